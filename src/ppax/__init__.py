@@ -1,0 +1,43 @@
+"""ppax: Proximal Policy Optimization in JAX. Correct first, then fastest, and simple enough to be loved."""
+
+from ppax import (
+    advantages,
+    distributions,
+    envs,
+    losses,
+    minibatches,
+    networks,
+    optimizers,
+    schedules,
+)
+from ppax.collect import collect
+from ppax.envs import make
+from ppax.evaluate import Evaluation, evaluate
+from ppax.ppo import PPO
+from ppax.train import start, train
+from ppax.types import ConfigError, TrainState, number, part, static
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "PPO",
+    "ConfigError",
+    "Evaluation",
+    "TrainState",
+    "advantages",
+    "collect",
+    "distributions",
+    "envs",
+    "evaluate",
+    "losses",
+    "make",
+    "minibatches",
+    "networks",
+    "number",
+    "optimizers",
+    "part",
+    "schedules",
+    "start",
+    "static",
+    "train",
+]

@@ -1,0 +1,29 @@
+"""Generalised advantage estimation. Schulman et al. 2016, https://arxiv.org/abs/1506.02438
+
+Eq. 11 and 12 there, with two kinds of end. The paper's `V(s_{t+1})` is our `next_value`: V of the true next
+observation, also after the last step of an episode.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import Array
+
+from ppax.sequences import discounted_sum
+from ppax.types import Scalar, Targets, Transition, number, part
+
+
+@part
+class GAE:
+    """delta_t = r_t + gamma (1 - terminated_t) V'_t - V_t, summed with weight gamma * lambda up to an end."""
+
+    gae_lambda: Scalar = number(
+        0.95, "0: one-step advantage, little variance; 1: full return, no bias", low=0.0, high=1.0
+    )
+
+    def __call__(self, steps: Transition, next_value: Array, gamma: Scalar) -> Targets:
+        """Targets [T] of one stream from steps [T] and V of the observation after each, [T]."""
+        beyond = jnp.where(steps.terminated, 0.0, next_value)
+        delta = steps.reward + gamma * beyond - steps.value  # eq. 11
+        advantage = discounted_sum(delta, gamma * self.gae_lambda, steps.ended)  # eq. 12
+        return Targets(advantage, advantage + steps.value)

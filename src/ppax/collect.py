@@ -1,0 +1,96 @@
+"""Collect experience: step every stream `num_steps` times with the agent's policy."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ppax.envs.vector import VectorEnv
+from ppax.ppo import PPO
+from ppax.types import ActorState, Episodes, Key, LearnerState, Rollout, Transition
+
+
+class Collected(NamedTuple):
+    """Where collection stands now, what was seen, and the episodes that finished meanwhile."""
+
+    actor: ActorState
+    rollout: Rollout
+    episodes: Episodes
+
+
+class Row(NamedTuple):
+    """What one step of all streams adds to the rollout."""
+
+    steps: Transition  # [B]
+    reward_trace: Array  # [B]
+
+
+def start_actor(agent: PPO, env: VectorEnv, key: Key) -> ActorState:
+    """Every environment at the start of its first episode."""
+    env_state, obs, action_mask = env.reset(key)
+    zeros = jnp.zeros(env.num_streams, jnp.float32)
+    return ActorState(
+        env_state=env_state,
+        obs=obs,
+        first=jnp.ones(env.num_streams, bool),
+        action_mask=action_mask,
+        carry=agent.initial_carry(env.num_streams),
+        episode_return=zeros,
+        episode_length=jnp.zeros(env.num_streams, jnp.int32),
+        reward_trace=zeros,
+    )
+
+
+def collect(
+    agent: PPO, env: VectorEnv, learner: LearnerState, actor: ActorState, num_steps: int, key: Key
+) -> Collected:
+    """`num_steps` steps of all streams, compiled as one scan."""
+
+    def step(state: tuple[ActorState, Episodes], key: Key) -> tuple[tuple[ActorState, Episodes], Row]:
+        actor, episodes = state
+        act_key, env_key = jax.random.split(key)
+        decision = agent.act(learner, actor.carry, actor.obs, actor.first, actor.action_mask, act_key)
+        out = env.step(actor.env_state, decision.env_action, env_key)
+        steps = Transition(
+            obs=actor.obs,
+            action=decision.action,
+            log_prob=decision.log_prob,
+            value=decision.value,
+            reward=out.reward,
+            terminated=out.terminated,
+            truncated=out.truncated,
+            first=actor.first,
+            valid=out.valid,
+            carry=actor.carry,
+            action_mask=actor.action_mask,
+        )
+        ended = steps.ended
+        # the trace is zeroed after an ended step, whose own reward it still counts
+        trace = agent.gamma * actor.reward_trace + out.reward
+        returns = actor.episode_return + out.reward
+        lengths = actor.episode_length + out.valid
+        episodes = Episodes(
+            episodes.count + ended.sum(),
+            episodes.return_sum + jnp.where(ended, returns, 0.0).sum(),
+            episodes.length_sum + jnp.where(ended, lengths, 0).sum(),
+        )
+        actor = ActorState(
+            env_state=out.state,
+            obs=out.obs,
+            first=out.first,
+            action_mask=out.action_mask,
+            carry=decision.carry,
+            episode_return=jnp.where(ended, 0.0, returns),
+            episode_length=jnp.where(ended, 0, lengths),
+            reward_trace=jnp.where(ended, 0.0, trace),
+        )
+        return (actor, episodes), Row(steps, trace)
+
+    none = Episodes(jnp.int32(0), jnp.float32(0.0), jnp.int32(0))
+    (actor, episodes), rows = jax.lax.scan(step, (actor, none), jax.random.split(key, num_steps))
+    # V of the observation after the last step; the carry that comes with it is dropped, so memory does not advance
+    last = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
+    return Collected(actor, Rollout(rows.steps, last.value, rows.reward_trace), episodes)

@@ -1,0 +1,57 @@
+"""Independent normal distribution over a Box space.
+
+The density is of the sample as drawn; clipping to the box is left to the environment's side, so the log-probability
+stays that of what was stored (details of Huang et al. 2022, https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details).
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ppax.types import Key, part, static
+
+LOG_2PI = float(np.log(2.0 * np.pi))
+
+
+@part
+class Normal:
+    """Mean and log standard deviation for each of d dimensions; d = 1 keeps its axis."""
+
+    mean: Array  # [..., d]
+    log_std: Array  # [..., d]
+    low: tuple[float, ...] = static(())  # d bounds of the box
+    high: tuple[float, ...] = static(())
+    shape: tuple[int, ...] = static(())  # of the box; its d elements are stored flat
+
+    def sample(self, key: Key) -> Array:
+        """An unclipped action [..., d]."""
+        return self.mean + jnp.exp(self.log_std) * jax.random.normal(key, self.mean.shape, self.mean.dtype)
+
+    def log_prob(self, action: Array) -> Array:
+        """Log-density of the unclipped `action` [..., d], summed over dimensions."""
+        z = (action - self.mean) * jnp.exp(-self.log_std)
+        return (-0.5 * (z**2 + LOG_2PI) - self.log_std).sum(axis=-1)
+
+    def entropy(self) -> Array:
+        """Differential entropy of the unclipped normal [...], which may be negative."""
+        return (self.log_std + 0.5 * (LOG_2PI + 1.0)).sum(axis=-1)
+
+    def mode(self) -> Array:
+        """The mean [..., d]."""
+        return self.mean
+
+    def kl(self, other: Normal) -> Array:
+        """KL(self || other) [...]."""
+        variance_ratio = jnp.exp(2.0 * (self.log_std - other.log_std))
+        z = (self.mean - other.mean) * jnp.exp(-other.log_std)
+        return 0.5 * (variance_ratio + z**2 - 1.0 - jnp.log(variance_ratio)).sum(axis=-1)
+
+    def env_action(self, action: Array) -> Array:
+        """`action` clipped to the box, in the box's shape."""
+        row = (1,) * (action.ndim - 1) + (-1,)
+        low = np.asarray(self.low, np.float32).reshape(row)
+        high = np.asarray(self.high, np.float32).reshape(row)
+        return jnp.clip(action, low, high).reshape(*action.shape[:-1], *self.shape)

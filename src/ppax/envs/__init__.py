@@ -1,0 +1,53 @@
+"""Environments: `make` one by name; write your own as the protocol `ppax.types.Environment`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+
+from ppax.envs import builtin
+from ppax.envs.time_limit import TimeLimit
+from ppax.envs.vector import VectorEnv
+from ppax.types import ConfigError, Environment
+
+BUILTIN: dict[str, Callable[[], Environment]] = {
+    "CartPole-v1": lambda: TimeLimit(builtin.CartPole(), 500),
+    "Pendulum-v1": lambda: TimeLimit(builtin.Pendulum(), 200),
+    "Navigator-v0": lambda: TimeLimit(builtin.Navigator(), 200),
+    "probe/Constant": lambda: builtin.ConstantProbe(),
+    "probe/Obs": lambda: builtin.ObsProbe(),
+    "probe/Discount": lambda: builtin.DiscountProbe(),
+    "probe/Action": lambda: builtin.ActionProbe(),
+    "probe/ObsAction": lambda: builtin.ObsActionProbe(),
+    "probe/Infinite": lambda: TimeLimit(builtin.InfiniteProbe(), 8),
+    "probe/Finite": lambda: builtin.FiniteProbe(),
+}
+SUITES = ("gymnax",)  # "suite/id": an adapter each, imported only when asked for
+
+
+def make(name: str, num_envs: int = 64) -> VectorEnv:
+    """`num_envs` copies of the environment called `name`, with its usual time limit.
+
+    Built-in ones by their own name ("CartPole-v1"), others as "suite/id" ("gymnax/Acrobot-v1"). Raises ConfigError
+    for an unknown name and ImportError, naming the extra to install, for a suite that is not installed.
+    """
+    return VectorEnv(_single(name), num_envs, name)
+
+
+def _single(name: str) -> Environment:
+    if name in BUILTIN:
+        return BUILTIN[name]()
+    suite, _, env_id = name.partition("/")
+    if suite == "gymnax" and env_id:
+        from ppax.envs.gymnax import load
+
+        return load(env_id)
+    nearest = difflib.get_close_matches(name, BUILTIN, n=1, cutoff=0.3)
+    raise ConfigError(
+        f"no environment {name!r}; "
+        + (f"did you mean {nearest[0]!r}? " if nearest else "")
+        + f"Built in: {', '.join(BUILTIN)}; others: {', '.join(f'{s}/ID' for s in SUITES)}"
+    )
+
+
+__all__ = ["BUILTIN", "SUITES", "TimeLimit", "VectorEnv", "builtin", "make"]

@@ -1,0 +1,104 @@
+"""Many copies of one environment as streams, with next-step autoreset.
+
+The step after an episode's end ignores the action and returns the first observation of the next episode; that step is
+not `valid`. So the final observation of an episode simply is the next observation, and V of it needs no special case.
+An agent whose own episode ended while others play on is absent: its steps are not valid either, until all restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from gymnasium import spaces
+from jax import Array
+
+from ppax.sequences import where_rows
+from ppax.types import Environment, EnvReset, Key, PyTree, VectorStep, part, static
+
+
+def fresh_resets(env: Environment, needed: Array, key: Key) -> EnvReset:
+    """A reset of its own for every environment: [E] independent first states."""
+    return jax.vmap(env.reset)(jax.random.split(key, needed.shape[0]))
+
+
+class VectorState(NamedTuple):
+    """Where all environments stand."""
+
+    env: PyTree  # [E, ...]
+    ended: Array  # [E, A] this agent's part of the running episode is over
+
+
+@part
+class VectorEnv:
+    """`num_envs` copies of `env`; B = num_envs * num_agents streams."""
+
+    env: Environment
+    num_envs: int = static(64, "copies that are stepped together", low=1)
+    name: str = static("", "what `make` was asked for")
+    resets: Callable[[Environment, Array, Key], EnvReset] = static(fresh_resets)
+
+    @property
+    def observation_space(self) -> spaces.Space:
+        """Space of one stream's observation."""
+        return self.env.observation_space
+
+    @property
+    def action_space(self) -> spaces.Space:
+        """Space of one stream's action."""
+        return self.env.action_space
+
+    @property
+    def num_streams(self) -> int:
+        """B."""
+        return self.num_envs * (self.env.num_agents or 1)
+
+    def reset(self, key: Key) -> tuple[VectorState, PyTree, PyTree | None]:
+        """Begin everywhere: the state, observations [B, ...] and masks [B, n]."""
+        start = fresh_resets(self.env, jnp.ones(self.num_envs, bool), key)
+        ended = jnp.zeros((self.num_envs, self.env.num_agents or 1), bool)
+        return VectorState(start.state, ended), self._to_streams(start.obs), self._to_streams(start.action_mask)
+
+    def step(self, state: VectorState, action: PyTree, key: Key) -> VectorStep:
+        """One step of every stream, action [B, ...]; environments whose episode is over begin the next one."""
+        step_key, reset_key = jax.random.split(key)
+        over = state.ended.all(axis=1)  # [E]
+        taken = jax.vmap(self.env.step)(
+            state.env, self._to_envs(action), jax.random.split(step_key, self.num_envs)
+        )
+        stay = EnvReset(taken.state, taken.obs, taken.action_mask)
+        now = jax.lax.cond(
+            over.any(),
+            lambda: where_rows(over, self.resets(self.env, over, reset_key), stay),
+            lambda: stay,
+        )
+        valid = ~state.ended  # [E, A]
+        terminated, truncated = (x.reshape(valid.shape) & valid for x in (taken.terminated, taken.truncated))
+        ended = (state.ended & ~over[:, None]) | terminated | truncated
+        first = jnp.broadcast_to(over[:, None], valid.shape)
+        reward = jnp.where(valid, taken.reward.reshape(valid.shape), 0.0)
+        streams = self.num_streams
+        return VectorStep(
+            VectorState(now.state, ended),
+            self._to_streams(now.obs),
+            reward.reshape(streams),
+            terminated.reshape(streams),
+            truncated.reshape(streams),
+            valid.reshape(streams),
+            first.reshape(streams),
+            self._to_streams(now.action_mask),
+        )
+
+    def _to_streams(self, tree: PyTree) -> PyTree:
+        """[E, A, ...] (or [E, ...] without an agent axis) to [B, ...]."""
+        if self.env.num_agents is None:
+            return tree
+        return jax.tree.map(lambda x: x.reshape(self.num_streams, *x.shape[2:]), tree)
+
+    def _to_envs(self, tree: PyTree) -> PyTree:
+        """[B, ...] to what the environments take."""
+        if self.env.num_agents is None:
+            return tree
+        return jax.tree.map(lambda x: x.reshape(self.num_envs, -1, *x.shape[1:]), tree)

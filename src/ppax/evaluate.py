@@ -1,0 +1,111 @@
+"""Evaluate a policy over whole episodes, on environments and keys of its own, with frozen statistics."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ppax.collect import start_actor
+from ppax.envs.vector import VectorEnv
+from ppax.ppo import PPO
+from ppax.types import ActorState, Key, LearnerState
+
+
+class Evaluation(NamedTuple):
+    """Undiscounted, unscaled returns of whole episodes; one entry a stream, the first episode of each."""
+
+    returns: np.ndarray  # [episodes]
+    lengths: np.ndarray  # [episodes]
+    finished: np.ndarray  # [episodes] False: still running when `max_steps` was reached; not in the means
+
+    @property
+    def mean_return(self) -> float:
+        """Mean over the finished episodes; NaN where none finished."""
+        return float(self.returns[self.finished].mean()) if self.finished.any() else float("nan")
+
+    @property
+    def std_return(self) -> float:
+        """Population standard deviation over the finished episodes."""
+        return float(self.returns[self.finished].std()) if self.finished.any() else float("nan")
+
+    @property
+    def mean_length(self) -> float:
+        """Mean length of the finished episodes, in steps."""
+        return float(self.lengths[self.finished].mean()) if self.finished.any() else float("nan")
+
+
+class Running(NamedTuple):
+    """The first episode of every stream, so far."""
+
+    actor: ActorState
+    returns: Array  # [B]
+    lengths: Array  # [B]
+    finished: Array  # [B]
+    elapsed: Array  # []
+    key: Key
+
+
+def evaluate(
+    agent: PPO,
+    env: VectorEnv,
+    learner: LearnerState,
+    key: Key,
+    episodes: int = 128,
+    deterministic: bool = True,
+    max_steps: int = 100_000,
+) -> Evaluation:
+    """Play `episodes` whole episodes side by side and report each one's return.
+
+    `deterministic` takes the most likely action; otherwise actions are sampled. Nothing of the training run changes:
+    not its environments, keys or statistics. `max_steps` bounds environments that never end.
+    """
+    env = dataclasses.replace(env, num_envs=-(-episodes // (env.num_streams // env.num_envs)))
+    out = run_episodes(agent, env, learner, key, deterministic, max_steps)
+    return Evaluation(*(np.asarray(x)[:episodes] for x in (out.returns, out.lengths, out.finished)))
+
+
+@functools.partial(jax.jit, static_argnames=("deterministic",))
+def run_episodes(
+    agent: PPO, env: VectorEnv, learner: LearnerState, key: Key, deterministic: bool, max_steps: int
+) -> Running:
+    """The first episode of every stream, to its end; pure."""
+
+    def running(now: Running) -> Array:
+        return ~now.finished.all() & (now.elapsed < max_steps)
+
+    def step(now: Running) -> Running:
+        actor = now.actor
+        key, act_key, env_key = jax.random.split(now.key, 3)
+        policy = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
+        distribution = policy.distribution
+        action = distribution.mode() if deterministic else distribution.sample(act_key)
+        out = env.step(actor.env_state, distribution.env_action(action), env_key)
+        counts = out.valid & ~now.finished
+        return Running(
+            actor=actor._replace(
+                env_state=out.state,
+                obs=out.obs,
+                first=out.first,
+                action_mask=out.action_mask,
+                carry=policy.carry,
+            ),
+            returns=now.returns + jnp.where(counts, out.reward, 0.0),
+            lengths=now.lengths + counts,
+            finished=now.finished | out.terminated | out.truncated,
+            elapsed=now.elapsed + 1,
+            key=key,
+        )
+
+    start_key, run_key = jax.random.split(key)
+    actor = start_actor(agent, env, start_key)
+    zeros = jnp.zeros(env.num_streams, jnp.float32)
+    idle = jnp.zeros(env.num_streams, bool)
+    return jax.lax.while_loop(
+        running, step, Running(actor, zeros, zeros.astype(jnp.int32), idle, jnp.int32(0), run_key)
+    )

@@ -1,0 +1,54 @@
+"""The clipped surrogate objective. Schulman et al. 2017, https://arxiv.org/abs/1707.06347
+
+Eq. 7 and 9 there; `w` is the paper's probability ratio r_t(theta).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from ppax.sequences import masked_mean
+from ppax.types import Batch, LossOutput, Scalar, number, part
+
+LOG_RATIO_BOUND = 20.0  # exp(20) is far outside any clip; it keeps a runaway ratio finite in float32
+
+
+@part
+class ClippedSurrogate:
+    """-mean min(w A, clip(w, 1 - eps, 1 + eps) A) + vf_coef * 0.5 mean (V - R)^2 - ent_coef * mean entropy."""
+
+    clip_eps: Scalar = number(0.2, "how far the ratio may move before its gradient stops", above=0.0)
+    vf_coef: Scalar = number(0.5, "weight of the value loss", low=0.0)
+    ent_coef: Scalar = number(0.0, "weight of the entropy bonus", low=0.0)
+
+    def __call__(self, distribution: Any, value: Array, batch: Batch) -> LossOutput:
+        """Loss of rows [N]; `batch.targets.advantage` comes normalised."""
+        steps, targets = batch.steps, batch.targets
+        valid = steps.valid
+        log_ratio = jnp.clip(
+            distribution.log_prob(steps.action) - steps.log_prob, -LOG_RATIO_BOUND, LOG_RATIO_BOUND
+        )
+        ratio = jnp.exp(log_ratio)
+        clipped = jnp.clip(ratio, 1.0 - self.clip_eps, 1.0 + self.clip_eps)
+        surrogate = jnp.minimum(ratio * targets.advantage, clipped * targets.advantage)  # eq. 7
+        policy_loss = -masked_mean(surrogate, valid)
+        value_loss = 0.5 * masked_mean((value - targets.value) ** 2, valid)
+        entropy = masked_mean(distribution.entropy(), valid)
+        loss = policy_loss + self.vf_coef * value_loss - self.ent_coef * entropy  # eq. 9, negated
+        return LossOutput(
+            loss,
+            {
+                "loss": loss,
+                "policy_loss": policy_loss,
+                "value_loss": value_loss,
+                "entropy": entropy,
+                # k3, http://joschu.net/blog/kl-approx.html: unbiased, never negative, little variance
+                "approx_kl": masked_mean((ratio - 1.0) - log_ratio, valid),
+                "clip_fraction": masked_mean(jnp.abs(ratio - 1.0) > self.clip_eps, valid),
+                "ratio_max": jnp.where(valid, ratio, 1.0).max(),
+                "ratio_min": jnp.where(valid, ratio, 1.0).min(),
+            },
+        )

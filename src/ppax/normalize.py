@@ -1,0 +1,105 @@
+"""Running statistics that stay right beyond 10^9 samples in float32, and what they normalise.
+
+Mean and variance are kept as pairs of float32 (value and what rounding lost), the count as an exact pair of uint32.
+Batches are merged by Chan et al. 1979 (parallel variance); moments are taken around the running mean, never as
+E[x^2] - E[x]^2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ppax import counter
+from ppax.types import PyTree, Transition
+
+CLIP = 10.0  # standard deviations
+EPSILON = 1e-8
+PRIOR = 1  # samples that the prior (mean 0, variance 1) is worth
+
+
+class Pair(NamedTuple):
+    """A float32 and the part of it that rounding lost."""
+
+    high: Array
+    low: Array
+
+
+class RunningStats(NamedTuple):
+    """Moments of everything seen. Leaves have the shape of one sample, `count` is [2] uint32."""
+
+    count: Array
+    mean: Pair
+    var: Pair  # population variance
+
+
+def init_stats(shape: tuple[int, ...]) -> RunningStats:
+    """A weak prior of mean 0 and variance 1."""
+    zeros = jnp.zeros(shape, jnp.float32)
+    count = counter.add(counter.zero(), jnp.uint32(PRIOR))
+    return RunningStats(count, Pair(zeros, zeros), Pair(zeros + 1.0, zeros))
+
+
+def add(pair: Pair, x: Array) -> Pair:
+    """Sum that remembers its rounding error (Knuth's two-sum)."""
+    total = pair.high + x
+    back = total - pair.high
+    low = pair.low + ((pair.high - (total - back)) + (x - back))
+    high = total + low
+    return Pair(high, low - (high - total))
+
+
+def update_stats(stats: RunningStats, x: Array, valid: Array) -> RunningStats:
+    """Merge samples `x` [..., *shape], counting only where `valid` [...]."""
+    axes = tuple(range(valid.ndim))
+    weight = jnp.expand_dims(valid, tuple(range(valid.ndim, x.ndim)))
+    seen = valid.sum(dtype=jnp.uint32)
+    per_sample = 1.0 / jnp.maximum(seen.astype(jnp.float32), 1.0)
+
+    def mean(y: Array) -> Array:
+        return jnp.where(weight, y, 0.0).sum(axes) * per_sample
+
+    x = x.astype(jnp.float32)
+    centred = x - jnp.expand_dims(stats.mean.high, axes) - jnp.expand_dims(stats.mean.low, axes)
+    shift = mean(centred)
+    batch_var = mean((centred - jnp.expand_dims(shift, axes)) ** 2)
+    count = counter.add(stats.count, seen)
+    share = seen.astype(jnp.float32) / counter.to_float(count)
+    var_step = share * ((batch_var - stats.var.high) - stats.var.low + (1.0 - share) * shift**2)
+    return RunningStats(count, add(stats.mean, share * shift), add(stats.var, var_step))
+
+
+def init_obs_stats(obs: PyTree) -> PyTree:
+    """Statistics for every leaf of one observation (arrays or shapes)."""
+    return jax.tree.map(lambda leaf: init_stats(leaf.shape), obs)
+
+
+def is_stats(node: object) -> bool:
+    """Whether a node of a tree is one leaf's statistics."""
+    return isinstance(node, RunningStats)
+
+
+def update_obs_stats(stats: PyTree, obs: PyTree, valid: Array) -> PyTree:
+    """Merge observations [..., *shape], counting only where `valid` [...]."""
+    return jax.tree.map(lambda s, x: update_stats(s, x, valid), stats, obs, is_leaf=is_stats)
+
+
+def normalize_obs(stats: PyTree, obs: PyTree) -> PyTree:
+    """Observations [..., *shape] to mean 0 and variance 1, clipped at 10 standard deviations."""
+
+    def one(s: RunningStats, x: Array) -> Array:
+        batch = tuple(range(x.ndim - s.mean.high.ndim))
+        mean, low, var = (jnp.expand_dims(v, batch) for v in (s.mean.high, s.mean.low, s.var.high))
+        return jnp.clip(((x - mean) - low) * jax.lax.rsqrt(var + EPSILON), -CLIP, CLIP)
+
+    return jax.tree.map(one, stats, obs, is_leaf=is_stats)
+
+
+def scale_rewards(stats: RunningStats, steps: Transition) -> Transition:
+    """Rewards [T, B] over the standard deviation of the discounted return, not centred, clipped."""
+    scaled = steps.reward * jax.lax.rsqrt(stats.var.high + EPSILON)
+    return dataclasses.replace(steps, reward=jnp.clip(scaled, -CLIP, CLIP))

@@ -1,0 +1,23 @@
+"""Optimisers as parts: learning rate -> an optax transformation, rebuilt inside each update.
+
+So the learning rate and every other number stay leaves, and the optimiser's state holds moments only.
+"""
+
+from __future__ import annotations
+
+import optax
+
+from ppax.types import Scalar, number, part
+
+
+@part
+class Adam:
+    """Adam. Kingma and Ba 2015, https://arxiv.org/abs/1412.6980"""
+
+    b1: Scalar = number(0.9, "decay of the mean gradient", low=0.0, high=1.0)
+    b2: Scalar = number(0.999, "decay of the mean squared gradient", low=0.0, high=1.0)
+    eps: Scalar = number(1e-5, "added to the root of the mean square", above=0.0)
+
+    def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
+        """The transformation for one learning rate."""
+        return optax.adam(learning_rate, b1=self.b1, b2=self.b2, eps=self.eps)

@@ -1,0 +1,242 @@
+"""Proximal Policy Optimization: the agent and its whole learning phase, top to bottom.
+
+Schulman et al. 2017, https://arxiv.org/abs/1707.06347. Equations live in the parts (advantages/, losses/); the order
+of things lives here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from gymnasium import spaces
+from jax import Array
+
+from ppax import normalize
+from ppax.advantages import GAE
+from ppax.losses import ClippedSurrogate
+from ppax.minibatches import Shuffle
+from ppax.optimizers import Adam
+from ppax.schedules import Constant
+from ppax.sequences import masked_mean, masked_std, to_pairs, to_rows, to_sequences, zero_rows
+from ppax.types import (
+    Advantage,
+    Batch,
+    Decision,
+    Key,
+    LearnerState,
+    Loss,
+    Metrics,
+    Minibatches,
+    Network,
+    Optimizer,
+    Params,
+    PyTree,
+    Rollout,
+    Scalar,
+    Schedule,
+    Targets,
+    Transition,
+    number,
+    part,
+    static,
+)
+
+
+class Policy(NamedTuple):
+    """What the network says about the current observation of every stream."""
+
+    carry: PyTree  # [B, ...]
+    distribution: Any  # [B]
+    value: Array  # [B]
+
+
+class Update(NamedTuple):
+    """The learner after an update, and what happened."""
+
+    learner: LearnerState
+    metrics: Metrics
+
+
+@part
+class PPO:
+    """A PPO agent: parts and numbers. Numbers are leaves, so `jax.vmap` over agents is a sweep."""
+
+    network: Network
+    advantage: Advantage = GAE()
+    loss: Loss = ClippedSurrogate()
+    minibatch: Minibatches = Shuffle()
+    optimizer: Optimizer = Adam()
+    schedule: Schedule = Constant()
+    learning_rate: Scalar = number(3e-4, "step size of the optimiser", low=0.0)
+    gamma: Scalar = number(0.99, "discount of future rewards; defines the objective", low=0.0, high=1.0)
+    max_grad_norm: Scalar | None = number(0.5, "bound on the gradient's global norm", above=0.0)
+    num_epochs: int = static(4, "passes over each rollout", low=1)
+    seq_len: int | None = static(
+        None, "steps in a sequence; by default 1 without memory, else a rollout", low=1
+    )
+    normalize_obs: bool = static(False, "observations to mean 0 and variance 1, by running statistics")
+    normalize_reward: bool = static(False, "rewards over the running std of the discounted return")
+    normalize_advantage: str = static(
+        "minibatch", "where advantages get mean 0 and std 1", choices=("minibatch", "rollout", "off")
+    )
+
+    # ------------------------------------------------------------ the three verbs
+
+    def init(self, observation_space: spaces.Space, key: Key) -> LearnerState:
+        """A fresh learner for observations of `observation_space`."""
+        params = self.network.init(key)
+        shapes = jax.tree.map(jnp.asarray, observation_space.sample()) if self.normalize_obs else None
+        return LearnerState(
+            params=params,
+            opt_state=self._optimizer().init(params),
+            obs_stats=normalize.init_obs_stats(shapes) if self.normalize_obs else None,
+            reward_stats=normalize.init_stats(()) if self.normalize_reward else None,
+        )
+
+    def act(
+        self,
+        learner: LearnerState,
+        carry: PyTree,
+        obs: PyTree,
+        first: Array,
+        action_mask: PyTree | None,
+        key: Key,
+    ) -> Decision:
+        """Sample an action for every stream; all arguments are [B, ...]."""
+        policy = self.policy(learner, carry, obs, first, action_mask)
+        action = policy.distribution.sample(key)
+        return Decision(
+            carry=policy.carry,
+            action=action,
+            env_action=policy.distribution.env_action(action),
+            log_prob=policy.distribution.log_prob(action),
+            value=policy.value,
+        )
+
+    def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> Update:
+        """Learn from one rollout: targets once, then `num_epochs` passes in minibatches."""
+        learner, batch = self._prepare(learner, rollout)
+        transformation = self._optimizer()
+
+        def gradient_step(state: tuple[Params, PyTree], index: Array) -> tuple[tuple[Params, PyTree], Metrics]:
+            params, opt_state = state
+            minibatch = jax.tree.map(lambda x: x[index], batch)
+            gradient, metrics = jax.grad(self._loss, has_aux=True)(params, learner.obs_stats, minibatch)
+            steps, opt_state = transformation.update(gradient, opt_state, params)
+            metrics["grad_norm"] = optax.global_norm(gradient)
+            return (optax.apply_updates(params, steps), opt_state), metrics
+
+        def epoch(state: tuple[Params, PyTree], key: Key) -> tuple[tuple[Params, PyTree], Metrics]:
+            return jax.lax.scan(gradient_step, state, self.minibatch(batch, key))
+
+        (params, opt_state), history = jax.lax.scan(
+            epoch, (learner.params, learner.opt_state), jax.random.split(key, self.num_epochs)
+        )
+        obs_stats = learner.obs_stats
+        if self.normalize_obs:  # only now: acting and learning saw the same frozen statistics
+            obs_stats = normalize.update_obs_stats(obs_stats, rollout.steps.obs, rollout.steps.valid)
+        metrics = self._metrics(batch, rollout, history)
+        return Update(LearnerState(params, opt_state, obs_stats, learner.reward_stats), metrics)
+
+    # ------------------------------------------------------------ the network, for one step and for sequences
+
+    def initial_carry(self, num_streams: int) -> PyTree:
+        """Memory at the start of an episode, [B, ...]."""
+        return jax.tree.map(
+            lambda x: jnp.broadcast_to(x, (num_streams, *x.shape)), self.network.initial_carry()
+        )
+
+    def policy(
+        self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None
+    ) -> Policy:
+        """Distribution, value and next carry for the current observation of every stream, [B, ...]."""
+        row = jax.tree.map(lambda x: x[:, None], (obs, first, action_mask))
+        return self._sequences(learner.params, learner.obs_stats, carry, *row)
+
+    def _sequences(
+        self, params: Params, obs_stats: PyTree, carry: PyTree, obs: PyTree, first: Array, mask: PyTree | None
+    ) -> Policy:
+        """The network over sequences [M, L, ...]; distribution and value come as rows [N]."""
+        network, length = self.network, first.shape[1]
+        obs, mask = to_rows(obs), to_rows(mask)
+        if self.normalize_obs:
+            obs = normalize.normalize_obs(obs_stats, obs)
+        # Rows, not [M, L]: only `remember` needs time, and flat matrix products are a third faster
+        features = jax.vmap(network.encode, (None, 0))(params, obs)
+        memory = jax.vmap(network.remember, (None, 0, 0, 0))(params, carry, to_pairs(features, length), first)
+        outputs = jax.vmap(network.decide, (None, 0, 0))(params, to_rows(memory.features), mask)
+        return Policy(memory.carry, outputs.distribution, outputs.value)
+
+    # ------------------------------------------------------------ one update, in pieces
+
+    def _optimizer(self) -> optax.GradientTransformation:
+        """Clip by global norm, then the optimiser; rebuilt from the traced numbers, state is moments only."""
+        steps = self.optimizer(self.learning_rate)
+        if self.max_grad_norm is None:
+            return steps
+        return optax.chain(optax.clip_by_global_norm(self.max_grad_norm), steps)
+
+    def _prepare(self, learner: LearnerState, rollout: Rollout) -> tuple[LearnerState, Batch]:
+        """Targets from the rollout, and both cut into sequences [M, L]; rows that do not count become zero."""
+        steps = rollout.steps
+        if self.normalize_reward:
+            stats = normalize.update_stats(learner.reward_stats, rollout.reward_trace, steps.valid)
+            learner = learner._replace(reward_stats=stats)
+            steps = normalize.scale_rewards(stats, steps)
+        next_value = jnp.concatenate([steps.value[1:], rollout.last_value[None]])
+        targets = jax.vmap(self.advantage, (1, 1, None), 1)(steps, next_value, self.gamma)
+        if self.normalize_advantage == "rollout":
+            targets = targets._replace(advantage=standardize(targets.advantage, steps.valid))
+        batch = zero_rows(steps.valid, Batch(steps, Targets(*jax.lax.stop_gradient(targets))))
+        return learner, to_sequences(batch, self.sequence_length(steps.valid.shape[0]))
+
+    def _loss(self, params: Params, obs_stats: PyTree, minibatch: Batch) -> tuple[Array, Metrics]:
+        """The loss of one minibatch of sequences [M, L]."""
+        steps = minibatch.steps
+        carry = jax.tree.map(lambda x: x[:, 0], steps.carry)
+        policy = self._sequences(params, obs_stats, carry, steps.obs, steps.first, steps.action_mask)
+        rows: Batch = to_rows(minibatch)
+        metrics = {}
+        if self.normalize_advantage == "minibatch":
+            advantage = standardize(rows.targets.advantage, rows.steps.valid)
+            rows = rows._replace(targets=rows.targets._replace(advantage=advantage))
+            metrics["advantage_norm_skipped"] = (rows.steps.valid.sum() < 2).astype(jnp.float32)
+        loss, loss_metrics = self.loss(policy.distribution, policy.value, rows)
+        return loss, metrics | loss_metrics
+
+    def _metrics(self, batch: Batch, rollout: Rollout, history: Metrics) -> Metrics:
+        """Scalars of one update; `history` has one value a gradient step, [num_epochs, num_minibatches]."""
+        valid, value, target = batch.steps.valid, batch.steps.value, batch.targets.value
+        reduced = {name: x.mean() for name, x in history.items()}
+        if "ratio_max" in history:
+            reduced["ratio_max"], reduced["ratio_min"] = history["ratio_max"].max(), history["ratio_min"].min()
+            first_max, first_min = history["ratio_max"][0, 0], history["ratio_min"][0, 0]
+            # before the first gradient step the ratio must be 1, or acting and learning saw different things
+            reduced["ratio_first_max_dev"] = jnp.maximum(first_max - 1.0, 1.0 - first_min)
+        target_var = masked_std(target, valid) ** 2
+        return reduced | {
+            "explained_variance": 1.0 - masked_std(target - value, valid) ** 2 / target_var,
+            "advantage_std": masked_std(batch.targets.advantage, valid),
+            "value_mean": masked_mean(value, valid),
+            "target_mean": masked_mean(target, valid),
+            "target_std": jnp.sqrt(target_var),
+            "reward_mean": masked_mean(rollout.steps.reward, rollout.steps.valid),
+            "valid_fraction": valid.mean(dtype=jnp.float32),
+            "learning_rate": jnp.asarray(self.learning_rate, jnp.float32),
+        }
+
+    def sequence_length(self, num_steps: int) -> int:
+        """L: `seq_len`, or by default 1 for a network without memory and the whole rollout for one with."""
+        if self.seq_len is not None:
+            return self.seq_len
+        return num_steps if jax.tree.leaves(self.network.initial_carry()) else 1
+
+
+def standardize(advantage: Array, valid: Array) -> Array:
+    """To mean 0 and population std 1 over the valid entries; left alone where fewer than two are valid."""
+    centred = advantage - masked_mean(advantage, valid)
+    scaled = centred / (masked_std(advantage, valid) + 1e-8)
+    return jnp.where(valid.sum() < 2, advantage, scaled)

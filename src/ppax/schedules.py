@@ -1,0 +1,65 @@
+"""Schedules: (agent, progress in [0, 1]) -> agent. They may anneal any number of the agent.
+
+`progress` is iterations done over iterations planned, so the first update is at the full value and the last one of n is
+at 1/n of the way above the end: never at or below it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from ppax.types import ConfigError, Scalar, number, part, static
+
+
+def replace_at(tree: Any, path: str, change: Callable[[Any], Any]) -> Any:
+    """A copy of a part with the number at a dotted `path` ("loss.clip_eps") changed."""
+    name, _, rest = path.partition(".")
+    names = [field.name for field in dataclasses.fields(tree) if not field.metadata.get("static")]
+    if name not in names:
+        raise ConfigError(f"schedule: {type(tree).__name__} has no number {name!r}; it has {', '.join(names)}")
+    value = getattr(tree, name)
+    return dataclasses.replace(tree, **{name: replace_at(value, rest, change) if rest else change(value)})
+
+
+@part
+class Constant:
+    """Nothing is annealed."""
+
+    def __call__(self, agent: Any, progress: Array) -> Any:
+        """The agent as it is."""
+        return agent
+
+
+@part
+class Linear:
+    """Each named number falls on a straight line from its value to `end` times its value."""
+
+    leaves: tuple[str, ...] = static(("learning_rate",), "dotted names of the numbers to anneal")
+    end: Scalar = number(0.0, "share of the value that is left at the end", low=0.0)
+
+    def __call__(self, agent: Any, progress: Array) -> Any:
+        """The agent at `progress`."""
+        share = 1.0 - progress * (1.0 - self.end)
+        for path in self.leaves:
+            agent = replace_at(agent, path, lambda value: value * share)
+        return agent
+
+
+@part
+class Cosine:
+    """Each named number falls along half a cosine from its value to `end` times its value."""
+
+    leaves: tuple[str, ...] = static(("learning_rate",), "dotted names of the numbers to anneal")
+    end: Scalar = number(0.0, "share of the value that is left at the end", low=0.0)
+
+    def __call__(self, agent: Any, progress: Array) -> Any:
+        """The agent at `progress`."""
+        share = self.end + (1.0 - self.end) * 0.5 * (1.0 + jnp.cos(jnp.pi * progress))
+        for path in self.leaves:
+            agent = replace_at(agent, path, lambda value: value * share)
+        return agent

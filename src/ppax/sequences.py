@@ -1,0 +1,70 @@
+"""Sequences of one stream, and means that know which rows count."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ppax.types import PyTree, Scalar
+
+Tree = TypeVar("Tree")
+
+
+def to_sequences(tree: Tree, seq_len: int) -> Tree:
+    """Cut every stream into sequences: leaves [T, B, ...] become [M, L, ...] with M = T * B / L."""
+
+    def cut(x: Array) -> Array:
+        num_steps, streams = x.shape[:2]
+        pieces = x.reshape(num_steps // seq_len, seq_len, streams, *x.shape[2:])
+        return jnp.swapaxes(pieces, 1, 2).reshape(-1, seq_len, *x.shape[2:])
+
+    return jax.tree.map(cut, tree)
+
+
+def to_rows(tree: Tree) -> Tree:
+    """Merge the two leading axes: [M, L, ...] becomes [N, ...]."""
+    return jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), tree)
+
+
+def to_pairs(tree: Tree, length: int) -> Tree:
+    """Undo `to_rows`: [N, ...] becomes [N / length, length, ...]."""
+    return jax.tree.map(lambda x: x.reshape(x.shape[0] // length, length, *x.shape[1:]), tree)
+
+
+def where_rows(mask: Array, yes: PyTree, no: PyTree) -> PyTree:
+    """`yes` in the rows where `mask` [...] is True, `no` elsewhere; trees of leaves [..., any]."""
+    return jax.tree.map(
+        lambda a, b: jnp.where(mask.reshape(mask.shape + (1,) * (a.ndim - mask.ndim)), a, b), yes, no
+    )
+
+
+def zero_rows(valid: Array, tree: PyTree) -> PyTree:
+    """Rows that do not count become zeros, so that whatever stood there cannot spread, not even NaN."""
+    return where_rows(valid, tree, jax.tree.map(lambda x: jnp.zeros((), x.dtype), tree))
+
+
+def masked_mean(x: Array, valid: Array) -> Array:
+    """Mean of `x` over the rows where `valid`; 0 where there is none."""
+    count = jnp.maximum(valid.sum(dtype=jnp.float32), 1.0)
+    return jnp.where(valid, x, 0.0).sum() / count
+
+
+def masked_std(x: Array, valid: Array) -> Array:
+    """Population standard deviation of `x` over the rows where `valid`."""
+    centred = jnp.where(valid, x - masked_mean(x, valid), 0.0)
+    return jnp.sqrt(masked_mean(centred**2, valid))
+
+
+def discounted_sum(x: Array, discount: Scalar, ended: Array) -> Array:
+    """y_t = x_t + discount y_{t+1}, not beyond an episode's end. One stream, [T]."""
+
+    def step(later: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+        x_t, ended_t = now
+        # where, not multiplication: what lies beyond an end may be NaN
+        y_t = x_t + discount * jnp.where(ended_t, 0.0, later)
+        return y_t, y_t
+
+    return jax.lax.scan(step, jnp.zeros((), x.dtype), (x, ended), reverse=True)[1]

@@ -1,0 +1,316 @@
+"""Central types: what the parts are made of, and what flows between them.
+
+Axes: T steps of a rollout, B = num_envs * num_agents streams, M = T * B / L sequences of L steps,
+N = M * L flat rows, E environments, A agents.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeVar, dataclass_transform
+
+import jax
+from gymnasium import spaces
+from jax import Array
+
+PyTree = Any
+Key = Array  # a typed key: jax.random.key
+Scalar = float | Array  # a number in an equation: a float, or a traced array when it is swept or annealed
+Params = PyTree
+Metrics = dict[str, Array]
+
+T = TypeVar("T")
+
+
+def number(default: Any, doc: str = "", **limits: float) -> Any:
+    """A leaf: a number in an equation, traced, so it can be swept by vmap and annealed by a schedule.
+
+    `limits` are `low`, `high` (inclusive) and `above` (exclusive); config.py checks them.
+    """
+    return dataclasses.field(default=default, metadata={"doc": doc, **limits})
+
+
+def static(default: Any = dataclasses.MISSING, doc: str = "", **limits: Any) -> Any:
+    """A static field: a size or a choice, part of the program's identity; changing it recompiles.
+
+    `limits` are `low`, `high` (inclusive) and `choices`; config.py checks them.
+    """
+    return dataclasses.field(default=default, metadata={"static": True, "doc": doc, **limits})
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(number, static, dataclasses.field))
+def part(cls: type[T]) -> type[T]:
+    """A frozen dataclass that is a JAX pytree: fields are leaves or sub-trees, `static()` fields are not."""
+    return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(cls))
+
+
+# ---------------------------------------------------------------- what flows through one iteration
+
+
+@part
+class Transition:
+    """One step of every stream; after `to_sequences` the leading axes are [M, L], in a loss [N]."""
+
+    obs: PyTree  # [T, B, ...] raw observation at step t
+    action: PyTree  # [T, B, ...] what was sampled, before any squashing or clipping
+    log_prob: Array  # [T, B] under the policy that acted
+    value: Array  # [T, B] V(obs_t)
+    reward: Array  # [T, B] as the environment gave it
+    terminated: Array  # [T, B] ended for good after this step: no value beyond
+    truncated: Array  # [T, B] cut after this step: the value beyond still counts
+    first: Array  # [T, B] obs_t opens an episode: forget the carry
+    valid: Array  # [T, B] False: autoreset step or absent agent, weight 0
+    carry: PyTree  # [T, B, ...] memory before obs_t; () without memory
+    action_mask: PyTree | None = None  # [T, B, n] True = allowed
+
+    @property
+    def ended(self) -> Array:
+        """[T, B] no later step of this stream belongs to the same episode: the trace is cut here."""
+        return self.terminated | self.truncated
+
+
+class Rollout(NamedTuple):
+    """`num_steps` steps of all streams."""
+
+    steps: Transition  # [T, B]
+    last_value: Array  # [B] V of the observation after the last step
+    reward_trace: Array  # [T, B] running discounted return, for reward scaling
+
+
+class Targets(NamedTuple):
+    """What an advantage estimator gives: `value = advantage + V`, the critic's regression goal."""
+
+    advantage: Array  # [T] for one stream
+    value: Array  # [T]
+
+
+class Batch(NamedTuple):
+    """Rollout and targets, cut into sequences, or flattened to rows for a loss."""
+
+    steps: Transition  # [M, L] or [N]
+    targets: Targets
+
+
+class Decision(NamedTuple):
+    """What the agent did at one step of every stream."""
+
+    carry: PyTree  # [B, ...] memory after this observation
+    action: PyTree  # [B, ...] as sampled; stored
+    env_action: PyTree  # [B, ...] as the environment receives it; always inside its space
+    log_prob: Array  # [B]
+    value: Array  # [B]
+
+
+class Episodes(NamedTuple):
+    """Sums over the episodes that finished during a rollout."""
+
+    count: Array  # [] number of finished episodes
+    return_sum: Array  # [] sum of their undiscounted returns
+    length_sum: Array  # [] sum of their lengths, in steps
+
+
+class LearnerState(NamedTuple):
+    """A policy's checkpoint: what `update` needs and changes."""
+
+    params: Params
+    opt_state: PyTree
+    obs_stats: PyTree  # running statistics of observations; None when off
+    reward_stats: PyTree  # running statistics of discounted returns; None when off
+
+
+class ActorState(NamedTuple):
+    """Where collection left off."""
+
+    env_state: PyTree
+    obs: PyTree  # [B, ...] the observation to act on next
+    first: Array  # [B]
+    action_mask: PyTree | None  # [B, n]
+    carry: PyTree  # [B, ...]
+    episode_return: Array  # [B] of the running episode
+    episode_length: Array  # [B]
+    reward_trace: Array  # [B] discounted return so far, for reward scaling
+
+
+@part
+class TrainState:
+    """A run's checkpoint: nothing that training needs lives outside it."""
+
+    learner: LearnerState
+    actor: ActorState
+    key: Key
+    iteration: Array  # [] int32, iterations done
+    env_steps: Array  # [2] uint32, valid steps done: low and high word (counter.py)
+    num_steps: int = static()  # length of a rollout
+
+
+# ---------------------------------------------------------------- environments
+
+
+class EnvReset(NamedTuple):
+    """The start of an episode, one environment, no batch axis."""
+
+    state: PyTree
+    obs: PyTree  # [A, ...] with an agent axis, else [...]
+    action_mask: PyTree | None = None
+
+
+class EnvStep(NamedTuple):
+    """One step of one environment, no autoreset. With agents, reward and flags are [A]."""
+
+    state: PyTree
+    obs: PyTree
+    reward: Array  # [] or [A] float32
+    terminated: Array  # [] or [A] bool
+    truncated: Array  # [] or [A] bool
+    action_mask: PyTree | None = None
+
+
+class Environment(Protocol):
+    """One native environment: pure functions of (state, action, key). It never resets itself."""
+
+    @property
+    def observation_space(self) -> spaces.Space:
+        """Space of one agent's observation."""
+        ...
+
+    @property
+    def action_space(self) -> spaces.Space:
+        """Space of one agent's action."""
+        ...
+
+    @property
+    def num_agents(self) -> int | None:
+        """Length of the agent axis; None: there is no such axis."""
+        ...
+
+    def reset(self, key: Key) -> EnvReset:
+        """Begin an episode, with fresh randomness from `key`."""
+        ...
+
+    def step(self, state: PyTree, action: PyTree, key: Key) -> EnvStep:
+        """Advance by one step. `terminated` and `truncated` may both be set: then termination wins."""
+        ...
+
+
+class VectorStep(NamedTuple):
+    """One step of every stream, with next-step autoreset."""
+
+    state: PyTree
+    obs: PyTree  # [B, ...] the next observation, in every case
+    reward: Array  # [B]
+    terminated: Array  # [B]
+    truncated: Array  # [B]
+    valid: Array  # [B] False: this call did not act for this stream (autoreset or absent agent)
+    first: Array  # [B] `obs` opens an episode
+    action_mask: PyTree | None = None  # [B, n]
+
+
+# ---------------------------------------------------------------- the protocol of every part
+
+
+class Distribution(Protocol):
+    """A distribution over actions. Arrays may have leading batch axes; results have just those."""
+
+    def sample(self, key: Key) -> PyTree:
+        """Draw an action, before squashing and clipping."""
+        ...
+
+    def log_prob(self, action: PyTree) -> Array:
+        """Log of the density or probability of a drawn action."""
+        ...
+
+    def entropy(self) -> Array:
+        """Entropy in nats."""
+        ...
+
+    def mode(self) -> PyTree:
+        """The most likely action: what a deterministic policy does."""
+        ...
+
+    def kl(self, other: Any) -> Array:
+        """KL(self || other), `other` of the same class."""
+        ...
+
+    def env_action(self, action: PyTree) -> PyTree:
+        """What the environment receives for `action`: inside its space."""
+        ...
+
+
+class Outputs(NamedTuple):
+    """What a network decides from one feature vector."""
+
+    distribution: Distribution
+    value: Array  # []
+
+
+class Memory(NamedTuple):
+    """A carry and the features that came out with it."""
+
+    carry: PyTree
+    features: PyTree  # [L, ...]
+
+
+class Network(Protocol):
+    """Encode one observation, remember over a sequence, decide from one feature vector."""
+
+    def init(self, key: Key) -> Params:
+        """Fresh parameters: a plain nested dict of arrays."""
+        ...
+
+    def initial_carry(self) -> PyTree:
+        """Memory at the start of an episode, for one stream; () without memory."""
+        ...
+
+    def encode(self, params: Params, obs: PyTree) -> PyTree:
+        """Features of one observation."""
+        ...
+
+    def remember(self, params: Params, carry: PyTree, features: PyTree, first: Array) -> Memory:
+        """One stream's sequence [L, ...]; where `first`, the carry is forgotten before that step."""
+        ...
+
+    def decide(self, params: Params, features: PyTree, action_mask: PyTree | None) -> Outputs:
+        """Distribution and value from one feature vector."""
+        ...
+
+
+class Advantage(Protocol):
+    """Advantages and value targets of one stream."""
+
+    def __call__(self, steps: Transition, next_value: Array, gamma: Scalar) -> Targets:
+        """`steps` has leaves [T, ...], `next_value` is V of the observation after each step, [T]."""
+        ...
+
+
+class LossOutput(NamedTuple):
+    """A scalar to descend, and what a human wants to see."""
+
+    loss: Array
+    metrics: Metrics
+
+
+class Loss(Protocol):
+    """The objective of one gradient step."""
+
+    def __call__(self, distribution: Any, value: Array, batch: Batch) -> LossOutput:
+        """Rows [N]: the new policy and value against the batch; invalid rows weigh nothing."""
+        ...
+
+
+class Minibatches(Protocol):
+    """Which sequences make up each gradient step of an epoch."""
+
+    num_minibatches: int
+
+    def __call__(self, batch: Batch, key: Key) -> Array:
+        """Indices of sequences, [num_minibatches, sequences in each], from a batch [M, L]."""
+        ...
+
+
+Schedule = Callable[[Any, Array], Any]  # (agent, progress in [0, 1]) -> agent
+Optimizer = Callable[[Scalar], Any]  # learning rate -> optax.GradientTransformation
+
+
+class ConfigError(ValueError):
+    """Something in a configuration cannot work; the message says what to write instead."""

@@ -10,9 +10,11 @@ from ppax import (
     optimizers,
     schedules,
 )
+from ppax.checkpoint import CheckpointError
 from ppax.collect import collect
 from ppax.envs import make
 from ppax.evaluate import Evaluation, evaluate
+from ppax.fit import Interrupted, NumericalError, TrainedRun, fit, resume
 from ppax.ppo import PPO
 from ppax.train import start, train
 from ppax.types import ConfigError, TrainState, number, part, static
@@ -21,14 +23,19 @@ __version__ = "0.1.0"
 
 __all__ = [
     "PPO",
+    "CheckpointError",
     "ConfigError",
     "Evaluation",
+    "Interrupted",
+    "NumericalError",
     "TrainState",
+    "TrainedRun",
     "advantages",
     "collect",
     "distributions",
     "envs",
     "evaluate",
+    "fit",
     "losses",
     "make",
     "minibatches",
@@ -36,6 +43,7 @@ __all__ = [
     "number",
     "optimizers",
     "part",
+    "resume",
     "schedules",
     "start",
     "static",

@@ -32,7 +32,7 @@ class Pair(NamedTuple):
 class RunningStats(NamedTuple):
     """Moments of everything seen. Leaves have the shape of one sample, `count` is [2] uint32."""
 
-    count: Array
+    count: Array  # type: ignore[assignment]
     mean: Pair
     var: Pair  # population variance
 

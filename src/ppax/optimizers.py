@@ -14,9 +14,9 @@ from ppax.types import Scalar, number, part
 class Adam:
     """Adam. Kingma and Ba 2015, https://arxiv.org/abs/1412.6980"""
 
-    b1: Scalar = number(0.9, "decay of the mean gradient", low=0.0, high=1.0)
-    b2: Scalar = number(0.999, "decay of the mean squared gradient", low=0.0, high=1.0)
-    eps: Scalar = number(1e-5, "added to the root of the mean square", above=0.0)
+    b1: Scalar = number("decay of the mean gradient", default=0.9, low=0.0, high=1.0)
+    b2: Scalar = number("decay of the mean squared gradient", default=0.999, low=0.0, high=1.0)
+    eps: Scalar = number("added to the root of the mean square", default=1e-5, above=0.0)
 
     def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
         """The transformation for one learning rate."""

@@ -38,7 +38,6 @@ from ppax.types import (
     Scalar,
     Schedule,
     Targets,
-    Transition,
     number,
     part,
     static,
@@ -70,17 +69,17 @@ class PPO:
     minibatch: Minibatches = Shuffle()
     optimizer: Optimizer = Adam()
     schedule: Schedule = Constant()
-    learning_rate: Scalar = number(3e-4, "step size of the optimiser", low=0.0)
-    gamma: Scalar = number(0.99, "discount of future rewards; defines the objective", low=0.0, high=1.0)
-    max_grad_norm: Scalar | None = number(0.5, "bound on the gradient's global norm", above=0.0)
-    num_epochs: int = static(4, "passes over each rollout", low=1)
+    learning_rate: Scalar = number("step size of the optimiser", default=3e-4, low=0.0)
+    gamma: Scalar = number("discount of future rewards; defines the objective", default=0.99, low=0.0, high=1.0)
+    max_grad_norm: Scalar | None = number("bound on the gradient's global norm", default=0.5, above=0.0)
+    num_epochs: int = static("passes over each rollout", default=4, low=1)
     seq_len: int | None = static(
-        None, "steps in a sequence; by default 1 without memory, else a rollout", low=1
+        "steps in a sequence; by default 1 without memory, else a rollout", default=None, low=1
     )
-    normalize_obs: bool = static(False, "observations to mean 0 and variance 1, by running statistics")
-    normalize_reward: bool = static(False, "rewards over the running std of the discounted return")
+    normalize_obs: bool = static("observations to mean 0 and variance 1, by running statistics", default=False)
+    normalize_reward: bool = static("rewards over the running std of the discounted return", default=False)
     normalize_advantage: str = static(
-        "minibatch", "where advantages get mean 0 and std 1", choices=("minibatch", "rollout", "off")
+        "where advantages get mean 0 and std 1", default="minibatch", choices=("minibatch", "rollout", "off")
     )
 
     # ------------------------------------------------------------ the three verbs
@@ -145,9 +144,7 @@ class PPO:
 
     def initial_carry(self, num_streams: int) -> PyTree:
         """Memory at the start of an episode, [B, ...]."""
-        return jax.tree.map(
-            lambda x: jnp.broadcast_to(x, (num_streams, *x.shape)), self.network.initial_carry()
-        )
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (num_streams, *x.shape)), self.network.initial_carry())
 
     def policy(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None
@@ -212,7 +209,10 @@ class PPO:
         valid, value, target = batch.steps.valid, batch.steps.value, batch.targets.value
         reduced = {name: x.mean() for name, x in history.items()}
         if "ratio_max" in history:
-            reduced["ratio_max"], reduced["ratio_min"] = history["ratio_max"].max(), history["ratio_min"].min()
+            reduced["ratio_max"], reduced["ratio_min"] = (
+                history["ratio_max"].max(),
+                history["ratio_min"].min(),
+            )
             first_max, first_min = history["ratio_max"][0, 0], history["ratio_min"][0, 0]
             # before the first gradient step the ratio must be 1, or acting and learning saw different things
             reduced["ratio_first_max_dev"] = jnp.maximum(first_max - 1.0, 1.0 - first_min)

@@ -39,8 +39,8 @@ class Constant:
 class Linear:
     """Each named number falls on a straight line from its value to `end` times its value."""
 
-    leaves: tuple[str, ...] = static(("learning_rate",), "dotted names of the numbers to anneal")
-    end: Scalar = number(0.0, "share of the value that is left at the end", low=0.0)
+    leaves: tuple[str, ...] = static("dotted names of the numbers to anneal", default=("learning_rate",))
+    end: Scalar = number("share of the value that is left at the end", default=0.0, low=0.0)
 
     def __call__(self, agent: Any, progress: Array) -> Any:
         """The agent at `progress`."""
@@ -54,8 +54,8 @@ class Linear:
 class Cosine:
     """Each named number falls along half a cosine from its value to `end` times its value."""
 
-    leaves: tuple[str, ...] = static(("learning_rate",), "dotted names of the numbers to anneal")
-    end: Scalar = number(0.0, "share of the value that is left at the end", low=0.0)
+    leaves: tuple[str, ...] = static("dotted names of the numbers to anneal", default=("learning_rate",))
+    end: Scalar = number("share of the value that is left at the end", default=0.0, low=0.0)
 
     def __call__(self, agent: Any, progress: Array) -> Any:
         """The agent at `progress`."""

@@ -36,9 +36,7 @@ def to_pairs(tree: Tree, length: int) -> Tree:
 
 def where_rows(mask: Array, yes: PyTree, no: PyTree) -> PyTree:
     """`yes` in the rows where `mask` [...] is True, `no` elsewhere; trees of leaves [..., any]."""
-    return jax.tree.map(
-        lambda a, b: jnp.where(mask.reshape(mask.shape + (1,) * (a.ndim - mask.ndim)), a, b), yes, no
-    )
+    return jax.tree.map(lambda a, b: jnp.where(mask.reshape(mask.shape + (1,) * (a.ndim - mask.ndim)), a, b), yes, no)
 
 
 def zero_rows(valid: Array, tree: PyTree) -> PyTree:

@@ -85,9 +85,7 @@ def iteration(agent: PPO, env: VectorEnv, state: TrainState, total_iterations: i
     metrics["episode_return"] = episodes.return_sum
     metrics["episode_length"] = episodes.length_sum.astype(jnp.float32)
     env_steps = counter.add(state.env_steps, rollout.steps.valid.sum(dtype=jnp.uint32))
-    return Trained(
-        TrainState(learner, actor, key, state.iteration + 1, env_steps, num_steps=state.num_steps), metrics
-    )
+    return Trained(TrainState(learner, actor, key, state.iteration + 1, env_steps, num_steps=state.num_steps), metrics)
 
 
 def check_sizes(agent: PPO, env: VectorEnv, num_steps: int) -> None:

@@ -23,7 +23,7 @@ Metrics = dict[str, Array]
 T = TypeVar("T")
 
 
-def number(default: Any, doc: str = "", **limits: float) -> Any:
+def number(doc: str = "", *, default: Any, **limits: float) -> Any:
     """A leaf: a number in an equation, traced, so it can be swept by vmap and annealed by a schedule.
 
     `limits` are `low`, `high` (inclusive) and `above` (exclusive); config.py checks them.
@@ -31,7 +31,7 @@ def number(default: Any, doc: str = "", **limits: float) -> Any:
     return dataclasses.field(default=default, metadata={"doc": doc, **limits})
 
 
-def static(default: Any = dataclasses.MISSING, doc: str = "", **limits: Any) -> Any:
+def static(doc: str = "", *, default: Any = dataclasses.MISSING, **limits: Any) -> Any:
     """A static field: a size or a choice, part of the program's identity; changing it recompiles.
 
     `limits` are `low`, `high` (inclusive) and `choices`; config.py checks them.
@@ -105,7 +105,7 @@ class Decision(NamedTuple):
 class Episodes(NamedTuple):
     """Sums over the episodes that finished during a rollout."""
 
-    count: Array  # [] number of finished episodes
+    count: Array  # type: ignore[assignment]  # [] number of finished episodes
     return_sum: Array  # [] sum of their undiscounted returns
     length_sum: Array  # [] sum of their lengths, in steps
 
@@ -301,7 +301,10 @@ class Loss(Protocol):
 class Minibatches(Protocol):
     """Which sequences make up each gradient step of an epoch."""
 
-    num_minibatches: int
+    @property
+    def num_minibatches(self) -> int:
+        """Gradient steps in one epoch."""
+        ...
 
     def __call__(self, batch: Batch, key: Key) -> Array:
         """Indices of sequences, [num_minibatches, sequences in each], from a batch [M, L]."""

@@ -18,7 +18,7 @@ class GAE:
     """delta_t = r_t + gamma (1 - terminated_t) V'_t - V_t, summed with weight gamma * lambda up to an end."""
 
     gae_lambda: Scalar = number(
-        0.95, "0: one-step advantage, little variance; 1: full return, no bias", low=0.0, high=1.0
+        "0: one-step advantage, little variance; 1: full return, no bias", default=0.95, low=0.0, high=1.0
     )
 
     def __call__(self, steps: Transition, next_value: Array, gamma: Scalar) -> Targets:

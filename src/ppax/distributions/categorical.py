@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from ppax.types import Key, part, static
@@ -14,7 +15,7 @@ class Categorical:
     """Actions 0 .. n-1 with probabilities softmax(logits); the environment receives `start + action`."""
 
     logits: Array  # [..., n] any real numbers
-    start: int = static(0)  # the space's first action
+    start: int = static(default=0)  # the space's first action
 
     @classmethod
     def masked(cls, logits: Array, mask: Array | None, start: int = 0) -> Categorical:
@@ -22,7 +23,7 @@ class Categorical:
         if mask is not None:
             # finfo.min and not -inf: -inf - -inf is NaN in the gradient
             mask = mask | ~mask.any(axis=-1, keepdims=True)
-            logits = jnp.where(mask, logits, jnp.finfo(logits.dtype).min)
+            logits = jnp.where(mask, logits, float(np.finfo(logits.dtype).min))
         return cls(logits, start)
 
     @property

@@ -22,9 +22,9 @@ class Normal:
 
     mean: Array  # [..., d]
     log_std: Array  # [..., d]
-    low: tuple[float, ...] = static(())  # d bounds of the box
-    high: tuple[float, ...] = static(())
-    shape: tuple[int, ...] = static(())  # of the box; its d elements are stored flat
+    low: tuple[float, ...] = static(default=())  # d bounds of the box
+    high: tuple[float, ...] = static(default=())
+    shape: tuple[int, ...] = static(default=())  # of the box; its d elements are stored flat
 
     def sample(self, key: Key) -> Array:
         """An unclipped action [..., d]."""

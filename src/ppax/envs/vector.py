@@ -36,9 +36,9 @@ class VectorEnv:
     """`num_envs` copies of `env`; B = num_envs * num_agents streams."""
 
     env: Environment
-    num_envs: int = static(64, "copies that are stepped together", low=1)
-    name: str = static("", "what `make` was asked for")
-    resets: Callable[[Environment, Array, Key], EnvReset] = static(fresh_resets)
+    num_envs: int = static("copies that are stepped together", default=64, low=1)
+    name: str = static("what `make` was asked for", default="")
+    resets: Callable[[Environment, Array, Key], EnvReset] = static(default=fresh_resets)
 
     @property
     def observation_space(self) -> spaces.Space:
@@ -59,15 +59,17 @@ class VectorEnv:
         """Begin everywhere: the state, observations [B, ...] and masks [B, n]."""
         start = fresh_resets(self.env, jnp.ones(self.num_envs, bool), key)
         ended = jnp.zeros((self.num_envs, self.env.num_agents or 1), bool)
-        return VectorState(start.state, ended), self._to_streams(start.obs), self._to_streams(start.action_mask)
+        return (
+            VectorState(start.state, ended),
+            self._to_streams(start.obs),
+            self._to_streams(start.action_mask),
+        )
 
     def step(self, state: VectorState, action: PyTree, key: Key) -> VectorStep:
         """One step of every stream, action [B, ...]; environments whose episode is over begin the next one."""
         step_key, reset_key = jax.random.split(key)
         over = state.ended.all(axis=1)  # [E]
-        taken = jax.vmap(self.env.step)(
-            state.env, self._to_envs(action), jax.random.split(step_key, self.num_envs)
-        )
+        taken = jax.vmap(self.env.step)(state.env, self._to_envs(action), jax.random.split(step_key, self.num_envs))
         stay = EnvReset(taken.state, taken.obs, taken.action_mask)
         now = jax.lax.cond(
             over.any(),

@@ -20,17 +20,15 @@ LOG_RATIO_BOUND = 20.0  # exp(20) is far outside any clip; it keeps a runaway ra
 class ClippedSurrogate:
     """-mean min(w A, clip(w, 1 - eps, 1 + eps) A) + vf_coef * 0.5 mean (V - R)^2 - ent_coef * mean entropy."""
 
-    clip_eps: Scalar = number(0.2, "how far the ratio may move before its gradient stops", above=0.0)
-    vf_coef: Scalar = number(0.5, "weight of the value loss", low=0.0)
-    ent_coef: Scalar = number(0.0, "weight of the entropy bonus", low=0.0)
+    clip_eps: Scalar = number("how far the ratio may move before its gradient stops", default=0.2, above=0.0)
+    vf_coef: Scalar = number("weight of the value loss", default=0.5, low=0.0)
+    ent_coef: Scalar = number("weight of the entropy bonus", default=0.0, low=0.0)
 
     def __call__(self, distribution: Any, value: Array, batch: Batch) -> LossOutput:
         """Loss of rows [N]; `batch.targets.advantage` comes normalised."""
         steps, targets = batch.steps, batch.targets
         valid = steps.valid
-        log_ratio = jnp.clip(
-            distribution.log_prob(steps.action) - steps.log_prob, -LOG_RATIO_BOUND, LOG_RATIO_BOUND
-        )
+        log_ratio = jnp.clip(distribution.log_prob(steps.action) - steps.log_prob, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
         ratio = jnp.exp(log_ratio)
         clipped = jnp.clip(ratio, 1.0 - self.clip_eps, 1.0 + self.clip_eps)
         surrogate = jnp.minimum(ratio * targets.advantage, clipped * targets.advantage)  # eq. 7

@@ -12,7 +12,7 @@ from ppax.types import Batch, Key, part, static
 class Shuffle:
     """Every sequence once an epoch, in a fresh random order."""
 
-    num_minibatches: int = static(4, "gradient steps in one epoch", low=1)
+    num_minibatches: int = static("gradient steps in one epoch", default=4, low=1)
 
     def __call__(self, batch: Batch, key: Key) -> Array:
         """Indices [num_minibatches, M / num_minibatches] of the sequences in `batch` [M, L]."""

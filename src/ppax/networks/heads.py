@@ -15,8 +15,8 @@ class CategoricalHead:
     """One number for each action of a Discrete space."""
 
     size: int = static()  # numbers it takes from the network
-    start: int = static(0)
-    log_std_size: int = static(0)
+    start: int = static(default=0)
+    log_std_size: int = static(default=0)
 
     def __call__(self, outputs: Array, log_std: Array | None, action_mask: Array | None) -> Categorical:
         """Distribution from `outputs` [size]."""

@@ -20,7 +20,13 @@ from jax import Array
 from ppax.networks.heads import Head, head_for
 from ppax.types import ConfigError, Key, Memory, Outputs, Params, PyTree, part, static
 
-ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu, "gelu": jax.nn.gelu, "silu": jax.nn.silu, "elu": jax.nn.elu}
+ACTIVATIONS = {
+    "tanh": jnp.tanh,
+    "relu": jax.nn.relu,
+    "gelu": jax.nn.gelu,
+    "silu": jax.nn.silu,
+    "elu": jax.nn.elu,
+}
 
 
 def dense(size_in: int, size_out: int, gain: float, rngs: nnx.Rngs) -> nnx.Linear:
@@ -75,10 +81,10 @@ class MLP:
 
     obs_shape: tuple[int, ...] = static()
     head: Head = static()
-    hidden: tuple[int, ...] = static((64, 64), "widths of the hidden layers", low=1)
-    activation: str = static("tanh", "after each hidden layer", choices=tuple(ACTIVATIONS))
-    shared: bool = static(False, "one torso for actor and critic instead of one each")
-    log_std_init: float = static(0.0, "log standard deviation at the start, for Box actions")
+    hidden: tuple[int, ...] = static("widths of the hidden layers", default=(64, 64), low=1)
+    activation: str = static("after each hidden layer", default="tanh", choices=tuple(ACTIVATIONS))
+    shared: bool = static("one torso for actor and critic instead of one each", default=False)
+    log_std_init: float = static("log standard deviation at the start, for Box actions", default=0.0)
 
     def init(self, key: Key) -> Params:
         """Fresh parameters, a nested dict."""

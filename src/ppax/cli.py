@@ -1,0 +1,291 @@
+"""The command line: `ppax train | resume | evaluate | presets | envs`.
+
+Every option of a run is an option here; names, types, limits and documentation come from the parts (config.py).
+Exit codes: 0 done, 2 usage or configuration, 4 numerical fault, 5 disk or damaged checkpoint, 75 stopped by a signal
+and resumable.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import os
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from ppax import config, envs
+from ppax.checkpoint import CheckpointError
+from ppax.config import Config, Option
+from ppax.evaluate import Evaluation
+from ppax.fit import Interrupted, NumericalError, TrainedRun, fit_run, load_run, load_state, resume
+from ppax.loggers.files import finite_or_none
+from ppax.types import ConfigError
+
+DONE, USAGE, NUMERICAL, DISK, STOPPED = 0, 2, 4, 5, 75
+EXAMPLES = """examples:
+  ppax train CartPole-v1
+  ppax train CartPole-v1 --agent.learning-rate 3e-4 --num-envs 256 --seed 3
+  ppax train run.toml --agent.schedule.part linear --run-dir runs/mine
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    arguments = sys.argv[1:] if argv is None else argv
+    warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
+    try:
+        return _dispatch(arguments)
+    except (ConfigError, ImportError) as error:
+        return _fail(error, USAGE)
+    except NumericalError as error:
+        return _fail(error, NUMERICAL)
+    except (CheckpointError, OSError) as error:
+        return _fail(error, DISK)
+    except Interrupted as error:
+        return _fail(error, STOPPED)
+    except KeyboardInterrupt:
+        return _fail("stopped", STOPPED)
+
+
+def _fail(error: object, code: int) -> int:
+    print(f"ppax: {error}", file=sys.stderr)
+    return code
+
+
+def _dispatch(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="ppax", description="Proximal Policy Optimization in JAX.")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="command")
+    verbs.add_parser("train", help="train an agent: a preset, a run file, or an environment", add_help=False)
+    for verb, text in (
+        ("resume", "continue a stopped run"),
+        ("evaluate", "play whole episodes with a trained policy"),
+    ):
+        sub = verbs.add_parser(verb, help=text)
+        sub.add_argument("run", type=Path, help="run directory")
+        if verb == "evaluate":
+            sub.add_argument("--episodes", type=int, help="how many (default: as in the run file)")
+            sub.add_argument("--seed", type=int, default=0, help="of the evaluation (default: 0)")
+            sub.add_argument("--sampled", action="store_true", help="sample actions, not the most likely one")
+        _common(sub)
+    for verb, text in (("presets", "list the tuned runs"), ("envs", "list the environments")):
+        _common(verbs.add_parser(verb, help=text))
+    if arguments[:1] == ["train"]:
+        return _train(arguments[1:])
+    options = parser.parse_args(arguments)
+    if options.verb in ("presets", "envs"):
+        return _list(options)
+    _use_cache(options.cache)
+    return _resume(options) if options.verb == "resume" else _evaluate(options)
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON object as the last line of standard output")
+    parser.add_argument(
+        "--cache",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="keep compiled programs in the user's cache directory (default: on)",
+    )
+
+
+# ---------------------------------------------------------------- the verbs
+
+
+def _train(arguments: list[str]) -> int:
+    options, plan = parse_train(arguments)
+    _use_cache(options.cache)
+    built = config.build(plan)
+    run_dir = options.run_dir or _new_run_dir(built.run)
+    steps = built.run.num_steps * built.env.num_streams
+    sizes = f"{built.run.num_envs} environments, rollouts of {steps:,} steps, seed {built.run.seed}"
+    _say(options, f"{built.run.env}: {sizes}")
+    run = fit_run(built.agent, built.env, built.run, run_dir)
+    return _report(options, run, built.run.eval, built.run.seed)
+
+
+def _resume(options: argparse.Namespace) -> int:
+    run = resume(options.run)
+    settings = load_run(options.run, run.agent, run.env).run
+    return _report(options, run, settings.eval, settings.seed)
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    agent, env, run = load_run(options.run)
+    state = load_state(options.run, agent, env, run)
+    trained = TrainedRun(agent, env, state, [], options.run)
+    episodes = options.episodes or run.eval.episodes
+    deterministic = run.eval.deterministic and not options.sampled
+    evaluation = trained.evaluate(episodes, deterministic, options.seed)
+    _say(options, _sentence(evaluation))
+    _json(options, _result(trained, evaluation))
+    return DONE
+
+
+def _list(options: argparse.Namespace) -> int:
+    if options.verb == "presets":
+        names = list(config.presets())
+    else:
+        names = [*envs.BUILTIN, *(f'{suite}/ID   (pip install "ppax[{suite}]")' for suite in envs.SUITES)]
+    print(json.dumps(names) if options.json else "\n".join(names))
+    return DONE
+
+
+# ---------------------------------------------------------------- options of `train`
+
+
+def parse_train(arguments: list[str]) -> tuple[argparse.Namespace, Config]:
+    """Options of the command line itself, and the configuration of the run."""
+    parser = argparse.ArgumentParser(
+        prog="ppax train",
+        description="Train an agent. Every option of the run file can be given here.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    text = "a preset (`ppax presets`), a run file (.toml, .json), or an environment (`ppax envs`)"
+    parser.add_argument("target", nargs="?", default="CartPole-v1", help=text)
+    parser.add_argument("--run-dir", type=Path, help="where the run is recorded (default: a new one in runs/)")
+    _common(parser)
+    target = arguments[0] if arguments and not arguments[0].startswith("-") else "CartPole-v1"
+    base = _choose_parts(config.find(target), arguments)
+    known = {option.path: option for option in config.options(base)}
+    defaults = dict(config.flatten(config.resolve(base)))
+    groups: dict[str, Any] = {}
+    for path, option in known.items():
+        section = path.rpartition(".")[0] or "run"
+        group = groups.setdefault(section, parser.add_argument_group(section) if section not in groups else None)
+        _add_option(group, option, defaults[path])
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        name = unknown[0].split("=")[0].lstrip("-").replace("-", "_")
+        nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+        raise ConfigError(f"unknown option {unknown[0]!r}; did you mean --{nearest.replace('_', '-')}?")
+    given = {path: value for path, value in vars(options).items() if path in known}
+    return options, config.resolve(config.unflatten(dict(config.flatten(base)) | given))
+
+
+def _choose_parts(base: Config, arguments: list[str]) -> Config:
+    """`--agent.loss.part NAME` decides which options exist, so it is read first; another part starts afresh."""
+    flat = dict(config.flatten(base))
+    for position, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if not (name.startswith("--agent.") and name.endswith(".part")):
+            continue
+        value = value if equals else "".join(arguments[position + 1 : position + 2])
+        path = name.removeprefix("--").replace("-", "_")
+        slot = path.removesuffix("part")
+        if flat.get(path, config.DEFAULT_PART.get(slot.split(".")[-2])) != value:
+            flat = {key: kept for key, kept in flat.items() if not key.startswith(slot)}
+        flat[path] = value
+    return config.unflatten(flat)
+
+
+def _add_option(group: Any, option: Option, default: Any) -> None:
+    flag = "--" + option.path.replace("_", "-")
+    flags = list(dict.fromkeys([flag, "--" + option.path]))
+    shown = " ".join(map(str, default)) if isinstance(default, list) else default
+    text = f"{option.doc} (default: {str(shown).lower() if shown is None else shown})".replace("%", "%%")
+    common = {"dest": option.path, "default": argparse.SUPPRESS, "help": text}
+    if option.kind is bool:
+        group.add_argument(*flags, action=argparse.BooleanOptionalAction, **common)
+        return
+    choices = option.limits.get("choices")
+    name = "{" + ",".join(choices) + "}" if choices else option.kind.__name__.upper()
+    group.add_argument(*flags, type=_parser(option), nargs="+" if option.many else None, metavar=name, **common)
+
+
+def _parser(option: Option) -> Any:
+    def parse(text: str) -> Any:
+        if option.optional and text == config.NONE:
+            return text
+        if option.kind is int:
+            value = float(text)  # 1e6 is a whole number too, and 2.5 is none
+            return int(value) if "e" in text.lower() and value == int(value) else int(text)
+        return option.kind(text)
+
+    parse.__name__ = option.kind.__name__  # argparse says "invalid <name> value"
+    return parse
+
+
+# ---------------------------------------------------------------- what the user sees
+
+
+def _report(options: argparse.Namespace, run: TrainedRun, judge: config.Evaluation, seed: int) -> int:
+    if run.history:
+        speed = f"{run.train_seconds:.1f} s: {run.steps_per_second:,.0f} steps/s"
+        compiled = f"after {run.compile_seconds:.1f} s of compilation"
+        _say(options, f"trained to {run.env_steps:,} steps in {speed}, {compiled}")
+    else:
+        _say(options, f"nothing left to train: {run.env_steps:,} steps are done")
+    evaluation = run.evaluate(judge.episodes, judge.deterministic, seed)
+    _say(options, _sentence(evaluation))
+    _say(options, f"run directory: {run.run_dir}")
+    _say(options, "next:")
+    _say(options, f"  ppax evaluate {run.run_dir} --episodes 1000")
+    _say(options, f"  ppax train {run.run_dir / 'run.toml' if run.run_dir else ''} --seed {seed + 1}")
+    _json(options, _result(run, evaluation))
+    return DONE
+
+
+def _sentence(evaluation: Evaluation) -> str:
+    count = int(evaluation.finished.sum())
+    text = (
+        f"evaluation over {count} episodes: mean return {evaluation.mean_return:.2f} "
+        f"(std {evaluation.std_return:.2f}), mean length {evaluation.mean_length:.1f}"
+    )
+    left = len(evaluation.finished) - count
+    return text + (f"; {left} never ended and are not counted" if left else "")
+
+
+def _result(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
+    return {
+        "mean_return": evaluation.mean_return,
+        "std_return": evaluation.std_return,
+        "mean_length": evaluation.mean_length,
+        "episodes": int(evaluation.finished.sum()),
+        "env_steps": run.env_steps,
+        "iterations": int(run.state.iteration),
+        "steps_per_second": run.steps_per_second,
+        "train_seconds": run.train_seconds,
+        "started_at": run.started_at,
+        "compile_seconds": run.compile_seconds,
+        "run_dir": str(run.run_dir),
+    }
+
+
+def _say(options: argparse.Namespace, text: str) -> None:
+    print(text, file=sys.stderr if options.json else sys.stdout, flush=True)
+
+
+def _json(options: argparse.Namespace, result: dict[str, Any]) -> None:
+    if options.json:
+        print(json.dumps({name: finite_or_none(value) for name, value in result.items()}), flush=True)
+
+
+def _new_run_dir(run: config.Run) -> Path:
+    name = f"{run.env.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}-seed{run.seed}"
+    path, copies = Path("runs") / name, 1
+    while path.exists():
+        copies += 1
+        path = Path("runs") / f"{name}-{copies}"
+    return path
+
+
+def _use_cache(enabled: bool) -> None:
+    """Keep compiled programs between processes, unless switched off or already arranged by the user."""
+    if not enabled or os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        return
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    jax.config.update("jax_compilation_cache_dir", str(Path(home) / "ppax" / "jax"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,310 @@
+"""A run as plain data: nested dicts, as TOML holds them, checked before anything compiles.
+
+The options are the fields of the parts themselves: name, type, default, limits and documentation stand once, at the
+field (`number`, `static` in types.py). Parts are named: `[agent.advantage] part = "gae"`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import math
+import tomllib
+import typing
+from collections.abc import Callable, Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tomli_w
+
+from ppax import envs
+from ppax.advantages import GAE
+from ppax.envs import VectorEnv
+from ppax.losses import ClippedSurrogate
+from ppax.minibatches import Shuffle
+from ppax.networks import MLP, mlp
+from ppax.optimizers import Adam
+from ppax.ppo import PPO
+from ppax.schedules import Constant, Cosine, Linear
+from ppax.types import ConfigError, static
+
+Config = dict[str, Any]
+NONE = "none"  # TOML and command lines have no None
+
+
+@dataclasses.dataclass(frozen=True)
+class Log:
+    """What is recorded while a run trains."""
+
+    every: int | None = static("iterations between log rows; by default about 1 % of the run", default=None, low=1)
+    checkpoint_seconds: float = static("seconds between checkpoints, at log rows", default=30.0, low=0.0)
+    tensorboard: bool = static("also write TensorBoard event files", default=False)
+    console: bool = static("show progress", default=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """How the trained policy is judged."""
+
+    episodes: int = static("whole episodes, on environments of their own", default=128, low=1)
+    deterministic: bool = static("the most likely action; otherwise actions are sampled", default=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A whole run, beside its agent."""
+
+    env: str = static("environment: a built-in name, or suite/id", default="CartPole-v1")
+    num_envs: int = static("environments stepped together", default=64, low=1)
+    num_steps: int = static("steps of every environment in one rollout", default=128, low=1)
+    total_steps: int = static(
+        "steps of all environments together, rounded up to whole rollouts", default=500_000, low=1
+    )
+    seed: int = static("of everything random", default=0, low=0, high=2**64 - 1)
+    log: Log = Log()
+    eval: Evaluation = Evaluation()
+
+
+# Which parts there are, by the name of the field that holds them.
+PARTS: dict[str, dict[str, type]] = {
+    "network": {"mlp": MLP},
+    "advantage": {"gae": GAE},
+    "loss": {"clipped": ClippedSurrogate},
+    "minibatch": {"shuffle": Shuffle},
+    "optimizer": {"adam": Adam},
+    "schedule": {"constant": Constant, "linear": Linear, "cosine": Cosine},
+}
+DEFAULT_PART = {slot: next(iter(choices)) for slot, choices in PARTS.items()}
+# A network is made for the spaces of an environment.
+NETWORKS: dict[str, Callable[..., Any]] = {"mlp": mlp}
+SECTIONS: dict[str, type] = {"log": Log, "eval": Evaluation}
+
+
+class Option(NamedTuple):
+    """One setting: where it stands, what it may be."""
+
+    path: str
+    kind: type  # int, float, bool or str
+    many: bool  # a list of them
+    optional: bool  # None is allowed
+    default: Any
+    doc: str
+    limits: dict[str, Any]
+
+
+class Built(NamedTuple):
+    """What a configuration stands for."""
+
+    agent: PPO
+    env: VectorEnv
+    run: Run
+
+
+# ---------------------------------------------------------------- the options of a configuration
+
+
+def options(config: Config) -> Iterator[Option]:
+    """Every option there is, given which parts `config` names; unknown part names raise ConfigError."""
+    yield from _options(Run, config, "")
+    yield from _options(PPO, _table(config, "agent", "agent"), "agent.")
+
+
+def _options(cls: type, config: Config, prefix: str) -> Iterator[Option]:
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        path = prefix + field.name
+        if field.name in SECTIONS:
+            yield from _options(SECTIONS[field.name], _table(config, field.name, path), path + ".")
+        elif field.name in PARTS:
+            section, choices, default = (
+                _table(config, field.name, path),
+                PARTS[field.name],
+                DEFAULT_PART[field.name],
+            )
+            part = Option(f"{path}.part", str, False, False, default, "which part", {"choices": tuple(choices)})
+            name = check_value(part, section.get("part", default))
+            yield part
+            yield from _options(choices[name], section, path + ".")
+        elif field.default is not dataclasses.MISSING:  # without a default it comes from the environment
+            yield _option(field, hints[field.name], path)
+
+
+def _table(config: Config, name: str, path: str) -> Config:
+    section: Config = config.get(name, {})
+    if not isinstance(section, dict):
+        raise ConfigError(f"{path} = {section!r}: must be a table, [{path}]")
+    return section
+
+
+def _option(field: dataclasses.Field[Any], hint: Any, path: str) -> Option:
+    optional = many = False
+    kind: Any = float
+    if field.metadata.get("static"):
+        optional = type(None) in typing.get_args(hint)
+        if optional:
+            hint = next(h for h in typing.get_args(hint) if h is not type(None))
+        if typing.get_origin(hint) is tuple:
+            many, hint = True, typing.get_args(hint)[0]
+        kind = hint
+    else:
+        optional = type(None) in typing.get_args(hint)
+    limits = {name: field.metadata[name] for name in ("low", "high", "above", "choices") if name in field.metadata}
+    return Option(path, kind, many, optional, field.default, field.metadata.get("doc", ""), limits)
+
+
+def resolve(config: Config) -> Config:
+    """The configuration with every default filled in; raises ConfigError for anything that cannot be."""
+    known = {option.path: option for option in options(config)}
+    given = dict(flatten(config))
+    for path in given:
+        if path not in known:
+            nearest = difflib.get_close_matches(path, known, n=1, cutoff=0.0)[0]
+            raise ConfigError(f"unknown option {path!r}; did you mean {nearest!r}?")
+    values = {path: check_value(option, given.get(path, option.default)) for path, option in known.items()}
+    return unflatten(values)
+
+
+def check_value(option: Option, value: Any) -> Any:
+    """`value` in the option's type; ConfigError with field, value, what is allowed and the nearest valid value."""
+    if option.optional and value in (None, NONE):
+        return None
+    if option.many:
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"{option.path} = {value!r}: must be a list of {option.kind.__name__}")
+        return [check_value(option._replace(many=False), x) for x in value]
+    if option.kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, option.kind) or (option.kind is int and isinstance(value, bool)):
+        raise ConfigError(f"{option.path} = {value!r}: must be of type {option.kind.__name__}")
+    return _check_limits(option.path, value, option.limits)
+
+
+def _check_limits(path: str, value: Any, limits: dict[str, Any]) -> Any:
+    choices, low, high, above = (limits.get(name) for name in ("choices", "low", "high", "above"))
+    if choices is not None and value not in choices:
+        nearest = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.0)[0]
+        raise ConfigError(f"{path} = {value!r}: must be one of {', '.join(choices)}; nearest: {nearest}")
+    if isinstance(value, str | bool):
+        return value
+    if not math.isfinite(value):
+        raise ConfigError(f"{path} = {value}: must be a finite number")
+    if above is not None and value <= above:
+        raise ConfigError(f"{path} = {value}: must be above {above:g}")
+    if low is not None and value < low:
+        raise ConfigError(f"{path} = {value}: must be at least {low:g}; nearest valid value: {low:g}")
+    if high is not None and value > high:
+        raise ConfigError(f"{path} = {value}: must be at most {high:g}; nearest valid value: {high:g}")
+    return value
+
+
+def flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted path, value) of every leaf."""
+    for name, value in config.items():
+        if isinstance(value, dict):
+            yield from flatten(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def unflatten(values: dict[str, Any]) -> Config:
+    """The inverse of `flatten`."""
+    config: Config = {}
+    for path, value in values.items():
+        *sections, name = path.split(".")
+        table = config
+        for section in sections:
+            table = table.setdefault(section, {})
+        table[name] = value
+    return config
+
+
+# ---------------------------------------------------------------- between configurations and objects
+
+
+def build(config: Config) -> Built:
+    """The agent, environment and run that a configuration describes."""
+    config = resolve(config)
+    env = envs.make(config["env"], config["num_envs"])
+    agent = _build_part(PPO, config["agent"], env)
+    return Built(agent, env, settings(config))
+
+
+def settings(config: Config) -> Run:
+    """The settings of a run beside its agent."""
+    values = resolve({name: value for name, value in config.items() if name != "agent"})
+    sections = {name: cls(**values.pop(name)) for name, cls in SECTIONS.items()}
+    values.pop("agent")
+    return Run(**values, **sections)
+
+
+def _build_part(cls: type, config: Config, env: VectorEnv) -> Any:
+    arguments = {}
+    for name, value in config.items():
+        if name in PARTS:
+            chosen = {key: v for key, v in value.items() if key != "part"}
+            if name == "network":
+                arguments[name] = NETWORKS[value["part"]](env, **chosen)
+            else:
+                arguments[name] = _build_part(PARTS[name][value["part"]], chosen, env)
+        else:
+            arguments[name] = tuple(value) if isinstance(value, list) else value
+    return cls(**arguments)
+
+
+def describe(part: Any) -> Config:
+    """The configuration of an agent or run, with all in it: the inverse of `build`, and a check of every number."""
+    config: Config = {}
+    hints = typing.get_type_hints(type(part))
+    for field in dataclasses.fields(part):
+        value = getattr(part, field.name)
+        if field.name in PARTS:
+            names = {cls: name for name, cls in PARTS[field.name].items()}
+            own = f"{type(value).__module__}.{type(value).__qualname__}"
+            inner = describe(value) if dataclasses.is_dataclass(value) else {}
+            config[field.name] = {"part": names.get(type(value), own)} | inner
+        elif field.name in SECTIONS:
+            config[field.name] = describe(value)
+        elif field.metadata and field.default is not dataclasses.MISSING:
+            option = _option(field, hints[field.name], field.name)
+            config[field.name] = check_value(option, _plain(value))
+    return config
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") and getattr(value, "ndim", 1) == 0 else value
+
+
+# ---------------------------------------------------------------- files
+
+
+def read(path: Path) -> Config:
+    """A configuration file, TOML or JSON."""
+    try:
+        if path.suffix == ".json":
+            return typing.cast(Config, json.loads(path.read_text(encoding="utf-8")))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def to_toml(config: Config) -> str:
+    """As TOML, where "none" stands for None."""
+    return tomli_w.dumps(unflatten({path: NONE if value is None else value for path, value in flatten(config)}))
+
+
+def presets() -> dict[str, Path]:
+    """Names and files of the tuned runs that come with ppax."""
+    root = Path(str(resources.files("ppax") / "presets"))
+    return {str(p.relative_to(root).with_suffix("")): p for p in sorted(root.rglob("*.toml"))}
+
+
+def find(target: str) -> Config:
+    """The configuration that `target` names: a file, a preset, or an environment with the defaults."""
+    path = Path(target)
+    if path.suffix in (".toml", ".json"):
+        return read(path)
+    if target in presets():
+        return read(presets()[target])
+    return {"env": target}

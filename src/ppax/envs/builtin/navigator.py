@@ -1,0 +1,102 @@
+"""Navigator: point masses in a box steer to their targets by pushing themselves.
+
+The task is the single navigator of JaxDEM, https://github.com/cdelv/JaxDEM: the reward is a difference of
+potentials (Ng, Harada, Russell, "Policy invariance under reward transformations", 1999), less a little of the
+kinetic energy gained. Walls and other agents push back like springs, as in the discrete element method.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jax import Array
+
+from ppax.types import EnvReset, EnvStep, Key, Scalar, number, part, static
+
+
+class NavigatorState(NamedTuple):
+    """Where the agents are, how fast they move, where each wants to go."""
+
+    position: Array  # [A, 2], in a box from -1 to 1
+    velocity: Array  # [A, 2]
+    target: Array  # [A, 2]
+
+
+@part
+class Navigator:
+    """Discs of mass 1 in the box [-1, 1]^2; action [A, 2] in [-1, 1], in units of `max_force`. Never ends.
+
+    Observation [A, 6]: unit direction to the target (2), the way to it clipped to `sight` (2), velocity (2).
+    """
+
+    max_force: Scalar = number("force of a full action, along each axis", default=2.0, low=0.0)
+    drag: Scalar = number("drag force for each unit of velocity", default=2.0, low=0.0)
+    stiffness: Scalar = number("contact force for each unit of overlap", default=200.0, low=0.0)
+    radius: Scalar = number("radius of an agent", default=0.1, above=0.0)
+    sight: Scalar = number("bound on each coordinate of the observed way to the target", default=0.5, above=0.0)
+    dt: Scalar = number("time step", default=0.05, above=0.0)
+    sharpness: Scalar = number("the potential is exp(-sharpness * distance)", default=2.0, above=0.0)
+    energy_cost: Scalar = number("reward lost for each unit of kinetic energy gained", default=0.1, low=0.0)
+    num_agents: int = static("number of agents, each with its own target", default=1, low=1)
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        """Box [6] of one agent; a velocity has no bound."""
+        return spaces.Box(-np.inf, np.inf, (6,), np.float32)
+
+    @property
+    def action_space(self) -> spaces.Box:
+        """Box [2] of one agent."""
+        return spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def reset(self, key: Key) -> EnvReset:
+        """Agents at rest and targets, uniform where a disc fits in the box; overlapping agents push apart."""
+        position_key, target_key = jax.random.split(key)
+        shape, reach = (self.num_agents, 2), 1.0 - self.radius
+        position = jax.random.uniform(position_key, shape, jnp.float32, -reach, reach)
+        target = jax.random.uniform(target_key, shape, jnp.float32, -reach, reach)
+        state = NavigatorState(position, jnp.zeros(shape, jnp.float32), target)
+        return EnvReset(state, self._observe(state))
+
+    def step(self, state: NavigatorState, action: Array, key: Key) -> EnvStep:
+        """Push for one time step (semi-implicit Euler, drag implicit, so that no drag makes it unstable)."""
+        force = self.max_force * jnp.clip(action, -1.0, 1.0)
+        force = force + self._wall_force(state.position) + self._pair_force(state.position)
+        velocity = (state.velocity + self.dt * force) / (1.0 + self.dt * self.drag)
+        new = NavigatorState(state.position + self.dt * velocity, velocity, state.target)
+        reward = self._potential(new) - self._potential(state)
+        never = jnp.zeros((self.num_agents,), bool)
+        return EnvStep(new, self._observe(new), reward, never, never)
+
+    def _observe(self, state: NavigatorState) -> Array:
+        way = state.target - state.position
+        direction = way / jnp.maximum(_norm(way)[:, None], 1e-6)
+        return jnp.concatenate([direction, jnp.clip(way, -self.sight, self.sight), state.velocity], axis=-1)
+
+    def _potential(self, state: NavigatorState) -> Array:
+        """What the reward [A] is the difference of."""
+        distance = _norm(state.target - state.position)
+        energy = 0.5 * (state.velocity**2).sum(axis=-1)
+        return jnp.exp(-self.sharpness * distance) - self.energy_cost * energy
+
+    def _wall_force(self, position: Array) -> Array:
+        """Each wall pushes [A, 2] inwards in proportion to how deep a disc is in it."""
+        right = jnp.maximum(position + self.radius - 1.0, 0.0)
+        left = jnp.maximum(-position + self.radius - 1.0, 0.0)
+        return self.stiffness * (left - right)
+
+    def _pair_force(self, position: Array) -> Array:
+        """All other discs push [A, 2] away in proportion to the overlap, but not from the very same spot."""
+        apart = position[:, None, :] - position[None, :, :]  # [A, A, 2], from the second to the first
+        distance = _norm(apart)
+        overlap = jnp.maximum(2.0 * self.radius - distance, 0.0)
+        return self.stiffness * (apart * (overlap / jnp.maximum(distance, 1e-6))[:, :, None]).sum(axis=1)
+
+
+def _norm(vector: Array) -> Array:
+    """Length of [..., 2]."""
+    return jnp.sqrt((vector**2).sum(axis=-1))

@@ -1,0 +1,78 @@
+"""Pendulum swing-up: a motor too weak to lift the pendulum has to swing it up and then hold it there.
+
+Dynamics, cost and numbers are those of Gymnasium's Pendulum-v1, https://gymnasium.farama.org/environments/classic_control/pendulum/,
+except its limit of 200 steps: use TimeLimit. The angle is 0 when upright.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jax import Array
+
+from ppax.types import EnvReset, EnvStep, Key, Scalar, number, part, static
+
+
+class PendulumState(NamedTuple):
+    """Angle from upright, not wrapped, and angular velocity."""
+
+    theta: Array  # [] rad
+    theta_dot: Array  # [] rad/s
+
+
+@part
+class Pendulum:
+    """Observation [3]: cosine, sine, angular velocity. Action [1]: torque in N m. It never terminates."""
+
+    gravity: Scalar = number("gravity, m/s^2", default=10.0)
+    mass: Scalar = number("mass of the rod, kg", default=1.0, above=0.0)
+    length: Scalar = number("length of the rod, m", default=1.0, above=0.0)
+    dt: Scalar = number("time step, s", default=0.05, above=0.0)
+    start_theta: Scalar = number("starts at an angle uniform in +- this, rad", default=np.pi, low=0.0)
+    start_theta_dot: Scalar = number("starts at a velocity uniform in +- this, rad/s", default=1.0, low=0.0)
+    # static, because the spaces state them and must be known while tracing
+    max_theta_dot: float = static("the angular velocity is clipped to +- this, rad/s", default=8.0, above=0.0)
+    max_torque: float = static("the torque is clipped to +- this, N m", default=2.0, above=0.0)
+
+    num_agents = None  # no agent axis
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        """Box [3]."""
+        high = np.array([1.0, 1.0, self.max_theta_dot], np.float32)
+        return spaces.Box(-high, high, dtype=np.float32)
+
+    @property
+    def action_space(self) -> spaces.Box:
+        """Box [1]."""
+        return spaces.Box(-self.max_torque, self.max_torque, (1,), np.float32)
+
+    def reset(self, key: Key) -> EnvReset:
+        """Anywhere on the circle, slowly."""
+        unit = jax.random.uniform(key, (2,), jnp.float32, -1.0, 1.0)
+        state = PendulumState(unit[0] * self.start_theta, unit[1] * self.start_theta_dot)
+        return EnvReset(state, _observe(state))
+
+    def step(self, state: PendulumState, action: Array, key: Key) -> EnvStep:
+        """Apply the torque for one time step; the cost is that of the state before the step."""
+        torque = jnp.clip(action[0], -self.max_torque, self.max_torque)
+        angle = jnp.mod(state.theta + np.pi, 2 * np.pi) - np.pi
+        cost = angle**2 + 0.1 * state.theta_dot**2 + 0.001 * torque**2
+
+        # a rod about its end: moment of inertia m l^2 / 3, centre of mass at l / 2
+        gravity_acc = 1.5 * self.gravity / self.length * jnp.sin(state.theta)
+        torque_acc = 3.0 * torque / (self.mass * self.length**2)
+        theta_dot = state.theta_dot + self.dt * (gravity_acc + torque_acc)
+        theta_dot = jnp.clip(theta_dot, -self.max_theta_dot, self.max_theta_dot)
+        new = PendulumState(state.theta + self.dt * theta_dot, theta_dot)
+        never = jnp.zeros((), bool)
+        return EnvStep(new, _observe(new), -cost, never, never)
+
+
+def _observe(state: PendulumState) -> Array:
+    """The angle as a point on the circle, so that a full turn changes nothing."""
+    return jnp.stack([jnp.cos(state.theta), jnp.sin(state.theta), state.theta_dot])

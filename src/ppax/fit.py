@@ -1,0 +1,301 @@
+"""Train from the host: chunks of iterations in one compiled program, with progress, logs, checkpoints and signals."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ppax import checkpoint, config, counter
+from ppax import run_dir as run_dirs
+from ppax.config import Log, Run
+from ppax.envs.vector import VectorEnv
+from ppax.evaluate import Evaluation, evaluate
+from ppax.loggers import Console, Csv, JsonLines, Logger, Row, TensorBoard, last_row
+from ppax.ppo import PPO
+from ppax.run_dir import RunDirectory
+from ppax.train import check_sizes, start, train
+from ppax.types import TrainState
+
+ROWS_PER_RUN = 100  # log rows, where the run is long enough
+CHUNK_STEPS = 2**18  # env-steps in a chunk at most, so a signal is answered within seconds
+SAVE_FAILURES = 3  # in a row, before a run that cannot save gives up
+POLL_SECONDS = 0.001  # how often we look whether a chunk is done; signals are seen as often
+
+Callback = Callable[[TrainState, Row], bool | None]  # at every log row; True ends the run
+
+
+class Interrupted(Exception):
+    """The run was asked to stop; it has saved itself and can be resumed."""
+
+
+class NumericalError(Exception):
+    """A gradient was not finite; the last good checkpoint was kept."""
+
+
+@dataclasses.dataclass
+class TrainedRun:
+    """What `fit` and `resume` give back."""
+
+    agent: PPO
+    env: VectorEnv
+    state: TrainState
+    history: list[Row]  # the rows logged by this call, as in metrics.jsonl
+    run_dir: Path | None
+    started_at: float = 0.0  # Unix time when the first chunk began
+    compile_seconds: float = 0.0
+    train_seconds: float = 0.0  # of this call, without compilation
+    steps_per_second: float = 0.0  # of this call, without compilation
+
+    @property
+    def env_steps(self) -> int:
+        """Valid steps of all streams since the run began."""
+        return counter.to_int(self.state.env_steps)
+
+    def evaluate(self, episodes: int = 128, deterministic: bool = True, seed: int = 0) -> Evaluation:
+        """Play whole episodes with the trained policy; the run itself is not touched."""
+        key = jax.random.key(seed)
+        return evaluate(self.agent, self.env, self.state.learner, key, episodes, deterministic)
+
+
+def fit(
+    agent: PPO,
+    env: VectorEnv,
+    total_steps: int = 500_000,
+    seed: int = 0,
+    run_dir: str | Path | None = None,
+    num_steps: int = 128,
+    log: Log | None = None,
+    callbacks: Sequence[Callback | Logger] = (),
+) -> TrainedRun:
+    """Train `agent` on `env` for `total_steps` steps of all environments, rounded up to whole rollouts.
+
+    With `run_dir`, the configuration, metrics and checkpoints go there, and SIGTERM or Ctrl-C ends the run resumable
+    (raises Interrupted). `callbacks` are called with (state, row) at every log row and end the run by returning True;
+    an object with `log(row)` and `close()` is a further logger.
+
+    Raises ConfigError, before anything compiles, for numbers out of range or sizes that do not divide;
+    NumericalError when a gradient is not finite.
+    """
+    run = Run(env.name, env.num_envs, num_steps, total_steps, seed, log or Log())
+    return fit_run(agent, env, run, run_dir, callbacks)
+
+
+def fit_run(
+    agent: PPO,
+    env: VectorEnv,
+    run: Run,
+    run_dir: str | Path | None = None,
+    callbacks: Sequence[Callback | Logger] = (),
+) -> TrainedRun:
+    """`fit` for a run given as one object."""
+    plan = config.describe(run) | {"agent": config.describe(agent)}
+    check_sizes(agent, env, run.num_steps)
+    with ExitStack() as stack:
+        directory = None
+        if run_dir is not None:
+            directory = stack.enter_context(RunDirectory.create(Path(run_dir), plan))
+        stop = stack.enter_context(_signals(enabled=directory is not None))
+        state = _start(agent, env, run.num_steps, jax.random.key(run.seed))
+        return _Loop(agent, env, run, directory, callbacks, stop).train(state)
+
+
+def resume(
+    run_dir: str | Path,
+    agent: PPO | None = None,
+    env: VectorEnv | None = None,
+    callbacks: Sequence[Callback | Logger] = (),
+    console: bool = True,
+) -> TrainedRun:
+    """Continue the run in `run_dir` from its newest whole checkpoint, as if it had never stopped.
+
+    A run made from your own parts needs them again: pass the same `agent` and `env`. Raises ConfigError where there is
+    no run or it is in use, CheckpointError where no checkpoint can be loaded.
+    """
+    with ExitStack() as stack:
+        directory = stack.enter_context(RunDirectory.open(Path(run_dir)))
+        stop = stack.enter_context(_signals(enabled=True))
+        agent, env, run = load_run(directory.path, agent, env)
+        run = dataclasses.replace(run, log=dataclasses.replace(run.log, console=console))
+        state = load_state(directory.path, agent, env, run)
+        return _Loop(agent, env, run, directory, callbacks, stop).train(state)
+
+
+def load_run(run_dir: Path, agent: PPO | None = None, env: VectorEnv | None = None) -> config.Built:
+    """Agent, environment and settings of the run in `run_dir`; what is passed is taken as it is."""
+    plan = run_dirs.find(run_dir)
+    if agent is not None and env is not None:
+        return config.Built(agent, env, config.settings(plan))
+    return config.build(plan)
+
+
+def load_state(run_dir: Path, agent: PPO, env: VectorEnv, run: Run) -> TrainState:
+    """The newest whole state of a run; one that was stopped before its first checkpoint starts over."""
+    path, skipped = checkpoint.newest_valid(run_dir / "checkpoints")
+    for sentence in skipped:
+        warnings.warn(f"passed over a damaged checkpoint: {sentence}", stacklevel=2)
+    if path is None and skipped:
+        raise checkpoint.CheckpointError(f"{run_dir} has no checkpoint that can be loaded")
+    if path is None:
+        return _start(agent, env, run.num_steps, jax.random.key(run.seed))
+    return checkpoint.load(path, jax.eval_shape(lambda key: start(agent, env, run.num_steps, key), jax.random.key(0)))
+
+
+def _start(agent: PPO, env: VectorEnv, num_steps: int, key: Any) -> TrainState:
+    return jax.jit(start, static_argnames="num_steps")(agent, env, num_steps, key)
+
+
+class _Loop:
+    """The chunked loop: everything around the one compiled program."""
+
+    def __init__(
+        self,
+        agent: PPO,
+        env: VectorEnv,
+        run: Run,
+        directory: RunDirectory | None,
+        callbacks: Sequence[Callback | Logger],
+        stop: threading.Event,
+    ):
+        self.agent, self.env, self.run, self.directory, self.stop = agent, env, run, directory, stop
+        self.callbacks: list[Any] = [c for c in callbacks if not hasattr(c, "log")]
+        self.sinks: list[Any] = [c for c in callbacks if hasattr(c, "log")]
+        steps = run.num_steps * env.num_streams
+        self.total = math.ceil(run.total_steps / steps)
+        self.every = run.log.every or max(1, min(self.total // ROWS_PER_RUN, CHUNK_STEPS // steps))
+        self.failures, self.last_save = 0, time.monotonic()
+
+    def train(self, state: TrainState) -> TrainedRun:
+        """From `state` to the end of the plan, or until a signal or a callback ends it."""
+        begin = time.perf_counter()
+        # The number of iterations is traced: one program for every chunk, and the same bits whatever the chunks are
+        program = jax.jit(train, donate_argnames="state")
+        arguments = (self.agent, self.env, state, np.int32(self.every), np.int32(self.total))
+        compiled = program.lower(*arguments).compile()
+        compile_seconds = time.perf_counter() - begin
+        history: list[Row] = []
+        ended, done, first_step = False, int(state.iteration), counter.to_int(state.env_steps)
+        started_at, train_seconds = time.time(), 0.0
+        with ExitStack() as stack:
+            loggers = self._loggers(stack, state)
+            while not ended and done < self.total and not self.stop.is_set():
+                count = min(self.every, self.total - done)
+                arguments = (self.agent, self.env, state, np.int32(count), np.int32(self.total))
+                begin, before = time.perf_counter(), counter.to_int(state.env_steps)
+                state, metrics = compiled(*arguments)
+                row = {name: float(x) for name, x in _wait(metrics).items()}
+                seconds = time.perf_counter() - begin
+                done += count
+                env_steps = counter.to_int(state.env_steps)
+                train_seconds += seconds
+                timing = {
+                    "steps_per_second": (env_steps - before) / seconds,
+                    "seconds": self.seconds_before + train_seconds,
+                }
+                history.append({"iteration": done, "env_steps": env_steps} | row | timing)
+                self._check_finite(history[-1])
+                self._log(loggers, history[-1])
+                ended = any([callback(state, history[-1]) for callback in self.callbacks])
+                self._save_sometimes(state)
+            self._save(state, last=True)
+        if done < self.total and not ended:
+            where = f"; resume with: ppax resume {self.directory.path}" if self.directory else ""
+            raise Interrupted(f"stopped after {counter.to_int(state.env_steps):,} steps{where}")
+        path = self.directory.path if self.directory else None
+        trained = TrainedRun(self.agent, self.env, state, history, path, started_at, compile_seconds, train_seconds)
+        trained.steps_per_second = (trained.env_steps - first_step) / max(train_seconds, 1e-9)
+        return trained
+
+    def _loggers(self, stack: ExitStack, state: TrainState) -> list[Logger]:
+        done, self.seconds_before = int(state.iteration), 0.0
+        loggers: list[Logger] = [*self.sinks]
+        if self.run.log.console:
+            loggers.append(Console(self.total, done))
+        if self.directory is not None:
+            path = self.directory.path
+            loggers += [JsonLines(path / "metrics.jsonl", done), Csv(path / "metrics.csv", done)]
+            self.seconds_before = last_row(path / "metrics.jsonl").get("seconds", 0.0)
+            if self.run.log.tensorboard:
+                purge = counter.to_int(state.env_steps) + 1 if done else None
+                loggers.append(TensorBoard(path / "tensorboard", purge))
+        for logger in loggers:
+            stack.callback(logger.close)
+        return loggers
+
+    def _log(self, loggers: list[Logger], row: Row) -> None:
+        """Logging never stops training: a sink that fails is dropped, with a warning."""
+        for logger in list(loggers):
+            try:
+                logger.log(row)
+            except Exception as error:
+                loggers.remove(logger)
+                warnings.warn(f"{type(logger).__name__} failed and is off from now on: {error}", stacklevel=2)
+
+    def _check_finite(self, row: Row) -> None:
+        if not math.isfinite(row["grad_norm"]):
+            kept = f"; the last good checkpoint is in {self.directory.path}" if self.directory else ""
+            raise NumericalError(
+                f"the gradient was not finite in iterations up to {row['iteration']}{kept}; "
+                "try a lower learning_rate, normalize_obs or normalize_reward, and check the environment's rewards"
+            )
+
+    def _save_sometimes(self, state: TrainState) -> None:
+        if time.monotonic() - self.last_save >= self.run.log.checkpoint_seconds:
+            self._save(state)
+
+    def _save(self, state: TrainState, last: bool = False) -> None:
+        """A disk that fails costs no training until it has failed several times, or at the end."""
+        if self.directory is None:
+            return
+        try:
+            checkpoint.save(self.directory.checkpoints, state)
+            self.failures = 0
+        except OSError as error:
+            self.failures += 1
+            if last or self.failures >= SAVE_FAILURES:
+                raise
+            warnings.warn(f"checkpoint failed ({error}); the earlier one was kept, trying again", stacklevel=2)
+        self.last_save = time.monotonic()
+
+
+def _wait(metrics: dict[str, jax.Array]) -> dict[str, np.ndarray]:
+    """Fetch metrics; waits in Python, so that a second signal is heard while a chunk runs."""
+    while not all(x.is_ready() for x in metrics.values()):  # type: ignore[attr-defined]
+        time.sleep(POLL_SECONDS)
+    return jax.device_get(metrics)
+
+
+@contextmanager
+def _signals(enabled: bool) -> Iterator[threading.Event]:
+    """SIGTERM and Ctrl-C set the event; a second one acts as it would have without us."""
+    stop = threading.Event()
+    if not enabled or threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    names = (signal.SIGTERM, signal.SIGINT)
+    earlier = {name: signal.getsignal(name) for name in names}
+
+    def restore() -> None:
+        for name, handler in earlier.items():
+            signal.signal(name, handler)
+
+    def handle(number: int, frame: Any) -> None:
+        stop.set()
+        restore()
+
+    for name in names:
+        signal.signal(name, handle)
+    try:
+        yield stop
+    finally:
+        restore()

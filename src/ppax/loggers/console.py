@@ -1,0 +1,60 @@
+"""Metrics for the eye: a live progress line on a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from typing import TextIO
+
+from rich.console import Console as RichConsole
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from ppax.loggers.files import Row
+
+PLAIN_SECONDS = 5.0  # between lines where there is no terminal
+
+
+class Console:
+    """Progress with env-steps, steps/s, episode return and time left."""
+
+    def __init__(self, total_iterations: int, done: int = 0, stream: TextIO | None = None):
+        """Show progress from `done` to `total_iterations` on `stream` (standard error by default)."""
+        self._total = total_iterations
+        self._console = RichConsole(file=stream, stderr=stream is None)
+        self._progress: Progress | None = None
+        self._last = 0.0
+        if self._console.is_terminal:
+            self._progress = Progress(
+                TextColumn("training"),
+                BarColumn(bar_width=30),
+                TaskProgressColumn(),
+                TextColumn("{task.fields[text]}"),
+                TextColumn("ETA"),
+                TimeRemainingColumn(),
+                console=self._console,
+            )
+            self._task = self._progress.add_task("", total=total_iterations, completed=done, text="compiling")
+            self._progress.start()
+
+    def log(self, row: Row) -> None:
+        """Show one row."""
+        if self._progress is not None:
+            self._progress.update(self._task, completed=row["iteration"], text=describe(row))
+            return
+        now = time.monotonic()
+        if now - self._last >= PLAIN_SECONDS or row["iteration"] >= self._total:
+            self._last = now
+            share = row["iteration"] / self._total
+            left = row["seconds"] * (1.0 - share) / max(share, 1e-9)
+            self._console.print(f"{share:4.0%}  {describe(row)}  ETA {left:.0f} s", highlight=False)
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        if self._progress is not None:
+            self._progress.stop()
+
+
+def describe(row: Row) -> str:
+    """What matters most, in one line."""
+    value = row["episode_return"]
+    episode = "no episode finished yet" if value != value else f"return {value:.1f}"
+    return f"{row['env_steps']:,} steps  {row['steps_per_second']:,.0f} steps/s  {episode}"

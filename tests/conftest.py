@@ -1,0 +1,14 @@
+"""Strict mode for every test: no silent rank promotion, typed keys that are used once, warnings are errors."""
+
+import jax
+import pytest
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_debug_key_reuse", True)
+
+
+@pytest.fixture(autouse=True)
+def _forget_programs():
+    """Compiled programs of one test are of no use to the next, and memory is finite."""
+    yield
+    jax.clear_caches()

@@ -1,0 +1,181 @@
+"""The built-in environments: one conformance test over all of them, and Gymnasium's dynamics for two of them."""
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ppax.envs import builtin
+from ppax.envs.time_limit import TimeLimit
+from ppax.types import EnvReset, EnvStep
+
+PROBES = [
+    builtin.ConstantProbe(),
+    builtin.ObsProbe(),
+    builtin.DiscountProbe(),
+    builtin.ActionProbe(),
+    builtin.ObsActionProbe(),
+    builtin.InfiniteProbe(),
+    builtin.FiniteProbe(),
+]
+ENVS = [
+    builtin.CartPole(),
+    builtin.Pendulum(),
+    builtin.Navigator(),
+    builtin.Navigator(num_agents=3),
+    TimeLimit(builtin.CartPole(), 3),
+    TimeLimit(builtin.Navigator(num_agents=2), 3),
+    *PROBES,
+]
+
+
+def name(env):
+    return type(env).__name__
+
+
+def sample_action(env):
+    agents = env.num_agents
+    if agents is None:
+        return np.asarray(env.action_space.sample())
+    return np.stack([env.action_space.sample() for _ in range(agents)])
+
+
+def avals(tree):
+    return jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), tree)
+
+
+# ---------------------------------------------------------------- all of them
+
+
+@pytest.mark.parametrize("env", ENVS, ids=name)
+def test_step_keeps_shapes_and_strong_types(env):
+    key = jax.random.key(0)
+    start = jax.eval_shape(env.reset, key)
+    step = jax.eval_shape(env.step, start.state, sample_action(env), key)
+    assert isinstance(start, EnvReset)
+    assert isinstance(step, EnvStep)
+    assert avals((start.state, start.obs)) == avals((step.state, step.obs))
+    assert not any(x.weak_type for x in jax.tree.leaves((start, step)))
+    agents = () if env.num_agents is None else (env.num_agents,)
+    assert (step.reward.shape, step.reward.dtype) == (agents, jnp.float32)
+    for flag in (step.terminated, step.truncated):
+        assert (flag.shape, flag.dtype) == (agents, jnp.bool_)
+    assert start.obs.shape == agents + env.observation_space.shape
+    assert start.obs.dtype == env.observation_space.dtype
+
+
+@pytest.mark.parametrize("env", ENVS, ids=name)
+def test_observations_lie_in_their_space(env):
+    env.action_space.seed(0)
+    step = jax.jit(env.step)
+    start = env.reset(jax.random.key(1))
+    state, obs, ended = start.state, start.obs, False
+    for i in range(12):
+        for one in np.asarray(obs).reshape(-1, *env.observation_space.shape):
+            assert env.observation_space.contains(one), one
+        if ended:
+            break
+        state, obs, _, terminated, truncated, _ = step(state, sample_action(env), jax.random.key(i))
+        ended = (terminated | truncated).all()
+
+
+@pytest.mark.parametrize("env", ENVS, ids=name)
+def test_pure_and_same_under_jit_and_vmap(env):
+    reset_keys, step_keys = (jax.random.split(key, 4) for key in jax.random.split(jax.random.key(2)))
+    actions = np.stack([sample_action(env) for _ in range(4)])
+
+    def run(reset_key, action, step_key):
+        return env.step(env.reset(reset_key).state, action, step_key)
+
+    alone = [run(*case) for case in zip(reset_keys, actions, step_keys, strict=True)]
+    again = [run(*case) for case in zip(reset_keys, actions, step_keys, strict=True)]
+    jax.tree.map(np.testing.assert_array_equal, alone, again)
+    together = jax.jit(jax.vmap(run))(reset_keys, actions, step_keys)
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *alone)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), together, stacked)
+
+
+@pytest.mark.parametrize("env", [builtin.CartPole(), builtin.Pendulum(), builtin.Navigator()], ids=name)
+def test_every_reset_is_different(env):
+    obs = jax.vmap(lambda key: env.reset(key).obs)(jax.random.split(jax.random.key(3), 256))
+    assert len(np.unique(np.asarray(obs).reshape(256, -1), axis=0)) == 256
+
+
+@pytest.mark.parametrize("env", [builtin.CartPole(), builtin.Pendulum()], ids=name)
+def test_numbers_are_leaves_that_vmap_sweeps(env):
+    def moved(gravity):
+        swept = type(env)(gravity=gravity)
+        return swept.step(swept.reset(jax.random.key(4)).state, sample_action(env), jax.random.key(5)).obs
+
+    gravity = jnp.array([1.0, 5.0, 20.0])
+    assert len(np.unique(jax.vmap(moved)(gravity), axis=0)) == 3
+    assert len(jax.tree.leaves(env)) >= 6
+
+
+@pytest.mark.parametrize("env", ENVS, ids=name)
+def test_spaces_are_known_while_tracing(env):
+    @jax.jit
+    def sizes(env):
+        spaces = env.observation_space, env.action_space
+        return jnp.array([np.prod(space.shape) for space in spaces])
+
+    assert sizes(env)[0] == np.prod(env.observation_space.shape)
+
+
+# ---------------------------------------------------------------- against Gymnasium
+
+
+def follow_gymnasium(env, env_id, spread, actions):
+    """Our trajectories from 16 wide starts; Gymnasium repeats each step from the very same state."""
+    keys = jax.random.split(jax.random.key(6), 16)
+    starts = jax.tree.map(lambda x: x * spread, jax.vmap(env.reset)(keys).state)
+
+    def scan(state, action):
+        step = jax.vmap(env.step)(state, action, keys)
+        return step.state, (state, step)
+
+    _, (states, steps) = jax.jit(lambda state: jax.lax.scan(scan, state, actions))(starts)
+    states, steps = jax.tree.map(np.asarray, (states, steps))
+    raw = gymnasium.make(env_id).unwrapped
+    raw.reset(seed=0)
+    for t, i in np.ndindex(actions.shape[:2]):
+        raw.state = np.array([leaf[t, i] for leaf in states], np.float64)
+        raw.steps_beyond_terminated = None
+        obs, reward, terminated, _, _ = raw.step(actions[t, i])
+        np.testing.assert_allclose(steps.obs[t, i], obs, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(steps.reward[t, i], reward, rtol=1e-5, atol=1e-5)
+        assert steps.terminated[t, i] == terminated
+    assert not steps.truncated.any()
+    return steps
+
+
+def test_cartpole_follows_gymnasium():
+    actions = np.random.default_rng(0).integers(0, 2, (40, 16))
+    steps = follow_gymnasium(builtin.CartPole(), "CartPole-v1", 3.0, actions)
+    assert 0.1 < steps.terminated.mean() < 0.9  # both sides of the end were seen
+    assert (steps.reward == 1).all()
+
+
+def test_pendulum_follows_gymnasium():
+    # beyond the bounds too: the environment itself clips the torque
+    actions = np.random.default_rng(1).uniform(-4, 4, (40, 16, 1)).astype(np.float32)
+    steps = follow_gymnasium(builtin.Pendulum(), "Pendulum-v1", 3.0, actions)
+    assert abs(steps.obs[:, :, 2]).max() == 8  # the velocity was clipped
+    assert not steps.terminated.any()
+
+
+@pytest.mark.parametrize(
+    ("env", "env_id"),
+    [(builtin.CartPole(), "CartPole-v1"), (builtin.Pendulum(), "Pendulum-v1")],
+    ids=["CartPole", "Pendulum"],
+)
+def test_spaces_and_starts_are_those_of_gymnasium(env, env_id):
+    theirs = gymnasium.make(env_id).unwrapped
+    assert env.observation_space == theirs.observation_space
+    assert env.action_space == theirs.action_space
+    first = jax.vmap(lambda key: env.reset(key).obs)(jax.random.split(jax.random.key(8), 400))
+    expected = np.stack([theirs.reset(seed=seed)[0] for seed in range(400)])
+    scale = expected.std(axis=0)
+    assert (abs(first.mean(axis=0) - expected.mean(axis=0)) < 0.3 * scale).all()
+    assert (abs(np.asarray(first).std(axis=0) / scale - 1) < 0.15).all()

@@ -1,0 +1,332 @@
+"""One whole `PPO.update` against the float64 reference learner: the same parameters, statistics and losses."""
+
+import dataclasses
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import reference
+from gymnasium import spaces
+
+from ppax import PPO, ppo
+from ppax.advantages import GAE
+from ppax.losses import ClippedSurrogate
+from ppax.minibatches import Shuffle
+from ppax.networks import mlp
+from ppax.types import Rollout, Transition
+
+# float32 rounds at 6e-8 relative. Adam divides by sqrt(v) + 1e-5, so where a gradient is about 1e-5 its rounding
+# error of some 1e-9 (a mean over tens of rows of size 1) moves the step by 1e-4 learning rates: with a learning
+# rate of 1e-3 and 32 steps that is at most some 1e-6, on weights that move by 1e-2. Measured: 4e-7 at most.
+PARAMS_ATOL = 2e-6
+
+
+class Case(NamedTuple):
+    steps: int = 7
+    streams: int = 6
+    minibatches: int = 3
+    seq_len: int | None = None
+    continuous: bool = False
+    shared: bool = False
+    masked: bool = False
+    normalize_obs: bool = False
+    normalize_reward: bool = False
+    normalize_advantage: str = "minibatch"
+
+
+# Every pair of choices occurs in some line.
+CASES = [
+    Case(),
+    Case(continuous=True, normalize_obs=True, normalize_reward=True, seq_len=7),
+    Case(shared=True, masked=True, normalize_obs=True, normalize_advantage="rollout", seq_len=1),
+    Case(continuous=True, shared=True, normalize_reward=True, normalize_advantage="off", seq_len=1),
+    Case(masked=True, normalize_reward=True, normalize_advantage="rollout", seq_len=7),
+    Case(13, 5, 5, continuous=True, normalize_advantage="rollout"),
+    Case(13, 5, 5, 13, shared=True, normalize_obs=True, normalize_advantage="off"),
+    Case(13, 5, 5, 1, masked=True, normalize_obs=True, normalize_reward=True, normalize_advantage="off"),
+    Case(13, 5, 5, 13, continuous=True, shared=True, normalize_obs=True, normalize_reward=True),
+    Case(4, 3, 12, shared=True, normalize_reward=True),  # minibatches of one row: advantages are left alone
+    Case(1, 8, 2, continuous=True, normalize_obs=True, normalize_advantage="rollout"),  # rollouts of one step
+]
+
+
+HYPER = reference.Hyper(
+    gamma=0.93, gae_lambda=0.9, clip_eps=0.15, vf_coef=0.7, ent_coef=0.02, learning_rate=1e-3, max_grad_norm=0.4
+)
+
+
+def hyper_of(case: Case) -> reference.Hyper:
+    names = ("normalize_obs", "normalize_reward", "normalize_advantage")
+    return HYPER._replace(seq_len=case.seq_len or 1, **{name: getattr(case, name) for name in names})
+
+
+def agent_of(case: Case) -> PPO:
+    class Spaces:
+        observation_space = spaces.Box(-np.inf, np.inf, (2, 2))
+        action_space = spaces.Box(-1.0, 1.0, (2,)) if case.continuous else spaces.Discrete(4)
+
+    return PPO(
+        mlp(Spaces, hidden=(6, 5), shared=case.shared, log_std_init=-0.3),
+        advantage=GAE(HYPER.gae_lambda),
+        loss=ClippedSurrogate(HYPER.clip_eps, HYPER.vf_coef, HYPER.ent_coef),
+        minibatch=Shuffle(case.minibatches),
+        learning_rate=HYPER.learning_rate,
+        gamma=HYPER.gamma,
+        max_grad_norm=HYPER.max_grad_norm,
+        num_epochs=4,
+        seq_len=case.seq_len,
+        normalize_obs=case.normalize_obs,
+        normalize_reward=case.normalize_reward,
+        normalize_advantage=case.normalize_advantage,
+    )
+
+
+def flat_params(params) -> dict[str, np.ndarray]:
+    """The shipped nested dict as the reference's flat one: hidden layers numbered 0, 1, ..."""
+    flat = {}
+    for torso in ("actor", "critic"):
+        layers = params.get(torso, {}).get("layers", {})
+        for i, name in enumerate(sorted(layers, key=int)):
+            flat |= {f"{torso}/{i}/{part}": layers[name][part] for part in ("kernel", "bias")}
+    flat |= {f"{head}/{part}": params[head][part] for head in ("policy", "value") for part in ("kernel", "bias")}
+    if "log_std" in params:
+        flat["log_std"] = params["log_std"]
+    assert len(flat) == len(jax.tree.leaves(params)), "a parameter that the reference does not know"
+    return {name: np.asarray(leaf, np.float64) for name, leaf in flat.items()}
+
+
+def episodes(rng: np.random.Generator, case: Case) -> dict[str, np.ndarray]:
+    """Flags as an environment makes them: after an end come one or more rows that do not count, then a first row."""
+    shape = case.steps, case.streams
+    terminated, truncated, first = (np.zeros(shape, bool) for _ in range(3))
+    valid = np.ones(shape, bool)
+    for b in range(case.streams):
+        waiting = rng.integers(3) == 0  # this rollout may begin between two episodes
+        for t in range(case.steps):
+            if waiting:
+                valid[t, b] = False
+                waiting = rng.random() < 0.3  # an absent agent waits longer
+                if not waiting and t + 1 < case.steps:
+                    first[t + 1, b] = True
+            else:
+                terminated[t, b], truncated[t, b] = rng.random(2) < 0.2
+                waiting = terminated[t, b] or truncated[t, b]
+    return {"terminated": terminated, "truncated": truncated, "first": first, "valid": valid}
+
+
+def draw_rollout(rng: np.random.Generator, case: Case, learner: reference.Updated) -> tuple[Rollout, reference.Rollout]:
+    """One random rollout for both learners; every number is exact in float32. Rows that do not count hold NaN."""
+    shape = case.steps, case.streams
+    flags = episodes(rng, case)
+    obs = rng.normal(2.0, 3.0, (*shape, 2, 2)).astype(np.float32)
+    mask = rng.random((*shape, 4)) < 0.5 if case.masked else None  # some rows allow nothing: then all is allowed
+    if case.continuous:
+        action = rng.normal(0.0, 1.0, (*shape, 2)).astype(np.float32)
+    else:
+        chances = rng.random((*shape, 4)) + (0 if mask is None else 2 * mask)
+        action = chances.argmax(axis=-1).astype(np.int32)
+    # log-probabilities near the present policy's, so that some ratios lie outside the clip on either side
+    seen = obs
+    if case.normalize_obs:
+        stats = learner.opt_state.obs
+        seen = np.clip((obs - stats.mean) / np.sqrt(stats.var + 1e-8), -10, 10)
+    flat = (x if x is None else x.reshape(-1, *x.shape[2:]) for x in (seen, action, mask))
+    log_prob = reference.act(learner.params, *flat)[0].log_prob.reshape(shape) + rng.normal(0.0, 0.2, shape)
+    value, last_value = rng.normal(0.0, 1.0, shape), rng.normal(0.0, 1.0, case.streams)
+    reward, trace = rng.normal(0.5, 2.0, shape), rng.normal(1.0, 3.0, shape)
+    log_prob, value, last_value, reward, trace = (
+        x.astype(np.float32) for x in (log_prob, value, last_value, reward, trace)
+    )
+    for x in (obs, log_prob, reward, trace):  # not value: it is V of an episode's last observation
+        x[~flags["valid"]] = np.nan
+    steps = Transition(obs, action, log_prob, value, reward, **flags, carry=(), action_mask=mask)
+    shipped = jax.tree.map(jnp.asarray, Rollout(steps, last_value, trace))
+    same = [obs, action, log_prob, value, reward, flags["terminated"], flags["truncated"], flags["valid"], mask]
+    return shipped, reference.Rollout(*map(double, [*same, last_value, trace]))
+
+
+def double(x: np.ndarray | None) -> np.ndarray | None:
+    return x.astype(np.float64) if x is not None and x.dtype == np.float32 else x
+
+
+def draw_indices(agent: PPO, case: Case, key) -> np.ndarray:
+    """Which sequences `update` will put together, drawn with its own keys and its own part."""
+    sequences = case.steps * case.streams // (case.seq_len or 1)
+    valid = jnp.ones((sequences, case.seq_len or 1), bool)
+    steps = Transition(*[None] * 8, valid=valid, carry=())
+    batch = ppo.Batch(steps, None)
+    return np.stack([agent.minibatch(batch, k) for k in jax.random.split(key, agent.num_epochs)])
+
+
+class Played(NamedTuple):
+    """Two updates in a row by the shipped learner, and what the reference needs to repeat them."""
+
+    start: dict[str, np.ndarray]
+    learners: list
+    metrics: list
+    rollouts: list[reference.Rollout]
+    indices: list[np.ndarray]
+
+
+@functools.cache
+def play(case: Case) -> Played:
+    agent = agent_of(case)
+    rng = np.random.default_rng(CASES.index(case))
+    learner = agent.init(spaces.Box(-np.inf, np.inf, (2, 2)), jax.random.key(1))
+    # biases away from 0 and a policy that is not nearly uniform: more can go wrong
+    learner = learner._replace(
+        params=jax.tree.map(lambda x: x + 0.3 * rng.normal(size=x.shape).astype(np.float32), learner.params)
+    )
+    start = flat_params(learner.params)
+    played = Played(start, [], [], [], [])
+    ours = reference.Updated(start, reference.init(start, (2, 2)), [])
+    step = jax.jit(agent.update)
+    for i in range(2):
+        rollout, same = draw_rollout(rng, case, ours)
+        learner, metrics = step(learner, rollout, jax.random.key(10 + i))
+        indices = draw_indices(agent, case, jax.random.key(10 + i))
+        ours = reference.update(ours.params, ours.opt_state, same, hyper_of(case), indices)
+        for done, new in zip(played[1:], (learner, metrics, same, indices), strict=True):
+            done.append(new)
+    return played
+
+
+def replay(case: Case, hyper: reference.Hyper, change=lambda rollout: rollout) -> list[reference.Updated]:
+    """The reference's two updates of the same rollouts."""
+    played = play(case)
+    updated = [reference.Updated(played.start, reference.init(played.start, (2, 2)), [])]
+    for rollout, indices in zip(played.rollouts, played.indices, strict=True):
+        updated.append(reference.update(*updated[-1][:2], change(rollout), hyper, indices))
+    return updated[1:]
+
+
+def distance(case: Case, updated: list[reference.Updated]) -> float:
+    """Largest difference of any parameter after any update."""
+    pairs = [(flat_params(a.params), b.params) for a, b in zip(play(case).learners, updated, strict=True)]
+    return max(np.abs(a[name] - b[name]).max() for a, b in pairs for name in a)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
+def test_update_agrees_with_the_reference(case):
+    played, updated = play(case), replay(case, hyper_of(case))
+    assert distance(case, updated) < PARAMS_ATOL
+    moved = max(np.abs(updated[-1].params[k] - p).max() for k, p in played.start.items())
+    assert moved > 1e-3  # else agreement would mean little
+    for learner, metrics, ours in zip(played.learners, played.metrics, updated, strict=True):
+        history = {name: np.array([step[name] for step in ours.losses]) for name in ours.losses[0]}
+        assert len(ours.losses) == 4 * case.minibatches
+        for name, x in history.items():
+            expected = x.max() if name == "ratio_max" else x.min() if name == "ratio_min" else x.mean()
+            # an advantage's standardisation divides by a std that a minibatch of few rows makes small
+            np.testing.assert_allclose(metrics[name], expected, rtol=1e-4, atol=2e-6, err_msg=name)
+        dev = max(history["ratio_max"][0] - 1.0, 1.0 - history["ratio_min"][0])
+        np.testing.assert_allclose(metrics["ratio_first_max_dev"], dev, rtol=1e-4, atol=2e-6)
+        for ships, theirs in ((learner.obs_stats, ours.opt_state.obs), (learner.reward_stats, ours.opt_state.reward)):
+            if ships is not None:
+                assert ships.count[0] == theirs.count
+                np.testing.assert_allclose(ships.mean.high, theirs.mean, rtol=1e-6, atol=1e-6)
+                np.testing.assert_allclose(ships.var.high, theirs.var, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"gamma": 0.94},
+        {"gae_lambda": 0.92},
+        {"clip_eps": 0.16},
+        {"vf_coef": 0.72},
+        {"ent_coef": 0.025},
+        {"ent_coef": -0.02},
+        {"learning_rate": 1.01e-3},
+        {"max_grad_norm": 0.6},
+        {"b1": 0.91},
+        {"b2": 0.998},
+        {"adam_eps": 1e-8},
+        {"normalize_obs": False},
+        {"normalize_reward": False},
+        {"normalize_advantage": "rollout"},
+        {"normalize_advantage": "off"},
+    ],
+    ids=str,
+)
+def test_another_number_does_not_agree(changed):
+    case = CASES[8]  # everything on
+    assert distance(case, replay(case, hyper_of(case)._replace(**changed))) > 10 * PARAMS_ATOL
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda r: r._replace(terminated=r.truncated, truncated=r.terminated),
+        lambda r: r._replace(truncated=np.zeros_like(r.truncated)),  # the trace leaks over a truncation
+        lambda r: r._replace(terminated=r.terminated | r.truncated),  # "done": a truncation loses its bootstrap
+        lambda r: r._replace(last_value=0 * r.last_value),
+        lambda r: r._replace(reward_trace=r.reward),
+        lambda r: r._replace(log_prob=r.log_prob + 0.01),
+        lambda r: r._replace(action=np.clip(r.action, -1, 1)),
+        lambda r: r._replace(**{k: np.nan_to_num(getattr(r, k)) for k in ("obs", "log_prob", "reward", "reward_trace")},
+                             valid=np.ones_like(r.valid)),  # rows that do not count, counted
+    ],
+    ids=["swapped", "no truncation", "done", "no last value", "no trace", "log_prob", "clipped action", "all valid"],
+)  # fmt: skip
+def test_another_rollout_does_not_agree(change):
+    case = CASES[8]
+    assert distance(case, replay(case, hyper_of(case), change)) > 10 * PARAMS_ATOL
+
+
+@pytest.mark.parametrize("case", [CASES[0], CASES[2], CASES[1], CASES[3]], ids=["separate", "masked shared", "normal", "normal shared"])  # fmt: skip
+def test_the_hand_written_gradient_is_the_loss_s(case):
+    """Central differences, step 1e-6: error about 1e-10 where nothing clips within the step."""
+    params, rollout = play(case).start, play(case).rollouts[0]
+    rows = tuple(np.argwhere(rollout.valid).T)
+    rng = np.random.default_rng(0)
+    mask = None if rollout.action_mask is None else rollout.action_mask[rows]
+    a, target = rng.normal(size=(2, len(rows[0])))
+    batch = reference.Rows(rollout.obs[rows], rollout.action[rows], rollout.log_prob[rows], mask, a, target)
+    info, gradient = reference.loss_and_gradient(params, batch, HYPER)
+    assert 0.1 < info["clip_fraction"] < 0.9
+    assert gradient.keys() == params.keys()
+    for name, p in params.items():
+        for at in np.ndindex(p.shape):
+            loss = []
+            for step in (1e-6, -1e-6):
+                near = p.copy()
+                near[at] += step
+                loss.append(reference.loss_and_gradient(params | {name: near}, batch, HYPER)[0]["loss"])
+            assert abs((loss[0] - loss[1]) / 2e-6 - gradient[name][at]) < 1e-8, (name, at)
+
+
+def test_standardize_leaves_constant_advantages_zero_and_single_ones_alone():
+    valid = jnp.array([True, True, False, True])
+    np.testing.assert_array_equal(ppo.standardize(jnp.array([3.0, 3.0, 9.0, 3.0]), valid)[valid], 0.0)
+    one = jnp.array([True, False, False, False])
+    assert ppo.standardize(jnp.array([3.0, jnp.nan, 9.0, 3.0]), one)[0] == 3.0
+    none = ppo.standardize(jnp.array([1.0, 2.0, 3.0, 4.0]), jnp.zeros(4, bool))
+    np.testing.assert_array_equal(none, [1.0, 2.0, 3.0, 4.0])
+    # two valid ones of 1 and 5: mean 3, population std 2, so -1 and 1 (with ddof = 1 they were -0.71 and 0.71)
+    two = ppo.standardize(jnp.array([1.0, 7.0, 7.0, 5.0]), jnp.array([True, False, False, True]))
+    np.testing.assert_allclose([two[0], two[3]], [-1.0, 1.0], rtol=1e-6)
+
+
+def test_what_stands_in_invalid_rows_does_not_matter():
+    """NaN there in `play`; 1e9 here: the very same bits."""
+    case = CASES[8]
+    agent, rng = agent_of(case), np.random.default_rng(3)
+    learner = agent.init(spaces.Box(-np.inf, np.inf, (2, 2)), jax.random.key(1))
+    start = flat_params(learner.params)
+    rollout, _ = draw_rollout(rng, case, reference.Updated(start, reference.init(start, (2, 2)), []))
+    poisoned = jax.tree.map(lambda x: jnp.where(jnp.isnan(x), 1e9, x) if x.dtype == jnp.float32 else x, rollout)
+    assert not rollout.steps.valid.all()
+    step = jax.jit(agent.update)
+    a, b = (step(learner, r, jax.random.key(4)).learner for r in (rollout, poisoned))
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+    changed = dataclasses.replace(rollout.steps, log_prob=rollout.steps.log_prob + 0.1)
+    c = step(learner, rollout._replace(steps=changed), jax.random.key(4)).learner
+    assert distance_of(a, c) > 1e-5
+
+
+def distance_of(a, b) -> float:
+    return max(float(jnp.abs(x - y).max()) for x, y in zip(*map(jax.tree.leaves, (a.params, b.params)), strict=True))

@@ -11,17 +11,17 @@ import pytest
 import reference
 from gymnasium import spaces
 
-from ppax import PPO, ppo
+from ppax import PPO, normalize, ppo
 from ppax.advantages import GAE
 from ppax.losses import ClippedSurrogate
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
-from ppax.types import Rollout, Transition
+from ppax.types import Batch, LearnerState, Rollout, Transition
 
 # float32 rounds at 6e-8 relative. Adam divides by sqrt(v) + 1e-5, so where a gradient is about 1e-5 its rounding
 # error of some 1e-9 (a mean over tens of rows of size 1) moves the step by 1e-4 learning rates: with a learning
-# rate of 1e-3 and 32 steps that is at most some 1e-6, on weights that move by 1e-2. Measured: 4e-7 at most.
-PARAMS_ATOL = 2e-6
+# rate of 1e-3 and 32 steps that is at most some 1e-6, on weights that move by 1e-2. Measured: 7e-7 at most.
+PARAMS_ATOL = 2e-6  # and what must not agree is 10 times as far
 
 
 class Case(NamedTuple):
@@ -36,6 +36,8 @@ class Case(NamedTuple):
     normalize_reward: bool = False
     normalize_advantage: str = "minibatch"
 
+
+OBS_SPACE = spaces.Box(-np.inf, np.inf, (2, 2))
 
 # Every pair of choices occurs in some line.
 CASES = [
@@ -65,7 +67,7 @@ def hyper_of(case: Case) -> reference.Hyper:
 
 def agent_of(case: Case) -> PPO:
     class Spaces:
-        observation_space = spaces.Box(-np.inf, np.inf, (2, 2))
+        observation_space = OBS_SPACE
         action_space = spaces.Box(-1.0, 1.0, (2,)) if case.continuous else spaces.Discrete(4)
 
     return PPO(
@@ -121,7 +123,7 @@ def draw_rollout(rng: np.random.Generator, case: Case, learner: reference.Update
     """One random rollout for both learners; every number is exact in float32. Rows that do not count hold NaN."""
     shape = case.steps, case.streams
     flags = episodes(rng, case)
-    obs = rng.normal(2.0, 3.0, (*shape, 2, 2)).astype(np.float32)
+    obs = rng.normal(0.5, 1.0, (*shape, 2, 2)).astype(np.float32)  # wider, and 1 - tanh^2 is nothing but rounding
     mask = rng.random((*shape, 4)) < 0.5 if case.masked else None  # some rows allow nothing: then all is allowed
     if case.continuous:
         action = rng.normal(0.0, 1.0, (*shape, 2)).astype(np.float32)
@@ -157,8 +159,26 @@ def draw_indices(agent: PPO, case: Case, key) -> np.ndarray:
     sequences = case.steps * case.streams // (case.seq_len or 1)
     valid = jnp.ones((sequences, case.seq_len or 1), bool)
     steps = Transition(*[None] * 8, valid=valid, carry=())
-    batch = ppo.Batch(steps, None)
+    batch = Batch(steps, None)
     return np.stack([agent.minibatch(batch, k) for k in jax.random.split(key, agent.num_epochs)])
+
+
+def fresh_learner(agent: PPO, rng: np.random.Generator) -> LearnerState:
+    """As `init` makes one, but biases are not 0 and the policy not nearly uniform: more can go wrong."""
+    shapes = jax.eval_shape(lambda key: agent.init(OBS_SPACE, key), jax.random.key(0))
+    draw = lambda x: jnp.asarray(rng.normal(0.0, 0.6, x.shape), x.dtype)  # noqa: E731
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    return LearnerState(
+        params=jax.tree.map(draw, shapes.params),
+        opt_state=zeros.opt_state,
+        obs_stats=normalize.init_obs_stats(jnp.zeros((2, 2))) if agent.normalize_obs else None,
+        reward_stats=normalize.init_stats(()) if agent.normalize_reward else None,
+    )
+
+
+def compiled(agent: PPO):
+    """Half the compile time: the machine code is left plain, the program is the same."""
+    return jax.jit(agent.update, compiler_options={"xla_backend_optimization_level": 0})
 
 
 class Played(NamedTuple):
@@ -175,15 +195,11 @@ class Played(NamedTuple):
 def play(case: Case) -> Played:
     agent = agent_of(case)
     rng = np.random.default_rng(CASES.index(case))
-    learner = agent.init(spaces.Box(-np.inf, np.inf, (2, 2)), jax.random.key(1))
-    # biases away from 0 and a policy that is not nearly uniform: more can go wrong
-    learner = learner._replace(
-        params=jax.tree.map(lambda x: x + 0.3 * rng.normal(size=x.shape).astype(np.float32), learner.params)
-    )
+    learner = fresh_learner(agent, rng)
     start = flat_params(learner.params)
     played = Played(start, [], [], [], [])
     ours = reference.Updated(start, reference.init(start, (2, 2)), [])
-    step = jax.jit(agent.update)
+    step = compiled(agent)
     for i in range(2):
         rollout, same = draw_rollout(rng, case, ours)
         learner, metrics = step(learner, rollout, jax.random.key(10 + i))
@@ -241,7 +257,7 @@ def test_update_agrees_with_the_reference(case):
         {"ent_coef": 0.025},
         {"ent_coef": -0.02},
         {"learning_rate": 1.01e-3},
-        {"max_grad_norm": 0.6},
+        {"max_grad_norm": 1.0},
         {"b1": 0.91},
         {"b2": 0.998},
         {"adam_eps": 1e-8},
@@ -261,7 +277,8 @@ def test_another_number_does_not_agree(changed):
     "change",
     [
         lambda r: r._replace(terminated=r.truncated, truncated=r.terminated),
-        lambda r: r._replace(truncated=np.zeros_like(r.truncated)),  # the trace leaks over a truncation
+        # the trace leaks over a truncation
+        lambda r: r._replace(truncated=np.zeros_like(r.truncated), reward=np.nan_to_num(r.reward)),
         lambda r: r._replace(terminated=r.terminated | r.truncated),  # "done": a truncation loses its bootstrap
         lambda r: r._replace(last_value=0 * r.last_value),
         lambda r: r._replace(reward_trace=r.reward),
@@ -315,12 +332,12 @@ def test_what_stands_in_invalid_rows_does_not_matter():
     """NaN there in `play`; 1e9 here: the very same bits."""
     case = CASES[8]
     agent, rng = agent_of(case), np.random.default_rng(3)
-    learner = agent.init(spaces.Box(-np.inf, np.inf, (2, 2)), jax.random.key(1))
+    learner = fresh_learner(agent, rng)
     start = flat_params(learner.params)
     rollout, _ = draw_rollout(rng, case, reference.Updated(start, reference.init(start, (2, 2)), []))
     poisoned = jax.tree.map(lambda x: jnp.where(jnp.isnan(x), 1e9, x) if x.dtype == jnp.float32 else x, rollout)
     assert not rollout.steps.valid.all()
-    step = jax.jit(agent.update)
+    step = compiled(agent)
     a, b = (step(learner, r, jax.random.key(4)).learner for r in (rollout, poisoned))
     jax.tree.map(np.testing.assert_array_equal, a, b)
     changed = dataclasses.replace(rollout.steps, log_prob=rollout.steps.log_prob + 0.1)

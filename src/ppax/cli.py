@@ -8,7 +8,6 @@ and resumable.
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import os
 import sys
@@ -21,18 +20,13 @@ import jax
 
 from ppax import config, envs
 from ppax.checkpoint import CheckpointError
-from ppax.config import Config, Option
+from ppax.cli_options import add_common, parse_train
 from ppax.evaluate import Evaluation
 from ppax.fit import Interrupted, NumericalError, TrainedRun, fit_run, load_run, load_state, resume
 from ppax.loggers.files import finite_or_none
 from ppax.types import ConfigError
 
 DONE, USAGE, NUMERICAL, DISK, STOPPED = 0, 2, 4, 5, 75
-EXAMPLES = """examples:
-  ppax train CartPole-v1
-  ppax train CartPole-v1 --agent.learning-rate 3e-4 --num-envs 256 --seed 3
-  ppax train run.toml --agent.schedule.part linear --run-dir runs/mine
-"""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -72,9 +66,9 @@ def _dispatch(arguments: list[str]) -> int:
             sub.add_argument("--episodes", type=int, help="how many (default: as in the run file)")
             sub.add_argument("--seed", type=int, default=0, help="of the evaluation (default: 0)")
             sub.add_argument("--sampled", action="store_true", help="sample actions, not the most likely one")
-        _common(sub)
+        add_common(sub)
     for verb, text in (("presets", "list the tuned runs"), ("envs", "list the environments")):
-        _common(verbs.add_parser(verb, help=text))
+        add_common(verbs.add_parser(verb, help=text))
     if arguments[:1] == ["train"]:
         return _train(arguments[1:])
     options = parser.parse_args(arguments)
@@ -82,16 +76,6 @@ def _dispatch(arguments: list[str]) -> int:
         return _list(options)
     _use_cache(options.cache)
     return _resume(options) if options.verb == "resume" else _evaluate(options)
-
-
-def _common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="one JSON object as the last line of standard output")
-    parser.add_argument(
-        "--cache",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="keep compiled programs in the user's cache directory (default: on)",
-    )
 
 
 # ---------------------------------------------------------------- the verbs
@@ -134,83 +118,6 @@ def _list(options: argparse.Namespace) -> int:
         names = [*envs.BUILTIN, *(f'{suite}/ID   (pip install "ppax[{suite}]")' for suite in envs.SUITES)]
     print(json.dumps(names) if options.json else "\n".join(names))
     return DONE
-
-
-# ---------------------------------------------------------------- options of `train`
-
-
-def parse_train(arguments: list[str]) -> tuple[argparse.Namespace, Config]:
-    """Options of the command line itself, and the configuration of the run."""
-    parser = argparse.ArgumentParser(
-        prog="ppax train",
-        description="Train an agent. Every option of the run file can be given here.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    text = "a preset (`ppax presets`), a run file (.toml, .json), or an environment (`ppax envs`)"
-    parser.add_argument("target", nargs="?", default="CartPole-v1", help=text)
-    parser.add_argument("--run-dir", type=Path, help="where the run is recorded (default: a new one in runs/)")
-    _common(parser)
-    target = arguments[0] if arguments and not arguments[0].startswith("-") else "CartPole-v1"
-    base = _choose_parts(config.find(target), arguments)
-    known = {option.path: option for option in config.options(base)}
-    defaults = dict(config.flatten(config.resolve(base)))
-    groups: dict[str, Any] = {}
-    for path, option in known.items():
-        section = path.rpartition(".")[0] or "run"
-        group = groups.setdefault(section, parser.add_argument_group(section) if section not in groups else None)
-        _add_option(group, option, defaults[path])
-    options, unknown = parser.parse_known_args(arguments)
-    if unknown:
-        name = unknown[0].split("=")[0].lstrip("-").replace("-", "_")
-        nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
-        raise ConfigError(f"unknown option {unknown[0]!r}; did you mean --{nearest.replace('_', '-')}?")
-    given = {path: value for path, value in vars(options).items() if path in known}
-    return options, config.resolve(config.unflatten(dict(config.flatten(base)) | given))
-
-
-def _choose_parts(base: Config, arguments: list[str]) -> Config:
-    """`--agent.loss.part NAME` decides which options exist, so it is read first; another part starts afresh."""
-    flat = dict(config.flatten(base))
-    for position, argument in enumerate(arguments):
-        name, equals, value = argument.partition("=")
-        if not (name.startswith("--agent.") and name.endswith(".part")):
-            continue
-        value = value if equals else "".join(arguments[position + 1 : position + 2])
-        path = name.removeprefix("--").replace("-", "_")
-        slot = path.removesuffix("part")
-        if flat.get(path, config.DEFAULT_PART.get(slot.split(".")[-2])) != value:
-            flat = {key: kept for key, kept in flat.items() if not key.startswith(slot)}
-        flat[path] = value
-    return config.unflatten(flat)
-
-
-def _add_option(group: Any, option: Option, default: Any) -> None:
-    flag = "--" + option.path.replace("_", "-")
-    flags = list(dict.fromkeys([flag, "--" + option.path]))
-    shown = " ".join(map(str, default)) if isinstance(default, list) else default
-    text = f"{option.doc} (default: {str(shown).lower() if shown is None else shown})".replace("%", "%%")
-    common = {"dest": option.path, "default": argparse.SUPPRESS, "help": text}
-    if option.kind is bool:
-        group.add_argument(*flags, action=argparse.BooleanOptionalAction, **common)
-        return
-    choices = option.limits.get("choices")
-    name = "{" + ",".join(choices) + "}" if choices else option.kind.__name__.upper()
-    group.add_argument(*flags, type=_parser(option), nargs="+" if option.many else None, metavar=name, **common)
-
-
-def _parser(option: Option) -> Any:
-    def parse(text: str) -> Any:
-        if option.optional and text == config.NONE:
-            return text
-        if option.kind is int:
-            value = float(text)  # 1e6 is a whole number too, and 2.5 is none
-            return int(value) if "e" in text.lower() and value == int(value) else int(text)
-        return option.kind(text)
-
-    parse.__name__ = option.kind.__name__  # argparse says "invalid <name> value"
-    return parse
 
 
 # ---------------------------------------------------------------- what the user sees

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from ppax.evaluate import Evaluation, evaluate
 from ppax.loggers import Console, Csv, JsonLines, Logger, Row, TensorBoard, last_row
 from ppax.ppo import PPO
 from ppax.run_dir import RunDirectory
+from ppax.signals import stop_on_signals
 from ppax.train import check_sizes, start, train
 from ppax.types import TrainState
 
@@ -105,7 +105,7 @@ def fit_run(
         directory = None
         if run_dir is not None:
             directory = stack.enter_context(RunDirectory.create(Path(run_dir), plan))
-        stop = stack.enter_context(_signals(enabled=directory is not None))
+        stop = stack.enter_context(stop_on_signals(enabled=directory is not None))
         state = _start(agent, env, run.num_steps, jax.random.key(run.seed))
         return _Loop(agent, env, run, directory, callbacks, stop).train(state)
 
@@ -124,7 +124,7 @@ def resume(
     """
     with ExitStack() as stack:
         directory = stack.enter_context(RunDirectory.open(Path(run_dir)))
-        stop = stack.enter_context(_signals(enabled=True))
+        stop = stack.enter_context(stop_on_signals(enabled=True))
         agent, env, run = load_run(directory.path, agent, env)
         run = dataclasses.replace(run, log=dataclasses.replace(run.log, console=console))
         state = load_state(directory.path, agent, env, run)
@@ -273,29 +273,3 @@ def _wait(metrics: dict[str, jax.Array]) -> dict[str, np.ndarray]:
     while not all(x.is_ready() for x in metrics.values()):  # type: ignore[attr-defined]
         time.sleep(POLL_SECONDS)
     return jax.device_get(metrics)
-
-
-@contextmanager
-def _signals(enabled: bool) -> Iterator[threading.Event]:
-    """SIGTERM and Ctrl-C set the event; a second one acts as it would have without us."""
-    stop = threading.Event()
-    if not enabled or threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-    names = (signal.SIGTERM, signal.SIGINT)
-    earlier = {name: signal.getsignal(name) for name in names}
-
-    def restore() -> None:
-        for name, handler in earlier.items():
-            signal.signal(name, handler)
-
-    def handle(number: int, frame: Any) -> None:
-        stop.set()
-        restore()
-
-    for name in names:
-        signal.signal(name, handle)
-    try:
-        yield stop
-    finally:
-        restore()

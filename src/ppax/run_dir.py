@@ -19,7 +19,7 @@ from types import TracebackType
 import filelock
 
 from ppax import config as configs
-from ppax.config import Config
+from ppax.options import Config
 from ppax.types import ConfigError
 
 RUN_FILE = "run.toml"

@@ -6,44 +6,21 @@ N = M * L flat rows, E environments, A agents.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeVar, dataclass_transform
+from typing import Any, NamedTuple, Protocol
 
-import jax
 from gymnasium import spaces
 from jax import Array
+
+from ppax.parts import number as number
+from ppax.parts import part as part
+from ppax.parts import static as static
 
 PyTree = Any
 Key = Array  # a typed key: jax.random.key
 Scalar = float | Array  # a number in an equation: a float, or a traced array when it is swept or annealed
 Params = PyTree
 Metrics = dict[str, Array]
-
-T = TypeVar("T")
-
-
-def number(doc: str = "", *, default: Any, **limits: float) -> Any:
-    """A leaf: a number in an equation, traced, so it can be swept by vmap and annealed by a schedule.
-
-    `limits` are `low`, `high` (inclusive) and `above` (exclusive); config.py checks them.
-    """
-    return dataclasses.field(default=default, metadata={"doc": doc, **limits})
-
-
-def static(doc: str = "", *, default: Any = dataclasses.MISSING, **limits: Any) -> Any:
-    """A static field: a size or a choice, part of the program's identity; changing it recompiles.
-
-    `limits` are `low`, `high` (inclusive) and `choices`; config.py checks them.
-    """
-    return dataclasses.field(default=default, metadata={"static": True, "doc": doc, **limits})
-
-
-@dataclass_transform(frozen_default=True, field_specifiers=(number, static, dataclasses.field))
-def part(cls: type[T]) -> type[T]:
-    """A frozen dataclass that is a JAX pytree: fields are leaves or sub-trees, `static()` fields are not."""
-    return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(cls))
-
 
 # ---------------------------------------------------------------- what flows through one iteration
 

@@ -10,9 +10,15 @@ import pytest
 from ppax.envs.builtin import CartPole
 from ppax.envs.builtin.cartpole import CartPoleState
 
-pytest.importorskip("gymnax", exc_type=ImportError)
+pytest.importorskip("gymnax")
 
 from ppax.envs.gymnax import Gymnax, _make, load
+
+# gymnax 0.0.9 itself asks for 64-bit integers, and scatters floats into integers
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning"),
+    pytest.mark.filterwarnings("ignore:scatter inputs have incompatible types:FutureWarning"),
+]
 
 IDS = [
     "CartPole-v1",
@@ -24,7 +30,6 @@ IDS = [
     "MemoryChain-bsuite",
     "FourRooms-misc",
     "Catch-bsuite",
-    "BernoulliBandit-misc",
     "DiscountingChain-bsuite",
 ]
 
@@ -36,7 +41,7 @@ def step(env, state, action, key):
 
 def rollout(env, action, limit):
     """Steps of one episode with a constant action, to its end or for `limit` steps."""
-    state, steps = env.reset(jax.random.key(0)).state, []
+    state, steps = jax.jit(env.reset)(jax.random.key(0)).state, []
     for i in range(limit):
         steps.append(step(env, state, action, jax.random.key(i)))
         state = steps[-1].state
@@ -52,9 +57,7 @@ def test_conforms(env_id):
     action = np.asarray(env.action_space.sample())
     start = jax.eval_shape(env.reset, key)
     after = jax.eval_shape(env.step, start.state, action, key)
-    avals = jax.tree.map(
-        lambda x: (x.shape, x.dtype, x.weak_type), [(x.state, x.obs) for x in (start, after)]
-    )
+    avals = jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), [(x.state, x.obs) for x in (start, after)])
     assert avals[0] == avals[1]
     assert not any(x.weak_type for x in jax.tree.leaves((start, after)))
     assert (after.reward.shape, after.reward.dtype) == ((), jnp.float32)
@@ -73,7 +76,7 @@ def test_runs_in_a_scan_within_its_spaces(env_id):
         after = jax.vmap(env.step)(state, action, jax.random.split(jax.random.key(1), 4))
         return after.state, after.obs
 
-    starts = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 4))
+    starts = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), 4))
     _, obs = jax.jit(lambda state: jax.lax.scan(scan, state, actions))(starts.state)
     for one in [*np.asarray(starts.obs), *np.asarray(obs).reshape(-1, *obs.shape[2:])]:
         assert one.dtype == env.observation_space.dtype
@@ -82,7 +85,7 @@ def test_runs_in_a_scan_within_its_spaces(env_id):
 
 def test_resets_differ():
     env = load("CartPole-v1")
-    obs = jax.vmap(lambda key: env.reset(key).obs)(jax.random.split(jax.random.key(2), 64))
+    obs = jax.jit(jax.vmap(lambda key: env.reset(key).obs))(jax.random.split(jax.random.key(2), 64))
     assert len(np.unique(obs, axis=0)) == 64
 
 
@@ -115,7 +118,8 @@ def test_last_observation_is_not_that_of_a_reset():
     fall = rollout(load("CartPole-v1"), 1, 500)
     # pushed to one side throughout, the pole has fallen to the other
     assert fall[-1].obs[2] < -12 * 2 * np.pi / 360
-    np.testing.assert_allclose(fall[-1].obs, jnp.stack(jax.tree.leaves(fall[-1].state.inner)[:4]), atol=1e-6)
+    inner = fall[-1].state.inner
+    np.testing.assert_array_equal(fall[-1].obs, [inner.x, inner.x_dot, inner.theta, inner.theta_dot])
 
 
 def test_own_cartpole_moves_like_theirs():
@@ -124,8 +128,8 @@ def test_own_cartpole_moves_like_theirs():
     inner = theirs.inner
     ours = CartPoleState(inner.x, inner.x_dot, inner.theta, inner.theta_dot)
     for action in (0, 1, 1, 0, 1):
-        a = env.step(theirs, action, jax.random.key(0))
-        b = CartPole().step(ours, action, jax.random.key(0))
+        a = step(env, theirs, action, jax.random.key(0))
+        b = step(CartPole(), ours, action, jax.random.key(0))
         theirs, ours = a.state, b.state
         np.testing.assert_allclose(a.obs, b.obs, atol=1e-6)
         assert (a.reward, a.terminated) == (b.reward, b.terminated)

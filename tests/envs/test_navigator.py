@@ -16,7 +16,7 @@ def navigate(env, state, actions):
         step = env.step(state, action, jax.random.key(0))
         return step.state, (step.state, step.reward)
 
-    _, (states, rewards) = jax.lax.scan(scan, state, actions)
+    _, (states, rewards) = jax.jit(lambda state: jax.lax.scan(scan, state, actions))(state)
     return jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), state, states), rewards
 
 

@@ -1,4 +1,4 @@
-"""Where metrics go. A logger has `log(row)` and `close()`; a row is a dict of numbers with `iteration` and `env_steps`."""
+"""Where metrics go. A logger has `log(row)` and `close()`; a row is numbers, among them `iteration` and `env_steps`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,98 @@
+"""Options: the fields of parts as settings with a dotted path, checked where a configuration enters."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import typing
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from ppax.types import ConfigError
+
+Config = dict[str, Any]
+NONE = "none"  # TOML and command lines have no None
+
+
+class Option(NamedTuple):
+    """One setting: where it stands, what it may be."""
+
+    path: str
+    kind: type  # int, float, bool or str
+    many: bool  # a list of them
+    optional: bool  # None is allowed
+    default: Any
+    doc: str
+    limits: dict[str, Any]
+
+
+def option_of(field: dataclasses.Field[Any], hint: Any, path: str) -> Option:
+    """The option that a field of a part is."""
+    optional = many = False
+    kind: Any = float
+    if field.metadata.get("static"):
+        optional = type(None) in typing.get_args(hint)
+        if optional:
+            hint = next(h for h in typing.get_args(hint) if h is not type(None))
+        if typing.get_origin(hint) is tuple:
+            many, hint = True, typing.get_args(hint)[0]
+        kind = hint
+    else:
+        optional = type(None) in typing.get_args(hint)
+    limits = {name: field.metadata[name] for name in ("low", "high", "above", "choices") if name in field.metadata}
+    return Option(path, kind, many, optional, field.default, field.metadata.get("doc", ""), limits)
+
+
+def check_value(option: Option, value: Any) -> Any:
+    """`value` in the option's type; ConfigError with field, value, what is allowed and the nearest valid value."""
+    if option.optional and value in (None, NONE):
+        return None
+    if option.many:
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"{option.path} = {value!r}: must be a list of {option.kind.__name__}")
+        return [check_value(option._replace(many=False), x) for x in value]
+    if option.kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, option.kind) or (option.kind is int and isinstance(value, bool)):
+        raise ConfigError(f"{option.path} = {value!r}: must be of type {option.kind.__name__}")
+    return _check_limits(option.path, value, option.limits)
+
+
+def _check_limits(path: str, value: Any, limits: dict[str, Any]) -> Any:
+    choices, low, high, above = (limits.get(name) for name in ("choices", "low", "high", "above"))
+    if choices is not None and value not in choices:
+        nearest = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.0)[0]
+        raise ConfigError(f"{path} = {value!r}: must be one of {', '.join(choices)}; nearest: {nearest}")
+    if isinstance(value, str | bool):
+        return value
+    if not math.isfinite(value):
+        raise ConfigError(f"{path} = {value}: must be a finite number")
+    if above is not None and value <= above:
+        raise ConfigError(f"{path} = {value}: must be above {above:g}")
+    if low is not None and value < low:
+        raise ConfigError(f"{path} = {value}: must be at least {low:g}; nearest valid value: {low:g}")
+    if high is not None and value > high:
+        raise ConfigError(f"{path} = {value}: must be at most {high:g}; nearest valid value: {high:g}")
+    return value
+
+
+def flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted path, value) of every leaf."""
+    for name, value in config.items():
+        if isinstance(value, dict):
+            yield from flatten(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def unflatten(values: dict[str, Any]) -> Config:
+    """The inverse of `flatten`."""
+    config: Config = {}
+    for path, value in values.items():
+        *sections, name = path.split(".")
+        table = config
+        for section in sections:
+            table = table.setdefault(section, {})
+        table[name] = value
+    return config

@@ -1,0 +1,212 @@
+"""The clipped surrogate: which branch has a gradient, what each coefficient does, which rows count."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from ppax.distributions import Categorical
+from ppax.losses import ClippedSurrogate
+from ppax.types import Batch, Targets, Transition
+
+
+class Fixed(NamedTuple):
+    """A distribution whose answers are given."""
+
+    answer: jax.Array
+    entropies: jax.Array
+
+    def log_prob(self, action):
+        return self.answer
+
+    def entropy(self):
+        return self.entropies
+
+
+class Result(NamedTuple):
+    loss: np.ndarray
+    metrics: dict
+    by_log_prob: np.ndarray  # d loss / d each, [N]
+    by_value: np.ndarray
+    by_entropy: np.ndarray
+
+
+def batch_of(advantage, *, old_log_prob=0.0, target=0.0, valid=True, action=None):
+    rows = np.shape(advantage)
+    full = [np.broadcast_to(np.asarray(x, np.float32), rows) for x in (advantage, old_log_prob, target)]
+    steps = Transition(None, action, full[1], None, None, None, None, None, np.broadcast_to(valid, rows), ())
+    return Batch(steps, Targets(full[0], full[2]))
+
+
+@jax.jit
+def compiled(loss, log_prob, value, entropy, batch):
+    def f(log_prob, value, entropy):
+        return tuple(loss(Fixed(log_prob, entropy), value, batch))
+
+    (loss_value, metrics), gradient = jax.value_and_grad(f, argnums=(0, 1, 2), has_aux=True)(log_prob, value, entropy)
+    return Result(loss_value, metrics, *gradient)
+
+
+def run(loss, log_prob, batch, value=0.0, entropy=0.0):
+    """The loss, and its gradients, where the new policy gives these numbers [N]."""
+    rows = np.shape(log_prob)
+    log_prob, value, entropy = (np.broadcast_to(np.asarray(x, np.float32), rows) for x in (log_prob, value, entropy))
+    return jax.tree.map(np.asarray, compiled(loss, log_prob, value, entropy, batch))
+
+
+@pytest.mark.parametrize(
+    ("advantage", "ratio", "expected"),
+    [
+        # d loss / d log_prob = -A w, and 0 where w left [.8, 1.2] in the wanted direction
+        (1.0, 1.5, 0.0),
+        (1.0, 1.1, -1.1),
+        (1.0, 0.5, -0.5),  # gone the wrong way: must be able to come back
+        (-1.0, 0.5, 0.0),
+        (-1.0, 0.9, 0.9),
+        (-1.0, 1.5, 1.5),  # the pessimistic branch: for A < 0 a large ratio is not clipped
+        (2.0, 1.0, -2.0),  # a tie of both branches: the whole gradient, not half
+        (-2.0, 1.0, 2.0),
+    ],
+)
+def test_the_gradient_stops_only_beyond_the_clip_in_the_wanted_direction(advantage, ratio, expected):
+    got = run(ClippedSurrogate(0.2), np.log([ratio]), batch_of([advantage]))
+    np.testing.assert_allclose(got.by_log_prob, [expected], rtol=1e-5)
+    # the value: -min(w A, clip(w) A)
+    np.testing.assert_allclose(got.loss, -min(ratio * advantage, np.clip(ratio, 0.8, 1.2) * advantage), rtol=1e-5)
+
+
+def test_every_term_by_hand():
+    # w = [1.5, .5], A = [1, -2]: min(1.5, 1.2) = 1.2; min(-1, -1.6) = -1.6; policy loss -(1.2 - 1.6) / 2 = .2
+    # V - R = [1, -3]: value loss .5 (1 + 9) / 2 = 2.5;  entropy (1 + 2) / 2 = 1.5
+    # loss = .2 + .5 * 2.5 - .1 * 1.5 = 1.3
+    batch = batch_of([1.0, -2.0], old_log_prob=-1.0, target=[1.0, 5.0])
+    loss, metrics, *_ = run(ClippedSurrogate(0.2, 0.5, 0.1), np.log([1.5, 0.5]) - 1.0, batch, 2.0, [1.0, 2.0])
+    expected = {
+        "loss": 1.3,
+        "policy_loss": 0.2,
+        "value_loss": 2.5,
+        "entropy": 1.5,
+        # k3 = w - 1 - log w: (.5 - .405465 + -.5 + .693147) / 2 = .143841
+        "approx_kl": 0.143841,
+        "clip_fraction": 1.0,
+        "ratio_max": 1.5,
+        "ratio_min": 0.5,
+    }
+    np.testing.assert_allclose(loss, 1.3, rtol=1e-5)
+    assert metrics.keys() == expected.keys()
+    for name, x in expected.items():
+        np.testing.assert_allclose(metrics[name], x, rtol=1e-5, err_msg=name)
+
+
+def test_clip_fraction_counts_the_rows_outside():
+    metrics = run(ClippedSurrogate(0.2), np.log([0.7, 0.85, 1.15, 1.3]), batch_of(np.ones(4))).metrics
+    np.testing.assert_allclose(metrics["clip_fraction"], 0.5)
+
+
+def test_clip_eps_changes_the_gradient():
+    # w = 1.3, A = 1: outside .2, inside .4
+    narrow, wide = (run(ClippedSurrogate(eps), np.log([1.3]), batch_of([1.0])).by_log_prob for eps in (0.2, 0.4))
+    assert narrow == 0.0
+    np.testing.assert_allclose(wide, -1.3, rtol=1e-6)
+
+
+@pytest.mark.parametrize("vf_coef", [0.0, 0.5, 2.0])
+def test_vf_coef_scales_the_value_s_gradient(vf_coef):
+    # d / d V of vf_coef * .5 mean (V - R)^2 = vf_coef (V - R) / n
+    got = run(ClippedSurrogate(vf_coef=vf_coef), [0.0, 0.0], batch_of([0.0, 0.0], target=[1.0, 5.0]), [2.0, 2.0])
+    np.testing.assert_allclose(got.by_value, vf_coef * np.array([1.0, -3.0]) / 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("ent_coef", [0.0, 0.1])
+def test_ent_coef_rewards_entropy(ent_coef):
+    # d loss / d H = -ent_coef / n: descent raises the entropy
+    got = run(ClippedSurrogate(ent_coef=ent_coef), [0.0, 0.0], batch_of([0.0, 0.0]))
+    np.testing.assert_allclose(got.by_entropy, [-ent_coef / 2] * 2, rtol=1e-6)
+
+
+def test_ent_coef_pushes_towards_more_entropy():
+    # With A = 0 only the bonus is left: d loss / d z_j = ent_coef p_j (log p_j + H)
+    batch = batch_of([0.0], action=jnp.array([1]))
+    z = jnp.array([[0.0, 1.0, 3.0]])
+
+    def loss(z, ent_coef):
+        return ClippedSurrogate(ent_coef=ent_coef)(Categorical(z), jnp.zeros(1), batch).loss
+
+    p = np.exp([0.0, 1.0, 3.0]) / np.exp([0.0, 1.0, 3.0]).sum()
+    h = -(p * np.log(p)).sum()
+    np.testing.assert_allclose(jax.grad(loss)(z, 0.1)[0], 0.1 * p * (np.log(p) + h), rtol=1e-5)
+    np.testing.assert_array_equal(jax.grad(loss)(z, 0.0), 0.0)
+    closer = z - 0.1 * jax.grad(loss)(z, 1.0)
+    assert Categorical(closer).entropy()[0] > Categorical(z).entropy()[0]
+
+
+def test_invalid_rows_weigh_nothing():
+    # Rows 1 and 3 do not count; what stands in them must change neither value nor gradient, nor any metric.
+    valid = np.array([True, False, True, False])
+
+    def everything(junk):
+        advantage, target, log_prob, value = (
+            np.where(valid, x, junk) for x in ([2, 0, -1, 0], [1, 1, 1, 1], [0.1, 0, -0.1, 0], [0, 0, 3, 0])
+        )
+        batch = batch_of(advantage, target=target, valid=valid)
+        return run(ClippedSurrogate(0.2, 0.5, 0.1), log_prob, batch, value, np.abs(value))
+
+    a, b, c = (everything(junk) for junk in (0.0, 1e6, -50.0))
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+    jax.tree.map(np.testing.assert_array_equal, a, c)
+    for gradient in a[2:]:
+        np.testing.assert_array_equal(gradient != 0.0, valid)
+    # the means are over the two rows that count: .5 ((0 - 1)^2 + (3 - 1)^2) / 2 = 1.25, (0 + 3) / 2 = 1.5,
+    # -(2 e^.1 - e^-.1) / 2 = -.652753
+    np.testing.assert_allclose(a.metrics["value_loss"], 1.25, rtol=1e-6)
+    np.testing.assert_allclose(a.metrics["entropy"], 1.5, rtol=1e-6)
+    np.testing.assert_allclose(a.metrics["policy_loss"], -(2 * np.exp(0.1) - np.exp(-0.1)) / 2, rtol=1e-6)
+    np.testing.assert_allclose(a.metrics["ratio_max"], np.exp(0.1), rtol=1e-6)
+
+
+def test_no_valid_row_gives_zero_and_no_gradient():
+    got = run(ClippedSurrogate(ent_coef=0.1), [1.0, 1.0], batch_of([1.0, 2.0], valid=False), 3.0, 3.0)
+    assert got.loss == 0.0
+    for gradient in got[2:]:
+        np.testing.assert_array_equal(gradient, 0.0)
+
+
+@pytest.mark.parametrize("advantage", [1.0, -1.0, 0.0])
+@pytest.mark.parametrize("log_ratio", [1e3, -1e3, 89.0])  # e^89 is infinite in float32
+def test_a_runaway_ratio_stays_finite(advantage, log_ratio):
+    got = run(ClippedSurrogate(), [log_ratio / 2], batch_of([advantage], old_log_prob=-log_ratio / 2))
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(got))
+
+
+def test_ordinary_ratios_are_not_touched_by_the_bound():
+    metrics = run(ClippedSurrogate(), [15.0], batch_of([1.0])).metrics
+    np.testing.assert_allclose(metrics["ratio_max"], np.exp(15.0), rtol=1e-5)
+
+
+def test_approx_kl_is_never_negative():
+    # Each row alone, log-ratios of 1e-8 to 10 of either sign. Written as (w - 1) - log w, rounding makes rows of
+    # 1e-4 as low as -6e-8, larger than their true 5e-9.
+    size = np.logspace(-8, 1, 500)
+    log_ratio = jnp.asarray(np.concatenate([size, -size]), jnp.float32)
+    one_row = jax.vmap(lambda x: compiled(ClippedSurrogate(), x, x, x, batch_of([1.0])).metrics["approx_kl"])
+    kl = np.asarray(one_row(log_ratio[:, None]))
+    assert (kl >= 0.0).all()
+    x = np.asarray(log_ratio, np.float64)
+    np.testing.assert_allclose(kl, np.expm1(x) - x, rtol=1e-3, atol=2e-9)
+
+
+def test_approx_kl_is_the_kl_from_old_to_new():
+    # old N(0, 1), new N(.1, .8^2): KL(old || new) = log(.8) + (1 + .01) / (2 * .64) - .5 = .06592,
+    # KL(new || old) = -log(.8) + (.64 + .01) / 2 - .5 = .04814: the other direction is far outside the error.
+    rows = 400_000
+    action = np.random.default_rng(0).normal(size=rows)
+    old, new = stats.norm.logpdf(action), stats.norm.logpdf(action, 0.1, 0.8)
+    kl = run(ClippedSurrogate(), new, batch_of(np.ones(rows), old_log_prob=old)).metrics["approx_kl"]
+    exact = np.log(0.8) + 1.01 / 1.28 - 0.5
+    x = new - old
+    error = (np.expm1(x) - x).std() / np.sqrt(rows)
+    assert abs(kl - exact) < 5 * error
+    assert 5 * error < 0.002  # the two directions are .018 apart

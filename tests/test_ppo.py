@@ -45,7 +45,7 @@ gather = jax.jit(collect, static_argnames="num_steps")
 
 @jax.jit
 def update(agent, learner, rollout, key):
-    return update(agent, agent, learner, rollout, key)
+    return agent.update(learner, rollout, key)
 
 
 # Every pair of (world, memory, normalisation, schedule) occurs
@@ -210,7 +210,7 @@ def test_masks_are_obeyed_in_acting_and_applied_again_in_learning():
     assert float(steps.reward.min()) >= 0.0
     # learning without the stored masks would see other probabilities
     unmasked = dataclasses.replace(steps, action_mask=jnp.ones_like(steps.action_mask))
-    metrics = update(agent, agent, learner, rollout._replace(steps=unmasked), jax.random.key(0)).metrics
+    metrics = update(agent, learner, rollout._replace(steps=unmasked), jax.random.key(0)).metrics
     assert float(metrics["ratio_first_max_dev"]) > 0.1
 
 

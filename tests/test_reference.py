@@ -1,6 +1,5 @@
 """One whole `PPO.update` against the float64 reference learner: the same parameters, statistics and losses."""
 
-import dataclasses
 import functools
 from typing import NamedTuple
 
@@ -8,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import reference
 from gymnasium import spaces
 
+import reference
 from ppax import PPO, normalize, ppo
 from ppax.advantages import GAE
 from ppax.losses import ClippedSurrogate
@@ -294,7 +293,7 @@ def test_another_rollout_does_not_agree(change):
     assert distance(case, replay(case, hyper_of(case), change)) > 10 * PARAMS_ATOL
 
 
-@pytest.mark.parametrize("case", [CASES[0], CASES[2], CASES[1], CASES[3]], ids=["separate", "masked shared", "normal", "normal shared"])  # fmt: skip
+@pytest.mark.parametrize("case", CASES[:4], ids=["separate", "normal", "masked shared", "normal shared"])
 def test_the_hand_written_gradient_is_the_loss_s(case):
     """Central differences, step 1e-6: error about 1e-10 where nothing clips within the step."""
     params, rollout = play(case).start, play(case).rollouts[0]
@@ -326,24 +325,3 @@ def test_standardize_leaves_constant_advantages_zero_and_single_ones_alone():
     # two valid ones of 1 and 5: mean 3, population std 2, so -1 and 1 (with ddof = 1 they were -0.71 and 0.71)
     two = ppo.standardize(jnp.array([1.0, 7.0, 7.0, 5.0]), jnp.array([True, False, False, True]))
     np.testing.assert_allclose([two[0], two[3]], [-1.0, 1.0], rtol=1e-6)
-
-
-def test_what_stands_in_invalid_rows_does_not_matter():
-    """NaN there in `play`; 1e9 here: the very same bits."""
-    case = CASES[8]
-    agent, rng = agent_of(case), np.random.default_rng(3)
-    learner = fresh_learner(agent, rng)
-    start = flat_params(learner.params)
-    rollout, _ = draw_rollout(rng, case, reference.Updated(start, reference.init(start, (2, 2)), []))
-    poisoned = jax.tree.map(lambda x: jnp.where(jnp.isnan(x), 1e9, x) if x.dtype == jnp.float32 else x, rollout)
-    assert not rollout.steps.valid.all()
-    step = compiled(agent)
-    a, b = (step(learner, r, jax.random.key(4)).learner for r in (rollout, poisoned))
-    jax.tree.map(np.testing.assert_array_equal, a, b)
-    changed = dataclasses.replace(rollout.steps, log_prob=rollout.steps.log_prob + 0.1)
-    c = step(learner, rollout._replace(steps=changed), jax.random.key(4)).learner
-    assert distance_of(a, c) > 1e-5
-
-
-def distance_of(a, b) -> float:
-    return max(float(jnp.abs(x - y).max()) for x, y in zip(*map(jax.tree.leaves, (a.params, b.params)), strict=True))

@@ -1,0 +1,85 @@
+"""Evaluation plays whole episodes, and training does not notice."""
+
+import jax
+import numpy as np
+import pytest
+from worlds import Counter, Leaky, Team
+
+import ppax
+from ppax.collect import collect
+from ppax.envs import TimeLimit, VectorEnv, builtin
+from ppax.minibatches import Shuffle
+from ppax.networks import mlp
+
+
+def test_every_episode_is_whole_and_counted_once():
+    env = VectorEnv(Counter(3), 2)
+    agent = ppax.PPO(mlp(env))
+    learner = agent.init(env.observation_space, jax.random.key(0))
+    evaluation = ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=5)
+    assert evaluation.returns.tolist() == [6.0] * 5  # 1 + 2 + 3, not scaled, not discounted
+    assert evaluation.lengths.tolist() == [3] * 5
+    assert evaluation.finished.all()
+
+
+def test_each_agents_own_episode_is_reported():
+    env = VectorEnv(Team(), 2)
+    agent = ppax.PPO(mlp(env))
+    learner = agent.init(env.observation_space, jax.random.key(0))
+    assert ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=6).lengths.tolist() == [2, 3, 4] * 2
+
+
+def test_episodes_that_never_end_are_said_to_be_unfinished():
+    env = VectorEnv(Counter(10**6), 2)
+    agent = ppax.PPO(mlp(env))
+    learner = agent.init(env.observation_space, jax.random.key(0))
+    evaluation = ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=2, max_steps=7)
+    assert not evaluation.finished.any()
+    assert np.isnan(evaluation.mean_return)
+
+
+def test_the_same_key_gives_the_same_scores_and_sampling_differs_from_the_mode():
+    env = VectorEnv(TimeLimit(builtin.CartPole(), 50), 4)
+    agent = ppax.PPO(mlp(env, hidden=(8,)), normalize_obs=True)
+    learner = agent.init(env.observation_space, jax.random.key(0))
+
+    def returns(**options):
+        return ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=8, **options).returns.tolist()
+
+    assert returns() == returns()
+    assert returns(deterministic=False) != returns()
+
+
+def test_evaluation_between_updates_changes_no_bit_of_training():
+    env = VectorEnv(TimeLimit(builtin.CartPole(), 50), 4)
+    agent = ppax.PPO(mlp(env, hidden=(8,)), normalize_obs=True, normalize_reward=True)
+    train = jax.jit(ppax.train)
+
+    def run(evaluates):
+        state = ppax.start(agent, env, 8, jax.random.key(0))
+        for _ in range(3):
+            if evaluates:
+                ppax.evaluate(agent, env, state.learner, jax.random.key(9), episodes=4, deterministic=False)
+            state, _ = train(agent, env, state, 1)
+        return [np.asarray(x).tobytes() for x in jax.tree.leaves((state.learner, state.actor))]
+
+    assert run(False) == run(True)
+
+
+def test_memory_starts_empty_in_each_episode():
+    """Two episodes after each other in collection equal two fresh ones (T34)."""
+    env = VectorEnv(Counter(3), 1)
+    agent = ppax.PPO(Leaky(mlp(env)), minibatch=Shuffle(1))
+    state = ppax.start(agent, env, 8, jax.random.key(0))
+    actor = state.actor._replace(env_state=state.actor.env_state)
+    steps = collect(agent, env, state.learner, actor, 8, jax.random.key(1)).rollout.steps
+    # the memory holds only times seen, so V at the same time of the two episodes differs only by the episode's number
+    np.testing.assert_allclose(steps.carry[1:4, 0, 0], steps.carry[5:8, 0, 0])
+
+
+@pytest.mark.parametrize("episodes", [1, 3])
+def test_any_number_of_episodes(episodes):
+    env = VectorEnv(Team(), 2)
+    agent = ppax.PPO(mlp(env))
+    learner = agent.init(env.observation_space, jax.random.key(0))
+    assert len(ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=episodes).returns) == episodes

@@ -1,0 +1,22 @@
+"""`import ppax` is light: no environment suite, no plotting, no tracker."""
+
+import subprocess
+import sys
+
+HEAVY = ["gymnax", "brax", "matplotlib", "tensorboardX", "wandb", "mlflow", "pandas", "torch", "orbax.checkpoint", "scipy"]
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_import_brings_nothing_heavy_of_its_own():
+    flax_alone = set(run("import jax, optax, sys; from flax import nnx; print(*sys.modules)").split())
+    ours = set(run("import ppax, sys; print(*sys.modules)").split())
+    assert [name for name in HEAVY if name in ours - flax_alone] == []
+
+
+def test_import_does_no_work_on_a_device():
+    code = "import ppax; from jax._src import xla_bridge; print(xla_bridge.backends_are_initialized())"
+    assert run(code) == "False"

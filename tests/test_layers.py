@@ -1,0 +1,77 @@
+"""The dependency direction of the package: each module imports only what stands before it."""
+
+import ast
+from pathlib import Path
+
+import ppax
+
+ROOT = Path(ppax.__file__).parent
+PARTS = {"advantages", "losses", "minibatches", "distributions", "networks", "schedules", "optimizers", "normalize"}
+# What each layer may import from ppax, beside itself. Folders count as one.
+BASE = {"types", "parts", "sequences", "counter"}
+ALLOWED = {
+    "parts": set(),
+    "types": {"parts"},
+    "counter": set(),
+    "sequences": {"types"},
+    **{name: set(BASE) for name in PARTS},
+    "networks": BASE | {"distributions"},  # a head makes a distribution
+    "envs": set(BASE),
+    "ppo": BASE | PARTS,
+    "collect": BASE | {"ppo", "envs"},
+    "train": BASE | {"ppo", "envs", "collect"},
+    "evaluate": BASE | {"ppo", "envs", "collect"},
+    "options": {"types"},
+    "config": BASE | PARTS | {"ppo", "envs", "options"},
+    "checkpoint": BASE,
+    "loggers": set(),
+    "signals": set(),
+    "run_dir": {"types", "config", "options"},
+}
+TOP = {"fit", "cli", "cli_options", "__init__"}  # may import anything; nothing below may import them
+# Who may import heavy or optional libraries at all, and whether at import time.
+ONLY = {"flax": {"networks"}, "gymnax": {"envs"}, "tensorboardX": {"loggers"}, "rich": {"loggers"}}
+
+
+def layer(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imports(path: Path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield node.module
+            if node.module == "ppax":
+                yield from (f"ppax.{alias.name}" for alias in node.names)
+
+
+def violations():
+    for path in sorted(ROOT.rglob("*.py")):
+        here = layer(path)
+        for name in imports(path):
+            top, _, rest = name.partition(".")
+            if top == "ppax" and rest and here not in TOP:
+                there = rest.split(".")[0]
+                if there != here and there not in ALLOWED[here]:
+                    yield f"{path.relative_to(ROOT)} imports {name}"
+            if top in ONLY and here not in ONLY[top]:
+                yield f"{path.relative_to(ROOT)} imports {name}"
+
+
+def test_imports_go_one_way():
+    assert list(violations()) == []
+
+
+def test_parts_of_one_folder_do_not_import_each_other():
+    for folder in ("advantages", "losses", "minibatches", "distributions"):
+        for path in (ROOT / folder).glob("*.py"):
+            if path.name != "__init__.py":
+                assert not [name for name in imports(path) if name.startswith(f"ppax.{folder}")], path
+
+
+def test_files_can_be_read_in_one_sitting():
+    sizes = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in ROOT.rglob("*.py")}
+    assert {name: lines for name, lines in sizes.items() if lines > 300} == {}

@@ -1,0 +1,153 @@
+"""Agents learn what is there to learn, and a broken learner fails the same test (negative controls)."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ppax
+from ppax import config
+from ppax.envs import TimeLimit, VectorEnv, builtin
+from ppax.losses import ClippedSurrogate
+from ppax.networks import mlp
+
+
+def iqm(scores):
+    """Interquartile mean: of five sorted scores, the middle three count 0.75, 1, 0.75."""
+    scores = np.sort(np.asarray(scores, float))
+    ranks = np.arange(len(scores) + 1) / len(scores)
+    weight = np.clip(np.minimum(ranks[1:], 0.75) - np.maximum(ranks[:-1], 0.25), 0.0, None)
+    return float((weight * scores).sum() / weight.sum())
+
+
+def test_iqm():
+    assert iqm([1, 2, 3, 4]) == 2.5
+    # a quarter of five is 1.25 scores cut at each side: (0.75 * 2 + 3 + 0.75 * 4) / 2.5
+    assert iqm([0, 2, 3, 4, 100]) == pytest.approx(3.0)
+
+
+# ---------------------------------------------------------------- probes with exactly known values (L0)
+
+GAMMA = 0.9
+
+
+def probe_run(env, gamma=GAMMA, iterations=120, **options):
+    # 16 x 64 x 120 = 123 k steps at most
+    vector = VectorEnv(env, 64)
+    agent = ppax.PPO(
+        mlp(vector, hidden=(32,)), gamma=gamma, learning_rate=5e-3, loss=ClippedSurrogate(vf_coef=1.0), **options
+    )
+    state = ppax.start(agent, vector, 16, jax.random.key(0))
+    state, _ = jax.jit(ppax.train)(agent, vector, state, iterations)
+    return agent, state.learner
+
+
+def look(agent, learner, obs):
+    """V and the greedy action for observations [n, 1]."""
+    obs = jnp.asarray(obs, jnp.float32).reshape(-1, 1)
+    policy = agent.policy(learner, (), obs, jnp.ones(len(obs), bool), None)
+    return np.asarray(policy.value), np.asarray(policy.distribution.mode())
+
+
+PROBES = [builtin.ConstantProbe(), builtin.ObsProbe(), builtin.DiscountProbe(), builtin.ActionProbe()]
+
+
+@pytest.mark.parametrize("env", [*PROBES, builtin.ObsActionProbe()], ids=lambda env: type(env).__name__)
+def test_values_and_greedy_actions_of_the_probes(env):
+    agent, learner = probe_run(env)
+    exact = env.exact_values(GAMMA)
+    values, actions = look(agent, learner, exact.obs)
+    np.testing.assert_allclose(values, exact.value, atol=0.1)
+    if exact.best_action is not None:
+        assert actions.tolist() == exact.best_action.tolist()
+
+
+@ppax.part
+class Deadly:
+    """`env` with every truncation reported as termination."""
+
+    env: TimeLimit
+
+    observation_space = property(lambda self: self.env.observation_space)
+    action_space = property(lambda self: self.env.action_space)
+    num_agents = None
+
+    def reset(self, key):
+        return self.env.reset(key)
+
+    def step(self, state, action, key):
+        out = self.env.step(state, action, key)
+        return out._replace(terminated=out.terminated | out.truncated, truncated=out.truncated & False)
+
+
+def test_a_time_limit_does_not_end_the_future():
+    """Reward 1 for ever, cut every 8 steps, gamma 0.98: V = 1 / (1 - 0.98) = 50."""
+    env = TimeLimit(builtin.InfiniteProbe(), 8)
+    agent, learner = probe_run(env, gamma=0.98, iterations=300, normalize_obs=False)
+    assert look(agent, learner, [0.0])[0] == pytest.approx(50.0, abs=1.0)
+
+
+def test_a_time_limit_taken_for_death_is_caught():
+    """Negative control: then V is at most sum_{k<8} 0.98^k = 7.46."""
+    env = Deadly(TimeLimit(builtin.InfiniteProbe(), 8))
+    agent, learner = probe_run(env, gamma=0.98, iterations=300)
+    assert look(agent, learner, [0.0])[0] < 8.0
+
+
+def test_a_true_end_does_end_the_future():
+    agent, learner = probe_run(builtin.FiniteProbe(), iterations=300)
+    exact = builtin.FiniteProbe().exact_values(GAMMA)
+    values, _ = look(agent, learner, exact.obs)
+    np.testing.assert_allclose(values, exact.value, atol=0.1)
+
+
+# ---------------------------------------------------------------- the presets learn
+
+
+def preset_scores(name, seeds, change=lambda agent: agent, episodes=128):
+    """Final deterministic returns of the preset's policy, one a seed; all seeds are one vmapped program."""
+    agent, env, run = config.build(config.find(name))
+    agent = change(agent)
+    iterations = -(-run.total_steps // (run.num_steps * env.num_streams))
+
+    def one(key):
+        return ppax.train(agent, env, ppax.start(agent, env, run.num_steps, key), iterations).state.learner
+
+    learners = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(0), seeds))
+    pick = lambda i: jax.tree.map(lambda x: x[i], learners)  # noqa: E731
+    return [ppax.evaluate(agent, env, pick(i), jax.random.key(100 + i), episodes).mean_return for i in range(seeds)]
+
+
+def frozen(agent):
+    return dataclasses.replace(agent, learning_rate=0.0)
+
+
+def test_cartpole_is_solved_by_every_seed():
+    scores = preset_scores("CartPole-v1", seeds=5)
+    assert iqm(scores) >= 475
+    assert min(scores) >= 450
+
+
+def test_pendulum_swings_up():
+    assert iqm(preset_scores("Pendulum-v1", seeds=2)) >= -200
+
+
+def test_acrobot_swings_up():
+    pytest.importorskip("gymnax")
+    with jax.numpy_rank_promotion("allow"):
+        assert iqm(preset_scores("gymnax/Acrobot-v1", seeds=2)) >= -100
+
+
+@pytest.mark.parametrize(("name", "bar"), [("CartPole-v1", 475), ("Pendulum-v1", -200), ("gymnax/Acrobot-v1", -100)])
+def test_without_learning_every_bar_is_missed(name, bar):
+    """Negative control: learning rate 0, a few iterations are as good as all."""
+    if "gymnax" in name:
+        pytest.importorskip("gymnax")
+    agent, env, run = config.build(config.find(name))
+    agent = frozen(agent)
+    with jax.numpy_rank_promotion("allow"):
+        state = ppax.start(agent, env, run.num_steps, jax.random.key(0))
+        state, _ = jax.jit(ppax.train)(agent, env, state, 3)
+        assert ppax.evaluate(agent, env, state.learner, jax.random.key(1), 32).mean_return < bar

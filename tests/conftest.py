@@ -7,8 +7,8 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _forget_programs():
-    """Compiled programs of one test are of no use to the next, and memory is finite."""
+    """Compiled programs of one file are of no use to the next, and memory is finite."""
     yield
     jax.clear_caches()

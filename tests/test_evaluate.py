@@ -3,13 +3,13 @@
 import jax
 import numpy as np
 import pytest
-from worlds import Counter, Leaky, Team
 
 import ppax
 from ppax.collect import collect
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
+from worlds import Counter, Leaky, Team
 
 
 def test_every_episode_is_whole_and_counted_once():

@@ -3,7 +3,18 @@
 import subprocess
 import sys
 
-HEAVY = ["gymnax", "brax", "matplotlib", "tensorboardX", "wandb", "mlflow", "pandas", "torch", "orbax.checkpoint", "scipy"]
+HEAVY = [
+    "gymnax",
+    "brax",
+    "matplotlib",
+    "tensorboardX",
+    "wandb",
+    "mlflow",
+    "pandas",
+    "torch",
+    "orbax.checkpoint",
+    "scipy",
+]
 
 
 def run(code: str) -> str:

@@ -163,6 +163,14 @@ def test_normalizing_keeps_what_a_large_mean_would_round_away():
     np.testing.assert_allclose(seen, [-0.5, 1.5], rtol=1e-6)
 
 
+def test_merging_keeps_it_too():
+    # 100 samples of mean 2^24 + .5 and then 2^24 and 2^24 + 2: the mean's excess is (50 + 0 + 2) / 102 = .5098
+    stats = old_stats(2.0**24)._replace(count=jnp.array([100, 0], jnp.uint32))
+    stats = stats._replace(mean=stats.mean._replace(low=jnp.float32(0.5)))
+    stats = update(stats, jnp.array([2.0**24, 2.0**24 + 2]), jnp.ones(2, bool))
+    np.testing.assert_allclose(float(stats.mean.high) - 2**24 + float(stats.mean.low), 52 / 102, rtol=1e-5)
+
+
 def test_reward_scaling_does_not_centre_and_clips():
     # over the std 2, clipped at 10; the sign survives although the mean is 7
     stats = old_stats(7.0, var=4.0)

@@ -1,12 +1,12 @@
 """The agent as a whole: the ratio is 1 before learning, rows that do not count change nothing, every number counts."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from worlds import Counter, Leaky, Masked, Team
 
 import ppax
 from ppax.advantages import GAE
@@ -17,6 +17,7 @@ from ppax.minibatches import Shuffle
 from ppax.networks import mlp
 from ppax.optimizers import Adam
 from ppax.schedules import Constant, Cosine, Linear
+from worlds import QUICK, Counter, Leaky, Masked, Team
 
 WORLDS = {
     "discrete": lambda: VectorEnv(TimeLimit(builtin.CartPole(), 20), 6),
@@ -40,10 +41,11 @@ def make(world="discrete", memory=False, **options):
 
 start = jax.jit(ppax.start, static_argnames="num_steps")
 train = jax.jit(ppax.train)
+train_fast = jax.jit(ppax.train, compiler_options=QUICK)
 gather = jax.jit(collect, static_argnames="num_steps")
 
 
-@jax.jit
+@functools.partial(jax.jit, compiler_options=QUICK)
 def update(agent, learner, rollout, key):
     return agent.update(learner, rollout, key)
 
@@ -185,7 +187,7 @@ def test_every_number_and_choice_changes_what_is_learned():
 def test_learning_rate_zero_learns_nothing():
     agent, env = make(learning_rate=0.0)
     state = start(agent, env, 8, jax.random.key(0))
-    assert bits(train(agent, env, state, 2).state.learner.params) == bits(state.learner.params)
+    assert bits(train_fast(agent, env, state, 2).state.learner.params) == bits(state.learner.params)
 
 
 @pytest.mark.parametrize("world", ["discrete", "clipped"])
@@ -195,7 +197,7 @@ def test_without_memory_the_sequence_length_does_not_matter(world):
     def params(seq_len):
         agent, env = make(world, minibatch=Shuffle(1), seq_len=seq_len)
         state = start(agent, env, 8, jax.random.key(0))
-        return jax.tree.leaves(train(agent, env, state, 2).state.learner.params)
+        return jax.tree.leaves(train_fast(agent, env, state, 2).state.learner.params)
 
     for one, other in zip(params(1), params(8), strict=True):
         np.testing.assert_allclose(one, other, atol=2e-5)
@@ -215,7 +217,7 @@ def test_masks_are_obeyed_in_acting_and_applied_again_in_learning():
 
 
 def test_v_of_the_last_observation_does_not_advance_memory():
-    agent, env = make("discrete", memory=True)
+    agent, env = make("discrete", memory=True, minibatch=Shuffle(1))
     state = start(agent, env, 8, jax.random.key(0))
     first = gather(agent, env, state.learner, state.actor, 8, jax.random.key(1))
     second = gather(agent, env, state.learner, first.actor, 8, jax.random.key(2))
@@ -225,7 +227,7 @@ def test_v_of_the_last_observation_does_not_advance_memory():
 
 def test_carries_persist_over_rollouts_and_are_forgotten_at_an_episodes_start():
     env = VectorEnv(Counter(3), 1)
-    agent = ppax.PPO(Leaky(mlp(env), leak=1.0))
+    agent = ppax.PPO(Leaky(mlp(env), leak=1.0), minibatch=Shuffle(1))
     state = start(agent, env, 2, jax.random.key(0))
     actor, sums = state.actor, []
     for seed in range(4):

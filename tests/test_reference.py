@@ -89,7 +89,7 @@ def flat_params(params) -> dict[str, np.ndarray]:
     """The shipped nested dict as the reference's flat one: hidden layers numbered 0, 1, ..."""
     flat = {}
     for torso in ("actor", "critic"):
-        layers = params.get(torso, {}).get("layers", {})
+        layers = params.get(torso, {})
         for i, name in enumerate(sorted(layers, key=int)):
             flat |= {f"{torso}/{i}/{part}": layers[name][part] for part in ("kernel", "bias")}
     flat |= {f"{head}/{part}": params[head][part] for head in ("policy", "value") for part in ("kernel", "bias")}

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from worlds import Counter
 
 import ppax
 from ppax import counter
@@ -14,6 +13,7 @@ from ppax.envs import VectorEnv
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
 from ppax.schedules import Linear
+from worlds import Counter
 
 
 def make(num_envs=4, **options):

@@ -11,6 +11,9 @@ from jax import Array
 from ppax.networks import MLP
 from ppax.types import EnvReset, EnvStep, Memory, number, part, static
 
+# Compiles in half the time; for tests of structure, where neither speed nor the last bit matters
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
 
 class Count(NamedTuple):
     time: Array

@@ -6,73 +6,54 @@ https://arxiv.org/abs/2006.05990
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
 from gymnasium import spaces
 from jax import Array
 
 from ppax.networks.heads import Head, head_for
 from ppax.types import ConfigError, Key, Memory, Outputs, Params, PyTree, part, static
 
-ACTIVATIONS = {
-    "tanh": jnp.tanh,
-    "relu": jax.nn.relu,
-    "gelu": jax.nn.gelu,
-    "silu": jax.nn.silu,
-    "elu": jax.nn.elu,
-}
+ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu, "gelu": jax.nn.gelu, "silu": jax.nn.silu, "elu": jax.nn.elu}
 
 
-def dense(size_in: int, size_out: int, gain: float, rngs: nnx.Rngs) -> nnx.Linear:
+class Features(NamedTuple):
+    """What the torsos see in one observation; the same twice when they share one."""
+
+    actor: Array
+    critic: Array
+
+
+def orthogonal(key: Key, size_in: int, size_out: int, gain: float) -> Array:
+    """A uniformly random matrix whose shorter side's vectors are orthogonal, each of length `gain`.
+
+    Gram-Schmidt on a normal sample. `jax.nn.initializers.orthogonal` does the same by LAPACK, whose lowering imports
+    SciPy: a third of a second at the start of every process.
+    """
+    long, short = max(size_in, size_out), min(size_in, size_out)
+
+    def straighten(j: Array, q: Array) -> Array:
+        v = q[:, j]
+        for _ in range(2):  # twice is enough: Giraud et al. 2005
+            v = v - q @ jnp.where(jnp.arange(short) < j, q.T @ v, 0.0)
+        return q.at[:, j].set(v / jnp.linalg.norm(v))
+
+    q = gain * jax.lax.fori_loop(0, short, straighten, jax.random.normal(key, (long, short)))
+    return q if size_in >= size_out else q.T
+
+
+def init_dense(key: Key, size_in: int, size_out: int, gain: float) -> Params:
     """A linear layer with orthogonal weights and zero bias."""
-    return nnx.Linear(size_in, size_out, kernel_init=nnx.initializers.orthogonal(gain), rngs=rngs)
+    return {"kernel": orthogonal(key, size_in, size_out, gain), "bias": jnp.zeros(size_out)}
 
 
-class Modules(nnx.Module):
-    """The layers, in Flax; never called outside a traced function."""
-
-    def __init__(self, network: MLP, rngs: nnx.Rngs):
-        activation = ACTIVATIONS[network.activation]
-
-        def torso() -> nnx.Sequential:
-            layers: list[Any] = []
-            size = math.prod(network.obs_shape)
-            for width in network.hidden:
-                layers += [dense(size, width, math.sqrt(2.0), rngs), activation]
-                size = width
-            return nnx.Sequential(*layers)
-
-        features = network.hidden[-1] if network.hidden else math.prod(network.obs_shape)
-        self.actor = torso()
-        self.critic = None if network.shared else torso()
-        self.policy = dense(features, network.head.size, 0.01, rngs)
-        self.value = dense(features, 1, 1.0, rngs)
-        size = network.head.log_std_size
-        self.log_std = nnx.Param(jnp.full(size, network.log_std_init)) if size else None
-
-    def encode(self, obs: Array) -> tuple[Array, Array]:
-        """Features for the policy and for the value."""
-        x = jnp.ravel(obs).astype(jnp.float32)
-        actor = self.actor(x)
-        return actor, actor if self.critic is None else self.critic(x)
-
-    def decide(self, features: tuple[Array, Array], head: Head, action_mask: Array | None) -> Outputs:
-        """Distribution and value."""
-        actor, critic = features
-        log_std = None if self.log_std is None else self.log_std[...]
-        return Outputs(head(self.policy(actor), log_std, action_mask), self.value(critic)[0])
-
-
-@functools.lru_cache(maxsize=64)
-def graphdef(network: MLP) -> Any:
-    """The network's structure without its numbers; built once, without arrays."""
-    return nnx.graphdef(nnx.eval_shape(lambda: Modules(network, nnx.Rngs(0))))
+def dense(params: Params, x: Array) -> Array:
+    """x W + b for one vector."""
+    return x @ params["kernel"] + params["bias"]
 
 
 @part
@@ -88,23 +69,47 @@ class MLP:
 
     def init(self, key: Key) -> Params:
         """Fresh parameters, a nested dict."""
-        return nnx.to_pure_dict(nnx.state(Modules(self, nnx.Rngs(key)), nnx.Param))
+        actor_key, critic_key, policy_key, value_key = jax.random.split(key, 4)
+        sizes = (math.prod(self.obs_shape), *self.hidden)
+        params = {
+            "actor": self._init_torso(sizes, actor_key),
+            "policy": init_dense(policy_key, sizes[-1], self.head.size, 0.01),
+            "value": init_dense(value_key, sizes[-1], 1, 1.0),
+        }
+        if not self.shared:
+            params["critic"] = self._init_torso(sizes, critic_key)
+        if self.head.log_std_size:
+            params["log_std"] = jnp.full(self.head.log_std_size, self.log_std_init, jnp.float32)
+        return params
 
     def initial_carry(self) -> PyTree:
         """No memory."""
         return ()
 
-    def encode(self, params: Params, obs: PyTree) -> PyTree:
+    def encode(self, params: Params, obs: PyTree) -> Features:
         """Features of one observation for actor and critic."""
-        return nnx.merge(graphdef(self), nnx.State(params)).encode(obs)
+        x = jnp.ravel(obs).astype(jnp.float32)
+        actor = self._torso(params["actor"], x)
+        return Features(actor, actor if self.shared else self._torso(params["critic"], x))
 
     def remember(self, params: Params, carry: PyTree, features: PyTree, first: Array) -> Memory:
         """The features as they are."""
         return Memory(carry, features)
 
-    def decide(self, params: Params, features: PyTree, action_mask: PyTree | None) -> Outputs:
+    def decide(self, params: Params, features: Features, action_mask: PyTree | None) -> Outputs:
         """Distribution and value from one pair of features."""
-        return nnx.merge(graphdef(self), nnx.State(params)).decide(features, self.head, action_mask)
+        outputs, value = dense(params["policy"], features.actor), dense(params["value"], features.critic)
+        return Outputs(self.head(outputs, params.get("log_std"), action_mask), value[0])
+
+    def _init_torso(self, sizes: tuple[int, ...], key: Key) -> Params:
+        keys = jax.random.split(key, len(self.hidden)) if self.hidden else ()
+        layers = zip(keys, sizes[:-1], sizes[1:], strict=True)
+        return {str(i): init_dense(*layer, math.sqrt(2.0)) for i, layer in enumerate(layers)}
+
+    def _torso(self, params: Params, x: Array) -> Array:
+        for i in range(len(self.hidden)):
+            x = ACTIVATIONS[self.activation](dense(params[str(i)], x))
+        return x
 
 
 def mlp(

@@ -40,7 +40,7 @@ class Hyper(NamedTuple):
 
 
 class Stats(NamedTuple):
-    """Moments of everything seen; the prior (mean 0, variance 1) is worth one sample."""
+    """Moments of everything seen; mean 0 and variance 1 before, which weigh nothing."""
 
     count: float
     mean: np.ndarray
@@ -83,7 +83,7 @@ class Updated(NamedTuple):
 
 def init(params: Arrays, obs_shape: tuple[int, ...]) -> OptState:
     zeros = {name: np.zeros_like(p) for name, p in params.items()}
-    prior = [Stats(1.0, np.zeros(shape), np.ones(shape)) for shape in (obs_shape, ())]
+    prior = [Stats(0.0, np.zeros(shape), np.ones(shape)) for shape in (obs_shape, ())]
     return OptState(Adam(0, zeros, zeros), *prior)
 
 

@@ -496,6 +496,19 @@ def test_links_are_not_followed(folder, tmp_path, like, state, name):
     assert checkpoint.newest_valid(folder)[0] is None
 
 
+@pytest.mark.parametrize("name", [STATE, MANIFEST])
+def test_a_link_of_the_right_length_is_not_followed(folder, tmp_path, name):
+    """A link's own size is the length of its text: here exactly what the manifest says."""
+    target = f"{tmp_path}/" + "./" * 100 + "elsewhere"
+    path = forge(folder, b"x" * len(target))
+    shutil.move(path / name, tmp_path / "elsewhere")
+    (path / name).symlink_to(target)
+    assert (path / name).lstat().st_size == json.loads((path / MANIFEST).read_text())["bytes"]
+    found, skipped = checkpoint.newest_valid(folder)
+    assert found is None
+    assert name in skipped[0]
+
+
 def test_a_linked_checkpoint_is_no_checkpoint(folder, tmp_path, state):
     path = checkpoint.save(tmp_path / "other", state)
     folder.mkdir(parents=True)

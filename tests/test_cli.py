@@ -187,19 +187,17 @@ def test_evaluate_says_the_same_twice(trained, capsys):
     assert {p: p.stat().st_mtime_ns for p in directory.rglob("*")} == before, "evaluating changes nothing"
 
 
-def test_a_damaged_checkpoint_is_a_disk_fault(trained, tmp_path, capsys):
+def test_a_damaged_checkpoint_is_a_disk_fault(trained, tmp_path):
     directory, _ = trained
     copy = tmp_path / "copy"
     (copy / "checkpoints" / "0000000003").mkdir(parents=True)
     (copy / "run.toml").write_bytes((directory / "run.toml").read_bytes())
     (copy / "checkpoints" / "0000000003" / "manifest.json").write_text("{}")
-    for verb in ("resume", "evaluate"):
-        # pytest makes warnings errors; here the words matter
-        done = process(verb, copy) if verb == "evaluate" else None
-        if done is not None:
-            assert done.returncode == 5, done.stderr
-            assert "manifest.json" in done.stderr
-            assert "Traceback" not in done.stderr
+    done = process("evaluate", copy)  # not in this process, where a warning is an error
+    assert done.returncode == 5
+    assert "warning: passed over a damaged checkpoint" in done.stderr
+    assert "manifest.json" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("verb", ["resume", "evaluate"])
@@ -258,11 +256,26 @@ def test_help_of_everything(capsys):
 # ---------------------------------------------------------------- options
 
 
-def parse(*arguments):
-    return cli.parse_train([str(x) for x in arguments])[1]
+@pytest.fixture
+def parse(monkeypatch):
+    """The configuration that `ppax train` with these arguments would build."""
+
+    def plan_of(*arguments):
+        plans = []
+
+        def build(plan):
+            plans.append(config.resolve(plan))
+            raise ppax.ConfigError("seen enough")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(config, "build", build)
+            assert call("train", *arguments) == 2
+        return plans[0]
+
+    return plan_of
 
 
-def test_both_spellings():
+def test_both_spellings(parse):
     for flag in ("--agent.learning-rate", "--agent.learning_rate"):
         assert parse("Pendulum-v1", flag, "1e-5")["agent"]["learning_rate"] == 1e-5
         assert parse("Pendulum-v1", f"{flag}=1e-5")["agent"]["learning_rate"] == 1e-5
@@ -274,7 +287,7 @@ def test_both_spellings():
 
 
 @pytest.mark.parametrize("path", [o.path for o in config.options({"agent": {"schedule": {"part": "linear"}}})])
-def test_every_option_can_be_given(path):
+def test_every_option_can_be_given(parse, path):
     base = {"agent": {"schedule": {"part": "linear"}}}
     option = next(o for o in config.options(base) if o.path == path)
     value = {int: 7, float: 0.5, str: "Pendulum-v1", bool: None}[option.kind]
@@ -291,7 +304,7 @@ def test_every_option_can_be_given(path):
     assert dict(config.flatten(plan))[path] == ([value] if option.many else value)
 
 
-def test_a_part_and_its_own_options():
+def test_a_part_and_its_own_options(parse):
     plan = parse("Pendulum-v1", "--agent.schedule.part", "linear", "--agent.schedule.end", "0.1")
     assert plan["agent"]["schedule"] == {"part": "linear", "leaves": ["learning_rate"], "end": 0.1}
     plan = parse("Pendulum-v1", "--agent.schedule.end=0.1", "--agent.schedule.part=cosine")
@@ -302,18 +315,14 @@ def test_a_part_and_its_own_options():
     assert parse("CartPole-v1", "--agent.schedule.part", "linear")["agent"] == parse("CartPole-v1")["agent"]
 
 
-def test_the_target_is_found_wherever_it_stands():
+@pytest.mark.xfail(strict=True, reason="a target after an option is ignored: the CartPole preset is trained instead")
+def test_the_target_is_found_wherever_it_stands(parse):
     wanted = parse("Pendulum-v1", "--num-envs", 4)
     assert wanted["env"] == "Pendulum-v1"
     assert parse("--num-envs", 4, "Pendulum-v1") == wanted
 
 
-test_the_target_is_found_wherever_it_stands = pytest.mark.xfail(
-    strict=True, reason="a target after an option is parsed and then ignored: the CartPole preset is trained"
-)(test_the_target_is_found_wherever_it_stands)
-
-
-def test_an_option_wins_over_a_preset_and_a_file(tmp_path):
+def test_an_option_wins_over_a_preset_and_a_file(parse, tmp_path):
     (tmp_path / "run.toml").write_text('env = "Pendulum-v1"\nseed = 3\n[agent]\ngamma = 0.5\n')
     plan = parse(tmp_path / "run.toml", "--agent.gamma", "0.25")
     assert (plan["env"], plan["seed"], plan["agent"]["gamma"]) == ("Pendulum-v1", 3, 0.25)
@@ -377,7 +386,11 @@ def test_wrong_use_is_refused_before_anything_is_written(arguments, named, tmp_p
         (["evaluate", ".", "--episodes", "many"], "invalid int value"),
         (["train", "CartPole-v2"], "CartPole-v1"),
         (["train", "missing.toml"], "missing.toml"),
-        (["train", "gymnax/Nothing-v0"], "Nothing-v0"),
+        pytest.param(
+            ["train", "gymnax/Nothing-v0"],
+            "Nothing-v0",
+            marks=pytest.mark.xfail(strict=True, raises=ValueError, reason="gymnax's own error for an unknown id"),
+        ),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )
@@ -432,16 +445,14 @@ def test_every_bit_of_a_seed_counts(one, other):
 # ---------------------------------------------------------------- the cache of compiled programs
 
 
-def test_no_cache_leaves_no_cache(tmp_path):
-    done = process(
-        *("train", "CartPole-v1", *TINY, "--no-cache", "--no-log.console", "--run-dir", tmp_path / "run"),
-        XDG_CACHE_HOME=tmp_path / "cache",
-        HOME=tmp_path / "home",
-    )
+def test_no_cache_leaves_no_cache(trained, tmp_path):
+    directory, _ = trained
+    home = {"XDG_CACHE_HOME": tmp_path / "cache", "HOME": tmp_path / "home"}
+    done = process("evaluate", directory, "--no-cache", **home)
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "cache").exists()
     assert not (tmp_path / "home").exists()
-    assert done.stderr == "", "and with no console nothing but the result"
+    assert done.stderr == "", "nothing but the result"
 
 
 def test_the_users_own_cache_setting_wins(cache, monkeypatch, tmp_path):

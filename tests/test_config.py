@@ -479,5 +479,5 @@ def test_names_in_messages_are_close():
     """The suggestions come from difflib; a typo of one letter must find its word."""
     for path in OPTIONS:
         assert difflib.get_close_matches(path[:-1], OPTIONS, n=1, cutoff=0.0)[0]
-        with pytest.raises(ConfigError, match="did you mean|must be"):
+        with pytest.raises(ConfigError, match=r"did you mean|must be"):
             config.resolve(at(path + "x", 1, base_of(path)))

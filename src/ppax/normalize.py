@@ -19,7 +19,6 @@ from ppax.types import PyTree, Transition
 
 CLIP = 10.0  # standard deviations
 EPSILON = 1e-8
-PRIOR = 1  # samples that the prior (mean 0, variance 1) is worth
 
 
 class Pair(NamedTuple):
@@ -38,10 +37,9 @@ class RunningStats(NamedTuple):
 
 
 def init_stats(shape: tuple[int, ...]) -> RunningStats:
-    """A weak prior of mean 0 and variance 1."""
+    """Mean 0 and variance 1 until something is seen; they weigh nothing against it."""
     zeros = jnp.zeros(shape, jnp.float32)
-    count = counter.add(counter.zero(), jnp.uint32(PRIOR))
-    return RunningStats(count, Pair(zeros, zeros), Pair(zeros + 1.0, zeros))
+    return RunningStats(counter.zero(), Pair(zeros, zeros), Pair(zeros + 1.0, zeros))
 
 
 def add(pair: Pair, x: Array) -> Pair:
@@ -68,8 +66,9 @@ def update_stats(stats: RunningStats, x: Array, valid: Array) -> RunningStats:
     shift = mean(centred)
     batch_var = mean((centred - jnp.expand_dims(shift, axes)) ** 2)
     count = counter.add(stats.count, seen)
-    share = seen.astype(jnp.float32) / counter.to_float(count)
-    var_step = share * ((batch_var - stats.var.high) - stats.var.low + (1.0 - share) * shift**2)
+    total = jnp.maximum(counter.to_float(count), 1.0)
+    share, rest = seen.astype(jnp.float32) / total, counter.to_float(stats.count) / total
+    var_step = share * ((batch_var - stats.var.high) - stats.var.low + rest * shift**2)
     return RunningStats(count, add(stats.mean, share * shift), add(stats.var, var_step))
 
 

@@ -215,10 +215,12 @@ class PPO:
             )
             first_max, first_min = history["ratio_max"][0, 0], history["ratio_min"][0, 0]
             # before the first gradient step the ratio must be 1, or acting and learning saw different things
-            reduced["ratio_first_max_dev"] = jnp.maximum(first_max - 1.0, 1.0 - first_min)
+            reduced["ratio_first_max_dev"] = jnp.maximum(0.0, jnp.maximum(first_max - 1.0, 1.0 - first_min))
         target_var = masked_std(target, valid) ** 2
+        unexplained = masked_std(target - value, valid) ** 2
         return reduced | {
-            "explained_variance": 1.0 - masked_std(target - value, valid) ** 2 / target_var,
+            # 0 where targets do not vary: there is nothing to explain
+            "explained_variance": jnp.where(target_var > 0.0, 1.0 - unexplained / target_var, 0.0),
             "advantage_std": masked_std(batch.targets.advantage, valid),
             "value_mean": masked_mean(value, valid),
             "target_mean": masked_mean(target, valid),

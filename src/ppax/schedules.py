@@ -19,10 +19,15 @@ from ppax.types import ConfigError, Scalar, number, part, static
 def replace_at(tree: Any, path: str, change: Callable[[Any], Any]) -> Any:
     """A copy of a part with the number at a dotted `path` ("loss.clip_eps") changed."""
     name, _, rest = path.partition(".")
-    names = [field.name for field in dataclasses.fields(tree) if not field.metadata.get("static")]
-    if name not in names:
-        raise ConfigError(f"schedule: {type(tree).__name__} has no number {name!r}; it has {', '.join(names)}")
-    value = getattr(tree, name)
+    fields = dataclasses.fields(tree) if dataclasses.is_dataclass(tree) else ()
+    names = [field.name for field in fields if not field.metadata.get("static")]
+    value = getattr(tree, name) if name in names else None
+    if value is None or (dataclasses.is_dataclass(value) and not rest):
+        inner = dataclasses.fields(value) if dataclasses.is_dataclass(value) else ()
+        names += [f"{name}.{field.name}" for field in inner if not field.metadata.get("static")]
+        raise ConfigError(f"schedule: {path!r} is not a number of {type(tree).__name__}; it has {', '.join(names)}")
+    if rest and not dataclasses.is_dataclass(value):
+        raise ConfigError(f"schedule: {name!r} is a number, there is no {rest!r} below it")
     return dataclasses.replace(tree, **{name: replace_at(value, rest, change) if rest else change(value)})
 
 
@@ -44,7 +49,7 @@ class Linear:
 
     def __call__(self, agent: Any, progress: Array) -> Any:
         """The agent at `progress`."""
-        share = 1.0 - progress * (1.0 - self.end)
+        share = 1.0 - jnp.clip(progress, 0.0, 1.0) * (1.0 - self.end)
         for path in self.leaves:
             agent = replace_at(agent, path, lambda value: value * share)
         return agent
@@ -59,7 +64,7 @@ class Cosine:
 
     def __call__(self, agent: Any, progress: Array) -> Any:
         """The agent at `progress`."""
-        share = self.end + (1.0 - self.end) * 0.5 * (1.0 + jnp.cos(jnp.pi * progress))
+        share = self.end + (1.0 - self.end) * 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.clip(progress, 0.0, 1.0)))
         for path in self.leaves:
             agent = replace_at(agent, path, lambda value: value * share)
         return agent

@@ -45,9 +45,9 @@ class Normal:
 
     def kl(self, other: Normal) -> Array:
         """KL(self || other) [...]."""
-        variance_ratio = jnp.exp(2.0 * (self.log_std - other.log_std))
+        log_ratio = 2.0 * (self.log_std - other.log_std)
         z = (self.mean - other.mean) * jnp.exp(-other.log_std)
-        return 0.5 * (variance_ratio + z**2 - 1.0 - jnp.log(variance_ratio)).sum(axis=-1)
+        return 0.5 * (jnp.expm1(log_ratio) - log_ratio + z**2).sum(axis=-1)
 
     def env_action(self, action: Array) -> Array:
         """`action` clipped to the box, in the box's shape."""

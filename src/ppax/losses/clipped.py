@@ -44,9 +44,9 @@ class ClippedSurrogate:
                 "value_loss": value_loss,
                 "entropy": entropy,
                 # k3, http://joschu.net/blog/kl-approx.html: unbiased, never negative, little variance
-                "approx_kl": masked_mean((ratio - 1.0) - log_ratio, valid),
+                "approx_kl": masked_mean(jnp.expm1(log_ratio) - log_ratio, valid),
                 "clip_fraction": masked_mean(jnp.abs(ratio - 1.0) > self.clip_eps, valid),
-                "ratio_max": jnp.where(valid, ratio, 1.0).max(),
-                "ratio_min": jnp.where(valid, ratio, 1.0).min(),
+                "ratio_max": jnp.max(ratio, where=valid, initial=0.0),
+                "ratio_min": jnp.min(ratio, where=valid, initial=jnp.inf),
             },
         )

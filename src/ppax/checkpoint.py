@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ def save(directory: Path, state: TrainState, keep: int = 3) -> Path:
     """
     arrays, keys = _to_arrays(state)
     data = safetensors.numpy.save(arrays)
+    sha256 = hashlib.sha256(data).hexdigest()
     manifest = {
         "format": FORMAT,
         "iteration": int(state.iteration),
@@ -47,28 +49,35 @@ def save(directory: Path, state: TrainState, keep: int = 3) -> Path:
         "num_steps": state.num_steps,
         "jax": jax.__version__,
         "bytes": len(data),
-        "sha256": hashlib.sha256(data).hexdigest(),
+        "sha256": sha256,
         "keys": keys,
     }
     directory.mkdir(parents=True, exist_ok=True)
-    for leftover in directory.glob(".tmp-*"):  # of a writer that was killed; we hold the run's lock
-        shutil.rmtree(leftover, ignore_errors=True)
+    sweep(directory)
     final = directory / f"{int(state.iteration):010d}"
+    if final.exists() and _holds(final, sha256):
+        return final  # never replace what is good already
     partial = directory / f".tmp-{final.name}"
     partial.mkdir()
     try:
         _write(partial / STATE, data)
         _write(partial / MANIFEST, json.dumps(manifest, indent=1).encode())
         _flush(partial)
-        if final.exists():
-            shutil.rmtree(final)
+        if final.exists():  # damaged, or of another run: out of the way, for what is whole
+            os.replace(final, directory / f".tmp-old-{final.name}")
         os.replace(partial, final)
         _flush(directory)
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        sweep(directory)
     for old in list_checkpoints(directory)[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
     return final
+
+
+def sweep(directory: Path) -> None:
+    """Remove what a writer that was killed has left; the caller holds the run's lock."""
+    for leftover in directory.glob(".tmp-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def load(path: Path, like: TrainState) -> TrainState:
@@ -81,7 +90,7 @@ def load(path: Path, like: TrainState) -> TrainState:
     data = _read_verified(path, manifest, limit=sum(_nbytes(x) for x in expected.values()) + MANIFEST_LIMIT)
     try:
         arrays = safetensors.numpy.load(data)
-    except safetensors.SafetensorError as error:
+    except (safetensors.SafetensorError, KeyError, ValueError, TypeError) as error:
         raise CheckpointError(f"{path / STATE} is not a readable safetensors file: {error}") from error
     problems = _differences(expected, arrays)
     if manifest.get("num_steps") != like.num_steps:
@@ -103,8 +112,7 @@ def newest_valid(directory: Path) -> tuple[Path | None, list[str]]:
     skipped = []
     for path in reversed(list_checkpoints(directory)):
         try:
-            manifest = read_manifest(path)
-            _read_verified(path, manifest, limit=manifest["bytes"])
+            _check(path, read_manifest(path))
         except CheckpointError as error:
             skipped.append(str(error))
             continue
@@ -116,8 +124,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """What a checkpoint says of itself."""
     file = path / MANIFEST
     try:
-        if file.is_symlink() or file.stat().st_size > MANIFEST_LIMIT:
-            raise CheckpointError(f"{file} is a link or too large to be a manifest")
+        if not _is_file(file) or file.stat().st_size > MANIFEST_LIMIT:
+            raise CheckpointError(f"{file} is not a regular file, or too large to be a manifest")
         manifest = json.loads(file.read_bytes())
         whole = isinstance(manifest, dict) and isinstance(manifest["bytes"], int)
     except (OSError, ValueError, KeyError, RecursionError) as error:
@@ -127,18 +135,39 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _read_verified(path: Path, manifest: dict[str, Any], limit: int) -> bytes:
+def _is_file(path: Path) -> bool:
+    """A regular file: no link, and no pipe that would never end."""
+    return stat.S_ISREG(path.lstat().st_mode)
+
+
+def _holds(path: Path, sha256: str) -> bool:
+    try:
+        manifest = read_manifest(path)
+        _check(path, manifest)
+        return bool(manifest["sha256"] == sha256)
+    except CheckpointError:
+        return False
+
+
+def _check(path: Path, manifest: dict[str, Any]) -> None:
+    """The checksum, in constant memory."""
     file = path / STATE
     try:
-        size = file.lstat().st_size
-        if file.is_symlink() or size != manifest["bytes"] or size > limit:
-            raise CheckpointError(f"{file} has {size} bytes, the manifest says {manifest['bytes']}")
-        data = file.read_bytes()
+        if not _is_file(file) or file.stat().st_size != manifest["bytes"]:
+            raise CheckpointError(f"{file} is not a regular file of the {manifest['bytes']} bytes the manifest says")
+        with open(file, "rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise CheckpointError(f"{file} cannot be read: {error}") from error
-    if hashlib.sha256(data).hexdigest() != manifest.get("sha256"):
+    if digest != manifest.get("sha256"):
         raise CheckpointError(f"{file} is damaged: its checksum is not the one in the manifest")
-    return data
+
+
+def _read_verified(path: Path, manifest: dict[str, Any], limit: int) -> bytes:
+    if manifest["bytes"] > limit:
+        raise CheckpointError(f"{path / STATE} has {manifest['bytes']} bytes, this run's state at most {limit}")
+    _check(path, manifest)
+    return (path / STATE).read_bytes()
 
 
 # ---------------------------------------------------------------- trees and named arrays
@@ -175,7 +204,11 @@ def _from_arrays(like: TrainState, arrays: dict[str, np.ndarray], keys: dict[str
     for name, leaf in _named_leaves(like).items():
         array = jnp.asarray(arrays[name])
         if _is_key(leaf):
-            array = jax.random.wrap_key_data(array, impl=keys[name])
+            kind = keys.get(name) if isinstance(keys, dict) else None
+            try:
+                array = jax.random.wrap_key_data(array, impl=kind if isinstance(kind, str) else "")
+            except (TypeError, ValueError) as error:
+                raise CheckpointError(f"{name}: {kind!r} is not a kind of random key: {error}") from error
             if array.dtype != leaf.dtype:
                 raise CheckpointError(f"{name}: saved with keys {array.dtype}, this process uses {leaf.dtype}")
         leaves.append(array)

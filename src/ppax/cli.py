@@ -44,7 +44,8 @@ def main(argv: list[str] | None = None) -> int:
     except Interrupted as error:
         return _fail(error, STOPPED)
     except KeyboardInterrupt:
-        return _fail("stopped", STOPPED)
+        _fail("stopped at once; `ppax resume` continues from the last checkpoint", STOPPED)
+        os._exit(STOPPED)  # an ordinary exit would wait for the chunk that is running
 
 
 def _fail(error: object, code: int) -> int:
@@ -101,9 +102,11 @@ def _resume(options: argparse.Namespace) -> int:
 
 def _evaluate(options: argparse.Namespace) -> int:
     agent, env, run = load_run(options.run)
-    state = load_state(options.run, agent, env, run)
+    if options.episodes is not None and options.episodes < 1:
+        raise ConfigError(f"--episodes {options.episodes}: must be at least 1; nearest valid value: 1")
+    state = load_state(options.run, agent, env, run, fresh=False)
     trained = TrainedRun(agent, env, state, [], options.run)
-    episodes = options.episodes or run.eval.episodes
+    episodes = run.eval.episodes if options.episodes is None else options.episodes
     deterministic = run.eval.deterministic and not options.sampled
     evaluation = trained.evaluate(episodes, deterministic, options.seed)
     _say(options, _sentence(evaluation))

@@ -34,18 +34,18 @@ def parse_train(arguments: list[str]) -> tuple[argparse.Namespace, Config]:
     arguments = [_dashed(argument) for argument in arguments]
     parser = argparse.ArgumentParser(
         prog="ppax train",
-        usage="ppax train [target] [options]",
+        usage="ppax train TARGET [options]",
         description="Train an agent. Every option of the run file can be given here.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     text = "a preset (`ppax presets`), a run file (.toml, .json), or an environment (`ppax envs`)"
-    parser.add_argument("target", nargs="?", default="CartPole-v1", help=text)
+    parser.add_argument("target", help=text)
     parser.add_argument("--run-dir", type=Path, help="where the run is recorded (default: a new one in runs/)")
     add_common(parser)
-    target = arguments[0] if arguments and not arguments[0].startswith("-") else "CartPole-v1"
-    base = _choose_parts(config.find(target), arguments)
+    target = arguments[0] if arguments and not arguments[0].startswith("-") else None
+    base = _choose_parts({} if target is None else config.find(target), arguments)
     known = {option.path: option for option in config.options(base)}
     defaults = dict(flatten(config.resolve(base)))
     groups: dict[str, Any] = {}
@@ -54,6 +54,8 @@ def parse_train(arguments: list[str]) -> tuple[argparse.Namespace, Config]:
         group = groups.setdefault(section, parser.add_argument_group(section) if section not in groups else None)
         _add_option(group, option, defaults[path])
     options, unknown = parser.parse_known_args(arguments)
+    if options.target != target:  # it decides what the options mean
+        raise ConfigError(f"write the target first: ppax train {options.target} ...")
     if unknown:
         name = unknown[0].split("=")[0].lstrip("-").replace("-", "_")
         nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
@@ -103,10 +105,15 @@ def _parser(option: Option) -> Any:
     def parse(text: str) -> Any:
         if option.optional and text == NONE:
             return text
-        if option.kind is int:
+        if option.kind is not int:
+            return option.kind(text)
+        try:
+            return int(text)
+        except ValueError:
             value = float(text)  # 1e6 is a whole number too, and 2.5 is none
-            return int(value) if "e" in text.lower() and value == int(value) else int(text)
-        return option.kind(text)
+            if not value.is_integer():  # nor is infinity
+                raise
+            return int(value)
 
     parse.__name__ = option.kind.__name__  # argparse says "invalid <name> value"
     return parse

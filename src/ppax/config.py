@@ -35,7 +35,9 @@ from ppax.types import ConfigError, static
 class Log:
     """What is recorded while a run trains."""
 
-    every: int | None = static("iterations between log rows; by default about 1 % of the run", default=None, low=1)
+    every: int | None = static(
+        "iterations between log rows; by default about 1 % of the run", default=None, low=1, high=2**31 - 1
+    )
     checkpoint_seconds: float = static("seconds between checkpoints, at log rows", default=30.0, low=0.0)
     tensorboard: bool = static("also write TensorBoard event files", default=False)
     console: bool = static("show progress", default=True)
@@ -138,10 +140,10 @@ def resolve(config: Config) -> Config:
 # ---------------------------------------------------------------- between configurations and objects
 
 
-def build(config: Config) -> Built:
-    """The agent, environment and run that a configuration describes."""
+def build(config: Config, env: VectorEnv | None = None) -> Built:
+    """The agent, environment and run that a configuration describes; for `env` instead, where it is given."""
     config = resolve(config)
-    env = envs.make(config["env"], config["num_envs"])
+    env = env or envs.make(config["env"], config["num_envs"])
     agent = _build_part(PPO, config["agent"], env)
     return Built(agent, env, settings(config))
 
@@ -196,12 +198,14 @@ def _plain(value: Any) -> Any:
 
 def read(path: Path) -> Config:
     """A configuration file, TOML or JSON."""
+    parse = json.loads if path.suffix == ".json" else tomllib.loads
     try:
-        if path.suffix == ".json":
-            return typing.cast(Config, json.loads(path.read_text(encoding="utf-8")))
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        config = parse(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: {error}") from error
+    if not isinstance(config, dict):
+        raise ConfigError(f"{path}: a run is a table of options, not {type(config).__name__}")
+    return config
 
 
 def to_toml(config: Config) -> str:

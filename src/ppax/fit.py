@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ppax import checkpoint, config, counter
@@ -20,16 +21,17 @@ from ppax import run_dir as run_dirs
 from ppax.config import Log, Run
 from ppax.envs.vector import VectorEnv
 from ppax.evaluate import Evaluation, evaluate
-from ppax.loggers import Console, Csv, JsonLines, Logger, Row, TensorBoard, last_row
+from ppax.loggers import Console, Csv, JsonLines, Logger, Row, TensorBoard, last_row, require_tensorboard
 from ppax.ppo import PPO
 from ppax.run_dir import RunDirectory
 from ppax.signals import stop_on_signals
-from ppax.train import check_sizes, start, train
-from ppax.types import TrainState
+from ppax.train import check_sizes, make_key, start, train
+from ppax.types import ConfigError, TrainState
 
 ROWS_PER_RUN = 100  # log rows, where the run is long enough
 CHUNK_STEPS = 2**18  # env-steps in a chunk at most, so a signal is answered within seconds
 SAVE_FAILURES = 3  # in a row, before a run that cannot save gives up
+EVALUATION = 2**31 - 1  # folded into a seed: evaluation shares no randomness with the training of that seed
 POLL_SECONDS = 0.001  # how often we look whether a chunk is done; signals are seen as often
 
 Callback = Callable[[TrainState, Row], bool | None]  # at every log row; True ends the run
@@ -64,7 +66,7 @@ class TrainedRun:
 
     def evaluate(self, episodes: int = 128, deterministic: bool = True, seed: int = 0) -> Evaluation:
         """Play whole episodes with the trained policy; the run itself is not touched."""
-        key = jax.random.key(seed)
+        key = jax.random.fold_in(make_key(seed), EVALUATION)
         return evaluate(self.agent, self.env, self.state.learner, key, episodes, deterministic)
 
 
@@ -82,7 +84,8 @@ def fit(
 
     With `run_dir`, the configuration, metrics and checkpoints go there, and SIGTERM or Ctrl-C ends the run resumable
     (raises Interrupted). `callbacks` are called with (state, row) at every log row and end the run by returning True;
-    an object with `log(row)` and `close()` is a further logger.
+    an object with `log(row)` and `close()` is a further logger. A callback that keeps the state must copy it: its
+    memory is used again by the next chunk.
 
     Raises ConfigError, before anything compiles, for numbers out of range or sizes that do not divide;
     NumericalError when a gradient is not finite.
@@ -101,12 +104,16 @@ def fit_run(
     """`fit` for a run given as one object."""
     plan = config.describe(run) | {"agent": config.describe(agent)}
     check_sizes(agent, env, run.num_steps)
+    planned_iterations(env, run)
+    jax.eval_shape(agent.schedule, agent, jnp.float32(0.0))  # a schedule of a number that is not there
+    if run.log.tensorboard:
+        require_tensorboard()
     with ExitStack() as stack:
         directory = None
         if run_dir is not None:
             directory = stack.enter_context(RunDirectory.create(Path(run_dir), plan))
         stop = stack.enter_context(stop_on_signals(enabled=directory is not None))
-        state = _start(agent, env, run.num_steps, jax.random.key(run.seed))
+        state = _start(agent, env, run.num_steps, make_key(run.seed))
         return _Loop(agent, env, run, directory, callbacks, stop).train(state)
 
 
@@ -115,18 +122,19 @@ def resume(
     agent: PPO | None = None,
     env: VectorEnv | None = None,
     callbacks: Sequence[Callback | Logger] = (),
-    console: bool = True,
+    console: bool | None = None,
 ) -> TrainedRun:
     """Continue the run in `run_dir` from its newest whole checkpoint, as if it had never stopped.
 
     A run made from your own parts needs them again: pass the same `agent` and `env`. Raises ConfigError where there is
-    no run or it is in use, CheckpointError where no checkpoint can be loaded.
+    no run or it is in use, CheckpointError where no checkpoint can be loaded. `console` overrides the run's own choice.
     """
     with ExitStack() as stack:
         directory = stack.enter_context(RunDirectory.open(Path(run_dir)))
         stop = stack.enter_context(stop_on_signals(enabled=True))
         agent, env, run = load_run(directory.path, agent, env)
-        run = dataclasses.replace(run, log=dataclasses.replace(run.log, console=console))
+        if console is not None:
+            run = dataclasses.replace(run, log=dataclasses.replace(run.log, console=console))
         state = load_state(directory.path, agent, env, run)
         return _Loop(agent, env, run, directory, callbacks, stop).train(state)
 
@@ -134,21 +142,33 @@ def resume(
 def load_run(run_dir: Path, agent: PPO | None = None, env: VectorEnv | None = None) -> config.Built:
     """Agent, environment and settings of the run in `run_dir`; what is passed is taken as it is."""
     plan = run_dirs.find(run_dir)
-    if agent is not None and env is not None:
-        return config.Built(agent, env, config.settings(plan))
-    return config.build(plan)
+    if agent is None or env is None:
+        built = config.build(plan, env)
+        agent, env = agent or built.agent, built.env
+    return config.Built(agent, env, config.settings(plan))
 
 
-def load_state(run_dir: Path, agent: PPO, env: VectorEnv, run: Run) -> TrainState:
-    """The newest whole state of a run; one that was stopped before its first checkpoint starts over."""
+def load_state(run_dir: Path, agent: PPO, env: VectorEnv, run: Run, fresh: bool = True) -> TrainState:
+    """The newest whole state of a run; if `fresh`, one that was stopped before its first checkpoint starts over."""
     path, skipped = checkpoint.newest_valid(run_dir / "checkpoints")
     for sentence in skipped:
         warnings.warn(f"passed over a damaged checkpoint: {sentence}", stacklevel=2)
-    if path is None and skipped:
+    if path is None and (skipped or not fresh):
         raise checkpoint.CheckpointError(f"{run_dir} has no checkpoint that can be loaded")
     if path is None:
-        return _start(agent, env, run.num_steps, jax.random.key(run.seed))
+        return _start(agent, env, run.num_steps, make_key(run.seed))
     return checkpoint.load(path, jax.eval_shape(lambda key: start(agent, env, run.num_steps, key), jax.random.key(0)))
+
+
+def planned_iterations(env: VectorEnv, run: Run) -> int:
+    """How many rollouts make up `total_steps`, rounded up."""
+    steps = run.num_steps * env.num_streams
+    total = -(-run.total_steps // steps)
+    if total >= 2**31:
+        raise ConfigError(
+            f"total_steps = {run.total_steps:,}: must be at most {steps * (2**31 - 1):,}, 2^31 - 1 rollouts"
+        )
+    return total
 
 
 def _start(agent: PPO, env: VectorEnv, num_steps: int, key: Any) -> TrainState:
@@ -170,13 +190,15 @@ class _Loop:
         self.agent, self.env, self.run, self.directory, self.stop = agent, env, run, directory, stop
         self.callbacks: list[Any] = [c for c in callbacks if not hasattr(c, "log")]
         self.sinks: list[Any] = [c for c in callbacks if hasattr(c, "log")]
+        self.total = planned_iterations(env, run)
         steps = run.num_steps * env.num_streams
-        self.total = math.ceil(run.total_steps / steps)
         self.every = run.log.every or max(1, min(self.total // ROWS_PER_RUN, CHUNK_STEPS // steps))
-        self.failures, self.last_save = 0, time.monotonic()
+        self.failures, self.last_save, self.saved = 0, time.monotonic(), -1
 
     def train(self, state: TrainState) -> TrainedRun:
         """From `state` to the end of the plan, or until a signal or a callback ends it."""
+        if int(state.iteration) >= self.total:
+            return TrainedRun(self.agent, self.env, state, [], self.directory.path if self.directory else None)
         begin = time.perf_counter()
         # The number of iterations is traced: one program for every chunk, and the same bits whatever the chunks are
         program = jax.jit(train, donate_argnames="state")
@@ -207,7 +229,8 @@ class _Loop:
                 self._log(loggers, history[-1])
                 ended = any([callback(state, history[-1]) for callback in self.callbacks])
                 self._save_sometimes(state)
-            self._save(state, last=True)
+            if done != self.saved:
+                self._save(state, last=True)
         if done < self.total and not ended:
             where = f"; resume with: ppax resume {self.directory.path}" if self.directory else ""
             raise Interrupted(f"stopped after {counter.to_int(state.env_steps):,} steps{where}")
@@ -259,7 +282,7 @@ class _Loop:
             return
         try:
             checkpoint.save(self.directory.checkpoints, state)
-            self.failures = 0
+            self.failures, self.saved = 0, int(state.iteration)
         except OSError as error:
             self.failures += 1
             if last or self.failures >= SAVE_FAILURES:

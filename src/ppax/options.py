@@ -53,7 +53,7 @@ def check_value(option: Option, value: Any) -> Any:
             raise ConfigError(f"{option.path} = {value!r}: must be a list of {option.kind.__name__}")
         return [check_value(option._replace(many=False), x) for x in value]
     if option.kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+        value = float(value) if abs(value) < 2**1000 else math.inf
     if not isinstance(value, option.kind) or (option.kind is int and isinstance(value, bool)):
         raise ConfigError(f"{option.path} = {value!r}: must be of type {option.kind.__name__}")
     return _check_limits(option.path, value, option.limits)
@@ -66,7 +66,7 @@ def _check_limits(path: str, value: Any, limits: dict[str, Any]) -> Any:
         raise ConfigError(f"{path} = {value!r}: must be one of {', '.join(choices)}; nearest: {nearest}")
     if isinstance(value, str | bool):
         return value
-    if not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{path} = {value}: must be a finite number")
     if above is not None and value <= above:
         raise ConfigError(f"{path} = {value}: must be above {above:g}")
@@ -80,7 +80,7 @@ def _check_limits(path: str, value: Any, limits: dict[str, Any]) -> Any:
 def flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """(dotted path, value) of every leaf."""
     for name, value in config.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and value:
             yield from flatten(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value

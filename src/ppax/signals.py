@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ def stop_on_signals(enabled: bool) -> Iterator[threading.Event]:
     def handle(number: int, frame: Any) -> None:
         stop.set()
         restore()
+        print("stopping: finishing this chunk and saving; once more to stop at once", file=sys.stderr, flush=True)
 
     for name in names:
         signal.signal(name, handle)

@@ -28,6 +28,12 @@ class Trained(NamedTuple):
     metrics: Metrics
 
 
+def make_key(seed: int) -> Key:
+    """A key from all 64 bits of a seed; `jax.random.key` keeps 32."""
+    key = jax.random.key(seed % 2**32)
+    return jax.random.fold_in(key, seed >> 32) if seed >> 32 else key
+
+
 def start(agent: PPO, env: VectorEnv, num_steps: int, key: Key) -> TrainState:
     """A run before its first iteration: fresh weights, every environment at the start of an episode.
 

@@ -64,7 +64,8 @@ def test_the_arithmetic_of_one_observation():
     obs = np.array([0.5, -1.0, 0.25], np.float32)
     out = network.decide(params, network.encode(params, obs), None)
     hidden = {
-        name: np.maximum(obs @ params[name]["0"]["kernel"] + params[name]["0"]["bias"], 0) for name in ("actor", "critic")
+        name: np.maximum(obs @ params[name]["0"]["kernel"] + params[name]["0"]["bias"], 0)
+        for name in ("actor", "critic")
     }
     np.testing.assert_allclose(out.distribution.mean, hidden["actor"] @ params["policy"]["kernel"], rtol=1e-5)
     np.testing.assert_allclose(out.value, (hidden["critic"] @ params["value"]["kernel"])[0], rtol=1e-5)

@@ -37,7 +37,9 @@ class Categorical:
 
     def log_prob(self, action: Array) -> Array:
         """Log-probability of `action` [...]."""
-        return jnp.take_along_axis(self.log_probs, action[..., None], axis=-1)[..., 0]
+        # a sum over all actions and not a gather, whose gradient is a scatter: slow on every device
+        chosen = jax.nn.one_hot(action, self.logits.shape[-1], dtype=bool)
+        return jnp.where(chosen, self.log_probs, 0.0).sum(axis=-1)
 
     def entropy(self) -> Array:
         """-sum p log p [...]; a forbidden action adds exactly nothing."""

@@ -6,6 +6,7 @@ is the true one; the time limit is ours (TimeLimit), so a cut is never mistaken 
 
 from __future__ import annotations
 
+import difflib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +18,7 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.envs.time_limit import TimeLimit
-from ppax.types import Environment, EnvReset, EnvStep, Key, PyTree, part, static
+from ppax.types import ConfigError, Environment, EnvReset, EnvStep, Key, PyTree, part, static
 
 NO_LIMIT = 2**30  # steps; far away, and gymnax's int32 clock can still count past it
 
@@ -74,7 +75,7 @@ class Gymnax:
 def load(env_id: str, **kwargs: Any) -> Environment:
     """The gymnax environment `env_id` (say "CartPole-v1"), cut at the time limit that gymnax gives it.
 
-    `kwargs` go to `gymnax.make` and must be hashable. Raises ImportError without gymnax, ValueError for an
+    `kwargs` go to `gymnax.make` and must be hashable. Raises ImportError without gymnax, ConfigError for an
     unknown id.
     """
     env = _make(env_id, **kwargs)
@@ -91,7 +92,11 @@ def _make(env_id: str, **kwargs: Any) -> Any:
         import gymnax
     except ImportError as error:
         raise ImportError(f'gymnax cannot be imported ({error}): pip install "ppax[gymnax]"') from error
-    env, _ = gymnax.make(env_id, **kwargs)
+    try:
+        env, _ = gymnax.make(env_id, **kwargs)
+    except ValueError as error:
+        nearest = difflib.get_close_matches(env_id, gymnax.registered_envs, n=1, cutoff=0.0)[0]
+        raise ConfigError(f"gymnax has no environment {env_id!r}; did you mean 'gymnax/{nearest}'?") from error
     # Before 1.0 the test for an end also holds at the time limit, which would pass off every cut as an end.
     # From 1.0 on it does not, and this changes nothing. The limit is lifted here and not in `params`, for
     # DiscountingChain shows the time as a share of it.

@@ -71,10 +71,13 @@ class VectorEnv:
         over = state.ended.all(axis=1)  # [E]
         taken = jax.vmap(self.env.step)(state.env, self._to_envs(action), jax.random.split(step_key, self.num_envs))
         stay = EnvReset(taken.state, taken.obs, taken.action_mask)
+        # Mostly nothing is over, and resets cost more than steps. The key is passed as an operand, so that under vmap,
+        # where both branches run, it still is used once
         now = jax.lax.cond(
             over.any(),
-            lambda: where_rows(over, self.resets(self.env, over, reset_key), stay),
-            lambda: stay,
+            lambda data: where_rows(over, self.resets(self.env, over, jax.random.wrap_key_data(data)), stay),
+            lambda data: stay,
+            jax.random.key_data(reset_key),
         )
         valid = ~state.ended  # [E, A]
         terminated, truncated = (x.reshape(valid.shape) & valid for x in (taken.terminated, taken.truncated))

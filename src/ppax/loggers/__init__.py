@@ -6,7 +6,7 @@ from typing import Protocol
 
 from ppax.loggers.console import Console
 from ppax.loggers.files import Csv, JsonLines, Row, last_row
-from ppax.loggers.tensorboard import TensorBoard
+from ppax.loggers.tensorboard import TensorBoard, require_tensorboard
 
 
 class Logger(Protocol):
@@ -21,4 +21,4 @@ class Logger(Protocol):
         ...
 
 
-__all__ = ["Console", "Csv", "JsonLines", "Logger", "Row", "TensorBoard", "last_row"]
+__all__ = ["Console", "Csv", "JsonLines", "Logger", "Row", "TensorBoard", "last_row", "require_tensorboard"]

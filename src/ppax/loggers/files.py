@@ -52,7 +52,7 @@ class Csv:
     def log(self, row: Row) -> None:
         """Write one row and hand it to the system."""
         if self._writer is None:
-            self._writer = csv.DictWriter(self._file, list(row), extrasaction="ignore")
+            self._writer = csv.DictWriter(self._file, list(row), extrasaction="ignore", lineterminator="\n")
             if self._file.tell() == 0:
                 self._writer.writeheader()
         self._writer.writerow(row)
@@ -68,11 +68,11 @@ def rewind(path: Path, keep: Callable[[str], bool]) -> None:
     if not path.exists():
         return
     kept = []
-    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
         try:
             if line.endswith("\n") and keep(line):
                 kept.append(line)
-        except (ValueError, KeyError, IndexError):  # the line that a kill cut short
+        except (ValueError, KeyError, IndexError, TypeError):  # the line that a kill cut short
             continue
     partial = path.with_name(path.name + ".tmp")
     partial.write_text("".join(kept), encoding="utf-8")

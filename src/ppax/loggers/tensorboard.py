@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 from ppax.loggers.files import Row
+
+
+def require_tensorboard() -> Any:
+    """The tensorboardX module; ImportError with the extra to install where it is missing."""
+    try:
+        import tensorboardX
+    except ImportError as error:
+        raise ImportError('TensorBoard logging needs an extra: pip install "ppax[tensorboard]"') from error
+    return tensorboardX
 
 
 class TensorBoard:
@@ -13,11 +23,7 @@ class TensorBoard:
 
     def __init__(self, directory: Path, purge_from: int | None = None):
         """Write below `directory`; on resume, events at `purge_from` env-steps and later are superseded."""
-        try:
-            from tensorboardX import SummaryWriter
-        except ImportError as error:
-            raise ImportError('TensorBoard logging needs an extra: pip install "ppax[tensorboard]"') from error
-        self._writer = SummaryWriter(str(directory), purge_step=purge_from)
+        self._writer = require_tensorboard().SummaryWriter(str(directory), purge_step=purge_from)
 
     def log(self, row: Row) -> None:
         """Write one row."""

@@ -279,7 +279,7 @@ def test_both_spellings(parse):
     for flag in ("--agent.learning-rate", "--agent.learning_rate"):
         assert parse("Pendulum-v1", flag, "1e-5")["agent"]["learning_rate"] == 1e-5
         assert parse("Pendulum-v1", f"{flag}=1e-5")["agent"]["learning_rate"] == 1e-5
-    assert parse("--total-steps", "1e6")["total_steps"] == 10**6
+    assert parse("CartPole-v1", "--total-steps", "1e6")["total_steps"] == 10**6
     assert parse("--agent.max-grad-norm", "none")["agent"]["max_grad_norm"] is None
     assert parse("--agent.network.hidden", 32, 16)["agent"]["network"]["hidden"] == [32, 16]
     assert parse("--agent.normalize-obs")["agent"]["normalize_obs"] is True

@@ -118,7 +118,7 @@ def test_the_step_counter_goes_on_beyond_2_to_the_31():
     train = jax.jit(ppax.train)
     counts = []
     for _ in range(3):
-        state, metrics = train(agent, env, state, 1)
+        state, _ = train(agent, env, state, 1)
         counts.append(counter.to_int(state.env_steps))
     assert begin < counts[0] < counts[1] < counts[2] <= begin + 3 * 32
     assert counts[-1] > 2**32

@@ -74,6 +74,8 @@ def _check_limits(path: str, value: Any, limits: dict[str, Any]) -> Any:
         raise ConfigError(f"{path} = {value}: must be at least {low:g}; nearest valid value: {low:g}")
     if high is not None and value > high:
         raise ConfigError(f"{path} = {value}: must be at most {high:g}; nearest valid value: {high:g}")
+    if isinstance(value, int) and value >= 2**64:
+        raise ConfigError(f"{path}: must be below 2^64")
     return value
 
 

@@ -63,10 +63,8 @@ def test_the_arithmetic_of_one_observation():
     params = network.init(jax.random.key(0))
     obs = np.array([0.5, -1.0, 0.25], np.float32)
     out = network.decide(params, network.encode(params, obs), None)
-    hidden = {
-        name: np.maximum(obs @ params[name]["0"]["kernel"] + params[name]["0"]["bias"], 0)
-        for name in ("actor", "critic")
-    }
+    layers = {name: params[name]["0"] for name in ("actor", "critic")}
+    hidden = {name: np.maximum(obs @ layer["kernel"] + layer["bias"], 0) for name, layer in layers.items()}
     np.testing.assert_allclose(out.distribution.mean, hidden["actor"] @ params["policy"]["kernel"], rtol=1e-5)
     np.testing.assert_allclose(out.value, (hidden["critic"] @ params["value"]["kernel"])[0], rtol=1e-5)
     np.testing.assert_allclose(out.distribution.log_std, [-0.5, -0.5])

@@ -84,9 +84,7 @@ def prepare_ppax(num_envs: int, seed: int) -> tuple[Run, dict[str, float]]:
     )
     start, start_seconds = timed(
         lambda: jax.block_until_ready(
-            jax.jit(ppax.start, static_argnames="num_steps")(
-                agent, env, num_steps=NUM_STEPS, key=jax.random.key(seed)
-            )
+            jax.jit(ppax.start, static_argnames="num_steps")(agent, env, num_steps=NUM_STEPS, key=jax.random.key(seed))
         )
     )
     jitted = jax.jit(ppax.train, donate_argnames="state")
@@ -128,9 +126,7 @@ def prepare_rejax(num_envs: int, seed: int) -> tuple[Run, dict[str, float]]:
     def train(state: Any, iterations: Any) -> Any:
         return jax.lax.fori_loop(0, iterations, lambda _, state: agent.train_iteration(state), state)
 
-    start, start_seconds = timed(
-        lambda: jax.block_until_ready(jax.jit(agent.init_state)(jax.random.key(seed)))
-    )
+    start, start_seconds = timed(lambda: jax.block_until_ready(jax.jit(agent.init_state)(jax.random.key(seed))))
     program, seconds = compile_timed(jax.jit(train, donate_argnums=0), start, 1)
     held = {"state": start}
 

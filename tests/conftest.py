@@ -7,6 +7,13 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
 
 
+@pytest.fixture
+def vmapped_keys():
+    """For tests that vmap a whole run: JAX's key-reuse checker cannot follow slices of a batch of keys, and objects."""
+    with jax.debug_key_reuse(False):
+        yield
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _forget_programs():
     """Compiled programs of one file are of no use to the next, and memory is finite."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import ppax
 from ppax import config
@@ -28,6 +29,7 @@ def load(tmp_path):
     return module.DiscountedReturn
 
 
+@pytest.mark.usefixtures("vmapped_keys")
 def test_a_part_is_added_in_five_steps(tmp_path, monkeypatch):
     part = load(tmp_path)
     env = ppax.make("CartPole-v1", 4)

@@ -124,16 +124,19 @@ def frozen(agent):
     return dataclasses.replace(agent, learning_rate=0.0)
 
 
+@pytest.mark.usefixtures("vmapped_keys")
 def test_cartpole_is_solved_by_every_seed():
     scores = preset_scores("CartPole-v1", seeds=5)
     assert iqm(scores) >= 475
     assert min(scores) >= 450
 
 
+@pytest.mark.usefixtures("vmapped_keys")
 def test_pendulum_swings_up():
     assert iqm(preset_scores("Pendulum-v1", seeds=2)) >= -200
 
 
+@pytest.mark.usefixtures("vmapped_keys")
 def test_acrobot_swings_up():
     pytest.importorskip("gymnax")
     with jax.numpy_rank_promotion("allow"):

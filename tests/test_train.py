@@ -45,6 +45,7 @@ def test_one_program_for_all_iterations_and_numbers(monkeypatch):
     assert len(traced) > first  # a size does recompile: the count can move
 
 
+@pytest.mark.usefixtures("vmapped_keys")
 def test_a_member_of_a_sweep_equals_its_solo_run():
     agent, env = make()
     rates = jnp.array([1e-4, 1e-3, 1e-2])
@@ -63,6 +64,7 @@ def test_a_member_of_a_sweep_equals_its_solo_run():
         np.testing.assert_allclose(solo.metrics["loss"], together.metrics["loss"][i], rtol=1e-4)
 
 
+@pytest.mark.usefixtures("vmapped_keys")
 def test_chunks_do_not_matter():
     agent, env = make(schedule=Linear())
     train = jax.jit(ppax.train)

@@ -71,13 +71,10 @@ class VectorEnv:
         over = state.ended.all(axis=1)  # [E]
         taken = jax.vmap(self.env.step)(state.env, self._to_envs(action), jax.random.split(step_key, self.num_envs))
         stay = EnvReset(taken.state, taken.obs, taken.action_mask)
-        # Mostly nothing is over, and resets cost more than steps. The key is passed as an operand, so that under vmap,
-        # where both branches run, it still is used once
-        now = jax.lax.cond(
+        now = jax.lax.cond(  # with few environments mostly nothing is over, and resets cost more than steps
             over.any(),
-            lambda data: where_rows(over, self.resets(self.env, over, jax.random.wrap_key_data(data)), stay),
-            lambda data: stay,
-            jax.random.key_data(reset_key),
+            lambda: where_rows(over, self.resets(self.env, over, reset_key), stay),
+            lambda: stay,
         )
         valid = ~state.ended  # [E, A]
         terminated, truncated = (x.reshape(valid.shape) & valid for x in (taken.terminated, taken.truncated))

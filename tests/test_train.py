@@ -13,7 +13,10 @@ from ppax.envs import VectorEnv
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
 from ppax.schedules import Linear
-from worlds import Counter
+from worlds import QUICK, Counter
+
+start = jax.jit(ppax.start, static_argnames="num_steps")
+train = jax.jit(ppax.train, compiler_options=QUICK)
 
 
 def make(num_envs=4, **options):
@@ -26,8 +29,8 @@ def test_one_program_for_all_iterations_and_numbers(monkeypatch):
     update = ppax.PPO.update
     monkeypatch.setattr(ppax.PPO, "update", lambda *args: traced.append(1) or update(*args))
     agent, env = make(schedule=Linear())
-    state = ppax.start(agent, env, 8, jax.random.key(0))
-    train = jax.jit(ppax.train)
+    state = start(agent, env, 8, jax.random.key(0))
+    train = jax.jit(ppax.train, compiler_options=QUICK)
     state, _ = train(agent, env, state, 1, 10)
     first = len(traced)
     assert first >= 1
@@ -41,7 +44,7 @@ def test_one_program_for_all_iterations_and_numbers(monkeypatch):
         )
         state, _ = train(changed, env, state, 1 + i, 10)
     assert len(traced) == first
-    train(dataclasses.replace(agent, num_epochs=3), env, state, 1, 10)
+    train.lower(dataclasses.replace(agent, num_epochs=3), env, state, 1, 10)
     assert len(traced) > first  # a size does recompile: the count can move
 
 
@@ -67,8 +70,7 @@ def test_a_member_of_a_sweep_equals_its_solo_run():
 @pytest.mark.usefixtures("vmapped_keys")
 def test_chunks_do_not_matter():
     agent, env = make(schedule=Linear())
-    train = jax.jit(ppax.train)
-    state = ppax.start(agent, env, 8, jax.random.key(0))
+    state = start(agent, env, 8, jax.random.key(0))
     whole, _ = train(agent, env, state, 6, 6)
     for count in (1, 2, 3):
         state, _ = train(agent, env, state, count, 6)
@@ -80,8 +82,7 @@ def test_chunks_do_not_matter():
 
 def test_learning_rates_of_a_schedule():
     agent, env = make(schedule=Linear(), learning_rate=1.0)
-    train = jax.jit(ppax.train)
-    state = ppax.start(agent, env, 8, jax.random.key(0))
+    state = start(agent, env, 8, jax.random.key(0))
     rates = []
     for _ in range(5):
         state, metrics = train(agent, env, state, 1, 5)
@@ -93,8 +94,8 @@ def test_learning_rates_of_a_schedule():
 def test_episodes_and_steps_are_counted_exactly():
     env = VectorEnv(Counter(3), 2)
     agent = ppax.PPO(mlp(env), minibatch=Shuffle(1))
-    state = ppax.start(agent, env, 10, jax.random.key(0))
-    state, metrics = jax.jit(ppax.train)(agent, env, state, 2)
+    state = start(agent, env, 10, jax.random.key(0))
+    state, metrics = train(agent, env, state, 2)
     # 20 rows of one environment: 3 steps and a reset row, five times over
     assert float(metrics["episodes"]) == 2 * 5
     assert float(metrics["episode_length"]) == 3.0
@@ -106,18 +107,17 @@ def test_episodes_and_steps_are_counted_exactly():
 def test_no_finished_episode_is_nan_and_not_zero():
     env = VectorEnv(Counter(1000), 2)
     agent = ppax.PPO(mlp(env), minibatch=Shuffle(1))
-    state = ppax.start(agent, env, 4, jax.random.key(0))
-    metrics = jax.jit(ppax.train)(agent, env, state, 1).metrics
+    state = start(agent, env, 4, jax.random.key(0))
+    metrics = train(agent, env, state, 1).metrics
     assert np.isnan(float(metrics["episode_return"]))
     assert float(metrics["episodes"]) == 0
 
 
 def test_the_step_counter_goes_on_beyond_2_to_the_31():
     agent, env = make()
-    state = ppax.start(agent, env, 8, jax.random.key(0))
+    state = start(agent, env, 8, jax.random.key(0))
     begin = 2**32 - 40
     state = dataclasses.replace(state, env_steps=jnp.array([begin, 0], jnp.uint32))
-    train = jax.jit(ppax.train)
     counts = []
     for _ in range(3):
         state, _ = train(agent, env, state, 1)
@@ -147,7 +147,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not():
     agent, env = make()
 
     def params(seed):
-        state = ppax.start(agent, env, 8, jax.random.key(seed))
-        return [np.asarray(x).tobytes() for x in jax.tree.leaves(ppax.train(agent, env, state, 2).state.learner.params)]
+        state = start(agent, env, 8, jax.random.key(seed))
+        return [np.asarray(x).tobytes() for x in jax.tree.leaves(train(agent, env, state, 2).state.learner.params)]
 
     assert params(0) == params(0) != params(1)

@@ -13,6 +13,7 @@ from ppax.envs.builtin.cartpole import CartPoleState
 pytest.importorskip("gymnax")
 
 from ppax.envs.gymnax import Gymnax, _make, load
+from ppax.types import ConfigError
 
 # gymnax 0.0.9 itself asks for 64-bit integers, and scatters floats into integers
 pytestmark = [
@@ -181,5 +182,5 @@ def test_missing_gymnax_names_the_extra(monkeypatch):
 
 
 def test_unknown_id_is_refused():
-    with pytest.raises(ValueError, match="registered"):
+    with pytest.raises(ConfigError, match="did you mean 'gymnax/CartPole-v1'"):
         load("Kartpole-v1")

@@ -6,13 +6,15 @@ from pathlib import Path
 import ppax
 
 ROOT = Path(ppax.__file__).parent
-PARTS = {"advantages", "losses", "minibatches", "distributions", "networks", "schedules", "optimizers", "normalize"}
+FOLDERS = {"advantages", "losses", "minibatches", "distributions", "networks"}
+PARTS = FOLDERS | {"schedules", "optimizers", "normalize", "accumulate"}
 # What each layer may import from ppax, beside itself. Folders count as one.
-BASE = {"types", "parts", "sequences", "counter"}
+BASE = {"types", "parts", "sequences", "counter", "metrics"}
 ALLOWED = {
     "parts": set(),
     "types": {"parts"},
     "counter": set(),
+    "metrics": set(),
     "sequences": {"types"},
     **{name: set(BASE) for name in PARTS},
     "networks": BASE | {"distributions"},  # a head makes a distribution

@@ -235,8 +235,8 @@ def test_update_agrees_with_the_reference(case):
         assert len(ours.losses) == 4 * case.minibatches
         for name, x in history.items():
             expected = x.max() if name == "ratio_max" else x.min() if name == "ratio_min" else x.mean()
-            # an advantage's standardisation divides by a std that a minibatch of few rows makes small, and a policy loss
-            # is a mean of terms of size 1 that cancel
+            # an advantage's standardisation divides by a std that a minibatch of few rows makes small, and a policy
+            # loss is a mean of terms of size 1 that cancel
             np.testing.assert_allclose(metrics[name], expected, rtol=1e-4, atol=1e-5, err_msg=name)
         dev = max(history["ratio_max"][0] - 1.0, 1.0 - history["ratio_min"][0])
         np.testing.assert_allclose(metrics["ratio_first_max_dev"], dev, rtol=1e-4, atol=2e-6)

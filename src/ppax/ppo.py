@@ -15,6 +15,7 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax import normalize
+from ppax.accumulate import chunk_count, mean_gradient
 from ppax.advantages import GAE
 from ppax.losses import ClippedSurrogate
 from ppax.minibatches import Shuffle
@@ -28,6 +29,7 @@ from ppax.types import (
     Key,
     LearnerState,
     Loss,
+    LossOutput,
     Metrics,
     Minibatches,
     Network,
@@ -120,13 +122,22 @@ class PPO:
         learner, batch = self._prepare(learner, rollout)
         transformation = self._optimizer()
 
+        def loss(params: Params, chosen: tuple[Array, Array]) -> LossOutput:
+            index, advantage = chosen
+            minibatch: Batch = jax.tree.map(lambda x: x[index], batch)
+            minibatch = minibatch._replace(targets=minibatch.targets._replace(advantage=advantage))
+            return self._loss(params, learner.obs_stats, minibatch)
+
         def gradient_step(state: tuple[Params, PyTree], index: Array) -> tuple[tuple[Params, PyTree], Metrics]:
             params, opt_state = state
-            minibatch = jax.tree.map(lambda x: x[index], batch)
-            gradient, metrics = jax.grad(self._loss, has_aux=True)(params, learner.obs_stats, minibatch)
+            valid = batch.steps.valid[index]
+            # standardised over the whole minibatch, before it is taken in chunks
+            advantage, extra = self._advantage(batch.targets.advantage[index], valid)
+            chunks = chunk_count(*valid.shape)
+            gradient, metrics = mean_gradient(loss, params, (index, advantage), valid, chunks)
             steps, opt_state = transformation.update(gradient, opt_state, params)
-            metrics["grad_norm"] = optax.global_norm(gradient)
-            return (optax.apply_updates(params, steps), opt_state), metrics
+            extra["grad_norm"] = optax.global_norm(gradient)
+            return (optax.apply_updates(params, steps), opt_state), metrics | extra
 
         def epoch(state: tuple[Params, PyTree], key: Key) -> tuple[tuple[Params, PyTree], Metrics]:
             return jax.lax.scan(gradient_step, state, self.minibatch(batch, key))
@@ -190,19 +201,19 @@ class PPO:
         batch = zero_rows(steps.valid, Batch(steps, Targets(*jax.lax.stop_gradient(targets))))
         return learner, to_sequences(batch, self.sequence_length(steps.valid.shape[0]))
 
-    def _loss(self, params: Params, obs_stats: PyTree, minibatch: Batch) -> tuple[Array, Metrics]:
-        """The loss of one minibatch of sequences [M, L]."""
+    def _advantage(self, advantage: Array, valid: Array) -> tuple[Array, Metrics]:
+        """Advantages of one minibatch [M, L] as its loss sees them."""
+        if self.normalize_advantage != "minibatch":
+            return advantage, {}
+        skipped = (valid.sum() < 2).astype(jnp.float32)
+        return standardize(advantage, valid), {"advantage_norm_skipped": skipped}
+
+    def _loss(self, params: Params, obs_stats: PyTree, minibatch: Batch) -> LossOutput:
+        """The loss of sequences [M, L]."""
         steps = minibatch.steps
         carry = jax.tree.map(lambda x: x[:, 0], steps.carry)
         policy = self._sequences(params, obs_stats, carry, steps.obs, steps.first, steps.action_mask)
-        rows: Batch = to_rows(minibatch)
-        metrics = {}
-        if self.normalize_advantage == "minibatch":
-            advantage = standardize(rows.targets.advantage, rows.steps.valid)
-            rows = rows._replace(targets=rows.targets._replace(advantage=advantage))
-            metrics["advantage_norm_skipped"] = (rows.steps.valid.sum() < 2).astype(jnp.float32)
-        loss, loss_metrics = self.loss(policy.distribution, policy.value, rows)
-        return loss, metrics | loss_metrics
+        return self.loss(policy.distribution, policy.value, to_rows(minibatch))
 
     def _metrics(self, batch: Batch, rollout: Rollout, history: Metrics) -> Metrics:
         """Scalars of one update; `history` has one value a gradient step, [num_epochs, num_minibatches]."""

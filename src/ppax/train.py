@@ -11,13 +11,12 @@ from jax import Array
 from ppax import counter
 from ppax.collect import collect, start_actor
 from ppax.envs.vector import VectorEnv
+from ppax.metrics import merge_metric, neutral_metric, reduction
 from ppax.ppo import PPO
 from ppax.types import ConfigError, Key, Metrics, TrainState
 
-# How a metric of single iterations becomes one of many; all others are averaged.
+# How metrics of single iterations become one of many, where their names do not say it (metrics.reduction)
 LAST = ("learning_rate",)
-MAX = ("ratio_max", "ratio_first_max_dev")
-MIN = ("ratio_min",)
 SUM = ("episodes", "episode_return", "episode_length")
 
 
@@ -73,10 +72,11 @@ def train(
     def iterate(_: Array, carried: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
         state, totals = carried
         state, metrics = once(agent, env, state, total)
-        return state, {name: _merge(name, totals[name], value) for name, value in metrics.items()}
+        last = {name: metrics[name] for name in LAST}
+        return state, {name: merge_metric(name, totals[name], value) for name, value in metrics.items()} | last
 
     shapes = jax.eval_shape(once, agent, env, state, total).metrics
-    zeros = {name: jnp.full(x.shape, _neutral(name), x.dtype) for name, x in shapes.items()}
+    zeros = {name: jnp.full(x.shape, neutral_metric(name), x.dtype) for name, x in shapes.items()}
     state, totals = jax.lax.fori_loop(0, num_iterations, iterate, (state, zeros))
     return Trained(state, {name: _finish(name, totals, num_iterations) for name in totals})
 
@@ -116,19 +116,8 @@ def _nearest_divisors(total: int, wanted: int) -> str:
     return f"nearest that do: {', '.join(map(str, nearest))}"
 
 
-def _neutral(name: str) -> float:
-    return -jnp.inf if name in MAX else jnp.inf if name in MIN else 0.0
-
-
-def _merge(name: str, total: Array, value: Array) -> Array:
-    if name in LAST:
-        return value
-    if name in MAX:
-        return jnp.maximum(total, value)
-    return jnp.minimum(total, value) if name in MIN else total + value
-
-
 def _finish(name: str, totals: Metrics, num_iterations: int | Array) -> Array:
     if name in ("episode_return", "episode_length"):
         return totals[name] / totals["episodes"]  # NaN, not 0, where no episode finished
-    return totals[name] if name in LAST + MAX + MIN + SUM else totals[name] / num_iterations
+    whole = name in LAST + SUM or reduction(name) != "mean"
+    return totals[name] if whole else totals[name] / num_iterations

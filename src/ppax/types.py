@@ -261,7 +261,7 @@ class Advantage(Protocol):
 
 
 class LossOutput(NamedTuple):
-    """A scalar to descend, and what a human wants to see."""
+    """A scalar to descend, and what a human wants to see: means over valid rows, or extremes, named `_max`, `_min`."""
 
     loss: Array
     metrics: Metrics

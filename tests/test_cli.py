@@ -280,10 +280,10 @@ def test_both_spellings(parse):
         assert parse("Pendulum-v1", flag, "1e-5")["agent"]["learning_rate"] == 1e-5
         assert parse("Pendulum-v1", f"{flag}=1e-5")["agent"]["learning_rate"] == 1e-5
     assert parse("CartPole-v1", "--total-steps", "1e6")["total_steps"] == 10**6
-    assert parse("--agent.max-grad-norm", "none")["agent"]["max_grad_norm"] is None
-    assert parse("--agent.network.hidden", 32, 16)["agent"]["network"]["hidden"] == [32, 16]
-    assert parse("--agent.normalize-obs")["agent"]["normalize_obs"] is True
-    assert parse("--no-agent.normalize-obs")["agent"]["normalize_obs"] is False
+    assert parse("CartPole-v1", "--agent.max-grad-norm", "none")["agent"]["max_grad_norm"] is None
+    assert parse("CartPole-v1", "--agent.network.hidden", 32, 16)["agent"]["network"]["hidden"] == [32, 16]
+    assert parse("CartPole-v1", "--agent.normalize-obs")["agent"]["normalize_obs"] is True
+    assert parse("CartPole-v1", "--no-agent.normalize-obs")["agent"]["normalize_obs"] is False
 
 
 @pytest.mark.parametrize("path", [o.path for o in config.options({"agent": {"schedule": {"part": "linear"}}})])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import itertools
 import typing
 
 import jax
@@ -99,3 +100,20 @@ def test_schedules_and_optimizers_are_callable_parts():
     for schedule in (schedules.Constant(), schedules.Linear(), schedules.Cosine()):
         assert jax.tree.structure(schedule(agent, 0.5)) == jax.tree.structure(agent)
     assert hasattr(optimizers.Adam()(1e-3), "update")
+
+
+def test_parts_of_different_classes_are_different_programs():
+    """`jax.tree_util.register_dataclass` makes classes with equal fields compare equal, and jit then mixes them up."""
+    structures = {type(example): jax.tree.structure(example) for example in EXAMPLES}
+    for one, other in itertools.combinations(structures, 2):
+        assert structures[one] != structures[other], (one, other)
+
+    @ppax.part
+    class One:
+        x: float = 1.0
+
+    @ppax.part
+    class Other:
+        x: float = 1.0
+
+    assert jax.tree.structure(One()) == jax.tree.structure(One(2.0)) != jax.tree.structure(Other())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
@@ -29,4 +30,22 @@ def static(doc: str = "", *, default: Any = dataclasses.MISSING, **limits: Any) 
 @dataclass_transform(frozen_default=True, field_specifiers=(number, static, dataclasses.field))
 def part(cls: type[T]) -> type[T]:
     """A frozen dataclass that is a JAX pytree: fields are leaves or sub-trees, `static()` fields are not."""
-    return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(cls))
+    frozen: Any = dataclasses.dataclass(frozen=True)(cls)
+    fields = dataclasses.fields(frozen)
+    leaves = [field.name for field in fields if not field.metadata.get("static")]
+    statics = [field.name for field in fields if field.metadata.get("static")]
+
+    # Not `register_dataclass`: there, trees of two classes with the same fields compare equal (seen in JAX 0.10 and
+    # 0.11), so that jit may run the program of one part for another. The class belongs to the structure.
+    def flatten(tree: Any) -> tuple[list[Any], Any]:
+        return [getattr(tree, name) for name in leaves], (frozen, tuple(getattr(tree, name) for name in statics))
+
+    def flatten_with_keys(tree: Any) -> tuple[list[Any], Any]:
+        children, structure = flatten(tree)
+        return [(jax.tree_util.GetAttrKey(name), x) for name, x in zip(leaves, children, strict=True)], structure
+
+    def unflatten(structure: Any, children: Any) -> Any:
+        return frozen(**dict(zip(leaves, children, strict=True)), **dict(zip(statics, structure[1], strict=True)))
+
+    jax.tree_util.register_pytree_with_keys(frozen, flatten_with_keys, unflatten, flatten)
+    return typing.cast(type[T], frozen)

@@ -56,5 +56,5 @@ class Console:
 def describe(row: Row) -> str:
     """What matters most, in one line."""
     value = row["episode_return"]
-    episode = "no episode finished yet" if value != value else f"return {value:.1f}"
+    episode = "no episode ended meanwhile" if value != value else f"return {value:.1f}"
     return f"{row['env_steps']:,} steps  {row['steps_per_second']:,.0f} steps/s  {episode}"

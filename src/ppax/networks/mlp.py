@@ -32,7 +32,7 @@ def orthogonal(key: Key, size_in: int, size_out: int, gain: float) -> Array:
     """A uniformly random matrix whose shorter side's vectors are orthogonal, each of length `gain`.
 
     Gram-Schmidt on a normal sample. `jax.nn.initializers.orthogonal` does the same by LAPACK, whose lowering imports
-    SciPy: a third of a second at the start of every process.
+    SciPy at the start of every process.
     """
     long, short = max(size_in, size_out), min(size_in, size_out)
 

@@ -83,3 +83,21 @@ def test_any_number_of_episodes(episodes):
     agent = ppax.PPO(mlp(env))
     learner = agent.init(env.observation_space, jax.random.key(0))
     assert len(ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=episodes).returns) == episodes
+
+
+@ppax.part
+class Uneven(Counter):
+    """Episodes of 2 or of 9 steps, by the random number of the episode."""
+
+    def step(self, state, action, key):
+        out = super().step(state, action, key)
+        return out._replace(terminated=out.state.time >= 2 + 7 * (state.episode > 0.5))
+
+
+def test_an_early_end_is_not_followed_by_a_second_episode():
+    env = VectorEnv(Uneven(), 2)
+    agent = ppax.PPO(mlp(env))
+    learner = agent.init(env.observation_space, jax.random.key(0))
+    evaluation = ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=16)
+    assert set(evaluation.lengths.tolist()) == {2, 9}
+    assert set(evaluation.returns.tolist()) == {1 + 2, 9 * 10 / 2}

@@ -93,7 +93,6 @@ def update(params: Arrays, opt_state: OptState, rollout: Rollout, hyper: Hyper, 
     Sequence m holds steps p L .. p L + L - 1 of stream b, where m = p B + b.
     """
     adam, obs_stats, reward_stats = opt_state
-    streams = rollout.valid.shape[1]
 
     reward = rollout.reward
     if hyper.normalize_reward:  # the statistics first meet this rollout, then scale it
@@ -109,7 +108,7 @@ def update(params: Arrays, opt_state: OptState, rollout: Rollout, hyper: Hyper, 
         for minibatch in epoch:
             where = [
                 (p * hyper.seq_len + step, b)
-                for p, b in (divmod(int(m), streams) for m in minibatch)
+                for b, p in (divmod(int(m), len(rollout.valid) // hyper.seq_len) for m in minibatch)
                 for step in range(hyper.seq_len)
             ]
             rows = tuple(np.array([w for w in where if rollout.valid[w]], int).reshape(-1, 2).T)

@@ -1,18 +1,20 @@
 """A minibatch in chunks is the minibatch: same gradient, same metrics, same update, but for rounding."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import ppax
-from ppax import accumulate
 from ppax.accumulate import chunk_count, mean_gradient
 from ppax.collect import collect
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.losses import ClippedSurrogate
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
+from ppax.program import Program
 from ppax.sequences import masked_mean
 from ppax.types import LossOutput
 from worlds import QUICK, Leaky
@@ -26,14 +28,14 @@ def test_a_mean_by_hand():
         x, ok = rows
         return LossOutput(masked_mean(w * x, ok), {"mean": masked_mean(x, ok), "x_max": x.max(), "x_min": x.min()})
 
-    for chunks in (1, 2, 4):  # in four there is a chunk without a valid row
-        out = mean_gradient(loss, jnp.float32(3.0), (data, valid), valid[:, None], chunks)
-        np.testing.assert_allclose(out.params, 7 / 3, rtol=1e-6)
+    for rows in (4, 2, 1):  # in four pieces there is one without a valid row
+        out = mean_gradient(loss, jnp.float32(3.0), (data, valid), valid[:, None], rows)
+        np.testing.assert_allclose(out.vector, [7 / 3], rtol=1e-6)
         np.testing.assert_allclose([out.metrics[k] for k in ("mean", "x_max", "x_min")], [7 / 3, 100, 1], rtol=1e-6)
 
 
 @pytest.mark.parametrize("memory", [False, True])
-def test_a_whole_update_in_chunks(memory, monkeypatch):
+def test_a_whole_update_in_chunks(memory):
     env = VectorEnv(TimeLimit(builtin.CartPole(), 9), 6)
     network = mlp(env, hidden=(16,))
     agent = ppax.PPO(
@@ -48,8 +50,8 @@ def test_a_whole_update_in_chunks(memory, monkeypatch):
     assert not rollout.steps.valid.all()
 
     def update(rows):
-        monkeypatch.setattr(accumulate, "CHUNK_ROWS", rows)
-        run = jax.jit(lambda *args: agent.update(*args), compiler_options=QUICK)
+        pieces = dataclasses.replace(agent, program=Program(chunk_rows=rows))
+        run = jax.jit(pieces.update, compiler_options=QUICK)
         return run(state.learner, rollout, jax.random.key(2))
 
     whole = update(10**6)
@@ -62,9 +64,9 @@ def test_a_whole_update_in_chunks(memory, monkeypatch):
 
 
 def test_chunks_divide_and_are_large():
-    assert chunk_count(8192, 1) == 1
-    assert chunk_count(2**19, 1) == 64
-    assert chunk_count(64, 128) == 1
-    assert chunk_count(128, 128) == 2
-    assert chunk_count(3 * 8192 + 3, 1) == 9  # 24 579 = 3 * 3 * 2731: 4 does not divide, 9 is the next that does
-    assert chunk_count(100_003, 1) == 1  # a prime number of rows: in one piece rather than one by one
+    assert chunk_count(8192, 1, 8192) == 1
+    assert chunk_count(2**19, 1, 8192) == 64
+    assert chunk_count(64, 128, 8192) == 1
+    assert chunk_count(128, 128, 8192) == 2
+    assert chunk_count(3 * 8192 + 3, 1, 8192) == 9  # 24 579 = 3 * 3 * 2731: 4 does not divide, 9 is the next
+    assert chunk_count(100_003, 1, 8192) == 1  # a prime number of rows: in one piece rather than one by one

@@ -7,14 +7,16 @@ import ppax
 
 ROOT = Path(ppax.__file__).parent
 FOLDERS = {"advantages", "losses", "minibatches", "distributions", "networks"}
-PARTS = FOLDERS | {"schedules", "optimizers", "normalize", "accumulate"}
+PARTS = FOLDERS | {"schedules", "optimizers", "normalize", "accumulate", "program"}
 # What each layer may import from ppax, beside itself. Folders count as one.
-BASE = {"types", "parts", "sequences", "counter", "metrics"}
+BASE = {"types", "parts", "sequences", "counter", "metrics", "parallel"}
 ALLOWED = {
     "parts": set(),
     "types": {"parts"},
     "counter": set(),
-    "metrics": set(),
+    "metrics": {"parts"},
+    "parallel": set(),
+    "program": {"types"},
     "sequences": {"types"},
     **{name: set(BASE) for name in PARTS},
     "networks": BASE | {"distributions"},  # a head makes a distribution

@@ -23,7 +23,7 @@ def test_to_sequences_is_slicing(seq_len):
     x = np.arange(num_steps * streams * 2).reshape(num_steps, streams, 2)
     tree = to_sequences({"wide": jnp.asarray(x), "flat": jnp.asarray(x[..., 0]), "nothing": ()}, seq_len)
     expected = np.stack(
-        [x[p * seq_len : (p + 1) * seq_len, b] for p in range(num_steps // seq_len) for b in range(streams)]
+        [x[p * seq_len : (p + 1) * seq_len, b] for b in range(streams) for p in range(num_steps // seq_len)]
     )
     np.testing.assert_array_equal(tree["wide"], expected)
     np.testing.assert_array_equal(tree["flat"], expected[..., 0])

@@ -1,6 +1,10 @@
 """ppax: Proximal Policy Optimization in JAX. Correct first, then fastest, and simple enough to be loved."""
 
-from ppax import (
+from ppax import parallel
+
+parallel.use_all_cores()  # before anything starts JAX
+
+from ppax import (  # noqa: E402
     advantages,
     distributions,
     envs,

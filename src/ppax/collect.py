@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ppax import parallel
 from ppax.envs.vector import VectorEnv
 from ppax.ppo import PPO
 from ppax.types import ActorState, Episodes, Key, LearnerState, Rollout, Transition
@@ -51,7 +52,7 @@ def collect(
 
     def step(state: tuple[ActorState, Episodes], key: Key) -> tuple[tuple[ActorState, Episodes], Row]:
         actor, episodes = state
-        act_key, env_key = jax.random.split(key)
+        env_key, act_key = key[:, 0], key[:, 1:].reshape(-1)
         decision = agent.act(learner, actor.carry, actor.obs, actor.first, actor.action_mask, act_key)
         out = env.step(actor.env_state, decision.env_action, env_key)
         steps = Transition(
@@ -73,9 +74,9 @@ def collect(
         returns = actor.episode_return + out.reward
         lengths = actor.episode_length + out.valid
         episodes = Episodes(
-            episodes.count + ended.sum(),
-            episodes.return_sum + jnp.where(ended, returns, 0.0).sum(),
-            episodes.length_sum + jnp.where(ended, lengths, 0).sum(),
+            episodes.count + ended,
+            episodes.return_sum + jnp.where(ended, returns, 0.0),
+            episodes.length_sum + jnp.where(ended, lengths, 0),
         )
         actor = ActorState(
             env_state=out.state,
@@ -89,8 +90,23 @@ def collect(
         )
         return (actor, episodes), Row(steps, trace)
 
-    none = Episodes(jnp.int32(0), jnp.float32(0.0), jnp.int32(0))
-    (actor, episodes), rows = jax.lax.scan(step, (actor, none), jax.random.split(key, num_steps))
+    zeros = jnp.zeros(env.num_streams, jnp.int32)
+    none = Episodes(zeros, zeros.astype(jnp.float32), zeros)
+    keys = stream_keys(key, num_steps, env)
+    (actor, episodes), rows = jax.lax.scan(step, (actor, none), keys, unroll=agent.program.unroll)
     # V of the observation after the last step; the carry that comes with it is dropped, so memory does not advance
     last = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
     return Collected(actor, Rollout(rows.steps, last.value, rows.reward_trace), episodes)
+
+
+def stream_keys(key: Key, num_steps: int, env: VectorEnv) -> Array:
+    """Keys for every step of every environment, [T, E, 1 + A]: its own first, then one for each of its agents.
+
+    They depend on the environment's number alone, not on which device it is on; all are made at once, outside the loop.
+    """
+    agents = env.num_streams // env.num_envs
+    steps, envs, users = (jnp.arange(n, dtype=jnp.uint32) for n in (num_steps, env.num_envs, 1 + agents))
+    envs = envs + jnp.uint32(parallel.part_index() * env.num_envs)
+    # One number for each, the same whatever the number of environments: their axis comes first
+    numbers = (envs[None, :, None] * num_steps + steps[:, None, None]) * (1 + agents) + users[None, None, :]
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers.reshape(-1)).reshape(numbers.shape)

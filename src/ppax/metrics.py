@@ -1,9 +1,46 @@
-"""How metrics of parts (chunks of a minibatch, iterations of a run) become those of the whole: their names say it."""
+"""How metrics of parts (chunks of a minibatch, iterations of a run) become those of the whole: their names say it.
+
+A name with `_max` or `_min` is an extreme; every other metric is a mean, over valid rows.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+
+from ppax.parts import part, static
+
+
+@part
+class Summary(Mapping[str, Array]):
+    """Metrics by name, kept in two arrays: merging many of them is two operations and not two for each name."""
+
+    means: Array  # [..., k]
+    tops: Array  # [..., j] maxima, and minima with their sign turned
+    names: tuple[str, ...] = static(default=())
+
+    def __getitem__(self, name: str) -> Array:
+        """One metric [...]."""
+        if name not in self.names:
+            raise KeyError(name)
+        kind = reduction(name)
+        index = [other for other in self.names if (reduction(other) == "mean") == (kind == "mean")].index(name)
+        if kind == "mean":
+            return self.means[..., index]
+        return self.tops[..., index] if kind == "max" else -self.tops[..., index]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def mean_names(self) -> np.ndarray:
+        """The names of `means`, [k]."""
+        return np.array([name for name in self.names if reduction(name) == "mean"])
 
 
 def reduction(name: str) -> str:
@@ -11,11 +48,20 @@ def reduction(name: str) -> str:
     return "max" if "_max" in name else "min" if "_min" in name else "mean"
 
 
-def neutral_metric(name: str) -> float:
+def pack(metrics: Mapping[str, Array]) -> Summary:
+    """Scalars by name, as two arrays."""
+    means = [jnp.asarray(x, jnp.float32) for name, x in metrics.items() if reduction(name) == "mean"]
+    tops = [-x if reduction(name) == "min" else x for name, x in metrics.items() if reduction(name) != "mean"]
+    return Summary(
+        jnp.stack(means) if means else jnp.zeros(0), jnp.stack(tops) if tops else jnp.zeros(0), tuple(metrics)
+    )
+
+
+def nothing(like: Summary) -> Summary:
     """What changes nothing when it is merged."""
-    return {"max": -jnp.inf, "min": jnp.inf, "mean": 0.0}[reduction(name)]
+    return Summary(jnp.zeros(like.means.shape), jnp.full(like.tops.shape, -jnp.inf), like.names)
 
 
-def merge_metric(name: str, total: Array, value: Array) -> Array:
-    """One more part: the larger, the smaller, or the sum, to be divided or weighted by the caller."""
-    return {"max": jnp.maximum, "min": jnp.minimum, "mean": jnp.add}[reduction(name)](total, value)
+def merge(one: Summary, other: Summary) -> Summary:
+    """Both parts: extremes of both, and the sums of what shall become means."""
+    return Summary(one.means + other.means, jnp.maximum(one.tops, other.tops), one.names)

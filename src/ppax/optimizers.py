@@ -5,6 +5,8 @@ So the learning rate and every other number stay leaves, and the optimiser's sta
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import optax
 
 from ppax.types import Scalar, number, part
@@ -17,6 +19,8 @@ class Adam:
     b1: Scalar = number("decay of the mean gradient", default=0.9, low=0.0, high=1.0)
     b2: Scalar = number("decay of the mean squared gradient", default=0.999, low=0.0, high=1.0)
     eps: Scalar = number("added to the root of the mean square", default=1e-5, above=0.0)
+
+    elementwise: ClassVar[bool] = True  # may see all parameters as one vector
 
     def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
         """The transformation for one learning rate."""

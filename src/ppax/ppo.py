@@ -13,15 +13,18 @@ import jax.numpy as jnp
 import optax
 from gymnasium import spaces
 from jax import Array
+from jax.flatten_util import ravel_pytree
 
-from ppax import normalize
-from ppax.accumulate import chunk_count, mean_gradient
+from ppax import normalize, parallel
+from ppax.accumulate import mean_gradient
 from ppax.advantages import GAE
 from ppax.losses import ClippedSurrogate
+from ppax.metrics import Summary, pack
 from ppax.minibatches import Shuffle
 from ppax.optimizers import Adam
+from ppax.program import Program
 from ppax.schedules import Constant
-from ppax.sequences import masked_mean, masked_std, to_pairs, to_rows, to_sequences, zero_rows
+from ppax.sequences import masked_mean, masked_means, masked_std, to_pairs, to_rows, to_sequences, zero_rows
 from ppax.types import (
     Advantage,
     Batch,
@@ -71,6 +74,7 @@ class PPO:
     minibatch: Minibatches = Shuffle()
     optimizer: Optimizer = Adam()
     schedule: Schedule = Constant()
+    program: Program = Program()
     learning_rate: Scalar = number("step size of the optimiser", default=3e-4, low=0.0)
     gamma: Scalar = number("discount of future rewards; defines the objective", default=0.99, low=0.0, high=1.0)
     max_grad_norm: Scalar | None = number("bound on the gradient's global norm", default=0.5, above=0.0)
@@ -92,7 +96,7 @@ class PPO:
         shapes = jax.tree.map(jnp.asarray, observation_space.sample()) if self.normalize_obs else None
         return LearnerState(
             params=params,
-            opt_state=self._optimizer().init(params),
+            opt_state=self._optimizer().init(ravel_pytree(params)[0] if self.optimizer.elementwise else params),
             obs_stats=normalize.init_obs_stats(shapes) if self.normalize_obs else None,
             reward_stats=normalize.init_stats(()) if self.normalize_reward else None,
         )
@@ -106,9 +110,10 @@ class PPO:
         action_mask: PyTree | None,
         key: Key,
     ) -> Decision:
-        """Sample an action for every stream; all arguments are [B, ...]."""
+        """Sample an action for every stream; all arguments are [B, ...], `key` too, or one for all."""
+        key = jax.random.split(key, first.shape[0]) if key.ndim == 0 else key
         policy = self.policy(learner, carry, obs, first, action_mask)
-        action = policy.distribution.sample(key)
+        action = jax.vmap(lambda one, key: one.sample(key))(policy.distribution, key)
         return Decision(
             carry=policy.carry,
             action=action,
@@ -121,6 +126,8 @@ class PPO:
         """Learn from one rollout: targets once, then `num_epochs` passes in minibatches."""
         learner, batch = self._prepare(learner, rollout)
         transformation = self._optimizer()
+        # One vector of all parameters: an elementwise optimiser is a few operations on it, not a few a layer
+        vector, to_params = ravel_pytree(learner.params)
 
         def loss(params: Params, chosen: tuple[Array, Array]) -> LossOutput:
             index, advantage = chosen
@@ -128,28 +135,31 @@ class PPO:
             minibatch = minibatch._replace(targets=minibatch.targets._replace(advantage=advantage))
             return self._loss(params, learner.obs_stats, minibatch)
 
-        def gradient_step(state: tuple[Params, PyTree], index: Array) -> tuple[tuple[Params, PyTree], Metrics]:
-            params, opt_state = state
+        def gradient_step(state: tuple[Array, PyTree], index: Array) -> tuple[tuple[Array, PyTree], Summary]:
+            vector, opt_state = state
             valid = batch.steps.valid[index]
             # standardised over the whole minibatch, before it is taken in chunks
             advantage, extra = self._advantage(batch.targets.advantage[index], valid)
-            chunks = chunk_count(*valid.shape)
-            gradient, metrics = mean_gradient(loss, params, (index, advantage), valid, chunks)
-            steps, opt_state = transformation.update(gradient, opt_state, params)
+            gradient, metrics = mean_gradient(loss, to_params(vector), (index, advantage), valid, self.program.rows())
             extra["grad_norm"] = optax.global_norm(gradient)
-            return (optax.apply_updates(params, steps), opt_state), metrics | extra
+            if self.optimizer.elementwise:
+                steps, opt_state = transformation.update(gradient, opt_state, vector)
+            else:
+                tree, opt_state = transformation.update(to_params(gradient), opt_state, to_params(vector))
+                steps = ravel_pytree(tree)[0]
+            return (vector + steps, opt_state), pack({**metrics, **extra})
 
-        def epoch(state: tuple[Params, PyTree], key: Key) -> tuple[tuple[Params, PyTree], Metrics]:
+        def epoch(state: tuple[Array, PyTree], key: Key) -> tuple[tuple[Array, PyTree], Summary]:
             return jax.lax.scan(gradient_step, state, self.minibatch(batch, key))
 
-        (params, opt_state), history = jax.lax.scan(
-            epoch, (learner.params, learner.opt_state), jax.random.split(key, self.num_epochs)
+        (vector, opt_state), history = jax.lax.scan(
+            epoch, (vector, learner.opt_state), jax.random.split(key, self.num_epochs)
         )
         obs_stats = learner.obs_stats
         if self.normalize_obs:  # only now: acting and learning saw the same frozen statistics
-            obs_stats = normalize.update_obs_stats(obs_stats, rollout.steps.obs, rollout.steps.valid)
-        metrics = self._metrics(batch, rollout, history)
-        return Update(LearnerState(params, opt_state, obs_stats, learner.reward_stats), metrics)
+            obs_stats = normalize.update_obs_stats(obs_stats, batch.steps.obs, batch.steps.valid)
+        metrics = self._metrics(batch, history)
+        return Update(LearnerState(to_params(vector), opt_state, obs_stats, learner.reward_stats), metrics)
 
     # ------------------------------------------------------------ the network, for one step and for sequences
 
@@ -191,15 +201,18 @@ class PPO:
         """Targets from the rollout, and both cut into sequences [M, L]; rows that do not count become zero."""
         steps = rollout.steps
         if self.normalize_reward:
-            stats = normalize.update_stats(learner.reward_stats, rollout.reward_trace, steps.valid)
+            trace, valid = parallel.gather((rollout.reward_trace, steps.valid), axis=1)
+            stats = normalize.update_stats(learner.reward_stats, trace, valid)
             learner = learner._replace(reward_stats=stats)
             steps = normalize.scale_rewards(stats, steps)
         next_value = jnp.concatenate([steps.value[1:], rollout.last_value[None]])
         targets = jax.vmap(self.advantage, (1, 1, None), 1)(steps, next_value, self.gamma)
+        batch = zero_rows(steps.valid, Batch(rollout.steps, Targets(*jax.lax.stop_gradient(targets))))
+        batch = parallel.gather(to_sequences(batch, self.sequence_length(steps.valid.shape[0])))
         if self.normalize_advantage == "rollout":
-            targets = targets._replace(advantage=standardize(targets.advantage, steps.valid))
-        batch = zero_rows(steps.valid, Batch(steps, Targets(*jax.lax.stop_gradient(targets))))
-        return learner, to_sequences(batch, self.sequence_length(steps.valid.shape[0]))
+            advantage = standardize(batch.targets.advantage, batch.steps.valid)
+            batch = batch._replace(targets=batch.targets._replace(advantage=advantage))
+        return learner, batch
 
     def _advantage(self, advantage: Array, valid: Array) -> tuple[Array, Metrics]:
         """Advantages of one minibatch [M, L] as its loss sees them."""
@@ -215,28 +228,27 @@ class PPO:
         policy = self._sequences(params, obs_stats, carry, steps.obs, steps.first, steps.action_mask)
         return self.loss(policy.distribution, policy.value, to_rows(minibatch))
 
-    def _metrics(self, batch: Batch, rollout: Rollout, history: Metrics) -> Metrics:
-        """Scalars of one update; `history` has one value a gradient step, [num_epochs, num_minibatches]."""
+    def _metrics(self, batch: Batch, history: Summary) -> Metrics:
+        """Scalars of one update; `history` has one entry a gradient step, [num_epochs, num_minibatches, ...]."""
         valid, value, target = batch.steps.valid, batch.steps.value, batch.targets.value
-        reduced = {name: x.mean() for name, x in history.items()}
+        reduced = dict(Summary(history.means.mean((0, 1)), history.tops.max((0, 1), initial=-jnp.inf), history.names))
         if "ratio_max" in history:
-            reduced["ratio_max"], reduced["ratio_min"] = (
-                history["ratio_max"].max(),
-                history["ratio_min"].min(),
-            )
-            first_max, first_min = history["ratio_max"][0, 0], history["ratio_min"][0, 0]
+            first = Summary(history.means[0, 0], history.tops[0, 0], history.names)
             # before the first gradient step the ratio must be 1, or acting and learning saw different things
-            reduced["ratio_first_max_dev"] = jnp.maximum(0.0, jnp.maximum(first_max - 1.0, 1.0 - first_min))
-        target_var = masked_std(target, valid) ** 2
-        unexplained = masked_std(target - value, valid) ** 2
+            deviation = jnp.maximum(first["ratio_max"] - 1.0, 1.0 - first["ratio_min"])
+            reduced["ratio_first_max_dev"] = jnp.maximum(0.0, deviation)
+        columns = jnp.stack([target, target - value, batch.targets.advantage, value, batch.steps.reward])
+        means = masked_means(list(columns), valid)
+        variances = masked_means(list((columns - means[:, None, None]) ** 2), valid)
+        target_var, unexplained = variances[0], variances[1]
         return reduced | {
             # 0 where targets do not vary: there is nothing to explain
             "explained_variance": jnp.where(target_var > 0.0, 1.0 - unexplained / target_var, 0.0),
-            "advantage_std": masked_std(batch.targets.advantage, valid),
-            "value_mean": masked_mean(value, valid),
-            "target_mean": masked_mean(target, valid),
+            "advantage_std": jnp.sqrt(variances[2]),
+            "value_mean": means[3],
+            "target_mean": means[0],
             "target_std": jnp.sqrt(target_var),
-            "reward_mean": masked_mean(rollout.steps.reward, rollout.steps.valid),
+            "reward_mean": means[4],
             "valid_fraction": valid.mean(dtype=jnp.float32),
             "learning_rate": jnp.asarray(self.learning_rate, jnp.float32),
         }

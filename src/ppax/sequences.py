@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import jax
@@ -14,14 +15,8 @@ Tree = TypeVar("Tree")
 
 
 def to_sequences(tree: Tree, seq_len: int) -> Tree:
-    """Cut every stream into sequences: leaves [T, B, ...] become [M, L, ...] with M = T * B / L."""
-
-    def cut(x: Array) -> Array:
-        num_steps, streams = x.shape[:2]
-        pieces = x.reshape(num_steps // seq_len, seq_len, streams, *x.shape[2:])
-        return jnp.swapaxes(pieces, 1, 2).reshape(-1, seq_len, *x.shape[2:])
-
-    return jax.tree.map(cut, tree)
+    """Cut every stream into sequences: leaves [T, B, ...] become [M, L, ...] with M = B * T / L, stream by stream."""
+    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1).reshape(-1, seq_len, *x.shape[2:]), tree)
 
 
 def to_rows(tree: Tree) -> Tree:
@@ -48,6 +43,12 @@ def masked_mean(x: Array, valid: Array) -> Array:
     """Mean of `x` over the rows where `valid`; 0 where there is none."""
     count = jnp.maximum(valid.sum(dtype=jnp.float32), 1.0)
     return jnp.where(valid, x, 0.0).sum() / count
+
+
+def masked_means(columns: Sequence[Array], valid: Array) -> Array:
+    """Means of several quantities over the rows where `valid`, [k], in one pass; 0 where there is none."""
+    rows = jnp.where(valid[None], jnp.stack([x.astype(jnp.float32) for x in columns]), 0.0)
+    return rows.sum(tuple(range(1, rows.ndim))) / jnp.maximum(valid.sum(dtype=jnp.float32), 1.0)
 
 
 def masked_std(x: Array, valid: Array) -> Array:

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-from ppax import counter
+from ppax import counter, parallel
 from ppax.collect import collect, start_actor
 from ppax.envs.vector import VectorEnv
-from ppax.metrics import merge_metric, neutral_metric, reduction
+from ppax.metrics import Summary, merge, nothing, pack
+from ppax.parallel import SAME, SPLIT
 from ppax.ppo import PPO
-from ppax.types import ConfigError, Key, Metrics, TrainState
+from ppax.types import ConfigError, Key, TrainState
 
 # How metrics of single iterations become one of many, where their names do not say it (metrics.reduction)
 LAST = ("learning_rate",)
-SUM = ("episodes", "episode_return", "episode_length")
+PER_EPISODE = ("episode_return", "episode_length")
 
 
 class Trained(NamedTuple):
     """The state after some iterations, and scalar metrics over all of them."""
 
     state: TrainState
-    metrics: Metrics
+    metrics: Summary  # a mapping: metrics["episode_return"]
 
 
 def make_key(seed: int) -> Key:
@@ -40,7 +43,7 @@ def start(agent: PPO, env: VectorEnv, num_steps: int, key: Key) -> TrainState:
     """
     check_sizes(agent, env, num_steps)
     learner_key, actor_key, run_key = jax.random.split(key, 3)
-    return TrainState(
+    state = TrainState(
         learner=agent.init(env.observation_space, learner_key),
         actor=start_actor(agent, env, actor_key),
         key=run_key,
@@ -48,6 +51,24 @@ def start(agent: PPO, env: VectorEnv, num_steps: int, key: Key) -> TrainState:
         env_steps=counter.zero(),
         num_steps=num_steps,
     )
+    return place(agent, env, state)
+
+
+def place(agent: PPO, env: VectorEnv, state: TrainState) -> TrainState:
+    """`state` on the devices on which `train` runs."""
+    return parallel.place(state, state_specs(state.num_steps), num_devices(agent, env, state.num_steps))
+
+
+def num_devices(agent: PPO, env: VectorEnv, num_steps: int) -> int:
+    """Over how many devices `train` splits the environments and every minibatch."""
+    length = agent.sequence_length(num_steps)
+    minibatch = num_steps * env.num_streams // length // agent.minibatch.num_minibatches
+    return agent.program.num_devices(env.num_envs, minibatch, length)
+
+
+def state_specs(num_steps: int) -> TrainState:
+    """Which fields of a TrainState are split over devices: the environments, and nothing else."""
+    return TrainState(SAME, SPLIT, SAME, SAME, SAME, num_steps=num_steps)  # type: ignore[arg-type]
 
 
 def train(
@@ -66,19 +87,37 @@ def train(
     if total_iterations is None:
         total_iterations = state.iteration + num_iterations
 
-    total = jnp.asarray(total_iterations, jnp.int32)
+    devices, num_steps = num_devices(agent, env, state.num_steps), state.num_steps
+    arguments = (agent, env, state, jnp.int32(num_iterations), jnp.int32(total_iterations))
+    if devices == 1:
+        return _train(*arguments)
+    own_envs = dataclasses.replace(env, num_envs=env.num_envs // devices)
+
+    def share(agent: PPO, state: TrainState, *counts: Array) -> Trained:
+        return _train(agent, own_envs, state, *counts)
+
+    specs = state_specs(num_steps)
+    run = parallel.split(share, devices, (SAME, specs, SAME, SAME), Trained(specs, SAME))
+    return run(agent, state, *arguments[3:])
+
+
+def _train(agent: PPO, env: VectorEnv, state: TrainState, num_iterations: Array, total: Array) -> Trained:
+    """`train`, on one device or on this device's share of the environments."""
     once = jax.jit(iteration)  # traced once, for its metrics' names and for the loop
 
-    def iterate(_: Array, carried: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
+    def iterate(_: Array, carried: tuple[TrainState, Summary]) -> tuple[TrainState, Summary]:
         state, totals = carried
         state, metrics = once(agent, env, state, total)
-        last = {name: metrics[name] for name in LAST}
-        return state, {name: merge_metric(name, totals[name], value) for name, value in metrics.items()} | last
+        forgetting = Summary(jnp.where(np.isin(names, LAST), 0.0, totals.means), totals.tops, totals.names)
+        return state, merge(forgetting, metrics)
 
     shapes = jax.eval_shape(once, agent, env, state, total).metrics
-    zeros = {name: jnp.full(x.shape, neutral_metric(name), x.dtype) for name, x in shapes.items()}
-    state, totals = jax.lax.fori_loop(0, num_iterations, iterate, (state, zeros))
-    return Trained(state, {name: _finish(name, totals, num_iterations) for name in totals})
+    names = shapes.mean_names()
+    state, sums = jax.lax.fori_loop(0, num_iterations, iterate, (state, nothing(shapes)))
+    # per episode: NaN, not 0, where no episode finished
+    divisor = jnp.where(np.isin(names, PER_EPISODE), sums["episodes"], num_iterations)
+    means = sums.means / jnp.where(np.isin(names, LAST + ("episodes",)), 1.0, divisor)
+    return Trained(state, Summary(means, sums.tops, sums.names))
 
 
 def iteration(agent: PPO, env: VectorEnv, state: TrainState, total_iterations: int | Array) -> Trained:
@@ -87,11 +126,10 @@ def iteration(agent: PPO, env: VectorEnv, state: TrainState, total_iterations: i
     annealed: PPO = agent.schedule(agent, state.iteration / total_iterations)
     actor, rollout, episodes = collect(annealed, env, state.learner, state.actor, state.num_steps, collect_key)
     learner, metrics = annealed.update(state.learner, rollout, update_key)
-    metrics["episodes"] = episodes.count.astype(jnp.float32)
-    metrics["episode_return"] = episodes.return_sum
-    metrics["episode_length"] = episodes.length_sum.astype(jnp.float32)
-    env_steps = counter.add(state.env_steps, rollout.steps.valid.sum(dtype=jnp.uint32))
-    return Trained(TrainState(learner, actor, key, state.iteration + 1, env_steps, num_steps=state.num_steps), metrics)
+    sums = jnp.stack([x.astype(jnp.float32) for x in episodes]).sum(axis=1)
+    metrics["episodes"], metrics["episode_return"], metrics["episode_length"] = parallel.total(sums)
+    env_steps = counter.add(state.env_steps, parallel.total(rollout.steps.valid.sum(dtype=jnp.uint32)))
+    return Trained(TrainState(learner, actor, key, state.iteration + 1, env_steps, num_steps=state.num_steps), pack(metrics))
 
 
 def check_sizes(agent: PPO, env: VectorEnv, num_steps: int) -> None:
@@ -114,10 +152,3 @@ def _nearest_divisors(total: int, wanted: int) -> str:
     divisors = (d for d in range(1, total + 1) if total % d == 0)
     nearest = sorted(sorted(divisors, key=lambda d: (abs(d - wanted), d))[:3])
     return f"nearest that do: {', '.join(map(str, nearest))}"
-
-
-def _finish(name: str, totals: Metrics, num_iterations: int | Array) -> Array:
-    if name in ("episode_return", "episode_length"):
-        return totals[name] / totals["episodes"]  # NaN, not 0, where no episode finished
-    whole = name in LAST + SUM or reduction(name) != "mean"
-    return totals[name] if whole else totals[name] / num_iterations

@@ -80,11 +80,11 @@ class Decision(NamedTuple):
 
 
 class Episodes(NamedTuple):
-    """Sums over the episodes that finished during a rollout."""
+    """Sums over the episodes that each stream finished during a rollout."""
 
-    count: Array  # type: ignore[assignment]  # [] number of finished episodes
-    return_sum: Array  # [] sum of their undiscounted returns
-    length_sum: Array  # [] sum of their lengths, in steps
+    count: Array  # type: ignore[assignment]  # [B] number of finished episodes
+    return_sum: Array  # [B] sum of their undiscounted returns
+    length_sum: Array  # [B] sum of their lengths, in steps
 
 
 class LearnerState(NamedTuple):

@@ -20,8 +20,8 @@ from ppax.types import Environment, EnvReset, Key, PyTree, VectorStep, part, sta
 
 
 def fresh_resets(env: Environment, needed: Array, key: Key) -> EnvReset:
-    """A reset of its own for every environment: [E] independent first states."""
-    return jax.vmap(env.reset)(jax.random.split(key, needed.shape[0]))
+    """A reset of its own for every environment, keys [E]: independent first states."""
+    return jax.vmap(env.reset)(key)
 
 
 class VectorState(NamedTuple):
@@ -57,7 +57,7 @@ class VectorEnv:
 
     def reset(self, key: Key) -> tuple[VectorState, PyTree, PyTree | None]:
         """Begin everywhere: the state, observations [B, ...] and masks [B, n]."""
-        start = fresh_resets(self.env, jnp.ones(self.num_envs, bool), key)
+        start = fresh_resets(self.env, jnp.ones(self.num_envs, bool), jax.random.split(key, self.num_envs))
         ended = jnp.zeros((self.num_envs, self.env.num_agents or 1), bool)
         return (
             VectorState(start.state, ended),
@@ -66,14 +66,18 @@ class VectorEnv:
         )
 
     def step(self, state: VectorState, action: PyTree, key: Key) -> VectorStep:
-        """One step of every stream, action [B, ...]; environments whose episode is over begin the next one."""
-        step_key, reset_key = jax.random.split(key)
+        """One step of every stream, action [B, ...], a key for each environment; after an episode's end the next begins.
+
+        `key` is [E], or one from which all are made.
+        """
+        key = jax.random.split(key, self.num_envs) if key.ndim == 0 else key
         over = state.ended.all(axis=1)  # [E]
-        taken = jax.vmap(self.env.step)(state.env, self._to_envs(action), jax.random.split(step_key, self.num_envs))
+        taken = jax.vmap(self.env.step)(state.env, self._to_envs(action), key)
         stay = EnvReset(taken.state, taken.obs, taken.action_mask)
         now = jax.lax.cond(  # with few environments mostly nothing is over, and resets cost more than steps
             over.any(),
-            lambda: where_rows(over, self.resets(self.env, over, reset_key), stay),
+            # the same keys again: where an environment begins anew, its step is thrown away
+            lambda: where_rows(over, self.resets(self.env, over, jax.random.clone(key)), stay),
             lambda: stay,
         )
         valid = ~state.ended  # [E, A]

@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.sequences import masked_mean
+from ppax.sequences import masked_means
 from ppax.types import Batch, LossOutput, Scalar, number, part
 
 LOG_RATIO_BOUND = 20.0  # exp(20) is far outside any clip; it keeps a runaway ratio finite in float32
@@ -32,9 +32,10 @@ class ClippedSurrogate:
         ratio = jnp.exp(log_ratio)
         clipped = jnp.clip(ratio, 1.0 - self.clip_eps, 1.0 + self.clip_eps)
         surrogate = jnp.minimum(ratio * targets.advantage, clipped * targets.advantage)  # eq. 7
-        policy_loss = -masked_mean(surrogate, valid)
-        value_loss = 0.5 * masked_mean((value - targets.value) ** 2, valid)
-        entropy = masked_mean(distribution.entropy(), valid)
+        # k3, http://joschu.net/blog/kl-approx.html: unbiased, never negative, little variance
+        kl, outside = jnp.expm1(log_ratio) - log_ratio, jnp.abs(ratio - 1.0) > self.clip_eps
+        columns = (-surrogate, 0.5 * (value - targets.value) ** 2, distribution.entropy(), kl, outside)
+        policy_loss, value_loss, entropy, approx_kl, clip_fraction = masked_means(columns, valid)
         loss = policy_loss + self.vf_coef * value_loss - self.ent_coef * entropy  # eq. 9, negated
         return LossOutput(
             loss,
@@ -43,9 +44,8 @@ class ClippedSurrogate:
                 "policy_loss": policy_loss,
                 "value_loss": value_loss,
                 "entropy": entropy,
-                # k3, http://joschu.net/blog/kl-approx.html: unbiased, never negative, little variance
-                "approx_kl": masked_mean(jnp.expm1(log_ratio) - log_ratio, valid),
-                "clip_fraction": masked_mean(jnp.abs(ratio - 1.0) > self.clip_eps, valid),
+                "approx_kl": approx_kl,
+                "clip_fraction": clip_fraction,
                 "ratio_max": jnp.max(ratio, where=valid, initial=0.0),
                 "ratio_min": jnp.min(ratio, where=valid, initial=jnp.inf),
             },

@@ -1,0 +1,97 @@
+"""One program on several devices: streams, and rows of a minibatch, are split over them.
+
+On a CPU, XLA runs small matrix products and loops on one core, so ppax asks JAX for one device a core. Code that is
+split sees its own share; what must know of the others calls `gather` or `total`. Outside `split` there is one part,
+nothing is exchanged, and the result is the same but for rounding.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+from jax import Array
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+Tree = TypeVar("Tree")
+
+AXIS = "devices"
+SPLIT = PartitionSpec(AXIS)  # every device has its share of the leading axis
+SAME = PartitionSpec()  # every device has all of it
+
+
+def use_all_cores() -> None:
+    """Ask JAX for one CPU device a core; nothing changes where the user has chosen, or where JAX has started."""
+    chosen = jax.config.jax_num_cpu_devices >= 0 or "host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if not chosen:
+        try:
+            jax.config.update("jax_num_cpu_devices", num_cores())
+        except RuntimeError:  # JAX has started: programs then run on the devices there are
+            pass
+
+
+def num_cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def split(function: Callable[..., Any], devices: int, in_specs: Any, out_specs: Any) -> Callable[..., Any]:
+    """`function` on `devices` devices at once, each with its share of the arguments marked SPLIT."""
+    return jax.shard_map(function, mesh=_mesh(devices), in_specs=in_specs, out_specs=out_specs, check_vma=False)
+
+
+def place(tree: Tree, specs: Any, devices: int) -> Tree:
+    """`tree` as `split` takes and gives it; so the first call finds its arguments where every later one does."""
+    if devices == 1:
+        return tree
+    mesh = _mesh(devices)
+    shardings = jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs)
+    return jax.lax.with_sharding_constraint(tree, shardings)
+
+
+def num_parts() -> int:
+    """Over how many devices the running code is split."""
+    try:
+        return int(jax.lax.axis_size(AXIS))
+    except NameError:  # not inside `split`
+        return 1
+
+
+def part_index() -> Array | int:
+    """Which of the parts this is."""
+    return jax.lax.axis_index(AXIS) if num_parts() > 1 else 0
+
+
+def own(tree: Tree) -> Tree:
+    """This device's share, along the leading axis, of arrays that all devices have."""
+    parts = num_parts()
+    if parts == 1:
+        return tree
+
+    def share(x: Array) -> Array:
+        return jax.lax.dynamic_slice_in_dim(x, part_index() * (x.shape[0] // parts), x.shape[0] // parts)
+
+    return jax.tree.map(share, tree)
+
+
+def gather(tree: Tree, axis: int = 0) -> Tree:
+    """The shares of all devices, joined along `axis`, on every device."""
+    if num_parts() == 1:
+        return tree
+    return jax.tree.map(lambda x: jax.lax.all_gather(x, AXIS, axis=axis, tiled=True), tree)
+
+
+def total(tree: Tree) -> Tree:
+    """Sums over all devices."""
+    return jax.lax.psum(tree, AXIS) if num_parts() > 1 else tree
+
+
+def largest(tree: Tree) -> Tree:
+    """Maxima over all devices."""
+    return jax.lax.pmax(tree, AXIS) if num_parts() > 1 else tree
+
+
+def _mesh(devices: int) -> Mesh:
+    return Mesh(jax.local_devices()[:devices], (AXIS,))

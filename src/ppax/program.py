@@ -1,0 +1,39 @@
+"""How the learning program is laid out on this machine: never what it computes, only how fast.
+
+The defaults are rules from shapes and the number of devices (docs/architecture.md, "The program"); `ppax bench --tune`
+measures them for one run.
+"""
+
+from __future__ import annotations
+
+import jax
+
+from ppax.types import part, static
+
+# Rows of a minibatch on each device from which a split pays for its exchange (benchmarks/NOTES.md)
+MIN_ROWS = 512
+CHUNK_ROWS = 512  # a chunk of a minibatch on a CPU
+
+
+@part
+class Program:
+    """Sizes of the compiled program. Results do not depend on them, but for rounding."""
+
+    devices: int | None = static("devices to split over; by default as many as pay", default=None, low=1)
+    chunk_rows: int | None = static("rows of a minibatch taken at once; by default by rule", default=None, low=1)
+    unroll: int = static("steps of a rollout in one turn of its loop", default=1, low=1)
+
+    def num_devices(self, num_envs: int, minibatch: int, seq_len: int) -> int:
+        """Over how many devices to split `num_envs` environments and minibatches of `minibatch` sequences."""
+        if self.devices is not None:
+            return self.devices
+        if jax.default_backend() != "cpu":
+            return 1
+        most = min(len(jax.local_devices()), minibatch * seq_len // MIN_ROWS)
+        return next((d for d in range(most, 0, -1) if num_envs % d == 0 and minibatch % d == 0), 1)
+
+    def rows(self) -> int:
+        """Rows of a minibatch that are taken at once: all on an accelerator, on a CPU what fits its cache."""
+        if self.chunk_rows is not None:
+            return self.chunk_rows
+        return CHUNK_ROWS if jax.default_backend() == "cpu" else 2**31

@@ -6,6 +6,9 @@ derived by hand. Slow by design; it knows nothing of JAX.
     PPO   Schulman et al. 2017, https://arxiv.org/abs/1707.06347
     GAE   Schulman et al. 2016, https://arxiv.org/abs/1506.02438
     Adam  Kingma and Ba 2015, https://arxiv.org/abs/1412.6980
+    dual clip  Ye et al. 2020, https://arxiv.org/abs/1912.09729
+    DPO   Lu et al. 2022, https://arxiv.org/abs/2210.05639
+    adaptive learning rate  rsl_rl, https://github.com/leggedrobotics/rsl_rl
     running moments: Chan et al. 1979
 
 Parameters are a flat dict {path: array}: "actor/0/kernel", "actor/0/bias", ..., "critic/..." (absent: one torso for
@@ -37,6 +40,22 @@ class Hyper(NamedTuple):
     normalize_obs: bool = False
     normalize_reward: bool = False
     normalize_advantage: str = "minibatch"  # or "rollout", "off"
+    objective: str = "clipped"  # or "kl", "dpo"
+    dual_clip: float = np.inf
+    kl_coef: float = 1.0
+    alpha: float = 2.0
+    beta: float = 0.6
+    value_clip: float = np.inf
+    huber_delta: float = np.inf
+    rho_clip: float | None = None  # with c_clip: V-trace as PufferLib has it
+    c_clip: float | None = None
+    drip_decay: float = 0.0
+    reestimate: str = "never"  # or "epoch", "minibatch"
+    target_kl: float = np.inf
+    rate_target: float | None = None
+    rate_min: float = 1e-5
+    rate_max: float = 1e-2
+    coef_target: float | None = None
 
 
 class Stats(NamedTuple):
@@ -59,6 +78,8 @@ class OptState(NamedTuple):
     adam: Adam
     obs: Stats
     reward: Stats
+    rate: float = 1.0  # factors that the KL controls have changed
+    coef: float = 1.0
 
 
 class Rollout(NamedTuple):
@@ -87,68 +108,144 @@ def init(params: Arrays, obs_shape: tuple[int, ...]) -> OptState:
     return OptState(Adam(0, zeros, zeros), *prior)
 
 
-def update(params: Arrays, opt_state: OptState, rollout: Rollout, hyper: Hyper, indices: np.ndarray) -> Updated:
+def update(
+    params: Arrays,
+    opt_state: OptState,
+    rollout: Rollout,
+    hyper: Hyper,
+    indices: np.ndarray,
+    weights: np.ndarray | None = None,
+) -> Updated:
     """One learning phase; `indices` [epochs, minibatches, sequences] says which sequences make each step.
 
-    Sequence m holds steps p L .. p L + L - 1 of stream b, where m = p B + b.
+    Sequence m holds steps p L .. p L + L - 1 of stream b, where m = p B + b; `weights` has one number for each.
     """
-    adam, obs_stats, reward_stats = opt_state
+    adam, obs_stats, reward_stats, rate, coef = opt_state
+    steps, streams = rollout.valid.shape
 
     reward = rollout.reward
     if hyper.normalize_reward:  # the statistics first meet this rollout, then scale it
         reward_stats = merge(reward_stats, rollout.reward_trace[rollout.valid])
         reward = np.clip(reward / np.sqrt(reward_stats.var + 1e-8), -10.0, 10.0)
-    advantage = gae(rollout._replace(reward=reward), hyper.gamma, hyper.gae_lambda)
-    target = advantage + rollout.value
-    if hyper.normalize_advantage == "rollout":
-        advantage = standardize(advantage, rollout.valid)
+    reward = spread(rollout._replace(reward=reward), hyper.drip_decay)
+    obs = rollout.obs
+    if hyper.normalize_obs:  # frozen: as when these rows were acted on
+        obs = np.clip((obs - obs_stats.mean) / np.sqrt(obs_stats.var + 1e-8), -10.0, 10.0)
+    scaled = rollout._replace(reward=reward, obs=obs)
+    next_value = np.concatenate([rollout.value[1:], rollout.last_value[None]])
+    whole = [np.arange(steps) for _ in range(streams)]
 
-    losses = []
-    for epoch in indices:
-        for minibatch in epoch:
-            where = [
-                (p * hyper.seq_len + step, b)
-                for b, p in (divmod(int(m), len(rollout.valid) // hyper.seq_len) for m in minibatch)
-                for step in range(hyper.seq_len)
-            ]
+    def estimate(value: np.ndarray, ratio: np.ndarray, t: np.ndarray, b: int) -> None:
+        """Targets of steps `t` of stream `b`; beyond the last of them stands the rollout's own V."""
+        after = np.append(value[t[1:], b], next_value[t[-1], b])
+        advantage[t, b] = advantages(scaled, value[t, b], after, ratio[t, b], t, b, hyper)
+        target[t, b] = advantage[t, b] + value[t, b]
+
+    advantage, target = np.zeros((2, steps, streams))
+    for b, t in enumerate(whole):
+        estimate(rollout.value, np.ones((steps, streams)), t, b)
+
+    losses, stopped = [], False
+    for e, epoch in enumerate(indices):
+        if hyper.reestimate == "epoch":
+            for b, t in enumerate(whole):
+                estimate(*look_again(params, scaled), t, b)
+        for k, minibatch in enumerate(epoch):
+            pieces = [divmod(int(m), steps // hyper.seq_len) for m in minibatch]
+            pieces = [(b, np.arange(p * hyper.seq_len, (p + 1) * hyper.seq_len)) for b, p in pieces]
+            if hyper.reestimate == "minibatch":
+                for b, t in pieces:
+                    estimate(*look_again(params, scaled), t, b)
+            where = [(step, b) for b, t in pieces for step in t]
+            counts = np.array([rollout.valid[w] for w in where])
             rows = tuple(np.array([w for w in where if rollout.valid[w]], int).reshape(-1, 2).T)
-            mask = None if rollout.action_mask is None else rollout.action_mask[rows]
-            obs = rollout.obs[rows]
-            if hyper.normalize_obs:  # frozen: as when these rows were acted on
-                obs = np.clip((obs - obs_stats.mean) / np.sqrt(obs_stats.var + 1e-8), -10.0, 10.0)
             a = advantage[rows]
+            if hyper.normalize_advantage == "rollout":
+                a = standardize(advantage, rollout.valid)[rows]
             if hyper.normalize_advantage == "minibatch":
                 a = standardize(a, np.ones(len(a), bool))
-            batch = Rows(obs, rollout.action[rows], rollout.log_prob[rows], mask, a, target[rows])
-            info, gradient = loss_and_gradient(params, batch, hyper)
+            if weights is not None:
+                a = a * np.repeat(weights[e, k], hyper.seq_len)[counts]
+            mask = None if rollout.action_mask is None else rollout.action_mask[rows]
+            batch = Rows(
+                obs[rows], rollout.action[rows], rollout.log_prob[rows], mask, a, target[rows], rollout.value[rows]
+            )
+            info, gradient = loss_and_gradient(params, batch, hyper._replace(kl_coef=hyper.kl_coef * coef))
             info["grad_norm"] = np.sqrt(sum((g**2).sum() for g in gradient.values()))
-            losses.append(info)
+            kl = info["approx_kl"]
+            if hyper.rate_target is not None and not stopped:
+                now = hyper.learning_rate * rate
+                if kl > 2.0 * hyper.rate_target:
+                    now = max(hyper.rate_min, now / 1.5)
+                elif 1e-10 < kl < 0.5 * hyper.rate_target:
+                    now = min(hyper.rate_max, now * 1.5)
+                rate = now / hyper.learning_rate
+            stopped = stopped or kl > hyper.target_kl
+            losses.append(info if np.isinf(hyper.target_kl) else info | {"updates_skipped": float(stopped)})
+            if stopped:
+                continue
             shrink = min(1.0, hyper.max_grad_norm / max(info["grad_norm"], 1e-300))
             gradient = {name: g * shrink for name, g in gradient.items()}
-            params, adam = adam_step(params, adam, gradient, hyper)
+            params, adam = adam_step(params, adam, gradient, hyper._replace(learning_rate=hyper.learning_rate * rate))
 
+    if hyper.coef_target is not None:
+        kl = np.mean([step["approx_kl"] for step in losses[-len(indices[-1]) :]])
+        if kl > 1.5 * hyper.coef_target:
+            coef *= 2.0
+        elif kl < hyper.coef_target / 1.5:
+            coef /= 2.0
     if hyper.normalize_obs:  # only now
         obs_stats = merge(obs_stats, rollout.obs[rollout.valid])
-    return Updated(params, OptState(adam, obs_stats, reward_stats), losses)
+    return Updated(params, OptState(adam, obs_stats, reward_stats, rate, coef), losses)
 
 
 # ---------------------------------------------------------------- targets and statistics
 
 
-def gae(rollout: Rollout, gamma: float, gae_lambda: float) -> np.ndarray:
-    steps, streams = rollout.reward.shape
-    advantage = np.zeros((steps, streams))
-    for b in range(streams):
-        later = 0.0  # A_{t+1}
-        for t in reversed(range(steps)):
-            v_next = rollout.last_value[b] if t == steps - 1 else rollout.value[t + 1, b]
-            delta = rollout.reward[t, b] - rollout.value[t, b]
-            if not rollout.terminated[t, b]:
-                delta += gamma * v_next
+def advantages(
+    rollout: Rollout,
+    value: np.ndarray,
+    next_value: np.ndarray,
+    ratio: np.ndarray,
+    steps: np.ndarray,
+    stream: int,
+    hyper: Hyper,
+) -> np.ndarray:
+    """GAE of consecutive steps of one stream, or V-trace where clips are given."""
+    later, result = 0.0, np.zeros(len(steps))  # later: A_{t+1}
+    for i in reversed(range(len(steps))):
+        t = steps[i], stream
+        rho = 1.0 if hyper.rho_clip is None else min(ratio[i], hyper.rho_clip)
+        c = 1.0 if hyper.c_clip is None else min(ratio[i], hyper.c_clip)
+        delta = rollout.reward[t] - value[i]
+        if not rollout.terminated[t]:
+            delta += hyper.gamma * next_value[i]
+        delta *= rho
+        if not (rollout.terminated[t] or rollout.truncated[t]):
+            delta += hyper.gamma * hyper.gae_lambda * c * later
+        result[i] = later = delta
+    return result
+
+
+def look_again(params: Arrays, rollout: Rollout) -> tuple[np.ndarray, np.ndarray]:
+    """What the network says now of every observation that is real: V, and the action's probability now over then."""
+    value, ratio = np.full((2, *rollout.valid.shape), np.nan)
+    for t, b in np.ndindex(rollout.valid.shape):
+        if np.isfinite(rollout.obs[t, b]).all():
+            mask = None if rollout.action_mask is None else rollout.action_mask[t, b][None]
+            head, v = act(params, rollout.obs[t, b][None], rollout.action[t, b][None], mask)
+            value[t, b], ratio[t, b] = v[0], np.exp(head.log_prob[0] - rollout.log_prob[t, b])
+    return value, ratio
+
+
+def spread(rollout: Rollout, decay: float) -> np.ndarray:
+    """Each reward also goes to the step before it, times `decay`, and so on to the episode's start."""
+    reward = rollout.reward.copy()
+    for b in range(reward.shape[1]):
+        for t in range(len(reward) - 2, -1, -1):
             if not (rollout.terminated[t, b] or rollout.truncated[t, b]):
-                delta += gamma * gae_lambda * later
-            advantage[t, b] = later = delta
-    return advantage
+                reward[t, b] += decay * reward[t + 1, b] if decay else 0.0
+    return reward
 
 
 def standardize(x: np.ndarray, valid: np.ndarray) -> np.ndarray:
@@ -177,6 +274,7 @@ class Rows(NamedTuple):
     mask: np.ndarray | None
     advantage: np.ndarray
     target: np.ndarray
+    value: np.ndarray  # the rollout's
 
 
 def flat(obs: np.ndarray) -> np.ndarray:
@@ -252,7 +350,7 @@ def act(params: Arrays, obs: np.ndarray, action: np.ndarray, mask: np.ndarray | 
 
 
 def loss_and_gradient(params: Arrays, rows: Rows, hyper: Hyper) -> tuple[dict[str, float], Arrays]:
-    """-mean min(w A, clip(w) A) + vf_coef 0.5 mean (V - R)^2 - ent_coef mean H, over the rows given."""
+    """Policy term + vf_coef * value term - ent_coef * H, means over the rows given."""
     x = flat(rows.obs)
     shared = not depth(params, "critic")
     actor = torso_forward(params, "actor", x)
@@ -262,26 +360,24 @@ def loss_and_gradient(params: Arrays, rows: Rows, hyper: Hyper) -> tuple[dict[st
 
     log_ratio = np.clip(head.log_prob - rows.log_prob, -20.0, 20.0)
     ratio, low, high = np.exp(log_ratio), 1.0 - hyper.clip_eps, 1.0 + hyper.clip_eps
-    surrogate = np.minimum(ratio * rows.advantage, np.clip(ratio, low, high) * rows.advantage)
-    error = value - rows.target
+    policy, by_log_ratio = policy_term(log_ratio, rows.advantage, hyper)
+    critic_error, by_error = value_term(value, rows, hyper)
     info = {
-        "policy_loss": -surrogate.sum() / n,
-        "value_loss": 0.5 * (error**2).sum() / n,
+        "policy_loss": policy.sum() / n,
+        "value_loss": critic_error.sum() / n,
         "entropy": head.entropy.sum() / n,
         "approx_kl": (ratio - 1.0 - log_ratio).sum() / n,
-        "clip_fraction": (np.abs(ratio - 1.0) > hyper.clip_eps).sum() / n,
         "ratio_max": ratio.max() if len(x) else 1.0,
         "ratio_min": ratio.min() if len(x) else 1.0,
     }
+    if hyper.objective == "clipped":
+        info["clip_fraction"] = ((ratio < low) | (ratio > high)).sum() / n
     info["loss"] = info["policy_loss"] + hyper.vf_coef * info["value_loss"] - hyper.ent_coef * info["entropy"]
 
-    # The minimum is the clipped branch, which is flat, only where the ratio has already gone too far the wanted way.
-    stopped = ((rows.advantage > 0) & (ratio > high)) | ((rows.advantage < 0) & (ratio < low))
-    stopped |= np.abs(log_ratio) >= 20.0
-    by_log_prob = np.where(stopped, 0.0, -rows.advantage * ratio)[:, None] / n
+    by_log_prob = np.where(np.abs(log_ratio) >= 20.0, 0.0, by_log_ratio)[:, None] / n
     by_entropy = -hyper.ent_coef / n
     by_output = by_log_prob * head.log_prob_by_output + by_entropy * head.entropy_by_output
-    by_value = (hyper.vf_coef * error / n)[:, None]
+    by_value = (hyper.vf_coef * by_error / n)[:, None]
 
     gradient = {
         "policy/kernel": actor[-1].T @ by_output,
@@ -299,6 +395,42 @@ def loss_and_gradient(params: Arrays, rows: Rows, hyper: Hyper) -> tuple[dict[st
         gradient |= torso_backward(params, "actor", actor, to_actor)
         gradient |= torso_backward(params, "critic", critic, to_critic)
     return info, gradient
+
+
+def policy_term(log_ratio: np.ndarray, a: np.ndarray, hyper: Hyper) -> tuple[np.ndarray, np.ndarray]:
+    """What is descended for each row, and its derivative by log w; d w / d log w = w."""
+    w = np.exp(log_ratio)
+    if hyper.objective == "kl":
+        return -w * a + hyper.kl_coef * (w - 1.0 - log_ratio), -w * a + hyper.kl_coef * (w - 1.0)
+    if hyper.objective == "dpo":
+        x = np.where(a >= 0, (w - 1.0) * a, log_ratio * a)
+        scale = np.where(a >= 0, hyper.alpha, hyper.beta)
+        drift = x - scale * np.tanh(x / scale)
+        # d drift / d x = 1 - (1 - tanh^2) = tanh^2;  d x / d log w = w A, or A
+        slope = np.tanh(x / scale) ** 2 * np.where(a >= 0, w * a, a)
+        return -w * a + np.maximum(drift, 0.0), -w * a + np.where(drift > 0, slope, 0.0)
+    low, high = 1.0 - hyper.clip_eps, 1.0 + hyper.clip_eps
+    surrogate = np.minimum(w * a, np.clip(w, low, high) * a)
+    # The minimum is the clipped branch, which is flat, only where the ratio has already gone too far the wanted way.
+    stopped = ((a > 0) & (w > high)) | ((a < 0) & (w < low))
+    far = (a < 0) & (w > hyper.dual_clip)  # surrogate < c A
+    surrogate = np.array([hyper.dual_clip * a_i if f else s for s, a_i, f in zip(surrogate, a, far, strict=True)])
+    return -surrogate, np.where(stopped | far, 0.0, -w * a)
+
+
+def value_term(value: np.ndarray, rows: Rows, hyper: Hyper) -> tuple[np.ndarray, np.ndarray]:
+    """What is descended for each row, and its derivative by V."""
+    delta, losses, slopes = hyper.huber_delta, np.zeros(len(value)), np.zeros(len(value))
+    for i, (v, old, r) in enumerate(zip(value, rows.value, rows.target, strict=True)):
+        moved = min(max(v - old, -hyper.value_clip), hyper.value_clip)
+        both = []
+        for error, slope in ((v - r, 1.0), (old + moved - r, float(abs(v - old) < hyper.value_clip))):
+            if abs(error) <= delta:
+                both.append((0.5 * error**2, slope * error))
+            else:
+                both.append((delta * abs(error) - 0.5 * delta**2, slope * delta * np.sign(error)))
+        losses[i], slopes[i] = both[0] if both[0][0] >= both[1][0] or moved == v - old else both[1]
+    return losses, slopes
 
 
 def adam_step(params: Arrays, adam: Adam, gradient: Arrays, hyper: Hyper) -> tuple[Arrays, Adam]:

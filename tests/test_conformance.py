@@ -16,7 +16,7 @@ from ppax.networks import heads, mlp
 ENV = ppax.make("CartPole-v1", 2)
 PROTOCOLS = {
     "advantage": (types.Advantage, [advantages.GAE]),
-    "loss": (types.Loss, [losses.ClippedSurrogate]),
+    "loss": (types.Loss, [losses.ClippedSurrogate, losses.DPO, losses.KLPenalty]),
     "minibatch": (types.Minibatches, [minibatches.Shuffle]),
     "distribution": (types.Distribution, [distributions.Categorical, distributions.Normal]),
     "network": (types.Network, [ppax.networks.MLP]),

@@ -8,8 +8,9 @@ import ppax
 ROOT = Path(ppax.__file__).parent
 FOLDERS = {"advantages", "losses", "minibatches", "distributions", "networks"}
 PARTS = FOLDERS | {"schedules", "optimizers", "normalize", "accumulate", "program"}
+PARTS |= {"experience", "kl_control", "update_metrics"}
 # What each layer may import from ppax, beside itself. Folders count as one.
-BASE = {"types", "parts", "sequences", "counter", "metrics", "parallel"}
+BASE = {"types", "parts", "sequences", "counter", "metrics", "parallel", "terms"}
 ALLOWED = {
     "parts": set(),
     "types": {"parts"},
@@ -18,6 +19,7 @@ ALLOWED = {
     "parallel": set(),
     "program": {"types"},
     "sequences": {"types"},
+    "terms": {"types", "sequences"},
     **{name: set(BASE) for name in PARTS},
     "networks": BASE | {"distributions"},  # a head makes a distribution
     "envs": set(BASE),

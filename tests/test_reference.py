@@ -10,12 +10,13 @@ import pytest
 from gymnasium import spaces
 
 import reference
-from ppax import PPO, normalize, ppo
-from ppax.advantages import GAE
-from ppax.losses import ClippedSurrogate
+from ppax import PPO, experience, normalize
+from ppax.advantages import GAE, VTrace
+from ppax.kl_control import KLControl, KLState
+from ppax.losses import DPO, ClippedSurrogate, KLPenalty
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
-from ppax.types import Batch, LearnerState, Rollout, Transition
+from ppax.types import Batch, Drawn, LearnerState, Rollout, Transition, part, static
 
 # float32 rounds at 6e-8 relative. Adam divides by sqrt(v) + 1e-5, so where a gradient is about 1e-5 its rounding
 # error of some 1e-9 (a mean over tens of rows of size 1) moves the step by 1e-4 learning rates: with a learning
@@ -34,7 +35,70 @@ class Case(NamedTuple):
     normalize_obs: bool = False
     normalize_reward: bool = False
     normalize_advantage: str = "minibatch"
+    option: str = ""  # of OPTIONS
 
+
+class Option(NamedTuple):
+    """One more choice of the algorithm: how the agent is told, and how the reference."""
+
+    agent: dict
+    hyper: dict
+
+
+@part
+class Weighted:
+    """Sequences with an importance each, as a prioritised draw has them."""
+
+    num_minibatches: int = static(default=1)
+
+    def __call__(self, batch, key):
+        index_key, weight_key = jax.random.split(key)
+        index = Shuffle(self.num_minibatches)(batch, index_key).index
+        return Drawn(index, jax.random.uniform(weight_key, index.shape, minval=0.2, maxval=2.0))
+
+
+CRITIC = {"value_clip": 0.3, "huber_delta": 1.1}
+COEFS = {"vf_coef": 0.7, "ent_coef": 0.02}
+OPTIONS = {
+    "": Option({}, {}),
+    "dual": Option(
+        {"loss": ClippedSurrogate(0.15, **COEFS, dual_clip=1.2, huber_delta=1.1)},
+        {"dual_clip": 1.2, "huber_delta": 1.1},
+    ),
+    "value": Option({"loss": ClippedSurrogate(0.15, **COEFS, value_clip=0.3)}, {"value_clip": 0.3}),
+    "kl": Option({"loss": KLPenalty(0.8, **COEFS, **CRITIC)}, {"objective": "kl", "kl_coef": 0.8} | CRITIC),
+    "dpo": Option({"loss": DPO(0.3, 0.1, **COEFS, **CRITIC)}, {"objective": "dpo", "alpha": 0.3, "beta": 0.1} | CRITIC),
+    # Old log-probabilities are 0.2 off, so KLs scatter around 0.02: each control acts at some steps and not at others
+    "stop": Option({"kl": KLControl(0.034)}, {"target_kl": 0.034}),
+    "rate": Option({"kl": KLControl(rate_target=0.03, rate_max=1.2e-3)}, {"rate_target": 0.03, "rate_max": 1.2e-3}),
+    "coef": Option(
+        {"loss": KLPenalty(0.8, **COEFS), "kl": KLControl(coef_target=0.012)},
+        {"objective": "kl", "kl_coef": 0.8, "coef_target": 0.012},
+    ),
+    "kl all": Option(
+        {"loss": KLPenalty(0.8, **COEFS), "kl": KLControl(0.05, 0.02, rate_min=5e-4, coef_target=0.1)},
+        {
+            "objective": "kl",
+            "kl_coef": 0.8,
+            "target_kl": 0.05,
+            "rate_target": 0.02,
+            "rate_min": 5e-4,
+            "coef_target": 0.1,
+        },
+    ),
+    "epoch": Option({"reestimate": "epoch"}, {"reestimate": "epoch"}),
+    "minibatch": Option({"reestimate": "minibatch"}, {"reestimate": "minibatch"}),
+    "vtrace epoch": Option(
+        {"reestimate": "epoch", "advantage": VTrace(0.9, 0.95, 0.9)},
+        {"reestimate": "epoch", "rho_clip": 0.95, "c_clip": 0.9},
+    ),
+    "vtrace minibatch": Option(
+        {"reestimate": "minibatch", "advantage": VTrace(0.9, 0.95, 0.9)},
+        {"reestimate": "minibatch", "rho_clip": 0.95, "c_clip": 0.9},
+    ),
+    "drip": Option({"drip_decay": 0.6}, {"drip_decay": 0.6}),
+    "weights": Option({"minibatch": Weighted}, {}),
+}
 
 OBS_SPACE = spaces.Box(-np.inf, np.inf, (2, 2))
 
@@ -51,6 +115,13 @@ CASES = [
     Case(13, 5, 5, 13, continuous=True, shared=True, normalize_obs=True, normalize_reward=True),
     Case(4, 3, 12, shared=True, normalize_reward=True),  # minibatches of one row: advantages are left alone
     Case(1, 8, 2, continuous=True, normalize_obs=True, normalize_advantage="rollout"),  # rollouts of one step
+    *(Case(continuous=i % 2 == 1, option=name) for i, name in enumerate(OPTIONS) if name),
+    Case(8, 6, 3, 4, normalize_obs=True, normalize_reward=True, option="vtrace epoch"),
+    Case(8, 6, 3, 4, shared=True, normalize_advantage="rollout", option="epoch"),
+    Case(8, 6, 3, 4, continuous=True, normalize_obs=True, normalize_reward=True, option="vtrace minibatch"),
+    Case(8, 6, 3, 4, masked=True, normalize_advantage="rollout", option="minibatch"),
+    Case(8, 6, 3, 4, normalize_advantage="off", normalize_reward=True, option="weights"),
+    Case(8, 6, 3, 4, normalize_advantage="rollout", normalize_reward=True, option="drip"),
 ]
 
 
@@ -61,7 +132,12 @@ HYPER = reference.Hyper(
 
 def hyper_of(case: Case) -> reference.Hyper:
     names = ("normalize_obs", "normalize_reward", "normalize_advantage")
-    return HYPER._replace(seq_len=case.seq_len or 1, **{name: getattr(case, name) for name in names})
+    same = {name: getattr(case, name) for name in names}
+    return HYPER._replace(seq_len=length_of(case), **same, **OPTIONS[case.option].hyper)
+
+
+def length_of(case: Case) -> int:
+    return case.seq_len or (case.steps if "minibatch" in case.option else 1)
 
 
 def agent_of(case: Case) -> PPO:
@@ -69,11 +145,17 @@ def agent_of(case: Case) -> PPO:
         observation_space = OBS_SPACE
         action_space = spaces.Box(-1.0, 1.0, (2,)) if case.continuous else spaces.Discrete(4)
 
+    option = OPTIONS[case.option].agent
+    if option.get("minibatch"):
+        option = {"minibatch": option["minibatch"](case.minibatches)}
+    parts = {
+        "advantage": GAE(HYPER.gae_lambda),
+        "loss": ClippedSurrogate(HYPER.clip_eps, HYPER.vf_coef, HYPER.ent_coef),
+        "minibatch": Shuffle(case.minibatches),
+    }
     return PPO(
         mlp(Spaces, hidden=(6, 5), shared=case.shared, log_std_init=-0.3),
-        advantage=GAE(HYPER.gae_lambda),
-        loss=ClippedSurrogate(HYPER.clip_eps, HYPER.vf_coef, HYPER.ent_coef),
-        minibatch=Shuffle(case.minibatches),
+        **parts | option,
         learning_rate=HYPER.learning_rate,
         gamma=HYPER.gamma,
         max_grad_norm=HYPER.max_grad_norm,
@@ -141,8 +223,12 @@ def draw_rollout(rng: np.random.Generator, case: Case, learner: reference.Update
     log_prob, value, last_value, reward, trace = (
         x.astype(np.float32) for x in (log_prob, value, last_value, reward, trace)
     )
-    for x in (obs, log_prob, reward, trace):  # not value: it is V of an episode's last observation
+    for x in (log_prob, reward, trace):  # not value: it is V of an episode's last observation
         x[~flags["valid"]] = np.nan
+    real = flags["valid"].copy()
+    if OPTIONS[case.option].hyper.get("reestimate"):  # then that observation itself is looked at again
+        real[1:] |= (flags["truncated"] & ~flags["terminated"])[:-1]
+    obs[~real] = np.nan
     steps = Transition(obs, action, log_prob, value, reward, **flags, carry=(), action_mask=mask)
     shipped = jax.tree.map(jnp.asarray, Rollout(steps, last_value, trace))
     same = [obs, action, log_prob, value, reward, flags["terminated"], flags["truncated"], flags["valid"], mask]
@@ -153,13 +239,12 @@ def double(x: np.ndarray | None) -> np.ndarray | None:
     return x.astype(np.float64) if x is not None and x.dtype == np.float32 else x
 
 
-def draw_indices(agent: PPO, case: Case, key) -> np.ndarray:
+def draw_indices(agent: PPO, case: Case, key) -> Drawn:
     """Which sequences `update` will put together, drawn with its own keys and its own part."""
-    sequences = case.steps * case.streams // (case.seq_len or 1)
-    valid = jnp.ones((sequences, case.seq_len or 1), bool)
+    valid = jnp.ones((case.steps * case.streams // length_of(case), length_of(case)), bool)
     steps = Transition(*[None] * 8, valid=valid, carry=())
-    batch = Batch(steps, None)
-    return np.stack([agent.minibatch(batch, k) for k in jax.random.split(key, agent.num_epochs)])
+    drawn = [agent.minibatch(Batch(steps, None), k) for k in jax.random.split(key, agent.num_epochs)]
+    return jax.tree.map(lambda *x: np.stack(x), *drawn)
 
 
 def fresh_learner(agent: PPO, rng: np.random.Generator) -> LearnerState:
@@ -172,6 +257,7 @@ def fresh_learner(agent: PPO, rng: np.random.Generator) -> LearnerState:
         opt_state=zeros.opt_state,
         obs_stats=normalize.init_obs_stats(jnp.zeros((2, 2))) if agent.normalize_obs else None,
         reward_stats=normalize.init_stats(()) if agent.normalize_reward else None,
+        control=agent.kl.init(agent.loss),
     )
 
 
@@ -187,7 +273,7 @@ class Played(NamedTuple):
     learners: list
     metrics: list
     rollouts: list[reference.Rollout]
-    indices: list[np.ndarray]
+    drawn: list[Drawn]
 
 
 @functools.cache
@@ -202,9 +288,9 @@ def play(case: Case) -> Played:
     for i in range(2):
         rollout, same = draw_rollout(rng, case, ours)
         learner, metrics = step(learner, rollout, jax.random.key(10 + i))
-        indices = draw_indices(agent, case, jax.random.key(10 + i))
-        ours = reference.update(ours.params, ours.opt_state, same, hyper_of(case), indices)
-        for done, new in zip(played[1:], (learner, metrics, same, indices), strict=True):
+        drawn = draw_indices(agent, case, jax.random.key(10 + i))
+        ours = reference.update(ours.params, ours.opt_state, same, hyper_of(case), *drawn)
+        for done, new in zip(played[1:], (learner, metrics, same, drawn), strict=True):
             done.append(new)
     return played
 
@@ -213,8 +299,8 @@ def replay(case: Case, hyper: reference.Hyper, change=lambda rollout: rollout) -
     """The reference's two updates of the same rollouts."""
     played = play(case)
     updated = [reference.Updated(played.start, reference.init(played.start, (2, 2)), [])]
-    for rollout, indices in zip(played.rollouts, played.indices, strict=True):
-        updated.append(reference.update(*updated[-1][:2], change(rollout), hyper, indices))
+    for rollout, drawn in zip(played.rollouts, played.drawn, strict=True):
+        updated.append(reference.update(*updated[-1][:2], change(rollout), hyper, *drawn))
     return updated[1:]
 
 
@@ -245,6 +331,9 @@ def test_update_agrees_with_the_reference(case):
                 assert ships.count[0] == theirs.count
                 np.testing.assert_allclose(ships.mean.high, theirs.mean, rtol=1e-6, atol=1e-6)
                 np.testing.assert_allclose(ships.var.high, theirs.var, rtol=1e-6)
+        rate, coef, _ = KLState(*learner.control)
+        np.testing.assert_allclose(1.0 if rate is None else rate, ours.opt_state.rate, rtol=1e-5)
+        np.testing.assert_allclose(1.0 if coef is None else coef, ours.opt_state.coef)
 
 
 @pytest.mark.parametrize(
@@ -274,6 +363,70 @@ def test_another_number_does_not_agree(changed):
 
 
 @pytest.mark.parametrize(
+    ("option", "changed"),
+    [
+        ("dual", {"dual_clip": 1.3}),
+        ("dual", {"dual_clip": np.inf}),
+        ("dual", {"huber_delta": 1.3}),
+        ("value", {"value_clip": 0.4}),
+        ("kl", {"kl_coef": 0.9}),
+        ("kl", {"huber_delta": 1.3}),
+        ("dpo", {"alpha": 0.4}),
+        ("dpo", {"beta": 0.12}),
+        ("dpo", {"value_clip": 0.4}),
+        ("stop", {"target_kl": np.inf}),
+        ("rate", {"rate_target": 0.012}),
+        ("rate", {"rate_max": 1e-2}),
+        ("coef", {"coef_target": 0.05}),
+        ("kl all", {"rate_target": None}),
+        ("kl all", {"coef_target": None}),
+        ("epoch", {"reestimate": "never"}),
+        ("epoch", {"reestimate": "minibatch"}),
+        ("minibatch", {"reestimate": "epoch"}),
+        ("vtrace epoch", {"rho_clip": 1.0}),
+        ("vtrace epoch", {"c_clip": 1.0}),
+        ("vtrace minibatch", {"rho_clip": 1.0}),
+        ("drip", {"drip_decay": 0.5}),
+    ],
+    ids=str,
+)
+def test_another_option_does_not_agree(option, changed):
+    case = next(case for case in CASES if case.option == option)
+    assert distance(case, replay(case, hyper_of(case)._replace(**changed))) > 10 * PARAMS_ATOL
+
+
+def test_without_its_weights_a_draw_does_not_agree():
+    case = next(case for case in CASES if case.option == "weights")
+    played = play(case)
+    ours = reference.update(
+        played.start, reference.init(played.start, (2, 2)), played.rollouts[0], hyper_of(case), played.drawn[0].index
+    )
+    theirs = flat_params(played.learners[0].params)
+    assert max(np.abs(theirs[name] - p).max() for name, p in ours.params.items()) > 10 * PARAMS_ATOL
+
+
+def test_every_kl_control_acts_at_some_steps_and_not_at_others():
+    def updates(option):
+        case = next(case for case in CASES if case.option == option)
+        return case, replay(case, hyper_of(case))
+
+    case, stopped = updates("stop")
+    skipped = [[step["updates_skipped"] for step in update.losses] for update in stopped]
+    assert any(0 < sum(steps) < len(steps) for steps in skipped)
+    # the stopped update took the steps before, and not one after
+    applied = [int(update.opt_state.adam.step) for update in stopped]
+    assert applied == list(np.cumsum([len(steps) - sum(steps) for steps in skipped]))
+    counts = [
+        int(next(x for x in jax.tree.leaves(learner.opt_state) if x.ndim == 0)) for learner in play(case).learners
+    ]
+    assert counts == applied
+    assert max(update.opt_state.rate for update in updates("rate")[1]) == 1.2  # up to rate_max
+    assert min(update.opt_state.rate for update in updates("kl all")[1]) < 1.0
+    assert {update.opt_state.coef for update in updates("coef")[1]} & {2.0, 4.0}
+    assert {update.opt_state.coef for update in updates("kl all")[1]} & {0.5, 0.25}
+
+
+@pytest.mark.parametrize(
     "change",
     [
         lambda r: r._replace(terminated=r.truncated, truncated=r.terminated),
@@ -294,17 +447,28 @@ def test_another_rollout_does_not_agree(change):
     assert distance(case, replay(case, hyper_of(case), change)) > 10 * PARAMS_ATOL
 
 
-@pytest.mark.parametrize("case", CASES[:4], ids=["separate", "normal", "masked shared", "normal shared"])
-def test_the_hand_written_gradient_is_the_loss_s(case):
+GRADIENTS = {
+    "separate": (CASES[0], {}),
+    "normal": (CASES[1], {}),
+    "masked shared": (CASES[2], {}),
+    "normal shared": (CASES[3], {}),
+    "dual": (CASES[0], {"dual_clip": 1.1, "huber_delta": 0.6}),
+    "kl": (CASES[0], {"objective": "kl", "kl_coef": 0.8, "value_clip": 0.5}),
+    "dpo": (CASES[0], {"objective": "dpo", "alpha": 0.3, "beta": 0.1, "value_clip": 0.5, "huber_delta": 0.6}),
+}
+
+
+@pytest.mark.parametrize(("case", "changed"), GRADIENTS.values(), ids=GRADIENTS)
+def test_the_hand_written_gradient_is_the_loss_s(case, changed):
     """Central differences, step 1e-6: error about 1e-10 where nothing clips within the step."""
-    params, rollout = play(case).start, play(case).rollouts[0]
+    params, rollout, hyper = play(case).start, play(case).rollouts[0], HYPER._replace(**changed)
     rows = tuple(np.argwhere(rollout.valid).T)
     rng = np.random.default_rng(0)
     mask = None if rollout.action_mask is None else rollout.action_mask[rows]
-    a, target = rng.normal(size=(2, len(rows[0])))
-    batch = reference.Rows(rollout.obs[rows], rollout.action[rows], rollout.log_prob[rows], mask, a, target)
-    info, gradient = reference.loss_and_gradient(params, batch, HYPER)
-    assert 0.1 < info["clip_fraction"] < 0.9
+    a, target, old = rng.normal(size=(3, len(rows[0])))
+    batch = reference.Rows(rollout.obs[rows], rollout.action[rows], rollout.log_prob[rows], mask, a, target, old)
+    info, gradient = reference.loss_and_gradient(params, batch, hyper)
+    assert 0.1 < info.get("clip_fraction", 0.5) < 0.9
     assert gradient.keys() == params.keys()
     for name, p in params.items():
         for at in np.ndindex(p.shape):
@@ -312,17 +476,17 @@ def test_the_hand_written_gradient_is_the_loss_s(case):
             for step in (1e-6, -1e-6):
                 near = p.copy()
                 near[at] += step
-                loss.append(reference.loss_and_gradient(params | {name: near}, batch, HYPER)[0]["loss"])
+                loss.append(reference.loss_and_gradient(params | {name: near}, batch, hyper)[0]["loss"])
             assert abs((loss[0] - loss[1]) / 2e-6 - gradient[name][at]) < 1e-8, (name, at)
 
 
 def test_standardize_leaves_constant_advantages_zero_and_single_ones_alone():
     valid = jnp.array([True, True, False, True])
-    np.testing.assert_array_equal(ppo.standardize(jnp.array([3.0, 3.0, 9.0, 3.0]), valid)[valid], 0.0)
+    np.testing.assert_array_equal(experience.standardize(jnp.array([3.0, 3.0, 9.0, 3.0]), valid)[valid], 0.0)
     one = jnp.array([True, False, False, False])
-    assert ppo.standardize(jnp.array([3.0, jnp.nan, 9.0, 3.0]), one)[0] == 3.0
-    none = ppo.standardize(jnp.array([1.0, 2.0, 3.0, 4.0]), jnp.zeros(4, bool))
+    assert experience.standardize(jnp.array([3.0, jnp.nan, 9.0, 3.0]), one)[0] == 3.0
+    none = experience.standardize(jnp.array([1.0, 2.0, 3.0, 4.0]), jnp.zeros(4, bool))
     np.testing.assert_array_equal(none, [1.0, 2.0, 3.0, 4.0])
     # two valid ones of 1 and 5: mean 3, population std 2, so -1 and 1 (with ddof = 1 they were -0.71 and 0.71)
-    two = ppo.standardize(jnp.array([1.0, 7.0, 7.0, 5.0]), jnp.array([True, False, False, True]))
+    two = experience.standardize(jnp.array([1.0, 7.0, 7.0, 5.0]), jnp.array([True, False, False, True]))
     np.testing.assert_allclose([two[0], two[3]], [-1.0, 1.0], rtol=1e-6)

@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 from ppax import PPO, ConfigError
 from ppax.networks import mlp
-from ppax.schedules import Constant, Cosine, Linear
+from ppax.schedules import Both, Constant, Cosine, Interpolated, Linear, Steps
 
 
 class Spaces:
@@ -20,8 +20,8 @@ AGENT = PPO(mlp(Spaces), learning_rate=3e-4)
 
 
 def used(schedule, updates, read=lambda agent: agent.learning_rate):
-    """What each update u of N sees: progress u / N, as `train` counts it."""
-    value = jax.jit(jax.vmap(lambda u: jnp.asarray(read(schedule(AGENT, u / updates)), jnp.float32)))
+    """What each update u of N sees: progress u / N, as `train` counts it, and 1000 steps an update."""
+    value = jax.jit(jax.vmap(lambda u: jnp.asarray(read(schedule(AGENT, u / updates, 1000.0 * u)), jnp.float32)))
     return np.asarray(value(jnp.arange(updates)), np.float64)
 
 
@@ -93,3 +93,96 @@ def test_an_unknown_leaf_is_refused_with_the_choices(path, words):
         Linear((path,))(AGENT, jnp.float32(0.5))
     for word in words:
         assert word in str(error.value)
+
+
+def test_cosine_with_a_power_and_a_floor():
+    # (.1 + .9 * [1, .853553, .5, .146447]^2)
+    shares = [1.0, 0.1 + 0.9 * 0.728553, 0.1 + 0.9 * 0.25, 0.1 + 0.9 * 0.0214467]
+    np.testing.assert_allclose(used(Cosine(end=0.1, exponent=2.0), 4), 3e-4 * np.array(shares), rtol=1e-5)
+    late = Cosine(end=0.1, exponent=2.0)(AGENT, jnp.float32(1.0)).learning_rate
+    np.testing.assert_allclose(late, 3e-5, rtol=1e-6)
+
+
+def test_steps_hold_each_value_from_its_place_on():
+    schedule = Steps(at=(0.0, 0.25, 0.75), values=(3.0, 2.0, 1.0))
+    np.testing.assert_allclose(used(schedule, 8), [3, 3, 2, 2, 2, 2, 1, 1])
+    for progress in (1.0, 7.0):  # beyond the plan the last one stays
+        assert schedule(AGENT, jnp.float32(progress), 0.0).learning_rate == 1.0
+
+
+def test_steps_and_lines_over_env_steps():
+    # 1000 steps an update: updates 0, 1, 2 come before 3000 steps, update 3 just at it
+    points = {"at": (0.0, 3000.0), "values": (1.0, 0.25), "by": "env_steps"}
+    np.testing.assert_allclose(used(Steps(**points), 5), [1, 1, 1, 0.25, 0.25])
+    np.testing.assert_allclose(used(Interpolated(**points), 5), [1, 0.75, 0.5, 0.25, 0.25], rtol=1e-6)
+    # how long the run is planned to be does not matter
+    np.testing.assert_allclose(used(Interpolated(**points), 50)[:5], [1, 0.75, 0.5, 0.25, 0.25], rtol=1e-6)
+    # 5e9 steps, beyond 32 bits
+    far = Interpolated(at=(0.0, 1e10), values=(1.0, 0.0), by="env_steps")(AGENT, 0.0, jnp.float32(5e9))
+    np.testing.assert_allclose(far.learning_rate, 0.5, rtol=1e-6)
+
+
+def test_lines_through_points():
+    # warm up to 4 at a quarter, down to 2 at the half, 0.2 at the end
+    schedule = Interpolated(at=(0.0, 0.25, 0.5, 1.0), values=(0.0, 4.0, 2.0, 0.2))
+    np.testing.assert_allclose(used(schedule, 8), [0, 2, 4, 3, 2, 1.55, 1.1, 0.65], rtol=1e-5)
+    np.testing.assert_allclose(schedule(AGENT, jnp.float32(1.5), 0.0).learning_rate, 0.2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("schedule", [Steps, Interpolated])
+def test_points_set_every_named_leaf_and_no_other(schedule):
+    agent = schedule(("loss.ent_coef", "gamma"), values=(0.25,))(AGENT, jnp.float32(0.5), 0.0)
+    assert float(agent.loss.ent_coef) == float(agent.gamma) == 0.25
+    assert agent.learning_rate == 3e-4
+    assert jax.tree.structure(agent) == jax.tree.structure(AGENT)
+    with pytest.raises(ConfigError, match="'clip' is not a number"):
+        schedule(("loss.clip",))(AGENT, jnp.float32(0.5), 0.0)
+
+
+@pytest.mark.parametrize("schedule", [Steps, Interpolated])
+def test_values_and_places_are_numbers_that_sweep(schedule):
+    def rate(place, value):
+        return schedule(at=(0.0, place), values=(1.0, value))(AGENT, jnp.float32(0.5), 0.0).learning_rate
+
+    got = jax.vmap(rate)(jnp.array([0.25, 0.5]), jnp.array([3.0, 5.0]))
+    np.testing.assert_allclose(got, [3.0, 5.0])
+
+
+@pytest.mark.parametrize("schedule", [Steps, Interpolated])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"at": (0.0, 0.5), "values": (1.0,)}, "at has 2 entries and values has 1"),
+        ({"at": (), "values": ()}, "at has 0 entries"),
+        ({"at": (0.1, 0.5), "values": (1.0, 2.0)}, "must begin at 0"),
+        ({"at": (0.0, 0.5, 0.5), "values": (1.0, 2.0, 3.0)}, "must rise"),
+        ({"at": (0.0, 1e6), "values": (1.0, 2.0)}, 'by = "env_steps"'),
+    ],
+)
+def test_points_that_make_no_function_are_refused(schedule, options, words):
+    part = schedule(**options)
+    with pytest.raises(ConfigError, match=words):  # as `fit` asks, before it compiles
+        jax.eval_shape(part, AGENT, jnp.float32(0.0), jnp.float32(0.0))
+
+
+def test_both_do_both_in_order():
+    parts = Linear(("gamma",)), Steps(("loss.ent_coef",), values=(0.5,))
+    agent = Both(*parts)(AGENT, jnp.float32(0.5), jnp.float32(0.0))
+    np.testing.assert_allclose([agent.gamma, agent.loss.ent_coef], [0.495, 0.5], rtol=1e-6)
+    # the second one acts on what the first one made: set to 8, then half of it
+    agent = Both(Steps(values=(8.0,)), Both(Constant(), Linear()))(AGENT, jnp.float32(0.5), jnp.float32(0.0))
+    np.testing.assert_allclose(agent.learning_rate, 4.0)
+
+
+def test_a_schedule_does_not_recompile_while_numbers_change():
+    traces = []
+
+    @jax.jit
+    def rate(schedule, progress, env_steps):
+        traces.append(1)
+        return schedule(AGENT, progress, env_steps).learning_rate
+
+    for end in (0.1, 0.2):
+        both = Both(Cosine(end=end, exponent=1 + end), Interpolated(("gamma",), (0.0, end), (end, 1.0)))
+        rate(both, jnp.float32(end), jnp.float32(end))
+    assert len(traces) == 1

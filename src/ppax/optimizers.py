@@ -1,15 +1,18 @@
 """Optimisers as parts: learning rate -> an optax transformation, rebuilt inside each update.
 
-So the learning rate and every other number stay leaves, and the optimiser's state holds moments only.
+So the learning rate and every other number stay leaves, and the optimiser's state holds moments only. Where
+`elementwise` is True the transformation may see all parameters as one vector; otherwise it gets the tree.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+import dataclasses
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
 import optax
 
-from ppax.types import Scalar, number, part
+from ppax.types import ConfigError, Optimizer, Params, Scalar, number, part, static
 
 
 @part
@@ -25,3 +28,154 @@ class Adam:
     def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
         """The transformation for one learning rate."""
         return optax.adam(learning_rate, b1=self.b1, b2=self.b2, eps=self.eps)
+
+
+@part
+class AdamW:
+    """Adam with decoupled weight decay. Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101
+
+    Every parameter decays by learning_rate * weight_decay of itself a step, biases and log standard deviations too.
+    """
+
+    b1: Scalar = number("decay of the mean gradient", default=0.9, low=0.0, high=1.0)
+    b2: Scalar = number("decay of the mean squared gradient", default=0.999, low=0.0, high=1.0)
+    eps: Scalar = number("added to the root of the mean square", default=1e-5, above=0.0)
+    weight_decay: Scalar = number("pull of every parameter towards 0, times learning_rate", default=1e-4, low=0.0)
+
+    elementwise: ClassVar[bool] = True
+
+    def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
+        """The transformation for one learning rate."""
+        return optax.adamw(learning_rate, b1=self.b1, b2=self.b2, eps=self.eps, weight_decay=self.weight_decay)
+
+
+@part
+class SGD:
+    """Gradient descent, with momentum: m <- g + mu m; step m, or g + mu m. Sutskever et al. 2013, PMLR 28:1139"""
+
+    momentum: Scalar = number("mu: share of the last step's momentum that is kept", default=0.0, low=0.0, high=1.0)
+    nesterov: bool = static("look ahead: one more step of momentum", default=False)
+
+    elementwise: ClassVar[bool] = True
+
+    def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
+        """The transformation for one learning rate."""
+        return optax.sgd(learning_rate, momentum=self.momentum, nesterov=self.nesterov)
+
+
+@part
+class RMSProp:
+    """g / (sqrt(v) + eps), v a decaying mean of g^2 from 0, as in PyTorch. Tieleman and Hinton 2012, lecture 6e."""
+
+    decay: Scalar = number("decay of the mean squared gradient", default=0.99, low=0.0, high=1.0)
+    eps: Scalar = number("added to the root of the mean square", default=1e-5, above=0.0)
+    momentum: Scalar = number("share of the last step that is added to the next", default=0.0, low=0.0, high=1.0)
+    centered: bool = static("by the gradient's variance instead of its mean square", default=False)
+
+    elementwise: ClassVar[bool] = True
+
+    def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
+        """The transformation for one learning rate."""
+        return optax.rmsprop(
+            learning_rate,
+            decay=self.decay,
+            eps=self.eps,
+            eps_in_sqrt=False,
+            momentum=self.momentum,
+            centered=self.centered,
+        )
+
+
+@part
+class Muon:
+    """Muon: momentum whose matrices are made orthogonal. Jordan et al. 2024, https://kellerjordan.github.io/posts/muon
+
+    As `optax.contrib.muon`: leaves with two axes, the first and last layers' among them, by five Newton-Schulz steps;
+    all others (biases, log standard deviations, convolutions) by Adam with Nesterov momentum.
+    """
+
+    beta: Scalar = number("decay of the momentum of matrices", default=0.95, low=0.0, high=1.0)
+    weight_decay: Scalar = number("pull of matrices towards 0, times learning_rate", default=0.0, low=0.0)
+    eps: Scalar = number("added to denominators", default=1e-8, above=0.0)
+    adam_scale: Scalar = number("learning rate of all that is no matrix, over that of matrices", default=1.0, low=0.0)
+    b1: Scalar = number("decay of the mean gradient of all that is no matrix", default=0.9, low=0.0, high=1.0)
+    b2: Scalar = number("decay of its mean square", default=0.999, low=0.0, high=1.0)
+    consistent_rms: Scalar | None = number(
+        "root mean square of a step, over learning_rate; by default sqrt(max(1, outputs / inputs)) times orthogonal",
+        default=None,
+        above=0.0,
+    )
+    nesterov: bool = static("look ahead: one more step of momentum", default=True)
+
+    elementwise: ClassVar[bool] = False
+
+    def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
+        """The transformation for one learning rate."""
+        return optax.contrib.muon(
+            learning_rate,
+            beta=self.beta,
+            eps=self.eps,
+            weight_decay=self.weight_decay,
+            nesterov=self.nesterov,
+            adam_b1=self.b1,
+            adam_b2=self.b2,
+            adam_learning_rate=learning_rate * self.adam_scale,
+            consistent_rms=self.consistent_rms,
+        )
+
+
+@part
+class ActorCritic:
+    """An optimiser, a learning rate and a clip of its own for the actor and for the critic, told apart by name.
+
+    They add to the agent's own `max_grad_norm`, which looks at the gradient of both together: set that to None to
+    clip each alone. Not for networks whose actor and critic share parameters.
+    """
+
+    actor: Optimizer = dataclasses.field(default=Adam(), metadata={"doc": "optimiser of the actor"})
+    critic: Optimizer = dataclasses.field(default=Adam(), metadata={"doc": "optimiser of the critic"})
+    actor_scale: Scalar = number("the actor's learning rate over the agent's", default=1.0, low=0.0)
+    critic_scale: Scalar = number("the critic's learning rate over the agent's", default=1.0, low=0.0)
+    actor_max_grad_norm: Scalar | None = number("bound on the norm of the actor's gradient", default=None, above=0.0)
+    critic_max_grad_norm: Scalar | None = number("bound on the norm of the critic's gradient", default=None, above=0.0)
+    actor_keys: tuple[str, ...] = static(
+        "the actor's parameters, by top-level name; each that is there", default=("actor", "policy", "log_std")
+    )
+    critic_keys: tuple[str, ...] = static(
+        "the critic's parameters, by top-level name; all must be there", default=("critic", "value")
+    )
+
+    elementwise: ClassVar[bool] = False
+
+    def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
+        """The transformation for one learning rate."""
+        actor, critic = self.actor(learning_rate * self.actor_scale), self.critic(learning_rate * self.critic_scale)
+        if self.actor_max_grad_norm is not None:
+            actor = optax.chain(optax.clip_by_global_norm(self.actor_max_grad_norm), actor)
+        if self.critic_max_grad_norm is not None:
+            critic = optax.chain(optax.clip_by_global_norm(self.critic_max_grad_norm), critic)
+        return optax.partition({"actor": actor, "critic": critic}, self._owners)
+
+    def _owners(self, params: Params) -> dict[str, Any]:
+        """Whose each top-level entry of `params` is; ConfigError where that cannot be said."""
+        there = tuple(params) if isinstance(params, dict) else ()
+        missing = [key for key in self.critic_keys if key not in there]
+        if missing:
+            raise ConfigError(
+                f"optimizer: the critic has no {_names(missing)} of its own among the parameters {_names(there)}; "
+                "separate optimisers need separate networks: set network.shared = false, or optimizer.critic_keys"
+            )
+        unknown = [key for key in there if key not in self.actor_keys + self.critic_keys]
+        if unknown:
+            raise ConfigError(
+                f"optimizer: whose are the parameters {_names(unknown)}? "
+                "Name them in optimizer.actor_keys or optimizer.critic_keys"
+            )
+        both = [key for key in self.actor_keys if key in self.critic_keys]
+        if both:
+            raise ConfigError(f"optimizer: {_names(both)} stands in actor_keys and in critic_keys: leave it in one")
+        return {key: "critic" if key in self.critic_keys else "actor" for key in there}
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names)) or "(no dict)"

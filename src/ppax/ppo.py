@@ -6,6 +6,9 @@ of things lives here.
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,18 +20,22 @@ from jax.flatten_util import ravel_pytree
 
 from ppax import normalize, parallel
 from ppax.accumulate import mean_gradient
-from ppax.advantages import GAE
+from ppax.advantages import GAE, spread_rewards
+from ppax.experience import Experience, Source, cast, cut, cut_with_source, join, over_minibatch, over_rollout
+from ppax.kl_control import KLControl, KLState
 from ppax.losses import ClippedSurrogate
 from ppax.metrics import Summary, pack
 from ppax.minibatches import Shuffle
 from ppax.optimizers import Adam
 from ppax.program import Program
 from ppax.schedules import Constant
-from ppax.sequences import masked_mean, masked_means, masked_std, to_pairs, to_rows, to_sequences, zero_rows
+from ppax.sequences import to_pairs, to_rows, zero_rows
+from ppax.terms import bounded_log_ratio
 from ppax.types import (
     Advantage,
     Batch,
     Decision,
+    Drawn,
     Key,
     LearnerState,
     Loss,
@@ -43,10 +50,12 @@ from ppax.types import (
     Scalar,
     Schedule,
     Targets,
+    Transition,
     number,
     part,
     static,
 )
+from ppax.update_metrics import update_metrics
 
 
 class Policy(NamedTuple):
@@ -64,6 +73,15 @@ class Update(NamedTuple):
     metrics: Metrics
 
 
+class Learning(NamedTuple):
+    """What gradient steps change."""
+
+    vector: Array  # [P] all parameters: an elementwise optimiser is a few operations on it, not a few a layer
+    opt_state: PyTree
+    kl: KLState
+    targets: Targets | None  # [M, L] where each step estimates those of its sequences again
+
+
 @part
 class PPO:
     """A PPO agent: parts and numbers. Numbers are leaves, so `jax.vmap` over agents is a sweep."""
@@ -74,31 +92,44 @@ class PPO:
     minibatch: Minibatches = Shuffle()
     optimizer: Optimizer = Adam()
     schedule: Schedule = Constant()
+    kl: KLControl = KLControl()
     program: Program = Program()
     learning_rate: Scalar = number("step size of the optimiser", default=3e-4, low=0.0)
     gamma: Scalar = number("discount of future rewards; defines the objective", default=0.99, low=0.0, high=1.0)
     max_grad_norm: Scalar | None = number("bound on the gradient's global norm", default=0.5, above=0.0)
+    drip_decay: Scalar | None = number(
+        "share of a reward that the step before gets as well, and so on", default=None, low=0.0, high=1.0
+    )
     num_epochs: int = static("passes over each rollout", default=4, low=1)
     seq_len: int | None = static(
-        "steps in a sequence; by default 1 without memory, else a rollout", default=None, low=1
+        "steps in a sequence; by default a rollout with memory or reestimate = minibatch, else 1", default=None, low=1
+    )
+    reestimate: str = static(
+        "before what values, ratios and targets are computed again: epochs, of all steps; minibatches, of their steps",
+        default="never",
+        choices=("never", "epoch", "minibatch"),
     )
     normalize_obs: bool = static("observations to mean 0 and variance 1, by running statistics", default=False)
     normalize_reward: bool = static("rewards over the running std of the discounted return", default=False)
     normalize_advantage: str = static(
         "where advantages get mean 0 and std 1", default="minibatch", choices=("minibatch", "rollout", "off")
     )
+    compute_dtype: str = static(
+        "of the network's layers; all else stays float32", default="float32", choices=("float32", "bfloat16")
+    )
 
     # ------------------------------------------------------------ the three verbs
 
     def init(self, observation_space: spaces.Space, key: Key) -> LearnerState:
         """A fresh learner for observations of `observation_space`."""
-        params = self.network.init(key)
+        params, transformation = self.network.init(key), self._optimizer(self.learning_rate)
         shapes = jax.tree.map(jnp.asarray, observation_space.sample()) if self.normalize_obs else None
         return LearnerState(
             params=params,
-            opt_state=self._optimizer().init(ravel_pytree(params)[0] if self.optimizer.elementwise else params),
+            opt_state=transformation.init(ravel_pytree(params)[0] if self.optimizer.elementwise else params),
             obs_stats=normalize.init_obs_stats(shapes) if self.normalize_obs else None,
             reward_stats=normalize.init_stats(()) if self.normalize_reward else None,
+            control=self.kl.init(self.loss),
         )
 
     def act(
@@ -123,43 +154,53 @@ class PPO:
         )
 
     def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> Update:
-        """Learn from one rollout: targets once, then `num_epochs` passes in minibatches."""
-        learner, batch = self._prepare(learner, rollout)
-        transformation = self._optimizer()
-        # One vector of all parameters: an elementwise optimiser is a few operations on it, not a few a layer
+        """Learn from one rollout: targets, then `num_epochs` passes in minibatches."""
+        learner, (steps, old_targets, source) = self._prepare(learner, rollout)
+        obs_stats = learner.obs_stats
         vector, to_params = ravel_pytree(learner.params)
 
-        def loss(params: Params, chosen: tuple[Array, Array]) -> LossOutput:
-            index, advantage = chosen
-            minibatch: Batch = jax.tree.map(lambda x: x[index], batch)
-            minibatch = minibatch._replace(targets=minibatch.targets._replace(advantage=advantage))
-            return self._loss(params, learner.obs_stats, minibatch)
+        def gradient_step(targets: Targets, state: Learning, drawn: Drawn) -> tuple[Learning, Summary]:
+            params, index, latest = to_params(state.vector), drawn.index, state.targets
+            if latest is not None:
+                fresh = self._reestimate(params, obs_stats, *jax.tree.map(lambda x: x[index], (steps, source)))
+                latest = jax.tree.map(lambda x, new: x.at[index].set(new), latest, fresh)
+                targets = over_rollout(latest, steps.valid, self.normalize_advantage)
+            # over the whole minibatch, before it is taken in chunks
+            valid, chosen = steps.valid[index], jax.tree.map(lambda x: x[index], targets)
+            chosen, extra = over_minibatch(chosen, valid, drawn.weight, self.normalize_advantage)
+            objective = self.kl.loss(state.kl, self.loss)
 
-        def gradient_step(state: tuple[Array, PyTree], index: Array) -> tuple[tuple[Array, PyTree], Summary]:
-            vector, opt_state = state
-            valid = batch.steps.valid[index]
-            # standardised over the whole minibatch, before it is taken in chunks
-            advantage, extra = self._advantage(batch.targets.advantage[index], valid)
-            gradient, metrics = mean_gradient(loss, to_params(vector), (index, advantage), valid, self.program.rows())
-            extra["grad_norm"] = optax.global_norm(gradient)
-            if self.optimizer.elementwise:
-                steps, opt_state = transformation.update(gradient, opt_state, vector)
-            else:
-                tree, opt_state = transformation.update(to_params(gradient), opt_state, to_params(vector))
-                steps = ravel_pytree(tree)[0]
-            return (vector + steps, opt_state), pack({**metrics, **extra})
+            def loss(params: Params, data: tuple[Array, Targets]) -> LossOutput:
+                rows = jax.tree.map(lambda x: x[data[0]], steps)
+                policy = self._replay(params, obs_stats, rows)
+                return objective(policy.distribution, policy.value, to_rows(Batch(rows, data[1])))
 
-        def epoch(state: tuple[Array, PyTree], key: Key) -> tuple[tuple[Array, PyTree], Summary]:
-            return jax.lax.scan(gradient_step, state, self.minibatch(batch, key))
+            gradient, metrics = mean_gradient(loss, params, (index, chosen), valid, self.program.rows())
+            kl = self.kl.judge(state.kl, self.learning_rate, metrics)
+            extra |= {"grad_norm": optax.global_norm(gradient)} | self.kl.step_metrics(kl)
+            vector, opt_state = self._descend(state, gradient, kl, to_params)
+            return Learning(vector, opt_state, kl, latest), pack({**metrics, **extra})
 
-        (vector, opt_state), history = jax.lax.scan(
-            epoch, (vector, learner.opt_state), jax.random.split(key, self.num_epochs)
-        )
-        obs_stats = learner.obs_stats
+        def epoch(state: Learning, key: Key) -> tuple[Learning, Summary]:
+            targets = old_targets if state.targets is None else state.targets
+            if self.reestimate == "epoch":
+                streams = join(steps, source, rollout.steps.valid.shape[0])
+                fresh = self._reestimate(to_params(state.vector), obs_stats, *streams)
+                targets = to_pairs(to_rows(fresh), steps.valid.shape[1])
+            drawn = self.minibatch(Batch(steps, targets), key)
+            targets = over_rollout(targets, steps.valid, self.normalize_advantage)
+            return jax.lax.scan(partial(gradient_step, targets), state, drawn)
+
+        latest = old_targets if self.reestimate == "minibatch" else None
+        state = Learning(vector, learner.opt_state, self.kl.begin(learner.control), latest)
+        state, history = jax.lax.scan(epoch, state, jax.random.split(key, self.num_epochs))
         if self.normalize_obs:  # only now: acting and learning saw the same frozen statistics
-            obs_stats = normalize.update_obs_stats(obs_stats, batch.steps.obs, batch.steps.valid)
-        metrics = self._metrics(batch, history)
-        return Update(LearnerState(to_params(vector), opt_state, obs_stats, learner.reward_stats), metrics)
+            obs_stats = normalize.update_obs_stats(obs_stats, steps.obs, steps.valid)
+        control = self.kl.end(state.kl, history)
+        metrics = update_metrics(Batch(steps, old_targets), history) | self.kl.metrics(control, self.loss)
+        metrics["learning_rate"] = jnp.asarray(self.kl.learning_rate(control, self.learning_rate), jnp.float32)
+        learner = LearnerState(to_params(state.vector), state.opt_state, obs_stats, learner.reward_stats, control)
+        return Update(learner, metrics)
 
     # ------------------------------------------------------------ the network, for one step and for sequences
 
@@ -174,94 +215,81 @@ class PPO:
         row = jax.tree.map(lambda x: x[:, None], (obs, first, action_mask))
         return self._sequences(learner.params, learner.obs_stats, carry, *row)
 
+    def _replay(self, params: Params, obs_stats: PyTree, steps: Transition) -> Policy:
+        """The network over stored sequences [M, L], from the memory that each began with."""
+        carry = jax.tree.map(lambda x: x[:, 0], steps.carry)
+        return self._sequences(params, obs_stats, carry, steps.obs, steps.first, steps.action_mask)
+
     def _sequences(
         self, params: Params, obs_stats: PyTree, carry: PyTree, obs: PyTree, first: Array, mask: PyTree | None
     ) -> Policy:
         """The network over sequences [M, L, ...]; distribution and value come as rows [N]."""
-        network, length = self.network, first.shape[1]
+        network, length, dtype = self.network, first.shape[1], jnp.dtype(self.compute_dtype)
         obs, mask = to_rows(obs), to_rows(mask)
         if self.normalize_obs:
             obs = normalize.normalize_obs(obs_stats, obs)
+        params, obs = cast((params, obs), dtype)
         # Rows, not [M, L]: only `remember` needs time, and flat matrix products are a third faster
         features = jax.vmap(network.encode, (None, 0))(params, obs)
         memory = jax.vmap(network.remember, (None, 0, 0, 0))(params, carry, to_pairs(features, length), first)
-        outputs = jax.vmap(network.decide, (None, 0, 0))(params, to_rows(memory.features), mask)
-        return Policy(memory.carry, outputs.distribution, outputs.value)
+        outputs = jax.vmap(network.decide, (None, 0, 0))(params, cast(to_rows(memory.features), dtype), mask)
+        return Policy(*cast((memory.carry, outputs.distribution, outputs.value), jnp.dtype("float32")))
 
     # ------------------------------------------------------------ one update, in pieces
 
-    def _optimizer(self) -> optax.GradientTransformation:
+    def _optimizer(self, learning_rate: Scalar) -> optax.GradientTransformation:
         """Clip by global norm, then the optimiser; rebuilt from the traced numbers, state is moments only."""
-        steps = self.optimizer(self.learning_rate)
+        steps = self.optimizer(learning_rate)
         if self.max_grad_norm is None:
             return steps
         return optax.chain(optax.clip_by_global_norm(self.max_grad_norm), steps)
 
-    def _prepare(self, learner: LearnerState, rollout: Rollout) -> tuple[LearnerState, Batch]:
-        """Targets from the rollout, and both cut into sequences [M, L]; rows that do not count become zero."""
+    def _descend(
+        self, state: Learning, gradient: Array, kl: KLState, to_params: Callable[[Array], Params]
+    ) -> tuple[Array, PyTree]:
+        """Parameters and optimiser state after a gradient step; as they were where `kl` says stop."""
+        transformation = self._optimizer(self.kl.learning_rate(kl, self.learning_rate))
+        if self.optimizer.elementwise:
+            steps, opt_state = transformation.update(gradient, state.opt_state, state.vector)
+        else:
+            tree, opt_state = transformation.update(to_params(gradient), state.opt_state, to_params(state.vector))
+            steps = ravel_pytree(tree)[0]
+        after, before = (state.vector + steps, opt_state), (state.vector, state.opt_state)
+        return after if kl.stopped is None else jax.tree.map(partial(jnp.where, kl.stopped), before, after)
+
+    def _prepare(self, learner: LearnerState, rollout: Rollout) -> tuple[LearnerState, Experience]:
+        """Targets by the values of the rollout, and both cut into sequences [M, L]."""
         steps = rollout.steps
         if self.normalize_reward:
             trace, valid = parallel.gather((rollout.reward_trace, steps.valid), axis=1)
             stats = normalize.update_stats(learner.reward_stats, trace, valid)
             learner = learner._replace(reward_stats=stats)
             steps = normalize.scale_rewards(stats, steps)
+        if self.drip_decay is not None:
+            reward = jax.vmap(spread_rewards, (1, None, 1), 1)(steps.reward, self.drip_decay, steps.ended)
+            steps = dataclasses.replace(steps, reward=reward)
         next_value = jnp.concatenate([steps.value[1:], rollout.last_value[None]])
         targets = jax.vmap(self.advantage, (1, 1, None), 1)(steps, next_value, self.gamma)
-        batch = zero_rows(steps.valid, Batch(rollout.steps, Targets(*jax.lax.stop_gradient(targets))))
-        batch = parallel.gather(to_sequences(batch, self.sequence_length(steps.valid.shape[0])))
-        if self.normalize_advantage == "rollout":
-            advantage = standardize(batch.targets.advantage, batch.steps.valid)
-            batch = batch._replace(targets=batch.targets._replace(advantage=advantage))
-        return learner, batch
+        length = self.sequence_length(steps.valid.shape[0])
+        if self.reestimate == "never":
+            return learner, cut(rollout.steps, targets, length)
+        return learner, cut_with_source(rollout.steps, targets, steps.reward, next_value, length)
 
-    def _advantage(self, advantage: Array, valid: Array) -> tuple[Array, Metrics]:
-        """Advantages of one minibatch [M, L] as its loss sees them."""
-        if self.normalize_advantage != "minibatch":
-            return advantage, {}
-        skipped = (valid.sum() < 2).astype(jnp.float32)
-        return standardize(advantage, valid), {"advantage_norm_skipped": skipped}
-
-    def _loss(self, params: Params, obs_stats: PyTree, minibatch: Batch) -> LossOutput:
-        """The loss of sequences [M, L]."""
-        steps = minibatch.steps
-        carry = jax.tree.map(lambda x: x[:, 0], steps.carry)
-        policy = self._sequences(params, obs_stats, carry, steps.obs, steps.first, steps.action_mask)
-        return self.loss(policy.distribution, policy.value, to_rows(minibatch))
-
-    def _metrics(self, batch: Batch, history: Summary) -> Metrics:
-        """Scalars of one update; `history` has one entry a gradient step, [num_epochs, num_minibatches, ...]."""
-        valid, value, target = batch.steps.valid, batch.steps.value, batch.targets.value
-        reduced = dict(Summary(history.means.mean((0, 1)), history.tops.max((0, 1), initial=-jnp.inf), history.names))
-        if "ratio_max" in history:
-            first = Summary(history.means[0, 0], history.tops[0, 0], history.names)
-            # before the first gradient step the ratio must be 1, or acting and learning saw different things
-            deviation = jnp.maximum(first["ratio_max"] - 1.0, 1.0 - first["ratio_min"])
-            reduced["ratio_first_max_dev"] = jnp.maximum(0.0, deviation)
-        columns = jnp.stack([target, target - value, batch.targets.advantage, value, batch.steps.reward])
-        means = masked_means(list(columns), valid)
-        variances = masked_means(list((columns - means[:, None, None]) ** 2), valid)
-        target_var, unexplained = variances[0], variances[1]
-        return reduced | {
-            # 0 where targets do not vary: there is nothing to explain
-            "explained_variance": jnp.where(target_var > 0.0, 1.0 - unexplained / target_var, 0.0),
-            "advantage_std": jnp.sqrt(variances[2]),
-            "value_mean": means[3],
-            "target_mean": means[0],
-            "target_std": jnp.sqrt(target_var),
-            "reward_mean": means[4],
-            "valid_fraction": valid.mean(dtype=jnp.float32),
-            "learning_rate": jnp.asarray(self.learning_rate, jnp.float32),
-        }
+    def _reestimate(self, params: Params, obs_stats: PyTree, steps: Transition, source: Source) -> Targets:
+        """Targets [M, L] of sequences by the network as it is now; beyond a sequence's end stands the old value."""
+        steps, (reward, end_value) = parallel.own((steps, source))
+        policy = self._replay(params, obs_stats, steps)
+        now = policy.value, policy.distribution.log_prob(to_rows(steps.action))
+        value, log_prob = to_pairs(now, steps.valid.shape[1])
+        ratio = jnp.exp(bounded_log_ratio(log_prob, steps))
+        next_value = jnp.concatenate([value[:, 1:], end_value[:, None]], axis=1)
+        live = dataclasses.replace(steps, value=value, reward=reward)
+        targets = jax.vmap(self.advantage, (0, 0, None, 0))(live, next_value, self.gamma, ratio)
+        return parallel.gather(zero_rows(steps.valid, Targets(*targets)))
 
     def sequence_length(self, num_steps: int) -> int:
-        """L: `seq_len`, or by default 1 for a network without memory and the whole rollout for one with."""
+        """L: `seq_len`, or by default the whole rollout where steps must stay together, else 1."""
         if self.seq_len is not None:
             return self.seq_len
-        return num_steps if jax.tree.leaves(self.network.initial_carry()) else 1
-
-
-def standardize(advantage: Array, valid: Array) -> Array:
-    """To mean 0 and population std 1 over the valid entries; left alone where fewer than two are valid."""
-    centred = advantage - masked_mean(advantage, valid)
-    scaled = centred / (masked_std(advantage, valid) + 1e-8)
-    return jnp.where(valid.sum() < 2, advantage, scaled)
+        together = jax.tree.leaves(self.network.initial_carry()) or self.reestimate == "minibatch"
+        return num_steps if together else 1

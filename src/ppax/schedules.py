@@ -1,19 +1,21 @@
-"""Schedules: (agent, progress in [0, 1]) -> agent. They may anneal any number of the agent.
+"""Schedules: (agent, progress in [0, 1], env_steps) -> agent. They may anneal any number of the agent.
 
 `progress` is iterations done over iterations planned, so the first update is at the full value and the last one of n is
-at 1/n of the way above the end: never at or below it.
+at 1/n of the way above the end: never at or below it. `env_steps` counts the valid steps of all streams so far, those
+of training only. Neither counts gradient steps: an epoch more or less changes no schedule.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.types import ConfigError, Scalar, number, part, static
+from ppax.types import ConfigError, Scalar, Schedule, number, part, static
 
 
 def replace_at(tree: Any, path: str, change: Callable[[Any], Any]) -> Any:
@@ -31,11 +33,18 @@ def replace_at(tree: Any, path: str, change: Callable[[Any], Any]) -> Any:
     return dataclasses.replace(tree, **{name: replace_at(value, rest, change) if rest else change(value)})
 
 
+def scale(agent: Any, leaves: tuple[str, ...], share: Scalar) -> Any:
+    """The agent with each named number times `share`."""
+    for path in leaves:
+        agent = replace_at(agent, path, lambda value: value * share)
+    return agent
+
+
 @part
 class Constant:
     """Nothing is annealed."""
 
-    def __call__(self, agent: Any, progress: Array) -> Any:
+    def __call__(self, agent: Any, progress: Array, env_steps: Array | float = 0.0) -> Any:
         """The agent as it is."""
         return agent
 
@@ -47,24 +56,87 @@ class Linear:
     leaves: tuple[str, ...] = static("dotted names of the numbers to anneal", default=("learning_rate",))
     end: Scalar = number("share of the value that is left at the end", default=0.0, low=0.0)
 
-    def __call__(self, agent: Any, progress: Array) -> Any:
+    def __call__(self, agent: Any, progress: Array, env_steps: Array | float = 0.0) -> Any:
         """The agent at `progress`."""
-        share = 1.0 - jnp.clip(progress, 0.0, 1.0) * (1.0 - self.end)
-        for path in self.leaves:
-            agent = replace_at(agent, path, lambda value: value * share)
-        return agent
+        return scale(agent, self.leaves, 1.0 - jnp.clip(progress, 0.0, 1.0) * (1.0 - self.end))
 
 
 @part
 class Cosine:
-    """Each named number falls along half a cosine from its value to `end` times its value."""
+    """Each named number falls along half a cosine, to a power, from its value to `end` times its value."""
 
     leaves: tuple[str, ...] = static("dotted names of the numbers to anneal", default=("learning_rate",))
     end: Scalar = number("share of the value that is left at the end", default=0.0, low=0.0)
+    exponent: Scalar = number("power of the cosine's half wave: above 1 it falls sooner", default=1.0, above=0.0)
 
-    def __call__(self, agent: Any, progress: Array) -> Any:
+    def __call__(self, agent: Any, progress: Array, env_steps: Array | float = 0.0) -> Any:
         """The agent at `progress`."""
-        share = self.end + (1.0 - self.end) * 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.clip(progress, 0.0, 1.0)))
+        wave = 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.clip(progress, 0.0, 1.0)))
+        return scale(agent, self.leaves, self.end + (1.0 - self.end) * wave**self.exponent)
+
+
+@part
+class Steps:
+    """Each named number is values[i] from at[i] on, until at[i + 1]: a stairway."""
+
+    leaves: tuple[str, ...] = static("dotted names of the numbers to set", default=("learning_rate",))
+    at: tuple[Scalar, ...] = number("where each value begins; the first at 0", default=(0.0,), low=0.0)
+    values: tuple[Scalar, ...] = number("the value from there on", default=(3e-4,))
+    by: str = static("what `at` counts", default="progress", choices=("progress", "env_steps"))
+
+    def __call__(self, agent: Any, progress: Array, env_steps: Array) -> Any:
+        """The agent at `progress` of training, or after `env_steps`."""
+        at, values = knots(self)
+        now = progress if self.by == "progress" else env_steps
+        value = values[jnp.sum(now >= at) - 1]
         for path in self.leaves:
-            agent = replace_at(agent, path, lambda value: value * share)
+            agent = replace_at(agent, path, lambda _: value)
         return agent
+
+
+@part
+class Interpolated:
+    """Each named number moves on straight lines through the points (at[i], values[i]), and stays at the last one."""
+
+    leaves: tuple[str, ...] = static("dotted names of the numbers to set", default=("learning_rate",))
+    at: tuple[Scalar, ...] = number("where each value is reached; the first at 0", default=(0.0,), low=0.0)
+    values: tuple[Scalar, ...] = number("the value there", default=(3e-4,))
+    by: str = static("what `at` counts", default="progress", choices=("progress", "env_steps"))
+
+    def __call__(self, agent: Any, progress: Array, env_steps: Array) -> Any:
+        """The agent at `progress` of training, or after `env_steps`."""
+        at, values = knots(self)
+        value = jnp.interp(progress if self.by == "progress" else env_steps, at, values)
+        for path in self.leaves:
+            agent = replace_at(agent, path, lambda _: value)
+        return agent
+
+
+@part
+class Both:
+    """Two schedules, one after the other; `both` may hold another `both`."""
+
+    first: Schedule = dataclasses.field(default=Constant(), metadata={"doc": "the one that acts first"})
+    second: Schedule = dataclasses.field(default=Constant(), metadata={"doc": "the one that acts after it"})
+
+    def __call__(self, agent: Any, progress: Array, env_steps: Array) -> Any:
+        """The agent as both make it."""
+        return self.second(self.first(agent, progress, env_steps), progress, env_steps)
+
+
+def knots(schedule: Steps | Interpolated) -> tuple[Array, Array]:
+    """Where and what, as arrays; ConfigError where they do not make a function of 0 and up."""
+    at, values = schedule.at, schedule.values
+    if len(at) != len(values) or not at:
+        raise ConfigError(
+            f"schedule: at has {len(at)} entries and values has {len(values)}; each value needs its place"
+        )
+    known = [x for x in at if isinstance(x, int | float)]
+    if len(known) == len(at):  # inside a compiled program they are traced; `fit` asks before
+        if known[0] != 0:
+            raise ConfigError(f"schedule: at = {known} must begin at 0, so that the first update has a value")
+        if any(a >= b for a, b in itertools.pairwise(known)):
+            raise ConfigError(f"schedule: at = {known} must rise from one entry to the next")
+        if schedule.by == "progress" and known[-1] > 1:
+            raise ConfigError(f'schedule: at = {known}: progress ends at 1; for steps say by = "env_steps"')
+    return jnp.stack([jnp.float32(x) for x in at]), jnp.stack([jnp.float32(x) for x in values])

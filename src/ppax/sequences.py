@@ -58,12 +58,20 @@ def masked_std(x: Array, valid: Array) -> Array:
 
 
 def discounted_sum(x: Array, discount: Scalar, ended: Array) -> Array:
-    """y_t = x_t + discount y_{t+1}, not beyond an episode's end. One stream, [T]."""
+    """y_t = x_t + discount_t y_{t+1}, not beyond an episode's end. One stream, [T]; one discount, or [T] of them."""
 
-    def step(later: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
-        x_t, ended_t = now
+    def step(later: Array, now: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        x_t, discount_t, ended_t = now
         # where, not multiplication: what lies beyond an end may be NaN
-        y_t = x_t + discount * jnp.where(ended_t, 0.0, later)
+        y_t = x_t + discount_t * jnp.where(ended_t, 0.0, later)
         return y_t, y_t
 
-    return jax.lax.scan(step, jnp.zeros((), x.dtype), (x, ended), reverse=True)[1]
+    discounts = jnp.broadcast_to(jnp.asarray(discount, x.dtype), x.shape)
+    return jax.lax.scan(step, jnp.zeros((), x.dtype), (x, discounts, ended), reverse=True)[1]
+
+
+def nearest_divisors(total: int, wanted: int) -> str:
+    """The three divisors of `total` nearest to `wanted`, as the end of an error message."""
+    divisors = (d for d in range(1, total + 1) if total % d == 0)
+    nearest = sorted(sorted(divisors, key=lambda d: (abs(d - wanted), d))[:3])
+    return f"nearest that do: {', '.join(map(str, nearest))}"

@@ -69,6 +69,13 @@ class Batch(NamedTuple):
     targets: Targets
 
 
+class Drawn(NamedTuple):
+    """The sequences of every gradient step of an epoch."""
+
+    index: Array  # type: ignore[assignment]  # [num_minibatches, m]
+    weight: Array | None = None  # [num_minibatches, m] importance weight of each sequence; None: 1
+
+
 class Decision(NamedTuple):
     """What the agent did at one step of every stream."""
 
@@ -94,6 +101,7 @@ class LearnerState(NamedTuple):
     opt_state: PyTree
     obs_stats: PyTree  # running statistics of observations; None when off
     reward_stats: PyTree  # running statistics of discounted returns; None when off
+    control: PyTree = ()  # what the agent adapts by itself, as its learning rate (kl_control.py); () when off
 
 
 class ActorState(NamedTuple):
@@ -149,25 +157,20 @@ class Environment(Protocol):
     @property
     def observation_space(self) -> spaces.Space:
         """Space of one agent's observation."""
-        ...
 
     @property
     def action_space(self) -> spaces.Space:
         """Space of one agent's action."""
-        ...
 
     @property
     def num_agents(self) -> int | None:
         """Length of the agent axis; None: there is no such axis."""
-        ...
 
     def reset(self, key: Key) -> EnvReset:
         """Begin an episode, with fresh randomness from `key`."""
-        ...
 
     def step(self, state: PyTree, action: PyTree, key: Key) -> EnvStep:
         """Advance by one step. `terminated` and `truncated` may both be set: then termination wins."""
-        ...
 
 
 class VectorStep(NamedTuple):
@@ -191,27 +194,21 @@ class Distribution(Protocol):
 
     def sample(self, key: Key) -> PyTree:
         """Draw an action, before squashing and clipping."""
-        ...
 
     def log_prob(self, action: PyTree) -> Array:
         """Log of the density or probability of a drawn action."""
-        ...
 
     def entropy(self) -> Array:
         """Entropy in nats."""
-        ...
 
     def mode(self) -> PyTree:
         """The most likely action: what a deterministic policy does."""
-        ...
 
     def kl(self, other: Any) -> Array:
         """KL(self || other), `other` of the same class."""
-        ...
 
     def env_action(self, action: PyTree) -> PyTree:
         """What the environment receives for `action`: inside its space."""
-        ...
 
 
 class Outputs(NamedTuple):
@@ -233,35 +230,35 @@ class Network(Protocol):
 
     def init(self, key: Key) -> Params:
         """Fresh parameters: a plain nested dict of arrays."""
-        ...
 
     def initial_carry(self) -> PyTree:
         """Memory at the start of an episode, for one stream; () without memory."""
-        ...
 
     def encode(self, params: Params, obs: PyTree) -> PyTree:
         """Features of one observation."""
-        ...
 
     def remember(self, params: Params, carry: PyTree, features: PyTree, first: Array) -> Memory:
         """One stream's sequence [L, ...]; where `first`, the carry is forgotten before that step."""
-        ...
 
     def decide(self, params: Params, features: PyTree, action_mask: PyTree | None) -> Outputs:
         """Distribution and value from one feature vector."""
-        ...
 
 
 class Advantage(Protocol):
     """Advantages and value targets of one stream."""
 
-    def __call__(self, steps: Transition, next_value: Array, gamma: Scalar) -> Targets:
-        """`steps` has leaves [T, ...], `next_value` is V of the observation after each step, [T]."""
-        ...
+    def __call__(self, steps: Transition, next_value: Array, gamma: Scalar, ratio: Array | None = None) -> Targets:
+        """`steps` has leaves [T, ...], `next_value` is V of the observation after each step, [T].
+
+        `ratio` [T] is the probability of each action now over that when it was taken; None: 1.
+        """
 
 
 class LossOutput(NamedTuple):
-    """A scalar to descend, and what a human wants to see: means over valid rows, or extremes, named `_max`, `_min`."""
+    """A scalar to descend, and what a human wants to see: means over valid rows, or extremes, named `_max`, `_min`.
+
+    `PPO.kl` reads the metric `approx_kl`, and `ratio_first_max_dev` comes from `ratio_max` and `ratio_min`.
+    """
 
     loss: Array
     metrics: Metrics
@@ -272,7 +269,6 @@ class Loss(Protocol):
 
     def __call__(self, distribution: Any, value: Array, batch: Batch) -> LossOutput:
         """Rows [N]: the new policy and value against the batch; invalid rows weigh nothing."""
-        ...
 
 
 class Minibatches(Protocol):
@@ -281,15 +277,23 @@ class Minibatches(Protocol):
     @property
     def num_minibatches(self) -> int:
         """Gradient steps in one epoch."""
-        ...
 
-    def __call__(self, batch: Batch, key: Key) -> Array:
+    def __call__(self, batch: Batch, key: Key) -> Drawn:
         """Indices of sequences, [num_minibatches, sequences in each], from a batch [M, L]."""
-        ...
+
+
+class Optimizer(Protocol):
+    """Learning rate -> optax.GradientTransformation."""
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether it may see all parameters as one vector; otherwise it gets the tree."""
+
+    def __call__(self, learning_rate: Scalar) -> Any:
+        """The transformation for one learning rate."""
 
 
 Schedule = Callable[[Any, Array], Any]  # (agent, progress in [0, 1]) -> agent
-Optimizer = Callable[[Scalar], Any]  # learning rate -> optax.GradientTransformation
 
 
 class ConfigError(ValueError):

@@ -1,59 +1,13 @@
 """The clipped surrogate: which branch has a gradient, what each coefficient does, which rows count."""
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
+from loss_rows import batch_of, compiled, run
 from ppax.distributions import Categorical
 from ppax.losses import ClippedSurrogate
-from ppax.types import Batch, Targets, Transition
-
-
-class Fixed(NamedTuple):
-    """A distribution whose answers are given."""
-
-    answer: jax.Array
-    entropies: jax.Array
-
-    def log_prob(self, action):
-        return self.answer
-
-    def entropy(self):
-        return self.entropies
-
-
-class Result(NamedTuple):
-    loss: np.ndarray
-    metrics: dict
-    by_log_prob: np.ndarray  # d loss / d each, [N]
-    by_value: np.ndarray
-    by_entropy: np.ndarray
-
-
-def batch_of(advantage, *, old_log_prob=0.0, target=0.0, valid=True, action=None):
-    rows = np.shape(advantage)
-    full = [np.broadcast_to(np.asarray(x, np.float32), rows) for x in (advantage, old_log_prob, target)]
-    steps = Transition(None, action, full[1], None, None, None, None, None, np.broadcast_to(valid, rows), ())
-    return Batch(steps, Targets(full[0], full[2]))
-
-
-@jax.jit
-def compiled(loss, log_prob, value, entropy, batch):
-    def f(log_prob, value, entropy):
-        return tuple(loss(Fixed(log_prob, entropy), value, batch))
-
-    (loss_value, metrics), gradient = jax.value_and_grad(f, argnums=(0, 1, 2), has_aux=True)(log_prob, value, entropy)
-    return Result(loss_value, metrics, *gradient)
-
-
-def run(loss, log_prob, batch, value=0.0, entropy=0.0):
-    """The loss, and its gradients, where the new policy gives these numbers [N]."""
-    rows = np.shape(log_prob)
-    log_prob, value, entropy = (np.broadcast_to(np.asarray(x, np.float32), rows) for x in (log_prob, value, entropy))
-    return jax.tree.map(np.asarray, compiled(loss, log_prob, value, entropy, batch))
 
 
 def test_the_gradient_stops_only_beyond_the_clip_in_the_wanted_direction():
@@ -97,6 +51,57 @@ def test_every_term_by_hand():
     assert metrics.keys() == expected.keys()
     for name, x in expected.items():
         np.testing.assert_allclose(metrics[name], x, rtol=1e-5, err_msg=name)
+
+
+def test_dual_clip_stops_what_a_negative_advantage_can_ask_of_a_large_ratio():
+    # c = 3: for A < 0 the objective is max(min(w A, clip(w) A), 3 A), so nothing beyond w = 3; A > 0 as without
+    cases = [
+        # A, w, objective, -A w or 0
+        (-2.0, 4.0, -6.0, 0.0),
+        (-2.0, 2.5, -5.0, 5.0),
+        (-2.0, 0.5, -1.6, 0.0),
+        (2.0, 4.0, 2.4, 0.0),
+        (2.0, 0.5, 1.0, -1.0),
+    ]
+    for advantage, ratio, objective, slope in cases:
+        got = run(ClippedSurrogate(0.2, dual_clip=3.0), np.log([ratio]), batch_of([advantage]))
+        np.testing.assert_allclose([got.loss, got.by_log_prob[0]], [-objective, slope], rtol=1e-5)
+    without = run(ClippedSurrogate(0.2), np.log([4.0]), batch_of([-2.0]))
+    np.testing.assert_allclose([without.loss, without.by_log_prob[0]], [8.0, 8.0], rtol=1e-5)
+
+
+def test_value_clip_stops_only_a_move_that_went_too_far_and_makes_things_worse():
+    # V_old = 0, c = 1. Loss 0.5 max((V - R)^2, (clip(V, -1, 1) - R)^2), slope V - R or 0
+    cases = [
+        # V, R, loss, slope
+        (0.5, 2.0, 1.125, -1.5),  # inside: as without
+        (1.5, 3.0, 2.0, 0.0),  # outside towards R: clipped V = 1 is farther from 3, and flat
+        (3.0, 0.0, 4.5, 3.0),  # outside away from R: V itself is farther, and must come back
+        (-1.5, -3.0, 2.0, 0.0),
+        (-3.0, 0.0, 4.5, -3.0),
+    ]
+    for value, target, loss, slope in cases:
+        got = run(ClippedSurrogate(vf_coef=1.0, value_clip=1.0), [0.0], batch_of([0.0], target=target), value)
+        np.testing.assert_allclose([got.loss, got.by_value[0]], [loss, slope], rtol=1e-6)
+    # around the old value, not around 0: V_old = 2 makes V = 1.5 a small move
+    got = run(ClippedSurrogate(vf_coef=1.0, value_clip=1.0), [0.0], batch_of([0.0], target=3.0, old_value=2.0), 1.5)
+    np.testing.assert_allclose([got.loss, got.by_value[0]], [1.125, -1.5], rtol=1e-6)
+
+
+def test_huber_is_half_a_square_near_the_target_and_a_line_beyond():
+    # delta = 2: 0.5 e^2 up to |e| = 2, then 2 (|e| - 1); the slope is e, then 2 sign e: never 0
+    for error, loss, slope in ((1.0, 0.5, 1.0), (-2.0, 2.0, -2.0), (5.0, 8.0, 2.0), (-1e4, 19998.0, -2.0)):
+        got = run(ClippedSurrogate(vf_coef=1.0, huber_delta=2.0), [0.0], batch_of([0.0], target=-error))
+        np.testing.assert_allclose([got.loss, got.by_value[0]], [loss, slope], rtol=1e-6)
+
+
+def test_huber_and_value_clip_together():
+    # V = 5, V_old = 0, c = 1, R = -3, delta = 2: huber(8) = 14 beats huber(1 + 3) = 6; the other way round for R = 9:
+    # huber(-4) = 6, huber(1 - 9) = 14, and flat
+    loss = ClippedSurrogate(vf_coef=1.0, huber_delta=2.0, value_clip=1.0)
+    for target, expected, slope in ((-3.0, 14.0, 2.0), (9.0, 14.0, 0.0)):
+        got = run(loss, [0.0], batch_of([0.0], target=target), 5.0)
+        np.testing.assert_allclose([got.loss, got.by_value[0]], [expected, slope], rtol=1e-6)
 
 
 def test_clip_fraction_counts_the_rows_outside():

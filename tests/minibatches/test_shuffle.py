@@ -3,16 +3,23 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
+from ppax import ConfigError
 from ppax.minibatches import Shuffle
 from ppax.minibatches.shuffle import SORT_BELOW, permutation
 from ppax.types import Batch, Transition
 
 
-def indices(num_minibatches, sequences, seed, seq_len=2):
+def batch(sequences, seq_len=2):
     valid = jnp.ones((sequences, seq_len), bool)
-    steps = Transition(None, None, None, None, None, None, None, None, valid, ())
-    return np.asarray(Shuffle(num_minibatches)(Batch(steps, None), jax.random.key(seed)))
+    return Batch(Transition(None, None, None, None, None, None, None, None, valid, ()), None)
+
+
+def indices(num_minibatches, sequences, seed, remainder="error"):
+    drawn = Shuffle(num_minibatches, remainder)(batch(sequences), jax.random.key(seed))
+    assert drawn.weight is None
+    return np.asarray(drawn.index)
 
 
 def test_every_sequence_exactly_once():
@@ -31,9 +38,7 @@ def test_two_keys_differ_and_one_key_repeats():
 
 def test_every_sequence_is_as_likely_in_every_minibatch():
     # 3000 keys, 6 sequences in 3 minibatches: a sequence is in the first one 1000 times, std sqrt(3000 2/9) = 26
-    valid = jnp.ones((6, 1), bool)
-    batch = Batch(Transition(None, None, None, None, None, None, None, None, valid, ()), None)
-    index = jax.jit(jax.vmap(lambda key: Shuffle(3)(batch, key)))(jax.random.split(jax.random.key(0), 3000))
+    index = jax.jit(jax.vmap(lambda key: Shuffle(3)(batch(6), key).index))(jax.random.split(jax.random.key(0), 3000))
     counts = np.bincount(np.asarray(index)[:, 0].ravel(), minlength=6)
     assert (np.abs(counts - 1000) < 5 * 26).all()
 
@@ -62,3 +67,38 @@ def test_large_permutations_look_random():
     # ascents: one half of all pairs; two draws agree in one place on average
     assert abs((orders[:, 1:] > orders[:, :-1]).mean() - 0.5) < 5 * np.sqrt(1 / 12 / (draws * size))
     assert abs((orders[1:] == orders[:-1]).sum(axis=1).mean() - 1.0) < 5 / np.sqrt(draws)
+
+
+def test_padding_deals_every_sequence_once_and_leaves_one_place_empty_where_it_must():
+    for parts, sequences in ((4, 91), (4, 5), (3, 8), (7, 7), (6, 24), (5, 6), (4, 4099)):
+        index = indices(parts, sequences, 0, "pad")
+        assert index.shape == (parts, -(-sequences // parts)) == (parts, Shuffle(parts, "pad").size(sequences))
+        real = index < sequences
+        np.testing.assert_array_equal(np.sort(index[real]), np.arange(sequences))
+        assert (index[~real] == sequences).all()
+        # shares differ by one at most, and nobody goes without
+        assert set(real.sum(axis=1)) <= {sequences // parts, -(-sequences // parts)}
+        assert real.sum(axis=1).min() >= 1
+    assert (indices(4, 91, 0, "pad") != indices(4, 91, 1, "pad")).any()
+
+
+def test_padding_changes_nothing_where_sizes_divide():
+    np.testing.assert_array_equal(indices(4, 24, 3, "pad"), indices(4, 24, 3))
+
+
+def test_every_sequence_is_as_likely_in_a_padded_minibatch():
+    # 5 sequences in 3 minibatches of 2, 2 and 1: each is in the last one 600 of 3000 times, std sqrt(3000 4/25) = 22
+    part, keys = Shuffle(3, "pad"), jax.random.split(jax.random.key(0), 3000)
+    index = np.asarray(jax.jit(jax.vmap(lambda key: part(batch(5), key).index))(keys))
+    counts = np.bincount(index[:, 2].ravel(), minlength=6)
+    assert counts[5] == 3000
+    assert (np.abs(counts[:5] - 600) < 5 * 22).all()
+
+
+def test_sizes_that_do_not_divide_are_refused_with_the_nearest_that_do():
+    with pytest.raises(
+        ConfigError, match=r"num_minibatches = 4 .* 91 sequences .* do: 1, 7, 13; .*remainder = \"pad\""
+    ):
+        Shuffle(4).size(91)
+    with pytest.raises(ConfigError, match=r"num_minibatches = 8 .* 6 sequences .* nearest that do: 2, 3, 6$"):
+        Shuffle(8, "pad").size(6)

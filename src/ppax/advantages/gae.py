@@ -21,8 +21,8 @@ class GAE:
         "0: one-step advantage, little variance; 1: full return, no bias", default=0.95, low=0.0, high=1.0
     )
 
-    def __call__(self, steps: Transition, next_value: Array, gamma: Scalar) -> Targets:
-        """Targets [T] of one stream from steps [T] and V of the observation after each, [T]."""
+    def __call__(self, steps: Transition, next_value: Array, gamma: Scalar, ratio: Array | None = None) -> Targets:
+        """Targets [T] of one stream from steps [T] and V of the observation after each, [T]; `ratio` plays no role."""
         beyond = jnp.where(steps.terminated, 0.0, next_value)
         delta = steps.reward + gamma * beyond - steps.value  # eq. 11
         advantage = discounted_sum(delta, gamma * self.gae_lambda, steps.ended)  # eq. 12

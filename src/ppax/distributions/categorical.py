@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from ppax.types import Key, part, static
@@ -23,7 +22,7 @@ class Categorical:
         if mask is not None:
             # finfo.min and not -inf: -inf - -inf is NaN in the gradient
             mask = mask | ~mask.any(axis=-1, keepdims=True)
-            logits = jnp.where(mask, logits, float(np.finfo(logits.dtype).min))
+            logits = jnp.where(mask, logits, float(jnp.finfo(logits.dtype).min))  # type: ignore[no-untyped-call]
         return cls(logits, start)
 
     @property

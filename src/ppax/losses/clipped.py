@@ -1,6 +1,7 @@
 """The clipped surrogate objective. Schulman et al. 2017, https://arxiv.org/abs/1707.06347
 
-Eq. 7 and 9 there; `w` is the paper's probability ratio r_t(theta).
+Eq. 7 and 9 there; `w` is the paper's probability ratio r_t(theta). Dual clip: Ye et al. 2020, eq. 6,
+https://arxiv.org/abs/1912.09729
 """
 
 from __future__ import annotations
@@ -10,10 +11,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.sequences import masked_means
+from ppax import terms
 from ppax.types import Batch, LossOutput, Scalar, number, part
-
-LOG_RATIO_BOUND = 20.0  # exp(20) is far outside any clip; it keeps a runaway ratio finite in float32
 
 
 @part
@@ -23,30 +22,28 @@ class ClippedSurrogate:
     clip_eps: Scalar = number("how far the ratio may move before its gradient stops", default=0.2, above=0.0)
     vf_coef: Scalar = number("weight of the value loss", default=0.5, low=0.0)
     ent_coef: Scalar = number("weight of the entropy bonus", default=0.0, low=0.0)
+    dual_clip: Scalar | None = number(
+        "for A < 0, the ratio beyond which the gradient stops as well; none: never", default=None, above=1.0
+    )
+    value_clip: Scalar | None = number(
+        "how far V may move from the old V, in units of V, before its gradient stops", default=None, above=0.0
+    )
+    huber_delta: Scalar | None = number("V's error beyond which its loss is linear", default=None, above=0.0)
 
     def __call__(self, distribution: Any, value: Array, batch: Batch) -> LossOutput:
         """Loss of rows [N]; `batch.targets.advantage` comes normalised."""
-        steps, targets = batch.steps, batch.targets
-        valid = steps.valid
-        log_ratio = jnp.clip(distribution.log_prob(steps.action) - steps.log_prob, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+        steps, advantage = batch.steps, batch.targets.advantage
+        log_ratio = terms.bounded_log_ratio(distribution.log_prob(steps.action), steps)
         ratio = jnp.exp(log_ratio)
         clipped = jnp.clip(ratio, 1.0 - self.clip_eps, 1.0 + self.clip_eps)
-        surrogate = jnp.minimum(ratio * targets.advantage, clipped * targets.advantage)  # eq. 7
-        # k3, http://joschu.net/blog/kl-approx.html: unbiased, never negative, little variance
-        kl, outside = jnp.expm1(log_ratio) - log_ratio, jnp.abs(ratio - 1.0) > self.clip_eps
-        columns = (-surrogate, 0.5 * (value - targets.value) ** 2, distribution.entropy(), kl, outside)
-        policy_loss, value_loss, entropy, approx_kl, clip_fraction = masked_means(columns, valid)
-        loss = policy_loss + self.vf_coef * value_loss - self.ent_coef * entropy  # eq. 9, negated
-        return LossOutput(
-            loss,
-            {
-                "loss": loss,
-                "policy_loss": policy_loss,
-                "value_loss": value_loss,
-                "entropy": entropy,
-                "approx_kl": approx_kl,
-                "clip_fraction": clip_fraction,
-                "ratio_max": jnp.max(ratio, where=valid, initial=0.0),
-                "ratio_min": jnp.min(ratio, where=valid, initial=jnp.inf),
-            },
+        surrogate = jnp.minimum(ratio * advantage, clipped * advantage)  # eq. 7
+        if self.dual_clip is not None:
+            surrogate = jnp.where(advantage < 0.0, jnp.maximum(surrogate, self.dual_clip * advantage), surrogate)
+        rows = terms.Rows(
+            policy=-surrogate,
+            value=terms.value_error(value, batch, self.value_clip, self.huber_delta),
+            entropy=distribution.entropy(),
+            log_ratio=log_ratio,
         )
+        outside = jnp.abs(ratio - 1.0) > self.clip_eps
+        return terms.objective(rows, steps.valid, self.vf_coef, self.ent_coef, clip_fraction=outside)  # eq. 9, negated

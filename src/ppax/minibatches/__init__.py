@@ -1,5 +1,6 @@
 """Ways to draw minibatches: one a file."""
 
+from ppax.minibatches.prioritised import Prioritised
 from ppax.minibatches.shuffle import Shuffle
 
-__all__ = ["Shuffle"]
+__all__ = ["Prioritised", "Shuffle"]

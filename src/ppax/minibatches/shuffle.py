@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-from ppax.types import Batch, Key, part, static
+from ppax.sequences import nearest_divisors
+from ppax.types import Batch, ConfigError, Drawn, Key, part, static
 
 SORT_BELOW = 2048  # there sorting is as fast, and draws from all permutations
 ROUNDS = 6
@@ -21,10 +23,34 @@ class Shuffle:
     """Every sequence once an epoch, in a fresh random order."""
 
     num_minibatches: int = static("gradient steps in one epoch", default=4, low=1)
+    remainder: str = static(
+        "where num_minibatches does not divide the sequences: refuse, or let some minibatches have one fewer",
+        default="error",
+        choices=("error", "pad"),
+    )
 
-    def __call__(self, batch: Batch, key: Key) -> Array:
-        """Indices [num_minibatches, M / num_minibatches] of the sequences in `batch` [M, L]."""
-        return permutation(key, batch.steps.valid.shape[0]).reshape(self.num_minibatches, -1)
+    def size(self, sequences: int) -> int:
+        """Places for sequences in each minibatch; ConfigError where this many sequences cannot be dealt out."""
+        parts = self.num_minibatches
+        if sequences % parts and (self.remainder == "error" or sequences < parts):
+            raise ConfigError(
+                f"num_minibatches = {parts} does not divide the {sequences} sequences of a rollout; "
+                + nearest_divisors(sequences, parts)
+                + ("" if sequences < parts else '; or set remainder = "pad"')
+            )
+        return -(-sequences // parts)
+
+    def __call__(self, batch: Batch, key: Key) -> Drawn:
+        """Indices [num_minibatches, size] of the sequences in `batch` [M, L]; M, one beyond, is an empty place."""
+        sequences, parts = batch.steps.valid.shape[0], self.num_minibatches
+        size, order = self.size(sequences), permutation(key, sequences)
+        if size * parts == sequences:
+            return Drawn(order.reshape(parts, size), None)
+        # Each of the last minibatches has one empty place: dealt evenly, none is left with nothing to learn from
+        places = np.full((parts, size), sequences)
+        full = np.arange(parts) < parts - (size * parts - sequences)
+        places[np.arange(size) < size - 1 + full[:, None]] = np.arange(sequences)
+        return Drawn(jnp.append(order, sequences)[places], None)
 
 
 def permutation(key: Key, size: int) -> Array:

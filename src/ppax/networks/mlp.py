@@ -88,7 +88,7 @@ class MLP:
 
     def encode(self, params: Params, obs: PyTree) -> Features:
         """Features of one observation for actor and critic."""
-        x = jnp.ravel(obs).astype(jnp.float32)
+        x = jnp.ravel(obs).astype(params["policy"]["kernel"].dtype)
         actor = self._torso(params["actor"], x)
         return Features(actor, actor if self.shared else self._torso(params["critic"], x))
 

@@ -1,0 +1,32 @@
+"""V-trace as PufferLib and JaxDEM have it: GAE whose steps and trace are weighed by clipped probability ratios.
+
+https://github.com/PufferAI/PufferLib, https://github.com/cdelv/JaxDEM; the clipped ratios are those of Espeholt et al.
+2018, https://arxiv.org/abs/1802.01561. Where all ratios are 1 and the clips 1 or more, it is GAE bit for bit.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import Array
+
+from ppax.sequences import discounted_sum
+from ppax.types import Scalar, Targets, Transition, number, part
+
+
+@part
+class VTrace:
+    """delta_t = rho_t (r_t + gamma V'_t - V_t);  A_t = delta_t + gamma lambda c_t A_{t+1}, up to an end."""
+
+    gae_lambda: Scalar = number(
+        "0: one-step advantage, little variance; 1: full return, no bias", default=0.95, low=0.0, high=1.0
+    )
+    rho_clip: Scalar = number("largest ratio that weighs a step: rho = min(w, this)", default=1.0, above=0.0)
+    c_clip: Scalar = number("largest ratio that weighs the trace: c = min(w, this)", default=1.0, above=0.0)
+
+    def __call__(self, steps: Transition, next_value: Array, gamma: Scalar, ratio: Array | None = None) -> Targets:
+        """Targets [T] of one stream; `ratio` [T] is w, the action's probability now over that when it was taken."""
+        w = jnp.ones_like(steps.reward) if ratio is None else ratio
+        beyond = jnp.where(steps.terminated, 0.0, next_value)
+        delta = jnp.minimum(w, self.rho_clip) * (steps.reward + gamma * beyond - steps.value)
+        advantage = discounted_sum(delta, gamma * self.gae_lambda * jnp.minimum(w, self.c_clip), steps.ended)
+        return Targets(advantage, advantage + steps.value)

@@ -1,0 +1,49 @@
+"""Discovered policy optimisation: a drift found by meta-learning takes the clip's place. Lu et al. 2022,
+https://arxiv.org/abs/2210.05639
+
+Its drift function there, section 5; `w` is the paper's r.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ppax import terms
+from ppax.types import Batch, LossOutput, Scalar, number, part
+
+
+@part
+class DPO:
+    """-mean (w A - drift) + vf_coef * 0.5 mean (V - R)^2 - ent_coef * mean entropy.
+
+    drift = relu(x - scale tanh(x / scale)), where x = (w - 1) A and scale alpha for A >= 0, else log(w) A and beta.
+    """
+
+    alpha: Scalar = number("for A >= 0: about how large (w - 1) A may become", default=2.0, above=0.0)
+    beta: Scalar = number("for A < 0: about how large log(w) A may become", default=0.6, above=0.0)
+    vf_coef: Scalar = number("weight of the value loss", default=0.5, low=0.0)
+    ent_coef: Scalar = number("weight of the entropy bonus", default=0.0, low=0.0)
+    value_clip: Scalar | None = number(
+        "how far V may move from the old V, in units of V, before its gradient stops", default=None, above=0.0
+    )
+    huber_delta: Scalar | None = number("V's error beyond which its loss is linear", default=None, above=0.0)
+
+    def __call__(self, distribution: Any, value: Array, batch: Batch) -> LossOutput:
+        """Loss of rows [N]; the metric `policy_loss` includes the drift."""
+        steps, advantage = batch.steps, batch.targets.advantage
+        log_ratio = terms.bounded_log_ratio(distribution.log_prob(steps.action), steps)
+        good, ratio = advantage >= 0.0, jnp.exp(log_ratio)
+        scale = jnp.where(good, self.alpha, self.beta)
+        x = jnp.where(good, jnp.expm1(log_ratio), log_ratio) * advantage
+        drift = jax.nn.relu(x - scale * jnp.tanh(x / scale))
+        rows = terms.Rows(
+            policy=drift - ratio * advantage,
+            value=terms.value_error(value, batch, self.value_clip, self.huber_delta),
+            entropy=distribution.entropy(),
+            log_ratio=log_ratio,
+        )
+        return terms.objective(rows, steps.valid, self.vf_coef, self.ent_coef)

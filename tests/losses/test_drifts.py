@@ -1,0 +1,114 @@
+"""Losses with a drift instead of a clip: values and slopes in closed form, and what all losses must have in common."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from loss_rows import batch_of, run
+from ppax.losses import DPO, ClippedSurrogate, KLPenalty
+
+LOSSES = [ClippedSurrogate(), KLPenalty(), DPO()]
+
+
+def test_kl_penalty_by_hand():
+    # w = [2, .5], A = [1, -2], coefficient 3: k3 = w - 1 - log w = [.306853, .193147]
+    # -w A + 3 k3 = [-2 + .920558, 1 + .579442]; slopes by log w: -w A + 3 (w - 1) = [-2 + 3, 1 - 1.5]
+    got = run(KLPenalty(3.0), np.log([2.0, 0.5]), batch_of([1.0, -2.0]))
+    np.testing.assert_allclose(got.loss, (-1.079442 + 1.579442) / 2, rtol=1e-5)
+    np.testing.assert_allclose(got.by_log_prob * 2, [1.0, -0.5], rtol=1e-5)
+    np.testing.assert_allclose(got.metrics["approx_kl"], (0.306853 + 0.193147) / 2, rtol=1e-5)
+
+
+def test_the_penalty_pulls_back_to_the_policy_that_acted():
+    """With no advantage only the penalty is left: its gradient is that of the exact KL(old || new)."""
+    rows = 200_000
+    action = np.random.default_rng(0).normal(size=rows)
+    old = stats.norm.logpdf(action).astype(np.float32)
+
+    def penalty(mean):
+        log_prob = -0.5 * (action - mean) ** 2 - 0.5 * np.log(2 * np.pi)
+        return run(KLPenalty(1.0), log_prob.astype(np.float32), batch_of(np.zeros(rows), old_log_prob=old)).loss
+
+    # KL(N(0, 1) || N(m, 1)) = m^2 / 2; k3's spread at m = .3 is about .07
+    for mean in (0.3, -0.3):
+        assert abs(penalty(mean) - 0.045) < 5 * 0.07 / np.sqrt(rows)
+
+
+def test_dpo_by_hand():
+    # A = 1, w = 3, alpha 2: x = 2, drift = relu(2 - 2 tanh 1) = .476812; loss -(3 - .476812)
+    # slope by log w: -w A + w A tanh^2(x / 2) = -3 (1 - .580026) = -1.259923
+    got = run(DPO(), np.log([3.0]), batch_of([1.0]))
+    np.testing.assert_allclose([got.loss, got.by_log_prob[0]], [-2.523188, -1.259923], rtol=1e-5)
+    # A = -1, w = .5, beta .6: x = log 2 = .693147, tanh(1.155245) = .819480, drift = .693147 - .491688 = .201459
+    # loss = .5 + .201459; slope -w A + A tanh^2 = .5 - .671547
+    got = run(DPO(), np.log([0.5]), batch_of([-1.0]))
+    np.testing.assert_allclose([got.loss, got.by_log_prob[0]], [0.701459, -0.171547], rtol=1e-4)
+    # where the ratio went the unwanted way x < 0 and there is no drift: the plain surrogate
+    for advantage, ratio in ((1.0, 0.5), (-1.0, 3.0)):
+        got = run(DPO(), np.log([ratio]), batch_of([advantage]))
+        np.testing.assert_allclose([got.loss, got.by_log_prob[0]], [-ratio * advantage] * 2, rtol=1e-5)
+
+
+def test_alpha_is_for_good_actions_and_beta_for_bad_ones():
+    def slope(advantage, ratio, **numbers):
+        return float(run(DPO(**numbers), np.log([ratio]), batch_of([advantage])).by_log_prob[0])
+
+    assert slope(1.0, 3.0, alpha=1.0) != slope(1.0, 3.0)
+    assert slope(1.0, 3.0, beta=0.1) == slope(1.0, 3.0)
+    assert slope(-1.0, 0.5, beta=0.1) != slope(-1.0, 0.5)
+    assert slope(-1.0, 0.5, alpha=1.0) == slope(-1.0, 0.5)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
+def test_at_the_old_policy_every_loss_has_the_policy_gradient(loss):
+    advantage = np.array([1.0, -2.0, 0.0, 3.0])
+    got = run(loss, np.full(4, -1.3), batch_of(advantage, old_log_prob=-1.3))
+    np.testing.assert_allclose(got.by_log_prob * 4, -advantage, rtol=1e-6)
+    assert got.metrics["approx_kl"] == 0.0
+    assert got.metrics["ratio_max"] == got.metrics["ratio_min"] == 1.0
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
+def test_critic_entropy_and_rows_that_do_not_count(loss):
+    """The same critic and entropy in each loss; a row that is not valid changes nothing, even if it is absurd."""
+    numbers = {"vf_coef": 2.0, "ent_coef": 0.1, "value_clip": 1.0, "huber_delta": 2.0}
+    loss = type(loss)(**numbers)
+    for junk in (0.0, 1e6, -50.0):
+        valid = np.array([True, False, True])
+        advantage, log_prob, value = (np.where(valid, x, junk) for x in ([0, 0, 0], [0, 0, 0], [5, 0, 5]))
+        batch = batch_of(advantage, target=np.array([-3.0, junk, 9.0]), valid=valid)
+        got = run(loss, log_prob, batch, value, np.array([1.0, junk, 2.0]))
+        # 2 * (14 + 14) / 2 - .1 * 1.5, as in test_clipped: huber and clip together
+        np.testing.assert_allclose(got.loss, 28.0 - 0.15, rtol=1e-6)
+        np.testing.assert_allclose(got.by_value, [2.0, 0.0, 0.0], rtol=1e-6)
+        np.testing.assert_allclose(got.by_entropy, [-0.05, 0.0, -0.05], rtol=1e-6)
+        np.testing.assert_array_equal(got.by_log_prob, 0.0)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
+def test_a_runaway_ratio_stays_finite(loss):
+    for log_ratio in (1e3, -1e3, 89.0):
+        for advantage in (1.0, -1.0, 0.0):
+            got = run(loss, [log_ratio / 2], batch_of([advantage], old_log_prob=-log_ratio / 2))
+            assert all(np.isfinite(x).all() for x in jax.tree.leaves(got)), (log_ratio, advantage)
+
+
+def test_options_that_are_off_are_not_in_the_program():
+    def size(loss):
+        batch = batch_of(np.ones(3))
+        f = lambda value: loss(_Constant(), value, batch).loss  # noqa: E731
+        return len(jax.make_jaxpr(f)(jnp.zeros(3)).jaxpr.eqns)
+
+    plain = size(ClippedSurrogate())
+    assert all(size(ClippedSurrogate(**{name: 1.5})) > plain for name in ("dual_clip", "value_clip", "huber_delta"))
+    assert size(KLPenalty()) < plain
+
+
+class _Constant:
+    def log_prob(self, action):
+        return jnp.zeros(3)
+
+    def entropy(self):
+        return jnp.zeros(3)

@@ -1,0 +1,87 @@
+"""Minibatches inside an update: an empty place changes nothing, weights and annealing arrive."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ppax
+from ppax import collect
+from ppax.minibatches import Prioritised, Shuffle
+from ppax.networks import mlp
+from ppax.optimizers import SGD
+from ppax.types import Drawn, part, static
+
+
+@part
+class Fixed:
+    """The same minibatches each time."""
+
+    rows: tuple[tuple[int, ...], ...] = static()
+    num_minibatches: int = static(default=2)
+
+    def size(self, sequences):
+        return len(self.rows[0])
+
+    def __call__(self, batch, key):
+        return Drawn(jnp.array(self.rows), None)
+
+
+def update(minibatch, envs=5, **options):
+    env = ppax.make("CartPole-v1", envs)
+    agent = ppax.PPO(mlp(env, hidden=(8,)), seq_len=8, minibatch=minibatch, num_epochs=1, **options)
+    learner = agent.init(env.observation_space, jax.random.key(0))
+    state = ppax.start(dataclasses.replace(agent, minibatch=Shuffle(1)), env, 8, jax.random.key(0))
+    rollout = collect(agent, env, learner, state.actor, 8, jax.random.key(1)).rollout
+    done = jax.jit(lambda a, *x: a.update(*x))(agent, learner, rollout, jax.random.key(2))
+    return jax.flatten_util.ravel_pytree(done.learner.params)[0], done.metrics
+
+
+@pytest.mark.parametrize("options", [{}, {"reestimate": "minibatch"}])
+def test_an_empty_place_changes_nothing(options):
+    with_empty, metrics = update(Fixed(((3, 0, 5), (1, 5, 2))), **options)
+    without, expected = update(Fixed(((3, 0), (1, 2))), **options)
+    np.testing.assert_allclose(with_empty, without, rtol=1e-5, atol=1e-6)
+    for name in expected:
+        np.testing.assert_allclose(metrics[name], expected[name], rtol=1e-4, atol=1e-5, err_msg=name)
+    # and the test would see it: the last sequence, where an index beyond is clamped to, has something to say
+    counted, _ = update(Fixed(((3, 0, 4), (1, 4, 2))), **options)
+    assert np.abs(counted - without).max() > 1e-4
+
+
+def test_a_padded_run_learns_from_every_sequence():
+    env = ppax.make("CartPole-v1", 5)
+    agent = ppax.PPO(mlp(env, hidden=(8,)), seq_len=8, minibatch=Shuffle(4, "pad"))
+    state = ppax.start(agent, env, 8, jax.random.key(0))
+    trained = jax.jit(ppax.train, static_argnums=3)(agent, env, state, 3)
+    assert np.isfinite(trained.metrics["loss"])
+    with pytest.raises(ppax.ConfigError, match=r"num_minibatches = 4 .* 5 sequences .* nearest that do: 1, 5; .*pad"):
+        ppax.start(ppax.PPO(mlp(env), seq_len=8), env, 8, jax.random.key(0))
+
+
+def test_weights_scale_the_policy_gradient():
+    # one minibatch of all sequences, drawn by uniform chances, weighs 1: the same as a plain pass
+    uniform, _ = update(Prioritised(0.0, 1.0, num_minibatches=1))
+    plain, _ = update(Shuffle(1))
+    np.testing.assert_allclose(uniform, plain, rtol=1e-5, atol=1e-6)
+    weighed, _ = update(Prioritised(1.0, 1.0, num_minibatches=1), optimizer=SGD())
+    unweighed, _ = update(Prioritised(1.0, 0.0, num_minibatches=1), optimizer=SGD())
+    assert np.abs(weighed - unweighed).max() > 1e-7
+
+
+def test_beta_is_annealed_by_the_progress_of_training():
+    env = ppax.make("CartPole-v1", 8)
+
+    def params(beta, beta_end, iteration):
+        part = Prioritised(1.0, beta, beta_end, num_minibatches=1, minibatch_size=4)
+        agent = ppax.PPO(mlp(env, hidden=(8,)), seq_len=8, minibatch=part, learning_rate=1e-2)
+        state = ppax.start(agent, env, 8, jax.random.key(0))
+        state = dataclasses.replace(state, iteration=jnp.int32(iteration))
+        done = jax.jit(ppax.train, static_argnums=(3, 4))(agent, env, state, 1, 4)
+        return jax.flatten_util.ravel_pytree(done.state.learner.params)[0]
+
+    # iteration 2 of 4: half way from 0 to 1
+    np.testing.assert_allclose(params(0.0, 1.0, 2), params(0.5, 0.5, 2), rtol=1e-5, atol=1e-6)
+    assert np.abs(params(0.0, 1.0, 2) - params(0.0, 1.0, 0)).max() > 1e-5

@@ -24,6 +24,9 @@ ALLOWED = {
     "ppo": BASE | PARTS,
     "collect": BASE | {"ppo", "envs"},
     "train": BASE | {"ppo", "envs", "collect"},
+    "compiled": BASE | {"ppo", "envs", "train"},
+    "sweep": BASE | {"ppo", "envs", "train"},
+    "bench": BASE | {"ppo", "envs", "collect", "train", "compiled", "program"},
     "evaluate": BASE | {"ppo", "envs", "collect"},
     "options": {"types"},
     "config": BASE | PARTS | {"ppo", "envs", "options"},
@@ -32,7 +35,7 @@ ALLOWED = {
     "signals": set(),
     "run_dir": {"types", "config", "options"},
 }
-TOP = {"fit", "cli", "cli_options", "__init__"}  # may import anything; nothing below may import them
+TOP = {"fit", "cli", "cli_options", "cli_bench", "__init__"}  # may import anything; nothing below may import them
 # Who may import heavy or optional libraries at all, and whether at import time.
 ONLY = {"flax": {"networks"}, "gymnax": {"envs"}, "tensorboardX": {"loggers"}, "rich": {"loggers"}}
 

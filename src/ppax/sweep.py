@@ -1,0 +1,66 @@
+"""Many runs at once in one program: seeds, or any number of the agent or the environment."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ppax import parallel
+from ppax.envs.vector import VectorEnv
+from ppax.ppo import PPO
+from ppax.train import Trained, train
+from ppax.types import ConfigError, PyTree, TrainState
+
+
+def sweep(
+    agent: PPO,
+    env: VectorEnv,
+    states: TrainState,
+    num_iterations: int | Array,
+    total_iterations: int | Array | None = None,
+) -> Trained:
+    """`train` for many members; all results have a leading axis of members, [S].
+
+    `states` are stacked: `jax.vmap(lambda key: ppax.start(agent, env, num_steps, key))(keys)`. A number of `agent` or
+    `env` is one for all, or [S], one for each. The result is that of `jax.vmap(train)`, but for rounding. On a CPU it is
+    faster: members are split over the cores, and each core takes one after the other, so that what a member needs
+    stays in the cache. Elsewhere it is `jax.vmap(train)`. Raises ConfigError where lengths differ.
+    """
+    members = states.iteration.shape[0]
+    if total_iterations is None:
+        total_iterations = states.iteration[0] + num_iterations
+    alone = dataclasses.replace(agent, program=dataclasses.replace(agent.program, devices=1))
+    alone, env = _for_each(alone, members, "agent"), _for_each(env, members, "env")
+    counts = (jnp.int32(num_iterations), jnp.int32(total_iterations))
+
+    if jax.default_backend() != "cpu":
+        return jax.vmap(train, (0, 0, 0, None, None))(alone, env, states, *counts)
+
+    def share(alone: PPO, env: VectorEnv, states: TrainState) -> Trained:
+        return jax.lax.map(lambda member: train(*member, *counts), (alone, env, states))
+
+    available = len(jax.local_devices())
+    devices = next(d for d in range(min(available, members), 0, -1) if members % d == 0)
+    if devices == 1:
+        return share(alone, env, states)
+    # an axis of their own: members have nothing to tell each other, unlike the parts of one run
+    axis = jax.sharding.PartitionSpec("members")
+    return parallel.split(share, devices, (axis, axis, axis), axis, "members")(alone, env, states)
+
+
+def _for_each(tree: PyTree, members: int, name: str) -> PyTree:
+    """Every number with the axis of members."""
+
+    def one(path: tuple[object, ...], x: Array) -> Array:
+        if np.ndim(x) == 0:
+            return jnp.broadcast_to(x, (members,))
+        if np.shape(x)[0] != members:
+            where = name + jax.tree_util.keystr(path)
+            raise ConfigError(f"{where} has {np.shape(x)[0]} values for {members} states: must be one, or {members}")
+        return jnp.asarray(x)
+
+    return jax.tree_util.tree_map_with_path(one, tree)

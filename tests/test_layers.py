@@ -16,7 +16,7 @@ ALLOWED = {
     "counter": set(),
     "metrics": {"parts"},
     "parallel": set(),
-    "program": {"types"},
+    "program": {"types", "parallel"},
     "sequences": {"types"},
     **{name: set(BASE) for name in PARTS},
     "networks": BASE | {"distributions"},  # a head makes a distribution

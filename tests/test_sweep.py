@@ -18,7 +18,7 @@ def make(members, num_envs=4):
     env = ppax.make("CartPole-v1", num_envs)
     agent = ppax.PPO(mlp(env, hidden=(16,)), learning_rate=1e-3)
     keys = jax.random.split(jax.random.key(0), members)
-    return agent, env, jax.vmap(lambda key: ppax.start(agent, env, 8, key))(keys)
+    return agent, env, ppax.start_sweep(agent, env, 8, keys)
 
 
 @pytest.mark.parametrize("members", [1, 3, 4])  # 3 do not divide over two devices

@@ -22,7 +22,7 @@ from ppax.evaluate import Evaluation, evaluate
 from ppax.fit import Interrupted, NumericalError, TrainedRun, fit, resume
 from ppax.ppo import PPO
 from ppax.program import Program
-from ppax.sweep import sweep
+from ppax.sweep import start_sweep, sweep
 from ppax.train import start, train
 from ppax.types import ConfigError, TrainState, number, part, static
 
@@ -56,6 +56,7 @@ __all__ = [
     "resume",
     "schedules",
     "start",
+    "start_sweep",
     "static",
     "sweep",
     "train",

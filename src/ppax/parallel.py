@@ -45,11 +45,11 @@ def split(
     return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
 
-def place(tree: Tree, specs: Any, devices: int) -> Tree:
+def place(tree: Tree, specs: Any, devices: int, axis: str = AXIS) -> Tree:
     """`tree` as `split` takes and gives it; so the first call finds its arguments where every later one does."""
     if devices == 1:
         return tree
-    mesh = Mesh(jax.local_devices()[:devices], (AXIS,))
+    mesh = Mesh(jax.local_devices()[:devices], (axis,))
     shardings = jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs)
     return jax.lax.with_sharding_constraint(tree, shardings)
 

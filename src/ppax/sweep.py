@@ -8,12 +8,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.sharding import PartitionSpec
 
 from ppax import parallel
 from ppax.envs.vector import VectorEnv
 from ppax.ppo import PPO
-from ppax.train import Trained, train
-from ppax.types import ConfigError, PyTree, TrainState
+from ppax.train import Trained, start, train
+from ppax.types import ConfigError, Key, PyTree, TrainState
+
+
+MEMBERS = "members"  # an axis of its own: members have nothing to tell each other, unlike the parts of one run
+
+
+def start_sweep(agent: PPO, env: VectorEnv, num_steps: int, keys: Key) -> TrainState:
+    """Fresh states for `sweep`, one for each key [S], on the devices on which it runs. See `ppax.start`."""
+    members = len(keys)
+    states: TrainState = jax.vmap(start, (0, 0, None, 0))(*_members(agent, env, members), num_steps, keys)
+    return parallel.place(states, PartitionSpec(MEMBERS), _num_devices(members), MEMBERS)
 
 
 def sweep(
@@ -25,16 +36,14 @@ def sweep(
 ) -> Trained:
     """`train` for many members; all results have a leading axis of members, [S].
 
-    `states` are stacked: `jax.vmap(lambda key: ppax.start(agent, env, num_steps, key))(keys)`. A number of `agent` or
-    `env` is one for all, or [S], one for each. The result is that of `jax.vmap(train)`, but for rounding. On a CPU it is
+    `states` come from `start_sweep`. A number of `agent` or `env` is one for all, or [S], one for each. The result is that of `jax.vmap(train)`, but for rounding. On a CPU it is
     faster: members are split over the cores, and each core takes one after the other, so that what a member needs
     stays in the cache. Elsewhere it is `jax.vmap(train)`. Raises ConfigError where lengths differ.
     """
     members = states.iteration.shape[0]
     if total_iterations is None:
         total_iterations = states.iteration[0] + num_iterations
-    alone = dataclasses.replace(agent, program=dataclasses.replace(agent.program, devices=1))
-    alone, env = _for_each(alone, members, "agent"), _for_each(env, members, "env")
+    alone, env = _members(agent, env, members)
     counts = (jnp.int32(num_iterations), jnp.int32(total_iterations))
 
     if jax.default_backend() != "cpu":
@@ -43,13 +52,22 @@ def sweep(
     def share(alone: PPO, env: VectorEnv, states: TrainState) -> Trained:
         return jax.lax.map(lambda member: train(*member, *counts), (alone, env, states))
 
-    available = len(jax.local_devices())
-    devices = next(d for d in range(min(available, members), 0, -1) if members % d == 0)
+    devices, axis = _num_devices(members), PartitionSpec(MEMBERS)
     if devices == 1:
         return share(alone, env, states)
-    # an axis of their own: members have nothing to tell each other, unlike the parts of one run
-    axis = jax.sharding.PartitionSpec("members")
-    return parallel.split(share, devices, (axis, axis, axis), axis, "members")(alone, env, states)
+    return parallel.split(share, devices, (axis, axis, axis), axis, MEMBERS)(alone, env, states)
+
+
+def _num_devices(members: int) -> int:
+    if jax.default_backend() != "cpu":
+        return 1
+    return next(d for d in range(min(len(jax.local_devices()), members), 0, -1) if members % d == 0)
+
+
+def _members(agent: PPO, env: VectorEnv, members: int) -> tuple[PPO, VectorEnv]:
+    """Agent and environment of every member; each trains on one device."""
+    alone = dataclasses.replace(agent, program=dataclasses.replace(agent.program, devices=1))
+    return _for_each(alone, members, "agent"), _for_each(env, members, "env")
 
 
 def _for_each(tree: PyTree, members: int, name: str) -> PyTree:

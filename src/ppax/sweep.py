@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec
 
 from ppax import parallel
 from ppax.envs.vector import VectorEnv
+from ppax.parallel import SAME
 from ppax.ppo import PPO
 from ppax.train import Trained, start, train
 from ppax.types import ConfigError, Key, PyTree, TrainState
@@ -49,13 +50,17 @@ def sweep(
     if jax.default_backend() != "cpu":
         return jax.vmap(train, (0, 0, 0, None, None))(alone, env, states, *counts)
 
-    def share(alone: PPO, env: VectorEnv, states: TrainState) -> Trained:
+    def one_by_one(alone: PPO, env: VectorEnv, states: TrainState, counts: tuple[Array, Array]) -> Trained:
         return jax.lax.map(lambda member: train(*member, *counts), (alone, env, states))
+
+    def share(alone: PPO, env: VectorEnv, states: TrainState, counts: tuple[Array, Array]) -> Trained:
+        # An exchange that changes nothing: without any, XLA runs the devices of a CPU one after the other
+        return one_by_one(alone, env, states, jax.lax.pmax(counts, MEMBERS))
 
     devices, axis = _num_devices(members), PartitionSpec(MEMBERS)
     if devices == 1:
-        return share(alone, env, states)
-    return parallel.split(share, devices, (axis, axis, axis), axis, MEMBERS)(alone, env, states)
+        return one_by_one(alone, env, states, counts)
+    return parallel.split(share, devices, (axis, axis, axis, SAME), axis, MEMBERS)(alone, env, states, counts)
 
 
 def _num_devices(members: int) -> int:

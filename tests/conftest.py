@@ -3,6 +3,7 @@
 import jax
 import pytest
 
+jax.config.update("jax_num_cpu_devices", 2)  # whatever the machine has
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
 

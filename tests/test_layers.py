@@ -17,7 +17,7 @@ ALLOWED = {
     "counter": set(),
     "metrics": {"parts"},
     "parallel": set(),
-    "program": {"types"},
+    "program": {"types", "parallel"},
     "sequences": {"types"},
     "terms": {"types", "sequences"},
     **{name: set(BASE) for name in PARTS},
@@ -26,6 +26,9 @@ ALLOWED = {
     "ppo": BASE | PARTS,
     "collect": BASE | {"ppo", "envs"},
     "train": BASE | {"ppo", "envs", "collect"},
+    "compiled": BASE | {"ppo", "envs", "train"},
+    "sweep": BASE | {"ppo", "envs", "train"},
+    "bench": BASE | {"ppo", "envs", "collect", "train", "compiled", "program"},
     "evaluate": BASE | {"ppo", "envs", "collect"},
     "options": {"types"},
     "config": BASE | PARTS | {"ppo", "envs", "options"},
@@ -34,7 +37,7 @@ ALLOWED = {
     "signals": set(),
     "run_dir": {"types", "config", "options"},
 }
-TOP = {"fit", "cli", "cli_options", "__init__"}  # may import anything; nothing below may import them
+TOP = {"fit", "cli", "cli_options", "cli_bench", "__init__"}  # may import anything; nothing below may import them
 # Who may import heavy or optional libraries at all, and whether at import time.
 ONLY = {"flax": {"networks"}, "gymnax": {"envs"}, "tensorboardX": {"loggers"}, "rich": {"loggers"}}
 

@@ -16,10 +16,13 @@ from ppax import (  # noqa: E402
 )
 from ppax.checkpoint import CheckpointError
 from ppax.collect import collect
+from ppax.compiled import CompiledTraining, compile
 from ppax.envs import make
 from ppax.evaluate import Evaluation, evaluate
 from ppax.fit import Interrupted, NumericalError, TrainedRun, fit, resume
 from ppax.ppo import PPO
+from ppax.program import Program
+from ppax.sweep import start_sweep, sweep
 from ppax.train import start, train
 from ppax.types import ConfigError, TrainState, number, part, static
 
@@ -28,14 +31,17 @@ __version__ = "0.1.0"
 __all__ = [
     "PPO",
     "CheckpointError",
+    "CompiledTraining",
     "ConfigError",
     "Evaluation",
     "Interrupted",
     "NumericalError",
+    "Program",
     "TrainState",
     "TrainedRun",
     "advantages",
     "collect",
+    "compile",
     "distributions",
     "envs",
     "evaluate",
@@ -50,6 +56,8 @@ __all__ = [
     "resume",
     "schedules",
     "start",
+    "start_sweep",
     "static",
+    "sweep",
     "train",
 ]

@@ -1,4 +1,4 @@
-"""The command line: `ppax train | resume | evaluate | presets | envs`.
+"""The command line: `ppax train | resume | evaluate | bench | presets | envs`.
 
 Every option of a run is an option here; names, types, limits and documentation come from the parts (config.py).
 Exit codes: 0 done, 2 usage or configuration, 4 numerical fault, 5 disk or damaged checkpoint, 75 stopped by a signal
@@ -20,7 +20,8 @@ import jax
 
 from ppax import config, envs
 from ppax.checkpoint import CheckpointError
-from ppax.cli_options import add_common, parse_train
+from ppax.cli_bench import add_bench, run_bench
+from ppax.cli_options import add_common, add_train, parse_run
 from ppax.evaluate import Evaluation
 from ppax.fit import Interrupted, NumericalError, TrainedRun, fit_run, load_run, load_state, resume
 from ppax.loggers.files import finite_or_none
@@ -57,6 +58,7 @@ def _dispatch(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="ppax", description="Proximal Policy Optimization in JAX.")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="command")
     verbs.add_parser("train", help="train an agent: a preset, a run file, or an environment", add_help=False)
+    verbs.add_parser("bench", help="how fast a run is here, and where its time goes", add_help=False)
     for verb, text in (
         ("resume", "continue a stopped run"),
         ("evaluate", "play whole episodes with a trained policy"),
@@ -72,6 +74,8 @@ def _dispatch(arguments: list[str]) -> int:
         add_common(verbs.add_parser(verb, help=text))
     if arguments[:1] == ["train"]:
         return _train(arguments[1:])
+    if arguments[:1] == ["bench"]:
+        return _bench(arguments[1:])
     options = parser.parse_args(arguments)
     if options.verb in ("presets", "envs"):
         return _list(options)
@@ -83,7 +87,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _train(arguments: list[str]) -> int:
-    options, plan = parse_train(arguments)
+    options, plan = parse_run("train", arguments, add_train)
     _use_cache(options.cache)
     built = config.build(plan)
     run_dir = options.run_dir or _new_run_dir(built.run)
@@ -92,6 +96,14 @@ def _train(arguments: list[str]) -> int:
     _say(options, f"{built.run.env}: {sizes}")
     run = fit_run(built.agent, built.env, built.run, run_dir)
     return _report(options, run, built.run.eval, built.run.seed)
+
+
+def _bench(arguments: list[str]) -> int:
+    options, plan = parse_run("bench", arguments, add_bench)
+    result = run_bench(options, config.build(plan), lambda text: _say(options, text))  # no cache: it compiles honestly
+    if options.json:
+        print(json.dumps(result), flush=True)
+    return DONE
 
 
 def _resume(options: argparse.Namespace) -> int:

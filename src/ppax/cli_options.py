@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,14 @@ from ppax.types import ConfigError
 EXAMPLES = """examples:
   ppax train CartPole-v1
   ppax train CartPole-v1 --agent.learning-rate 3e-4 --num-envs 256 --seed 3
-  ppax train run.toml --agent.schedule.part linear --run-dir runs/mine
+  ppax train run.toml --agent.schedule.part linear
 """
+VERBS = {"train": "Train an agent.", "bench": "Measure how fast a run is here, and where its time goes."}
+
+
+def add_train(parser: argparse.ArgumentParser) -> None:
+    """Options that only `ppax train` has."""
+    parser.add_argument("--run-dir", type=Path, help="where the run is recorded (default: a new one in runs/)")
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
@@ -29,20 +36,22 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def parse_train(arguments: list[str]) -> tuple[argparse.Namespace, Config]:
-    """Options of the command line itself, and the configuration of the run."""
+def parse_run(
+    verb: str, arguments: list[str], add: Callable[[argparse.ArgumentParser], None]
+) -> tuple[argparse.Namespace, Config]:
+    """Options of the command itself, those that `add` adds among them, and the configuration of the run it is about."""
     arguments = [_dashed(argument) for argument in arguments]
     parser = argparse.ArgumentParser(
-        prog="ppax train",
-        usage="ppax train TARGET [options]",
-        description="Train an agent. Every option of the run file can be given here.",
-        epilog=EXAMPLES,
+        prog=f"ppax {verb}",
+        usage=f"ppax {verb} TARGET [options]",
+        description=f"{VERBS[verb]} Every option of the run file can be given here.",
+        epilog=EXAMPLES.replace("ppax train", f"ppax {verb}"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     text = "a preset (`ppax presets`), a run file (.toml, .json), or an environment (`ppax envs`)"
     parser.add_argument("target", help=text)
-    parser.add_argument("--run-dir", type=Path, help="where the run is recorded (default: a new one in runs/)")
+    add(parser)
     add_common(parser)
     target = arguments[0] if arguments and not arguments[0].startswith("-") else None
     base = _choose_parts({} if target is None else config.find(target), arguments)
@@ -55,7 +64,7 @@ def parse_train(arguments: list[str]) -> tuple[argparse.Namespace, Config]:
         _add_option(group, option, defaults[path])
     options, unknown = parser.parse_known_args(arguments)
     if options.target != target:  # it decides what the options mean
-        raise ConfigError(f"write the target first: ppax train {options.target} ...")
+        raise ConfigError(f"write the target first: ppax {verb} {options.target} ...")
     if unknown:
         name = unknown[0].split("=")[0].lstrip("-").replace("-", "_")
         nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]

@@ -27,6 +27,7 @@ from ppax.networks import MLP, mlp
 from ppax.optimizers import Adam
 from ppax.options import NONE, Config, Option, check_value, flatten, option_of, unflatten
 from ppax.ppo import PPO
+from ppax.program import Program
 from ppax.schedules import Constant, Cosine, Linear
 from ppax.types import ConfigError, static
 
@@ -78,7 +79,7 @@ PARTS: dict[str, dict[str, type]] = {
 DEFAULT_PART = {slot: next(iter(choices)) for slot, choices in PARTS.items()}
 # A network is made for the spaces of an environment.
 NETWORKS: dict[str, Callable[..., Any]] = {"mlp": mlp}
-SECTIONS: dict[str, type] = {"log": Log, "eval": Evaluation}
+SECTIONS: dict[str, type] = {"log": Log, "eval": Evaluation, "program": Program}
 
 
 class Built(NamedTuple):
@@ -151,7 +152,7 @@ def build(config: Config, env: VectorEnv | None = None) -> Built:
 def settings(config: Config) -> Run:
     """The settings of a run beside its agent."""
     values = resolve({name: value for name, value in config.items() if name != "agent"})
-    sections = {name: cls(**values.pop(name)) for name, cls in SECTIONS.items()}
+    sections = {name: SECTIONS[name](**values.pop(name)) for name in SECTIONS if name in values}
     values.pop("agent")
     return Run(**values, **sections)
 
@@ -159,7 +160,9 @@ def settings(config: Config) -> Run:
 def _build_part(cls: type, config: Config, env: VectorEnv) -> Any:
     arguments = {}
     for name, value in config.items():
-        if name in PARTS:
+        if name in SECTIONS:
+            arguments[name] = SECTIONS[name](**value)
+        elif name in PARTS:
             chosen = {key: v for key, v in value.items() if key != "part"}
             if name == "network":
                 arguments[name] = NETWORKS[value["part"]](env, **chosen)
@@ -198,10 +201,18 @@ def _plain(value: Any) -> Any:
 
 def read(path: Path) -> Config:
     """A configuration file, TOML or JSON."""
-    parse = json.loads if path.suffix == ".json" else tomllib.loads
     try:
-        config = parse(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        return parse(path.read_text(encoding="utf-8"), path)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def parse(text: str, path: Path) -> Config:
+    """What stands in the configuration file `path`."""
+    loads = json.loads if path.suffix == ".json" else tomllib.loads
+    try:
+        config = loads(text)
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: {error}") from error
     if not isinstance(config, dict):
         raise ConfigError(f"{path}: a run is a table of options, not {type(config).__name__}")

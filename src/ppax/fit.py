@@ -14,9 +14,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from ppax import checkpoint, config, counter
+from ppax import checkpoint, compiled, config, counter
 from ppax import run_dir as run_dirs
 from ppax.config import Log, Run
 from ppax.envs.vector import VectorEnv
@@ -25,7 +24,8 @@ from ppax.loggers import Console, Csv, JsonLines, Logger, Row, TensorBoard, last
 from ppax.ppo import PPO
 from ppax.run_dir import RunDirectory
 from ppax.signals import stop_on_signals
-from ppax.train import check_sizes, make_key, start, train
+from ppax.metrics import Summary
+from ppax.train import check_sizes, make_key, place, start
 from ppax.types import ConfigError, TrainState
 
 ROWS_PER_RUN = 100  # log rows, where the run is long enough
@@ -157,7 +157,8 @@ def load_state(run_dir: Path, agent: PPO, env: VectorEnv, run: Run, fresh: bool 
         raise checkpoint.CheckpointError(f"{run_dir} has no checkpoint that can be loaded")
     if path is None:
         return _start(agent, env, run.num_steps, make_key(run.seed))
-    return checkpoint.load(path, jax.eval_shape(lambda key: start(agent, env, run.num_steps, key), jax.random.key(0)))
+    template = jax.eval_shape(lambda key: start(agent, env, run.num_steps, key), jax.random.key(0))
+    return place(agent, env, checkpoint.load(path, template))
 
 
 def planned_iterations(env: VectorEnv, run: Run) -> int:
@@ -199,12 +200,8 @@ class _Loop:
         """From `state` to the end of the plan, or until a signal or a callback ends it."""
         if int(state.iteration) >= self.total:
             return TrainedRun(self.agent, self.env, state, [], self.directory.path if self.directory else None)
-        begin = time.perf_counter()
         # The number of iterations is traced: one program for every chunk, and the same bits whatever the chunks are
-        program = jax.jit(train, donate_argnames="state")
-        arguments = (self.agent, self.env, state, np.int32(self.every), np.int32(self.total))
-        compiled = program.lower(*arguments).compile()
-        compile_seconds = time.perf_counter() - begin
+        program = compiled.compile(self.agent, self.env, state)
         history: list[Row] = []
         ended, done, first_step = False, int(state.iteration), counter.to_int(state.env_steps)
         started_at, train_seconds = time.time(), 0.0
@@ -212,9 +209,8 @@ class _Loop:
             loggers = self._loggers(stack, state)
             while not ended and done < self.total and not self.stop.is_set():
                 count = min(self.every, self.total - done)
-                arguments = (self.agent, self.env, state, np.int32(count), np.int32(self.total))
                 begin, before = time.perf_counter(), counter.to_int(state.env_steps)
-                state, metrics = compiled(*arguments)
+                state, metrics = program(self.agent, self.env, state, count, self.total)
                 row = {name: float(x) for name, x in _wait(metrics).items()}
                 seconds = time.perf_counter() - begin
                 done += count
@@ -235,7 +231,7 @@ class _Loop:
             where = f"; resume with: ppax resume {self.directory.path}" if self.directory else ""
             raise Interrupted(f"stopped after {counter.to_int(state.env_steps):,} steps{where}")
         path = self.directory.path if self.directory else None
-        trained = TrainedRun(self.agent, self.env, state, history, path, started_at, compile_seconds, train_seconds)
+        trained = TrainedRun(self.agent, self.env, state, history, path, started_at, program.compile_seconds, train_seconds)
         trained.steps_per_second = (trained.env_steps - first_step) / max(train_seconds, 1e-9)
         return trained
 
@@ -291,8 +287,8 @@ class _Loop:
         self.last_save = time.monotonic()
 
 
-def _wait(metrics: dict[str, jax.Array]) -> dict[str, np.ndarray]:
+def _wait(metrics: Summary) -> Summary:
     """Fetch metrics; waits in Python, so that a second signal is heard while a chunk runs."""
-    while not all(x.is_ready() for x in metrics.values()):  # type: ignore[attr-defined]
+    while not all(x.is_ready() for x in jax.tree.leaves(metrics)):
         time.sleep(POLL_SECONDS)
     return jax.device_get(metrics)

@@ -37,16 +37,19 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def split(function: Callable[..., Any], devices: int, in_specs: Any, out_specs: Any) -> Callable[..., Any]:
+def split(
+    function: Callable[..., Any], devices: int, in_specs: Any, out_specs: Any, axis: str = AXIS
+) -> Callable[..., Any]:
     """`function` on `devices` devices at once, each with its share of the arguments marked SPLIT."""
-    return jax.shard_map(function, mesh=_mesh(devices), in_specs=in_specs, out_specs=out_specs, check_vma=False)
+    mesh = Mesh(jax.local_devices()[:devices], (axis,))
+    return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
 
-def place(tree: Tree, specs: Any, devices: int) -> Tree:
+def place(tree: Tree, specs: Any, devices: int, axis: str = AXIS) -> Tree:
     """`tree` as `split` takes and gives it; so the first call finds its arguments where every later one does."""
     if devices == 1:
         return tree
-    mesh = _mesh(devices)
+    mesh = Mesh(jax.local_devices()[:devices], (axis,))
     shardings = jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs)
     return jax.lax.with_sharding_constraint(tree, shardings)
 
@@ -91,7 +94,3 @@ def total(tree: Tree) -> Tree:
 def largest(tree: Tree) -> Tree:
     """Maxima over all devices."""
     return jax.lax.pmax(tree, AXIS) if num_parts() > 1 else tree
-
-
-def _mesh(devices: int) -> Mesh:
-    return Mesh(jax.local_devices()[:devices], (AXIS,))

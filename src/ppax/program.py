@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import jax
 
+from ppax import parallel
 from ppax.types import part, static
 
-# Rows of a minibatch on each device from which a split pays for its exchange (benchmarks/NOTES.md)
-MIN_ROWS = 512
-CHUNK_ROWS = 512  # a chunk of a minibatch on a CPU
+MIN_ROWS = 512  # of a minibatch on each device: from here a split pays for its exchange (benchmarks/NOTES.md)
+CHUNK_ROWS, CHUNK_ROWS_ALONE = 512, 8192  # of a minibatch on a CPU, with several devices and with one
 
 
 @part
@@ -36,4 +36,6 @@ class Program:
         """Rows of a minibatch that are taken at once: all on an accelerator, on a CPU what fits its cache."""
         if self.chunk_rows is not None:
             return self.chunk_rows
-        return CHUNK_ROWS if jax.default_backend() == "cpu" else 2**31
+        if jax.default_backend() != "cpu":
+            return 2**31
+        return CHUNK_ROWS if parallel.num_parts() > 1 else CHUNK_ROWS_ALONE

@@ -51,7 +51,9 @@ def start(agent: PPO, env: VectorEnv, num_steps: int, key: Key) -> TrainState:
         env_steps=counter.zero(),
         num_steps=num_steps,
     )
-    return place(agent, env, state)
+    # Copies: where two fields hold one array, as an environment may return its state for its observation, a program
+    # could not use the memory of both again
+    return place(agent, env, jax.tree.map(jnp.copy, state))
 
 
 def place(agent: PPO, env: VectorEnv, state: TrainState) -> TrainState:

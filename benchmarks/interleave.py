@@ -1,0 +1,157 @@
+"""Measuring side by side: worker processes that take turns, and ratios of neighbouring runs.
+
+While one worker runs, the others wait for their next order. So a slow minute of the machine falls on all of them, and
+only runs of the same turn are compared: a ratio is the median over turns, with its least and greatest value beside it.
+
+This process stays small (it never imports jax): Linux lets a child inherit its parent's peak memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from peers import FIXED
+from w1 import Work
+
+MIN_ITERATIONS = 2  # a loop of one turn is compiled away
+Answer = dict[str, Any]
+Turn = dict[str, Answer]  # by system
+
+
+class Worker:
+    """One system at one size, in a process of its own, without JAX's persistent cache."""
+
+    def __init__(self, system: str, work: Work):
+        self.system = system
+        environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
+        environment["JAX_ENABLE_COMPILATION_CACHE"] = "false"
+        command = [sys.executable, str(Path(__file__).parent / "worker.py"), system, *map(str, work)]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
+        self.prepared: Answer = {}
+
+    def __enter__(self) -> Worker:
+        self.prepared = self._read()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+    def run(self, iterations: int) -> Answer:
+        """Train for some iterations; what it took."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{iterations}\n")
+        self.process.stdin.flush()
+        return self._read()
+
+    def _read(self) -> Answer:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"the {self.system} worker ended early with code {self.process.wait()}")
+        return json.loads(line)
+
+
+# ---------------------------------------------------------------- speed
+
+
+def measure(systems: Sequence[str], work: Work, repeats: int, target_seconds: float) -> Answer:
+    """All systems at one size: `repeats` turns of timed runs of the same length."""
+    workers: dict[str, Worker] = {}
+    with ExitStack() as stack:
+        for system in sorted(systems, key=lambda s: s in FIXED):  # one after the other: compile times are honest too
+            if system in FIXED and not work.iterations:
+                work = work._replace(iterations=calibrate(workers.values(), target_seconds))
+            workers[system] = stack.enter_context(Worker(system, work))
+        iterations = work.iterations or calibrate(workers.values(), target_seconds)
+        for system in set(workers) & set(FIXED):
+            workers[system].run(iterations)  # the first run pays for what is set up once
+        turns = [take_turn(workers, systems, iterations, turn) for turn in range(repeats)]
+    result: Answer = {"num_envs": work.num_envs, "num_seeds": work.num_seeds, "iterations": iterations}
+    for system in systems:
+        runs = [turn[system] for turn in turns]
+        result[system] = {
+            **workers[system].prepared,
+            "steps_per_second": statistics.median(x["valid_steps"] / x["seconds"] for x in runs),
+            "rows_per_second": statistics.median(x["rows"] / x["seconds"] for x in runs),
+            "peak_memory_mb": max(x["peak_memory_mb"] for x in runs),
+            "runs": runs,
+        }
+    return result
+
+
+def take_turn(workers: dict[str, Worker], systems: Sequence[str], iterations: int, turn: int) -> Turn:
+    """Every worker once, one after the other; none always goes first."""
+    first = turn % len(systems)
+    return {system: workers[system].run(iterations) for system in (*systems[first:], *systems[:first])}
+
+
+def calibrate(workers: Any, target_seconds: float) -> int:
+    """How many iterations take the slowest of the workers about `target_seconds`."""
+    for worker in workers:
+        worker.run(1)  # the first run pays for what is set up once
+    iterations = 1
+    while True:
+        slowest = max(worker.run(iterations)["seconds"] for worker in workers)
+        if slowest > target_seconds / 4:
+            return max(MIN_ITERATIONS, round(iterations * target_seconds / slowest))
+        iterations = max(2 * iterations, int(iterations * 0.5 * target_seconds / slowest))
+
+
+# ---------------------------------------------------------------- compilation
+
+
+def compile_turns(systems: Sequence[str], work: Work, repeats: int) -> Answer:
+    """Seconds to trace, lower and compile the training program, each time in a fresh process; systems take turns."""
+    turns: list[Turn] = []
+    for turn in range(repeats):
+        first, answers = turn % len(systems), {}
+        for system in (*systems[first:], *systems[:first]):
+            with Worker(system, work) as worker:
+                answers[system] = worker.prepared
+        turns.append(answers)
+    result: Answer = {"num_envs": work.num_envs}
+    for system in systems:
+        runs = [turn[system] for turn in turns]
+        names = [name for name in runs[0] if name.endswith("_seconds")]
+        result[system] = {name: statistics.median(run.get(name, 0.0) for run in runs) for name in names}
+        result[system]["runs"] = runs
+    return result
+
+
+# ---------------------------------------------------------------- ratios
+
+
+def ratios(result: Answer, ours: str, others: Sequence[str], value: Callable[[Answer], float], best: Any) -> Answer:
+    """`ours` over the `best` (max or min) of the others in the same turn, and over each of them."""
+    turns = zip(*(result[system]["runs"] for system in (ours, *others)), strict=True)
+    values = [[value(run) for run in turn] for turn in turns]
+    found = {"best": spread([mine / best(theirs) for mine, *theirs in values])}
+    for i, system in enumerate(others):
+        found[system] = spread([mine / theirs[i] for mine, *theirs in values])
+    return found
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median, least and greatest."""
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def speed(run: Answer) -> float:
+    """Environment steps a second."""
+    return run["valid_steps"] / run["seconds"]
+
+
+def compile_seconds(run: Answer) -> float:
+    """Seconds of tracing, lowering and compiling."""
+    return run["compile_seconds"]

@@ -1,0 +1,106 @@
+"""ppax, called as a user would who wants speed; and `ppax.fit` with everything on. Runs inside a worker (worker.py)."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import w1
+from w1 import Prepared, Trained, Work, compile_timed, timed
+
+
+def ppax_parts(work: Work) -> tuple[Any, Any]:
+    """W1's agent and environments."""
+    import ppax
+
+    env = ppax.envs.make("CartPole-v1", num_envs=work.num_envs)
+    agent = ppax.PPO(
+        ppax.networks.mlp(env, hidden=w1.HIDDEN),
+        advantage=ppax.advantages.GAE(gae_lambda=w1.GAE_LAMBDA),
+        loss=ppax.losses.ClippedSurrogate(clip_eps=w1.CLIP_EPS, vf_coef=w1.VF_COEF, ent_coef=w1.ENT_COEF),
+        minibatch=ppax.minibatches.Shuffle(num_minibatches=w1.MINIBATCHES),
+        optimizer=ppax.optimizers.Adam(eps=w1.ADAM_EPS),
+        learning_rate=w1.LEARNING_RATE,
+        gamma=w1.GAMMA,
+        max_grad_norm=w1.MAX_GRAD_NORM,
+        num_epochs=w1.EPOCHS,
+    )
+    return agent, env
+
+
+def compile_ppax(agent: Any, env: Any, state: Any) -> tuple[Callable[[Any, int], Any], dict[str, float]]:
+    """ppax's training program, (state, iterations) -> (state, metrics), and the seconds of each stage."""
+    import ppax
+
+    program = ppax.compile(agent, env, state)
+    seconds = {name: getattr(program, name) for name in w1.STAGES}
+    return lambda state, iterations: program(agent, env, state, iterations, iterations), seconds
+
+
+def compile_sweep(agent: Any, env: Any, states: Any) -> tuple[Callable[[Any, int], Any], dict[str, float]]:
+    """The same for many seeds at once, with stacked states."""
+    import jax
+
+    import ppax
+
+    program, seconds = compile_timed(jax.jit(ppax.sweep, donate_argnums=2), agent, env, states, 1)
+    return lambda states, iterations: program(agent, env, states, iterations), seconds
+
+
+def prepare_ppax(work: Work, afresh: bool = False) -> Prepared:
+    """One compiled program, the state donated; `afresh`: every run begins with new weights."""
+    import jax
+
+    import ppax
+
+    agent, env = ppax_parts(work)
+    many = work.num_seeds > 1
+
+    def start(seed: Any) -> Any:
+        key = jax.random.key(seed)
+        if not many:
+            return ppax.start(agent, env, w1.NUM_STEPS, key)
+        return ppax.start_sweep(agent, env, w1.NUM_STEPS, jax.random.split(key, work.num_seeds))
+
+    start = jax.jit(start)
+    state, start_seconds = timed(lambda: jax.block_until_ready(start(work.seed)))
+    program, seconds = (compile_sweep if many else compile_ppax)(agent, env, state)
+    held = {"state": state}
+
+    def run(iterations: int) -> Trained:
+        if afresh:
+            held["state"] = jax.block_until_ready(start(work.seed))
+        before = count_steps(held["state"])
+        result, elapsed = timed(lambda: jax.block_until_ready(program(held["state"], iterations)))
+        held["state"] = result[0]
+        return Trained(elapsed, count_steps(held["state"]) - before)
+
+    return run, {"start_seconds": start_seconds, **seconds}
+
+
+def count_steps(state: Any) -> int:
+    """Valid steps of all seeds since they began; a counter is two words."""
+    import numpy as np
+
+    low, high = np.asarray(state.env_steps).reshape(-1, 2).astype(object).sum(axis=0)
+    return int(low + (high << 32))
+
+
+def prepare_fit(work: Work) -> Prepared:
+    """`ppax.fit` with a run directory: metrics, logs and checkpoints. Its own clock starts after compilation."""
+    import ppax
+    from ppax.config import Log
+
+    agent, env = ppax_parts(work)
+
+    def run(iterations: int) -> Trained:
+        with tempfile.TemporaryDirectory() as folder:
+            total, log = work.rows(iterations), Log(console=False)
+            trained = ppax.fit(agent, env, total, work.seed, Path(folder) / "run", num_steps=w1.NUM_STEPS, log=log)
+            elapsed = time.time() - trained.started_at
+        return Trained(elapsed, trained.env_steps)
+
+    return run, {}

@@ -1,0 +1,150 @@
+"""The systems under test, each called as its user would who wants speed. Runs inside a worker (worker.py).
+
+All train CartPole-v1 with W1's settings: the same network, sizes and number of gradient steps. What differs, because
+each system is what it is:
+
+* rejax takes two Adam steps, one for the actor and one for the critic, where the others take one for both; it clips
+  each element of the gradient and not its norm, clips the value loss, and treats the time limit as a true end. Its
+  `train` alternates training with evaluation; here its `train_iteration` is looped without any. It returns no metrics.
+* PureJaxRL fixes the number of updates when it is compiled and always starts from fresh weights: its program is
+  compiled for the length of a timed run and called again and again, with another key each time. It returns what every
+  step of every environment said, clips the value loss, treats the time limit as a true end, and its Adam has an epsilon
+  of 1e-5. It is on no package index: the environment variable PUREJAXRL names a folder with `purejaxrl/ppo.py` in it.
+  Its wrappers import brax and navix, which CartPole does not use: where they are missing, empty modules stand in.
+* ppax restarts an environment in a row of its own, which is no environment step: its speed counts valid steps alone. It
+  returns training metrics, and splits the work over one device a core where that pays.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import os
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ours
+import w1
+from w1 import Prepared, Trained, Work, compile_timed, timed
+
+FIXED = ("purejaxrl",)  # the length of a run is compiled in
+FOLDER = "PUREJAXRL"
+UNUSED = {
+    "brax": ("brax", "brax.envs", "brax.envs.wrappers", "brax.envs.wrappers.training"),
+    "navix": ("navix",),
+}
+
+
+# ---------------------------------------------------------------- rejax
+
+
+def prepare_rejax(work: Work) -> Prepared:
+    """rejax's training iteration in the loop of its own `train`, without the evaluations; state donated."""
+    import jax
+    from rejax import PPO
+
+    agent = PPO.create(
+        env="CartPole-v1",
+        agent_kwargs={"hidden_layer_sizes": w1.HIDDEN, "activation": "tanh"},
+        num_envs=work.num_envs,
+        num_steps=w1.NUM_STEPS,
+        num_epochs=w1.EPOCHS,
+        num_minibatches=w1.MINIBATCHES,
+        learning_rate=w1.LEARNING_RATE,
+        max_grad_norm=w1.MAX_GRAD_NORM,
+        gamma=w1.GAMMA,
+        gae_lambda=w1.GAE_LAMBDA,
+        clip_eps=w1.CLIP_EPS,
+        vf_coef=w1.VF_COEF,
+        ent_coef=w1.ENT_COEF,
+    )
+
+    def train(state: Any, iterations: Any) -> Any:
+        return jax.lax.fori_loop(0, iterations, lambda _, state: agent.train_iteration(state), state)
+
+    start, start_seconds = timed(lambda: jax.block_until_ready(jax.jit(agent.init_state)(jax.random.key(work.seed))))
+    program, seconds = compile_timed(jax.jit(train, donate_argnums=0), start, 1)
+    held = {"state": start}
+
+    def run(iterations: int) -> Trained:
+        held["state"], elapsed = timed(lambda: jax.block_until_ready(program(held["state"], iterations)))
+        return Trained(elapsed, work.rows(iterations))
+
+    return run, {"start_seconds": start_seconds, **seconds}
+
+
+# ---------------------------------------------------------------- PureJaxRL
+
+
+def prepare_purejaxrl(work: Work) -> Prepared:
+    """PureJaxRL's whole `train`, for `work.iterations` updates; for many seeds under `jax.vmap`, as its README says."""
+    import jax
+
+    ppo = load_purejaxrl()
+    total = work.iterations * w1.NUM_STEPS * work.num_envs
+    own = {"NUM_ENVS": work.num_envs, "TOTAL_TIMESTEPS": total, "LR": w1.LEARNING_RATE, "ANNEAL_LR": False}
+    train, keys = ppo.make_train(purejaxrl_config(**own)), jax.random.split(jax.random.PRNGKey(work.seed), 1000)
+    if work.num_seeds > 1:
+        train = jax.vmap(train)
+        keys = jax.vmap(lambda key: jax.random.split(key, work.num_seeds))(keys)
+    program, seconds = compile_timed(jax.jit(train), keys[0])
+    left = iter(keys)
+
+    def run(iterations: int) -> Trained:
+        if iterations != work.iterations:
+            raise ValueError(f"compiled for {work.iterations} updates, asked for {iterations}")
+        key = jax.block_until_ready(next(left))
+        _, elapsed = timed(lambda: jax.block_until_ready(program(key)))
+        return Trained(elapsed, work.rows(iterations))
+
+    return run, seconds
+
+
+def purejaxrl_config(**changes: Any) -> dict[str, Any]:
+    """The settings in the main program of its ppo.py, with some changed."""
+    own = {"LR": 2.5e-4, "NUM_ENVS": 4, "NUM_STEPS": 128, "TOTAL_TIMESTEPS": 5e5, "UPDATE_EPOCHS": 4}
+    own |= {"NUM_MINIBATCHES": 4, "GAMMA": 0.99, "GAE_LAMBDA": 0.95, "CLIP_EPS": 0.2, "ENT_COEF": 0.01}
+    own |= {"VF_COEF": 0.5, "MAX_GRAD_NORM": 0.5, "ACTIVATION": "tanh", "ENV_NAME": "CartPole-v1"}
+    return own | {"ANNEAL_LR": True, "DEBUG": False} | changes
+
+
+def purejaxrl_folder() -> Path | None:
+    """Where PureJaxRL lies; None where it was not named. Raises SystemExit where it is not there."""
+    folder = os.environ.get(FOLDER)
+    if not folder:
+        return None
+    if not (Path(folder) / "purejaxrl" / "ppo.py").is_file():
+        raise SystemExit(f"{FOLDER}={folder}: there is no purejaxrl/ppo.py; name a checkout, or unset it")
+    return Path(folder)
+
+
+class _Stub(types.ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return object
+
+
+@functools.cache
+def load_purejaxrl() -> Any:
+    """Its module `ppo`."""
+    folder = purejaxrl_folder()
+    assert folder is not None, f"{FOLDER} is not set"
+    for package, names in UNUSED.items():
+        if importlib.util.find_spec(package) is None:
+            sys.modules |= {name: _Stub(name) for name in names}
+    sys.path.insert(0, str(folder / "purejaxrl"))
+    return importlib.import_module("ppo")
+
+
+PREPARE: dict[str, Callable[[Work], Prepared]] = {
+    "ppax": ours.prepare_ppax,
+    "program": lambda work: ours.prepare_ppax(work, afresh=True),
+    "fit": ours.prepare_fit,
+    "rejax": prepare_rejax,
+    "purejaxrl": prepare_purejaxrl,
+}

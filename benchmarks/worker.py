@@ -1,0 +1,61 @@
+"""One system at one size, in a process of its own: prepares, then obeys orders from stdin until it closes.
+
+An order is a number of iterations; every answer is one line of JSON. Started by interleave.Worker, not by hand.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import sys
+from typing import Any
+
+import peers
+from w1 import Work, timed
+
+
+def peak_memory_mb() -> float:
+    """The highest resident set this process ever had (Linux counts KiB, macOS bytes)."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def load(system: str) -> None:
+    """Import what the system needs."""
+    importlib.import_module("jax")
+    if system == "purejaxrl":
+        peers.load_purejaxrl()
+    else:
+        importlib.import_module("rejax" if system == "rejax" else "ppax")
+
+
+def main() -> None:
+    """Prepare, answer, obey."""
+    system, work = sys.argv[1], Work(*map(int, sys.argv[2:]))
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print must not look like an answer
+
+    def answer(value: dict[str, Any]) -> None:
+        print(json.dumps(value), file=answers, flush=True)
+
+    _, import_seconds = timed(lambda: load(system))
+    import jax
+
+    devices = jax.devices()
+    about = {
+        "import_seconds": import_seconds,
+        "memory_after_import_mb": peak_memory_mb(),
+        "devices": f"{len(devices)} x {devices[0].platform}: {devices[0].device_kind}",
+    }
+    run, seconds = peers.PREPARE[system](work)
+    answer(about | seconds | {"peak_memory_mb": peak_memory_mb()})
+    for line in sys.stdin:
+        iterations = int(line)
+        trained = run(iterations)
+        answer(trained._asdict() | {"rows": work.rows(iterations), "peak_memory_mb": peak_memory_mb()})
+
+
+if __name__ == "__main__":
+    main()

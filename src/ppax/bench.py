@@ -1,0 +1,188 @@
+"""How fast one run is on this machine, where its time goes, and which layout of the program is fastest."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+
+from ppax import parallel
+from ppax.collect import collect
+from ppax.compiled import CompiledTraining
+from ppax.envs.vector import VectorEnv
+from ppax.parallel import SAME, SPLIT
+from ppax.ppo import PPO
+from ppax.program import Program
+from ppax.train import check_sizes, num_devices, start
+from ppax.types import Rollout, TrainState
+
+SMALL = 512  # rows: below, starting operations costs more than what they do
+GAIN = 1.03  # a layout must be this much faster to be chosen: less is noise
+COLLECTED = Rollout(*[jax.sharding.PartitionSpec(None, parallel.AXIS)] * 3)._replace(last_value=SPLIT)
+
+
+class Report(NamedTuple):
+    """What one iteration costs."""
+
+    steps_per_second: float  # rows: autoreset steps included
+    seconds: float  # of one iteration, median
+    shares: dict[str, float]  # rollout, targets, shuffle, gradient steps: add up to 1
+    compile_seconds: float
+    peak_memory_mb: float
+    devices: int
+    advice: str
+
+
+class Choice(NamedTuple):
+    """A layout of the program, and how much faster than the rule's it was, measured side by side."""
+
+    program: Program
+    speedup: float
+
+
+class Runner:
+    """One compiled program and the state that it carries on."""
+
+    def __init__(self, agent: PPO, env: VectorEnv, num_steps: int):
+        self.agent, self.env = agent, env
+        self.state = begin(agent, env, num_steps)
+        self.program = CompiledTraining(agent, env, self.state)
+        self.seconds(1)  # the first call pays for what is set up once
+
+    def seconds(self, iterations: int) -> float:
+        """Wall time of so many iterations."""
+        begin = time.perf_counter()
+        self.state, metrics = self.program(self.agent, self.env, self.state, iterations, 2**31 - 1)
+        jax.block_until_ready((self.state, metrics))
+        return time.perf_counter() - begin
+
+    def iterations_in(self, seconds: float) -> int:
+        """How many iterations take about `seconds`."""
+        count, taken = 1, self.seconds(1)
+        while taken < seconds / 8:
+            count *= 2
+            taken = self.seconds(count)
+        return max(1, round(count * seconds / taken))
+
+
+def measure(agent: PPO, env: VectorEnv, num_steps: int, seconds: float = 5.0) -> Report:
+    """Run some iterations, about `seconds`, and its stages one by one. Raises ConfigError for sizes that do not fit."""
+    check_sizes(agent, env, num_steps)
+    runner = Runner(agent, env, num_steps)
+    count = runner.iterations_in(seconds / 5)
+    iteration = statistics.median(runner.seconds(count) for _ in range(5)) / count
+    stages = dict(_stages(agent, env, runner.state))
+    stages["gradient steps"] = max(0.0, iteration - sum(stages.values()))
+    whole = sum(stages.values())
+    shares = {name: taken / whole for name, taken in stages.items()}
+    devices = num_devices(agent, env, num_steps)
+    rows = num_steps * env.num_streams
+    return Report(
+        rows / iteration,
+        iteration,
+        shares,
+        runner.program.compile_seconds,
+        peak_memory_mb(),
+        devices,
+        advice(shares, rows // agent.minibatch.num_minibatches, env.num_envs, devices),
+    )
+
+
+def advice(shares: dict[str, float], minibatch_rows: int, num_envs: int, devices: int) -> str:
+    """One sentence: what would make this run faster."""
+    cores = parallel.num_cores()
+    if jax.default_backend() == "cpu" and devices < cores and minibatch_rows >= 2 * SMALL and num_envs % cores:
+        better = math.ceil(num_envs / cores) * cores
+        return f"Only {devices} of {cores} cores is used: num_envs = {better} can be split over all, {num_envs} cannot."
+    if shares["rollout"] > 0.5:
+        return "The environment and acting take most of the time: a cheaper environment or network helps, settings do not."
+    if minibatch_rows < SMALL:
+        return (
+            f"Minibatches of {minibatch_rows} rows are small: starting operations takes most of the time, so more "
+            "environments or fewer minibatches give more steps a second."
+        )
+    return "Gradient steps take most of the time: a smaller network or fewer epochs is what would make it faster."
+
+
+def tune(agent: PPO, env: VectorEnv, num_steps: int, seconds: float = 100.0) -> Choice:
+    """Try layouts for at most about `seconds`: devices, then chunks, then unrolling; each beside the best so far."""
+    check_sizes(agent, env, num_steps)
+    deadline = time.monotonic() + seconds
+    best = Runner(agent, env, num_steps)
+    count, chosen, speedup = best.iterations_in(0.4), agent.program, 1.0
+    slowest = best.program.compile_seconds + 4.0
+    for name, values in _candidates(agent, env, num_steps):
+        for value in values:
+            program = dataclasses.replace(chosen, **{name: value})
+            if program == chosen or time.monotonic() + slowest > deadline:
+                continue
+            begin = time.monotonic()
+            other = Runner(dataclasses.replace(agent, program=program), env, num_steps)
+            ratio = statistics.median(best.seconds(count) / other.seconds(count) for _ in range(4))
+            slowest = max(slowest, time.monotonic() - begin)
+            if ratio > GAIN:
+                best, chosen, speedup = other, program, speedup * ratio
+    return Choice(chosen, speedup)
+
+
+def peak_memory_mb() -> float:
+    """The highest resident set of this process so far; 0 where the system does not say."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0.0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return float(peak / (2**20 if sys.platform == "darwin" else 2**10))
+
+
+def begin(agent: PPO, env: VectorEnv, num_steps: int) -> TrainState:
+    """A fresh state, compiled."""
+    state: TrainState = jax.jit(start, static_argnames="num_steps")(agent, env, num_steps, jax.random.key(0))
+    return state
+
+
+def _candidates(agent: PPO, env: VectorEnv, num_steps: int) -> Iterator[tuple[str, list[int]]]:
+    length = agent.sequence_length(num_steps)
+    minibatch = num_steps * env.num_streams // length // agent.minibatch.num_minibatches
+    available = len(jax.local_devices())
+    yield "devices", [d for d in range(1, available + 1) if env.num_envs % d == 0 and minibatch % d == 0]
+    yield "chunk_rows", [rows for rows in (256, 512, 1024, 2048, 8192, 2**20) if rows <= 2 * minibatch * length]
+    yield "unroll", [1, 2, 4]
+
+
+def _stages(agent: PPO, env: VectorEnv, state: TrainState) -> Iterator[tuple[str, float]]:
+    """Seconds of what comes before the gradient steps, each stage as a program of its own."""
+    devices, num_steps = num_devices(agent, env, state.num_steps), state.num_steps
+    own = dataclasses.replace(env, num_envs=env.num_envs // devices)
+
+    def compiled(function: Callable[..., Any], in_specs: Any, out_specs: Any, *arguments: Any) -> tuple[float, Any]:
+        program = parallel.split(function, devices, in_specs, out_specs) if devices > 1 else function
+        return _time(jax.jit(program), *arguments)
+
+    def act(learner: Any, actor: Any) -> Rollout:
+        return collect(agent, own, learner, actor, num_steps, jax.random.key(0)).rollout
+
+    taken, rollout = compiled(act, (SAME, SPLIT), COLLECTED, state.learner, state.actor)
+    yield "rollout", taken
+    taken, batch = compiled(
+        lambda learner, rollout: agent._prepare(learner, rollout)[1], (SAME, COLLECTED), SAME, state.learner, rollout
+    )
+    yield "targets", taken
+    taken, _ = _time(jax.jit(lambda batch: agent.minibatch(batch, jax.random.key(0))), batch)
+    yield "shuffle", agent.num_epochs * taken
+
+
+def _time(program: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
+    """Median seconds of a call, and its result."""
+    result, times = jax.block_until_ready(program(*arguments)), []
+    for _ in range(10):
+        begin = time.perf_counter()
+        jax.block_until_ready(program(*arguments))
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times), result

@@ -1,0 +1,133 @@
+"""The training program, compiled ahead of time: what that took, and a guard that names what would compile it again."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import sys
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from ppax.envs.vector import VectorEnv
+from ppax.ppo import PPO
+from ppax.train import Trained, place, train
+from ppax.types import ConfigError, PyTree, TrainState
+
+# Matrix products come ready-made from a library; what is left for the compiler runs as fast without its slow passes
+CPU_OPTIONS = {"xla_backend_optimization_level": 1, "xla_llvm_disable_expensive_passes": True}
+
+
+class CompiledTraining:
+    """`train` as one compiled program; call it like `train`. The state that it is given is used up.
+
+    Numbers of the agent and the environment may change from call to call. Anything else belongs to the program: where
+    a call brings another size or part, it raises ConfigError with the name of what changed.
+    """
+
+    def __init__(self, agent: PPO, env: VectorEnv, state: TrainState):
+        begin = time.perf_counter()
+        self._arguments = (_strong(agent), _strong(env), state)
+        options = CPU_OPTIONS if jax.default_backend() == "cpu" else None
+        jitted = jax.jit(train, donate_argnames="state", compiler_options=options)
+        traced = jitted.trace(*self._arguments, np.int32(1), np.int32(1))
+        traced_at = time.perf_counter()
+        lowered = traced.lower()
+        lowered_at = time.perf_counter()
+        self.program = lowered.compile()
+        self._arguments = jax.tree.map(jax.typeof, self._arguments)
+        _release_compiler_memory()
+        done = time.perf_counter()
+        self.trace_seconds, self.lower_seconds = traced_at - begin, lowered_at - traced_at
+        self.xla_seconds, self.compile_seconds = done - lowered_at, done - begin
+
+    def __call__(
+        self,
+        agent: PPO,
+        env: VectorEnv,
+        state: TrainState,
+        num_iterations: int,
+        total_iterations: int | None = None,
+    ) -> Trained:
+        """Run `num_iterations` iterations; see `train`."""
+        arguments = (*_like(self._arguments[:2], (_strong(agent), _strong(env))), state)
+        changed = next(differences(self._arguments, arguments, ("agent", "env", "state")), None)
+        if changed is not None:
+            raise ConfigError(f"this program was compiled for another run: {changed}; call ppax.compile again")
+        if total_iterations is None:
+            total_iterations = int(state.iteration) + num_iterations
+        agent, env, state = *arguments[:2], place(agent, env, state)
+        trained: Trained = self.program(agent, env, state, np.int32(num_iterations), np.int32(total_iterations))
+        return trained
+
+
+def compile(agent: PPO, env: VectorEnv, state: TrainState) -> CompiledTraining:  # noqa: A001
+    """Compile `train` for this agent, environment and state; `state` is only looked at."""
+    return CompiledTraining(agent, env, state)
+
+
+def differences(old: Any, new: Any, names: tuple[str, ...] = (), path: str = "") -> Any:
+    """Where two trees differ in anything that belongs to a compiled program: one sentence for each place."""
+    if type(old) is not type(new) and not (_is_array(old) and _is_array(new)):
+        yield f"{path} was {_short(old)} and is {_short(new)}"
+    elif _is_array(old):
+        before, now = _shape(old), _shape(new)
+        if before != now:
+            yield f"{path} was {before} and is {now}"
+    elif dataclasses.is_dataclass(old):
+        for field in dataclasses.fields(old):
+            one, other = getattr(old, field.name), getattr(new, field.name)
+            where = f"{path}.{field.name}"
+            if not field.metadata.get("static"):
+                yield from differences(one, other, (), where)
+            elif one != other:
+                yield f"{where} was {_short(one)} and is {_short(other)}"
+    elif isinstance(old, dict):
+        if old.keys() != new.keys():
+            yield f"{path} had {sorted(old)} and has {sorted(new)}"
+        else:
+            for name in old:
+                yield from differences(old[name], new[name], (), f"{path}.{name}")
+    elif isinstance(old, tuple):
+        labels = names or getattr(old, "_fields", range(len(old)))
+        if len(old) != len(new):
+            yield f"{path} had {len(old)} entries and has {len(new)}"
+        else:
+            for label, one, other in zip(labels, old, new, strict=True):
+                yield from differences(one, other, (), f"{path}.{label}" if path else str(label))
+
+
+def _is_array(x: Any) -> bool:
+    return hasattr(x, "shape") and hasattr(x, "dtype")
+
+
+def _shape(x: Any) -> str:
+    return f"{x.dtype}[{','.join(map(str, x.shape))}]"
+
+
+def _short(x: Any) -> str:
+    return _shape(x) if _is_array(x) else repr(x) if not dataclasses.is_dataclass(x) else type(x).__name__
+
+
+def _strong(tree: PyTree) -> PyTree:
+    """Python numbers as arrays: one program, whether a number is given plainly or as an array."""
+    kinds = {bool: np.bool_, int: np.int32, float: np.float32}
+    return jax.tree.map(lambda x: kinds[type(x)](x) if type(x) in kinds else x, tree)
+
+
+def _like(old: PyTree, new: PyTree) -> PyTree:
+    """Whole numbers as floats where the program has floats: 1 is 1.0."""
+    if jax.tree.structure(old) != jax.tree.structure(new):
+        return new  # the guard will say what changed
+    whole = (np.bool_, np.int32)
+    return jax.tree.map(lambda a, b: a.dtype.type(b) if isinstance(b, whole) else b, old, new)
+
+
+def _release_compiler_memory() -> None:
+    """Hand memory that the compiler has freed back to the system: some hundred MB, which glibc would keep."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)

@@ -1,0 +1,89 @@
+"""Many runs at once in one program: seeds, or any number of the agent or the environment."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import PartitionSpec
+
+from ppax import parallel
+from ppax.envs.vector import VectorEnv
+from ppax.parallel import SAME
+from ppax.ppo import PPO
+from ppax.train import Trained, start, train
+from ppax.types import ConfigError, Key, PyTree, TrainState
+
+
+MEMBERS = "members"  # an axis of its own: members have nothing to tell each other, unlike the parts of one run
+
+
+def start_sweep(agent: PPO, env: VectorEnv, num_steps: int, keys: Key) -> TrainState:
+    """Fresh states for `sweep`, one for each key [S], on the devices on which it runs. See `ppax.start`."""
+    members = len(keys)
+    states: TrainState = jax.vmap(start, (0, 0, None, 0))(*_members(agent, env, members), num_steps, keys)
+    return parallel.place(states, PartitionSpec(MEMBERS), _num_devices(members), MEMBERS)
+
+
+def sweep(
+    agent: PPO,
+    env: VectorEnv,
+    states: TrainState,
+    num_iterations: int | Array,
+    total_iterations: int | Array | None = None,
+) -> Trained:
+    """`train` for many members; all results have a leading axis of members, [S].
+
+    `states` come from `start_sweep`. A number of `agent` or `env` is one for all, or [S], one for each. The result is that of `jax.vmap(train)`, but for rounding. On a CPU it is
+    faster: members are split over the cores, and each core takes one after the other, so that what a member needs
+    stays in the cache. Elsewhere it is `jax.vmap(train)`. Raises ConfigError where lengths differ.
+    """
+    members = states.iteration.shape[0]
+    if total_iterations is None:
+        total_iterations = states.iteration[0] + num_iterations
+    alone, env = _members(agent, env, members)
+    counts = (jnp.int32(num_iterations), jnp.int32(total_iterations))
+
+    if jax.default_backend() != "cpu":
+        return jax.vmap(train, (0, 0, 0, None, None))(alone, env, states, *counts)
+
+    def one_by_one(alone: PPO, env: VectorEnv, states: TrainState, counts: tuple[Array, Array]) -> Trained:
+        return jax.lax.map(lambda member: train(*member, *counts), (alone, env, states))
+
+    def share(alone: PPO, env: VectorEnv, states: TrainState, counts: tuple[Array, Array]) -> Trained:
+        # An exchange that changes nothing: without any, XLA runs the devices of a CPU one after the other
+        return one_by_one(alone, env, states, jax.lax.pmax(counts, MEMBERS))
+
+    devices, axis = _num_devices(members), PartitionSpec(MEMBERS)
+    if devices == 1:
+        return one_by_one(alone, env, states, counts)
+    return parallel.split(share, devices, (axis, axis, axis, SAME), axis, MEMBERS)(alone, env, states, counts)
+
+
+def _num_devices(members: int) -> int:
+    if jax.default_backend() != "cpu":
+        return 1
+    return next(d for d in range(min(len(jax.local_devices()), members), 0, -1) if members % d == 0)
+
+
+def _members(agent: PPO, env: VectorEnv, members: int) -> tuple[PPO, VectorEnv]:
+    """Agent and environment of every member; each trains on one device."""
+    alone = dataclasses.replace(agent, program=dataclasses.replace(agent.program, devices=1))
+    return _for_each(alone, members, "agent"), _for_each(env, members, "env")
+
+
+def _for_each(tree: PyTree, members: int, name: str) -> PyTree:
+    """Every number with the axis of members."""
+
+    def one(path: tuple[object, ...], x: Array) -> Array:
+        if np.ndim(x) == 0:
+            return jnp.broadcast_to(x, (members,))
+        if np.shape(x)[0] != members:
+            where = name + jax.tree_util.keystr(path)
+            raise ConfigError(f"{where} has {np.shape(x)[0]} values for {members} states: must be one, or {members}")
+        return jnp.asarray(x)
+
+    return jax.tree_util.tree_map_with_path(one, tree)

@@ -1,0 +1,99 @@
+"""`ppax bench`: shares that add up, advice that fits, a tuned layout that lands in the run file."""
+
+import json
+import tomllib
+
+import pytest
+
+import ppax
+from ppax import bench, cli, config
+from ppax.cli_bench import write_program
+from ppax.networks import mlp
+from ppax.program import Program
+
+
+def test_the_report_of_a_run():
+    env = ppax.make("CartPole-v1", 4)
+    report = bench.measure(ppax.PPO(mlp(env, hidden=(16,))), env, 16, seconds=0.1)
+    assert set(report.shares) == {"rollout", "targets", "shuffle", "gradient steps"}
+    assert sum(report.shares.values()) == pytest.approx(1.0)
+    assert report.steps_per_second == pytest.approx(4 * 16 / report.seconds)
+    assert report.compile_seconds > 0.0 and report.peak_memory_mb > 50.0
+    assert report.advice.endswith(".")
+
+
+def test_advice_fits_what_was_measured():
+    quiet = {"rollout": 0.1, "targets": 0.0, "shuffle": 0.0, "gradient steps": 0.9}
+    assert "more environments" in bench.advice(quiet, 128, 4, 1)
+    assert "environment and acting" in bench.advice(quiet | {"rollout": 0.6}, 8192, 64, 2)
+    assert "Gradient steps" in bench.advice(quiet, 8192, 64, bench.parallel.num_cores())
+
+
+def test_a_core_that_idles_is_named(monkeypatch):
+    monkeypatch.setattr(bench.parallel, "num_cores", lambda: 4)
+    shares = {"rollout": 0.1, "gradient steps": 0.9}
+    assert "num_envs = 68 can be split over all, 67 cannot" in bench.advice(shares, 8192, 67, 1)
+
+
+def test_tuning_finds_the_faster_layout(monkeypatch):
+    """On a clock of its own: two rows at a time are slow, one device is fast, and nothing else matters."""
+
+    class Fake:
+        def __init__(self, agent, env, num_steps):
+            self.cost = (2.0 if agent.program.chunk_rows == 256 else 1.0) * (1.0 if agent.program.devices == 1 else 1.5)
+            self.program = type("Program", (), {"compile_seconds": 0.0})
+
+        def seconds(self, count):
+            return self.cost * count
+
+        def iterations_in(self, seconds):
+            return 1
+
+    monkeypatch.setattr(bench, "Runner", Fake)
+    env = ppax.make("CartPole-v1", 64)
+    choice = bench.tune(ppax.PPO(mlp(env)), env, 128)
+    assert choice.program == Program(devices=1)
+    assert choice.speedup == pytest.approx(1.5)
+
+
+RUN = """# my run
+env = "CartPole-v1"
+num_envs = 8
+
+[agent]
+num_epochs = 2  # fewer
+
+[agent.program]
+chunk_rows = 64
+unroll = 2
+
+[log]
+console = false
+"""
+
+
+def test_the_layout_goes_into_the_run_file_and_nothing_else_changes(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text(RUN)
+    write_program(path, Program(devices=2, chunk_rows=512))
+    text = path.read_text()
+    assert "# my run" in text and "# fewer" in text
+    expected = tomllib.loads(RUN)
+    expected["agent"]["program"] = {"devices": 2, "chunk_rows": 512, "unroll": 1}
+    assert tomllib.loads(text) == expected
+    assert config.build(tomllib.loads(text)).agent.program == Program(devices=2, chunk_rows=512)
+    other = tmp_path / "run.json"
+    other.write_text('{"env": "CartPole-v1"}')
+    write_program(other, Program(unroll=4))
+    assert json.loads(other.read_text()) == {"env": "CartPole-v1", "agent": {"program": {"unroll": 4}}}
+
+
+def test_from_the_command_line(tmp_path, capsys):
+    path = tmp_path / "run.toml"
+    path.write_text('env = "CartPole-v1"\nnum_envs = 4\nnum_steps = 8\n')
+    assert cli.main(["bench", str(path), "--seconds", "0.1", "--agent.num-epochs", "1", "--json"]) == 0
+    captured = capsys.readouterr()
+    result = json.loads(captured.out)
+    assert result["steps_per_second"] > 0 and sum(result["shares"].values()) == pytest.approx(1.0)
+    assert result["advice"] in captured.err
+    assert cli.main(["bench", str(path), "--seconds", "0"]) == 2

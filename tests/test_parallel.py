@@ -1,0 +1,116 @@
+"""Several devices and one compute the same; ppax asks for one device a core unless the user has chosen."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+import ppax
+from ppax import parallel
+from ppax.collect import stream_keys
+from ppax.envs import VectorEnv
+from ppax.minibatches import Shuffle
+from ppax.networks import mlp
+from ppax.program import Program
+from worlds import QUICK, Leaky, Team
+
+
+def make(case):
+    if case == "agents":
+        env = VectorEnv(Team(), 4)
+    else:
+        env = ppax.make("CartPole-v1" if case != "continuous" else "Pendulum-v1", 4)
+    network = mlp(env, hidden=(16,))
+    normalized = {"normalize_obs": True, "normalize_reward": True, "normalize_advantage": "rollout"}
+    agent = ppax.PPO(
+        Leaky(network) if case == "memory" else network,
+        minibatch=Shuffle(2),
+        learning_rate=1e-3,
+        seq_len=8 if case == "memory" else None,
+        **(normalized if case == "continuous" else {}),
+    )
+    return agent, env
+
+
+@pytest.mark.parametrize("case", ["discrete", "continuous", "memory", "agents"])
+def test_two_devices_train_as_one(case):
+    agent, env = make(case)
+
+    def run(devices):
+        laid_out = dataclasses.replace(agent, program=Program(devices=devices, chunk_rows=12))
+        state = jax.jit(ppax.start, static_argnames="num_steps")(laid_out, env, 16, jax.random.key(0))
+        return jax.jit(ppax.train, compiler_options=QUICK)(laid_out, env, state, 3)
+
+    one, two = run(1), run(2)
+    assert len(two.state.actor.first.sharding.device_set) == 2
+    fresh = run(1)._replace(state=ppax.start(agent, env, 16, jax.random.key(0)))
+    moved = [np.abs(a - b).max() for a, b in pairs(fresh.state.learner.params, one.state.learner.params)]
+    assert max(moved) > 1e-3  # or agreement would mean little
+    data = [x for x in (one.state, two.state)]
+    for a, b in pairs(*(jax.tree.map(as_numbers, state) for state in data)):
+        np.testing.assert_allclose(a, b, atol=2e-5, rtol=1e-4)
+    assert set(one.metrics) == set(two.metrics)
+    for name in one.metrics:
+        np.testing.assert_allclose(one.metrics[name], two.metrics[name], rtol=2e-4, atol=2e-5, err_msg=name)
+
+
+def pairs(one, other):
+    return zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+
+
+def as_numbers(x):
+    x = jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+    return np.asarray(x, np.float64)
+
+
+def test_every_stream_and_step_has_a_key_of_its_own():
+    env = VectorEnv(Team(), 5)
+    keys = stream_keys(jax.random.key(0), 7, env)
+    assert keys.shape == (7, 5, 4)  # one for the environment, one for each of three agents
+    assert len(np.unique(jax.random.key_data(keys).reshape(-1, 2), axis=0)) == 7 * 5 * 4
+    fewer = stream_keys(jax.random.key(0), 7, VectorEnv(Team(), 2))
+    np.testing.assert_array_equal(*(jax.random.key_data(x) for x in (fewer, keys[:, :2])))
+
+
+def test_shares_are_joined_in_order():
+    x = np.arange(12.0).reshape(6, 2)
+
+    def whole(part):
+        return parallel.gather(part), parallel.own(parallel.gather(part)), parallel.total(part.sum())
+
+    out = parallel.split(whole, 2, parallel.SPLIT, (parallel.SAME, parallel.SPLIT, parallel.SAME))(x)
+    np.testing.assert_array_equal(out[0], x)
+    np.testing.assert_array_equal(out[1], x)
+    assert out[2] == x.sum()
+
+
+def test_the_rule():
+    rule = Program().num_devices
+    assert rule(num_envs=64, minibatch=2048, seq_len=1) == 2
+    assert rule(num_envs=64, minibatch=16, seq_len=128) == 2
+    assert rule(num_envs=4, minibatch=128, seq_len=1) == 1  # too few rows to be worth an exchange
+    assert rule(num_envs=63, minibatch=2048, seq_len=1) == 1  # cannot be halved
+    assert rule(num_envs=64, minibatch=2049, seq_len=1) == 1
+    assert Program(devices=1).num_devices(64, 2048, 1) == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "environment", "devices"),
+    [
+        ("", {}, parallel.num_cores()),
+        ("", {"JAX_NUM_CPU_DEVICES": "3"}, 3),
+        ("", {"XLA_FLAGS": "--xla_force_host_platform_device_count=5"}, 5),
+        ("import jax; jax.config.update('jax_num_cpu_devices', 4)", {}, 4),
+        ("import jax; jax.devices()", {}, 1),
+    ],
+)
+def test_devices_are_the_users_choice_first(before, environment, devices):
+    code = f"{before}\nimport ppax, jax\nprint(jax.device_count())"
+    kept = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")}
+    out = subprocess.run([sys.executable, "-c", code], env=kept | environment, capture_output=True, text=True)
+    assert out.returncode == 0, out.stderr
+    assert int(out.stdout) == devices

@@ -19,16 +19,17 @@ from typing import Any, NamedTuple
 import tomli_w
 
 from ppax import envs
-from ppax.advantages import GAE
+from ppax.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
 from ppax.envs import VectorEnv
-from ppax.losses import ClippedSurrogate
-from ppax.minibatches import Shuffle
+from ppax.kl_control import KLControl
+from ppax.losses import DPO, ClippedSurrogate, KLPenalty
+from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import MLP, mlp
-from ppax.optimizers import Adam
+from ppax.optimizers import SGD, ActorCritic, Adam, AdamW, Muon, RMSProp
 from ppax.options import NONE, Config, Option, check_value, flatten, option_of, unflatten
 from ppax.ppo import PPO
 from ppax.program import Program
-from ppax.schedules import Constant, Cosine, Linear
+from ppax.schedules import Both, Constant, Cosine, Interpolated, Linear, Steps
 from ppax.types import ConfigError, static
 
 
@@ -67,19 +68,40 @@ class Run:
     eval: Evaluation = Evaluation()
 
 
+SCHEDULES = {
+    "constant": Constant,
+    "linear": Linear,
+    "cosine": Cosine,
+    "steps": Steps,
+    "interpolated": Interpolated,
+    "both": Both,
+}
+OPTIMIZERS = {"adam": Adam, "adamw": AdamW, "sgd": SGD, "rmsprop": RMSProp, "muon": Muon, "actor_critic": ActorCritic}
+ADVANTAGES = {
+    "gae": GAE,
+    "vtrace": VTrace,
+    "vtrace_canonical": CanonicalVTrace,
+    "td_lambda": TDLambda,
+    "monte_carlo": MonteCarlo,
+}
 # Which parts there are, by the name of the field that holds them.
 PARTS: dict[str, dict[str, type]] = {
     "network": {"mlp": MLP},
-    "advantage": {"gae": GAE},
-    "loss": {"clipped": ClippedSurrogate},
-    "minibatch": {"shuffle": Shuffle},
-    "optimizer": {"adam": Adam},
-    "schedule": {"constant": Constant, "linear": Linear, "cosine": Cosine},
+    "advantage": ADVANTAGES,
+    "loss": {"clipped": ClippedSurrogate, "kl_penalty": KLPenalty, "dpo": DPO},
+    "minibatch": {"shuffle": Shuffle, "prioritised": Prioritised},
+    "optimizer": OPTIMIZERS,
+    "actor": OPTIMIZERS,  # of ActorCritic
+    "critic": OPTIMIZERS,
+    "schedule": SCHEDULES,
+    "first": SCHEDULES,  # of Both
+    "second": SCHEDULES,
 }
 DEFAULT_PART = {slot: next(iter(choices)) for slot, choices in PARTS.items()}
 # A network is made for the spaces of an environment.
 NETWORKS: dict[str, Callable[..., Any]] = {"mlp": mlp}
-SECTIONS: dict[str, type] = {"log": Log, "eval": Evaluation, "program": Program}
+# Tables without a choice of parts.
+SECTIONS: dict[str, type] = {"log": Log, "eval": Evaluation, "program": Program, "kl": KLControl}
 
 
 class Built(NamedTuple):

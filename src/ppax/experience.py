@@ -56,6 +56,11 @@ def join(steps: Transition, source: Source, length: int) -> tuple[Transition, So
     return steps, Source(reward, source.end_value[pieces - 1 :: pieces])
 
 
+def pick(valid: Array, index: Array) -> Array:
+    """`valid` [M, L] of sequences `index` [m]; M, one beyond the last, is an empty place, of which nothing counts."""
+    return valid[index] & (index < valid.shape[0])[:, None]
+
+
 def over_rollout(targets: Targets, valid: Array, normalize_advantage: str) -> Targets:
     """Targets [M, L] of the whole rollout, standardised where that is asked of all advantages together."""
     if normalize_advantage != "rollout":

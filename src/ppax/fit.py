@@ -105,7 +105,9 @@ def fit_run(
     plan = config.describe(run) | {"agent": config.describe(agent)}
     check_sizes(agent, env, run.num_steps)
     planned_iterations(env, run)
-    jax.eval_shape(agent.schedule, agent, jnp.float32(0.0))  # a schedule of a number that is not there
+    jax.eval_shape(
+        agent.schedule, agent, jnp.float32(0.0), jnp.float32(0.0)
+    )  # a schedule of a number that is not there
     if run.log.tensorboard:
         require_tensorboard()
     with ExitStack() as stack:

@@ -39,7 +39,7 @@ def option_of(field: dataclasses.Field[Any], hint: Any, path: str) -> Option:
             many, hint = True, typing.get_args(hint)[0]
         kind = hint
     else:
-        optional = type(None) in typing.get_args(hint)
+        optional, many = type(None) in typing.get_args(hint), typing.get_origin(hint) is tuple
     limits = {name: field.metadata[name] for name in ("low", "high", "above", "choices") if name in field.metadata}
     return Option(path, kind, many, optional, field.default, field.metadata.get("doc", ""), limits)
 

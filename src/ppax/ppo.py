@@ -21,7 +21,7 @@ from jax.flatten_util import ravel_pytree
 from ppax import normalize, parallel
 from ppax.accumulate import mean_gradient
 from ppax.advantages import GAE, spread_rewards
-from ppax.experience import Experience, Source, cast, cut, cut_with_source, join, over_minibatch, over_rollout
+from ppax.experience import Experience, Source, cast, cut, cut_with_source, join, over_minibatch, over_rollout, pick
 from ppax.kl_control import KLControl, KLState
 from ppax.losses import ClippedSurrogate
 from ppax.metrics import Summary, pack
@@ -166,12 +166,13 @@ class PPO:
                 latest = jax.tree.map(lambda x, new: x.at[index].set(new), latest, fresh)
                 targets = over_rollout(latest, steps.valid, self.normalize_advantage)
             # over the whole minibatch, before it is taken in chunks
-            valid, chosen = steps.valid[index], jax.tree.map(lambda x: x[index], targets)
+            valid, chosen = pick(steps.valid, index), jax.tree.map(lambda x: x[index], targets)
             chosen, extra = over_minibatch(chosen, valid, drawn.weight, self.normalize_advantage)
             objective = self.kl.loss(state.kl, self.loss)
 
             def loss(params: Params, data: tuple[Array, Targets]) -> LossOutput:
                 rows = jax.tree.map(lambda x: x[data[0]], steps)
+                rows = dataclasses.replace(rows, valid=pick(steps.valid, data[0]))
                 policy = self._replay(params, obs_stats, rows)
                 return objective(policy.distribution, policy.value, to_rows(Batch(rows, data[1])))
 

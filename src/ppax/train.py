@@ -16,6 +16,7 @@ from ppax.envs.vector import VectorEnv
 from ppax.metrics import Summary, merge, nothing, pack
 from ppax.parallel import SAME, SPLIT
 from ppax.ppo import PPO
+from ppax.sequences import nearest_divisors
 from ppax.types import ConfigError, Key, TrainState
 
 # How metrics of single iterations become one of many, where their names do not say it (metrics.reduction)
@@ -64,7 +65,7 @@ def place(agent: PPO, env: VectorEnv, state: TrainState) -> TrainState:
 def num_devices(agent: PPO, env: VectorEnv, num_steps: int) -> int:
     """Over how many devices `train` splits the environments and every minibatch."""
     length = agent.sequence_length(num_steps)
-    minibatch = num_steps * env.num_streams // length // agent.minibatch.num_minibatches
+    minibatch = agent.minibatch.size(num_steps * env.num_streams // length)
     return agent.program.num_devices(env.num_envs, minibatch, length)
 
 
@@ -125,13 +126,24 @@ def _train(agent: PPO, env: VectorEnv, state: TrainState, num_iterations: Array,
 def iteration(agent: PPO, env: VectorEnv, state: TrainState, total_iterations: int | Array) -> Trained:
     """One rollout and one update."""
     key, collect_key, update_key = jax.random.split(state.key, 3)
-    annealed: PPO = agent.schedule(agent, state.iteration / total_iterations)
+    progress = state.iteration / total_iterations
+    annealed = anneal_parts(agent.schedule(agent, progress, counter.to_float(state.env_steps)), progress)
     actor, rollout, episodes = collect(annealed, env, state.learner, state.actor, state.num_steps, collect_key)
     learner, metrics = annealed.update(state.learner, rollout, update_key)
     sums = jnp.stack([x.astype(jnp.float32) for x in episodes]).sum(axis=1)
     metrics["episodes"], metrics["episode_return"], metrics["episode_length"] = parallel.total(sums)
     env_steps = counter.add(state.env_steps, parallel.total(rollout.steps.valid.sum(dtype=jnp.uint32)))
-    return Trained(TrainState(learner, actor, key, state.iteration + 1, env_steps, num_steps=state.num_steps), pack(metrics))
+    return Trained(
+        TrainState(learner, actor, key, state.iteration + 1, env_steps, num_steps=state.num_steps), pack(metrics)
+    )
+
+
+def anneal_parts(agent: PPO, progress: Array) -> PPO:
+    """The agent with each part that has a course of its own (`anneal`) at this progress of training."""
+    parts = {field.name: getattr(agent, field.name) for field in dataclasses.fields(agent)}
+    return dataclasses.replace(
+        agent, **{name: part.anneal(progress) for name, part in parts.items() if hasattr(part, "anneal")}
+    )
 
 
 def check_sizes(agent: PPO, env: VectorEnv, num_steps: int) -> None:
@@ -139,18 +151,10 @@ def check_sizes(agent: PPO, env: VectorEnv, num_steps: int) -> None:
     length = agent.sequence_length(num_steps)
     if num_steps % length:
         raise ConfigError(
-            f"seq_len = {length} does not divide num_steps = {num_steps}; {_nearest_divisors(num_steps, length)}"
+            f"seq_len = {length} does not divide num_steps = {num_steps}; {nearest_divisors(num_steps, length)}"
         )
-    sequences, parts = num_steps * env.num_streams // length, agent.minibatch.num_minibatches
-    if sequences % parts:
-        raise ConfigError(
-            f"num_minibatches = {parts} does not divide the {sequences} sequences of a rollout "
-            f"(num_steps {num_steps} * streams {env.num_streams} / seq_len {length}); "
-            + _nearest_divisors(sequences, parts)
-        )
-
-
-def _nearest_divisors(total: int, wanted: int) -> str:
-    divisors = (d for d in range(1, total + 1) if total % d == 0)
-    nearest = sorted(sorted(divisors, key=lambda d: (abs(d - wanted), d))[:3])
-    return f"nearest that do: {', '.join(map(str, nearest))}"
+    try:
+        agent.minibatch.size(num_steps * env.num_streams // length)
+    except ConfigError as error:
+        sizes = f"num_steps {num_steps} * streams {env.num_streams} / seq_len {length}"
+        raise ConfigError(f"{error} ({sizes} sequences)") from None

@@ -278,8 +278,11 @@ class Minibatches(Protocol):
     def num_minibatches(self) -> int:
         """Gradient steps in one epoch."""
 
+    def size(self, sequences: int) -> int:
+        """Places for sequences in each minibatch of a rollout of so many; ConfigError where that cannot be."""
+
     def __call__(self, batch: Batch, key: Key) -> Drawn:
-        """Indices of sequences, [num_minibatches, sequences in each], from a batch [M, L]."""
+        """Indices [num_minibatches, size] of sequences in a batch [M, L]; M, one beyond, is an empty place."""
 
 
 class Optimizer(Protocol):
@@ -293,7 +296,7 @@ class Optimizer(Protocol):
         """The transformation for one learning rate."""
 
 
-Schedule = Callable[[Any, Array], Any]  # (agent, progress in [0, 1]) -> agent
+Schedule = Callable[[Any, Array, Array], Any]  # (agent, progress in [0, 1], env-steps so far) -> agent
 
 
 class ConfigError(ValueError):

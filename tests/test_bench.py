@@ -18,7 +18,8 @@ def test_the_report_of_a_run():
     assert set(report.shares) == {"rollout", "targets", "shuffle", "gradient steps"}
     assert sum(report.shares.values()) == pytest.approx(1.0)
     assert report.steps_per_second == pytest.approx(4 * 16 / report.seconds)
-    assert report.compile_seconds > 0.0 and report.peak_memory_mb > 50.0
+    assert report.compile_seconds > 0.0
+    assert report.peak_memory_mb > 50.0
     assert report.advice.endswith(".")
 
 
@@ -77,7 +78,8 @@ def test_the_layout_goes_into_the_run_file_and_nothing_else_changes(tmp_path):
     path.write_text(RUN)
     write_program(path, Program(devices=2, chunk_rows=512))
     text = path.read_text()
-    assert "# my run" in text and "# fewer" in text
+    assert "# my run" in text
+    assert "# fewer" in text
     expected = tomllib.loads(RUN)
     expected["agent"]["program"] = {"devices": 2, "chunk_rows": 512, "unroll": 1}
     assert tomllib.loads(text) == expected
@@ -94,6 +96,7 @@ def test_from_the_command_line(tmp_path, capsys):
     assert cli.main(["bench", str(path), "--seconds", "0.1", "--agent.num-epochs", "1", "--json"]) == 0
     captured = capsys.readouterr()
     result = json.loads(captured.out)
-    assert result["steps_per_second"] > 0 and sum(result["shares"].values()) == pytest.approx(1.0)
+    assert result["steps_per_second"] > 0
+    assert sum(result["shares"].values()) == pytest.approx(1.0)
     assert result["advice"] in captured.err
     assert cli.main(["bench", str(path), "--seconds", "0"]) == 2

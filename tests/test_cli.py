@@ -249,7 +249,7 @@ def test_help_of_everything(capsys):
         assert "usage: ppax" in capsys.readouterr().out
     assert call("--help") == 0
     text = capsys.readouterr().out
-    for verb in ("train", "resume", "evaluate", "presets", "envs"):
+    for verb in ("train", "resume", "evaluate", "bench", "presets", "envs"):
         assert verb in text
 
 
@@ -290,7 +290,7 @@ def test_both_spellings(parse):
 def test_every_option_can_be_given(parse, path):
     base = {"agent": {"schedule": {"part": "linear"}}}
     option = next(o for o in config.options(base) if o.path == path)
-    value = {int: 7, float: 0.5, str: "Pendulum-v1", bool: None}[option.kind]
+    value = {int: 7, float: option.limits.get("above", 0.0) + 0.5, str: "Pendulum-v1", bool: None}[option.kind]
     if "choices" in option.limits:
         value = option.limits["choices"][-1]
     flag = "--" + path.replace("_", "-")

@@ -62,10 +62,10 @@ def test_what_changed_is_named(made):
     for other, message in changed_agents(agent, env):
         with pytest.raises(ppax.ConfigError, match=message):
             program(other, env, fresh(agent, env), 1)
-    with pytest.raises(ppax.ConfigError, match="state.num_steps was 16 and is 8"):
+    with pytest.raises(ppax.ConfigError, match=r"state\.num_steps was 16 and is 8"):
         program(agent, env, fresh(agent, env, 8), 1)
     wider = ppax.make("CartPole-v1", 8)
-    with pytest.raises(ppax.ConfigError, match="env.num_envs was 4 and is 8"):
+    with pytest.raises(ppax.ConfigError, match=r"env\.num_envs was 4 and is 8"):
         program(agent, wider, fresh(agent, wider), 1)
     state = fresh(agent, env)
     torn = dataclasses.replace(state, actor=state.actor._replace(obs=state.actor.obs[:, :3]))

@@ -99,6 +99,8 @@ def test_every_option_reaches_the_agent_or_the_run():
             value = not option.default
         elif option.kind is str:
             value = option.limits["choices"][-1] if "choices" in option.limits else "gamma"
+        elif "above" in option.limits:
+            value = option.limits["above"] + 0.25
         else:
             value = unusual[option.kind]
         plain = config.build(base)

@@ -26,6 +26,7 @@ ALLOWED = {
     "ppo": BASE | PARTS,
     "collect": BASE | {"ppo", "envs"},
     "train": BASE | {"ppo", "envs", "collect"},
+    "stop": {"types"},
     "compiled": BASE | {"ppo", "envs", "train"},
     "sweep": BASE | {"ppo", "envs", "train"},
     "bench": BASE | {"ppo", "envs", "collect", "train", "compiled", "program"},

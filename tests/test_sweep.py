@@ -39,5 +39,5 @@ def test_members_equal_their_solo_runs(members):
 
 def test_a_wrong_number_of_values_is_named():
     agent, env, states = make(4)
-    with pytest.raises(ppax.ConfigError, match="agent.learning_rate has 3 values for 4 states: must be one, or 4"):
+    with pytest.raises(ppax.ConfigError, match=r"agent\.learning_rate has 3 values for 4 states: must be one, or 4"):
         ppax.sweep(dataclasses.replace(agent, learning_rate=jnp.ones(3)), env, states, 1)

@@ -1,10 +1,12 @@
 """ppax: Proximal Policy Optimization in JAX. Correct first, then fastest, and simple enough to be loved."""
 
+# ruff: noqa: E402
+
 from ppax import parallel
 
 parallel.use_all_cores()  # before anything starts JAX
 
-from ppax import (  # noqa: E402
+from ppax import (
     advantages,
     distributions,
     envs,

@@ -36,7 +36,8 @@ def mean_gradient(
     """
     all_rows = jnp.maximum(valid.sum(dtype=jnp.float32), 1.0)
     data, valid = parallel.own((data, valid))
-    chunks = chunk_count(*valid.shape, chunk_rows)
+    sequences, length = valid.shape
+    chunks = chunk_count(sequences, length, chunk_rows)
 
     def piece(data: PyTree) -> Gradient:
         gradient, metrics = jax.grad(loss, has_aux=True)(params, data)

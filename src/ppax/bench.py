@@ -20,11 +20,12 @@ from ppax.parallel import SAME, SPLIT
 from ppax.ppo import PPO
 from ppax.program import Program
 from ppax.train import check_sizes, num_devices, start
-from ppax.types import Rollout, TrainState
+from ppax.types import Batch, Rollout, TrainState
 
 SMALL = 512  # rows: below, starting operations costs more than what they do
 GAIN = 1.03  # a layout must be this much faster to be chosen: less is noise
-COLLECTED = Rollout(*[jax.sharding.PartitionSpec(None, parallel.AXIS)] * 3)._replace(last_value=SPLIT)
+STEPS = jax.sharding.PartitionSpec(None, parallel.AXIS)
+COLLECTED = Rollout(STEPS, SPLIT, STEPS)  # type: ignore[arg-type]  # which axis of a rollout the devices share
 
 
 class Report(NamedTuple):
@@ -101,7 +102,7 @@ def advice(shares: dict[str, float], minibatch_rows: int, num_envs: int, devices
         better = math.ceil(num_envs / cores) * cores
         return f"Only {devices} of {cores} cores is used: num_envs = {better} can be split over all, {num_envs} cannot."
     if shares["rollout"] > 0.5:
-        return "The environment and acting take most of the time: a cheaper environment or network helps, settings do not."
+        return "The environment and acting take most of the time: a cheaper environment or network is what would help."
     if minibatch_rows < SMALL:
         return (
             f"Minibatches of {minibatch_rows} rows are small: starting operations takes most of the time, so more "
@@ -170,10 +171,11 @@ def _stages(agent: PPO, env: VectorEnv, state: TrainState) -> Iterator[tuple[str
 
     taken, rollout = compiled(act, (SAME, SPLIT), COLLECTED, state.learner, state.actor)
     yield "rollout", taken
-    taken, batch = compiled(
+    taken, experience = compiled(
         lambda learner, rollout: agent._prepare(learner, rollout)[1], (SAME, COLLECTED), SAME, state.learner, rollout
     )
     yield "targets", taken
+    batch = Batch(experience.steps, experience.targets)
     taken, _ = _time(jax.jit(lambda batch: agent.minibatch(batch, jax.random.key(0))), batch)
     yield "shuffle", agent.num_epochs * taken
 

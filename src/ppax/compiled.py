@@ -63,7 +63,7 @@ class CompiledTraining:
         return trained
 
 
-def compile(agent: PPO, env: VectorEnv, state: TrainState) -> CompiledTraining:  # noqa: A001
+def compile(agent: PPO, env: VectorEnv, state: TrainState) -> CompiledTraining:
     """Compile `train` for this agent, environment and state; `state` is only looked at."""
     return CompiledTraining(agent, env, state)
 
@@ -91,12 +91,12 @@ def differences(old: Any, new: Any, names: tuple[str, ...] = (), path: str = "")
             for name in old:
                 yield from differences(old[name], new[name], (), f"{path}.{name}")
     elif isinstance(old, tuple):
-        labels = names or getattr(old, "_fields", range(len(old)))
+        labels = names or getattr(old, "_fields", tuple(map(str, range(len(old)))))
         if len(old) != len(new):
             yield f"{path} had {len(old)} entries and has {len(new)}"
         else:
             for label, one, other in zip(labels, old, new, strict=True):
-                yield from differences(one, other, (), f"{path}.{label}" if path else str(label))
+                yield from differences(one, other, (), f"{path}.{label}" if path else label)
 
 
 def _is_array(x: Any) -> bool:
@@ -119,7 +119,7 @@ def _strong(tree: PyTree) -> PyTree:
 
 def _like(old: PyTree, new: PyTree) -> PyTree:
     """Whole numbers as floats where the program has floats: 1 is 1.0."""
-    if jax.tree.structure(old) != jax.tree.structure(new):
+    if jax.tree.structure(old) != jax.tree.structure(new):  # type: ignore[operator]
         return new  # the guard will say what changed
     whole = (np.bool_, np.int32)
     return jax.tree.map(lambda a, b: a.dtype.type(b) if isinstance(b, whole) else b, old, new)

@@ -224,9 +224,10 @@ def _plain(value: Any) -> Any:
 def read(path: Path) -> Config:
     """A configuration file, TOML or JSON."""
     try:
-        return parse(path.read_text(encoding="utf-8"), path)
-    except OSError as error:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: {error}") from error
+    return parse(text, path)
 
 
 def parse(text: str, path: Path) -> Config:

@@ -21,10 +21,10 @@ from ppax.config import Log, Run
 from ppax.envs.vector import VectorEnv
 from ppax.evaluate import Evaluation, evaluate
 from ppax.loggers import Console, Csv, JsonLines, Logger, Row, TensorBoard, last_row, require_tensorboard
+from ppax.metrics import Summary
 from ppax.ppo import PPO
 from ppax.run_dir import RunDirectory
 from ppax.signals import stop_on_signals
-from ppax.metrics import Summary
 from ppax.train import check_sizes, make_key, place, start
 from ppax.types import ConfigError, TrainState
 
@@ -233,7 +233,8 @@ class _Loop:
             where = f"; resume with: ppax resume {self.directory.path}" if self.directory else ""
             raise Interrupted(f"stopped after {counter.to_int(state.env_steps):,} steps{where}")
         path = self.directory.path if self.directory else None
-        trained = TrainedRun(self.agent, self.env, state, history, path, started_at, program.compile_seconds, train_seconds)
+        times = (started_at, program.compile_seconds, train_seconds)
+        trained = TrainedRun(self.agent, self.env, state, history, path, *times)
         trained.steps_per_second = (trained.env_steps - first_step) / max(train_seconds, 1e-9)
         return trained
 

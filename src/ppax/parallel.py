@@ -7,6 +7,7 @@ nothing is exchanged, and the result is the same but for rounding.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -26,10 +27,8 @@ def use_all_cores() -> None:
     """Ask JAX for one CPU device a core; nothing changes where the user has chosen, or where JAX has started."""
     chosen = jax.config.jax_num_cpu_devices >= 0 or "host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if not chosen:
-        try:
+        with contextlib.suppress(RuntimeError):  # JAX has started: programs then run on the devices there are
             jax.config.update("jax_num_cpu_devices", num_cores())
-        except RuntimeError:  # JAX has started: programs then run on the devices there are
-            pass
 
 
 def num_cores() -> int:

@@ -17,7 +17,6 @@ from ppax.ppo import PPO
 from ppax.train import Trained, start, train
 from ppax.types import ConfigError, Key, PyTree, TrainState
 
-
 MEMBERS = "members"  # an axis of its own: members have nothing to tell each other, unlike the parts of one run
 
 
@@ -37,9 +36,10 @@ def sweep(
 ) -> Trained:
     """`train` for many members; all results have a leading axis of members, [S].
 
-    `states` come from `start_sweep`. A number of `agent` or `env` is one for all, or [S], one for each. The result is that of `jax.vmap(train)`, but for rounding. On a CPU it is
-    faster: members are split over the cores, and each core takes one after the other, so that what a member needs
-    stays in the cache. Elsewhere it is `jax.vmap(train)`. Raises ConfigError where lengths differ.
+    `states` come from `start_sweep`. A number of `agent` or `env` is one for all, or [S], one for each. The result is
+    that of `jax.vmap(train)`, but for rounding. On a CPU it is faster: members are split over the cores, and each core
+    takes one after the other, so that what a member needs stays in the cache. Elsewhere it is `jax.vmap(train)`.
+    Raises ConfigError where lengths differ.
     """
     members = states.iteration.shape[0]
     if total_iterations is None:
@@ -51,7 +51,8 @@ def sweep(
         return jax.vmap(train, (0, 0, 0, None, None))(alone, env, states, *counts)
 
     def one_by_one(alone: PPO, env: VectorEnv, states: TrainState, counts: tuple[Array, Array]) -> Trained:
-        return jax.lax.map(lambda member: train(*member, *counts), (alone, env, states))
+        trained: Trained = jax.lax.map(lambda member: train(member[0], member[1], member[2], *counts), (alone, env, states))
+        return trained
 
     def share(alone: PPO, env: VectorEnv, states: TrainState, counts: tuple[Array, Array]) -> Trained:
         # An exchange that changes nothing: without any, XLA runs the devices of a CPU one after the other

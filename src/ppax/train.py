@@ -100,7 +100,7 @@ def train(
         return _train(agent, own_envs, state, *counts)
 
     specs = state_specs(num_steps)
-    run = parallel.split(share, devices, (SAME, specs, SAME, SAME), Trained(specs, SAME))
+    run = parallel.split(share, devices, (SAME, specs, SAME, SAME), Trained(specs, SAME))  # type: ignore[arg-type]
     return run(agent, state, *arguments[3:])
 
 
@@ -119,7 +119,7 @@ def _train(agent: PPO, env: VectorEnv, state: TrainState, num_iterations: Array,
     state, sums = jax.lax.fori_loop(0, num_iterations, iterate, (state, nothing(shapes)))
     # per episode: NaN, not 0, where no episode finished
     divisor = jnp.where(np.isin(names, PER_EPISODE), sums["episodes"], num_iterations)
-    means = sums.means / jnp.where(np.isin(names, LAST + ("episodes",)), 1.0, divisor)
+    means = sums.means / jnp.where(np.isin(names, (*LAST, "episodes")), 1.0, divisor)
     return Trained(state, Summary(means, sums.tops, sums.names))
 
 
@@ -157,4 +157,4 @@ def check_sizes(agent: PPO, env: VectorEnv, num_steps: int) -> None:
         agent.minibatch.size(num_steps * env.num_streams // length)
     except ConfigError as error:
         sizes = f"num_steps {num_steps} * streams {env.num_streams} / seq_len {length}"
-        raise ConfigError(f"{error} ({sizes} sequences)") from None
+        raise ConfigError(f"a rollout of {sizes} sequences: {error}") from None

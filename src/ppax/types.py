@@ -255,17 +255,14 @@ class Advantage(Protocol):
 
 
 class LossOutput(NamedTuple):
-    """A scalar to descend, and what a human wants to see: means over valid rows, or extremes, named `_max`, `_min`.
-
-    `PPO.kl` reads the metric `approx_kl`, and `ratio_first_max_dev` comes from `ratio_max` and `ratio_min`.
-    """
+    """A scalar to descend, and what a human wants to see: means over valid rows, or extremes, named `_max`, `_min`."""
 
     loss: Array
     metrics: Metrics
 
 
 class Loss(Protocol):
-    """The objective of one gradient step."""
+    """The objective of one gradient step. `PPO.kl` reads its metric `approx_kl`."""
 
     def __call__(self, distribution: Any, value: Array, batch: Batch) -> LossOutput:
         """Rows [N]: the new policy and value against the batch; invalid rows weigh nothing."""

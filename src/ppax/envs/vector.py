@@ -66,9 +66,9 @@ class VectorEnv:
         )
 
     def step(self, state: VectorState, action: PyTree, key: Key) -> VectorStep:
-        """One step of every stream, action [B, ...], a key for each environment; after an episode's end the next begins.
+        """One step of every stream, action [B, ...]; environments whose episode is over begin the next one.
 
-        `key` is [E], or one from which all are made.
+        `key` is one for each environment, [E], or one from which those are made.
         """
         key = jax.random.split(key, self.num_envs) if key.ndim == 0 else key
         over = state.ended.all(axis=1)  # [E]

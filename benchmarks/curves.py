@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import report
 
 import ppax
+import report
 from ppax import config
 from ppax.minibatches import shuffle
 

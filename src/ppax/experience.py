@@ -11,7 +11,7 @@ from jax import Array
 
 from ppax import parallel
 from ppax.sequences import masked_mean, masked_std, to_pairs, to_rows, to_sequences, zero_rows
-from ppax.types import Metrics, PyTree, Targets, Transition
+from ppax.types import Drawn, Metrics, PyTree, Targets, Transition
 
 
 class Source(NamedTuple):
@@ -68,17 +68,26 @@ def over_rollout(targets: Targets, valid: Array, normalize_advantage: str) -> Ta
     return targets._replace(advantage=standardize(targets.advantage, valid))
 
 
-def over_minibatch(
-    targets: Targets, valid: Array, weight: Array | None, normalize_advantage: str
-) -> tuple[Targets, Metrics]:
-    """Targets [M, L] of one minibatch as its loss sees them; `weight` [M] is each sequence's importance."""
-    advantage, metrics = targets.advantage, {}
+class Minibatch(NamedTuple):
+    """What a gradient step is made from."""
+
+    index: Array  # type: ignore[assignment]  # [m] of its sequences
+    valid: Array  # [m, L]
+    targets: Targets  # [m, L] as the loss sees them
+    metrics: Metrics
+
+
+def choose(targets: Targets, valid: Array, normalize_advantage: str, drawn: Drawn) -> Minibatch:
+    """The sequences drawn from targets and valid [M, L], their advantages standardised and weighted."""
+    index, weight = drawn
+    chosen, valid = jax.tree.map(lambda x: x[index], targets), pick(valid, index)
+    advantage, metrics = chosen.advantage, {}
     if normalize_advantage == "minibatch":
         metrics["advantage_norm_skipped"] = (valid.sum() < 2).astype(jnp.float32)
         advantage = standardize(advantage, valid)
     if weight is not None:
         advantage = advantage * weight[:, None]
-    return targets._replace(advantage=advantage), metrics
+    return Minibatch(index, valid, chosen._replace(advantage=advantage), metrics)
 
 
 def standardize(advantage: Array, valid: Array) -> Array:

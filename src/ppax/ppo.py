@@ -21,7 +21,7 @@ from jax.flatten_util import ravel_pytree
 from ppax import normalize, parallel
 from ppax.accumulate import mean_gradient
 from ppax.advantages import GAE, spread_rewards
-from ppax.experience import Experience, Source, cast, cut, cut_with_source, join, over_minibatch, over_rollout, pick
+from ppax.experience import Experience, Minibatch, Source, cast, choose, cut, cut_with_source, join, over_rollout
 from ppax.kl_control import KLControl, KLState
 from ppax.losses import ClippedSurrogate
 from ppax.metrics import Summary, pack
@@ -159,26 +159,29 @@ class PPO:
         obs_stats = learner.obs_stats
         vector, to_params = ravel_pytree(learner.params)
 
-        def gradient_step(targets: Targets, state: Learning, drawn: Drawn) -> tuple[Learning, Summary]:
+        def make_minibatch(targets: Targets, drawn: Drawn) -> Minibatch:
+            # over the whole minibatch, before it is taken in chunks
+            targets = over_rollout(targets, steps.valid, self.normalize_advantage)
+            return choose(targets, steps.valid, self.normalize_advantage, drawn)
+
+        def gradient_step(state: Learning, drawn: Any) -> tuple[Learning, Summary]:  # Minibatch, or what makes one
             params, index, latest = to_params(state.vector), drawn.index, state.targets
             if latest is not None:
                 fresh = self._reestimate(params, obs_stats, *jax.tree.map(lambda x: x[index], (steps, source)))
                 latest = jax.tree.map(lambda x, new: x.at[index].set(new), latest, fresh)
-                targets = over_rollout(latest, steps.valid, self.normalize_advantage)
-            # over the whole minibatch, before it is taken in chunks
-            valid, chosen = pick(steps.valid, index), jax.tree.map(lambda x: x[index], targets)
-            chosen, extra = over_minibatch(chosen, valid, drawn.weight, self.normalize_advantage)
+                drawn = make_minibatch(latest, drawn)
+            _, valid, chosen, extra = drawn
             objective = self.kl.loss(state.kl, self.loss)
 
-            def loss(params: Params, data: tuple[Array, Targets]) -> LossOutput:
-                rows = jax.tree.map(lambda x: x[data[0]], steps)
-                rows = dataclasses.replace(rows, valid=pick(steps.valid, data[0]))
+            def loss(params: Params, data: tuple[Array, Array, Targets]) -> LossOutput:
+                index, valid, targets = data
+                rows = dataclasses.replace(jax.tree.map(lambda x: x[index], steps), valid=valid)
                 policy = self._replay(params, obs_stats, rows)
-                return objective(policy.distribution, policy.value, to_rows(Batch(rows, data[1])))
+                return objective(policy.distribution, policy.value, to_rows(Batch(rows, targets)))
 
-            gradient, metrics = mean_gradient(loss, params, (index, chosen), valid, self.program.rows())
+            gradient, metrics = mean_gradient(loss, params, (index, valid, chosen), valid, self.program.rows())
             kl = self.kl.judge(state.kl, self.learning_rate, metrics)
-            extra |= {"grad_norm": optax.global_norm(gradient)} | self.kl.step_metrics(kl)
+            extra = extra | {"grad_norm": optax.global_norm(gradient)} | self.kl.step_metrics(kl)
             vector, opt_state = self._descend(state, gradient, kl, to_params)
             return Learning(vector, opt_state, kl, latest), pack({**metrics, **extra})
 
@@ -189,8 +192,9 @@ class PPO:
                 fresh = self._reestimate(to_params(state.vector), obs_stats, *streams)
                 targets = to_pairs(to_rows(fresh), steps.valid.shape[1])
             drawn = self.minibatch(Batch(steps, targets), key)
-            targets = over_rollout(targets, steps.valid, self.normalize_advantage)
-            return jax.lax.scan(partial(gradient_step, targets), state, drawn)
+            # all minibatches of the epoch at once where that can be: fewer operations in the inner loop
+            ready = jax.vmap(partial(make_minibatch, targets))(drawn) if state.targets is None else drawn
+            return jax.lax.scan(gradient_step, state, ready)
 
         latest = old_targets if self.reestimate == "minibatch" else None
         state = Learning(vector, learner.opt_state, self.kl.begin(learner.control), latest)

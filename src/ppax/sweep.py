@@ -51,7 +51,9 @@ def sweep(
         return jax.vmap(train, (0, 0, 0, None, None))(alone, env, states, *counts)
 
     def one_by_one(alone: PPO, env: VectorEnv, states: TrainState, counts: tuple[Array, Array]) -> Trained:
-        trained: Trained = jax.lax.map(lambda member: train(member[0], member[1], member[2], *counts), (alone, env, states))
+        trained: Trained = jax.lax.map(
+            lambda member: train(member[0], member[1], member[2], *counts), (alone, env, states)
+        )
         return trained
 
     def share(alone: PPO, env: VectorEnv, states: TrainState, counts: tuple[Array, Array]) -> Trained:

@@ -50,15 +50,15 @@ def test_large_permutations_are_permutations():
         np.testing.assert_array_equal(np.sort(order), np.arange(size))
 
 
-def test_large_permutations_look_random():
-    size, draws = 2500, 800
+@pytest.mark.parametrize(("size", "draws"), [(2500, 800), (4097, 500)])
+def test_large_permutations_look_random(size, draws):
     orders = np.asarray(
         jax.jit(jax.vmap(lambda key: permutation(key, size)))(jax.random.split(jax.random.key(0), draws))
     )
-    # where does an element go? Ten blocks of 250 for ten blocks of 250: 800 * 250 * 250 / 2500 = 20 000 each, std 134
-    blocks = np.zeros((10, 10))
-    np.add.at(blocks, (np.broadcast_to(np.arange(size) // 250, orders.shape), orders // 250), 1)
-    assert np.abs(blocks - draws * 25).max() < 5 * np.sqrt(draws * 25 * 0.81)
+    # where does an element go? From ten blocks to ten blocks, draws * size / 100 each, variance at most 0.81 of that
+    blocks, tenth, expected = np.zeros((10, 10)), size // 10, draws * size / 100
+    np.add.at(blocks, (np.broadcast_to(np.arange(size) // tenth, orders.shape), orders // tenth), 1)
+    assert np.abs(blocks - expected).max() < 5 * np.sqrt(expected * 0.81)
     # fixed points: mean 1, variance 1 in each draw
     assert abs((orders == np.arange(size)).sum(axis=1).mean() - 1.0) < 5 / np.sqrt(draws)
     # neighbours land in the same quarter one time in four, whichever neighbours

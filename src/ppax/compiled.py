@@ -13,7 +13,7 @@ import numpy as np
 
 from ppax.envs.vector import VectorEnv
 from ppax.ppo import PPO
-from ppax.train import Trained, place, train
+from ppax.train import Trained, num_devices, place, train
 from ppax.types import ConfigError, PyTree, TrainState
 
 # Matrix products come ready-made from a library; what is left for the compiler runs as fast without its slow passes
@@ -29,7 +29,8 @@ class CompiledTraining:
 
     def __init__(self, agent: PPO, env: VectorEnv, state: TrainState):
         begin = time.perf_counter()
-        self._arguments = (_strong(agent), _strong(env), state)
+        self._arguments = (_strong(agent), _strong(env), place(agent, env, state))
+        self._devices = num_devices(agent, env, state.num_steps)
         options = CPU_OPTIONS if jax.default_backend() == "cpu" else None
         jitted = jax.jit(train, donate_argnames="state", compiler_options=options)
         traced = jitted.trace(*self._arguments, np.int32(1), np.int32(1))
@@ -58,8 +59,10 @@ class CompiledTraining:
             raise ConfigError(f"this program was compiled for another run: {changed}; call ppax.compile again")
         if total_iterations is None:
             total_iterations = int(state.iteration) + num_iterations
-        agent, env, state = *arguments[:2], place(agent, env, state)
-        trained: Trained = self.program(agent, env, state, np.int32(num_iterations), np.int32(total_iterations))
+        if len(state.actor.first.sharding.device_set) != self._devices:  # a state from elsewhere
+            state = place(agent, env, state)
+        counts = np.int32(num_iterations), np.int32(total_iterations)
+        trained: Trained = self.program(*arguments[:2], state, *counts)
         return trained
 
 

@@ -58,8 +58,8 @@ def test_a_member_of_a_sweep_equals_its_solo_run():
         swept = dataclasses.replace(agent, learning_rate=rate)
         return ppax.train(swept, env, ppax.start(swept, env, 16, key), 10)
 
-    together = jax.jit(jax.vmap(run))(rates, keys)
-    alone = jax.jit(run)
+    together = jax.jit(jax.vmap(run), compiler_options=QUICK)(rates, keys)
+    alone = jax.jit(run, compiler_options=QUICK)
     for i in range(3):
         solo = alone(rates[i], keys[i])
         for one, all_ in zip(jax.tree.leaves(solo.state.learner), jax.tree.leaves(together.state.learner), strict=True):

@@ -1,6 +1,7 @@
 """Minibatches inside an update: an empty place changes nothing, weights and annealing arrive."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import mlp
 from ppax.optimizers import SGD
 from ppax.types import Drawn, part, static
+from worlds import QUICK
 
 
 @part
@@ -29,13 +31,28 @@ class Fixed:
         return Drawn(jnp.array(self.rows), None)
 
 
-def update(minibatch, envs=5, **options):
-    env = ppax.make("CartPole-v1", envs)
+@functools.cache
+def played():
+    """Five streams of eight steps, and the untrained parameters that acted."""
+    env = ppax.make("CartPole-v1", 5)
+    agent = ppax.PPO(mlp(env, hidden=(8,)), seq_len=8, minibatch=Shuffle(1))
+
+    def play(key):
+        state = ppax.start(agent, env, 8, key)
+        return state.learner.params, collect(agent, env, state.learner, state.actor, 8, jax.random.key(1)).rollout
+
+    return env, jax.jit(play, compiler_options=QUICK)(jax.random.key(0))
+
+
+def update(minibatch, **options):
+    env, (params, rollout) = played()
     agent = ppax.PPO(mlp(env, hidden=(8,)), seq_len=8, minibatch=minibatch, num_epochs=1, **options)
-    learner = agent.init(env.observation_space, jax.random.key(0))
-    state = ppax.start(dataclasses.replace(agent, minibatch=Shuffle(1)), env, 8, jax.random.key(0))
-    rollout = collect(agent, env, learner, state.actor, 8, jax.random.key(1)).rollout
-    done = jax.jit(lambda a, *x: a.update(*x))(agent, learner, rollout, jax.random.key(2))
+
+    def learn(params, rollout, key):
+        learner = agent.init(env.observation_space, jax.random.key(0))
+        return agent.update(learner._replace(params=params), rollout, key)
+
+    done = jax.jit(learn, compiler_options=QUICK)(params, rollout, jax.random.key(2))
     return jax.flatten_util.ravel_pytree(done.learner.params)[0], done.metrics
 
 
@@ -55,7 +72,7 @@ def test_a_padded_run_learns_from_every_sequence():
     env = ppax.make("CartPole-v1", 5)
     agent = ppax.PPO(mlp(env, hidden=(8,)), seq_len=8, minibatch=Shuffle(4, "pad"))
     state = ppax.start(agent, env, 8, jax.random.key(0))
-    trained = jax.jit(ppax.train, static_argnums=3)(agent, env, state, 3)
+    trained = jax.jit(ppax.train, compiler_options=QUICK)(agent, env, state, 3)
     assert np.isfinite(trained.metrics["loss"])
     with pytest.raises(ppax.ConfigError, match=r"num_minibatches = 4 .* 5 sequences .* nearest that do: 1, 5; .*pad"):
         ppax.start(ppax.PPO(mlp(env), seq_len=8), env, 8, jax.random.key(0))

@@ -36,6 +36,6 @@ def test_train_commands_parse():
     for command in commands:
         words = shlex.split(command)
         if words[:2] == ["ppax", "train"] and "--help" not in words and "runs/mine/run.toml" not in words:
-            cli_options.parse_train(words[2:])
+            cli_options.parse_run("train", words[2:], cli_options.add_train)
             parsed += 1
     assert parsed >= 1

@@ -83,9 +83,9 @@ def test_weights_scale_the_policy_gradient():
     uniform, _ = update(Prioritised(0.0, 1.0, num_minibatches=1))
     plain, _ = update(Shuffle(1))
     np.testing.assert_allclose(uniform, plain, rtol=1e-5, atol=1e-6)
-    weighed, _ = update(Prioritised(1.0, 1.0, num_minibatches=1), optimizer=SGD())
-    unweighed, _ = update(Prioritised(1.0, 0.0, num_minibatches=1), optimizer=SGD())
-    assert np.abs(weighed - unweighed).max() > 1e-7
+    weighed, _ = update(Prioritised(1.0, 1.0, num_minibatches=1), optimizer=SGD(), learning_rate=1.0)
+    unweighed, _ = update(Prioritised(1.0, 0.0, num_minibatches=1), optimizer=SGD(), learning_rate=1.0)
+    assert np.abs(weighed - unweighed).max() > 1e-5
 
 
 def test_beta_is_annealed_by_the_progress_of_training():

@@ -25,8 +25,8 @@ SAME = PartitionSpec()  # every device has all of it
 
 def use_all_cores() -> None:
     """Ask JAX for one CPU device a core; nothing changes where the user has chosen, or where JAX has started."""
-    chosen = jax.config.jax_num_cpu_devices >= 0 or "host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
-    if not chosen:
+    by_flag = "host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if jax.config.values["jax_num_cpu_devices"] < 0 and not by_flag:
         with contextlib.suppress(RuntimeError):  # JAX has started: programs then run on the devices there are
             jax.config.update("jax_num_cpu_devices", num_cores())
 

@@ -23,7 +23,8 @@ ALLOWED = {
     **{name: set(BASE) for name in PARTS},
     "networks": BASE | {"distributions"},  # a head makes a distribution
     "envs": set(BASE),
-    "ppo": BASE | PARTS,
+    "policy": BASE | {"normalize"},
+    "ppo": BASE | PARTS | {"policy"},
     "collect": BASE | {"ppo", "envs"},
     "train": BASE | {"ppo", "envs", "collect"},
     "stop": {"types"},

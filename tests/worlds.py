@@ -95,8 +95,8 @@ class Leaky:
     inner: MLP = static()
     leak: float = static(default=0.9)
 
-    def init(self, key):
-        return self.inner.init(key)
+    def init(self, key, num_values=1):
+        return self.inner.init(key, num_values)
 
     def initial_carry(self):
         return jnp.zeros(self.inner.obs_shape)

@@ -11,7 +11,7 @@ from jax import Array
 
 from ppax import parallel
 from ppax.sequences import masked_mean, masked_std, to_pairs, to_rows, to_sequences, zero_rows
-from ppax.types import Drawn, Metrics, PyTree, Targets, Transition
+from ppax.types import Drawn, Metrics, Targets, Transition
 
 
 class Source(NamedTuple):
@@ -95,8 +95,3 @@ def standardize(advantage: Array, valid: Array) -> Array:
     centred = advantage - masked_mean(advantage, valid)
     scaled = centred / (masked_std(advantage, valid) + 1e-8)
     return jnp.where(valid.sum() < 2, advantage, scaled)
-
-
-def cast(tree: PyTree, dtype: jnp.dtype) -> PyTree:
-    """Floating-point leaves as `dtype`."""
-    return jax.tree.map(lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)

@@ -21,12 +21,13 @@ from jax.flatten_util import ravel_pytree
 from ppax import normalize, parallel
 from ppax.accumulate import mean_gradient
 from ppax.advantages import GAE, spread_rewards
-from ppax.experience import Experience, Minibatch, Source, cast, choose, cut, cut_with_source, join, over_rollout
+from ppax.experience import Experience, Minibatch, Source, choose, cut, cut_with_source, join, over_rollout
 from ppax.kl_control import KLControl, KLState
 from ppax.losses import ClippedSurrogate
 from ppax.metrics import Summary, pack
 from ppax.minibatches import Shuffle
 from ppax.optimizers import Adam
+from ppax.policy import Policy, look
 from ppax.program import Program
 from ppax.schedules import Constant
 from ppax.sequences import to_pairs, to_rows, zero_rows
@@ -56,14 +57,6 @@ from ppax.types import (
     static,
 )
 from ppax.update_metrics import update_metrics
-
-
-class Policy(NamedTuple):
-    """What the network says about the current observation of every stream."""
-
-    carry: PyTree  # [B, ...]
-    distribution: Any  # [B]
-    value: Array  # [B]
 
 
 class Update(NamedTuple):
@@ -218,27 +211,16 @@ class PPO:
     ) -> Policy:
         """Distribution, value and next carry for the current observation of every stream, [B, ...]."""
         row = jax.tree.map(lambda x: x[:, None], (obs, first, action_mask))
-        return self._sequences(learner.params, learner.obs_stats, carry, *row)
+        return self._look(learner.params, learner.obs_stats, carry, *row)
 
     def _replay(self, params: Params, obs_stats: PyTree, steps: Transition) -> Policy:
         """The network over stored sequences [M, L], from the memory that each began with."""
         carry = jax.tree.map(lambda x: x[:, 0], steps.carry)
-        return self._sequences(params, obs_stats, carry, steps.obs, steps.first, steps.action_mask)
+        return self._look(params, obs_stats, carry, steps.obs, steps.first, steps.action_mask)
 
-    def _sequences(
-        self, params: Params, obs_stats: PyTree, carry: PyTree, obs: PyTree, first: Array, mask: PyTree | None
-    ) -> Policy:
-        """The network over sequences [M, L, ...]; distribution and value come as rows [N]."""
-        network, length, dtype = self.network, first.shape[1], jnp.dtype(self.compute_dtype)
-        obs, mask = to_rows(obs), to_rows(mask)
-        if self.normalize_obs:
-            obs = normalize.normalize_obs(obs_stats, obs)
-        params, obs = cast((params, obs), dtype)
-        # Rows, not [M, L]: only `remember` needs time, and flat matrix products are a third faster
-        features = jax.vmap(network.encode, (None, 0))(params, obs)
-        memory = jax.vmap(network.remember, (None, 0, 0, 0))(params, carry, to_pairs(features, length), first)
-        outputs = jax.vmap(network.decide, (None, 0, 0))(params, cast(to_rows(memory.features), dtype), mask)
-        return Policy(*cast((memory.carry, outputs.distribution, outputs.value), jnp.dtype("float32")))
+    @property
+    def _look(self) -> Callable[..., Policy]:
+        return partial(look, self.network, jnp.dtype(self.compute_dtype))
 
     # ------------------------------------------------------------ one update, in pieces
 

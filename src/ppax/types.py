@@ -215,7 +215,7 @@ class Outputs(NamedTuple):
     """What a network decides from one feature vector."""
 
     distribution: Distribution
-    value: Array  # []
+    value: Array  # [num_values]
 
 
 class Memory(NamedTuple):
@@ -228,8 +228,8 @@ class Memory(NamedTuple):
 class Network(Protocol):
     """Encode one observation, remember over a sequence, decide from one feature vector."""
 
-    def init(self, key: Key) -> Params:
-        """Fresh parameters: a plain nested dict of arrays."""
+    def init(self, key: Key, num_values: int = 1) -> Params:
+        """Fresh parameters, a plain nested dict of arrays; the critic ends in `num_values` numbers."""
 
     def initial_carry(self) -> PyTree:
         """Memory at the start of an episode, for one stream; () without memory."""

@@ -66,7 +66,7 @@ def test_the_arithmetic_of_one_observation():
     layers = {name: params[name]["0"] for name in ("actor", "critic")}
     hidden = {name: np.maximum(obs @ layer["kernel"] + layer["bias"], 0) for name, layer in layers.items()}
     np.testing.assert_allclose(out.distribution.mean, hidden["actor"] @ params["policy"]["kernel"], rtol=1e-5)
-    np.testing.assert_allclose(out.value, (hidden["critic"] @ params["value"]["kernel"])[0], rtol=1e-5)
+    np.testing.assert_allclose(out.value, (hidden["critic"] @ params["value"]["kernel"]), rtol=1e-5)
     np.testing.assert_allclose(out.distribution.log_std, [-0.5, -0.5])
 
 

@@ -67,14 +67,14 @@ class MLP:
     shared: bool = static("one torso for actor and critic instead of one each", default=False)
     log_std_init: float = static("log standard deviation at the start, for Box actions", default=0.0)
 
-    def init(self, key: Key) -> Params:
+    def init(self, key: Key, num_values: int = 1) -> Params:
         """Fresh parameters, a nested dict."""
         actor_key, critic_key, policy_key, value_key = jax.random.split(key, 4)
         sizes = (math.prod(self.obs_shape), *self.hidden)
         params = {
             "actor": self._init_torso(sizes, actor_key),
             "policy": init_dense(policy_key, sizes[-1], self.head.size, 0.01),
-            "value": init_dense(value_key, sizes[-1], 1, 1.0),
+            "value": init_dense(value_key, sizes[-1], num_values, 1.0),
         }
         if not self.shared:
             params["critic"] = self._init_torso(sizes, critic_key)
@@ -99,7 +99,7 @@ class MLP:
     def decide(self, params: Params, features: Features, action_mask: PyTree | None) -> Outputs:
         """Distribution and value from one pair of features."""
         outputs, value = dense(params["policy"], features.actor), dense(params["value"], features.critic)
-        return Outputs(self.head(outputs, params.get("log_std"), action_mask), value[0])
+        return Outputs(self.head(outputs, params.get("log_std"), action_mask), value)
 
     def _init_torso(self, sizes: tuple[int, ...], key: Key) -> Params:
         keys = jax.random.split(key, len(self.hidden)) if self.hidden else ()

@@ -69,7 +69,8 @@ class Update(NamedTuple):
 class Learning(NamedTuple):
     """What gradient steps change."""
 
-    vector: Array  # [P] all parameters: an elementwise optimiser is a few operations on it, not a few a layer
+    params: Params
+    vector: Array  # [P] the same: an elementwise optimiser is a few operations on it, not a few a layer
     opt_state: PyTree
     kl: KLState
     targets: Targets | None  # [M, L] where each step estimates those of its sequences again
@@ -147,7 +148,7 @@ class PPO:
         )
 
     def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> Update:
-        """Learn from one rollout: targets, then `num_epochs` passes in minibatches."""
+        """Learn from one rollout: targets, then `num_epochs` passes in minibatches; a `key` for each, or one."""
         learner, (steps, old_targets, source) = self._prepare(learner, rollout)
         obs_stats = learner.obs_stats
         vector, to_params = ravel_pytree(learner.params)
@@ -158,7 +159,7 @@ class PPO:
             return choose(targets, steps.valid, self.normalize_advantage, drawn)
 
         def gradient_step(state: Learning, drawn: Any) -> tuple[Learning, Summary]:  # Minibatch, or what makes one
-            params, index, latest = to_params(state.vector), drawn.index, state.targets
+            params, index, latest = state.params, drawn.index, state.targets
             if latest is not None:
                 fresh = self._reestimate(params, obs_stats, *jax.tree.map(lambda x: x[index], (steps, source)))
                 latest = jax.tree.map(lambda x, new: x.at[index].set(new), latest, fresh)
@@ -176,13 +177,13 @@ class PPO:
             kl = self.kl.judge(state.kl, self.learning_rate, metrics)
             extra = extra | {"grad_norm": optax.global_norm(gradient)} | self.kl.step_metrics(kl)
             vector, opt_state = self._descend(state, gradient, kl, to_params)
-            return Learning(vector, opt_state, kl, latest), pack({**metrics, **extra})
+            return Learning(to_params(vector), vector, opt_state, kl, latest), pack({**metrics, **extra})
 
         def epoch(state: Learning, key: Key) -> tuple[Learning, Summary]:
             targets = old_targets if state.targets is None else state.targets
             if self.reestimate == "epoch":
                 streams = join(steps, source, rollout.steps.valid.shape[0])
-                fresh = self._reestimate(to_params(state.vector), obs_stats, *streams)
+                fresh = self._reestimate(state.params, obs_stats, *streams)
                 targets = to_pairs(to_rows(fresh), steps.valid.shape[1])
             drawn = self.minibatch(Batch(steps, targets), key)
             # all minibatches of the epoch at once where that can be: fewer operations in the inner loop
@@ -190,14 +191,15 @@ class PPO:
             return jax.lax.scan(gradient_step, state, ready)
 
         latest = old_targets if self.reestimate == "minibatch" else None
-        state = Learning(vector, learner.opt_state, self.kl.begin(learner.control), latest)
-        state, history = jax.lax.scan(epoch, state, jax.random.split(key, self.num_epochs))
+        state = Learning(learner.params, vector, learner.opt_state, self.kl.begin(learner.control), latest)
+        keys = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
+        state, history = jax.lax.scan(epoch, state, keys)
         if self.normalize_obs:  # only now: acting and learning saw the same frozen statistics
             obs_stats = normalize.update_obs_stats(obs_stats, steps.obs, steps.valid)
         control = self.kl.end(state.kl, history)
         metrics = update_metrics(Batch(steps, old_targets), history) | self.kl.metrics(control, self.loss)
         metrics["learning_rate"] = jnp.asarray(self.kl.learning_rate(control, self.learning_rate), jnp.float32)
-        learner = LearnerState(to_params(state.vector), state.opt_state, obs_stats, learner.reward_stats, control)
+        learner = LearnerState(state.params, state.opt_state, obs_stats, learner.reward_stats, control)
         return Update(learner, metrics)
 
     # ------------------------------------------------------------ the network, for one step and for sequences
@@ -239,7 +241,7 @@ class PPO:
         if self.optimizer.elementwise:
             steps, opt_state = transformation.update(gradient, state.opt_state, state.vector)
         else:
-            tree, opt_state = transformation.update(to_params(gradient), state.opt_state, to_params(state.vector))
+            tree, opt_state = transformation.update(to_params(gradient), state.opt_state, state.params)
             steps = ravel_pytree(tree)[0]
         after, before = (state.vector + steps, opt_state), (state.vector, state.opt_state)
         return after if kl.stopped is None else jax.tree.map(partial(jnp.where, kl.stopped), before, after)

@@ -125,11 +125,12 @@ def _train(agent: PPO, env: VectorEnv, state: TrainState, num_iterations: Array,
 
 def iteration(agent: PPO, env: VectorEnv, state: TrainState, total_iterations: int | Array) -> Trained:
     """One rollout and one update."""
-    key, collect_key, update_key = jax.random.split(state.key, 3)
+    keys = jax.random.split(state.key, 2 + agent.num_epochs)
+    key, collect_key, update_keys = keys[0], keys[1], keys[2:]
     progress = state.iteration / total_iterations
     annealed = anneal_parts(agent.schedule(agent, progress, counter.to_float(state.env_steps)), progress)
     actor, rollout, episodes = collect(annealed, env, state.learner, state.actor, state.num_steps, collect_key)
-    learner, metrics = annealed.update(state.learner, rollout, update_key)
+    learner, metrics = annealed.update(state.learner, rollout, update_keys)
     sums = jnp.stack([x.astype(jnp.float32) for x in episodes]).sum(axis=1)
     metrics["episodes"], metrics["episode_return"], metrics["episode_length"] = parallel.total(sums)
     env_steps = counter.add(state.env_steps, parallel.total(rollout.steps.valid.sum(dtype=jnp.uint32)))

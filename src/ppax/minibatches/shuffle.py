@@ -58,7 +58,8 @@ def permutation(key: Key, size: int) -> Array:
     if size < SORT_BELOW:
         return jax.random.permutation(key, size)
     bits = (size - 1).bit_length()
-    keys = jax.random.bits(key, (ROUNDS,), jnp.uint32)
+    data = jax.random.key_data(key)  # its bits, spread: another draw from it would be a dozen kernels to compile
+    keys = _hash(_hash(data[0] + jnp.arange(ROUNDS, dtype=jnp.uint32)) + data[-1])
 
     def scramble(x: Array) -> Array:
         """A bijection of the numbers below 2^bits: each round xors one half with a hash of the other."""

@@ -91,7 +91,8 @@ def _choose_parts(base: Config, arguments: list[str]) -> Config:
         value = value if equals else "".join(arguments[position + 1 : position + 2])
         path = name.removeprefix("--").replace("-", "_")
         slot = path.removesuffix("part")
-        if flat.get(path, config.DEFAULT_PART.get(slot.split(".")[-2])) != value:
+        default = next((option.default for option in config.options(unflatten(flat)) if option.path == path), None)
+        if flat.get(path, default) != value:
             flat = {key: kept for key, kept in flat.items() if not key.startswith(slot)}
         flat[path] = value
     return unflatten(flat)

@@ -20,6 +20,7 @@ import tomli_w
 
 from ppax import envs
 from ppax.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
+from ppax.critics import PopArt, Regression, TwoHot
 from ppax.envs import VectorEnv
 from ppax.kl_control import KLControl
 from ppax.losses import DPO, ClippedSurrogate, KLPenalty
@@ -89,15 +90,16 @@ PARTS: dict[str, dict[str, type]] = {
     "network": {"mlp": MLP},
     "advantage": ADVANTAGES,
     "loss": {"clipped": ClippedSurrogate, "kl_penalty": KLPenalty, "dpo": DPO},
+    "critic": {"regression": Regression, "two_hot": TwoHot, "popart": PopArt},
     "minibatch": {"shuffle": Shuffle, "prioritised": Prioritised},
     "optimizer": OPTIMIZERS,
     "actor": OPTIMIZERS,  # of ActorCritic
-    "critic": OPTIMIZERS,
     "schedule": SCHEDULES,
     "first": SCHEDULES,  # of Both
     "second": SCHEDULES,
 }
-DEFAULT_PART = {slot: next(iter(choices)) for slot, choices in PARTS.items()}
+# Fields of a part that hold another kind than the agent's field of that name.
+INNER: dict[type, dict[str, dict[str, type]]] = {ActorCritic: {"critic": OPTIMIZERS}}
 # A network is made for the spaces of an environment.
 NETWORKS: dict[str, Callable[..., Any]] = {"mlp": mlp}
 # Tables without a choice of parts.
@@ -128,17 +130,19 @@ def _options(cls: type, config: Config, prefix: str) -> Iterator[Option]:
         if field.name in SECTIONS:
             yield from _options(SECTIONS[field.name], _table(config, field.name, path), path + ".")
         elif field.name in PARTS:
-            section, choices, default = (
-                _table(config, field.name, path),
-                PARTS[field.name],
-                DEFAULT_PART[field.name],
-            )
+            section, choices = _table(config, field.name, path), choices_of(cls, field.name)
+            default = next(iter(choices))
             part = Option(f"{path}.part", str, False, False, default, "which part", {"choices": tuple(choices)})
             name = check_value(part, section.get("part", default))
             yield part
             yield from _options(choices[name], section, path + ".")
         elif field.default is not dataclasses.MISSING:  # without a default it comes from the environment
             yield option_of(field, hints[field.name], path)
+
+
+def choices_of(cls: type, name: str) -> dict[str, type]:
+    """The parts that field `name` of a part may hold, by their names; the first is the default."""
+    return (PARTS | INNER.get(cls, {}))[name]
 
 
 def _table(config: Config, name: str, path: str) -> Config:
@@ -189,7 +193,7 @@ def _build_part(cls: type, config: Config, env: VectorEnv) -> Any:
             if name == "network":
                 arguments[name] = NETWORKS[value["part"]](env, **chosen)
             else:
-                arguments[name] = _build_part(PARTS[name][value["part"]], chosen, env)
+                arguments[name] = _build_part(choices_of(cls, name)[value["part"]], chosen, env)
         else:
             arguments[name] = tuple(value) if isinstance(value, list) else value
     return cls(**arguments)
@@ -202,7 +206,7 @@ def describe(part: Any) -> Config:
     for field in dataclasses.fields(part):
         value = getattr(part, field.name)
         if field.name in PARTS:
-            names = {cls: name for name, cls in PARTS[field.name].items()}
+            names = {cls: name for name, cls in choices_of(type(part), field.name).items()}
             own = f"{type(value).__module__}.{type(value).__qualname__}"
             inner = describe(value) if dataclasses.is_dataclass(value) else {}
             config[field.name] = {"part": names.get(type(value), own)} | inner

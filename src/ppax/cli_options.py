@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ppax import config
-from ppax.options import NONE, Config, Option, flatten, unflatten
+from ppax.options import NONE, Config, Option, flatten, nearest, unflatten
 from ppax.types import ConfigError
 
 EXAMPLES = """examples:
@@ -67,8 +66,7 @@ def parse_run(
         raise ConfigError(f"write the target first: ppax {verb} {options.target} ...")
     if unknown:
         name = unknown[0].split("=")[0].lstrip("-").replace("-", "_")
-        nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
-        raise ConfigError(f"unknown option {unknown[0]!r}; did you mean --{nearest.replace('_', '-')}?")
+        raise ConfigError(f"unknown option {unknown[0]!r}; did you mean --{nearest(name, known).replace('_', '-')}?")
     given = {path: value for path, value in vars(options).items() if path in known}
     return options, config.resolve(unflatten(dict(flatten(base)) | given))
 

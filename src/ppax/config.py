@@ -7,7 +7,6 @@ field (`number`, `static` in types.py). Parts are named: `[agent.advantage] part
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import tomllib
 import typing
@@ -27,7 +26,7 @@ from ppax.losses import DPO, ClippedSurrogate, KLPenalty
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import MLP, mlp
 from ppax.optimizers import SGD, ActorCritic, Adam, AdamW, Muon, RMSProp
-from ppax.options import NONE, Config, Option, check_value, flatten, option_of, unflatten
+from ppax.options import NONE, Config, Option, check_value, flatten, nearest, option_of, unflatten
 from ppax.ppo import PPO
 from ppax.program import Program
 from ppax.schedules import Both, Constant, Cosine, Interpolated, Linear, Steps
@@ -158,8 +157,7 @@ def resolve(config: Config) -> Config:
     given = dict(flatten(config))
     for path in given:
         if path not in known:
-            nearest = difflib.get_close_matches(path, known, n=1, cutoff=0.0)[0]
-            raise ConfigError(f"unknown option {path!r}; did you mean {nearest!r}?")
+            raise ConfigError(f"unknown option {path!r}; did you mean {nearest(path, known)!r}?")
     values = {path: check_value(option, given.get(path, option.default)) for path, option in known.items()}
     return unflatten(values)
 

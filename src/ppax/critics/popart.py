@@ -61,7 +61,8 @@ class PopArt:
         share = rate / jnp.maximum(weight, 1e-30)  # 1 at first: as Adam's moments, the start is forgotten
         centred = targets - state.mean
         shift = masked_mean(centred, valid)
-        var = state.var + share * (masked_mean((centred - shift) ** 2, valid) - state.var + (1.0 - share) * shift**2)
+        spread = masked_mean((centred - shift) ** 2, valid) + (1.0 - share) * shift**2
+        var = (1.0 - share) * state.var + share * spread
         new = ValueStats(weight, state.mean + share * shift, var)
         std = self._std(new)
         return Adapted(new, Rescale(self._std(state) / std, (state.mean - new.mean) / std))  # proposition 1

@@ -62,8 +62,8 @@ class TwoHot:
         """V of every bin, [num_bins], ascending."""
         low, high = jnp.float32(self.low), jnp.float32(self.high)
         if self.spacing == "linear":
-            return jnp.linspace(low, high, self.num_bins)
-        return symexp(jnp.linspace(symlog(low), symlog(high), self.num_bins))
+            return self._evenly(low, high)
+        return symexp(self._evenly(symlog(low), symlog(high)))
 
     def encode(self, target: Array) -> Array:
         """The two-hot distribution [num_bins] of one target, clipped to the range."""
@@ -71,6 +71,10 @@ class TwoHot:
         share = jnp.clip((target - bins[:-1]) / (bins[1:] - bins[:-1]), 0.0, 1.0)  # [num_bins - 1] of the upper bin
         one = jnp.ones(1)
         return jnp.concatenate([one, share]) - jnp.concatenate([share, 0.0 * one])
+
+    def _evenly(self, low: Array, high: Array) -> Array:
+        up = jnp.arange(self.num_bins, dtype=jnp.float32)
+        return (up[::-1] * low + up * high) / (self.num_bins - 1)  # `linspace` may round 0 to something else
 
 
 def symlog(x: Array) -> Array:

@@ -5,7 +5,11 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from ppax import values
+from ppax.critics import Regression
 from ppax.types import Batch, Targets, Transition
+
+PLAIN = Regression()
 
 
 class Fixed(NamedTuple):
@@ -25,7 +29,7 @@ class Result(NamedTuple):
     loss: np.ndarray
     metrics: dict
     by_log_prob: np.ndarray  # d loss / d each, [N]
-    by_value: np.ndarray
+    by_value: np.ndarray  # through a critic that says V itself
     by_entropy: np.ndarray
 
 
@@ -39,16 +43,17 @@ def batch_of(advantage, *, old_log_prob=0.0, target=0.0, old_value=0.0, valid=Tr
 
 
 @jax.jit
-def compiled(loss, log_prob, value, entropy, batch):
+def compiled(loss, log_prob, value, entropy, batch, critic=PLAIN):
     def f(log_prob, value, entropy):
-        return tuple(loss(Fixed(log_prob, entropy), value, batch))
+        error = values.errors(critic, (), value[:, None], batch)
+        return tuple(loss(Fixed(log_prob, entropy), error, batch))
 
     (loss_value, metrics), gradient = jax.value_and_grad(f, argnums=(0, 1, 2), has_aux=True)(log_prob, value, entropy)
     return Result(loss_value, metrics, *gradient)
 
 
-def run(loss, log_prob, batch, value=0.0, entropy=0.0):
+def run(loss, log_prob, batch, value=0.0, entropy=0.0, critic=PLAIN):
     """The loss, and its gradients, where the new policy gives these numbers [N]."""
     rows = np.shape(log_prob)
     log_prob, value, entropy = (np.broadcast_to(np.asarray(x, np.float32), rows) for x in (log_prob, value, entropy))
-    return jax.tree.map(np.asarray, compiled(loss, log_prob, value, entropy, batch))
+    return jax.tree.map(np.asarray, compiled(loss, log_prob, value, entropy, batch, critic))

@@ -8,6 +8,8 @@ derived by hand. Slow by design; it knows nothing of JAX.
     Adam  Kingma and Ba 2015, https://arxiv.org/abs/1412.6980
     dual clip  Ye et al. 2020, https://arxiv.org/abs/1912.09729
     DPO   Lu et al. 2022, https://arxiv.org/abs/2210.05639
+    PopArt  van Hasselt et al. 2016, https://arxiv.org/abs/1602.07714
+    two-hot  Schrittwieser et al. 2020, appendix F, https://arxiv.org/abs/1911.08265
     adaptive learning rate  rsl_rl, https://github.com/leggedrobotics/rsl_rl
     running moments: Chan et al. 1979
 
@@ -47,6 +49,11 @@ class Hyper(NamedTuple):
     beta: float = 0.6
     value_clip: float = np.inf
     huber_delta: float = np.inf
+    critic: str = "regression"  # or "popart", "two_hot"
+    rate: float = 0.1  # of PopArt's statistics
+    mean: float = 0.0  # PopArt's, of now
+    std: float = 1.0
+    bins: tuple[float, ...] = ()  # V of each
     rho_clip: float | None = None  # with c_clip: V-trace as PufferLib has it
     c_clip: float | None = None
     drip_decay: float = 0.0
@@ -72,12 +79,21 @@ class Adam(NamedTuple):
     square: Arrays
 
 
+class Moving(NamedTuple):
+    """Exponentially weighted sums of 1, R and R^2, one term an update."""
+
+    weight: float
+    first: float
+    second: float
+
+
 class OptState(NamedTuple):
     """What one update leaves for the next, beside the parameters."""
 
     adam: Adam
     obs: Stats
     reward: Stats
+    targets: Moving = Moving(0.0, 0.0, 0.0)
     rate: float = 1.0  # factors that the KL controls have changed
     coef: float = 1.0
 
@@ -120,7 +136,7 @@ def update(
 
     Sequence m holds steps p L .. p L + L - 1 of stream b, where m = p B + b; `weights` has one number for each.
     """
-    adam, obs_stats, reward_stats, rate, coef = opt_state
+    adam, obs_stats, reward_stats, moving, rate, coef = opt_state
     steps, streams = rollout.valid.shape
 
     reward = rollout.reward
@@ -144,18 +160,22 @@ def update(
     advantage, target = np.zeros((2, steps, streams))
     for b, t in enumerate(whole):
         estimate(rollout.value, np.ones((steps, streams)), t, b)
+    if hyper.critic == "popart":
+        hyper = hyper._replace(**scale_of(moving))
+        moving = move(moving, target[rollout.valid], hyper.rate)
+        params, hyper = keep_values(params, hyper, scale_of(moving))
 
     losses, stopped = [], False
     for e, epoch in enumerate(indices):
         if hyper.reestimate == "epoch":
             for b, t in enumerate(whole):
-                estimate(*look_again(params, scaled), t, b)
+                estimate(*look_again(params, scaled, hyper), t, b)
         for k, minibatch in enumerate(epoch):
             pieces = [divmod(int(m), steps // hyper.seq_len) for m in minibatch]
             pieces = [(b, np.arange(p * hyper.seq_len, (p + 1) * hyper.seq_len)) for b, p in pieces]
             if hyper.reestimate == "minibatch":
                 for b, t in pieces:
-                    estimate(*look_again(params, scaled), t, b)
+                    estimate(*look_again(params, scaled, hyper), t, b)
             where = [(step, b) for b, t in pieces for step in t]
             counts = np.array([rollout.valid[w] for w in where])
             rows = tuple(np.array([w for w in where if rollout.valid[w]], int).reshape(-1, 2).T)
@@ -196,7 +216,7 @@ def update(
             coef /= 2.0
     if hyper.normalize_obs:  # only now
         obs_stats = merge(obs_stats, rollout.obs[rollout.valid])
-    return Updated(params, OptState(adam, obs_stats, reward_stats, rate, coef), losses)
+    return Updated(params, OptState(adam, obs_stats, reward_stats, moving, rate, coef), losses)
 
 
 # ---------------------------------------------------------------- targets and statistics
@@ -227,14 +247,14 @@ def advantages(
     return result
 
 
-def look_again(params: Arrays, rollout: Rollout) -> tuple[np.ndarray, np.ndarray]:
+def look_again(params: Arrays, rollout: Rollout, hyper: Hyper) -> tuple[np.ndarray, np.ndarray]:
     """What the network says now of every observation that is real: V, and the action's probability now over then."""
     value, ratio = np.full((2, *rollout.valid.shape), np.nan)
     for t, b in np.ndindex(rollout.valid.shape):
         if np.isfinite(rollout.obs[t, b]).all():
             mask = None if rollout.action_mask is None else rollout.action_mask[t, b][None]
-            head, v = act(params, rollout.obs[t, b][None], rollout.action[t, b][None], mask)
-            value[t, b], ratio[t, b] = v[0], np.exp(head.log_prob[0] - rollout.log_prob[t, b])
+            head, numbers = act(params, rollout.obs[t, b][None], rollout.action[t, b][None], mask)
+            value[t, b], ratio[t, b] = values(numbers, hyper)[0], np.exp(head.log_prob[0] - rollout.log_prob[t, b])
     return value, ratio
 
 
@@ -262,6 +282,28 @@ def merge(stats: Stats, x: np.ndarray) -> Stats:
     gap = x.mean(axis=0) - stats.mean
     squares = stats.count * stats.var + len(x) * x.var(axis=0) + gap**2 * stats.count * len(x) / count
     return Stats(count, stats.mean + gap * len(x) / count, squares / count)
+
+
+def move(moving: Moving, targets: np.ndarray, rate: float) -> Moving:
+    if len(targets) == 0:
+        return moving
+    now = 1.0, targets.mean(), (targets**2).mean()
+    return Moving(*((1.0 - rate) * old + rate * new for old, new in zip(moving, now, strict=True)))
+
+
+def scale_of(moving: Moving) -> dict[str, float]:
+    """PopArt's mean and std."""
+    if moving.weight == 0.0:
+        return {"mean": 0.0, "std": 1.0}
+    mean, square = moving.first / moving.weight, moving.second / moving.weight
+    return {"mean": mean, "std": max(np.sqrt(square - mean**2), 1e-4)}
+
+
+def keep_values(params: Arrays, hyper: Hyper, new: dict[str, float]) -> tuple[Arrays, Hyper]:
+    """Proposition 1 there: W' = sigma W / sigma', b' = (sigma b + mu - mu') / sigma'."""
+    kernel = hyper.std * params["value/kernel"] / new["std"]
+    bias = (hyper.std * params["value/bias"] + hyper.mean - new["mean"]) / new["std"]
+    return params | {"value/kernel": kernel, "value/bias": bias}, hyper._replace(**new)
 
 
 # ---------------------------------------------------------------- network, loss, gradient
@@ -338,15 +380,15 @@ def normal(mean: np.ndarray, log_std: np.ndarray, action: np.ndarray) -> Head:
 
 
 def act(params: Arrays, obs: np.ndarray, action: np.ndarray, mask: np.ndarray | None) -> tuple[Head, np.ndarray]:
-    """The policy's opinion of `action` and the value, for rows [n, d] (normalised already)."""
+    """The policy's opinion of `action` and the critic's numbers [n, k], for rows [n, d] (normalised already)."""
     x = flat(obs)
     actor = torso_forward(params, "actor", x)[-1]
     critic = torso_forward(params, "critic", x)[-1] if depth(params, "critic") else actor
     output = actor @ params["policy/kernel"] + params["policy/bias"]
-    value = (critic @ params["value/kernel"] + params["value/bias"])[:, 0]
+    numbers = critic @ params["value/kernel"] + params["value/bias"]
     if "log_std" in params:
-        return normal(output, params["log_std"], action), value
-    return categorical(output, action, mask), value
+        return normal(output, params["log_std"], action), numbers
+    return categorical(output, action, mask), numbers
 
 
 def loss_and_gradient(params: Arrays, rows: Rows, hyper: Hyper) -> tuple[dict[str, float], Arrays]:
@@ -355,13 +397,13 @@ def loss_and_gradient(params: Arrays, rows: Rows, hyper: Hyper) -> tuple[dict[st
     shared = not depth(params, "critic")
     actor = torso_forward(params, "actor", x)
     critic = actor if shared else torso_forward(params, "critic", x)
-    head, value = act(params, rows.obs, rows.action, rows.mask)
+    head, numbers = act(params, rows.obs, rows.action, rows.mask)
     n = max(len(x), 1)
 
     log_ratio = np.clip(head.log_prob - rows.log_prob, -20.0, 20.0)
     ratio, low, high = np.exp(log_ratio), 1.0 - hyper.clip_eps, 1.0 + hyper.clip_eps
     policy, by_log_ratio = policy_term(log_ratio, rows.advantage, hyper)
-    critic_error, by_error = value_term(value, rows, hyper)
+    critic_error, by_numbers = critic_term(numbers, rows, hyper)
     info = {
         "policy_loss": policy.sum() / n,
         "value_loss": critic_error.sum() / n,
@@ -377,7 +419,7 @@ def loss_and_gradient(params: Arrays, rows: Rows, hyper: Hyper) -> tuple[dict[st
     by_log_prob = np.where(np.abs(log_ratio) >= 20.0, 0.0, by_log_ratio)[:, None] / n
     by_entropy = -hyper.ent_coef / n
     by_output = by_log_prob * head.log_prob_by_output + by_entropy * head.entropy_by_output
-    by_value = (hyper.vf_coef * by_error / n)[:, None]
+    by_value = hyper.vf_coef * by_numbers / n
 
     gradient = {
         "policy/kernel": actor[-1].T @ by_output,
@@ -418,10 +460,42 @@ def policy_term(log_ratio: np.ndarray, a: np.ndarray, hyper: Hyper) -> tuple[np.
     return -surrogate, np.where(stopped | far, 0.0, -w * a)
 
 
-def value_term(value: np.ndarray, rows: Rows, hyper: Hyper) -> tuple[np.ndarray, np.ndarray]:
+def values(numbers: np.ndarray, hyper: Hyper) -> np.ndarray:
+    """V [n] that the critic's numbers [n, k] stand for."""
+    if hyper.critic == "two_hot":
+        return np.array([(softmax(z) * hyper.bins).sum() for z in numbers])
+    return hyper.mean + hyper.std * numbers[:, 0]
+
+
+def softmax(z: np.ndarray) -> np.ndarray:
+    return np.exp(z - z.max()) / np.exp(z - z.max()).sum()
+
+
+def critic_term(numbers: np.ndarray, rows: Rows, hyper: Hyper) -> tuple[np.ndarray, np.ndarray]:
+    """What is descended for each row [n], and its derivative by the critic's numbers [n, k]."""
+    if hyper.critic != "two_hot":
+        target, old = ((x - hyper.mean) / hyper.std for x in (rows.target, rows.value))
+        losses, slopes = value_term(numbers[:, 0], target, old, hyper)
+        return losses, slopes[:, None]
+    losses, slopes = np.zeros(len(numbers)), np.zeros(numbers.shape)
+    for i, (z, r) in enumerate(zip(numbers, rows.target, strict=True)):
+        r = min(max(r, hyper.bins[0]), hyper.bins[-1])
+        upper = next(k for k in range(1, len(hyper.bins)) if r <= hyper.bins[k])
+        share = (r - hyper.bins[upper - 1]) / (hyper.bins[upper] - hyper.bins[upper - 1])
+        p = softmax(z)
+        losses[i] = -(1.0 - share) * np.log(p[upper - 1]) - share * np.log(p[upper])
+        slopes[i] = p  # d -log p_j / d z = p - [j]
+        slopes[i, upper - 1] -= 1.0 - share
+        slopes[i, upper] -= share
+    return losses, slopes
+
+
+def value_term(
+    value: np.ndarray, target: np.ndarray, old_value: np.ndarray, hyper: Hyper
+) -> tuple[np.ndarray, np.ndarray]:
     """What is descended for each row, and its derivative by V."""
     delta, losses, slopes = hyper.huber_delta, np.zeros(len(value)), np.zeros(len(value))
-    for i, (v, old, r) in enumerate(zip(value, rows.value, rows.target, strict=True)):
+    for i, (v, old, r) in enumerate(zip(value, old_value, target, strict=True)):
         moved = min(max(v - old, -hyper.value_clip), hyper.value_clip)
         both = []
         for error, slope in ((v - r, 1.0), (old + moved - r, float(abs(v - old) < hyper.value_clip))):

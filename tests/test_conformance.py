@@ -9,7 +9,7 @@ import jax
 import pytest
 
 import ppax
-from ppax import advantages, config, distributions, losses, minibatches, optimizers, schedules, types
+from ppax import advantages, config, critics, distributions, losses, minibatches, optimizers, schedules, types, values
 from ppax.envs import BUILTIN, TimeLimit, VectorEnv, builtin
 from ppax.networks import heads, mlp
 
@@ -17,6 +17,7 @@ ENV = ppax.make("CartPole-v1", 2)
 PROTOCOLS = {
     "advantage": (types.Advantage, [advantages.GAE]),
     "loss": (types.Loss, [losses.ClippedSurrogate, losses.DPO, losses.KLPenalty]),
+    "critic": (values.Critic, [critics.Regression, critics.TwoHot, critics.PopArt]),
     "minibatch": (types.Minibatches, [minibatches.Shuffle]),
     "distribution": (types.Distribution, [distributions.Categorical, distributions.Normal]),
     "network": (types.Network, [ppax.networks.MLP]),

@@ -6,11 +6,11 @@ from pathlib import Path
 import ppax
 
 ROOT = Path(ppax.__file__).parent
-FOLDERS = {"advantages", "losses", "minibatches", "distributions", "networks"}
+FOLDERS = {"advantages", "critics", "losses", "minibatches", "distributions", "networks"}
 PARTS = FOLDERS | {"schedules", "optimizers", "normalize", "accumulate", "program"}
 PARTS |= {"experience", "kl_control", "update_metrics"}
 # What each layer may import from ppax, beside itself. Folders count as one.
-BASE = {"types", "parts", "sequences", "counter", "metrics", "parallel", "terms"}
+BASE = {"types", "parts", "sequences", "counter", "metrics", "parallel", "terms", "values"}
 ALLOWED = {
     "parts": set(),
     "types": {"parts"},
@@ -20,6 +20,7 @@ ALLOWED = {
     "program": {"types", "parallel"},
     "sequences": {"types"},
     "terms": {"types", "sequences"},
+    "values": {"types"},
     **{name: set(BASE) for name in PARTS},
     "networks": BASE | {"distributions"},  # a head makes a distribution
     "envs": set(BASE),
@@ -77,7 +78,7 @@ def test_imports_go_one_way():
 
 
 def test_parts_of_one_folder_do_not_import_each_other():
-    for folder in ("advantages", "losses", "minibatches", "distributions"):
+    for folder in ("advantages", "critics", "losses", "minibatches", "distributions"):
         for path in (ROOT / folder).glob("*.py"):
             if path.name != "__init__.py":
                 assert not [name for name in imports(path) if name.startswith(f"ppax.{folder}")], path

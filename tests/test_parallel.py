@@ -12,6 +12,7 @@ import pytest
 import ppax
 from ppax import parallel
 from ppax.collect import stream_keys
+from ppax.critics import PopArt, Regression, TwoHot
 from ppax.envs import VectorEnv
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
@@ -26,11 +27,13 @@ def make(case):
         env = ppax.make("CartPole-v1" if case != "continuous" else "Pendulum-v1", 4)
     network = mlp(env, hidden=(16,))
     normalized = {"normalize_obs": True, "normalize_reward": True, "normalize_advantage": "rollout"}
+    critics = {"continuous": PopArt(), "memory": TwoHot()}
     agent = ppax.PPO(
         Leaky(network) if case == "memory" else network,
         minibatch=Shuffle(2),
         learning_rate=1e-3,
         seq_len=8 if case == "memory" else None,
+        critic=critics.get(case, Regression()),
         **(normalized if case == "continuous" else {}),
     )
     return agent, env

@@ -11,6 +11,7 @@ import pytest
 import ppax
 from ppax.advantages import GAE
 from ppax.collect import collect, start_actor
+from ppax.critics import PopArt, Regression, TwoHot
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.losses import ClippedSurrogate
 from ppax.minibatches import Shuffle
@@ -123,7 +124,8 @@ def poison(x, invalid):
 )
 def test_rows_that_do_not_count_change_nothing_bit_for_bit(world, memory, advantage):
     options = {"normalize_advantage": advantage, "normalize_obs": not memory, "normalize_reward": True}
-    agent, env = make(world, memory, minibatch=Shuffle(2), seq_len=6 if memory else None, **options)
+    critic = {"minibatch": Regression(), "rollout": TwoHot(), "off": PopArt()}[advantage]
+    agent, env = make(world, memory, minibatch=Shuffle(2), seq_len=6 if memory else None, critic=critic, **options)
     learner, rollout = rollout_of(agent, env)
     steps, invalid = rollout.steps, ~rollout.steps.valid
     assert invalid.any()

@@ -13,6 +13,7 @@ import pytest
 
 import ppax
 from ppax.advantages import GAE, VTrace
+from ppax.critics import PopArt, TwoHot
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.losses import DPO, ClippedSurrogate, KLPenalty
 from ppax.minibatches import Prioritised, Shuffle
@@ -32,7 +33,12 @@ AXES = {
         {"loss": KLPenalty(), "kl.coef_target": 1e-3},
         {"loss": DPO()},
     ],
-    "critic": [{}, {"loss.value_clip": 0.2}, {"loss.value_clip": 0.2, "loss.huber_delta": 1.0}],
+    "critic": [
+        {},
+        {"critic": TwoHot(-10.0, 30.0, 9)},
+        {"critic": PopArt(value_clip=0.2)},
+        {"critic.value_clip": 0.2, "critic.huber_delta": 1.0},
+    ],
     "reestimate": [{}, {"reestimate": "epoch"}, {"reestimate": "minibatch"}],
     "normalize": [
         {"normalize_advantage": "minibatch"},
@@ -98,13 +104,13 @@ def test_the_cases_cover_every_pair():
     for one, other in itertools.combinations(range(len(axes)), 2):
         seen = {(case[one], case[other]) for case in CASES}
         assert len(seen) == len(axes[one]) * len(axes[other]), (one, other)
-    assert len(CASES) <= 16
+    assert len(CASES) <= 18
 
 
 def test_a_choice_sets_what_it_says():
     agent = agent_of([len(choices) - 1 for choices in AXES.values()])
     assert isinstance(agent.loss, DPO)
-    assert (agent.loss.value_clip, agent.loss.huber_delta, agent.kl.target_kl) == (0.2, 1.0, 1e-4)
+    assert (agent.critic.value_clip, agent.critic.huber_delta, agent.kl.target_kl) == (0.2, 1.0, 1e-4)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "".join(map(str, case)))

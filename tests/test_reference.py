@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec
 import reference
 from ppax import PPO, experience, normalize, parallel
 from ppax.advantages import GAE, VTrace
+from ppax.critics import PopArt, Regression, TwoHot
 from ppax.kl_control import KLControl, KLState
 from ppax.losses import DPO, ClippedSurrogate, KLPenalty
 from ppax.minibatches import Shuffle
@@ -67,12 +68,18 @@ COEFS = {"vf_coef": 0.7, "ent_coef": 0.02}
 OPTIONS = {
     "": Option({}, {}),
     "dual": Option(
-        {"loss": ClippedSurrogate(0.15, **COEFS, dual_clip=1.2, huber_delta=1.1)},
+        {"loss": ClippedSurrogate(0.15, **COEFS, dual_clip=1.2), "critic": Regression(huber_delta=1.1)},
         {"dual_clip": 1.2, "huber_delta": 1.1},
     ),
-    "value": Option({"loss": ClippedSurrogate(0.15, **COEFS, value_clip=0.3)}, {"value_clip": 0.3}),
-    "kl": Option({"loss": KLPenalty(0.8, **COEFS, **CRITIC)}, {"objective": "kl", "kl_coef": 0.8} | CRITIC),
-    "dpo": Option({"loss": DPO(0.3, 0.1, **COEFS, **CRITIC)}, {"objective": "dpo", "alpha": 0.3, "beta": 0.1} | CRITIC),
+    "value": Option({"critic": Regression(value_clip=0.3)}, {"value_clip": 0.3}),
+    "kl": Option(
+        {"loss": KLPenalty(0.8, **COEFS), "critic": Regression(**CRITIC)},
+        {"objective": "kl", "kl_coef": 0.8} | CRITIC,
+    ),
+    "dpo": Option(
+        {"loss": DPO(0.3, 0.1, **COEFS), "critic": Regression(**CRITIC)},
+        {"objective": "dpo", "alpha": 0.3, "beta": 0.1} | CRITIC,
+    ),
     # Old log-probabilities are 0.2 off, so KLs scatter around 0.02: each control acts at some steps and not at others
     "stop": Option({"kl": KLControl(0.034)}, {"target_kl": 0.034}),
     "rate": Option({"kl": KLControl(rate_target=0.03, rate_max=1.2e-3)}, {"rate_target": 0.03, "rate_max": 1.2e-3}),
@@ -103,6 +110,20 @@ OPTIONS = {
     ),
     "drip": Option({"drip_decay": 0.6}, {"drip_decay": 0.6}),
     "weights": Option({"minibatch": Weighted}, {}),
+    "popart": Option({"critic": PopArt(0.3)}, {"critic": "popart", "rate": 0.3}),
+    "popart clips": Option({"critic": PopArt(0.3, **CRITIC)}, {"critic": "popart", "rate": 0.3} | CRITIC),
+    "popart minibatch": Option(
+        {"critic": PopArt(0.3), "reestimate": "minibatch"},
+        {"critic": "popart", "rate": 0.3, "reestimate": "minibatch"},
+    ),
+    "two_hot": Option(
+        {"critic": TwoHot(-2.0, 3.0, 6, "linear")}, {"critic": "two_hot", "bins": (-2.0, -1.0, 0.0, 1.0, 2.0, 3.0)}
+    ),
+    "two_hot epoch": Option(
+        {"critic": TwoHot(-20.0, 20.0, 5), "reestimate": "epoch"},
+        # symlog(20) = log 21, half of which is log sqrt 21
+        {"critic": "two_hot", "bins": (-20.0, 1 - 21**0.5, 0.0, 21**0.5 - 1, 20.0), "reestimate": "epoch"},
+    ),
 }
 
 OBS_SPACE = spaces.Box(-np.inf, np.inf, (2, 2))
@@ -127,6 +148,8 @@ CASES = [
     Case(8, 6, 3, 4, masked=True, normalize_advantage="rollout", option="minibatch"),
     Case(8, 6, 3, 4, normalize_advantage="off", normalize_reward=True, option="weights"),
     Case(8, 6, 3, 4, normalize_advantage="rollout", normalize_reward=True, option="drip"),
+    Case(8, 6, 3, 4, shared=True, normalize_obs=True, normalize_advantage="off", option="popart"),
+    Case(8, 6, 3, 4, shared=True, masked=True, normalize_reward=True, option="two_hot"),
 ]
 
 
@@ -263,6 +286,7 @@ def fresh_learner(agent: PPO, rng: np.random.Generator) -> LearnerState:
         obs_stats=normalize.init_obs_stats(jnp.zeros((2, 2))) if agent.normalize_obs else None,
         reward_stats=normalize.init_stats(()) if agent.normalize_reward else None,
         control=agent.kl.init(agent.loss),
+        critic=agent.critic.init().state,
     )
 
 
@@ -320,7 +344,7 @@ def distance(case: Case, updated: list[reference.Updated], program: Program = PL
 
 
 @pytest.mark.parametrize("program", [Program(1, 5), Program(2), Program(2, 4), Program(2, 1)], ids=str)
-@pytest.mark.parametrize("case", CASES[:2], ids=["rows", "sequences"])
+@pytest.mark.parametrize("case", [*CASES[:2], CASES[-2]], ids=["rows", "sequences", "popart"])
 def test_every_layout_of_the_program_agrees_with_the_reference(case, program):
     assert distance(case, replay(case, hyper_of(case)), program) < PARAMS_ATOL
 
@@ -346,6 +370,11 @@ def test_update_agrees_with_the_reference(case):
                 assert ships.count[0] == theirs.count
                 np.testing.assert_allclose(ships.mean.high, theirs.mean, rtol=1e-6, atol=1e-6)
                 np.testing.assert_allclose(ships.var.high, theirs.var, rtol=1e-6)
+        if hyper_of(case).critic == "popart":
+            expected = reference.scale_of(ours.opt_state.targets)
+            theirs = learner.critic.mean, jnp.sqrt(learner.critic.var), learner.critic.weight
+            np.testing.assert_allclose(theirs, [*expected.values(), ours.opt_state.targets.weight], rtol=1e-5)
+            np.testing.assert_allclose([metrics["popart_mean"], metrics["popart_std"]], theirs[:2])
         rate, coef, _ = KLState(*learner.control)
         np.testing.assert_allclose(1.0 if rate is None else rate, ours.opt_state.rate, rtol=1e-5)
         np.testing.assert_allclose(1.0 if coef is None else coef, ours.opt_state.coef)
@@ -402,6 +431,12 @@ def test_another_number_does_not_agree(changed):
         ("vtrace epoch", {"c_clip": 1.0}),
         ("vtrace minibatch", {"rho_clip": 1.0}),
         ("drip", {"drip_decay": 0.5}),
+        ("popart", {"critic": "regression"}),
+        ("popart", {"rate": 0.35}),
+        ("popart clips", {"value_clip": 0.4}),
+        ("popart clips", {"huber_delta": 1.3}),
+        ("two_hot", {"bins": (-2.0, -1.0, 0.1, 1.0, 2.0, 3.0)}),
+        ("two_hot epoch", {"reestimate": "never"}),
     ],
     ids=str,
 )
@@ -462,6 +497,10 @@ def test_another_rollout_does_not_agree(change):
     assert distance(case, replay(case, hyper_of(case), change)) > 10 * PARAMS_ATOL
 
 
+def case_of(option):
+    return next(case for case in CASES if case.option == option)
+
+
 GRADIENTS = {
     "separate": (CASES[0], {}),
     "normal": (CASES[1], {}),
@@ -470,6 +509,8 @@ GRADIENTS = {
     "dual": (CASES[0], {"dual_clip": 1.1, "huber_delta": 0.6}),
     "kl": (CASES[0], {"objective": "kl", "kl_coef": 0.8, "value_clip": 0.5}),
     "dpo": (CASES[0], {"objective": "dpo", "alpha": 0.3, "beta": 0.1, "value_clip": 0.5, "huber_delta": 0.6}),
+    "popart": (CASES[0], {"critic": "popart", "mean": 0.3, "std": 1.7, "value_clip": 0.5, "huber_delta": 0.6}),
+    "two_hot": (case_of("two_hot"), OPTIONS["two_hot"].hyper),
 }
 
 

@@ -98,6 +98,9 @@ class Leaky:
     def init(self, key, num_values=1):
         return self.inner.init(key, num_values)
 
+    def rescale_value(self, params, scale, shift):
+        return self.inner.rescale_value(params, scale, shift)
+
     def initial_carry(self):
         return jnp.zeros(self.inner.obs_shape)
 

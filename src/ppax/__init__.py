@@ -8,6 +8,7 @@ parallel.use_all_cores()  # before anything starts JAX
 
 from ppax import (
     advantages,
+    critics,
     distributions,
     envs,
     losses,
@@ -44,6 +45,7 @@ __all__ = [
     "advantages",
     "collect",
     "compile",
+    "critics",
     "distributions",
     "envs",
     "evaluate",

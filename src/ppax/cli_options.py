@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ppax import config
-from ppax.options import NONE, Config, Option, flatten, unflatten
+from ppax.options import NONE, Config, Option, flatten, nearest, unflatten
 from ppax.types import ConfigError
 
 EXAMPLES = """examples:
@@ -67,8 +66,7 @@ def parse_run(
         raise ConfigError(f"write the target first: ppax {verb} {options.target} ...")
     if unknown:
         name = unknown[0].split("=")[0].lstrip("-").replace("-", "_")
-        nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
-        raise ConfigError(f"unknown option {unknown[0]!r}; did you mean --{nearest.replace('_', '-')}?")
+        raise ConfigError(f"unknown option {unknown[0]!r}; did you mean --{nearest(name, known).replace('_', '-')}?")
     given = {path: value for path, value in vars(options).items() if path in known}
     return options, config.resolve(unflatten(dict(flatten(base)) | given))
 
@@ -91,7 +89,8 @@ def _choose_parts(base: Config, arguments: list[str]) -> Config:
         value = value if equals else "".join(arguments[position + 1 : position + 2])
         path = name.removeprefix("--").replace("-", "_")
         slot = path.removesuffix("part")
-        if flat.get(path, config.DEFAULT_PART.get(slot.split(".")[-2])) != value:
+        default = next((option.default for option in config.options(unflatten(flat)) if option.path == path), None)
+        if flat.get(path, default) != value:
             flat = {key: kept for key, kept in flat.items() if not key.startswith(slot)}
         flat[path] = value
     return unflatten(flat)

@@ -7,7 +7,6 @@ field (`number`, `static` in types.py). Parts are named: `[agent.advantage] part
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import tomllib
 import typing
@@ -20,13 +19,14 @@ import tomli_w
 
 from ppax import envs
 from ppax.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
+from ppax.critics import PopArt, Regression, TwoHot
 from ppax.envs import VectorEnv
 from ppax.kl_control import KLControl
 from ppax.losses import DPO, ClippedSurrogate, KLPenalty
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import MLP, mlp
 from ppax.optimizers import SGD, ActorCritic, Adam, AdamW, Muon, RMSProp
-from ppax.options import NONE, Config, Option, check_value, flatten, option_of, unflatten
+from ppax.options import NONE, Config, Option, check_value, flatten, nearest, option_of, unflatten
 from ppax.ppo import PPO
 from ppax.program import Program
 from ppax.schedules import Both, Constant, Cosine, Interpolated, Linear, Steps
@@ -89,15 +89,16 @@ PARTS: dict[str, dict[str, type]] = {
     "network": {"mlp": MLP},
     "advantage": ADVANTAGES,
     "loss": {"clipped": ClippedSurrogate, "kl_penalty": KLPenalty, "dpo": DPO},
+    "critic": {"regression": Regression, "two_hot": TwoHot, "popart": PopArt},
     "minibatch": {"shuffle": Shuffle, "prioritised": Prioritised},
     "optimizer": OPTIMIZERS,
     "actor": OPTIMIZERS,  # of ActorCritic
-    "critic": OPTIMIZERS,
     "schedule": SCHEDULES,
     "first": SCHEDULES,  # of Both
     "second": SCHEDULES,
 }
-DEFAULT_PART = {slot: next(iter(choices)) for slot, choices in PARTS.items()}
+# Fields of a part that hold another kind than the agent's field of that name.
+INNER: dict[type, dict[str, dict[str, type]]] = {ActorCritic: {"critic": OPTIMIZERS}}
 # A network is made for the spaces of an environment.
 NETWORKS: dict[str, Callable[..., Any]] = {"mlp": mlp}
 # Tables without a choice of parts.
@@ -128,17 +129,19 @@ def _options(cls: type, config: Config, prefix: str) -> Iterator[Option]:
         if field.name in SECTIONS:
             yield from _options(SECTIONS[field.name], _table(config, field.name, path), path + ".")
         elif field.name in PARTS:
-            section, choices, default = (
-                _table(config, field.name, path),
-                PARTS[field.name],
-                DEFAULT_PART[field.name],
-            )
+            section, choices = _table(config, field.name, path), choices_of(cls, field.name)
+            default = next(iter(choices))
             part = Option(f"{path}.part", str, False, False, default, "which part", {"choices": tuple(choices)})
             name = check_value(part, section.get("part", default))
             yield part
             yield from _options(choices[name], section, path + ".")
         elif field.default is not dataclasses.MISSING:  # without a default it comes from the environment
             yield option_of(field, hints[field.name], path)
+
+
+def choices_of(cls: type, name: str) -> dict[str, type]:
+    """The parts that field `name` of a part may hold, by their names; the first is the default."""
+    return (PARTS | INNER.get(cls, {}))[name]
 
 
 def _table(config: Config, name: str, path: str) -> Config:
@@ -154,8 +157,7 @@ def resolve(config: Config) -> Config:
     given = dict(flatten(config))
     for path in given:
         if path not in known:
-            nearest = difflib.get_close_matches(path, known, n=1, cutoff=0.0)[0]
-            raise ConfigError(f"unknown option {path!r}; did you mean {nearest!r}?")
+            raise ConfigError(f"unknown option {path!r}; did you mean {nearest(path, known)!r}?")
     values = {path: check_value(option, given.get(path, option.default)) for path, option in known.items()}
     return unflatten(values)
 
@@ -189,7 +191,7 @@ def _build_part(cls: type, config: Config, env: VectorEnv) -> Any:
             if name == "network":
                 arguments[name] = NETWORKS[value["part"]](env, **chosen)
             else:
-                arguments[name] = _build_part(PARTS[name][value["part"]], chosen, env)
+                arguments[name] = _build_part(choices_of(cls, name)[value["part"]], chosen, env)
         else:
             arguments[name] = tuple(value) if isinstance(value, list) else value
     return cls(**arguments)
@@ -202,7 +204,7 @@ def describe(part: Any) -> Config:
     for field in dataclasses.fields(part):
         value = getattr(part, field.name)
         if field.name in PARTS:
-            names = {cls: name for name, cls in PARTS[field.name].items()}
+            names = {cls: name for name, cls in choices_of(type(part), field.name).items()}
             own = f"{type(value).__module__}.{type(value).__qualname__}"
             inner = describe(value) if dataclasses.is_dataclass(value) else {}
             config[field.name] = {"part": names.get(type(value), own)} | inner

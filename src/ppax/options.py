@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import math
 import typing
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 from ppax.types import ConfigError
@@ -77,6 +77,12 @@ def _check_limits(path: str, value: Any, limits: dict[str, Any]) -> Any:
     if isinstance(value, int) and value >= 2**64:
         raise ConfigError(f"{path}: must be below 2^64")
     return value
+
+
+def nearest(path: str, known: Collection[str]) -> str:
+    """The option that an unknown `path` most likely means: one of the same name elsewhere, else the most alike."""
+    namesakes = [other for other in known if other.rpartition(".")[2] == path.rpartition(".")[2]]
+    return difflib.get_close_matches(path, namesakes or known, n=1, cutoff=0.0)[0]
 
 
 def flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:

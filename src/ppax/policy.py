@@ -10,7 +10,8 @@ from jax import Array
 
 from ppax import normalize
 from ppax.sequences import to_pairs, to_rows
-from ppax.types import Network, Params, PyTree
+from ppax.types import LearnerState, Network, PyTree
+from ppax.values import Critic
 
 
 class Policy(NamedTuple):
@@ -18,14 +19,15 @@ class Policy(NamedTuple):
 
     carry: PyTree  # [M, ...] after each sequence
     distribution: Any  # [N] rows: M * L steps
-    value: Array  # [N]
+    numbers: Array  # [N, num_values] that the network's critic ends in
+    value: Array  # [N] V
 
 
 def look(
     network: Network,
+    critic: Critic,
     dtype: jnp.dtype,
-    params: Params,
-    obs_stats: PyTree,
+    learner: LearnerState,
     carry: PyTree,
     obs: PyTree,
     first: Array,
@@ -33,20 +35,20 @@ def look(
 ) -> Policy:
     """The network over sequences [M, L, ...], from the memory `carry` [M, ...] before each.
 
-    `obs_stats` are the statistics that normalise observations; None: they stay as they are. The network computes in
-    `dtype`, results are float32.
+    Of `learner`, parameters and statistics are read. The network computes in `dtype`, results are float32.
     """
     length = first.shape[1]
     obs, action_mask = to_rows(obs), to_rows(action_mask)
-    if obs_stats is not None:
-        obs = normalize.normalize_obs(obs_stats, obs)
-    params, obs = cast((params, obs), dtype)
+    if learner.obs_stats is not None:
+        obs = normalize.normalize_obs(learner.obs_stats, obs)
+    params, obs = cast((learner.params, obs), dtype)
     # Rows, not [M, L]: only `remember` needs time, and flat matrix products are a third faster
     features = jax.vmap(network.encode, (None, 0))(params, obs)
     memory = jax.vmap(network.remember, (None, 0, 0, 0))(params, carry, to_pairs(features, length), first)
     outputs = jax.vmap(network.decide, (None, 0, 0))(params, cast(to_rows(memory.features), dtype), action_mask)
-    carry, distribution, value = cast((memory.carry, outputs.distribution, outputs.value), jnp.dtype("float32"))
-    return Policy(carry, distribution, value[:, 0])
+    carry, distribution, numbers = cast((memory.carry, outputs.distribution, outputs.value), jnp.dtype("float32"))
+    value = jax.vmap(critic.value, (None, 0))(learner.critic, numbers)
+    return Policy(carry, distribution, numbers, value)
 
 
 def cast(tree: PyTree, dtype: jnp.dtype) -> PyTree:

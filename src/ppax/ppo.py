@@ -21,6 +21,7 @@ from jax.flatten_util import ravel_pytree
 from ppax import normalize, parallel
 from ppax.accumulate import mean_gradient
 from ppax.advantages import GAE, spread_rewards
+from ppax.critics import Regression
 from ppax.experience import Experience, Minibatch, Source, choose, cut, cut_with_source, join, over_rollout
 from ppax.kl_control import KLControl, KLState
 from ppax.losses import ClippedSurrogate
@@ -57,6 +58,7 @@ from ppax.types import (
     static,
 )
 from ppax.update_metrics import update_metrics
+from ppax.values import Critic, adapt, errors, rescaled
 
 
 class Update(NamedTuple):
@@ -83,6 +85,7 @@ class PPO:
     network: Network
     advantage: Advantage = GAE()
     loss: Loss = ClippedSurrogate()
+    critic: Critic = Regression()
     minibatch: Minibatches = Shuffle()
     optimizer: Optimizer = Adam()
     schedule: Schedule = Constant()
@@ -116,7 +119,9 @@ class PPO:
 
     def init(self, observation_space: spaces.Space, key: Key) -> LearnerState:
         """A fresh learner for observations of `observation_space`."""
-        params, transformation = self.network.init(key), self._optimizer(self.learning_rate)
+        kept, rescale = self.critic.init()
+        params = rescaled(self.network, self.network.init(key, self.critic.num_values), rescale)
+        transformation = self._optimizer(self.learning_rate)
         shapes = jax.tree.map(jnp.asarray, observation_space.sample()) if self.normalize_obs else None
         return LearnerState(
             params=params,
@@ -124,6 +129,7 @@ class PPO:
             obs_stats=normalize.init_obs_stats(shapes) if self.normalize_obs else None,
             reward_stats=normalize.init_stats(()) if self.normalize_reward else None,
             control=self.kl.init(self.loss),
+            critic=kept,
         )
 
     def act(
@@ -150,7 +156,7 @@ class PPO:
     def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> Update:
         """Learn from one rollout: targets, then `num_epochs` passes in minibatches; a `key` for each, or one."""
         learner, (steps, old_targets, source) = self._prepare(learner, rollout)
-        obs_stats = learner.obs_stats
+        learner = adapt(self.critic, self.network, learner, old_targets.value, steps.valid)
         vector, to_params = ravel_pytree(learner.params)
 
         def make_minibatch(targets: Targets, drawn: Drawn) -> Minibatch:
@@ -160,8 +166,9 @@ class PPO:
 
         def gradient_step(state: Learning, drawn: Any) -> tuple[Learning, Summary]:  # Minibatch, or what makes one
             params, index, latest = state.params, drawn.index, state.targets
+            now = learner._replace(params=params)
             if latest is not None:
-                fresh = self._reestimate(params, obs_stats, *jax.tree.map(lambda x: x[index], (steps, source)))
+                fresh = self._reestimate(now, *jax.tree.map(lambda x: x[index], (steps, source)))
                 latest = jax.tree.map(lambda x, new: x.at[index].set(new), latest, fresh)
                 drawn = make_minibatch(latest, drawn)
             _, valid, chosen, extra = drawn
@@ -170,8 +177,8 @@ class PPO:
             def loss(params: Params, data: tuple[Array, Array, Targets]) -> LossOutput:
                 index, valid, targets = data
                 rows = dataclasses.replace(jax.tree.map(lambda x: x[index], steps), valid=valid)
-                policy = self._replay(params, obs_stats, rows)
-                return objective(policy.distribution, policy.value, to_rows(Batch(rows, targets)))
+                policy, batch = self._replay(learner._replace(params=params), rows), to_rows(Batch(rows, targets))
+                return objective(policy.distribution, errors(self.critic, learner.critic, policy.numbers, batch), batch)
 
             gradient, metrics = mean_gradient(loss, params, (index, valid, chosen), valid, self.program.rows())
             kl = self.kl.judge(state.kl, self.learning_rate, metrics)
@@ -183,7 +190,7 @@ class PPO:
             targets = old_targets if state.targets is None else state.targets
             if self.reestimate == "epoch":
                 streams = join(steps, source, rollout.steps.valid.shape[0])
-                fresh = self._reestimate(state.params, obs_stats, *streams)
+                fresh = self._reestimate(learner._replace(params=state.params), *streams)
                 targets = to_pairs(to_rows(fresh), steps.valid.shape[1])
             drawn = self.minibatch(Batch(steps, targets), key)
             # all minibatches of the epoch at once where that can be: fewer operations in the inner loop
@@ -194,13 +201,15 @@ class PPO:
         state = Learning(learner.params, vector, learner.opt_state, self.kl.begin(learner.control), latest)
         keys = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
         state, history = jax.lax.scan(epoch, state, keys)
+        obs_stats = learner.obs_stats
         if self.normalize_obs:  # only now: acting and learning saw the same frozen statistics
             obs_stats = normalize.update_obs_stats(obs_stats, steps.obs, steps.valid)
         control = self.kl.end(state.kl, history)
         metrics = update_metrics(Batch(steps, old_targets), history) | self.kl.metrics(control, self.loss)
         metrics["learning_rate"] = jnp.asarray(self.kl.learning_rate(control, self.learning_rate), jnp.float32)
-        learner = LearnerState(state.params, state.opt_state, obs_stats, learner.reward_stats, control)
-        return Update(learner, metrics)
+        metrics |= self.critic.metrics(learner.critic, old_targets.value, steps.valid)
+        changed = {"params": state.params, "opt_state": state.opt_state, "obs_stats": obs_stats, "control": control}
+        return Update(learner._replace(**changed), metrics)
 
     # ------------------------------------------------------------ the network, for one step and for sequences
 
@@ -213,16 +222,16 @@ class PPO:
     ) -> Policy:
         """Distribution, value and next carry for the current observation of every stream, [B, ...]."""
         row = jax.tree.map(lambda x: x[:, None], (obs, first, action_mask))
-        return self._look(learner.params, learner.obs_stats, carry, *row)
+        return self._look(learner, carry, *row)
 
-    def _replay(self, params: Params, obs_stats: PyTree, steps: Transition) -> Policy:
+    def _replay(self, learner: LearnerState, steps: Transition) -> Policy:
         """The network over stored sequences [M, L], from the memory that each began with."""
         carry = jax.tree.map(lambda x: x[:, 0], steps.carry)
-        return self._look(params, obs_stats, carry, steps.obs, steps.first, steps.action_mask)
+        return self._look(learner, carry, steps.obs, steps.first, steps.action_mask)
 
     @property
     def _look(self) -> Callable[..., Policy]:
-        return partial(look, self.network, jnp.dtype(self.compute_dtype))
+        return partial(look, self.network, self.critic, jnp.dtype(self.compute_dtype))
 
     # ------------------------------------------------------------ one update, in pieces
 
@@ -264,10 +273,10 @@ class PPO:
             return learner, cut(rollout.steps, targets, length)
         return learner, cut_with_source(rollout.steps, targets, steps.reward, next_value, length)
 
-    def _reestimate(self, params: Params, obs_stats: PyTree, steps: Transition, source: Source) -> Targets:
+    def _reestimate(self, learner: LearnerState, steps: Transition, source: Source) -> Targets:
         """Targets [M, L] of sequences by the network as it is now; beyond a sequence's end stands the old value."""
         steps, (reward, end_value) = parallel.own((steps, source))
-        policy = self._replay(params, obs_stats, steps)
+        policy = self._replay(learner, steps)
         now = policy.value, policy.distribution.log_prob(to_rows(steps.action))
         value, log_prob = to_pairs(now, steps.valid.shape[1])
         ratio = jnp.exp(bounded_log_ratio(log_prob, steps))

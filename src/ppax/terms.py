@@ -1,4 +1,4 @@
-"""What losses have in common: the log-ratio, the critic's error, the sum of all terms and its metrics."""
+"""What losses have in common: the log-ratio, the sum of all terms and its metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.sequences import masked_means
-from ppax.types import Batch, LossOutput, Scalar, Transition
+from ppax.types import LossOutput, Scalar, Transition
 
 LOG_RATIO_BOUND = 20.0  # exp(20) is far outside any clip; it keeps a runaway ratio finite in float32
 
@@ -17,7 +17,7 @@ class Rows(NamedTuple):
     """The terms of an objective for each row, all [N]; those that are descended have their sign turned already."""
 
     policy: Array
-    value: Array
+    value: Array  # the critic's own loss
     entropy: Array
     log_ratio: Array
 
@@ -33,24 +33,6 @@ def k3(log_ratio: Array) -> Array:
     http://joschu.net/blog/kl-approx.html: unbiased, with little variance.
     """
     return jnp.expm1(log_ratio) - log_ratio
-
-
-def value_error(value: Array, batch: Batch, value_clip: Scalar | None, huber_delta: Scalar | None) -> Array:
-    """0.5 (V - R)^2, or Huber's loss; with `value_clip` the worse of V and of V clipped around the old value."""
-    target, old = batch.targets.value, batch.steps.value
-    error = _half_square(value - target, huber_delta)
-    if value_clip is None:
-        return error
-    near = old + jnp.clip(value - old, -value_clip, value_clip)
-    return jnp.maximum(error, _half_square(near - target, huber_delta))
-
-
-def _half_square(error: Array, huber_delta: Scalar | None) -> Array:
-    if huber_delta is None:
-        return 0.5 * error**2
-    # Huber 1964: a straight line beyond delta, so that the gradient is bounded there and never 0
-    inside = jnp.minimum(jnp.abs(error), huber_delta)
-    return inside * (jnp.abs(error) - 0.5 * inside)
 
 
 def objective(rows: Rows, valid: Array, vf_coef: Scalar, ent_coef: Scalar, **extra: Any) -> LossOutput:

@@ -22,8 +22,6 @@ Scalar = float | Array  # a number in an equation: a float, or a traced array wh
 Params = PyTree
 Metrics = dict[str, Array]
 
-# ---------------------------------------------------------------- what flows through one iteration
-
 
 @part
 class Transition:
@@ -102,6 +100,7 @@ class LearnerState(NamedTuple):
     obs_stats: PyTree  # running statistics of observations; None when off
     reward_stats: PyTree  # running statistics of discounted returns; None when off
     control: PyTree = ()  # what the agent adapts by itself, as its learning rate (kl_control.py); () when off
+    critic: PyTree = ()  # what the critic keeps, as statistics of its targets (critics/); () when nothing
 
 
 class ActorState(NamedTuple):
@@ -127,9 +126,6 @@ class TrainState:
     iteration: Array  # [] int32, iterations done
     env_steps: Array  # [2] uint32, valid steps done: low and high word (counter.py)
     num_steps: int = static()  # length of a rollout
-
-
-# ---------------------------------------------------------------- environments
 
 
 class EnvReset(NamedTuple):
@@ -186,9 +182,6 @@ class VectorStep(NamedTuple):
     action_mask: PyTree | None = None  # [B, n]
 
 
-# ---------------------------------------------------------------- the protocol of every part
-
-
 class Distribution(Protocol):
     """A distribution over actions. Arrays may have leading batch axes; results have just those."""
 
@@ -215,7 +208,7 @@ class Outputs(NamedTuple):
     """What a network decides from one feature vector."""
 
     distribution: Distribution
-    value: Array  # [num_values]
+    value: Array  # [num_values] what the critic makes V of
 
 
 class Memory(NamedTuple):
@@ -243,6 +236,9 @@ class Network(Protocol):
     def decide(self, params: Params, features: PyTree, action_mask: PyTree | None) -> Outputs:
         """Distribution and value from one feature vector."""
 
+    def rescale_value(self, params: Params, scale: Scalar, shift: Scalar) -> Params:
+        """Parameters with which the critic ends in scale [] times its numbers plus shift, [] or [num_values]."""
+
 
 class Advantage(Protocol):
     """Advantages and value targets of one stream."""
@@ -264,8 +260,8 @@ class LossOutput(NamedTuple):
 class Loss(Protocol):
     """The objective of one gradient step. `PPO.kl` reads its metric `approx_kl`."""
 
-    def __call__(self, distribution: Any, value: Array, batch: Batch) -> LossOutput:
-        """Rows [N]: the new policy and value against the batch; invalid rows weigh nothing."""
+    def __call__(self, distribution: Any, value_error: Array, batch: Batch) -> LossOutput:
+        """Rows [N]: the new policy and the critic's own loss against the batch; invalid rows weigh nothing."""
 
 
 class Minibatches(Protocol):

@@ -7,6 +7,8 @@ import pytest
 from scipy import stats
 
 from loss_rows import batch_of, run
+from ppax import values
+from ppax.critics import Regression
 from ppax.losses import DPO, ClippedSurrogate, KLPenalty
 
 LOSSES = [ClippedSurrogate(), KLPenalty(), DPO()]
@@ -73,14 +75,13 @@ def test_at_the_old_policy_every_loss_has_the_policy_gradient(loss):
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
 def test_critic_entropy_and_rows_that_do_not_count(loss):
     """The same critic and entropy in each loss; a row that is not valid changes nothing, even if it is absurd."""
-    numbers = {"vf_coef": 2.0, "ent_coef": 0.1, "value_clip": 1.0, "huber_delta": 2.0}
-    loss = type(loss)(**numbers)
+    loss, critic = type(loss)(vf_coef=2.0, ent_coef=0.1), Regression(value_clip=1.0, huber_delta=2.0)
     for junk in (0.0, 1e6, -50.0):
         valid = np.array([True, False, True])
         advantage, log_prob, value = (np.where(valid, x, junk) for x in ([0, 0, 0], [0, 0, 0], [5, 0, 5]))
         batch = batch_of(advantage, target=np.array([-3.0, junk, 9.0]), valid=valid)
-        got = run(loss, log_prob, batch, value, np.array([1.0, junk, 2.0]))
-        # 2 * (14 + 14) / 2 - .1 * 1.5, as in test_clipped: huber and clip together
+        got = run(loss, log_prob, batch, value, np.array([1.0, junk, 2.0]), critic)
+        # 2 * (14 + 14) / 2 - .1 * 1.5, as in test_regression: huber and clip together
         np.testing.assert_allclose(got.loss, 28.0 - 0.15, rtol=1e-6)
         np.testing.assert_allclose(got.by_value, [2.0, 0.0, 0.0], rtol=1e-6)
         np.testing.assert_allclose(got.by_entropy, [-0.05, 0.0, -0.05], rtol=1e-6)
@@ -96,13 +97,15 @@ def test_a_runaway_ratio_stays_finite(loss):
 
 
 def test_options_that_are_off_are_not_in_the_program():
-    def size(loss):
+    def size(loss, **options):
         batch = batch_of(np.ones(3))
-        f = lambda value: loss(_Constant(), value, batch).loss  # noqa: E731
+        error = lambda x: values.errors(Regression(**options), (), x[:, None], batch)  # noqa: E731
+        f = lambda x: loss(_Constant(), error(x), batch).loss  # noqa: E731
         return len(jax.make_jaxpr(f)(jnp.zeros(3)).jaxpr.eqns)
 
     plain = size(ClippedSurrogate())
-    assert all(size(ClippedSurrogate(**{name: 1.5})) > plain for name in ("dual_clip", "value_clip", "huber_delta"))
+    assert size(ClippedSurrogate(dual_clip=1.5)) > plain
+    assert all(size(ClippedSurrogate(), **{name: 1.5}) > plain for name in ("value_clip", "huber_delta"))
     assert size(KLPenalty()) < plain
 
 

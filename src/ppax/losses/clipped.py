@@ -17,7 +17,7 @@ from ppax.types import Batch, LossOutput, Scalar, number, part
 
 @part
 class ClippedSurrogate:
-    """-mean min(w A, clip(w, 1 - eps, 1 + eps) A) + vf_coef * 0.5 mean (V - R)^2 - ent_coef * mean entropy."""
+    """-mean min(w A, clip(w, 1 - eps, 1 + eps) A) + vf_coef * mean value_error - ent_coef * mean entropy."""
 
     clip_eps: Scalar = number("how far the ratio may move before its gradient stops", default=0.2, above=0.0)
     vf_coef: Scalar = number("weight of the value loss", default=0.5, low=0.0)
@@ -25,12 +25,8 @@ class ClippedSurrogate:
     dual_clip: Scalar | None = number(
         "for A < 0, the ratio beyond which the gradient stops as well; none: never", default=None, above=1.0
     )
-    value_clip: Scalar | None = number(
-        "how far V may move from the old V, in units of V, before its gradient stops", default=None, above=0.0
-    )
-    huber_delta: Scalar | None = number("V's error beyond which its loss is linear", default=None, above=0.0)
 
-    def __call__(self, distribution: Any, value: Array, batch: Batch) -> LossOutput:
+    def __call__(self, distribution: Any, value_error: Array, batch: Batch) -> LossOutput:
         """Loss of rows [N]; `batch.targets.advantage` comes normalised."""
         steps, advantage = batch.steps, batch.targets.advantage
         log_ratio = terms.bounded_log_ratio(distribution.log_prob(steps.action), steps)
@@ -41,7 +37,7 @@ class ClippedSurrogate:
             surrogate = jnp.where(advantage < 0.0, jnp.maximum(surrogate, self.dual_clip * advantage), surrogate)
         rows = terms.Rows(
             policy=-surrogate,
-            value=terms.value_error(value, batch, self.value_clip, self.huber_delta),
+            value=value_error,
             entropy=distribution.entropy(),
             log_ratio=log_ratio,
         )

@@ -18,7 +18,7 @@ from ppax.types import Batch, LossOutput, Scalar, number, part
 
 @part
 class DPO:
-    """-mean (w A - drift) + vf_coef * 0.5 mean (V - R)^2 - ent_coef * mean entropy.
+    """-mean (w A - drift) + vf_coef * mean value_error - ent_coef * mean entropy.
 
     drift = relu(x - scale tanh(x / scale)), where x = (w - 1) A and scale alpha for A >= 0, else log(w) A and beta.
     """
@@ -27,12 +27,8 @@ class DPO:
     beta: Scalar = number("for A < 0: about how large log(w) A may become", default=0.6, above=0.0)
     vf_coef: Scalar = number("weight of the value loss", default=0.5, low=0.0)
     ent_coef: Scalar = number("weight of the entropy bonus", default=0.0, low=0.0)
-    value_clip: Scalar | None = number(
-        "how far V may move from the old V, in units of V, before its gradient stops", default=None, above=0.0
-    )
-    huber_delta: Scalar | None = number("V's error beyond which its loss is linear", default=None, above=0.0)
 
-    def __call__(self, distribution: Any, value: Array, batch: Batch) -> LossOutput:
+    def __call__(self, distribution: Any, value_error: Array, batch: Batch) -> LossOutput:
         """Loss of rows [N]; the metric `policy_loss` includes the drift."""
         steps, advantage = batch.steps, batch.targets.advantage
         log_ratio = terms.bounded_log_ratio(distribution.log_prob(steps.action), steps)
@@ -42,7 +38,7 @@ class DPO:
         drift = jax.nn.relu(x - scale * jnp.tanh(x / scale))
         rows = terms.Rows(
             policy=drift - ratio * advantage,
-            value=terms.value_error(value, batch, self.value_clip, self.huber_delta),
+            value=value_error,
             entropy=distribution.entropy(),
             log_ratio=log_ratio,
         )

@@ -16,7 +16,7 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.networks.heads import Head, head_for
-from ppax.types import ConfigError, Key, Memory, Outputs, Params, PyTree, part, static
+from ppax.types import ConfigError, Key, Memory, Outputs, Params, PyTree, Scalar, part, static
 
 ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu, "gelu": jax.nn.gelu, "silu": jax.nn.silu, "elu": jax.nn.elu}
 
@@ -100,6 +100,11 @@ class MLP:
         """Distribution and value from one pair of features."""
         outputs, value = dense(params["policy"], features.actor), dense(params["value"], features.critic)
         return Outputs(self.head(outputs, params.get("log_std"), action_mask), value)
+
+    def rescale_value(self, params: Params, scale: Scalar, shift: Scalar) -> Params:
+        """Parameters whose value is `scale` times what it was, plus `shift`."""
+        kernel, bias = params["value"]["kernel"], params["value"]["bias"]
+        return params | {"value": {"kernel": kernel * scale, "bias": bias * scale + shift}}
 
     def _init_torso(self, sizes: tuple[int, ...], key: Key) -> Params:
         keys = jax.random.split(key, len(self.hidden)) if self.hidden else ()

@@ -1,0 +1,106 @@
+"""Two-hot: bins, targets and the mean by hand and in float64; where V begins; what is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ppax import ConfigError
+from ppax.critics import TwoHot
+
+LINEAR = TwoHot(-2.0, 4.0, 4, "linear")  # bins -2, 0, 2, 4
+SYMLOG = TwoHot(-20.0, 20.0, 5)  # symlog(20) = log 21; half of it is log sqrt 21
+
+
+def test_bins_by_hand():
+    np.testing.assert_array_equal(LINEAR.bins(), [-2.0, 0.0, 2.0, 4.0])
+    np.testing.assert_allclose(SYMLOG.bins(), [-20.0, 1 - 21**0.5, 0.0, 21**0.5 - 1, 20.0], rtol=1e-6)
+    # -1 to 7: symlog -log 2 to log 8 = 3 log 2, in steps of log 2
+    np.testing.assert_allclose(TwoHot(-1.0, 7.0, 5).bins(), [-1.0, 0.0, 1.0, 3.0, 7.0], rtol=1e-6, atol=1e-6)
+    bins = np.asarray(TwoHot().bins(), np.float64)
+    np.testing.assert_allclose([bins[0], bins[50], bins[100]], [-1e6, 0.0, 1e6], rtol=1e-5)
+    assert (np.diff(bins) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (-2.0, [1, 0, 0, 0]),  # on a bin: that one alone
+        (0.0, [0, 1, 0, 0]),
+        (2.0, [0, 0, 1, 0]),
+        (4.0, [0, 0, 0, 1]),
+        (1.5, [0, 0.25, 0.75, 0]),
+        (-0.5, [0.25, 0.75, 0, 0]),
+        (3.0, [0, 0, 0.5, 0.5]),
+        (-7.0, [1, 0, 0, 0]),  # outside: the nearest
+        (99.0, [0, 0, 0, 1]),
+    ],
+)
+def test_targets_by_hand(target, expected):
+    np.testing.assert_array_equal(LINEAR.encode(jnp.float32(target)), expected)
+
+
+@pytest.mark.parametrize("critic", [LINEAR, SYMLOG, TwoHot(), TwoHot(0.0, 1e4, 31)], ids=str)
+def test_the_mean_of_a_target_s_distribution_is_the_target(critic):
+    bins = np.asarray(critic.bins(), np.float64)
+    inside = np.random.default_rng(0).uniform(size=(len(bins) - 1, 20)) * np.diff(bins)[:, None] + bins[:-1, None]
+    targets = np.concatenate([bins, inside.ravel()]).astype(np.float32)
+    p = np.asarray(jax.vmap(critic.encode)(targets), np.float64)
+    assert (p >= 0.0).all()
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-6)
+    assert ((p > 1e-6).sum(axis=1) <= 2).all()
+    np.testing.assert_allclose(p[: len(bins)], np.eye(len(bins)), atol=1e-6)
+    np.testing.assert_allclose(p @ bins, targets, rtol=1e-5, atol=1e-5)
+    # and V of logits that are its logarithm is the target again
+    numbers = jnp.log(jnp.maximum(jnp.float32(p), 1e-30))
+    np.testing.assert_allclose(jax.vmap(critic.value, (None, 0))((), numbers), targets, rtol=2e-5, atol=1e-5)
+
+
+def test_v_is_the_mean_by_hand():
+    # p = (.1, .2, .3, .4): -.2 + 0 + .6 + 1.6
+    v = LINEAR.value((), jnp.log(jnp.array([0.1, 0.2, 0.3, 0.4])) + 5.0)
+    np.testing.assert_allclose(v, 2.0, rtol=1e-6)
+    # not biased where returns vary: half -20, half 20, and half 0 with half 20 (a mean in symlog would say 3.6)
+    half = jnp.log(jnp.array([0.5, 1e-30, 1e-30, 1e-30, 0.5]))
+    np.testing.assert_allclose(SYMLOG.value((), half), 0.0, atol=1e-5)
+    np.testing.assert_allclose(SYMLOG.value((), jnp.log(jnp.array([1e-30, 1e-30, 0.5, 1e-30, 0.5]))), 10.0, rtol=1e-6)
+
+
+def test_loss_and_gradient_by_hand():
+    # p = (.1, .2, .3, .4), R = 1.5: t = (0, .25, .75, 0); loss -.25 log .2 - .75 log .3, slope p - t
+    numbers = jnp.log(jnp.array([0.1, 0.2, 0.3, 0.4])) - 3.0
+    loss, slope = jax.value_and_grad(LINEAR.error, argnums=1)((), numbers, jnp.float32(1.5), jnp.float32(99.0))
+    np.testing.assert_allclose(loss, -0.25 * np.log(0.2) - 0.75 * np.log(0.3), rtol=1e-6)
+    np.testing.assert_allclose(slope, [0.1, -0.05, -0.45, 0.4], rtol=1e-5)
+    # a target a million times as large has a gradient no larger
+    slope = jax.grad(TwoHot(num_bins=4).error, argnums=1)((), numbers, jnp.float32(1e6), jnp.float32(0.0))
+    np.testing.assert_allclose(slope, [0.1, 0.2, 0.3, -0.6], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("critic", "start"),
+    [
+        (TwoHot(), 0.0),
+        (TwoHot(-500.0, 500.0, 101, "linear"), 0.0),
+        # bins 0, 1, 3, 7 weigh 1, 1/2, 1/4, 1/8: (1/2 + 3/4 + 7/8) / (15/8)
+        (TwoHot(0.0, 7.0, 4), 17 / 15),
+    ],
+    ids=str,
+)
+def test_at_first_v_is_near_zero(critic, start):
+    state, rescale = critic.init()
+    assert state == ()
+    assert rescale.scale == 0.0
+    np.testing.assert_allclose(critic.value((), rescale.shift), start, rtol=1e-5, atol=0.02)
+
+
+def test_what_lies_outside_is_counted():
+    targets = jnp.array([-3.0, -2.0, 0.0, 4.0, 4.1, 9.0])
+    valid = jnp.array([True, True, True, True, True, False])
+    np.testing.assert_allclose(LINEAR.metrics((), targets, valid)["targets_outside"], 0.4, rtol=1e-6)
+
+
+@pytest.mark.parametrize("low", [3.0, 5])
+def test_an_empty_range_is_refused(low):
+    with pytest.raises(ConfigError, match=r"critic: low = .* must be below high = 3"):
+        TwoHot(low, 3.0).init()

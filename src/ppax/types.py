@@ -22,8 +22,6 @@ Scalar = float | Array  # a number in an equation: a float, or a traced array wh
 Params = PyTree
 Metrics = dict[str, Array]
 
-# ---------------------------------------------------------------- what flows through one iteration
-
 
 @part
 class Transition:
@@ -127,6 +125,7 @@ class TrainState:
     iteration: Array  # [] int32, iterations done
     env_steps: Array  # [2] uint32, valid steps done: low and high word (counter.py)
     num_steps: int = static()  # length of a rollout
+    iterations_per_env_reset: int | None = static(default=None)  # collect.restart; None: only the run's start resets
 
 
 # ---------------------------------------------------------------- environments

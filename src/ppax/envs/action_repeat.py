@@ -66,23 +66,23 @@ class ActionRepeat:
     def step(self, state: ActionRepeatState, action: PyTree, key: Key) -> EnvStep:
         """Take `action` up to `repeats` times; rewards are summed, flags stay once they are set."""
 
-        def once(so_far: _Repeats, turn: tuple[Key, Array]) -> tuple[_Repeats, None]:
+        def once(so_far: _Repeats, turn: Array) -> tuple[_Repeats, None]:
             before, ended = so_far
-            key, begins = turn
-            now = self.env.step(before.state, action, key)
+            now = self.env.step(before.state, action, jax.random.fold_in(key, turn))
+            earlier = ended & (turn > 0)
             now = now._replace(
                 # where the episode is over nothing moves, so that its end stays to be seen
                 state=where_rows(ended.all(), before.state, now.state),
-                obs=where_rows(ended & ~begins, before.obs, now.obs),
+                obs=where_rows(earlier, before.obs, now.obs),
                 reward=before.reward + jnp.where(ended, 0.0, now.reward),
                 terminated=before.terminated | (now.terminated & ~ended),
                 truncated=before.truncated | (now.truncated & ~ended),
-                action_mask=where_rows(ended & ~begins, before.action_mask, now.action_mask),
+                action_mask=where_rows(earlier, before.action_mask, now.action_mask),
             )
             return _Repeats(now, ended | now.terminated | now.truncated), None
 
         shapes = jax.eval_shape(self.env.step, state.inner, action, key)
         nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes._replace(state=()))
-        turns = jax.random.split(key, self.repeats), jnp.arange(self.repeats) == 0
-        (step, ended), _ = jax.lax.scan(once, _Repeats(nothing._replace(state=state.inner), state.ended), turns)
+        begin = _Repeats(nothing._replace(state=state.inner), state.ended)
+        (step, ended), _ = jax.lax.scan(once, begin, jnp.arange(self.repeats))
         return step._replace(state=ActionRepeatState(step.state, ended))

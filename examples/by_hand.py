@@ -12,7 +12,8 @@ def main() -> None:
     """Train CartPole one half iteration at a time, and print what each of them says."""
     env = ppax.make("CartPole-v1", num_envs=16)
     agent = ppax.PPO(ppax.networks.mlp(env), learning_rate=1e-3)
-    state = ppax.start(agent, env, NUM_STEPS, jax.random.key(0))
+    start = jax.jit(ppax.start, static_argnames="num_steps")
+    state = start(agent, env, NUM_STEPS, jax.random.key(0))
     learner, actor, key = state.learner, state.actor, state.key
     collect, update = jax.jit(ppax.collect, static_argnames="num_steps"), jax.jit(ppax.PPO.update)
 

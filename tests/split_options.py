@@ -16,6 +16,7 @@ from ppax.kl_control import KLControl  # noqa: E402
 from ppax.losses import KLPenalty  # noqa: E402
 from ppax.minibatches import Prioritised, Shuffle  # noqa: E402
 from ppax.networks import mlp  # noqa: E402
+from ppax.optimizers import ActorCritic  # noqa: E402
 from ppax.program import Program  # noqa: E402
 
 ENV = VectorEnv(TimeLimit(builtin.CartPole(), 7), 8)
@@ -38,6 +39,8 @@ AGENTS = {
         reestimate="minibatch",
         seq_len=4,
         normalize_advantage="rollout",
+        optimizer=ActorCritic(actor_epochs=3, actor_max_grad_norm=1.0, critic_max_grad_norm=1.0),
+        max_grad_norm=None,
         learning_rate=0.01,
     ),
 }

@@ -104,7 +104,7 @@ def test_train_says_one_json_object_and_talks_on_the_other_stream(trained):
 
 def test_train_writes_in_the_run_directory_only(trained, cache):
     directory, _ = trained
-    expected = {".lock", "checkpoints", "metrics.csv", "metrics.jsonl", "run.toml"}
+    expected = {".lock", "checkpoints", "metrics.csv", "metrics.jsonl", "run.toml", "stopped.json"}
     assert set(os.listdir(directory)) <= expected | {".owner"}
     assert os.listdir(directory.parent) == ["run"], "nothing in the home directory either"
     assert os.listdir(cache) == ["ppax"]

@@ -8,8 +8,11 @@ import pytest
 
 import ppax
 from ppax import ConfigError
+from ppax.minibatches import Shuffle
 from ppax.networks import mlp
 from ppax.optimizers import SGD, ActorCritic, Adam, AdamW, Muon, RMSProp
+from ppax.program import Program
+from worlds import QUICK
 
 RATE = 0.1
 GRADIENTS = np.random.default_rng(0).normal(0.0, 1.0, (6, 5))
@@ -209,6 +212,79 @@ def test_a_real_network_is_parted_and_a_shared_one_refused():
     shared = ppax.PPO(mlp(env, shared=True), optimizer=ActorCritic())
     with pytest.raises(ConfigError, match=r"network.shared = false"):
         jax.eval_shape(lambda key: shared.init(env.observation_space, key), jax.random.key(0))
+
+
+def test_a_group_rests_after_its_own_epochs():
+    """The critic as if it were alone; the actor as if the gradients of later epochs had never been."""
+    part = ActorCritic(SGD(0.9), Adam(), actor_epochs=2)
+    gradients, epochs = [tree(i) for i in range(1, 7)], [0, 0, 1, 1, 2, 2]
+    params, state, states = tree(), part(RATE).init(tree()), []
+    step = jax.jit(lambda epoch, params, state, g: part(RATE).update(g, state, params, epoch=epoch))
+    for epoch, gradient in zip(epochs, gradients, strict=True):
+        steps, state = step(epoch, params, state, gradient)
+        params = optax.apply_updates(params, steps)
+        states.append(state.inner_states)
+    kept = gradients[:4], gradients
+    for k, alone in enumerate((SGD(0.9), Adam())):
+        expected = descend(alone, groups(tree())[k], [groups(g)[k] for g in kept[k]])[-1]
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), groups(params)[k], expected)
+    moved = {
+        name: not jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), states[3][name], states[5][name]))
+        for name in ("actor", "critic")
+    }
+    assert moved == {"actor": False, "critic": True}
+
+
+def test_epochs_of_their_own_in_an_update():
+    """Without a common clip neither knows of the other: each is as in an update of just its epochs."""
+    env = ppax.make("Pendulum-v1", 4)
+
+    def make(num_epochs, **epochs):
+        return ppax.PPO(
+            mlp(env, hidden=(4,)),
+            optimizer=ActorCritic(actor_max_grad_norm=0.1, critic_max_grad_norm=0.1, **epochs),
+            max_grad_norm=None,
+            num_epochs=num_epochs,
+            minibatch=Shuffle(1),  # one for all: an order of minibatches says nothing
+            program=Program(chunk_rows=8),
+            learning_rate=1e-2,
+        )
+
+    state = jax.jit(ppax.start, static_argnums=2)(make(1), env, 8, jax.random.key(0))
+    collect, update = jax.jit(ppax.collect, static_argnums=4), jax.jit(ppax.PPO.update, compiler_options=QUICK)
+    rollout = collect(make(1), env, state.learner, state.actor, 8, jax.random.key(1)).rollout
+
+    def after(*sizes, **epochs):
+        learner = update(make(*sizes, **epochs), state.learner, rollout, jax.random.key(2)).learner
+        inner = learner.opt_state.inner_states
+        return [(x, inner[name]) for x, name in zip(groups(learner.params), ("actor", "critic"), strict=True)]
+
+    short, long = after(1), after(3)
+    for got, expected in (
+        (after(3, actor_epochs=1), (short[0], long[1])),
+        (after(3, actor_epochs=3, critic_epochs=1), (long[0], short[1])),
+    ):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), tuple(got), expected)
+    difference = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), short, long)
+    assert min(max(jax.tree.leaves(group[0])) for group in difference) > 1e-3  # or agreement would mean little
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (
+            {"actor_epochs": 8},
+            "actor_epochs = 8 and critic_epochs = none: .* num_epochs = 4, .*nearest: num_epochs = 8",
+        ),
+        ({"actor_epochs": 2, "critic_epochs": 3}, "actor_epochs = 2 and critic_epochs = 3: .*nearest: num_epochs = 3"),
+        ({"critic_max_grad_norm": 1.0}, r'optimizer.critic_max_grad_norm: .*max_grad_norm = "none" in \[agent\]'),
+    ],
+)
+def test_what_contradicts_the_agent_is_refused(options, text):
+    env = ppax.make("CartPole-v1", 2)
+    agent = ppax.PPO(mlp(env, hidden=(4,)), num_epochs=4, optimizer=ActorCritic(**options))
+    with pytest.raises(ConfigError, match=text):
+        jax.eval_shape(lambda: ppax.start(agent, env, 8, jax.random.key(0)))
 
 
 @pytest.mark.parametrize("part", EVERY, ids=lambda x: type(x).__name__)

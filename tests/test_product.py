@@ -18,7 +18,7 @@ from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.losses import DPO, ClippedSurrogate, KLPenalty
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import mlp
-from ppax.optimizers import SGD, Adam
+from ppax.optimizers import SGD, ActorCritic, Adam
 from ppax.program import Program
 from worlds import QUICK, Leaky
 
@@ -52,7 +52,11 @@ AXES = {
     "chunks": [{"program": Program(chunk_rows=10**6)}, {"program": Program(chunk_rows=8)}],
     "advantage": [{"advantage": GAE()}, {"advantage": VTrace()}],
     "minibatch": [{"minibatch": Shuffle(2)}, {"minibatch": Prioritised(num_minibatches=2)}],
-    "optimizer": [{"optimizer": Adam()}, {"optimizer": SGD(0.9)}],
+    "optimizer": [
+        {"optimizer": Adam()},
+        {"optimizer": SGD(0.9)},
+        {"optimizer": ActorCritic(actor_epochs=1, critic_max_grad_norm=1.0), "max_grad_norm": None},
+    ],
     "drip": [{}, {"drip_decay": 0.5}],
 }
 

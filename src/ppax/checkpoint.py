@@ -34,10 +34,10 @@ class CheckpointError(Exception):
     """A checkpoint is damaged, or is not of this run; the message says which and what to do."""
 
 
-def save(directory: Path, state: TrainState, keep: int = 3) -> Path:
+def save(directory: Path, state: TrainState, keep: int = 3, notes: dict[str, Any] | None = None) -> Path:
     """Write `state` as `directory/<iteration>`, atomically, and drop all but the newest `keep`.
 
-    Raises OSError where the disk fails; then the earlier checkpoints are untouched.
+    `notes` are plain data for the manifest. Raises OSError where the disk fails; then the earlier ones are untouched.
     """
     arrays, keys = _to_arrays(state)
     data = safetensors.numpy.save(arrays)
@@ -51,6 +51,7 @@ def save(directory: Path, state: TrainState, keep: int = 3) -> Path:
         "bytes": len(data),
         "sha256": sha256,
         "keys": keys,
+        "notes": notes or {},
     }
     directory.mkdir(parents=True, exist_ok=True)
     sweep(directory)

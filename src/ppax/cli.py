@@ -23,8 +23,9 @@ from ppax.checkpoint import CheckpointError
 from ppax.cli_bench import add_bench, run_bench
 from ppax.cli_options import add_common, add_train, parse_run
 from ppax.evaluate import Evaluation
-from ppax.fit import Interrupted, NumericalError, TrainedRun, fit_run, load_run, load_state, resume
+from ppax.fit import Interrupted, NumericalError, TrainedRun, fit_run, resume
 from ppax.loggers.files import finite_or_none
+from ppax.restore import load_best_policy, load_run, load_state
 from ppax.types import ConfigError
 
 DONE, USAGE, NUMERICAL, DISK, STOPPED = 0, 2, 4, 5, 75
@@ -68,6 +69,7 @@ def _dispatch(arguments: list[str]) -> int:
         if verb == "evaluate":
             sub.add_argument("--episodes", type=int, help="how many (default: as in the run file)")
             sub.add_argument("--seed", type=int, default=0, help="of the evaluation (default: 0)")
+            sub.add_argument("--best", action="store_true", help="the best policy that was kept, not the last one")
             sub.add_argument("--sampled", action="store_true", help="sample actions, not the most likely one")
         add_common(sub)
     for verb, text in (("presets", "list the tuned runs"), ("envs", "list the environments")):
@@ -116,7 +118,10 @@ def _evaluate(options: argparse.Namespace) -> int:
     agent, env, run = load_run(options.run)
     if options.episodes is not None and options.episodes < 1:
         raise ConfigError(f"--episodes {options.episodes}: must be at least 1; nearest valid value: 1")
-    state = load_state(options.run, agent, env, run, fresh=False)
+    if options.best:
+        state = load_best_policy(options.run, agent, env, run).policy
+    else:
+        state = load_state(options.run, agent, env, run, fresh=False)
     trained = TrainedRun(agent, env, state, [], options.run)
     episodes = run.eval.episodes if options.episodes is None else options.episodes
     deterministic = run.eval.deterministic and not options.sampled
@@ -145,11 +150,16 @@ def _report(options: argparse.Namespace, run: TrainedRun, judge: config.Evaluati
         _say(options, f"trained to {run.env_steps:,} steps in {speed}, {compiled}")
     else:
         _say(options, f"nothing left to train: {run.env_steps:,} steps are done")
+    if run.stopped:
+        _say(options, f"stopped early: {run.stopped}")
     evaluation = run.evaluate(judge.episodes, judge.deterministic, seed)
     _say(options, _sentence(evaluation))
     _say(options, f"run directory: {run.run_dir}")
     _say(options, "next:")
     _say(options, f"  ppax evaluate {run.run_dir} --episodes 1000")
+    if run.best is not None and run.best.row is not None:
+        when = f"{run.best.key} {run.best.value:g} at {run.best.row['env_steps']:,.0f} steps"
+        _say(options, f"  ppax evaluate {run.run_dir} --best   # {when}")
     _say(options, f"  ppax train {run.run_dir / 'run.toml' if run.run_dir else ''} --seed {seed + 1}")
     _json(options, _result(run, evaluation))
     return DONE
@@ -178,6 +188,7 @@ def _result(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
         "started_at": run.started_at,
         "compile_seconds": run.compile_seconds,
         "run_dir": str(run.run_dir),
+        "stopped": run.stopped,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -30,7 +31,7 @@ class Row(NamedTuple):
 
 
 def start_actor(agent: PPO, env: VectorEnv, key: Key) -> ActorState:
-    """Every environment at the start of its first episode."""
+    """Every environment at the start of its first episode; `key` is one, or one for each environment."""
     env_state, obs, action_mask = env.reset(key)
     zeros = jnp.zeros(env.num_streams, jnp.float32)
     return ActorState(
@@ -97,6 +98,20 @@ def collect(
     # V of the observation after the last step; the carry that comes with it is dropped, so memory does not advance
     last = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
     return Collected(actor, Rollout(rows.steps, last.value, rows.reward_trace), episodes)
+
+
+def restart(agent: PPO, env: VectorEnv, collected: Collected, due: Array, key: Key) -> Collected:
+    """Where `due` [], the rollout's last step cuts every episode, and all environments have begun anew.
+
+    The cut is a truncation: `last_value` is already that of the observation behind it, and no step is lost to a reset.
+    What was cut is not among the finished `episodes`.
+    """
+    actor, rollout, episodes = collected
+    steps = rollout.steps
+    cut = due & steps.valid[-1] & ~steps.terminated[-1]
+    steps = dataclasses.replace(steps, truncated=steps.truncated.at[-1].set(steps.truncated[-1] | cut))
+    actor = jax.lax.cond(due, lambda: start_actor(agent, env, stream_keys(key, 1, env)[0, :, 0]), lambda: actor)
+    return Collected(actor, rollout._replace(steps=steps), episodes)
 
 
 def stream_keys(key: Key, num_steps: int, env: VectorEnv) -> Array:

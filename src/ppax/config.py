@@ -54,6 +54,16 @@ class Evaluation:
 
 
 @dataclasses.dataclass(frozen=True)
+class Best:
+    """Which policy is kept beside the last one."""
+
+    metric: str | None = static(
+        "keep the policy that was best by this metric at a log row; by default none", default=None
+    )
+    mode: str = static("whether high or low is good", default="max", choices=("max", "min"))
+
+
+@dataclasses.dataclass(frozen=True)
 class Run:
     """A whole run, beside its agent."""
 
@@ -64,6 +74,17 @@ class Run:
         "steps of all environments together, rounded up to whole rollouts", default=500_000, low=1
     )
     seed: int = static("of everything random", default=0, low=0, high=2**64 - 1)
+    action_repeat: int = static("times that each action is taken; they count as one step", default=1, low=1)
+    iterations_per_env_reset: int | None = static(
+        "iterations after which all environments begin anew, episodes truncated; none, 0 and below: only at first",
+        default=None,
+        low=-(2**31),
+        high=2**31 - 1,
+    )
+    stop: str | None = static(
+        'when to stop early, as "episode_return >= 475 or episode_return stops rising for 20"', default=None
+    )
+    best: Best = Best()
     log: Log = Log()
     eval: Evaluation = Evaluation()
 
@@ -102,7 +123,7 @@ INNER: dict[type, dict[str, dict[str, type]]] = {ActorCritic: {"critic": OPTIMIZ
 # A network is made for the spaces of an environment.
 NETWORKS: dict[str, Callable[..., Any]] = {"mlp": mlp}
 # Tables without a choice of parts.
-SECTIONS: dict[str, type] = {"log": Log, "eval": Evaluation, "program": Program, "kl": KLControl}
+SECTIONS: dict[str, type] = {"best": Best, "log": Log, "eval": Evaluation, "program": Program, "kl": KLControl}
 
 
 class Built(NamedTuple):
@@ -168,7 +189,7 @@ def resolve(config: Config) -> Config:
 def build(config: Config, env: VectorEnv | None = None) -> Built:
     """The agent, environment and run that a configuration describes; for `env` instead, where it is given."""
     config = resolve(config)
-    env = env or envs.make(config["env"], config["num_envs"])
+    env = env or envs.make(config["env"], config["num_envs"], config["action_repeat"])
     agent = _build_part(PPO, config["agent"], env)
     return Built(agent, env, settings(config))
 

@@ -7,7 +7,7 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,19 @@ import jax
 import jax.numpy as jnp
 
 from ppax import checkpoint, compiled, config, counter
-from ppax import run_dir as run_dirs
-from ppax.config import Log, Run
+from ppax.config import Best, Log, Run
+from ppax.ending import STOPPED, Callback, Ending
+from ppax.envs import repeats_of
 from ppax.envs.vector import VectorEnv
 from ppax.evaluate import Evaluation, evaluate
 from ppax.loggers import Console, Csv, JsonLines, Logger, Row, TensorBoard, last_row, require_tensorboard
 from ppax.metrics import Summary
 from ppax.ppo import PPO
+from ppax.restore import fresh_state, load_run, load_state, state_shapes
 from ppax.run_dir import RunDirectory
 from ppax.signals import stop_on_signals
-from ppax.train import check_sizes, make_key, place, start
+from ppax.stop import KeepBest
+from ppax.train import make_key
 from ppax.types import ConfigError, TrainState
 
 ROWS_PER_RUN = 100  # log rows, where the run is long enough
@@ -33,8 +36,6 @@ CHUNK_STEPS = 2**18  # env-steps in a chunk at most, so a signal is answered wit
 SAVE_FAILURES = 3  # in a row, before a run that cannot save gives up
 EVALUATION = 2**31 - 1  # folded into a seed: evaluation shares no randomness with the training of that seed
 POLL_SECONDS = 0.001  # how often we look whether a chunk is done; signals are seen as often
-
-Callback = Callable[[TrainState, Row], bool | None]  # at every log row; True ends the run
 
 
 class Interrupted(Exception):
@@ -58,6 +59,8 @@ class TrainedRun:
     compile_seconds: float = 0.0
     train_seconds: float = 0.0  # of this call, without compilation
     steps_per_second: float = 0.0  # of this call, without compilation
+    stopped: str = ""  # which condition or callback ended it, and at what; "" where the plan was carried out
+    best: KeepBest | None = None  # the best policy so far, where `best` says by which metric
 
     @property
     def env_steps(self) -> int:
@@ -79,18 +82,25 @@ def fit(
     num_steps: int = 128,
     log: Log | None = None,
     callbacks: Sequence[Callback | Logger] = (),
+    *,
+    stop: str | None = None,
+    best: Best | None = None,
+    iterations_per_env_reset: int | None = None,
 ) -> TrainedRun:
     """Train `agent` on `env` for `total_steps` steps of all environments, rounded up to whole rollouts.
 
     With `run_dir`, the configuration, metrics and checkpoints go there, and SIGTERM or Ctrl-C ends the run resumable
     (raises Interrupted). `callbacks` are called with (state, row) at every log row and end the run by returning True;
     an object with `log(row)` and `close()` is a further logger. A callback that keeps the state must copy it: its
-    memory is used again by the next chunk.
+    memory is used again by the next chunk. `stop` is a condition as text (conditions.py), `best` says by which metric
+    to keep the best policy: unlike callbacks they belong to the run's configuration, and a resumed run goes on with
+    them. `iterations_per_env_reset` is that of `start`.
 
     Raises ConfigError, before anything compiles, for numbers out of range or sizes that do not divide;
     NumericalError when a gradient is not finite.
     """
-    run = Run(env.name, env.num_envs, num_steps, total_steps, seed, log or Log())
+    changes = (repeats_of(env), iterations_per_env_reset, stop, best or Best())
+    run = Run(env.name, env.num_envs, num_steps, total_steps, seed, *changes, log or Log())
     return fit_run(agent, env, run, run_dir, callbacks)
 
 
@@ -103,20 +113,20 @@ def fit_run(
 ) -> TrainedRun:
     """`fit` for a run given as one object."""
     plan = config.describe(run) | {"agent": config.describe(agent)}
-    check_sizes(agent, env, run.num_steps)
+    ending = Ending(run, callbacks)
     planned_iterations(env, run)
-    jax.eval_shape(
-        agent.schedule, agent, jnp.float32(0.0), jnp.float32(0.0)
-    )  # a schedule of a number that is not there
+    ending.check(agent, env, state_shapes(agent, env, run))
+    # a schedule of a number that is not there
+    jax.eval_shape(agent.schedule, agent, jnp.float32(0.0), jnp.float32(0.0))
     if run.log.tensorboard:
         require_tensorboard()
     with ExitStack() as stack:
         directory = None
         if run_dir is not None:
             directory = stack.enter_context(RunDirectory.create(Path(run_dir), plan))
-        stop = stack.enter_context(stop_on_signals(enabled=directory is not None))
-        state = _start(agent, env, run.num_steps, make_key(run.seed))
-        return _Loop(agent, env, run, directory, callbacks, stop).train(state)
+        stop_asked = stack.enter_context(stop_on_signals(enabled=directory is not None))
+        state = fresh_state(agent, env, run)
+        return _Loop(agent, env, run, directory, callbacks, ending, stop_asked).train(state)
 
 
 def resume(
@@ -133,34 +143,15 @@ def resume(
     """
     with ExitStack() as stack:
         directory = stack.enter_context(RunDirectory.open(Path(run_dir)))
-        stop = stack.enter_context(stop_on_signals(enabled=True))
+        stop_asked = stack.enter_context(stop_on_signals(enabled=True))
         agent, env, run = load_run(directory.path, agent, env)
         if console is not None:
             run = dataclasses.replace(run, log=dataclasses.replace(run.log, console=console))
         state = load_state(directory.path, agent, env, run)
-        return _Loop(agent, env, run, directory, callbacks, stop).train(state)
-
-
-def load_run(run_dir: Path, agent: PPO | None = None, env: VectorEnv | None = None) -> config.Built:
-    """Agent, environment and settings of the run in `run_dir`; what is passed is taken as it is."""
-    plan = run_dirs.find(run_dir)
-    if agent is None or env is None:
-        built = config.build(plan, env)
-        agent, env = agent or built.agent, built.env
-    return config.Built(agent, env, config.settings(plan))
-
-
-def load_state(run_dir: Path, agent: PPO, env: VectorEnv, run: Run, fresh: bool = True) -> TrainState:
-    """The newest whole state of a run; if `fresh`, one that was stopped before its first checkpoint starts over."""
-    path, skipped = checkpoint.newest_valid(run_dir / "checkpoints")
-    for sentence in skipped:
-        warnings.warn(f"passed over a damaged checkpoint: {sentence}", stacklevel=2)
-    if path is None and (skipped or not fresh):
-        raise checkpoint.CheckpointError(f"{run_dir} has no checkpoint that can be loaded")
-    if path is None:
-        return _start(agent, env, run.num_steps, make_key(run.seed))
-    template = jax.eval_shape(lambda key: start(agent, env, run.num_steps, key), jax.random.key(0))
-    return place(agent, env, checkpoint.load(path, template))
+        ending, shapes = Ending(run, callbacks), state_shapes(agent, env, run)
+        ending.check(agent, env, shapes)
+        ending.recall(directory.path, int(state.iteration), shapes)
+        return _Loop(agent, env, run, directory, callbacks, ending, stop_asked).train(state)
 
 
 def planned_iterations(env: VectorEnv, run: Run) -> int:
@@ -174,10 +165,6 @@ def planned_iterations(env: VectorEnv, run: Run) -> int:
     return total
 
 
-def _start(agent: PPO, env: VectorEnv, num_steps: int, key: Any) -> TrainState:
-    return jax.jit(start, static_argnames="num_steps")(agent, env, num_steps, key)
-
-
 class _Loop:
     """The chunked loop: everything around the one compiled program."""
 
@@ -188,10 +175,11 @@ class _Loop:
         run: Run,
         directory: RunDirectory | None,
         callbacks: Sequence[Callback | Logger],
+        ending: Ending,
         stop: threading.Event,
     ):
-        self.agent, self.env, self.run, self.directory, self.stop = agent, env, run, directory, stop
-        self.callbacks: list[Any] = [c for c in callbacks if not hasattr(c, "log")]
+        self.agent, self.env, self.run, self.directory = agent, env, run, directory
+        self.ending, self.stop = ending, stop
         self.sinks: list[Any] = [c for c in callbacks if hasattr(c, "log")]
         self.total = planned_iterations(env, run)
         steps = run.num_steps * env.num_streams
@@ -200,11 +188,15 @@ class _Loop:
 
     def train(self, state: TrainState) -> TrainedRun:
         """From `state` to the end of the plan, or until a signal or a callback ends it."""
-        if int(state.iteration) >= self.total:
-            return TrainedRun(self.agent, self.env, state, [], self.directory.path if self.directory else None)
+        path = self.directory.path if self.directory else None
+        if int(state.iteration) >= self.total or self.ending.why:
+            self.ending.record(path, state, "done")
+            return TrainedRun(self.agent, self.env, state, [], path, stopped=self.ending.why, best=self.ending.best)
         # The number of iterations is traced: one program for every chunk, and the same bits whatever the chunks are
         program = compiled.compile(self.agent, self.env, state)
         history: list[Row] = []
+        if path is not None:
+            (path / STOPPED).unlink(missing_ok=True)
         ended, done, first_step = False, int(state.iteration), counter.to_int(state.env_steps)
         started_at, train_seconds = time.time(), 0.0
         with ExitStack() as stack:
@@ -223,18 +215,19 @@ class _Loop:
                     "seconds": self.seconds_before + train_seconds,
                 }
                 history.append({"iteration": done, "env_steps": env_steps} | row | timing)
-                self._check_finite(history[-1])
+                self._check_finite(state, history[-1])
                 self._log(loggers, history[-1])
-                ended = any([callback(state, history[-1]) for callback in self.callbacks])
+                ended = self.ending.look(state, history[-1])
                 self._save_sometimes(state)
             if done != self.saved:
                 self._save(state, last=True)
+        self.ending.record(path, state, "done" if done == self.total else "signal")
         if done < self.total and not ended:
             where = f"; resume with: ppax resume {self.directory.path}" if self.directory else ""
             raise Interrupted(f"stopped after {counter.to_int(state.env_steps):,} steps{where}")
-        path = self.directory.path if self.directory else None
         times = (started_at, program.compile_seconds, train_seconds)
         trained = TrainedRun(self.agent, self.env, state, history, path, *times)
+        trained.stopped, trained.best = self.ending.why, self.ending.best
         trained.steps_per_second = (trained.env_steps - first_step) / max(train_seconds, 1e-9)
         return trained
 
@@ -263,9 +256,10 @@ class _Loop:
                 loggers.remove(logger)
                 warnings.warn(f"{type(logger).__name__} failed and is off from now on: {error}", stacklevel=2)
 
-    def _check_finite(self, row: Row) -> None:
+    def _check_finite(self, state: TrainState, row: Row) -> None:
         if not math.isfinite(row["grad_norm"]):
             kept = f"; the last good checkpoint is in {self.directory.path}" if self.directory else ""
+            self.ending.record(self.directory.path if self.directory else None, state, "fault")
             raise NumericalError(
                 f"the gradient was not finite in iterations up to {row['iteration']}{kept}; "
                 "try a lower learning_rate, normalize_obs or normalize_reward, and check the environment's rewards"
@@ -280,6 +274,7 @@ class _Loop:
         if self.directory is None:
             return
         try:
+            self.ending.save(self.directory.path)  # first: a best policy may be newer than the state, never be lost
             checkpoint.save(self.directory.checkpoints, state)
             self.failures, self.saved = 0, int(state.iteration)
         except OSError as error:

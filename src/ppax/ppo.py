@@ -27,7 +27,7 @@ from ppax.kl_control import KLControl, KLState
 from ppax.losses import ClippedSurrogate
 from ppax.metrics import Summary, pack
 from ppax.minibatches import Shuffle
-from ppax.optimizers import Adam
+from ppax.optimizers import Adam, clipped
 from ppax.policy import Policy, look
 from ppax.program import Program
 from ppax.schedules import Constant
@@ -76,6 +76,7 @@ class Learning(NamedTuple):
     opt_state: PyTree
     kl: KLState
     targets: Targets | None  # [M, L] where each step estimates those of its sequences again
+    epoch: Array  # [] number of the pass, from 0
 
 
 @part
@@ -184,7 +185,7 @@ class PPO:
             kl = self.kl.judge(state.kl, self.learning_rate, metrics)
             extra = extra | {"grad_norm": optax.global_norm(gradient)} | self.kl.step_metrics(kl)
             vector, opt_state = self._descend(state, gradient, kl, to_params)
-            return Learning(to_params(vector), vector, opt_state, kl, latest), pack({**metrics, **extra})
+            return Learning(to_params(vector), vector, opt_state, kl, latest, state.epoch), pack({**metrics, **extra})
 
         def epoch(state: Learning, key: Key) -> tuple[Learning, Summary]:
             targets = old_targets if state.targets is None else state.targets
@@ -195,10 +196,13 @@ class PPO:
             drawn = self.minibatch(Batch(steps, targets), key)
             # all minibatches of the epoch at once where that can be: fewer operations in the inner loop
             ready = jax.vmap(partial(make_minibatch, targets))(drawn) if state.targets is None else drawn
-            return jax.lax.scan(gradient_step, state, ready)
+            state, history = jax.lax.scan(gradient_step, state, ready)
+            return state._replace(epoch=state.epoch + 1), history
 
         latest = old_targets if self.reestimate == "minibatch" else None
-        state = Learning(learner.params, vector, learner.opt_state, self.kl.begin(learner.control), latest)
+        state = Learning(
+            learner.params, vector, learner.opt_state, self.kl.begin(learner.control), latest, jnp.int32(0)
+        )
         keys = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
         state, history = jax.lax.scan(epoch, state, keys)
         obs_stats = learner.obs_stats
@@ -235,12 +239,9 @@ class PPO:
 
     # ------------------------------------------------------------ one update, in pieces
 
-    def _optimizer(self, learning_rate: Scalar) -> optax.GradientTransformation:
+    def _optimizer(self, learning_rate: Scalar) -> optax.GradientTransformationExtraArgs:
         """Clip by global norm, then the optimiser; rebuilt from the traced numbers, state is moments only."""
-        steps = self.optimizer(learning_rate)
-        if self.max_grad_norm is None:
-            return steps
-        return optax.chain(optax.clip_by_global_norm(self.max_grad_norm), steps)
+        return clipped(self.optimizer, learning_rate, self.max_grad_norm, self.num_epochs)
 
     def _descend(
         self, state: Learning, gradient: Array, kl: KLState, to_params: Callable[[Array], Params]
@@ -248,9 +249,10 @@ class PPO:
         """Parameters and optimiser state after a gradient step; as they were where `kl` says stop."""
         transformation = self._optimizer(self.kl.learning_rate(kl, self.learning_rate))
         if self.optimizer.elementwise:
-            steps, opt_state = transformation.update(gradient, state.opt_state, state.vector)
+            steps, opt_state = transformation.update(gradient, state.opt_state, state.vector, epoch=state.epoch)
         else:
-            tree, opt_state = transformation.update(to_params(gradient), state.opt_state, state.params)
+            trees = to_params(gradient), state.opt_state, state.params
+            tree, opt_state = transformation.update(*trees, epoch=state.epoch)
             steps = ravel_pytree(tree)[0]
         after, before = (state.vector + steps, opt_state), (state.vector, state.opt_state)
         return after if kl.stopped is None else jax.tree.map(partial(jnp.where, kl.stopped), before, after)

@@ -3,6 +3,8 @@
 run.toml         the resolved configuration; reproduces the run
 metrics.jsonl    one row a chunk of iterations; metrics.csv has the same
 checkpoints/     the newest whole states
+best/            the best policy so far, when asked for
+stopped.json     why it ended: all done, a stop condition, a signal, a fault
 tensorboard/     event files, when asked for
 """
 

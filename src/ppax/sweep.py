@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -20,10 +21,15 @@ from ppax.types import ConfigError, Key, PyTree, TrainState
 MEMBERS = "members"  # an axis of its own: members have nothing to tell each other, unlike the parts of one run
 
 
-def start_sweep(agent: PPO, env: VectorEnv, num_steps: int, keys: Key) -> TrainState:
+def start_sweep(
+    agent: PPO, env: VectorEnv, num_steps: int, keys: Key, iterations_per_env_reset: int | None = None
+) -> TrainState:
     """Fresh states for `sweep`, one for each key [S], on the devices on which it runs. See `ppax.start`."""
     members = len(keys)
-    states: TrainState = jax.vmap(start, (0, 0, None, 0))(*_members(agent, env, members), num_steps, keys)
+    begin = partial(start, num_steps=num_steps, iterations_per_env_reset=iterations_per_env_reset)
+    states: TrainState = jax.vmap(lambda agent, env, key: begin(agent, env, key=key))(
+        *_members(agent, env, members), keys
+    )
     return parallel.place(states, PartitionSpec(MEMBERS), _num_devices(members), MEMBERS)
 
 

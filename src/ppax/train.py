@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 
 from ppax import counter, parallel
-from ppax.collect import collect, start_actor
+from ppax.collect import collect, restart, start_actor
 from ppax.envs.vector import VectorEnv
 from ppax.metrics import Summary, merge, nothing, pack
 from ppax.parallel import SAME, SPLIT
@@ -22,6 +22,7 @@ from ppax.types import ConfigError, Key, TrainState
 # How metrics of single iterations become one of many, where their names do not say it (metrics.reduction)
 LAST = ("learning_rate",)
 PER_EPISODE = ("episode_return", "episode_length")
+RESTART = 2**32 - 1  # folded into the key of a rollout: no step of any environment has that number
 
 
 class Trained(NamedTuple):
@@ -37,10 +38,14 @@ def make_key(seed: int) -> Key:
     return jax.random.fold_in(key, seed >> 32) if seed >> 32 else key
 
 
-def start(agent: PPO, env: VectorEnv, num_steps: int, key: Key) -> TrainState:
+def start(
+    agent: PPO, env: VectorEnv, num_steps: int, key: Key, iterations_per_env_reset: int | None = None
+) -> TrainState:
     """A run before its first iteration: fresh weights, every environment at the start of an episode.
 
-    `num_steps` is the length of a rollout. Raises ConfigError where the sizes do not divide.
+    `num_steps` is the length of a rollout. After each `iterations_per_env_reset` iterations every episode is cut, as a
+    truncation, and all environments begin anew; None, 0 or a negative number: only here. Raises ConfigError where
+    the sizes do not divide.
     """
     check_sizes(agent, env, num_steps)
     learner_key, actor_key, run_key = jax.random.split(key, 3)
@@ -51,6 +56,7 @@ def start(agent: PPO, env: VectorEnv, num_steps: int, key: Key) -> TrainState:
         iteration=jnp.int32(0),
         env_steps=counter.zero(),
         num_steps=num_steps,
+        iterations_per_env_reset=iterations_per_env_reset,
     )
     # Copies: where two fields hold one array, as an environment may return its state for its observation, a program
     # could not use the memory of both again
@@ -59,7 +65,7 @@ def start(agent: PPO, env: VectorEnv, num_steps: int, key: Key) -> TrainState:
 
 def place(agent: PPO, env: VectorEnv, state: TrainState) -> TrainState:
     """`state` on the devices on which `train` runs."""
-    return parallel.place(state, state_specs(state.num_steps), num_devices(agent, env, state.num_steps))
+    return parallel.place(state, state_specs(state), num_devices(agent, env, state.num_steps))
 
 
 def num_devices(agent: PPO, env: VectorEnv, num_steps: int) -> int:
@@ -69,9 +75,10 @@ def num_devices(agent: PPO, env: VectorEnv, num_steps: int) -> int:
     return agent.program.num_devices(env.num_envs, minibatch, length)
 
 
-def state_specs(num_steps: int) -> TrainState:
+def state_specs(state: TrainState) -> TrainState:
     """Which fields of a TrainState are split over devices: the environments, and nothing else."""
-    return TrainState(SAME, SPLIT, SAME, SAME, SAME, num_steps=num_steps)  # type: ignore[arg-type]
+    specs: dict[str, Any] = {"learner": SAME, "actor": SPLIT, "key": SAME, "iteration": SAME, "env_steps": SAME}
+    return dataclasses.replace(state, **specs)
 
 
 def train(
@@ -90,7 +97,7 @@ def train(
     if total_iterations is None:
         total_iterations = state.iteration + num_iterations
 
-    devices, num_steps = num_devices(agent, env, state.num_steps), state.num_steps
+    devices = num_devices(agent, env, state.num_steps)
     arguments = (agent, env, state, jnp.int32(num_iterations), jnp.int32(total_iterations))
     if devices == 1:
         return _train(*arguments)
@@ -99,7 +106,7 @@ def train(
     def share(agent: PPO, state: TrainState, *counts: Array) -> Trained:
         return _train(agent, own_envs, state, *counts)
 
-    specs = state_specs(num_steps)
+    specs = state_specs(state)
     run = parallel.split(share, devices, (SAME, specs, SAME, SAME), Trained(specs, SAME))  # type: ignore[arg-type]
     return run(agent, state, *arguments[3:])
 
@@ -129,14 +136,24 @@ def iteration(agent: PPO, env: VectorEnv, state: TrainState, total_iterations: i
     key, collect_key, update_keys = keys[0], keys[1], keys[2:]
     progress = state.iteration / total_iterations
     annealed = anneal_parts(agent.schedule(agent, progress, counter.to_float(state.env_steps)), progress)
-    actor, rollout, episodes = collect(annealed, env, state.learner, state.actor, state.num_steps, collect_key)
+    collected = collect(annealed, env, state.learner, state.actor, state.num_steps, collect_key)
+    period = state.iterations_per_env_reset
+    if period is not None and period > 0:
+        due = (state.iteration + 1) % period == 0
+        collected = restart(annealed, env, collected, due, jax.random.fold_in(collect_key, RESTART))
+    actor, rollout, episodes = collected
     learner, metrics = annealed.update(state.learner, rollout, update_keys)
     sums = jnp.stack([x.astype(jnp.float32) for x in episodes]).sum(axis=1)
     metrics["episodes"], metrics["episode_return"], metrics["episode_length"] = parallel.total(sums)
     env_steps = counter.add(state.env_steps, parallel.total(rollout.steps.valid.sum(dtype=jnp.uint32)))
-    return Trained(
-        TrainState(learner, actor, key, state.iteration + 1, env_steps, num_steps=state.num_steps), pack(metrics)
-    )
+    now: dict[str, Any] = {
+        "learner": learner,
+        "actor": actor,
+        "key": key,
+        "iteration": state.iteration + 1,
+        "env_steps": env_steps,
+    }
+    return Trained(dataclasses.replace(state, **now), pack(metrics))
 
 
 def anneal_parts(agent: PPO, progress: Array) -> PPO:

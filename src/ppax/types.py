@@ -126,6 +126,7 @@ class TrainState:
     iteration: Array  # [] int32, iterations done
     env_steps: Array  # [2] uint32, valid steps done: low and high word (counter.py)
     num_steps: int = static()  # length of a rollout
+    iterations_per_env_reset: int | None = static(default=None)  # collect.restart; None: only the run's start resets
 
 
 class EnvReset(NamedTuple):

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Callable
 
 from ppax.envs import builtin
+from ppax.envs.action_repeat import ActionRepeat
 from ppax.envs.time_limit import TimeLimit
 from ppax.envs.vector import VectorEnv
 from ppax.types import ConfigError, Environment
@@ -25,13 +26,22 @@ BUILTIN: dict[str, Callable[[], Environment]] = {
 SUITES = ("gymnax",)  # "suite/id": an adapter each, imported only when asked for
 
 
-def make(name: str, num_envs: int = 64) -> VectorEnv:
+def make(name: str, num_envs: int = 64, action_repeat: int = 1) -> VectorEnv:
     """`num_envs` copies of the environment called `name`, with its usual time limit.
+
+    Each action is taken `action_repeat` times, which together count as one step; the usual time limit goes on to count
+    single ones.
 
     Built-in ones by their own name ("CartPole-v1"), others as "suite/id" ("gymnax/Acrobot-v1"). Raises ConfigError
     for an unknown name and ImportError, naming the extra to install, for a suite that is not installed.
     """
-    return VectorEnv(_single(name), num_envs, name)
+    env = _single(name)
+    return VectorEnv(env if action_repeat == 1 else ActionRepeat(env, action_repeat), num_envs, name)
+
+
+def repeats_of(env: VectorEnv) -> int:
+    """How often each action is taken in `env`, as `make` was told."""
+    return env.env.repeats if isinstance(env.env, ActionRepeat) else 1
 
 
 def _single(name: str) -> Environment:
@@ -50,4 +60,4 @@ def _single(name: str) -> Environment:
     )
 
 
-__all__ = ["BUILTIN", "SUITES", "TimeLimit", "VectorEnv", "builtin", "make"]
+__all__ = ["BUILTIN", "SUITES", "ActionRepeat", "TimeLimit", "VectorEnv", "builtin", "make", "repeats_of"]

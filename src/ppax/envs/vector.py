@@ -56,8 +56,9 @@ class VectorEnv:
         return self.num_envs * (self.env.num_agents or 1)
 
     def reset(self, key: Key) -> tuple[VectorState, PyTree, PyTree | None]:
-        """Begin everywhere: the state, observations [B, ...] and masks [B, n]."""
-        start = fresh_resets(self.env, jnp.ones(self.num_envs, bool), jax.random.split(key, self.num_envs))
+        """Begin everywhere: the state, observations [B, ...] and masks [B, n]; `key` as in `step`."""
+        key = jax.random.split(key, self.num_envs) if key.ndim == 0 else key
+        start = fresh_resets(self.env, jnp.ones(self.num_envs, bool), key)
         ended = jnp.zeros((self.num_envs, self.env.num_agents or 1), bool)
         return (
             VectorState(start.state, ended),

@@ -79,6 +79,19 @@ def rewind(path: Path, keep: Callable[[str], bool]) -> None:
     os.replace(partial, path)
 
 
+def rows_until(path: Path, iteration: int) -> list[Row]:
+    """The whole rows of a JSON Lines file, up to `iteration`."""
+    rows: list[Row] = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
+        try:
+            row = json.loads(line)
+            if row["iteration"] <= iteration:
+                rows.append(row)
+        except (ValueError, KeyError, IndexError, TypeError):  # the line that a kill cut short
+            continue
+    return rows
+
+
 def last_row(path: Path) -> Row:
     """The last row of a JSON Lines file; {} where there is none."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []

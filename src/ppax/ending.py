@@ -1,0 +1,132 @@
+"""When a run ends and why, and its best policy so far: what run file and callbacks say, remembered over a resume."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from ppax import checkpoint, counter
+from ppax.conditions import parse
+from ppax.config import Run
+from ppax.envs.vector import VectorEnv
+from ppax.loggers import Logger, Row
+from ppax.loggers.files import finite_or_none, rows_until
+from ppax.ppo import PPO
+from ppax.stop import KeepBest, policy_of, watches, why
+from ppax.train import train
+from ppax.types import TrainState
+
+Callback = Callable[[TrainState, Row], bool | None]  # at every log row; True ends the run
+
+BEST, STOPPED = "best", "stopped.json"
+REASONS = {
+    "done": "total_steps are done",
+    "signal": "a signal asked it to stop; it can be resumed",
+    "fault": "a gradient was not finite",
+}
+OWN_ROWS = ("iteration", "env_steps", "steps_per_second", "seconds")  # what a log row has beside metrics
+
+
+class Best(NamedTuple):
+    """The best policy of a run."""
+
+    policy: TrainState  # without `actor` and `key`
+    row: Row  # the log row at which it was the best
+    metric: str  # by which it is
+    mode: str  # "max" or "min"
+    value: float
+
+
+class Ending:
+    """Asked at every log row whether to stop, it also looks which policy is the best."""
+
+    def __init__(self, run: Run, callbacks: Sequence[Callback | Logger]):
+        self.stop: Any = None if run.stop is None else parse(run.stop)
+        self.best = None if run.best.metric is None else KeepBest(run.best.metric, run.best.mode)
+        asked: list[Any] = [callback for callback in callbacks if not hasattr(callback, "log")]
+        self.callbacks = [*asked, *(own for own in (self.stop, self.best) if own is not None)]
+        self.why = ""  # the run stopped before its end; "" as long as it has not
+        self._saved: Row | None = None  # of the best policy on disk
+
+    def check(self, agent: PPO, env: VectorEnv, state: TrainState) -> None:
+        """Raise ConfigError for a metric that the run will not log; nothing is compiled, `state` may be shapes."""
+        watching = [watch for callback in self.callbacks for watch in watches(callback)]
+        if not watching:
+            return
+        metrics = jax.eval_shape(lambda state: train(agent, env, state, 1, 1).metrics, state)
+        for watch in watching:
+            watch.check((*OWN_ROWS, *metrics.names))
+
+    def recall(self, run_dir: Path, iteration: int, like: TrainState) -> None:
+        """What the run's own conditions had seen up to `iteration`, and its best policy; `like` is a state's shapes."""
+        for row in rows_until(run_dir / "metrics.jsonl", iteration):
+            known = {name: math.nan if value is None else value for name, value in row.items()}
+            if self.stop is not None and all(watch.key in known for watch in watches(self.stop)):
+                # of the state itself they see nothing
+                self.why = why(self.stop) if self.stop(None, known) else ""
+        best = None if self.best is None else load_best(run_dir, like)
+        if best is not None and self.best is not None and (best.metric, best.mode) == (self.best.key, self.best.mode):
+            self.best.policy, self.best.row, self.best.value = best.policy, best.row, best.value
+            self._saved = best.row
+
+    def look(self, state: TrainState, row: Row) -> bool:
+        """Whether the run shall stop here; every callback sees every row."""
+        ended = [callback for callback in self.callbacks if callback(state, row)]
+        self.why = " or ".join(map(why, ended))
+        return bool(ended)
+
+    def save(self, run_dir: Path) -> None:
+        """Write the best policy, atomically, unless it is there."""
+        best = self.best
+        if best is None or best.policy is None or best.row is None or best.row is self._saved:
+            return
+        row = {name: finite_or_none(value) for name, value in best.row.items()}
+        notes = {"metric": best.key, "mode": best.mode, "row": row}
+        path = checkpoint.save(run_dir / BEST, best.policy, keep=2**31, notes=notes)
+        for other in checkpoint.list_checkpoints(run_dir / BEST):
+            if other != path:
+                shutil.rmtree(other, ignore_errors=True)
+        self._saved = best.row
+
+    def record(self, run_dir: Path | None, state: TrainState, kind: str) -> None:
+        """Write why the run ends here, atomically; `kind` is one of REASONS."""
+        if run_dir is None:
+            return
+        kind = "stopped" if self.why else kind
+        reason = {"kind": kind, "why": self.why or REASONS[kind]}
+        numbers = {"iteration": int(state.iteration), "env_steps": counter.to_int(state.env_steps)}
+        partial = run_dir / (STOPPED + ".tmp")
+        partial.write_text(json.dumps(reason | numbers) + "\n", encoding="utf-8")
+        os.replace(partial, run_dir / STOPPED)
+
+
+def load_best(run_dir: Path, like: TrainState) -> Best | None:
+    """The best policy in a run's directory, None where there is none; `like` is a state's shapes."""
+    found: Best | None = None
+    for path in checkpoint.list_checkpoints(run_dir / BEST):  # one, or two after a kill between writing and removing
+        try:
+            notes = checkpoint.read_manifest(path).get("notes")
+            best = _best(notes, jax.device_get(checkpoint.load(path, policy_of(like))))
+        except checkpoint.CheckpointError as error:
+            warnings.warn(f"passed over a damaged best policy: {error}", stacklevel=2)
+            continue
+        sign = 1.0 if best.mode == "max" else -1.0
+        if found is None or sign * best.value > sign * found.value:
+            found = best
+    return found
+
+
+def _best(notes: Any, policy: TrainState) -> Best:
+    try:
+        row = {name: math.nan if value is None else float(value) for name, value in notes["row"].items()}
+        return Best(policy, row, str(notes["metric"]), str(notes["mode"]), row[notes["metric"]])
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise checkpoint.CheckpointError(f"{BEST}: its manifest does not say by which metric it is the best") from error

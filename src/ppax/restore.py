@@ -1,0 +1,64 @@
+"""A run read back from its directory: what was configured, the newest whole state, the best policy."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from ppax import checkpoint, config
+from ppax import run_dir as run_dirs
+from ppax.config import Run
+from ppax.ending import Best, load_best
+from ppax.envs.vector import VectorEnv
+from ppax.ppo import PPO
+from ppax.train import make_key, place, start
+from ppax.types import ConfigError, TrainState
+
+
+def fresh_state(agent: PPO, env: VectorEnv, run: Run) -> TrainState:
+    """The state before the first iteration."""
+    options = {"num_steps": run.num_steps, "iterations_per_env_reset": run.iterations_per_env_reset}
+    state: TrainState = jax.jit(start, static_argnames=tuple(options))(agent, env, key=make_key(run.seed), **options)
+    return state
+
+
+def state_shapes(agent: PPO, env: VectorEnv, run: Run) -> TrainState:
+    """Shapes of the state; raises ConfigError for what cannot be, and compiles nothing."""
+    begin = partial(start, agent, env, iterations_per_env_reset=run.iterations_per_env_reset)
+    shapes: Any = jax.eval_shape(lambda key: begin(num_steps=run.num_steps, key=key), jax.random.key(0))
+    return shapes
+
+
+def load_run(run_dir: Path, agent: PPO | None = None, env: VectorEnv | None = None) -> config.Built:
+    """Agent, environment and settings of the run in `run_dir`; what is passed is taken as it is."""
+    plan = run_dirs.find(run_dir)
+    if agent is None or env is None:
+        built = config.build(plan, env)
+        agent, env = agent or built.agent, built.env
+    return config.Built(agent, env, config.settings(plan))
+
+
+def load_state(run_dir: Path, agent: PPO, env: VectorEnv, run: Run, fresh: bool = True) -> TrainState:
+    """The newest whole state of a run; if `fresh`, one that was stopped before its first checkpoint starts over."""
+    path, skipped = checkpoint.newest_valid(run_dir / "checkpoints")
+    for sentence in skipped:
+        warnings.warn(f"passed over a damaged checkpoint: {sentence}", stacklevel=2)
+    if path is None and (skipped or not fresh):
+        raise checkpoint.CheckpointError(f"{run_dir} has no checkpoint that can be loaded")
+    if path is None:
+        return fresh_state(agent, env, run)
+    return place(agent, env, checkpoint.load(path, state_shapes(agent, env, run)))
+
+
+def load_best_policy(run_dir: Path, agent: PPO, env: VectorEnv, run: Run) -> Best:
+    """The best policy of a run; raises ConfigError where none was kept."""
+    best = load_best(run_dir, state_shapes(agent, env, run))
+    if best is None:
+        raise ConfigError(
+            f"{run_dir} keeps no best policy: train with --best.metric episode_return, or leave out --best"
+        )
+    return best

@@ -10,7 +10,7 @@ FOLDERS = {"advantages", "losses", "minibatches", "distributions", "networks"}
 PARTS = FOLDERS | {"schedules", "optimizers", "normalize", "accumulate", "program"}
 PARTS |= {"experience", "kl_control", "update_metrics"}
 # What each layer may import from ppax, beside itself. Folders count as one.
-BASE = {"types", "parts", "sequences", "counter", "metrics", "parallel", "terms"}
+BASE = {"types", "parts", "sequences", "counter", "metrics", "parallel", "terms", "masks", "boxes", "squash"}
 ALLOWED = {
     "parts": set(),
     "types": {"parts"},
@@ -20,6 +20,9 @@ ALLOWED = {
     "program": {"types", "parallel"},
     "sequences": {"types"},
     "terms": {"types", "sequences"},
+    "masks": {"types"},
+    "boxes": set(),
+    "squash": set(),
     **{name: set(BASE) for name in PARTS},
     "networks": BASE | {"distributions"},  # a head makes a distribution
     "envs": set(BASE),

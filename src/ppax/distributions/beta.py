@@ -1,6 +1,8 @@
 """Beta distribution over a bounded Box: no mass beyond the bounds, and none squeezed against them.
 
 Chou et al. 2017, https://proceedings.mlr.press/v70/chou17a.html; with both parameters above 1 it has one mode inside.
+In float32 its entropy is right to 1e-3 while parameters stay below a thousand or so: a standard deviation of 1 % of
+the range.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class Beta:
     def log_prob(self, action: Array) -> Array:
         """Log-density of the action in the box at the shares `action` [..., d], summed over dimensions."""
         a, b = self.alpha, self.beta
-        share = (a - 1.0) * jnp.log(action) + (b - 1.0) * jnp.log1p(-action) - betaln(a, b)
+        x = jnp.clip(action, MARGIN, 1.0 - MARGIN)  # rows that do not count hold 0, whose gradient must be finite too
+        share = (a - 1.0) * jnp.log(x) + (b - 1.0) * jnp.log1p(-x) - betaln(a, b)
         return share.sum(axis=-1) - self._log_scale
 
     def entropy(self) -> Array:
@@ -46,8 +49,8 @@ class Beta:
 
     def mode(self) -> Array:
         """The most likely share [..., d]; the middle where all are equally likely."""
-        tiny = 1e-12
-        return jnp.clip((self.alpha - 1.0 + tiny) / (self.alpha + self.beta - 2.0 + 2.0 * tiny), MARGIN, 1.0 - MARGIN)
+        above, below = jnp.maximum(self.alpha - 1.0, 1e-12), jnp.maximum(self.beta - 1.0, 1e-12)
+        return jnp.clip(above / (above + below), MARGIN, 1.0 - MARGIN)
 
     def kl(self, other: Beta) -> Array:
         """KL(self || other) [...]."""

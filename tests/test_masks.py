@@ -14,7 +14,7 @@ from ppax.collect import collect, start_actor
 from ppax.envs import VectorEnv
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
-from worlds import QUICK, SPACES, Leaky, Spaced
+from worlds import QUICK, RANDOM_MASKS, SPACES, Leaky, Spaced
 
 NESTED = SPACES["nested"]
 
@@ -56,9 +56,19 @@ def test_a_step_is_idle_only_where_nothing_at_all_can_be_chosen():
     np.testing.assert_array_equal(masks.allows_something(mask), [False, True, True])
 
 
+def test_environments_may_leave_masks_out_and_the_agent_still_sees_a_tree_like_the_action():
+    """Else a free Box beside a kind of which nothing is allowed would be an idle step."""
+    env = VectorEnv(Spaced("hybrid", RANDOM_MASKS["hybrid"]), 2)
+    state, _, mask = env.reset(jax.random.key(0))
+    action = jax.tree.map(jnp.asarray, {"kind": np.ones(2, np.int32), "where": np.zeros((2, 2), np.float32)})
+    for given in (mask, env.step(state, action, jax.random.key(1)).action_mask):
+        assert jax.tree.map(lambda x: x.shape, given) == {"kind": (2, 3), "where": (2, 1)}
+        assert given["where"].all()
+
+
 def stuck(time):
-    """Both actions, then only the first, then none, then only the second."""
-    return jnp.array([[True, True], [True, False], [False, False], [False, True]])[time % 4]
+    """Both actions, then none, both, only the second."""
+    return jnp.array([[True, True], [False, False], [True, True], [False, True]])[time % 4]
 
 
 STUCK = VectorEnv(Spaced("two", stuck), 4)

@@ -103,3 +103,12 @@ def test_rows_that_do_not_count_hold_zero_and_poison_nothing():
         value, gradients = jax.value_and_grad(log_p, (0, 1))(jnp.asarray(A[0]), jnp.asarray(B[0]))
         assert np.isfinite(value)
         assert all(np.isfinite(g).all() for g in gradients)
+
+
+def test_a_sample_never_reaches_the_ends():
+    # a mean of 1 - 1e-9 is 1 in float32
+    for a, b in ((1e9, 1.0), (1.0, 1e9)):
+        d = Beta(jnp.full((100, 2), a), jnp.full((100, 2), b), *BOX)
+        x = d.sample(jax.random.key(0))
+        assert ((x > 0) & (x < 1)).all()
+        assert np.isfinite(d.log_prob(x)).all()

@@ -120,6 +120,12 @@ def test_a_joint_is_the_sum_of_its_components_which_are_drawn_independently():
     assert np.abs(correlation).max() < 5 / np.sqrt(n)
 
 
+def test_components_alike_get_keys_of_their_own():
+    d = Joint(tuple(Normal(jnp.zeros((1000, 1)), jnp.zeros((1000, 1))) for _ in range(2)))
+    one, other = (np.asarray(x)[:, 0] for x in d.sample(jax.random.key(0)))
+    assert abs(np.corrcoef(one, other)[0, 1]) < 5 / np.sqrt(1000)
+
+
 def test_each_component_has_its_own_mask_and_one_may_be_missing():
     head = head_for(SPACES["nested"])
     z, free = jnp.asarray(RNG.normal(0.0, 1.0, head.size), jnp.float32), jnp.zeros(1)

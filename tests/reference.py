@@ -160,9 +160,11 @@ def update(
     advantage, target = np.zeros((2, steps, streams))
     for b, t in enumerate(whole):
         estimate(rollout.value, np.ones((steps, streams)), t, b)
+    # nothing to learn where nothing could be chosen, though such a step's reward and value are seen
+    learns = rollout.valid if rollout.action_mask is None else rollout.valid & rollout.action_mask.any(axis=-1)
     if hyper.critic == "popart":
         hyper = hyper._replace(**scale_of(moving))
-        moving = move(moving, target[rollout.valid], hyper.rate)
+        moving = move(moving, target[learns], hyper.rate)
         params, hyper = keep_values(params, hyper, scale_of(moving))
 
     losses, stopped = [], False
@@ -177,11 +179,11 @@ def update(
                 for b, t in pieces:
                     estimate(*look_again(params, scaled, hyper), t, b)
             where = [(step, b) for b, t in pieces for step in t]
-            counts = np.array([rollout.valid[w] for w in where])
-            rows = tuple(np.array([w for w in where if rollout.valid[w]], int).reshape(-1, 2).T)
+            counts = np.array([learns[w] for w in where])
+            rows = tuple(np.array([w for w in where if learns[w]], int).reshape(-1, 2).T)
             a = advantage[rows]
             if hyper.normalize_advantage == "rollout":
-                a = standardize(advantage, rollout.valid)[rows]
+                a = standardize(advantage, learns)[rows]
             if hyper.normalize_advantage == "minibatch":
                 a = standardize(a, np.ones(len(a), bool))
             if weights is not None:
@@ -215,7 +217,7 @@ def update(
         elif kl < hyper.coef_target / 1.5:
             coef /= 2.0
     if hyper.normalize_obs:  # only now
-        obs_stats = merge(obs_stats, rollout.obs[rollout.valid])
+        obs_stats = merge(obs_stats, rollout.obs[learns])
     return Updated(params, OptState(adam, obs_stats, reward_stats, moving, rate, coef), losses)
 
 
@@ -359,7 +361,8 @@ class Head(NamedTuple):
 
 def categorical(logits: np.ndarray, action: np.ndarray, mask: np.ndarray | None) -> Head:
     if mask is not None:
-        allowed = np.where(mask.any(axis=1, keepdims=True), mask, True)  # nothing allowed: no mask
+        first = np.arange(mask.shape[1]) == 0  # nothing allowed: the first action
+        allowed = np.where(mask.any(axis=1, keepdims=True), mask, first)
         logits = np.where(allowed, logits, -np.inf)
     top = logits.max(axis=1, keepdims=True)
     log_p = logits - top - np.log(np.exp(logits - top).sum(axis=1, keepdims=True))

@@ -19,7 +19,7 @@ PROTOCOLS = {
     "loss": (types.Loss, [losses.ClippedSurrogate, losses.DPO, losses.KLPenalty]),
     "critic": (values.Critic, [critics.Regression, critics.TwoHot, critics.PopArt]),
     "minibatch": (types.Minibatches, [minibatches.Shuffle]),
-    "distribution": (types.Distribution, [distributions.Categorical, distributions.Normal]),
+    "distribution": (types.Distribution, [getattr(distributions, name) for name in distributions.__all__]),
     "network": (types.Network, [ppax.networks.MLP]),
     "environment": (types.Environment, [TimeLimit, *(getattr(builtin, name) for name in builtin.__all__)]),
 }
@@ -35,7 +35,7 @@ PUBLIC = sorted(
     {
         *(cls for _, cls in PAIRS),
         *(type(example) for example in EXAMPLES),
-        *(vars(heads)[name] for name in ("CategoricalHead", "NormalHead")),
+        *(head for head in vars(heads).values() if dataclasses.is_dataclass(head)),
         VectorEnv,
         types.Transition,
         types.TrainState,

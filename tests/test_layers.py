@@ -11,6 +11,7 @@ PARTS = FOLDERS | {"schedules", "optimizers", "normalize", "accumulate", "progra
 PARTS |= {"experience", "kl_control", "update_metrics"}
 # What each layer may import from ppax, beside itself. Folders count as one.
 BASE = {"types", "parts", "sequences", "counter", "metrics", "parallel", "terms", "values"}
+BASE |= {"masks", "boxes", "squash"}
 ALLOWED = {
     "parts": set(),
     "types": {"parts"},
@@ -21,6 +22,9 @@ ALLOWED = {
     "sequences": {"types"},
     "terms": {"types", "sequences"},
     "values": {"types"},
+    "masks": {"types"},
+    "boxes": set(),
+    "squash": set(),
     **{name: set(BASE) for name in PARTS},
     "networks": BASE | {"distributions"},  # a head makes a distribution
     "envs": set(BASE),

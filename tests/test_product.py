@@ -20,10 +20,11 @@ from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import mlp
 from ppax.optimizers import SGD, ActorCritic, Adam
 from ppax.program import Program
-from worlds import QUICK, Leaky
+from worlds import QUICK, RANDOM_MASKS, Leaky, Spaced
 
 ENV = VectorEnv(TimeLimit(builtin.CartPole(), 11), 4)
-NETWORK = mlp(ENV, hidden=(8,))
+HYBRID = VectorEnv(Spaced("nested", RANDOM_MASKS["nested"]), 4)  # all kinds of actions at once, masked
+NETWORKS = {ENV: mlp(ENV, hidden=(8,)), HYBRID: mlp(HYBRID, hidden=(8,), distribution="squashed", state_std=True)}
 STEPS = 8
 
 AXES = {
@@ -48,7 +49,7 @@ AXES = {
     "stop": [{}, {"kl.target_kl": 1e-4}],
     "rate": [{}, {"kl.rate_target": 1e-2}],
     "dtype": [{}, {"compute_dtype": "bfloat16"}],
-    "memory": [{}, {"network": Leaky(NETWORK), "seq_len": 4}],
+    "memory": [{}, {"memory": Leaky, "seq_len": 4}],
     "chunks": [{"program": Program(chunk_rows=10**6)}, {"program": Program(chunk_rows=8)}],
     "advantage": [{"advantage": GAE()}, {"advantage": VTrace()}],
     "minibatch": [{"minibatch": Shuffle(2)}, {"minibatch": Prioritised(num_minibatches=2)}],
@@ -58,6 +59,7 @@ AXES = {
         {"optimizer": ActorCritic(actor_epochs=1, critic_max_grad_norm=1.0), "max_grad_norm": None},
     ],
     "drip": [{}, {"drip_decay": 0.5}],
+    "space": [{}, {"env": HYBRID}],
 }
 
 
@@ -91,15 +93,18 @@ CASES = covering([len(choices) for choices in AXES.values()])
 
 
 def agent_of(case):
-    fields = {"network": NETWORK, "learning_rate": 3e-3, "num_epochs": 2}
+    """The agent of a case, and the environment."""
+    fields = {"env": ENV, "memory": lambda network: network, "learning_rate": 3e-3, "num_epochs": 2}
     for choice, choices in zip(case, AXES.values(), strict=True):
         fields |= choices[choice]
+    env = fields.pop("env")
+    fields["network"] = fields.pop("memory")(NETWORKS[env])
     agent = ppax.PPO(**{name: value for name, value in fields.items() if "." not in name})
     for name, value in fields.items():
         part, _, number = name.partition(".")
         if number:
             agent = dataclasses.replace(agent, **{part: dataclasses.replace(getattr(agent, part), **{number: value})})
-    return agent
+    return agent, env
 
 
 def test_the_cases_cover_every_pair():
@@ -112,19 +117,21 @@ def test_the_cases_cover_every_pair():
 
 
 def test_a_choice_sets_what_it_says():
-    agent = agent_of([len(choices) - 1 for choices in AXES.values()])
+    agent, env = agent_of([len(choices) - 1 for choices in AXES.values()])
     assert isinstance(agent.loss, DPO)
+    assert isinstance(agent.network, Leaky)
+    assert env is HYBRID
     assert (agent.critic.value_clip, agent.critic.huber_delta, agent.kl.target_kl) == (0.2, 1.0, 1e-4)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "".join(map(str, case)))
 def test_three_updates(case):
-    agent = agent_of(case)
-    state = jax.jit(ppax.start, static_argnums=2, compiler_options=QUICK)(agent, ENV, STEPS, jax.random.key(0))
+    agent, env = agent_of(case)
+    state = jax.jit(ppax.start, static_argnums=2, compiler_options=QUICK)(agent, env, STEPS, jax.random.key(0))
     train = jax.jit(ppax.train, compiler_options=QUICK)
     for _ in range(3):
         before = state.learner.params
-        state, metrics = train(agent, ENV, state, 1, 10)
+        state, metrics = train(agent, env, state, 1, 10)
         assert float(metrics["ratio_first_max_dev"]) < 1e-6
         assert float(metrics["ratio_max"]) > 1.0 + 1e-7  # and then it moves
         for name in metrics:

@@ -233,12 +233,13 @@ def draw_rollout(rng: np.random.Generator, case: Case, learner: reference.Update
     shape = case.steps, case.streams
     flags = episodes(rng, case)
     obs = rng.normal(0.5, 1.0, (*shape, 2, 2)).astype(np.float32)  # wider, and 1 - tanh^2 is nothing but rounding
-    mask = rng.random((*shape, 4)) < 0.5 if case.masked else None  # some rows allow nothing: then all is allowed
+    mask = rng.random((*shape, 4)) < 0.5 if case.masked else None  # some rows allow nothing: they take action 0
     if case.continuous:
         action = rng.normal(0.0, 1.0, (*shape, 2)).astype(np.float32)
     else:
         chances = rng.random((*shape, 4)) + (0 if mask is None else 2 * mask)
         action = chances.argmax(axis=-1).astype(np.int32)
+        action = action if mask is None else np.where(mask.any(axis=-1), action, 0)
     # log-probabilities near the present policy's, so that some ratios lie outside the clip on either side
     seen = obs
     if case.normalize_obs:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax import parallel
+from ppax import masks, parallel
 from ppax.sequences import masked_mean, masked_std, to_pairs, to_rows, to_sequences, zero_rows
 from ppax.types import Drawn, Metrics, Targets, Transition
 
@@ -30,10 +30,13 @@ class Experience(NamedTuple):
 
 
 def cut(steps: Transition, targets: Targets, length: int) -> Experience:
-    """Sequences of `length` steps from steps [T, B]; rows that do not count become zero."""
+    """Sequences of `length` steps from steps [T, B]; rows that do not count become zero.
+
+    A step in which nothing could be chosen stays as it is, for memory and targets to see, but is no longer valid.
+    """
     emptied = zero_rows(steps.valid, (steps, Targets(*jax.lax.stop_gradient(targets))))
     steps, targets = parallel.gather(to_sequences(emptied, length))
-    return Experience(steps, targets, None)
+    return Experience(masks.without_idle(steps), targets, None)
 
 
 def cut_with_source(steps: Transition, targets: Targets, reward: Array, next_value: Array, length: int) -> Experience:

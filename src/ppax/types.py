@@ -37,7 +37,7 @@ class Transition:
     first: Array  # [T, B] obs_t opens an episode: forget the carry
     valid: Array  # [T, B] False: autoreset step or absent agent, weight 0
     carry: PyTree  # [T, B, ...] memory before obs_t; () without memory
-    action_mask: PyTree | None = None  # [T, B, n] True = allowed
+    action_mask: PyTree | None = None  # [T, B, n] True = allowed; a tree like the action (masks.py)
 
     @property
     def ended(self) -> Array:

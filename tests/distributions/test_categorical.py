@@ -116,15 +116,19 @@ def test_gradients_with_a_mask_are_finite_and_leave_masked_logits_alone(allowed)
         assert np.isfinite(gradient).all(), name
         if allowed:
             np.testing.assert_array_equal(gradient[~mask], 0.0, err_msg=name)
-        if len(allowed) != 1:
-            assert (gradient != 0.0).any(), name
+        # one action, or none, which means the first, is certain whatever the logits
+        assert (gradient != 0.0).any() == (len(allowed) > 1), name
 
 
-def test_a_mask_that_allows_nothing_means_no_mask():
+def test_a_mask_that_allows_nothing_means_the_first_action_with_certainty():
     z = jnp.asarray(LOGITS[0, :2])
     d = Categorical.masked(z, jnp.array([[False] * 5, [True] * 4 + [False]]))
-    np.testing.assert_array_equal(d.logits[0], z[0])
-    assert d.log_prob(jnp.array([0, 4]))[1] < -1e30
+    np.testing.assert_array_equal(d.log_prob(jnp.array([0, 4]))[0], 0.0)
+    assert (d.log_prob(jnp.array([1, 4])) < -1e30).all()
+    assert d.entropy()[0] == d.kl(Categorical.masked(z[::-1], jnp.zeros((2, 5), bool)))[0] == 0.0
+    assert d.entropy()[1] > 0.5
+    many = Categorical.masked(jnp.broadcast_to(z[0], (10_000, 5)), jnp.zeros((10_000, 5), bool))
+    assert not many.sample(jax.random.key(0)).any()
     np.testing.assert_array_equal(Categorical.masked(z, None).logits, z)
 
 

@@ -80,5 +80,5 @@ def test_no_hidden_layer_is_a_linear_network():
 def test_what_it_cannot_read_is_refused_by_name():
     with pytest.raises(ppax.ConfigError, match=r"observation space Discrete\(3\)"):
         mlp(World(spaces.Discrete(3), spaces.Discrete(2)))
-    with pytest.raises(ppax.ConfigError, match=r"action space MultiBinary"):
-        mlp(World(BOX, spaces.MultiBinary(3)))
+    with pytest.raises(ppax.ConfigError, match=r"action space Text"):
+        mlp(World(BOX, spaces.Text(3)))

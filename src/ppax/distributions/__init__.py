@@ -1,6 +1,11 @@
 """Distributions over actions: one a file. Each knows its space, and what the environment receives."""
 
+from ppax.distributions.ball_normal import BallNormal
+from ppax.distributions.beta import Beta
 from ppax.distributions.categorical import Categorical
+from ppax.distributions.independent import Independent
+from ppax.distributions.joint import Joint
 from ppax.distributions.normal import Normal
+from ppax.distributions.squashed_normal import SquashedNormal
 
-__all__ = ["Categorical", "Normal"]
+__all__ = ["BallNormal", "Beta", "Categorical", "Independent", "Joint", "Normal", "SquashedNormal"]

@@ -18,10 +18,11 @@ class Categorical:
 
     @classmethod
     def masked(cls, logits: Array, mask: Array | None, start: int = 0) -> Categorical:
-        """Only the actions where `mask` [..., n] is True. A mask that allows nothing means no mask."""
+        """Only the actions where `mask` [..., n] is True; where it allows nothing, the first action, with certainty."""
         if mask is not None:
+            nothing = ~mask.any(axis=-1, keepdims=True)
+            mask = jnp.concatenate([mask[..., :1] | nothing, mask[..., 1:]], axis=-1)
             # finfo.min and not -inf: -inf - -inf is NaN in the gradient
-            mask = mask | ~mask.any(axis=-1, keepdims=True)
             logits = jnp.where(mask, logits, float(jnp.finfo(logits.dtype).min))  # type: ignore[no-untyped-call]
         return cls(logits, start)
 

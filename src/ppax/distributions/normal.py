@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from ppax.boxes import into_box
 from ppax.types import Key, part, static
 
 LOG_2PI = float(np.log(2.0 * np.pi))
@@ -25,6 +26,7 @@ class Normal:
     low: tuple[float, ...] = static(default=())  # d bounds of the box
     high: tuple[float, ...] = static(default=())
     shape: tuple[int, ...] = static(default=())  # of the box; its d elements are stored flat
+    dtype: str = static(default="float32")  # of what the environment receives
 
     def sample(self, key: Key) -> Array:
         """An unclipped action [..., d]."""
@@ -51,7 +53,4 @@ class Normal:
 
     def env_action(self, action: Array) -> Array:
         """`action` clipped to the box, in the box's shape."""
-        row = (1,) * (action.ndim - 1) + (-1,)
-        low = np.asarray(self.low, np.float32).reshape(row)
-        high = np.asarray(self.high, np.float32).reshape(row)
-        return jnp.clip(action, low, high).reshape(*action.shape[:-1], *self.shape)
+        return into_box(action, self.low, self.high, self.shape, self.dtype)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from gymnasium import spaces
 from jax import Array
 
+from ppax import masks
 from ppax.sequences import where_rows
 from ppax.types import Environment, EnvReset, Key, PyTree, VectorStep, part, static
 
@@ -63,7 +64,7 @@ class VectorEnv:
         return (
             VectorState(start.state, ended),
             self._to_streams(start.obs),
-            self._to_streams(start.action_mask),
+            self._to_masks(start.action_mask),
         )
 
     def step(self, state: VectorState, action: PyTree, key: Key) -> VectorStep:
@@ -95,7 +96,7 @@ class VectorEnv:
             truncated.reshape(streams),
             valid.reshape(streams),
             first.reshape(streams),
-            self._to_streams(now.action_mask),
+            self._to_masks(now.action_mask),
         )
 
     def _to_streams(self, tree: PyTree) -> PyTree:
@@ -103,6 +104,10 @@ class VectorEnv:
         if self.env.num_agents is None:
             return tree
         return jax.tree.map(lambda x: x.reshape(self.num_streams, *x.shape[2:]), tree)
+
+    def _to_masks(self, mask: PyTree | None) -> PyTree | None:
+        """Masks [B, n] in the layout of masks.py."""
+        return masks.complete(self.action_space, self._to_streams(mask), self.num_streams)
 
     def _to_envs(self, tree: PyTree) -> PyTree:
         """[B, ...] to what the environments take."""

@@ -1,59 +1,140 @@
-"""Heads: from a network's numbers to a distribution over an action space."""
+"""The head that fits an action space, and the options of Box actions, checked before anything compiles."""
 
 from __future__ import annotations
 
+import difflib
+import math
+from typing import Any, NamedTuple
+
 import numpy as np
 from gymnasium import spaces
-from jax import Array
 
-from ppax.distributions import Categorical, Normal
-from ppax.types import ConfigError, part, static
+from ppax.boxes import Bounds, bounds_of, centre_and_half
+from ppax.distributions import BallNormal, Normal, SquashedNormal
+from ppax.networks.head_parts import BetaHead, CategoricalHead, IndependentHead, JointHead, NormalHead
+from ppax.networks.head_parts import Head as Head
+from ppax.types import ConfigError
 
-
-@part
-class CategoricalHead:
-    """One number for each action of a Discrete space."""
-
-    size: int = static()  # numbers it takes from the network
-    start: int = static(default=0)
-    log_std_size: int = static(default=0)
-
-    def __call__(self, outputs: Array, log_std: Array | None, action_mask: Array | None) -> Categorical:
-        """Distribution from `outputs` [size]."""
-        return Categorical.masked(outputs, action_mask, self.start)
+FAMILIES = ("normal", "squashed", "beta", "ball")  # of distributions over a Box
 
 
-@part
-class NormalHead:
-    """One mean for each element of a Box, and a log standard deviation that does not depend on the state."""
+class BoxOptions(NamedTuple):
+    """How actions of a Box are distributed; what stands in a run file beside the network's own options."""
 
-    size: int = static()
-    low: tuple[float, ...] = static()
-    high: tuple[float, ...] = static()
-    shape: tuple[int, ...] = static()
-
-    @property
-    def log_std_size(self) -> int:
-        """Free parameters beside the network's outputs."""
-        return self.size
-
-    def __call__(self, outputs: Array, log_std: Array | None, action_mask: Array | None) -> Normal:
-        """Distribution from `outputs` [size] and `log_std` [size]."""
-        assert log_std is not None
-        return Normal(outputs, log_std, self.low, self.high, self.shape)
+    distribution: str = "normal"
+    state_std: bool = False
+    std_min: float | None = None
+    std_max: float | None = None
+    ball_radius: float | None = None
+    log_std_init: float = 0.0
 
 
-Head = CategoricalHead | NormalHead
+def head_for(
+    space: spaces.Space,
+    distribution: str = "normal",
+    state_std: bool = False,
+    std_min: float | None = None,
+    std_max: float | None = None,
+    ball_radius: float | None = None,
+    log_std_init: float = 0.0,
+) -> Head:
+    """The head that fits an action space; the options are about its Boxes, ConfigError where they cannot be.
+
+    Free log standard deviations are the network's own parameters: it starts them at `log_std_init`; with `state_std`
+    the head starts there.
+    """
+    options = BoxOptions(distribution, state_std, std_min, std_max, ball_radius, log_std_init)
+    _check(options)
+    if not _has_box(space):
+        for name, value, default in zip(options._fields[:-1], options, BoxOptions(), strict=False):
+            if value != default:
+                raise ConfigError(f"{name} = {value!r}: it is about Box actions, and {space} has none; leave it out")
+    return _head(space, options, "action space")
 
 
-def head_for(space: spaces.Space) -> Head:
-    """The head that fits an action space."""
+def _check(options: BoxOptions) -> None:
+    """Refuse options that cannot be, or that another one makes meaningless."""
+    family, state_std, low, high, radius, _ = options
+    if family not in FAMILIES:
+        nearest = difflib.get_close_matches(str(family), FAMILIES, n=1, cutoff=0.0)[0]
+        raise ConfigError(f"distribution = {family!r}: must be one of {', '.join(FAMILIES)}; nearest: {nearest}")
+    for name, value in (("std_min", low), ("std_max", high), ("ball_radius", radius)):
+        if value is not None and not 0.0 < value < np.inf:
+            raise ConfigError(f"{name} = {value}: must be above 0 and finite")
+    if low is not None and high is not None and low >= high:
+        raise ConfigError(f"std_min = {low}: must be below std_max = {high}")
+    if family == "beta" and (state_std or low is not None or high is not None):
+        raise ConfigError('distribution = "beta" has no standard deviation: leave out state_std, std_min and std_max')
+    if family != "ball" and radius is not None:
+        raise ConfigError(f'ball_radius = {radius}: only distribution = "ball" has one, not {family!r}')
+
+
+def _has_box(space: spaces.Space) -> bool:
+    if isinstance(space, spaces.Dict):
+        return any(map(_has_box, space.spaces.values()))
+    if isinstance(space, spaces.Tuple):
+        return any(map(_has_box, space.spaces))
+    return isinstance(space, spaces.Box)
+
+
+def _head(space: spaces.Space, options: BoxOptions, where: str) -> Head:
+    """`head_for`, of a space that is part of another at `where`."""
     if isinstance(space, spaces.Discrete):
         return CategoricalHead(size=int(space.n), start=int(space.start))
-    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
-        low, high = (tuple(float(x) for x in np.ravel(bound)) for bound in (space.low, space.high))
-        return NormalHead(size=len(low), low=low, high=high, shape=tuple(space.shape))
+    if isinstance(space, spaces.MultiDiscrete):
+        counts, start = (tuple(int(x) for x in np.ravel(a)) for a in (space.nvec, space.start))
+        return IndependentHead(counts, start, tuple(space.nvec.shape))
+    if isinstance(space, spaces.MultiBinary):
+        size = math.prod(space.shape)
+        return IndependentHead((2,) * size, (0,) * size, tuple(space.shape))
+    if isinstance(space, spaces.Box):
+        return _box_head(space, options, where)
+    if isinstance(space, spaces.Dict) and space.spaces:
+        names = tuple(sorted(space.spaces))  # as JAX sorts them
+        return JointHead(tuple(_head(space[name], options, f"{where}[{name!r}]") for name in names), names)
+    if isinstance(space, spaces.Tuple) and space.spaces:
+        return JointHead(tuple(_head(one, options, f"{where}[{i}]") for i, one in enumerate(space.spaces)))
     raise ConfigError(
-        f"action space {space}: supported are Discrete and Box of floats; "
-        "for another space write a network whose `decide` returns your own distribution"
+        f"{where} {space}: supported are Discrete, MultiDiscrete, MultiBinary, Box of floats, and Dict and Tuple of "
+        "these; for another space write a network whose `decide` returns your own distribution"
     )
+
+
+def _box_head(space: spaces.Box, options: BoxOptions, where: str) -> Head:
+    family, state_std, std_min, std_max, radius, log_std_init = options
+    if not np.issubdtype(space.dtype, np.floating):
+        raise ConfigError(f"{where} {space}: a Box of whole numbers; write it as MultiDiscrete(nvec, start=...)")
+    bounds = bounds_of(space)
+    if any(low > high for low, high in zip(bounds.low, bounds.high, strict=True)):
+        raise ConfigError(f"{where} {space}: between two of its bounds lies no float32, in which ppax computes")
+    if not bounds.low:
+        raise ConfigError(f"{where} {space}: it has no elements")
+    if family in ("squashed", "beta"):
+        for i, (low, high) in enumerate(zip(bounds.low, bounds.high, strict=True)):
+            if not -np.inf < low < high < np.inf:
+                raise ConfigError(
+                    f'distribution = "{family}": {where} {space} has bounds {low} and {high} at element {i}, '
+                    'which must be finite and apart; nearest that works: distribution = "normal"'
+                )
+    if family == "beta":
+        return BetaHead(bounds)
+    extra = (_radius(space, bounds, radius, where),) if family == "ball" else ()
+    make: Any = {"normal": Normal, "squashed": SquashedNormal, "ball": BallNormal}[family]
+    return NormalHead(bounds, make, extra, state_std, math.exp(log_std_init), std_min, std_max)
+
+
+def _radius(space: spaces.Box, bounds: Bounds, radius: float | None, where: str) -> float:
+    """The ball's radius: as given, or half the width of a box that is as wide in every dimension."""
+    halves = centre_and_half(bounds.low, bounds.high)[1]
+    smallest, largest = float(halves.min()), float(halves.max())
+    half_bounded = np.isinf(bounds.low) != np.isinf(bounds.high)
+    if half_bounded.any() or smallest <= 0.0:
+        raise ConfigError(f'distribution = "ball": {where} {space} has no middle; use distribution = "normal"')
+    if radius is None and not smallest == largest < np.inf:
+        raise ConfigError(
+            f'distribution = "ball": {where} {space} is not as wide in every dimension, so say how large the ball is: '
+            "ball_radius" + (f", at most {smallest:g}" if smallest < np.inf else "")
+        )
+    if radius is not None and radius > smallest:
+        raise ConfigError(f"ball_radius = {radius}: at most {smallest:g} fits into {where} {space}")
+    return smallest if radius is None else radius

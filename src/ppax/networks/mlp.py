@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from gymnasium import spaces
 from jax import Array
 
-from ppax.networks.heads import Head, head_for
+from ppax.networks.heads import FAMILIES, Head, head_for
 from ppax.types import ConfigError, Key, Memory, Outputs, Params, PyTree, Scalar, part, static
 
 ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu, "gelu": jax.nn.gelu, "silu": jax.nn.silu, "elu": jax.nn.elu}
@@ -66,6 +66,15 @@ class MLP:
     activation: str = static("after each hidden layer", default="tanh", choices=tuple(ACTIVATIONS))
     shared: bool = static("one torso for actor and critic instead of one each", default=False)
     log_std_init: float = static("log standard deviation at the start, for Box actions", default=0.0)
+    distribution: str = static(
+        "of Box actions: normal, clipped to the box; squashed into it by tanh; beta; squashed into a ball",
+        default="normal",
+        choices=FAMILIES,
+    )
+    state_std: bool = static("the standard deviation of Box actions depends on the observation", default=False)
+    std_min: float | None = static("least standard deviation of Box actions", default=None, above=0.0)
+    std_max: float | None = static("largest standard deviation of Box actions", default=None, above=0.0)
+    ball_radius: float | None = static("of the ball; by default half the width of the box", default=None, above=0.0)
 
     def init(self, key: Key, num_values: int = 1) -> Params:
         """Fresh parameters, a nested dict."""
@@ -123,9 +132,15 @@ def mlp(
     activation: str = "tanh",
     shared: bool = False,
     log_std_init: float = 0.0,
+    **box: Any,
 ) -> MLP:
-    """An MLP for the spaces of `env` (anything with `observation_space` and `action_space`)."""
+    """An MLP for the spaces of `env` (anything with `observation_space` and `action_space`).
+
+    `box` are the options of Box actions, as `heads.head_for` has them: distribution, state_std, std_min, std_max and
+    ball_radius.
+    """
     space = env.observation_space
     if not isinstance(space, spaces.Box):
         raise ConfigError(f"observation space {space}: the mlp network reads a Box")
-    return MLP(tuple(space.shape), head_for(env.action_space), tuple(hidden), activation, shared, log_std_init)
+    head = head_for(env.action_space, **box, log_std_init=log_std_init)
+    return MLP(tuple(space.shape), head, tuple(hidden), activation, shared, log_std_init, **box)

@@ -1,0 +1,50 @@
+"""The bounds of a Box as float32 sees them: what is sent to an environment lies inside, whatever the space's type."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jax import Array
+
+
+class Bounds(NamedTuple):
+    """Of a Box, flat; hashable, so that it can be static."""
+
+    low: tuple[float, ...]  # d bounds
+    high: tuple[float, ...]
+    shape: tuple[int, ...]  # its d elements are stored flat
+    dtype: str = "float32"  # of what the environment receives
+
+
+def bounds_of(space: spaces.Box) -> Bounds:
+    """The bounds of a Box of floats; those of float64, which JAX has not, round inwards."""
+    low, high = (np.ravel(bound).astype(np.float64) for bound in (space.low, space.high))
+    with np.errstate(over="ignore"):
+        low32, high32 = low.astype(np.float32), high.astype(np.float32)
+    low32 = np.where(low32 < low, np.nextafter(low32, np.float32(np.inf)), low32)
+    high32 = np.where(high32 > high, np.nextafter(high32, np.float32(-np.inf)), high32)
+    dtype = "float32" if space.dtype == np.float64 else str(space.dtype)
+    return Bounds(tuple(map(float, low32)), tuple(map(float, high32)), tuple(space.shape), dtype)
+
+
+def centre_and_half(low: tuple[float, ...], high: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """The middle of each dimension and half of its width, [d] float64; 0 and infinity where it has no bounds."""
+    free = np.isinf(low) & np.isinf(high)
+    a, b = (np.where(free, 0.0, x) for x in (low, high))
+    return a / 2 + b / 2, np.where(free, np.inf, b / 2 - a / 2)
+
+
+def into_box(
+    action: Array, low: tuple[float, ...], high: tuple[float, ...], shape: tuple[int, ...], dtype: str
+) -> Array:
+    """`action` [..., d] clipped to the box, in the box's shape and type."""
+    inside = jnp.clip(action, along(low, action.ndim), along(high, action.ndim))
+    return inside.reshape(*action.shape[:-1], *shape).astype(dtype)
+
+
+def along(x: tuple[float, ...] | np.ndarray, ndim: int) -> np.ndarray:
+    """[d] with the leading axes of length 1 of an array with `ndim` axes."""
+    return np.asarray(x, np.float32).reshape((1,) * (ndim - 1) + (-1,))

@@ -19,7 +19,7 @@ PROTOCOLS = {
     "loss": (types.Loss, [losses.ClippedSurrogate, losses.DPO, losses.KLPenalty]),
     "minibatch": (types.Minibatches, [minibatches.Shuffle]),
     "distribution": (types.Distribution, [distributions.Categorical, distributions.Normal]),
-    "network": (types.Network, [ppax.networks.MLP]),
+    "network": (types.Network, [ppax.networks.Composed]),
     "environment": (types.Environment, [TimeLimit, *(getattr(builtin, name) for name in builtin.__all__)]),
 }
 PAIRS = [(protocol, cls) for protocol, classes in PROTOCOLS.values() for cls in classes]

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
-from ppax.networks import MLP
+from ppax.networks import Composed
 from ppax.types import EnvReset, EnvStep, Memory, number, part, static
 
 # Compiles in half the time; for tests of structure, where neither speed nor the last bit matters
@@ -92,14 +92,14 @@ class Masked:
 class Leaky:
     """An MLP over a leaky sum of its observations: the smallest memory there is."""
 
-    inner: MLP = static()
+    inner: Composed = static()
     leak: float = static(default=0.9)
 
     def init(self, key, num_values=1):
         return self.inner.init(key, num_values)
 
     def initial_carry(self):
-        return jnp.zeros(self.inner.obs_shape)
+        return jnp.zeros(self.inner.actor_readers[0].entries[0].shape)
 
     def encode(self, params, obs):
         return obs

@@ -24,7 +24,7 @@ from ppax.envs import VectorEnv
 from ppax.kl_control import KLControl
 from ppax.losses import DPO, ClippedSurrogate, KLPenalty
 from ppax.minibatches import Prioritised, Shuffle
-from ppax.networks import MLP, mlp
+from ppax.networks import Composed, encoders, memories, network
 from ppax.optimizers import SGD, ActorCritic, Adam, AdamW, Muon, RMSProp
 from ppax.options import NONE, Config, Option, check_value, flatten, option_of, unflatten
 from ppax.ppo import PPO
@@ -86,7 +86,23 @@ ADVANTAGES = {
 }
 # Which parts there are, by the name of the field that holds them.
 PARTS: dict[str, dict[str, type]] = {
-    "network": {"mlp": MLP},
+    "network": {"mlp": Composed},
+    "encoder": {
+        "auto": encoders.Auto,
+        "nature_cnn": encoders.NatureCNN,
+        "impala_cnn": encoders.ImpalaCNN,
+        "small_cnn": encoders.SmallCNN,
+        "flat": encoders.Flat,
+    },
+    "memory": {
+        "none": memories.NoMemory,
+        "gru": memories.GRU,
+        "lstm": memories.LSTM,
+        "mingru": memories.MinGRU,
+        "lru": memories.LRU,
+        "attention": memories.Attention,
+        "window": memories.Window,
+    },
     "advantage": ADVANTAGES,
     "loss": {"clipped": ClippedSurrogate, "kl_penalty": KLPenalty, "dpo": DPO},
     "minibatch": {"shuffle": Shuffle, "prioritised": Prioritised},
@@ -99,7 +115,7 @@ PARTS: dict[str, dict[str, type]] = {
 }
 DEFAULT_PART = {slot: next(iter(choices)) for slot, choices in PARTS.items()}
 # A network is made for the spaces of an environment.
-NETWORKS: dict[str, Callable[..., Any]] = {"mlp": mlp}
+NETWORKS: dict[str, Callable[..., Any]] = {"mlp": network}
 # Tables without a choice of parts.
 SECTIONS: dict[str, type] = {"log": Log, "eval": Evaluation, "program": Program, "kl": KLControl}
 
@@ -180,19 +196,23 @@ def settings(config: Config) -> Run:
 
 
 def _build_part(cls: type, config: Config, env: VectorEnv) -> Any:
-    arguments = {}
+    return cls(**_arguments(config, env))
+
+
+def _arguments(config: Config, env: VectorEnv) -> dict[str, Any]:
+    arguments: dict[str, Any] = {}
     for name, value in config.items():
         if name in SECTIONS:
             arguments[name] = SECTIONS[name](**value)
         elif name in PARTS:
             chosen = {key: v for key, v in value.items() if key != "part"}
             if name == "network":
-                arguments[name] = NETWORKS[value["part"]](env, **chosen)
+                arguments[name] = NETWORKS[value["part"]](env, **_arguments(chosen, env))
             else:
                 arguments[name] = _build_part(PARTS[name][value["part"]], chosen, env)
         else:
             arguments[name] = tuple(value) if isinstance(value, list) else value
-    return cls(**arguments)
+    return arguments
 
 
 def describe(part: Any) -> Config:

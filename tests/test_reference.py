@@ -261,7 +261,7 @@ def fresh_learner(agent: PPO, rng: np.random.Generator) -> LearnerState:
     return LearnerState(
         params=jax.tree.map(draw, shapes.params),
         opt_state=zeros.opt_state,
-        obs_stats=normalize.init_obs_stats(jnp.zeros((2, 2))) if agent.normalize_obs else None,
+        obs_stats=normalize.init_obs_stats(OBS_SPACE) if agent.normalize_obs else None,
         reward_stats=normalize.init_stats(()) if agent.normalize_reward else None,
         control=agent.kl.init(agent.loss),
     )

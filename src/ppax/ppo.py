@@ -116,11 +116,10 @@ class PPO:
     def init(self, observation_space: spaces.Space, key: Key) -> LearnerState:
         """A fresh learner for observations of `observation_space`."""
         params, transformation = self.network.init(key), self._optimizer(self.learning_rate)
-        shapes = jax.tree.map(jnp.asarray, observation_space.sample()) if self.normalize_obs else None
         return LearnerState(
             params=params,
             opt_state=transformation.init(ravel_pytree(params)[0] if self.optimizer.elementwise else params),
-            obs_stats=normalize.init_obs_stats(shapes) if self.normalize_obs else None,
+            obs_stats=normalize.init_obs_stats(observation_space) if self.normalize_obs else None,
             reward_stats=normalize.init_stats(()) if self.normalize_reward else None,
             control=self.kl.init(self.loss),
         )

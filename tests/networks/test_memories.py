@@ -26,10 +26,14 @@ MEMORIES = {
 RESETS = {"never": [], "ends": [0, LENGTH - 1], "often": [1, 2, 6], "always": range(LENGTH)}
 
 
+def init_of(memory, seed=0):
+    return jax.jit(lambda key: memory.init(key, SIZE), compiler_options=QUICK)(jax.random.key(seed))
+
+
 @functools.cache
 def params_of(memory, seed=0):
     """As `init` makes them, and moved, so that nothing is zero."""
-    params = jax.jit(lambda key: memory.init(key, SIZE), compiler_options=QUICK)(jax.random.key(seed))
+    params = init_of(memory, seed)
     rng = np.random.default_rng(seed)
     return jax.tree.map(lambda x: x + 0.2 * jnp.asarray(rng.normal(size=x.shape), x.dtype), params)
 
@@ -256,10 +260,10 @@ def test_a_long_memory_does_not_overflow():
 
 
 def test_what_the_weights_are_at_the_start():
-    kernel = GRU(6).init(jax.random.key(0), SIZE)["recurrent"]
+    kernel = init_of(GRU(6))["recurrent"]
     for gate in np.split(np.asarray(kernel, np.float64), 3, axis=1):
         np.testing.assert_allclose(gate.T @ gate, np.eye(6), atol=1e-5)
-    params = LRU(128, r_min=0.6, r_max=0.9).init(jax.random.key(0), SIZE)
+    params = init_of(LRU(128, r_min=0.6, r_max=0.9))
     radius = np.exp(-np.exp(np.asarray(params["nu"], np.float64)))
     assert 0.6 <= radius.min() < 0.63 < 0.88 < radius.max() <= 0.9 + 1e-6
     assert abs((radius**2).mean() - (0.6**2 + 0.9**2) / 2) < 0.04  # uniform in area

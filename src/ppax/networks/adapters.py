@@ -1,8 +1,9 @@
 """Encoders from other libraries: a module of Flax (nnx or linen) or Equinox, of which ppax sees plain parameters.
 
 `network(env, encoder=adapters.NNX(MyModule), hidden=())`: the module turns one observation into one vector; dense
-layers, memory and heads follow. Of an observation with several entries it gets a dict of arrays. Its state must be parameters
-alone: statistics that change while it runs (batch norm) or noise (dropout) would make acting and learning differ.
+layers, memory and heads follow. Of an observation with several entries it gets a dict of arrays. Its state must be
+parameters alone: statistics that change while it runs (batch norm) or noise (dropout) would make acting and learning
+differ.
 """
 
 from __future__ import annotations

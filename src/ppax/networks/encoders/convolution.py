@@ -25,7 +25,7 @@ def conv(params: Params, x: Array, stride: int = 1, padding: str = "VALID") -> A
     y = jax.lax.conv_general_dilated(
         x[None], params["kernel"], (stride, stride), padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
     )
-    return y[0] + params["bias"]
+    return y[0] + params["bias"][None, None]
 
 
 def max_pool(x: Array) -> Array:

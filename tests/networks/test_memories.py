@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ppax
-from ppax.networks.memories import GRU, LRU, LSTM, Attention, MinGRU, NoMemory, Window
+from ppax.networks.memories import GRU, LRU, LSTM, Attention, MinGRU, NoMemory, Window, time
 from ppax.networks.memories.time import Recent
 from worlds import QUICK
 
@@ -247,6 +247,22 @@ def test_attention_is_the_same_in_blocks_of_any_size(length, steps):
         rows.append(y)
     got = run(memory, params, memory.initial_carry(SIZE), x[:length], first[:length])[1]
     np.testing.assert_allclose(got, np.stack(rows), atol=5e-6)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.complex64])
+@pytest.mark.parametrize("form", [time.in_turn, time.at_once])
+def test_both_forms_of_a_linear_recurrence_are_the_loop(form, kind):
+    """A CPU goes through time in turn, an accelerator takes all steps at once."""
+    rng = np.random.default_rng(0)
+    a, b = rng.uniform(-1, 1, (2, 13, 3)) + (1j * rng.uniform(-1, 1, (2, 13, 3)) if kind is np.complex64 else 0)
+    a[[6, 12]] = 0  # resets
+    h, rows = np.full(3, 0.5), []
+    for factor, further in zip(a, b, strict=True):
+        h = factor * h + further
+        rows.append(h)
+    carry, got = jax.jit(form, compiler_options=QUICK)(a.astype(kind), b.astype(kind), np.full(3, 0.5, kind))
+    np.testing.assert_allclose(got, np.stack(rows), atol=1e-6)
+    np.testing.assert_allclose(carry, rows[-1], atol=1e-6)
 
 
 def test_a_long_memory_does_not_overflow():

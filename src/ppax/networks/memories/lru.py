@@ -1,6 +1,6 @@
 """Linear recurrent unit: Orvieto et al. 2023, https://arxiv.org/abs/2303.06349
 
-A diagonal linear recurrence over complex numbers inside the unit circle, computed for all steps at once, in a block
+A diagonal linear recurrence over complex numbers inside the unit circle, in a block
 with a gated output and a way around (the paper's figure 1).
 """
 

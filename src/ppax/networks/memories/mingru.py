@@ -1,8 +1,8 @@
 """Minimal GRU: Feng et al. 2024, "Were RNNs all we needed?", https://arxiv.org/abs/2410.01201
 
-Its gates see only the present input, so a sequence is one linear recurrence, computed for all steps at once. The paper
-does so in logarithms; `time.linear_recurrence` says why that is not needed here. A highway gate lets the input pass
-beside the memory: what is remembered never hides what is seen.
+Its gates see only the present input, so a sequence is one linear recurrence, which can be computed for all steps at
+once. The paper does so in logarithms; `time.at_once` says why that is not needed here. A highway gate lets the input
+pass beside the memory: what is remembered never hides what is seen.
 """
 
 from __future__ import annotations

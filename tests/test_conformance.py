@@ -20,7 +20,7 @@ PROTOCOLS = {
     "critic": (values.Critic, [critics.Regression, critics.TwoHot, critics.PopArt]),
     "minibatch": (types.Minibatches, [minibatches.Shuffle]),
     "distribution": (types.Distribution, [getattr(distributions, name) for name in distributions.__all__]),
-    "network": (types.Network, [ppax.networks.MLP]),
+    "network": (types.Network, [ppax.networks.Composed]),
     "environment": (types.Environment, [TimeLimit, *(getattr(builtin, name) for name in builtin.__all__)]),
 }
 PAIRS = [(protocol, cls) for protocol, classes in PROTOCOLS.values() for cls in classes]

@@ -41,7 +41,8 @@ ALLOWED = {
     "bench": BASE | {"ppo", "envs", "collect", "train", "compiled", "program"},
     "evaluate": BASE | {"ppo", "envs", "collect"},
     "options": {"types"},
-    "config": BASE | PARTS | {"ppo", "envs", "options"},
+    "catalogue": PARTS,
+    "config": BASE | PARTS | {"ppo", "envs", "options", "catalogue"},
     "checkpoint": BASE,
     "loggers": set(),
     "signals": set(),
@@ -49,7 +50,13 @@ ALLOWED = {
 }
 TOP = {"fit", "cli", "cli_options", "cli_bench", "__init__"}  # may import anything; nothing below may import them
 # Who may import heavy or optional libraries at all, and whether at import time.
-ONLY = {"flax": {"networks"}, "gymnax": {"envs"}, "tensorboardX": {"loggers"}, "rich": {"loggers"}}
+ONLY = {
+    "flax": {"networks"},
+    "equinox": {"networks"},
+    "gymnax": {"envs"},
+    "tensorboardX": {"loggers"},
+    "rich": {"loggers"},
+}
 
 
 def layer(path: Path) -> str:

@@ -60,12 +60,22 @@ def test_chunking_does_not_matter():
         close(stats, x, rtol=1e-5)
 
 
+def test_categories_stay_as_they_are():
+    space = spaces.Tuple([spaces.Discrete(9), spaces.MultiDiscrete([3, 4]), spaces.Box(-9, 9, (2,))])
+    obs = jax.tree.map(lambda *x: jnp.stack(x)[:, None], *(space.sample() for _ in range(5)))
+    stats = normalize.update_obs_stats(normalize.init_obs_stats(space), obs, jnp.ones((5, 1), bool))
+    seen = normalize.normalize_obs(stats, obs)
+    assert all(one is other for one, other in zip(seen[:2], obs[:2], strict=True))
+    np.testing.assert_allclose(seen[2].mean((0, 1)), [0.0, 0.0], atol=1e-5)
+
+
 def test_rollouts_have_two_leading_axes_and_trees_have_leaves():
     rng = np.random.default_rng(1)
     obs = {"a": rng.normal(3, 2, (5, 4)).astype(np.float32), "b": rng.integers(0, 9, (5, 4, 2, 3))}
     obs["b"] = obs["b"].astype(np.int32)
     valid = rng.random((5, 4)) < 0.7
-    stats = normalize.init_obs_stats(jax.tree.map(lambda x: jnp.asarray(x[0, 0]), obs))
+    space = spaces.Dict({"a": spaces.Box(-9, 9, ()), "b": spaces.Box(0, 9, (2, 3), np.int32)})
+    stats = normalize.init_obs_stats(space)
     stats = jax.jit(normalize.update_obs_stats)(stats, obs, valid)
     for name in obs:
         close(stats[name], obs[name][valid])

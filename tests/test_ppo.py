@@ -229,7 +229,7 @@ def test_v_of_the_last_observation_does_not_advance_memory():
 
 def test_carries_persist_over_rollouts_and_are_forgotten_at_an_episodes_start():
     env = VectorEnv(Counter(3), 1)
-    agent = ppax.PPO(Leaky(mlp(env), leak=1.0), minibatch=Shuffle(1))
+    agent = ppax.PPO(Leaky(mlp(env), leak=1.0), minibatch=Shuffle(1), seq_len=1)
     state = start(agent, env, 2, jax.random.key(0))
     actor, sums = state.actor, []
     for seed in range(4):

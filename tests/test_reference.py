@@ -258,7 +258,8 @@ def draw_rollout(rng: np.random.Generator, case: Case, learner: reference.Update
     if OPTIONS[case.option].hyper.get("reestimate"):  # then that observation itself is looked at again
         real[1:] |= (flags["truncated"] & ~flags["terminated"])[:-1]
     obs[~real] = np.nan
-    steps = Transition(obs, action, log_prob, value, reward, **flags, carry=(), action_mask=mask)
+    carry = dict.fromkeys(("actor",) if case.shared else ("actor", "critic"), ())
+    steps = Transition(obs, action, log_prob, value, reward, **flags, carry=carry, action_mask=mask)
     shipped = jax.tree.map(jnp.asarray, Rollout(steps, last_value, trace))
     same = [obs, action, log_prob, value, reward, flags["terminated"], flags["truncated"], flags["valid"], mask]
     return shipped, reference.Rollout(*map(double, [*same, last_value, trace]))
@@ -284,7 +285,7 @@ def fresh_learner(agent: PPO, rng: np.random.Generator) -> LearnerState:
     return LearnerState(
         params=jax.tree.map(draw, shapes.params),
         opt_state=zeros.opt_state,
-        obs_stats=normalize.init_obs_stats(jnp.zeros((2, 2))) if agent.normalize_obs else None,
+        obs_stats=normalize.init_obs_stats(OBS_SPACE) if agent.normalize_obs else None,
         reward_stats=normalize.init_stats(()) if agent.normalize_reward else None,
         control=agent.kl.init(agent.loss),
         critic=agent.critic.init().state,

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax import masks
-from ppax.networks import MLP
+from ppax.networks import Composed
 from ppax.types import EnvReset, EnvStep, Memory, number, part, static
 
 # Compiles in half the time; for tests of structure, where neither speed nor the last bit matters
@@ -215,7 +215,7 @@ RANDOM_MASKS = {name: random_mask(name) for name in SPACES}  # made once: they a
 class Leaky:
     """An MLP over a leaky sum of its observations: the smallest memory there is."""
 
-    inner: MLP = static()
+    inner: Composed = static()
     leak: float = static(default=0.9)
 
     def init(self, key, num_values=1):
@@ -225,7 +225,7 @@ class Leaky:
         return self.inner.rescale_value(params, scale, shift)
 
     def initial_carry(self):
-        return jnp.zeros(self.inner.obs_shape)
+        return jnp.zeros(self.inner.actor_readers[0].entries[0].shape)
 
     def encode(self, params, obs):
         return obs

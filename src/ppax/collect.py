@@ -12,7 +12,7 @@ from jax import Array
 from ppax import parallel
 from ppax.envs.vector import VectorEnv
 from ppax.ppo import PPO
-from ppax.types import ActorState, Episodes, Key, LearnerState, Rollout, Transition
+from ppax.types import ActorState, Episodes, Key, LearnerState, PyTree, Rollout, Transition
 
 
 class Collected(NamedTuple):
@@ -66,7 +66,7 @@ def collect(
             truncated=out.truncated,
             first=actor.first,
             valid=out.valid,
-            carry=actor.carry,
+            carry=(),  # `piece` keeps those that learning begins with
             action_mask=actor.action_mask,
         )
         ended = steps.ended
@@ -91,13 +91,25 @@ def collect(
         )
         return (actor, episodes), Row(steps, trace)
 
+    def piece(
+        state: tuple[ActorState, Episodes], keys: Array
+    ) -> tuple[tuple[ActorState, Episodes], tuple[PyTree, Row]]:
+        carry = state[0].carry
+        state, rows = jax.lax.scan(step, state, keys, unroll=agent.program.unroll)
+        return state, (carry, rows)
+
     zeros = jnp.zeros(env.num_streams, jnp.int32)
     none = Episodes(zeros, zeros.astype(jnp.float32), zeros)
     keys = stream_keys(key, num_steps, env)
-    (actor, episodes), rows = jax.lax.scan(step, (actor, none), keys, unroll=agent.program.unroll)
+    # Only the memory at a sequence's start is read again; to keep that of every step would take `seq_len` times as much
+    length = agent.sequence_length(num_steps) if jax.tree.leaves(actor.carry) else num_steps
+    pieces = keys.reshape(-1, length, *keys.shape[1:])
+    (actor, episodes), (carry, rows) = jax.lax.scan(piece, (actor, none), pieces, unroll=length == num_steps)
+    rows = jax.tree.map(lambda x: x.reshape(num_steps, *x.shape[2:]), rows)
     # V of the observation after the last step; the carry that comes with it is dropped, so memory does not advance
     last = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
-    return Collected(actor, Rollout(rows.steps, last.value, rows.reward_trace), episodes)
+    steps = dataclasses.replace(rows.steps, carry=carry)
+    return Collected(actor, Rollout(steps, last.value, rows.reward_trace), episodes)
 
 
 def restart(agent: PPO, env: VectorEnv, collected: Collected, due: Array, key: Key) -> Collected:

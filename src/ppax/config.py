@@ -10,7 +10,7 @@ import dataclasses
 import json
 import tomllib
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,18 +18,12 @@ from typing import Any, NamedTuple
 import tomli_w
 
 from ppax import envs
-from ppax.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
-from ppax.critics import PopArt, Regression, TwoHot
+from ppax.catalogue import NETWORKS, PARTS, choices_of
 from ppax.envs import VectorEnv
 from ppax.kl_control import KLControl
-from ppax.losses import DPO, ClippedSurrogate, KLPenalty
-from ppax.minibatches import Prioritised, Shuffle
-from ppax.networks import MLP, mlp
-from ppax.optimizers import SGD, ActorCritic, Adam, AdamW, Muon, RMSProp
 from ppax.options import NONE, Config, Option, check_value, flatten, nearest, option_of, unflatten
 from ppax.ppo import PPO
 from ppax.program import Program
-from ppax.schedules import Both, Constant, Cosine, Interpolated, Linear, Steps
 from ppax.types import ConfigError, static
 
 
@@ -89,39 +83,6 @@ class Run:
     eval: Evaluation = Evaluation()
 
 
-SCHEDULES = {
-    "constant": Constant,
-    "linear": Linear,
-    "cosine": Cosine,
-    "steps": Steps,
-    "interpolated": Interpolated,
-    "both": Both,
-}
-OPTIMIZERS = {"adam": Adam, "adamw": AdamW, "sgd": SGD, "rmsprop": RMSProp, "muon": Muon, "actor_critic": ActorCritic}
-ADVANTAGES = {
-    "gae": GAE,
-    "vtrace": VTrace,
-    "vtrace_canonical": CanonicalVTrace,
-    "td_lambda": TDLambda,
-    "monte_carlo": MonteCarlo,
-}
-# Which parts there are, by the name of the field that holds them.
-PARTS: dict[str, dict[str, type]] = {
-    "network": {"mlp": MLP},
-    "advantage": ADVANTAGES,
-    "loss": {"clipped": ClippedSurrogate, "kl_penalty": KLPenalty, "dpo": DPO},
-    "critic": {"regression": Regression, "two_hot": TwoHot, "popart": PopArt},
-    "minibatch": {"shuffle": Shuffle, "prioritised": Prioritised},
-    "optimizer": OPTIMIZERS,
-    "actor": OPTIMIZERS,  # of ActorCritic
-    "schedule": SCHEDULES,
-    "first": SCHEDULES,  # of Both
-    "second": SCHEDULES,
-}
-# Fields of a part that hold another kind than the agent's field of that name.
-INNER: dict[type, dict[str, dict[str, type]]] = {ActorCritic: {"critic": OPTIMIZERS}}
-# A network is made for the spaces of an environment.
-NETWORKS: dict[str, Callable[..., Any]] = {"mlp": mlp}
 # Tables without a choice of parts.
 SECTIONS: dict[str, type] = {"best": Best, "log": Log, "eval": Evaluation, "program": Program, "kl": KLControl}
 
@@ -160,11 +121,6 @@ def _options(cls: type, config: Config, prefix: str) -> Iterator[Option]:
             yield option_of(field, hints[field.name], path)
 
 
-def choices_of(cls: type, name: str) -> dict[str, type]:
-    """The parts that field `name` of a part may hold, by their names; the first is the default."""
-    return (PARTS | INNER.get(cls, {}))[name]
-
-
 def _table(config: Config, name: str, path: str) -> Config:
     section: Config = config.get(name, {})
     if not isinstance(section, dict):
@@ -190,7 +146,7 @@ def build(config: Config, env: VectorEnv | None = None) -> Built:
     """The agent, environment and run that a configuration describes; for `env` instead, where it is given."""
     config = resolve(config)
     env = env or envs.make(config["env"], config["num_envs"], config["action_repeat"])
-    agent = _build_part(PPO, config["agent"], env)
+    agent = PPO(**_arguments(PPO, config["agent"], env))
     return Built(agent, env, settings(config))
 
 
@@ -202,20 +158,23 @@ def settings(config: Config) -> Run:
     return Run(**values, **sections)
 
 
-def _build_part(cls: type, config: Config, env: VectorEnv) -> Any:
-    arguments = {}
+def _arguments(cls: type, config: Config, env: VectorEnv) -> dict[str, Any]:
+    """What to make a part of class `cls` from."""
+    arguments: dict[str, Any] = {}
     for name, value in config.items():
         if name in SECTIONS:
             arguments[name] = SECTIONS[name](**value)
         elif name in PARTS:
             chosen = {key: v for key, v in value.items() if key != "part"}
             if name == "network":
-                arguments[name] = NETWORKS[value["part"]](env, **chosen)
+                arguments[name] = NETWORKS[value["part"]](
+                    env, **_arguments(choices_of(cls, name)[value["part"]], chosen, env)
+                )
             else:
                 arguments[name] = _build_part(choices_of(cls, name)[value["part"]], chosen, env)
         else:
             arguments[name] = tuple(value) if isinstance(value, list) else value
-    return cls(**arguments)
+    return arguments
 
 
 def describe(part: Any) -> Config:

@@ -34,9 +34,11 @@ def cut(steps: Transition, targets: Targets, length: int) -> Experience:
 
     A step in which nothing could be chosen stays as it is, for memory and targets to see, but is no longer valid.
     """
+    starts = zero_rows(steps.valid[::length], steps.carry)
+    steps = dataclasses.replace(steps, carry=())
     emptied = zero_rows(steps.valid, (steps, Targets(*jax.lax.stop_gradient(targets))))
-    steps, targets = parallel.gather(to_sequences(emptied, length))
-    return Experience(masks.without_idle(steps), targets, None)
+    (steps, targets), carry = parallel.gather((to_sequences(emptied, length), to_sequences(starts, 1)))
+    return Experience(masks.without_idle(dataclasses.replace(steps, carry=carry)), targets, None)
 
 
 def cut_with_source(steps: Transition, targets: Targets, reward: Array, next_value: Array, length: int) -> Experience:
@@ -55,8 +57,9 @@ def cut_with_source(steps: Transition, targets: Targets, reward: Array, next_val
 def join(steps: Transition, source: Source, length: int) -> tuple[Transition, Source]:
     """Sequences [M, L], L dividing `length`, put together again to longer ones of the same streams."""
     pieces = length // source.reward.shape[1]
-    steps, reward = to_pairs(to_rows((steps, source.reward)), length)
-    return steps, Source(reward, source.end_value[pieces - 1 :: pieces])
+    carry = jax.tree.map(lambda x: x[::pieces], steps.carry)
+    steps, reward = to_pairs(to_rows((dataclasses.replace(steps, carry=()), source.reward)), length)
+    return dataclasses.replace(steps, carry=carry), Source(reward, source.end_value[pieces - 1 :: pieces])
 
 
 def pick(valid: Array, index: Array) -> Array:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from gymnasium import spaces
 from jax import Array
 
 from ppax import counter
@@ -72,25 +73,41 @@ def update_stats(stats: RunningStats, x: Array, valid: Array) -> RunningStats:
     return RunningStats(count, add(stats.mean, share * shift), add(stats.var, var_step))
 
 
-def init_obs_stats(obs: PyTree) -> PyTree:
-    """Statistics for every leaf of one observation (arrays or shapes)."""
-    return jax.tree.map(lambda leaf: init_stats(leaf.shape), obs)
+class NoStats(NamedTuple):
+    """Of categories, which say what and not how much: they stay as they are."""
+
+
+def init_obs_stats(space: spaces.Space) -> PyTree:
+    """Statistics for every array of an observation of `space`."""
+    if isinstance(space, spaces.Dict):
+        return {key: init_obs_stats(inner) for key, inner in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(init_obs_stats(inner) for inner in space.spaces)
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return NoStats()
+    return init_stats(space.shape or ())
 
 
 def is_stats(node: object) -> bool:
     """Whether a node of a tree is one leaf's statistics."""
-    return isinstance(node, RunningStats)
+    return isinstance(node, RunningStats | NoStats)
 
 
 def update_obs_stats(stats: PyTree, obs: PyTree, valid: Array) -> PyTree:
     """Merge observations [..., *shape], counting only where `valid` [...]."""
-    return jax.tree.map(lambda s, x: update_stats(s, x, valid), stats, obs, is_leaf=is_stats)
+
+    def one(s: RunningStats | NoStats, x: Array) -> RunningStats | NoStats:
+        return s if isinstance(s, NoStats) else update_stats(s, x, valid)
+
+    return jax.tree.map(one, stats, obs, is_leaf=is_stats)
 
 
 def normalize_obs(stats: PyTree, obs: PyTree) -> PyTree:
     """Observations [..., *shape] to mean 0 and variance 1, clipped at 10 standard deviations."""
 
-    def one(s: RunningStats, x: Array) -> Array:
+    def one(s: RunningStats | NoStats, x: Array) -> Array:
+        if isinstance(s, NoStats):
+            return x
         batch = tuple(range(x.ndim - s.mean.high.ndim))
         mean, low, var = (jnp.expand_dims(v, batch) for v in (s.mean.high, s.mean.low, s.var.high))
         return jnp.clip(((x - mean) - low) * jax.lax.rsqrt(var + EPSILON), -CLIP, CLIP)

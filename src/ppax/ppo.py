@@ -123,11 +123,10 @@ class PPO:
         kept, rescale = self.critic.init()
         params = rescaled(self.network, self.network.init(key, self.critic.num_values), rescale)
         transformation = self._optimizer(self.learning_rate)
-        shapes = jax.tree.map(jnp.asarray, observation_space.sample()) if self.normalize_obs else None
         return LearnerState(
             params=params,
             opt_state=transformation.init(ravel_pytree(params)[0] if self.optimizer.elementwise else params),
-            obs_stats=normalize.init_obs_stats(shapes) if self.normalize_obs else None,
+            obs_stats=normalize.init_obs_stats(observation_space) if self.normalize_obs else None,
             reward_stats=normalize.init_stats(()) if self.normalize_reward else None,
             control=self.kl.init(self.loss),
             critic=kept,

@@ -16,7 +16,11 @@ Tree = TypeVar("Tree")
 
 def to_sequences(tree: Tree, seq_len: int) -> Tree:
     """Cut every stream into sequences: leaves [T, B, ...] become [M, L, ...] with M = B * T / L, stream by stream."""
-    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1).reshape(-1, seq_len, *x.shape[2:]), tree)
+
+    def one(x: Array) -> Array:
+        return jnp.swapaxes(x, 0, 1).reshape(x.shape[0] * x.shape[1] // seq_len, seq_len, *x.shape[2:])
+
+    return jax.tree.map(one, tree)
 
 
 def to_rows(tree: Tree) -> Tree:

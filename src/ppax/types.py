@@ -36,7 +36,7 @@ class Transition:
     truncated: Array  # [T, B] cut after this step: the value beyond still counts
     first: Array  # [T, B] obs_t opens an episode: forget the carry
     valid: Array  # [T, B] False: autoreset step or absent agent, weight 0
-    carry: PyTree  # [T, B, ...] memory before obs_t; () without memory
+    carry: PyTree  # [T / L, B, ...] memory before each sequence's first step, cut: [M, 1, ...]; no leaves without one
     action_mask: PyTree | None = None  # [T, B, n] True = allowed; a tree like the action (masks.py)
 
     @property
@@ -226,7 +226,7 @@ class Network(Protocol):
         """Fresh parameters, a plain nested dict of arrays; the critic ends in `num_values` numbers."""
 
     def initial_carry(self) -> PyTree:
-        """Memory at the start of an episode, for one stream; () without memory."""
+        """Memory at the start of an episode, for one stream; without leaves where there is none."""
 
     def encode(self, params: Params, obs: PyTree) -> PyTree:
         """Features of one observation."""

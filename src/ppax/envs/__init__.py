@@ -7,12 +7,16 @@ from collections.abc import Callable
 
 from ppax.envs import builtin
 from ppax.envs.action_repeat import ActionRepeat
+from ppax.envs.partial_view import PartialView
 from ppax.envs.time_limit import TimeLimit
 from ppax.envs.vector import VectorEnv
 from ppax.types import ConfigError, Environment
 
 BUILTIN: dict[str, Callable[[], Environment]] = {
     "CartPole-v1": lambda: TimeLimit(builtin.CartPole(), 500),
+    "CartPole-v1-masked": lambda: PartialView(TimeLimit(builtin.CartPole(), 500), (0, 2)),  # no velocities
+    "CueCorridor-10": lambda: builtin.CueCorridor(10),
+    "CueCorridor-40": lambda: builtin.CueCorridor(40),
     "Pendulum-v1": lambda: TimeLimit(builtin.Pendulum(), 200),
     "Navigator-v0": lambda: TimeLimit(builtin.Navigator(), 200),
     "probe/Constant": lambda: builtin.ConstantProbe(),
@@ -60,4 +64,14 @@ def _single(name: str) -> Environment:
     )
 
 
-__all__ = ["BUILTIN", "SUITES", "ActionRepeat", "TimeLimit", "VectorEnv", "builtin", "make", "repeats_of"]
+__all__ = [
+    "BUILTIN",
+    "SUITES",
+    "ActionRepeat",
+    "PartialView",
+    "TimeLimit",
+    "VectorEnv",
+    "builtin",
+    "make",
+    "repeats_of",
+]

@@ -1,5 +1,7 @@
 """Networks: encode one observation, remember over a sequence, decide from one feature vector."""
 
-from ppax.networks.mlp import MLP, mlp
+from ppax.networks import encoders, memories
+from ppax.networks.composed import Composed, network
+from ppax.networks.mlp import mlp
 
-__all__ = ["MLP", "mlp"]
+__all__ = ["Composed", "encoders", "memories", "mlp", "network"]

@@ -1,6 +1,7 @@
 """Environments that come with ppax: pure JAX, no further dependency, no time limit of their own."""
 
 from ppax.envs.builtin.cartpole import CartPole
+from ppax.envs.builtin.cue_corridor import CueCorridor
 from ppax.envs.builtin.navigator import Navigator
 from ppax.envs.builtin.pendulum import Pendulum
 from ppax.envs.builtin.probes import (
@@ -17,6 +18,7 @@ __all__ = [
     "ActionProbe",
     "CartPole",
     "ConstantProbe",
+    "CueCorridor",
     "DiscountProbe",
     "FiniteProbe",
     "InfiniteProbe",

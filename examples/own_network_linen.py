@@ -1,0 +1,34 @@
+"""Bring your own network, Flax linen: a module from one observation to one vector; ppax adds the heads."""
+
+import jax
+from flax import linen
+
+import ppax
+from ppax.networks import adapters
+
+ITERATIONS = 40
+
+
+class Torso(linen.Module):
+    """Two layers, the second with a way around."""
+
+    width: int = 64
+
+    @linen.compact
+    def __call__(self, x):
+        x = linen.tanh(linen.Dense(self.width)(x))
+        return x + linen.tanh(linen.Dense(self.width)(x))
+
+
+def main() -> None:
+    """Train it on CartPole."""
+    env = ppax.make("CartPole-v1", num_envs=16)
+    network = ppax.networks.network(env, encoder=adapters.Linen(Torso()), hidden=())
+    agent = ppax.PPO(network, learning_rate=1e-3)
+    state = ppax.start(agent, env, num_steps=128, key=jax.random.key(0))
+    _, metrics = jax.jit(ppax.train)(agent, env, state, ITERATIONS)
+    print("mean episode return while training:", float(metrics["episode_return"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""Bring your own network, Flax nnx: a module from one observation to one vector; ppax adds the heads."""
+
+import jax
+from flax import nnx
+
+import ppax
+from ppax.networks import adapters
+
+ITERATIONS = 40
+
+
+class Torso(nnx.Module):
+    """Two layers, the second with a way around."""
+
+    def __init__(self, rngs: nnx.Rngs):
+        self.one, self.two = nnx.Linear(4, 64, rngs=rngs), nnx.Linear(64, 64, rngs=rngs)
+
+    def __call__(self, x):
+        x = nnx.tanh(self.one(x))
+        return x + nnx.tanh(self.two(x))
+
+
+def main() -> None:
+    """Train it on CartPole."""
+    env = ppax.make("CartPole-v1", num_envs=16)
+    network = ppax.networks.network(env, encoder=adapters.NNX(Torso), hidden=())
+    agent = ppax.PPO(network, learning_rate=1e-3)
+    state = ppax.start(agent, env, num_steps=128, key=jax.random.key(0))
+    _, metrics = jax.jit(ppax.train)(agent, env, state, ITERATIONS)
+    print("mean episode return while training:", float(metrics["episode_return"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The parts that come with ppax, by their names in a run file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ppax.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
+from ppax.critics import PopArt, Regression, TwoHot
+from ppax.losses import DPO, ClippedSurrogate, KLPenalty
+from ppax.minibatches import Prioritised, Shuffle
+from ppax.networks import Composed, encoders, memories, network
+from ppax.optimizers import SGD, ActorCritic, Adam, AdamW, Muon, RMSProp
+from ppax.schedules import Both, Constant, Cosine, Interpolated, Linear, Steps
+
+SCHEDULES = {
+    "constant": Constant,
+    "linear": Linear,
+    "cosine": Cosine,
+    "steps": Steps,
+    "interpolated": Interpolated,
+    "both": Both,
+}
+OPTIMIZERS = {"adam": Adam, "adamw": AdamW, "sgd": SGD, "rmsprop": RMSProp, "muon": Muon, "actor_critic": ActorCritic}
+ADVANTAGES = {
+    "gae": GAE,
+    "vtrace": VTrace,
+    "vtrace_canonical": CanonicalVTrace,
+    "td_lambda": TDLambda,
+    "monte_carlo": MonteCarlo,
+}
+# Which parts there are, by the name of the field that holds them.
+PARTS: dict[str, dict[str, type]] = {
+    "network": {"mlp": Composed},
+    "encoder": {
+        "auto": encoders.Auto,
+        "nature_cnn": encoders.NatureCNN,
+        "impala_cnn": encoders.ImpalaCNN,
+        "small_cnn": encoders.SmallCNN,
+        "flat": encoders.Flat,
+    },
+    "memory": {
+        "none": memories.NoMemory,
+        "gru": memories.GRU,
+        "lstm": memories.LSTM,
+        "mingru": memories.MinGRU,
+        "lru": memories.LRU,
+        "attention": memories.Attention,
+        "window": memories.Window,
+    },
+    "advantage": ADVANTAGES,
+    "loss": {"clipped": ClippedSurrogate, "kl_penalty": KLPenalty, "dpo": DPO},
+    "critic": {"regression": Regression, "two_hot": TwoHot, "popart": PopArt},
+    "minibatch": {"shuffle": Shuffle, "prioritised": Prioritised},
+    "optimizer": OPTIMIZERS,
+    "actor": OPTIMIZERS,  # of ActorCritic
+    "schedule": SCHEDULES,
+    "first": SCHEDULES,  # of Both
+    "second": SCHEDULES,
+}
+# Fields of a part that hold another kind than the agent's field of that name.
+INNER: dict[type, dict[str, dict[str, type]]] = {ActorCritic: {"critic": OPTIMIZERS}}
+# A network is made for the spaces of an environment.
+NETWORKS: dict[str, Callable[..., Any]] = {"mlp": network}
+
+
+def choices_of(cls: type, name: str) -> dict[str, type]:
+    """The parts that field `name` of a part may hold, by their names; the first is the default."""
+    return (PARTS | INNER.get(cls, {}))[name]

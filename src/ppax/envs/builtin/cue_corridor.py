@@ -1,0 +1,60 @@
+"""A corridor that begins with a cue and ends at a fork: which way to turn was said at the start, and only there.
+
+After the T-maze of Bakker, "Reinforcement Learning with Long Short-Term Memory", NeurIPS 2001; here walking needs no
+decision. Without memory the best return is 0 on average; with it, 1.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jax import Array
+
+from ppax.types import EnvReset, EnvStep, Key, Scalar, number, part
+
+
+class CueState(NamedTuple):
+    """Where, and what was said."""
+
+    place: Array  # [] int32, steps from the start
+    cue: Array  # [] int32, 0 or 1
+
+
+@part
+class CueCorridor:
+    """Observation [2]: the cue, -1 or 1 at the start and then 0; 1 at the fork. Action: left, right, of which only the
+    one at the fork counts: 1 for the side of the cue, -1 for the other, and the episode terminates."""
+
+    length: Scalar = number("steps from the cue to the fork", default=10, low=1)
+
+    num_agents = None  # no agent axis
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        """Box [2]."""
+        return spaces.Box(np.array([-1, 0], np.float32), np.array([1, 1], np.float32))
+
+    @property
+    def action_space(self) -> spaces.Discrete:
+        """Left, right."""
+        return spaces.Discrete(2)
+
+    def reset(self, key: Key) -> EnvReset:
+        """At the start, with a fair coin's cue."""
+        state = CueState(jnp.int32(0), jax.random.bernoulli(key).astype(jnp.int32))
+        return EnvReset(state, self._look(state))
+
+    def step(self, state: CueState, action: Array, key: Key) -> EnvStep:
+        """One step ahead, or to a side at the fork."""
+        over = state.place >= self.length
+        reward = jnp.where(over, jnp.where(action == state.cue, 1.0, -1.0), 0.0)
+        state = CueState(state.place + 1, state.cue)
+        return EnvStep(state, self._look(state), reward.astype(jnp.float32), over, jnp.zeros((), bool))
+
+    def _look(self, state: CueState) -> Array:
+        cue = jnp.where(state.place == 0, 2.0 * state.cue - 1.0, 0.0)
+        return jnp.stack([cue, (state.place == self.length).astype(jnp.float32)])

@@ -1,0 +1,44 @@
+"""A part of the observation: makes any task with a vector observation one that asks for memory."""
+
+from __future__ import annotations
+
+import numpy as np
+from gymnasium import spaces
+
+from ppax.types import Environment, EnvReset, EnvStep, Key, PyTree, part, static
+
+
+@part
+class PartialView:
+    """`env`, of whose observation only the numbers at `seen` are shown."""
+
+    env: Environment
+    seen: tuple[int, ...] = static("places in the observation", low=0)
+
+    @property
+    def observation_space(self) -> spaces.Space:
+        """The bounds of what is shown."""
+        space = self.env.observation_space
+        assert isinstance(space, spaces.Box)
+        seen = list(self.seen)
+        return spaces.Box(space.low[..., seen], space.high[..., seen], dtype=np.float32)
+
+    @property
+    def action_space(self) -> spaces.Space:
+        """That of `env`."""
+        return self.env.action_space
+
+    @property
+    def num_agents(self) -> int | None:
+        """That of `env`."""
+        return self.env.num_agents
+
+    def reset(self, key: Key) -> EnvReset:
+        """Reset `env`."""
+        start = self.env.reset(key)
+        return start._replace(obs=start.obs[..., np.array(self.seen)])
+
+    def step(self, state: PyTree, action: PyTree, key: Key) -> EnvStep:
+        """Step `env`."""
+        step = self.env.step(state, action, key)
+        return step._replace(obs=step.obs[..., np.array(self.seen)])

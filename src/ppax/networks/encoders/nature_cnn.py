@@ -1,0 +1,34 @@
+"""The convolutions of DQN: Mnih et al. 2015, https://doi.org/10.1038/nature14236
+
+The paper's network is these and one dense layer: `hidden = [512]`, `activation = "relu"`.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ppax.networks.encoders.convolution import LAYOUTS, channels_last, conv, init_convs
+from ppax.types import Key, Params, PyTree, part, static
+
+SIZES, STRIDES = (8, 4, 3), (4, 2, 1)
+
+
+@part
+class NatureCNN:
+    """Three convolutions, 8 x 8 by 4, 4 x 4 by 2, 3 x 3, each with relu; for images of 36 pixels and more."""
+
+    channels: tuple[int, ...] = static("channels of the three convolutions", default=(32, 64, 64), low=1)
+    layout: str = static("order of an image's axes", default="hwc", choices=LAYOUTS)
+
+    def init(self, key: Key, example: PyTree) -> Params:
+        """Filters for images like `example`."""
+        return init_convs(key, SIZES, (channels_last(example, self.layout).shape[-1], *self.channels))
+
+    def __call__(self, params: Params, x: Array) -> Array:
+        """One image to a vector."""
+        x = channels_last(x, self.layout)
+        for i, stride in enumerate(STRIDES):
+            x = jax.nn.relu(conv(params[str(i)], x, stride))
+        return jnp.ravel(x)

@@ -1,0 +1,12 @@
+"""Memories: what one stream keeps from step to step. Each is a part with one interface, `time.MemoryPart`."""
+
+from ppax.networks.memories.attention import Attention
+from ppax.networks.memories.gru import GRU
+from ppax.networks.memories.lru import LRU
+from ppax.networks.memories.lstm import LSTM
+from ppax.networks.memories.mingru import MinGRU
+from ppax.networks.memories.none import NoMemory
+from ppax.networks.memories.time import MemoryPart
+from ppax.networks.memories.window import Window
+
+__all__ = ["GRU", "LRU", "LSTM", "Attention", "MemoryPart", "MinGRU", "NoMemory", "Window"]

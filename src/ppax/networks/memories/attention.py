@@ -1,0 +1,88 @@
+"""Attention over the last few steps: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
+
+With a learned weight for each distance (Raffel et al. 2020, https://arxiv.org/abs/1910.10683, section 2.1), and layer
+norms before each half of the block (Parisotto et al. 2020, https://arxiv.org/abs/1910.06764).
+
+What is carried are keys and values of the steps before, so that acting computes each of them once.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ppax.networks.layers import dense, init_dense, init_norm, layer_norm
+from ppax.networks.memories.time import Recent, nothing_yet, with_past
+from ppax.types import ConfigError, Key, Memory, Params, PyTree, part, static
+
+
+@part
+class Attention:
+    """A transformer block that sees the last `steps` steps of the episode."""
+
+    width: int = static("size of the features and of the output", default=64, low=1)
+    steps: int = static("steps that are seen, the present one too", default=16, low=1)
+    heads: int = static("heads; they divide the width", default=4, low=1)
+
+    def init(self, key: Key, size: int) -> Params:
+        """Embedding, attention, and two dense layers."""
+        if self.width % self.heads:
+            raise ConfigError(f"network.memory: heads = {self.heads} does not divide width = {self.width}")
+        embed, qkv, out, grow, shrink = jax.random.split(key, 5)
+        return {
+            "embed": init_dense(embed, size, self.width, 1.0),
+            "norm": init_norm(self.width),
+            "qkv": init_dense(qkv, self.width, 3 * self.width, 1.0),
+            "distance": jnp.zeros((self.heads, self.steps)),
+            "out": init_dense(out, self.width, self.width, 1.0),
+            "norm2": init_norm(self.width),
+            "grow": init_dense(grow, self.width, 2 * self.width, 2.0**0.5),
+            "shrink": init_dense(shrink, 2 * self.width, self.width, 1.0),
+        }
+
+    def output_size(self, size: int) -> int:
+        """The features'."""
+        return self.width
+
+    def initial_carry(self, size: int) -> Recent:
+        """No step yet."""
+        return nothing_yet(self.steps - 1, 2 * self.width)
+
+    def before(self, params: Params, x: Array) -> dict[str, Array]:
+        """Embedded features [width]; query, key and value, [width] and [2 width]."""
+        x = dense(params["embed"], x)
+        qkv = dense(params["qkv"], layer_norm(params["norm"], x))
+        return {"x": x, "query": qkv[: self.width], "kv": qkv[self.width :]}
+
+    def through(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
+        """One stream [L, ...] to what each step attends to, [L, width]."""
+        past = with_past(carry, x["kv"].astype(jnp.float32), first)
+        recent, length = past.recent(self.steps - 1), first.shape[0]
+        # blocks of about as many queries as there are keys, so that the cost grows with L and not with its square
+        block = next(n for n in range(min(self.steps, length), 0, -1) if length % n == 0)
+
+        def attend(start: Array) -> Array:
+            query = jax.lax.dynamic_slice_in_dim(x["query"], start, block)
+            near = jax.tree.map(lambda y: jax.lax.dynamic_slice_in_dim(y, start, block + self.steps - 1), past)
+            return self._attend(params["distance"], query, near.steps.astype(query.dtype), near.episode)
+
+        seen = jax.vmap(attend)(jnp.arange(0, length, block)) if block < length else attend(jnp.int32(0))[None]
+        return Memory(recent, {"x": x["x"], "seen": seen.reshape(length, self.width)})
+
+    def _attend(self, distance: Array, query: Array, kv: Array, episode: Array) -> Array:
+        """Queries of n steps over keys and values of these and the steps before, [n + steps - 1]."""
+        n, size = query.shape[0], self.width // self.heads
+        key, value = (y.reshape(-1, self.heads, size) for y in jnp.split(kv, 2, axis=-1))
+        scores = jnp.einsum("qhd,khd->hqk", query.reshape(n, self.heads, size), key).astype(jnp.float32) * size**-0.5
+        ago = jnp.arange(n)[:, None] + self.steps - 1 - jnp.arange(n + self.steps - 1)[None]  # [n, keys]
+        near = (ago >= 0) & (ago < self.steps) & (episode[None] == episode[self.steps - 1 :, None])
+        scores += distance.astype(jnp.float32)[:, jnp.clip(ago, 0, self.steps - 1)]
+        weights = jax.nn.softmax(jnp.where(near[None], scores, -jnp.inf))
+        return jnp.einsum("hqk,khd->qhd", weights.astype(value.dtype), value).reshape(n, self.width)
+
+    def after(self, params: Params, y: PyTree) -> Array:
+        """The rest of the block."""
+        x = y["x"] + dense(params["out"], y["seen"])
+        wide = jax.nn.gelu(dense(params["grow"], layer_norm(params["norm2"], x)))
+        return x + dense(params["shrink"], wide)

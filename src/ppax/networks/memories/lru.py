@@ -1,0 +1,85 @@
+"""Linear recurrent unit: Orvieto et al. 2023, https://arxiv.org/abs/2303.06349
+
+A diagonal linear recurrence over complex numbers inside the unit circle, in a block
+with a gated output and a way around (the paper's figure 1).
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ppax.networks.layers import dense, init_dense
+from ppax.networks.memories.time import linear_recurrence
+from ppax.types import Key, Memory, Params, PyTree, part, static
+
+
+@part
+class LRU:
+    """Memories that turn and fade, each at a learned rate."""
+
+    width: int = static("size of the memory, in complex numbers, and of its output", default=64, low=1)
+    r_min: float = static("least share of a memory that a step keeps, at the start", default=0.5, low=0.0, high=0.999)
+    r_max: float = static(
+        "largest share of a memory that a step keeps, at the start", default=0.99, low=0.0, high=0.9999
+    )
+    max_phase: float = static("largest turn of a memory in a step, at the start", default=math.pi / 10, low=0.0)
+
+    def init(self, key: Key, size: int) -> Params:
+        """The paper's appendix A: |lambda| uniform in area between the radii, B and C normal, D normal."""
+        radius_key, phase_key, embed_key, in_key, out_key, skip_key, gate_key = jax.random.split(key, 7)
+        area = jax.random.uniform(radius_key, (self.width,))
+        low, high = min(self.r_min, self.r_max), max(self.r_min, self.r_max)
+        squared = area * (high**2 - low**2) + low**2
+        phase = self.max_phase * jax.random.uniform(phase_key, (self.width,), minval=1e-4)
+        shape = (self.width, 2 * self.width)
+        return {
+            "nu": jnp.log(-0.5 * jnp.log(jnp.maximum(squared, 1e-8))),  # lambda = exp(-exp(nu) + i exp(theta))
+            "theta": jnp.log(jnp.maximum(phase, 1e-8)),
+            "gamma": 0.5 * jnp.log(1.0 - squared),  # eq. 7, learned as a logarithm
+            "embed": init_dense(embed_key, size, self.width, 1.0),
+            "in": jax.random.normal(in_key, shape) * (2 * self.width) ** -0.5,
+            "out": jax.random.normal(out_key, shape[::-1]) * self.width**-0.5,
+            "skip": jax.random.normal(skip_key, (self.width,)),
+            "gate": init_dense(gate_key, self.width, self.width, 1.0),
+        }
+
+    def output_size(self, size: int) -> int:
+        """The memory's."""
+        return self.width
+
+    def initial_carry(self, size: int) -> Array:
+        """Zeros, real and imaginary parts."""
+        return jnp.zeros(2 * self.width)
+
+    def before(self, params: Params, x: Array) -> dict[str, Array]:
+        """The embedded features [width], and what they tell the memory [2 width]."""
+        embedded = dense(params["embed"], x)
+        scale = jnp.exp(params["gamma"])
+        return {"x": embedded, "told": embedded @ params["in"] * jnp.concatenate([scale, scale])}
+
+    def through(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
+        """One stream [L, ...] to memories [L, 2 width]."""
+        nu, theta = (params[name].astype(jnp.float32) for name in ("nu", "theta"))
+        share = jnp.exp(jax.lax.complex(-jnp.exp(nu), jnp.exp(theta)))
+        told = _complex(x["told"].astype(jnp.float32))
+        rate = jnp.broadcast_to(share, told.shape)
+        carry, h = linear_recurrence(rate, told, _complex(carry), first)
+        return Memory(_real(carry), {"x": x["x"], "h": _real(h)})
+
+    def after(self, params: Params, y: PyTree) -> Array:
+        """The memory's output, gated, beside the way around it."""
+        seen = jax.nn.gelu(y["h"] @ params["out"] + params["skip"] * y["x"])
+        features: Array = y["x"] + seen * jax.nn.sigmoid(dense(params["gate"], seen))
+        return features
+
+
+def _complex(x: Array) -> Array:
+    return jax.lax.complex(*jnp.split(x, 2, axis=-1))
+
+
+def _real(x: Array) -> Array:
+    return jnp.concatenate([x.real, x.imag], axis=-1)

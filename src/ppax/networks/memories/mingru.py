@@ -1,0 +1,56 @@
+"""Minimal GRU: Feng et al. 2024, "Were RNNs all we needed?", https://arxiv.org/abs/2410.01201
+
+Its gates see only the present input, so a sequence is one linear recurrence, which can be computed for all steps at
+once. The paper does so in logarithms; `time.at_once` says why that is not needed here. A highway gate lets the input
+pass beside the memory: what is remembered never hides what is seen.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ppax.networks.layers import dense, init_dense
+from ppax.networks.memories.time import linear_recurrence
+from ppax.types import Key, Memory, Params, PyTree, part, static
+
+
+@part
+class MinGRU:
+    """Memories that are running means, each step weighed by a gate of its own."""
+
+    width: int = static("size of the memory", default=64, low=1)
+
+    def init(self, key: Key, size: int) -> Params:
+        """One layer for gate, candidate, highway gate and what passes there."""
+        keys = jax.random.split(key, 4)
+        parts = [init_dense(key, size, self.width, 1.0) for key in keys]
+        return {"input": jax.tree.map(lambda *x: jnp.concatenate(x, axis=-1), *parts)}
+
+    def output_size(self, size: int) -> int:
+        """The memory's."""
+        return self.width
+
+    def initial_carry(self, size: int) -> Array:
+        """Zeros."""
+        return jnp.zeros(self.width)
+
+    def before(self, params: Params, x: Array) -> Array:
+        """Gate, candidate, highway gate and what passes there, [4 width]."""
+        return dense(params["input"], x)
+
+    def through(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
+        """One stream's [L, 4 width] to outputs [L, width]."""
+        gate, candidate, open_gate, passing = jnp.split(x.astype(jnp.float32), 4, axis=-1)
+        z = jax.nn.sigmoid(gate)
+        # the paper's g, appendix B: positive, and with a slope where the sigmoid would have none
+        candidate = jnp.where(candidate >= 0, candidate + 0.5, jax.nn.sigmoid(candidate))
+        carry, h = linear_recurrence(1.0 - z, z * candidate, carry, first)
+        share = jax.nn.sigmoid(open_gate)
+        return Memory(carry, share * h + (1.0 - share) * passing)
+
+    def after(self, params: Params, y: PyTree) -> Array:
+        """The output itself."""
+        features: Array = y
+        return features

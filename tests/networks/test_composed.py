@@ -1,0 +1,346 @@
+"""The composed network: what each tower reads and remembers, and that all kinds train."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import ppax
+from ppax import config
+from ppax.collect import collect
+from ppax.envs import TimeLimit, VectorEnv, builtin
+from ppax.minibatches import Shuffle
+from ppax.networks import adapters, encoders, memories, mlp, network
+from ppax.program import Program
+from ppax.types import EnvReset, EnvStep
+from worlds import QUICK, Counter
+
+SMALL = {
+    "gru": memories.GRU(6),
+    "lstm": memories.LSTM(6),
+    "mingru": memories.MinGRU(6),
+    "lru": memories.LRU(6),
+    "attention": memories.Attention(6, steps=3, heads=2),
+    "window": memories.Window(steps=3, hidden=(6,)),
+}
+CARTPOLE = VectorEnv(TimeLimit(builtin.CartPole(), 5), 4)
+DICT = spaces.Dict(
+    {
+        "secret": spaces.Box(-1.0, 1.0, (2,)),
+        "seen": spaces.Dict({"place": spaces.Discrete(3, start=1), "speed": spaces.Box(-1.0, 1.0, (2,))}),
+        "image": spaces.Box(0, 255, (6, 5, 2), np.uint8),
+    }
+)
+
+
+@ppax.part
+class Gallery:
+    """A Dict observation of all kinds; the reward is for naming the place."""
+
+    num_agents = None
+    observation_space = DICT
+    action_space = spaces.Discrete(3)
+
+    def reset(self, key):
+        return EnvReset((key, jnp.int32(0)), self._obs(key))
+
+    def step(self, state, action, key):
+        before, time = state
+        reward = (action == self._obs(before)["seen"]["place"] - 1).astype(jnp.float32)
+        return EnvStep((key, time + 1), self._obs(key), reward, jnp.zeros((), bool), time >= 4)
+
+    def _obs(self, key):
+        keys = jax.random.split(jax.random.clone(key), 4)
+        return {
+            "secret": jax.random.normal(keys[0], (2,)),
+            "seen": {"place": jax.random.randint(keys[1], (), 1, 4), "speed": jax.random.normal(keys[2], (2,))},
+            "image": jax.random.randint(keys[3], (6, 5, 2), 0, 256).astype(jnp.uint8),
+        }
+
+
+class World:
+    def __init__(self, observation_space, action_space=None):
+        self.observation_space, self.action_space = observation_space, action_space or spaces.Discrete(3)
+
+
+def example(space=DICT, seed=0):
+    space.seed(seed)
+    return jax.tree.map(jnp.asarray, space.sample())
+
+
+def say(net, params, obs):
+    """Logits and value of one observation at an episode's start."""
+    row = lambda x: x[None]  # noqa: E731
+    memory = net.remember(params, net.initial_carry(), jax.tree.map(row, net.encode(params, obs)), jnp.ones(1, bool))
+    out = net.decide(params, jax.tree.map(lambda x: x[0], memory.features), None)
+    return np.asarray(out.distribution.logits), np.asarray(out.value)
+
+
+# ---------------------------------------------------------------- which tower reads what
+
+
+@pytest.mark.parametrize("memory", [memories.NoMemory(), memories.GRU(6)], ids=["none", "gru"])
+def test_what_the_critic_alone_reads_does_not_reach_the_actor(memory):
+    reads = {"actor_obs": ("seen", "image"), "critic_obs": ("secret", "seen.place")}
+    net = network(World(DICT), memory=memory, hidden=(8,), **reads)
+    params = jax.jit(net.init, compiler_options=QUICK)(jax.random.key(0))
+    obs, other = example(), example(seed=1)
+    logits, value = say(net, params, obs)
+    for name, reaches_actor, reaches_critic in (("secret", False, True), ("image", True, False)):
+        moved = obs | {name: other[name]}
+        new_logits, new_value = say(net, params, moved)
+        assert (np.abs(new_logits - logits).max() > 0) == reaches_actor
+        assert (np.abs(new_value - value).max() > 0) == reaches_critic
+    speed = obs | {
+        "seen": obs["seen"] | {"speed": other["seen"]["speed"]}
+    }  # of "seen" the critic reads the place alone
+    assert np.abs(say(net, params, speed)[1] - value).max() == 0
+
+
+def test_a_dict_observation_is_its_entries_side_by_side():
+    """By hand: bytes over 255, the place one-hot from 1, in the order of the space's keys."""
+    net = network(World(DICT), encoder=encoders.Flat(), hidden=())
+    obs = example()
+    place = int(obs["seen"]["place"])
+    parts = [np.asarray(obs["image"]).ravel() / 255, obs["secret"], np.eye(3)[place - 1], obs["seen"]["speed"]]
+    params = jax.jit(net.init, compiler_options=QUICK)(jax.random.key(0))
+    features = net.encode(params, obs)["actor"]
+    assert features.shape == (60 + 2 + 3 + 2,)
+    np.testing.assert_allclose(features, np.concatenate(parts), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("space", "obs", "numbers"),
+    [
+        (spaces.Discrete(3, start=-1), 1, [0, 0, 1]),
+        (spaces.MultiDiscrete([2, 3], start=[0, 5]), [1, 6], [0, 1, 0, 1, 0]),
+        (spaces.MultiBinary((2, 2)), [[1, 0], [0, 1]], [1, 0, 0, 1]),
+        (spaces.Box(0, 255, (2,), np.uint8), [51, 255], [0.2, 1]),
+        (spaces.Box(0, 9, (2,), np.uint8), [5, 9], [5, 9]),  # bytes, but no pixels
+        (spaces.Box(-9, 9, (1, 2), np.int32), [[-3, 7]], [-3, 7]),
+        (spaces.Tuple([spaces.Discrete(2), spaces.Box(-1, 1, ())]), (0, 0.5), [1, 0, 0.5]),
+    ],
+    ids=str,
+)
+def test_numbers_of_every_kind_of_space(space, obs, numbers):
+    net = network(World(space), hidden=())
+    obs = tuple(map(jnp.asarray, obs)) if isinstance(obs, tuple) else jnp.asarray(np.asarray(obs, space.dtype))
+    features = net.encode({"actor": {}, "critic": {}, "policy": {"kernel": jnp.zeros(())}}, obs)["critic"]
+    np.testing.assert_allclose(features, numbers, rtol=1e-6)
+    assert features.dtype == jnp.float32
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"critic_obs": ("secre",)}, r"network\.critic_obs: no entry 'secre' .* there are .*secret"),
+        ({"encoder": {"photo": encoders.SmallCNN()}}, r"network\.encoder: no entry 'photo'"),
+        ({"shared": True, "critic_obs": ("secret",)}, r"network\.shared = true"),
+        ({"encoder": encoders.NatureCNN()}, r"NatureCNN.* leaves nothing of image \[6, 5, 2\]"),
+    ],
+)
+def test_what_does_not_fit_is_refused(options, named):
+    with pytest.raises(ppax.ConfigError, match=named):
+        network(World(DICT), **options)
+
+
+def test_a_convolution_needs_an_image():
+    with pytest.raises(ppax.ConfigError, match=r"there are obs \[4\]: use flat"):
+        network(CARTPOLE, encoder=encoders.SmallCNN())
+
+
+# ---------------------------------------------------------------- memories in training
+
+
+def start(agent, env, steps):
+    return jax.jit(ppax.start, static_argnums=2, compiler_options=QUICK)(agent, env, steps, jax.random.key(0))
+
+
+def agent_of(net, **options):
+    return ppax.PPO(net, minibatch=Shuffle(2), learning_rate=3e-3, num_epochs=2, **options)
+
+
+def three_updates(agent, env, steps=8):
+    state = start(agent, env, steps)
+    train = jax.jit(ppax.train, compiler_options=QUICK)
+    for _ in range(3):
+        before = state.learner.params
+        state, metrics = train(agent, env, state, 1, 10)
+        assert float(metrics["ratio_first_max_dev"]) < 2e-6
+        assert float(metrics["ratio_max"]) > 1.0 + 1e-6
+        moved = jax.tree.map(lambda old, new: bool(np.abs(new - old).max() > 0), before, state.learner.params)
+        assert all(jax.tree.leaves(moved)), moved
+    return state
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_memory_trains_and_its_first_ratio_is_one(name):
+    """In sequences of half a rollout, over episodes of five steps: resets fall everywhere."""
+    shared = name in ("lstm", "lru", "window")
+    net = network(CARTPOLE, hidden=(8,), memory=SMALL[name], shared=shared)
+    state = three_updates(agent_of(net, seq_len=4), CARTPOLE)
+    assert ("critic" in state.learner.params) is not shared
+
+
+@pytest.mark.parametrize("name", ["gru", "attention"])
+def test_memory_with_everything_else(name):
+    options = {"normalize_obs": True, "normalize_reward": True, "reestimate": "epoch", "compute_dtype": "bfloat16"}
+    net = network(CARTPOLE, hidden=(8,), memory=SMALL[name])
+    agent = agent_of(net, seq_len=4, program=Program(devices=2, chunk_rows=8), **options)
+    state, metrics = jax.jit(ppax.train, compiler_options=QUICK)(agent, CARTPOLE, start(agent, CARTPOLE, 8), 2)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.learner.params))
+    assert float(metrics["ratio_first_max_dev"]) < 1e-6  # bfloat16 too: acting and learning compute alike
+
+
+@pytest.mark.parametrize("name", ["none", "vector", "picture"])
+def test_every_observation_trains(name):
+    env = VectorEnv(Gallery(), 4)
+    chosen = {
+        "none": {},
+        "vector": {"actor_obs": ("seen",), "critic_obs": ("secret",), "memory": memories.GRU(6)},
+        "picture": {"encoder": {"image": encoders.ImpalaCNN(channels=(2,))}, "shared": True},
+    }[name]
+    three_updates(agent_of(network(env, hidden=(8,), **chosen), normalize_obs=name == "vector"), env)
+
+
+def test_carries_are_kept_where_sequences_begin_and_persist():
+    """A window over rollouts is that over one long one; of each rollout only the sequences' starts are stored."""
+    env = VectorEnv(Counter(6), 2)
+    net = network(env, hidden=(), memory=memories.Window(steps=3, hidden=()))
+    agent = agent_of(net, seq_len=2)
+    state = start(agent, env, 4)
+    run = jax.jit(collect, static_argnums=4, compiler_options=QUICK)
+    actor, times = state.actor, []
+    for _ in range(3):
+        out = run(agent, env, state.learner, actor, 4, jax.random.key(0))
+        carry = out.rollout.steps.carry["actor"]
+        assert carry.steps.shape == (2, 2, 2, 2)  # two sequences, two environments, two steps before, two numbers
+        times += np.asarray(jnp.where(carry.real, carry.steps[..., 0], -1))[:, 0].tolist()
+        actor = out.actor
+    # by hand: times run 0 1 2 3 4 5 6 | 0 1 2 3 4; before each second of them the two before it in its episode
+    assert times == [[-1, -1], [0, 1], [2, 3], [4, 5], [-1, 0], [1, 2]]
+
+
+def test_evaluation_begins_each_episode_without_memory():
+    env = VectorEnv(TimeLimit(builtin.CartPole(), 9), 2)
+    agent = agent_of(network(env, hidden=(), memory=SMALL["gru"]))
+    state = start(agent, env, 8)
+    carry = jax.tree.map(lambda x: x + 5.0, state.actor.carry)
+    policy = jax.jit(agent.policy, compiler_options=QUICK)
+    obs = state.actor.obs
+    values = [policy(state.learner, c, obs, jnp.ones(2, bool), None).value for c in (carry, state.actor.carry)]
+    np.testing.assert_array_equal(*values)
+    assert np.abs(policy(state.learner, carry, obs, jnp.zeros(2, bool), None).value - values[0]).max() > 1e-3
+
+
+def test_sequences_of_any_length_teach_the_same_without_memory():
+    """A memory that keeps nothing: the window of one step."""
+
+    def run(seq_len):
+        net = network(CARTPOLE, hidden=(8,), memory=memories.Window(steps=1, hidden=()))
+        agent = dataclasses.replace(agent_of(net, seq_len=seq_len), minibatch=Shuffle(1))
+        return jax.jit(ppax.train, compiler_options=QUICK)(
+            agent, CARTPOLE, start(agent, CARTPOLE, 8), 2
+        ).state.learner.params
+
+    for one, other in zip(jax.tree.leaves(run(8)), jax.tree.leaves(run(2)), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+# ---------------------------------------------------------------- run files
+
+
+def test_networks_of_run_files_are_those_of_python():
+    plan = {
+        "env": "CartPole-v1",
+        "agent": {
+            "network": {
+                "hidden": [8],
+                "shared": True,
+                "memory": {"part": "lstm", "width": 5},
+                "encoder": {"part": "flat"},
+            }
+        },
+    }
+    built = config.build(plan)
+    same = network(built.env, encoders.Flat(), memories.LSTM(5), hidden=(8,), shared=True)
+    assert built.agent.network == same
+    described = config.describe(built.agent)["network"]
+    assert described["memory"] == {"part": "lstm", "width": 5}
+    assert config.build({"agent": {"network": described}}).agent.network == same
+    with pytest.raises(ppax.ConfigError, match=r"agent\.network\.memory\.width = 0: must be at least 1"):
+        config.resolve({"agent": {"network": {"memory": {"part": "gru", "width": 0}}}})
+    with pytest.raises(ppax.ConfigError, match=r"agent\.network\.memory\.part = 'gruu'.*nearest: gru"):
+        config.resolve({"agent": {"network": {"memory": {"part": "gruu"}}}})
+    assert config.build({"agent": {"network": {"part": "mlp", "hidden": [8]}}}).agent.network == mlp(built.env, (8,))
+
+
+@pytest.mark.parametrize("memory", config.PARTS["memory"])
+def test_every_option_of_every_memory_is_checked_and_reaches_it(memory):
+    plan = {"agent": {"network": {"memory": {"part": memory}}}}
+    built = config.build(plan).agent.network.memory
+    assert type(built) is config.PARTS["memory"][memory]
+    for option in config.options(plan):
+        if option.path.startswith("agent.network.memory.") and "low" in option.limits:
+            name = option.path.rpartition(".")[2]
+            low = option.limits["low"]
+            value = [low] if option.many else low
+            chosen = config.build(
+                {"agent": {"network": {"memory": {"part": memory, name: value}}}}
+            ).agent.network.memory
+            assert getattr(chosen, name) == (tuple(value) if option.many else value)
+
+
+# ---------------------------------------------------------------- modules of other libraries
+
+
+def nnx_torso(rngs):
+    from flax import nnx
+
+    return nnx.Linear(4, 3, rngs=rngs)
+
+
+def nnx_with_noise(rngs):
+    from flax import nnx
+
+    return nnx.Sequential(nnx.Linear(4, 3, rngs=rngs), nnx.BatchNorm(3, rngs=rngs))
+
+
+def equinox_torso(key):
+    import equinox
+
+    return equinox.nn.Linear(4, 3, key=key)
+
+
+@pytest.mark.parametrize("library", ["nnx", "linen", "equinox"])
+def test_a_module_of_another_library_computes_what_its_parameters_say(library):
+    with jax.numpy_rank_promotion("allow"):
+        if library == "linen":
+            from flax import linen
+
+            encoder, names = adapters.Linen(linen.Dense(3)), ("kernel", "bias")
+        elif library == "nnx":
+            encoder, names = adapters.NNX(nnx_torso), ("kernel", "bias")
+        else:
+            encoder, names = adapters.Equinox(equinox_torso), ("weight", "bias")
+        net = network(CARTPOLE, encoder=encoder, hidden=())
+        learned = jax.jit(net.init, compiler_options=QUICK)(jax.random.key(0))
+        params = learned["actor"]["encoder"]["obs"]
+        x = np.array([0.5, -1.0, 2.0, 0.25], np.float32)
+        weights = np.asarray(params[names[0]], np.float64)
+        by_hand = x @ (weights.T if library == "equinox" else weights) + np.asarray(params[names[1]])
+        np.testing.assert_allclose(net.encode(learned, jnp.asarray(x))["actor"], by_hand, rtol=1e-5, atol=1e-6)
+
+
+def test_a_module_with_more_than_parameters_is_refused():
+    with pytest.raises(ppax.ConfigError, match="nnx_with_noise has state beside its parameters: BatchStat"):
+        network(CARTPOLE, encoder=adapters.NNX(nnx_with_noise), hidden=()).init(jax.random.key(0))
+
+
+def test_a_library_that_is_not_there_is_named_with_its_extra(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "equinox", None)
+    with pytest.raises(ImportError, match=r"pip install 'ppax\[equinox\]'"):
+        adapters.Equinox(equinox_torso)({}, jnp.zeros(4))

@@ -1,0 +1,291 @@
+"""Every memory: one step after the other and whole sequences say the same, and both what float64 NumPy says."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ppax
+from ppax.networks.memories import GRU, LRU, LSTM, Attention, MinGRU, NoMemory, Window, time
+from ppax.networks.memories.time import Recent
+from worlds import QUICK
+
+SIZE, LENGTH = 5, 12
+MEMORIES = {
+    "none": NoMemory(),
+    "gru": GRU(6),
+    "lstm": LSTM(6),
+    "mingru": MinGRU(6),
+    "lru": LRU(6),
+    "attention": Attention(6, steps=4, heads=2),
+    "window": Window(steps=3, hidden=(6,)),
+}
+RESETS = {"never": [], "ends": [0, LENGTH - 1], "often": [1, 2, 6], "always": range(LENGTH)}
+
+
+def init_of(memory, seed=0):
+    return jax.jit(lambda key: memory.init(key, SIZE), compiler_options=QUICK)(jax.random.key(seed))
+
+
+@functools.cache
+def params_of(memory, seed=0):
+    """As `init` makes them, and moved, so that nothing is zero."""
+    params = init_of(memory, seed)
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda x: x + 0.2 * jnp.asarray(rng.normal(size=x.shape), x.dtype), params)
+
+
+def data(resets, seed=1):
+    rng = np.random.default_rng(seed)
+    x = jnp.asarray(rng.normal(size=(LENGTH, SIZE)), jnp.float32)
+    return x, jnp.asarray(np.isin(np.arange(LENGTH), list(RESETS[resets])))
+
+
+def stages(memory, params, carry, x, first):
+    """A sequence [L, size] through all three stages: the carry after it, and the features [L, ...]."""
+    told = jax.vmap(memory.before, (None, 0))(params, x)
+    carry, y = memory.through(params, carry, told, first)
+    return carry, jax.vmap(memory.after, (None, 0))(params, y)
+
+
+run = jax.jit(stages, static_argnums=0, compiler_options=QUICK)
+
+
+def begun(memory, params):
+    """A carry in the middle of an episode."""
+    x, first = data("ends", seed=7)
+    return run(memory, params, memory.initial_carry(SIZE), x, first & False)[0]
+
+
+# ---------------------------------------------------------------- float64 oracles, one step at a time
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def gelu(x):
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def norm(p, x):
+    return (x - x.mean()) / np.sqrt(x.var() + 1e-6) * p["scale"] + p["bias"]
+
+
+def affine(p, x):
+    return np.dot(x, p["kernel"]) + p["bias"]
+
+
+def gru(memory, p, h, x):
+    kernel, bias = p["input"]["kernel"], p["input"]["bias"]
+    part = lambda i: slice(6 * i, 6 * i + 6)  # noqa: E731
+    told = [np.dot(x, kernel[:, part(i)]) + bias[part(i)] for i in range(3)]
+    own = [np.dot(h, p["recurrent"][:, part(i)]) for i in range(3)]
+    r, z = sigmoid(told[0] + own[0]), sigmoid(told[1] + own[1])
+    n = np.tanh(told[2] + r * (own[2] + p["bias_n"]))
+    h = (1 - z) * n + z * h
+    return h, h
+
+
+def lstm(memory, p, carry, x):
+    c, h = carry
+    i, f, g, o = np.split(affine(p["input"], x) + np.dot(h, p["recurrent"]), 4)
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    h = sigmoid(o) * np.tanh(c)
+    return (c, h), h
+
+
+def mingru(memory, p, h, x):
+    k, candidate, highway, passing = np.split(affine(p["input"], x), 4)
+    candidate = np.array([v + 0.5 if v >= 0 else sigmoid(v) for v in candidate])
+    # the paper's form in logarithms, by logaddexp
+    with np.errstate(divide="ignore"):
+        log_keep, log_take = -np.logaddexp(0, k), -np.logaddexp(0, -k)
+        h = np.exp(np.logaddexp(log_keep + np.log(h), log_take + np.log(candidate)))
+    return h, sigmoid(highway) * h + (1 - sigmoid(highway)) * passing
+
+
+def lru(memory, p, h, x):
+    if not np.iscomplexobj(h):
+        h = h[:6] + 1j * h[6:]
+    u = affine(p["embed"], x)
+    told = np.dot(u, p["in"][:, :6] + 1j * p["in"][:, 6:])
+    h = np.exp(-np.exp(p["nu"]) + 1j * np.exp(p["theta"])) * h + np.exp(p["gamma"]) * told
+    y = np.dot(h, p["out"][:6] - 1j * p["out"][6:]).real + p["skip"] * u
+    y = gelu(y)
+    return h, u + y * sigmoid(affine(p["gate"], y))
+
+
+def attention(memory, p, past, x):
+    """`past` is a list of (key, value), the latest last."""
+    u = affine(p["embed"], x)
+    q, k, v = np.split(affine(p["qkv"], norm(p["norm"], u)), 3)
+    past = ([*past, (k, v)])[-memory.steps :]
+    seen, d = [], memory.width // memory.heads
+    for head in range(memory.heads):
+        own = slice(head * d, head * d + d)
+        ago = range(len(past) - 1, -1, -1)
+        scores = [q[own] @ k[own] / math.sqrt(d) + p["distance"][head, n] for (k, _), n in zip(past, ago, strict=True)]
+        weights = np.exp(scores) / np.exp(scores).sum()
+        seen.append(sum(w * v[own] for w, (_, v) in zip(weights, past, strict=True)))
+    y = u + affine(p["out"], np.concatenate(seen))
+    return past, y + affine(p["shrink"], gelu(affine(p["grow"], norm(p["norm2"], y))))
+
+
+def window(memory, p, past, x):
+    past = ([*past, x])[-memory.steps :]
+    rows = [np.zeros(SIZE)] * (memory.steps - len(past)) + past
+    return past, np.tanh(affine(p["0"], np.concatenate(rows)))
+
+
+ORACLES = {
+    "none": (lambda memory, p, carry, x: ((), x), lambda: ()),
+    "gru": (gru, lambda: np.zeros(6)),
+    "lstm": (lstm, lambda: (np.zeros(6), np.zeros(6))),
+    "mingru": (mingru, lambda: np.zeros(6)),
+    "lru": (lru, lambda: np.zeros(12)),
+    "attention": (attention, list),
+    "window": (window, list),
+}
+
+
+def expected(name, params, carry, x, first):
+    step, empty = ORACLES[name]
+    params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+    rows = []
+    for now, begins in zip(np.asarray(x, np.float64), np.asarray(first), strict=True):
+        carry = empty() if begins else carry
+        carry, y = step(MEMORIES[name], params, carry, now)
+        rows.append(y)
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("resets", RESETS)
+@pytest.mark.parametrize("name", MEMORIES)
+def test_sequences_are_those_of_the_equations(name, resets):
+    memory = MEMORIES[name]
+    params, (x, first) = params_of(memory), data(resets)
+    # the oracle's memory before the sequence: that of the same steps before it
+    before, never = data("ends", seed=7)[0], np.zeros(LENGTH, bool)
+    whole = expected(name, params, ORACLES[name][1](), np.concatenate([before, x]), np.concatenate([never, first]))
+    got = run(memory, params, begun(memory, params), x, first)[1]
+    np.testing.assert_allclose(got, whole[LENGTH:], atol=2e-6, rtol=2e-5)
+
+
+@pytest.mark.parametrize("resets", RESETS)
+@pytest.mark.parametrize("name", MEMORIES)
+def test_acting_step_by_step_is_the_sequence(name, resets):
+    memory = MEMORIES[name]
+    params, (x, first) = params_of(memory), data(resets)
+    start = carry = begun(memory, params)
+    rows = []
+    for t in range(LENGTH):
+        carry, y = run(memory, params, carry, x[t : t + 1], first[t : t + 1])
+        rows.append(y[0])
+    last, whole = run(memory, params, start, x, first)
+    np.testing.assert_allclose(np.stack(rows), whole, atol=1e-6)
+    for one, other in zip(*(jax.tree.leaves(remembered(x)) for x in (carry, last)), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def remembered(carry):
+    """Of a window only what is real."""
+    return (carry.steps * carry.real[:, None], carry.real) if isinstance(carry, Recent) else carry
+
+
+@pytest.mark.parametrize("name", [name for name in MEMORIES if name != "none"])
+def test_nothing_passes_a_reset_not_even_nan(name):
+    memory = MEMORIES[name]
+    params = params_of(memory)
+    x, _ = data("never")
+    clean = run(memory, params, begun(memory, params), x[:1], jnp.ones(1, bool))
+    spoilt = jax.tree.map(lambda c: c * jnp.nan if c.dtype == jnp.float32 else c, begun(memory, params))
+    again = run(memory, params, spoilt, x[:1], jnp.ones(1, bool))
+    for one, other in zip(jax.tree.leaves(clean[1]), jax.tree.leaves(again[1]), strict=True):
+        np.testing.assert_array_equal(one, other)
+    kept = run(memory, params, begun(memory, params), x[:1], jnp.zeros(1, bool))[1]
+    assert np.abs(kept - clean[1]).max() > 1e-3  # without a reset the past does count
+
+
+@pytest.mark.parametrize("name", [name for name in MEMORIES if name != "none"])
+def test_gradients_stop_at_resets_and_nowhere_else(name):
+    memory = MEMORIES[name]
+    params, (x, _) = params_of(memory), data("never")
+    first = jnp.arange(LENGTH) == 6
+
+    def eighth(x, carry):
+        return stages(memory, params, carry, x, first)[1][8].sum()
+
+    gradient = jax.jit(jax.grad(eighth), compiler_options=QUICK)(x, begun(memory, params))
+    gradient = np.abs(np.asarray(gradient)).sum(axis=1)
+    assert (gradient[:6] == 0).all()
+    assert (gradient[6:9] > 0).all()
+    assert (gradient[9:] == 0).all()
+
+
+@pytest.mark.parametrize("name", ["attention", "window"])
+def test_a_window_sees_so_many_steps_and_no_more(name):
+    memory = MEMORIES[name]
+    params, (x, first) = params_of(memory), data("never")
+    run_of = lambda x: run(memory, params, memory.initial_carry(SIZE), x, first)[1]  # noqa: E731
+    moved = np.abs(np.asarray(run_of(x.at[3].add(1.0)) - run_of(x))).max(axis=1) > 1e-7
+    assert np.flatnonzero(moved).tolist() == list(range(3, 3 + memory.steps))
+
+
+@pytest.mark.parametrize(("length", "steps"), [(1, 5), (4, 5), (5, 5), (12, 5), (7, 3), (12, 1), (12, 40)])
+def test_attention_is_the_same_in_blocks_of_any_size(length, steps):
+    """Blocks divide the sequence; the oracle knows none."""
+    memory = Attention(6, steps=steps, heads=3)
+    params, (x, first) = params_of(memory), data("often")
+    params = jax.tree.map(np.asarray, params)
+    carry, rows = [], []
+    for now, begins in zip(np.asarray(x[:length], np.float64), np.asarray(first[:length]), strict=True):
+        carry, y = attention(memory, params, [] if begins else carry, now)
+        rows.append(y)
+    got = run(memory, params, memory.initial_carry(SIZE), x[:length], first[:length])[1]
+    np.testing.assert_allclose(got, np.stack(rows), atol=5e-6)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.complex64])
+@pytest.mark.parametrize("form", [time.in_turn, time.at_once])
+def test_both_forms_of_a_linear_recurrence_are_the_loop(form, kind):
+    """A CPU goes through time in turn, an accelerator takes all steps at once."""
+    rng = np.random.default_rng(0)
+    a, b = rng.uniform(-1, 1, (2, 13, 3)) + (1j * rng.uniform(-1, 1, (2, 13, 3)) if kind is np.complex64 else 0)
+    a[[6, 12]] = 0  # resets
+    h, rows = np.full(3, 0.5), []
+    for factor, further in zip(a, b, strict=True):
+        h = factor * h + further
+        rows.append(h)
+    carry, got = jax.jit(form, compiler_options=QUICK)(a.astype(kind), b.astype(kind), np.full(3, 0.5, kind))
+    np.testing.assert_allclose(got, np.stack(rows), atol=1e-6)
+    np.testing.assert_allclose(carry, rows[-1], atol=1e-6)
+
+
+def test_a_long_memory_does_not_overflow():
+    """Products of 4096 coefficients underflow; the memory is still the one that the loop in float64 gives."""
+    memory, length = MinGRU(6), 4096
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(3 * rng.normal(size=(length, SIZE)), jnp.float32)
+    params = params_of(memory)
+    got = run(memory, params, memory.initial_carry(SIZE), x, jnp.zeros(length, bool))[1]
+    np.testing.assert_allclose(got, expected("mingru", params, np.zeros(6), x, np.zeros(length, bool)), atol=1e-5)
+
+
+def test_what_the_weights_are_at_the_start():
+    kernel = init_of(GRU(6))["recurrent"]
+    for gate in np.split(np.asarray(kernel, np.float64), 3, axis=1):
+        np.testing.assert_allclose(gate.T @ gate, np.eye(6), atol=1e-5)
+    params = init_of(LRU(128, r_min=0.6, r_max=0.9))
+    radius = np.exp(-np.exp(np.asarray(params["nu"], np.float64)))
+    assert 0.6 <= radius.min() < 0.63 < 0.88 < radius.max() <= 0.9 + 1e-6
+    assert abs((radius**2).mean() - (0.6**2 + 0.9**2) / 2) < 0.04  # uniform in area
+    np.testing.assert_allclose(np.exp(np.asarray(params["gamma"])), np.sqrt(1 - radius**2), rtol=1e-4)
+
+
+def test_heads_that_do_not_divide_are_refused():
+    with pytest.raises(ppax.ConfigError, match="heads = 4 does not divide width = 6"):
+        Attention(6, heads=4).init(jax.random.key(0), SIZE)

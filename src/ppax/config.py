@@ -165,13 +165,10 @@ def _arguments(cls: type, config: Config, env: VectorEnv) -> dict[str, Any]:
         if name in SECTIONS:
             arguments[name] = SECTIONS[name](**value)
         elif name in PARTS:
-            chosen = {key: v for key, v in value.items() if key != "part"}
-            if name == "network":
-                arguments[name] = NETWORKS[value["part"]](
-                    env, **_arguments(choices_of(cls, name)[value["part"]], chosen, env)
-                )
-            else:
-                arguments[name] = _build_part(choices_of(cls, name)[value["part"]], chosen, env)
+            kind = choices_of(cls, name)[value["part"]]
+            make = partial(NETWORKS[value["part"]], env) if name == "network" else kind
+            inner = {key: v for key, v in value.items() if key != "part"}
+            arguments[name] = make(**_arguments(kind, inner, env))
         else:
             arguments[name] = tuple(value) if isinstance(value, list) else value
     return arguments

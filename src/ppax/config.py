@@ -11,6 +11,7 @@ import json
 import tomllib
 import typing
 from collections.abc import Iterator
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple

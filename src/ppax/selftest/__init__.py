@@ -51,7 +51,7 @@ def selftest(agent: PPO, env: VectorEnv, num_steps: int, key: Key) -> Report:
         "spaces": (experience.check_inside,),
         "final obs": (experience.check_final,),
         "alignment": (experience.check_alignment,),
-        "ratio": (acting.check_ratio,),
+        "ratio": (acting.check_ratio, next(keys)),
         "replay": (acting.check_replay,),
         "memory": (acting.check_memory,),
         "distribution": (acting.check_distribution, next(keys)),

@@ -13,36 +13,27 @@ from jax import Array
 
 from ppax.ppo import PPO
 from ppax.selftest.report import Finding, none_of, skip, within
-from ppax.selftest.world import World, distance, quick, taken_again
-from ppax.sequences import to_rows, to_sequences
+from ppax.selftest.world import World, distance, numbers, quick, taken_again
 from ppax.types import Key, LearnerState, PyTree, Transition
 
 EXACT = {"float32": 1e-6, "bfloat16": 5e-2}  # of a ratio; bfloat16 has 8 bits, and rounds by the shape of a product
 CLOSE = {"float32": 1e-5, "bfloat16": 5e-2}  # relative
-MEMORY_STEPS = 8
 SHAKE = 0.2  # standard deviation of what is added to weights, so that the distribution is no longer an even one
 DRAWS, TURNS, STATES = 64, 64, 16
 SIGMAS = 6.0
 
 
-def check_ratio(world: World) -> Finding:
-    """The ratio is 1 before the first gradient step."""
-    agent = world.agent
-
-    def deviation(learner: Any, rollout: Any) -> tuple[Array, Array]:
-        learner, experience = agent._prepare(learner, rollout)
-        steps = experience.steps
-        now = agent._replay(learner.params, learner.obs_stats, steps).distribution.log_prob(to_rows(steps.action))
-        before, valid = to_rows(steps.log_prob), to_rows(steps.valid)
-        off = jnp.where(valid, jnp.abs(jnp.expm1(now - before)), 0.0)
-        return off.max(), jnp.where(valid, jnp.abs(before), 0.0).max()
-
-    off, largest = quick(deviation)(world.learner, world.rollout)
-    # a log-probability of 20 is itself known to 2e-6 only
-    allowed = EXACT[agent.compute_dtype] * max(1.0, float(largest))
+def check_ratio(world: World, key: Key) -> Finding:
+    """The ratio is 1 before the first gradient step, on every row."""
+    metrics = world.probe(world.learner, world.rollout, key).metrics
+    if "ratio_first_max_dev" not in metrics:
+        return skip("your loss has no metrics ratio_max and ratio_min to see it by; `replay` says nearly the same")
+    steps = world.rollout.steps
+    largest = float(jnp.where(steps.valid, jnp.abs(steps.log_prob), 0.0).max())
     return within(
-        float(off),
-        allowed,
+        float(metrics["ratio_first_max_dev"]),
+        # a log-probability of 20 is itself known to 2e-6 only
+        EXACT[world.agent.compute_dtype] * max(1.0, largest),
         "is 1 before the first gradient step, but for",
         "Learning sees another policy than the one that acted, so every gradient is wrong: something changes between "
         "acting and learning (dropout, statistics of a batch, a list in Python), or memory is not carried as stored.",
@@ -50,16 +41,16 @@ def check_ratio(world: World) -> Finding:
 
 
 def check_replay(world: World) -> Finding:
-    """Each stored step, taken again by itself from the stored memory, gives what was stored."""
+    """Acting again step by step, from the memory at the rollout's start, gives what was stored."""
     steps, again = world.rollout.steps, taken_again(world)
-    valid, rows = to_rows(steps.valid), to_rows(steps)
-    after = jax.tree.map(lambda x: x.reshape(*steps.valid.shape, *x.shape[1:])[:-1], again.carry)
-    following = jax.tree.map(lambda x: x[1:], steps.carry)
+    valid = np.asarray(steps.valid)
     off = {
-        "log_prob": distance(again.log_prob, rows.log_prob, valid),
-        "value": distance(again.value, rows.value, valid),
-        "the next carry": distance(after, following, np.asarray(steps.valid)[:-1]),
+        "log_prob": distance(again.log_prob, steps.log_prob, valid),
+        "value": distance(again.value, steps.value, valid),
     }
+    for (path, stored), (_, now) in zip(numbers(steps.carry), numbers(again.carry), strict=True):
+        stride = len(now) // len(stored)  # memory may be stored where sequences begin only
+        off[f"carry{path}"] = distance(now[::stride], stored, np.ones(stored.shape[:2], bool))
     worst = max(off, key=lambda name: off[name])
     return within(
         off[worst],
@@ -72,28 +63,23 @@ def check_replay(world: World) -> Finding:
 
 def check_memory(world: World) -> Finding:
     """Where an episode begins, nothing is left of what was before."""
-    agent, learner = world.agent, world.learner
+    agent, steps, carry = world.agent, world.rollout.steps, world.actor.carry
     if not jax.tree.leaves(agent.network.initial_carry()):
         return skip("the network has no memory")
-    length = min(MEMORY_STEPS, world.rollout.steps.valid.shape[0])
-    steps = to_sequences(jax.tree.map(lambda x: x[:length], world.rollout.steps), length)
-    half = length // 2
-
-    @quick
-    def answers(carry: PyTree, first: Array) -> Any:
-        steps_now = dataclasses.replace(steps, carry=carry, first=first)
-        policy = agent._replay(learner.params, learner.obs_stats, steps_now)
-        now = policy.value, policy.distribution.log_prob(to_rows(steps.action))
-        return jax.tree.map(lambda x: x.reshape(-1, length), now)
-
-    junk = jax.tree.map(lambda x: x + 1 if jnp.issubdtype(x.dtype, jnp.floating) else x, steps.carry)
-    never, begins = (jnp.zeros_like(steps.first), jnp.zeros_like(steps.first).at[:, half].set(True))
+    half = steps.first.shape[0] // 2
+    junk = jax.tree.map(lambda x: x + 1 if jnp.issubdtype(x.dtype, jnp.floating) else x, carry)
+    never = jnp.zeros_like(steps.first)
     everywhere = np.ones(steps.first.shape, bool)
-    if distance(answers(junk, never), answers(steps.carry, never), everywhere) == 0.0:
+
+    def moved(first: Array, begin: int) -> float:
+        """By how much the junk changes what is said from step `begin` on."""
+        one, other = (world.again(world.learner, x, dataclasses.replace(steps, first=first)) for x in (junk, carry))
+        return distance((one.value, one.log_prob), (other.value, other.log_prob), everywhere & _from(begin, steps))
+
+    if moved(never, 0) == 0.0:
         return skip("other memory made no difference to the policy or the value, so none could be left over")
-    off = distance(answers(junk, begins), answers(steps.carry, begins), everywhere & (np.arange(length) >= half))
     return within(
-        off,
+        moved(never.at[half].set(True), half),
         0.0,
         "where an episode begins nothing is left of the one before; the answer changes by",
         "Memory leaks from one episode into the next: in remember, before each step, "
@@ -101,12 +87,20 @@ def check_memory(world: World) -> Finding:
     )
 
 
+def _from(begin: int, steps: Transition) -> np.ndarray:
+    after: np.ndarray = np.arange(steps.first.shape[0])[:, None] >= begin
+    return after
+
+
 def check_distribution(world: World, key: Key) -> Finding:
     """Log-probabilities are those of the samples: the mean of the score, E[d log p / d parameter], is 0."""
-    again, valid = taken_again(world), np.asarray(world.rollout.steps.valid).reshape(-1)
+    again, steps = taken_again(world), world.rollout.steps
+    valid = np.asarray(steps.valid)
     finite = {"log_prob": again.log_prob, "entropy": again.entropy}
     problems = [f"{name} is not finite" for name, x in finite.items() if not np.isfinite(np.asarray(x)[valid]).all()]
-    rows = jax.tree.map(lambda x: x[np.flatnonzero(valid)[:STATES]], to_rows(world.rollout.steps))
+    at = np.nonzero(valid)
+    seen = steps.obs, steps.first, steps.action_mask
+    rows = jax.tree.map(lambda x: x[at[0][:STATES], at[1][:STATES]], (again.carry, *seen))
     learner = world.learner._replace(params=_shake(world.learner.params, key))
     sums = quick(lambda *now: _scores(world.agent, *now))(learner, rows, jax.random.fold_in(key, 1))
     worst = max((_excess(*map(np.asarray, pair)) for pair in sums), default=0.0)
@@ -126,33 +120,32 @@ def check_masks(world: World) -> Finding:
     steps = world.rollout.steps
     if steps.action_mask is None:
         return skip("the environment gives no action_mask")
-    rows, valid = to_rows(steps), np.asarray(steps.valid).reshape(-1)
-    allowed = np.concatenate([np.asarray(x).reshape(len(valid), -1) for x in jax.tree.leaves(rows.action_mask)], 1)
-    problems = []
-    space = world.env.action_space
-    if isinstance(space, spaces.Discrete):
-        chosen = np.asarray(taken_again(world).env_action) - int(space.start)
-        forbidden = valid & ~allowed[np.arange(len(valid)), chosen] & allowed.any(axis=1)
-        empty = valid & ~allowed.any(axis=1)
-        problems += [f"{forbidden.sum()} forbidden actions were taken"] if forbidden.any() else []
-        problems += [f"{empty.sum()} masks allow no action at all"] if empty.any() else []
-    if not (~allowed[valid]).any():
+    valid = np.asarray(steps.valid)
+    leaves = [np.asarray(x) for x in jax.tree.leaves(steps.action_mask)]
+    problems, idle = [], 0
+    if isinstance(world.env.action_space, spaces.Discrete):
+        chosen = np.asarray(taken_again(world).env_action) - int(world.env.action_space.start)
+        some, taken = leaves[0].any(axis=-1), np.take_along_axis(leaves[0], chosen[..., None], -1)[..., 0]
+        forbidden, idle = int((valid & ~taken & some).sum()), int((valid & ~some).sum())
+        problems = [f"{forbidden} forbidden actions were taken"] if forbidden else []
+    if all(x[valid].all() for x in leaves):
         return none_of(problems, "nothing was forbidden in this rollout", "")
-    free = dataclasses.replace(rows, action_mask=jax.tree.map(jnp.ones_like, rows.action_mask))
-    moved = distance(world.again(world.learner, free).log_prob, rows.log_prob, valid)
+    free = dataclasses.replace(steps, action_mask=jax.tree.map(jnp.ones_like, steps.action_mask))
+    without = world.again(world.learner, world.actor.carry, free).log_prob
+    moved = distance(without, steps.log_prob, valid)
     if moved == 0.0:
         problems.append("the network's distribution is the same without the mask")
+    nothing = f"; {idle} masks allow nothing at all" if idle else ""
     return none_of(
         problems,
-        f"no forbidden action was taken, and without masks log_prob would be off by up to {moved:.2g}",
-        "decide must give the mask to the distribution (Categorical.masked), which must not draw what it forbids; and "
-        "the environment must allow at least one action.",
+        f"no forbidden action was taken, and without masks log_prob would be off by up to {moved:.2g}{nothing}",
+        "decide must give the mask to the distribution (Categorical.masked), which must not draw what it forbids.",
     )
 
 
-def _scores(agent: PPO, learner: LearnerState, rows: Transition, key: Key) -> list[tuple[Array, Array]]:
+def _scores(agent: PPO, learner: LearnerState, rows: PyTree, key: Key) -> list[tuple[Array, Array]]:
     """Sums of d log p / d x and of its square over samples, for every number x of the distributions."""
-    distribution = agent.policy(learner, rows.carry, rows.obs, rows.first, rows.action_mask).distribution
+    distribution = agent.policy(learner, *rows).distribution
     leaves, structure = jax.tree.flatten(distribution)
     smooth = [jnp.issubdtype(x.dtype, jnp.floating) for x in leaves]
     own = [x for is_smooth, x in zip(smooth, leaves, strict=True) if is_smooth]

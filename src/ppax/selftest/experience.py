@@ -39,7 +39,7 @@ def check_finite(world: World) -> Finding:
 def check_inside(world: World) -> Finding:
     """Observations lie in the space that is declared, and so do the actions that the environment receives."""
     env, steps = world.env, world.rollout.steps
-    action = taken_again(world).env_action
+    action = to_rows(taken_again(world).env_action)
     problems = [
         *_outside("obs", env.observation_space, to_rows(steps.obs), _seen(steps).reshape(-1)),
         *_outside("action", env.action_space, action, np.asarray(steps.valid).reshape(-1)),
@@ -90,8 +90,7 @@ def check_alignment(world: World) -> Finding:
     """Stepping again with the stored actions leads from each stored row to the next one."""
     steps, env = world.rollout.steps, world.env
     keys = stream_keys(jax.random.clone(world.key), steps.valid.shape[0], env)[:, :, 0]
-    shape = steps.valid.shape
-    actions = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), taken_again(world).env_action)
+    shape, actions = steps.valid.shape, taken_again(world).env_action
 
     def play(state: Any, actions: Any, keys: Any) -> Any:
         def step(state: Any, now: Any) -> Any:

@@ -14,12 +14,15 @@ from jax import Array
 
 from ppax.collect import collect
 from ppax.envs.vector import VectorEnv
+from ppax.kl_control import KLControl
+from ppax.minibatches import Shuffle
+from ppax.optimizers import SGD
 from ppax.ppo import PPO, Update
-from ppax.sequences import to_rows
 from ppax.train import check_sizes, start
-from ppax.types import ActorState, ConfigError, Key, LearnerState, PyTree, Rollout
+from ppax.types import ActorState, ConfigError, Key, LearnerState, PyTree, Rollout, Transition
 
 ROWS = 1024  # of a rollout are enough to see what is wrong
+RATE = 1e6  # so large that the smallest gradient shows in float32 weights
 ENDS = 4  # episodes that should end in a rollout
 # Programs that run once or twice: what the compiler takes counts, not what they take
 CPU_OPTIONS = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -27,9 +30,9 @@ STEPS, SECONDS = 5000, 10.0  # how long to wait for them
 
 
 class Again(NamedTuple):
-    """Every stored step, taken again by itself, [T * B]."""
+    """Every stored step, taken again one after the other, [T, B, ...]."""
 
-    carry: PyTree
+    carry: PyTree  # before the step
     log_prob: Array
     value: Array
     entropy: Array
@@ -45,46 +48,70 @@ class World(NamedTuple):
     actor: ActorState  # where the rollout began
     key: Key  # of the rollout
     rollout: Rollout
-    again: Callable[..., Again]  # (learner, steps [N]) -> each of them by itself
+    again: Callable[..., Again]  # (learner, carry, steps), from memory `carry` on
     update: Callable[..., Update]  # (learner, rollout, key)
+    probe: Callable[..., Update]  # the same: one plain gradient step on all rows, at rate RATE
+
+
+def make(agent: PPO, env: VectorEnv, learner: LearnerState, actor: ActorState, key: Key, rollout: Rollout) -> World:
+    """A world and its programs; they compile when they are called."""
+    update = quick(lambda learner, rollout, key: agent.update(learner, rollout, key))
+    return World(agent, env, learner, actor, key, rollout, _again(agent), update, _probe(agent, env))
 
 
 def build(agent: PPO, env: VectorEnv, num_steps: int, key: Key) -> World:
     """One update, then rollouts until some episodes have ended in one, or that takes too long."""
-    start_key, update_key, *_ = jax.random.split(key, 3)
+    start_key, first_key, update_key, later_key = jax.random.split(key, 4)
     state = quick(lambda agent, env, key: start(agent, env, num_steps, key))(agent, env, start_key)
-    gather = quick(lambda agent, env, *now: collect(agent, env, now[0], now[1], num_steps, now[2]))
-    update = quick(lambda agent, *now: agent.update(*now))
-    learner, actor = state.learner, state.actor
-    for i in range(2 + STEPS // num_steps):
-        before, step_key = actor, jax.random.fold_in(key, i)
-        actor, rollout, _ = gather(agent, env, learner, before, jax.random.clone(step_key))
-        if i == 0:  # weights and statistics then are not those that they began with
-            learner = update(agent, learner, rollout, update_key).learner
-            deadline = time.monotonic() + SECONDS  # compiled by now
-        elif int(rollout.steps.ended[:-2].sum()) >= ENDS or time.monotonic() > deadline:
+    gather = quick(lambda *now: collect(now[0], now[1], now[2], now[3], num_steps, now[4]))
+    actor, rollout, _ = gather(agent, env, state.learner, state.actor, jax.random.clone(first_key))
+    world = make(agent, env, state.learner, state.actor, first_key, rollout)
+    # weights and statistics that are not those they began with
+    world = world._replace(learner=world.update(world.learner, rollout, update_key).learner)
+    deadline = time.monotonic() + SECONDS
+    for i in range(1 + STEPS // num_steps):
+        before, step_key = actor, jax.random.fold_in(later_key, i)
+        actor, rollout, _ = gather(agent, env, world.learner, before, jax.random.clone(step_key))
+        world = world._replace(actor=before, key=step_key, rollout=rollout)
+        if int(rollout.steps.ended[:-2].sum()) >= ENDS or time.monotonic() > deadline:
             break
-    return World(agent, env, learner, before, step_key, rollout, _again(agent), jax.tree_util.Partial(update, agent))
+    return world
 
 
 def _again(agent: PPO) -> Callable[..., Again]:
-    def take(learner: LearnerState, steps: Any) -> Again:
-        policy = agent.policy(learner, steps.carry, steps.obs, steps.first, steps.action_mask)
-        distribution = policy.distribution
-        return Again(
-            policy.carry,
-            distribution.log_prob(steps.action),
-            policy.value,
-            distribution.entropy(),
-            distribution.env_action(steps.action),
-        )
+    def play(learner: LearnerState, carry: PyTree, steps: Transition) -> Again:
+        def step(carry: PyTree, now: Any) -> tuple[PyTree, Again]:
+            policy = agent.policy(learner, carry, now.obs, now.first, now.action_mask)
+            distribution = policy.distribution
+            said = distribution.log_prob(now.action), policy.value, distribution.entropy()
+            return policy.carry, Again(carry, *said, distribution.env_action(now.action))
 
-    return quick(take)
+        return jax.lax.scan(step, carry, dataclasses.replace(steps, carry=()))[1]
+
+    return quick(play)
+
+
+def _probe(agent: PPO, env: VectorEnv) -> Callable[..., Update]:
+    plain: Any = {"max_grad_norm": None, "num_epochs": 1, "kl": KLControl(), "minibatch": Shuffle(1)}
+    probe = dataclasses.replace(agent, optimizer=SGD(), learning_rate=RATE, **plain)
+
+    def update(learner: LearnerState, rollout: Rollout, key: Key) -> Update:
+        fresh = probe.init(env.observation_space, jax.random.key(0))
+        return probe.update(learner._replace(opt_state=fresh.opt_state, control=fresh.control), rollout, key)
+
+    return quick(update)
 
 
 def taken_again(world: World) -> Again:
     """All of the rollout."""
-    return world.again(world.learner, to_rows(world.rollout.steps))
+    return world.again(world.learner, world.actor.carry, world.rollout.steps)
+
+
+def gradient(world: World, rollout: Rollout, key: Key) -> dict[str, np.ndarray]:
+    """Of every leaf of the parameters, by its path, on all rows of `rollout`."""
+    after = world.probe(world.learner, rollout, key).learner.params
+    pairs = zip(numbers(world.learner.params), numbers(after), strict=True)
+    return {path: (a.astype(np.float64) - b) / RATE for (path, a), (_, b) in pairs}
 
 
 def fewest(agent: PPO, env: VectorEnv, num_steps: int) -> VectorEnv:

@@ -249,7 +249,7 @@ def test_help_of_everything(capsys):
         assert "usage: ppax" in capsys.readouterr().out
     assert call("--help") == 0
     text = capsys.readouterr().out
-    for verb in ("train", "resume", "evaluate", "bench", "presets", "envs"):
+    for verb in ("train", "resume", "evaluate", "selftest", "bench", "presets", "envs"):
         assert verb in text
 
 

@@ -1,14 +1,17 @@
 """Evaluation plays whole episodes, and training does not notice."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import ppax
 from ppax.collect import collect
+from ppax.distributions import Categorical
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
+from ppax.types import Memory, Outputs
 from worlds import Counter, Leaky, Team
 
 
@@ -101,3 +104,61 @@ def test_an_early_end_is_not_followed_by_a_second_episode():
     evaluation = ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=16)
     assert set(evaluation.lengths.tolist()) == {2, 9}
     assert set(evaluation.returns.tolist()) == {1 + 2, 9 * 10 / 2}
+
+
+@ppax.part
+class Simple:
+    """Does 1 where its one feature is above 0: the observation, or with a clock whether the step is an odd one."""
+
+    clock: bool = ppax.static(default=False)
+
+    def init(self, key, num_values=1):
+        return {"unused": jnp.zeros(1)}
+
+    def initial_carry(self):
+        return jnp.zeros(1)
+
+    def encode(self, params, obs):
+        return obs[:1]
+
+    def remember(self, params, carry, features, first):
+        def step(carry, now):
+            x, first = now
+            carry = jnp.where(first, 0.0, carry) + 1.0
+            return carry, 2.0 * (carry % 2.0) - 1.0 if self.clock else x
+
+        return Memory(*jax.lax.scan(step, carry, (features, first)))
+
+    def decide(self, params, features, action_mask):
+        return Outputs(Categorical(jnp.concatenate([-features, features])), jnp.zeros(1))
+
+
+def test_observations_are_normalised_as_in_training():
+    """The probe shows -1 or 1 and pays for the same sign; a mean of 3 makes both negative."""
+    env = ppax.make("probe/ObsAction", 4)
+    agent = ppax.PPO(Simple(), normalize_obs=True)
+    learner = agent.init(env.observation_space, jax.random.key(0))
+    mean = learner.obs_stats.mean._replace(high=jnp.full(1, 3.0))
+
+    def returns(stats):
+        fixed = learner._replace(obs_stats=stats)
+        return set(ppax.evaluate(agent, env, fixed, jax.random.key(1), episodes=16).returns.tolist())
+
+    assert returns(learner.obs_stats) == {1.0}
+    assert returns(learner.obs_stats._replace(mean=mean)) == {-1.0, 1.0}
+
+
+@ppax.part
+class Paid(Counter):
+    """Pays the action."""
+
+    def step(self, state, action, key):
+        return super().step(state, action, key)._replace(reward=action.astype(jnp.float32))
+
+
+def test_memory_is_carried_from_step_to_step():
+    env = VectorEnv(Paid(5), 2)
+    agent = ppax.PPO(Simple(clock=True))
+    learner = agent.init(env.observation_space, jax.random.key(0))
+    # does 1 0 1 0 1; without memory every step would be the first
+    assert ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=2).returns.tolist() == [3.0, 3.0]

@@ -39,6 +39,7 @@ ALLOWED = {
     "compiled": BASE | {"ppo", "envs", "train"},
     "sweep": BASE | {"ppo", "envs", "train"},
     "bench": BASE | {"ppo", "envs", "collect", "train", "compiled", "program"},
+    "selftest": BASE | PARTS | {"ppo", "envs", "collect", "train"},
     "evaluate": BASE | {"ppo", "envs", "collect"},
     "options": {"types"},
     "catalogue": PARTS,
@@ -48,7 +49,14 @@ ALLOWED = {
     "signals": set(),
     "run_dir": {"types", "config", "options"},
 }
-TOP = {"fit", "cli", "cli_options", "cli_bench", "__init__"}  # may import anything; nothing below may import them
+TOP = {
+    "fit",
+    "cli",
+    "cli_options",
+    "cli_bench",
+    "cli_selftest",
+    "__init__",
+}  # may import anything; nothing below may import them
 # Who may import heavy or optional libraries at all, and whether at import time.
 ONLY = {
     "flax": {"networks"},

@@ -143,6 +143,16 @@ def test_a_state_has_no_weak_types():
     assert jax.tree.map(lambda x: (x.shape, x.dtype), state) == jax.tree.map(lambda x: (x.shape, x.dtype), after)
 
 
+def test_no_two_iterations_share_a_key():
+    agent, env = make()
+    state = start(agent, env, 8, jax.random.key(0))
+    keys = [jax.random.key_data(jax.random.clone(state.key)).tolist()]
+    for _ in range(3):
+        state, _ = train(agent, env, state, 1)
+        keys.append(jax.random.key_data(jax.random.clone(state.key)).tolist())
+    assert len({tuple(key) for key in keys}) == 4
+
+
 def test_the_same_seed_gives_the_same_bits_and_another_does_not():
     agent, env = make()
 

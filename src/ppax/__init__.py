@@ -25,6 +25,7 @@ from ppax.evaluate import Evaluation, evaluate
 from ppax.fit import Interrupted, NumericalError, TrainedRun, fit, resume
 from ppax.ppo import PPO
 from ppax.program import Program
+from ppax.selftest import selftest
 from ppax.sweep import start_sweep, sweep
 from ppax.train import start, train
 from ppax.types import ConfigError, TrainState, number, part, static
@@ -59,6 +60,7 @@ __all__ = [
     "part",
     "resume",
     "schedules",
+    "selftest",
     "start",
     "start_sweep",
     "static",

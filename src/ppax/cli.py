@@ -1,8 +1,8 @@
-"""The command line: `ppax train | resume | evaluate | bench | presets | envs`.
+"""The command line: `ppax train | resume | evaluate | selftest | bench | presets | envs`.
 
 Every option of a run is an option here; names, types, limits and documentation come from the parts (config.py).
-Exit codes: 0 done, 2 usage or configuration, 4 numerical fault, 5 disk or damaged checkpoint, 75 stopped by a signal
-and resumable.
+Exit codes: 0 done, 1 a self-test failed, 2 usage or configuration, 4 numerical fault, 5 disk or damaged checkpoint,
+75 stopped by a signal and resumable.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from ppax import config, envs
 from ppax.checkpoint import CheckpointError
 from ppax.cli_bench import add_bench, run_bench
 from ppax.cli_options import add_common, add_train, parse_run
+from ppax.cli_selftest import add_selftest, run_selftest
 from ppax.evaluate import Evaluation
 from ppax.fit import Interrupted, NumericalError, TrainedRun, fit_run, resume
 from ppax.loggers.files import finite_or_none
 from ppax.restore import load_best_policy, load_run, load_state
 from ppax.types import ConfigError
 
-DONE, USAGE, NUMERICAL, DISK, STOPPED = 0, 2, 4, 5, 75
+DONE, FAILED, USAGE, NUMERICAL, DISK, STOPPED = 0, 1, 2, 4, 5, 75
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -60,6 +61,7 @@ def _dispatch(arguments: list[str]) -> int:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="command")
     verbs.add_parser("train", help="train an agent: a preset, a run file, or an environment", add_help=False)
     verbs.add_parser("bench", help="how fast a run is here, and where its time goes", add_help=False)
+    verbs.add_parser("selftest", help="check that agent and environment are sound, in plain words", add_help=False)
     for verb, text in (
         ("resume", "continue a stopped run"),
         ("evaluate", "play whole episodes with a trained policy"),
@@ -78,6 +80,8 @@ def _dispatch(arguments: list[str]) -> int:
         return _train(arguments[1:])
     if arguments[:1] == ["bench"]:
         return _bench(arguments[1:])
+    if arguments[:1] == ["selftest"]:
+        return _selftest(arguments[1:])
     options = parser.parse_args(arguments)
     if options.verb in ("presets", "envs"):
         return _list(options)
@@ -106,6 +110,14 @@ def _bench(arguments: list[str]) -> int:
     if options.json:
         print(json.dumps(result), flush=True)
     return DONE
+
+
+def _selftest(arguments: list[str]) -> int:
+    options, plan = parse_run("selftest", arguments, add_selftest)
+    _use_cache(options.cache)
+    report = run_selftest(config.build(plan), lambda text: _say(options, text))
+    _json(options, report.to_dict())
+    return DONE if report.passed else FAILED
 
 
 def _resume(options: argparse.Namespace) -> int:

@@ -16,7 +16,11 @@ EXAMPLES = """examples:
   ppax train CartPole-v1 --agent.learning-rate 3e-4 --num-envs 256 --seed 3
   ppax train run.toml --agent.schedule.part linear
 """
-VERBS = {"train": "Train an agent.", "bench": "Measure how fast a run is here, and where its time goes."}
+VERBS = {
+    "train": "Train an agent.",
+    "bench": "Measure how fast a run is here, and where its time goes.",
+    "selftest": "Check that agent and environment are sound, in plain words.",
+}
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:

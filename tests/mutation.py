@@ -1,0 +1,119 @@
+"""Break the package on purpose, one line at a time, and see whether the tests notice.
+
+    python tests/mutation.py                     all breaks of mutations.py
+    python tests/mutation.py -k "GAE|clip"       those whose names match
+    python tests/mutation.py --list
+    python tests/mutation.py --json result.json  the result as data; what stands there of other breaks is kept
+
+Every break is made in a copy of the tree. First the chosen tests must pass on the copy as it is. A break is caught when
+tests then fail; it is an error, and not caught, when they cannot even be collected.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from mutations import MUTATIONS, Mutation
+
+ROOT = Path(__file__).parent.parent
+IGNORED = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".mypy_cache", ".pytest_cache", "runs")
+TIMEOUT = 900  # seconds for the tests of one break
+FAILED = 1  # pytest's exit code
+
+
+def place(mutation: Mutation, root: Path) -> tuple[Path, str]:
+    """The file in which the break's text stands, and the file's text; ValueError unless it stands there once."""
+    found = []
+    for path in sorted((root / "src").rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if path.as_posix().endswith(mutation.file):
+            found += [(path, text)] * text.count(mutation.old)
+    if len(found) != 1:
+        where = ", ".join(str(path.relative_to(root)) for path, _ in found) or "nowhere"
+        raise ValueError(f"{mutation.name!r}: its text must stand once, and stands {len(found)} times: {where}")
+    return found[0]
+
+
+def broken(mutation: Mutation, text: str) -> str:
+    return text.replace(mutation.old, mutation.new)
+
+
+def run_tests(copy: Path, tests: list[str]) -> tuple[int, str]:
+    """pytest's exit code, and its last words."""
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-x", "-q", "--tb=line", "-p", "no:cacheprovider", *tests]
+    # what a break leaves as it was compiles once
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(copy / ".jax"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    environment = os.environ | {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"} | cache
+    try:
+        done = subprocess.run(
+            command, cwd=copy, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return -1, f"still running after {TIMEOUT} s"
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return done.returncode, (lines or done.stdout.splitlines()[-1:] or done.stderr.splitlines()[-1:] or [""])[0]
+
+
+def try_one(mutation: Mutation, copy: Path) -> str:
+    """ "caught", "SURVIVED" or "ERROR", with what pytest said."""
+    path, text = place(mutation, copy)
+    try:
+        path.write_text(broken(mutation, text), encoding="utf-8")
+        code, said = run_tests(copy, list(mutation.tests))
+    finally:
+        path.write_text(text, encoding="utf-8")
+    return "caught" if code == FAILED else "SURVIVED" if code == 0 else f"ERROR {code}: {said}"
+
+
+def write(path: Path, results: dict[str, str]) -> None:
+    """The results, in the table's order, with those that stand in the file already."""
+    known = json.loads(path.read_text(encoding="utf-8"))["results"] if path.exists() else {}
+    all_results = {m.name: (known | results)[m.name] for m in MUTATIONS if m.name in known | results}
+    caught = sum(verdict == "caught" for verdict in all_results.values())
+    survivors = [name for name, verdict in all_results.items() if verdict != "caught"]
+    share = caught / max(1, len(all_results))
+    summary = {"breaks": len(all_results), "caught": caught, "share": share, "not_caught": survivors}
+    path.write_text(json.dumps(summary | {"results": all_results}, indent=1) + "\n", encoding="utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("-k", default="", help="a regular expression: only breaks whose names match")
+    parser.add_argument("--list", action="store_true", help="only list them")
+    parser.add_argument("--json", type=Path, help="write the result to this file, beside what stands there already")
+    options = parser.parse_args()
+    chosen = [mutation for mutation in MUTATIONS if re.search(options.k, mutation.name, re.IGNORECASE)]
+    if options.list:
+        for mutation in chosen:
+            print(f"{mutation.name:55} {place(mutation, ROOT)[0].relative_to(ROOT)}")
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "tree"
+        shutil.copytree(ROOT, copy, ignore=IGNORED)
+        tests = sorted({test for mutation in chosen for test in mutation.tests})
+        code, said = run_tests(copy, tests)
+        if code != 0:
+            print(f"the tests do not pass as they are: {said}")
+            return 2
+        results = {}
+        for mutation in chosen:
+            begin = time.perf_counter()
+            results[mutation.name] = try_one(mutation, copy)
+            print(f"{results[mutation.name]:8} {mutation.name} ({time.perf_counter() - begin:.0f} s)", flush=True)
+            if options.json:
+                write(options.json, results)
+    left = [name for name, verdict in results.items() if verdict != "caught"]
+    print(f"{len(results) - len(left)} of {len(results)} caught" + (f"; not: {', '.join(left)}" if left else ""))
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,726 @@
+"""One-line breaks of the package, each with the tests that must see it. Run them with `python tests/mutation.py`.
+
+A break is found by its text alone, which must stand exactly once in the package (or in `file`, where it is given); so
+code may move. `test_mutations.py` checks that every break still applies.
+"""
+
+from typing import NamedTuple
+
+
+class Mutation(NamedTuple):
+    name: str
+    old: str
+    new: str
+    tests: tuple[str, ...]  # node ids
+    file: str = ""  # end of the path; "": anywhere in the package
+
+
+GAE = "tests/advantages/test_gae.py::"
+RETURNS = "tests/advantages/test_returns.py::"
+VTRACE = "tests/advantages/test_vtrace.py::"
+CANONICAL = "tests/advantages/test_vtrace_canonical.py::"
+CLIPPED = "tests/losses/test_clipped.py::"
+DRIFTS = "tests/losses/test_drifts.py::"
+PRIORITISED = "tests/minibatches/test_prioritised.py::"
+IN_TRAINING = "tests/minibatches/test_in_training.py::"
+SEQUENCES = "tests/test_sequences.py::"
+NORMALIZE = "tests/test_normalize.py::"
+ACCUMULATE = "tests/test_accumulate.py::"
+KL = "tests/test_kl_control.py::"
+VECTOR = "tests/envs/test_vector.py::"
+TRAIN = "tests/test_train.py::"
+PPO = "tests/test_ppo.py::"
+PARALLEL = "tests/test_parallel.py::"
+EVALUATE = "tests/test_evaluate.py::"
+RESUME = "tests/test_resume.py::"
+BENCH = "tests/test_bench.py::"
+UPDATE = "tests/test_reference.py::test_update_agrees_with_the_reference"
+RATIO = PPO + "test_the_ratio_is_one_before_the_first_gradient_step"
+COUNTED = TRAIN + "test_episodes_and_steps_are_counted_exactly"
+TRACE = NORMALIZE + "test_the_discounted_return_counts_the_last_reward_and_forgets_it_afterwards"
+NOT_VALID = PPO + "test_rows_that_do_not_count_change_nothing_bit_for_bit[discrete-False-minibatch]"
+
+ESTIMATORS = [
+    Mutation(
+        "a truncation taken for a death in GAE",
+        "beyond = jnp.where(steps.terminated, 0.0, next_value)",
+        "beyond = jnp.where(steps.ended, 0.0, next_value)",
+        (GAE + "test_truncation_keeps_the_value_beyond_and_termination_does_not",),
+        "advantages/gae.py",
+    ),
+    Mutation(
+        "terminated and truncated swapped in GAE",
+        "beyond = jnp.where(steps.terminated, 0.0, next_value)",
+        "beyond = jnp.where(steps.truncated, 0.0, next_value)",
+        (GAE + "test_agrees_with_a_float64_loop_on_1000_random_streams",),
+        "advantages/gae.py",
+    ),
+    Mutation(
+        "no lambda in GAE",
+        "discounted_sum(delta, gamma * self.gae_lambda, steps.ended)",
+        "discounted_sum(delta, gamma, steps.ended)",
+        (GAE + "test_lambda_0_is_the_one_step_advantage",),
+        "advantages/gae.py",
+    ),
+    Mutation(
+        "lambda missing on the first step",
+        "return Targets(advantage, advantage + steps.value)",
+        "later = jnp.where(steps.ended, 0.0, jnp.append(advantage[1:], 0.0))\n"
+        "        return Targets(delta + gamma * later, advantage + steps.value)",
+        (GAE + "test_two_steps_by_hand",),
+        "advantages/gae.py",
+    ),
+    Mutation(
+        "the trace goes on beyond a truncation",
+        "discounted_sum(delta, gamma * self.gae_lambda, steps.ended)",
+        "discounted_sum(delta, gamma * self.gae_lambda, steps.terminated)",
+        (GAE + "test_a_truncation_cuts_the_trace",),
+        "advantages/gae.py",
+    ),
+    Mutation(
+        "an end aligned with the step after it",
+        "discounted_sum(delta, gamma * self.gae_lambda, steps.ended)",
+        "discounted_sum(delta, gamma * self.gae_lambda, jnp.roll(steps.ended, 1))",
+        (GAE + "test_an_end_is_aligned_with_the_step_that_ended",),
+        "advantages/gae.py",
+    ),
+    Mutation(
+        "the critic learns the advantage",
+        "return Targets(advantage, advantage + steps.value)",
+        "return Targets(advantage, advantage)",
+        (GAE + "test_two_steps_by_hand",),
+        "advantages/gae.py",
+    ),
+    Mutation(
+        "bootstrap with V of the same step",
+        "jnp.concatenate([steps.value[1:], rollout.last_value[None]])",
+        "steps.value",
+        (UPDATE,),
+    ),
+    Mutation(
+        "TD(lambda) counts the value beyond fully",
+        "share * next_value)",
+        "next_value)",
+        (RETURNS + "test_td_lambda_is_the_mean_of_n_step_returns",),
+    ),
+    Mutation(
+        "Monte Carlo bootstraps after a death",
+        "bootstrap = last & ~steps.terminated",
+        "bootstrap = last",
+        (RETURNS + "test_monte_carlo_is_the_longest_return",),
+    ),
+    Mutation(
+        "V-trace does not clip the step",
+        "jnp.minimum(w, self.rho_clip) * (steps",
+        "w * (steps",
+        (VTRACE + "test_agrees_with_the_sum_of_its_definition",),
+    ),
+    Mutation(
+        "V-trace does not clip the trace",
+        "gamma * self.gae_lambda * jnp.minimum(w, self.c_clip)",
+        "gamma * self.gae_lambda * w",
+        (VTRACE + "test_agrees_with_the_sum_of_its_definition",),
+    ),
+    Mutation(
+        "canonical V-trace does not weigh the advantage",
+        "Targets(rho * (steps.reward + gamma * next_target",
+        "Targets((steps.reward + gamma * next_target",
+        (CANONICAL + "test_agrees_with_the_sum_of_the_paper",),
+    ),
+    Mutation(
+        "rewards spread into the episode before",
+        "discounted_sum(reward, decay, ended)",
+        "discounted_sum(reward, decay, ended & False)",
+        (RETURNS + "test_spread_rewards",),
+    ),
+    Mutation(
+        "NaN beyond an end spreads",
+        "discount_t * jnp.where(ended_t, 0.0, later)",
+        "discount_t * (1.0 - ended_t) * later",
+        (GAE + "test_nan_after_an_end_stays_there",),
+    ),
+]
+LOSSES = [
+    Mutation(
+        "entropy sign",
+        "value_loss - ent_coef * entropy",
+        "value_loss + ent_coef * entropy",
+        (CLIPPED + "test_every_term_by_hand",),
+    ),
+    Mutation(
+        "k1 for k3",
+        "return jnp.expm1(log_ratio) - log_ratio",
+        "return -log_ratio",
+        (CLIPPED + "test_approx_kl_is_never_negative",),
+    ),
+    Mutation(
+        "KL in the other direction",
+        "return jnp.expm1(log_ratio) - log_ratio",
+        "return jnp.expm1(-log_ratio) + log_ratio",
+        (CLIPPED + "test_approx_kl_is_the_kl_from_old_to_new",),
+    ),
+    Mutation(
+        "the ratio clipped on one side",
+        "jnp.clip(ratio, 1.0 - self.clip_eps,",
+        "jnp.clip(ratio, 0.0,",
+        (CLIPPED + "test_the_gradient_stops_only_beyond_the_clip_in_the_wanted_direction",),
+    ),
+    Mutation(
+        "the better of ratio and clipped ratio",
+        "jnp.minimum(ratio * advantage",
+        "jnp.maximum(ratio * advantage",
+        (CLIPPED + "test_the_gradient_stops_only_beyond_the_clip_in_the_wanted_direction",),
+    ),
+    Mutation(
+        "dual clip for good actions",
+        "jnp.where(advantage < 0.0, jnp.maximum(surrogate",
+        "jnp.where(advantage > 0.0, jnp.maximum(surrogate",
+        (CLIPPED + "test_dual_clip_stops_what_a_negative_advantage_can_ask_of_a_large_ratio",),
+    ),
+    Mutation(
+        "dual clip's sign",
+        "jnp.maximum(surrogate, self.dual_clip * advantage)",
+        "jnp.maximum(surrogate, -self.dual_clip * advantage)",
+        (CLIPPED + "test_dual_clip_stops_what_a_negative_advantage_can_ask_of_a_large_ratio",),
+    ),
+    Mutation(
+        "a runaway ratio is not bounded",
+        "LOG_RATIO_BOUND = 20.0",
+        "LOG_RATIO_BOUND = 1e9",
+        (CLIPPED + "test_a_runaway_ratio_stays_finite",),
+    ),
+    Mutation(
+        "Huber without the half",
+        "(jnp.abs(error) - 0.5 * inside)",
+        "(jnp.abs(error) - inside)",
+        (CLIPPED + "test_huber_is_half_a_square_near_the_target_and_a_line_beyond",),
+    ),
+    Mutation(
+        "the value loss without the half",
+        "return 0.5 * error**2",
+        "return error**2",
+        (CLIPPED + "test_every_term_by_hand",),
+    ),
+    Mutation(
+        "the KL penalty rewards",
+        "self.kl_coef * terms.k3(log_ratio) - jnp.exp",
+        "-self.kl_coef * terms.k3(log_ratio) - jnp.exp",
+        (DRIFTS + "test_the_penalty_pulls_back_to_the_policy_that_acted",),
+    ),
+    Mutation(
+        "alpha for bad actions",
+        "jnp.where(good, self.alpha, self.beta)",
+        "jnp.where(good, self.beta, self.alpha)",
+        (DRIFTS + "test_alpha_is_for_good_actions_and_beta_for_bad_ones",),
+    ),
+]
+DATA = [
+    Mutation(
+        "means over all rows",
+        "count = jnp.maximum(valid.sum(dtype=jnp.float32), 1.0)",
+        "count = valid.size",
+        (SEQUENCES + "test_masked_mean_and_std_are_numpy_s_over_the_rows_that_count",),
+    ),
+    Mutation(
+        "losses mean over all rows",
+        "jnp.maximum(valid.sum(dtype=jnp.float32), 1.0)\n\n\ndef masked_std",
+        "valid.size\n\n\ndef masked_std",
+        (CLIPPED + "test_invalid_rows_weigh_nothing",),
+    ),
+    Mutation(
+        "sequences cut step by step",
+        "jnp.swapaxes(x, 0, 1).reshape(",
+        "x.reshape(",
+        (SEQUENCES + "test_to_sequences_is_slicing",),
+        "/sequences.py",
+    ),
+    Mutation(
+        "advantages centred over all rows",
+        "centred = advantage - masked_mean(advantage, valid)",
+        "centred = advantage - advantage.mean()",
+        (UPDATE,),
+    ),
+    Mutation(
+        "advantages over their variance",
+        "(masked_std(advantage, valid) + 1e-8)",
+        "(masked_std(advantage, valid) ** 2 + 1e-8)",
+        (UPDATE,),
+    ),
+    Mutation(
+        "an empty place counts",
+        "valid[index] & (index < valid.shape[0])[:, None]",
+        "valid[index]",
+        (IN_TRAINING + "test_an_empty_place_changes_nothing",),
+    ),
+    Mutation(
+        "importance weights are not applied",
+        "advantage = advantage * weight[:, None]",
+        "advantage = advantage + 0.0 * weight[:, None]",
+        (IN_TRAINING + "test_weights_scale_the_policy_gradient",),
+    ),
+    Mutation(
+        "the same order in every epoch",
+        "jax.random.split(key, self.num_epochs)",
+        "jax.random.wrap_key_data(jnp.broadcast_to(jax.random.key_data(key), (self.num_epochs, 2)))",
+        (UPDATE,),
+    ),
+    Mutation(
+        "priorities without alpha",
+        "share**self.alpha",
+        "share",
+        (PRIORITISED + "test_chances_are_powers_of_the_sums_of_absolute_advantages",),
+    ),
+    Mutation(
+        "rows that do not count have a priority",
+        "jnp.abs(jnp.where(valid, advantage, 0.0)).sum(axis=1)",
+        "jnp.abs(advantage).sum(axis=1)",
+        (PRIORITISED + "test_rows_that_are_not_valid_have_no_say",),
+    ),
+    Mutation(
+        "beta is not annealed",
+        "(self.beta_end - self.beta) * share",
+        "(self.beta_end - self.beta) * 0.0",
+        (PRIORITISED + "test_beta_moves_to_its_end_on_a_straight_line",),
+    ),
+    Mutation(
+        "importance weights upside down",
+        "(chance.shape[0] * chance) ** -self.beta",
+        "(chance.shape[0] * chance) ** self.beta",
+        (PRIORITISED + "test_weights_by_hand",),
+    ),
+    Mutation(
+        "statistics count rows that do not",
+        "jnp.where(weight, y, 0.0).sum(axes)",
+        "y.sum(axes)",
+        (NORMALIZE + "test_rows_that_do_not_count_change_nothing_whatever_stands_in_them",),
+    ),
+    Mutation(
+        "statistics forget how far the means are apart",
+        "+ rest * shift**2)",
+        ")",
+        (NORMALIZE + "test_chunking_does_not_matter",),
+    ),
+    Mutation(
+        "statistics forget what rounding lost",
+        "low = pair.low + (",
+        "low = 0.0 * (",
+        (NORMALIZE + "test_a_billion_samples_still_move_by_the_right_amount",),
+    ),
+    Mutation(
+        "rewards over the variance",
+        "steps.reward * jax.lax.rsqrt(stats.var.high + EPSILON)",
+        "steps.reward / (stats.var.high + EPSILON)",
+        (NORMALIZE + "test_reward_scaling_does_not_centre_and_clips",),
+    ),
+    Mutation(
+        "a count that wraps",
+        "count[1] + carry])",
+        "count[1]])",
+        ("tests/test_counter.py::test_add_is_exact",),
+    ),
+]
+COLLECTING = [
+    Mutation(
+        "the reward trace forgets before the last reward",
+        "trace = agent.gamma * actor.reward_trace + out.reward",
+        "trace = agent.gamma * jnp.where(ended, 0.0, actor.reward_trace) + out.reward",
+        (TRACE,),
+    ),
+    Mutation(
+        "the reward trace goes on into the next episode",
+        "reward_trace=jnp.where(ended, 0.0, trace)",
+        "reward_trace=trace",
+        (TRACE,),
+    ),
+    Mutation(
+        "the reward trace discounts by a number of its own",
+        "trace = agent.gamma * actor.reward_trace",
+        "trace = 0.99 * actor.reward_trace",
+        (TRACE,),
+    ),
+    Mutation(
+        "returns of unfinished episodes",
+        "episodes.return_sum + jnp.where(ended, returns, 0.0)",
+        "episodes.return_sum + returns",
+        (COUNTED,),
+    ),
+    Mutation(
+        "returns go on into the next episode",
+        "episode_return=jnp.where(ended, 0.0, returns)",
+        "episode_return=returns",
+        (COUNTED,),
+    ),
+    Mutation(
+        "lengths count autoreset rows",
+        "lengths = actor.episode_length + out.valid",
+        "lengths = actor.episode_length + 1",
+        (COUNTED,),
+    ),
+    Mutation(
+        "memory does not go from step to step",
+        "carry=decision.carry,",
+        "carry=actor.carry,",
+        (PPO + "test_carries_persist_over_rollouts_and_are_forgotten_at_an_episodes_start",),
+    ),
+    Mutation(
+        "V of the last observation from another memory",
+        "last = agent.policy(learner, actor.carry",
+        "last = agent.policy(learner, agent.initial_carry(env.num_streams)",
+        (PPO + "test_v_of_the_last_observation_does_not_advance_memory",),
+    ),
+    Mutation(
+        "V of the last observation advances memory",
+        "return Collected(actor, Rollout(",
+        "return Collected(actor._replace(carry=last.carry), Rollout(",
+        (PPO + "test_v_of_the_last_observation_does_not_advance_memory",),
+    ),
+    Mutation(
+        "the clipped action is stored",
+        "action=decision.action,",
+        "action=decision.env_action,",
+        ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[clipped-False-True-constant]",),
+    ),
+    Mutation(
+        "keys forget the device",
+        "jnp.uint32(parallel.part_index() * env.num_envs)",
+        "jnp.uint32(0)",
+        (PARALLEL + "test_two_devices_train_as_one[discrete]",),
+    ),
+    Mutation(
+        "a time limit is a death",
+        "            truncated=step.truncated | (elapsed >= self.max_steps),",
+        "            terminated=step.terminated | (elapsed >= self.max_steps),",
+        ("tests/envs/test_time_limit.py::test_time_limit_truncates_and_never_terminates",),
+    ),
+    Mutation(
+        "a time limit one step late",
+        "(elapsed >= self.max_steps)",
+        "(elapsed > self.max_steps)",
+        ("tests/envs/test_time_limit.py::test_time_limit_truncates_and_never_terminates",),
+    ),
+    Mutation(
+        "autoreset rows count",
+        "valid = ~state.ended",
+        "valid = state.ended | True",
+        (VECTOR + "test_the_final_observation_is_the_next_one_and_the_reset_step_is_not_valid",),
+    ),
+    Mutation(
+        "an episode begins one row early",
+        "first = jnp.broadcast_to(over[:, None]",
+        "first = jnp.broadcast_to(ended.all(axis=1)[:, None]",
+        (VECTOR + "test_the_final_observation_is_the_next_one_and_the_reset_step_is_not_valid",),
+    ),
+    Mutation(
+        "all environments reset alike",
+        "return jax.vmap(env.reset)(key)",
+        "return jax.vmap(lambda _: env.reset(jax.random.clone(key[0])))(jnp.arange(key.shape[0]))",
+        (VECTOR + "test_every_reset_is_fresh",),
+    ),
+    Mutation(
+        "absent agents earn",
+        "reward = jnp.where(valid, taken.reward.reshape(valid.shape), 0.0)",
+        "reward = taken.reward.reshape(valid.shape)",
+        (VECTOR + "test_an_agent_that_ended_is_absent_until_all_restart",),
+    ),
+]
+LEARNING = [
+    Mutation(
+        "statistics move before learning",
+        "obs_stats = learner.obs_stats\n",
+        "obs_stats = learner.obs_stats\n        if self.normalize_obs:\n"
+        "            obs_stats = normalize.update_obs_stats(obs_stats, steps.obs, steps.valid)\n",
+        ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[clipped-False-True-constant]",),
+        "/ppo.py",
+    ),
+    Mutation(
+        "statistics of observations never move",
+        "if self.normalize_obs:  # only now",
+        "if False:  # only now",
+        (UPDATE,),
+    ),
+    Mutation(
+        "masks are not applied in learning",
+        "steps.obs, steps.first, steps.action_mask)",
+        "steps.obs, steps.first, None)",
+        ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[masked-False-True-linear]",),
+        "/ppo.py",
+    ),
+    Mutation(
+        "memory is never forgotten",
+        "to_pairs(features, length), first)",
+        "to_pairs(features, length), first & False)",
+        (PPO + "test_carries_persist_over_rollouts_and_are_forgotten_at_an_episodes_start",),
+    ),
+    Mutation(
+        "rows that do not count are not emptied",
+        "emptied = zero_rows(steps.valid, (steps,",
+        "emptied = ((steps,",
+        (NOT_VALID,),
+    ),
+    Mutation(
+        "the actor's gradient is clipped after its optimiser",
+        "optax.chain(optax.clip_by_global_norm(self.actor_max_grad_norm), actor)",
+        "optax.chain(actor, optax.clip_by_global_norm(self.actor_max_grad_norm))",
+        ("tests/test_optimizers.py::test_each_group_is_clipped_by_its_own_norm",),
+    ),
+    Mutation(
+        "each chunk's gradient is clipped",
+        "return Gradient(share * gradient,",
+        "return Gradient(share * gradient / jnp.maximum(1.0, 4.0 * jnp.linalg.norm(gradient)),",
+        (ACCUMULATE + "test_a_mean_by_hand",),
+    ),
+    Mutation(
+        "chunks weigh alike",
+        "share = valid.sum(dtype=jnp.float32) / all_rows",
+        "share = 1.0 / chunks",
+        (ACCUMULATE + "test_a_mean_by_hand",),
+    ),
+    Mutation(
+        "no sum over devices",
+        "sums = parallel.total(jnp.concatenate([vector, metrics.means]))",
+        "sums = jnp.concatenate([vector, metrics.means])",
+        (PARALLEL + "test_two_devices_train_as_one[discrete]",),
+    ),
+    Mutation(
+        "every device takes the first share",
+        "part_index() * (x.shape[0] // parts)",
+        "0 * part_index()",
+        (PARALLEL + "test_shares_are_joined_in_order",),
+    ),
+    Mutation(
+        "reward statistics of one device",
+        "trace, valid = parallel.gather((rollout.reward_trace, steps.valid), axis=1)",
+        "trace, valid = rollout.reward_trace, steps.valid",
+        (PARALLEL + "test_two_devices_train_as_one[continuous]",),
+    ),
+    Mutation(
+        "KL stops one step late",
+        "self._descend(state, gradient, kl, to_params)",
+        "self._descend(state, gradient, state.kl, to_params)",
+        (KL + "test_a_stopped_update_is_one_with_fewer_epochs",),
+    ),
+    Mutation(
+        "the KL-adaptive rate runs away",
+        "jnp.where(kl > 2.0 * target, slower, jnp.where(near, faster, 1.0))",
+        "jnp.where(kl > 2.0 * target, faster, jnp.where(near, slower, 1.0))",
+        (KL + "test_the_rule_of_the_learning_rate",),
+    ),
+    Mutation(
+        "the KL penalty adapts the wrong way",
+        "jnp.where(d > 1.5 * self.coef_target, 2.0,",
+        "jnp.where(d > 1.5 * self.coef_target, 0.5,",
+        (KL + "test_the_rule_of_the_coefficient",),
+    ),
+    Mutation(
+        "re-estimated sequences take another's end",
+        "source.end_value[pieces - 1 :: pieces]",
+        "source.end_value[::pieces]",
+        (
+            "tests/test_reestimate.py::test_with_the_same_weights_it_is_the_same[truncated-True-epoch-4-advantage0-rollout]",
+        ),
+    ),
+    Mutation(
+        "the optimiser's decays swapped",
+        "b1=self.b1, b2=self.b2, eps=self.eps)",
+        "b1=self.b2, b2=self.b1, eps=self.eps)",
+        (UPDATE,),
+    ),
+    Mutation(
+        "Muon's vectors at the rate of matrices",
+        "adam_learning_rate=learning_rate * self.adam_scale",
+        "adam_learning_rate=learning_rate",
+        ("tests/test_optimizers.py::test_muon_equals_optax",),
+    ),
+    Mutation(
+        "the critic's optimiser for the actor",
+        'optax.partition({"actor": actor, "critic": critic}',
+        'optax.partition({"actor": critic, "critic": critic}',
+        ("tests/test_optimizers.py::test_actor_and_critic_each_have_an_optimiser_of_their_own",),
+    ),
+    Mutation(
+        "the standard deviation is its own logarithm",
+        "jnp.exp(self.log_std) * jax.random.normal",
+        "self.log_std * jax.random.normal",
+        ("tests/distributions/test_normal.py::test_sampling_moments",),
+        "distributions/normal.py",
+    ),
+    Mutation(
+        "log_std has no gradient",
+        "z = (action - self.mean) * jnp.exp(-self.log_std)",
+        "z = (action - self.mean) * jnp.exp(-jax.lax.stop_gradient(self.log_std))",
+        ("tests/distributions/test_normal.py::test_the_gradient_by_hand",),
+        "distributions/normal.py",
+    ),
+    Mutation(
+        "the entropy's constant",
+        "self.log_std + 0.5 * (LOG_2PI + 1.0)",
+        "self.log_std + 0.5 * LOG_2PI",
+        ("tests/distributions/test_normal.py::test_entropy_is_the_mean_surprise",),
+        "distributions/normal.py",
+    ),
+    Mutation(
+        "memory in bfloat16",
+        'memory.carry, outputs.distribution, outputs.value), jnp.dtype("float32"))',
+        "memory.carry, outputs.distribution, outputs.value), dtype)",
+        ("tests/test_precision.py",),
+    ),
+]
+RUNNING = [
+    Mutation(
+        "schedules one iteration ahead",
+        "progress = state.iteration / total_iterations",
+        "progress = (state.iteration + 1) / total_iterations",
+        (TRAIN + "test_learning_rates_of_a_schedule",),
+    ),
+    Mutation(
+        "the same key in every iteration",
+        "key, collect_key, update_key = jax.random.split(state.key, 3)",
+        "_, collect_key, update_key = jax.random.split(state.key, 3)\n    key = jax.random.clone(state.key)",
+        (TRAIN + "test_no_two_iterations_share_a_key",),
+    ),
+    Mutation(
+        "autoreset rows counted as steps",
+        "rollout.steps.valid.sum(dtype=jnp.uint32)",
+        "jnp.uint32(rollout.steps.valid.size)",
+        (COUNTED,),
+    ),
+    Mutation(
+        "means of episodes over iterations",
+        'jnp.where(np.isin(names, PER_EPISODE), sums["episodes"], num_iterations)',
+        "num_iterations",
+        (COUNTED,),
+    ),
+    Mutation(
+        "the ratio of the last step reported as the first",
+        "history.means[0, 0], history.tops[0, 0]",
+        "history.means[-1, -1], history.tops[-1, -1]",
+        ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[clipped-False-True-constant]",),
+    ),
+    Mutation(
+        "evaluation without the statistics of training",
+        "policy = agent.policy(learner, actor.carry",
+        "policy = agent.policy(learner._replace(obs_stats=None), actor.carry",
+        (EVALUATE + "test_observations_are_normalised_as_in_training",),
+        "evaluate.py",
+    ),
+    Mutation(
+        "evaluation samples when it should not",
+        "distribution.mode() if deterministic else",
+        "distribution.mode() if not deterministic else",
+        (EVALUATE + "test_the_same_key_gives_the_same_scores_and_sampling_differs_from_the_mode",),
+    ),
+    Mutation(
+        "evaluation counts the next episode too",
+        "counts = out.valid & ~now.finished",
+        "counts = out.valid",
+        (EVALUATE + "test_an_early_end_is_not_followed_by_a_second_episode",),
+    ),
+    Mutation(
+        "evaluation keeps memory over episodes",
+        "carry=policy.carry,\n            ),",
+        "carry=actor.carry,\n            ),",
+        (EVALUATE + "test_memory_is_carried_from_step_to_step",),
+    ),
+    Mutation(
+        "half of a seed",
+        "seed >> 32) if seed >> 32 else key",
+        "0) if seed >> 32 else key",
+        ("tests/test_cli.py::test_every_bit_of_a_seed_counts",),
+    ),
+    Mutation(
+        "a checkpoint without the optimiser's state",
+        "return _from_arrays(like, arrays,",
+        'arrays |= {n: x * 0 for n, x in arrays.items() if "opt_state" in n}\n    return _from_arrays(like, arrays,',
+        (RESUME + "test_resumed_equals_uninterrupted[CartPole-v1-False]",),
+    ),
+    Mutation(
+        "a checkpoint without its key",
+        "return _from_arrays(like, arrays,",
+        'arrays["key"] = arrays["key"] * 0\n    return _from_arrays(like, arrays,',
+        (RESUME + "test_resumed_equals_uninterrupted[CartPole-v1-False]",),
+    ),
+    Mutation(
+        "a checkpoint without statistics",
+        "return _from_arrays(like, arrays,",
+        'arrays |= {n: x * 0 for n, x in arrays.items() if "_stats" in n}\n    return _from_arrays(like, arrays,',
+        (RESUME + "test_resumed_equals_uninterrupted[CartPole-v1-True]",),
+    ),
+    Mutation(
+        "a checkpoint without the iteration",
+        "return _from_arrays(like, arrays,",
+        'arrays["iteration"] = arrays["iteration"] - 1\n    return _from_arrays(like, arrays,',
+        (RESUME + "test_resumed_equals_uninterrupted[CartPole-v1-False]",),
+    ),
+    Mutation(
+        "a damaged checkpoint is believed",
+        'if digest != manifest.get("sha256"):',
+        "if False:",
+        ("tests/test_checkpoint.py::test_damage_is_named_and_passed_over",),
+    ),
+    Mutation(
+        "members of a sweep share a rate",
+        "        return jnp.asarray(x)\n\n    return jax.tree_util.tree_map_with_path",
+        "        return jnp.broadcast_to(x[0], x.shape)\n\n    return jax.tree_util.tree_map_with_path",
+        ("tests/test_sweep.py::test_members_equal_their_solo_runs[3]",),
+    ),
+    Mutation(
+        "a limit is left out",
+        "if low is not None and value < low:",
+        "if low is not None and value < low - 1:",
+        ("tests/test_config.py::test_a_bad_value_is_refused_by_name",),
+    ),
+    Mutation(
+        "an unknown option is ignored",
+        "if path not in known:",
+        "if False:",
+        ("tests/test_config.py::test_an_unknown_option_is_refused_with_the_nearest",),
+    ),
+    Mutation(
+        "the user's devices overridden",
+        'if jax.config.values["jax_num_cpu_devices"] < 0 and not by_flag:',
+        "if True:",
+        (PARALLEL + "test_devices_are_the_users_choice_first",),
+    ),
+    Mutation(
+        "the rule of devices ignores sizes",
+        "if num_envs % d == 0 and minibatch % d == 0",
+        "if True",
+        (PARALLEL + "test_the_rule",),
+        "program.py",
+    ),
+    Mutation(
+        "the guard is blind to statics",
+        "            elif one != other:",
+        "            elif False:",
+        ("tests/test_compiled.py::test_what_changed_is_named",),
+    ),
+    Mutation(
+        "the guard is blind to shapes",
+        "if before != now:",
+        "if False:",
+        (
+            "tests/test_compiled.py::test_what_changed_is_named",
+            "tests/test_compiled.py::test_differences_of_plain_trees",
+        ),
+        "compiled.py",
+    ),
+    Mutation(
+        "tuning takes the slower layout",
+        "if ratio > GAIN:",
+        "if ratio < 1 / GAIN:",
+        (BENCH + "test_tuning_finds_the_faster_layout",),
+    ),
+    Mutation(
+        "shares of the time not over the whole",
+        "taken / whole for",
+        "taken / iteration / 2 for",
+        (BENCH + "test_the_report_of_a_run",),
+    ),
+    Mutation(
+        "the run file keeps its old table",
+        '"", old).rstrip()',
+        'r"\\g<0>", old).rstrip()',
+        (BENCH + "test_the_layout_goes_into_the_run_file_and_nothing_else_changes",),
+    ),
+]
+MUTATIONS = ESTIMATORS + LOSSES + DATA + COLLECTING + LEARNING + RUNNING

@@ -1,0 +1,38 @@
+"""The list of breaks stays true: each applies to the package as it is, compiles, and names tests that exist."""
+
+import ast
+import functools
+from pathlib import Path
+
+import pytest
+
+from mutation import ROOT, broken, place
+from mutations import MUTATIONS, Mutation
+
+
+@functools.cache
+def names_of(path: Path) -> set[str]:
+    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_a_break_applies_and_compiles(mutation):
+    _, text = place(mutation, ROOT)
+    changed = broken(mutation, text)
+    assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(text))
+    for test in mutation.tests:
+        file, _, name = test.partition("::")
+        assert (ROOT / file).exists()
+        assert not name or name.split("[")[0] in names_of(ROOT / file), test
+
+
+def test_a_text_that_is_gone_or_stands_twice_is_an_error():
+    for old in ("there is no such line", "import"):
+        with pytest.raises(ValueError, match="must stand once"):
+            place(Mutation("", old, "", ()), ROOT)
+
+
+def test_breaks_are_many_and_unlike():
+    assert len(MUTATIONS) >= 50
+    assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS)
+    assert len({(mutation.old, mutation.new, mutation.file) for mutation in MUTATIONS}) == len(MUTATIONS)

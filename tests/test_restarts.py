@@ -103,8 +103,8 @@ def test_the_value_beyond_the_cut_is_of_what_was_cut_off():
     agent, env = make(ENDLESS)
     state = start(agent, env, 4, jax.random.key(1), iterations_per_env_reset=1)
     learner = state.learner
-    collected = jax.jit(ppax.collect, static_argnums=4)(agent, env, learner, state.actor, 4, jax.random.key(2))
-    restarted = jax.jit(restart)
+    collect, restarted = jax.jit(ppax.collect, static_argnums=4), jax.jit(restart)
+    collected = collect(agent, env, learner, state.actor, 4, jax.random.key(2))
     cut = restarted(agent, env, collected, jnp.bool_(True), jax.random.key(3))
     # an observation is (time, number of the episode): after four steps (4, ...)
     beyond = jnp.stack([jnp.full(4, 4.0), collected.actor.env_state.env.episode], axis=1)
@@ -114,6 +114,12 @@ def test_the_value_beyond_the_cut_is_of_what_was_cut_off():
     np.testing.assert_array_equal(cut.rollout.steps.truncated, [[False] * 4] * 3 + [[True] * 4])
     left = restarted(agent, env, collected, jnp.bool_(False), jax.random.key(3))
     jax.tree.map(np.testing.assert_array_equal, left, collected)
+    # where the last row is a reset, after an end at the third, there is nothing to mark
+    shorter = dataclasses.replace(env, env=Counter(3))
+    collected = collect(agent, shorter, learner, state.actor, 4, jax.random.key(2))
+    steps = restarted(agent, shorter, collected, jnp.bool_(True), jax.random.key(3)).rollout.steps
+    np.testing.assert_array_equal(steps.terminated[:, 0], [False, False, True, False])
+    assert not np.asarray(steps.truncated).any()
 
 
 def test_off_is_the_same_program_and_negative_is_only_at_first():
@@ -135,7 +141,7 @@ def same(one, other, **tolerance):
 
 
 def test_two_devices_restart_as_one():
-    agent, env = make(Team(), advantage=ppax.advantages.GAE(), memory=True, seq_len=3)
+    agent, env = make(Counter(5), advantage=ppax.advantages.GAE(), memory=True, seq_len=3)
     one, two = (
         path(dataclasses.replace(agent, program=Program(devices=devices)), env, 6, 2, 3)[-1] for devices in (1, 2)
     )

@@ -66,6 +66,14 @@ def test_each_agent_stops_at_its_own_end():
     assert (float(second.obs[2, 0]), int(second.state.inner)) == (4, 4)
 
 
+def test_who_is_out_is_not_cut_as_well():
+    """A limit of 3 cuts the last agent, and the second as it ends; the first one ended a step earlier."""
+    (only,) = episode(ActionRepeat(TimeLimit(Team(), 3), 4), 1)
+    np.testing.assert_array_equal(only.terminated, [True, True, False])
+    np.testing.assert_array_equal(only.truncated, [False, True, True])
+    np.testing.assert_array_equal(only.reward, [2, 3, 3])
+
+
 @part
 class Blink:
     """Two agents; the first one's end, after one step, is said once and never again."""

@@ -111,7 +111,7 @@ def test_a_fault_is_recorded(tmp_path):
         {"best": Best("episode_returns")},
         {"callbacks": [And(HitsUpperBound("loss", 1.0), KeepBest("episode_returns"))]},
     ],
-    ids=str,
+    ids=("stop", "stops", "best", "callback"),
 )
 def test_an_unknown_metric_is_refused_before_anything(wrong, tmp_path, monkeypatch):
     monkeypatch.setattr(ppax.compiled, "compile", None)  # would fail

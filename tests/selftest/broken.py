@@ -10,7 +10,7 @@ from gymnasium import spaces
 import ppax
 from ppax.distributions import Categorical, Normal
 from ppax.envs import builtin
-from ppax.networks import MLP
+from ppax.networks import Composed
 from ppax.types import Drawn, Outputs, Targets, part, static
 from worlds import Counter, Leaky, Masked
 
@@ -120,7 +120,7 @@ class Leaking(Leaky):
 
 
 @part
-class Restless(MLP):
+class Restless(Composed):
     """Normalises by something that Python counts: every trace sees another number."""
 
     def encode(self, params, obs):
@@ -129,7 +129,7 @@ class Restless(MLP):
 
 
 @part
-class Unread(MLP):
+class Unread(Composed):
     """Has a parameter that nothing reads."""
 
     def init(self, key, num_values=1):
@@ -137,7 +137,7 @@ class Unread(MLP):
 
 
 @part
-class MaskBlind(MLP):
+class MaskBlind(Composed):
     """Forgets the mask."""
 
     def decide(self, params, features, action_mask):
@@ -145,7 +145,7 @@ class MaskBlind(MLP):
 
 
 @part
-class With(MLP):
+class With(Composed):
     """Another distribution in place of the usual one."""
 
     kind: type = static(default=Categorical)

@@ -108,6 +108,7 @@ def fit_run(
     jax.eval_shape(
         agent.schedule, agent, jnp.float32(0.0), jnp.float32(0.0)
     )  # a schedule of a number that is not there
+    jax.eval_shape(lambda: agent.critic.init())  # numbers that exclude each other, while they are no tracers yet
     if run.log.tensorboard:
         require_tensorboard()
     with ExitStack() as stack:

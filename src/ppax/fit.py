@@ -115,6 +115,7 @@ def fit_run(
     plan = config.describe(run) | {"agent": config.describe(agent)}
     ending = Ending(run, callbacks)
     planned_iterations(env, run)
+    jax.eval_shape(lambda: agent.critic.init())  # numbers that exclude each other, while they are no tracers yet
     ending.check(agent, env, state_shapes(agent, env, run))
     # a schedule of a number that is not there
     jax.eval_shape(agent.schedule, agent, jnp.float32(0.0), jnp.float32(0.0))

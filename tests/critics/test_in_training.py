@@ -88,7 +88,7 @@ def test_a_run_file_and_the_command_line_choose_a_critic():
     agent = config.build(plan).agent
     assert agent.critic == TwoHot(high=500.0, num_bins=11)
     shapes = jax.eval_shape(lambda key: agent.init(config.build(plan).env.observation_space, key), jax.random.key(0))
-    assert shapes.params["value"]["bias"].shape == (11,)
+    assert shapes.params["value"]["kernel"].shape == (64, 11)
     assert config.build({"agent": config.describe(agent)}).agent == agent
     given = parse_run(
         "train", ["CartPole-v1", "--agent.critic.part", "popart", "--agent.critic.rate", "0.25"], add_train

@@ -5,8 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import ppax
 from ppax import ConfigError
 from ppax.critics import TwoHot
+from ppax.networks import mlp
 
 LINEAR = TwoHot(-2.0, 4.0, 4, "linear")  # bins -2, 0, 2, 4
 SYMLOG = TwoHot(-20.0, 20.0, 5)  # symlog(20) = log 21; half of it is log sqrt 21
@@ -104,3 +106,11 @@ def test_what_lies_outside_is_counted():
 def test_an_empty_range_is_refused(low):
     with pytest.raises(ConfigError, match=r"critic: low = .* must be below high = 3"):
         TwoHot(low, 3.0).init()
+
+
+def test_an_empty_range_is_refused_before_a_run_begins(tmp_path):
+    env = ppax.make("CartPole-v1", 4)
+    agent = ppax.PPO(mlp(env), critic=TwoHot(5.0, 3.0))
+    with pytest.raises(ConfigError, match=r"critic: low = 5 must be below high = 3"):
+        ppax.fit(agent, env, total_steps=64, num_steps=8, run_dir=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

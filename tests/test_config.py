@@ -45,7 +45,10 @@ OPTIONS = {option.path: (option, base) for base in BASES[::-1] for option in con
 
 
 def base_of(path):
-    """A configuration in which the option at `path` exists."""
+    """A configuration in which the option at `path` exists and means something."""
+    if path.startswith("agent.network."):  # options of Box actions are refused without a Box
+        ball = {"agent": {"network": {"distribution": "ball"}}} if path.endswith("ball_radius") else {}
+        return {"env": "Pendulum-v1", **ball}
     schedule = OPTIONS[path][1].get("agent", {}).get("schedule")
     return {"agent": {"schedule": dict(schedule)}} if schedule and not path.endswith("schedule.part") else {}
 
@@ -66,6 +69,11 @@ def test_defaults_are_those_of_the_parts():
         "activation": "tanh",
         "shared": False,
         "log_std_init": 0.0,
+        "distribution": "normal",
+        "state_std": False,
+        "std_min": None,
+        "std_max": None,
+        "ball_radius": None,
     }
     built = config.build({})
     same_program(built.agent, agent)

@@ -11,7 +11,8 @@ import ppax
 from ppax import config
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.losses import ClippedSurrogate
-from ppax.networks import mlp
+from ppax.networks import memories, mlp
+from ppax.schedules import Linear
 
 
 def iqm(scores):
@@ -154,3 +155,35 @@ def test_without_learning_every_bar_is_missed(name, bar):
         state = ppax.start(agent, env, run.num_steps, jax.random.key(0))
         state, _ = jax.jit(ppax.train)(agent, env, state, 3)
         assert ppax.evaluate(agent, env, state.learner, jax.random.key(1), 32).mean_return < bar
+
+
+# ---------------------------------------------------------------- memory
+
+
+def memory_score(env, memory, num_steps, iterations, **options):
+    """Mean deterministic return of one seed."""
+    network = ppax.networks.network(env, hidden=options.pop("hidden", (64,)), memory=memory)
+    agent = ppax.PPO(network, **options)
+    state = ppax.start(agent, env, num_steps, jax.random.key(0))
+    state, _ = jax.jit(ppax.train)(agent, env, state, iterations)
+    return ppax.evaluate(agent, env, state.learner, jax.random.key(9), 128).mean_return
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("memory", "hidden"),
+    [
+        (memories.GRU(64), (64,)),
+        (memories.LSTM(64), (64,)),
+        (memories.MinGRU(64), (64,)),
+        (memories.Attention(64), (64,)),
+        (memories.Window(4), ()),
+        (memories.NoMemory(), (64,)),
+    ],
+    ids=lambda part: type(part).__name__,
+)
+def test_cartpole_without_velocities(memory, hidden):
+    """200 000 steps; without memory it cannot be balanced, which is the negative control."""
+    options = {"learning_rate": 2e-3, "num_epochs": 8, "schedule": Linear(), "hidden": hidden}
+    score = memory_score(ppax.make("CartPole-v1-masked", 16), memory, 64, 195, **options)
+    assert score < 150 if isinstance(memory, memories.NoMemory) else score >= 450

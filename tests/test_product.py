@@ -16,7 +16,8 @@ from ppax.advantages import GAE, VTrace
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.losses import DPO, ClippedSurrogate, KLPenalty
 from ppax.minibatches import Prioritised, Shuffle
-from ppax.networks import mlp
+from ppax.networks import mlp, network
+from ppax.networks.memories import GRU, Attention
 from ppax.optimizers import SGD, Adam
 from ppax.program import Program
 from worlds import QUICK, Leaky
@@ -42,7 +43,12 @@ AXES = {
     "stop": [{}, {"kl.target_kl": 1e-4}],
     "rate": [{}, {"kl.rate_target": 1e-2}],
     "dtype": [{}, {"compute_dtype": "bfloat16"}],
-    "memory": [{}, {"network": Leaky(NETWORK), "seq_len": 4}],
+    "memory": [
+        {},
+        {"network": Leaky(NETWORK), "seq_len": 4},
+        {"network": network(ENV, hidden=(8,), memory=GRU(6)), "seq_len": 4},
+        {"network": network(ENV, hidden=(8,), shared=True, memory=Attention(6, steps=3, heads=2)), "seq_len": 2},
+    ],
     "chunks": [{"program": Program(chunk_rows=10**6)}, {"program": Program(chunk_rows=8)}],
     "advantage": [{"advantage": GAE()}, {"advantage": VTrace()}],
     "minibatch": [{"minibatch": Shuffle(2)}, {"minibatch": Prioritised(num_minibatches=2)}],

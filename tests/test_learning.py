@@ -11,7 +11,8 @@ import ppax
 from ppax import config
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.losses import ClippedSurrogate
-from ppax.networks import mlp
+from ppax.networks import memories, mlp
+from ppax.schedules import Linear
 
 
 def iqm(scores):
@@ -154,3 +155,46 @@ def test_without_learning_every_bar_is_missed(name, bar):
         state = ppax.start(agent, env, run.num_steps, jax.random.key(0))
         state, _ = jax.jit(ppax.train)(agent, env, state, 3)
         assert ppax.evaluate(agent, env, state.learner, jax.random.key(1), 32).mean_return < bar
+
+
+# ---------------------------------------------------------------- memory
+
+
+def memory_score(env, memory, num_steps, iterations, **options):
+    """Mean deterministic return of one seed."""
+    network = ppax.networks.network(env, hidden=options.pop("hidden", (64,)), memory=memory)
+    agent = ppax.PPO(network, **options)
+    state = ppax.start(agent, env, num_steps, jax.random.key(0))
+    state, _ = jax.jit(ppax.train)(agent, env, state, iterations)
+    return ppax.evaluate(agent, env, state.learner, jax.random.key(9), 128).mean_return
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("memory", "hidden", "rate"),
+    [
+        (memories.GRU(64), (64,), 2e-3),
+        (memories.LSTM(64), (64,), 2e-3),
+        (memories.MinGRU(64), (64,), 2e-3),
+        (memories.LRU(64), (64,), 1e-3),
+        (memories.Attention(64), (64,), 2e-3),
+        (memories.Window(4), (), 2e-3),
+        (memories.NoMemory(), (64,), 2e-3),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_cartpole_without_velocities(memory, hidden, rate):
+    """200 000 steps; without memory it cannot be balanced, which is the negative control."""
+    options = {"learning_rate": rate, "num_epochs": 8, "schedule": Linear(), "hidden": hidden}
+    score = memory_score(ppax.make("CartPole-v1-masked", 16), memory, 64, 195, **options)
+    assert score < 150 if isinstance(memory, memories.NoMemory) else score >= 450
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("memory", [memories.LRU(64), memories.NoMemory()], ids=lambda x: type(x).__name__)
+def test_a_corridor_longer_than_two_rollouts(memory):
+    """40 steps from the cue to the fork in rollouts of 16: what was seen must outlive the rollout that saw it."""
+    loss = ClippedSurrogate(ent_coef=0.01)
+    options = {"learning_rate": 1e-3, "loss": loss, "hidden": (32,)}
+    score = memory_score(ppax.make("CueCorridor-40", 64), memory, 16, 400, **options)
+    assert abs(score) < 0.5 if isinstance(memory, memories.NoMemory) else score > 0.95

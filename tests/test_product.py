@@ -18,6 +18,7 @@ from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.losses import DPO, ClippedSurrogate, KLPenalty
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import mlp
+from ppax.networks.memories import GRU, Attention
 from ppax.optimizers import SGD, ActorCritic, Adam
 from ppax.program import Program
 from worlds import QUICK, RANDOM_MASKS, Leaky, Spaced
@@ -49,7 +50,15 @@ AXES = {
     "stop": [{}, {"kl.target_kl": 1e-4}],
     "rate": [{}, {"kl.rate_target": 1e-2}],
     "dtype": [{}, {"compute_dtype": "bfloat16"}],
-    "memory": [{}, {"memory": Leaky, "seq_len": 4}],
+    "memory": [
+        {},
+        {"memory": lambda network: dataclasses.replace(network, memory=GRU(6)), "seq_len": 4},
+        {
+            "memory": lambda network: dataclasses.replace(network, shared=True, memory=Attention(6, steps=3, heads=2)),
+            "seq_len": 2,
+        },
+        {"memory": Leaky, "seq_len": 4},
+    ],
     "chunks": [{"program": Program(chunk_rows=10**6)}, {"program": Program(chunk_rows=8)}],
     "advantage": [{"advantage": GAE()}, {"advantage": VTrace()}],
     "minibatch": [{"minibatch": Shuffle(2)}, {"minibatch": Prioritised(num_minibatches=2)}],

@@ -21,6 +21,7 @@ PROBES = [
 ]
 ENVS = [
     builtin.CartPole(),
+    builtin.CueCorridor(),
     builtin.Pendulum(),
     builtin.Navigator(),
     builtin.Navigator(num_agents=3),

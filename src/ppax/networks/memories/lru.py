@@ -22,9 +22,9 @@ class LRU:
     """Memories that turn and fade, each at a learned rate."""
 
     width: int = static("size of the memory, in complex numbers, and of its output", default=64, low=1)
-    r_min: float = static("least share of a memory that a step keeps, at the start", default=0.5, low=0.0, high=0.999)
+    r_min: float = static("least share of a memory that a step keeps, at the start", default=0.9, low=0.0, high=0.999)
     r_max: float = static(
-        "largest share of a memory that a step keeps, at the start", default=0.99, low=0.0, high=0.9999
+        "largest share of a memory that a step keeps, at the start", default=0.999, low=0.0, high=0.9999
     )
     max_phase: float = static("largest turn of a memory in a step, at the start", default=math.pi / 10, low=0.0)
 

@@ -75,7 +75,7 @@ def test_targets_of_rows_that_do_not_count_are_zero():
     """Minibatches may rank sequences by them."""
     agent, learner, rollout = played("agents", memory=False, reestimate="minibatch", seq_len=12)
     steps, _, source = agent._prepare(learner, rollout)[1]
-    targets = jax.jit(agent._reestimate)(learner.params, None, steps, source)
+    targets = jax.jit(agent._reestimate)(learner, steps, source)
     assert (~steps.valid).any()
     for x in targets:
         np.testing.assert_array_equal(x[~steps.valid], 0.0)

@@ -69,7 +69,7 @@ ESTIMATORS = [
         "return Targets(advantage, advantage + steps.value)",
         "later = jnp.where(steps.ended, 0.0, jnp.append(advantage[1:], 0.0))\n"
         "        return Targets(delta + gamma * later, advantage + steps.value)",
-        (GAE + "test_two_steps_by_hand",),
+        (GAE + "test_agrees_with_a_float64_loop_on_1000_random_streams",),
         "advantages/gae.py",
     ),
     Mutation(

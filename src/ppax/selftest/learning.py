@@ -178,7 +178,7 @@ def check_devices(world: World, num_steps: int, key: Key) -> Finding:
         for params in (learner.params, one, two)
     )
     return within(
-        float(np.linalg.norm(one - two) / max(np.linalg.norm(one - start), 1e-30)),
+        float(np.linalg.norm(one - two)) / max(float(np.linalg.norm(one - start)), 1e-30),
         DRIFT,
         "an iteration on two devices is that on one, but for a share of",
         "Something is summed or counted on each device alone: a loss must be a mean over valid rows, and an "

@@ -34,7 +34,9 @@ PARALLEL = "tests/test_parallel.py::"
 EVALUATE = "tests/test_evaluate.py::"
 RESUME = "tests/test_resume.py::"
 BENCH = "tests/test_bench.py::"
-UPDATE = "tests/test_reference.py::test_update_agrees_with_the_reference"
+UPDATE = "tests/test_reference.py::test_every_layout_of_the_program_agrees_with_the_reference"
+ROWS = UPDATE + "[rows-Program(devices=1, chunk_rows=5, unroll=1)]"
+NORMALISED = UPDATE + "[sequences-Program(devices=1, chunk_rows=5, unroll=1)]"
 RATIO = PPO + "test_the_ratio_is_one_before_the_first_gradient_step"
 COUNTED = TRAIN + "test_episodes_and_steps_are_counted_exactly"
 TRACE = NORMALIZE + "test_the_discounted_return_counts_the_last_reward_and_forgets_it_afterwards"
@@ -67,7 +69,7 @@ ESTIMATORS = [
         "return Targets(advantage, advantage + steps.value)",
         "later = jnp.where(steps.ended, 0.0, jnp.append(advantage[1:], 0.0))\n"
         "        return Targets(delta + gamma * later, advantage + steps.value)",
-        (GAE + "test_two_steps_by_hand",),
+        (GAE + "test_agrees_with_a_float64_loop_on_1000_random_streams",),
         "advantages/gae.py",
     ),
     Mutation(
@@ -95,7 +97,7 @@ ESTIMATORS = [
         "bootstrap with V of the same step",
         "jnp.concatenate([steps.value[1:], rollout.last_value[None]])",
         "steps.value",
-        (UPDATE,),
+        (ROWS,),
     ),
     Mutation(
         "TD(lambda) counts the value beyond fully",
@@ -238,13 +240,13 @@ DATA = [
         "advantages centred over all rows",
         "centred = advantage - masked_mean(advantage, valid)",
         "centred = advantage - advantage.mean()",
-        (UPDATE,),
+        (ROWS,),
     ),
     Mutation(
         "advantages over their variance",
         "(masked_std(advantage, valid) + 1e-8)",
         "(masked_std(advantage, valid) ** 2 + 1e-8)",
-        (UPDATE,),
+        (ROWS,),
     ),
     Mutation(
         "an empty place counts",
@@ -262,7 +264,7 @@ DATA = [
         "the same order in every epoch",
         "jax.random.split(key, self.num_epochs)",
         "jax.random.wrap_key_data(jnp.broadcast_to(jax.random.key_data(key), (self.num_epochs, 2)))",
-        (UPDATE,),
+        (ROWS,),
     ),
     Mutation(
         "priorities without alpha",
@@ -436,7 +438,7 @@ LEARNING = [
         "statistics of observations never move",
         "if self.normalize_obs:  # only now",
         "if False:  # only now",
-        (UPDATE,),
+        (NORMALISED,),
     ),
     Mutation(
         "masks are not applied in learning",
@@ -523,7 +525,7 @@ LEARNING = [
         "the optimiser's decays swapped",
         "b1=self.b1, b2=self.b2, eps=self.eps)",
         "b1=self.b2, b2=self.b1, eps=self.eps)",
-        (UPDATE,),
+        (ROWS,),
     ),
     Mutation(
         "Muon's vectors at the rate of matrices",

@@ -71,6 +71,15 @@ class SelfResetting(builtin.CartPole):
 
 
 @part
+class Falling(Counter):
+    """Ends far away, which is no fault."""
+
+    def step(self, state, action, key):
+        out = super().step(state, action, key)
+        return out._replace(obs=jnp.where(out.terminated, 100.0, out.obs))
+
+
+@part
 class Remembering(Counter):
     """Counts its calls in Python."""
 

@@ -125,6 +125,7 @@ def test_an_environment_that_resets_itself():
     assert "resets itself" in failed(experience.check_final, world_of(broken.SelfResetting(), plain, 64))
     healthy(experience.check_final, world_of(builtin.CartPole(), plain, 64))
     healthy(experience.check_final, world_of(TimeLimit(builtin.Pendulum(), 5), plain, 64))
+    healthy(experience.check_final, world_of(broken.Falling(), plain))
     absent(experience.check_final, world_of(Counter(10**6), plain))
 
 
@@ -152,6 +153,15 @@ def test_a_healthy_policy():
         healthy(acting.check_ratio, world, key())
         healthy(acting.check_replay, world)
         healthy(acting.check_distribution, world, key())
+
+
+def test_what_is_stored_is_what_acting_again_gives():
+    world = world_of(builtin.CartPole(), Leaky)
+    steps = world.rollout.steps
+    for name in ("value", "log_prob", "carry"):
+        spoilt = dataclasses.replace(steps, **{name: getattr(steps, name) + 1.0})
+        said = failed(acting.check_replay, world._replace(rollout=world.rollout._replace(steps=spoilt)))
+        assert f"{name} is off" in said
 
 
 def test_memory_that_leaks_into_the_next_episode():

@@ -65,8 +65,8 @@ def check_keys(env: VectorEnv, key: Key) -> Finding:
 
 def check_repeats(env: VectorEnv, key: Key) -> Finding:
     """The same key and action give the same result, in another program too."""
-    # two functions, so that both are traced: what Python remembers between traces shows
-    one, other = (jax.jit(lambda key, _=i: _reset_and_step(env, key))(jax.random.clone(key)) for i in range(2))
+    # a new function each time, so that both are traced: what Python remembers between traces shows
+    one, other = (jax.jit(lambda key: _reset_and_step(env, key))(jax.random.clone(key)) for _ in range(2))
     return none_of(
         [f"{path} differs" for path in unlike(one, other)],
         "the same key and action give the same step, bit for bit",

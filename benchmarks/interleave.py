@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from peers import FIXED
+from peers import BEFORE, FIXED, FOLDER_BEFORE
 from w1 import Work
 
 MIN_ITERATIONS = 2  # a loop of one turn is compiled away
@@ -33,6 +33,8 @@ class Worker:
         self.system = system
         environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
         environment["JAX_ENABLE_COMPILATION_CACHE"] = "false"
+        if system == BEFORE:
+            environment["PYTHONPATH"] = str(Path(os.environ[FOLDER_BEFORE]).resolve() / "src")
         command = [sys.executable, str(Path(__file__).parent / "worker.py"), system, *map(str, work)]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)

@@ -33,6 +33,7 @@ from w1 import Prepared, Trained, Work, compile_timed, timed
 
 FIXED = ("purejaxrl",)  # the length of a run is compiled in
 FOLDER = "PUREJAXRL"
+BEFORE, FOLDER_BEFORE = "before", "PPAX_BEFORE"  # another version of ppax: a checkout that this variable names
 UNUSED = {
     "brax": ("brax", "brax.envs", "brax.envs.wrappers", "brax.envs.wrappers.training"),
     "navix": ("navix",),
@@ -143,6 +144,7 @@ def load_purejaxrl() -> Any:
 
 PREPARE: dict[str, Callable[[Work], Prepared]] = {
     "ppax": ours.prepare_ppax,
+    BEFORE: ours.prepare_ppax,
     "program": lambda work: ours.prepare_ppax(work, afresh=True),
     "fit": ours.prepare_fit,
     "rejax": prepare_rejax,

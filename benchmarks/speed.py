@@ -5,6 +5,7 @@
     python benchmarks/speed.py                    # the table: 4 to 16384 environments; about twenty minutes
     python benchmarks/speed.py --seeds 16 64      # many seeds at 4 environments in one program, against PureJaxRL
     python benchmarks/speed.py --overhead         # ppax.fit with everything on, against the bare program
+    PPAX_BEFORE=... python benchmarks/speed.py --before   # against another version of ppax, the checkout so named
     python benchmarks/speed.py ... --quick        # short runs, nothing written
 
 Every system runs in a process of its own; the processes take turns, and only runs of the same turn are compared
@@ -24,11 +25,12 @@ Every system runs in a process of its own; the processes take turns, and only ru
 from __future__ import annotations
 
 import argparse
+import os
 from typing import Any
 
 import w1
 from interleave import Answer, compile_seconds, compile_turns, measure, ratios, speed
-from peers import FOLDER, purejaxrl_folder
+from peers import BEFORE, FOLDER, FOLDER_BEFORE, purejaxrl_folder
 from report import Report, bar, panel
 from w1 import Work
 
@@ -123,6 +125,20 @@ def overhead(options: argparse.Namespace, report: Report, peers: list[str]) -> N
         print(line(num_envs, result["iterations"], *speeds, *as_text(result["ratio"]["best"])), flush=True)
 
 
+def before(options: argparse.Namespace, report: Report, peers: list[str]) -> None:
+    """This version against another: options that are off must cost nothing."""
+    results = []
+    line = ("{:>8} {:>6}" + " {:>11}" * 2 + " {:>6} {:>14}").format
+    print(line("num_envs", "iters", "ppax/s", "before/s", "ratio", "min .. max"))
+    for num_envs in options.sizes:
+        result = measure(["ppax", BEFORE], Work(num_envs, 1, 0, options.seed), options.repeats, options.seconds)
+        result["ratio"] = ratios(result, "ppax", [BEFORE], speed, max)
+        results.append(result)
+        bars = [bar(r["num_envs"], r["ratio"]["best"], 1.0) for r in results]
+        report.save(results=results, panels=[panel("steps/s over the version before", bars, "higher")])
+        print(speed_line(line, result, ["ppax", BEFORE], []), flush=True)
+
+
 def speed_line(line: Any, result: Answer, systems: list[str], peers: list[str]) -> str:
     """One size, as a line of the table."""
     size = result["num_seeds"] if result["num_seeds"] > 1 else result["num_envs"]
@@ -143,6 +159,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--compile-sizes", type=int, nargs="*", help="numbers of environments, for compile time")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--seeds", type=int, nargs="+", help="many seeds in one program instead of the table")
+    what.add_argument("--before", action="store_true", help=f"another version of ppax, which {FOLDER_BEFORE} names")
     what.add_argument("--overhead", action="store_true", help="ppax.fit against the bare program instead")
     parser.add_argument("--repeats", type=int, help="turns of timed runs for each size (default 5)")
     parser.add_argument("--compiles", type=int, help="fresh processes of each system, for compile time (default 5)")
@@ -166,16 +183,19 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Measure, print the table, write the results."""
     options = parse()
-    name = "seeds" if options.seeds else "overhead" if options.overhead else "speed"
-    run = {"seeds": seeds, "overhead": overhead, "speed": table}[name]
+    name = next((name for name in ("seeds", "before", "overhead") if getattr(options, name)), "speed")
+    run = {"seeds": seeds, "before": before, "overhead": overhead, "speed": table}[name]
     peers = ["rejax"] + (["purejaxrl"] if purejaxrl_folder() else [])
     if name == "seeds" and "purejaxrl" not in peers:
         raise SystemExit(f"--seeds compares with PureJaxRL: set {FOLDER} to a folder with purejaxrl/ppo.py in it")
+    if name == "before" and FOLDER_BEFORE not in os.environ:
+        raise SystemExit(f"--before: set {FOLDER_BEFORE} to a checkout of the version to compare with")
     if name == "speed" and "purejaxrl" not in peers:
         print(f"{FOLDER} is not set: rejax is the only peer")
     own = {"repeats": options.repeats, "seconds": options.seconds, "seed": options.seed}
     tasks = {"speed": "CartPole-v1, separate 2x64 tanh actor and critic: ppax over the best peer"}
     tasks["seeds"] = f"CartPole-v1, {options.sizes[0]} environments, many seeds in one program: ppax over PureJaxRL"
+    tasks["before"] = "CartPole-v1, separate 2x64 tanh actor and critic: ppax over a version before"
     tasks["overhead"] = "ppax.fit with run directory, logs and checkpoints over the bare program"
     report = Report(None if options.quick else name, tasks[name], w1.SETTINGS | own)
     run(options, report, peers)

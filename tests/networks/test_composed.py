@@ -9,13 +9,13 @@ import pytest
 from gymnasium import spaces
 
 import ppax
-from ppax import config
+from ppax import config, experience
 from ppax.collect import collect
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.minibatches import Shuffle
 from ppax.networks import adapters, encoders, memories, mlp, network
 from ppax.program import Program
-from ppax.types import EnvReset, EnvStep
+from ppax.types import EnvReset, EnvStep, Targets, Transition
 from worlds import QUICK, Counter
 
 SMALL = {
@@ -344,3 +344,18 @@ def test_a_library_that_is_not_there_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "equinox", None)
     with pytest.raises(ImportError, match=r"pip install 'ppax\[equinox\]'"):
         adapters.Equinox(equinox_torso)({}, jnp.zeros(4))
+
+
+def test_joined_sequences_begin_with_the_memory_of_the_first():
+    """Two streams of four steps, cut into sequences of two and put together again; memory says stream and step."""
+    valid = jnp.ones((4, 2), bool)
+    carry = jnp.array([[[0, 0], [1, 0]], [[0, 2], [1, 2]]])  # [T / L, B, 2]
+    steps = Transition(*[None] * 8, valid=valid, carry=carry)
+    zeros = jnp.zeros((4, 2))
+    cut = experience.cut_with_source(
+        dataclasses.replace(steps, truncated=~valid, terminated=~valid), Targets(zeros, zeros), zeros, zeros, 2
+    )
+    np.testing.assert_array_equal(cut.steps.carry[:, 0], [[0, 0], [0, 2], [1, 0], [1, 2]])
+    joined, _ = experience.join(cut.steps, cut.source, 4)
+    np.testing.assert_array_equal(joined.carry[:, 0], [[0, 0], [1, 0]])
+    assert joined.valid.shape == (2, 4)

@@ -65,6 +65,8 @@ def test_defaults_are_those_of_the_parts():
     assert plan["agent"]["loss"]["clip_eps"] == agent.loss.clip_eps
     assert plan["agent"]["network"] == {
         "part": "mlp",
+        "encoder": {"part": "auto"},
+        "memory": {"part": "none"},
         "hidden": [64, 64],
         "activation": "tanh",
         "shared": False,
@@ -74,6 +76,8 @@ def test_defaults_are_those_of_the_parts():
         "std_min": None,
         "std_max": None,
         "ball_radius": None,
+        "actor_obs": [],
+        "critic_obs": [],
     }
     built = config.build({})
     same_program(built.agent, agent)
@@ -106,7 +110,8 @@ def test_every_option_reaches_the_agent_or_the_run():
         if option.kind is bool:
             value = not option.default
         elif option.kind is str:
-            value = option.limits["choices"][-1] if "choices" in option.limits else "gamma"
+            free = "obs" if path.endswith("_obs") else "gamma"
+            value = option.limits["choices"][-1] if "choices" in option.limits else free
         elif "above" in option.limits:
             value = option.limits["above"] + 0.25
         else:

@@ -464,7 +464,7 @@ LEARNING = [
         "the actor's gradient is clipped after its optimiser",
         "optax.chain(optax.clip_by_global_norm(self.actor_max_grad_norm), actor)",
         "optax.chain(actor, optax.clip_by_global_norm(self.actor_max_grad_norm))",
-        ("tests/test_optimizers.py::test_each_group_is_clipped_by_its_own_norm",),
+        ("tests/test_optimizers.py::test_a_group_is_clipped_before_its_optimiser",),
     ),
     Mutation(
         "each chunk's gradient is clipped",
@@ -518,9 +518,7 @@ LEARNING = [
         "re-estimated sequences take another's end",
         "source.end_value[pieces - 1 :: pieces]",
         "source.end_value[::pieces]",
-        (
-            "tests/test_reestimate.py::test_with_the_same_weights_it_is_the_same[truncated-True-epoch-4-advantage0-rollout]",
-        ),
+        ("tests/test_reestimate.py::test_joined_sequences_end_as_their_last_piece_does",),
     ),
     Mutation(
         "the optimiser's decays swapped",
@@ -610,7 +608,7 @@ RUNNING = [
         "evaluation samples when it should not",
         "distribution.mode() if deterministic else",
         "distribution.mode() if not deterministic else",
-        (EVALUATE + "test_the_same_key_gives_the_same_scores_and_sampling_differs_from_the_mode",),
+        (EVALUATE + "test_the_most_likely_action_unless_it_is_sampled",),
     ),
     Mutation(
         "evaluation counts the next episode too",

@@ -418,6 +418,7 @@ def test_an_unknown_option_in_a_real_process_is_quick_and_plain(tmp_path):
         (0, 1),
         (0, 2**32),
         (0, 2**64 - 1),
+        (2**32, 2**33),
     ],
 )
 def test_every_bit_of_a_seed_counts(one, other):

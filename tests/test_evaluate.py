@@ -148,6 +148,16 @@ def test_observations_are_normalised_as_in_training():
     assert returns(learner.obs_stats._replace(mean=mean)) == {-1.0, 1.0}
 
 
+def test_the_most_likely_action_unless_it_is_sampled():
+    """The right action has the probability e^2 / (1 + e^2): 0.88."""
+    env = ppax.make("probe/ObsAction", 4)
+    agent = ppax.PPO(Simple())
+    learner = agent.init(env.observation_space, jax.random.key(0))
+    for deterministic, returns in ((True, {1.0}), (False, {-1.0, 1.0})):
+        out = ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=64, deterministic=deterministic)
+        assert set(out.returns.tolist()) == returns
+
+
 @ppax.part
 class Paid(Counter):
     """Pays the action."""

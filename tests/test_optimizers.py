@@ -186,6 +186,14 @@ def test_each_group_is_clipped_by_its_own_norm():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), steps[1], groups(gradient)[1])
 
 
+def test_a_group_is_clipped_before_its_optimiser():
+    """The bound is on the gradient: a step of plain descent is at most the learning rate times it."""
+    after = descend(ActorCritic(SGD(), SGD(), actor_max_grad_norm=0.5), tree(), [tree(1)], 0.1)[-1]
+    moved = jax.tree.map(lambda a, b: np.asarray(a - b, np.float64), groups(tree())[0], groups(after)[0])
+    norm = np.sqrt(sum((x**2).sum() for x in jax.tree.leaves(moved)))
+    np.testing.assert_allclose(norm, 0.1 * 0.5, rtol=1e-4)
+
+
 def test_what_cannot_be_parted_is_refused_by_name():
     with pytest.raises(ConfigError, match=r"no 'critic' .* 'policy', .*network.shared = false"):
         ActorCritic()(RATE).init(tree(shared=True))

@@ -12,8 +12,10 @@ import ppax
 from ppax.advantages import GAE, VTrace
 from ppax.collect import collect
 from ppax.envs import TimeLimit, VectorEnv, builtin
+from ppax.experience import Source, join
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
+from ppax.types import Transition
 from worlds import QUICK, Leaky, Masked, Team
 
 WORLDS = {
@@ -80,6 +82,15 @@ def test_targets_of_rows_that_do_not_count_are_zero():
     for x in targets:
         np.testing.assert_array_equal(x[~steps.valid], 0.0)
         assert (x[steps.valid] != 0.0).any()
+
+
+def test_joined_sequences_end_as_their_last_piece_does():
+    # two streams in three pieces of two steps each
+    steps = Transition(*[None] * 8, valid=jnp.ones((6, 2), bool), carry=())
+    joined, source = join(steps, Source(jnp.arange(12.0).reshape(6, 2), jnp.arange(6.0)), 6)
+    assert source.reward.tolist() == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
+    assert source.end_value.tolist() == [2.0, 5.0]
+    assert joined.valid.shape == (2, 6)
 
 
 def test_never_keeps_nothing_for_it():

@@ -54,7 +54,7 @@ AXES = {
         {},
         {"memory": lambda network: dataclasses.replace(network, memory=GRU(6)), "seq_len": 4},
         {
-            "memory": lambda network: dataclasses.replace(network, shared=True, memory=Attention(6, steps=3, heads=2)),
+            "memory": lambda network: dataclasses.replace(network, memory=Attention(6, steps=3, heads=2)),
             "seq_len": 2,
         },
         {"memory": Leaky, "seq_len": 4},

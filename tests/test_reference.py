@@ -366,7 +366,7 @@ def test_update_agrees_with_the_reference(case):
             # loss is a mean of terms of size 1 that cancel
             np.testing.assert_allclose(metrics[name], expected, rtol=1e-4, atol=1e-5, err_msg=name)
         dev = max(history["ratio_max"][0] - 1.0, 1.0 - history["ratio_min"][0])
-        np.testing.assert_allclose(metrics["ratio_first_max_dev"], dev, rtol=1e-4, atol=2e-6)
+        np.testing.assert_allclose(metrics["ratio_first_max_dev"], dev, rtol=1e-3, atol=2e-6)
         for ships, theirs in ((learner.obs_stats, ours.opt_state.obs), (learner.reward_stats, ours.opt_state.reward)):
             if ships is not None:
                 assert ships.count[0] == theirs.count

@@ -176,7 +176,10 @@ def three_updates(agent, env, steps=8):
     return state
 
 
-@pytest.mark.parametrize("name", SMALL)
+QUICKEST = ("gru", "mingru")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICKEST else pytest.mark.nightly) for n in SMALL])
 def test_every_memory_trains_and_its_first_ratio_is_one(name):
     """In sequences of half a rollout, over episodes of five steps: resets fall everywhere."""
     shared = name in ("lstm", "lru", "window")
@@ -185,7 +188,7 @@ def test_every_memory_trains_and_its_first_ratio_is_one(name):
     assert ("critic" in state.learner.params) is not shared
 
 
-@pytest.mark.parametrize("name", ["gru", "attention"])
+@pytest.mark.parametrize("name", ["gru", pytest.param("attention", marks=pytest.mark.nightly)])
 def test_memory_with_everything_else(name):
     options = {"normalize_obs": True, "normalize_reward": True, "reestimate": "epoch", "compute_dtype": "bfloat16"}
     net = network(CARTPOLE, hidden=(8,), memory=SMALL[name])

@@ -65,8 +65,9 @@ class Composed:
         return params
 
     def initial_carry(self) -> PyTree:
-        """Memory at the start of an episode, of each tower; without leaves where there is none."""
-        return {name: self.memory.initial_carry(self._size(tower)) for name, tower in self._towers().items()}
+        """Memory at the start of an episode, of each tower; () where there is none."""
+        carry = {name: self.memory.initial_carry(self._size(tower)) for name, tower in self._towers().items()}
+        return carry if jax.tree.leaves(carry) else ()
 
     def encode(self, params: Params, obs: PyTree) -> PyTree:
         """Features of one observation for each tower."""
@@ -75,9 +76,13 @@ class Composed:
 
     def remember(self, params: Params, carry: PyTree, features: PyTree, first: Array) -> Memory:
         """Each tower's own memory over one stream's sequence."""
-        through = self.memory.through
-        out = {name: through(params[name].get("memory"), carry[name], x, first) for name, x in features.items()}
-        return Memory(*({name: part[i] for name, part in out.items()} for i in range(2)))
+        before = carry if jax.tree.leaves(carry) else dict.fromkeys(features, ())
+        out = {
+            name: self.memory.through(params[name].get("memory"), before[name], x, first)
+            for name, x in features.items()
+        }
+        after = {name: part.carry for name, part in out.items()}
+        return Memory(after if jax.tree.leaves(after) else (), {name: part.features for name, part in out.items()})
 
     def decide(self, params: Params, features: PyTree, action_mask: PyTree | None) -> Outputs:
         """Distribution and value from the features of each tower."""

@@ -20,7 +20,7 @@ from ppax.networks import mlp, network
 from ppax.networks.memories import GRU, Attention
 from ppax.optimizers import SGD, Adam
 from ppax.program import Program
-from worlds import QUICK, Leaky
+from worlds import QUICK
 
 ENV = VectorEnv(TimeLimit(builtin.CartPole(), 11), 4)
 NETWORK = mlp(ENV, hidden=(8,))
@@ -45,7 +45,6 @@ AXES = {
     "dtype": [{}, {"compute_dtype": "bfloat16"}],
     "memory": [
         {},
-        {"network": Leaky(NETWORK), "seq_len": 4},
         {"network": network(ENV, hidden=(8,), memory=GRU(6)), "seq_len": 4},
         {"network": network(ENV, hidden=(8,), shared=True, memory=Attention(6, steps=3, heads=2)), "seq_len": 2},
     ],

@@ -8,8 +8,8 @@ differ.
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -27,14 +27,16 @@ class NNX:
 
     def init(self, key: Key, example: PyTree) -> Params:
         """Parameters by the module's own initialisation."""
-        nnx = _library("flax.nnx", "flax")
+        with _needs("flax"):
+            from flax import nnx
         _, params, rest = nnx.split(self.make(nnx.Rngs(key)), nnx.Param, ...)
         _refuse(self.make, sorted({type(leaf).__name__ for _, leaf in rest.flat_state()}))
         return nnx.to_pure_dict(params)
 
     def __call__(self, params: Params, x: PyTree) -> Array:
         """The module of one observation."""
-        nnx = _library("flax.nnx", "flax")
+        with _needs("flax"):
+            from flax import nnx
         structure = nnx.graphdef(nnx.eval_shape(lambda: self.make(nnx.Rngs(0))))
         return nnx.merge(structure, nnx.State(params))(x)
 
@@ -47,7 +49,6 @@ class Linen:
 
     def init(self, key: Key, example: PyTree) -> Params:
         """Parameters by the module's own initialisation."""
-        _library("flax.linen", "flax")
         variables = self.module.init(key, example)
         _refuse(type(self.module), sorted(set(variables) - {"params"}))
         params: Params = variables.get("params", {})
@@ -72,7 +73,8 @@ class Equinox:
 
     def __call__(self, params: Params, x: PyTree) -> Array:
         """The module of one observation."""
-        equinox = _library("equinox", "equinox")
+        with _needs("equinox"):
+            import equinox
         module = equinox.filter_eval_shape(self.make, jax.random.key(0))
         features: Array = jax.tree_util.tree_map_with_path(
             lambda path, leaf: params[_name(path)] if _is_number(leaf) else leaf, module
@@ -80,11 +82,12 @@ class Equinox:
         return features
 
 
-def _library(name: str, extra: str) -> Any:
+@contextlib.contextmanager
+def _needs(extra: str) -> Iterator[None]:
     try:
-        return importlib.import_module(name)
+        yield
     except ImportError as error:
-        raise ImportError(f"{name} is not installed: pip install 'ppax[{extra}]'") from error
+        raise ImportError(f"{extra} is not installed: pip install 'ppax[{extra}]'") from error
 
 
 def _refuse(module: Any, further: list[str]) -> None:

@@ -110,6 +110,17 @@ class Raises(Counter):
 
 
 @part
+class Shown(Masked):
+    """Healthy: an observation that is not always 0, so that weights get a gradient."""
+
+    def reset(self, key):
+        return super().reset(key)._replace(obs=jnp.ones(1))
+
+    def step(self, state, action, key):
+        return super().step(state, action, key)._replace(obs=jnp.ones(1))
+
+
+@part
 class Forbidding(Masked):
     """Allows nothing at every fourth step."""
 

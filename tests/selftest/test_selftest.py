@@ -11,14 +11,15 @@ from ppax import cli
 from ppax.envs import VectorEnv
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
-from worlds import Leaky, Masked, Team
+from worlds import Leaky, Team
 
 sys.path.insert(0, str(__file__).rpartition("/")[0])
 import broken
 
 
 def run(env, network=None, num_steps=32, **options):
-    agent = ppax.PPO((network or (lambda x: x))(mlp(env, hidden=(8,))), minibatch=Shuffle(2), **options)
+    network = (network or (lambda x: x))(mlp(env, hidden=(8,)))
+    agent = ppax.PPO(network, **{"minibatch": Shuffle(2)} | options)
     return ppax.selftest(agent, env, num_steps, jax.random.key(0))
 
 
@@ -38,7 +39,10 @@ def test_a_recurrent_agent_with_normalisation_passes():
     [
         (ppax.make("Pendulum-v1", 16), {"normalize_reward": True}),
         (VectorEnv(Team(), 4), {}),
-        (VectorEnv(Masked(), 8), {"minibatch": ppax.minibatches.Prioritised(), "advantage": ppax.advantages.VTrace()}),
+        (
+            VectorEnv(broken.Shown(), 8),
+            {"minibatch": ppax.minibatches.Prioritised(), "advantage": ppax.advantages.VTrace()},
+        ),
     ],
 )
 def test_other_healthy_ones_pass(env, options):

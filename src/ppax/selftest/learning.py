@@ -108,8 +108,9 @@ def check_gradients(world: World, key: Key) -> Finding:
     return none_of(
         problems,
         f"all {len(gradients)} leaves of the parameters get a finite gradient",
-        "Weights without a gradient never learn: a stop_gradient, an output that is not used, vf_coef = 0, or units "
-        "that are dead. NaN often comes from a where whose other branch is infinite.",
+        "Weights without a gradient never learn: a stop_gradient, an output that is not used, vf_coef = 0, an "
+        "observation that is always 0, or units that are dead. NaN often comes from a where whose other branch is "
+        "infinite.",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -21,6 +22,9 @@ class Collected(NamedTuple):
     actor: ActorState
     rollout: Rollout
     episodes: Episodes
+
+
+Running = tuple[ActorState, Episodes]  # where collection stands, and the episodes finished so far
 
 
 class Row(NamedTuple):
@@ -46,12 +50,10 @@ def start_actor(agent: PPO, env: VectorEnv, key: Key) -> ActorState:
     )
 
 
-def collect(
-    agent: PPO, env: VectorEnv, learner: LearnerState, actor: ActorState, num_steps: int, key: Key
-) -> Collected:
-    """`num_steps` steps of all streams, compiled as one scan."""
+def one_step(agent: PPO, env: VectorEnv, learner: LearnerState) -> Callable[[Running, Array], tuple[Running, Row]]:
+    """One step of all streams, keys [E, 1 + A], as the body of a scan."""
 
-    def step(state: tuple[ActorState, Episodes], key: Key) -> tuple[tuple[ActorState, Episodes], Row]:
+    def step(state: Running, key: Array) -> tuple[Running, Row]:
         actor, episodes = state
         env_key, act_key = key[:, 0], key[:, 1:].reshape(-1)
         decision = agent.act(learner, actor.carry, actor.obs, actor.first, actor.action_mask, act_key)
@@ -91,9 +93,17 @@ def collect(
         )
         return (actor, episodes), Row(steps, trace)
 
-    def piece(
-        state: tuple[ActorState, Episodes], keys: Array
-    ) -> tuple[tuple[ActorState, Episodes], tuple[PyTree, Row]]:
+    return step
+
+
+def collect(
+    agent: PPO, env: VectorEnv, learner: LearnerState, actor: ActorState, num_steps: int, key: Key
+) -> Collected:
+    """`num_steps` steps of all streams, compiled as one scan."""
+
+    step = one_step(agent, env, learner)
+
+    def piece(state: Running, keys: Array) -> tuple[Running, tuple[PyTree, Row]]:
         carry = state[0].carry
         state, rows = jax.lax.scan(step, state, keys, unroll=agent.program.unroll)
         return state, (carry, rows)

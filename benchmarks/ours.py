@@ -11,14 +11,22 @@ from typing import Any
 import w1
 from w1 import Prepared, Trained, Work, compile_timed, timed
 
+MEMORIES = {"gru": "GRU", "lstm": "LSTM", "mingru": "MinGRU", "lru": "LRU"}  # systems "ppax-gru", ...
 
-def ppax_parts(work: Work) -> tuple[Any, Any]:
-    """W1's agent and environments."""
+
+def ppax_parts(work: Work, memory: str | None = None) -> tuple[Any, Any]:
+    """W1's agent and environments; W3's where a memory is named."""
     import ppax
+    from ppax.networks import memories, network
 
     env = ppax.envs.make("CartPole-v1", num_envs=work.num_envs)
+    built = ppax.networks.mlp(env, hidden=w1.HIDDEN)
+    if memory is not None:
+        width = w1.MEMORY_WIDTH
+        cell = getattr(memories, MEMORIES[memory])(width)
+        built = network(env, memory=cell, hidden=(width,), head_hidden=(width,), activation="relu", shared=True)
     agent = ppax.PPO(
-        ppax.networks.mlp(env, hidden=w1.HIDDEN),
+        built,
         advantage=ppax.advantages.GAE(gae_lambda=w1.GAE_LAMBDA),
         loss=ppax.losses.ClippedSurrogate(clip_eps=w1.CLIP_EPS, vf_coef=w1.VF_COEF, ent_coef=w1.ENT_COEF),
         minibatch=ppax.minibatches.Shuffle(num_minibatches=w1.MINIBATCHES),
@@ -50,13 +58,13 @@ def compile_sweep(agent: Any, env: Any, states: Any) -> tuple[Callable[[Any, int
     return lambda states, iterations: program(agent, env, states, iterations), seconds
 
 
-def prepare_ppax(work: Work, afresh: bool = False) -> Prepared:
+def prepare_ppax(work: Work, afresh: bool = False, memory: str | None = None) -> Prepared:
     """One compiled program, the state donated; `afresh`: every run begins with new weights."""
     import jax
 
     import ppax
 
-    agent, env = ppax_parts(work)
+    agent, env = ppax_parts(work, memory)
     many = work.num_seeds > 1
 
     def start(seed: Any) -> Any:

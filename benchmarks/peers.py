@@ -11,6 +11,8 @@ each system is what it is:
   step of every environment said, clips the value loss, treats the time limit as a true end, and its Adam has an epsilon
   of 1e-5. It is on no package index: the environment variable PUREJAXRL names a folder with `purejaxrl/ppo.py` in it.
   Its wrappers import brax and navix, which CartPole does not use: where they are missing, empty modules stand in.
+* PureJaxRL's recurrent PPO (W3) was written for an older Flax; two calls of its GRU cell, changed since, get
+  their old form back (`_OldGRU`). It compiles for a fixed length too. Its embedding, GRU and heads are those of W3.
 * ppax restarts an environment in a row of its own, which is no environment step: its speed counts valid steps alone. It
   returns training metrics, and splits the work over one device a core where that pays.
 """
@@ -31,7 +33,7 @@ import ours
 import w1
 from w1 import Prepared, Trained, Work, compile_timed, timed
 
-FIXED = ("purejaxrl",)  # the length of a run is compiled in
+FIXED = ("purejaxrl", "purejaxrl-rnn")  # the length of a run is compiled in
 FOLDER = "PUREJAXRL"
 BEFORE, FOLDER_BEFORE = "before", "PPAX_BEFORE"  # another version of ppax: a checkout that this variable names
 UNUSED = {
@@ -81,11 +83,11 @@ def prepare_rejax(work: Work) -> Prepared:
 # ---------------------------------------------------------------- PureJaxRL
 
 
-def prepare_purejaxrl(work: Work) -> Prepared:
+def prepare_purejaxrl(work: Work, module: str = "ppo") -> Prepared:
     """PureJaxRL's whole `train`, for `work.iterations` updates; for many seeds under `jax.vmap`, as its README says."""
     import jax
 
-    ppo = load_purejaxrl()
+    ppo = load_purejaxrl(module)
     total = work.iterations * w1.NUM_STEPS * work.num_envs
     own = {"NUM_ENVS": work.num_envs, "TOTAL_TIMESTEPS": total, "LR": w1.LEARNING_RATE, "ANNEAL_LR": False}
     train, keys = ppo.make_train(purejaxrl_config(**own)), jax.random.split(jax.random.PRNGKey(work.seed), 1000)
@@ -131,15 +133,40 @@ class _Stub(types.ModuleType):
 
 
 @functools.cache
-def load_purejaxrl() -> Any:
-    """Its module `ppo`."""
+def load_purejaxrl(module: str = "ppo") -> Any:
+    """Its module `ppo`, or `ppo_rnn`."""
     folder = purejaxrl_folder()
     assert folder is not None, f"{FOLDER} is not set"
     for package, names in UNUSED.items():
         if importlib.util.find_spec(package) is None:
             sys.modules |= {name: _Stub(name) for name in names}
     sys.path.insert(0, str(folder / "purejaxrl"))
-    return importlib.import_module("ppo")
+    loaded = importlib.import_module(module)
+    if module == "ppo_rnn":
+        loaded.nn = _OldFlax()
+    return loaded
+
+
+class _OldFlax:
+    """flax.linen, with the calls of the GRU cell as they were when PureJaxRL's recurrent PPO was written."""
+
+    def __getattr__(self, name: str) -> Any:
+        from flax import linen
+
+        return _OldGRU if name == "GRUCell" else getattr(linen, name)
+
+
+class _OldGRU:
+    def __new__(cls) -> Any:
+        from flax import linen
+
+        return linen.GRUCell(features=w1.MEMORY_WIDTH)
+
+    @staticmethod
+    def initialize_carry(key: Any, batch: tuple[int, ...], size: int) -> Any:
+        import jax.numpy as jnp
+
+        return jnp.zeros((*batch, size))
 
 
 PREPARE: dict[str, Callable[[Work], Prepared]] = {
@@ -149,4 +176,6 @@ PREPARE: dict[str, Callable[[Work], Prepared]] = {
     "fit": ours.prepare_fit,
     "rejax": prepare_rejax,
     "purejaxrl": prepare_purejaxrl,
+    "purejaxrl-rnn": lambda work: prepare_purejaxrl(work, "ppo_rnn"),
+    **{f"ppax-{name}": functools.partial(ours.prepare_ppax, memory=name) for name in ours.MEMORIES},
 }

@@ -1,4 +1,5 @@
-"""W1, the workload of the speed tables: CartPole-v1, separate 2x64 tanh actor and critic. And the clocks."""
+"""W1, the workload of the speed tables: CartPole-v1, separate 2x64 tanh actor and critic. W3, the same with memory. And
+the clocks."""
 
 from __future__ import annotations
 
@@ -18,6 +19,8 @@ VF_COEF = 0.5
 MAX_GRAD_NORM = 0.5
 ADAM_EPS = 1e-8
 HIDDEN = (64, 64)
+# W3: one torso for actor and critic: a dense layer, a memory, and a dense layer of each head's own, all of this width
+MEMORY_WIDTH = 128
 SETTINGS = {
     "num_steps": NUM_STEPS,
     "num_epochs": EPOCHS,

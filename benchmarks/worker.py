@@ -25,8 +25,8 @@ def peak_memory_mb() -> float:
 def load(system: str) -> None:
     """Import what the system needs."""
     importlib.import_module("jax")
-    if system == "purejaxrl":
-        peers.load_purejaxrl()
+    if system.startswith("purejaxrl"):
+        peers.load_purejaxrl("ppo_rnn" if system == "purejaxrl-rnn" else "ppo")
     else:
         importlib.import_module("rejax" if system == "rejax" else "ppax")
 

@@ -190,6 +190,44 @@ def test_cartpole_without_velocities(memory, hidden, rate):
     assert score < 150 if isinstance(memory, memories.NoMemory) else score >= 450
 
 
+EVERY_MEMORY = [
+    memories.GRU(32),
+    memories.LSTM(32),
+    memories.MinGRU(32),
+    memories.LRU(32),
+    memories.Attention(32, steps=12),
+    memories.Window(11),
+    memories.NoMemory(),
+]
+EVERY_CHAIN = [*EVERY_MEMORY[:4], memories.Attention(32, steps=24), memories.Window(22), memories.NoMemory()]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("memory", EVERY_MEMORY, ids=lambda x: type(x).__name__)
+def test_a_cue_ten_steps_back(memory):
+    """A T-maze within one rollout; without memory it is a guess."""
+    score = memory_score(ppax.make("CueCorridor-10", 64), memory, 32, 100, learning_rate=3e-3, hidden=(32,))
+    assert abs(score) < 0.5 if isinstance(memory, memories.NoMemory) else score > 0.95
+
+
+def memory_chain(length):
+    """bsuite's chain: a bit is shown once and asked for `length` steps later."""
+    vector = ppax.make("gymnax/MemoryChain-bsuite", 64)
+    chain = vector.env.env
+    chain = dataclasses.replace(chain, params=chain.params.replace(memory_length=length))
+    return dataclasses.replace(vector, env=dataclasses.replace(vector.env, env=chain))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("length", "bar"), [(5, 0.9), (20, 0.8)])
+@pytest.mark.parametrize("memory", EVERY_CHAIN, ids=lambda x: type(x).__name__)
+def test_memory_chain(memory, length, bar):
+    """500 000 steps at most; the best return is 1, and 0 what guessing gives."""
+    pytest.importorskip("gymnax")
+    score = memory_score(memory_chain(length), memory, 32, 122, learning_rate=1e-3, hidden=(64,))
+    assert abs(score) <= 0.3 if isinstance(memory, memories.NoMemory) else score >= bar
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("memory", [memories.LRU(64), memories.NoMemory()], ids=lambda x: type(x).__name__)
 def test_a_corridor_longer_than_two_rollouts(memory):

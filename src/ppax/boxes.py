@@ -20,12 +20,15 @@ class Bounds(NamedTuple):
 
 
 def bounds_of(space: spaces.Box) -> Bounds:
-    """The bounds of a Box of floats; those of float64, which JAX has not, round inwards."""
+    """The bounds of a Box of floats, rounded inwards where JAX has not their number: float64, and what is nearly 0."""
     low, high = (np.ravel(bound).astype(np.float64) for bound in (space.low, space.high))
     with np.errstate(over="ignore"):
         low32, high32 = low.astype(np.float32), high.astype(np.float32)
     low32 = np.where(low32 < low, np.nextafter(low32, np.float32(np.inf)), low32)
     high32 = np.where(high32 > high, np.nextafter(high32, np.float32(-np.inf)), high32)
+    tiny = np.finfo(np.float32).tiny  # anything smaller is 0 to compiled programs
+    low32 = np.where(np.abs(low32) < tiny, np.where(low > 0, tiny, np.float32(0)), low32)
+    high32 = np.where(np.abs(high32) < tiny, np.where(high < 0, -tiny, np.float32(0)), high32)
     dtype = "float32" if space.dtype == np.float64 else str(space.dtype)
     return Bounds(tuple(map(float, low32)), tuple(map(float, high32)), tuple(space.shape), dtype)
 

@@ -1,7 +1,8 @@
 """The network: encoders, dense layers, a memory, and heads; one tower for actor and critic, or one for each.
 
 An observation's entries are encoded one by one and joined; dense layers follow, then the memory, then one linear layer
-for the policy and one for the value. Each piece is a part, and `none` is a memory like any other.
+for the policy and one for the value, behind dense layers of its own where asked for. Each piece is a part, and
+`none` is a memory like any other.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ class Composed:
     encoder: Any = dataclasses.field(default=AUTO, metadata={"doc": "what reads the images of an observation"})
     memory: MemoryPart = dataclasses.field(default=NONE, metadata={"doc": "what is kept from step to step"})
     hidden: tuple[int, ...] = static("widths of the hidden layers", default=(64, 64), low=1)
+    head_hidden: tuple[int, ...] = static(
+        "widths of hidden layers behind the memory, for policy and value each", default=(), low=1
+    )
     activation: str = static("after each hidden layer", default="tanh", choices=tuple(ACTIVATIONS))
     shared: bool = static("one torso for actor and critic instead of one each", default=False)
     log_std_init: float = static("log standard deviation at the start, for Box actions", default=0.0)
@@ -56,8 +60,8 @@ class Composed:
         towers, keys = self._towers(), {"actor": actor_key, "critic": critic_key}
         sizes = {name: self.memory.output_size(self._size(tower)) for name, tower in towers.items()}
         params = {
-            "policy": init_dense(policy_key, sizes["actor"], self.head.size, 0.01),
-            "value": init_dense(value_key, sizes.get("critic", sizes["actor"]), num_values, 1.0),
+            "policy": self._init_head(policy_key, sizes["actor"], self.head.size, 0.01),
+            "value": self._init_head(value_key, sizes.get("critic", sizes["actor"]), num_values, 1.0),
         }
         params |= {name: self._init_tower(tower, keys[name]) for name, tower in towers.items()}
         if self.head.log_std_size:
@@ -87,14 +91,14 @@ class Composed:
     def decide(self, params: Params, features: PyTree, action_mask: PyTree | None) -> Outputs:
         """Distribution and value from the features of each tower."""
         seen = {name: self.memory.after(params[name].get("memory"), x) for name, x in features.items()}
-        outputs = dense(params["policy"], seen["actor"])
-        value = dense(params["value"], seen.get("critic", seen["actor"]))
+        outputs = self._finish(params["policy"], seen["actor"])
+        value = self._finish(params["value"], seen.get("critic", seen["actor"]))
         return Outputs(self.head(outputs, params.get("log_std"), action_mask), value)
 
     def rescale_value(self, params: Params, scale: Scalar, shift: Scalar) -> Params:
         """Parameters whose value is `scale` times what it was, plus `shift`."""
         kernel, bias = params["value"]["kernel"], params["value"]["bias"]
-        return params | {"value": {"kernel": kernel * scale, "bias": bias * scale + shift}}
+        return params | {"value": params["value"] | {"kernel": kernel * scale, "bias": bias * scale + shift}}
 
     def _towers(self) -> dict[str, tuple[Reader, ...]]:
         """What each tower reads, by the tower's name among the parameters."""
@@ -115,6 +119,14 @@ class Composed:
         }
         return params | {name: inner for name, inner in further.items() if inner}
 
+    def _init_head(self, key: Key, size: int, outputs: int, gain: float) -> Params:
+        """The layers of `head_hidden`, and a linear one behind them."""
+        params = init_layers(jax.random.fold_in(key, 1), size, self.head_hidden)
+        return params | init_dense(key, (size, *self.head_hidden)[-1], outputs, gain)
+
+    def _finish(self, params: Params, x: Array) -> Array:
+        return dense(params, layers(params, x, self.head_hidden, self.activation))
+
     def _encode(self, params: Params, tower: tuple[Reader, ...], obs: PyTree, dtype: Any) -> PyTree:
         encoders = params.get("encoder", {})
         read = [reader.read(encoders.get(reader.name), obs, dtype) for reader in tower]
@@ -127,6 +139,7 @@ def network(
     encoder: Any = AUTO,
     memory: MemoryPart = NONE,
     hidden: Sequence[int] = (64, 64),
+    head_hidden: Sequence[int] = (),
     activation: str = "tanh",
     shared: bool = False,
     log_std_init: float = 0.0,
@@ -152,6 +165,7 @@ def network(
         encoder,
         memory,
         tuple(hidden),
+        tuple(head_hidden),
         activation,
         shared,
         log_std_init,

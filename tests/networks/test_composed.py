@@ -100,6 +100,24 @@ def test_what_the_critic_alone_reads_does_not_reach_the_actor(memory):
     assert np.abs(say(net, params, speed)[1] - value).max() == 0
 
 
+def test_layers_behind_the_memory_are_the_heads_own():
+    """By hand, with a value that is rescaled as PopArt does."""
+    net = network(CARTPOLE, hidden=(8,), head_hidden=(5,), activation="relu", shared=True)
+    params = jax.jit(net.init, compiler_options=QUICK)(jax.random.key(0))
+    params = net.rescale_value(params, 2.0, 1.0)
+    x = np.random.default_rng(0).normal(size=8).astype(np.float32)
+    out = net.decide(params, {"actor": x}, None)
+    found = {"policy": out.distribution.logits, "value": out.value}
+    for name, value in found.items():
+        head = jax.tree.map(np.asarray, params[name])
+        behind = np.maximum(x @ head["0"]["kernel"] + head["0"]["bias"], 0.0)
+        expected = behind @ head["kernel"] + head["bias"]
+        expected -= np.log(np.exp(expected).sum()) if name == "policy" else 0.0
+        got = value - (jax.nn.logsumexp(value) if name == "policy" else 0.0)
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+    assert float(head["bias"][0]) == 1.0
+
+
 def test_a_dict_observation_is_its_entries_side_by_side():
     """By hand: bytes over 255, the place one-hot from 1, in the order of the space's keys."""
     net = network(World(DICT), encoder=encoders.Flat(), hidden=())
@@ -262,6 +280,7 @@ def test_networks_of_run_files_are_those_of_python():
         "agent": {
             "network": {
                 "hidden": [8],
+                "head_hidden": [4],
                 "shared": True,
                 "memory": {"part": "lstm", "width": 5},
                 "encoder": {"part": "flat"},
@@ -269,7 +288,7 @@ def test_networks_of_run_files_are_those_of_python():
         },
     }
     built = config.build(plan)
-    same = network(built.env, encoders.Flat(), memories.LSTM(5), hidden=(8,), shared=True)
+    same = network(built.env, encoders.Flat(), memories.LSTM(5), hidden=(8,), head_hidden=(4,), shared=True)
     assert built.agent.network == same
     described = config.describe(built.agent)["network"]
     assert described["memory"] == {"part": "lstm", "width": 5}

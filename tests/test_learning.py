@@ -176,7 +176,7 @@ def memory_score(env, memory, num_steps, iterations, **options):
         (memories.GRU(64), (64,), 2e-3),
         (memories.LSTM(64), (64,), 2e-3),
         (memories.MinGRU(64), (64,), 2e-3),
-        (memories.LRU(64), (64,), 1e-3),
+        (memories.LRU(128), (64,), 1e-3),
         (memories.Attention(64), (64,), 2e-3),
         (memories.Window(4), (), 2e-3),
         (memories.NoMemory(), (64,), 2e-3),
@@ -229,7 +229,7 @@ def test_memory_chain(memory, length, bar):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("memory", [memories.LRU(64), memories.NoMemory()], ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize("memory", [memories.LRU(128), memories.NoMemory()], ids=lambda x: type(x).__name__)
 def test_a_corridor_longer_than_two_rollouts(memory):
     """40 steps from the cue to the fork in rollouts of 16: what was seen must outlive the rollout that saw it."""
     loss = ClippedSurrogate(ent_coef=0.01)

@@ -13,13 +13,15 @@ from ppax.networks.memories import GRU, LRU, LSTM, Attention, MinGRU, NoMemory, 
 from ppax.networks.memories.time import Recent
 from worlds import QUICK
 
-SIZE, LENGTH = 5, 12
+SIZE, LENGTH = 4, 12
 MEMORIES = {
     "none": NoMemory(),
     "gru": GRU(6),
     "lstm": LSTM(6),
     "mingru": MinGRU(6),
     "lru": LRU(6),
+    "mingru as wide": MinGRU(SIZE),  # as the features, which then pass by as they are
+    "lru as wide": LRU(SIZE),
     "attention": Attention(6, steps=4, heads=2),
     "window": Window(steps=3, hidden=(6,)),
 }
@@ -99,7 +101,9 @@ def lstm(memory, p, carry, x):
 
 
 def mingru(memory, p, h, x):
-    k, candidate, highway, passing = np.split(affine(p["input"], x), 4)
+    gates = affine(p["input"], x)
+    gates = np.concatenate([gates, x]) if len(gates) == 3 * memory.width else gates
+    k, candidate, highway, passing = np.split(gates, 4)
     candidate = np.array([v + 0.5 if v >= 0 else sigmoid(v) for v in candidate])
     # the paper's form in logarithms, by logaddexp
     with np.errstate(divide="ignore"):
@@ -110,11 +114,11 @@ def mingru(memory, p, h, x):
 
 def lru(memory, p, h, x):
     if not np.iscomplexobj(h):
-        h = h[:6] + 1j * h[6:]
-    u = affine(p["embed"], x)
-    told = np.dot(u, p["in"][:, :6] + 1j * p["in"][:, 6:])
+        h = h[: memory.width // 2] + 1j * h[memory.width // 2 :]
+    n, u = memory.width // 2, affine(p["embed"], x) if "embed" in p else x
+    told = np.dot(u, p["in"][:, :n] + 1j * p["in"][:, n:])
     h = np.exp(-np.exp(p["nu"]) + 1j * np.exp(p["theta"])) * h + np.exp(p["gamma"]) * told
-    y = np.dot(h, p["out"][:6] - 1j * p["out"][6:]).real + p["skip"] * u
+    y = np.dot(h, p["out"][:n] - 1j * p["out"][n:]).real + p["skip"] * u
     y = gelu(y)
     return h, u + y * sigmoid(affine(p["gate"], y))
 
@@ -146,7 +150,9 @@ ORACLES = {
     "gru": (gru, lambda: np.zeros(6)),
     "lstm": (lstm, lambda: (np.zeros(6), np.zeros(6))),
     "mingru": (mingru, lambda: np.zeros(6)),
-    "lru": (lru, lambda: np.zeros(12)),
+    "lru": (lru, lambda: np.zeros(6)),
+    "mingru as wide": (mingru, lambda: np.zeros(SIZE)),
+    "lru as wide": (lru, lambda: np.zeros(SIZE)),
     "attention": (attention, list),
     "window": (window, list),
 }
@@ -284,6 +290,11 @@ def test_what_the_weights_are_at_the_start():
     assert 0.6 <= radius.min() < 0.63 < 0.88 < radius.max() <= 0.9 + 1e-6
     assert abs((radius**2).mean() - (0.6**2 + 0.9**2) / 2) < 0.04  # uniform in area
     np.testing.assert_allclose(np.exp(np.asarray(params["gamma"])), np.sqrt(1 - radius**2), rtol=1e-4)
+
+
+def test_an_odd_width_has_no_complex_numbers():
+    with pytest.raises(ppax.ConfigError, match="width = 7 must be even; nearest: 8"):
+        LRU(7).init(jax.random.key(0), SIZE)
 
 
 def test_heads_that_do_not_divide_are_refused():

@@ -14,14 +14,14 @@ from jax import Array
 
 from ppax.networks.layers import dense, init_dense
 from ppax.networks.memories.time import linear_recurrence
-from ppax.types import Key, Memory, Params, PyTree, part, static
+from ppax.types import ConfigError, Key, Memory, Params, PyTree, part, static
 
 
 @part
 class LRU:
     """Memories that turn and fade, each at a learned rate."""
 
-    width: int = static("size of the memory, in complex numbers, and of its output", default=64, low=1)
+    width: int = static("size of the memory, two for each of its complex numbers, and of its output", default=64, low=2)
     r_min: float = static("least share of a memory that a step keeps, at the start", default=0.9, low=0.0, high=0.999)
     r_max: float = static(
         "largest share of a memory that a step keeps, at the start", default=0.999, low=0.0, high=0.9999
@@ -30,21 +30,24 @@ class LRU:
 
     def init(self, key: Key, size: int) -> Params:
         """The paper's appendix A: |lambda| uniform in area between the radii, B and C normal, D normal."""
+        if self.width % 2:
+            raise ConfigError(f"network.memory: width = {self.width} must be even; nearest: {self.width + 1}")
         radius_key, phase_key, embed_key, in_key, out_key, skip_key, gate_key = jax.random.split(key, 7)
-        area = jax.random.uniform(radius_key, (self.width,))
+        units = self.width // 2
+        area = jax.random.uniform(radius_key, (units,))
         low, high = min(self.r_min, self.r_max), max(self.r_min, self.r_max)
         squared = area * (high**2 - low**2) + low**2
-        phase = self.max_phase * jax.random.uniform(phase_key, (self.width,), minval=1e-4)
-        shape = (self.width, 2 * self.width)
+        phase = self.max_phase * jax.random.uniform(phase_key, (units,), minval=1e-4)
+        shape, embed = (self.width, self.width), init_dense(embed_key, size, self.width, 1.0)
         return {
             "nu": jnp.log(-0.5 * jnp.log(jnp.maximum(squared, 1e-8))),  # lambda = exp(-exp(nu) + i exp(theta))
             "theta": jnp.log(jnp.maximum(phase, 1e-8)),
             "gamma": 0.5 * jnp.log(1.0 - squared),  # eq. 7, learned as a logarithm
-            "embed": init_dense(embed_key, size, self.width, 1.0),
             "in": jax.random.normal(in_key, shape) * (2 * self.width) ** -0.5,
-            "out": jax.random.normal(out_key, shape[::-1]) * self.width**-0.5,
+            "out": jax.random.normal(out_key, shape) * units**-0.5,
             "skip": jax.random.normal(skip_key, (self.width,)),
             "gate": init_dense(gate_key, self.width, self.width, 1.0),
+            **({"embed": embed} if size != self.width else {}),
         }
 
     def output_size(self, size: int) -> int:
@@ -53,16 +56,16 @@ class LRU:
 
     def initial_carry(self, size: int) -> Array:
         """Zeros, real and imaginary parts."""
-        return jnp.zeros(2 * self.width)
+        return jnp.zeros(self.width)
 
     def before(self, params: Params, x: Array) -> dict[str, Array]:
-        """The embedded features [width], and what they tell the memory [2 width]."""
-        embedded = dense(params["embed"], x)
+        """The features, embedded where their size is not the width, and what they tell the memory, both [width]."""
+        embedded = dense(params["embed"], x) if "embed" in params else x
         scale = jnp.exp(params["gamma"])
         return {"x": embedded, "told": embedded @ params["in"] * jnp.concatenate([scale, scale])}
 
     def through(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """One stream [L, ...] to memories [L, 2 width]."""
+        """One stream [L, ...] to memories [L, width]."""
         nu, theta = (params[name].astype(jnp.float32) for name in ("nu", "theta"))
         share = jnp.exp(jax.lax.complex(-jnp.exp(nu), jnp.exp(theta)))
         told = _complex(x["told"].astype(jnp.float32))

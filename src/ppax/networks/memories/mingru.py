@@ -23,8 +23,8 @@ class MinGRU:
     width: int = static("size of the memory", default=64, low=1)
 
     def init(self, key: Key, size: int) -> Params:
-        """One layer for gate, candidate, highway gate and what passes there."""
-        keys = jax.random.split(key, 4)
+        """One layer for gate, candidate and highway gate; where sizes differ, for what passes there too."""
+        keys = jax.random.split(key, 4)[: 3 + (size != self.width)]
         parts = [init_dense(key, size, self.width, 1.0) for key in keys]
         return {"input": jax.tree.map(lambda *x: jnp.concatenate(x, axis=-1), *parts)}
 
@@ -37,8 +37,9 @@ class MinGRU:
         return jnp.zeros(self.width)
 
     def before(self, params: Params, x: Array) -> Array:
-        """Gate, candidate, highway gate and what passes there, [4 width]."""
-        return dense(params["input"], x)
+        """Gate, candidate, highway gate and what passes there, the features themselves if they can: [4 width]."""
+        gates = dense(params["input"], x)
+        return gates if gates.shape[0] == 4 * self.width else jnp.concatenate([gates, x])
 
     def through(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
         """One stream's [L, 4 width] to outputs [L, width]."""

@@ -96,7 +96,7 @@ ESTIMATORS = [
     ),
     Mutation(
         "bootstrap with V of the same step",
-        "jnp.concatenate([steps.value[1:], rollout.last_value[None]])",
+        "jnp.concatenate([steps.value[1:], last_value[None]])",
         "steps.value",
         (ROWS,),
     ),
@@ -325,8 +325,8 @@ DATA = [
 COLLECTING = [
     Mutation(
         "the reward trace forgets before the last reward",
-        "trace = agent.gamma * actor.reward_trace + out.reward",
-        "trace = agent.gamma * jnp.where(ended, 0.0, actor.reward_trace) + out.reward",
+        "trace = gamma * actor.reward_trace + reward",
+        "trace = gamma * jnp.where(ended, 0.0, actor.reward_trace) + reward",
         (TRACE,),
     ),
     Mutation(
@@ -337,7 +337,7 @@ COLLECTING = [
     ),
     Mutation(
         "the reward trace discounts by a number of its own",
-        "trace = agent.gamma * actor.reward_trace",
+        "trace = gamma * actor.reward_trace",
         "trace = 0.99 * actor.reward_trace",
         (TRACE,),
     ),
@@ -355,20 +355,20 @@ COLLECTING = [
     ),
     Mutation(
         "lengths count autoreset rows",
-        "lengths = actor.episode_length + out.valid",
+        "lengths = actor.episode_length + valid",
         "lengths = actor.episode_length + 1",
         (COUNTED,),
     ),
     Mutation(
         "memory does not go from step to step",
-        "carry=decision.carry,",
-        "carry=actor.carry,",
+        "carry=decision.carry\n",
+        "carry=actor.carry\n",
         (PPO + "test_carries_persist_over_rollouts_and_are_forgotten_at_an_episodes_start",),
     ),
     Mutation(
         "V of the last observation from another memory",
         "last = agent.policy(learner, actor.carry",
-        "last = agent.policy(learner, agent.initial_carry(env.num_streams)",
+        "last = agent.policy(learner, agent.initial_carry(actor.first.shape[0])",
         (PPO + "test_v_of_the_last_observation_does_not_advance_memory",),
     ),
     Mutation(
@@ -587,7 +587,7 @@ RUNNING = [
     ),
     Mutation(
         "means of episodes over iterations",
-        'jnp.where(np.isin(names, PER_EPISODE), sums["episodes"], num_iterations)',
+        'jnp.where(np.isin(names, PER_EPISODE), totals["episodes"], num_iterations)',
         "num_iterations",
         (COUNTED,),
     ),

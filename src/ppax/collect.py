@@ -127,10 +127,15 @@ def collect(
         piece, (actor, no_episodes(env.num_streams)), pieces, unroll=length == num_steps
     )
     rows = jax.tree.map(lambda x: x.reshape(num_steps, *x.shape[2:]), rows)
-    # V of the observation after the last step; the carry that comes with it is dropped, so memory does not advance
+    return complete(agent, learner, (actor, episodes), Row(dataclasses.replace(rows.steps, carry=carry), *rows[1:]))
+
+
+def complete(agent: PPO, learner: LearnerState, state: Running, rows: Row) -> Collected:
+    """The rollout of `rows` [T, B], with V of the observation after its last step."""
+    actor, episodes = state
+    # the carry that comes with it is dropped, so memory does not advance
     last = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
-    steps = dataclasses.replace(rows.steps, carry=carry)
-    return Collected(actor, Rollout(steps, last.value, rows.reward_trace), episodes)
+    return Collected(actor, Rollout(rows.steps, last.value, rows.reward_trace), episodes)
 
 
 def restart(agent: PPO, env: Env, collected: Collected, due: Array, key: Key) -> Collected:

@@ -18,7 +18,7 @@ from jax import Array
 from jax.sharding import PartitionSpec
 
 from ppax import parallel
-from ppax.collect import Collected, account, no_episodes
+from ppax.collect import Collected, Row, account, complete, no_episodes
 from ppax.envs import HostEnv
 from ppax.host.play import Played, play, take_up
 from ppax.host.policy import HostPolicy, Observed, make_policy
@@ -27,7 +27,7 @@ from ppax.parallel import AXIS, SAME, SPLIT
 from ppax.ppo import PPO
 from ppax.sequences import to_sequences
 from ppax.train import Trained, Upcoming, add_up, averaged, learn, num_devices, state_specs, upcoming
-from ppax.types import ActorState, LearnerState, PyTree, Rollout, TrainState, Transition
+from ppax.types import ActorState, LearnerState, PyTree, TrainState, Transition
 
 RESET = 2**32 - 2  # folded into the key of a rollout: the seeds of environments that begin anew
 
@@ -146,8 +146,7 @@ def _collected(agent: PPO, state: TrainState, played: Played) -> Collected:
     (actor, episodes), traces = jax.lax.scan(count, begun, (steps.reward, steps.ended, steps.valid))
     obs, first, mask = after
     actor = actor._replace(env_state=played.env_state, obs=obs, first=first, action_mask=mask, carry=played.last_carry)
-    last = agent.policy(learner, actor.carry, obs, first, mask)
-    return Collected(actor, Rollout(steps, last.value, traces), episodes)
+    return complete(agent, learner, (actor, episodes), Row(steps, traces))
 
 
 def _judge(agent: PPO, learner: LearnerState, steps: Transition, length: int) -> tuple[Array, Array]:

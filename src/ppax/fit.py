@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from ppax import checkpoint, compiled, config, counter
 from ppax.config import Best, Log, Run
 from ppax.ending import STOPPED, Callback, Ending
-from ppax.envs import Env, repeats_of, vectorization_of
+from ppax.envs import Env, EnvError, repeats_of, vectorization_of
 from ppax.evaluate import Evaluation, evaluate
 from ppax.loggers import Console, Csv, JsonLines, Logger, Row, TensorBoard, last_row, require_tensorboard
 from ppax.metrics import Summary
@@ -96,7 +96,7 @@ def fit(
     them. `iterations_per_env_reset` is that of `start`.
 
     Raises ConfigError, before anything compiles, for numbers out of range or sizes that do not divide;
-    NumericalError when a gradient is not finite.
+    NumericalError when a gradient is not finite; EnvError when an environment on the host fails.
     """
     changes = (repeats_of(env), vectorization_of(env), iterations_per_env_reset, stop, best or Best())
     run = Run(env.name, env.num_envs, num_steps, total_steps, seed, *changes, log or Log())
@@ -204,7 +204,12 @@ class _Loop:
             while not ended and done < self.total and not self.stop.is_set():
                 count = min(self.every, self.total - done)
                 begin, before = time.perf_counter(), counter.to_int(state.env_steps)
-                state, metrics = program(self.agent, self.env, state, count, self.total)
+                try:
+                    state, metrics = program(self.agent, self.env, state, count, self.total)
+                except EnvError:
+                    self._save(state)
+                    self.ending.record(path, state, "environment")
+                    raise
                 row = {name: float(x) for name, x in _wait(metrics).items()}
                 seconds = time.perf_counter() - begin
                 done = int(state.iteration)  # a host loop may have stopped before

@@ -1,0 +1,279 @@
+"""Whole runs on host environments: worker processes, faults, signals, resume, learning."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import ppax
+from host_worlds import Maze, Trouble
+from ppax.config import Log
+from ppax.envs import EnvError, host
+from ppax.networks import mlp
+
+QUIET = Log(every=1, checkpoint_seconds=0.0, console=False)
+
+
+def fit(env, iterations=3, num_steps=8, **options):
+    agent = ppax.PPO(mlp(env, (8,)), num_epochs=1)
+    return ppax.fit(agent, env, iterations * num_steps * env.num_envs, num_steps=num_steps, log=QUIET, **options)
+
+
+def rows_of(history):
+    return [{name: x for name, x in row.items() if name not in ("seconds", "steps_per_second")} for row in history]
+
+
+def workers_of(pid):
+    """Processes that `pid` has started."""
+    return [int(x) for x in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def gone(pids, seconds=10.0):
+    """Whether all of them end within some seconds; who is dead and not yet waited for counts as ended."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if not [pid for pid in pids if _state(pid) not in ("", "Z")]:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _state(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+# ---------------------------------------------------------------- worker processes
+
+
+def test_workers_give_what_one_process_gives_and_repeat_it_exactly():
+    """Two groups by turns, in a fixed order: nothing depends on who is faster."""
+    runs = []
+    for how, workers in (("sync", None), ("async", 2), ("async", 3), ("async", 3)):
+        with host(Maze, 6, vectorization=how, workers=workers) as env:
+            runs.append(fit(env, 4, 16))
+            groups = env.host.groups
+        assert len(groups) == (1 if how == "sync" else 2)
+    one, *others = (rows_of(run.history) for run in runs)
+    for other in others:
+        for row, mine in zip(one, other, strict=True):
+            np.testing.assert_allclose([*row.values()], [*mine.values()], rtol=1e-4, atol=1e-5)
+    assert others[1] == others[2]
+    for a, b in zip(*(jax.tree.leaves(run.state.learner) for run in runs[2:]), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_slow_environment_does_not_change_the_result():
+    """One worker sleeps at random."""
+    fast, slow = (host([Maze, kind, Maze, Maze], vectorization="async", workers=2) for kind in (Maze, _Sleepy))
+    with fast, slow:
+        assert rows_of(fit(fast).history) == rows_of(fit(slow).history)
+
+
+class _Sleepy(Maze):
+    def step(self, action):
+        time.sleep(0.01 * np.random.default_rng().random())
+        return super().step(action)
+
+
+FAULTS = {
+    "raise": "ValueError: the wheel fell off",
+    "die": "exit status 7 while stepping environment 2",
+    "hang": r"has not answered for 2 s.*while stepping environment 2",
+    "nan obs": "environment 2: its observation is not finite",
+    "nan reward": "environment 2: its reward is not finite",
+}
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_fault_is_one_error_with_environment_and_action(kind, how):
+    if how == "sync" and kind in ("die", "hang"):
+        pytest.skip("that is this process itself")
+    well = lambda: Trouble("well")  # noqa: E731
+    factories = [well, well, lambda: Trouble(kind), well]
+    timeout = 2.0 if kind == "hang" else 60.0
+    env = host(factories, vectorization=how, workers=None if how == "sync" else 2, timeout=timeout)
+    before = workers_of(os.getpid())
+    pids = []
+
+    def look(state, row):
+        pids.extend(set(workers_of(os.getpid())) - set(before))
+
+    with pytest.raises(EnvError, match=FAULTS[kind]) as caught:
+        fit(env, 4, 4, callbacks=[look])
+    if kind == "raise":
+        assert "environment 2 failed in step, action" in str(caught.value)
+        assert "in step\n" in str(caught.value)  # the traceback, where it happened
+    if kind != "hang":
+        assert "action" in str(caught.value)
+    assert len(set(pids)) == (2 if how == "async" else 0)
+    assert gone(pids, 0.0 if how == "sync" else 3.0)
+
+
+def test_a_killed_worker_is_named_and_the_run_can_be_resumed(tmp_path):
+    env = host(Maze, 4, vectorization="async", workers=2)
+    before = workers_of(os.getpid())
+
+    def kill(state, row):
+        if row["iteration"] == 3:
+            os.kill((set(workers_of(os.getpid())) - set(before)).pop(), signal.SIGKILL)
+
+    with pytest.raises(EnvError, match="exit status -9"):
+        fit(env, 6, run_dir=tmp_path, callbacks=[kill])
+    assert gone(set(workers_of(os.getpid())) - set(before))
+    assert json.loads((tmp_path / "stopped.json").read_text())["kind"] == "environment"
+    agent = ppax.PPO(mlp(env, (8,)), num_epochs=1)
+    with env:
+        run = ppax.resume(tmp_path, agent, env, console=False)  # the same environments are made again
+    assert int(run.state.iteration) == 6
+    assert run.history[0]["iteration"] == 4
+
+
+# ---------------------------------------------------------------- resume
+
+
+def test_resume_goes_on_with_learner_keys_and_counters_and_new_episodes(tmp_path):
+    """A state is taken up where the environments stand; elsewhere they begin anew, and nothing is counted twice."""
+    env, first = host(Maze, 4), []
+    whole = fit(env, 6, run_dir=tmp_path / "whole")
+    half = fit(host(Maze, 4), 6, run_dir=tmp_path / "half", callbacks=[lambda state, row: row["iteration"] >= 3])
+    assert rows_of(half.history) == rows_of(whole.history)[:3]  # the same seed, the same run
+    other = host(Maze, 4)
+    reset = other.host.reset
+    other.host.__dict__["reset"] = lambda seeds: first.append(seeds) or reset(seeds)
+    resumed = ppax.resume(tmp_path / "half", half.agent, other, console=False)
+    assert len(first) == 1
+    assert [row["iteration"] for row in resumed.history] == [4, 5, 6]
+    assert resumed.history[0]["env_steps"] > half.history[-1]["env_steps"]
+    assert resumed.history[0]["learning_rate"] == whole.history[3]["learning_rate"]
+    assert jax.random.key_data(resumed.state.key).tolist() == jax.random.key_data(whole.state.key).tolist()
+
+
+def test_chunks_go_on_amidst_episodes(tmp_path):
+    """However often rows are logged, the environments are reset once."""
+    runs = []
+    for every in (1, 6):
+        env = host(Maze, 4)
+        log = Log(every=every, checkpoint_seconds=0.0, console=False)
+        agent = ppax.PPO(mlp(env, (8,)), num_epochs=1)
+        runs.append(ppax.fit(agent, env, 6 * 8 * 4, num_steps=8, log=log))
+    for a, b in zip(*(jax.tree.leaves(run.state.learner) for run in runs), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_evaluation_does_not_touch_training():
+    runs = []
+    for look in (False, True):
+        env = host(Maze, 4)
+        agent = ppax.PPO(mlp(env, (8,)), num_epochs=1)
+
+        def judge(state, row, agent=agent, env=env, look=look):
+            if look:
+                ppax.evaluate(agent, env, state.learner, jax.random.key(0), 3)
+
+        runs.append(ppax.fit(agent, env, 4 * 8 * 4, num_steps=8, log=QUIET, callbacks=[judge]))
+    assert rows_of(runs[0].history) == rows_of(runs[1].history)
+
+
+def test_evaluation_plays_whole_episodes_fairly():
+    """As many as asked for, also where environments are fewer; each environment's share is fixed before."""
+    run = fit(host(Maze, 4), 1)
+    result = run.evaluate(episodes=10, deterministic=False)
+    assert result.returns.shape == result.lengths.shape == (10,)
+    assert result.finished.all()
+    assert 1 <= result.lengths.min() <= result.lengths.max() == 6
+    again = run.evaluate(episodes=10, deterministic=False)
+    np.testing.assert_array_equal(result.returns, again.returns)
+    limited = ppax.evaluate(run.agent, run.env, run.state.learner, jax.random.key(0), 10, max_steps=2)
+    assert not limited.finished[limited.lengths == 2].all()
+
+
+# ---------------------------------------------------------------- the command line, in processes of their own
+
+
+def command(*arguments):
+    code = "import sys; from ppax.cli import main; sys.exit(main(sys.argv[1:]))"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def running(process, run_dir, rows):
+    """Its worker processes, once it has logged some rows."""
+    until = time.monotonic() + 120.0
+    path = run_dir / "metrics.jsonl"
+    while not path.exists() or path.read_text().count("\n") < rows:
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    return workers_of(process.pid)
+
+
+SMALL = ("--num-envs", 4, "--num-steps", 16, "--agent.num-epochs", 1, "--agent.network.hidden", 8, "--log.every", 1)
+SMALL += ("--log.checkpoint-seconds", 0, "--eval.episodes", 4)
+
+
+def test_killed_interrupted_and_resumed_without_orphans(tmp_path):
+    """kill -9, then Ctrl-C, then to the end; the workers are gone each time."""
+    run_dir = tmp_path / "run"
+    options = ("--total-steps", 50_000, "--run-dir", run_dir, "--vectorization", "async")
+    process = command("train", "gymnasium/CartPole-v1", *SMALL, *options)
+    pids = running(process, run_dir, 3)
+    assert pids
+    process.kill()
+    process.wait()
+    assert gone(pids)
+    process = command("resume", run_dir)
+    done = (run_dir / "metrics.jsonl").read_text().count("\n")
+    pids = running(process, run_dir, done + 3)
+    process.send_signal(signal.SIGINT)
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 75, text
+    assert "resume with: ppax resume" in text
+    assert gone(pids)
+    iterations = [json.loads(line)["iteration"] for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert iterations == list(range(1, len(iterations) + 1))  # nothing lost, nothing twice
+    process = command("evaluate", run_dir, "--episodes", 3, "--json")
+    text, _ = process.communicate(timeout=60)
+    assert json.loads(text.splitlines()[-1])["episodes"] == 3
+
+
+def test_exit_code_and_message_of_a_fault(tmp_path, capsys, monkeypatch):
+    import gymnasium
+
+    gymnasium.register("Trouble-v0", lambda: Trouble("raise"), disable_env_checker=True)
+    try:
+        arguments = [
+            "train",
+            "gymnasium/Trouble-v0",
+            *map(str, SMALL),
+            "--run-dir",
+            str(tmp_path / "run"),
+            "--no-cache",
+        ]
+        assert ppax.cli.main(arguments) == 3
+    finally:
+        del gymnasium.registry["Trouble-v0"]
+    assert "the wheel fell off" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- learning
+
+
+def test_cartpole_is_learned():
+    env = ppax.make("gymnasium/CartPole-v1", 8)
+    linear = ppax.schedules.Linear()
+    agent = ppax.PPO(mlp(env), learning_rate=1e-3, schedule=linear, loss=ppax.losses.ClippedSurrogate(ent_coef=0.01))
+    run = ppax.fit(agent, env, 80_000, num_steps=128, log=Log(console=False))
+    assert all(row["ratio_first_max_dev"] < 1e-4 for row in run.history)
+    assert run.evaluate(episodes=32).mean_return >= 400

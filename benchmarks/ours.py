@@ -17,7 +17,14 @@ def ppax_parts(work: Work) -> tuple[Any, Any]:
     import ppax
 
     env = ppax.envs.make("CartPole-v1", num_envs=work.num_envs)
-    agent = ppax.PPO(
+    return agent_for(env), env
+
+
+def agent_for(env: Any) -> Any:
+    """W1's agent."""
+    import ppax
+
+    return ppax.PPO(
         ppax.networks.mlp(env, hidden=w1.HIDDEN),
         advantage=ppax.advantages.GAE(gae_lambda=w1.GAE_LAMBDA),
         loss=ppax.losses.ClippedSurrogate(clip_eps=w1.CLIP_EPS, vf_coef=w1.VF_COEF, ent_coef=w1.ENT_COEF),
@@ -28,7 +35,6 @@ def ppax_parts(work: Work) -> tuple[Any, Any]:
         max_grad_norm=w1.MAX_GRAD_NORM,
         num_epochs=w1.EPOCHS,
     )
-    return agent, env
 
 
 def compile_ppax(agent: Any, env: Any, state: Any) -> tuple[Callable[[Any, int], Any], dict[str, float]]:

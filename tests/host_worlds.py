@@ -116,5 +116,6 @@ class Trouble(gymnasium.Env):
                 os._exit(7)
             if self.kind == "hang":
                 time.sleep(1000)
-            obs, reward = (obs + np.nan, reward) if self.kind == "nan obs" else (obs, np.nan)
+            obs = obs + np.nan if self.kind == "nan observation" else obs
+            reward = np.nan if self.kind == "nan reward" else reward
         return obs, reward, False, False, {}

@@ -41,6 +41,7 @@ NORMALISED = UPDATE + "[sequences-Program(devices=1, chunk_rows=5, unroll=1)]"
 RATIO = PPO + "test_the_ratio_is_one_before_the_first_gradient_step"
 COUNTED = TRAIN + "test_episodes_and_steps_are_counted_exactly"
 TRACE = NORMALIZE + "test_the_discounted_return_counts_the_last_reward_and_forgets_it_afterwards"
+HOST = "tests/envs/test_host.py::"
 NOT_VALID = PPO + "test_rows_that_do_not_count_change_nothing_bit_for_bit[discrete-False-minibatch]"
 
 ESTIMATORS = [
@@ -724,4 +725,54 @@ RUNNING = [
         (BENCH + "test_the_layout_goes_into_the_run_file_and_nothing_else_changes",),
     ),
 ]
-MUTATIONS = ESTIMATORS + LOSSES + DATA + COLLECTING + LEARNING + RUNNING
+HOSTED = [
+    Mutation(
+        "V of a cut episode is that of the next one",
+        "jnp.where(steps.ended, steps.cut_value, value)",
+        "value",
+        (HOST + "test_identical_transitions_have_identical_advantages[feedforward]",),
+    ),
+    Mutation(
+        "V of a cut episode without its memory",
+        "going_on = np.zeros(len(cut), bool)",
+        "going_on = np.ones(len(cut), bool)",
+        (HOST + "test_identical_transitions_have_identical_advantages[gru]",),
+    ),
+    Mutation(
+        "a reset in the same step is not the first of an episode",
+        "            first = ended\n",
+        "            first = begun\n",
+        (HOST + "test_identical_transitions_have_identical_advantages[gru]",),
+    ),
+    Mutation(
+        "the reward of a reset counts",
+        "jnp.where(played.valid, played.reward, 0.0)",
+        "played.reward",
+        (HOST + "test_rows_of_a_reset_change_nothing_whatever_stands_in_them",),
+    ),
+    Mutation(
+        "a forced reset forgets the last value",
+        "jnp.where(cut & ~collected.rollout.steps.ended[-1], rollout.last_value, steps.cut_value[-1])",
+        "steps.cut_value[-1]",
+        (HOST + "test_the_last_step_before_a_forced_reset_is_a_truncation",),
+    ),
+    Mutation(
+        "the same noise at every step",
+        "noise = (leaf[t % len(leaf), rows]",
+        "noise = (leaf[0, rows]",
+        ("tests/envs/test_host_policy.py::test_actions_are_distributed_as_the_network_says",),
+    ),
+    Mutation(
+        "evaluation favours short episodes",
+        "            if self.left[i] > 0:\n",
+        "            if self.left.any():\n",
+        ("tests/envs/test_host_running.py::test_evaluation_plays_whole_episodes_fairly",),
+    ),
+    Mutation(
+        "a resumed run believes that it stands where it stopped",
+        "if host.position and (np.asarray(actor.env_state) == host.position).all():",
+        "if host.reset(begin_seeds(key, env.num_envs)):",
+        ("tests/envs/test_host_running.py::test_resume_goes_on_with_learner_keys_and_counters_and_new_episodes",),
+    ),
+]
+MUTATIONS = ESTIMATORS + LOSSES + DATA + COLLECTING + LEARNING + RUNNING + HOSTED

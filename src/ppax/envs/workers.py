@@ -29,6 +29,7 @@ from ppax.envs.stepper import Seen, seen
 from ppax.types import ConfigError
 
 Factory = Callable[[], Env]
+START_SECONDS = 60.0  # that a worker may take to start and to make its environments, at least
 
 
 class InProcess:
@@ -84,7 +85,7 @@ class Workers:
                 owned = [(rows, list(factories[rows])) for rows in self._shares(worker, layout.workers)]
                 self._start(memory, (tuple(layout), worker, owned))
         for worker in range(layout.workers):
-            self._answer(worker)
+            self._answer(worker, max(timeout, START_SECONDS))
 
     def reset(self, seeds: Sequence[int]) -> None:
         """Begin an episode everywhere; `receive` waits for it."""
@@ -131,12 +132,13 @@ class Workers:
         with contextlib.suppress(OSError):
             self._connections[worker].send_bytes(json.dumps(message).encode())
 
-    def _answer(self, worker: int) -> None:
+    def _answer(self, worker: int, seconds: float | None = None) -> None:
         """Wait for a worker; EnvError where it has failed, is gone or hangs, and then all are ended."""
         connection = self._connections[worker]
         try:
-            if not connection.poll(self.timeout):
-                text = f"has not answered for {self.timeout:g} s; a longer limit is an argument: timeout = ..."
+            limit = self.timeout if seconds is None else seconds
+            if not connection.poll(limit):
+                text = f"has not answered for {limit:g} s; a longer limit is an argument: timeout = ..."
                 raise self._lost(worker, text)
             answer = connection.recv_bytes()
         except (EOFError, OSError):

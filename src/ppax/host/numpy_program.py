@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.extend import core
 
-from ppax.host.operations import OPERATIONS
+from ppax.host.operations import OPERATIONS, SEVERAL
 from ppax.types import PyTree
 
 CALLS = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "custom_jvp_call", "custom_vjp_call"}
@@ -87,17 +87,10 @@ class NumpyProgram:
                 self._inline(body, closed_over)
                 for var, atom in zip(eqn.outvars, [self._slot(x) for x in body.outvars], strict=True):
                     self._slots[var] = atom
-            elif name in OPERATIONS and len(eqn.outvars) == 1:
-                if name in ("div", "pow") and _dtype(eqn.outvars[0]).kind != "f":
-                    raise Untranslatable(f"{name} of whole numbers")
-                try:
-                    function = OPERATIONS[name](eqn.params)
-                except NotImplementedError as error:
-                    raise Untranslatable(str(error)) from error
-                reads = tuple(self._slot(atom) for atom in eqn.invars)
-                self._steps.append((function, reads, self._new(eqn.outvars[0])))
             else:
-                raise Untranslatable(name)
+                reads = tuple(self._slot(atom) for atom in eqn.invars)
+                for function, var in zip(_functions(eqn), eqn.outvars, strict=True):
+                    self._steps.append((function, reads, self._new(var)))
 
     def _split(self) -> None:
         """Drop what no output needs, and part what is computed once from what is computed at each call."""
@@ -117,6 +110,21 @@ class NumpyProgram:
                 self._each.append(step)
             else:
                 self._once.append(step)
+
+
+def _functions(eqn: Any) -> list[Callable[..., Any]]:
+    """What gives each result of one operation."""
+    name = eqn.primitive.name
+    if name in SEVERAL:
+        return [SEVERAL[name](eqn.params, i) for i in range(len(eqn.outvars))]
+    if name not in OPERATIONS:
+        raise Untranslatable(name)
+    if name in ("div", "pow") and _dtype(eqn.outvars[0]).kind != "f":
+        raise Untranslatable(f"{name} of whole numbers")
+    try:
+        return [OPERATIONS[name](eqn.params)]
+    except NotImplementedError as error:
+        raise Untranslatable(str(error)) from error
 
 
 def _dtype(atom: Any) -> Any:

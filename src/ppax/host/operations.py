@@ -16,13 +16,15 @@ ONE = np.float32(1.0)
 
 def _broadcast(params: dict[str, Any]) -> Function:
     shape, where = tuple(params["shape"]), params["broadcast_dimensions"]
+    total = int(np.prod(shape))
 
     def broadcast(x: Any) -> Any:
         x = np.asarray(x)
         ones = [1] * len(shape)
         for axis, size in zip(where, x.shape, strict=True):
             ones[axis] = size
-        return np.broadcast_to(x.reshape(ones), shape)
+        spread = x.reshape(ones)
+        return spread if spread.size == total else np.broadcast_to(spread, shape)
 
     return broadcast
 
@@ -67,6 +69,17 @@ def _iota(params: dict[str, Any]) -> Function:
     along = [-1 if i == axis else 1 for i in range(len(shape))]
     numbers = np.broadcast_to(np.arange(shape[axis], dtype=params["dtype"]).reshape(along), shape)
     return lambda: numbers
+
+
+def _unstack(params: dict[str, Any], i: int) -> Function:
+    at = (slice(None),) * params["axis"] + (i,)
+    return lambda x: x[at]
+
+
+def _split(params: dict[str, Any], i: int) -> Function:
+    start = sum(params["sizes"][:i])
+    at = (slice(None),) * params["axis"] + (slice(start, start + params["sizes"][i]),)
+    return lambda x: x[at]
 
 
 def _reduce(function: Function) -> Callable[[dict[str, Any]], Function]:
@@ -151,6 +164,9 @@ OPERATIONS: dict[str, Callable[[dict[str, Any]], Function]] = {
     "reduce_min": _reduce(np.min),
     "reduce_and": _reduce(np.all),
     "reduce_or": _reduce(np.any),
+    "stack": lambda params: lambda *x: np.stack(x, params["axis"]),
     "argmax": _argument(np.argmax),
     "argmin": _argument(np.argmin),
 }
+# Those with several results: from parameters and the number of a result, the function that gives it.
+SEVERAL: dict[str, Callable[[dict[str, Any], int], Function]] = {"unstack": _unstack, "split": _split}

@@ -27,7 +27,7 @@ from ppax.parallel import AXIS, SAME, SPLIT
 from ppax.ppo import PPO
 from ppax.sequences import to_sequences
 from ppax.train import Trained, Upcoming, add_up, averaged, learn, num_devices, state_specs, upcoming
-from ppax.types import ActorState, LearnerState, PyTree, TrainState, Transition
+from ppax.types import ActorState, Key, LearnerState, PyTree, TrainState, Transition
 
 RESET = 2**32 - 2  # folded into the key of a rollout: the seeds of environments that begin anew
 
@@ -42,12 +42,13 @@ class HostTraining:
         begin = time.perf_counter()
         self._stop = stop or threading.Event()
         state = local(state)
-        self._upcoming, self._value = jax.jit(upcoming), jax.jit(_value)
-        now = self._upcoming(agent, state, np.int32(1))
-        self._policy: HostPolicy = make_policy(now.agent, env, state.learner)
         shapes = _shapes(agent, env, state)
+        self._plan = jax.jit(_plan).lower(agent, state, np.int32(1)).compile()
+        self._policy: HostPolicy = make_policy(shapes[0].agent, env, shapes[2].learner)
+        self._value, self._averaged = jax.jit(_value), jax.jit(averaged)  # of the first, sizes depend on what happens
         self._program = jax.jit(_learn).lower(*shapes).compile()
         self._nothing = nothing(shapes[-1])
+        self._averaged(self._nothing, 1)
         self.compile_seconds = time.perf_counter() - begin
 
     def __call__(
@@ -65,15 +66,14 @@ class HostTraining:
         totals, done = self._nothing, 0
         while done < num_iterations and not (done and self._stop.is_set()):
             state = local(state)
-            now = self._upcoming(agent, state, np.int32(total_iterations))
-            reset_key = jax.random.fold_in(jax.random.clone(now.collect_key), RESET)
+            now, reset_key = self._plan(agent, state, np.int32(total_iterations))
             actor = take_up(agent, env, state.actor, reset_key)
             self._policy.begin(now.agent, state.learner, state.num_steps, now.collect_key)
             begun = now.agent, state.learner
             played = play(self._policy, self._value, env, actor, state.num_steps, length, begun)
             state, totals = self._program(now, env, state, actor, played, totals)
             done += 1
-        return Trained(state, jax.jit(averaged)(totals, done))
+        return Trained(state, self._averaged(totals, done))
 
 
 def metric_names(agent: PPO, env: HostEnv, state: TrainState) -> tuple[str, ...]:
@@ -82,12 +82,20 @@ def metric_names(agent: PPO, env: HostEnv, state: TrainState) -> tuple[str, ...]
 
 
 def local(tree: Any) -> Any:
-    """Arrays that every device has, as arrays of the first one."""
+    """Arrays that several devices have, or share, as arrays of the first one or of NumPy."""
 
     def one(x: Any) -> Any:
-        return x.addressable_data(0) if isinstance(x, Array) and len(x.sharding.device_set) > 1 else x
+        if not isinstance(x, Array) or len(x.sharding.device_set) == 1:
+            return x
+        return x.addressable_data(0) if x.is_fully_replicated else np.asarray(x)
 
     return jax.tree.map(one, tree)
+
+
+def _plan(agent: PPO, state: TrainState, total_iterations: Array) -> tuple[Upcoming, Key]:
+    """What an iteration begins with, and a key for the seeds of environments that begin anew."""
+    now = upcoming(agent, state, total_iterations)
+    return now, jax.random.fold_in(jax.random.clone(now.collect_key), RESET)
 
 
 def _value(agent: PPO, learner: LearnerState, seen: Observed) -> Array:

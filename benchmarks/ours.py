@@ -17,15 +17,22 @@ MEMORIES = {"gru": "GRU", "lstm": "LSTM", "mingru": "MinGRU", "lru": "LRU"}  # s
 def ppax_parts(work: Work, memory: str | None = None) -> tuple[Any, Any]:
     """W1's agent and environments; W3's where a memory is named."""
     import ppax
-    from ppax.networks import memories, network
 
     env = ppax.envs.make("CartPole-v1", num_envs=work.num_envs)
+    return agent_for(env, memory), env
+
+
+def agent_for(env: Any, memory: str | None = None) -> Any:
+    """W1's agent, or W3's."""
+    import ppax
+    from ppax.networks import memories, network
+
     built = ppax.networks.mlp(env, hidden=w1.HIDDEN)
     if memory is not None:
         width = w1.MEMORY_WIDTH
         cell = getattr(memories, MEMORIES[memory])(width)
         built = network(env, memory=cell, hidden=(width,), head_hidden=(width,), activation="relu", shared=True)
-    agent = ppax.PPO(
+    return ppax.PPO(
         built,
         advantage=ppax.advantages.GAE(gae_lambda=w1.GAE_LAMBDA),
         loss=ppax.losses.ClippedSurrogate(clip_eps=w1.CLIP_EPS, vf_coef=w1.VF_COEF, ent_coef=w1.ENT_COEF),
@@ -36,7 +43,6 @@ def ppax_parts(work: Work, memory: str | None = None) -> tuple[Any, Any]:
         max_grad_norm=w1.MAX_GRAD_NORM,
         num_epochs=w1.EPOCHS,
     )
-    return agent, env
 
 
 def compile_ppax(agent: Any, env: Any, state: Any) -> tuple[Callable[[Any, int], Any], dict[str, float]]:

@@ -14,7 +14,8 @@ from typing import Any
 
 from peers import purejaxrl_folder
 
-PACKAGES = ("ppax", "rejax", "jax", "jaxlib", "flax", "optax", "gymnax", "distrax", "numpy")
+PACKAGES = ("ppax", "rejax", "jax", "jaxlib", "flax", "optax", "gymnax", "distrax", "numpy", "gymnasium")
+PACKAGES += ("stable-baselines3", "torch")
 RESULTS = Path(__file__).parent / "results"
 
 

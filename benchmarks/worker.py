@@ -12,8 +12,11 @@ import resource
 import sys
 from typing import Any
 
+import host_peers
 import peers
 from w1 import Work, timed
+
+LIBRARIES = {"raw": "gymnasium", "sb3": "stable_baselines3", "cleanrl": "torch"}  # of those without JAX
 
 
 def peak_memory_mb() -> float:
@@ -24,6 +27,9 @@ def peak_memory_mb() -> float:
 
 def load(system: str) -> None:
     """Import what the system needs."""
+    if system in LIBRARIES:
+        importlib.import_module(LIBRARIES[system])
+        return
     importlib.import_module("jax")
     if system.startswith("purejaxrl"):
         peers.load_purejaxrl("ppo_rnn" if system == "purejaxrl-rnn" else "ppo")
@@ -41,15 +47,11 @@ def main() -> None:
         print(json.dumps(value), file=answers, flush=True)
 
     _, import_seconds = timed(lambda: load(system))
-    import jax
-
-    devices = jax.devices()
-    about = {
-        "import_seconds": import_seconds,
-        "memory_after_import_mb": peak_memory_mb(),
-        "devices": f"{len(devices)} x {devices[0].platform}: {devices[0].device_kind}",
-    }
-    run, seconds = peers.PREPARE[system](work)
+    about: dict[str, Any] = {"import_seconds": import_seconds, "memory_after_import_mb": peak_memory_mb()}
+    if system not in LIBRARIES:
+        devices = importlib.import_module("jax").devices()
+        about["devices"] = f"{len(devices)} x {devices[0].platform}: {devices[0].device_kind}"
+    run, seconds = (peers.PREPARE | host_peers.PREPARE)[system](work)
     answer(about | seconds | {"peak_memory_mb": peak_memory_mb()})
     for line in sys.stdin:
         iterations = int(line)

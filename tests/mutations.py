@@ -41,6 +41,7 @@ NORMALISED = UPDATE + "[sequences-Program(devices=1, chunk_rows=5, unroll=1)]"
 RATIO = PPO + "test_the_ratio_is_one_before_the_first_gradient_step"
 COUNTED = TRAIN + "test_episodes_and_steps_are_counted_exactly"
 TRACE = NORMALIZE + "test_the_discounted_return_counts_the_last_reward_and_forgets_it_afterwards"
+HOST = "tests/envs/test_host.py::"
 NOT_VALID = PPO + "test_rows_that_do_not_count_change_nothing_bit_for_bit[discrete-False-minibatch]"
 
 ESTIMATORS = [
@@ -96,7 +97,7 @@ ESTIMATORS = [
     ),
     Mutation(
         "bootstrap with V of the same step",
-        "jnp.concatenate([steps.value[1:], rollout.last_value[None]])",
+        "jnp.concatenate([steps.value[1:], last_value[None]])",
         "steps.value",
         (ROWS,),
     ),
@@ -325,8 +326,8 @@ DATA = [
 COLLECTING = [
     Mutation(
         "the reward trace forgets before the last reward",
-        "trace = agent.gamma * actor.reward_trace + out.reward",
-        "trace = agent.gamma * jnp.where(ended, 0.0, actor.reward_trace) + out.reward",
+        "trace = gamma * actor.reward_trace + reward",
+        "trace = gamma * jnp.where(ended, 0.0, actor.reward_trace) + reward",
         (TRACE,),
     ),
     Mutation(
@@ -337,7 +338,7 @@ COLLECTING = [
     ),
     Mutation(
         "the reward trace discounts by a number of its own",
-        "trace = agent.gamma * actor.reward_trace",
+        "trace = gamma * actor.reward_trace",
         "trace = 0.99 * actor.reward_trace",
         (TRACE,),
     ),
@@ -355,20 +356,20 @@ COLLECTING = [
     ),
     Mutation(
         "lengths count autoreset rows",
-        "lengths = actor.episode_length + out.valid",
+        "lengths = actor.episode_length + valid",
         "lengths = actor.episode_length + 1",
         (COUNTED,),
     ),
     Mutation(
         "memory does not go from step to step",
-        "carry=decision.carry,",
-        "carry=actor.carry,",
+        "carry=decision.carry\n",
+        "carry=actor.carry\n",
         (PPO + "test_carries_persist_over_rollouts_and_are_forgotten_at_an_episodes_start",),
     ),
     Mutation(
         "V of the last observation from another memory",
         "last = agent.policy(learner, actor.carry",
-        "last = agent.policy(learner, agent.initial_carry(env.num_streams)",
+        "last = agent.policy(learner, agent.initial_carry(actor.first.shape[0])",
         (PPO + "test_v_of_the_last_observation_does_not_advance_memory",),
     ),
     Mutation(
@@ -587,7 +588,7 @@ RUNNING = [
     ),
     Mutation(
         "means of episodes over iterations",
-        'jnp.where(np.isin(names, PER_EPISODE), sums["episodes"], num_iterations)',
+        'jnp.where(np.isin(names, PER_EPISODE), totals["episodes"], num_iterations)',
         "num_iterations",
         (COUNTED,),
     ),
@@ -724,4 +725,54 @@ RUNNING = [
         (BENCH + "test_the_layout_goes_into_the_run_file_and_nothing_else_changes",),
     ),
 ]
-MUTATIONS = ESTIMATORS + LOSSES + DATA + COLLECTING + LEARNING + RUNNING
+HOSTED = [
+    Mutation(
+        "V of a cut episode is that of the next one",
+        "jnp.where(steps.ended, steps.cut_value, value)",
+        "value",
+        (HOST + "test_identical_transitions_have_identical_advantages[feedforward]",),
+    ),
+    Mutation(
+        "V of a cut episode without its memory",
+        "going_on = np.zeros(len(cut), bool)",
+        "going_on = np.ones(len(cut), bool)",
+        (HOST + "test_identical_transitions_have_identical_advantages[gru]",),
+    ),
+    Mutation(
+        "a reset in the same step is not the first of an episode",
+        "            first = ended\n",
+        "            first = begun\n",
+        (HOST + "test_identical_transitions_have_identical_advantages[gru]",),
+    ),
+    Mutation(
+        "the reward of a reset counts",
+        "jnp.where(played.valid, played.reward, 0.0)",
+        "played.reward",
+        (HOST + "test_rows_of_a_reset_change_nothing_whatever_stands_in_them",),
+    ),
+    Mutation(
+        "a forced reset forgets the last value",
+        "jnp.where(cut & ~collected.rollout.steps.ended[-1], rollout.last_value, steps.cut_value[-1])",
+        "steps.cut_value[-1]",
+        (HOST + "test_the_last_step_before_a_forced_reset_is_a_truncation",),
+    ),
+    Mutation(
+        "the same noise at every step",
+        "noise = (leaf[t % len(leaf), rows]",
+        "noise = (leaf[0, rows]",
+        ("tests/envs/test_host_policy.py::test_actions_are_distributed_as_the_network_says",),
+    ),
+    Mutation(
+        "evaluation favours short episodes",
+        "            if self.left[i] > 0:\n",
+        "            if self.left.any():\n",
+        ("tests/envs/test_host_running.py::test_evaluation_plays_whole_episodes_fairly",),
+    ),
+    Mutation(
+        "a resumed run believes that it stands where it stopped",
+        "if host.position and (np.asarray(actor.env_state) == host.position).all():",
+        "if host.reset(begin_seeds(key, env.num_envs)):",
+        ("tests/envs/test_host_running.py::test_resume_goes_on_with_learner_keys_and_counters_and_new_episodes",),
+    ),
+]
+MUTATIONS = ESTIMATORS + LOSSES + DATA + COLLECTING + LEARNING + RUNNING + HOSTED

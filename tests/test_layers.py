@@ -34,13 +34,14 @@ ALLOWED = {
     "train": BASE | {"ppo", "envs", "collect"},
     "stop": {"types"},
     "conditions": {"types", "stop"},
-    "ending": BASE | {"ppo", "envs", "train", "stop", "conditions", "config", "checkpoint", "loggers"},
+    "host": BASE | {"ppo", "envs", "collect", "train", "distributions"},  # the loop around environments of Python
+    "ending": BASE | {"ppo", "envs", "compiled", "stop", "conditions", "config", "checkpoint", "loggers"},
     "restore": BASE | {"ppo", "envs", "train", "config", "checkpoint", "run_dir", "ending"},
-    "compiled": BASE | {"ppo", "envs", "train"},
+    "compiled": BASE | {"ppo", "envs", "train", "host"},
     "sweep": BASE | {"ppo", "envs", "train"},
     "bench": BASE | {"ppo", "envs", "collect", "train", "compiled", "program"},
     "selftest": BASE | PARTS | {"ppo", "envs", "collect", "train"},
-    "evaluate": BASE | {"ppo", "envs", "collect"},
+    "evaluate": BASE | {"ppo", "envs", "collect", "host"},
     "options": {"types"},
     "catalogue": PARTS,
     "config": BASE | PARTS | {"ppo", "envs", "options", "catalogue"},
@@ -64,6 +65,7 @@ ONLY = {
     "gymnax": {"envs"},
     "tensorboardX": {"loggers"},
     "rich": {"loggers"},
+    "cloudpickle": {"envs"},
 }
 
 

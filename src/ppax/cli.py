@@ -1,8 +1,8 @@
 """The command line: `ppax train | resume | evaluate | selftest | bench | presets | envs`.
 
 Every option of a run is an option here; names, types, limits and documentation come from the parts (config.py).
-Exit codes: 0 done, 1 a self-test failed, 2 usage or configuration, 4 numerical fault, 5 disk or damaged checkpoint,
-75 stopped by a signal and resumable.
+Exit codes: 0 done, 1 a self-test failed, 2 usage or configuration, 3 an environment failed, 4 numerical fault, 5 disk
+or damaged checkpoint, 75 stopped by a signal and resumable.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ppax.loggers.files import finite_or_none
 from ppax.restore import load_best_policy, load_run, load_state
 from ppax.types import ConfigError
 
-DONE, FAILED, USAGE, NUMERICAL, DISK, STOPPED = 0, 1, 2, 4, 5, 75
+DONE, FAILED, USAGE, ENVIRONMENT, NUMERICAL, DISK, STOPPED = 0, 1, 2, 3, 4, 5, 75
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -40,6 +40,8 @@ def main(argv: list[str] | None = None) -> int:
         return _dispatch(arguments)
     except (ConfigError, ImportError) as error:
         return _fail(error, USAGE)
+    except envs.EnvError as error:
+        return _fail(error, ENVIRONMENT)
     except NumericalError as error:
         return _fail(error, NUMERICAL)
     except (CheckpointError, OSError) as error:
@@ -148,6 +150,7 @@ def _list(options: argparse.Namespace) -> int:
         names = list(config.presets())
     else:
         names = [*envs.BUILTIN, *(f'{suite}/ID   (pip install "ppax[{suite}]")' for suite in envs.SUITES)]
+        names += [f"{suite}/ID   (stepped on the host)" for suite in envs.HOST_SUITES]
     print(json.dumps(names) if options.json else "\n".join(names))
     return DONE
 

@@ -11,9 +11,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax import parallel
+from ppax.envs import Env
 from ppax.envs.vector import VectorEnv
 from ppax.ppo import PPO
-from ppax.types import ActorState, Episodes, Key, LearnerState, PyTree, Rollout, Transition
+from ppax.types import ActorState, Episodes, Key, LearnerState, PyTree, Rollout, Scalar, Transition
 
 
 class Collected(NamedTuple):
@@ -34,7 +35,7 @@ class Row(NamedTuple):
     reward_trace: Array  # [B]
 
 
-def start_actor(agent: PPO, env: VectorEnv, key: Key) -> ActorState:
+def start_actor(agent: PPO, env: Env, key: Key) -> ActorState:
     """Every environment at the start of its first episode; `key` is one, or one for each environment."""
     env_state, obs, action_mask = env.reset(key)
     zeros = jnp.zeros(env.num_streams, jnp.float32)
@@ -71,29 +72,39 @@ def one_step(agent: PPO, env: VectorEnv, learner: LearnerState) -> Callable[[Run
             carry=(),  # `piece` keeps those that learning begins with
             action_mask=actor.action_mask,
         )
-        ended = steps.ended
-        # the trace is zeroed after an ended step, whose own reward it still counts
-        trace = agent.gamma * actor.reward_trace + out.reward
-        returns = actor.episode_return + out.reward
-        lengths = actor.episode_length + out.valid
-        episodes = Episodes(
-            episodes.count + ended,
-            episodes.return_sum + jnp.where(ended, returns, 0.0),
-            episodes.length_sum + jnp.where(ended, lengths, 0),
+        actor = actor._replace(
+            env_state=out.state, obs=out.obs, first=out.first, action_mask=out.action_mask, carry=decision.carry
         )
-        actor = ActorState(
-            env_state=out.state,
-            obs=out.obs,
-            first=out.first,
-            action_mask=out.action_mask,
-            carry=decision.carry,
-            episode_return=jnp.where(ended, 0.0, returns),
-            episode_length=jnp.where(ended, 0, lengths),
-            reward_trace=jnp.where(ended, 0.0, trace),
-        )
-        return (actor, episodes), Row(steps, trace)
+        state, trace = account(agent.gamma, (actor, episodes), out.reward, steps.ended, out.valid)
+        return state, Row(steps, trace)
 
     return step
+
+
+def account(gamma: Scalar, state: Running, reward: Array, ended: Array, valid: Array) -> tuple[Running, Array]:
+    """Count one step [B] of every stream's episode; also the discounted return so far [B], that step's included."""
+    actor, episodes = state
+    # the trace is zeroed after an ended step, whose own reward it still counts
+    trace = gamma * actor.reward_trace + reward
+    returns = actor.episode_return + reward
+    lengths = actor.episode_length + valid
+    episodes = Episodes(
+        episodes.count + ended,
+        episodes.return_sum + jnp.where(ended, returns, 0.0),
+        episodes.length_sum + jnp.where(ended, lengths, 0),
+    )
+    actor = actor._replace(
+        episode_return=jnp.where(ended, 0.0, returns),
+        episode_length=jnp.where(ended, 0, lengths),
+        reward_trace=jnp.where(ended, 0.0, trace),
+    )
+    return (actor, episodes), trace
+
+
+def no_episodes(num_streams: int) -> Episodes:
+    """None finished yet."""
+    zeros = jnp.zeros(num_streams, jnp.int32)
+    return Episodes(zeros, zeros.astype(jnp.float32), zeros)
 
 
 def collect(
@@ -108,21 +119,26 @@ def collect(
         state, rows = jax.lax.scan(step, state, keys, unroll=agent.program.unroll)
         return state, (carry, rows)
 
-    zeros = jnp.zeros(env.num_streams, jnp.int32)
-    none = Episodes(zeros, zeros.astype(jnp.float32), zeros)
     keys = stream_keys(key, num_steps, env)
     # Only the memory at a sequence's start is read again; to keep that of every step would take `seq_len` times as much
     length = agent.sequence_length(num_steps) if jax.tree.leaves(actor.carry) else num_steps
     pieces = keys.reshape(-1, length, *keys.shape[1:])
-    (actor, episodes), (carry, rows) = jax.lax.scan(piece, (actor, none), pieces, unroll=length == num_steps)
+    (actor, episodes), (carry, rows) = jax.lax.scan(
+        piece, (actor, no_episodes(env.num_streams)), pieces, unroll=length == num_steps
+    )
     rows = jax.tree.map(lambda x: x.reshape(num_steps, *x.shape[2:]), rows)
-    # V of the observation after the last step; the carry that comes with it is dropped, so memory does not advance
+    return complete(agent, learner, (actor, episodes), Row(dataclasses.replace(rows.steps, carry=carry), *rows[1:]))
+
+
+def complete(agent: PPO, learner: LearnerState, state: Running, rows: Row) -> Collected:
+    """The rollout of `rows` [T, B], with V of the observation after its last step."""
+    actor, episodes = state
+    # the carry that comes with it is dropped, so memory does not advance
     last = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
-    steps = dataclasses.replace(rows.steps, carry=carry)
-    return Collected(actor, Rollout(steps, last.value, rows.reward_trace), episodes)
+    return Collected(actor, Rollout(rows.steps, last.value, rows.reward_trace), episodes)
 
 
-def restart(agent: PPO, env: VectorEnv, collected: Collected, due: Array, key: Key) -> Collected:
+def restart(agent: PPO, env: Env, collected: Collected, due: Array, key: Key) -> Collected:
     """Where `due` [], the rollout's last step cuts every episode, and all environments have begun anew.
 
     The cut is a truncation: `last_value` is already that of the observation behind it, and no step is lost to a reset.
@@ -132,11 +148,14 @@ def restart(agent: PPO, env: VectorEnv, collected: Collected, due: Array, key: K
     steps = rollout.steps
     cut = due & steps.valid[-1] & ~steps.terminated[-1]
     steps = dataclasses.replace(steps, truncated=steps.truncated.at[-1].set(steps.truncated[-1] | cut))
+    if steps.cut_value is not None:
+        last = jnp.where(cut & ~collected.rollout.steps.ended[-1], rollout.last_value, steps.cut_value[-1])
+        steps = dataclasses.replace(steps, cut_value=steps.cut_value.at[-1].set(last))
     actor = jax.lax.cond(due, lambda: start_actor(agent, env, stream_keys(key, 1, env)[0, :, 0]), lambda: actor)
     return Collected(actor, rollout._replace(steps=steps), episodes)
 
 
-def stream_keys(key: Key, num_steps: int, env: VectorEnv) -> Array:
+def stream_keys(key: Key, num_steps: int, env: Env) -> Array:
     """Keys for every step of every environment, [T, E, 1 + A]: its own first, then one for each of its agents.
 
     They depend on the environment's number alone, not on which device it is on; all are made at once, outside the loop.

@@ -5,13 +5,17 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import sys
+import threading
 import time
 from typing import Any
 
 import jax
 import numpy as np
 
+from ppax.envs import Env, HostEnv
 from ppax.envs.vector import VectorEnv
+from ppax.host import HostTraining
+from ppax.host import metric_names as host_metric_names
 from ppax.ppo import PPO
 from ppax.train import Trained, num_devices, place, train
 from ppax.types import ConfigError, PyTree, TrainState
@@ -66,9 +70,22 @@ class CompiledTraining:
         return trained
 
 
-def compile(agent: PPO, env: VectorEnv, state: TrainState) -> CompiledTraining:
-    """Compile `train` for this agent, environment and state; `state` is only looked at."""
-    return CompiledTraining(agent, env, state)
+def compile(
+    agent: PPO, env: Env, state: TrainState, stop: threading.Event | None = None
+) -> CompiledTraining | HostTraining:
+    """Compile `train` for this agent, environment and state; `state` is only looked at.
+
+    With host environments it is a loop around compiled programs, which ends early, after an iteration, where `stop` is
+    set; one compiled program cannot be stopped.
+    """
+    return HostTraining(agent, env, state, stop) if isinstance(env, HostEnv) else CompiledTraining(agent, env, state)
+
+
+def metric_names(agent: PPO, env: Env, state: TrainState) -> tuple[str, ...]:
+    """Names of the metrics of training; nothing is compiled, `state` may be shapes."""
+    if isinstance(env, HostEnv):
+        return host_metric_names(agent, env, state)
+    return jax.eval_shape(lambda state: train(agent, env, state, 1, 1).metrics, state).names
 
 
 def differences(old: Any, new: Any, names: tuple[str, ...] = (), path: str = "") -> Any:

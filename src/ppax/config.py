@@ -20,7 +20,7 @@ import tomli_w
 
 from ppax import envs
 from ppax.catalogue import NETWORKS, PARTS, choices_of
-from ppax.envs import VectorEnv
+from ppax.envs import VECTORIZATIONS, Env
 from ppax.kl_control import KLControl
 from ppax.options import NONE, Config, Option, check_value, flatten, nearest, option_of, unflatten
 from ppax.ppo import PPO
@@ -70,6 +70,11 @@ class Run:
     )
     seed: int = static("of everything random", default=0, low=0, high=2**64 - 1)
     action_repeat: int = static("times that each action is taken; they count as one step", default=1, low=1)
+    vectorization: str = static(
+        "host environments: sync, in this process, or async, in worker processes",
+        default="sync",
+        choices=VECTORIZATIONS,
+    )
     iterations_per_env_reset: int | None = static(
         "iterations after which all environments begin anew, episodes truncated; none, 0 and below: only at first",
         default=None,
@@ -92,7 +97,7 @@ class Built(NamedTuple):
     """What a configuration stands for."""
 
     agent: PPO
-    env: VectorEnv
+    env: Env
     run: Run
 
 
@@ -143,10 +148,10 @@ def resolve(config: Config) -> Config:
 # ---------------------------------------------------------------- between configurations and objects
 
 
-def build(config: Config, env: VectorEnv | None = None) -> Built:
+def build(config: Config, env: Env | None = None) -> Built:
     """The agent, environment and run that a configuration describes; for `env` instead, where it is given."""
     config = resolve(config)
-    env = env or envs.make(config["env"], config["num_envs"], config["action_repeat"])
+    env = env or envs.make(config["env"], config["num_envs"], config["action_repeat"], config["vectorization"])
     agent = PPO(**_arguments(PPO, config["agent"], env))
     return Built(agent, env, settings(config))
 
@@ -159,7 +164,7 @@ def settings(config: Config) -> Run:
     return Run(**values, **sections)
 
 
-def _arguments(cls: type, config: Config, env: VectorEnv) -> dict[str, Any]:
+def _arguments(cls: type, config: Config, env: Env) -> dict[str, Any]:
     """What to make a part of class `cls` from."""
     arguments: dict[str, Any] = {}
     for name, value in config.items():

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import jax
 
 from ppax import checkpoint, counter
+from ppax.compiled import metric_names
 from ppax.conditions import parse
 from ppax.config import Run
-from ppax.envs.vector import VectorEnv
+from ppax.envs import Env
 from ppax.loggers import Logger, Row
 from ppax.loggers.files import finite_or_none, rows_until
 from ppax.ppo import PPO
 from ppax.stop import KeepBest, policy_of, watches, why
-from ppax.train import train
 from ppax.types import TrainState
 
 Callback = Callable[[TrainState, Row], bool | None]  # at every log row; True ends the run
@@ -31,6 +31,7 @@ REASONS = {
     "done": "total_steps are done",
     "signal": "a signal asked it to stop; it can be resumed",
     "fault": "a gradient was not finite",
+    "environment": "an environment failed; it can be resumed",
 }
 OWN_ROWS = ("iteration", "env_steps", "steps_per_second", "seconds")  # what a log row has beside metrics
 
@@ -56,14 +57,14 @@ class Ending:
         self.why = ""  # the run stopped before its end; "" as long as it has not
         self._saved: Row | None = None  # of the best policy on disk
 
-    def check(self, agent: PPO, env: VectorEnv, state: TrainState) -> None:
+    def check(self, agent: PPO, env: Env, state: TrainState) -> None:
         """Raise ConfigError for a metric that the run will not log; nothing is compiled, `state` may be shapes."""
         watching = [watch for callback in self.callbacks for watch in watches(callback)]
         if not watching:
             return
-        metrics = jax.eval_shape(lambda state: train(agent, env, state, 1, 1).metrics, state)
+        names = metric_names(agent, env, state)
         for watch in watching:
-            watch.check((*OWN_ROWS, *metrics.names))
+            watch.check((*OWN_ROWS, *names))
 
     def recall(self, run_dir: Path, iteration: int, like: TrainState) -> None:
         """What the run's own conditions had seen up to `iteration`, and its best policy; `like` is a state's shapes."""

@@ -12,13 +12,15 @@ import numpy as np
 from jax import Array
 
 from ppax.collect import start_actor
+from ppax.envs import Env, HostEnv
 from ppax.envs.vector import VectorEnv
+from ppax.host import play_episodes
 from ppax.ppo import PPO
 from ppax.types import ActorState, Key, LearnerState
 
 
 class Evaluation(NamedTuple):
-    """Undiscounted, unscaled returns of whole episodes; one entry a stream, the first episode of each."""
+    """Undiscounted, unscaled returns of whole episodes."""
 
     returns: np.ndarray  # [episodes]
     lengths: np.ndarray  # [episodes]
@@ -53,18 +55,23 @@ class Running(NamedTuple):
 
 def evaluate(
     agent: PPO,
-    env: VectorEnv,
+    env: Env,
     learner: LearnerState,
     key: Key,
     episodes: int = 128,
     deterministic: bool = True,
     max_steps: int = 100_000,
 ) -> Evaluation:
-    """Play `episodes` whole episodes side by side and report each one's return.
+    """Play `episodes` whole episodes and report each one's return.
 
     `deterministic` takes the most likely action; otherwise actions are sampled. Nothing of the training run changes:
     not its environments, keys or statistics. `max_steps` bounds environments that never end.
+
+    Native environments are as many as episodes. Of host environments as many are made as the run has, and closed again;
+    a vector environment that the user has made is used itself, and training, if it goes on, begins new episodes.
     """
+    if isinstance(env, HostEnv):
+        return Evaluation(*play_episodes(agent, env, learner, key, episodes, deterministic, max_steps))
     env = dataclasses.replace(env, num_envs=-(-episodes // (env.num_streams // env.num_envs)))
     out = run_episodes(agent, env, learner, key, deterministic, max_steps)
     return Evaluation(*(np.asarray(x)[:episodes] for x in (out.returns, out.lengths, out.finished)))

@@ -29,6 +29,12 @@ class Experience(NamedTuple):
     source: Any  # Source, or None: targets will not be estimated again
 
 
+def following(steps: Transition, last_value: Array) -> Array:
+    """V of the observation after each step [T] of one stream; `last_value` [] is that after the last one."""
+    value = jnp.concatenate([steps.value[1:], last_value[None]])
+    return value if steps.cut_value is None else jnp.where(steps.ended, steps.cut_value, value)
+
+
 def cut(steps: Transition, targets: Targets, length: int) -> Experience:
     """Sequences of `length` steps from steps [T, B]; rows that do not count become zero.
 

@@ -18,8 +18,7 @@ import jax.numpy as jnp
 from ppax import checkpoint, compiled, config, counter
 from ppax.config import Best, Log, Run
 from ppax.ending import STOPPED, Callback, Ending
-from ppax.envs import repeats_of
-from ppax.envs.vector import VectorEnv
+from ppax.envs import Env, EnvError, repeats_of, vectorization_of
 from ppax.evaluate import Evaluation, evaluate
 from ppax.loggers import Console, Csv, JsonLines, Logger, Row, TensorBoard, last_row, require_tensorboard
 from ppax.metrics import Summary
@@ -51,7 +50,7 @@ class TrainedRun:
     """What `fit` and `resume` give back."""
 
     agent: PPO
-    env: VectorEnv
+    env: Env
     state: TrainState
     history: list[Row]  # the rows logged by this call, as in metrics.jsonl
     run_dir: Path | None
@@ -75,7 +74,7 @@ class TrainedRun:
 
 def fit(
     agent: PPO,
-    env: VectorEnv,
+    env: Env,
     total_steps: int = 500_000,
     seed: int = 0,
     run_dir: str | Path | None = None,
@@ -97,16 +96,16 @@ def fit(
     them. `iterations_per_env_reset` is that of `start`.
 
     Raises ConfigError, before anything compiles, for numbers out of range or sizes that do not divide;
-    NumericalError when a gradient is not finite.
+    NumericalError when a gradient is not finite; EnvError when an environment on the host fails.
     """
-    changes = (repeats_of(env), iterations_per_env_reset, stop, best or Best())
+    changes = (repeats_of(env), vectorization_of(env), iterations_per_env_reset, stop, best or Best())
     run = Run(env.name, env.num_envs, num_steps, total_steps, seed, *changes, log or Log())
     return fit_run(agent, env, run, run_dir, callbacks)
 
 
 def fit_run(
     agent: PPO,
-    env: VectorEnv,
+    env: Env,
     run: Run,
     run_dir: str | Path | None = None,
     callbacks: Sequence[Callback | Logger] = (),
@@ -133,7 +132,7 @@ def fit_run(
 def resume(
     run_dir: str | Path,
     agent: PPO | None = None,
-    env: VectorEnv | None = None,
+    env: Env | None = None,
     callbacks: Sequence[Callback | Logger] = (),
     console: bool | None = None,
 ) -> TrainedRun:
@@ -155,7 +154,7 @@ def resume(
         return _Loop(agent, env, run, directory, callbacks, ending, stop_asked).train(state)
 
 
-def planned_iterations(env: VectorEnv, run: Run) -> int:
+def planned_iterations(env: Env, run: Run) -> int:
     """How many rollouts make up `total_steps`, rounded up."""
     steps = run.num_steps * env.num_streams
     total = -(-run.total_steps // steps)
@@ -172,7 +171,7 @@ class _Loop:
     def __init__(
         self,
         agent: PPO,
-        env: VectorEnv,
+        env: Env,
         run: Run,
         directory: RunDirectory | None,
         callbacks: Sequence[Callback | Logger],
@@ -194,7 +193,7 @@ class _Loop:
             self.ending.record(path, state, "done")
             return TrainedRun(self.agent, self.env, state, [], path, stopped=self.ending.why, best=self.ending.best)
         # The number of iterations is traced: one program for every chunk, and the same bits whatever the chunks are
-        program = compiled.compile(self.agent, self.env, state)
+        program: Any = compiled.compile(self.agent, self.env, state, self.stop)
         history: list[Row] = []
         if path is not None:
             (path / STOPPED).unlink(missing_ok=True)
@@ -205,10 +204,15 @@ class _Loop:
             while not ended and done < self.total and not self.stop.is_set():
                 count = min(self.every, self.total - done)
                 begin, before = time.perf_counter(), counter.to_int(state.env_steps)
-                state, metrics = program(self.agent, self.env, state, count, self.total)
+                try:
+                    state, metrics = program(self.agent, self.env, state, count, self.total)
+                except EnvError:
+                    self._save(state)
+                    self.ending.record(path, state, "environment")
+                    raise
                 row = {name: float(x) for name, x in _wait(metrics).items()}
                 seconds = time.perf_counter() - begin
-                done += count
+                done = int(state.iteration)  # a host loop may have stopped before
                 env_steps = counter.to_int(state.env_steps)
                 train_seconds += seconds
                 timing = {

@@ -22,7 +22,7 @@ from ppax import normalize, parallel
 from ppax.accumulate import mean_gradient
 from ppax.advantages import GAE, spread_rewards
 from ppax.critics import Regression
-from ppax.experience import Experience, Minibatch, Source, choose, cut, cut_with_source, join, over_rollout
+from ppax.experience import Experience, Minibatch, Source, choose, cut, cut_with_source, following, join, over_rollout
 from ppax.kl_control import KLControl, KLState
 from ppax.losses import ClippedSurrogate
 from ppax.metrics import Summary, pack
@@ -234,6 +234,11 @@ class PPO:
         carry = jax.tree.map(lambda x: x[:, 0], steps.carry)
         return self._look(learner, carry, steps.obs, steps.first, steps.action_mask)
 
+    def judge(self, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
+        """V and log-probability of the action, [M, L] each, of stored sequences [M, L]."""
+        policy = self._replay(learner, steps)
+        return to_pairs((policy.value, policy.distribution.log_prob(to_rows(steps.action))), steps.valid.shape[1])
+
     @property
     def _look(self) -> Callable[..., Policy]:
         return partial(look, self.network, self.critic, jnp.dtype(self.compute_dtype))
@@ -269,7 +274,7 @@ class PPO:
         if self.drip_decay is not None:
             reward = jax.vmap(spread_rewards, (1, None, 1), 1)(steps.reward, self.drip_decay, steps.ended)
             steps = dataclasses.replace(steps, reward=reward)
-        next_value = jnp.concatenate([steps.value[1:], rollout.last_value[None]])
+        next_value = jax.vmap(following, (1, 0), 1)(steps, rollout.last_value)
         targets = jax.vmap(self.advantage, (1, 1, None), 1)(steps, next_value, self.gamma)
         length = self.sequence_length(steps.valid.shape[0])
         if self.reestimate == "never":
@@ -279,12 +284,10 @@ class PPO:
     def _reestimate(self, learner: LearnerState, steps: Transition, source: Source) -> Targets:
         """Targets [M, L] of sequences by the network as it is now; beyond a sequence's end stands the old value."""
         steps, (reward, end_value) = parallel.own((steps, source))
-        policy = self._replay(learner, steps)
-        now = policy.value, policy.distribution.log_prob(to_rows(steps.action))
-        value, log_prob = to_pairs(now, steps.valid.shape[1])
+        value, log_prob = self.judge(learner, steps)
         ratio = jnp.exp(bounded_log_ratio(log_prob, steps))
-        next_value = jnp.concatenate([value[:, 1:], end_value[:, None]], axis=1)
         live = dataclasses.replace(steps, value=value, reward=reward)
+        next_value = jax.vmap(following)(live, end_value)
         targets = jax.vmap(self.advantage, (0, 0, None, 0))(live, next_value, self.gamma, ratio)
         return parallel.gather(zero_rows(steps.valid, Targets(*targets)))
 

@@ -11,7 +11,8 @@ import numpy as np
 from jax import Array
 
 from ppax import counter, parallel
-from ppax.collect import collect, restart, start_actor
+from ppax.collect import Collected, collect, restart, start_actor
+from ppax.envs import Env
 from ppax.envs.vector import VectorEnv
 from ppax.metrics import Summary, merge, nothing, pack
 from ppax.parallel import SAME, SPLIT
@@ -38,9 +39,7 @@ def make_key(seed: int) -> Key:
     return jax.random.fold_in(key, seed >> 32) if seed >> 32 else key
 
 
-def start(
-    agent: PPO, env: VectorEnv, num_steps: int, key: Key, iterations_per_env_reset: int | None = None
-) -> TrainState:
+def start(agent: PPO, env: Env, num_steps: int, key: Key, iterations_per_env_reset: int | None = None) -> TrainState:
     """A run before its first iteration: fresh weights, every environment at the start of an episode.
 
     `num_steps` is the length of a rollout. After each `iterations_per_env_reset` iterations every episode is cut, as a
@@ -63,12 +62,12 @@ def start(
     return place(agent, env, jax.tree.map(jnp.copy, state))
 
 
-def place(agent: PPO, env: VectorEnv, state: TrainState) -> TrainState:
+def place(agent: PPO, env: Env, state: TrainState) -> TrainState:
     """`state` on the devices on which `train` runs."""
     return parallel.place(state, state_specs(state), num_devices(agent, env, state.num_steps))
 
 
-def num_devices(agent: PPO, env: VectorEnv, num_steps: int) -> int:
+def num_devices(agent: PPO, env: Env, num_steps: int) -> int:
     """Over how many devices `train` splits the environments and every minibatch."""
     length = agent.sequence_length(num_steps)
     minibatch = agent.minibatch.size(num_steps * env.num_streams // length)
@@ -118,25 +117,56 @@ def _train(agent: PPO, env: VectorEnv, state: TrainState, num_iterations: Array,
     def iterate(_: Array, carried: tuple[TrainState, Summary]) -> tuple[TrainState, Summary]:
         state, totals = carried
         state, metrics = once(agent, env, state, total)
-        forgetting = Summary(jnp.where(np.isin(names, LAST), 0.0, totals.means), totals.tops, totals.names)
-        return state, merge(forgetting, metrics)
+        return state, add_up(totals, metrics)
 
     shapes = jax.eval_shape(once, agent, env, state, total).metrics
-    names = shapes.mean_names()
     state, sums = jax.lax.fori_loop(0, num_iterations, iterate, (state, nothing(shapes)))
+    return Trained(state, averaged(sums, num_iterations))
+
+
+def add_up(totals: Summary, metrics: Summary) -> Summary:
+    """The totals of some iterations and of one more."""
+    forgetting = jnp.where(np.isin(totals.mean_names(), LAST), 0.0, totals.means)
+    return merge(Summary(forgetting, totals.tops, totals.names), metrics)
+
+
+def averaged(totals: Summary, num_iterations: int | Array) -> Summary:
+    """Metrics of many iterations from their totals."""
+    names = totals.mean_names()
     # per episode: NaN, not 0, where no episode finished
-    divisor = jnp.where(np.isin(names, PER_EPISODE), sums["episodes"], num_iterations)
-    means = sums.means / jnp.where(np.isin(names, (*LAST, "episodes")), 1.0, divisor)
-    return Trained(state, Summary(means, sums.tops, sums.names))
+    divisor = jnp.where(np.isin(names, PER_EPISODE), totals["episodes"], num_iterations)
+    means = totals.means / jnp.where(np.isin(names, (*LAST, "episodes")), 1.0, divisor)
+    return Summary(means, totals.tops, totals.names)
 
 
-def iteration(agent: PPO, env: VectorEnv, state: TrainState, total_iterations: int | Array) -> Trained:
-    """One rollout and one update."""
+class Upcoming(NamedTuple):
+    """What an iteration begins with."""
+
+    agent: PPO  # annealed
+    key: Key  # of the iterations after it
+    collect_key: Key
+    update_keys: Key  # [num_epochs]
+
+
+def upcoming(agent: PPO, state: TrainState, total_iterations: int | Array) -> Upcoming:
+    """The agent as it is at this progress of training, and the iteration's keys."""
     keys = jax.random.split(state.key, 2 + agent.num_epochs)
     key, collect_key, update_keys = keys[0], keys[1], keys[2:]
     progress = state.iteration / total_iterations
     annealed = anneal_parts(agent.schedule(agent, progress, counter.to_float(state.env_steps)), progress)
-    collected = collect(annealed, env, state.learner, state.actor, state.num_steps, collect_key)
+    return Upcoming(annealed, key, collect_key, update_keys)
+
+
+def iteration(agent: PPO, env: VectorEnv, state: TrainState, total_iterations: int | Array) -> Trained:
+    """One rollout and one update."""
+    now = upcoming(agent, state, total_iterations)
+    collected = collect(now.agent, env, state.learner, state.actor, state.num_steps, now.collect_key)
+    return learn(now, env, state, collected)
+
+
+def learn(plan: Upcoming, env: Env, state: TrainState, collected: Collected) -> Trained:
+    """The rest of an iteration, once its rollout is there."""
+    annealed, key, collect_key, update_keys = plan
     period = state.iterations_per_env_reset
     if period is not None and period > 0:
         due = (state.iteration + 1) % period == 0
@@ -164,7 +194,7 @@ def anneal_parts(agent: PPO, progress: Array) -> PPO:
     )
 
 
-def check_sizes(agent: PPO, env: VectorEnv, num_steps: int) -> None:
+def check_sizes(agent: PPO, env: Env, num_steps: int) -> None:
     """Raise ConfigError, with the nearest sizes that work, where a size does not divide another."""
     length = agent.sequence_length(num_steps)
     if num_steps % length:

@@ -38,6 +38,7 @@ class Transition:
     valid: Array  # [T, B] False: autoreset step or absent agent, weight 0
     carry: PyTree  # [T / L, B, ...] memory before each sequence's first step, cut: [M, 1, ...]; no leaves without one
     action_mask: PyTree | None = None  # [T, B, n] True = allowed; a tree like the action (masks.py)
+    cut_value: Array | None = None  # [T, B] V of a truncated episode's last observation, where the next row lacks it
 
     @property
     def ended(self) -> Array:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from ppax.envs import builtin
 from ppax.envs.action_repeat import ActionRepeat
+from ppax.envs.faults import EnvError
+from ppax.envs.host import VECTORIZATIONS, HostEnv, host
 from ppax.envs.partial_view import PartialView
 from ppax.envs.time_limit import TimeLimit
 from ppax.envs.vector import VectorEnv
@@ -28,24 +30,51 @@ BUILTIN: dict[str, Callable[[], Environment]] = {
     "probe/Finite": lambda: builtin.FiniteProbe(),
 }
 SUITES = ("gymnax",)  # "suite/id": an adapter each, imported only when asked for
+HOST_SUITES = ("gymnasium",)  # their environments are stepped on the host
+
+Env = VectorEnv | HostEnv
 
 
-def make(name: str, num_envs: int = 64, action_repeat: int = 1) -> VectorEnv:
+def make(name: str, num_envs: int = 64, action_repeat: int = 1, vectorization: str = "sync") -> Env:
     """`num_envs` copies of the environment called `name`, with its usual time limit.
 
     Each action is taken `action_repeat` times, which together count as one step; the usual time limit goes on to count
     single ones.
 
-    Built-in ones by their own name ("CartPole-v1"), others as "suite/id" ("gymnax/Acrobot-v1"). Raises ConfigError
-    for an unknown name and ImportError, naming the extra to install, for a suite that is not installed.
+    Built-in ones by their own name ("CartPole-v1"), others as "suite/id" ("gymnax/Acrobot-v1"). Those that are stepped
+    on the host ("gymnasium/LunarLander-v3") are in this process, or in worker processes with `vectorization = "async"`.
+    Raises ConfigError for an unknown name and ImportError, naming the extra to install, for a missing library.
     """
+    suite, _, env_id = name.partition("/")
+    if suite in HOST_SUITES and env_id:
+        from ppax.envs.gymnasium import load
+
+        return load(env_id, num_envs, vectorization, action_repeat)
+    if vectorization != "sync":
+        raise ConfigError(
+            f"vectorization = {vectorization!r}: {name} is stepped inside the compiled program; leave it out"
+        )
     env = _single(name)
     return VectorEnv(env if action_repeat == 1 else ActionRepeat(env, action_repeat), num_envs, name)
 
 
-def repeats_of(env: VectorEnv) -> int:
+def repeats_of(env: Env) -> int:
     """How often each action is taken in `env`, as `make` was told."""
+    if isinstance(env, HostEnv):
+        return env.action_repeat
     return env.env.repeats if isinstance(env.env, ActionRepeat) else 1
+
+
+def vectorization_of(env: Env) -> str:
+    """Where `env` is stepped, as `make` was told."""
+    return env.vectorization if isinstance(env, HostEnv) else "sync"
+
+
+def native(env: Env, what: str) -> VectorEnv:
+    """`env`, if it is stepped inside the compiled program; ConfigError that `what` needs that."""
+    if isinstance(env, HostEnv):
+        raise ConfigError(f"{what} works with environments inside the compiled program; {env.name} is on the host")
+    return env
 
 
 def _single(name: str) -> Environment:
@@ -60,18 +89,26 @@ def _single(name: str) -> Environment:
     raise ConfigError(
         f"no environment {name!r}; "
         + (f"did you mean {nearest[0]!r}? " if nearest else "")
-        + f"Built in: {', '.join(BUILTIN)}; others: {', '.join(f'{s}/ID' for s in SUITES)}"
+        + f"Built in: {', '.join(BUILTIN)}; others: {', '.join(f'{s}/ID' for s in (*SUITES, *HOST_SUITES))}"
     )
 
 
 __all__ = [
     "BUILTIN",
+    "HOST_SUITES",
     "SUITES",
+    "VECTORIZATIONS",
     "ActionRepeat",
+    "Env",
+    "EnvError",
+    "HostEnv",
     "PartialView",
     "TimeLimit",
     "VectorEnv",
     "builtin",
+    "host",
     "make",
+    "native",
     "repeats_of",
+    "vectorization_of",
 ]

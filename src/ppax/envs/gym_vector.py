@@ -1,0 +1,120 @@
+"""A `gymnasium.vector.VectorEnv` as it is, in each of Gymnasium's three autoreset modes.
+
+https://farama.org/Vector-Autoreset-Mode. The mode is read from the environment's metadata, never assumed: vector entry
+points have one of their own, whatever was asked for.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from ppax.envs.faults import EnvError
+from ppax.envs.group import element_of, flat_mask, leaves_of
+from ppax.envs.stepper import Seen
+from ppax.types import ConfigError
+
+
+class Wrapped:
+    """All environments of `vector`, as one group."""
+
+    def __init__(self, vector: VectorEnv, mask_size: int | None):
+        self.vector, self.mask_size = vector, mask_size
+        self.groups = (slice(0, vector.num_envs),)
+        self._mode = mode_of(vector)
+        self.cuts = self._mode is not AutoresetMode.NEXT_STEP
+        self._leaves = list(leaves_of(vector.single_observation_space))
+        self._given = [leaf.given for leaf in leaves_of(vector.single_action_space)]
+        self._over = np.zeros(vector.num_envs, bool)
+        self._seen: Seen | None = None
+
+    def reset(self, seeds: Sequence[int]) -> None:
+        """Begin an episode everywhere."""
+        obs, info = self._call("reset", seed=int(seeds[0]))  # one for all: not every vector environment takes a list
+        none = np.zeros(self.vector.num_envs, bool)
+        self._over = none
+        self._seen = Seen(self._take(obs), none.astype(np.float32), none, none, ~none, none, self._mask(info))
+
+    def send(self, number: int, action: Sequence[np.ndarray]) -> None:
+        """One step of all."""
+        given = (x.astype(dtype, copy=False) for x, dtype in zip(action, self._given, strict=True))
+        tree = element_of(self.vector.single_action_space, given)
+        obs, reward, terminated, truncated, info = self._call("step", tree)
+        begun = self._over  # only in NEXT_STEP
+        terminated, truncated = (np.asarray(x, bool) & ~begun for x in (terminated, truncated))
+        ended = terminated | truncated
+        first, final, leaves, mask = begun, None, self._take(obs), self._mask(info)
+        if self._mode is AutoresetMode.NEXT_STEP:
+            self._over = ended
+        else:
+            first = ended
+            if ended.any():
+                if self._mode is AutoresetMode.DISABLED:
+                    final = [leaf.copy() for leaf in leaves]  # a reset may write where they stand
+                    obs, info = self._call("reset", options={"reset_mask": ended})
+                    leaves, mask = self._take(obs), self._mask(info, mask)
+                else:
+                    final = self._final(info, leaves, ended)
+        reward = np.where(begun, 0.0, np.asarray(reward, np.float32))
+        self._seen = Seen(leaves, reward, terminated, truncated, first, ~begun, mask, final)
+
+    def receive(self, number: int) -> Seen:
+        """What came of the step that was sent, or of a reset."""
+        assert self._seen is not None
+        return self._seen
+
+    def close(self) -> None:
+        """Close the environments, also those that are amidst a step."""
+        try:
+            self.vector.close(terminate=True)
+        except TypeError:  # only those with processes know that argument
+            self.vector.close()
+
+    def _call(self, verb: str, *arguments: Any, **named: Any) -> Any:
+        try:
+            return getattr(self.vector, verb)(*arguments, **named)
+        except Exception:
+            when = f"step, actions {arguments[0]!r}" if arguments else verb
+            raise EnvError(f"{self.vector} failed in {when}\n{traceback.format_exc()}") from None
+
+    def _take(self, obs: Any) -> list[np.ndarray]:
+        return [np.asarray(leaf.of(obs)) for leaf in self._leaves]
+
+    def _final(self, info: dict[str, Any], leaves: list[np.ndarray], ended: np.ndarray) -> list[np.ndarray]:
+        """Last observations, which SAME_STEP has in `info`: one element for each environment, or one batch."""
+        final = info.get("final_obs")
+        if final is None:
+            raise EnvError(f'{self.vector} has autoreset mode SAME_STEP and gives no info["final_obs"]')
+        batched = isinstance(final, dict | tuple)
+        filled = [np.array(leaf) for leaf in leaves]
+        for leaf, array in zip(self._leaves, filled, strict=True):
+            for i in np.flatnonzero(ended):
+                array[i] = leaf.of(final)[i] if batched else leaf.of(final[i])
+        return filled
+
+    def _mask(self, info: dict[str, Any], before: np.ndarray | None = None) -> np.ndarray | None:
+        if self.mask_size is None:
+            return None
+        masks = np.ones((self.vector.num_envs, self.mask_size), bool) if before is None else before
+        given = info.get("action_mask")
+        if given is not None:
+            there = info.get("_action_mask", np.ones(len(masks), bool))
+            for i in np.flatnonzero(there):
+                masks[i] = flat_mask(given[i])
+        return masks
+
+
+def mode_of(vector: VectorEnv) -> AutoresetMode:
+    """How `vector` begins the next episode; ConfigError where it does not say."""
+    metadata = vector.metadata or {}
+    mode = metadata.get("autoreset_mode")
+    if isinstance(mode, AutoresetMode):
+        return mode
+    raise ConfigError(
+        f"{vector}: its metadata, {metadata}, do not say how it begins the next episode: set "
+        'env.metadata["autoreset_mode"] to the gymnasium.vector.AutoresetMode that it has'
+    )

@@ -1,0 +1,41 @@
+"""Actions from noise that was drawn before, all of a rollout at once: for policies that are called in NumPy."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+
+from ppax.distributions import BallNormal, Categorical, Independent, Joint, Normal, SquashedNormal
+from ppax.types import Distribution, PyTree
+
+NORMAL = (Normal, SquashedNormal, BallNormal)
+
+
+def drawn(distribution: Distribution, noise: PyTree) -> PyTree:
+    """The action that `noise` stands for, distributed like `distribution.sample`; TypeError for other kinds."""
+    if isinstance(distribution, Categorical):
+        # Gumbel's trick: Maddison et al. 2014, https://arxiv.org/abs/1411.0030
+        return jnp.argmax(distribution.logits + noise, axis=-1).astype(jnp.int32)
+    if isinstance(distribution, Independent):
+        return drawn(distribution.component, noise)
+    if isinstance(distribution, NORMAL):
+        return distribution.mean + jnp.exp(distribution.log_std) * noise
+    if isinstance(distribution, Joint):
+        return distribution._each(drawn, noise)
+    raise TypeError(f"no noise for {type(distribution).__name__}")
+
+
+def noise_for(distribution: Distribution, num_steps: int, rng: np.random.Generator) -> PyTree:
+    """Noise [T, ...] for `num_steps` steps of a distribution given by its shapes; TypeError for other kinds."""
+    if isinstance(distribution, Categorical):
+        return rng.gumbel(size=(num_steps, *distribution.logits.shape)).astype(np.float32)
+    if isinstance(distribution, Independent):
+        return noise_for(distribution.component, num_steps, rng)
+    if isinstance(distribution, NORMAL):
+        return rng.standard_normal((num_steps, *distribution.mean.shape), np.float32)
+    if isinstance(distribution, Joint):
+        parts = distribution.components
+        if isinstance(parts, dict):
+            return {name: noise_for(parts[name], num_steps, rng) for name in sorted(parts)}
+        return tuple(noise_for(part, num_steps, rng) for part in parts)
+    raise TypeError(f"no noise for {type(distribution).__name__}")

@@ -1,0 +1,131 @@
+"""A JAX function as a list of NumPy calls: for small arrays much cheaper than calling a compiled program.
+
+The function is traced as for compilation, so network, normalisation and distribution have one definition. What depends
+on the first argument alone, as on parameters, is computed once by `bind`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core
+
+from ppax.host.operations import OPERATIONS, SEVERAL
+from ppax.types import PyTree
+
+CALLS = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "custom_jvp_call", "custom_vjp_call"}
+
+
+class Untranslatable(Exception):
+    """The function contains an operation that has no counterpart here."""
+
+
+Step = tuple[Callable[..., Any], tuple[int, ...], int]  # one NumPy call, the slots that it reads, and that it writes
+
+
+class NumpyProgram:
+    """`function(slow, *fast)` for arguments of the shapes given; raises Untranslatable."""
+
+    def __init__(self, function: Callable[..., PyTree], slow: PyTree, *fast: PyTree):
+        closed, shapes = jax.make_jaxpr(function, return_shape=True)(slow, *fast)
+        self._values: list[Any] = []
+        self._steps: list[Step] = []
+        self._slots: dict[Any, int] = {}
+        inputs = [self._new(var) for var in closed.jaxpr.invars]
+        self._inline(closed.jaxpr, closed.consts)
+        self._outputs = [self._slot(var) for var in closed.jaxpr.outvars]
+        self._structure = jax.tree.structure(shapes)
+        split = len(jax.tree.leaves(slow))
+        self._slow_inputs, self._fast_inputs = inputs[:split], inputs[split:]
+        self._split()
+
+    def bind(self, slow: PyTree) -> None:
+        """Set the first argument, and compute what depends on it alone."""
+        for slot, leaf in zip(self._slow_inputs, jax.tree.leaves(slow), strict=True):
+            self._values[slot] = np.asarray(leaf)
+        self._run(self._once)
+
+    def __call__(self, *fast: Any) -> PyTree:
+        """The result for the other arguments, given as flat arrays."""
+        values = self._values
+        for slot, leaf in zip(self._fast_inputs, fast, strict=True):
+            values[slot] = leaf
+        self._run(self._each)
+        return jax.tree.unflatten(self._structure, [values[slot] for slot in self._outputs])
+
+    def _run(self, steps: Sequence[Step]) -> None:
+        values = self._values
+        for function, reads, writes in steps:
+            values[writes] = function(*[values[slot] for slot in reads])
+
+    def _new(self, var: Any, value: Any = None) -> int:
+        self._values.append(value)
+        self._slots[var] = len(self._values) - 1
+        return len(self._values) - 1
+
+    def _slot(self, atom: Any) -> int:
+        if isinstance(atom, core.Literal):
+            self._values.append(np.asarray(atom.val, _dtype(atom)))
+            return len(self._values) - 1
+        return self._slots[atom]
+
+    def _inline(self, jaxpr: Any, consts: Sequence[Any]) -> None:
+        """Append the steps of a jaxpr, those of functions that it calls among them."""
+        for var, const in zip(jaxpr.constvars, consts, strict=True):
+            self._new(var, np.asarray(const))
+        for eqn in jaxpr.eqns:
+            name = eqn.primitive.name
+            if name in CALLS:
+                inner = next(eqn.params[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr") if key in eqn.params)
+                body, closed_over = getattr(inner, "jaxpr", inner), getattr(inner, "consts", ())
+                # a function that is called twice has the same variables twice: the later ones stand
+                for var, atom in zip(body.invars, eqn.invars, strict=True):
+                    self._slots[var] = self._slot(atom)
+                self._inline(body, closed_over)
+                for var, atom in zip(eqn.outvars, [self._slot(x) for x in body.outvars], strict=True):
+                    self._slots[var] = atom
+            else:
+                reads = tuple(self._slot(atom) for atom in eqn.invars)
+                for function, var in zip(_functions(eqn), eqn.outvars, strict=True):
+                    self._steps.append((function, reads, self._new(var)))
+
+    def _split(self) -> None:
+        """Drop what no output needs, and part what is computed once from what is computed at each call."""
+        needed, kept = set(self._outputs), []
+        for step in reversed(self._steps):
+            _, reads, writes = step
+            if writes in needed:
+                kept.append(step)
+                needed.update(reads)
+        changing = set(self._fast_inputs)
+        self._once: list[Step] = []
+        self._each: list[Step] = []
+        for step in reversed(kept):
+            _, reads, writes = step
+            if changing.intersection(reads):
+                changing.add(writes)
+                self._each.append(step)
+            else:
+                self._once.append(step)
+
+
+def _functions(eqn: Any) -> list[Callable[..., Any]]:
+    """What gives each result of one operation."""
+    name = eqn.primitive.name
+    if name in SEVERAL:
+        return [SEVERAL[name](eqn.params, i) for i in range(len(eqn.outvars))]
+    if name not in OPERATIONS:
+        raise Untranslatable(name)
+    if name in ("div", "pow") and _dtype(eqn.outvars[0]).kind != "f":
+        raise Untranslatable(f"{name} of whole numbers")
+    try:
+        return [OPERATIONS[name](eqn.params)]
+    except NotImplementedError as error:
+        raise Untranslatable(str(error)) from error
+
+
+def _dtype(atom: Any) -> Any:
+    return atom.aval.dtype

@@ -1,0 +1,155 @@
+"""What acts on the host: a policy called in NumPy where that is cheaper and possible, else one compiled call a step.
+
+A compiled call costs about 100 us however small the network, the same in NumPy 15 us. Which is taken depends on sizes
+alone, never on timing, so that a run can be repeated.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ppax.envs import HostEnv
+from ppax.host.noise import drawn, noise_for
+from ppax.host.numpy_program import NumpyProgram, Untranslatable
+from ppax.ppo import PPO
+from ppax.types import Key, LearnerState, PyTree
+
+NUMPY_WORK = 2**23  # environments in a group times parameters, up to which NumPy is cheaper; measured on two cores
+
+
+class Acted(NamedTuple):
+    """What a group of e streams did."""
+
+    carry: PyTree  # [e, ...]
+    action: PyTree  # [e, ...] as drawn; stored
+    env_action: PyTree  # [e, ...] as the environments receive it
+
+
+class Observed(NamedTuple):
+    """What a group of e streams acts on."""
+
+    carry: PyTree  # [e, ...]
+    obs: PyTree  # [e, ...]
+    first: Any  # [e]
+    mask: PyTree | None  # [e, n]
+
+
+class HostPolicy(Protocol):
+    """Acts for groups of streams, step by step."""
+
+    def begin(self, agent: PPO, learner: LearnerState, num_steps: int, key: Key) -> None:
+        """A rollout of `num_steps` steps, with these parameters."""
+
+    def act(self, t: int, rows: slice, seen: Observed) -> Acted:
+        """At step `t`, for the streams `rows`."""
+
+
+class InNumpy:
+    """Feedforward policies in NumPy. Randomness is NumPy's, from a generator that the rollout's key seeds."""
+
+    def __init__(self, agent: PPO, env: HostEnv, learner: LearnerState, deterministic: bool):
+        self._deterministic, self._programs, self._rows = deterministic, {}, env.num_envs
+        example = observed(agent, env, env.num_envs)
+        self._distribution = jax.eval_shape(_distribution, (agent, learner), example)
+        noise = self._noise(1, np.random.default_rng(0))
+        self._size = len(jax.tree.leaves(noise))
+        for rows in env.host.sizes():
+            part = jax.tree.map(lambda x, rows=rows: x[:rows], (example, jax.tree.map(lambda x: x[0], noise)))
+            self._programs[rows] = NumpyProgram(_drawn if not deterministic else _likely, (agent, learner), *part)
+
+    def begin(self, agent: PPO, learner: LearnerState, num_steps: int, key: Key) -> None:
+        """Bind parameters, draw all noise."""
+        for program in self._programs.values():
+            program.bind((agent, learner))
+        seed = np.asarray(jax.random.key_data(key)).tolist()
+        self._leaves = jax.tree.leaves(self._noise(num_steps, np.random.default_rng(seed)))
+
+    def act(self, t: int, rows: slice, seen: Observed) -> Acted:
+        """Act."""
+        noise = (leaf[t % len(leaf), rows] for leaf in self._leaves)
+        action, env_action = self._programs[rows.stop - rows.start](*jax.tree.leaves(seen), *noise)
+        return Acted((), action, env_action)
+
+    def _noise(self, num_steps: int, rng: np.random.Generator) -> PyTree:
+        return () if self._deterministic else noise_for(self._distribution, num_steps, rng)
+
+
+class Compiled:
+    """Any policy, as one compiled call for a group; randomness is that of `PPO.act`."""
+
+    def __init__(self, agent: PPO, env: HostEnv, learner: LearnerState, deterministic: bool):
+        self._programs, key = {}, jax.eval_shape(lambda: jax.random.key(0))
+        number = jax.ShapeDtypeStruct((), jnp.int32)
+        for rows in env.host.sizes():
+            example = observed(agent, env, rows)
+            self._programs[rows] = (
+                jax.jit(_act, static_argnames="deterministic")
+                .lower(agent, learner, example, key, number, number, deterministic=deterministic)
+                .compile()
+            )
+
+    def begin(self, agent: PPO, learner: LearnerState, num_steps: int, key: Key) -> None:
+        """Keep them."""
+        self._arguments = agent, learner, key
+
+    def act(self, t: int, rows: slice, seen: Observed) -> Acted:
+        """Act."""
+        agent, learner, key = self._arguments
+        program = self._programs[rows.stop - rows.start]
+        carry, *actions = program(agent, learner, seen, key, np.int32(t), np.int32(rows.start))
+        return Acted(carry, *jax.device_get(actions))
+
+
+def make_policy(agent: PPO, env: HostEnv, learner: LearnerState, deterministic: bool = False) -> HostPolicy:
+    """The policy that suits sizes and network; of `learner`, shapes matter."""
+    params = sum(leaf.size for leaf in jax.tree.leaves(learner.params))
+    small = max(env.host.sizes()) * params <= NUMPY_WORK and jax.default_backend() == "cpu"
+    if small and not jax.tree.leaves(agent.network.initial_carry()) and agent.compute_dtype == "float32":
+        try:
+            return InNumpy(agent, env, learner, deterministic)
+        except (Untranslatable, TypeError):
+            pass  # a network or distribution beyond it
+    return Compiled(agent, env, learner, deterministic)
+
+
+def observed(agent: PPO, env: HostEnv, rows: int) -> Observed:
+    """Zeros of the shapes that `rows` streams act on."""
+    _, obs, mask = env.reset(jax.random.key(0))
+    obs, mask = jax.tree.map(lambda x: np.zeros((rows, *x.shape[1:]), x.dtype), (obs, mask))
+    carry = jax.tree.map(lambda x: np.asarray(x), agent.initial_carry(rows))
+    return Observed(carry, obs, np.ones(rows, bool), mask)
+
+
+def _distribution(acting: tuple[PPO, LearnerState], seen: Observed) -> Any:
+    agent, learner = acting
+    return agent.policy(learner, *seen).distribution
+
+
+def _drawn(acting: tuple[PPO, LearnerState], seen: Observed, noise: PyTree) -> tuple[PyTree, PyTree]:
+    distribution = _distribution(acting, seen)
+    action = drawn(distribution, noise)
+    return action, distribution.env_action(action)
+
+
+def _likely(acting: tuple[PPO, LearnerState], seen: Observed, noise: PyTree) -> tuple[PyTree, PyTree]:
+    distribution = _distribution(acting, seen)
+    return distribution.mode(), distribution.env_action(distribution.mode())
+
+
+def _act(
+    agent: PPO, learner: LearnerState, seen: Observed, key: Key, t: Array, start: Array, deterministic: bool
+) -> Acted:
+    if deterministic:
+        policy = agent.policy(learner, *seen)
+        action = policy.distribution.mode()
+        return Acted(policy.carry, action, policy.distribution.env_action(action))
+    # one for each stream, by its number: how streams are grouped changes nothing
+    streams = start + jnp.arange(seen.first.shape[0])
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, t), streams)
+    decision = agent.act(learner, *seen, keys)
+    return Acted(decision.carry, decision.action, decision.env_action)

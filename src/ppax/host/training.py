@@ -1,0 +1,197 @@
+"""Training on host environments: `PPO.act` in a loop of Python, `PPO.update` and all counting as one compiled program.
+
+Log-probabilities and values are not fetched while acting: the program that learns computes those of the whole rollout
+at once, from the same parameters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import PartitionSpec
+
+from ppax import parallel
+from ppax.collect import Collected, Row, account, complete, no_episodes
+from ppax.envs import HostEnv
+from ppax.host.play import Played, play, take_up
+from ppax.host.policy import HostPolicy, Observed, make_policy
+from ppax.metrics import Summary, nothing
+from ppax.parallel import AXIS, SAME, SPLIT
+from ppax.ppo import PPO
+from ppax.sequences import to_sequences
+from ppax.train import Trained, Upcoming, add_up, averaged, learn, num_devices, state_specs, upcoming
+from ppax.types import ActorState, Key, LearnerState, PyTree, TrainState, Transition
+
+RESET = 2**32 - 2  # folded into the key of a rollout: the seeds of environments that begin anew
+
+
+class HostTraining:
+    """Trains like the program of `ppax.compile`; call it like `ppax.train`.
+
+    Where `stop` is set, it ends after the iteration that is running.
+    """
+
+    def __init__(self, agent: PPO, env: HostEnv, state: TrainState, stop: threading.Event | None = None):
+        begin = time.perf_counter()
+        self._stop = stop or threading.Event()
+        state = local(state)
+        shapes = _shapes(agent, env, state)
+        self._plan = jax.jit(_plan).lower(agent, state, np.int32(1)).compile()
+        self._policy: HostPolicy = make_policy(shapes[0].agent, env, shapes[2].learner)
+        self._value, self._averaged = jax.jit(_value), jax.jit(averaged)  # of the first, sizes depend on what happens
+        self._program = jax.jit(_learn).lower(*shapes).compile()
+        self._nothing = nothing(shapes[-1])
+        self._averaged(self._nothing, 1)
+        self.compile_seconds = time.perf_counter() - begin
+
+    def __call__(
+        self,
+        agent: PPO,
+        env: HostEnv,
+        state: TrainState,
+        num_iterations: int,
+        total_iterations: int | None = None,
+    ) -> Trained:
+        """Run `num_iterations` iterations, at least one; see `ppax.train`."""
+        if total_iterations is None:
+            total_iterations = int(state.iteration) + num_iterations
+        length = agent.sequence_length(state.num_steps)
+        totals, done = self._nothing, 0
+        while done < num_iterations and not (done and self._stop.is_set()):
+            state = local(state)
+            now, reset_key = self._plan(agent, state, np.int32(total_iterations))
+            actor = take_up(agent, env, state.actor, reset_key)
+            self._policy.begin(now.agent, state.learner, state.num_steps, now.collect_key)
+            begun = now.agent, state.learner
+            played = play(self._policy, self._value, env, actor, state.num_steps, length, begun)
+            state, totals = self._program(now, env, state, actor, played, totals)
+            done += 1
+        return Trained(state, self._averaged(totals, done))
+
+
+def metric_names(agent: PPO, env: HostEnv, state: TrainState) -> tuple[str, ...]:
+    """Names of the metrics of training; nothing is compiled, `state` may be shapes."""
+    return _shapes(agent, env, state)[-1].names
+
+
+def local(tree: Any) -> Any:
+    """Arrays that several devices have, or share, as arrays of the first one or of NumPy."""
+
+    def one(x: Any) -> Any:
+        if not isinstance(x, Array) or len(x.sharding.device_set) == 1:
+            return x
+        return x.addressable_data(0) if x.is_fully_replicated else np.asarray(x)
+
+    return jax.tree.map(one, tree)
+
+
+def _plan(agent: PPO, state: TrainState, total_iterations: Array) -> tuple[Upcoming, Key]:
+    """What an iteration begins with, and a key for the seeds of environments that begin anew."""
+    now = upcoming(agent, state, total_iterations)
+    return now, jax.random.fold_in(jax.random.clone(now.collect_key), RESET)
+
+
+def _value(agent: PPO, learner: LearnerState, seen: Observed) -> Array:
+    """V [e] of what a group sees."""
+    return agent.policy(learner, *seen).value
+
+
+# ---------------------------------------------------------------- what is compiled
+
+
+def _learn(
+    now: Upcoming, env: HostEnv, state: TrainState, actor: ActorState, played: Played, totals: Summary | None
+) -> Trained:
+    """An iteration after its rollout was played from `actor`; metrics are added to `totals`, where these are given."""
+    state = dataclasses.replace(state, actor=actor)
+    devices = num_devices(now.agent, env, state.num_steps)
+    own = dataclasses.replace(env, num_envs=env.num_envs // devices)
+
+    def share(now: Upcoming, state: TrainState, played: Played) -> Trained:
+        return learn(now, own, state, _collected(now.agent, state, played))
+
+    if devices == 1:
+        state, metrics = share(now, state, played)
+    else:
+        specs, steps = state_specs(state), PartitionSpec(None, AXIS)
+        by_stream: dict[str, Any] = dict.fromkeys(Played._fields, steps) | {"last_carry": SPLIT, "env_state": SPLIT}
+        in_specs: Any = (SAME, specs, Played(**by_stream))
+        state, metrics = parallel.split(share, devices, in_specs, Trained(specs, SAME))(now, state, played)  # type: ignore[arg-type]
+    return Trained(state, metrics if totals is None else add_up(totals, metrics))
+
+
+def _collected(agent: PPO, state: TrainState, played: Played) -> Collected:
+    """What `ppax.collect` would have given for these steps."""
+    learner, actor = state.learner, state.actor
+    before, after = (jax.tree.map(lambda x, cut=cut: x[cut], played[:3]) for cut in (slice(-1), -1))
+    unknown = jnp.zeros(played.valid.shape, jnp.float32)
+    seen: dict[str, Any] = {name: getattr(played, name) for name in ("action", "terminated", "valid", "cut_value")}
+    steps = Transition(
+        obs=before[0],
+        log_prob=unknown,
+        value=unknown,
+        reward=jnp.where(played.valid, played.reward, 0.0),  # a step that was none may hold anything
+        truncated=played.truncated & ~played.terminated,
+        first=before[1],
+        action_mask=before[2],
+        carry=played.carry,
+        **seen,
+    )
+    value, log_prob = _judge(agent, learner, steps, agent.sequence_length(state.num_steps))
+    steps = dataclasses.replace(steps, value=value, log_prob=log_prob)
+
+    def count(running: Any, step: Any) -> Any:
+        return account(agent.gamma, running, *step)
+
+    begun = actor, no_episodes(actor.first.shape[0])
+    (actor, episodes), traces = jax.lax.scan(count, begun, (steps.reward, steps.ended, steps.valid))
+    obs, first, mask = after
+    actor = actor._replace(env_state=played.env_state, obs=obs, first=first, action_mask=mask, carry=played.last_carry)
+    return complete(agent, learner, (actor, episodes), Row(steps, traces))
+
+
+def _judge(agent: PPO, learner: LearnerState, steps: Transition, length: int) -> tuple[Array, Array]:
+    """V and log-probability [T, B] of what was done, by the network that did it."""
+    num_steps, streams = steps.valid.shape
+    starts = to_sequences(steps.carry, 1)
+    length = length if jax.tree.leaves(starts) else 1
+    sequences = dataclasses.replace(to_sequences(dataclasses.replace(steps, carry=()), length), carry=starts)
+    at_once = max(1, agent.program.rows() // length)  # as in the update: activations stay in the cache
+    if at_once >= num_steps * streams // length:
+        judged = agent.judge(learner, sequences)
+    else:
+        one = lambda rows: agent.judge(learner, jax.tree.map(lambda x: x[None], rows))  # noqa: E731
+        judged = jax.tree.map(lambda x: x[:, 0], jax.lax.map(one, sequences, batch_size=at_once))
+    value, log_prob = (jnp.swapaxes(x.reshape(streams, num_steps), 0, 1) for x in judged)
+    return value, log_prob
+
+
+# ---------------------------------------------------------------- shapes, before anything is played
+
+
+def _shapes(agent: PPO, env: HostEnv, state: TrainState) -> tuple[Any, ...]:
+    """Shapes of the arguments of `_learn`."""
+    now = jax.eval_shape(upcoming, agent, state, np.int32(1))
+    actor, num_steps = state.actor, state.num_steps
+    decision = jax.eval_shape(
+        agent.act, state.learner, actor.carry, actor.obs, actor.first, actor.action_mask, state.key
+    )
+
+    def stack(tree: PyTree, count: int) -> PyTree:
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((count, *x.shape), x.dtype), tree)
+
+    obs, first, mask = stack((actor.obs, actor.first, actor.action_mask), num_steps + 1)
+    flag, number = stack((actor.first, actor.reward_trace), num_steps)
+    carry = stack(actor.carry, num_steps // agent.sequence_length(num_steps)) if jax.tree.leaves(actor.carry) else ()
+    cuts = number if env.host.cuts else None
+    steps = (stack(decision.action, num_steps), number, flag, flag, flag, cuts)
+    played = Played(obs, first, mask, *steps, carry, actor.carry, actor.env_state)
+    arguments = now, env, state, jax.eval_shape(lambda: actor), played
+    return *arguments, jax.eval_shape(_learn, *arguments, None).metrics

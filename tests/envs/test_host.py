@@ -1,0 +1,285 @@
+"""Gymnasium environments in every autoreset mode teach the same as native ones (correctness: T1, T6, T7)."""
+
+import dataclasses
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import ppax
+from host_worlds import BOX, LIMIT, STATES, Maze, NativeMaze, Spaces
+from ppax.collect import collect, restart
+from ppax.envs import VectorEnv, host
+from ppax.host import training
+from ppax.host.play import play, take_up
+from ppax.host.policy import make_policy
+from ppax.networks import memories, network
+from ppax.types import ConfigError
+from worlds import QUICK
+
+NUM_ENVS, NUM_STEPS = 4, 160
+start = jax.jit(ppax.start, static_argnames="num_steps", compiler_options=QUICK)
+value_of = jax.jit(training._value, compiler_options=QUICK)
+collected_of = jax.jit(training._collected, compiler_options=QUICK)
+KINDS = ["native", "group", "NEXT_STEP", "SAME_STEP", "DISABLED"]
+
+
+def make(kind, num_envs=NUM_ENVS):
+    if kind == "native":
+        return VectorEnv(NativeMaze(), num_envs)
+    if kind == "group":
+        return host(Maze, num_envs)
+    return host(SyncVectorEnv([Maze] * num_envs, autoreset_mode=AutoresetMode[kind]))
+
+
+def begin(env, num_steps=NUM_STEPS, **options):
+    agent = ppax.PPO(network(env, hidden=(4,)), gamma=0.9, **options)
+    return agent, start(agent, env, num_steps=num_steps, key=jax.random.key(0))
+
+
+def played(agent, env, state, num_steps=NUM_STEPS, spoil=None):
+    """A rollout on the host as learning sees it."""
+    actor = take_up(agent, env, state.actor, jax.random.key(1))
+    policy = make_policy(agent, env, state.learner)
+    policy.begin(agent, state.learner, num_steps, jax.random.key(2))
+    length = agent.sequence_length(num_steps)
+    what = play(policy, value_of, env, actor, num_steps, length, (agent, state.learner))
+    what = what if spoil is None else spoil(what)
+    now = dataclasses.replace(state, actor=actor)
+    return collected_of(agent, now, what)
+
+
+def decided(learner):
+    """The same learner, whose policy hardly ever takes another action than the likeliest."""
+    policy = jax.tree.map(lambda x: x * 1e6, learner.params["policy"])
+    return learner._replace(params=learner.params | {"policy": policy})
+
+
+def set_up(kind, memory, **options):
+    env = make(kind)
+    agent = ppax.PPO(network(env, hidden=(8,), memory=memories.GRU() if memory else memories.NoMemory()), **options)
+    state = start(agent, env, num_steps=NUM_STEPS, key=jax.random.key(0))
+    return agent, env, dataclasses.replace(state, learner=decided(state.learner))
+
+
+def _prepared(agent, learner, rollout):
+    return agent._prepare(learner, rollout)[1]
+
+
+prepared = jax.jit(_prepared, compiler_options=QUICK)
+
+
+def rollout_of(agent, env, state):
+    if isinstance(env, VectorEnv):
+        key = jax.random.key(3)
+        compiled = jax.jit(collect, static_argnames="num_steps", compiler_options=QUICK)
+        return compiled(agent, env, state.learner, state.actor, num_steps=NUM_STEPS, key=key)
+    return played(agent, env, state)
+
+
+def episodes_of(agent, learner, rollout):
+    """Advantage, target, reward and action of each step of whole episodes, by what the first observation was."""
+    experience = prepared(agent, learner, rollout)
+    targets = jax.tree.map(lambda x: np.asarray(x).reshape(NUM_ENVS, NUM_STEPS), experience.targets)
+    steps = jax.tree.map(np.asarray, rollout.steps)
+    ended, found, cut = steps.terminated | steps.truncated, {}, 0
+    for b in range(NUM_ENVS):
+        begin = None
+        for t in np.flatnonzero(steps.valid[:, b]):
+            begin = t if steps.first[t, b] else begin
+            if ended[t, b] and begin is not None:
+                rows = [u for u in range(begin, t + 1) if steps.valid[u, b]]
+                columns = targets.advantage[b], targets.value[b], steps.reward[:, b], steps.action[:, b]
+                found[steps.obs[begin, b].tobytes()] = np.stack([x[rows] for x in columns])
+                cut += bool(steps.truncated[t, b])
+    assert cut > 10
+    assert (ended & ~steps.truncated).sum() > 10
+    return found
+
+
+@pytest.mark.parametrize("memory", [False, True], ids=["feedforward", "gru"])
+def test_identical_transitions_have_identical_advantages(memory):
+    """The policy is deterministic, so an episode follows from its first observation."""
+    found = {}
+    for kind in KINDS:
+        agent, env, state = set_up(kind, memory)
+        found[kind] = episodes_of(agent, state.learner, rollout_of(agent, env, state).rollout)
+    assert max(len(one) for one in found.values()) > STATES - 4
+    lengths = {x.shape[1] for x in found["native"].values()}
+    assert LIMIT in lengths
+    assert min(lengths) < LIMIT
+    for kind in KINDS[1:]:
+        common = found["native"].keys() & found[kind].keys()
+        assert len(common) > STATES - 6, kind
+        for first in common:
+            np.testing.assert_allclose(found[kind][first], found["native"][first], atol=1e-5, err_msg=kind)
+
+
+@pytest.mark.parametrize("kind", ["group", "SAME_STEP", "DISABLED"])
+@pytest.mark.parametrize("memory", [False, True], ids=["feedforward", "gru"])
+def test_targets_that_are_estimated_again_are_those_of_the_rollout(kind, memory):
+    """With parameters unchanged; V of a last observation that no row shows is the old one."""
+    agent, env, state = set_up(kind, memory, reestimate="minibatch")
+    collected = rollout_of(agent, env, state)
+    steps, targets, source = prepared(agent, state.learner, collected.rollout)
+    again = jax.jit(agent._reestimate, compiler_options=QUICK)(state.learner, steps, source)
+    assert np.asarray(steps.truncated).sum() > 10
+    for old, new in zip(targets, again, strict=True):
+        np.testing.assert_allclose(new, old, atol=1e-5)
+
+
+def test_rows_of_a_reset_change_nothing_whatever_stands_in_them():
+    agent, env, state = set_up("NEXT_STEP", memory=False)
+
+    def poison(what):
+        idle = ~what.valid
+        assert idle.sum() > 10
+        return what._replace(reward=np.where(idle, np.nan, what.reward), action=np.where(idle, 2**31 - 1, what.action))
+
+    clean = played(agent, env, state)
+    env.close()
+    agent, env, _ = set_up("NEXT_STEP", memory=False)
+    spoiled = played(agent, env, state, spoil=poison)
+    update = jax.jit(agent.update, compiler_options=QUICK)
+    updates = [update(state.learner, x.rollout, jax.random.key(4)) for x in (clean, spoiled)]
+    for one, other in zip(*map(jax.tree.leaves, updates), strict=True):
+        np.testing.assert_array_equal(one, other)
+    for one, other in zip(clean.episodes, spoiled.episodes, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_episodes_and_steps_are_counted_as_gymnasium_counts_them(kind):
+    """Against environments stepped by hand, one by one."""
+    agent, env, state = set_up(kind, memory=False)
+    collected = played(agent, env, state)
+    steps, episodes = jax.tree.map(np.asarray, (collected.rollout.steps, collected.episodes))
+    for b in range(NUM_ENVS):
+        valid = steps.valid[:, b]
+        ends = (steps.terminated | steps.truncated)[:, b]
+        last = np.flatnonzero(ends)[-1]
+        assert episodes.count[b] == ends.sum()
+        assert episodes.length_sum[b] == valid[: last + 1].sum()
+        np.testing.assert_allclose(episodes.return_sum[b], steps.reward[: last + 1, b].sum(), rtol=1e-5)
+        single, begun = Maze(), False
+        for t in np.flatnonzero(valid):
+            if steps.first[t, b]:  # an environment of our own, put where this one is
+                single.reset(seed=0)
+                single.state = next(s for s in range(STATES) if _looks(single, s, steps.obs[t, b]))
+                begun = True
+            assert begun
+            np.testing.assert_array_equal(single._obs(), steps.obs[t, b])
+            _, reward, terminated, truncated, _ = single.step(steps.action[t, b])
+            got = steps.reward[t, b], steps.terminated[t, b], steps.truncated[t, b]
+            assert got == (np.float32(reward), terminated, truncated)
+
+
+def _looks(env, state, obs):
+    env.state, env.time = state, 0
+    return np.array_equal(env._obs(), obs)
+
+
+def test_a_vector_entry_point_has_the_mode_that_it_says():
+    """CartPole's own vector environment does next-step resets, whatever is asked for."""
+    vector = gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="vector_entry_point")
+    env = host(vector)
+    agent, state = begin(env, 200)
+    steps = played(agent, env, state, 200).rollout.steps
+    ended = np.asarray(steps.ended)
+    assert steps.cut_value is None
+    assert ended.sum() > 10
+    np.testing.assert_array_equal(~np.asarray(steps.valid)[1:], ended[:-1])
+    np.testing.assert_array_equal(np.asarray(steps.first)[2:], ended[:-2])
+
+
+def test_a_mode_that_is_not_said_is_refused():
+    vector = SyncVectorEnv([Maze])
+    vector.metadata = {"autoreseet-mode": AutoresetMode.NEXT_STEP}
+    with pytest.raises(ConfigError, match="autoreset_mode"):
+        host(vector)
+
+
+OBSERVATIONS = {
+    "inner": spaces.Dict(b=spaces.Discrete(3, start=-1), a=spaces.Box(-1.0, 1.0, (2, 2), np.float64)),
+    "tuple": spaces.Tuple([spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(4)]),
+    "pixels": spaces.Box(0, 255, (8, 8, 3), np.uint8),
+}
+ACTIONS = {
+    "discrete": spaces.Discrete(3, start=5),
+    "several": spaces.MultiDiscrete([2, 4, 3]),
+    "bits": spaces.MultiBinary(3),
+    "box": spaces.Box(np.array([-0.1, 0.3]), np.array([0.1, 0.7]), dtype=np.float64),
+    "hybrid": spaces.Dict(z=spaces.Discrete(2), a=spaces.Tuple([spaces.Box(-1.0, 1.0, (2,)), spaces.Discrete(3)])),
+}
+
+
+@pytest.mark.parametrize("how", ["group", "SAME_STEP"])
+def test_every_kind_of_space(how):
+    """The environment itself checks that what it is given lies in its space, types included."""
+    one = lambda: Spaces(spaces.Dict(OBSERVATIONS), spaces.Dict(ACTIONS))  # noqa: E731
+    env = host(one, 2) if how == "group" else host(SyncVectorEnv([one] * 2, autoreset_mode=AutoresetMode.SAME_STEP))
+    agent, state = begin(env, 8)
+    steps = played(agent, env, state, 8).rollout.steps
+    kinds = {str(x.dtype) for x in jax.tree.leaves(steps.obs)}
+    assert kinds <= {"float32", "int32", "int8", "uint8"}
+    assert np.isfinite(np.asarray(steps.log_prob)).all()
+    assert int(steps.terminated.sum()) == 4
+
+
+def test_masks_are_kept_and_obeyed():
+    env = host(lambda: Spaces(BOX, spaces.Discrete(4), np.array([0, 1, 0, 1], np.int8)), 3)
+    agent, state = begin(env, 40)
+    steps = played(agent, env, state, 40).rollout.steps
+    np.testing.assert_array_equal(steps.action_mask, np.broadcast_to([False, True, False, True], (40, 3, 4)))
+    assert set(np.unique(steps.action)) == {1, 3}
+
+
+def test_actions_are_repeated_and_rewards_summed_to_the_episodes_end():
+    env = host(lambda: Spaces(BOX, spaces.Discrete(2)), 2, action_repeat=2)  # ends after three steps
+    agent, state = begin(env, 6)
+    steps = played(agent, env, state, 6).rollout.steps
+    np.testing.assert_array_equal(np.asarray(steps.reward)[:, 0], [2, 1, 0, 2, 1, 0])
+    np.testing.assert_array_equal(np.asarray(steps.terminated)[:, 0], [0, 1, 0, 0, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"vectorization": "threads"}, "sync, async"),
+        ({"num_envs": 3, "source": [Maze, Maze]}, "2 functions"),
+        ({"num_envs": 3, "source": SyncVectorEnv([Maze])}, "leave num_envs out"),
+        ({"vectorization": "async", "source": SyncVectorEnv([Maze])}, "leave it out"),
+        ({"source": lambda: 3}, "gymnasium.Env"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        host(**{"source": Maze} | arguments)
+
+
+def test_unknown_ids_and_options_of_other_environments_are_refused():
+    with pytest.raises(ConfigError, match="did you mean 'gymnasium/CartPole-v1'"):
+        ppax.make("gymnasium/CartPoole-v1")
+    with pytest.raises(ConfigError, match="leave it out"):
+        ppax.make("CartPole-v1", vectorization="async")
+    with pytest.raises(ConfigError, match="inside the compiled program"):
+        ppax.envs.native(host(Maze, 2), "a sweep")
+
+
+def test_the_last_step_before_a_forced_reset_is_a_truncation():
+    """Also where no row shows the last observation: V of it is the rollout's last value."""
+    agent, env, state = set_up("SAME_STEP", memory=False)
+    state = dataclasses.replace(state, iterations_per_env_reset=1)
+    collected = played(agent, env, state)
+    steps, last = collected.rollout.steps, np.asarray(collected.rollout.last_value)
+    cut = jax.jit(restart, compiler_options=QUICK)(agent, env, collected, jnp.bool_(True), jax.random.key(5))
+    going = ~np.asarray(steps.ended[-1])
+    assert going.any()
+    np.testing.assert_array_equal(np.asarray(cut.rollout.steps.truncated[-1])[going], True)
+    np.testing.assert_array_equal(np.asarray(cut.rollout.steps.cut_value[-1])[going], last[going])
+    np.testing.assert_array_equal(cut.rollout.steps.cut_value[:-1], steps.cut_value[:-1])
+    assert not np.asarray(cut.actor.env_state).any()  # nowhere: they begin anew

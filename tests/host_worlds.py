@@ -1,0 +1,121 @@
+"""Small Gymnasium environments, and one of them as a native environment too."""
+
+import os
+import time
+from typing import NamedTuple
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jax import Array
+
+from ppax.types import EnvReset, EnvStep, part
+
+STATES, ACTIONS, LIMIT, FEATURES = 12, 3, 6, 4
+RNG = np.random.default_rng(0)
+NEXT = RNG.integers(0, STATES, (STATES, ACTIONS))
+REWARD = RNG.normal(size=(STATES, ACTIONS)).astype(np.float32)
+DEADLY = np.arange(STATES) < 2  # states that end an episode for good
+LOOKS = RNG.normal(size=(STATES, FEATURES)).astype(np.float32)
+BOX = spaces.Box(-np.inf, np.inf, (FEATURES + 1,), np.float32)
+
+
+class Maze(gymnasium.Env):
+    """A random MDP: it ends for good in a deadly state, and is cut after `LIMIT` steps."""
+
+    observation_space = BOX
+    action_space = spaces.Discrete(ACTIONS)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.state, self.time = int(self.np_random.integers(2, STATES)), 0
+        return self._obs(), {}
+
+    def step(self, action):
+        reward = REWARD[self.state, action]
+        self.state, self.time = NEXT[self.state, action], self.time + 1
+        dead = bool(DEADLY[self.state])
+        return self._obs(), float(reward), dead, self.time >= LIMIT and not dead, {}
+
+    def _obs(self):
+        return np.append(LOOKS[self.state], np.float32(self.time / LIMIT))
+
+
+class Where(NamedTuple):
+    state: Array
+    time: Array
+
+
+@part
+class NativeMaze:
+    """The same in JAX."""
+
+    observation_space = BOX
+    action_space = spaces.Discrete(ACTIONS)
+    num_agents = None
+
+    def reset(self, key):
+        where = Where(jax.random.randint(key, (), 2, STATES), jnp.int32(0))
+        return EnvReset(where, self._obs(where))
+
+    def step(self, where, action, key):
+        reward = jnp.asarray(REWARD)[where.state, action]
+        where = Where(jnp.asarray(NEXT)[where.state, action].astype(jnp.int32), where.time + 1)
+        dead = jnp.asarray(DEADLY)[where.state]
+        return EnvStep(where, self._obs(where), reward, dead, (where.time >= LIMIT) & ~dead)
+
+    def _obs(self, where):
+        return jnp.append(jnp.asarray(LOOKS)[where.state], where.time.astype(jnp.float32) / LIMIT)
+
+
+class Spaces(gymnasium.Env):
+    """Of any spaces: samples of one, and what it was given last; it ends after three steps."""
+
+    def __init__(self, observation_space, action_space, mask=None):
+        self.observation_space, self.action_space, self.mask = observation_space, action_space, mask
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.time = 0
+        return self._see()
+
+    def step(self, action):
+        assert self.action_space.contains(action), (action, self.action_space)
+        self.time += 1
+        obs, info = self._see()
+        return obs, 1.0, self.time == 3, False, info
+
+    def _see(self):
+        return self.observation_space.sample(), {} if self.mask is None else {"action_mask": self.mask}
+
+
+class Trouble(gymnasium.Env):
+    """Well until step 5; then it raises, dies, hangs or gives what is not a number."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, kind):
+        self.kind, self.time = kind, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.time += 1
+        obs, reward = np.zeros(2, np.float32), 0.0
+        if self.time == 5:
+            if self.kind == "raise":
+                raise ValueError("the wheel fell off")
+            if self.kind == "die":
+                os._exit(7)
+            if self.kind == "hang":
+                time.sleep(1000)
+            obs = obs + np.nan if self.kind == "nan observation" else obs
+            reward = np.nan if self.kind == "nan reward" else reward
+        return obs, reward, False, False, {}

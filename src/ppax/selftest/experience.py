@@ -158,7 +158,7 @@ def _outside(name: str, space: spaces.Space, tree: Any, valid: np.ndarray) -> li
 
 
 def _row(tree: Any, at: int) -> Any:
-    return jax.tree.map(lambda x: np.asarray(x)[at], tree)
+    return jax.tree.map(lambda x: np.asarray(np.asarray(x)[at]), tree)
 
 
 def _features(tree: Any, axes: int) -> np.ndarray:

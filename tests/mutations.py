@@ -618,8 +618,8 @@ RUNNING = [
     ),
     Mutation(
         "evaluation keeps memory over episodes",
-        "carry=policy.carry,\n            ),",
-        "carry=actor.carry,\n            ),",
+        "carry=policy.carry,\n    )",
+        "carry=actor.carry,\n    )",
         (EVALUATE + "test_memory_is_carried_from_step_to_step",),
     ),
     Mutation(

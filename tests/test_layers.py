@@ -41,6 +41,8 @@ ALLOWED = {
     "bench": BASE | {"ppo", "envs", "collect", "train", "compiled", "program"},
     "selftest": BASE | PARTS | {"ppo", "envs", "collect", "train"},
     "evaluate": BASE | {"ppo", "envs", "collect"},
+    "play": BASE | {"ppo", "envs", "collect", "evaluate"},
+    "video": {"types"},
     "options": {"types"},
     "catalogue": PARTS,
     "config": BASE | PARTS | {"ppo", "envs", "options", "catalogue"},
@@ -54,6 +56,9 @@ TOP = {
     "cli",
     "cli_options",
     "cli_bench",
+    "cli_check",
+    "cli_envs",
+    "cli_play",
     "cli_selftest",
     "__init__",
 }  # may import anything; nothing below may import them
@@ -61,8 +66,10 @@ TOP = {
 ONLY = {
     "flax": {"networks"},
     "equinox": {"networks"},
-    "gymnax": {"envs"},
+    **{name: {"envs"} for name in ("gymnax", "brax", "craftax", "jaxmarl", "jumanji", "mujoco_playground", "navix")},
     "tensorboardX": {"loggers"},
+    "PIL": {"video"},
+    "imageio_ffmpeg": {"video"},
     "rich": {"loggers"},
 }
 

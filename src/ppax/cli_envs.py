@@ -29,6 +29,7 @@ def run_envs(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     lines = ["built in:", *(f"  {name}" for name in there["builtin"])]
     for suite, names in there["installed"].items():
         lines += [f"{suite}:", *(f"  {suite}/{name}" for name in names)]
+    lines += [f"{suite} is installed and cannot be imported: {why}" for suite, why in there["broken"].items()]
     lines += ["with an extra:"] if there["extras"] else []
     lines += [f'  {suite + "/ID":<16} pip install "ppax[{suite}]"' for suite in there["extras"]]
     say("\n".join(lines))
@@ -36,13 +37,16 @@ def run_envs(options: argparse.Namespace, say: Any) -> dict[str, Any]:
 
 
 def catalogue() -> dict[str, Any]:
-    """Built-in names, the ids of every suite that is installed, and the extras that would add others."""
-    found = {suite: suites.installed(suite) for suite in suites.SUITES}
-    return {
-        "builtin": list(envs.BUILTIN),
-        "installed": {suite: suites.ids(suite) for suite, there in found.items() if there},
-        "extras": [suite for suite, there in found.items() if not there],
-    }
+    """Built-in names, the ids of installed suites, why others do not import, and the extras that would add more."""
+    there: dict[str, list[str]] = {}
+    broken: dict[str, str] = {}
+    for suite in filter(suites.installed, suites.SUITES):
+        try:
+            there[suite] = suites.ids(suite)
+        except Exception as error:  # whatever a library that does not fit the others can raise
+            broken[suite] = " ".join(f"{type(error).__name__}: {error}".split())
+    extras = [suite for suite in suites.SUITES if suite not in there and suite not in broken]
+    return {"builtin": list(envs.BUILTIN), "installed": there, "broken": broken, "extras": extras}
 
 
 def describe(name: str) -> dict[str, Any]:

@@ -26,6 +26,19 @@ def test_lists_what_is_here_and_what_an_extra_would_add(capsys, monkeypatch):
     assert "gymnax" not in found["extras"]
 
 
+def test_a_suite_that_cannot_be_imported_is_told_and_hides_no_other(capsys, monkeypatch):
+    def ids(suite):
+        if suite == "brax":
+            raise AttributeError("module 'jax' has no attribute 'old'")
+        return [f"{suite}-v0"]
+
+    monkeypatch.setattr(suites, "installed", lambda suite: suite in ("brax", "navix"))
+    monkeypatch.setattr(suites, "ids", ids)
+    text = listed(capsys)
+    assert "brax is installed and cannot be imported: AttributeError: module 'jax' has no attribute 'old'" in text
+    assert "navix/navix-v0" in text
+
+
 def test_describes_one(capsys):
     about = json.loads(listed(capsys, "Pursuit-3", "--json"))
     assert about["agents"] == 3

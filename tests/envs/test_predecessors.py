@@ -12,7 +12,9 @@ from ppax.envs.builtin.mountain_car import CarState
 from ppax.envs.builtin.navigator import NavigatorState
 from ppax.envs.builtin.pursuit import PursuitState
 
-KEY = jax.random.key(0)
+
+def key():
+    return jax.random.key(0)
 
 
 def numbers(*x):
@@ -25,29 +27,29 @@ def numbers(*x):
 def test_endless_cartpole_pays_for_upright_and_never_ends():
     env = builtin.EndlessCartPole()
     state = CartPoleState(*numbers(0.5, -0.2, 0.3, 1.0))
-    out = env.step(state, 1, KEY)  # no push
+    out = env.step(state, 1, key())  # no push
     moved = builtin.CartPole().move(state, 0.0)
     x, x_dot, theta, theta_dot = (float(v) for v in moved)
     expected = -(abs(x) + abs(x_dot) + abs(np.cos(theta) - 1) + abs(np.sin(theta)) + abs(theta_dot))
     np.testing.assert_allclose(out.reward, expected, rtol=1e-6)
     np.testing.assert_allclose(out.obs, [x, x_dot, np.cos(theta), np.sin(theta), theta_dot], rtol=1e-6)
-    far = env.step(CartPoleState(*numbers(50.0, 0.0, 3.0, 0.0)), 0, KEY)
+    far = env.step(CartPoleState(*numbers(50.0, 0.0, 3.0, 0.0)), 0, key())
     assert not far.terminated
-    left, right = (env.step(state, action, KEY).obs[1] - moved.x_dot for action in (0, 2))
+    left, right = (env.step(state, action, key()).obs[1] - moved.x_dot for action in (0, 2))
     np.testing.assert_allclose(left, -right, rtol=1e-3)
     assert left < 0 < right
 
 
 def test_endless_cartpole_starts_close_to_upright():
-    states = jax.vmap(builtin.EndlessCartPole().reset)(jax.random.split(KEY, 500)).state
+    states = jax.vmap(builtin.EndlessCartPole().reset)(jax.random.split(key(), 500)).state
     np.testing.assert_allclose([np.std(x) for x in states], 0.01, rtol=0.1)
 
 
 def test_endless_mountain_car_pays_for_being_there():
     env = builtin.EndlessMountainCar()
-    down = env.step(CarState(*numbers(-0.5, 0.0)), 1, KEY)
+    down = env.step(CarState(*numbers(-0.5, 0.0)), 1, key())
     np.testing.assert_allclose(down.reward, -abs(float(down.state.position) - 0.5))
-    arrives, rolls_back = (env.step(CarState(*numbers(0.55, v)), 1, KEY) for v in (0.02, -0.02))
+    arrives, rolls_back = (env.step(CarState(*numbers(0.55, v)), 1, key()) for v in (0.02, -0.02))
     assert arrives.reward == 1
     assert not arrives.terminated
     assert rolls_back.reward < 0
@@ -55,17 +57,17 @@ def test_endless_mountain_car_pays_for_being_there():
 
 def trade(actions, state=None):
     env = builtin.AlgoTrading()
-    state = env.reset(KEY).state if state is None else state
+    state = env.reset(key()).state if state is None else state
     steps = []
     for action in actions:
-        steps.append(env.step(state, action, KEY))
+        steps.append(env.step(state, action, key()))
         state = steps[-1].state
     return steps
 
 
 def test_trading_is_masked_by_what_is_held():
     env = builtin.AlgoTrading()
-    assert env.reset(KEY).action_mask.tolist() == [True, True, False]
+    assert env.reset(key()).action_mask.tolist() == [True, True, False]
     bought, held, sold = trade([BUY, HOLD, SELL])
     assert bought.action_mask.tolist() == held.action_mask.tolist() == [True, False, True]
     assert [int(x.obs["invested"]) for x in (bought, held, sold)] == [1, 1, 0]
@@ -73,7 +75,7 @@ def test_trading_is_masked_by_what_is_held():
 
 
 def test_trading_pays_what_was_gained():
-    begin = builtin.AlgoTrading().reset(KEY).state
+    begin = builtin.AlgoTrading().reset(key()).state
     hold, bought, held, sold, idle = trade([HOLD, BUY, HOLD, SELL, HOLD], begin)
     prices = [float(s.log_price) for s in (begin, hold.state, bought.state, held.state)]
     assert hold.reward == 0
@@ -104,7 +106,7 @@ def pursue(position, headings, **numbers):
     env = builtin.Pursuit(num_predators=len(position) - 1, **numbers)
     position = jnp.array(position, jnp.float32)
     state = PursuitState(jnp.float32(0.0), position, jnp.zeros(len(position)))
-    return env.step(state, jnp.array(headings, jnp.float32)[:, None], KEY)
+    return env.step(state, jnp.array(headings, jnp.float32)[:, None], key())
 
 
 def test_pursuit_goes_where_it_heads_and_pays_the_prey_for_living():
@@ -169,23 +171,22 @@ def test_lidar_agrees_with_walking_along_the_ray():
 
 def test_a_crowd_shares_its_reward_and_is_paid_for_arriving():
     env, state = crowd([(0.0, 0.0), (0.8, 0.8)], goal_bonus=0.5, energy_cost=0.0)
-    alone = env.step(state, jnp.zeros((2, 2)), KEY).reward
+    alone = env.step(state, jnp.zeros((2, 2)), key()).reward
     np.testing.assert_allclose(alone, [0.5, 0.0], atol=1e-6)  # the first stands on its target
     env, state = crowd([(0.0, 0.0), (0.8, 0.8)], goal_bonus=0.5, energy_cost=0.0, shared=1.0)
-    np.testing.assert_allclose(env.step(state, jnp.zeros((2, 2)), KEY).reward, [0.25, 0.25], atol=1e-6)
+    np.testing.assert_allclose(env.step(state, jnp.zeros((2, 2)), key()).reward, [0.25, 0.25], atol=1e-6)
 
 
 @pytest.mark.parametrize("agents", [1, 64])
 def test_crowds_of_any_size_stay_in_their_box(agents):
     env = builtin.Navigator(num_agents=agents, num_rays=8, radius=0.04)
-    state = env.reset(KEY).state
+    state = env.reset(key()).state
 
-    def scan(state, key):
-        action = jax.random.uniform(key, (agents, 2), minval=-1.0)
-        out = env.step(state, action, key)
+    def scan(state, now):
+        out = env.step(state, jax.random.uniform(now, (agents, 2), minval=-1.0), key())
         return out.state, (out.state.position, out.obs)
 
-    position, obs = jax.jit(lambda s: jax.lax.scan(scan, s, jax.random.split(KEY, 100)))(state)[1]
+    position, obs = jax.jit(lambda s: jax.lax.scan(scan, s, jax.random.split(key(), 100)))(state)[1]
     assert abs(position).max() < 1
     assert np.isfinite(obs).all()
     assert obs[..., 6:].min() >= 0

@@ -11,11 +11,11 @@ from ppax.envs import PoolResets, TimeLimit, VectorEnv, builtin
 from ppax.envs.resets import fresh_resets
 
 ENV = builtin.CartPole()
-KEYS = jax.random.split(jax.random.key(0), 10)
 
 
-def starts(resets, needed, keys=KEYS):
+def starts(resets, needed, seed=0):
     needed = jnp.zeros(10, bool).at[jnp.array(needed)].set(True)
+    keys = jax.random.split(jax.random.key(seed), 10)
     return np.asarray(resets(ENV, needed, keys).obs)[np.asarray(needed)]
 
 
@@ -29,7 +29,7 @@ def test_more_than_that_share_evenly():
 
 
 def test_the_next_step_has_others():
-    other = starts(PoolResets(4), [0, 1], jax.random.split(jax.random.key(1), 10))
+    other = starts(PoolResets(4), [0, 1], seed=1)
     assert not np.isin(other, starts(PoolResets(4), [0, 1])).any()
 
 

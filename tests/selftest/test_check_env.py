@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 import ppax
 from ppax import cli
-from ppax.envs import VectorEnv, builtin
+from ppax.envs import VectorEnv
 from ppax.selftest import protocol, require_sound
 from ppax.types import EnvReset, EnvStep, part
 from worlds import Counter, Masked, Team
@@ -20,14 +20,14 @@ sys.path.insert(0, str(__file__).rpartition("/")[0])
 import broken
 
 
-@pytest.mark.parametrize("world", [Counter(3, True), Masked(), Team(), builtin.AlgoTrading()])
+@pytest.mark.parametrize("world", [Masked(), Team()])
 def test_healthy_environments_pass(world):
     report = ppax.check_env(world)
     assert report.passed, str(report)
 
 
 def test_a_name_is_enough():
-    assert ppax.check_env("Pendulum-v1")["rollout"].passed
+    assert ppax.check_env("CueCorridor-10").passed
     with pytest.raises(ppax.ConfigError, match="did you mean"):
         ppax.check_env("Pendolum-v1")
 
@@ -77,9 +77,9 @@ class OneValue(Counter):
 
 @part
 class Weak(Counter):
-    def step(self, state, action, key):
-        out = super().step(state, action, key)
-        return out._replace(reward=jnp.where(out.terminated, 1.0, 0.0))
+    def reset(self, key):
+        begin = super().reset(key)
+        return begin._replace(state=begin.state._replace(episode=0.5))
 
 
 @part
@@ -100,7 +100,7 @@ class Counts(Counter):
         (TupleStep(), protocol.check_protocol, "step returns a tuple, not an EnvStep"),
         (Unreadable(), protocol.check_declared, "supported are Box, Discrete"),
         (OneValue(), protocol.check_declared, "a number with one value only"),
-        (Weak(), protocol.check_types, "reward of step is a Python number"),
+        (Weak(), protocol.check_types, "state.episode of reset is a Python number, weakly typed float32"),
         (Counts(), protocol.check_side_effects, "length was 3, is 4"),
     ],
     ids=lambda x: type(x).__name__ if not isinstance(x, str) else "",
@@ -118,18 +118,16 @@ def test_a_fault_is_named(world, check, said):
     [
         (NoPart(), "protocol"),
         (broken.WholeNumbers(), "shapes"),
-        (Weak(), "types"),
         (broken.KeyTwice(), "keys"),
         (broken.OwnKey(), "resets"),
-        (broken.Outside(), "spaces"),
         (broken.SelfResetting(), "final obs"),
-        (broken.Explodes(), "finite"),
     ],
     ids=lambda x: x if isinstance(x, str) else "",
 )
 def test_the_report_has_it_under_its_name(world, name):
     report = ppax.check_env(world)
-    assert [check.name for check in report.checks if check.passed is False] == [name], str(report)
+    failed = [check.name for check in report.checks if check.passed is False]
+    assert failed == [name], str(report)
 
 
 # ---------------------------------------------------------------- before anything compiles
@@ -148,8 +146,8 @@ def test_training_refuses_before_it_compiles(world, monkeypatch):
 
 
 def test_command_line(capsys, monkeypatch):
-    assert cli.main(["check-env", "CueCorridor-10", "--json", "--no-cache"]) == 0
-    assert json.loads(capsys.readouterr().out)["passed"]
     monkeypatch.setitem(ppax.envs.BUILTIN, "Outside", lambda: broken.Outside())
-    assert cli.main(["check-env", "Outside", "--no-cache"]) == 1
-    assert "obs[0] = 3 is outside [0, 2]" in capsys.readouterr().out
+    assert cli.main(["check-env", "Outside", "--json", "--no-cache"]) == 1
+    out, said = capsys.readouterr()
+    assert "obs[0] = 3 is outside [0, 2]" in said
+    assert [check["name"] for check in json.loads(out)["checks"] if check["passed"] is False] == ["spaces"]

@@ -49,8 +49,9 @@ def make(name: str, num_envs: int = 64, action_repeat: int = 1) -> VectorEnv:
     Each action is taken `action_repeat` times, which together count as one step; the usual time limit goes on to count
     single ones.
 
-    Built-in ones by their own name ("CartPole-v1"), others as "suite/id" ("gymnax/Acrobot-v1"). Raises ConfigError
-    for an unknown name and ImportError, naming the extra to install, for a suite that is not installed.
+    Built-in ones by their own name ("CartPole-v1"), others as "suite/id" ("gymnax/Acrobot-v1", "brax/ant",
+    "jumanji/Snake-v1"); `ppax envs` lists them. Where a suite's resets are dear, a few are shared (PoolResets). Raises
+    ConfigError for an unknown name and ImportError, naming the extra to install, for a suite that is not installed.
     """
     env = _single(name)
     dear = SUITES[name.partition("/")[0]].dear_resets if name not in BUILTIN else False

@@ -1,8 +1,8 @@
 """Adapter for JaxMARL, https://github.com/FLAIROx/JaxMARL (Rutherford et al. 2023, https://arxiv.org/abs/2311.10090).
 
 For agents that are alike: their observations, actions, rewards and ends stand in an agent axis, in the order of
-`env.agents`. Its own time limit, which it calls an end, is lifted; ours cuts. It calls the inner `step_env`, which
-never resets.
+`env.agents`. The time limit of MPE and SMAX, which they call an end, is lifted; ours cuts. It calls the inner
+`step_env`, which never resets.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ppax.envs.time_limit import TimeLimit
 from ppax.types import ConfigError, Environment, EnvReset, EnvStep, Key, PyTree, part, static
 
 NO_LIMIT = 2**30  # steps
+CUT = ("MPE_", "SMAX")  # whose time limit cuts; elsewhere it belongs to the game, or observations show it
 
 
 @part
@@ -100,10 +101,11 @@ def _make(env_id: str, **kwargs: Any) -> tuple[Any, int | None]:
             f"jaxmarl/{env_id}: agents differ, {first} has {described[first]}, {other} has {described[other]}; "
             "ppax takes agents that are alike, as in 'jaxmarl/MPE_simple_spread_v3'"
         )
-    limit = getattr(env, "max_steps", None)
-    if limit is not None:
-        env.max_steps = NO_LIMIT
-    return env, None if limit is None else int(limit)
+    if not env_id.startswith(CUT) and not env_id.endswith(CUT):
+        return env, None
+    limit = int(env.max_steps)
+    vars(env).get("_env", env).max_steps = NO_LIMIT  # where allies only are played, the game is inside
+    return env, limit
 
 
 @functools.cache

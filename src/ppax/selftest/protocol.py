@@ -63,14 +63,15 @@ def check_types(env: VectorEnv, key: Key) -> Finding:
     """No number keeps the weak type of a Python number."""
     begin, after = jax.eval_shape(lambda key: reset_and_step(env, key), key)
     problems = []
-    for verb, tree in (("reset", begin), ("step", after)):
+    for verb, given in (("reset", begin), ("step", after)):
+        tree = {"state": given.state, "obs": given.obs}  # what goes round; rewards and flags do not
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
             if leaf.weak_type:
-                place = jax.tree_util.keystr(path).lstrip(".")
+                place = jax.tree_util.keystr(path, simple=True, separator=".")
                 problems.append(f"{place} of {verb} is a Python number, weakly typed {leaf.dtype}")
     return none_of(
         problems,
-        "every number has a type of its own, not the weak one of a Python number",
+        "all of state and observation has types of its own, not the weak ones of Python numbers",
         "What is weak takes the type of whatever it meets, so that types drift from step to step and programs compile "
         "twice: write jnp.zeros((), jnp.float32) or jnp.asarray(x, jnp.float32), not 0.0.",
     )

@@ -100,7 +100,7 @@ class Navigator:
         wall = ((1.0 - jnp.sign(ray)[None] * position[:, None, :]) / pace).min(axis=-1)  # [A, R]
         # discs: the ray's nearest point to a centre is `ahead` along it and `aside` from it
         apart = position[None, :, :] - position[:, None, :]  # [A, A, 2], from the first to the second
-        ahead = (apart[:, :, None, :] * ray).sum(axis=-1)  # [A, A, R]
+        ahead = (apart[:, :, None, :] * ray[None, None]).sum(axis=-1)  # [A, A, R]
         aside2 = (apart**2).sum(axis=-1)[:, :, None] - ahead**2
         half_chord = jnp.sqrt(jnp.maximum(self.radius**2 - aside2, 0.0))
         meets = (aside2 < self.radius**2) & (ahead > 0.0) & ~jnp.eye(self.num_agents, dtype=bool)[:, :, None]

@@ -71,7 +71,7 @@ class Pursuit:
         position = jnp.clip(state.position + self.dt * speed[:, None] * way, 0.0, 1.0)
         new = PursuitState(jnp.asarray(state.time + self.dt, jnp.float32), position, heading)
 
-        near = jnp.sqrt(((position[1:] - position[0]) ** 2).sum(axis=-1)) <= self.radius  # [A - 1]
+        near = jnp.sqrt(((position[1:] - position[:1]) ** 2).sum(axis=-1)) <= self.radius  # [A - 1]
         caught = near.any()
         share = jnp.concatenate([-jnp.ones(1), jnp.where(near, 1.0, 0.5)])
         reward = jnp.where(

@@ -619,8 +619,8 @@ RUNNING = [
     ),
     Mutation(
         "evaluation keeps memory over episodes",
-        "carry=policy.carry,\n            ),",
-        "carry=actor.carry,\n            ),",
+        "carry=policy.carry,\n    )",
+        "carry=actor.carry,\n    )",
         (EVALUATE + "test_memory_is_carried_from_step_to_step",),
     ),
     Mutation(
@@ -775,4 +775,74 @@ HOSTED = [
         ("tests/envs/test_host_running.py::test_resume_goes_on_with_learner_keys_and_counters_and_new_episodes",),
     ),
 ]
-MUTATIONS = ESTIMATORS + LOSSES + DATA + COLLECTING + LEARNING + RUNNING + HOSTED
+
+BUILTIN = "tests/envs/test_builtin.py::"
+WORLDS = "tests/envs/test_predecessors.py::"
+RESETS = "tests/envs/test_resets.py::"
+CHECK_ENV = "tests/selftest/test_check_env.py::"
+PLAY = "tests/test_play.py::"
+
+ENVIRONMENTS = [
+    Mutation(
+        "a pool of resets deals one start to all",
+        "(jnp.cumsum(needed) - 1) % size",
+        "0 * jnp.cumsum(needed)",
+        (RESETS + "test_as_many_as_the_pool_holds_are_all_different",),
+    ),
+    Mutation(
+        "a pool resets everything",
+        "size = min(self.size, needed.shape[0])",
+        "size = needed.shape[0]",
+        (RESETS + "test_more_than_that_share_evenly",),
+    ),
+    Mutation(
+        "acrobot's second link feels no centrifugal force",
+        "- m * l1 * lc * theta1_dot**2 * sin2 - phi2",
+        "- phi2",
+        (BUILTIN + "test_acrobot_follows_gymnasium",),
+    ),
+    Mutation(
+        "the car goes through the wall",
+        "jnp.where((position == self.low) & (velocity < 0.0), 0.0, velocity)",
+        "velocity",
+        (BUILTIN + "test_mountain_car_follows_gymnasium",),
+    ),
+    Mutation(
+        "the other predator gets all of the capture",
+        "jnp.where(near, 1.0, 0.5)",
+        "jnp.where(near, 1.0, 1.0)",
+        (WORLDS + "test_pursuit_capture_ends_it_for_all",),
+    ),
+    Mutation(
+        "selling what is not held is allowed",
+        "jnp.stack([jnp.ones((), bool), ~state.invested, state.invested])",
+        "jnp.stack([jnp.ones((), bool), ~state.invested, ~state.invested])",
+        (WORLDS + "test_trading_is_masked_by_what_is_held",),
+    ),
+    Mutation(
+        "LIDAR sees behind",
+        "(aside2 < self.radius**2) & (ahead > 0.0) &",
+        "(aside2 < self.radius**2) &",
+        (WORLDS + "test_lidar_agrees_with_walking_along_the_ray",),
+    ),
+    Mutation(
+        "weak types pass the check",
+        "if leaf.weak_type:",
+        "if False:",
+        (CHECK_ENV + "test_a_fault_is_named",),
+    ),
+    Mutation(
+        "training begins with an unsound environment",
+        "    require_sound(env)\n",
+        "",
+        (CHECK_ENV + "test_training_refuses_before_it_compiles",),
+        "ppax/fit.py",
+    ),
+    Mutation(
+        "the step that only resets counts as played",
+        "        if np.any(out.first):  # this",
+        "        if False:  # this",
+        (PLAY + "test_frames_are_those_of_whole_episodes",),
+    ),
+]
+MUTATIONS = ESTIMATORS + LOSSES + DATA + COLLECTING + LEARNING + RUNNING + HOSTED + ENVIRONMENTS

@@ -220,7 +220,7 @@ def test_presets_and_envs(capsys):
     for name in ("CartPole-v1", "Pendulum-v1", "gymnax/"):
         assert name in names
     assert call("envs", "--json") == 0
-    assert "CartPole-v1" in json.loads(capsys.readouterr().out)
+    assert "CartPole-v1" in json.loads(capsys.readouterr().out)["builtin"]
 
 
 def shown(value):
@@ -249,7 +249,7 @@ def test_help_of_everything(capsys):
         assert "usage: ppax" in capsys.readouterr().out
     assert call("--help") == 0
     text = capsys.readouterr().out
-    for verb in ("train", "resume", "evaluate", "selftest", "bench", "presets", "envs"):
+    for verb in ("train", "resume", "evaluate", "selftest", "check-env", "bench", "presets", "envs"):
         assert verb in text
 
 

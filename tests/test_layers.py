@@ -42,6 +42,8 @@ ALLOWED = {
     "bench": BASE | {"ppo", "envs", "collect", "train", "compiled", "program"},
     "selftest": BASE | PARTS | {"ppo", "envs", "collect", "train"},
     "evaluate": BASE | {"ppo", "envs", "collect", "host"},
+    "play": BASE | {"ppo", "envs", "collect", "evaluate"},
+    "video": {"types"},
     "options": {"types"},
     "catalogue": PARTS,
     "config": BASE | PARTS | {"ppo", "envs", "options", "catalogue"},
@@ -55,6 +57,9 @@ TOP = {
     "cli",
     "cli_options",
     "cli_bench",
+    "cli_check",
+    "cli_envs",
+    "cli_play",
     "cli_selftest",
     "__init__",
 }  # may import anything; nothing below may import them
@@ -62,8 +67,10 @@ TOP = {
 ONLY = {
     "flax": {"networks"},
     "equinox": {"networks"},
-    "gymnax": {"envs"},
+    **{name: {"envs"} for name in ("gymnax", "brax", "craftax", "jaxmarl", "jumanji", "mujoco_playground", "navix")},
     "tensorboardX": {"loggers"},
+    "PIL": {"video"},
+    "imageio_ffmpeg": {"video"},
     "rich": {"loggers"},
     "cloudpickle": {"envs"},
 }

@@ -25,7 +25,7 @@ from ppax.evaluate import Evaluation, evaluate
 from ppax.fit import Interrupted, NumericalError, TrainedRun, fit, resume
 from ppax.ppo import PPO
 from ppax.program import Program
-from ppax.selftest import selftest
+from ppax.selftest import check_env, selftest
 from ppax.sweep import start_sweep, sweep
 from ppax.train import start, train
 from ppax.types import ConfigError, TrainState, number, part, static
@@ -44,6 +44,7 @@ __all__ = [
     "TrainState",
     "TrainedRun",
     "advantages",
+    "check_env",
     "collect",
     "compile",
     "critics",

@@ -1,8 +1,8 @@
-"""The command line: `ppax train | resume | evaluate | selftest | bench | presets | envs`.
+"""The command line: `ppax train | resume | evaluate | play | selftest | check-env | bench | presets | envs`.
 
 Every option of a run is an option here; names, types, limits and documentation come from the parts (config.py).
-Exit codes: 0 done, 1 a self-test failed, 2 usage or configuration, 3 an environment failed, 4 numerical fault, 5 disk
-or damaged checkpoint, 75 stopped by a signal and resumable.
+Exit codes: 0 done, 1 a self-test or a check failed, 2 usage or configuration, 3 an environment failed, 4 numerical
+fault, 5 disk or damaged checkpoint, 75 stopped by a signal and resumable.
 """
 
 from __future__ import annotations
@@ -18,11 +18,15 @@ from typing import Any
 
 import jax
 
-from ppax import config, envs
+from ppax import config
 from ppax.checkpoint import CheckpointError
 from ppax.cli_bench import add_bench, run_bench
+from ppax.cli_check import add_check_env, run_check_env
+from ppax.cli_envs import add_envs, run_envs
 from ppax.cli_options import add_common, add_train, parse_run
+from ppax.cli_play import add_play, run_play
 from ppax.cli_selftest import add_selftest, run_selftest
+from ppax.envs import EnvError
 from ppax.evaluate import Evaluation
 from ppax.fit import Interrupted, NumericalError, TrainedRun, fit_run, resume
 from ppax.loggers.files import finite_or_none
@@ -40,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
         return _dispatch(arguments)
     except (ConfigError, ImportError) as error:
         return _fail(error, USAGE)
-    except envs.EnvError as error:
+    except EnvError as error:
         return _fail(error, ENVIRONMENT)
     except NumericalError as error:
         return _fail(error, NUMERICAL)
@@ -76,8 +80,15 @@ def _dispatch(arguments: list[str]) -> int:
             sub.add_argument("--best", action="store_true", help="the best policy that was kept, not the last one")
             sub.add_argument("--sampled", action="store_true", help="sample actions, not the most likely one")
         add_common(sub)
-    for verb, text in (("presets", "list the tuned runs"), ("envs", "list the environments")):
-        add_common(verbs.add_parser(verb, help=text))
+    add_common(verbs.add_parser("presets", help="list the tuned runs"))
+    for verb, text, add in (
+        ("envs", "list the environments, or describe one", add_envs),
+        ("play", "a trained policy as a film", add_play),
+        ("check-env", "check that an environment is sound, in plain words", add_check_env),
+    ):
+        sub = verbs.add_parser(verb, help=text)
+        add(sub)
+        add_common(sub)
     if arguments[:1] == ["train"]:
         return _train(arguments[1:])
     if arguments[:1] == ["bench"]:
@@ -85,9 +96,21 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments[:1] == ["selftest"]:
         return _selftest(arguments[1:])
     options = parser.parse_args(arguments)
-    if options.verb in ("presets", "envs"):
-        return _list(options)
+    if options.verb == "presets":
+        names = list(config.presets())
+        print(json.dumps(names) if options.json else "\n".join(names))
+        return DONE
     _use_cache(options.cache)
+    if options.verb == "envs":
+        _json(options, run_envs(options, lambda text: None if options.json else _say(options, text)))
+        return DONE
+    if options.verb == "play":
+        _json(options, run_play(options, lambda text: _say(options, text)))
+        return DONE
+    if options.verb == "check-env":
+        report = run_check_env(options, lambda text: _say(options, text))
+        _json(options, report.to_dict())
+        return DONE if report.passed else FAILED
     return _resume(options) if options.verb == "resume" else _evaluate(options)
 
 
@@ -142,16 +165,6 @@ def _evaluate(options: argparse.Namespace) -> int:
     evaluation = trained.evaluate(episodes, deterministic, options.seed)
     _say(options, _sentence(evaluation))
     _json(options, _result(trained, evaluation))
-    return DONE
-
-
-def _list(options: argparse.Namespace) -> int:
-    if options.verb == "presets":
-        names = list(config.presets())
-    else:
-        names = [*envs.BUILTIN, *(f'{suite}/ID   (pip install "ppax[{suite}]")' for suite in envs.SUITES)]
-        names += [f"{suite}/ID   (stepped on the host)" for suite in envs.HOST_SUITES]
-    print(json.dumps(names) if options.json else "\n".join(names))
     return DONE
 
 

@@ -16,7 +16,7 @@ from ppax.envs import Env, HostEnv
 from ppax.envs.vector import VectorEnv
 from ppax.host import play_episodes
 from ppax.ppo import PPO
-from ppax.types import ActorState, Key, LearnerState
+from ppax.types import ActorState, Key, LearnerState, VectorStep
 
 
 class Evaluation(NamedTuple):
@@ -77,6 +77,32 @@ def evaluate(
     return Evaluation(*(np.asarray(x)[:episodes] for x in (out.returns, out.lengths, out.finished)))
 
 
+class Moved(NamedTuple):
+    """Every stream one step further, and that step."""
+
+    actor: ActorState
+    step: VectorStep
+
+
+def act_and_step(
+    agent: PPO, env: VectorEnv, learner: LearnerState, actor: ActorState, deterministic: bool, key: Key
+) -> Moved:
+    """One step of all streams with the policy: its most likely actions if `deterministic`, else sampled ones."""
+    act_key, env_key = jax.random.split(key)
+    policy = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
+    distribution = policy.distribution
+    action = distribution.mode() if deterministic else distribution.sample(act_key)
+    out = env.step(actor.env_state, distribution.env_action(action), env_key)
+    actor = actor._replace(
+        env_state=out.state,
+        obs=out.obs,
+        first=out.first,
+        action_mask=out.action_mask,
+        carry=policy.carry,
+    )
+    return Moved(actor, out)
+
+
 @functools.partial(jax.jit, static_argnames=("deterministic",))
 def run_episodes(
     agent: PPO, env: VectorEnv, learner: LearnerState, key: Key, deterministic: bool, max_steps: int
@@ -87,21 +113,11 @@ def run_episodes(
         return ~now.finished.all() & (now.elapsed < max_steps)
 
     def step(now: Running) -> Running:
-        actor = now.actor
-        key, act_key, env_key = jax.random.split(now.key, 3)
-        policy = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
-        distribution = policy.distribution
-        action = distribution.mode() if deterministic else distribution.sample(act_key)
-        out = env.step(actor.env_state, distribution.env_action(action), env_key)
+        key, step_key = jax.random.split(now.key)
+        actor, out = act_and_step(agent, env, learner, now.actor, deterministic, step_key)
         counts = out.valid & ~now.finished
         return Running(
-            actor=actor._replace(
-                env_state=out.state,
-                obs=out.obs,
-                first=out.first,
-                action_mask=out.action_mask,
-                carry=policy.carry,
-            ),
+            actor=actor,
             returns=now.returns + jnp.where(counts, out.reward, 0.0),
             lengths=now.lengths + counts,
             finished=now.finished | out.terminated | out.truncated,

@@ -25,6 +25,7 @@ from ppax.metrics import Summary
 from ppax.ppo import PPO
 from ppax.restore import fresh_state, load_run, load_state, state_shapes
 from ppax.run_dir import RunDirectory
+from ppax.selftest import require_sound
 from ppax.signals import stop_on_signals
 from ppax.stop import KeepBest
 from ppax.train import make_key
@@ -114,6 +115,7 @@ def fit_run(
     plan = config.describe(run) | {"agent": config.describe(agent)}
     ending = Ending(run, callbacks)
     planned_iterations(env, run)
+    require_sound(env)
     jax.eval_shape(lambda: agent.critic.init())  # numbers that exclude each other, while they are no tracers yet
     ending.check(agent, env, state_shapes(agent, env, run))
     # a schedule of a number that is not there

@@ -56,10 +56,11 @@ def check_value(option: Option, value: Any) -> Any:
         value = float(value) if abs(value) < 2**1000 else math.inf
     if not isinstance(value, option.kind) or (option.kind is int and isinstance(value, bool)):
         raise ConfigError(f"{option.path} = {value!r}: must be of type {option.kind.__name__}")
-    return _check_limits(option.path, value, option.limits)
+    return check_limits(option.path, value, option.limits)
 
 
-def _check_limits(path: str, value: Any, limits: dict[str, Any]) -> Any:
+def check_limits(path: str, value: Any, limits: dict[str, Any]) -> Any:
+    """`value`, if it is within `limits`; else ConfigError with the nearest valid one, which calls it `path`."""
     choices, low, high, above = (limits.get(name) for name in ("choices", "low", "high", "above"))
     if choices is not None and value not in choices:
         nearest = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.0)[0]

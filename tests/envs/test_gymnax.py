@@ -1,18 +1,25 @@
 """The gymnax adapter, on whichever release is installed."""
 
+import collections
 import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium import spaces
 
+import ppax
+from ppax.envs import VectorEnv
 from ppax.envs.builtin import CartPole
 from ppax.envs.builtin.cartpole import CartPoleState
 
 pytest.importorskip("gymnax")
 
+from gymnax.environments import spaces as gymnax_spaces
+
 from ppax.envs.gymnax import Gymnax, _make, load
+from ppax.selftest import environment
 from ppax.types import ConfigError
 
 # gymnax 0.0.9 itself asks for 64-bit integers, and scatters floats into integers
@@ -184,3 +191,43 @@ def test_missing_gymnax_names_the_extra(monkeypatch):
 def test_unknown_id_is_refused():
     with pytest.raises(ConfigError, match="did you mean 'gymnax/CartPole-v1'"):
         load("Kartpole-v1")
+
+
+class Nested:
+    """As a user of gymnax might write it, with spaces in spaces."""
+
+    @property
+    def default_params(self):
+        return {"bonus": 1.0}
+
+    def observation_space(self, params):
+        box = gymnax_spaces.Box(0.0, 1.0, (2,), jnp.float32)
+        return gymnax_spaces.Dict({"eyes": gymnax_spaces.Tuple((box, gymnax_spaces.Discrete(5))), "ears": box})
+
+    def action_space(self, params):
+        box = gymnax_spaces.Box(-1.0, 1.0, (1,), jnp.float32)
+        return gymnax_spaces.Dict({"walk": gymnax_spaces.Discrete(3), "turn": box})
+
+    def _obs(self, time):
+        return collections.OrderedDict(eyes=(jnp.zeros(2), time % 5), ears=jnp.full(2, 0.5))
+
+    def reset_env(self, key, params):
+        return self._obs(jnp.int32(0)), jnp.int32(0)
+
+    def step_env(self, key, state, action, params):
+        reward = params["bonus"] * action["walk"] + action["turn"][0]
+        return self._obs(state + 1), state + 1, reward, state >= 3, {}
+
+
+@pytest.mark.usefixtures("vmapped_keys")
+def test_spaces_within_spaces_are_converted_and_trained_on():
+    env = VectorEnv(Gymnax(Nested().default_params, Nested()), 4)
+    box = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    assert env.observation_space == spaces.Dict({"eyes": spaces.Tuple((box, spaces.Discrete(5))), "ears": box})
+    assert env.action_space == spaces.Dict({"walk": spaces.Discrete(3), "turn": spaces.Box(-1.0, 1.0, (1,))})
+    found = environment.check_shapes(env, jax.random.key(0))
+    assert found.passed, found.text
+    agent = ppax.PPO(ppax.networks.mlp(env, hidden=(8,)), minibatch=ppax.minibatches.Shuffle(1))
+    state = ppax.start(agent, env, 8, jax.random.key(0))
+    out = jax.jit(ppax.train, static_argnames="num_iterations")(agent, env, state, num_iterations=1)
+    assert out.metrics["episode_length"] == 4

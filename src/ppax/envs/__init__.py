@@ -5,11 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 
-from ppax.envs import builtin
+from ppax.envs import builtin, suites
 from ppax.envs.action_repeat import ActionRepeat
+from ppax.envs.builtin.navigator import CROWD
 from ppax.envs.faults import EnvError
 from ppax.envs.host import VECTORIZATIONS, HostEnv, host
 from ppax.envs.partial_view import PartialView
+from ppax.envs.resets import PoolResets, fresh_resets
+from ppax.envs.suites import SUITES
 from ppax.envs.time_limit import TimeLimit
 from ppax.envs.vector import VectorEnv
 from ppax.types import ConfigError, Environment
@@ -19,8 +22,19 @@ BUILTIN: dict[str, Callable[[], Environment]] = {
     "CartPole-v1-masked": lambda: PartialView(TimeLimit(builtin.CartPole(), 500), (0, 2)),  # no velocities
     "CueCorridor-10": lambda: builtin.CueCorridor(10),
     "CueCorridor-40": lambda: builtin.CueCorridor(40),
+    "Acrobot-v1": lambda: TimeLimit(builtin.Acrobot(), 500),
+    "MountainCar-v0": lambda: TimeLimit(builtin.MountainCar(), 200),
+    "MountainCarContinuous-v0": lambda: TimeLimit(builtin.MountainCarContinuous(), 999),
     "Pendulum-v1": lambda: TimeLimit(builtin.Pendulum(), 200),
     "Navigator-v0": lambda: TimeLimit(builtin.Navigator(), 200),
+    "Navigator-8": lambda: TimeLimit(builtin.Navigator(num_agents=8, **CROWD), 200),
+    "Navigator-64": lambda: TimeLimit(builtin.Navigator(num_agents=64, radius=0.04, **CROWD), 200),
+    "Pursuit-2": lambda: TimeLimit(builtin.Pursuit(), 200),
+    "Pursuit-3": lambda: TimeLimit(builtin.Pursuit(prey_speed=3.0, radius=0.1, num_predators=2), 200),
+    "rl8/CartPole": lambda: TimeLimit(builtin.EndlessCartPole(), 64),
+    "rl8/Pendulum": lambda: TimeLimit(builtin.Pendulum(), 512),
+    "rl8/MountainCar": lambda: TimeLimit(builtin.EndlessMountainCar(), 512),
+    "rl8/AlgoTrading": lambda: TimeLimit(builtin.AlgoTrading(), 128),
     "probe/Constant": lambda: builtin.ConstantProbe(),
     "probe/Obs": lambda: builtin.ObsProbe(),
     "probe/Discount": lambda: builtin.DiscountProbe(),
@@ -29,7 +43,6 @@ BUILTIN: dict[str, Callable[[], Environment]] = {
     "probe/Infinite": lambda: TimeLimit(builtin.InfiniteProbe(), 8),
     "probe/Finite": lambda: builtin.FiniteProbe(),
 }
-SUITES = ("gymnax",)  # "suite/id": an adapter each, imported only when asked for
 HOST_SUITES = ("gymnasium",)  # their environments are stepped on the host
 
 Env = VectorEnv | HostEnv
@@ -41,9 +54,11 @@ def make(name: str, num_envs: int = 64, action_repeat: int = 1, vectorization: s
     Each action is taken `action_repeat` times, which together count as one step; the usual time limit goes on to count
     single ones.
 
-    Built-in ones by their own name ("CartPole-v1"), others as "suite/id" ("gymnax/Acrobot-v1"). Those that are stepped
-    on the host ("gymnasium/LunarLander-v3") are in this process, or in worker processes with `vectorization = "async"`.
-    Raises ConfigError for an unknown name and ImportError, naming the extra to install, for a missing library.
+    Built-in ones by their own name ("CartPole-v1"), others as "suite/id" ("gymnax/Acrobot-v1", "brax/ant",
+    "jumanji/Snake-v1"); `ppax envs` lists them. Where a suite's resets are dear, a few are shared (PoolResets). Those
+    that are stepped on the host ("gymnasium/LunarLander-v3") are in this process, or in worker processes with
+    `vectorization = "async"`. Raises ConfigError for an unknown name and ImportError, naming the extra to install, for
+    a library that is not installed.
     """
     suite, _, env_id = name.partition("/")
     if suite in HOST_SUITES and env_id:
@@ -55,7 +70,9 @@ def make(name: str, num_envs: int = 64, action_repeat: int = 1, vectorization: s
             f"vectorization = {vectorization!r}: {name} is stepped inside the compiled program; leave it out"
         )
     env = _single(name)
-    return VectorEnv(env if action_repeat == 1 else ActionRepeat(env, action_repeat), num_envs, name)
+    dear = SUITES[name.partition("/")[0]].dear_resets if name not in BUILTIN else False
+    resets = PoolResets() if dear else fresh_resets
+    return VectorEnv(env if action_repeat == 1 else ActionRepeat(env, action_repeat), num_envs, name, resets)
 
 
 def repeats_of(env: Env) -> int:
@@ -81,10 +98,8 @@ def _single(name: str) -> Environment:
     if name in BUILTIN:
         return BUILTIN[name]()
     suite, _, env_id = name.partition("/")
-    if suite == "gymnax" and env_id:
-        from ppax.envs.gymnax import load
-
-        return load(env_id)
+    if suite in SUITES and env_id:
+        return suites.load(suite, env_id)
     nearest = difflib.get_close_matches(name, BUILTIN, n=1, cutoff=0.3)
     raise ConfigError(
         f"no environment {name!r}; "
@@ -103,6 +118,7 @@ __all__ = [
     "EnvError",
     "HostEnv",
     "PartialView",
+    "PoolResets",
     "TimeLimit",
     "VectorEnv",
     "builtin",

@@ -16,13 +16,9 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax import masks
+from ppax.envs.resets import fresh_resets
 from ppax.sequences import where_rows
 from ppax.types import Environment, EnvReset, Key, PyTree, VectorStep, part, static
-
-
-def fresh_resets(env: Environment, needed: Array, key: Key) -> EnvReset:
-    """A reset of its own for every environment, keys [E]: independent first states."""
-    return jax.vmap(env.reset)(key)
 
 
 class VectorState(NamedTuple):

@@ -13,11 +13,12 @@ import jax
 from ppax.envs.vector import VectorEnv
 from ppax.ppo import PPO
 from ppax.selftest import acting, environment, experience, learning
+from ppax.selftest.check import check_env, require_sound
 from ppax.selftest.report import Check, Finding, Report, attempt
 from ppax.selftest.world import World, build, fewest
 from ppax.types import Key
 
-__all__ = ["Check", "Report", "selftest"]
+__all__ = ["Check", "Report", "check_env", "require_sound", "selftest"]
 
 NOT_TRIED = "not tried: there is no rollout"
 

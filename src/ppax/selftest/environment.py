@@ -23,7 +23,7 @@ DRAWS = {"random_bits", "threefry2x32", "rng_bit_generator", "random_gamma"}
 
 def check_shapes(env: VectorEnv, key: Key) -> Finding:
     """Observations, rewards, flags, masks and state have the shapes and types that the spaces and the protocol say."""
-    begin, step = jax.eval_shape(lambda key: _reset_and_step(env, key), key)
+    begin, step = jax.eval_shape(lambda key: reset_and_step(env, key), key)
     axis = () if env.env.num_agents is None else (env.env.num_agents,)
     expected = _like_space(env.observation_space, axis)
     flag, reward = jax.ShapeDtypeStruct(axis, bool), jax.ShapeDtypeStruct(axis, jnp.float32)
@@ -52,7 +52,7 @@ def check_keys(env: VectorEnv, key: Key) -> Finding:
     problems = []
     with jax.debug_key_reuse(True):
         try:
-            jax.block_until_ready(jax.jit(lambda key: _reset_and_step(env, key))(jax.random.clone(key)))
+            jax.block_until_ready(jax.jit(lambda key: reset_and_step(env, key))(jax.random.clone(key)))
         except jax.errors.KeyReuseError as error:
             problems = [f"a key is used twice: {' '.join(str(error).split())[:120]}"]
     return none_of(
@@ -66,7 +66,7 @@ def check_keys(env: VectorEnv, key: Key) -> Finding:
 def check_repeats(env: VectorEnv, key: Key) -> Finding:
     """The same key and action give the same result, in another program too."""
     # a new function each time, so that both are traced: what Python remembers between traces shows
-    one, other = (jax.jit(lambda key: _reset_and_step(env, key))(jax.random.clone(key)) for _ in range(2))
+    one, other = (jax.jit(lambda key: reset_and_step(env, key))(jax.random.clone(key)) for _ in range(2))
     return none_of(
         [f"{path} differs" for path in unlike(one, other)],
         "the same key and action give the same step, bit for bit",
@@ -92,7 +92,8 @@ def check_resets(env: VectorEnv, key: Key) -> Finding:
     return Finding(True, f"{RESETS} keys give {distinct} different starts", float(distinct))
 
 
-def _reset_and_step(env: VectorEnv, key: Key) -> tuple[EnvReset, EnvStep]:
+def reset_and_step(env: VectorEnv, key: Key) -> tuple[EnvReset, EnvStep]:
+    """A reset of one environment, and a step from there with some action."""
     reset_key, step_key = jax.random.split(key)
     begin = env.env.reset(reset_key)
     space = copy.deepcopy(env.action_space)  # its random state is the user's

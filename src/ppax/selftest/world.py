@@ -61,13 +61,23 @@ def make(agent: PPO, env: VectorEnv, learner: LearnerState, actor: ActorState, k
 
 def build(agent: PPO, env: VectorEnv, num_steps: int, key: Key) -> World:
     """One update, then rollouts until some episodes have ended in one, or that takes too long."""
-    start_key, first_key, update_key, later_key = jax.random.split(key, 4)
+    look_key, update_key = jax.random.split(key)
+
+    def learn(world: World) -> World:  # weights and statistics that are not those they began with
+        return world._replace(learner=world.update(world.learner, world.rollout, update_key).learner)
+
+    return look(agent, env, num_steps, look_key, learn)
+
+
+def look(
+    agent: PPO, env: VectorEnv, num_steps: int, key: Key, change: Callable[[World], World] = lambda world: world
+) -> World:
+    """Rollouts until some episodes have ended in one, or that takes too long; `change` is made after the first."""
+    start_key, first_key, later_key = jax.random.split(key, 3)
     state = quick(lambda agent, env, key: start(agent, env, num_steps, key))(agent, env, start_key)
     gather = quick(lambda *now: collect(now[0], now[1], now[2], now[3], num_steps, now[4]))
     actor, rollout, _ = gather(agent, env, state.learner, state.actor, jax.random.clone(first_key))
-    world = make(agent, env, state.learner, state.actor, first_key, rollout)
-    # weights and statistics that are not those they began with
-    world = world._replace(learner=world.update(world.learner, rollout, update_key).learner)
+    world = change(make(agent, env, state.learner, state.actor, first_key, rollout))
     deadline = time.monotonic() + SECONDS
     for i in range(1 + STEPS // num_steps):
         before, step_key = actor, jax.random.fold_in(later_key, i)

@@ -18,6 +18,7 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.envs.builtin.drawing import AMBER, BLUE, GREY, INK, Canvas
 from ppax.types import EnvReset, EnvStep, Key, Scalar, number, part, static
 
 
@@ -65,8 +66,13 @@ class CartPole:
 
     def step(self, state: CartPoleState, action: Array, key: Key) -> EnvStep:
         """Push for one time step (explicit Euler). Terminates when the pole falls or the cart runs away."""
+        new = self.move(state, jnp.where(action == 1, self.force, -self.force))
+        terminated = (jnp.abs(new.x) > self.max_x) | (jnp.abs(new.theta) > self.max_theta)
+        return EnvStep(new, jnp.stack(new), jnp.ones((), jnp.float32), terminated, jnp.zeros((), bool))
+
+    def move(self, state: CartPoleState, push: Array) -> CartPoleState:
+        """One time step with a force of `push` on the cart."""
         x, x_dot, theta, theta_dot = state
-        push = jnp.where(action == 1, self.force, -self.force)
         sin, cos = jnp.sin(theta), jnp.cos(theta)
         mass = self.cart_mass + self.pole_mass
         pole_moment = self.pole_mass * self.half_length
@@ -78,11 +84,20 @@ class CartPole:
         )
         x_acc = drive - pole_moment * theta_acc * cos / mass
 
-        new = CartPoleState(
+        return CartPoleState(
             x + self.dt * x_dot,
             x_dot + self.dt * x_acc,
             theta + self.dt * theta_dot,
             theta_dot + self.dt * theta_acc,
         )
-        terminated = (jnp.abs(new.x) > self.max_x) | (jnp.abs(new.theta) > self.max_theta)
-        return EnvStep(new, jnp.stack(new), jnp.ones((), jnp.float32), terminated, jnp.zeros((), bool))
+
+    def render(self, state: CartPoleState) -> np.ndarray:
+        """Cart and pole, [H, W, 3]."""
+        canvas = Canvas((-self.max_x, -1.2), (self.max_x, 1.6))
+        canvas.line((-self.max_x, -0.2), (self.max_x, -0.2), GREY)
+        x, angle = float(state.x), float(state.theta)
+        canvas.rectangle((x - 0.3, -0.2), (x + 0.3, 0.0), INK)
+        pole = 2.0 * float(self.half_length)
+        canvas.line((x, 0.0), (x + pole * np.sin(angle), pole * np.cos(angle)), AMBER, 7.0)
+        canvas.disc((x, 0.0), 0.06, BLUE)
+        return canvas.image()

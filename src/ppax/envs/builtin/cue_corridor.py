@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.envs.builtin.drawing import AMBER, BLUE, GREY, Canvas
 from ppax.types import EnvReset, EnvStep, Key, Scalar, number, part
 
 
@@ -54,6 +55,16 @@ class CueCorridor:
         reward = jnp.where(over, jnp.where(action == state.cue, 1.0, -1.0), 0.0)
         state = CueState(state.place + 1, state.cue)
         return EnvStep(state, self._look(state), reward.astype(jnp.float32), over, jnp.zeros((), bool))
+
+    def render(self, state: CueState) -> np.ndarray:
+        """The corridor, its fork, the walker, and the cue: up for 1, [H, W, 3]."""
+        walked = min(int(state.place) / int(self.length), 1.0)
+        canvas = Canvas((-0.1, -0.2), (1.1, 0.2), paper=GREY)
+        canvas.line((0.0, 0.0), (1.0, 0.0), (255, 255, 255), 12.0)
+        canvas.line((1.0, -0.12), (1.0, 0.12), (255, 255, 255), 12.0)
+        canvas.disc((1.0, 0.12 if int(state.cue) else -0.12), 0.03, AMBER)
+        canvas.disc((walked, 0.0), 0.03, BLUE)
+        return canvas.image()
 
     def _look(self, state: CueState) -> Array:
         cue = jnp.where(state.place == 0, 2.0 * state.cue - 1.0, 0.0)

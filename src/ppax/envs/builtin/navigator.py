@@ -2,12 +2,13 @@
 
 The task is the single navigator of JaxDEM, https://github.com/cdelv/JaxDEM: the reward is a difference of
 potentials (Ng, Harada, Russell, "Policy invariance under reward transformations", 1999), less a little of the
-kinetic energy gained. Walls and other agents push back like springs, as in the discrete element method.
+kinetic energy gained. Walls and other agents push back like springs, as in the discrete element method. With several
+agents each may see the others by LIDAR, share in the reward of all, and be paid for being where it wants to be.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,11 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.envs.builtin.drawing import COLOURS, GREY, INK, Canvas
 from ppax.types import EnvReset, EnvStep, Key, Scalar, number, part, static
+
+# How JaxDEM's crowds differ from its single navigator: they see each other, and are paid for arriving
+CROWD: dict[str, Any] = {"num_rays": 16, "goal_bonus": 0.05, "shared": 0.1}
 
 
 class NavigatorState(NamedTuple):
@@ -30,7 +35,9 @@ class NavigatorState(NamedTuple):
 class Navigator:
     """Discs of mass 1 in the box [-1, 1]^2; action [A, 2] in [-1, 1], in units of `max_force`. Never ends.
 
-    Observation [A, 6]: unit direction to the target (2), the way to it clipped to `sight` (2), velocity (2).
+    Observation [A, 6 + num_rays]: unit direction to the target (2), the way to it clipped to `sight` (2), velocity (2),
+    and what each ray of the LIDAR meets, discs or walls: 1 at the agent's own edge, 0 at `ray_length` from there and
+    beyond. Rays are fixed in the box, the first to the right, the others counterclockwise.
     """
 
     max_force: Scalar = number("force of a full action, along each axis", default=2.0, low=0.0)
@@ -41,12 +48,16 @@ class Navigator:
     dt: Scalar = number("time step", default=0.05, above=0.0)
     sharpness: Scalar = number("the potential is exp(-sharpness * distance)", default=2.0, above=0.0)
     energy_cost: Scalar = number("reward lost for each unit of kinetic energy gained", default=0.1, low=0.0)
+    goal_bonus: Scalar = number("reward for each step within a radius of the target", default=0.0)
+    shared: Scalar = number("share of the reward that is the mean over all agents", default=0.0, low=0.0, high=1.0)
+    ray_length: Scalar = number("how far the LIDAR sees", default=0.5, above=0.0)
+    num_rays: int = static("rays of each agent's LIDAR; 0: none", default=0, low=0)
     num_agents: int = static("number of agents, each with its own target", default=1, low=1)
 
     @property
     def observation_space(self) -> spaces.Box:
-        """Box [6] of one agent; a velocity has no bound."""
-        return spaces.Box(-np.inf, np.inf, (6,), np.float32)
+        """Box [6 + num_rays] of one agent; a velocity has no bound."""
+        return spaces.Box(-np.inf, np.inf, (6 + self.num_rays,), np.float32)
 
     @property
     def action_space(self) -> spaces.Box:
@@ -68,14 +79,46 @@ class Navigator:
         force = force + self._wall_force(state.position) + self._pair_force(state.position)
         velocity = (state.velocity + self.dt * force) / (1.0 + self.dt * self.drag)
         new = NavigatorState(state.position + self.dt * velocity, velocity, state.target)
-        reward = self._potential(new) - self._potential(state)
+        near = _norm(new.target - new.position) < self.radius
+        own = self._potential(new) - self._potential(state) + jnp.where(near, self.goal_bonus, 0.0)
+        reward = (1.0 - self.shared) * own + self.shared * own.mean()
         never = jnp.zeros((self.num_agents,), bool)
         return EnvStep(new, self._observe(new), reward, never, never)
 
     def _observe(self, state: NavigatorState) -> Array:
         way = state.target - state.position
         direction = way / jnp.maximum(_norm(way)[:, None], 1e-6)
-        return jnp.concatenate([direction, jnp.clip(way, -self.sight, self.sight), state.velocity], axis=-1)
+        seen = [direction, jnp.clip(way, -self.sight, self.sight), state.velocity]
+        return jnp.concatenate([*seen, self._lidar(state.position)] if self.num_rays else seen, axis=-1)
+
+    def _lidar(self, position: Array) -> Array:
+        """What each ray [A, num_rays] meets first: 1 at the agent's edge, 0 at `ray_length` and beyond."""
+        angle = jnp.arange(self.num_rays) * (2.0 * np.pi / self.num_rays)
+        ray = jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=-1)  # [R, 2]
+        # walls: along each axis the ray reaches the wall on the side to which it points
+        pace = jnp.maximum(jnp.abs(ray), 1e-6)[None]
+        wall = ((1.0 - jnp.sign(ray)[None] * position[:, None, :]) / pace).min(axis=-1)  # [A, R]
+        # discs: the ray's nearest point to a centre is `ahead` along it and `aside` from it
+        apart = position[None, :, :] - position[:, None, :]  # [A, A, 2], from the first to the second
+        ahead = (apart[:, :, None, :] * ray[None, None]).sum(axis=-1)  # [A, A, R]
+        aside2 = (apart**2).sum(axis=-1)[:, :, None] - ahead**2
+        half_chord = jnp.sqrt(jnp.maximum(self.radius**2 - aside2, 0.0))
+        meets = (aside2 < self.radius**2) & (ahead > 0.0) & ~jnp.eye(self.num_agents, dtype=bool)[:, :, None]
+        disc = jnp.where(meets, ahead - half_chord, jnp.inf).min(axis=1)  # [A, R]
+        free = jnp.minimum(wall, disc) - self.radius
+        return 1.0 - jnp.clip(free / self.ray_length, 0.0, 1.0)
+
+    def render(self, state: NavigatorState) -> np.ndarray:
+        """Agents as discs, each with a line to its target, [H, W, 3]."""
+        canvas = Canvas((-1.05, -1.05), (1.05, 1.05))
+        canvas.path([(-1, -1), (1, -1), (1, 1), (-1, 1), (-1, -1)], INK)
+        places = zip(np.asarray(state.position, float), np.asarray(state.target, float), strict=True)
+        for agent, (position, target) in enumerate(places):
+            colour = COLOURS[agent % len(COLOURS)]
+            canvas.line(position, target, GREY, 1.0)
+            canvas.ring(target, 0.5 * float(self.radius), colour)
+            canvas.disc(position, float(self.radius), colour)
+        return canvas.image()
 
     def _potential(self, state: NavigatorState) -> Array:
         """What the reward [A] is the difference of."""

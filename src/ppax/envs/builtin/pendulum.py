@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.envs.builtin.drawing import INK, RED, Canvas
 from ppax.types import EnvReset, EnvStep, Key, Scalar, number, part, static
 
 
@@ -71,6 +72,14 @@ class Pendulum:
         new = PendulumState(state.theta + self.dt * theta_dot, theta_dot)
         never = jnp.zeros((), bool)
         return EnvStep(new, _observe(new), -cost, never, never)
+
+    def render(self, state: PendulumState) -> np.ndarray:
+        """The rod, upright where it is to be, [H, W, 3]."""
+        canvas = Canvas((-1.3, -1.3), (1.3, 1.3))
+        angle = float(state.theta)
+        canvas.line((0.0, 0.0), (-np.sin(angle), np.cos(angle)), RED, 14.0)
+        canvas.disc((0.0, 0.0), 0.06, INK)
+        return canvas.image()
 
 
 def _observe(state: PendulumState) -> Array:

@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.envs.builtin.drawing import squares
 from ppax.types import EnvReset, EnvStep, Key, Scalar, part, static
 
 
@@ -55,6 +56,11 @@ def _step(state: ProbeState, obs: Array, reward: Scalar, terminated: bool | Arra
     )
 
 
+def _render(probe: Any, state: ProbeState) -> np.ndarray:
+    """The observation as squares, [H, W, 3]."""
+    return squares(state.obs)
+
+
 def _constant(value: float) -> Array:
     return jnp.full((1,), value, jnp.float32)
 
@@ -66,6 +72,7 @@ class ConstantProbe:
     num_agents = None
     observation_space = property(_observation_space)
     action_space = property(_action_space)
+    render = _render
 
     def reset(self, key: Key) -> EnvReset:
         """Shows 0."""
@@ -87,6 +94,7 @@ class ObsProbe:
     num_agents = None
     observation_space = property(_observation_space)
     action_space = property(_action_space)
+    render = _render
 
     def reset(self, key: Key) -> EnvReset:
         """Shows -1 or 1 at random."""
@@ -108,6 +116,7 @@ class DiscountProbe:
     num_agents = None
     observation_space = property(_observation_space)
     action_space = property(_action_space)
+    render = _render
 
     def reset(self, key: Key) -> EnvReset:
         """Shows 0."""
@@ -130,6 +139,7 @@ class ActionProbe:
     num_agents = None
     observation_space = property(_observation_space)
     action_space = property(_action_space)
+    render = _render
 
     def reset(self, key: Key) -> EnvReset:
         """Shows 0."""
@@ -151,6 +161,7 @@ class ObsActionProbe:
     num_agents = None
     observation_space = property(_observation_space)
     action_space = property(_action_space)
+    render = _render
 
     def reset(self, key: Key) -> EnvReset:
         """Shows -1 or 1 at random."""
@@ -173,6 +184,7 @@ class InfiniteProbe:
     num_agents = None
     observation_space = property(_observation_space)
     action_space = property(_action_space)
+    render = _render
 
     def reset(self, key: Key) -> EnvReset:
         """Shows 0."""
@@ -196,6 +208,7 @@ class FiniteProbe:
     num_agents = None
     observation_space = property(_observation_space)
     action_space = property(_action_space)
+    render = _render
 
     def reset(self, key: Key) -> EnvReset:
         """Shows 0."""

@@ -1,0 +1,124 @@
+"""Buy low, sell high: one asset, whose price grows and swings at rates that have to be found out from its moves.
+
+The task of rl8, https://github.com/theOGognf/rl8, without terminals; use TimeLimit. Actions are masked.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jax import Array
+
+from ppax.envs.builtin.drawing import AMBER, BLUE, GREEN, GREY, RED, Canvas
+from ppax.types import EnvReset, EnvStep, Key, PyTree, Scalar, number, part
+
+HOLD, BUY, SELL = range(3)
+
+
+class AlgoTradingState(NamedTuple):
+    """The market and what was paid."""
+
+    time: Array  # [] int32
+    log_price: Array  # []
+    log_change: Array  # [] of the last step
+    invested: Array  # [] bool
+    log_paid: Array  # [] price at which the asset was bought; while none is held, that before the last step
+    drift: Array  # []
+    swing: Array  # [] how much the price swings
+    frequency: Array  # []
+
+
+@part
+class AlgoTrading:
+    """Actions: hold, buy (only without the asset), sell (only with it).
+
+    A dict is observed: `invested`, and the logarithms of price over last price (`change`) and over price paid (`gain`).
+    Selling earns the logarithm of price over price paid; holding the asset earns the last change of the price.
+    """
+
+    max_drift: Scalar = number("the price grows by a rate uniform in +- this", default=0.05, low=0.0, high=0.5)
+    max_swing: Scalar = number("... and swings by one uniform in +- this", default=0.05, low=0.0, high=0.5)
+    max_frequency: Scalar = number("... at a frequency uniform from 0 to this", default=np.pi, low=0.0)
+
+    num_agents = None  # no agent axis
+
+    @property
+    def observation_space(self) -> spaces.Dict:
+        """A choice and two numbers."""
+        amount = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+        return spaces.Dict({"invested": spaces.Discrete(2), "change": amount, "gain": amount})
+
+    @property
+    def action_space(self) -> spaces.Discrete:
+        """Hold, buy, sell."""
+        return spaces.Discrete(3)
+
+    def reset(self, key: Key) -> EnvReset:
+        """A new asset, and nothing of it is held."""
+        time_key, rate_key, price_key = jax.random.split(key, 3)
+        rates = jax.random.uniform(rate_key, (3,), jnp.float32)
+        log_price = jnp.log(jax.random.uniform(price_key, (), jnp.float32, 100.0, 10_000.0))
+        nothing = jnp.zeros((), jnp.float32)
+        state = AlgoTradingState(
+            time=jax.random.randint(time_key, (), 0, 10, jnp.int32),
+            log_price=log_price,
+            log_change=nothing,
+            invested=jnp.zeros((), bool),
+            log_paid=log_price,
+            drift=self.max_drift * (2.0 * rates[0] - 1.0),
+            swing=self.max_swing * (2.0 * rates[1] - 1.0),
+            frequency=self.max_frequency * rates[2],
+        )
+        return EnvReset(state, _observe(state), _mask(state))
+
+    def step(self, state: AlgoTradingState, action: Array, key: Key) -> EnvStep:
+        """Trade at the price that was seen, then the price moves."""
+        # what the mask forbids does nothing
+        buys, sells = (action == BUY) & ~state.invested, (action == SELL) & state.invested
+        holds = state.invested & ~sells
+        reward = jnp.where(sells, state.log_price - state.log_paid, jnp.where(holds, state.log_change, 0.0))
+        time = state.time + 1
+        change = jnp.log1p(state.drift) + jnp.log1p(state.swing * jnp.sin(state.frequency * time))
+        new = state._replace(
+            time=time,
+            log_price=state.log_price + change,
+            log_change=change,
+            invested=buys | holds,
+            log_paid=jnp.where(holds, state.log_paid, state.log_price),
+        )
+        never = jnp.zeros((), bool)
+        return EnvStep(new, _observe(new), reward.astype(jnp.float32), never, never, _mask(new))
+
+    def render(self, state: AlgoTradingState) -> np.ndarray:
+        """The price over the steps before, and what was paid while the asset is held, [H, W, 3]."""
+        drift, swing, frequency = float(state.drift), float(state.swing), float(state.frequency)
+        times = np.arange(int(state.time) - 40, int(state.time) + 1)
+        changes = np.log1p(drift) + np.log1p(swing * np.sin(frequency * times))
+        prices = np.cumsum(changes) - changes.sum()  # relative to now
+        scale = max(float(np.abs(prices).max()), 0.1)
+        canvas = Canvas((0.0, -0.6), (2.0, 0.6))
+        canvas.line((0.0, 0.0), (2.0, 0.0), GREY, 1.0)
+        points = np.stack([np.linspace(0.05, 1.9, len(times)), 0.5 * prices / scale], axis=1)
+        canvas.path(points, BLUE)
+        if bool(state.invested):
+            paid = float(np.clip(0.5 * float(state.log_paid - state.log_price) / scale, -0.58, 0.58))
+            canvas.line((0.05, paid), (1.9, paid), GREEN if paid < 0 else RED, 1.5)
+        canvas.disc(points[-1], 0.04, AMBER)
+        return canvas.image()
+
+
+def _observe(state: AlgoTradingState) -> PyTree:
+    return {
+        "invested": state.invested.astype(jnp.int32),
+        "change": state.log_change[None],
+        "gain": (state.log_price - state.log_paid)[None],
+    }
+
+
+def _mask(state: AlgoTradingState) -> Array:
+    """Hold always; buy without the asset, sell with it."""
+    return jnp.stack([jnp.ones((), bool), ~state.invested, state.invested])

@@ -1,0 +1,146 @@
+"""A car in a valley, too weak to drive out: it has to go the other way first.
+
+Moore, "Efficient memory-based learning for robot control", 1990, https://www.cl.cam.ac.uk/techreports/UCAM-CL-TR-209.pdf.
+Numbers, rewards and ends are those of Gymnasium's MountainCar-v0 and MountainCarContinuous-v0, but for their limits of
+200 and 999 steps: use TimeLimit. `Valley` is what both share, with rl8's variant (rl8.py).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jax import Array
+
+from ppax.envs.builtin.drawing import BLUE, GREEN, GREY, INK, Canvas
+from ppax.types import EnvReset, EnvStep, Key, Scalar, number, part, static
+
+
+class CarState(NamedTuple):
+    """Where the car is along the valley, and its speed a step."""
+
+    position: Array  # []
+    velocity: Array  # []
+
+
+@part
+class Valley:
+    """The track: from -1.2, where a wall stops the car, to 0.6; the lowest point is at -0.52."""
+
+    gravity: Scalar = number("the hill's acceleration at its steepest", default=0.0025)
+    # static, because the observation spaces state them and must be known while tracing
+    low: float = static("the wall on the left", default=-1.2)
+    high: float = static("the end on the right", default=0.6)
+    max_speed: float = static("the velocity is clipped to +- this", default=0.07, above=0.0)
+
+    @property
+    def space(self) -> spaces.Box:
+        """Box [2]: position and velocity."""
+        low, high = (
+            np.array([x, y], np.float32) for x, y in ((self.low, -self.max_speed), (self.high, self.max_speed))
+        )
+        return spaces.Box(low, high, dtype=np.float32)
+
+    def drive(self, state: CarState, push: Array) -> CarState:
+        """One step with acceleration `push`."""
+        velocity = state.velocity + push - self.gravity * jnp.cos(3.0 * state.position)
+        velocity = jnp.clip(velocity, -self.max_speed, self.max_speed)
+        position = jnp.clip(state.position + velocity, self.low, self.high)
+        return CarState(position, jnp.where((position == self.low) & (velocity < 0.0), 0.0, velocity))
+
+    def picture(self, state: CarState, goal: float) -> np.ndarray:
+        """The valley, the car and the flag at `goal`, [H, W, 3]."""
+        track = np.linspace(self.low, self.high, 60)
+        canvas = Canvas((self.low, -0.1), (self.high, 1.2))
+        canvas.path(np.stack([track, _height(track)], axis=1), INK)
+        canvas.line((goal, _height(goal)), (goal, _height(goal) + 0.2), GREY)
+        canvas.rectangle((goal, _height(goal) + 0.12), (goal + 0.09, _height(goal) + 0.2), GREEN)
+        x = float(state.position)
+        canvas.disc((x, _height(x) + 0.05), 0.05, BLUE)
+        return canvas.image()
+
+
+@part
+class MountainCar:
+    """Observation [2]: position and velocity. Actions: left, nothing, right. Reward -1 a step, to the goal."""
+
+    valley: Valley = Valley()
+    force: Scalar = number("acceleration of a push", default=0.001, low=0.0)
+    goal: Scalar = number("position to reach", default=0.5)
+
+    num_agents = None  # no agent axis
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        """Box [2]."""
+        return self.valley.space
+
+    @property
+    def action_space(self) -> spaces.Discrete:
+        """Left, nothing, right."""
+        return spaces.Discrete(3)
+
+    def reset(self, key: Key) -> EnvReset:
+        """Somewhere near the lowest point, at rest."""
+        return start(key)
+
+    def step(self, state: CarState, action: Array, key: Key) -> EnvStep:
+        """Push for one step."""
+        new = self.valley.drive(state, (jnp.asarray(action, jnp.float32) - 1.0) * self.force)
+        terminated = (new.position >= self.goal) & (new.velocity >= 0.0)
+        return EnvStep(new, jnp.stack(new), -jnp.ones((), jnp.float32), terminated, jnp.zeros((), bool))
+
+    def render(self, state: CarState) -> np.ndarray:
+        """The valley and the car, [H, W, 3]."""
+        return self.valley.picture(state, float(self.goal))
+
+
+@part
+class MountainCarContinuous:
+    """As MountainCar, with any push from -1 to 1: it costs 0.1 times its square, and the goal is worth 100."""
+
+    valley: Valley = Valley()
+    power: Scalar = number("acceleration of a full push", default=0.0015, low=0.0)
+    goal: Scalar = number("position to reach", default=0.45)
+    goal_reward: Scalar = number("for reaching it", default=100.0)
+
+    num_agents = None  # no agent axis
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        """Box [2]."""
+        return self.valley.space
+
+    @property
+    def action_space(self) -> spaces.Box:
+        """Box [1]."""
+        return spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def reset(self, key: Key) -> EnvReset:
+        """Somewhere near the lowest point, at rest."""
+        return start(key)
+
+    def step(self, state: CarState, action: Array, key: Key) -> EnvStep:
+        """Push for one step."""
+        new = self.valley.drive(state, self.power * jnp.clip(action[0], -1.0, 1.0))
+        terminated = (new.position >= self.goal) & (new.velocity >= 0.0)
+        reward = jnp.where(terminated, self.goal_reward, 0.0) - 0.1 * action[0] ** 2
+        return EnvStep(new, jnp.stack(new), reward.astype(jnp.float32), terminated, jnp.zeros((), bool))
+
+    def render(self, state: CarState) -> np.ndarray:
+        """The valley and the car, [H, W, 3]."""
+        return self.valley.picture(state, float(self.goal))
+
+
+def start(key: Key) -> EnvReset:
+    """Uniform from -0.6 to -0.4, at rest."""
+    state = CarState(jax.random.uniform(key, (), jnp.float32, -0.6, -0.4), jnp.zeros((), jnp.float32))
+    return EnvReset(state, jnp.stack(state))
+
+
+def _height(position: np.ndarray | float) -> np.ndarray | float:
+    """Of the track; its slope is what gravity pulls along."""
+    return 0.45 * np.sin(3.0 * position) + 0.55

@@ -1,0 +1,103 @@
+"""Pursuit: a prey runs from one or two predators in the unit square; everyone chooses a heading.
+
+The hunting games of jaxagents, https://github.com/amavrits/jax-agents, whose limit is 2 s, 200 steps: use TimeLimit.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jax import Array
+
+from ppax.envs.builtin.drawing import BLUE, COLOURS, INK, RED, Canvas
+from ppax.types import EnvReset, EnvStep, Key, Scalar, number, part, static
+
+
+class PursuitState(NamedTuple):
+    """Time, and all players; the prey is the first of them."""
+
+    time: Array  # [] s
+    position: Array  # [A, 2] in the unit square
+    heading: Array  # [A] rad
+
+
+@part
+class Pursuit:
+    """Agents: the prey, then the predators. Action [A, 1]: heading in rad, from -pi to pi.
+
+    Observation [A, 1 + 4 A]: time, all positions, all headings, and who of them the agent is (one-hot). Each step gives
+    the prey 1 and each predator -1; a capture instead -100 to the prey, 100 to the predator that is near enough, 50 to
+    the other. It terminates there, for all.
+    """
+
+    prey_speed: Scalar = number("speed of the prey", default=1.0, low=0.0)
+    predator_speed: Scalar = number("speed of the predators", default=1.0, low=0.0)
+    radius: Scalar = number("a predator captures from this distance", default=0.2, low=0.0)
+    dt: Scalar = number("time step, s", default=0.01, above=0.0)
+    step_reward: Scalar = number("for the prey, a step; minus this for the predators", default=1.0)
+    capture_reward: Scalar = number("for a capture; half of it for the other predator", default=100.0)
+    num_predators: int = static("how many hunt", default=1, low=1)
+
+    @property
+    def num_agents(self) -> int:
+        """The prey and the predators."""
+        return 1 + self.num_predators
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        """Box [1 + 4 A] of one agent."""
+        return spaces.Box(-np.inf, np.inf, (1 + 4 * self.num_agents,), np.float32)
+
+    @property
+    def action_space(self) -> spaces.Box:
+        """Box [1] of one agent."""
+        return spaces.Box(-np.pi, np.pi, (1,), np.float32)
+
+    def reset(self, key: Key) -> EnvReset:
+        """Everyone anywhere; who is caught at once is so at the first step."""
+        position = jax.random.uniform(key, (self.num_agents, 2), jnp.float32)
+        state = PursuitState(jnp.zeros((), jnp.float32), position, jnp.zeros(self.num_agents, jnp.float32))
+        return EnvReset(state, self._observe(state))
+
+    def step(self, state: PursuitState, action: Array, key: Key) -> EnvStep:
+        """Everyone goes its way for one time step; the square's walls stop."""
+        heading = jnp.clip(action[:, 0], -np.pi, np.pi)
+        speed = self._of_players(self.prey_speed, self.predator_speed)
+        way = jnp.stack([jnp.cos(heading), jnp.sin(heading)], axis=-1)
+        position = jnp.clip(state.position + self.dt * speed[:, None] * way, 0.0, 1.0)
+        new = PursuitState(jnp.asarray(state.time + self.dt, jnp.float32), position, heading)
+
+        near = jnp.sqrt(((position[1:] - position[:1]) ** 2).sum(axis=-1)) <= self.radius  # [A - 1]
+        caught = near.any()
+        share = jnp.concatenate([-jnp.ones(1), jnp.where(near, 1.0, 0.5)])
+        reward = jnp.where(
+            caught, self.capture_reward * share, self._of_players(self.step_reward, -self.step_reward)
+        ).astype(jnp.float32)
+        terminated = jnp.broadcast_to(caught, (self.num_agents,))
+        return EnvStep(new, self._observe(new), reward, terminated, jnp.zeros(self.num_agents, bool))
+
+    def render(self, state: PursuitState) -> np.ndarray:
+        """The prey in blue, the predators and how far they reach, [H, W, 3]."""
+        canvas = Canvas((-0.05, -0.05), (1.05, 1.05))
+        canvas.path([(0, 0), (1, 0), (1, 1), (0, 1), (0, 0)], INK)
+        for player, (position, heading) in enumerate(zip(state.position, state.heading, strict=True)):
+            x, angle = np.asarray(position, float), float(heading)
+            colour = BLUE if player == 0 else (RED if player == 1 else COLOURS[player % len(COLOURS)])
+            if player:
+                canvas.ring(x, float(self.radius), colour, 1.5)
+            canvas.line(x, x + 0.06 * np.array([np.cos(angle), np.sin(angle)]), colour)
+            canvas.disc(x, 0.02, colour)
+        return canvas.image()
+
+    def _observe(self, state: PursuitState) -> Array:
+        everything = jnp.concatenate([state.time[None], state.position.reshape(-1), state.heading])
+        return jnp.concatenate([jnp.tile(everything, (self.num_agents, 1)), jnp.eye(self.num_agents)], axis=-1)
+
+    def _of_players(self, prey: Scalar, predator: Scalar) -> Array:
+        """One number for each player, [A]."""
+        is_prey = jnp.arange(self.num_agents) == 0
+        return jnp.where(is_prey, jnp.asarray(prey, jnp.float32), jnp.asarray(predator, jnp.float32))

@@ -1,0 +1,48 @@
+"""The suites of native environments that ppax adapts: each an extra of the same name, imported when asked for."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Any, NamedTuple
+
+from ppax.types import Environment
+
+
+class Suite(NamedTuple):
+    """What is known of a suite without importing it."""
+
+    library: str  # the module that the extra brings
+    dear_resets: bool = False  # a reset costs many steps, so that they are shared (vector.PoolResets)
+
+
+SUITES = {
+    "brax": Suite("brax"),
+    "craftax": Suite("craftax", dear_resets=True),
+    "gymnax": Suite("gymnax"),
+    "jaxmarl": Suite("jaxmarl"),
+    "jumanji": Suite("jumanji", dear_resets=True),
+    "navix": Suite("navix"),
+    "playground": Suite("mujoco_playground"),
+}
+
+
+def load(suite: str, env_id: str) -> Environment:
+    """The environment `env_id` of a suite; ImportError, naming the extra, where that is not installed."""
+    env: Environment = _adapter(suite).load(env_id)
+    return env
+
+
+def ids(suite: str) -> list[str]:
+    """All ids of an installed suite."""
+    found: list[str] = _adapter(suite).ids()
+    return found
+
+
+def installed(suite: str) -> bool:
+    """Whether the suite's library is there; nothing is imported."""
+    return importlib.util.find_spec(SUITES[suite].library) is not None
+
+
+def _adapter(suite: str) -> Any:
+    return importlib.import_module(f"ppax.envs.{suite}")

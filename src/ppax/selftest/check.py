@@ -1,0 +1,100 @@
+"""`check_env`: whether an environment is what it says it is, before anything is trained on it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from ppax.envs import Env, make, native
+from ppax.envs.vector import VectorEnv
+from ppax.networks import mlp
+from ppax.ppo import PPO
+from ppax.selftest import environment, experience, protocol
+from ppax.selftest.report import Check, Finding, Report, attempt
+from ppax.selftest.world import World, look
+from ppax.types import ConfigError, Environment, Key
+
+ENVS, STEPS = 8, 64  # of the rollout that is looked at
+NOT_TRIED = "not tried: an earlier check failed"
+
+
+def check_env(env: Environment | VectorEnv | str, key: Key | None = None) -> Report:
+    """Check an environment against the protocol and its own spaces: resets, steps, and a short random rollout.
+
+    `env` is one of yours, a vector of them, or a name as `ppax.make` takes it. Nothing is trained. The report says for
+    each failure what was received and what to write instead. Raises ConfigError for an unknown name.
+    """
+    begin = time.perf_counter()
+    with jax.debug_key_reuse(False):  # one check is about that, and switches it on
+        checks = _all_checks(_vector(env), jax.random.key(0) if key is None else key)
+    return Report(tuple(checks), time.perf_counter() - begin)
+
+
+def _all_checks(vector: VectorEnv, key: Key) -> list[Check]:
+    keys = iter(jax.random.split(key, 16))
+    checks = declared_checks(vector, next(keys))
+    worlds: list[World] = []
+
+    def play(key: Key) -> Finding:
+        worlds.append(look(PPO(mlp(vector, hidden=(8,)), num_epochs=1), vector, STEPS, key))
+        ends = int(worlds[0].rollout.steps.ended.sum())
+        rows = f"{STEPS} steps of {vector.num_envs} environments with random actions"
+        return Finding(True, f"{rows}: {ends} episodes ended in the last rollout", float(ends))
+
+    more: dict[str, tuple[Callable[..., Finding], Any]] = {
+        "types": (protocol.check_types, vector),
+        "keys": (environment.check_keys, vector),
+        "environment": (environment.check_repeats, vector),
+        "side effects": (protocol.check_side_effects, vector),
+        "resets": (environment.check_resets, vector),
+    }
+    sound = all(check.passed is not False for check in checks)
+    for name, (check, subject) in more.items():
+        checks.append(attempt(name, check, subject, next(keys)) if sound else _not_tried(name))
+    checks.append(attempt("rollout", play, next(keys)) if sound else _not_tried("rollout"))
+    for name, seen in {
+        "finite": experience.check_finite,
+        "spaces": experience.check_inside,
+        "final obs": experience.check_final,
+        "alignment": experience.check_alignment,
+    }.items():
+        checks.append(attempt(name, seen, worlds[0]) if worlds else _not_tried(name))
+    return checks
+
+
+def declared_checks(env: VectorEnv, key: Key) -> list[Check]:
+    """The checks that compile nothing: what is declared, and the shapes and types of a reset and a step."""
+    protocol_key, shapes_key = jax.random.split(key)
+    checks = [attempt("protocol", protocol.check_protocol, env, protocol_key)]
+    more: list[tuple[str, Any, tuple[Any, ...]]] = [
+        ("declared", protocol.check_declared, (env,)),
+        ("shapes", environment.check_shapes, (env, shapes_key)),
+    ]
+    for name, check, arguments in more:
+        checks.append(attempt(name, check, *arguments) if checks[0].passed else _not_tried(name))
+    return checks
+
+
+def require_sound(env: Env) -> None:
+    """ConfigError, before anything compiles, where a native environment is not what it declares."""
+    if not isinstance(env, VectorEnv):
+        return
+    with jax.debug_key_reuse(False):
+        checks = declared_checks(env, jax.random.key(0))
+    for check in checks:
+        if check.passed is False:
+            name = env.name or type(env.env).__name__
+            raise ConfigError(f"environment {name}: {check.name}: {check.text}. {check.advice}")
+
+
+def _vector(env: Any) -> VectorEnv:
+    if isinstance(env, str):
+        return native(make(env, ENVS), "check_env")
+    return env if isinstance(env, VectorEnv) else VectorEnv(env, ENVS)
+
+
+def _not_tried(name: str) -> Check:
+    return Check(name, None, NOT_TRIED, None, "")

@@ -1,0 +1,65 @@
+"""`ppax envs`: what is here, what an extra would add, what one environment is like."""
+
+import json
+
+import pytest
+
+from ppax import cli, cli_envs
+from ppax.envs import BUILTIN, ActionRepeat, TimeLimit, builtin, suites
+
+
+def listed(capsys, *arguments):
+    assert cli.main(["envs", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_lists_what_is_here_and_what_an_extra_would_add(capsys, monkeypatch):
+    monkeypatch.setattr(suites, "installed", lambda suite: suite == "gymnax")
+    monkeypatch.setattr(suites, "ids", lambda suite: ["CartPole-v1", "Catch-bsuite"])
+    text = listed(capsys)
+    assert all(f"  {name}\n" in text for name in BUILTIN)
+    assert "  gymnax/Catch-bsuite\n" in text
+    assert 'brax/ID          pip install "ppax[brax]"' in text
+    found = json.loads(listed(capsys, "--json"))
+    assert found["installed"] == {"gymnax": ["CartPole-v1", "Catch-bsuite"]}
+    assert "jumanji" in found["extras"]
+    assert "gymnax" not in found["extras"]
+
+
+def test_a_suite_that_cannot_be_imported_is_told_and_hides_no_other(capsys, monkeypatch):
+    def ids(suite):
+        if suite == "brax":
+            raise AttributeError("module 'jax' has no attribute 'old'")
+        return [f"{suite}-v0"]
+
+    monkeypatch.setattr(suites, "installed", lambda suite: suite in ("brax", "navix"))
+    monkeypatch.setattr(suites, "ids", ids)
+    text = listed(capsys)
+    assert "brax is installed and cannot be imported: AttributeError: module 'jax' has no attribute 'old'" in text
+    assert "navix/navix-v0" in text
+
+
+def test_describes_one(capsys):
+    about = json.loads(listed(capsys, "Pursuit-3", "--json"))
+    assert about["agents"] == 3
+    assert about["time_limit"] == 200
+    assert about["action_space"] == "Box(-3.1415927, 3.1415927, (1,), float32)"
+    assert "time_limit         500" in listed(capsys, "CartPole-v1")
+
+
+def test_an_unknown_one_is_refused(capsys):
+    assert cli.main(["envs", "CartPole-v2"]) == 2
+    assert "did you mean 'CartPole-v1'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("env", "limit"),
+    [
+        (builtin.CartPole(), None),
+        (TimeLimit(builtin.CartPole(), 10), 10),
+        (ActionRepeat(TimeLimit(builtin.CartPole(), 10), 4), 3),  # steps of the agent
+        (TimeLimit(ActionRepeat(builtin.CartPole(), 4), 10), 10),
+    ],
+)
+def test_time_limits_count_steps_of_the_agent(env, limit):
+    assert cli_envs.time_limit(env) == limit

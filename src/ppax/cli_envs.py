@@ -40,7 +40,7 @@ def run_envs(options: argparse.Namespace, say: Any) -> dict[str, Any]:
 
 def catalogue() -> dict[str, Any]:
     """Built-in names, the ids of installed suites, why others do not import, and the extras that would add more."""
-    there: dict[str, list[str]] = {"gymnasium": sorted(gymnasium.registry)}
+    there: dict[str, list[str]] = {"gymnasium": gymnasium_ids()}
     broken: dict[str, str] = {}
     for suite in filter(suites.installed, suites.SUITES):
         try:
@@ -49,6 +49,16 @@ def catalogue() -> dict[str, Any]:
             broken[suite] = " ".join(f"{type(error).__name__}: {error}".split())
     extras = [suite for suite in suites.SUITES if suite not in there and suite not in broken]
     return {"builtin": list(envs.BUILTIN), "installed": there, "broken": broken, "extras": extras}
+
+
+def gymnasium_ids() -> list[str]:
+    """What Gymnasium has registered, of each environment the newest version."""
+    newest: dict[tuple[str | None, str], gymnasium.envs.registration.EnvSpec] = {}
+    for spec in gymnasium.registry.values():
+        known = newest.setdefault((spec.namespace, spec.name), spec)
+        if (spec.version or 0) > (known.version or 0):
+            newest[spec.namespace, spec.name] = spec
+    return sorted(spec.id for spec in newest.values())
 
 
 def describe(name: str) -> dict[str, Any]:

@@ -21,7 +21,10 @@ def test_lists_what_is_here_and_what_an_extra_would_add(capsys, monkeypatch):
     assert "  gymnax/Catch-bsuite\n" in text
     assert 'brax/ID          pip install "ppax[brax]"' in text
     found = json.loads(listed(capsys, "--json"))
+    host = found["installed"].pop("gymnasium")
     assert found["installed"] == {"gymnax": ["CartPole-v1", "Catch-bsuite"]}
+    assert {"CartPole-v1", "HalfCheetah-v5"} <= set(host)
+    assert not {"CartPole-v0", "HalfCheetah-v4"} & set(host)  # only the newest
     assert "jumanji" in found["extras"]
     assert "gymnax" not in found["extras"]
 

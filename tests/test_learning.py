@@ -137,6 +137,7 @@ def test_pendulum_swings_up():
     assert iqm(preset_scores("Pendulum-v1", seeds=2)) >= -200
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("vmapped_keys")
 def test_acrobot_swings_up():
     pytest.importorskip("gymnax")

@@ -68,7 +68,13 @@ PRODUCT = [
 ]
 
 
-@pytest.mark.parametrize(("world", "memory", "normalize", "schedule"), PRODUCT)
+SOME = {0, 3, 4, 7, 10}  # in every run of the suite: each world, memory, normalisation and schedule
+
+
+@pytest.mark.parametrize(
+    ("world", "memory", "normalize", "schedule"),
+    [pytest.param(*case, marks=() if i in SOME else pytest.mark.nightly) for i, case in enumerate(PRODUCT)],
+)
 def test_the_ratio_is_one_before_the_first_gradient_step(world, memory, normalize, schedule):
     agent, env = make(
         world,

@@ -345,7 +345,11 @@ def distance(case: Case, updated: list[reference.Updated], program: Program = PL
     return max(np.abs(a[name] - b[name]).max() for a, b in pairs for name in a)
 
 
-@pytest.mark.parametrize("program", [Program(1, 5), Program(2), Program(2, 4), Program(2, 1)], ids=str)
+@pytest.mark.parametrize(
+    "program",
+    [Program(1, 5), Program(2, 4), *(pytest.param(Program(2, n), marks=pytest.mark.nightly) for n in (None, 1))],
+    ids=str,
+)
 @pytest.mark.parametrize("case", [*CASES[:2], CASES[-2]], ids=["rows", "sequences", "popart"])
 def test_every_layout_of_the_program_agrees_with_the_reference(case, program):
     assert distance(case, replay(case, hyper_of(case)), program) < PARAMS_ATOL

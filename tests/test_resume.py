@@ -98,8 +98,15 @@ def stop_at(iteration):
 # ---------------------------------------------------------------- in one process
 
 
-@pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
+@pytest.mark.parametrize(
+    ("name", "normalize"),
+    [
+        ("CartPole-v1", False),
+        ("CartPole-v1", True),
+        pytest.param("Pendulum-v1", False, marks=pytest.mark.nightly),
+        pytest.param("Pendulum-v1", True, marks=pytest.mark.nightly),
+    ],
+)
 def test_resumed_equals_uninterrupted(tmp_path, name, normalize):
     """2N iterations at once, and N + N: every bit of the state and every metric."""
     agent, env = make(name, normalize)

@@ -216,7 +216,7 @@ def test_memory_with_everything_else(name):
     assert float(metrics["ratio_first_max_dev"]) < 1e-6  # bfloat16 too: acting and learning compute alike
 
 
-@pytest.mark.parametrize("name", ["none", "vector", "picture"])
+@pytest.mark.parametrize("name", ["picture", *(pytest.param(n, marks=pytest.mark.nightly) for n in ("none", "vector"))])
 def test_every_observation_trains(name):
     env = VectorEnv(Gallery(), 4)
     chosen = {

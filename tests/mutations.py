@@ -430,10 +430,22 @@ COLLECTING = [
 LEARNING = [
     Mutation(
         "statistics move before learning",
+        "        vector, to_params = ravel_pytree(learner.params)\n\n        def make_minibatch",
+        "        if self.normalize_obs:\n"
+        "            moved = normalize.update_obs_stats(learner.obs_stats, steps.obs, steps.valid)\n"
+        "            learner = learner._replace(obs_stats=moved)\n"
+        "        vector, to_params = ravel_pytree(learner.params)\n\n        def make_minibatch",
+        ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[clipped-False-True-constant]",),
+        "/ppo.py",
+    ),
+    Mutation(
+        "statistics of observations move twice",
         "obs_stats = learner.obs_stats\n",
         "obs_stats = learner.obs_stats\n        if self.normalize_obs:\n"
         "            obs_stats = normalize.update_obs_stats(obs_stats, steps.obs, steps.valid)\n",
-        ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[clipped-False-True-constant]",),
+        (
+            "tests/test_reference.py::test_update_agrees_with_the_reference[7-6-3-7-True-False-False-True-True-minibatch-]",
+        ),
         "/ppo.py",
     ),
     Mutation(

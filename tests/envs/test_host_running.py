@@ -206,7 +206,9 @@ def test_neither_chunks_nor_evaluation_touch_training():
 
 def test_evaluation_plays_whole_episodes_fairly():
     """As many as asked for, also where environments are fewer; each environment's share is fixed before."""
-    run = fit(host(Maze, 4), 1)
+    run = fit(host(Maze, 4), 3, stop="episode_length >= 1")
+    assert int(run.state.iteration) == 1
+    assert run.stopped.startswith("episode_length")
     result = run.evaluate(episodes=10, deterministic=False)
     assert result.returns.shape == result.lengths.shape == (10,)
     assert result.finished.all()

@@ -94,12 +94,12 @@ def test_workers_give_what_one_process_gives_whoever_is_slower():
     """Two groups by turns, in a fixed order: nothing depends on timing. One worker sleeps at random."""
     runs = []
     for factories, options in (
-        ([Maze] * 6, {}),
-        ([Maze] * 6, {"vectorization": "async", "workers": 3}),
-        ([Maze, _Sleepy, Maze, Maze, Maze, Maze], {"vectorization": "async", "workers": 3}),
+        ([Maze] * 4, {}),
+        ([Maze] * 4, {"vectorization": "async", "workers": 2}),
+        ([Maze, _Sleepy, Maze, Maze], {"vectorization": "async", "workers": 2}),
     ):
         with host(factories, **options) as env:
-            runs.append(fit(env, 4, 16))
+            runs.append(fit(env, 6))
             assert len(env.host.groups) == (2 if options else 1)
     one, *others = (rows_of(run.history) for run in runs)
     for row, other in zip(one, others[0], strict=True):

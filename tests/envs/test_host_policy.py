@@ -16,6 +16,7 @@ from ppax.host.policy import Compiled, InNumpy, Observed, make_policy
 from ppax.networks import encoders, memories, network
 from worlds import QUICK
 
+pytestmark = pytest.mark.usefixtures("cached_programs")
 BOX = spaces.Box(-1.0, 1.0, (3,), np.float32)
 OBSERVATIONS = {
     "box": spaces.Box(-np.inf, np.inf, (4,), np.float32),

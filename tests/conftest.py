@@ -20,3 +20,30 @@ def _forget_programs():
     """Compiled programs of one file are of no use to the next, and memory is finite."""
     yield
     jax.clear_caches()
+
+
+@pytest.fixture(scope="module")
+def program_cache(tmp_path_factory):
+    """Where compiled programs are kept by the tests of one file."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def cached_programs(program_cache, monkeypatch):
+    """Programs are compiled once for all tests of a file, in this process and in those that it starts."""
+    from jax.experimental.compilation_cache import compilation_cache
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(program_cache))
+    options = {
+        "jax_compilation_cache_dir": str(program_cache / "ppax" / "jax"),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    before = {name: getattr(jax.config, name) for name in options}
+    for name, value in options.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()

@@ -96,19 +96,19 @@ class Spaces(gymnasium.Env):
 class Trouble(gymnasium.Env):
     """Well until step 5; then it raises, dies, hangs or gives what is not a number."""
 
-    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
-    action_space = spaces.Discrete(2)
+    observation_space = BOX
+    action_space = spaces.Discrete(ACTIONS)
 
     def __init__(self, kind):
         self.kind, self.time = kind, 0
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        return np.zeros(2, np.float32), {}
+        return np.zeros(FEATURES + 1, np.float32), {}
 
     def step(self, action):
         self.time += 1
-        obs, reward = np.zeros(2, np.float32), 0.0
+        obs, reward = np.zeros(FEATURES + 1, np.float32), 0.0
         if self.time == 5:
             if self.kind == "raise":
                 raise ValueError("the wheel fell off")

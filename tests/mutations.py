@@ -770,8 +770,8 @@ HOSTED = [
     ),
     Mutation(
         "the same noise at every step",
-        "noise = (leaf[t % len(leaf), rows]",
-        "noise = (leaf[0, rows]",
+        "noise = [leaf[t % len(leaf), rows]",
+        "noise = [leaf[0, rows]",
         ("tests/envs/test_host_policy.py::test_actions_are_distributed_as_the_network_says",),
     ),
     Mutation(

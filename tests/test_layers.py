@@ -34,10 +34,10 @@ ALLOWED = {
     "train": BASE | {"ppo", "envs", "collect"},
     "stop": {"types"},
     "conditions": {"types", "stop"},
-    "host": BASE | {"ppo", "envs", "collect", "train", "distributions"},  # the loop around environments of Python
+    "host": BASE | {"ppo", "envs", "collect", "train", "distributions", "program"},  # the loop of Python
     "ending": BASE | {"ppo", "envs", "compiled", "stop", "conditions", "config", "checkpoint", "loggers"},
     "restore": BASE | {"ppo", "envs", "train", "config", "checkpoint", "run_dir", "ending"},
-    "compiled": BASE | {"ppo", "envs", "train", "host"},
+    "compiled": BASE | {"ppo", "envs", "train", "host", "program"},
     "sweep": BASE | {"ppo", "envs", "train"},
     "bench": BASE | {"ppo", "envs", "collect", "train", "compiled", "program"},
     "selftest": BASE | PARTS | {"ppo", "envs", "collect", "train"},

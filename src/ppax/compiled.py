@@ -17,11 +17,9 @@ from ppax.envs.vector import VectorEnv
 from ppax.host import HostTraining
 from ppax.host import metric_names as host_metric_names
 from ppax.ppo import PPO
+from ppax.program import compiler_options
 from ppax.train import Trained, num_devices, place, train
 from ppax.types import ConfigError, PyTree, TrainState
-
-# Matrix products come ready-made from a library; what is left for the compiler runs as fast without its slow passes
-CPU_OPTIONS = {"xla_backend_optimization_level": 1, "xla_llvm_disable_expensive_passes": True}
 
 
 class CompiledTraining:
@@ -35,8 +33,7 @@ class CompiledTraining:
         begin = time.perf_counter()
         self._arguments = (_strong(agent), _strong(env), place(agent, env, state))
         self._devices = num_devices(agent, env, state.num_steps)
-        options = CPU_OPTIONS if jax.default_backend() == "cpu" else None
-        jitted = jax.jit(train, donate_argnames="state", compiler_options=options)
+        jitted = jax.jit(train, donate_argnames="state", compiler_options=compiler_options())
         traced = jitted.trace(*self._arguments, np.int32(1), np.int32(1))
         traced_at = time.perf_counter()
         lowered = traced.lower()

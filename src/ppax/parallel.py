@@ -48,9 +48,13 @@ def place(tree: Tree, specs: Any, devices: int, axis: str = AXIS) -> Tree:
     """`tree` as `split` takes and gives it; so the first call finds its arguments where every later one does."""
     if devices == 1:
         return tree
+    return jax.lax.with_sharding_constraint(tree, shardings(specs, devices, axis))
+
+
+def shardings(specs: Any, devices: int, axis: str = AXIS) -> Any:
+    """Where arrays lie that `split` takes by `specs`."""
     mesh = Mesh(jax.local_devices()[:devices], (axis,))
-    shardings = jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs)
-    return jax.lax.with_sharding_constraint(tree, shardings)
+    return jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs)
 
 
 def num_parts() -> int:

@@ -24,32 +24,6 @@ pytestmark = pytest.mark.usefixtures("cached_programs")
 QUIET = Log(every=1, checkpoint_seconds=0.0, console=False)
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    """Compiled programs are shared by all tests here, in this process and in others."""
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture
-def cached_programs(cache, monkeypatch):
-    from jax.experimental.compilation_cache import compilation_cache
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    options = {
-        "jax_compilation_cache_dir": str(cache / "ppax" / "jax"),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_min_entry_size_bytes": -1,
-    }
-    before = {name: getattr(jax.config, name) for name in options}
-    for name, value in options.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-
-
 def fit(env, iterations=3, num_steps=8, **options):
     agent = ppax.PPO(mlp(env, (8,)), num_epochs=1)
     return ppax.fit(agent, env, iterations * num_steps * env.num_envs, num_steps=num_steps, log=QUIET, **options)
@@ -94,12 +68,12 @@ def test_workers_give_what_one_process_gives_whoever_is_slower():
     """Two groups by turns, in a fixed order: nothing depends on timing. One worker sleeps at random."""
     runs = []
     for factories, options in (
-        ([Maze] * 6, {}),
-        ([Maze] * 6, {"vectorization": "async", "workers": 3}),
-        ([Maze, _Sleepy, Maze, Maze, Maze, Maze], {"vectorization": "async", "workers": 3}),
+        ([Maze] * 4, {}),
+        ([Maze] * 4, {"vectorization": "async", "workers": 2}),
+        ([Maze, _Sleepy, Maze, Maze], {"vectorization": "async", "workers": 2}),
     ):
         with host(factories, **options) as env:
-            runs.append(fit(env, 4, 16))
+            runs.append(fit(env, 6))
             assert len(env.host.groups) == (2 if options else 1)
     one, *others = (rows_of(run.history) for run in runs)
     for row, other in zip(one, others[0], strict=True):
@@ -206,7 +180,9 @@ def test_neither_chunks_nor_evaluation_touch_training():
 
 def test_evaluation_plays_whole_episodes_fairly():
     """As many as asked for, also where environments are fewer; each environment's share is fixed before."""
-    run = fit(host(Maze, 4), 1)
+    run = fit(host(Maze, 4), 3, stop="episode_length >= 1")
+    assert int(run.state.iteration) == 1
+    assert run.stopped.startswith("episode_length")
     result = run.evaluate(episodes=10, deterministic=False)
     assert result.returns.shape == result.lengths.shape == (10,)
     assert result.finished.all()
@@ -293,6 +269,6 @@ def test_cartpole_is_learned():
     env = ppax.make("gymnasium/CartPole-v1", 8)
     linear = ppax.schedules.Linear()
     agent = ppax.PPO(mlp(env), learning_rate=1e-3, schedule=linear, loss=ppax.losses.ClippedSurrogate(ent_coef=0.01))
-    run = ppax.fit(agent, env, 80_000, num_steps=128, log=Log(console=False))
+    run = ppax.fit(agent, env, 100_000, num_steps=128, log=Log(console=False))
     assert all(row["ratio_first_max_dev"] < 1e-4 for row in run.history)
     assert run.evaluate(episodes=32).mean_return >= 400

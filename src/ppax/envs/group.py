@@ -217,7 +217,9 @@ class Group:
             self.arrays.mask[i] = flat_mask(info["action_mask"])
 
     def _actions(self) -> Iterator[Any]:
-        if self.discrete or (len(self.arrays.action) == 1 and isinstance(self.action_space, spaces.Box)):
+        if self.discrete:
+            return iter(self.arrays.action[0].tolist())  # as one steps by hand; to check them is cheaper, too
+        if isinstance(self.action_space, spaces.Box):
             return iter(self.arrays.action[0].copy())  # an environment may keep what it is given
         rows = zip(*(array.copy() for array in self.arrays.action), strict=True)
         return (element_of(self.action_space, iter(row)) for row in rows)

@@ -10,7 +10,7 @@ import gymnasium
 from ppax.envs.host import HostEnv, host
 from ppax.types import ConfigError
 
-EXTRAS = {"mujoco": "mujoco", "box2d": "box2d"}  # what Gymnasium's own error asks for, and our extra
+EXTRAS = ("mujoco", "box2d")  # by the word that Gymnasium's own error has
 
 
 def load(env_id: str, num_envs: int, vectorization: str = "sync", action_repeat: int = 1) -> HostEnv:
@@ -24,8 +24,9 @@ def load(env_id: str, num_envs: int, vectorization: str = "sync", action_repeat:
         gymnasium.spec(env_id)
         return host(make, num_envs, name, vectorization, action_repeat=action_repeat)
     except gymnasium.error.DependencyNotInstalled as error:
-        extra = next((extra for word, extra in EXTRAS.items() if word in str(error).lower()), None)
-        raise ImportError(f'{name}: {error}; pip install "ppax[{extra}]"' if extra else f"{name}: {error}") from error
+        extra = next((extra for extra in EXTRAS if extra in str(error).lower()), None)
+        remedy = f'{extra} is not installed; pip install "ppax[{extra}]"' if extra else error
+        raise ImportError(f"{name}: {remedy}") from error
     except gymnasium.error.UnregisteredEnv as error:
         nearest = difflib.get_close_matches(env_id, gymnasium.registry, n=1, cutoff=0.0)
         raise ConfigError(f"no environment {name!r}; did you mean 'gymnasium/{nearest[0]}'? ({error})") from error

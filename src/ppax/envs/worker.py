@@ -33,7 +33,8 @@ def main() -> None:
     """Serve the process that started this one, until it closes the connection or is gone."""
     group = _load_group()
     connection, memory = Connection(int(sys.argv[1])), int(sys.argv[2])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the one that started us decides
+    for name in (signal.SIGINT, signal.SIGTERM):  # these may reach all processes; the one that started us decides
+        signal.signal(name, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     groups: list[Any] = []
     try:

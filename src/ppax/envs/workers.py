@@ -50,8 +50,10 @@ class InProcess:
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
         """One step of the group."""
         self.arrays.act(action)
-        with _explained():
+        try:
             self._group.step()
+        except Failure as failure:
+            raise EnvError(str(failure)) from None
 
     def receive(self, number: int) -> Seen:
         """What came of the step that was sent, or of a reset; views that the next step overwrites."""

@@ -53,7 +53,7 @@ def play_episodes(
                 obs = element_of(others.observation_space, iter(one.obs))
                 acted = policy.act(steps % BLOCK, rows, Observed(carry[number], obs, one.first, one.mask))
                 carry[number] = acted.carry
-                host.send(number, jax.tree.leaves(acted.env_action))
+                host.send(number, acted.env_action)
             steps += 1
         for number, _ in groups:
             host.receive(number)

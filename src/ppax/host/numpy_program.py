@@ -30,14 +30,13 @@ class NumpyProgram:
     """`function(slow, *fast)` for arguments of the shapes given; raises Untranslatable."""
 
     def __init__(self, function: Callable[..., PyTree], slow: PyTree, *fast: PyTree):
-        closed, shapes = jax.make_jaxpr(function, return_shape=True)(slow, *fast)
+        closed, self.result = jax.make_jaxpr(function, return_shape=True)(slow, *fast)
         self._values: list[Any] = []
         self._steps: list[Step] = []
         self._slots: dict[Any, int] = {}
         inputs = [self._new(var) for var in closed.jaxpr.invars]
         self._inline(closed.jaxpr, closed.consts)
         self._outputs = [self._slot(var) for var in closed.jaxpr.outvars]
-        self._structure = jax.tree.structure(shapes)
         split = len(jax.tree.leaves(slow))
         self._slow_inputs, self._fast_inputs = inputs[:split], inputs[split:]
         self._split()
@@ -45,16 +44,17 @@ class NumpyProgram:
     def bind(self, slow: PyTree) -> None:
         """Set the first argument, and compute what depends on it alone."""
         for slot, leaf in zip(self._slow_inputs, jax.tree.leaves(slow), strict=True):
-            self._values[slot] = np.asarray(leaf)
+            if slot in self._needed:
+                self._values[slot] = np.asarray(leaf)
         self._run(self._once)
 
-    def __call__(self, *fast: Any) -> PyTree:
-        """The result for the other arguments, given as flat arrays."""
+    def __call__(self, *fast: Any) -> list[Any]:
+        """The arrays of the result, flat like those of the other arguments."""
         values = self._values
         for slot, leaf in zip(self._fast_inputs, fast, strict=True):
             values[slot] = leaf
         self._run(self._each)
-        return jax.tree.unflatten(self._structure, [values[slot] for slot in self._outputs])
+        return [values[slot] for slot in self._outputs]
 
     def _run(self, steps: Sequence[Step]) -> None:
         values = self._values
@@ -100,7 +100,7 @@ class NumpyProgram:
             if writes in needed:
                 kept.append(step)
                 needed.update(reads)
-        changing = set(self._fast_inputs)
+        self._needed, changing = needed, set(self._fast_inputs)
         self._once: list[Step] = []
         self._each: list[Step] = []
         for step in reversed(kept):

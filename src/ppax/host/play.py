@@ -111,7 +111,7 @@ class _Record:
                 acted = self.policy.act(t, rows, seen)
                 self.carry[number] = acted.carry
                 self._keep(t, rows, acted.action)
-                host.send(number, jax.tree.leaves(acted.env_action))
+                host.send(number, acted.env_action)
         for number, rows in groups:
             self._take(self.num_steps - 1, number, rows)
         self._check()
@@ -134,13 +134,12 @@ class _Record:
             value = self.value_of(*self.begun, Observed(self.carry[number], obs, going_on, mask))
             self.cut_value[t, rows] = np.where(cut, value, 0.0)
 
-    def _keep(self, t: int, rows: slice, action: PyTree) -> None:
-        leaves, self._structure = jax.tree.flatten(action)
+    def _keep(self, t: int, rows: slice, action: list[np.ndarray]) -> None:
         if not self.actions:
             self.actions = [
-                np.empty((self.num_steps, self.env.num_envs, *leaf.shape[1:]), leaf.dtype) for leaf in leaves
+                np.empty((self.num_steps, self.env.num_envs, *leaf.shape[1:]), leaf.dtype) for leaf in action
             ]
-        for store, x in zip(self.actions, leaves, strict=True):
+        for store, x in zip(self.actions, action, strict=True):
             store[t, rows] = x
 
     def _check(self) -> None:
@@ -170,7 +169,7 @@ class _Record:
             self._tree(self.obs),
             self.first,
             self.mask,
-            jax.tree.unflatten(self._structure, self.actions),
+            jax.tree.unflatten(self.policy.structure, self.actions),
             self.reward,
             self.terminated,
             self.truncated,

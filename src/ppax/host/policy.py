@@ -6,6 +6,7 @@ alone, never on timing, so that a run can be repeated.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -23,11 +24,11 @@ NUMPY_WORK = 2**23  # environments in a group times parameters, up to which NumP
 
 
 class Acted(NamedTuple):
-    """What a group of e streams did."""
+    """What a group of e streams did; actions are lists of their arrays, in the order in which JAX flattens them."""
 
     carry: PyTree  # [e, ...]
-    action: PyTree  # [e, ...] as drawn; stored
-    env_action: PyTree  # [e, ...] as the environments receive it
+    action: list[np.ndarray]  # [e, ...] each, as drawn; stored
+    env_action: list[np.ndarray]  # [e, ...] each, as the environments receive it
 
 
 class Observed(NamedTuple):
@@ -42,6 +43,10 @@ class Observed(NamedTuple):
 class HostPolicy(Protocol):
     """Acts for groups of streams, step by step."""
 
+    @property
+    def structure(self) -> Any:
+        """That of an action as JAX sees it."""
+
     def begin(self, agent: PPO, learner: LearnerState, num_steps: int, key: Key) -> None:
         """A rollout of `num_steps` steps, with these parameters."""
 
@@ -53,14 +58,14 @@ class InNumpy:
     """Feedforward policies in NumPy. Randomness is NumPy's, from a generator that the rollout's key seeds."""
 
     def __init__(self, agent: PPO, env: HostEnv, learner: LearnerState, deterministic: bool):
-        self._deterministic, self._programs, self._rows = deterministic, {}, env.num_envs
+        self._deterministic, self._programs = deterministic, {}
         example = observed(agent, env, env.num_envs)
         self._distribution = jax.eval_shape(_distribution, (agent, learner), example)
         noise = self._noise(1, np.random.default_rng(0))
-        self._size = len(jax.tree.leaves(noise))
         for rows in env.host.sizes():
             part = jax.tree.map(lambda x, rows=rows: x[:rows], (example, jax.tree.map(lambda x: x[0], noise)))
             self._programs[rows] = NumpyProgram(_drawn if not deterministic else _likely, (agent, learner), *part)
+            self.structure = jax.tree.structure(self._programs[rows].result[0])
 
     def begin(self, agent: PPO, learner: LearnerState, num_steps: int, key: Key) -> None:
         """Bind parameters, draw all noise."""
@@ -71,9 +76,9 @@ class InNumpy:
 
     def act(self, t: int, rows: slice, seen: Observed) -> Acted:
         """Act."""
-        noise = (leaf[t % len(leaf), rows] for leaf in self._leaves)
-        action, env_action = self._programs[rows.stop - rows.start](*jax.tree.leaves(seen), *noise)
-        return Acted((), action, env_action)
+        noise = [leaf[t % len(leaf), rows] for leaf in self._leaves]
+        out = self._programs[rows.stop - rows.start](*jax.tree.leaves(seen), *noise)
+        return Acted((), out[: len(out) // 2], out[len(out) // 2 :])
 
     def _noise(self, num_steps: int, rng: np.random.Generator) -> PyTree:
         return () if self._deterministic else noise_for(self._distribution, num_steps, rng)
@@ -87,11 +92,9 @@ class Compiled:
         number = jax.ShapeDtypeStruct((), jnp.int32)
         for rows in env.host.sizes():
             example = observed(agent, env, rows)
-            self._programs[rows] = (
-                jax.jit(_act, static_argnames="deterministic")
-                .lower(agent, learner, example, key, number, number, deterministic=deterministic)
-                .compile()
-            )
+            act = jax.jit(partial(_act, deterministic=deterministic))
+            self._programs[rows] = act.lower(agent, learner, example, key, number, number).compile()
+        self.structure = jax.tree.structure(self._programs[rows].out_info[1])
 
     def begin(self, agent: PPO, learner: LearnerState, num_steps: int, key: Key) -> None:
         """Keep them."""
@@ -102,7 +105,7 @@ class Compiled:
         agent, learner, key = self._arguments
         program = self._programs[rows.stop - rows.start]
         carry, *actions = program(agent, learner, seen, key, np.int32(t), np.int32(rows.start))
-        return Acted(carry, *jax.device_get(actions))
+        return Acted(carry, *map(jax.tree.leaves, jax.device_get(actions)))
 
 
 def make_policy(agent: PPO, env: HostEnv, learner: LearnerState, deterministic: bool = False) -> HostPolicy:
@@ -143,13 +146,13 @@ def _likely(acting: tuple[PPO, LearnerState], seen: Observed, noise: PyTree) -> 
 
 def _act(
     agent: PPO, learner: LearnerState, seen: Observed, key: Key, t: Array, start: Array, deterministic: bool
-) -> Acted:
+) -> tuple[PyTree, PyTree, PyTree]:
     if deterministic:
         policy = agent.policy(learner, *seen)
         action = policy.distribution.mode()
-        return Acted(policy.carry, action, policy.distribution.env_action(action))
+        return policy.carry, action, policy.distribution.env_action(action)
     # one for each stream, by its number: how streams are grouped changes nothing
     streams = start + jnp.arange(seen.first.shape[0])
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, t), streams)
     decision = agent.act(learner, *seen, keys)
-    return Acted(decision.carry, decision.action, decision.env_action)
+    return decision.carry, decision.action, decision.env_action

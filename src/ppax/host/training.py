@@ -25,6 +25,7 @@ from ppax.host.policy import HostPolicy, Observed, make_policy
 from ppax.metrics import Summary, nothing
 from ppax.parallel import AXIS, SAME, SPLIT
 from ppax.ppo import PPO
+from ppax.program import compiler_options
 from ppax.sequences import to_sequences
 from ppax.train import Trained, Upcoming, add_up, averaged, learn, num_devices, state_specs, upcoming
 from ppax.types import ActorState, Key, LearnerState, PyTree, TrainState, Transition
@@ -40,13 +41,16 @@ class HostTraining:
 
     def __init__(self, agent: PPO, env: HostEnv, state: TrainState, stop: threading.Event | None = None):
         begin = time.perf_counter()
-        self._stop = stop or threading.Event()
-        state = local(state)
-        shapes = _shapes(agent, env, state)
-        self._plan = jax.jit(_plan).lower(agent, state, np.int32(1)).compile()
+        self._stop, self._devices = stop or threading.Event(), num_devices(agent, env, state.num_steps)
+        shapes = _shapes(agent, env, jax.eval_shape(lambda: state))
+        self._plan = jax.jit(_plan).lower(agent, _clocks(shapes[2]), np.int32(1)).compile()
         self._policy: HostPolicy = make_policy(shapes[0].agent, env, shapes[2].learner)
         self._value, self._averaged = jax.jit(_value), jax.jit(averaged)  # of the first, sizes depend on what happens
-        self._program = jax.jit(_learn).lower(*shapes).compile()
+        self._where = _where(state, self._devices)
+        options: dict[str, Any] = {"compiler_options": compiler_options()}
+        if self._where is not None:
+            options["in_shardings"] = self._where
+        self._program = jax.jit(_learn, **options).lower(*shapes).compile()
         self._nothing = nothing(shapes[-1])
         self._averaged(self._nothing, 1)
         self.compile_seconds = time.perf_counter() - begin
@@ -65,15 +69,19 @@ class HostTraining:
         length = agent.sequence_length(state.num_steps)
         totals, done = self._nothing, 0
         while done < num_iterations and not (done and self._stop.is_set()):
-            state = local(state)
-            now, reset_key = self._plan(agent, state, np.int32(total_iterations))
-            actor = take_up(agent, env, state.actor, reset_key)
-            self._policy.begin(now.agent, state.learner, state.num_steps, now.collect_key)
-            begun = now.agent, state.learner
+            here = state if self._devices == 1 else local(state)
+            now, reset_key = self._plan(agent, _clocks(here), np.int32(total_iterations))
+            actor = take_up(agent, env, here.actor, reset_key)
+            self._policy.begin(now.agent, here.learner, state.num_steps, now.collect_key)
+            begun = now.agent, here.learner
             played = play(self._policy, self._value, env, actor, state.num_steps, length, begun)
-            state, totals = self._program(now, env, state, actor, played, totals)
+            state, totals = self._program(*self._put(now, env, state, actor, played, totals))
             done += 1
         return Trained(state, self._averaged(totals, done))
+
+    def _put(self, *arguments: Any) -> Any:
+        """The program's arguments on the devices on which it runs."""
+        return arguments if self._devices == 1 else jax.device_put(arguments, self._where)
 
 
 def metric_names(agent: PPO, env: HostEnv, state: TrainState) -> tuple[str, ...]:
@@ -90,6 +98,12 @@ def local(tree: Any) -> Any:
         return x.addressable_data(0) if x.is_fully_replicated else np.asarray(x)
 
     return jax.tree.map(one, tree)
+
+
+def _clocks(state: TrainState) -> TrainState:
+    """What of a state decides how an iteration begins: a small argument of a program that is called often."""
+    none: dict[str, Any] = {"learner": None, "actor": None}
+    return dataclasses.replace(state, **none)
 
 
 def _plan(agent: PPO, state: TrainState, total_iterations: Array) -> tuple[Upcoming, Key]:
@@ -120,11 +134,24 @@ def _learn(
     if devices == 1:
         state, metrics = share(now, state, played)
     else:
-        specs, steps = state_specs(state), PartitionSpec(None, AXIS)
-        by_stream: dict[str, Any] = dict.fromkeys(Played._fields, steps) | {"last_carry": SPLIT, "env_state": SPLIT}
-        in_specs: Any = (SAME, specs, Played(**by_stream))
+        specs = state_specs(state)
+        in_specs: Any = (SAME, specs, _played_specs())
         state, metrics = parallel.split(share, devices, in_specs, Trained(specs, SAME))(now, state, played)  # type: ignore[arg-type]
     return Trained(state, metrics if totals is None else add_up(totals, metrics))
+
+
+def _played_specs() -> Played:
+    """How a rollout is split over devices: by streams."""
+    steps = PartitionSpec(None, AXIS)
+    specs: dict[str, Any] = dict.fromkeys(Played._fields, steps) | {"last_carry": SPLIT, "env_state": SPLIT}
+    return Played(**specs)
+
+
+def _where(state: TrainState, devices: int) -> Any:
+    """On which devices the arguments of `_learn` lie; None: there is one."""
+    if devices == 1:
+        return None
+    return parallel.shardings((SAME, None, state_specs(state), SPLIT, _played_specs(), SAME), devices)
 
 
 def _collected(agent: PPO, state: TrainState, played: Played) -> Collected:
@@ -193,5 +220,5 @@ def _shapes(agent: PPO, env: HostEnv, state: TrainState) -> tuple[Any, ...]:
     cuts = number if env.host.cuts else None
     steps = (stack(decision.action, num_steps), number, flag, flag, flag, cuts)
     played = Played(obs, first, mask, *steps, carry, actor.carry, actor.env_state)
-    arguments = now, env, state, jax.eval_shape(lambda: actor), played
+    arguments = now, env, state, actor, played
     return *arguments, jax.eval_shape(_learn, *arguments, None).metrics

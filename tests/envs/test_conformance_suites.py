@@ -36,7 +36,6 @@ NAMES = [
     pytest.param("brax/ant", marks=NIGHTLY),
     pytest.param("playground/CartpoleBalance", marks=NIGHTLY),
     pytest.param("craftax/Craftax-Classic-Symbolic-v1", marks=NIGHTLY),
-    pytest.param("craftax/Craftax-Symbolic-v1", marks=NIGHTLY),
     pytest.param("jumanji/MultiCVRP-v0", marks=NIGHTLY),  # a nested observation
     pytest.param("jumanji/SearchAndRescue-v0", marks=NIGHTLY),  # a Box of actions
     pytest.param("jumanji/RubiksCube-v0", marks=NIGHTLY),  # several choices without a mask
@@ -155,6 +154,15 @@ def test_brax_time_out_is_a_truncation_where_that_is_asked_for():
     assert not fall[-1].terminated
 
 
+@pytest.mark.nightly
+def test_brax_step_leaves_the_state_it_is_given_alone():
+    env = make("brax/ant").env
+    begin = jax.jit(env.reset)(jax.random.key(0)).state
+    before = dict(begin.inner.metrics)
+    jax.eval_shape(env.step, begin, np.zeros(8, np.float32), jax.random.key(0))
+    assert all(begin.inner.metrics[name] is x for name, x in before.items())
+
+
 def test_jumanji_ends_for_good_and_shows_the_true_end():
     env = make("jumanji/Snake-v1").env
     crash = play_on(env, lambda t: 0, jax.random.key(0))  # upwards, into the wall
@@ -251,7 +259,7 @@ UNLIKE = {
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("suite", ["gymnax", "brax", "jumanji", "navix"])
+@pytest.mark.parametrize("suite", ["gymnax", "brax", "craftax", "jumanji", "navix"])
 def test_every_environment_of_the_suite_conforms(suite):
     if not suites.installed(suite):
         pytest.skip(f'{suite} is not installed: pip install "ppax[{suite}]"')

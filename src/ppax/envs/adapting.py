@@ -35,6 +35,6 @@ def strong(tree: PyTree) -> PyTree:
 
     def one(x: Any) -> Any:
         x = jnp.asarray(x)
-        return x if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else jnp.asarray(x, x.dtype)
+        return x if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else jax.lax.convert_element_type(x, x.dtype)
 
     return jax.tree.map(one, tree)

@@ -53,7 +53,8 @@ class Brax:
 
     def step(self, state: PyTree, action: Array, key: Key) -> EnvStep:
         """Advance by one step; what is random in it is drawn from the state's own key."""
-        state = strong(self.env.step(state, jnp.asarray(action, jnp.float32)))
+        own = jax.tree.map(lambda x: x, state)  # ant and others write into the dicts of the state they are given
+        state = strong(self.env.step(own, jnp.asarray(action, jnp.float32)))
         done = state.done > 0.5  # a float there
         cut = jnp.zeros((), bool)
         if self.time_out_truncates and "time_out" in state.info:

@@ -15,7 +15,8 @@ from ppax.sequences import to_rows
 
 ROWS = 64  # that a space is asked about one by one
 JUMP = 2.0  # a final observation that is a first one is further from the one before than this many ordinary steps
-MOST = 0.75
+MOST = 0.75  # of the final observations
+REACH = 2.0
 RESETS = 256
 
 
@@ -59,6 +60,7 @@ def check_final(world: World) -> Finding:
     begin = quick(jax.vmap(world.env.env.reset))(jax.random.split(jax.random.key(0), RESETS))
     starts = _features(begin.obs, 1 if world.env.env.num_agents is None else 2).astype(np.float64)
     starts = starts.reshape(-1, starts.shape[-1])
+    starts = starts[:: max(1, len(starts) // RESETS)]  # of many agents not all
     obs = _features(steps.obs, 2).astype(np.float64)
     ended, valid = np.asarray(steps.ended), np.asarray(steps.valid)
     if not ended[:-1].any():
@@ -67,16 +69,19 @@ def check_final(world: World) -> Finding:
     before, final = obs[at[:, 0], at[:, 1]], obs[at[:, 0] + 1, at[:, 1]]
     inner = valid[:-1] & ~ended[:-1]
 
-    def like_a_start(x: np.ndarray) -> np.ndarray:
-        return ((x >= starts.min(axis=0)) & (x <= starts.max(axis=0))).all(axis=-1)
+    spread, middle = obs[valid].std(axis=0) + 1e-8, obs[valid].mean(axis=0)
+    starts, final, before = ((x - middle) / spread for x in (starts, final, before))
+    among = _distances(starts, starts) + np.where(np.eye(len(starts), dtype=bool), np.inf, 0.0)
+    reach = REACH * np.quantile(among.min(axis=1), 0.95) + 1e-3
 
-    spread = obs[valid].std(axis=0) + 1e-8
+    def like_a_start(x: np.ndarray) -> np.ndarray:  # as near to some start as starts are to each other
+        return _distances(x, starts).min(axis=1) <= reach
 
     def length(way: np.ndarray) -> float:
-        return float(np.median(np.linalg.norm(way / spread, axis=-1))) if len(way) else 0.0
+        return float(np.median(np.linalg.norm(way, axis=-1))) if len(way) else 0.0
 
-    usual, last = length((obs[1:] - obs[:-1])[inner]), length(final - before)
-    share = like_a_start(final).mean()  # a start may lie just outside the others'
+    usual, last = length((obs[1:] - obs[:-1])[inner] / spread), length(final - before)
+    share = like_a_start(final).mean()
     reset = share > MOST and like_a_start(before).mean() < 1.0 - MOST and last > JUMP * usual
     return Finding(
         not reset,
@@ -117,6 +122,13 @@ def check_alignment(world: World) -> Finding:
         "What is learned would be about other steps than those taken: the environment's step must depend on its state, "
         "action and key alone, and terminated and truncated must belong to the step that they end.",
     )
+
+
+def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Between all rows of [N, F] and [M, F], [N, M]."""
+    squares = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2.0 * a @ b.T
+    distances: np.ndarray = np.sqrt(np.maximum(squares, 0.0))
+    return distances
 
 
 def _seen(steps: Any) -> np.ndarray:

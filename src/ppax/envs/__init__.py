@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ppax.envs import builtin
 from ppax.envs.action_repeat import ActionRepeat
 from ppax.envs.faults import EnvError
-from ppax.envs.host import VECTORIZATIONS, HostEnv, host
+from ppax.envs.host_env import VECTORIZATIONS, HostEnv, host
 from ppax.envs.partial_view import PartialView
 from ppax.envs.time_limit import TimeLimit
 from ppax.envs.vector import VectorEnv

@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 import ppax
-from ppax.envs.host import Host, HostEnv
+from ppax.envs.host_env import Host, HostEnv
 from ppax.host import policy as policies
 from ppax.host.numpy_program import NumpyProgram, Untranslatable
 from ppax.host.policy import Compiled, InNumpy, Observed, make_policy

@@ -9,7 +9,7 @@ from ppax.envs import builtin, suites
 from ppax.envs.action_repeat import ActionRepeat
 from ppax.envs.builtin.navigator import CROWD
 from ppax.envs.faults import EnvError
-from ppax.envs.host import VECTORIZATIONS, HostEnv, host
+from ppax.envs.host_env import VECTORIZATIONS, HostEnv, host
 from ppax.envs.partial_view import PartialView
 from ppax.envs.resets import PoolResets, fresh_resets
 from ppax.envs.suites import SUITES

@@ -7,7 +7,7 @@ from functools import partial
 
 import gymnasium
 
-from ppax.envs.host import HostEnv, host
+from ppax.envs.host_env import HostEnv, host
 from ppax.types import ConfigError
 
 EXTRAS = ("mujoco", "box2d")  # by the word that Gymnasium's own error has

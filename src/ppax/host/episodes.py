@@ -9,7 +9,7 @@ import numpy as np
 
 from ppax.envs import HostEnv
 from ppax.envs.group import element_of
-from ppax.envs.host import begin_seeds
+from ppax.envs.host_env import begin_seeds
 from ppax.envs.stepper import Seen
 from ppax.host.policy import Observed, make_policy
 from ppax.ppo import PPO

@@ -21,7 +21,7 @@ SUITES = {
     "craftax": Suite("craftax", dear_resets=True),
     "gymnax": Suite("gymnax"),
     "jaxmarl": Suite("jaxmarl"),
-    "jumanji": Suite("jumanji", dear_resets=True),
+    "jumanji": Suite("jumanji"),
     "navix": Suite("navix"),
     "playground": Suite("mujoco_playground"),
 }

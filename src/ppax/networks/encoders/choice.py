@@ -29,7 +29,7 @@ class Encoder(Protocol):
 
 @part
 class Auto:
-    """Images by `small_cnn` below 36 pixels and by `nature_cnn` from there on; all else flat."""
+    """Images by `small_cnn` from 3 to 35 pixels and by `nature_cnn` from there on; all else flat."""
 
 
 @part
@@ -109,7 +109,8 @@ def _automatic(entry: Entry) -> Reader:
         return _fitting(NatureCNN(), entry)
     if min(entry.shape[1:]) >= 36:  # of four stacked frames, [4, 84, 84], the channels come first
         return _fitting(NatureCNN(layout="chw"), entry)
-    return _fitting(SmallCNN(), entry)
+    small = Reader((entry,), SmallCNN())
+    return small if small.size() else Reader((entry,), Flat())  # [2, 3, 128] is no image
 
 
 def _fitting(encoder: Any, entry: Entry) -> Reader:

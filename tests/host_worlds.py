@@ -119,3 +119,11 @@ class Trouble(gymnasium.Env):
             obs = obs + np.nan if self.kind == "nan observation" else obs
             reward = np.nan if self.kind == "nan reward" else reward
         return obs, reward, False, False, {}
+
+
+class SleepyMaze(Maze):
+    """A maze whose steps take their time, now more, now less."""
+
+    def step(self, action):
+        time.sleep(0.01 * np.random.default_rng().random())
+        return super().step(action)

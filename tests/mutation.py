@@ -49,6 +49,7 @@ def broken(mutation: Mutation, text: str) -> str:
 def run_tests(copy: Path, tests: list[str]) -> tuple[int, str]:
     """pytest's exit code, and its last words."""
     command = [sys.executable, "-m", "pytest", "-n", "0", "-x", "-q", "--tb=line", "-p", "no:cacheprovider", *tests]
+    command += ["-m", "nightly or not nightly"]
     # what a break leaves as it was compiles once
     cache = {"JAX_COMPILATION_CACHE_DIR": str(copy / ".jax"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     environment = os.environ | {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"} | cache

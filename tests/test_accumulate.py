@@ -34,7 +34,7 @@ def test_a_mean_by_hand():
         np.testing.assert_allclose([out.metrics[k] for k in ("mean", "x_max", "x_min")], [7 / 3, 100, 1], rtol=1e-6)
 
 
-@pytest.mark.parametrize("memory", [False, True])
+@pytest.mark.parametrize("memory", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_a_whole_update_in_chunks(memory):
     env = VectorEnv(TimeLimit(builtin.CartPole(), 9), 6)
     network = mlp(env, hidden=(16,))

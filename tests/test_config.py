@@ -70,6 +70,7 @@ def test_defaults_are_those_of_the_parts():
         "encoder": {"part": "auto"},
         "memory": {"part": "none"},
         "hidden": [64, 64],
+        "head_hidden": [],
         "activation": "tanh",
         "shared": False,
         "log_std_init": 0.0,

@@ -132,6 +132,7 @@ def test_cartpole_is_solved_by_every_seed():
     assert min(scores) >= 450
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("vmapped_keys")
 def test_pendulum_swings_up():
     assert iqm(preset_scores("Pendulum-v1", seeds=2)) >= -200
@@ -145,7 +146,14 @@ def test_acrobot_swings_up():
         assert iqm(preset_scores("gymnax/Acrobot-v1", seeds=2)) >= -100
 
 
-@pytest.mark.parametrize(("name", "bar"), [("CartPole-v1", 475), ("Pendulum-v1", -200), ("gymnax/Acrobot-v1", -100)])
+@pytest.mark.parametrize(
+    ("name", "bar"),
+    [
+        ("CartPole-v1", 475),
+        pytest.param("Pendulum-v1", -200, marks=pytest.mark.nightly),
+        pytest.param("gymnax/Acrobot-v1", -100, marks=pytest.mark.nightly),
+    ],
+)
 def test_without_learning_every_bar_is_missed(name, bar):
     """Negative control: learning rate 0, a few iterations are as good as all."""
     if "gymnax" in name:

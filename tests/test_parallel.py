@@ -39,7 +39,9 @@ def make(case):
     return agent, env
 
 
-@pytest.mark.parametrize("case", ["discrete", "continuous", "memory", "agents"])
+@pytest.mark.parametrize(
+    "case", ["continuous", "memory", *(pytest.param(c, marks=pytest.mark.nightly) for c in ("discrete", "agents"))]
+)
 def test_two_devices_train_as_one(case):
     agent, env = make(case)
 

@@ -75,6 +75,7 @@ def test_gif_has_every_frame(tmp_path):
             np.testing.assert_allclose(np.asarray(film.convert("RGB"), int), frames[i], atol=2)
 
 
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # to count frames, imageio_ffmpeg starts ffmpeg
 def test_mp4_has_every_frame(tmp_path):
     ffmpeg = pytest.importorskip("imageio_ffmpeg")
     write_video(tmp_path / "a.mp4", moving(8), 25)  # odd sides are made even

@@ -122,10 +122,10 @@ def poison(x, invalid):
     [
         ("discrete", False, "minibatch"),
         ("clipped", True, "minibatch"),
-        ("clipped", False, "rollout"),
         ("agents", False, "off"),
         ("agents", True, "rollout"),
-        ("agents", False, "minibatch"),
+        pytest.param("clipped", False, "rollout", marks=pytest.mark.nightly),
+        pytest.param("agents", False, "minibatch", marks=pytest.mark.nightly),
     ],
 )
 def test_rows_that_do_not_count_change_nothing_bit_for_bit(world, memory, advantage):
@@ -198,7 +198,7 @@ def test_learning_rate_zero_learns_nothing():
     assert bits(train_fast(agent, env, state, 2).state.learner.params) == bits(state.learner.params)
 
 
-@pytest.mark.parametrize("world", ["discrete", "clipped"])
+@pytest.mark.parametrize("world", ["discrete", pytest.param("clipped", marks=pytest.mark.nightly)])
 def test_without_memory_the_sequence_length_does_not_matter(world):
     """With one minibatch the order of rows is only the order of a sum."""
 

@@ -133,7 +133,11 @@ def test_a_choice_sets_what_it_says():
     assert (agent.critic.value_clip, agent.critic.huber_delta, agent.kl.target_kl) == (0.2, 1.0, 1e-4)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: "".join(map(str, case)))
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=() if i % 3 == 0 else pytest.mark.nightly) for i, case in enumerate(CASES)],
+    ids=lambda case: "".join(map(str, case)),
+)
 def test_three_updates(case):
     agent, env = agent_of(case)
     state = jax.jit(ppax.start, static_argnums=2, compiler_options=QUICK)(agent, env, STEPS, jax.random.key(0))

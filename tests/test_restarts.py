@@ -151,6 +151,7 @@ def test_two_devices_restart_as_one():
     assert one[1]["episodes"] == two[1]["episodes"] > 0
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("vmapped_keys")
 def test_members_of_a_sweep_restart_each_by_itself():
     """One after the other, where a restart is a branch, and all at once, where it is a choice."""

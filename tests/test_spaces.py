@@ -84,7 +84,7 @@ def solve(env, learning_rate=1e-2, deterministic=True, **network):
     return ppax.evaluate(agent, vector, state.learner, jax.random.key(1), 1000, deterministic).mean_return
 
 
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("masked", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_a_hybrid_bandit_is_solved(masked):
     env = HybridBandit(masked)
     # with masks: of the 7 that allow anything, 4 allow the kind worth 1, of the others 2 that worth 0.5

@@ -22,7 +22,9 @@ def make(members, num_envs=4):
     return agent, env, ppax.start_sweep(agent, env, 8, keys)
 
 
-@pytest.mark.parametrize("members", [1, 3, 4])  # 3 do not divide over two devices
+@pytest.mark.parametrize(
+    "members", [3, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 4))]
+)  # 3 do not divide over two devices
 def test_members_equal_their_solo_runs(members):
     agent, env, states = make(members)
     rates = jnp.linspace(1e-4, 1e-2, members)

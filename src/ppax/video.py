@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -45,7 +46,9 @@ def write_video(path: Path, frames: Iterable[np.ndarray], frames_per_second: flo
 
         height, width = (side + side % 2 for side in pictures[0].shape[:2])  # the codec wants even sides
         writer = imageio_ffmpeg.write_frames(str(path), (width, height), fps=frames_per_second, macro_block_size=2)
-        writer.send(None)
+        with warnings.catch_warnings():  # JAX warns of every fork; the child runs ffmpeg and no JAX
+            warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
+            writer.send(None)
         for x in pictures:
             writer.send(np.pad(x, ((0, height - x.shape[0]), (0, width - x.shape[1]), (0, 0)), mode="edge").tobytes())
         writer.close()

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import ppax
-from host_worlds import LIMIT, Maze, Trouble
+from host_worlds import LIMIT, Maze, SleepyMaze, Trouble
 from ppax import cli
 from ppax.config import Log
 from ppax.envs import EnvError, host
@@ -58,19 +58,13 @@ def _state(pid):
 # ---------------------------------------------------------------- worker processes
 
 
-class _Sleepy(Maze):
-    def step(self, action):
-        time.sleep(0.01 * np.random.default_rng().random())
-        return super().step(action)
-
-
 def test_workers_give_what_one_process_gives_whoever_is_slower():
     """Two groups by turns, in a fixed order: nothing depends on timing. One worker sleeps at random."""
     runs = []
     for factories, options in (
         ([Maze] * 4, {}),
         ([Maze] * 4, {"vectorization": "async", "workers": 2}),
-        ([Maze, _Sleepy, Maze, Maze], {"vectorization": "async", "workers": 2}),
+        ([Maze, SleepyMaze, Maze, Maze], {"vectorization": "async", "workers": 2}),
     ):
         with host(factories, **options) as env:
             runs.append(fit(env, 6))
@@ -265,6 +259,7 @@ def test_exit_code_and_message_of_a_fault(tmp_path, capsys, monkeypatch):
 # ---------------------------------------------------------------- learning
 
 
+@pytest.mark.nightly
 def test_cartpole_is_learned():
     env = ppax.make("gymnasium/CartPole-v1", 8)
     linear = ppax.schedules.Linear()

@@ -23,6 +23,7 @@ def run(env, network=None, num_steps=32, **options):
     return ppax.selftest(agent, env, num_steps, jax.random.key(0))
 
 
+@pytest.mark.nightly
 def test_a_recurrent_agent_with_normalisation_passes():
     env = ppax.make("Navigator-v0", 4)
     report = run(env, Leaky, 64, normalize_obs=True, normalize_reward=True, seq_len=16)

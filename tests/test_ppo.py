@@ -185,6 +185,7 @@ def final_params(**options):
     return train(agent, env, state, 2).state.learner.params
 
 
+@pytest.mark.nightly
 def test_every_number_and_choice_changes_what_is_learned():
     reference = bits(final_params())
     assert reference == bits(final_params())

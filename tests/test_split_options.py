@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 
-@pytest.mark.parametrize("name", ["epoch", pytest.param("minibatch", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["epoch", "minibatch"])
 def test_two_devices_do_what_one_does(name):
     program = Path(__file__).parent / "split_options.py"
     done = subprocess.run([sys.executable, program, name], capture_output=True, text=True, check=False)

@@ -27,7 +27,7 @@ ALLOWED = {
     "squash": set(),
     **{name: set(BASE) for name in PARTS},
     "networks": BASE | {"distributions"},  # a head makes a distribution
-    "envs": set(BASE),
+    "envs": BASE | {"options"},  # the numbers of an environment are settings too
     "policy": BASE | {"normalize"},
     "ppo": BASE | PARTS | {"policy"},
     "collect": BASE | {"ppo", "envs"},

@@ -159,7 +159,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         state = load_best_policy(options.run, agent, env, run).policy
     else:
         state = load_state(options.run, agent, env, run, fresh=False)
-    trained = TrainedRun(agent, env, state, [], options.run)
+    trained = TrainedRun(agent, env, state, [], options.run, eval_env_params=run.eval.env_params)
     episodes = run.eval.episodes if options.episodes is None else options.episodes
     deterministic = run.eval.deterministic and not options.sampled
     evaluation = trained.evaluate(episodes, deterministic, options.seed)

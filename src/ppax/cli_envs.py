@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 from typing import Any
 
 import gymnasium
 
 from ppax import envs
-from ppax.envs import suites
+from ppax.envs import params, suites
 from ppax.envs.action_repeat import ActionRepeat
 from ppax.envs.time_limit import TimeLimit
 
@@ -25,7 +26,7 @@ def run_envs(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     if options.name is not None:
         about = describe(options.name)
         width = max(map(len, about))
-        say("\n".join(f"{name:<{width}}  {'none' if value is None else value}" for name, value in about.items()))
+        say("\n".join(f"{name:<{width}}  {_shown(value)}" for name, value in about.items()))
         return about
     there = catalogue()
     lines = ["built in:", *(f"  {name}" for name in there["builtin"])]
@@ -36,6 +37,12 @@ def run_envs(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     lines += [f'  {suite + "/ID":<16} pip install "ppax[{suite}]"' for suite in there["extras"]]
     say("\n".join(lines))
     return there
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} = {_shown(inner)}" for name, inner in value.items()) or "none"
+    return "none" if value is None else str(value)
 
 
 def catalogue() -> dict[str, Any]:
@@ -67,10 +74,24 @@ def describe(name: str) -> dict[str, Any]:
     spaces = {"observation_space": str(env.observation_space), "action_space": str(env.action_space)}
     if isinstance(env, envs.HostEnv):
         limit = gymnasium.spec(name.partition("/")[2]).max_episode_steps
-        return {"name": name, **spaces, "agents": 1, "time_limit": limit, "stepped": "on the host"}
+        about = {"name": name, **spaces, "agents": 1, "time_limit": limit, "stepped": "on the host"}
+        return about | {"env_params": made_with(name.partition("/")[2])}
     resets = type(env.resets).__name__ if not hasattr(env.resets, "__name__") else env.resets.__name__
     inner = {"agents": env.env.num_agents or 1, "time_limit": time_limit(env.env), "resets": resets}
-    return {"name": name, **spaces, **inner}
+    numbers = {key: params.read(env.env, key) for key in params.places(env.env)}
+    return {"name": name, **spaces, **inner, "env_params": numbers}
+
+
+def made_with(env_id: str) -> dict[str, Any]:
+    """What a Gymnasium environment can be made with, and the defaults."""
+    spec = gymnasium.spec(env_id)
+    if not isinstance(spec.entry_point, str):
+        return dict(spec.kwargs)
+    signature = inspect.signature(gymnasium.envs.registration.load_env_creator(spec.entry_point))
+    own = {
+        key: p.default for key, p in signature.parameters.items() if p.default is not p.empty and key != "render_mode"
+    }
+    return own | dict(spec.kwargs)
 
 
 def time_limit(env: Any) -> int | None:

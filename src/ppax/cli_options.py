@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,7 @@ def parse_run(
         section = path.rpartition(".")[0] or "run"
         group = groups.setdefault(section, parser.add_argument_group(section) if section not in groups else None)
         _add_option(group, option, defaults[path])
+    arguments, free = _free_options(arguments)
     options, unknown = parser.parse_known_args(arguments)
     if options.target != target:  # it decides what the options mean
         raise ConfigError(f"write the target first: ppax {verb} {options.target} ...")
@@ -72,7 +74,31 @@ def parse_run(
         name = unknown[0].split("=")[0].lstrip("-").replace("-", "_")
         raise ConfigError(f"unknown option {unknown[0]!r}; did you mean --{nearest(name, known).replace('_', '-')}?")
     given = {path: value for path, value in vars(options).items() if path in known}
-    return options, config.resolve(unflatten(dict(flatten(base)) | given))
+    return options, config.resolve(unflatten(dict(flatten(base)) | given | free))
+
+
+def _free_options(arguments: list[str]) -> tuple[list[str], Config]:
+    """The options that argparse is to see, and those that only the environment knows: `--env-params.gravity 12`."""
+    rest, free, left = [], {}, list(arguments)
+    while left:
+        argument = left.pop(0)
+        name, equals, value = argument.partition("=")
+        path = name.removeprefix("--").replace("-", "_")
+        if not (name.startswith("--") and config.is_free(path)):
+            rest.append(argument)
+            continue
+        if not equals and not left:
+            raise ConfigError(f"{name}: needs a value")
+        free[path] = _number_or_text(value if equals else left.pop(0))
+    return rest, free
+
+
+def _number_or_text(text: str) -> Any:
+    """As TOML would read it; what it cannot read is a text."""
+    try:
+        return tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError:
+        return text
 
 
 def _dashed(argument: str) -> str:

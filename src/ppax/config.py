@@ -46,6 +46,7 @@ class Evaluation:
 
     episodes: int = static("whole episodes, on environments of their own", default=128, low=1)
     deterministic: bool = static("the most likely action; otherwise actions are sampled", default=True)
+    env_params: Config = dataclasses.field(default_factory=dict)  # beside those of training, or in their place
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +76,7 @@ class Run:
         default="sync",
         choices=VECTORIZATIONS,
     )
+    env_params: Config = dataclasses.field(default_factory=dict)  # the environment's own numbers, as `make` has them
     iterations_per_env_reset: int | None = static(
         "iterations after which all environments begin anew, episodes truncated; none, 0 and below: only at first",
         default=None,
@@ -90,6 +92,7 @@ class Run:
 
 
 # Tables without a choice of parts.
+FREE = ("env_params", "eval.env_params")  # tables whose names are the environment's business
 SECTIONS: dict[str, type] = {"best": Best, "log": Log, "eval": Evaluation, "program": Program, "kl": KLControl}
 
 
@@ -123,7 +126,9 @@ def _options(cls: type, config: Config, prefix: str) -> Iterator[Option]:
             name = check_value(part, section.get("part", default))
             yield part
             yield from _options(choices[name], section, path + ".")
-        elif field.default is not dataclasses.MISSING:  # without a default it comes from the environment
+        elif (
+            path not in FREE and field.default is not dataclasses.MISSING
+        ):  # without a default it comes from the environment
             yield option_of(field, hints[field.name], path)
 
 
@@ -138,11 +143,17 @@ def resolve(config: Config) -> Config:
     """The configuration with every default filled in; raises ConfigError for anything that cannot be."""
     known = {option.path: option for option in options(config)}
     given = dict(flatten(config))
+    free = {path: value for path, value in given.items() if is_free(path)}
     for path in given:
-        if path not in known:
+        if path not in known and path not in free:
             raise ConfigError(f"unknown option {path!r}; did you mean {nearest(path, known)!r}?")
     values = {path: check_value(option, given.get(path, option.default)) for path, option in known.items()}
-    return unflatten(values)
+    return unflatten(values | free)
+
+
+def is_free(path: str) -> bool:
+    """Whether an option belongs to the environment, which alone knows whether there is such a one."""
+    return path.startswith(tuple(f"{name}." for name in FREE))
 
 
 # ---------------------------------------------------------------- between configurations and objects
@@ -151,7 +162,9 @@ def resolve(config: Config) -> Config:
 def build(config: Config, env: Env | None = None) -> Built:
     """The agent, environment and run that a configuration describes; for `env` instead, where it is given."""
     config = resolve(config)
-    env = env or envs.make(config["env"], config["num_envs"], config["action_repeat"], config["vectorization"])
+    if env is None:
+        made = (config["env"], config["num_envs"], config["action_repeat"], config["vectorization"])
+        env = envs.make(*made, config.get("env_params"))
     agent = PPO(**_arguments(PPO, config["agent"], env))
     return Built(agent, env, settings(config))
 
@@ -159,7 +172,7 @@ def build(config: Config, env: Env | None = None) -> Built:
 def settings(config: Config) -> Run:
     """The settings of a run beside its agent."""
     values = resolve({name: value for name, value in config.items() if name != "agent"})
-    sections = {name: SECTIONS[name](**values.pop(name)) for name in SECTIONS if name in values}
+    sections: dict[str, Any] = {name: SECTIONS[name](**values.pop(name)) for name in SECTIONS if name in values}
     values.pop("agent")
     return Run(**values, **sections)
 
@@ -193,6 +206,8 @@ def describe(part: Any) -> Config:
             config[field.name] = {"part": names.get(type(value), own)} | inner
         elif field.name in SECTIONS:
             config[field.name] = describe(value)
+        elif field.name == "env_params" and value:
+            config[field.name] = dict(value)
         elif field.metadata and field.default is not dataclasses.MISSING:
             option = option_of(field, hints[field.name], field.name)
             config[field.name] = check_value(option, _plain(value))

@@ -18,18 +18,19 @@ import jax.numpy as jnp
 from ppax import checkpoint, compiled, config, counter
 from ppax.config import Best, Log, Run
 from ppax.ending import STOPPED, Callback, Ending
-from ppax.envs import Env, EnvError, repeats_of, vectorization_of
+from ppax.envs import Env, EnvError, other_params, params_of, repeats_of, vectorization_of
 from ppax.evaluate import Evaluation, evaluate
 from ppax.loggers import Console, Csv, JsonLines, Logger, Row, TensorBoard, last_row, require_tensorboard
 from ppax.metrics import Summary
+from ppax.options import Config
 from ppax.ppo import PPO
-from ppax.restore import fresh_state, load_run, load_state, state_shapes
+from ppax.restore import fresh_state, load_run, load_state, planned_iterations, state_shapes
 from ppax.run_dir import RunDirectory
 from ppax.selftest import require_sound
 from ppax.signals import stop_on_signals
 from ppax.stop import KeepBest
 from ppax.train import make_key
-from ppax.types import ConfigError, TrainState
+from ppax.types import TrainState
 
 ROWS_PER_RUN = 100  # log rows, where the run is long enough
 CHUNK_STEPS = 2**18  # env-steps in a chunk at most, so a signal is answered within seconds
@@ -61,6 +62,7 @@ class TrainedRun:
     steps_per_second: float = 0.0  # of this call, without compilation
     stopped: str = ""  # which condition or callback ended it, and at what; "" where the plan was carried out
     best: KeepBest | None = None  # the best policy so far, where `best` says by which metric
+    eval_env_params: Config = dataclasses.field(default_factory=dict)  # of the run's evaluation
 
     @property
     def env_steps(self) -> int:
@@ -70,7 +72,8 @@ class TrainedRun:
     def evaluate(self, episodes: int = 128, deterministic: bool = True, seed: int = 0) -> Evaluation:
         """Play whole episodes with the trained policy; the run itself is not touched."""
         key = jax.random.fold_in(make_key(seed), EVALUATION)
-        return evaluate(self.agent, self.env, self.state.learner, key, episodes, deterministic)
+        env = other_params(self.env, self.eval_env_params)
+        return evaluate(self.agent, env, self.state.learner, key, episodes, deterministic)
 
 
 def fit(
@@ -99,7 +102,8 @@ def fit(
     Raises ConfigError, before anything compiles, for numbers out of range or sizes that do not divide;
     NumericalError when a gradient is not finite; EnvError when an environment on the host fails.
     """
-    changes = (repeats_of(env), vectorization_of(env), iterations_per_env_reset, stop, best or Best())
+    made = (repeats_of(env), vectorization_of(env), params_of(env))
+    changes = (*made, iterations_per_env_reset, stop, best or Best())
     run = Run(env.name, env.num_envs, num_steps, total_steps, seed, *changes, log or Log())
     return fit_run(agent, env, run, run_dir, callbacks)
 
@@ -115,6 +119,7 @@ def fit_run(
     plan = config.describe(run) | {"agent": config.describe(agent)}
     ending = Ending(run, callbacks)
     planned_iterations(env, run)
+    other_params(env, run.eval.env_params)  # as far as evaluation may be away, what it needs must be there
     require_sound(env)
     jax.eval_shape(lambda: agent.critic.init())  # numbers that exclude each other, while they are no tracers yet
     ending.check(agent, env, state_shapes(agent, env, run))
@@ -156,17 +161,6 @@ def resume(
         return _Loop(agent, env, run, directory, callbacks, ending, stop_asked).train(state)
 
 
-def planned_iterations(env: Env, run: Run) -> int:
-    """How many rollouts make up `total_steps`, rounded up."""
-    steps = run.num_steps * env.num_streams
-    total = -(-run.total_steps // steps)
-    if total >= 2**31:
-        raise ConfigError(
-            f"total_steps = {run.total_steps:,}: must be at most {steps * (2**31 - 1):,}, 2^31 - 1 rollouts"
-        )
-    return total
-
-
 class _Loop:
     """The chunked loop: everything around the one compiled program."""
 
@@ -193,7 +187,8 @@ class _Loop:
         path = self.directory.path if self.directory else None
         if int(state.iteration) >= self.total or self.ending.why:
             self.ending.record(path, state, "done")
-            return TrainedRun(self.agent, self.env, state, [], path, stopped=self.ending.why, best=self.ending.best)
+            trained = TrainedRun(self.agent, self.env, state, [], path, stopped=self.ending.why, best=self.ending.best)
+            return dataclasses.replace(trained, eval_env_params=self.run.eval.env_params)
         # The number of iterations is traced: one program for every chunk, and the same bits whatever the chunks are
         program: Any = compiled.compile(self.agent, self.env, state, self.stop)
         history: list[Row] = []
@@ -235,6 +230,7 @@ class _Loop:
         times = (started_at, program.compile_seconds, train_seconds)
         trained = TrainedRun(self.agent, self.env, state, history, path, *times)
         trained.stopped, trained.best = self.ending.why, self.ending.best
+        trained.eval_env_params = self.run.eval.env_params
         trained.steps_per_second = (trained.env_steps - first_step) / max(train_seconds, 1e-9)
         return trained
 

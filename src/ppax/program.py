@@ -13,7 +13,7 @@ from ppax.types import part, static
 
 MIN_ROWS = 512  # of a minibatch on each device: from here a split pays for its exchange (benchmarks/NOTES.md)
 CHUNK_ROWS, CHUNK_ROWS_ALONE = 512, 8192  # of a minibatch on a CPU, with several devices and with one
-CHUNK_SEQUENCES = 32  # at least: each step of a sequence waits for the one before, so few at a time leave a core idle
+CHUNK_SEQUENCES = 4  # at least: each step of a sequence waits for the one before, so fewer at a time leave a core idle
 
 # Matrix products come ready-made from a library; what is left for the compiler runs as fast without its slow passes
 CPU_OPTIONS = {"xla_backend_optimization_level": 1, "xla_llvm_disable_expensive_passes": True}

@@ -33,6 +33,17 @@ def state_shapes(agent: PPO, env: Env, run: Run) -> TrainState:
     return shapes
 
 
+def planned_iterations(env: Env, run: Run) -> int:
+    """How many rollouts make up `total_steps`, rounded up."""
+    steps = run.num_steps * env.num_streams
+    total = -(-run.total_steps // steps)
+    if total >= 2**31:
+        raise ConfigError(
+            f"total_steps = {run.total_steps:,}: must be at most {steps * (2**31 - 1):,}, 2^31 - 1 rollouts"
+        )
+    return total
+
+
 def load_run(run_dir: Path, agent: PPO | None = None, env: Env | None = None) -> config.Built:
     """Agent, environment and settings of the run in `run_dir`; what is passed is taken as it is."""
     plan = run_dirs.find(run_dir)

@@ -232,6 +232,39 @@ def test_gradients_stop_at_resets_and_nowhere_else(name):
     assert (gradient[9:] == 0).all()
 
 
+@pytest.mark.parametrize("name", [name for name in MEMORIES if "wide" not in name])
+def test_gradients_of_all_parameters_are_those_of_the_equations(name):
+    """Along a random direction of each, against differences of the float64 oracle; over two streams at once."""
+    memory, params = MEMORIES[name], params_of(MEMORIES[name])
+    x, first = jax.tree.map(lambda *leaves: jnp.stack(leaves), data("often"), data("ends", seed=5))
+    weight = np.random.default_rng(3).normal(size=(*x.shape[:2], memory.output_size(SIZE)))
+    empty = jax.tree.map(lambda leaf: jnp.zeros((2, *leaf.shape), leaf.dtype), memory.initial_carry(SIZE))
+
+    def loss(params, x):
+        y = jax.vmap(functools.partial(stages, memory), (None, 0, 0, 0))(params, empty, x, first)[1]
+        return (y * jnp.asarray(weight, jnp.float32)).sum()
+
+    def oracle(params, x):
+        rows = [expected(name, params, ORACLES[name][1](), *stream) for stream in zip(x, first, strict=True)]
+        return (np.stack(rows) * weight).sum()
+
+    point = np.concatenate([np.ravel(leaf).astype(np.float64) for leaf in jax.tree.leaves((params, x))])
+    found = jax.jit(jax.grad(loss, (0, 1)), compiler_options=QUICK)(params, x)
+    gradient = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(found)])
+    rng, (leaves, structure) = np.random.default_rng(4), jax.tree.flatten((params, x))
+    ends = np.cumsum([leaf.size for leaf in leaves])
+
+    def at(point):
+        parts = zip(np.split(point, ends[:-1]), leaves, strict=True)
+        return oracle(*jax.tree.unflatten(structure, [part.reshape(leaf.shape) for part, leaf in parts]))
+
+    for low, high in zip([0, *ends[:-1]], ends, strict=True):
+        along = np.zeros_like(point)
+        along[low:high] = rng.normal(size=high - low)
+        slope = (at(point + 1e-6 * along) - at(point - 1e-6 * along)) / 2e-6
+        np.testing.assert_allclose(gradient @ along, slope, rtol=2e-4, atol=2e-4)
+
+
 @pytest.mark.parametrize("name", ["attention", "window"])
 def test_a_window_sees_so_many_steps_and_no_more(name):
     memory = MEMORIES[name]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from ppax.envs import builtin, suites
+from ppax.envs import builtin, params, suites
 from ppax.envs.action_repeat import ActionRepeat
 from ppax.envs.builtin.navigator import CROWD
 from ppax.envs.faults import EnvError
@@ -48,7 +49,13 @@ HOST_SUITES = ("gymnasium",)  # their environments are stepped on the host
 Env = VectorEnv | HostEnv
 
 
-def make(name: str, num_envs: int = 64, action_repeat: int = 1, vectorization: str = "sync") -> Env:
+def make(
+    name: str,
+    num_envs: int = 64,
+    action_repeat: int = 1,
+    vectorization: str = "sync",
+    env_params: Mapping[str, Any] | None = None,
+) -> Env:
     """`num_envs` copies of the environment called `name`, with its usual time limit.
 
     Each action is taken `action_repeat` times, which together count as one step; the usual time limit goes on to count
@@ -57,22 +64,31 @@ def make(name: str, num_envs: int = 64, action_repeat: int = 1, vectorization: s
     Built-in ones by their own name ("CartPole-v1"), others as "suite/id" ("gymnax/Acrobot-v1", "brax/ant",
     "jumanji/Snake-v1"); `ppax envs` lists them. Where a suite's resets are dear, a few are shared (PoolResets). Those
     that are stepped on the host ("gymnasium/LunarLander-v3") are in this process, or in worker processes with
-    `vectorization = "async"`. Raises ConfigError for an unknown name and ImportError, naming the extra to install, for
-    a library that is not installed.
+    `vectorization = "async"`.
+
+    `env_params` are the environment's own numbers by name (`ppax envs NAME` lists them), each a value, or
+    `{"low": 0.5, "high": 2.0}`: then it is drawn anew at every reset. What is no such number goes to the suite when it
+    makes the environment: `{"enable_wind": True}` to `gymnasium.make`.
+
+    Raises ConfigError for an unknown name and ImportError, naming the extra to install, for a library that is not
+    installed.
     """
     suite, _, env_id = name.partition("/")
     if suite in HOST_SUITES and env_id:
+        params.refuse_drawn(name, env_params or {})
         from ppax.envs.gymnasium import load
 
-        return load(env_id, num_envs, vectorization, action_repeat)
+        return load(env_id, num_envs, vectorization, action_repeat, env_params)
     if vectorization != "sync":
         raise ConfigError(
             f"vectorization = {vectorization!r}: {name} is stepped inside the compiled program; leave it out"
         )
-    env = _single(name)
+    env, options = _with_params(name, env_params or {})
     dear = SUITES[name.partition("/")[0]].dear_resets if name not in BUILTIN else False
     resets = PoolResets() if dear else fresh_resets
-    return VectorEnv(env if action_repeat == 1 else ActionRepeat(env, action_repeat), num_envs, name, resets)
+    changed = tuple(name for name in env_params or {} if name not in options)
+    repeated = env if action_repeat == 1 else ActionRepeat(env, action_repeat)
+    return VectorEnv(repeated, num_envs, name, resets, changed, tuple(options.items()))
 
 
 def repeats_of(env: Env) -> int:
@@ -80,6 +96,21 @@ def repeats_of(env: Env) -> int:
     if isinstance(env, HostEnv):
         return env.action_repeat
     return env.env.repeats if isinstance(env.env, ActionRepeat) else 1
+
+
+def params_of(env: Env) -> dict[str, Any]:
+    """The environment's own numbers, as `make` was told."""
+    options = dict(env.options)
+    if isinstance(env, HostEnv):
+        return options
+    inner = env.env.env if isinstance(env.env, ActionRepeat) else env.env
+    return {name: params.read(inner, name) for name in env.changed} | options
+
+
+def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
+    """The environment that `make` would have given with these numbers beside those that it was told."""
+    settings = repeats_of(env), vectorization_of(env), params_of(env) | dict(env_params)
+    return make(env.name, env.num_envs, *settings) if env_params else env
 
 
 def vectorization_of(env: Env) -> str:
@@ -92,6 +123,21 @@ def native(env: Env, what: str) -> VectorEnv:
     if isinstance(env, HostEnv):
         raise ConfigError(f"{what} works with environments inside the compiled program; {env.name} is on the host")
     return env
+
+
+def _with_params(name: str, env_params: Mapping[str, Any]) -> tuple[Environment, dict[str, Any]]:
+    """One environment with these numbers, and those of them that went to its suite."""
+    env = _single(name)
+    there = params.places(env)
+    options = {key: value for key, value in env_params.items() if key not in there and name not in BUILTIN}
+    params.refuse_drawn(name, options)
+    if options:
+        suite, _, env_id = name.partition("/")
+        try:
+            env = suites.load(suite, env_id, options)
+        except ConfigError as error:
+            raise ConfigError(f"{params.unknown(next(iter(options)), there)} ({error})") from error
+    return params.adjust(env, {key: value for key, value in env_params.items() if key not in options}), options
 
 
 def _single(name: str) -> Environment:
@@ -125,6 +171,8 @@ __all__ = [
     "host",
     "make",
     "native",
+    "other_params",
+    "params_of",
     "repeats_of",
     "vectorization_of",
 ]

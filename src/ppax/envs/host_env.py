@@ -7,6 +7,7 @@ by which `Host` knows whether it stands there. If not, as after a resume, all en
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -103,6 +104,7 @@ class HostEnv:
     name: str = static(default="")
     action_repeat: int = static(default=1)
     vectorization: str = static(default="sync")
+    options: tuple[tuple[str, Any], ...] = static("what `make` was told to make them with", default=())
 
     @property
     def observation_space(self) -> spaces.Space:
@@ -128,7 +130,7 @@ class HostEnv:
     def again(self, num_envs: int) -> HostEnv:
         """Other environments of the same kind, or these themselves where the user has made them."""
         other = self.host.again(num_envs)
-        return HostEnv(other, other.num_envs, self.name, self.action_repeat, self.vectorization)
+        return dataclasses.replace(self, host=other, num_envs=other.num_envs)
 
     def close(self) -> None:
         """Close all environments and end their processes."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ppax.envs.action_repeat import ActionRepeat
+from ppax.envs.params import Randomised
 from ppax.envs.partial_view import PartialView
 from ppax.envs.time_limit import TimeLimit
 from ppax.types import ConfigError, PyTree
@@ -14,8 +15,11 @@ from ppax.types import ConfigError, PyTree
 
 def render(env: Any, state: PyTree) -> np.ndarray:
     """The picture [H, W, 3], uint8, of one environment in `state`; ConfigError where it has no `render(state)`."""
-    while isinstance(env, TimeLimit | ActionRepeat | PartialView):
-        env, state = env.env, state if isinstance(env, PartialView) else state.inner
+    while isinstance(env, TimeLimit | ActionRepeat | PartialView | Randomised):
+        if isinstance(env, Randomised):
+            env, state = env.with_numbers(state.numbers), state.inner
+        else:
+            env, state = env.env, state if isinstance(env, PartialView) else state.inner
     draw = getattr(env, "render", None)
     if draw is None:
         raise ConfigError(

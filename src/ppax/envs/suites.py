@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ppax.types import Environment
+from ppax.types import ConfigError, Environment
 
 
 class Suite(NamedTuple):
@@ -27,9 +28,19 @@ SUITES = {
 }
 
 
-def load(suite: str, env_id: str) -> Environment:
-    """The environment `env_id` of a suite; ImportError, naming the extra, where that is not installed."""
-    env: Environment = _adapter(suite).load(env_id)
+def load(suite: str, env_id: str, options: Mapping[str, Any] | None = None) -> Environment:
+    """The environment `env_id` of a suite, made with `options`, which are the suite's own.
+
+    Raises ImportError, naming the extra, where the suite is not installed, and ConfigError for options that it does
+    not take.
+    """
+    adapter = _adapter(suite)
+    try:
+        env: Environment = adapter.load(env_id, **(options or {}))
+    except TypeError as error:
+        if not options:
+            raise
+        raise ConfigError(f"env_params of {suite}/{env_id}: {error}") from error
     return env
 
 

@@ -8,7 +8,7 @@ An agent whose own episode ended while others play on is absent: its steps are n
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,8 @@ class VectorEnv:
     num_envs: int = static("copies that are stepped together", default=64, low=1)
     name: str = static("what `make` was asked for", default="")
     resets: Callable[[Environment, Array, Key], EnvReset] = static(default=fresh_resets)
+    changed: tuple[str, ...] = static("numbers of `env` that `make` was told (params.py)", default=())
+    options: tuple[tuple[str, Any], ...] = static("what `make` was told to load `env` with", default=())
 
     @property
     def observation_space(self) -> spaces.Space:

@@ -1,0 +1,191 @@
+"""Numbers of an environment by name: set, or drawn anew at every reset.
+
+The names are fields of the environment's own parts, as `gravity` of CartPole and `max_steps` of the time limit around
+it. Drawn numbers are domain randomisation: Tobin et al., "Domain Randomization for Transferring Deep Neural Networks
+from Simulation to the Real World", 2017, https://arxiv.org/abs/1703.06907.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jax import Array
+
+from ppax.options import Option, check_value, nearest, option_of
+from ppax.types import ConfigError, Environment, EnvReset, EnvStep, Key, PyTree, Scalar, part, static
+
+Path = tuple[str, ...]
+Value = Any  # a number or a text, or {"low": number, "high": number}
+HIDDEN = ("max_steps_in_episode",)  # gymnax's own limit, in whose place TimeLimit stands
+
+
+class Place(NamedTuple):
+    """Where a number stands in an environment, and what it may be."""
+
+    path: Path
+    option: Option
+    is_static: bool
+
+
+class RandomisedState(NamedTuple):
+    """The environment's own state, and the numbers of this episode."""
+
+    inner: PyTree
+    numbers: dict[str, Array]  # []
+
+
+@part
+class Randomised:
+    """`env`, some of whose numbers are drawn uniformly between `low` and `high` at every reset."""
+
+    env: Environment
+    low: dict[str, Scalar]
+    high: dict[str, Scalar]
+    paths: tuple[tuple[str, Path], ...] = static("where each of them stands in `env`")
+
+    @property
+    def observation_space(self) -> spaces.Space:
+        """That of `env`."""
+        return self.env.observation_space
+
+    @property
+    def action_space(self) -> spaces.Space:
+        """That of `env`."""
+        return self.env.action_space
+
+    @property
+    def num_agents(self) -> int | None:
+        """That of `env`."""
+        return self.env.num_agents
+
+    def reset(self, key: Key) -> EnvReset:
+        """Draw the numbers of an episode, and begin it."""
+        keys = dict(zip(["", *self.low], jax.random.split(key, 1 + len(self.low)), strict=True))
+        low, high = self.low, self.high
+        numbers = {name: low[name] + (high[name] - low[name]) * jax.random.uniform(keys[name]) for name in low}
+        start = self.with_numbers(numbers).reset(keys[""])
+        return start._replace(state=RandomisedState(start.state, numbers))
+
+    def step(self, state: RandomisedState, action: PyTree, key: Key) -> EnvStep:
+        """Step `env` with the numbers of this episode."""
+        step = self.with_numbers(state.numbers).step(state.inner, action, key)
+        return step._replace(state=RandomisedState(step.state, state.numbers))
+
+    def with_numbers(self, numbers: Mapping[str, Scalar]) -> Environment:
+        """`env` with these numbers."""
+        env = self.env
+        for name, path in self.paths:
+            env = _put(env, path, jnp.asarray(numbers[name], jnp.float32))
+        return env
+
+
+def places(env: Environment) -> dict[str, Place]:
+    """Every number of an environment by its name; of two with one name the outer one."""
+    found: dict[str, Place] = {}
+    for name, place in _places(env, ()):
+        found.setdefault(name, place)
+    return found
+
+
+def adjust(env: Environment, params: Mapping[str, Value]) -> Environment:
+    """`env` with other numbers: `{"gravity": 12.0, "half_length": {"low": 0.25, "high": 1.0}}`.
+
+    Those with `low` and `high` are drawn anew at every reset. Raises ConfigError for a name that `env` has not and for
+    a value that cannot be.
+    """
+    there = places(env)
+    low: dict[str, Scalar] = {}
+    high: dict[str, Scalar] = {}
+    for name, value in params.items():
+        place = there.get(name)
+        if place is None:
+            raise ConfigError(unknown(name, there))
+        if isinstance(value, Mapping):
+            low[name], high[name] = _range(name, value, place)
+        else:
+            env = _put(env, place.path, check_value(place.option, value))
+    return Randomised(env, low, high, tuple((name, there[name].path) for name in low)) if low else env
+
+
+def refuse_drawn(name: str, params: Mapping[str, Value]) -> None:
+    """Raise ConfigError where something that goes to a suite is to be drawn at every reset."""
+    for key, value in params.items():
+        if isinstance(value, Mapping):
+            raise ConfigError(
+                f"env_params.{key} = {dict(value)!r}: {name} takes it when it is made, so it cannot be drawn at a "
+                "reset; give one value"
+            )
+
+
+def read(env: Environment, name: str) -> Value:
+    """The number called `name`, as `adjust` was told."""
+    if isinstance(env, Randomised):
+        if name in env.low:
+            return {"low": _plain(env.low[name]), "high": _plain(env.high[name])}
+        env = env.env
+    value: Any = env
+    for step in places(env)[name].path:
+        value = getattr(value, step)
+    return _plain(value)
+
+
+def unknown(name: str, there: Mapping[str, Place]) -> str:
+    """What to say of a name that is none of those in `there`."""
+    path = f"env_params.{name}"
+    if not there:
+        return f"unknown option {path!r}: this environment has no parameters"
+    return f"unknown option {path!r}; did you mean {nearest(name, there)!r}? There are {', '.join(there)}"
+
+
+def _range(name: str, value: Mapping[str, Value], place: Place) -> tuple[float, float]:
+    """Lowest and highest value of a number that is drawn."""
+    path = f"env_params.{name}"
+    if set(value) != {"low", "high"}:
+        raise ConfigError(f"{path} = {dict(value)!r}: must be a number, or have low and high, and nothing else")
+    if place.is_static or place.option.kind not in (int, float):
+        raise ConfigError(f"{path}: cannot be drawn at a reset, for the program depends on it; give one value")
+    option = place.option._replace(kind=float)
+    low, high = (check_value(option._replace(path=f"{path}.{end}"), value[end]) for end in ("low", "high"))
+    if low > high:
+        raise ConfigError(f"{path}.low = {low}: must be at most {path}.high = {high}; nearest valid value: {high}")
+    return low, high
+
+
+def _places(thing: Any, path: Path) -> Iterator[tuple[str, Place]]:
+    """Numbers of one part, then those of what is inside it."""
+    hints = typing.get_type_hints(type(thing))
+    inside = []
+    for field in dataclasses.fields(thing):
+        value, here = _plain(getattr(thing, field.name)), (*path, field.name)
+        if field.name in ("env", "params") and dataclasses.is_dataclass(value):
+            inside.append((value, here))
+        elif field.name in HIDDEN or not isinstance(value, bool | int | float | str):
+            continue
+        elif "doc" in field.metadata:
+            option = option_of(field, hints[field.name], f"env_params.{field.name}")
+            is_static = bool(field.metadata.get("static"))
+            yield field.name, Place(here, option if is_static else option._replace(kind=type(value)), is_static)
+        elif path[-1:] == ("params",):  # numbers of another library, which says no more about them
+            option = Option(f"env_params.{field.name}", type(value), False, False, value, "", {})
+            yield field.name, Place(here, option, False)
+    for value, here in inside:
+        yield from _places(value, here)
+
+
+def _put(thing: Any, path: Path, value: Any) -> Any:
+    """`thing` with another value at the end of `path`."""
+    name, *rest = path
+    new = _put(getattr(thing, name), tuple(rest), value) if rest else value
+    return dataclasses.replace(thing, **{name: new})
+
+
+def _plain(value: Any) -> Any:
+    is_scalar = isinstance(value, np.ndarray | np.generic | Array) and value.ndim == 0
+    return value.item() if is_scalar and not isinstance(value, jax.core.Tracer) else value

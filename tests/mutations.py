@@ -685,7 +685,7 @@ RUNNING = [
     ),
     Mutation(
         "an unknown option is ignored",
-        "if path not in known:",
+        "if path not in known and path not in free:",
         "if False:",
         ("tests/test_config.py::test_an_unknown_option_is_refused_with_the_nearest",),
     ),
@@ -857,4 +857,38 @@ ENVIRONMENTS = [
         (PLAY + "test_frames_are_those_of_whole_episodes",),
     ),
 ]
-MUTATIONS = ESTIMATORS + LOSSES + DATA + COLLECTING + LEARNING + RUNNING + HOSTED + ENVIRONMENTS
+PARAMS = "tests/envs/test_params.py::"
+GRADIENTS = "tests/networks/test_memories.py::test_gradients_of_all_parameters_are_those_of_the_equations[gru]"
+LATER = [
+    Mutation(
+        "the numbers of an episode are drawn again in every step",
+        "step._replace(state=RandomisedState(step.state, state.numbers))",
+        "step._replace(state=RandomisedState(step.state, self.reset(key).state.numbers))",
+        (PARAMS + "test_drawn_numbers_are_new_at_every_reset_and_stay_for_the_episode",),
+    ),
+    Mutation(
+        "every reset draws the lowest number",
+        "jax.random.uniform(keys[name])",
+        "0.0 * jax.random.uniform(keys[name])",
+        (PARAMS + "test_drawn_numbers_are_new_at_every_reset_and_stay_for_the_episode",),
+    ),
+    Mutation(
+        "evaluation with the numbers of training",
+        "        env = other_params(self.env, self.eval_env_params)\n",
+        "        env = self.env\n",
+        (PARAMS + "test_a_run_records_them_and_evaluation_has_its_own",),
+    ),
+    Mutation(
+        "the GRU's gradient goes through its loop too",
+        "after, before, told = jax.lax.stop_gradient((after, before, told))",
+        "after, before, told = after, before, told",
+        (GRADIENTS,),
+    ),
+    Mutation(
+        "the GRU's gradient through time forgets what is kept",
+        "return kept * total + _product",
+        "return _product",
+        (GRADIENTS,),
+    ),
+]
+MUTATIONS = LATER + ESTIMATORS + LOSSES + DATA + COLLECTING + LEARNING + RUNNING + HOSTED + ENVIRONMENTS

@@ -36,7 +36,7 @@ ALLOWED = {
     "conditions": {"types", "stop"},
     "host": BASE | {"ppo", "envs", "collect", "train", "distributions", "program"},  # the loop of Python
     "ending": BASE | {"ppo", "envs", "compiled", "stop", "conditions", "config", "checkpoint", "loggers"},
-    "restore": BASE | {"ppo", "envs", "train", "config", "checkpoint", "run_dir", "ending"},
+    "restore": BASE | {"ppo", "envs", "train", "program", "config", "checkpoint", "run_dir", "ending"},
     "compiled": BASE | {"ppo", "envs", "train", "host", "program"},
     "sweep": BASE | {"ppo", "envs", "train"},
     "bench": BASE | {"ppo", "envs", "collect", "train", "compiled", "program"},
@@ -54,6 +54,7 @@ ALLOWED = {
 }
 TOP = {
     "fit",
+    "trained",
     "cli",
     "cli_options",
     "cli_bench",

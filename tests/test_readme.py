@@ -27,8 +27,9 @@ def test_python_blocks_run(code, tmp_path, monkeypatch, capsys):
 
 
 def test_the_run_file_is_valid():
-    (text,) = blocks("toml")
-    assert config.build(tomllib.loads(text)).agent.schedule.leaves == ("learning_rate", "loss.clip_eps")
+    first, second = (config.build(tomllib.loads(text)) for text in blocks("toml"))
+    assert first.agent.schedule.leaves == ("learning_rate", "loss.clip_eps")
+    assert second.run.eval.env_params == {"half_length": 0.5}
 
 
 def test_train_commands_parse():

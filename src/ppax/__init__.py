@@ -22,12 +22,13 @@ from ppax.collect import collect
 from ppax.compiled import CompiledTraining, compile
 from ppax.envs import make
 from ppax.evaluate import Evaluation, evaluate
-from ppax.fit import Interrupted, NumericalError, TrainedRun, fit, resume
+from ppax.fit import fit, resume
 from ppax.ppo import PPO
 from ppax.program import Program
 from ppax.selftest import check_env, selftest
 from ppax.sweep import start_sweep, sweep
 from ppax.train import start, train
+from ppax.trained import Interrupted, NumericalError, TrainedRun
 from ppax.types import ConfigError, TrainState, number, part, static
 
 __version__ = "0.1.0"

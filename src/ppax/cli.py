@@ -28,9 +28,10 @@ from ppax.cli_play import add_play, run_play
 from ppax.cli_selftest import add_selftest, run_selftest
 from ppax.envs import EnvError
 from ppax.evaluate import Evaluation
-from ppax.fit import Interrupted, NumericalError, TrainedRun, fit_run, resume
+from ppax.fit import fit_run, resume
 from ppax.loggers.files import finite_or_none
 from ppax.restore import load_best_policy, load_run, load_state
+from ppax.trained import Interrupted, NumericalError, TrainedRun
 from ppax.types import ConfigError
 
 DONE, FAILED, USAGE, ENVIRONMENT, NUMERICAL, DISK, STOPPED = 0, 1, 2, 3, 4, 5, 75

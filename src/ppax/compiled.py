@@ -12,13 +12,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from ppax import parallel
 from ppax.envs import Env, HostEnv
 from ppax.envs.vector import VectorEnv
 from ppax.host import HostTraining
 from ppax.host import metric_names as host_metric_names
 from ppax.ppo import PPO
 from ppax.program import compiler_options
-from ppax.train import Trained, num_devices, place, train
+from ppax.train import Trained, num_devices, place, state_specs, train
 from ppax.types import ConfigError, PyTree, TrainState
 
 
@@ -31,15 +32,16 @@ class CompiledTraining:
 
     def __init__(self, agent: PPO, env: VectorEnv, state: TrainState):
         begin = time.perf_counter()
-        self._arguments = (_strong(agent), _strong(env), place(agent, env, state))
         self._devices = num_devices(agent, env, state.num_steps)
+        shapes = parallel.shapes_of(state, state_specs(state), self._devices)
+        self._arguments = (_strong(agent), _strong(env), shapes)
         jitted = jax.jit(train, donate_argnames="state", compiler_options=compiler_options())
         traced = jitted.trace(*self._arguments, np.int32(1), np.int32(1))
         traced_at = time.perf_counter()
         lowered = traced.lower()
         lowered_at = time.perf_counter()
         self.program = lowered.compile()
-        self._arguments = jax.tree.map(jax.typeof, self._arguments)
+        self._arguments = jax.tree.map(_shape_of, self._arguments)
         _release_compiler_memory()
         done = time.perf_counter()
         self.trace_seconds, self.lower_seconds = traced_at - begin, lowered_at - traced_at
@@ -70,7 +72,7 @@ class CompiledTraining:
 def compile(
     agent: PPO, env: Env, state: TrainState, stop: threading.Event | None = None
 ) -> CompiledTraining | HostTraining:
-    """Compile `train` for this agent, environment and state; `state` is only looked at.
+    """Compile `train` for this agent, environment and state; `state` is only looked at, and may be shapes.
 
     With host environments it is a loop around compiled programs, which ends early, after an iteration, where `stop` is
     set; one compiled program cannot be stopped.
@@ -114,6 +116,10 @@ def differences(old: Any, new: Any, names: tuple[str, ...] = (), path: str = "")
         else:
             for label, one, other in zip(labels, old, new, strict=True):
                 yield from differences(one, other, (), f"{path}.{label}" if path else label)
+
+
+def _shape_of(x: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype)
 
 
 def _is_array(x: Any) -> bool:

@@ -8,6 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -19,61 +20,20 @@ from ppax import checkpoint, compiled, config, counter
 from ppax.config import Best, Log, Run
 from ppax.ending import STOPPED, Callback, Ending
 from ppax.envs import Env, EnvError, other_params, params_of, repeats_of, vectorization_of
-from ppax.evaluate import Evaluation, evaluate
 from ppax.loggers import Console, Csv, JsonLines, Logger, Row, TensorBoard, last_row, require_tensorboard
 from ppax.metrics import Summary
-from ppax.options import Config
 from ppax.ppo import PPO
 from ppax.restore import fresh_state, load_run, load_state, planned_iterations, state_shapes
 from ppax.run_dir import RunDirectory
 from ppax.selftest import require_sound
 from ppax.signals import stop_on_signals
-from ppax.stop import KeepBest
-from ppax.train import make_key
+from ppax.trained import Interrupted, NumericalError, TrainedRun
 from ppax.types import TrainState
 
 ROWS_PER_RUN = 100  # log rows, where the run is long enough
 CHUNK_STEPS = 2**18  # env-steps in a chunk at most, so a signal is answered within seconds
 SAVE_FAILURES = 3  # in a row, before a run that cannot save gives up
-EVALUATION = 2**31 - 1  # folded into a seed: evaluation shares no randomness with the training of that seed
 POLL_SECONDS = 0.001  # how often we look whether a chunk is done; signals are seen as often
-
-
-class Interrupted(Exception):
-    """The run was asked to stop; it has saved itself and can be resumed."""
-
-
-class NumericalError(Exception):
-    """A gradient was not finite; the last good checkpoint was kept."""
-
-
-@dataclasses.dataclass
-class TrainedRun:
-    """What `fit` and `resume` give back."""
-
-    agent: PPO
-    env: Env
-    state: TrainState
-    history: list[Row]  # the rows logged by this call, as in metrics.jsonl
-    run_dir: Path | None
-    started_at: float = 0.0  # Unix time when the first chunk began
-    compile_seconds: float = 0.0
-    train_seconds: float = 0.0  # of this call, without compilation
-    steps_per_second: float = 0.0  # of this call, without compilation
-    stopped: str = ""  # which condition or callback ended it, and at what; "" where the plan was carried out
-    best: KeepBest | None = None  # the best policy so far, where `best` says by which metric
-    eval_env_params: Config = dataclasses.field(default_factory=dict)  # of the run's evaluation
-
-    @property
-    def env_steps(self) -> int:
-        """Valid steps of all streams since the run began."""
-        return counter.to_int(self.state.env_steps)
-
-    def evaluate(self, episodes: int = 128, deterministic: bool = True, seed: int = 0) -> Evaluation:
-        """Play whole episodes with the trained policy; the run itself is not touched."""
-        key = jax.random.fold_in(make_key(seed), EVALUATION)
-        env = other_params(self.env, self.eval_env_params)
-        return evaluate(self.agent, env, self.state.learner, key, episodes, deterministic)
 
 
 def fit(
@@ -122,7 +82,8 @@ def fit_run(
     other_params(env, run.eval.env_params)  # as far as evaluation may be away, what it needs must be there
     require_sound(env)
     jax.eval_shape(lambda: agent.critic.init())  # numbers that exclude each other, while they are no tracers yet
-    ending.check(agent, env, state_shapes(agent, env, run))
+    shapes = state_shapes(agent, env, run)
+    ending.check(agent, env, shapes)
     # a schedule of a number that is not there
     jax.eval_shape(agent.schedule, agent, jnp.float32(0.0), jnp.float32(0.0))
     if run.log.tensorboard:
@@ -132,8 +93,11 @@ def fit_run(
         if run_dir is not None:
             directory = stack.enter_context(RunDirectory.create(Path(run_dir), plan))
         stop_asked = stack.enter_context(stop_on_signals(enabled=directory is not None))
-        state = fresh_state(agent, env, run)
-        return _Loop(agent, env, run, directory, callbacks, ending, stop_asked).train(state)
+        loop = _Loop(agent, env, run, directory, callbacks, ending, stop_asked)
+        with ThreadPoolExecutor(1) as beside:  # two programs, compiled at the same time
+            state = beside.submit(fresh_state, agent, env, run)
+            program = loop.compile(shapes)
+        return loop.train(state.result(), program)
 
 
 def resume(
@@ -182,15 +146,17 @@ class _Loop:
         self.every = run.log.every or max(1, min(self.total // ROWS_PER_RUN, CHUNK_STEPS // steps))
         self.failures, self.last_save, self.saved = 0, time.monotonic(), -1
 
-    def train(self, state: TrainState) -> TrainedRun:
+    def compile(self, state: TrainState) -> Any:
+        """The program of all chunks. The number of iterations is traced: the same bits whatever the chunks are."""
+        return compiled.compile(self.agent, self.env, state, self.stop)
+
+    def train(self, state: TrainState, program: Any = None) -> TrainedRun:
         """From `state` to the end of the plan, or until a signal or a callback ends it."""
         path = self.directory.path if self.directory else None
         if int(state.iteration) >= self.total or self.ending.why:
             self.ending.record(path, state, "done")
-            trained = TrainedRun(self.agent, self.env, state, [], path, stopped=self.ending.why, best=self.ending.best)
-            return dataclasses.replace(trained, eval_env_params=self.run.eval.env_params)
-        # The number of iterations is traced: one program for every chunk, and the same bits whatever the chunks are
-        program: Any = compiled.compile(self.agent, self.env, state, self.stop)
+            return self._trained(state, [])
+        program = program or self.compile(state)
         history: list[Row] = []
         if path is not None:
             (path / STOPPED).unlink(missing_ok=True)
@@ -228,10 +194,15 @@ class _Loop:
             where = f"; resume with: ppax resume {self.directory.path}" if self.directory else ""
             raise Interrupted(f"stopped after {counter.to_int(state.env_steps):,} steps{where}")
         times = (started_at, program.compile_seconds, train_seconds)
-        trained = TrainedRun(self.agent, self.env, state, history, path, *times)
+        trained = self._trained(state, history)
+        trained.started_at, trained.compile_seconds, trained.train_seconds = times
+        trained.steps_per_second = (trained.env_steps - first_step) / max(train_seconds, 1e-9)
+        return trained
+
+    def _trained(self, state: TrainState, history: list[Row]) -> TrainedRun:
+        trained = TrainedRun(self.agent, self.env, state, history, self.directory.path if self.directory else None)
         trained.stopped, trained.best = self.ending.why, self.ending.best
         trained.eval_env_params = self.run.eval.env_params
-        trained.steps_per_second = (trained.env_steps - first_step) / max(train_seconds, 1e-9)
         return trained
 
     def _loggers(self, stack: ExitStack, state: TrainState) -> list[Logger]:

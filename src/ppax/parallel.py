@@ -51,6 +51,18 @@ def place(tree: Tree, specs: Any, devices: int, axis: str = AXIS) -> Tree:
     return jax.lax.with_sharding_constraint(tree, shardings(specs, devices, axis))
 
 
+def shapes_of(tree: Tree, specs: Any, devices: int, axis: str = AXIS) -> Tree:
+    """Shapes and dtypes of what `place` would give; of `tree` nothing more need be there."""
+    places = shardings(specs, devices, axis) if devices > 1 else specs
+
+    def one(place: Any, part: Any) -> Any:
+        sharding = place if devices > 1 else None
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), part)
+
+    shapes: Tree = jax.tree.map(one, places, tree)
+    return shapes
+
+
 def shardings(specs: Any, devices: int, axis: str = AXIS) -> Any:
     """Where arrays lie that `split` takes by `specs`."""
     mesh = Mesh(jax.local_devices()[:devices], (axis,))

@@ -19,6 +19,11 @@ CHUNK_SEQUENCES = 4  # at least: each step of a sequence waits for the one befor
 CPU_OPTIONS = {"xla_backend_optimization_level": 1, "xla_llvm_disable_expensive_passes": True}
 
 
+def run_once_options() -> dict[str, int | bool] | None:
+    """What programs that run once are compiled with: as little work as can be."""
+    return CPU_OPTIONS | {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
+
+
 def compiler_options() -> dict[str, int | bool] | None:
     """What programs that train are compiled with on this kind of device."""
     return CPU_OPTIONS if jax.default_backend() == "cpu" else None

@@ -15,6 +15,7 @@ from ppax.config import Run
 from ppax.ending import Best, load_best
 from ppax.envs import Env
 from ppax.ppo import PPO
+from ppax.program import run_once_options
 from ppax.train import make_key, place, start
 from ppax.types import ConfigError, TrainState
 
@@ -22,7 +23,8 @@ from ppax.types import ConfigError, TrainState
 def fresh_state(agent: PPO, env: Env, run: Run) -> TrainState:
     """The state before the first iteration."""
     options = {"num_steps": run.num_steps, "iterations_per_env_reset": run.iterations_per_env_reset}
-    state: TrainState = jax.jit(start, static_argnames=tuple(options))(agent, env, key=make_key(run.seed), **options)
+    begin = jax.jit(start, static_argnames=tuple(options), compiler_options=run_once_options())
+    state: TrainState = begin(agent, env, key=make_key(run.seed), **options)
     return state
 
 

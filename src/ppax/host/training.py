@@ -42,7 +42,7 @@ class HostTraining:
     def __init__(self, agent: PPO, env: HostEnv, state: TrainState, stop: threading.Event | None = None):
         begin = time.perf_counter()
         self._stop, self._devices = stop or threading.Event(), num_devices(agent, env, state.num_steps)
-        shapes = _shapes(agent, env, jax.eval_shape(lambda: state))
+        shapes = _shapes(agent, env, parallel.shapes_of(state, state_specs(state), 1))
         self._plan = jax.jit(_plan).lower(agent, _clocks(shapes[2]), np.int32(1)).compile()
         self._policy: HostPolicy = make_policy(shapes[0].agent, env, shapes[2].learner)
         self._value, self._averaged = jax.jit(_value), jax.jit(averaged)  # of the first, sizes depend on what happens

@@ -1,0 +1,57 @@
+"""What `fit` and `resume` give back, and how they end where they cannot go on."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import jax
+
+from ppax import counter
+from ppax.envs import Env, other_params
+from ppax.evaluate import Evaluation, evaluate
+from ppax.loggers import Row
+from ppax.options import Config
+from ppax.ppo import PPO
+from ppax.stop import KeepBest
+from ppax.train import make_key
+from ppax.types import TrainState
+
+EVALUATION = 2**31 - 1  # folded into a seed: evaluation shares no randomness with the training of that seed
+
+
+class Interrupted(Exception):
+    """The run was asked to stop; it has saved itself and can be resumed."""
+
+
+class NumericalError(Exception):
+    """A gradient was not finite; the last good checkpoint was kept."""
+
+
+@dataclasses.dataclass
+class TrainedRun:
+    """What `fit` and `resume` give back."""
+
+    agent: PPO
+    env: Env
+    state: TrainState
+    history: list[Row]  # the rows logged by this call, as in metrics.jsonl
+    run_dir: Path | None
+    started_at: float = 0.0  # Unix time when the first chunk began
+    compile_seconds: float = 0.0
+    train_seconds: float = 0.0  # of this call, without compilation
+    steps_per_second: float = 0.0  # of this call, without compilation
+    stopped: str = ""  # which condition or callback ended it, and at what; "" where the plan was carried out
+    best: KeepBest | None = None  # the best policy so far, where `best` says by which metric
+    eval_env_params: Config = dataclasses.field(default_factory=dict)  # of the run's evaluation
+
+    @property
+    def env_steps(self) -> int:
+        """Valid steps of all streams since the run began."""
+        return counter.to_int(self.state.env_steps)
+
+    def evaluate(self, episodes: int = 128, deterministic: bool = True, seed: int = 0) -> Evaluation:
+        """Play whole episodes with the trained policy; the run itself is not touched."""
+        key = jax.random.fold_in(make_key(seed), EVALUATION)
+        env = other_params(self.env, self.eval_env_params)
+        return evaluate(self.agent, env, self.state.learner, key, episodes, deterministic)

@@ -1,7 +1,14 @@
 """Strict mode for every test: no silent rank promotion, typed keys that are used once, warnings are errors."""
 
-import jax
-import pytest
+import os
+
+# Programs of tests are compiled more often than they are run; `ppax.compile` has its own options and keeps them. Before
+# JAX is imported, and for the processes that tests start
+QUICKLY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+os.environ["XLA_FLAGS"] = f"{QUICKLY} {os.environ.get('XLA_FLAGS', '')}"
+
+import jax  # noqa: E402
+import pytest  # noqa: E402
 
 jax.config.update("jax_num_cpu_devices", 2)  # whatever the machine has
 jax.config.update("jax_numpy_rank_promotion", "raise")

@@ -140,6 +140,13 @@ def test_pendulum_swings_up():
 
 @pytest.mark.nightly
 @pytest.mark.usefixtures("vmapped_keys")
+@pytest.mark.parametrize(("name", "bar"), [("MountainCar-v0", -140), ("MountainCarContinuous-v0", 80)])
+def test_both_mountain_cars_reach_the_flag(name, bar):
+    assert np.median(preset_scores(name, seeds=3)) >= bar
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("vmapped_keys")
 def test_acrobot_swings_up():
     pytest.importorskip("gymnax")
     with jax.numpy_rank_promotion("allow"):

@@ -87,10 +87,12 @@ def vectorization_of(env: Env) -> str:
     return env.vectorization if isinstance(env, HostEnv) else "sync"
 
 
-def native(env: Env, what: str) -> VectorEnv:
-    """`env`, if it is stepped inside the compiled program; ConfigError that `what` needs that."""
+def native(env: Env, what: str, instead: str) -> VectorEnv:
+    """`env`, if it is stepped inside the compiled program; ConfigError that `what` needs that, and what to do."""
     if isinstance(env, HostEnv):
-        raise ConfigError(f"{what} works with environments inside the compiled program; {env.name} is on the host")
+        raise ConfigError(
+            f"{what} works with environments inside the compiled program; {env.name} is stepped on the host: {instead}"
+        )
     return env
 
 

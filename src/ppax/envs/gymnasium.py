@@ -23,9 +23,10 @@ def load(env_id: str, num_envs: int, vectorization: str = "sync", action_repeat:
     try:
         gymnasium.spec(env_id)
         return host(make, num_envs, name, vectorization, action_repeat=action_repeat)
-    except gymnasium.error.DependencyNotInstalled as error:
-        extra = next((extra for extra in EXTRAS if extra in str(error).lower()), None)
-        remedy = f'{extra} is not installed; pip install "ppax[{extra}]"' if extra else error
+    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+        about = f"{error} {gymnasium.spec(env_id).entry_point}".lower()
+        extra = next((extra for extra in EXTRAS if extra in about), None)
+        remedy = f'{extra} is not installed ({error}); pip install "ppax[{extra}]"' if extra else error
         raise ImportError(f"{name}: {remedy}") from error
     except gymnasium.error.UnregisteredEnv as error:
         nearest = difflib.get_close_matches(env_id, gymnasium.registry, n=1, cutoff=0.0)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from ppax.envs import HostEnv
-from ppax.envs.group import element_of
+from ppax.envs.arrays import element_of
 from ppax.envs.host_env import begin_seeds
 from ppax.envs.stepper import Seen
 from ppax.host.policy import Observed, make_policy
@@ -29,14 +29,14 @@ class Outcome(NamedTuple):
 def play_episodes(
     agent: PPO, env: HostEnv, learner: LearnerState, key: Key, episodes: int, deterministic: bool, max_steps: int
 ) -> Outcome:
-    """`episodes` whole episodes, spread over as many environments as `env` has, or fewer.
+    """`episodes` whole episodes of one stream each, spread over as many environments as `env` has, or fewer.
 
     How many each plays is fixed before, so that short episodes are no likelier than long ones to be counted.
     """
-    others = env.again(min(episodes, env.num_envs))
+    others = env.again(min(-(-episodes // (env.num_agents or 1)), env.num_envs))
     start_key, act_key = jax.random.split(key)
     try:
-        run = _Episodes(others.num_envs, episodes, max_steps)
+        run = _Episodes(others.num_streams, episodes, max_steps)
         policy = make_policy(agent, others, learner, deterministic)
         host, groups = others.host, list(enumerate(others.host.groups))
         seen = host.reset(begin_seeds(start_key, others.num_envs))
@@ -67,19 +67,21 @@ def play_episodes(
 
 
 class _Episodes:
-    """The episodes of every environment, so far."""
+    """The episodes of every stream, so far."""
 
-    def __init__(self, num_envs: int, episodes: int, max_steps: int):
-        quota = np.full(num_envs, episodes // num_envs) + (np.arange(num_envs) < episodes % num_envs)
+    def __init__(self, streams: int, episodes: int, max_steps: int):
+        quota = np.full(streams, episodes // streams) + (np.arange(streams) < episodes % streams)
         self.left, self.max_steps = quota, max_steps
-        self._returns, self._lengths = np.zeros(num_envs), np.zeros(num_envs, int)
-        self._done: list[list[tuple[float, int, bool]]] = [[] for _ in range(num_envs)]
+        self._returns, self._lengths = np.zeros(streams), np.zeros(streams, int)
+        self._done: list[list[tuple[float, int, bool]]] = [[] for _ in range(streams)]
 
     def count(self, rows: slice, seen: Seen) -> None:
-        """One step of some environments."""
-        self._returns[rows] += np.where(seen.valid, seen.reward, 0.0)
+        """One step of some streams."""
+        reward, ended = np.where(seen.valid, seen.reward, 0.0), seen.terminated | seen.truncated
+        if seen.tally is not None:
+            reward, ended = seen.tally
+        self._returns[rows] += reward
         self._lengths[rows] += seen.valid
-        ended = seen.terminated | seen.truncated
         stuck = ~ended & (self._lengths[rows] >= self.max_steps)
         for i in rows.start + np.flatnonzero(ended | stuck):
             if self.left[i] > 0:
@@ -88,6 +90,6 @@ class _Episodes:
             self._returns[i] = self._lengths[i] = 0
 
     def outcome(self) -> Outcome:
-        """All of them, environment by environment."""
+        """All of them, stream by stream."""
         returns, lengths, finished = zip(*(one for done in self._done for one in done), strict=True)
         return Outcome(np.array(returns, np.float32), np.array(lengths, np.int32), np.array(finished))

@@ -20,6 +20,7 @@ from jax.sharding import PartitionSpec
 from ppax import parallel
 from ppax.collect import Collected, Row, account, complete, no_episodes
 from ppax.envs import HostEnv
+from ppax.envs.arrays import Tally
 from ppax.host.play import Played, play, take_up
 from ppax.host.policy import HostPolicy, Observed, make_policy
 from ppax.metrics import Summary, nothing
@@ -178,7 +179,8 @@ def _collected(agent: PPO, state: TrainState, played: Played) -> Collected:
         return account(agent.gamma, running, *step)
 
     begun = actor, no_episodes(actor.first.shape[0])
-    (actor, episodes), traces = jax.lax.scan(count, begun, (steps.reward, steps.ended, steps.valid))
+    counted = steps.reward, steps.ended, steps.valid, played.tally
+    (actor, episodes), traces = jax.lax.scan(count, begun, counted)
     obs, first, mask = after
     actor = actor._replace(env_state=played.env_state, obs=obs, first=first, action_mask=mask, carry=played.last_carry)
     return complete(agent, learner, (actor, episodes), Row(steps, traces))
@@ -218,7 +220,8 @@ def _shapes(agent: PPO, env: HostEnv, state: TrainState) -> tuple[Any, ...]:
     flag, number = stack((actor.first, actor.reward_trace), num_steps)
     carry = stack(actor.carry, num_steps // agent.sequence_length(num_steps)) if jax.tree.leaves(actor.carry) else ()
     cuts = number if env.host.cuts else None
-    steps = (stack(decision.action, num_steps), number, flag, flag, flag, cuts)
+    tally = Tally(number, flag) if env.host.example.tallies else None
+    steps = (stack(decision.action, num_steps), number, flag, flag, flag, cuts, tally)
     played = Played(obs, first, mask, *steps, carry, actor.carry, actor.env_state)
     arguments = now, env, state, actor, played
     return *arguments, jax.eval_shape(_learn, *arguments, None).metrics

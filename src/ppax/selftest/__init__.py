@@ -14,13 +14,11 @@ from ppax.envs.vector import VectorEnv
 from ppax.ppo import PPO
 from ppax.selftest import acting, environment, experience, learning
 from ppax.selftest.check import check_env, require_sound
-from ppax.selftest.report import Check, Finding, Report, attempt
+from ppax.selftest.report import Check, Finding, Report, attempt, not_tried
 from ppax.selftest.world import World, build, fewest
 from ppax.types import Key
 
 __all__ = ["Check", "Report", "check_env", "require_sound", "selftest"]
-
-NOT_TRIED = "not tried: there is no rollout"
 
 
 def selftest(agent: PPO, env: VectorEnv, num_steps: int, key: Key) -> Report:
@@ -69,5 +67,5 @@ def selftest(agent: PPO, env: VectorEnv, num_steps: int, key: Key) -> Report:
         if worlds:
             checks.append(attempt(name, check, worlds[0], *arguments))
         else:
-            checks.append(Check(name, None, NOT_TRIED, None, ""))
+            checks.append(not_tried(name, "there is no rollout"))
     return Report(tuple(checks), time.perf_counter() - begin)

@@ -36,7 +36,7 @@ MODES = [SyncVectorEnv([Maze] * 3, autoreset_mode=mode) for mode in AutoresetMod
 def test_healthy_environments_pass(env):
     report = ppax.check_env(env)
     assert not [check.name for check in report.checks if check.passed is False and check.name != "seeds"], str(report)
-    assert report["rollout"].number > 900
+    assert report["interface"].number > 900
 
 
 class Changed(Maze):
@@ -119,15 +119,15 @@ def moody(env, out):
 FAULTS = {
     "no info": (
         lambda: Changed(lambda env, out: out[0] if len(out) == 2 else out),
-        "rollout",
+        "interface",
         "reset returns a ndarray",
     ),
     "old step": (
         lambda: Changed(lambda env, out: out[:4] if len(out) == 5 else out),
-        "rollout",
+        "interface",
         "a tuple of 4: ndarray",
     ),
-    "raises": (lambda: Changed(only_step(0, lambda x: x / "0")), "rollout", "raised"),
+    "raises": (lambda: Changed(only_step(0, lambda x: x / "0")), "interface", "raised"),
     "space": (lambda: Changed(action_space=spaces.Text(3)), "declared", "supported are Box"),
     "broadcast": (lambda: Changed(obs(lambda x: x[:1])), "shapes", "the shape [1], its space [5]"),
     "kind": (
@@ -159,8 +159,8 @@ FAULTS = {
     "deaf": (Deaf, "seeds", "the first observation differs when it is reset with the same seed again"),
     "moody": (lambda: Changed(moody), "seeds", "step 1 differs when the same seed and actions are given again"),
     "frozen": (Frozen, "resets", "8 resets without seed 1"),
-    "stale": (Stale, "ends", "the first step ends all others"),
-    "resetting": (Resetting, "ends", "is the first of the next one"),
+    "stale": (Stale, "episodes", "the first step ends all others"),
+    "resetting": (Resetting, "episodes", "is the first of the next one"),
 }
 
 

@@ -1,7 +1,7 @@
 """A `gymnasium.vector.VectorEnv` as it is, in each of Gymnasium's three autoreset modes.
 
-https://farama.org/Vector-Autoreset-Mode. The mode is read from the environment's metadata, never assumed: vector entry
-points have one of their own, whatever was asked for.
+https://farama.org/Vector-Autoreset-Mode. The mode is read from the environment, never assumed: vector entry points have
+one of their own, whatever was asked for.
 """
 
 from __future__ import annotations
@@ -115,6 +115,11 @@ def _tally(info: dict[str, Any]) -> Tally | None:
 
 def mode_of(vector: VectorEnv) -> AutoresetMode:
     """How `vector` begins the next episode; ConfigError where it does not say."""
+    # Gymnasium's own ones know it themselves; their metadata are those of the environment's class, where a later
+    # vector of the same class writes its own mode
+    mode = getattr(vector.unwrapped, "autoreset_mode", None)
+    if isinstance(mode, AutoresetMode):
+        return mode
     metadata = vector.metadata or {}
     mode = metadata.get("autoreset_mode")
     if isinstance(mode, AutoresetMode):

@@ -49,8 +49,8 @@ class Team:
     Raises UnlikeAgents where their spaces differ.
     """
 
-    def __init__(self, factory: Callable[[], ParallelEnv]):
-        self.env: Any = factory()
+    def __init__(self, factory: Callable[..., ParallelEnv], **options: Any):
+        self.env: Any = factory(**options)
         self.names = list(self.env.possible_agents)
         self.num_agents = len(self.names)
         looks = self._alike("observation_space")

@@ -45,13 +45,14 @@ class HostTraining:
         self._stop, self._devices = stop or threading.Event(), num_devices(agent, env, state.num_steps)
         shapes = _shapes(agent, env, jax.eval_shape(lambda: state))
         self._plan = jax.jit(_plan).lower(agent, _clocks(shapes[2]), np.int32(1)).compile()
-        self._policy: HostPolicy = make_policy(shapes[0].agent, env, shapes[2].learner)
+        self.policy: HostPolicy = make_policy(shapes[0].agent, env, shapes[2].learner)
         self._value, self._averaged = jax.jit(_value), jax.jit(averaged)  # of the first, sizes depend on what happens
-        self._where = _where(state, self._devices)
-        options: dict[str, Any] = {"compiler_options": compiler_options()}
-        if self._where is not None:
-            options["in_shardings"] = self._where
-        self._program = jax.jit(_learn, **options).lower(*shapes).compile()
+        where, options = _where(state, self._devices), _options()
+        # puts the program's arguments on the devices on which it runs
+        self.put: Any = (lambda *given: given) if where is None else (lambda *given: jax.device_put(given, where))
+        if where is not None:
+            options["in_shardings"] = where
+        self.program: Any = jax.jit(_learn, **options).lower(*shapes).compile()
         self._nothing = nothing(shapes[-1])
         self._averaged(self._nothing, 1)
         self.compile_seconds = time.perf_counter() - begin
@@ -73,16 +74,16 @@ class HostTraining:
             here = state if self._devices == 1 else local(state)
             now, reset_key = self._plan(agent, _clocks(here), np.int32(total_iterations))
             actor = take_up(agent, env, here.actor, reset_key)
-            self._policy.begin(now.agent, here.learner, state.num_steps, now.collect_key)
+            self.policy.begin(now.agent, here.learner, state.num_steps, now.collect_key)
             begun = now.agent, here.learner
-            played = play(self._policy, self._value, env, actor, state.num_steps, length, begun)
-            state, totals = self._program(*self._put(now, env, state, actor, played, totals))
+            played = play(self.policy, self._value, env, actor, state.num_steps, length, begun)
+            state, totals = self.program(*self.put(now, env, state, actor, played, totals))
             done += 1
         return Trained(state, self._averaged(totals, done))
 
-    def _put(self, *arguments: Any) -> Any:
-        """The program's arguments on the devices on which it runs."""
-        return arguments if self._devices == 1 else jax.device_put(arguments, self._where)
+
+def _options() -> dict[str, Any]:
+    return {"compiler_options": compiler_options()}
 
 
 def metric_names(agent: PPO, env: HostEnv, state: TrainState) -> tuple[str, ...]:

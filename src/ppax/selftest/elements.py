@@ -1,4 +1,4 @@
-"""Elements of spaces, as environments on the host give them: their parts, whether they lie inside, whether they differ."""
+"""Elements of spaces, as environments on the host give them: parts, whether they lie inside, whether they differ."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def check_resets(seen: Watched) -> Finding:
     )
 
 
-def check_ends(seen: Watched) -> Finding:
+def check_episodes(seen: Watched) -> Finding:
     """Episodes end, and what follows is a new one."""
     problems, lengths = [], []
     for subject, moments in zip(seen.subjects, seen.moments, strict=True):

@@ -21,7 +21,7 @@ CHECKS = {
     "masks": host_checks.check_masks,
     "seeds": host_checks.check_seeds,
     "resets": host_checks.check_resets,
-    "ends": host_checks.check_ends,
+    "episodes": host_checks.check_episodes,
 }
 INTERFACE = "examples/own_environment_gymnasium.py is an environment in a page."
 
@@ -40,7 +40,7 @@ def all_checks(env: HostEnv | gymnasium.Env, seed: int) -> list[Check]:
         return Finding(True, f"{moments} resets and steps of {len(subjects)} with random actions", float(moments))
 
     try:
-        checks = [attempt("declared", protocol.check_declared, subjects[0]), attempt("rollout", play)]
+        checks = [attempt("declared", protocol.check_declared, subjects[0]), attempt("interface", play)]
         for name, check in CHECKS.items():
             fitting = [one.passed for one in checks if one.name == "shapes"] != [False]
             checks.append(attempt(name, check, watched[0]) if watched and fitting else not_tried(name))
@@ -59,7 +59,7 @@ def declared_checks(env: HostEnv) -> list[Check]:
         try:
             seen = first_look(subjects)
         except Wrong as error:
-            return [Check("rollout", False, str(error), None, INTERFACE)]
+            return [Check("interface", False, str(error), None, INTERFACE)]
         except Exception:
             raise EnvError(f"{env.name} failed in its first reset or step\n{traceback.format_exc()}") from None
         return [attempt("shapes", host_checks.check_shapes, seen)]

@@ -68,6 +68,7 @@ ONLY = {
     "flax": {"networks"},
     "equinox": {"networks"},
     **{name: {"envs"} for name in ("gymnax", "brax", "craftax", "jaxmarl", "jumanji", "mujoco_playground", "navix")},
+    **{name: {"envs"} for name in ("ale_py", "envpool", "pettingzoo", "mpe2")},
     "tensorboardX": {"loggers"},
     "PIL": {"video"},
     "imageio_ffmpeg": {"video"},

@@ -40,25 +40,16 @@ def run_envs(options: argparse.Namespace, say: Any) -> dict[str, Any]:
 
 def catalogue() -> dict[str, Any]:
     """Built-in names, the ids of installed suites, why others do not import, and the extras that would add more."""
-    there: dict[str, list[str]] = {"gymnasium": gymnasium_ids()}
+    there: dict[str, list[str]] = {}
     broken: dict[str, str] = {}
-    for suite in filter(suites.installed, suites.SUITES):
+    every = [*suites.HOST_SUITES, *suites.SUITES]
+    for suite in filter(suites.installed, every):
         try:
             there[suite] = suites.ids(suite)
         except Exception as error:  # whatever a library that does not fit the others can raise
             broken[suite] = " ".join(f"{type(error).__name__}: {error}".split())
-    extras = [suite for suite in suites.SUITES if suite not in there and suite not in broken]
+    extras = [suite for suite in every if suite not in there and suite not in broken]
     return {"builtin": list(envs.BUILTIN), "installed": there, "broken": broken, "extras": extras}
-
-
-def gymnasium_ids() -> list[str]:
-    """What Gymnasium has registered, of each environment the newest version."""
-    newest: dict[tuple[str | None, str], gymnasium.envs.registration.EnvSpec] = {}
-    for spec in gymnasium.registry.values():
-        known = newest.setdefault((spec.namespace, spec.name), spec)
-        if (spec.version or 0) > (known.version or 0):
-            newest[spec.namespace, spec.name] = spec
-    return sorted(spec.id for spec in newest.values())
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -66,8 +57,9 @@ def describe(name: str) -> dict[str, Any]:
     env = envs.make(name, num_envs=1)
     spaces = {"observation_space": str(env.observation_space), "action_space": str(env.action_space)}
     if isinstance(env, envs.HostEnv):
-        limit = gymnasium.spec(name.partition("/")[2]).max_episode_steps
-        return {"name": name, **spaces, "agents": 1, "time_limit": limit, "stepped": "on the host"}
+        suite, _, env_id = name.partition("/")
+        limit = gymnasium.spec(env_id).max_episode_steps if suite == "gymnasium" else None
+        return {"name": name, **spaces, "agents": env.num_agents or 1, "time_limit": limit, "stepped": "on the host"}
     resets = type(env.resets).__name__ if not hasattr(env.resets, "__name__") else env.resets.__name__
     inner = {"agents": env.env.num_agents or 1, "time_limit": time_limit(env.env), "resets": resets}
     return {"name": name, **spaces, **inner}

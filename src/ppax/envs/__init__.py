@@ -12,7 +12,7 @@ from ppax.envs.faults import EnvError
 from ppax.envs.host_env import VECTORIZATIONS, HostEnv, host
 from ppax.envs.partial_view import PartialView
 from ppax.envs.resets import PoolResets, fresh_resets
-from ppax.envs.suites import SUITES
+from ppax.envs.suites import HOST_SUITES, SUITES
 from ppax.envs.time_limit import TimeLimit
 from ppax.envs.vector import VectorEnv
 from ppax.types import ConfigError, Environment
@@ -43,7 +43,6 @@ BUILTIN: dict[str, Callable[[], Environment]] = {
     "probe/Infinite": lambda: TimeLimit(builtin.InfiniteProbe(), 8),
     "probe/Finite": lambda: builtin.FiniteProbe(),
 }
-HOST_SUITES = ("gymnasium",)  # their environments are stepped on the host
 
 Env = VectorEnv | HostEnv
 
@@ -56,15 +55,13 @@ def make(name: str, num_envs: int = 64, action_repeat: int = 1, vectorization: s
 
     Built-in ones by their own name ("CartPole-v1"), others as "suite/id" ("gymnax/Acrobot-v1", "brax/ant",
     "jumanji/Snake-v1"); `ppax envs` lists them. Where a suite's resets are dear, a few are shared (PoolResets). Those
-    that are stepped on the host ("gymnasium/LunarLander-v3") are in this process, or in worker processes with
-    `vectorization = "async"`. Raises ConfigError for an unknown name and ImportError, naming the extra to install, for
-    a library that is not installed.
+    that are stepped on the host ("gymnasium/LunarLander-v3", "atari/Breakout") are in this process, or in worker
+    processes with `vectorization = "async"`. Raises ConfigError for an unknown name and ImportError, naming the extra
+    to install, for a library that is not installed.
     """
     suite, _, env_id = name.partition("/")
     if suite in HOST_SUITES and env_id:
-        from ppax.envs.gymnasium import load
-
-        return load(env_id, num_envs, vectorization, action_repeat)
+        return suites.load_host(suite, env_id, num_envs, vectorization, action_repeat)
     if vectorization != "sync":
         raise ConfigError(
             f"vectorization = {vectorization!r}: {name} is stepped inside the compiled program; leave it out"

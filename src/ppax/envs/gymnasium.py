@@ -13,6 +13,16 @@ from ppax.types import ConfigError
 EXTRAS = ("mujoco", "box2d")  # by the word that Gymnasium's own error has
 
 
+def ids() -> list[str]:
+    """What Gymnasium has registered, of each environment the newest version."""
+    newest: dict[tuple[str | None, str], gymnasium.envs.registration.EnvSpec] = {}
+    for spec in gymnasium.registry.values():
+        known = newest.setdefault((spec.namespace, spec.name), spec)
+        if (spec.version or 0) > (known.version or 0):
+            newest[spec.namespace, spec.name] = spec
+    return sorted(spec.id for spec in newest.values())
+
+
 def load(env_id: str, num_envs: int, vectorization: str = "sync", action_repeat: int = 1) -> HostEnv:
     """`num_envs` environments `env_id`, with its usual wrappers; "module:id" imports the module first.
 

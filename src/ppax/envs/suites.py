@@ -1,4 +1,4 @@
-"""The suites of native environments that ppax adapts: each an extra of the same name, imported when asked for."""
+"""The suites of environments that ppax adapts: each an extra of the same name, imported when asked for."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 from typing import Any, NamedTuple
 
+from ppax.envs.host_env import HostEnv
 from ppax.types import Environment
 
 
@@ -27,6 +28,16 @@ SUITES = {
 }
 
 
+# Those whose environments are stepped on the host, and the module that each needs
+HOST_SUITES = {"gymnasium": "gymnasium", "atari": "ale_py"}
+
+
+def load_host(suite: str, env_id: str, num_envs: int, vectorization: str, action_repeat: int) -> HostEnv:
+    """`num_envs` environments `env_id` of a suite on the host; ImportError, naming the extra, where it is missing."""
+    env: HostEnv = _adapter(suite).load(env_id, num_envs, vectorization, action_repeat)
+    return env
+
+
 def load(suite: str, env_id: str) -> Environment:
     """The environment `env_id` of a suite; ImportError, naming the extra, where that is not installed."""
     env: Environment = _adapter(suite).load(env_id)
@@ -41,7 +52,8 @@ def ids(suite: str) -> list[str]:
 
 def installed(suite: str) -> bool:
     """Whether the suite's library is there; nothing is imported."""
-    return importlib.util.find_spec(SUITES[suite].library) is not None
+    library = HOST_SUITES[suite] if suite in HOST_SUITES else SUITES[suite].library
+    return importlib.util.find_spec(library) is not None
 
 
 def _adapter(suite: str) -> Any:

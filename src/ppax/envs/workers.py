@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Env
 
-from ppax.envs import team
+from ppax.envs import atari_game, team
 from ppax.envs import worker as worker_file
 from ppax.envs.arrays import Arrays, Layout
 from ppax.envs.faults import EnvError
@@ -31,7 +31,7 @@ from ppax.envs.stepper import Seen, seen
 from ppax.types import ConfigError
 
 Factory = Callable[[], Env]
-SHIPPED = (team,)  # pickled by value: to import them, a worker would import all of ppax
+SHIPPED = (atari_game, team)  # pickled by value: to import them, a worker would import all of ppax
 START_SECONDS = 60.0  # that a worker may take to start and to make its environments, at least
 
 

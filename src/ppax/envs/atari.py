@@ -1,0 +1,33 @@
+"""Atari games by their names: `ppax.make("atari/Breakout")`. The rules are the defaults of atari_game.py."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ppax.envs.adapting import known, library
+from ppax.envs.atari_game import AtariGame, arcade
+from ppax.envs.host_env import HostEnv, host
+from ppax.types import ConfigError
+
+
+def ids() -> list[str]:
+    """The games that are there."""
+    import gymnasium
+
+    gymnasium.register_envs(library("ale_py", "atari"))
+    specs = gymnasium.registry.values()
+    return sorted(spec.name for spec in specs if spec.namespace == "ALE" and spec.version == 5)
+
+
+def load(env_id: str, num_envs: int, vectorization: str = "sync", action_repeat: int = 1) -> HostEnv:
+    """`num_envs` of a game; every action is taken for 4 frames.
+
+    Other rules: `ppax.envs.host(partial(AtariGame, partial(arcade, "Breakout"), end_on_life_loss=False), 8)`.
+    Raises ConfigError for an unknown game and ImportError, naming the extra to install, without ale-py.
+    """
+    if action_repeat != 1:
+        raise ConfigError(
+            f"action_repeat = {action_repeat}: a game takes each action for 4 frames already; leave it out"
+        )
+    game = partial(AtariGame, partial(arcade, known("atari", env_id, ids())))
+    return host(game, num_envs, f"atari/{env_id}", vectorization)

@@ -29,7 +29,7 @@ SUITES = {
 
 
 # Those whose environments are stepped on the host, and the module that each needs
-HOST_SUITES = {"gymnasium": "gymnasium", "atari": "ale_py"}
+HOST_SUITES = {"gymnasium": "gymnasium", "atari": "ale_py", "envpool": "envpool", "pettingzoo": "pettingzoo"}
 
 
 def load_host(suite: str, env_id: str, num_envs: int, vectorization: str, action_repeat: int) -> HostEnv:

@@ -18,10 +18,9 @@ from gymnasium import spaces
 
 @runtime_checkable
 class ParallelEnv(Protocol):
-    """What of PettingZoo's `ParallelEnv` is used here."""
+    """By what PettingZoo's `ParallelEnv` is told; `agents`, those that are there, it may have after a reset only."""
 
     possible_agents: Sequence[Any]
-    agents: Sequence[Any]
 
     def reset(self, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
         """Begin an episode."""

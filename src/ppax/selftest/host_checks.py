@@ -140,7 +140,7 @@ def check_episodes(seen: Watched) -> Finding:
     """Episodes end, and what follows is a new one."""
     problems, lengths = [], []
     for subject, moments in zip(seen.subjects, seen.moments, strict=True):
-        if subject.axis:
+        if subject.vector:  # its environments end one by one, and it resets them itself
             continue
         length = at_once = 0
         for before, moment in itertools.pairwise(moments):

@@ -36,8 +36,11 @@ class Moment(NamedTuple):
 
     @property
     def ended(self) -> bool:
-        """Whether the episode of all of it is over."""
-        return self.step is not None and bool(np.all(np.logical_or(self.step[1], self.step[2])))
+        """Whether the episode is over; of several agents, that of all."""
+        if self.step is None:
+            return False
+        over = self.info["over"] if "begun" in self.info else np.all(np.logical_or(self.step[1], self.step[2]))
+        return bool(over)
 
 
 class Wrong(Exception):
@@ -55,7 +58,7 @@ class Subject:
         self.action_space = copy.deepcopy(env.single_action_space if vector else env.action_space)
         count = env.num_envs if vector else env.num_agents if isinstance(env, Team) else None
         self.axis: tuple[int, ...] = () if count is None else (count,)
-        self._mode = mode_of(env) if vector else None
+        self.vector, self._mode = vector, mode_of(env) if vector else None
 
     def reset(self, seed: int | None) -> Moment:
         """Begin an episode. Wrong where that is none."""

@@ -138,9 +138,10 @@ def check_resets(seen: Watched) -> Finding:
 
 def check_episodes(seen: Watched) -> Finding:
     """Episodes end, and what follows is a new one."""
-    problems, lengths = [], []
+    problems, lengths, ends = [], [], 0
     for subject, moments in zip(seen.subjects, seen.moments, strict=True):
         if subject.vector:  # its environments end one by one, and it resets them itself
+            ends += sum(int(np.logical_or(*moment.step[1:]).sum()) for moment in moments if moment.step is not None)
             continue
         length = at_once = 0
         for before, moment in itertools.pairwise(moments):
@@ -155,6 +156,8 @@ def check_episodes(seen: Watched) -> Finding:
             problems.append(
                 f"the last observation of an episode of environment {subject.number} is the first of the next one"
             )
+    if ends:
+        return Finding(True, f"{ends} episodes ended", float(ends))
     if not lengths:
         steps = sum(moment.step is not None for moments in seen.moments for moment in moments)
         return skip(f"no episode ended in {steps} steps: if none ever does, give the environment a time limit")

@@ -12,6 +12,7 @@ from ppax.envs import suites
 from ppax.envs.action_repeat import ActionRepeat
 from ppax.envs.time_limit import TimeLimit
 
+MANY, FEW = 300, 20  # ids of a suite: of more than so many, so many are shown
 LIMITS = ("time_limit", "max_steps")  # where suites keep limits of their own
 
 
@@ -30,7 +31,11 @@ def run_envs(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     there = catalogue()
     lines = ["built in:", *(f"  {name}" for name in there["builtin"])]
     for suite, names in there["installed"].items():
-        lines += [f"{suite}:", *(f"  {suite}/{name}" for name in names)]
+        shown = [f"  {suite}/{name}" for name in names]
+        lines += [
+            f"{suite}:",
+            *(shown if len(shown) <= MANY else [*shown[:FEW], f"  and {len(shown) - FEW:,} more: --json"]),
+        ]
     lines += [f"{suite} is installed and cannot be imported: {why}" for suite, why in there["broken"].items()]
     lines += ["with an extra:"] if there["extras"] else []
     lines += [f'  {suite + "/ID":<16} pip install "ppax[{suite}]"' for suite in there["extras"]]

@@ -19,7 +19,8 @@ from ppax.networks.observations import entries
 from ppax.types import ConfigError
 from worlds import QUICK
 
-OVER, LOST = 120, (40, 80)  # frames after which the game is over, and after which a life is lost
+# frames after which the game is over, and after which a life is lost: it goes on for a while without any
+OVER, LOST = 124, (40, 80, 120)
 HEIGHT, WIDTH = 4, 6
 
 
@@ -213,17 +214,19 @@ def test_episodes_are_whole_games_while_lives_are_learned_from():
     collected = Rollouts(agent, env, state)(state.learner, state.actor, jax.random.key(1)).collected
     _, rollout, episodes = collected
     steps = jax.tree.map(np.asarray, rollout.steps)
-    # a game has 120 frames: lives end at frames 40, 80 and 120; each later one begins with 4 frames without action
+    # lives end at frames 40, 80 and, with the game, 124; each later one begins with 4 frames without action
     ends = np.flatnonzero(steps.terminated[:, 0])
-    assert ends[:4].tolist() == [9, 19, 29, 40]
+    assert ends[:4].tolist() == [9, 19, 30, 41]
     assert (steps.reward[steps.valid] == 1.0).all()
     assert (steps.reward[~steps.valid] == 0.0).all()
     np.testing.assert_array_equal(episodes.count, [2, 2])
     np.testing.assert_array_equal(episodes.return_sum, [2 * 3.0 * OVER] * 2)
-    np.testing.assert_array_equal(episodes.length_sum, [2 * 28] * 2)
+    np.testing.assert_array_equal(episodes.length_sum, [2 * 29] * 2)
+    # what scales rewards is that of learning: it begins anew with each life
+    np.testing.assert_allclose(rollout.reward_trace[[9, 10, 11], 0], [(1 - 0.99**10) / 0.01, 0.0, 1.0], rtol=1e-5)
     result = ppax.evaluate(agent, env, state.learner, jax.random.key(2), 4)
     np.testing.assert_array_equal(result.returns, [3.0 * OVER] * 4)
-    np.testing.assert_array_equal(result.lengths, [28] * 4)
+    np.testing.assert_array_equal(result.lengths, [29] * 4)
 
 
 # ---------------------------------------------------------------- real games

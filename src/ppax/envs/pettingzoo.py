@@ -16,7 +16,7 @@ from typing import Any
 from ppax.envs.adapting import known, library
 from ppax.envs.host_env import HostEnv, host
 
-FAMILIES = {"atari": "pettingzoo.atari", "butterfly": "pettingzoo.butterfly", "mpe": "mpe2", "sisl": "pettingzoo.sisl"}
+FAMILIES = {"butterfly": "pettingzoo.butterfly", "mpe": "mpe2", "sisl": "pettingzoo.sisl"}
 EXTRA = "pettingzoo"
 
 

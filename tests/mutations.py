@@ -332,7 +332,7 @@ COLLECTING = [
     ),
     Mutation(
         "the reward trace goes on into the next episode",
-        "reward_trace=jnp.where(ended, 0.0, trace)",
+        "reward_trace=jnp.where(begun_anew, 0.0, trace)",
         "reward_trace=trace",
         (TRACE,),
     ),

@@ -40,17 +40,17 @@ SLOW = {"stepping": 0.6, "policy": 0.2, "transfer": 0.0, "update": 0.1, "recordi
 
 def test_the_report_of_a_run_on_the_host():
     """Stepping sleeps, so that it must take most of the time."""
-    with host(partial(Slow, 2e-3), 2, name="slow") as env:
+    with host(partial(Slow, 5e-3), 2, name="slow") as env:
         agent = ppax.PPO(mlp(env, hidden=(8,)), num_epochs=1)
-        report = bench.measure(agent, env, 16, seconds=0.1)
+        report = bench.measure(agent, env, 8, seconds=0.1)
         assert set(report.shares) == set(SLOW)
         assert sum(report.shares.values()) == pytest.approx(1.0)
-        assert report.shares["stepping"] > 0.8
+        assert report.shares["stepping"] > 0.6
         assert min(report.shares.values()) > 0.0
-        assert report.steps_per_second < 1000
+        assert report.steps_per_second < 400
         assert 'vectorization = "async"' in report.advice
         with pytest.raises(ppax.ConfigError, match="--tune works with environments inside the compiled program; slow"):
-            bench.tune(agent, env, 16)
+            bench.tune(agent, env, 8)
 
 
 def test_advice_on_the_host_fits_what_was_measured(monkeypatch):

@@ -68,7 +68,8 @@ def test_an_environment_without_pictures_is_refused_in_words():
 def test_frames_of_an_environment_on_the_host_are_its_own():
     """The shade says where it was at which time: episodes are whole, each begins anew, and rewards are theirs."""
     env = host(DrawnMaze, 3)
-    played = play(*learner(env)[:1], env, learner(env)[1], jax.random.key(2), episodes=3, deterministic=False)
+    agent, weights = learner(env)
+    played = play(agent, env, weights, jax.random.key(2), episodes=3, deterministic=False)
     assert played.finished
     times = [int(x[0, 0, 0]) % 10 for x in played.frames]
     states = [int(x[0, 0, 0]) // 10 for x in played.frames]
@@ -93,15 +94,22 @@ def test_frames_of_an_environment_on_the_host_are_its_own():
             lambda: host(partial(Modes, ["ansi"]), 2, name="maze"),
             r"its render modes are \['ansi'\], without 'rgb_array'",
         ),
+        (lambda: host(Dark, 2, name="maze"), "cannot be drawn: RuntimeError: no OpenGL here; .* MUJOCO_GL=egl"),
         (lambda: host(SyncVectorEnv([Maze]), name="maze"), "maze is a vector environment"),
     ],
-    ids=["none", "nothing", "others", "vector"],
+    ids=["none", "nothing", "others", "dark", "vector"],
 )
 def test_what_cannot_be_drawn_on_the_host_is_refused_in_words(env, said):
     env = env()
-    agent, weights = learner(env)
+    agent = ppax.PPO(mlp(env, hidden=(8,)))
+    weights = jax.eval_shape(lambda: ppax.start(agent, env, 4, jax.random.key(0))).learner  # shapes are enough
     with pytest.raises(ppax.ConfigError, match=said):
         play(agent, env, weights, jax.random.key(0))
+
+
+class Dark(DrawnMaze):
+    def render(self):
+        raise RuntimeError("no OpenGL here")
 
 
 class Modes(Maze):

@@ -31,6 +31,9 @@ class Filmed(NamedTuple):
             raise ImportError(f"{self.env.name} cannot be drawn: {error}") from error
         except NotImplementedError:
             picture = None
+        except Exception as error:  # whatever a library that draws can raise
+            hint = "; without a display MuJoCo draws with MUJOCO_GL=egl" if "gl" in str(error).lower() else ""
+            raise ConfigError(f"{self.env.name} cannot be drawn: {type(error).__name__}: {error}{hint}") from error
         if not isinstance(picture, np.ndarray) or picture.dtype != np.uint8 or picture.shape[2:] != (3,):
             kind = f"{picture.dtype}{list(picture.shape)}" if isinstance(picture, np.ndarray) else repr(picture)
             raise ConfigError(

@@ -284,20 +284,24 @@ def test_unknown_ids_and_options_of_other_environments_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("verb", "instead"),
+    ("verb", "name", "instead"),
     [
-        (lambda agent, env, state: ppax.train(agent, env, state, 1), "call ppax.fit"),
-        (lambda agent, env, state: jax.jit(ppax.train)(agent, env, state, 1), "call ppax.fit"),
-        (lambda agent, env, state: ppax.sweep(agent, env, state, 1), "ppax.fit once for each seed"),
-        (lambda agent, env, state: ppax.start_sweep(agent, env, 8, jax.random.split(state.key)), "ppax.fit once"),
-        (lambda agent, env, state: ppax.collect(agent, env, state.learner, state.actor, 8, state.key), "ppax.compile"),
+        (lambda agent, env, state: ppax.train(agent, env, state, 1), "train", "call ppax.fit"),
+        (lambda agent, env, state: jax.jit(ppax.train)(agent, env, state, 1), "train", "call ppax.fit"),
+        (lambda agent, env, state: ppax.sweep(agent, env, state, 1), "sweep", "ppax.fit once for each seed"),
+        (lambda agent, env, state: ppax.start_sweep(agent, env, 8, state.key[None]), "start_sweep", "ppax.fit once"),
+        (
+            lambda agent, env, state: ppax.collect(agent, env, state.learner, state.actor, 8, state.key),
+            "collect",
+            "ppax.compile",
+        ),
     ],
     ids=["train", "jit", "sweep", "start_sweep", "collect"],
 )
-def test_what_runs_in_one_program_says_what_to_call_instead(verb, instead):
+def test_what_runs_in_one_program_says_what_to_call_instead(verb, name, instead):
     env = host(Maze, 2, name="maze")
     agent, state = begin(env, 8)
-    with pytest.raises(ConfigError, match=f"maze is stepped on the host: .*{instead}"):
+    with pytest.raises(ConfigError, match=f"ppax.{name} works with .*; maze is stepped on the host: .*{instead}"):
         verb(agent, env, state)
 
 

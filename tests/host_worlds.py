@@ -121,6 +121,19 @@ class Trouble(gymnasium.Env):
         return obs, reward, False, False, {}
 
 
+class DrawnMaze(Maze):
+    """A maze that is drawn as a grey whose shade is its state, lighter by the time."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def render(self):
+        assert self.render_mode == "rgb_array"
+        return np.full((6, 8, 3), 10 * self.state + self.time, np.uint8)
+
+
 class SleepyMaze(Maze):
     """A maze whose steps take their time, now more, now less."""
 

@@ -332,7 +332,7 @@ COLLECTING = [
     ),
     Mutation(
         "the reward trace goes on into the next episode",
-        "reward_trace=jnp.where(ended, 0.0, trace)",
+        "reward_trace=jnp.where(begun_anew, 0.0, trace)",
         "reward_trace=trace",
         (TRACE,),
     ),
@@ -852,8 +852,8 @@ ENVIRONMENTS = [
     ),
     Mutation(
         "the step that only resets counts as played",
-        "        if np.any(out.first):  # this",
-        "        if False:  # this",
+        "        lengths[-1] += moved.counts",
+        "        lengths[-1] += 1",
         (PLAY + "test_frames_are_those_of_whole_episodes",),
     ),
 ]
@@ -891,4 +891,102 @@ LATER = [
         (GRADIENTS,),
     ),
 ]
-MUTATIONS = LATER + ESTIMATORS + LOSSES + DATA + COLLECTING + LEARNING + RUNNING + HOSTED + ENVIRONMENTS
+
+ATARI = "tests/envs/test_atari.py::"
+TEAM = "tests/envs/test_pettingzoo.py::"
+CHECK_HOST = "tests/selftest/test_check_host.py::"
+
+SUITES = [
+    Mutation(
+        "the reward with which an agent dies is lost",
+        "if valid[i] else 0.0 for i, name",
+        "if valid[i] and name in self.env.agents else 0.0 for i, name",
+        (TEAM + "test_every_row_is_as_told_by_hand[sync]",),
+    ),
+    Mutation(
+        "steps of absent agents count",
+        'arrays.valid[place], self.over[i] = info["begun"], info["valid"], info["over"]',
+        'arrays.valid[place], self.over[i] = info["begun"], True, info["over"]',
+        (TEAM + "test_every_row_is_as_told_by_hand[sync]",),
+    ),
+    Mutation(
+        "an agent that comes later begins no episode",
+        "self._looks(self._there & ~valid)",
+        "self._looks(self._there & False)",
+        (TEAM + "test_every_row_is_as_told_by_hand[sync]",),
+    ),
+    Mutation(
+        "an episode is over when the first agent dies",
+        '"over": not self._there.any()',
+        '"over": not self._there.all()',
+        (TEAM + "test_every_row_is_as_told_by_hand[sync]",),
+    ),
+    Mutation(
+        "statistics count signs of rewards",
+        'info = {"tally": (score, over)',
+        'info = {"tally": (reward, over)',
+        (ATARI + "test_rewards_are_their_signs_and_the_tally_has_the_score",),
+    ),
+    Mutation(
+        "only the last frame is seen",
+        "np.maximum(before, frame)",
+        "frame",
+        (ATARI + "test_an_action_is_taken_for_four_frames_and_the_brighter_of_the_last_two_is_seen",),
+    ),
+    Mutation(
+        "a game without lives left is taken for a lost life",
+        "0 < self._lives < before",
+        "self._lives < before",
+        (ATARI + "test_a_lost_life_ends_what_is_learned_from_and_not_the_game",),
+    ),
+    Mutation(
+        "a lost life begins a new game",
+        "if self._goes_on and seed is None:",
+        "if False:",
+        (ATARI + "test_a_lost_life_ends_what_is_learned_from_and_not_the_game",),
+    ),
+    Mutation(
+        "reward scaling goes by what statistics count",
+        "reward_trace=jnp.where(begun_anew, 0.0, trace),",
+        "reward_trace=jnp.where(ended, 0.0, trace),",
+        (ATARI + "test_episodes_are_whole_games_while_lives_are_learned_from",),
+    ),
+    Mutation(
+        "an evaluation counts lives",
+        "            reward, ended = seen.tally\n",
+        "            pass\n",
+        (ATARI + "test_episodes_are_whole_games_while_lives_are_learned_from",),
+        "host/episodes.py",
+    ),
+    Mutation(
+        "a pool's lives are taken for games",
+        'over = np.asarray(info.get("terminated", terminated), bool) | truncated',
+        "over = terminated | truncated",
+        ("tests/envs/test_envpool.py::test_lives_are_learned_from_and_games_are_counted",),
+    ),
+    Mutation(
+        "the mode is read from metadata that others share",
+        'mode = getattr(vector.unwrapped, "autoreset_mode", None)',
+        "mode = None",
+        (HOST + "test_a_later_vector_of_the_same_class_changes_no_mode",),
+    ),
+    Mutation(
+        "environments are never compared with their spaces",
+        "LOOKS = 2",
+        "LOOKS = 0",
+        (CHECK_HOST + "test_every_environment_is_compared_with_its_spaces_when_it_first_steps",),
+    ),
+    Mutation(
+        "a reset that starts its generator anew passes the check",
+        "        unseeded > 1,\n",
+        "        seeded > 1,\n",
+        (CHECK_HOST + "test_a_fault_is_named_in_the_report[frozen]",),
+    ),
+    Mutation(
+        "train does not look where the environment is stepped",
+        '    native(env, "ppax.train", LOOPS)\n',
+        "",
+        (HOST + "test_what_runs_in_one_program_says_what_to_call_instead[train]",),
+    ),
+]
+MUTATIONS = LATER + ESTIMATORS + LOSSES + DATA + COLLECTING + LEARNING + RUNNING + HOSTED + ENVIRONMENTS + SUITES

@@ -1,13 +1,18 @@
 """`ppax bench`: shares that add up, advice that fits, a tuned layout that lands in the run file."""
 
 import json
+import time
 import tomllib
+from functools import partial
 
 import pytest
+from gymnasium.vector import SyncVectorEnv
 
 import ppax
+from host_worlds import Maze
 from ppax import bench, cli, config
 from ppax.cli_bench import write_program
+from ppax.envs import host
 from ppax.networks import mlp
 from ppax.program import Program
 
@@ -28,6 +33,50 @@ def test_advice_fits_what_was_measured():
     assert "more environments" in bench.advice(quiet, 128, 4, 1)
     assert "environment and acting" in bench.advice(quiet | {"rollout": 0.6}, 8192, 64, 2)
     assert "Gradient steps" in bench.advice(quiet, 8192, 64, bench.parallel.num_cores())
+
+
+SLOW = {"stepping": 0.6, "policy": 0.2, "transfer": 0.0, "update": 0.1, "recording": 0.1}
+
+
+def test_the_report_of_a_run_on_the_host():
+    """Stepping sleeps, so that it must take most of the time."""
+    with host(partial(Slow, 5e-3), 2, name="slow") as env:
+        agent = ppax.PPO(mlp(env, hidden=(8,)), num_epochs=1)
+        report = bench.measure(agent, env, 8, seconds=0.1)
+        assert set(report.shares) == set(SLOW)
+        assert sum(report.shares.values()) == pytest.approx(1.0)
+        assert report.shares["stepping"] > 0.6
+        assert min(report.shares.values()) > 0.0
+        assert report.steps_per_second < 400
+        assert 'vectorization = "async"' in report.advice
+        with pytest.raises(ppax.ConfigError, match="--tune works with environments inside the compiled program; slow"):
+            bench.tune(agent, env, 8)
+
+
+def test_advice_on_the_host_fits_what_was_measured(monkeypatch):
+    monkeypatch.setattr(bench.parallel, "num_cores", lambda: 4)
+    here, workers = host(Maze, 4), host(Maze, 4, vectorization="async")
+    own = host(SyncVectorEnv([Maze] * 4))
+    assert 'vectorization = "async"' in bench.host_advice(SLOW, 0.02, 128, here)
+    assert "(3,000 us for each environment)" in bench.host_advice(SLOW, 0.02, 128, here)
+    assert "faster ones" in bench.host_advice(SLOW, 0.02, 128, workers)
+    assert "faster ones" in bench.host_advice(SLOW, 0.02, 128, own)
+    assert "faster ones" in bench.host_advice(SLOW, 1e-4, 128, here)
+    assert "leave out vectorization" in bench.host_advice(SLOW, 1e-4, 128, workers)
+    acting = SLOW | {"stepping": 0.2, "policy": 0.6}
+    assert "more than 4 environments" in bench.host_advice(acting, 1e-4, 128, here)
+    learning = SLOW | {"stepping": 0.2, "update": 0.5}
+    assert "Minibatches of 128 rows are small" in bench.host_advice(learning, 1e-4, 128, here)
+    assert "Gradient steps" in bench.host_advice(learning, 1e-4, 8192, here)
+
+
+class Slow(Maze):
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def step(self, action):
+        time.sleep(self.seconds)
+        return super().step(action)
 
 
 def test_a_core_that_idles_is_named(monkeypatch):

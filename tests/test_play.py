@@ -1,16 +1,21 @@
 """Playing a policy: the frames are of the episodes that were played, and the film holds them."""
 
+import itertools
 import json
+from functools import partial
 
+import gymnasium
 import jax
 import numpy as np
 import pytest
+from gymnasium.vector import SyncVectorEnv
 from PIL import Image
 
 import ppax
+from host_worlds import NEXT, REWARD, DrawnMaze, Maze
 from ppax import cli
 from ppax.config import Best, Log
-from ppax.envs import TimeLimit, VectorEnv, builtin
+from ppax.envs import TimeLimit, VectorEnv, builtin, host
 from ppax.envs.rendering import render
 from ppax.networks import mlp
 from ppax.play import play
@@ -55,6 +60,78 @@ def test_each_agent_has_its_own_return():
 def test_an_environment_without_pictures_is_refused_in_words():
     with pytest.raises(ppax.ConfigError, match=r"Counter cannot be drawn: give the class a method render\(state\)"):
         render(TimeLimit(Counter(), 3), TimeLimit(Counter(), 3).reset(jax.random.key(0)).state)
+
+
+# ---------------------------------------------------------------- on the host
+
+
+def test_frames_of_an_environment_on_the_host_are_its_own():
+    """The shade says where it was at which time: episodes are whole, each begins anew, and rewards are theirs."""
+    env = host(DrawnMaze, 3)
+    agent, weights = learner(env)
+    played = play(agent, env, weights, jax.random.key(2), episodes=3, deterministic=False)
+    assert played.finished
+    times = [int(x[0, 0, 0]) % 10 for x in played.frames]
+    states = [int(x[0, 0, 0]) // 10 for x in played.frames]
+    at = 0
+    for length, reward in zip(played.lengths, played.returns[:, 0], strict=True):
+        assert times[at : at + length + 1] == list(range(length + 1))
+        moves = list(zip(states[at : at + length], states[at + 1 : at + length + 1], strict=True))
+        assert all(after in NEXT[before] for before, after in moves)
+        worth = [{REWARD[b, a] for a in range(3) if NEXT[b, a] == c} for b, c in moves]
+        assert min(abs(sum(way) - reward) for way in itertools.product(*worth)) < 1e-5
+        at += length + 1
+    assert at == len(times)
+    assert env.host.position == 0  # those that are trained on were not touched
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        (lambda: host(Maze, 2, name="maze"), r"its render modes are \[\], without"),
+        (lambda: host(partial(Modes, ["rgb_array"]), 2, name="maze"), r"render\(\) gave None; the class has to take"),
+        (
+            lambda: host(partial(Modes, ["ansi"]), 2, name="maze"),
+            r"its render modes are \['ansi'\], without 'rgb_array'",
+        ),
+        (lambda: host(Dark, 2, name="maze"), "cannot be drawn: RuntimeError: no OpenGL here; .* MUJOCO_GL=egl"),
+        (lambda: host(SyncVectorEnv([Maze]), name="maze"), "maze is a vector environment"),
+    ],
+    ids=["none", "nothing", "others", "dark", "vector"],
+)
+def test_what_cannot_be_drawn_on_the_host_is_refused_in_words(env, said):
+    env = env()
+    agent = ppax.PPO(mlp(env, hidden=(8,)))
+    weights = jax.eval_shape(lambda: ppax.start(agent, env, 4, jax.random.key(0))).learner  # shapes are enough
+    with pytest.raises(ppax.ConfigError, match=said):
+        play(agent, env, weights, jax.random.key(0))
+
+
+class Dark(DrawnMaze):
+    def render(self):
+        raise RuntimeError("no OpenGL here")
+
+
+class Modes(Maze):
+    def __init__(self, modes):
+        self.metadata = {"render_modes": modes}
+
+
+def test_command_line_on_the_host(tmp_path, capsys):
+    run, options = tmp_path / "run", ["--num-envs", "2", "--num-steps", "8", "--total-steps", "32", "--no-cache"]
+    options += ["--agent.network.hidden", "8", "--agent.num-epochs", "1", "--eval.episodes", "2"]
+    gymnasium.register("Drawn-v0", DrawnMaze)
+    try:
+        assert cli.main(["train", "gymnasium/Drawn-v0", *options, "--run-dir", str(run)]) == 0
+        capsys.readouterr()
+        assert cli.main(["play", str(run), "--episodes", "2", "--sampled", "--json", "--no-cache"]) == 0
+    finally:
+        del gymnasium.registry["Drawn-v0"]
+    out = json.loads(capsys.readouterr().out)
+    assert out["finished"]
+    assert out["frames"] == sum(out["lengths"]) + 2
+    with Image.open(run / "play.gif") as film:
+        assert film.size == (8, 6)
 
 
 def moving(count, height=21, width=31):

@@ -14,8 +14,10 @@ import jax
 
 from ppax import parallel
 from ppax.collect import collect
-from ppax.compiled import CompiledTraining
+from ppax.compiled import compile
+from ppax.envs import Env, HostEnv, native
 from ppax.envs.vector import VectorEnv
+from ppax.host import Clock, HostTraining
 from ppax.parallel import SAME, SPLIT
 from ppax.ppo import PPO
 from ppax.program import Program
@@ -23,6 +25,7 @@ from ppax.train import check_sizes, num_devices, start
 from ppax.types import Batch, Rollout, TrainState
 
 SMALL = 512  # rows: below, starting operations costs more than what they do
+WORKER_SECONDS = 1e-3  # a step of all environments, from which on worker processes pay for their messages
 GAIN = 1.03  # a layout must be this much faster to be chosen: less is noise
 STEPS = jax.sharding.PartitionSpec(None, parallel.AXIS)
 COLLECTED = Rollout(STEPS, SPLIT, STEPS)  # type: ignore[arg-type]  # which axis of a rollout the devices share
@@ -33,7 +36,7 @@ class Report(NamedTuple):
 
     steps_per_second: float  # rows: autoreset steps included
     seconds: float  # of one iteration, median
-    shares: dict[str, float]  # rollout, targets, shuffle, gradient steps: add up to 1
+    shares: dict[str, float]  # of its stages: add up to 1
     compile_seconds: float
     peak_memory_mb: float
     devices: int
@@ -50,10 +53,10 @@ class Choice(NamedTuple):
 class Runner:
     """One compiled program and the state that it carries on."""
 
-    def __init__(self, agent: PPO, env: VectorEnv, num_steps: int):
+    def __init__(self, agent: PPO, env: Env, num_steps: int):
         self.agent, self.env = agent, env
         self.state = begin(agent, env, num_steps)
-        self.program = CompiledTraining(agent, env, self.state)
+        self.program: Any = compile(agent, env, self.state)
         self.seconds(1)  # the first call pays for what is set up once
 
     def seconds(self, iterations: int) -> float:
@@ -72,27 +75,54 @@ class Runner:
         return max(1, round(count * seconds / taken))
 
 
-def measure(agent: PPO, env: VectorEnv, num_steps: int, seconds: float = 5.0) -> Report:
-    """Run some iterations, about `seconds`, and its stages one by one. Raises ConfigError for sizes that do not fit."""
+def measure(agent: PPO, env: Env, num_steps: int, seconds: float = 5.0) -> Report:
+    """Run some iterations, about `seconds`, and its stages one by one. Raises ConfigError for sizes that do not fit.
+
+    Stages of a compiled run: rollout, targets, shuffle, gradient steps. On the host: stepping (what the loop waits
+    for), policy, transfer, update, and recording.
+    """
     check_sizes(agent, env, num_steps)
     runner = Runner(agent, env, num_steps)
     count = runner.iterations_in(seconds / 5)
     iteration = statistics.median(runner.seconds(count) for _ in range(5)) / count
-    stages = dict(_stages(agent, env, runner.state))
-    stages["gradient steps"] = max(0.0, iteration - sum(stages.values()))
-    whole = sum(stages.values())
-    shares = {name: taken / whole for name, taken in stages.items()}
-    devices = num_devices(agent, env, num_steps)
-    rows = num_steps * env.num_streams
-    return Report(
-        rows / iteration,
-        iteration,
-        shares,
-        runner.program.compile_seconds,
-        peak_memory_mb(),
-        devices,
-        advice(shares, rows // agent.minibatch.num_minibatches, env.num_envs, devices),
-    )
+    devices, rows = num_devices(agent, env, num_steps), num_steps * env.num_streams
+    minibatch = rows // agent.minibatch.num_minibatches
+    if isinstance(runner.program, HostTraining):
+        assert isinstance(env, HostEnv)
+        clock = Clock(runner.program, env)
+        shares = clock.shares(runner.seconds(count))
+        text = host_advice(shares, iteration / num_steps, minibatch, env)
+    else:
+        stages = dict(_stages(agent, native(env, "", ""), runner.state))
+        stages["gradient steps"] = max(0.0, iteration - sum(stages.values()))
+        whole = sum(stages.values())
+        shares = {name: taken / whole for name, taken in stages.items()}
+        text = advice(shares, minibatch, env.num_envs, devices)
+    speed, compiled = rows / iteration, runner.program.compile_seconds
+    return Report(speed, iteration, shares, compiled, peak_memory_mb(), devices, text)
+
+
+def host_advice(shares: dict[str, float], step_seconds: float, minibatch_rows: int, env: HostEnv) -> str:
+    """One sentence for a run on the host; `step_seconds` is what a step of all environments takes, learning too."""
+    cores, stepping = parallel.num_cores(), shares["stepping"] * step_seconds
+    each = f"{stepping / env.num_envs * 1e6:,.0f} us for each environment"
+    acting, learning = shares["policy"] + shares["recording"], shares["transfer"] + shares["update"]
+    if shares["stepping"] >= max(acting, learning):
+        short = stepping < WORKER_SECONDS
+        if env.vectorization == "async" and short:
+            return f"Steps are short ({each}), and messages to worker processes cost more: leave out vectorization."
+        if env.vectorization == "async" or env.host.unique or short or cores == 1:
+            return f"The environments take most of the time ({each}): faster ones are what would help."
+        return (
+            f'The environments take most of the time ({each}): vectorization = "async" steps them in worker processes '
+            f"on {cores} cores, while the policy acts."
+        )
+    if acting > learning:
+        return (
+            f"Acting takes most of the time, nearly as much for one environment as for many: more than {env.num_envs} "
+            "environments give more steps a second, or a smaller network."
+        )
+    return advice({"rollout": 0.0}, minibatch_rows, env.num_envs, cores)
 
 
 def advice(shares: dict[str, float], minibatch_rows: int, num_envs: int, devices: int) -> str:
@@ -111,8 +141,12 @@ def advice(shares: dict[str, float], minibatch_rows: int, num_envs: int, devices
     return "Gradient steps take most of the time: a smaller network or fewer epochs is what would make it faster."
 
 
-def tune(agent: PPO, env: VectorEnv, num_steps: int, seconds: float = 100.0) -> Choice:
-    """Try layouts for at most about `seconds`: devices, then chunks, then unrolling; each beside the best so far."""
+def tune(agent: PPO, env: Env, num_steps: int, seconds: float = 100.0) -> Choice:
+    """Try layouts for at most about `seconds`: devices, then chunks, then unrolling; each beside the best so far.
+
+    ConfigError for environments on the host, where other things decide.
+    """
+    env = native(env, "--tune", "leave it out; `ppax bench` says where the time goes")
     check_sizes(agent, env, num_steps)
     deadline = time.monotonic() + seconds
     best = Runner(agent, env, num_steps)
@@ -142,7 +176,7 @@ def peak_memory_mb() -> float:
     return float(peak / (2**20 if sys.platform == "darwin" else 2**10))
 
 
-def begin(agent: PPO, env: VectorEnv, num_steps: int) -> TrainState:
+def begin(agent: PPO, env: Env, num_steps: int) -> TrainState:
     """A fresh state, compiled."""
     state: TrainState = jax.jit(start, static_argnames="num_steps")(agent, env, num_steps, jax.random.key(0))
     return state

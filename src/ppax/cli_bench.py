@@ -31,7 +31,9 @@ def run_bench(options: argparse.Namespace, built: Built, say: Any) -> dict[str, 
     """Measure, report, and tune if asked to; the result as plain data."""
     if not options.seconds > 0:
         raise ConfigError(f"--seconds {options.seconds}: must be above 0; nearest valid value: 1")
-    agent, env, run = built.agent, native(built.env, "ppax bench"), built.run
+    agent, env, run = built
+    if options.tune:
+        native(env, "--tune", "leave it out")
     devices = jax.local_devices()
     say(f"{run.env}: {run.num_envs} environments, rollouts of {run.num_steps * env.num_streams:,} steps")
     report = bench.measure(agent, env, run.num_steps, options.seconds)

@@ -13,6 +13,7 @@ from ppax.envs import params, suites
 from ppax.envs.action_repeat import ActionRepeat
 from ppax.envs.time_limit import TimeLimit
 
+MANY, FEW = 300, 20  # ids of a suite: of more than so many, so many are shown
 LIMITS = ("time_limit", "max_steps")  # where suites keep limits of their own
 
 
@@ -31,7 +32,11 @@ def run_envs(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     there = catalogue()
     lines = ["built in:", *(f"  {name}" for name in there["builtin"])]
     for suite, names in there["installed"].items():
-        lines += [f"{suite}:", *(f"  {suite}/{name}" for name in names)]
+        shown = [f"  {suite}/{name}" for name in names]
+        lines += [
+            f"{suite}:",
+            *(shown if len(shown) <= MANY else [*shown[:FEW], f"  and {len(shown) - FEW:,} more: --json"]),
+        ]
     lines += [f"{suite} is installed and cannot be imported: {why}" for suite, why in there["broken"].items()]
     lines += ["with an extra:"] if there["extras"] else []
     lines += [f'  {suite + "/ID":<16} pip install "ppax[{suite}]"' for suite in there["extras"]]
@@ -47,25 +52,16 @@ def _shown(value: Any) -> str:
 
 def catalogue() -> dict[str, Any]:
     """Built-in names, the ids of installed suites, why others do not import, and the extras that would add more."""
-    there: dict[str, list[str]] = {"gymnasium": gymnasium_ids()}
+    there: dict[str, list[str]] = {}
     broken: dict[str, str] = {}
-    for suite in filter(suites.installed, suites.SUITES):
+    every = [*suites.HOST_SUITES, *suites.SUITES]
+    for suite in filter(suites.installed, every):
         try:
             there[suite] = suites.ids(suite)
         except Exception as error:  # whatever a library that does not fit the others can raise
             broken[suite] = " ".join(f"{type(error).__name__}: {error}".split())
-    extras = [suite for suite in suites.SUITES if suite not in there and suite not in broken]
+    extras = [suite for suite in every if suite not in there and suite not in broken]
     return {"builtin": list(envs.BUILTIN), "installed": there, "broken": broken, "extras": extras}
-
-
-def gymnasium_ids() -> list[str]:
-    """What Gymnasium has registered, of each environment the newest version."""
-    newest: dict[tuple[str | None, str], gymnasium.envs.registration.EnvSpec] = {}
-    for spec in gymnasium.registry.values():
-        known = newest.setdefault((spec.namespace, spec.name), spec)
-        if (spec.version or 0) > (known.version or 0):
-            newest[spec.namespace, spec.name] = spec
-    return sorted(spec.id for spec in newest.values())
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -73,9 +69,11 @@ def describe(name: str) -> dict[str, Any]:
     env = envs.make(name, num_envs=1)
     spaces = {"observation_space": str(env.observation_space), "action_space": str(env.action_space)}
     if isinstance(env, envs.HostEnv):
-        limit = gymnasium.spec(name.partition("/")[2]).max_episode_steps
-        about = {"name": name, **spaces, "agents": 1, "time_limit": limit, "stepped": "on the host"}
-        return about | {"env_params": made_with(name.partition("/")[2])}
+        suite, _, env_id = name.partition("/")
+        there = suite == "gymnasium"
+        limit = gymnasium.spec(env_id).max_episode_steps if there else None
+        about = {"name": name, **spaces, "agents": env.num_agents or 1, "time_limit": limit, "stepped": "on the host"}
+        return about | ({"env_params": made_with(env_id)} if there else {})
     resets = type(env.resets).__name__ if not hasattr(env.resets, "__name__") else env.resets.__name__
     inner = {"agents": env.env.num_agents or 1, "time_limit": time_limit(env.env), "resets": resets}
     numbers = {key: params.read(env.env, key) for key in params.places(env.env)}

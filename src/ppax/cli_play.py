@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ppax.envs import native
 from ppax.options import check_limits
 from ppax.play import play
 from ppax.restore import load_best_policy, load_run, load_state
@@ -38,9 +37,7 @@ def run_play(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     else:
         learner = load_state(options.run, agent, env, run, fresh=False).learner
     key = make_key(options.seed)
-    played = play(
-        agent, native(env, "ppax play"), learner, key, options.episodes, not options.sampled, options.max_steps
-    )
+    played = play(agent, env, learner, key, options.episodes, not options.sampled, options.max_steps)
     count = write_video(path, played.frames, options.fps)
     for returns, length in zip(played.returns, played.lengths, strict=True):
         say(f"return {', '.join(f'{x:.2f}' for x in returns)} in {length} steps")

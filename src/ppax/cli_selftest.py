@@ -6,7 +6,6 @@ import argparse
 from typing import Any
 
 from ppax.config import Built
-from ppax.envs import native
 from ppax.selftest import Report, selftest
 from ppax.train import make_key
 
@@ -19,6 +18,6 @@ def run_selftest(built: Built, say: Any) -> Report:
     """Check, and say what was found."""
     agent, env, run = built
     say(f"{run.env}: {run.num_envs} environments, rollouts of {run.num_steps * env.num_streams:,} steps")
-    report = selftest(agent, native(env, "ppax selftest"), run.num_steps, make_key(run.seed))
+    report = selftest(agent, env, run.num_steps, make_key(run.seed))
     say(str(report))
     return report

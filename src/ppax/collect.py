@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax import parallel
-from ppax.envs import Env
+from ppax.envs import Env, native
 from ppax.envs.vector import VectorEnv
 from ppax.ppo import PPO
 from ppax.types import ActorState, Episodes, Key, LearnerState, PyTree, Rollout, Scalar, Transition
@@ -81,11 +81,23 @@ def one_step(agent: PPO, env: VectorEnv, learner: LearnerState) -> Callable[[Run
     return step
 
 
-def account(gamma: Scalar, state: Running, reward: Array, ended: Array, valid: Array) -> tuple[Running, Array]:
-    """Count one step [B] of every stream's episode; also the discounted return so far [B], that step's included."""
+def account(
+    gamma: Scalar,
+    state: Running,
+    reward: Array,
+    ended: Array,
+    valid: Array,
+    tally: tuple[Array, Array] | None = None,
+) -> tuple[Running, Array]:
+    """Count one step [B] of every stream's episode; also the discounted return so far [B], that step's included.
+
+    `tally` is (reward, ended) as statistics count them, where learning sees others: lives of a game, clipped rewards.
+    """
     actor, episodes = state
     # the trace is zeroed after an ended step, whose own reward it still counts
     trace = gamma * actor.reward_trace + reward
+    begun_anew = ended
+    reward, ended = (reward, ended) if tally is None else tally
     returns = actor.episode_return + reward
     lengths = actor.episode_length + valid
     episodes = Episodes(
@@ -96,7 +108,7 @@ def account(gamma: Scalar, state: Running, reward: Array, ended: Array, valid: A
     actor = actor._replace(
         episode_return=jnp.where(ended, 0.0, returns),
         episode_length=jnp.where(ended, 0, lengths),
-        reward_trace=jnp.where(ended, 0.0, trace),
+        reward_trace=jnp.where(begun_anew, 0.0, trace),
     )
     return (actor, episodes), trace
 
@@ -110,8 +122,8 @@ def no_episodes(num_streams: int) -> Episodes:
 def collect(
     agent: PPO, env: VectorEnv, learner: LearnerState, actor: ActorState, num_steps: int, key: Key
 ) -> Collected:
-    """`num_steps` steps of all streams, compiled as one scan."""
-
+    """`num_steps` steps of all streams, compiled as one scan. ConfigError for environments on the host."""
+    native(env, "ppax.collect", "call ppax.fit, or ppax.compile(agent, env, state), which plays a rollout and learns")
     step = one_step(agent, env, learner)
 
     def piece(state: Running, keys: Array) -> tuple[Running, tuple[PyTree, Row]]:

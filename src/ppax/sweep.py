@@ -12,20 +12,26 @@ from jax import Array
 from jax.sharding import PartitionSpec
 
 from ppax import parallel
+from ppax.envs import native
 from ppax.envs.vector import VectorEnv
 from ppax.parallel import SAME
 from ppax.ppo import PPO
 from ppax.train import Trained, start, train
 from ppax.types import ConfigError, Key, PyTree, TrainState
 
+ONE_BY_ONE = "call ppax.fit once for each seed or setting"
 MEMBERS = "members"  # an axis of its own: members have nothing to tell each other, unlike the parts of one run
 
 
 def start_sweep(
     agent: PPO, env: VectorEnv, num_steps: int, keys: Key, iterations_per_env_reset: int | None = None
 ) -> TrainState:
-    """Fresh states for `sweep`, one for each key [S], on the devices on which it runs. See `ppax.start`."""
+    """Fresh states for `sweep`, one for each key [S], on the devices on which it runs. See `ppax.start`.
+
+    Raises ConfigError for environments on the host.
+    """
     members = len(keys)
+    native(env, "ppax.start_sweep", ONE_BY_ONE)
     begin = partial(start, num_steps=num_steps, iterations_per_env_reset=iterations_per_env_reset)
     states: TrainState = jax.vmap(lambda agent, env, key: begin(agent, env, key=key))(
         *_members(agent, env, members), keys
@@ -45,8 +51,9 @@ def sweep(
     `states` come from `start_sweep`. A number of `agent` or `env` is one for all, or [S], one for each. The result is
     that of `jax.vmap(train)`, but for rounding. On a CPU it is faster: members are split over the cores, and each core
     takes one after the other, so that what a member needs stays in the cache. Elsewhere it is `jax.vmap(train)`.
-    Raises ConfigError where lengths differ.
+    Raises ConfigError where lengths differ, and for environments on the host.
     """
+    native(env, "ppax.sweep", ONE_BY_ONE)
     members = states.iteration.shape[0]
     if total_iterations is None:
         total_iterations = states.iteration[0] + num_iterations

@@ -12,7 +12,7 @@ from jax import Array
 
 from ppax import counter, parallel
 from ppax.collect import Collected, collect, restart, start_actor
-from ppax.envs import Env
+from ppax.envs import Env, native
 from ppax.envs.vector import VectorEnv
 from ppax.metrics import Summary, merge, nothing, pack
 from ppax.parallel import SAME, SPLIT
@@ -23,6 +23,7 @@ from ppax.types import ConfigError, Key, TrainState
 # How metrics of single iterations become one of many, where their names do not say it (metrics.reduction)
 LAST = ("learning_rate",)
 PER_EPISODE = ("episode_return", "episode_length")
+LOOPS = "call ppax.fit(agent, env, total_steps), or ppax.compile(agent, env, state), which is called like ppax.train"
 RESTART = 2**32 - 1  # folded into the key of a rollout: no step of any environment has that number
 
 
@@ -91,8 +92,10 @@ def train(
 
     Metrics are scalars: means over the iterations (`episode_return` and `episode_length` over finished episodes,
     NaN where none finished); memory does not grow with `num_iterations`. Schedules see the progress
-    `iteration / total_iterations`; by default these iterations are the last ones planned.
+    `iteration / total_iterations`; by default these iterations are the last ones planned. Raises ConfigError for
+    environments on the host, which no program can step.
     """
+    native(env, "ppax.train", LOOPS)
     if total_iterations is None:
         total_iterations = state.iteration + num_iterations
 

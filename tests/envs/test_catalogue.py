@@ -14,19 +14,23 @@ def listed(capsys, *arguments):
 
 
 def test_lists_what_is_here_and_what_an_extra_would_add(capsys, monkeypatch):
-    monkeypatch.setattr(suites, "installed", lambda suite: suite == "gymnax")
-    monkeypatch.setattr(suites, "ids", lambda suite: ["CartPole-v1", "Catch-bsuite"])
+    ids = suites.ids
+    own = {"gymnax": ["CartPole-v1", "Catch-bsuite"], "envpool": [f"Game-{i}" for i in range(400)]}
+    monkeypatch.setattr(suites, "installed", lambda suite: suite in own or suite == "gymnasium")
+    monkeypatch.setattr(suites, "ids", lambda suite: own[suite] if suite in own else ids(suite))
     text = listed(capsys)
     assert all(f"  {name}\n" in text for name in BUILTIN)
     assert "  gymnax/Catch-bsuite\n" in text
     assert 'brax/ID          pip install "ppax[brax]"' in text
     found = json.loads(listed(capsys, "--json"))
     host = found["installed"].pop("gymnasium")
-    assert found["installed"] == {"gymnax": ["CartPole-v1", "Catch-bsuite"]}
+    assert found["installed"] == own
+    assert "  envpool/Game-19\n  and 380 more: --json\n" in text
     assert {"CartPole-v1", "HalfCheetah-v5"} <= set(host)
     assert not {"CartPole-v0", "HalfCheetah-v4"} & set(host)  # only the newest
     assert "jumanji" in found["extras"]
-    assert "gymnax" not in found["extras"]
+    assert "atari" in found["extras"]
+    assert not {"gymnax", "gymnasium"} & set(found["extras"])
 
 
 def test_a_suite_that_cannot_be_imported_is_told_and_hides_no_other(capsys, monkeypatch):

@@ -8,12 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 import ppax
 from host_worlds import BOX, LIMIT, STATES, Maze, NativeMaze, Spaces
+from ppax import envs
 from ppax.collect import collect, restart
-from ppax.envs import VectorEnv, host
+from ppax.envs import host
+from ppax.envs.gym_vector import mode_of
 from ppax.host import training
 from ppax.host.play import play, take_up
 from ppax.host.policy import make_policy
@@ -31,7 +34,7 @@ KINDS = ["native", "group", "NEXT_STEP", "SAME_STEP", "DISABLED"]
 
 def make(kind, num_envs=NUM_ENVS):
     if kind == "native":
-        return VectorEnv(NativeMaze(), num_envs)
+        return envs.VectorEnv(NativeMaze(), num_envs)
     if kind == "group":
         return host(Maze, num_envs)
     return host(SyncVectorEnv([Maze] * num_envs, autoreset_mode=AutoresetMode[kind]))
@@ -75,7 +78,7 @@ prepared = jax.jit(_prepared, compiler_options=QUICK)
 
 
 def rollout_of(agent, env, state):
-    if isinstance(env, VectorEnv):
+    if isinstance(env, envs.VectorEnv):
         key = jax.random.key(3)
         compiled = jax.jit(collect, static_argnames="num_steps", compiler_options=QUICK)
         return compiled(agent, env, state.learner, state.actor, num_steps=NUM_STEPS, key=key)
@@ -196,11 +199,23 @@ def test_a_vector_entry_point_has_the_mode_that_it_says():
     np.testing.assert_array_equal(np.asarray(steps.first)[2:], ended[:-2])
 
 
+class Silent(VectorEnv):
+    """Says nothing of its mode, but for a misspelt word."""
+
+    num_envs, single_observation_space, single_action_space = 1, BOX, spaces.Discrete(2)
+    metadata = {"autoreseet-mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+
+
 def test_a_mode_that_is_not_said_is_refused():
-    vector = SyncVectorEnv([Maze])
-    vector.metadata = {"autoreseet-mode": AutoresetMode.NEXT_STEP}
     with pytest.raises(ConfigError, match="autoreset_mode"):
-        host(vector)
+        host(Silent())
+
+
+def test_a_later_vector_of_the_same_class_changes_no_mode():
+    """Their metadata are one and the same dict, in which the last one writes."""
+    vectors = [SyncVectorEnv([Maze], autoreset_mode=mode) for mode in AutoresetMode]
+    assert [mode_of(vector) for vector in vectors] == list(AutoresetMode)
+    assert [mode_of(RecordEpisodeStatistics(vector)) for vector in vectors] == list(AutoresetMode)
 
 
 OBSERVATIONS = {
@@ -266,8 +281,28 @@ def test_unknown_ids_and_options_of_other_environments_are_refused():
         ppax.make("gymnasium/CartPoole-v1")
     with pytest.raises(ConfigError, match="leave it out"):
         ppax.make("CartPole-v1", vectorization="async")
-    with pytest.raises(ConfigError, match="inside the compiled program"):
-        ppax.envs.native(host(Maze, 2), "a sweep")
+
+
+@pytest.mark.parametrize(
+    ("verb", "name", "instead"),
+    [
+        (lambda agent, env, state: ppax.train(agent, env, state, 1), "train", "call ppax.fit"),
+        (lambda agent, env, state: jax.jit(ppax.train)(agent, env, state, 1), "train", "call ppax.fit"),
+        (lambda agent, env, state: ppax.sweep(agent, env, state, 1), "sweep", "ppax.fit once for each seed"),
+        (lambda agent, env, state: ppax.start_sweep(agent, env, 8, state.key[None]), "start_sweep", "ppax.fit once"),
+        (
+            lambda agent, env, state: ppax.collect(agent, env, state.learner, state.actor, 8, state.key),
+            "collect",
+            "ppax.compile",
+        ),
+    ],
+    ids=["train", "jit", "sweep", "start_sweep", "collect"],
+)
+def test_what_runs_in_one_program_says_what_to_call_instead(verb, name, instead):
+    env = host(Maze, 2, name="maze")
+    agent, state = begin(env, 8)
+    with pytest.raises(ConfigError, match=f"ppax.{name} works with .*; maze is stepped on the host: .*{instead}"):
+        verb(agent, env, state)
 
 
 def test_the_last_step_before_a_forced_reset_is_a_truncation():

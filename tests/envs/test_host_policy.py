@@ -9,7 +9,8 @@ import pytest
 from gymnasium import spaces
 
 import ppax
-from ppax.envs.host_env import Host, HostEnv
+from ppax.envs.host_env import HostEnv
+from ppax.envs.running import Example, Host
 from ppax.host import policy as policies
 from ppax.host.numpy_program import NumpyProgram, Untranslatable
 from ppax.host.policy import Compiled, InNumpy, Observed, make_policy
@@ -45,8 +46,12 @@ class Still:
     groups, cuts = (slice(0, 5), slice(5, 8)), False
 
 
+def still(obs, action, mask_size=None):
+    return HostEnv(Host(Example(obs, action, mask_size, False, None), 8, lambda _: Still(), []), 8)
+
+
 def world(obs, action, mask_size=None):
-    return HostEnv(Host((OBSERVATIONS[obs], ACTIONS[action], mask_size), 8, lambda _: Still()), 8)
+    return still(OBSERVATIONS[obs], ACTIONS[action], mask_size)
 
 
 def learner_of(agent, env):
@@ -67,8 +72,8 @@ def seen_by(env, rng, rows=8):
     stacked = jax.tree.map(lambda *x: np.stack([np.asarray(y) for y in x]), *obs)
     stacked = jax.tree.map(lambda x: x.astype(np.int32) if x.dtype == np.int64 else x, stacked)
     mask = None
-    if env.host.mask_size is not None:
-        mask = rng.random((rows, env.host.mask_size)) < 0.5
+    if env.host.example.mask_size is not None:
+        mask = rng.random((rows, env.host.example.mask_size)) < 0.5
         mask[:, 0] = True
     return Observed((), stacked, np.zeros(rows, bool), mask)
 
@@ -97,7 +102,7 @@ def test_the_numpy_policy_is_the_network(obs, action, options):
 
 def test_actions_are_distributed_as_the_network_says():
     """Frequencies of many draws against probabilities, means and standard deviations; 5 sigma."""
-    env = HostEnv(Host((OBSERVATIONS["box"], spaces.Tuple([spaces.Discrete(4), BOX]), None), 8, lambda _: Still()), 8)
+    env = still(OBSERVATIONS["box"], spaces.Tuple([spaces.Discrete(4), BOX]))
     agent = ppax.PPO(network(env, hidden=(8,)))
     learner = learner_of(agent, env)
     seen = seen_by(env, np.random.default_rng(0))
@@ -136,7 +141,7 @@ def test_what_numpy_cannot_do_or_not_faster_is_compiled(what, monkeypatch):
     env = world("box", action)
     if what == "convolution":
         pixels = spaces.Box(0, 255, (16, 16, 3), np.uint8)
-        env = HostEnv(Host((pixels, ACTIONS["discrete"], None), 8, lambda _: Still()), 8)
+        env = still(pixels, ACTIONS["discrete"])
     options = {
         "memory": {"memory": memories.GRU()},
         "beta": {"distribution": "beta"},

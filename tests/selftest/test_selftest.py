@@ -2,15 +2,19 @@
 
 import json
 import sys
+from functools import partial
 
 import jax
 import pytest
+from gymnasium import spaces
 
 import ppax
+from host_worlds import BOX, Maze, Spaces, Trouble
 from ppax import cli
-from ppax.envs import VectorEnv
+from ppax.envs import VectorEnv, host
+from ppax.host import operations
 from ppax.minibatches import Shuffle
-from ppax.networks import mlp
+from ppax.networks import memories, mlp, network
 from worlds import Leaky, Team
 
 sys.path.insert(0, str(__file__).rpartition("/")[0])
@@ -84,3 +88,40 @@ def test_a_failure_has_an_exit_code_of_its_own(monkeypatch, capsys):
     monkeypatch.setitem(ppax.envs.BUILTIN, "probe/Constant", lambda: bad)
     assert cli.main(["selftest", "probe/Constant", "--no-cache"]) == 1
     assert "FAIL rollout" in capsys.readouterr().out
+
+
+# ---------------------------------------------------------------- on the host
+
+NOT_HERE = {"final obs", "alignment", "devices"}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("memory", [False, True])
+def test_an_agent_on_the_host_passes(memory):
+    with host(Maze, 8) as env:
+        options = {"memory": memories.GRU(8)} if memory else {}
+        report = ppax.selftest(ppax.PPO(network(env, hidden=(8,), **options)), env, 64, jax.random.key(0))
+    assert report.passed, str(report)
+    assert {check.name for check in report.checks if check.passed is None} == NOT_HERE | {"masks"} | (
+        set() if memory else {"memory"}
+    )
+    assert ("NumPy" in report["on the host"].text) != memory
+
+
+@pytest.mark.nightly
+def test_a_host_policy_that_is_not_the_network_is_found(monkeypatch):
+    tanh = operations.OPERATIONS["tanh"]
+    monkeypatch.setitem(operations.OPERATIONS, "tanh", lambda params: lambda x: tanh(params)(x) - 1.0)
+    with host(lambda: Spaces(BOX, spaces.Box(-1.0, 1.0, (2,))), 8) as env:
+        report = ppax.selftest(ppax.PPO(network(env, hidden=(8,))), env, 64, jax.random.key(0))
+    assert report["on the host"].passed is False
+    assert report["ratio"].passed
+
+
+def test_an_environment_that_fails_on_the_host_is_told_and_nothing_is_built_on_it():
+    with host([Maze, partial(Trouble, "raise")]) as env:
+        report = ppax.selftest(ppax.PPO(network(env, hidden=(8,))), env, 64, jax.random.key(0))
+    assert [check.name for check in report.checks if check.passed is False] == ["interface", "rollout"]
+    assert "the wheel fell off" in report["rollout"].advice
+    assert {check.name for check in report.checks if "does not apply" in check.text} == NOT_HERE
+    assert "not tried" in report["ratio"].text

@@ -13,7 +13,7 @@ from ppax.envs.faults import EnvError
 from ppax.envs.host_env import VECTORIZATIONS, HostEnv, host
 from ppax.envs.partial_view import PartialView
 from ppax.envs.resets import PoolResets, fresh_resets
-from ppax.envs.suites import SUITES
+from ppax.envs.suites import HOST_SUITES, SUITES
 from ppax.envs.time_limit import TimeLimit
 from ppax.envs.vector import VectorEnv
 from ppax.types import ConfigError, Environment
@@ -44,7 +44,6 @@ BUILTIN: dict[str, Callable[[], Environment]] = {
     "probe/Infinite": lambda: TimeLimit(builtin.InfiniteProbe(), 8),
     "probe/Finite": lambda: builtin.FiniteProbe(),
 }
-HOST_SUITES = ("gymnasium",)  # their environments are stepped on the host
 
 Env = VectorEnv | HostEnv
 
@@ -63,8 +62,8 @@ def make(
 
     Built-in ones by their own name ("CartPole-v1"), others as "suite/id" ("gymnax/Acrobot-v1", "brax/ant",
     "jumanji/Snake-v1"); `ppax envs` lists them. Where a suite's resets are dear, a few are shared (PoolResets). Those
-    that are stepped on the host ("gymnasium/LunarLander-v3") are in this process, or in worker processes with
-    `vectorization = "async"`.
+    that are stepped on the host ("gymnasium/LunarLander-v3", "atari/Breakout") are in this process, or in worker
+    processes with `vectorization = "async"`.
 
     `env_params` are the environment's own numbers by name (`ppax envs NAME` lists them), each a value, or
     `{"low": 0.5, "high": 2.0}`: then it is drawn anew at every reset. What is no such number goes to the suite when it
@@ -76,9 +75,7 @@ def make(
     suite, _, env_id = name.partition("/")
     if suite in HOST_SUITES and env_id:
         params.refuse_drawn(name, env_params or {})
-        from ppax.envs.gymnasium import load
-
-        return load(env_id, num_envs, vectorization, action_repeat, env_params)
+        return suites.load_host(suite, env_id, (num_envs, vectorization, action_repeat), env_params)
     if vectorization != "sync":
         raise ConfigError(
             f"vectorization = {vectorization!r}: {name} is stepped inside the compiled program; leave it out"
@@ -118,10 +115,12 @@ def vectorization_of(env: Env) -> str:
     return env.vectorization if isinstance(env, HostEnv) else "sync"
 
 
-def native(env: Env, what: str) -> VectorEnv:
-    """`env`, if it is stepped inside the compiled program; ConfigError that `what` needs that."""
+def native(env: Env, what: str, instead: str) -> VectorEnv:
+    """`env`, if it is stepped inside the compiled program; ConfigError that `what` needs that, and what to do."""
     if isinstance(env, HostEnv):
-        raise ConfigError(f"{what} works with environments inside the compiled program; {env.name} is on the host")
+        raise ConfigError(
+            f"{what} works with environments inside the compiled program; {env.name} is stepped on the host: {instead}"
+        )
     return env
 
 

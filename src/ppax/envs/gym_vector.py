@@ -1,7 +1,7 @@
 """A `gymnasium.vector.VectorEnv` as it is, in each of Gymnasium's three autoreset modes.
 
-https://farama.org/Vector-Autoreset-Mode. The mode is read from the environment's metadata, never assumed: vector entry
-points have one of their own, whatever was asked for.
+https://farama.org/Vector-Autoreset-Mode. The mode is read from the environment, never assumed: vector entry points have
+one of their own, whatever was asked for.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from ppax.envs.arrays import Tally, element_of, flat_mask, leaves_of
 from ppax.envs.faults import EnvError
-from ppax.envs.group import element_of, flat_mask, leaves_of
 from ppax.envs.stepper import Seen
 from ppax.types import ConfigError
 
@@ -37,7 +37,8 @@ class Wrapped:
         obs, info = self._call("reset", seed=int(seeds[0]))  # one for all: not every vector environment takes a list
         none = np.zeros(self.vector.num_envs, bool)
         self._over = none
-        self._seen = Seen(self._take(obs), none.astype(np.float32), none, none, ~none, none, self._mask(info))
+        zeros = none.astype(np.float32)
+        self._seen = Seen(self._take(obs), zeros, none, none, ~none, none, self._mask(info), None, _tally(info))
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
         """One step of all."""
@@ -47,7 +48,7 @@ class Wrapped:
         begun = self._over  # only in NEXT_STEP
         terminated, truncated = (np.asarray(x, bool) & ~begun for x in (terminated, truncated))
         ended = terminated | truncated
-        first, final, leaves, mask = begun, None, self._take(obs), self._mask(info)
+        first, final, leaves, mask, tally = begun, None, self._take(obs), self._mask(info), _tally(info)
         if self._mode is AutoresetMode.NEXT_STEP:
             self._over = ended
         else:
@@ -60,7 +61,7 @@ class Wrapped:
                 else:
                     final = self._final(info, leaves, ended)
         reward = np.where(begun, 0.0, np.asarray(reward, np.float32))
-        self._seen = Seen(leaves, reward, terminated, truncated, first, ~begun, mask, final)
+        self._seen = Seen(leaves, reward, terminated, truncated, first, ~begun, mask, final, tally)
 
     def receive(self, number: int) -> Seen:
         """What came of the step that was sent, or of a reset."""
@@ -108,8 +109,17 @@ class Wrapped:
         return masks
 
 
+def _tally(info: dict[str, Any]) -> Tally | None:
+    return Tally(*info["tally"]) if "tally" in info else None
+
+
 def mode_of(vector: VectorEnv) -> AutoresetMode:
     """How `vector` begins the next episode; ConfigError where it does not say."""
+    # Gymnasium's own ones know it themselves; their metadata are those of the environment's class, where a later
+    # vector of the same class writes its own mode
+    mode = getattr(vector.unwrapped, "autoreset_mode", None)
+    if isinstance(mode, AutoresetMode):
+        return mode
     metadata = vector.metadata or {}
     mode = metadata.get("autoreset_mode")
     if isinstance(mode, AutoresetMode):

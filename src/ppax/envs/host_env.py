@@ -1,4 +1,4 @@
-"""Environments that are Python objects, as Gymnasium has them: stepped by a loop on the host.
+"""Environments that are Python objects, as Gymnasium and PettingZoo have them: stepped by a loop on the host.
 
 `HostEnv` stands where a native `VectorEnv` stands. What it is made of is mutable and lives in `Host`; what a program
 sees are spaces and sizes. A TrainState cannot hold where such environments stand: `actor.env_state` is only a number,
@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,9 +20,11 @@ from gymnasium import Env, spaces
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
 from ppax import masks
-from ppax.envs.group import Layout, element_of, leaves_of
+from ppax.envs.arrays import Layout, element_of, leaves_of
 from ppax.envs.gym_vector import Wrapped, mode_of
-from ppax.envs.stepper import Seen, Stepper
+from ppax.envs.running import Example, Host
+from ppax.envs.stepper import Stepper
+from ppax.envs.team import ParallelEnv, Team, UnlikeAgents
 from ppax.envs.workers import Factory, InProcess, Workers
 from ppax.types import ConfigError, Key, PyTree, part, static
 
@@ -29,75 +32,12 @@ VECTORIZATIONS = ("sync", "async")
 TIMEOUT = 60.0  # seconds
 
 
-class Host:
-    """Environments that run, or can: they are made at the first reset, and made again after `close`."""
-
-    def __init__(
-        self,
-        example: tuple[spaces.Space, spaces.Space, int | None],
-        num_envs: int,
-        make: Callable[[int], Stepper],
-        unique: bool = False,
-    ):
-        """`example`: spaces, and size of the action mask. `unique`: `make` gives the same environments every time."""
-        self.observation_space, self.action_space, self.mask_size = example
-        self.num_envs, self.unique, self._make = num_envs, unique, make
-        self.position = 0  # steps and resets since they were made; 0: nowhere
-        self.last: list[Seen] = []  # what each group saw last
-        self._stepper: Stepper | None = None
-
-    @property
-    def groups(self) -> tuple[slice, ...]:
-        """Environments that are stepped together; there are two groups where one is stepped while the policy acts."""
-        return self._running().groups
-
-    @property
-    def cuts(self) -> bool:
-        """Whether the next observation may open another episode, so that the last one must be valued at once."""
-        return self._running().cuts
-
-    def sizes(self) -> set[int]:
-        """How many environments are stepped together."""
-        return {rows.stop - rows.start for rows in self.groups}
-
-    def reset(self, seeds: Sequence[int]) -> list[Seen]:
-        """Begin an episode everywhere; what each group sees."""
-        stepper = self._running()
-        self.position += 1
-        stepper.reset(seeds)
-        self.last = [stepper.receive(number) for number in range(len(stepper.groups))]
-        return list(self.last)
-
-    def send(self, number: int, action: Sequence[np.ndarray]) -> None:
-        """Begin one step of a group; `action` is a list of arrays [e, ...]."""
-        self.position += 1
-        self._running().send(number, action)
-
-    def receive(self, number: int) -> Seen:
-        """What came of it."""
-        self.last[number] = seen = self._running().receive(number)
-        return seen
-
-    def again(self, num_envs: int) -> Host:
-        """Other environments of the same kind; these themselves where there are no others: then they begin anew."""
-        example = self.observation_space, self.action_space, self.mask_size
-        return self if self.unique else Host(example, num_envs, self._make)
-
-    def close(self) -> None:
-        """Close all environments and end their processes."""
-        stepper, self._stepper, self.position = self._stepper, None, 0
-        if stepper is not None:
-            stepper.close()
-
-    def _running(self) -> Stepper:
-        if self._stepper is None:
-            self._stepper = self._make(self.num_envs)
-        return self._stepper
-
-
 @part
 class HostEnv:
-    """`num_envs` environments on the host; B = num_envs streams. Make one with `ppax.make` or `ppax.envs.host`."""
+    """`num_envs` environments on the host; B = num_envs * num_agents streams.
+
+    Make one with `ppax.make` or `ppax.envs.host`.
+    """
 
     host: Host = static()
     num_envs: int = static()
@@ -109,23 +49,29 @@ class HostEnv:
     @property
     def observation_space(self) -> spaces.Space:
         """Space of one stream's observation."""
-        return self.host.observation_space
+        return self.host.example.observation_space
 
     @property
     def action_space(self) -> spaces.Space:
         """Space of one stream's action."""
-        return self.host.action_space
+        return self.host.example.action_space
+
+    @property
+    def num_agents(self) -> int | None:
+        """Agents in each environment; None: one, without an axis of agents."""
+        return self.host.example.agents
 
     @property
     def num_streams(self) -> int:
         """B."""
-        return self.num_envs
+        return self.num_envs * (self.num_agents or 1)
 
     def reset(self, key: Key) -> tuple[PyTree, PyTree, PyTree | None]:
         """Nowhere yet: position 0, zeros for observations. Who steps it then begins episodes, outside of programs."""
-        zeros = (jnp.zeros((self.num_envs, *leaf.shape), leaf.dtype) for leaf in leaves_of(self.observation_space))
-        mask = None if self.host.mask_size is None else jnp.ones((self.num_envs, self.host.mask_size), bool)
-        return jnp.zeros(self.num_envs, jnp.uint32), element_of(self.observation_space, zeros), mask
+        streams, mask_size = self.num_streams, self.host.example.mask_size
+        zeros = (jnp.zeros((streams, *leaf.shape), leaf.dtype) for leaf in leaves_of(self.observation_space))
+        mask = None if mask_size is None else jnp.ones((streams, mask_size), bool)
+        return jnp.zeros(streams, jnp.uint32), element_of(self.observation_space, zeros), mask
 
     def again(self, num_envs: int) -> HostEnv:
         """Other environments of the same kind, or these themselves where the user has made them."""
@@ -152,22 +98,32 @@ def host(
     timeout: float = TIMEOUT,
     action_repeat: int = 1,
 ) -> HostEnv:
-    """Gymnasium environments as ppax trains on them.
+    """Environments of Gymnasium or PettingZoo as ppax trains on them.
 
-    `source` is a `gymnasium.vector.VectorEnv`, in whichever autoreset mode, or a function that makes one `Env` (called
-    `num_envs` times), or a list of such functions. With `vectorization = "async"` those are stepped in `workers`
-    processes (by default one a core), of which each has to answer within `timeout` seconds. Results are the same.
+    `source` is a `gymnasium.vector.VectorEnv`, in whichever autoreset mode, or a function that makes one `Env` or one
+    PettingZoo `ParallelEnv` of agents that are alike (called `num_envs` times), or a list of such functions. With
+    `vectorization = "async"` those are stepped in `workers` processes (by default one a core), of which each has to
+    answer within `timeout` seconds. Results are the same.
 
     Raises ConfigError for what cannot be. Environments that fail later raise EnvError.
     """
     if vectorization not in VECTORIZATIONS:
         raise ConfigError(f"vectorization = {vectorization!r}: must be one of {', '.join(VECTORIZATIONS)}")
     if isinstance(source, GymVectorEnv):
-        return _given(source, num_envs, name, vectorization, workers, action_repeat)
+        for option, value, default in (
+            ("vectorization", vectorization, "sync"),
+            ("workers", workers, None),
+            ("action_repeat", action_repeat, 1),
+        ):
+            if value != default:
+                raise ConfigError(f"{option} = {value!r}: a VectorEnv steps its environments itself; leave it out")
+        if num_envs not in (None, source.num_envs):
+            raise ConfigError(f"num_envs = {num_envs}: {source} has {source.num_envs}; leave num_envs out")
+        return host_vector(lambda _: source, source, name or "own", unique=True)
     factories = [source] * (8 if num_envs is None else num_envs) if callable(source) else list(source)
     if not factories or (num_envs is not None and num_envs != len(factories)):
         raise ConfigError(f"num_envs = {num_envs}: the list has {len(factories)} functions; leave num_envs out")
-    example = _example(factories[0])
+    factories, example = _example(factories)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
     def make(num_envs: int) -> Stepper:
@@ -176,36 +132,40 @@ def host(
         layout = Layout(num_envs, count, action_repeat, *example)
         return Workers(chosen, layout, timeout) if vectorization == "async" else InProcess(chosen, layout)
 
-    running = Host(example, len(factories), make)
+    running = Host(example, len(factories), make, [*{id(factory): factory for factory in factories}.values()])
     return HostEnv(running, len(factories), name or "own", action_repeat, vectorization)
 
 
-def _given(
-    vector: GymVectorEnv, num_envs: int | None, name: str, vectorization: str, workers: int | None, action_repeat: int
-) -> HostEnv:
-    for option, value, default in (
-        ("vectorization", vectorization, "sync"),
-        ("workers", workers, None),
-        ("action_repeat", action_repeat, 1),
-    ):
-        if value != default:
-            raise ConfigError(f"{option} = {value!r}: a VectorEnv steps its environments itself; leave it out")
-    if num_envs not in (None, vector.num_envs):
-        raise ConfigError(f"num_envs = {num_envs}: {vector} has {vector.num_envs}; leave num_envs out")
-    mode_of(vector)
-    mask_size = _mask_size(vector.single_action_space, vector.reset()[1])
-    example = vector.single_observation_space, vector.single_action_space, mask_size
-    running = Host(example, vector.num_envs, lambda _: Wrapped(vector, mask_size), unique=True)
-    return HostEnv(running, vector.num_envs, name or "own")
+def host_vector(make: Callable[[int], GymVectorEnv], first: GymVectorEnv, name: str, unique: bool = False) -> HostEnv:
+    """Vector environments that `make` makes, `first` being one of them; `unique`: it is the only one."""
+    mode_of(first)
+    info = first.reset()[1]
+    space = first.single_action_space
+    example = Example(first.single_observation_space, space, _mask_size(space, info), "tally" in info, None)
+    factories: list[Callable[[], Any]] = [lambda: first] if unique else [partial(make, 2)]
+    running = Host(example, first.num_envs, lambda n: Wrapped(make(n), example.mask_size), factories, unique)
+    return HostEnv(running, first.num_envs, name)
 
 
-def _example(factory: Factory) -> tuple[spaces.Space, spaces.Space, int | None]:
-    """Spaces and size of the action mask of one environment."""
-    env = factory()
-    if not isinstance(env, Env):
-        raise ConfigError(f"{factory} gives {type(env).__name__}: must be a function that makes a gymnasium.Env")
+def _example(factories: list[Factory]) -> tuple[list[Factory], Example]:
+    """The functions, those for several agents wrapped, and what one environment is like."""
+    env: Any = factories[0]()
+    if isinstance(env, ParallelEnv):
+        env.close()
+        teams = {id(factory): partial(Team, factory) for factory in factories}
+        factories = [teams[id(factory)] for factory in factories]
+        try:
+            env = factories[0]()
+        except UnlikeAgents as error:
+            raise ConfigError(f"agents that are not alike cannot share a policy: {error}") from error
+    if not isinstance(env, Env | Team):
+        kinds = "a gymnasium.Env or a PettingZoo ParallelEnv"
+        raise ConfigError(f"{factories[0]} gives {type(env).__name__}: must be a function that makes {kinds}")
     try:
-        return env.observation_space, env.action_space, _mask_size(env.action_space, env.reset()[1])
+        info = env.reset()[1]
+        agents = env.num_agents if isinstance(env, Team) else None
+        mask_size = _mask_size(env.action_space, info)
+        return factories, Example(env.observation_space, env.action_space, mask_size, "tally" in info, agents)
     finally:
         env.close()
 

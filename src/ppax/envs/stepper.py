@@ -7,21 +7,22 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ppax.envs.group import Arrays
+from ppax.envs.arrays import Arrays, Tally
 
 
 class Seen(NamedTuple):
-    """What came of one step of e environments; an observation is a list of its arrays (group.leaves_of)."""
+    """What came of one step of e streams; an observation is a list of its arrays (arrays.leaves_of)."""
 
     obs: list[np.ndarray]  # [e, ...] the next observation
     reward: np.ndarray  # [e]
     terminated: np.ndarray  # [e]
     truncated: np.ndarray  # [e]
     first: np.ndarray  # [e] `obs` opens an episode
-    valid: np.ndarray  # [e] False: the action was ignored, an episode began instead
+    valid: np.ndarray  # [e] False: the action was ignored, an episode began instead, or the agent was absent
     mask: np.ndarray | None  # [e, n] allowed actions
     # [e, ...] where an episode was truncated and `obs` already opens the next one: its last observation
     final_obs: list[np.ndarray] | None = None
+    tally: Tally | None = None  # what statistics count, where that is something else
 
 
 class Stepper(Protocol):
@@ -29,7 +30,7 @@ class Stepper(Protocol):
 
     @property
     def groups(self) -> tuple[slice, ...]:
-        """Which environments are stepped together."""
+        """Which streams are stepped together."""
 
     @property
     def cuts(self) -> bool:
@@ -51,4 +52,4 @@ class Stepper(Protocol):
 def seen(arrays: Arrays) -> Seen:
     """What stands in `arrays` after a step with next-step autoreset."""
     flags = arrays.reward, arrays.terminated, arrays.truncated
-    return Seen(arrays.obs, *flags, arrays.begun, ~arrays.begun, arrays.mask)
+    return Seen(arrays.obs, *flags, arrays.begun, arrays.valid, arrays.mask, None, arrays.tally)

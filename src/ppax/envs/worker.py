@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import mmap
 import os
@@ -13,25 +13,27 @@ import time
 import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 STEP, RESET = 0, 1  # what a worker is asked for
 
 
-def _load_group() -> Any:
-    """The file beside this one; as part of the package it would bring all of ppax."""
-    spec = importlib.util.spec_from_file_location("group", Path(__file__).with_name("group.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+def _load(*names: str) -> list[Any]:
+    """Files beside this one, without what their packages bring: that would be all of ppax."""
+    here = Path(__file__).parent
+    for name, path in (("ppax", here.parent), ("ppax.envs", here)):
+        sys.modules[name] = package = ModuleType(name)
+        package.__path__ = [str(path)]
+    loaded = [importlib.import_module(f"ppax.envs.{name}") for name in names]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "ppax"]:
+        del sys.modules[name]  # an environment that imports ppax gets all of it
+    return loaded
 
 
 def main() -> None:
     """Serve the process that started this one, until it closes the connection or is gone."""
-    group = _load_group()
+    arrays_file, group = _load("arrays", "group")
     connection, memory = Connection(int(sys.argv[1])), int(sys.argv[2])
     for name in (signal.SIGINT, signal.SIGTERM):  # these may reach all processes; the one that started us decides
         signal.signal(name, signal.SIG_IGN)
@@ -42,10 +44,11 @@ def main() -> None:
 
         sys.path[:] = json.loads(connection.recv_bytes())
         sizes, worker, owned = cloudpickle.loads(connection.recv_bytes())
-        layout = group.Layout(*sizes)  # not pickled itself: its class would be looked for in ppax, and bring JAX
+        layout = arrays_file.Layout(*sizes)  # not pickled itself: its class would be looked for in ppax, and bring JAX
         arrays = layout.make(mmap.mmap(memory, layout.nbytes()))
-        for rows, factories in owned:
-            groups.append(group.Group(factories, rows.start, layout, arrays.rows(rows), worker))
+        for envs, factories in owned:
+            rows = layout.streams(envs)
+            groups.append(group.Group(factories, envs.start, layout, arrays.rows(rows), worker))
         connection.send_bytes(b"")
         while True:
             _serve(groups, connection)

@@ -22,13 +22,16 @@ from typing import Any
 import numpy as np
 from gymnasium import Env
 
+from ppax.envs import atari_game, team
 from ppax.envs import worker as worker_file
+from ppax.envs.arrays import Arrays, Layout
 from ppax.envs.faults import EnvError
-from ppax.envs.group import Arrays, Failure, Group, Layout, describe
+from ppax.envs.group import Failure, Group, describe
 from ppax.envs.stepper import Seen, seen
 from ppax.types import ConfigError
 
 Factory = Callable[[], Env]
+SHIPPED = (atari_game, team)  # pickled by value: to import them, a worker would import all of ppax
 START_SECONDS = 60.0  # that a worker may take to start and to make its environments, at least
 
 
@@ -38,7 +41,7 @@ class InProcess:
     cuts = False
 
     def __init__(self, factories: Sequence[Factory], layout: Layout):
-        self.arrays, self.groups = layout.make(), (slice(0, layout.num_envs),)
+        self.arrays, self.groups = layout.make(), (layout.streams(slice(0, layout.num_envs)),)
         with _explained():
             self._group = Group(factories, 0, layout, self.arrays, 0)
 
@@ -72,9 +75,10 @@ class Workers:
     def __init__(self, factories: Sequence[Factory], layout: Layout, timeout: float):
         if os.name != "posix":
             raise ConfigError('vectorization = "async" needs a POSIX system; use "sync"')
-        self.timeout, size = timeout, layout.nbytes()
-        half = -(-layout.num_envs // 2)
-        self.groups = tuple(rows for rows in (slice(0, half), slice(half, layout.num_envs)) if rows.start < rows.stop)
+        self.timeout, size, half = timeout, layout.nbytes(), -(-layout.num_envs // 2)
+        halves = slice(0, half), slice(half, layout.num_envs)
+        self._layout, self._envs = layout, [envs for envs in halves if envs.start < envs.stop]
+        self.groups = tuple(layout.streams(envs) for envs in self._envs)
         self._processes: list[subprocess.Popen] = []
         self._connections: list[Connection] = []
         # closed also where nobody calls `close`: at the latest when this process ends
@@ -84,7 +88,7 @@ class Workers:
             self.arrays.at[:] = -1
             self._views = [self.arrays.rows(rows) for rows in self.groups]
             for worker in range(layout.workers):
-                owned = [(rows, list(factories[rows])) for rows in self._shares(worker, layout.workers)]
+                owned = [(envs, list(factories[envs])) for envs in self._shares(worker, layout.workers)]
                 self._start(memory, (tuple(layout), worker, owned))
         for worker in range(layout.workers):
             self._answer(worker, max(timeout, START_SECONDS))
@@ -92,8 +96,8 @@ class Workers:
     def reset(self, seeds: Sequence[int]) -> None:
         """Begin an episode everywhere; `receive` waits for it."""
         for worker in range(len(self._processes)):
-            for number, rows in enumerate(self._shares(worker, len(self._processes))):
-                self._tell(worker, [worker_file.RESET, number, *seeds[rows]])
+            for number, envs in enumerate(self._shares(worker, len(self._processes))):
+                self._tell(worker, [worker_file.RESET, number, *seeds[envs]])
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
         """Begin a step of a group."""
@@ -113,13 +117,15 @@ class Workers:
 
     def _shares(self, worker: int, workers: int) -> list[slice]:
         """The environments of a worker in each group."""
-        edges = [[rows.start + (rows.stop - rows.start) * w // workers for w in (worker, worker + 1)]
-                 for rows in self.groups]  # fmt: skip
+        edges = [[envs.start + (envs.stop - envs.start) * w // workers for w in (worker, worker + 1)]
+                 for envs in self._envs]  # fmt: skip
         return [slice(*edge) for edge in edges]
 
     def _start(self, memory: int, task: tuple[Any, ...]) -> None:
         import cloudpickle  # lambdas and classes of a script can be factories too
 
+        for module in SHIPPED:
+            cloudpickle.register_pickle_by_value(module)
         ours, theirs = Pipe()
         # A fresh interpreter, and not a fork: JAX has threads. -P: the files beside it must not hide libraries
         command = [sys.executable, "-P", worker_file.__file__, str(theirs.fileno()), str(memory)]
@@ -158,7 +164,9 @@ class Workers:
         index = int(self.arrays.at[worker])
         at = ""
         if index >= 0:
-            at = f" while stepping environment {index}, action {[x[index].tolist() for x in self.arrays.action]}"
+            rows = self._layout.streams(slice(index, index + 1))
+            action = [(x[rows] if self._layout.agents else x[index]).tolist() for x in self.arrays.action]
+            at = f" while stepping environment {index}, action {action}"
         process = self._processes[worker].pid
         self.close()
         return EnvError(f"worker process {worker} (pid {process}) {what}{at}; all environments were closed")

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from ppax.envs import HostEnv
-from ppax.envs.group import element_of
+from ppax.envs.arrays import element_of
 from ppax.envs.host_env import begin_seeds
 from ppax.envs.stepper import Seen
 from ppax.host.policy import Observed, make_policy
@@ -26,37 +26,56 @@ class Outcome(NamedTuple):
     finished: np.ndarray  # False: cut after `max_steps`
 
 
+class Performance:
+    """A policy that acts in host environments from the beginning of an episode on, and learns nothing.
+
+    Whatever goes wrong, the environments have to be closed.
+    """
+
+    def __init__(self, agent: PPO, env: HostEnv, learner: LearnerState, key: Key, deterministic: bool):
+        start_key, self._key = jax.random.split(key)
+        self._acting, self._env, self._steps = (agent, learner), env, [0] * len(env.host.groups)
+        self._policy = make_policy(agent, env, learner, deterministic)
+        self.seen = env.host.reset(begin_seeds(start_key, env.num_envs))  # of each group, the last that was received
+        self._carry = [jax.tree.map(np.asarray, agent.initial_carry(len(one.first))) for one in self.seen]
+
+    def send(self, number: int) -> None:
+        """Act in a group of environments for what was seen last, and begin the step."""
+        at, env, one = self._steps[number], self._env, self.seen[number]
+        if at % BLOCK == 0 and at == max(self._steps):  # the first group to get there
+            self._policy.begin(*self._acting, BLOCK, jax.random.fold_in(self._key, at // BLOCK))
+        obs = element_of(env.observation_space, iter(one.obs))
+        now = Observed(self._carry[number], obs, one.first, one.mask)
+        acted = self._policy.act(at % BLOCK, env.host.groups[number], now)
+        self._carry[number] = acted.carry
+        self._steps[number] += 1
+        env.host.send(number, acted.env_action)
+
+    def receive(self, number: int) -> Seen:
+        """What came of it."""
+        self.seen[number] = self._env.host.receive(number)
+        return self.seen[number]
+
+
 def play_episodes(
     agent: PPO, env: HostEnv, learner: LearnerState, key: Key, episodes: int, deterministic: bool, max_steps: int
 ) -> Outcome:
-    """`episodes` whole episodes, spread over as many environments as `env` has, or fewer.
+    """`episodes` whole episodes of one stream each, spread over as many environments as `env` has, or fewer.
 
     How many each plays is fixed before, so that short episodes are no likelier than long ones to be counted.
     """
-    others = env.again(min(episodes, env.num_envs))
-    start_key, act_key = jax.random.split(key)
+    others = env.again(min(-(-episodes // (env.num_agents or 1)), env.num_envs))
     try:
-        run = _Episodes(others.num_envs, episodes, max_steps)
-        policy = make_policy(agent, others, learner, deterministic)
-        host, groups = others.host, list(enumerate(others.host.groups))
-        seen = host.reset(begin_seeds(start_key, others.num_envs))
-        carry = [jax.tree.map(np.asarray, agent.initial_carry(len(one.first))) for one in seen]
-        steps = 0
+        run = _Episodes(others.num_streams, episodes, max_steps)
+        performance, groups = Performance(agent, others, learner, key, deterministic), others.host.groups
+        for number in range(len(groups)):
+            performance.send(number)
         while run.left.any():
-            if steps % BLOCK == 0:
-                policy.begin(agent, learner, BLOCK, jax.random.fold_in(act_key, steps // BLOCK))
-            for number, rows in groups:
-                if steps:
-                    seen[number] = host.receive(number)
-                    run.count(rows, seen[number])
-                one = seen[number]
-                obs = element_of(others.observation_space, iter(one.obs))
-                acted = policy.act(steps % BLOCK, rows, Observed(carry[number], obs, one.first, one.mask))
-                carry[number] = acted.carry
-                host.send(number, acted.env_action)
-            steps += 1
-        for number, _ in groups:
-            host.receive(number)
+            for number, rows in enumerate(groups):
+                run.count(rows, performance.receive(number))
+                performance.send(number)
+        for number in range(len(groups)):
+            performance.receive(number)
         return run.outcome()
     except BaseException:
         others.close()
@@ -67,19 +86,21 @@ def play_episodes(
 
 
 class _Episodes:
-    """The episodes of every environment, so far."""
+    """The episodes of every stream, so far."""
 
-    def __init__(self, num_envs: int, episodes: int, max_steps: int):
-        quota = np.full(num_envs, episodes // num_envs) + (np.arange(num_envs) < episodes % num_envs)
+    def __init__(self, streams: int, episodes: int, max_steps: int):
+        quota = np.full(streams, episodes // streams) + (np.arange(streams) < episodes % streams)
         self.left, self.max_steps = quota, max_steps
-        self._returns, self._lengths = np.zeros(num_envs), np.zeros(num_envs, int)
-        self._done: list[list[tuple[float, int, bool]]] = [[] for _ in range(num_envs)]
+        self._returns, self._lengths = np.zeros(streams), np.zeros(streams, int)
+        self._done: list[list[tuple[float, int, bool]]] = [[] for _ in range(streams)]
 
     def count(self, rows: slice, seen: Seen) -> None:
-        """One step of some environments."""
-        self._returns[rows] += np.where(seen.valid, seen.reward, 0.0)
+        """One step of some streams."""
+        reward, ended = np.where(seen.valid, seen.reward, 0.0), seen.terminated | seen.truncated
+        if seen.tally is not None:
+            reward, ended = seen.tally
+        self._returns[rows] += reward
         self._lengths[rows] += seen.valid
-        ended = seen.terminated | seen.truncated
         stuck = ~ended & (self._lengths[rows] >= self.max_steps)
         for i in rows.start + np.flatnonzero(ended | stuck):
             if self.left[i] > 0:
@@ -88,6 +109,6 @@ class _Episodes:
             self._returns[i] = self._lengths[i] = 0
 
     def outcome(self) -> Outcome:
-        """All of them, environment by environment."""
+        """All of them, stream by stream."""
         returns, lengths, finished = zip(*(one for done in self._done for one in done), strict=True)
         return Outcome(np.array(returns, np.float32), np.array(lengths, np.int32), np.array(finished))

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from ppax.envs import EnvError, HostEnv
-from ppax.envs.group import element_of
+from ppax.envs.arrays import Tally, element_of
 from ppax.envs.host_env import begin_seeds
 from ppax.envs.stepper import Seen
 from ppax.host.policy import HostPolicy, Observed
@@ -29,6 +29,7 @@ class Played(NamedTuple):
     truncated: np.ndarray  # [T, B]
     valid: np.ndarray  # [T, B]
     cut_value: np.ndarray | None  # [T, B]
+    tally: Tally | None  # [T, B]
     carry: PyTree  # [T / L, B, ...] memory before each sequence
     last_carry: PyTree  # [B, ...]
     env_state: np.ndarray  # [B] where the environments stand now
@@ -42,12 +43,12 @@ def take_up(agent: PPO, env: HostEnv, actor: ActorState, key: Key) -> ActorState
         if all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in _pairs(now.obs, actor.obs)):
             return actor
     now = _joined(host.reset(begin_seeds(key, env.num_envs)))
-    zeros = np.zeros(env.num_envs, np.float32)
+    zeros = np.zeros(env.num_streams, np.float32)
     fresh: dict[str, Any] = {
         "obs": element_of(env.observation_space, iter(now.obs)),
         "first": now.first,
         "action_mask": now.mask,
-        "carry": jax.tree.map(np.asarray, agent.initial_carry(env.num_envs)),
+        "carry": jax.tree.map(np.asarray, agent.initial_carry(env.num_streams)),
         "episode_return": zeros,
         "episode_length": zeros.astype(np.int32),
         "reward_trace": zeros,
@@ -89,9 +90,11 @@ class _Record:
         self.obs = [self._store(x, num_steps + 1) for x in map(np.asarray, jax.tree.leaves(actor.obs))]
         self.first = self._store(np.asarray(actor.first), num_steps + 1)
         self.mask = None if actor.action_mask is None else self._store(np.asarray(actor.action_mask), num_steps + 1)
-        shape = num_steps, env.num_envs
+        shape = num_steps, env.num_streams
         self.reward, self.cut_value = np.empty(shape, np.float32), np.zeros(shape, np.float32)
         self.terminated, self.truncated, self.valid = (np.empty(shape, bool) for _ in range(3))
+        tallies = env.host.example.tallies
+        self.tally = Tally(np.zeros(shape, np.float32), np.zeros(shape, bool)) if tallies else None
         self.actions: list[np.ndarray] = []
         self.carry = [jax.tree.map(lambda x, rows=rows: x[rows], actor.carry) for rows in self.groups]
         self.carries: list[list[PyTree]] = [[] for _ in self.groups]
@@ -127,6 +130,8 @@ class _Record:
         self.valid[t, rows] = seen.valid
         if self.mask is not None:
             self.mask[t + 1, rows] = seen.mask
+        if self.tally is not None and seen.tally is not None:
+            self.tally.reward[t, rows], self.tally.over[t, rows] = seen.tally
         if seen.final_obs is not None and (cut := seen.truncated & ~seen.terminated).any():
             obs = element_of(self.env.observation_space, iter(seen.final_obs))
             going_on = np.zeros(len(cut), bool)  # the memory is that of the episode, which was cut
@@ -137,7 +142,7 @@ class _Record:
     def _keep(self, t: int, rows: slice, action: list[np.ndarray]) -> None:
         if not self.actions:
             self.actions = [
-                np.empty((self.num_steps, self.env.num_envs, *leaf.shape[1:]), leaf.dtype) for leaf in action
+                np.empty((self.num_steps, self.env.num_streams, *leaf.shape[1:]), leaf.dtype) for leaf in action
             ]
         for store, x in zip(self.actions, action, strict=True):
             store[t, rows] = x
@@ -153,10 +158,15 @@ class _Record:
             if places.any():
                 t, i = np.argwhere(places)[0]
                 action = [x[t, i].tolist() for x in self.actions]
-                raise EnvError(f"environment {i}: its {name} is not finite at step {t} of a rollout, action {action}")
+                raise EnvError(f"{self._who(i)}: its {name} is not finite at step {t} of a rollout, action {action}")
         if self.mask is not None and not self.mask.any(axis=-1).all():
             t, i = np.argwhere(~self.mask.any(axis=-1))[0]
-            raise EnvError(f"environment {i}: its action mask allows nothing at step {t} of a rollout")
+            raise EnvError(f"{self._who(i)}: its action mask allows nothing at step {t} of a rollout")
+
+    def _who(self, stream: int) -> str:
+        agents = self.env.num_agents
+        name = f"environment {stream // (agents or 1)}"
+        return name if agents is None else f"{name}, agent {stream % agents}"
 
     def _played(self) -> Played:
         def joined(parts: Sequence[PyTree]) -> PyTree:
@@ -175,9 +185,10 @@ class _Record:
             self.truncated,
             self.valid,
             self.cut_value if host.cuts else None,
+            self.tally,
             carry,
             joined([jax.tree.map(np.asarray, carry) for carry in self.carry]),
-            np.full(self.env.num_envs, host.position, np.uint32),
+            np.full(self.env.num_streams, host.position, np.uint32),
         )
 
     def _tree(self, leaves: Sequence[np.ndarray], *index: Any) -> PyTree:

@@ -59,7 +59,7 @@ class InNumpy:
 
     def __init__(self, agent: PPO, env: HostEnv, learner: LearnerState, deterministic: bool):
         self._deterministic, self._programs = deterministic, {}
-        example = observed(agent, env, env.num_envs)
+        example = observed(agent, env, env.num_streams)
         self._distribution = jax.eval_shape(_distribution, (agent, learner), example)
         noise = self._noise(1, np.random.default_rng(0))
         for rows in env.host.sizes():

@@ -20,6 +20,7 @@ from jax.sharding import PartitionSpec
 from ppax import parallel
 from ppax.collect import Collected, Row, account, complete, no_episodes
 from ppax.envs import HostEnv
+from ppax.envs.arrays import Tally
 from ppax.host.play import Played, play, take_up
 from ppax.host.policy import HostPolicy, Observed, make_policy
 from ppax.metrics import Summary, nothing
@@ -44,13 +45,14 @@ class HostTraining:
         self._stop, self._devices = stop or threading.Event(), num_devices(agent, env, state.num_steps)
         shapes = _shapes(agent, env, parallel.shapes_of(state, state_specs(state), 1))
         self._plan = jax.jit(_plan).lower(agent, _clocks(shapes[2]), np.int32(1)).compile()
-        self._policy: HostPolicy = make_policy(shapes[0].agent, env, shapes[2].learner)
+        self.policy: HostPolicy = make_policy(shapes[0].agent, env, shapes[2].learner)
         self._value, self._averaged = jax.jit(_value), jax.jit(averaged)  # of the first, sizes depend on what happens
-        self._where = _where(state, self._devices)
-        options: dict[str, Any] = {"compiler_options": compiler_options()}
-        if self._where is not None:
-            options["in_shardings"] = self._where
-        self._program = jax.jit(_learn, **options).lower(*shapes).compile()
+        where, options = _where(state, self._devices), _options()
+        # puts the program's arguments on the devices on which it runs
+        self.put: Any = (lambda *given: given) if where is None else (lambda *given: jax.device_put(given, where))
+        if where is not None:
+            options["in_shardings"] = where
+        self.program: Any = jax.jit(_learn, **options).lower(*shapes).compile()
         self._nothing = nothing(shapes[-1])
         self._averaged(self._nothing, 1)
         self.compile_seconds = time.perf_counter() - begin
@@ -72,16 +74,16 @@ class HostTraining:
             here = state if self._devices == 1 else local(state)
             now, reset_key = self._plan(agent, _clocks(here), np.int32(total_iterations))
             actor = take_up(agent, env, here.actor, reset_key)
-            self._policy.begin(now.agent, here.learner, state.num_steps, now.collect_key)
+            self.policy.begin(now.agent, here.learner, state.num_steps, now.collect_key)
             begun = now.agent, here.learner
-            played = play(self._policy, self._value, env, actor, state.num_steps, length, begun)
-            state, totals = self._program(*self._put(now, env, state, actor, played, totals))
+            played = play(self.policy, self._value, env, actor, state.num_steps, length, begun)
+            state, totals = self.program(*self.put(now, env, state, actor, played, totals))
             done += 1
         return Trained(state, self._averaged(totals, done))
 
-    def _put(self, *arguments: Any) -> Any:
-        """The program's arguments on the devices on which it runs."""
-        return arguments if self._devices == 1 else jax.device_put(arguments, self._where)
+
+def _options() -> dict[str, Any]:
+    return {"compiler_options": compiler_options()}
 
 
 def metric_names(agent: PPO, env: HostEnv, state: TrainState) -> tuple[str, ...]:
@@ -178,7 +180,8 @@ def _collected(agent: PPO, state: TrainState, played: Played) -> Collected:
         return account(agent.gamma, running, *step)
 
     begun = actor, no_episodes(actor.first.shape[0])
-    (actor, episodes), traces = jax.lax.scan(count, begun, (steps.reward, steps.ended, steps.valid))
+    counted = steps.reward, steps.ended, steps.valid, played.tally
+    (actor, episodes), traces = jax.lax.scan(count, begun, counted)
     obs, first, mask = after
     actor = actor._replace(env_state=played.env_state, obs=obs, first=first, action_mask=mask, carry=played.last_carry)
     return complete(agent, learner, (actor, episodes), Row(steps, traces))
@@ -218,7 +221,8 @@ def _shapes(agent: PPO, env: HostEnv, state: TrainState) -> tuple[Any, ...]:
     flag, number = stack((actor.first, actor.reward_trace), num_steps)
     carry = stack(actor.carry, num_steps // agent.sequence_length(num_steps)) if jax.tree.leaves(actor.carry) else ()
     cuts = number if env.host.cuts else None
-    steps = (stack(decision.action, num_steps), number, flag, flag, flag, cuts)
+    tally = Tally(number, flag) if env.host.example.tallies else None
+    steps = (stack(decision.action, num_steps), number, flag, flag, flag, cuts, tally)
     played = Played(obs, first, mask, *steps, carry, actor.carry, actor.env_state)
     arguments = now, env, state, actor, played
     return *arguments, jax.eval_shape(_learn, *arguments, None).metrics

@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.host.policy import InNumpy, Observed, make_policy
 from ppax.ppo import PPO
 from ppax.selftest.report import Finding, none_of, skip, within
 from ppax.selftest.world import World, distance, numbers, quick, taken_again
@@ -37,6 +38,33 @@ def check_ratio(world: World, key: Key) -> Finding:
         "is 1 before the first gradient step, but for",
         "Learning sees another policy than the one that acted, so every gradient is wrong: something changes between "
         "acting and learning (dropout, statistics of a batch, a list in Python), or memory is not carried as stored.",
+    )
+
+
+def check_host_policy(world: World) -> Finding:
+    """The call that acts on the host, which may be one in NumPy, does what the network says."""
+    env, steps = world.env, world.rollout.steps
+    policy = make_policy(world.agent, env, world.learner, deterministic=True)
+    policy.begin(world.agent, world.learner, 1, jax.random.key(0))
+
+    def likely(learner: LearnerState, *seen: PyTree) -> PyTree:
+        distribution = world.agent.policy(learner, *seen).distribution
+        return distribution.env_action(distribution.mode())
+
+    expected, off, count = quick(likely), 0.0, 0
+    for rows in env.host.groups:
+        carry = jax.tree.map(lambda x, rows=rows: np.asarray(x[0, rows]), steps.carry)
+        seen = jax.tree.map(lambda x, rows=rows: np.asarray(x[0, rows]), (steps.obs, steps.first, steps.action_mask))
+        acted = policy.act(0, rows, Observed(carry, *seen)).env_action
+        wanted = jax.tree.leaves(expected(world.learner, carry, *seen))
+        off = max(off, distance(acted, wanted, np.ones(rows.stop - rows.start, bool)))
+        count += rows.stop - rows.start
+    kind = "NumPy" if isinstance(policy, InNumpy) else "one compiled call a step"
+    return within(
+        off,
+        CLOSE[world.agent.compute_dtype],
+        f"acts by {kind}; for {count} observations its likeliest actions are those of the network but for",
+        "Please report it: with this network the NumPy policy is not the compiled one.",
     )
 
 

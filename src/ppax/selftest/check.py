@@ -6,30 +6,42 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium
 import jax
+from gymnasium.vector import VectorEnv as GymVectorEnv
 
-from ppax.envs import Env, make, native
+from ppax.envs import HOST_SUITES, Env, HostEnv, host, make
 from ppax.envs.vector import VectorEnv
 from ppax.networks import mlp
 from ppax.ppo import PPO
-from ppax.selftest import environment, experience, protocol
-from ppax.selftest.report import Check, Finding, Report, attempt
+from ppax.selftest import environment, experience, on_host, protocol
+from ppax.selftest.report import Check, Finding, Report, attempt, not_tried
 from ppax.selftest.world import World, look
 from ppax.types import ConfigError, Environment, Key
 
 ENVS, STEPS = 8, 64  # of the rollout that is looked at
-NOT_TRIED = "not tried: an earlier check failed"
+FEW = 3  # environments on the host
 
 
-def check_env(env: Environment | VectorEnv | str, key: Key | None = None) -> Report:
+def check_env(env: Environment | Env | gymnasium.Env | GymVectorEnv | str, key: Key | None = None) -> Report:
     """Check an environment against the protocol and its own spaces: resets, steps, and a short random rollout.
 
-    `env` is one of yours, a vector of them, or a name as `ppax.make` takes it. Nothing is trained. The report says for
-    each failure what was received and what to write instead. Raises ConfigError for an unknown name.
+    `env` is one of yours, a vector of them, or a name as `ppax.make` takes it; for environments on the host also a
+    `gymnasium.Env`, a function that makes one, or a `gymnasium.vector.VectorEnv`, which are stepped by hand and compile
+    nothing. Nothing is trained. The report says for each failure what was received and what to write instead. Raises
+    ConfigError for an unknown name.
     """
-    begin = time.perf_counter()
-    with jax.debug_key_reuse(False):  # one check is about that, and switches it on
-        checks = _all_checks(_vector(env), jax.random.key(0) if key is None else key)
+    begin, key = time.perf_counter(), jax.random.key(0) if key is None else key
+    if isinstance(env, str):
+        env = make(env, FEW if env.partition("/")[0] in HOST_SUITES else ENVS)
+    if isinstance(env, GymVectorEnv) or (callable(env) and (isinstance(env, type) or not hasattr(env, "reset"))):
+        env = host(env)  # type: ignore[arg-type]
+    if isinstance(env, HostEnv | gymnasium.Env):
+        checks = on_host.all_checks(env, int(jax.random.bits(key)) >> 1)
+    else:
+        vector = env if isinstance(env, VectorEnv) else VectorEnv(env, ENVS)
+        with jax.debug_key_reuse(False):  # one check is about that, and switches it on
+            checks = _all_checks(vector, key)
     return Report(tuple(checks), time.perf_counter() - begin)
 
 
@@ -53,15 +65,15 @@ def _all_checks(vector: VectorEnv, key: Key) -> list[Check]:
     }
     sound = all(check.passed is not False for check in checks)
     for name, (check, subject) in more.items():
-        checks.append(attempt(name, check, subject, next(keys)) if sound else _not_tried(name))
-    checks.append(attempt("rollout", play, next(keys)) if sound else _not_tried("rollout"))
+        checks.append(attempt(name, check, subject, next(keys)) if sound else not_tried(name))
+    checks.append(attempt("rollout", play, next(keys)) if sound else not_tried("rollout"))
     for name, seen in {
         "finite": experience.check_finite,
         "spaces": experience.check_inside,
         "final obs": experience.check_final,
         "alignment": experience.check_alignment,
     }.items():
-        checks.append(attempt(name, seen, worlds[0]) if worlds else _not_tried(name))
+        checks.append(attempt(name, seen, worlds[0]) if worlds else not_tried(name))
     return checks
 
 
@@ -74,27 +86,21 @@ def declared_checks(env: VectorEnv, key: Key) -> list[Check]:
         ("shapes", environment.check_shapes, (env, shapes_key)),
     ]
     for name, check, arguments in more:
-        checks.append(attempt(name, check, *arguments) if checks[0].passed else _not_tried(name))
+        checks.append(attempt(name, check, *arguments) if checks[0].passed else not_tried(name))
     return checks
 
 
 def require_sound(env: Env) -> None:
-    """ConfigError, before anything compiles, where a native environment is not what it declares."""
-    if not isinstance(env, VectorEnv):
-        return
-    with jax.debug_key_reuse(False):
-        checks = declared_checks(env, jax.random.key(0))
+    """ConfigError, before anything compiles, where an environment is not what it declares.
+
+    Of environments on the host one of each kind is made, reset and stepped once; EnvError where it raises an exception.
+    """
+    if isinstance(env, HostEnv):
+        checks, name = on_host.declared_checks(env), env.name
+    else:
+        name = env.name or type(env.env).__name__
+        with jax.debug_key_reuse(False):
+            checks = declared_checks(env, jax.random.key(0))
     for check in checks:
         if check.passed is False:
-            name = env.name or type(env.env).__name__
             raise ConfigError(f"environment {name}: {check.name}: {check.text}. {check.advice}")
-
-
-def _vector(env: Any) -> VectorEnv:
-    if isinstance(env, str):
-        return native(make(env, ENVS), "check_env")
-    return env if isinstance(env, VectorEnv) else VectorEnv(env, ENVS)
-
-
-def _not_tried(name: str) -> Check:
-    return Check(name, None, NOT_TRIED, None, "")

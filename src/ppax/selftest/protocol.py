@@ -44,7 +44,7 @@ def check_protocol(env: VectorEnv, key: Key) -> Finding:
     )
 
 
-def check_declared(env: VectorEnv) -> Finding:
+def check_declared(env: Any) -> Finding:
     """Networks can read the observations that are declared, and heads make the actions."""
     problems = list(_actions(env.action_space))
     try:

@@ -93,6 +93,11 @@ def skip(why: str) -> Finding:
     return Finding(None, f"does not apply: {why}")
 
 
+def not_tried(name: str, why: str = "an earlier check failed") -> Check:
+    """A check that could not be made."""
+    return Check(name, None, f"not tried: {why}", None, "")
+
+
 def attempt(name: str, check: Callable[..., Finding], *arguments: Any) -> Check:
     """Run one check; an exception, which may come from the user's code, is its failure."""
     try:

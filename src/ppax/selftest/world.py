@@ -13,7 +13,9 @@ import numpy as np
 from jax import Array
 
 from ppax.collect import collect
+from ppax.envs import Env, HostEnv
 from ppax.envs.vector import VectorEnv
+from ppax.host import Gathered, Rollouts
 from ppax.kl_control import KLControl
 from ppax.minibatches import Shuffle
 from ppax.optimizers import SGD
@@ -43,7 +45,7 @@ class World(NamedTuple):
     """One rollout, and all that led to it."""
 
     agent: PPO
-    env: VectorEnv
+    env: Any  # VectorEnv, or HostEnv, of which some checks cannot be made
     learner: LearnerState
     actor: ActorState  # where the rollout began
     key: Key  # of the rollout
@@ -53,13 +55,13 @@ class World(NamedTuple):
     probe: Callable[..., Update]  # the same: one plain gradient step on all rows, at rate RATE
 
 
-def make(agent: PPO, env: VectorEnv, learner: LearnerState, actor: ActorState, key: Key, rollout: Rollout) -> World:
+def make(agent: PPO, env: Env, learner: LearnerState, actor: ActorState, key: Key, rollout: Rollout) -> World:
     """A world and its programs; they compile when they are called."""
     update = quick(lambda learner, rollout, key: agent.update(learner, rollout, key))
     return World(agent, env, learner, actor, key, rollout, _again(agent), update, _probe(agent, env))
 
 
-def build(agent: PPO, env: VectorEnv, num_steps: int, key: Key) -> World:
+def build(agent: PPO, env: Env, num_steps: int, key: Key) -> World:
     """One update, then rollouts until some episodes have ended in one, or that takes too long."""
     look_key, update_key = jax.random.split(key)
 
@@ -70,22 +72,28 @@ def build(agent: PPO, env: VectorEnv, num_steps: int, key: Key) -> World:
 
 
 def look(
-    agent: PPO, env: VectorEnv, num_steps: int, key: Key, change: Callable[[World], World] = lambda world: world
+    agent: PPO, env: Env, num_steps: int, key: Key, change: Callable[[World], World] = lambda world: world
 ) -> World:
     """Rollouts until some episodes have ended in one, or that takes too long; `change` is made after the first."""
     start_key, first_key, later_key = jax.random.split(key, 3)
     state = quick(lambda agent, env, key: start(agent, env, num_steps, key))(agent, env, start_key)
-    gather = quick(lambda *now: collect(now[0], now[1], now[2], now[3], num_steps, now[4]))
-    actor, rollout, _ = gather(agent, env, state.learner, state.actor, jax.random.clone(first_key))
-    world = change(make(agent, env, state.learner, state.actor, first_key, rollout))
+    gather = Rollouts(agent, env, state) if isinstance(env, HostEnv) else _compiled(agent, env, num_steps)
+    begun, (actor, rollout, _) = gather(state.learner, state.actor, jax.random.clone(first_key))
+    world = change(make(agent, env, state.learner, begun, first_key, rollout))
     deadline = time.monotonic() + SECONDS
     for i in range(1 + STEPS // num_steps):
-        before, step_key = actor, jax.random.fold_in(later_key, i)
-        actor, rollout, _ = gather(agent, env, world.learner, before, jax.random.clone(step_key))
-        world = world._replace(actor=before, key=step_key, rollout=rollout)
+        step_key = jax.random.fold_in(later_key, i)
+        begun, (actor, rollout, _) = gather(world.learner, actor, jax.random.clone(step_key))
+        world = world._replace(actor=begun, key=step_key, rollout=rollout)
         if int(rollout.steps.ended[:-2].sum()) >= ENDS or time.monotonic() > deadline:
             break
     return world
+
+
+def _compiled(agent: PPO, env: VectorEnv, num_steps: int) -> Callable[..., Gathered]:
+    """Collects rollouts of native environments."""
+    program = quick(lambda *now: collect(now[0], now[1], now[2], now[3], num_steps, now[4]))
+    return lambda learner, actor, key: Gathered(actor, program(agent, env, learner, actor, key))
 
 
 def _again(agent: PPO) -> Callable[..., Again]:
@@ -101,7 +109,7 @@ def _again(agent: PPO) -> Callable[..., Again]:
     return quick(play)
 
 
-def _probe(agent: PPO, env: VectorEnv) -> Callable[..., Update]:
+def _probe(agent: PPO, env: Env) -> Callable[..., Update]:
     plain: Any = {"max_grad_norm": None, "num_epochs": 1, "kl": KLControl(), "minibatch": Shuffle(1)}
     probe = dataclasses.replace(agent, optimizer=SGD(), learning_rate=RATE, **plain)
 
@@ -124,8 +132,8 @@ def gradient(world: World, rollout: Rollout, key: Key) -> dict[str, np.ndarray]:
     return {path: (a.astype(np.float64) - b) / RATE for (path, a), (_, b) in pairs}
 
 
-def fewest(agent: PPO, env: VectorEnv, num_steps: int) -> VectorEnv:
-    """As few of the environments as give some hundred rows and sizes that divide."""
+def fewest(agent: PPO, env: Env, num_steps: int) -> Env:
+    """As few of the environments as give some hundred rows and sizes that divide; on the host others of the kind."""
     check_sizes(agent, env, num_steps)
     enough = -(-ROWS // (num_steps * (env.num_streams // env.num_envs)))
     for num_envs in range(min(enough, env.num_envs), env.num_envs):
@@ -135,8 +143,8 @@ def fewest(agent: PPO, env: VectorEnv, num_steps: int) -> VectorEnv:
         except ConfigError:
             continue
         if env.num_envs % num_envs == 0:
-            return fewer
-    return env
+            return env.again(num_envs) if isinstance(env, HostEnv) else fewer
+    return env.again(env.num_envs) if isinstance(env, HostEnv) else env
 
 
 def quick(function: Callable[..., Any]) -> Callable[..., Any]:

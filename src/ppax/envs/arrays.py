@@ -1,0 +1,185 @@
+"""What host environments and policy exchange: the arrays of spaces, in memory that processes can share.
+
+Nothing else of ppax is imported: worker processes load this file too, and shall start fast and stay small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+ALIGN = 64  # bytes between the beginnings of arrays in shared memory, at least
+
+
+class Leaf(NamedTuple):
+    """One array of a space's elements: where it stands in them, and what it is here, where float64 is float32."""
+
+    path: tuple[str | int, ...]  # keys of Dict, places in Tuple; () for an element that is one array
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    given: np.dtype  # as the space has it
+
+    def of(self, element: Any) -> Any:
+        """Its array in an element."""
+        for step in self.path:
+            element = element[step]
+        return element
+
+
+def leaves_of(space: spaces.Space, path: tuple[str | int, ...] = ()) -> Iterator[Leaf]:
+    """All arrays of elements of `space`, in the order in which JAX flattens them; a space without them gives none."""
+    if isinstance(space, spaces.Dict):
+        for key in sorted(space.spaces):
+            yield from leaves_of(space.spaces[key], (*path, key))
+    elif isinstance(space, spaces.Tuple):
+        for i, inner in enumerate(space.spaces):
+            yield from leaves_of(inner, (*path, i))
+    elif space.shape is not None and space.dtype is not None:
+        narrow = {np.dtype(np.float64): np.float32, np.dtype(np.int64): np.int32, np.dtype(np.uint64): np.uint32}
+        given = np.dtype(space.dtype)
+        yield Leaf(path, tuple(space.shape), np.dtype(narrow.get(given, given)), given)
+
+
+def element_of(space: spaces.Space, leaves: Iterator[Any]) -> Any:
+    """The element of `space` that is made of `leaves`: the inverse of taking them out."""
+    if isinstance(space, spaces.Dict):
+        parts = {key: element_of(space.spaces[key], leaves) for key in sorted(space.spaces)}
+        return {key: parts[key] for key in space.spaces}
+    if isinstance(space, spaces.Tuple):
+        return tuple(element_of(inner, leaves) for inner in space.spaces)
+    return next(leaves)
+
+
+def misfits(space: spaces.Space, element: Any, name: str, axis: tuple[int, ...] = ()) -> Iterator[str]:
+    """Why an element cannot be one of `space`: entries, shapes, kinds of numbers; one sentence each.
+
+    With `axis` it is a batch of elements. NumPy would broadcast a wrong shape without a word.
+    """
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        kind: Any = dict if isinstance(space, spaces.Dict) else tuple
+        parts = space.spaces if kind is dict else dict(enumerate(space.spaces))
+        if not isinstance(element, kind | list if kind is tuple else kind):
+            yield f"{name} is a {type(element).__name__}, and its space a {type(space).__name__}: a {kind.__name__}"
+            return
+        there = list(element) if kind is dict else list(range(len(element)))
+        if sorted(map(str, there)) != sorted(map(str, parts)):
+            yield f"{name} has the entries {there}, and its space {list(parts)}"
+            return
+        for key, inner in parts.items():
+            yield from misfits(inner, element[key], f"{name}[{key!r}]", axis)
+        return
+    for leaf in leaves_of(space):
+        try:
+            x = np.asarray(element)
+        except ValueError:  # lists of several lengths
+            x = np.asarray(None)
+        if x.dtype == object:
+            yield f"{name} is a {type(element).__name__}, not an array {leaf.given}{list(leaf.shape)}"
+        elif x.shape != (*axis, *leaf.shape):
+            yield f"{name} has the shape {list(x.shape)}, its space {[*axis, *leaf.shape]}"
+        elif not np.can_cast(x.dtype, leaf.given, "same_kind"):
+            yield f"{name} is {x.dtype}, which does not go into {leaf.given}, as its space has it"
+
+
+class Tally(NamedTuple):
+    """What statistics count, where that is not what is learned from: `info["tally"]` of an environment."""
+
+    reward: np.ndarray  # [B] float32
+    over: np.ndarray  # [B] the episode that is counted is over
+
+    def rows(self, rows: slice) -> Tally:
+        """Views of some streams."""
+        return Tally(self.reward[rows], self.over[rows])
+
+
+class Arrays(NamedTuple):
+    """What environments and policy exchange, B streams; in shared memory where there are worker processes."""
+
+    obs: list[np.ndarray]  # [B, ...] each
+    action: list[np.ndarray]  # [B, ...] each
+    reward: np.ndarray  # [B] float32
+    terminated: np.ndarray  # [B] bool
+    truncated: np.ndarray  # [B]
+    begun: np.ndarray  # [B] `obs` opens an episode
+    valid: np.ndarray  # [B] the action was taken: no reset, and no agent that was absent
+    mask: np.ndarray | None  # [B, n] allowed actions
+    tally: Tally | None
+    at: np.ndarray  # [workers] int32, which environment is being stepped; -1: none
+
+    def act(self, action: Sequence[np.ndarray]) -> None:
+        """Write the next actions."""
+        for array, given in zip(self.action, action, strict=True):
+            array[...] = given
+
+    def rows(self, rows: slice) -> Arrays:
+        """Views of some streams."""
+        obs, action = ([x[rows] for x in leaves] for leaves in (self.obs, self.action))
+        flags: Any = (x[rows] for x in (self.reward, self.terminated, self.truncated, self.begun, self.valid))
+        mask, tally = (
+            None if self.mask is None else self.mask[rows],
+            None if self.tally is None else self.tally.rows(rows),
+        )
+        return Arrays(*[obs, action, *flags, mask, tally, self.at])
+
+
+class Layout(NamedTuple):
+    """Shapes of `Arrays`."""
+
+    num_envs: int
+    workers: int
+    repeats: int  # times that each action is taken
+    observation_space: spaces.Space  # of one stream
+    action_space: spaces.Space
+    mask_size: int | None  # None: the environments give no masks
+    tallies: bool  # the environments say what statistics count
+    agents: int | None  # in each environment; None: one, without an axis of agents
+
+    def streams(self, envs: slice) -> slice:
+        """The streams of some environments."""
+        return slice(envs.start * (self.agents or 1), envs.stop * (self.agents or 1))
+
+    def make(self, memory: Any = None) -> Arrays:
+        """The arrays, in `memory` or in new memory."""
+        memory = bytearray(self.nbytes()) if memory is None else memory
+        at, made = 0, []
+        for shape, dtype in self._all():
+            made.append(np.ndarray(shape, dtype, memory, at))
+            at += _padded(made[-1].nbytes)
+        obs, action = (sum(1 for _ in leaves_of(space)) for space in (self.observation_space, self.action_space))
+        rest = made[obs + action :]
+        at_work = rest.pop(0)
+        flags: Any = [rest.pop(0) for _ in range(5)]
+        tally = Tally(rest.pop(0), rest.pop(0)) if self.tallies else None
+        mask = rest[0] if rest else None
+        return Arrays(*[made[:obs], made[obs : obs + action], *flags, mask, tally, at_work])
+
+    def nbytes(self) -> int:
+        """Memory that they take."""
+        return sum(_padded(int(np.prod(shape)) * np.dtype(dtype).itemsize) for shape, dtype in self._all())
+
+    def _all(self) -> Iterator[tuple[tuple[int, ...], Any]]:
+        streams = self.num_envs * (self.agents or 1)
+        for leaf in leaves_of(self.observation_space):
+            yield (streams, *leaf.shape), leaf.dtype
+        for leaf in leaves_of(self.action_space):
+            yield (streams, *leaf.shape), leaf.given
+        yield (self.workers,), np.int32
+        yield (streams,), np.float32
+        yield from [((streams,), np.bool_)] * 4
+        if self.tallies:
+            yield from [((streams,), np.float32), ((streams,), np.bool_)]
+        if self.mask_size is not None:
+            yield (streams, self.mask_size), np.bool_
+
+
+def _padded(size: int) -> int:
+    return -(-max(size, 1) // ALIGN) * ALIGN
+
+
+def flat_mask(mask: Any) -> np.ndarray:
+    """A mask, or a tuple of them, one for each component, as one vector."""
+    parts = mask if isinstance(mask, tuple | list) else (mask,)
+    return np.concatenate([np.asarray(part, bool).reshape(-1) for part in parts])

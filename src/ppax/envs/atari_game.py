@@ -1,0 +1,152 @@
+"""Atari games as PPO is trained on them: Mnih et al. 2015, https://doi.org/10.1038/nature14236, and the steps that
+https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details calls details 1 to 9.
+
+Nothing of ppax is imported: worker processes get this by value.
+
+What is learned from is not what is counted: with `end_on_life_loss` each life is an episode to learn from, and rewards
+are their signs; `info["tally"]` says what statistics count, which is the score of the whole game.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+NOOP, FIRE = 0, 1
+
+
+def arcade(game: str, render_mode: str | None = None) -> gymnasium.Env:
+    """A game of the Arcade Learning Environment as it is: one frame a step, in grey, each action as given."""
+    import ale_py
+
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else each game says hello
+    gymnasium.register_envs(ale_py)
+    options = {"frameskip": 1, "repeat_action_probability": 0.0, "obs_type": "grayscale", "render_mode": render_mode}
+    return gymnasium.make(f"ALE/{game}-v5", disable_env_checker=True, **options)
+
+
+class AtariGame(gymnasium.Env):
+    """The game that `make` makes, whose observations are frames [H, W] in grey; observations here are [stack, 84, 84].
+
+    * It begins with up to `noop_max` frames without action, and with FIRE where the game waits for that.
+    * An action is taken for `frame_skip` frames. What is seen is the brighter of the last two, pixel by pixel, because
+      some games draw things in every second frame only.
+    * The last `stack` of these pictures are stacked; at the beginning the first one stands in all places.
+    * With `end_on_life_loss` the loss of a life is `terminated`; the next reset goes on with the next life.
+    * With `clip_rewards` a reward is its sign.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012
+
+    def __init__(
+        self,
+        make: Callable[..., gymnasium.Env],
+        noop_max: int = 30,
+        frame_skip: int = 4,
+        stack: int = 4,
+        size: int = 84,
+        end_on_life_loss: bool = True,
+        clip_rewards: bool = True,
+        render_mode: str | None = None,
+    ):
+        self.game = make(render_mode=render_mode)
+        self.noop_max, self.frame_skip = noop_max, frame_skip
+        self.end_on_life_loss, self.clip_rewards, self.render_mode = end_on_life_loss, clip_rewards, render_mode
+        height, width = self.game.observation_space.shape or (0, 0)
+        self._rows, self._columns = area_weights(size, height), area_weights(size, width).T
+        self.observation_space = spaces.Box(0, 255, (stack, size, size), np.uint8)
+        self.action_space = self.game.action_space
+        meanings = self.game.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
+        self._fires = len(meanings) >= 3 and meanings[FIRE] == "FIRE"
+        self._stack = np.zeros((stack, size, size), np.uint8)
+        self._lives, self._goes_on = 0, False  # a life was lost, and the game is not over
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        """The next life where one was lost, unless a seed is given; else a new game."""
+        super().reset(seed=seed)
+        score, over, picture = 0.0, False, None
+        if self._goes_on and seed is None:
+            picture, score, over = self._life()
+        if picture is None:
+            picture, begun = self._game(seed)
+            score = score if over else begun
+        self._goes_on = False
+        self._stack = np.broadcast_to(self._warped(picture), self._stack.shape).copy()
+        return self._stack, {"tally": (score, over), "lives": self._lives}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        """The action, for `frame_skip` frames."""
+        before = self._lives
+        picture, score, terminated, truncated = self._advance(action)
+        over = terminated or truncated
+        # without the last condition: some games show no life for a few frames before they are over
+        lost = self.end_on_life_loss and not over and 0 < self._lives < before
+        self._goes_on = lost
+        self._stack = np.concatenate([self._stack[1:], self._warped(picture)[None]])
+        reward = float(np.sign(score)) if self.clip_rewards else score
+        info = {"tally": (score, over), "lives": self._lives}
+        return self._stack, reward, terminated or lost, truncated, info
+
+    def render(self) -> Any:
+        """The screen of the game, in colours."""
+        return self.game.render()
+
+    def close(self) -> None:
+        """Close the game."""
+        self.game.close()
+
+    def _game(self, seed: int | None) -> tuple[np.ndarray, float]:
+        """The first picture of a new game, and what was scored before it."""
+        while True:
+            frame, info = self.game.reset(seed=seed)
+            self._lives, seed, total, over = info.get("lives", 0), None, 0.0, False
+            for _ in range(int(self.np_random.integers(1, self.noop_max + 1)) if self.noop_max else 0):
+                frame, score, terminated, truncated, info = self.game.step(NOOP)
+                self._lives, total, over = info.get("lives", 0), total + float(score), terminated or truncated
+                if over:
+                    break
+            if self._fires and not over:
+                frame, score, *ends = self._advance(FIRE)
+                total, over = total + score, any(ends)
+            if not over:
+                return frame, total
+
+    def _life(self) -> tuple[np.ndarray | None, float, bool]:
+        """The next life: its first picture, what was scored on the way, and whether the game ended there instead."""
+        total = 0.0
+        for action in (NOOP, FIRE) if self._fires else (NOOP,):
+            frame, score, terminated, truncated = self._advance(action)
+            total += score
+            if terminated or truncated:
+                return None, total, True
+        return frame, total, False
+
+    def _advance(self, action: Any) -> tuple[np.ndarray, float, bool, bool]:
+        """Some frames with one action: the brighter of the last two, the score, and how the game has ended."""
+        before, total, frame = None, 0.0, None
+        for _ in range(self.frame_skip):
+            before = frame
+            frame, score, terminated, truncated, info = self.game.step(action)
+            frame, total, self._lives = np.array(frame), total + float(score), info.get("lives", 0)
+            if terminated or truncated:
+                break
+        assert frame is not None
+        return frame if before is None else np.maximum(before, frame), total, bool(terminated), bool(truncated)
+
+    def _warped(self, frame: np.ndarray) -> np.ndarray:
+        """A frame [H, W] as a picture [size, size]: each pixel is the mean of what it covers."""
+        return np.rint(self._rows @ (frame.astype(np.float32) @ self._columns)).astype(np.uint8)
+
+
+def area_weights(small: int, large: int) -> np.ndarray:
+    """[small, large]: with which weight each of `large` places counts in each of `small` that cover the same length."""
+    edges = np.linspace(0.0, large, small + 1)
+    low, high = edges[:-1, None], edges[1:, None]
+    place = np.arange(large)
+    covered = np.clip(np.minimum(high, place + 1) - np.maximum(low, place), 0.0, None)
+    weights: np.ndarray = (covered / covered.sum(axis=1, keepdims=True)).astype(np.float32)
+    return weights

@@ -1,0 +1,43 @@
+"""Rollouts of host environments one by one, as learning sees them; training itself goes on in one program."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+
+from ppax.collect import Collected
+from ppax.envs import HostEnv
+from ppax.host.play import play, take_up
+from ppax.host.policy import make_policy
+from ppax.host.training import _collected, _value
+from ppax.ppo import PPO
+from ppax.types import ActorState, Key, LearnerState, TrainState
+
+
+class Gathered(NamedTuple):
+    """A rollout, and where it began: elsewhere than asked for, where the environments did not stand there."""
+
+    begun: ActorState
+    collected: Collected
+
+
+class Rollouts:
+    """Collects `state.num_steps` steps of all streams with the agent's policy."""
+
+    def __init__(self, agent: PPO, env: HostEnv, state: TrainState):
+        self._agent, self._env, self._state = agent, env, state
+        self._policy = make_policy(agent, env, state.learner)
+        self._value, self._collected = jax.jit(_value), jax.jit(_collected)
+
+    def __call__(self, learner: LearnerState, actor: ActorState, key: Key) -> Gathered:
+        """One rollout from `actor` on."""
+        agent, num_steps = self._agent, self._state.num_steps
+        reset_key, act_key = jax.random.split(key)
+        actor = take_up(agent, self._env, actor, reset_key)
+        self._policy.begin(agent, learner, num_steps, act_key)
+        length = agent.sequence_length(num_steps)
+        played = play(self._policy, self._value, self._env, actor, num_steps, length, (agent, learner))
+        state = dataclasses.replace(self._state, learner=learner, actor=actor)
+        return Gathered(actor, self._collected(agent, state, played))

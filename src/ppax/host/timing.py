@@ -1,0 +1,87 @@
+"""Where the time of training on the host goes: a clock around everything that the loop calls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ppax.envs import HostEnv
+from ppax.envs.stepper import Seen, Stepper
+from ppax.host.policy import Acted, HostPolicy, Observed
+from ppax.host.training import HostTraining
+from ppax.ppo import PPO
+from ppax.types import Key, LearnerState
+
+STAGES = ("stepping", "policy", "transfer", "update")
+
+
+class Clock:
+    """Seconds that each stage of `training` on `env` takes from now on; what is left of the time is recording.
+
+    Stepping is what the loop waits for: what worker processes do while the policy acts is not in it.
+    """
+
+    def __init__(self, training: HostTraining, env: HostEnv):
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+        put, program = training.put, training.program
+        training.policy = _TimedPolicy(training.policy, self)
+        training.put = self.around("transfer", lambda *given: jax.block_until_ready(jax.device_put(put(*given))))
+        training.program = self.around("update", lambda *given: jax.block_until_ready(program(*given)))
+        env.host.wrap(lambda stepper: _TimedStepper(stepper, self))
+
+    def around(self, stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function`, timed."""
+
+        def timed(*arguments: Any) -> Any:
+            begin = time.perf_counter()
+            result = function(*arguments)
+            self.seconds[stage] += time.perf_counter() - begin
+            return result
+
+        return timed
+
+    def shares(self, whole: float) -> dict[str, float]:
+        """Of `whole` seconds; they add up to 1."""
+        recording = max(0.0, whole - sum(self.seconds.values()))
+        total = recording + sum(self.seconds.values())
+        return {name: taken / total for name, taken in (*self.seconds.items(), ("recording", recording))}
+
+
+class _TimedPolicy:
+    def __init__(self, inner: HostPolicy, clock: Clock):
+        self.structure = inner.structure
+        self._begin, self._act = clock.around("policy", inner.begin), clock.around("policy", inner.act)
+
+    def begin(self, agent: PPO, learner: LearnerState, num_steps: int, key: Key) -> None:
+        """As the policy inside."""
+        self._begin(agent, learner, num_steps, key)
+
+    def act(self, t: int, rows: slice, seen: Observed) -> Acted:
+        """As the policy inside."""
+        acted: Acted = self._act(t, rows, seen)
+        return acted
+
+
+class _TimedStepper:
+    def __init__(self, inner: Stepper, clock: Clock):
+        self.groups, self.cuts, self.close = inner.groups, inner.cuts, inner.close
+        self._reset, self._send, self._receive = (
+            clock.around("stepping", function) for function in (inner.reset, inner.send, inner.receive)
+        )
+
+    def reset(self, seeds: Sequence[int]) -> None:
+        """As the environments inside."""
+        self._reset(seeds)
+
+    def send(self, number: int, action: Sequence[np.ndarray]) -> None:
+        """As the environments inside."""
+        self._send(number, action)
+
+    def receive(self, number: int) -> Seen:
+        """As the environments inside."""
+        seen: Seen = self._receive(number)
+        return seen

@@ -1,0 +1,244 @@
+"""PettingZoo's parallel environments as streams: who is there, what counts, and when an episode is over (T11)."""
+
+import dataclasses
+import importlib.util
+
+import jax
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import ppax
+from ppax.envs import EnvError, host
+from ppax.host import Rollouts
+from ppax.networks import memories, network
+from ppax.types import ConfigError
+from worlds import QUICK
+
+pytestmark = pytest.mark.usefixtures("cached_programs")
+STEPS, LENGTH = 12, 5  # two episodes of 5 steps, each followed by a reset
+GAMMA, LAMBDA = 0.9, 0.8
+
+
+class Squad:
+    """a dies after 2 steps, b after 4; at 5 all who are left are cut, c and d among them; d comes only at time 2.
+
+    Who acts at time t earns 10 * (number + 1) + t; action 1 adds 0.5. Written as PettingZoo's environments are.
+    """
+
+    possible_agents = ("a", "b", "c", "d")
+    DIES = {"a": 2, "b": 4}  # noqa: RUF012
+    COMES = {"d": 2}  # noqa: RUF012
+
+    def __init__(self, masks=False):
+        self.masks, self.agents, self.rng = masks, [], np.random.default_rng()
+
+    def observation_space(self, agent):
+        return spaces.Box(-np.inf, np.inf, (3,), np.float32)
+
+    def action_space(self, agent):
+        return spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        if seed is not None:
+            self.rng = np.random.default_rng(seed)
+        self.time, self.draw = 0, float(self.rng.normal())
+        self.agents = [agent for agent in self.possible_agents if agent not in self.COMES]
+        return self._see(self.agents), self._info(self.agents)
+
+    def step(self, actions):
+        assert set(actions) == set(self.agents), "exactly those act who are there"
+        acting = list(self.agents)
+        rewards = {agent: 10.0 * (self._number(agent) + 1) + self.time + 0.5 * actions[agent] for agent in acting}
+        self.time += 1
+        terminations = {agent: self.DIES.get(agent) == self.time for agent in acting}
+        truncations = {agent: self.time == LENGTH and not terminations[agent] for agent in acting}
+        self.agents = [agent for agent in acting if not (terminations[agent] or truncations[agent])]
+        self.agents += [agent for agent, time in self.COMES.items() if time == self.time]
+        seen = sorted({*acting, *self.agents})
+        return self._see(seen), rewards, terminations, truncations, self._info(seen)
+
+    def close(self):
+        self.agents = []
+
+    def _number(self, agent):
+        return self.possible_agents.index(agent)
+
+    def _see(self, agents):
+        return {agent: np.array([self.time, self._number(agent), self.draw], np.float32) for agent in agents}
+
+    def _info(self, agents):
+        return {agent: {"action_mask": np.array([1, agent != "b"], np.int8)} if self.masks else {} for agent in agents}
+
+
+def flags(rows):
+    """[T, 4] from one line of an episode's 6 rows (the last is the reset) for each agent."""
+    one = np.array([[mark == "1" for mark in row] for row in rows]).T
+    return np.concatenate([one, one])
+
+
+VALID = flags(["110000", "111100", "111110", "001110"])
+TERMINATED = flags(["010000", "000100", "000000", "000000"])
+TRUNCATED = flags(["000000", "000000", "000010", "000010"])
+BEGUN = flags(["000001", "000001", "000001", "010000"])  # the observation after this row opens an episode
+
+
+def rollout_of(env, num_steps=STEPS, **options):
+    agent = ppax.PPO(network(env, hidden=(4,), **options), gamma=GAMMA, advantage=ppax.advantages.GAE(LAMBDA))
+    start = jax.jit(ppax.start, static_argnames="num_steps", compiler_options=QUICK)
+    state = start(agent, env, num_steps=num_steps, key=jax.random.key(0))
+    gathered = Rollouts(agent, env, state)(state.learner, state.actor, jax.random.key(1))
+    return agent, state.learner, gathered.collected
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+def test_every_row_is_as_told_by_hand(how):
+    with host(Squad, 2, vectorization=how) as env:
+        assert (env.num_agents, env.num_streams) == (4, 8)
+        _, _, collected = rollout_of(env)
+    steps = jax.tree.map(lambda x: np.asarray(x).reshape(STEPS, 2, 4, *x.shape[2:]), collected.rollout.steps)
+    for b in range(2):
+        np.testing.assert_array_equal(steps.valid[:, b], VALID)
+        np.testing.assert_array_equal(steps.terminated[:, b], TERMINATED)
+        np.testing.assert_array_equal(steps.truncated[:, b], TRUNCATED)
+        first = np.concatenate([[[True, True, True, False]], BEGUN[:-1]])
+        np.testing.assert_array_equal(steps.first[:, b], first)
+        time = np.tile(np.arange(6), 2)[:, None]
+        earned = 10.0 * np.arange(1, 5) + time + 0.5 * steps.action[:, b]
+        np.testing.assert_array_equal(steps.reward[:, b], np.where(VALID, earned, 0.0))  # that of the last step too
+        seen = VALID | np.roll(TRUNCATED, 1, axis=0)  # acted on, or valued beyond a cut
+        times = np.broadcast_to(time, seen.shape)[seen]
+        np.testing.assert_array_equal(steps.obs[:, b][seen][:, 0], times)
+        np.testing.assert_array_equal(steps.obs[:, b][seen][:, 1], np.nonzero(seen)[1])
+    assert np.unique(steps.obs[:, :, 1, 2]).size == 4  # each episode of each environment has its own number
+    np.testing.assert_array_equal(collected.episodes.count, [2] * 8)
+    np.testing.assert_array_equal(collected.episodes.length_sum, [4, 8, 10, 6] * 2)
+    returns = np.where(VALID[:, None], steps.reward, 0.0).sum(axis=0).reshape(-1)
+    np.testing.assert_allclose(collected.episodes.return_sum, returns)
+
+
+def test_advantages_are_those_of_each_agent_s_own_steps():
+    """Against a loop in float64 over the steps that each took: a death cuts the value, the cut at the end does not."""
+    env = host(Squad, 2)
+    agent, learner, collected = rollout_of(env)
+    steps = jax.tree.map(np.asarray, collected.rollout.steps)
+    targets = agent._prepare(learner, collected.rollout)[1].targets
+    raw = np.asarray(targets.value).reshape(8, STEPS).T - steps.value  # targets are not standardised
+    value = np.concatenate([steps.value, [collected.rollout.last_value]]).astype(np.float64)
+    for stream in range(8):
+        following = 0.0
+        for t in reversed(range(STEPS)):
+            if not steps.valid[t, stream]:
+                following = 0.0
+                continue
+            beyond = 0.0 if steps.terminated[t, stream] else GAMMA * value[t + 1, stream]
+            trace = 0.0 if steps.terminated[t, stream] | steps.truncated[t, stream] else GAMMA * LAMBDA * following
+            following = steps.reward[t, stream] + beyond - value[t, stream] + trace
+            assert raw[t, stream] == pytest.approx(following, abs=1e-4)
+
+
+def test_what_stands_in_rows_of_absent_agents_changes_no_bit():
+    env = host(Squad, 2)
+    agent, learner, collected = rollout_of(env)
+    rollout = collected.rollout
+    steps = jax.tree.map(np.array, rollout.steps)
+    absent = ~steps.valid
+    unseen = absent & ~np.concatenate([np.zeros((1, 8), bool), steps.truncated[:-1]])
+    poison = {"reward": np.where(absent, np.nan, steps.reward), "action": np.where(absent, 2**31 - 1, steps.action)}
+    poison |= {"obs": np.where(unseen[..., None], np.nan, steps.obs), "value": np.where(unseen, np.nan, steps.value)}
+    spoiled = rollout._replace(steps=dataclasses.replace(rollout.steps, **poison))
+    update = jax.jit(agent.update, compiler_options=QUICK)
+    one, other = (update(learner, x, jax.random.key(4)).learner for x in (rollout, spoiled))
+    for a, b in zip(*map(jax.tree.leaves, (one, other)), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_masks_and_memory_and_evaluation():
+    """b may only ever do 0. An evaluation plays whole episodes of each agent."""
+    env = host(lambda: Squad(masks=True), 2)
+    agent, learner, collected = rollout_of(env, memory=memories.GRU(4))
+    steps = jax.tree.map(np.asarray, collected.rollout.steps)
+    assert steps.action_mask.shape == (STEPS, 8, 2)
+    acted = np.where(steps.valid, steps.action, 0)
+    assert not acted[:, [1, 5]].any()
+    assert acted[:, [0, 2, 3]].any()
+    result = ppax.evaluate(agent, env, learner, jax.random.key(2), 6)
+    assert result.lengths.tolist() == [2, 4, 5, 3, 2, 4]  # stream by stream: a, b, c, d of the first, a, b of the other
+    assert result.finished.all()
+
+
+@pytest.mark.nightly
+def test_it_trains_and_says_how_many_agents_there_are(tmp_path):
+    env = host(Squad, 2)
+    assert ppax.check_env(env).passed
+    agent = ppax.PPO(network(env, hidden=(4,)), num_epochs=1)
+    run = ppax.fit(agent, env, 2 * 8 * 16, num_steps=16, log=ppax.config.Log(console=False))
+    valid = int(np.asarray(VALID).sum()) / VALID.size
+    assert run.env_steps == pytest.approx(2 * 8 * 16 * valid, rel=0.1)
+    assert np.isfinite(run.history[-1]["episode_return"])
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+class Leaves(Squad):
+    def step(self, actions):
+        obs, rewards, terminations, truncations, infos = super().step(actions)
+        self.agents = [agent for agent in self.agents if agent != "c"]
+        return obs, rewards, terminations, truncations, infos
+
+
+class Blind(Squad):
+    def step(self, actions):
+        obs, *rest = super().step(actions)
+        return {agent: x for agent, x in obs.items() if agent in self.agents}, *rest
+
+
+class Unlike(Squad):
+    def action_space(self, agent):
+        return spaces.Discrete(3 if agent == "c" else 2)
+
+
+@pytest.mark.parametrize(
+    ("world", "said"),
+    [(Leaves, "agent 'c' has left without being terminated or truncated"), (Blind, "was truncated without a last obs")],
+)
+def test_what_would_be_learned_wrong_is_refused(world, said):
+    with pytest.raises(EnvError, match=rf"(?s)environment 0 failed in step, action \[.*{said}"):
+        rollout_of(host(world, 2))
+
+
+def test_agents_that_are_not_alike_are_refused():
+    with pytest.raises(ConfigError, match=r"agents that are not alike.*action_space of 'c' is Discrete\(3\), of 'a'"):
+        host(Unlike, 2)
+
+
+# ---------------------------------------------------------------- real ones
+
+real = pytest.mark.skipif(importlib.util.find_spec("pettingzoo") is None, reason="pettingzoo is not installed")
+
+
+@real
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["mpe/simple_spread_v3", "sisl/pursuit_v5"])
+def test_a_real_environment(name):
+    if name.startswith("mpe"):
+        pytest.importorskip("mpe2")
+    with ppax.make(f"pettingzoo/{name}", 2) as env:
+        assert env.num_agents == (3 if name.startswith("mpe") else 8)
+        report = ppax.check_env(env)
+        assert {check.name for check in report.checks if check.passed is False} <= {"spaces", "types"}, str(report)
+        _, _, collected = rollout_of(env, 60)
+    assert np.isfinite(np.asarray(collected.rollout.steps.reward)).all()
+
+
+@real
+def test_an_unknown_id_is_refused():
+    with pytest.raises(ConfigError, match="did you mean 'pettingzoo/sisl/pursuit_v5'"):
+        ppax.make("pettingzoo/sisl/pursuit_v4", 2)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pettingzoo") is not None, reason="pettingzoo is installed")
+def test_without_the_library_the_extra_is_named():
+    with pytest.raises(ImportError, match=r'pip install "ppax\[pettingzoo\]"'):
+        ppax.make("pettingzoo/sisl/pursuit_v5", 2)

@@ -23,6 +23,7 @@ from ppax.compiled import CompiledTraining, compile
 from ppax.envs import make
 from ppax.evaluate import Evaluation, evaluate
 from ppax.fit import Interrupted, NumericalError, TrainedRun, fit, resume
+from ppax.multi_agent import Independent
 from ppax.ppo import PPO
 from ppax.program import Program
 from ppax.selftest import check_env, selftest
@@ -38,6 +39,7 @@ __all__ = [
     "CompiledTraining",
     "ConfigError",
     "Evaluation",
+    "Independent",
     "Interrupted",
     "NumericalError",
     "Program",

@@ -117,6 +117,8 @@ def _parser(option: Option) -> Any:
     def parse(text: str) -> Any:
         if option.optional and text == NONE:
             return text
+        if option.leaf and "," in text:  # one for each player
+            return [parse(x) for x in text.split(",")]
         if option.kind is not int:
             return option.kind(text)
         try:

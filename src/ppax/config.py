@@ -16,12 +16,14 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import tomli_w
 
 from ppax import envs
 from ppax.catalogue import NETWORKS, PARTS, choices_of
 from ppax.envs import VECTORIZATIONS, Env
 from ppax.kl_control import KLControl
+from ppax.multi_agent import INDEPENDENT, SHARING, Agent, Independent
 from ppax.options import NONE, Config, Option, check_value, flatten, nearest, option_of, unflatten
 from ppax.ppo import PPO
 from ppax.program import Program
@@ -81,6 +83,11 @@ class Run:
         low=-(2**31),
         high=2**31 - 1,
     )
+    agents: str = static(
+        "of an environment: streams of one policy, or each its own player, whose numbers may be lists, one for each",
+        default="shared",
+        choices=SHARING,
+    )
     stop: str | None = static(
         'when to stop early, as "episode_return >= 475 or episode_return stops rising for 20"', default=None
     )
@@ -96,7 +103,7 @@ SECTIONS: dict[str, type] = {"best": Best, "log": Log, "eval": Evaluation, "prog
 class Built(NamedTuple):
     """What a configuration stands for."""
 
-    agent: PPO
+    agent: Agent
     env: Env
     run: Run
 
@@ -141,7 +148,8 @@ def resolve(config: Config) -> Config:
     for path in given:
         if path not in known:
             raise ConfigError(f"unknown option {path!r}; did you mean {nearest(path, known)!r}?")
-    values = {path: check_value(option, given.get(path, option.default)) for path, option in known.items()}
+    each = given.get("agents") == INDEPENDENT
+    values = {path: check_value(option, given.get(path, option.default), each) for path, option in known.items()}
     return unflatten(values)
 
 
@@ -153,6 +161,8 @@ def build(config: Config, env: Env | None = None) -> Built:
     config = resolve(config)
     env = env or envs.make(config["env"], config["num_envs"], config["action_repeat"], config["vectorization"])
     agent = PPO(**_arguments(PPO, config["agent"], env))
+    if config["agents"] == INDEPENDENT:
+        return Built(Independent(agent, env.num_agents), env, settings(config))
     return Built(agent, env, settings(config))
 
 
@@ -175,13 +185,22 @@ def _arguments(cls: type, config: Config, env: Env) -> dict[str, Any]:
             make = partial(NETWORKS[value["part"]], env) if name == "network" else kind
             inner = {key: v for key, v in value.items() if key != "part"}
             arguments[name] = make(**_arguments(kind, inner, env))
+        elif isinstance(value, list):
+            fields = {field.name: field for field in dataclasses.fields(cls)}
+            leaf = option_of(fields[name], typing.get_type_hints(cls)[name], name).leaf
+            arguments[name] = np.array(value, np.float32) if leaf else tuple(value)
         else:
-            arguments[name] = tuple(value) if isinstance(value, list) else value
+            arguments[name] = value
     return arguments
 
 
-def describe(part: Any) -> Config:
-    """The configuration of an agent or run, with all in it: the inverse of `build`, and a check of every number."""
+def describe(part: Any, each: bool = False) -> Config:
+    """The configuration of an agent or run, with all in it: the inverse of `build`, and a check of every number.
+
+    `each`: numbers may be arrays, one for each player.
+    """
+    if isinstance(part, Independent):
+        return describe(part.agent, each=True)
     config: Config = {}
     hints = typing.get_type_hints(type(part))
     for field in dataclasses.fields(part):
@@ -189,18 +208,18 @@ def describe(part: Any) -> Config:
         if field.name in PARTS:
             names = {cls: name for name, cls in choices_of(type(part), field.name).items()}
             own = f"{type(value).__module__}.{type(value).__qualname__}"
-            inner = describe(value) if dataclasses.is_dataclass(value) else {}
+            inner = describe(value, each) if dataclasses.is_dataclass(value) else {}
             config[field.name] = {"part": names.get(type(value), own)} | inner
         elif field.name in SECTIONS:
-            config[field.name] = describe(value)
+            config[field.name] = describe(value, each)
         elif field.metadata and field.default is not dataclasses.MISSING:
             option = option_of(field, hints[field.name], field.name)
-            config[field.name] = check_value(option, _plain(value))
+            config[field.name] = check_value(option, _plain(value), each)
     return config
 
 
 def _plain(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") and getattr(value, "ndim", 1) == 0 else value
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 # ---------------------------------------------------------------- files

@@ -22,7 +22,7 @@ from ppax.envs import Env, EnvError, repeats_of, vectorization_of
 from ppax.evaluate import Evaluation, evaluate
 from ppax.loggers import Console, Csv, JsonLines, Logger, Row, TensorBoard, last_row, require_tensorboard
 from ppax.metrics import Summary
-from ppax.ppo import PPO
+from ppax.multi_agent import Agent, sharing_of
 from ppax.restore import fresh_state, load_run, load_state, state_shapes
 from ppax.run_dir import RunDirectory
 from ppax.selftest import require_sound
@@ -50,7 +50,7 @@ class NumericalError(Exception):
 class TrainedRun:
     """What `fit` and `resume` give back."""
 
-    agent: PPO
+    agent: Agent
     env: Env
     state: TrainState
     history: list[Row]  # the rows logged by this call, as in metrics.jsonl
@@ -74,7 +74,7 @@ class TrainedRun:
 
 
 def fit(
-    agent: PPO,
+    agent: Agent,
     env: Env,
     total_steps: int = 500_000,
     seed: int = 0,
@@ -99,13 +99,14 @@ def fit(
     Raises ConfigError, before anything compiles, for numbers out of range or sizes that do not divide;
     NumericalError when a gradient is not finite; EnvError when an environment on the host fails.
     """
-    changes = (repeats_of(env), vectorization_of(env), iterations_per_env_reset, stop, best or Best())
+    layout = (repeats_of(env), vectorization_of(env), iterations_per_env_reset, sharing_of(agent))
+    changes = (*layout, stop, best or Best())
     run = Run(env.name, env.num_envs, num_steps, total_steps, seed, *changes, log or Log())
     return fit_run(agent, env, run, run_dir, callbacks)
 
 
 def fit_run(
-    agent: PPO,
+    agent: Agent,
     env: Env,
     run: Run,
     run_dir: str | Path | None = None,
@@ -116,10 +117,10 @@ def fit_run(
     ending = Ending(run, callbacks)
     planned_iterations(env, run)
     require_sound(env)
-    jax.eval_shape(lambda: agent.critic.init())  # numbers that exclude each other, while they are no tracers yet
+    agent.check()
     ending.check(agent, env, state_shapes(agent, env, run))
     # a schedule of a number that is not there
-    jax.eval_shape(agent.schedule, agent, jnp.float32(0.0), jnp.float32(0.0))
+    jax.eval_shape(agent.annealed, jnp.float32(0.0), jnp.float32(0.0))
     if run.log.tensorboard:
         require_tensorboard()
     with ExitStack() as stack:
@@ -133,7 +134,7 @@ def fit_run(
 
 def resume(
     run_dir: str | Path,
-    agent: PPO | None = None,
+    agent: Agent | None = None,
     env: Env | None = None,
     callbacks: Sequence[Callback | Logger] = (),
     console: bool | None = None,
@@ -172,7 +173,7 @@ class _Loop:
 
     def __init__(
         self,
-        agent: PPO,
+        agent: Agent,
         env: Env,
         run: Run,
         directory: RunDirectory | None,

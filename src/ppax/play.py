@@ -12,7 +12,7 @@ from ppax.collect import start_actor
 from ppax.envs.rendering import render
 from ppax.envs.vector import VectorEnv
 from ppax.evaluate import act_and_step
-from ppax.ppo import PPO
+from ppax.multi_agent import Agent
 from ppax.types import Key, LearnerState
 
 
@@ -26,7 +26,7 @@ class Played(NamedTuple):
 
 
 def play(
-    agent: PPO,
+    agent: Agent,
     env: VectorEnv,
     learner: LearnerState,
     key: Key,

@@ -115,6 +115,11 @@ class HostEnv:
         return self.host.action_space
 
     @property
+    def num_agents(self) -> int:
+        """Agents in each environment."""
+        return 1
+
+    @property
     def num_streams(self) -> int:
         """B."""
         return self.num_envs

@@ -48,15 +48,20 @@ class VectorEnv:
         return self.env.action_space
 
     @property
+    def num_agents(self) -> int:
+        """Agents in each environment, 1 where there is no axis of them."""
+        return self.env.num_agents or 1
+
+    @property
     def num_streams(self) -> int:
         """B."""
-        return self.num_envs * (self.env.num_agents or 1)
+        return self.num_envs * self.num_agents
 
     def reset(self, key: Key) -> tuple[VectorState, PyTree, PyTree | None]:
         """Begin everywhere: the state, observations [B, ...] and masks [B, n]; `key` as in `step`."""
         key = jax.random.split(key, self.num_envs) if key.ndim == 0 else key
         start = fresh_resets(self.env, jnp.ones(self.num_envs, bool), key)
-        ended = jnp.zeros((self.num_envs, self.env.num_agents or 1), bool)
+        ended = jnp.zeros((self.num_envs, self.num_agents), bool)
         return (
             VectorState(start.state, ended),
             self._to_streams(start.obs),

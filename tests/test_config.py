@@ -49,6 +49,8 @@ def base_of(path):
     if path.startswith("agent.network."):  # options of Box actions are refused without a Box
         ball = {"agent": {"network": {"distribution": "ball"}}} if path.endswith("ball_radius") else {}
         return {"env": "Pendulum-v1", **ball}
+    if path in ("agent_ids", "central_critic"):  # of several agents
+        return {"env": "Pursuit-2"}
     if path == "vectorization":  # of environments on the host
         return {"env": "gymnasium/CartPole-v1"}
     schedule = OPTIONS[path][1].get("agent", {}).get("schedule")

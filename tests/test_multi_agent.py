@@ -35,9 +35,12 @@ def ppo(env, **options):
 
 
 def trained(agent, env, iterations=3, key=0):
-    state = start(agent, env, NUM_STEPS, jax.random.key(key))
-    run = jax.jit(lambda agent, env, state: train(agent, env, state, iterations), compiler_options=QUICK)
-    return run(agent, env, state)
+    """A run from its start, compiled as one program."""
+    run = jax.jit(
+        lambda agent, env, key: train(agent, env, start(agent, env, NUM_STEPS, key), iterations),
+        compiler_options=QUICK,
+    )
+    return run(agent, env, jax.random.key(key))
 
 
 def arrays(tree):
@@ -103,13 +106,12 @@ def test_one_agent_is_no_agents():
     assert one.metrics.names == other.metrics.names
 
 
-def test_what_the_dead_see_and_earn_changes_no_bit(vmapped_keys):
+def test_what_the_dead_see_and_earn_changes_no_bit():
     team = Team()
     env = VectorEnv(Poisoned(team), NUM_ENVS)
     agent = ppax.Independent(ppo(env, normalize_obs=True), 3)
-    state = start(agent, env, NUM_STEPS, jax.random.key(0))
-    run = jax.jit(lambda env, state: train(agent, env, state, 3), compiler_options=QUICK)
-    clean, poisoned = (run(VectorEnv(Poisoned(team, x), NUM_ENVS), state) for x in (0.0, np.nan))
+    run = jax.jit(lambda env, key: train(agent, env, start(agent, env, NUM_STEPS, key), 3), compiler_options=QUICK)
+    clean, poisoned = (run(VectorEnv(Poisoned(team, x), NUM_ENVS), jax.random.key(0)) for x in (0.0, np.nan))
     assert_same(clean.state.learner, poisoned.state.learner)
     assert_same(dict(clean.metrics), dict(poisoned.metrics))
     # agent i lives 2 + i steps, and waits for the last one

@@ -83,6 +83,8 @@ class Run:
         low=-(2**31),
         high=2**31 - 1,
     )
+    agent_ids: bool = static("agents see who of them they are", default=False)
+    central_critic: bool = static("the critic sees what all agents see; actors do not", default=False)
     agents: str = static(
         "of an environment: streams of one policy, or each its own player, whose numbers may be lists, one for each",
         default="shared",
@@ -159,7 +161,8 @@ def resolve(config: Config) -> Config:
 def build(config: Config, env: Env | None = None) -> Built:
     """The agent, environment and run that a configuration describes; for `env` instead, where it is given."""
     config = resolve(config)
-    env = env or envs.make(config["env"], config["num_envs"], config["action_repeat"], config["vectorization"])
+    settings_of_env = ("env", "num_envs", "action_repeat", "vectorization", "agent_ids", "central_critic")
+    env = env or envs.make(*(config[name] for name in settings_of_env))
     agent = PPO(**_arguments(PPO, config["agent"], env))
     if config["agents"] == INDEPENDENT:
         return Built(Independent(agent, env.num_agents), env, settings(config))

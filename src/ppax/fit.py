@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from ppax import checkpoint, compiled, config, counter
 from ppax.config import Best, Log, Run
 from ppax.ending import STOPPED, Callback, Ending
-from ppax.envs import Env, EnvError, repeats_of, vectorization_of
+from ppax.envs import Env, EnvError, settings_of
 from ppax.evaluate import Evaluation, evaluate
 from ppax.loggers import Console, Csv, JsonLines, Logger, Row, TensorBoard, last_row, require_tensorboard
 from ppax.metrics import Summary
@@ -99,9 +99,9 @@ def fit(
     Raises ConfigError, before anything compiles, for numbers out of range or sizes that do not divide;
     NumericalError when a gradient is not finite; EnvError when an environment on the host fails.
     """
-    layout = (repeats_of(env), vectorization_of(env), iterations_per_env_reset, sharing_of(agent))
-    changes = (*layout, stop, best or Best())
-    run = Run(env.name, env.num_envs, num_steps, total_steps, seed, *changes, log or Log())
+    plan: dict[str, Any] = settings_of(env) | {"num_steps": num_steps, "total_steps": total_steps, "seed": seed}
+    plan |= {"iterations_per_env_reset": iterations_per_env_reset, "agents": sharing_of(agent)}
+    run = Run(**plan, stop=stop, best=best or Best(), log=log or Log())
     return fit_run(agent, env, run, run_dir, callbacks)
 
 

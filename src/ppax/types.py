@@ -136,6 +136,7 @@ class EnvReset(NamedTuple):
     state: PyTree
     obs: PyTree  # [A, ...] with an agent axis, else [...]
     action_mask: PyTree | None = None
+    global_state: PyTree | None = None  # what a central critic may see, arrays without an agent axis
 
 
 class EnvStep(NamedTuple):
@@ -147,6 +148,7 @@ class EnvStep(NamedTuple):
     terminated: Array  # [] or [A] bool
     truncated: Array  # [] or [A] bool
     action_mask: PyTree | None = None
+    global_state: PyTree | None = None
 
 
 class Environment(Protocol):

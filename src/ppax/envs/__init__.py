@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
+from typing import Any
 
 from ppax.envs import builtin, suites
 from ppax.envs.action_repeat import ActionRepeat
@@ -13,6 +14,7 @@ from ppax.envs.host_env import VECTORIZATIONS, HostEnv, host
 from ppax.envs.partial_view import PartialView
 from ppax.envs.resets import PoolResets, fresh_resets
 from ppax.envs.suites import SUITES
+from ppax.envs.team_view import TeamView, team_view
 from ppax.envs.time_limit import TimeLimit
 from ppax.envs.vector import VectorEnv
 from ppax.types import ConfigError, Environment
@@ -48,7 +50,14 @@ HOST_SUITES = ("gymnasium",)  # their environments are stepped on the host
 Env = VectorEnv | HostEnv
 
 
-def make(name: str, num_envs: int = 64, action_repeat: int = 1, vectorization: str = "sync") -> Env:
+def make(
+    name: str,
+    num_envs: int = 64,
+    action_repeat: int = 1,
+    vectorization: str = "sync",
+    agent_ids: bool = False,
+    central_critic: bool = False,
+) -> Env:
     """`num_envs` copies of the environment called `name`, with its usual time limit.
 
     Each action is taken `action_repeat` times, which together count as one step; the usual time limit goes on to count
@@ -57,13 +66,17 @@ def make(name: str, num_envs: int = 64, action_repeat: int = 1, vectorization: s
     Built-in ones by their own name ("CartPole-v1"), others as "suite/id" ("gymnax/Acrobot-v1", "brax/ant",
     "jumanji/Snake-v1"); `ppax envs` lists them. Where a suite's resets are dear, a few are shared (PoolResets). Those
     that are stepped on the host ("gymnasium/LunarLander-v3") are in this process, or in worker processes with
-    `vectorization = "async"`. Raises ConfigError for an unknown name and ImportError, naming the extra to install, for
-    a library that is not installed.
+    `vectorization = "async"`. Of several agents `agent_ids` tells each who it is; with `central_critic` observations
+    have an entry "joint", of what all see, that `ppax.networks.network` gives to the critic alone. Raises ConfigError
+    for an unknown name and ImportError, naming the extra to install, for a library that is not installed.
     """
     suite, _, env_id = name.partition("/")
     if suite in HOST_SUITES and env_id:
         from ppax.envs.gymnasium import load
 
+        if agent_ids or central_critic:
+            option = "agent_ids" if agent_ids else "central_critic"
+            raise ConfigError(f"{option} = true: {name} has one agent and no others; set it to false")
         return load(env_id, num_envs, vectorization, action_repeat)
     if vectorization != "sync":
         raise ConfigError(
@@ -72,19 +85,29 @@ def make(name: str, num_envs: int = 64, action_repeat: int = 1, vectorization: s
     env = _single(name)
     dear = SUITES[name.partition("/")[0]].dear_resets if name not in BUILTIN else False
     resets = PoolResets() if dear else fresh_resets
-    return VectorEnv(env if action_repeat == 1 else ActionRepeat(env, action_repeat), num_envs, name, resets)
+    env = env if action_repeat == 1 else ActionRepeat(env, action_repeat)
+    return VectorEnv(team_view(env, agent_ids, central_critic, name), num_envs, name, resets)
 
 
 def repeats_of(env: Env) -> int:
     """How often each action is taken in `env`, as `make` was told."""
     if isinstance(env, HostEnv):
         return env.action_repeat
-    return env.env.repeats if isinstance(env.env, ActionRepeat) else 1
+    inner = env.env.env if isinstance(env.env, TeamView) else env.env
+    return inner.repeats if isinstance(inner, ActionRepeat) else 1
 
 
-def vectorization_of(env: Env) -> str:
-    """Where `env` is stepped, as `make` was told."""
-    return env.vectorization if isinstance(env, HostEnv) else "sync"
+def settings_of(env: Env) -> dict[str, Any]:
+    """What `make` was told, by the names of a run file."""
+    view = env.env if isinstance(env, VectorEnv) and isinstance(env.env, TeamView) else None
+    return {
+        "env": env.name,
+        "num_envs": env.num_envs,
+        "action_repeat": repeats_of(env),
+        "vectorization": env.vectorization if isinstance(env, HostEnv) else "sync",
+        "agent_ids": view is not None and view.agent_ids,
+        "central_critic": view is not None and view.joint_size > 0,
+    }
 
 
 def native(env: Env, what: str) -> VectorEnv:
@@ -119,6 +142,7 @@ __all__ = [
     "HostEnv",
     "PartialView",
     "PoolResets",
+    "TeamView",
     "TimeLimit",
     "VectorEnv",
     "builtin",
@@ -126,5 +150,5 @@ __all__ = [
     "make",
     "native",
     "repeats_of",
-    "vectorization_of",
+    "settings_of",
 ]

@@ -78,6 +78,7 @@ class ActionRepeat:
                 terminated=before.terminated | (now.terminated & ~ended),
                 truncated=before.truncated | (now.truncated & ~ended),
                 action_mask=where_rows(earlier, before.action_mask, now.action_mask),
+                global_state=where_rows(earlier.all(), before.global_state, now.global_state),
             )
             return _Repeats(now, ended | now.terminated | now.truncated), None
 

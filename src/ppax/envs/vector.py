@@ -17,8 +17,9 @@ from jax import Array
 
 from ppax import masks
 from ppax.envs.resets import fresh_resets
+from ppax.envs.team_view import TeamView
 from ppax.sequences import where_rows
-from ppax.types import Environment, EnvReset, Key, PyTree, VectorStep, part, static
+from ppax.types import Environment, EnvReset, EnvStep, Key, PyTree, VectorStep, part, static
 
 
 class VectorState(NamedTuple):
@@ -46,6 +47,11 @@ class VectorEnv:
     def action_space(self) -> spaces.Space:
         """Space of one stream's action."""
         return self.env.action_space
+
+    @property
+    def actor_obs(self) -> tuple[str, ...]:
+        """Entries of a Dict observation that are not for the critic alone; (): all."""
+        return self.env.actor_obs if isinstance(self.env, TeamView) else ()
 
     @property
     def num_agents(self) -> int:
@@ -76,11 +82,11 @@ class VectorEnv:
         key = jax.random.split(key, self.num_envs) if key.ndim == 0 else key
         over = state.ended.all(axis=1)  # [E]
         taken = jax.vmap(self.env.step)(state.env, self._to_envs(action), key)
-        stay = EnvReset(taken.state, taken.obs, taken.action_mask)
+        stay = _seen(taken)
         now = jax.lax.cond(  # with few environments mostly nothing is over, and resets cost more than steps
             over.any(),
             # the same keys again: where an environment begins anew, its step is thrown away
-            lambda: where_rows(over, self.resets(self.env, over, jax.random.clone(key)), stay),
+            lambda: where_rows(over, _seen(self.resets(self.env, over, jax.random.clone(key))), stay),
             lambda: stay,
         )
         valid = ~state.ended  # [E, A]
@@ -115,3 +121,8 @@ class VectorEnv:
         if self.env.num_agents is None:
             return tree
         return jax.tree.map(lambda x: x.reshape(self.num_envs, -1, *x.shape[1:]), tree)
+
+
+def _seen(now: EnvReset | EnvStep) -> EnvReset:
+    """What streams get to see of it."""
+    return EnvReset(now.state, now.obs, now.action_mask)

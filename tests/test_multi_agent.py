@@ -15,9 +15,9 @@ from ppax import config
 from ppax.collect import start_actor, stream_keys
 from ppax.config import Log
 from ppax.envs import TimeLimit, VectorEnv, builtin
+from ppax.independent import NAMED, names, of_players
 from ppax.kl_control import KLControl
 from ppax.minibatches import Shuffle
-from ppax.multi_agent import NAMED, names, of_players
 from ppax.networks import mlp
 from ppax.networks.memories import GRU
 from ppax.train import learn, start, train, upcoming

@@ -69,7 +69,7 @@ def describe(name: str) -> dict[str, Any]:
         limit = gymnasium.spec(name.partition("/")[2]).max_episode_steps
         return {"name": name, **spaces, "agents": 1, "time_limit": limit, "stepped": "on the host"}
     resets = type(env.resets).__name__ if not hasattr(env.resets, "__name__") else env.resets.__name__
-    inner = {"agents": env.env.num_agents or 1, "time_limit": time_limit(env.env), "resets": resets}
+    inner = {"agents": env.num_agents, "time_limit": time_limit(env.env), "resets": resets}
     return {"name": name, **spaces, **inner}
 
 

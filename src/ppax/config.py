@@ -22,8 +22,9 @@ import tomli_w
 from ppax import envs
 from ppax.catalogue import NETWORKS, PARTS, choices_of
 from ppax.envs import VECTORIZATIONS, Env
+from ppax.independent import Independent
 from ppax.kl_control import KLControl
-from ppax.multi_agent import INDEPENDENT, SHARING, Agent, Independent
+from ppax.multi_agent import INDEPENDENT, SHARING, Agent
 from ppax.options import NONE, Config, Option, check_value, flatten, nearest, option_of, unflatten
 from ppax.ppo import PPO
 from ppax.program import Program

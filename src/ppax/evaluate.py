@@ -15,7 +15,7 @@ from ppax.collect import start_actor
 from ppax.envs import Env, HostEnv
 from ppax.envs.vector import VectorEnv
 from ppax.host import play_episodes
-from ppax.multi_agent import HOST, Agent, names, solo
+from ppax.multi_agent import HOST, Agent, columns, solo
 from ppax.types import ActorState, Key, LearnerState, VectorStep
 
 
@@ -26,13 +26,15 @@ class Evaluation(NamedTuple):
     lengths: np.ndarray  # [episodes]
     finished: np.ndarray  # [episodes] False: still running when `max_steps` was reached; not in the means
     num_agents: int = 1  # in an environment
+    sizes: tuple[tuple[str, int], ...] = ()  # of its groups
 
     @property
     def by_agent(self) -> dict[str, Evaluation]:
-        """What each agent did, by its name in the logs; {} where there is one agent."""
-        every = (slice(place, None, self.num_agents) for place in range(self.num_agents))
-        parts = (Evaluation(self.returns[own], self.lengths[own], self.finished[own]) for own in every)
-        return dict(zip(names(self.num_agents), parts, strict=False))  # without names where there are too many
+        """What each agent and group did, by its name in the logs; {} where there is one agent."""
+        agent = np.arange(len(self.returns)) % self.num_agents
+        every = {name: np.isin(agent, places) for name, places in columns(self.num_agents, self.sizes).items()}
+        rows = {name: (self.returns[own], self.lengths[own], self.finished[own]) for name, own in every.items()}
+        return {name: Evaluation(*row) for name, row in rows.items()}
 
     @property
     def mean_return(self) -> float:
@@ -83,7 +85,7 @@ def evaluate(
     env = dataclasses.replace(env, num_envs=-(-episodes // env.num_agents))
     out = run_episodes(agent, env, learner, key, deterministic, max_steps)
     returns, lengths, finished = (np.asarray(x)[:episodes] for x in (out.returns, out.lengths, out.finished))
-    return Evaluation(returns, lengths, finished, env.num_agents)
+    return Evaluation(returns, lengths, finished, env.num_agents, env.sizes)
 
 
 class Moved(NamedTuple):

@@ -16,7 +16,7 @@ from ppax.collect import Collected, collect, restart, start_actor
 from ppax.envs import Env, HostEnv
 from ppax.envs.vector import VectorEnv
 from ppax.metrics import Summary, merge, nothing, pack
-from ppax.multi_agent import HOST, Agent, Independent, names, solo
+from ppax.multi_agent import HOST, Agent, columns, require_fit, solo
 from ppax.parallel import SAME, SPLIT
 from ppax.sequences import nearest_divisors
 from ppax.types import ConfigError, Episodes, Key, Metrics, TrainState
@@ -181,7 +181,7 @@ def learn(plan: Upcoming, env: Env, state: TrainState, collected: Collected) -> 
         collected = restart(annealed, env, collected, due, jax.random.fold_in(collect_key, RESTART))
     actor, rollout, episodes = collected
     learner, metrics = annealed.update(state.learner, rollout, update_keys)
-    metrics |= episode_metrics(episodes, env.num_agents)
+    metrics |= episode_metrics(episodes, env.num_agents, env.sizes)
     env_steps = counter.add(state.env_steps, parallel.total(rollout.steps.valid.sum(dtype=jnp.uint32)))
     now: dict[str, Any] = {
         "learner": learner,
@@ -193,13 +193,14 @@ def learn(plan: Upcoming, env: Env, state: TrainState, collected: Collected) -> 
     return Trained(dataclasses.replace(state, **now), pack(metrics))
 
 
-def episode_metrics(episodes: Episodes, num_agents: int) -> Metrics:
-    """Sums over finished episodes of all streams, and of each agent: "episode_return/agent_0"."""
+def episode_metrics(episodes: Episodes, num_agents: int, sizes: tuple[tuple[str, int], ...]) -> Metrics:
+    """Sums over finished episodes of all streams, and of each agent and group: "episode_return/agent_0"."""
     sums = jnp.stack([x.astype(jnp.float32).reshape(-1, num_agents) for x in episodes]).sum(axis=1)
     sums = parallel.total(sums)  # [3, A]
     metrics = dict(zip(("episodes", *PER_EPISODE), sums.sum(axis=1), strict=True))
-    for place, player in enumerate(names(num_agents)):
-        metrics |= {f"{name}/{player}": x[place] for name, x in zip(("episodes", *PER_EPISODE), sums, strict=True)}
+    for player, places in columns(num_agents, sizes).items():
+        own = sums[:, np.array(places)].sum(axis=1)
+        metrics |= {f"{name}/{player}": x for name, x in zip(("episodes", *PER_EPISODE), own, strict=True)}
     return metrics
 
 
@@ -207,11 +208,7 @@ def check_sizes(agent: Agent, env: Env, num_steps: int) -> None:
     """Raise ConfigError, with the nearest sizes that work, where a size does not divide another."""
     if isinstance(env, HostEnv):
         solo(agent, HOST)
-    elif isinstance(agent, Independent) and agent.num_agents != env.num_agents:
-        raise ConfigError(
-            f"Independent has {agent.num_agents} players, {env.name or 'the environment'} has {env.num_agents} agents; "
-            f"write Independent(agent, {env.num_agents})"
-        )
+    require_fit(agent, env.num_agents, env.sizes, env.name)
     for learner, streams in agent.learners(env.num_streams):
         length = learner.sequence_length(num_steps)
         if num_steps % length:

@@ -163,8 +163,8 @@ class Environment(Protocol):
         """Space of one agent's action."""
 
     @property
-    def num_agents(self) -> int | None:
-        """Length of the agent axis; None: there is no such axis."""
+    def num_agents(self) -> int | dict[str, int] | None:
+        """Length of the agent axis; None: there is no such axis; a dict: groups of unlike agents (envs/groups.py)."""
 
     def reset(self, key: Key) -> EnvReset:
         """Begin an episode, with fresh randomness from `key`."""

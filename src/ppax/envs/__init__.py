@@ -10,6 +10,7 @@ from ppax.envs import builtin, suites
 from ppax.envs.action_repeat import ActionRepeat
 from ppax.envs.builtin.navigator import CROWD
 from ppax.envs.faults import EnvError
+from ppax.envs.groups import Group, Grouped, grouped
 from ppax.envs.host_env import VECTORIZATIONS, HostEnv, host
 from ppax.envs.partial_view import PartialView
 from ppax.envs.resets import PoolResets, fresh_resets
@@ -139,6 +140,8 @@ __all__ = [
     "ActionRepeat",
     "Env",
     "EnvError",
+    "Group",
+    "Grouped",
     "HostEnv",
     "PartialView",
     "PoolResets",
@@ -146,6 +149,7 @@ __all__ = [
     "TimeLimit",
     "VectorEnv",
     "builtin",
+    "grouped",
     "host",
     "make",
     "native",

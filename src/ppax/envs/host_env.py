@@ -120,6 +120,11 @@ class HostEnv:
         return 1
 
     @property
+    def sizes(self) -> tuple[tuple[str, int], ...]:
+        """Groups of agents: none."""
+        return ()
+
+    @property
     def num_streams(self) -> int:
         """B."""
         return self.num_envs

@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.envs.groups import count
 from ppax.types import ConfigError, Environment, EnvReset, EnvStep, Key, PyTree, part, static
 
 OWN, AGENT, JOINT = "own", "agent", "joint"  # entries of the observation
@@ -56,7 +57,7 @@ class TeamView:
     @property
     def num_agents(self) -> int:
         """That of `env`."""
-        return self.env.num_agents or 1
+        return count(self.env.num_agents)
 
     @property
     def actor_obs(self) -> tuple[str, ...]:
@@ -94,6 +95,8 @@ def team_view(env: Environment, agent_ids: bool, central_critic: bool, name: str
     option = "agent_ids" if agent_ids else "central_critic"
     if env.num_agents is None:
         raise ConfigError(f"{option} = true: {name} has one agent and no others; set it to false")
+    if not isinstance(env.num_agents, int):
+        raise ConfigError(f"{option} = true: the agents of {name} are unlike; set it to false")
     if not central_critic:
         return TeamView(env, agent_ids)
     start = jax.eval_shape(env.reset, jax.random.key(0))
@@ -102,7 +105,7 @@ def team_view(env: Environment, agent_ids: bool, central_critic: bool, name: str
             f"central_critic = true: {name} gives observations of {env.observation_space}; a vector is made of Box and "
             "Dict of Box only. Let the environment give `global_state` in EnvReset and EnvStep, or set it to false"
         )
-    out = jax.ShapeDtypeStruct((env.num_agents,), bool)
+    out = jax.ShapeDtypeStruct((count(env.num_agents),), bool)
     seen = jax.eval_shape(_joint, start.obs, out) if start.global_state is None else None
     size = seen.size if seen is not None else sum(x.size for x in jax.tree.leaves(start.global_state))
     return TeamView(env, agent_ids, size)

@@ -16,6 +16,7 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax import masks
+from ppax.envs.groups import Group, Grouped, count
 from ppax.envs.resets import fresh_resets
 from ppax.envs.team_view import TeamView
 from ppax.sequences import where_rows
@@ -51,12 +52,25 @@ class VectorEnv:
     @property
     def actor_obs(self) -> tuple[str, ...]:
         """Entries of a Dict observation that are not for the critic alone; (): all."""
-        return self.env.actor_obs if isinstance(self.env, TeamView) else ()
+        inner = self.env.env if isinstance(self.env, Grouped) else self.env
+        return inner.actor_obs if isinstance(inner, TeamView) else ()
 
     @property
     def num_agents(self) -> int:
         """Agents in each environment, 1 where there is no axis of them."""
-        return self.env.num_agents or 1
+        return count(self.env.num_agents)
+
+    @property
+    def sizes(self) -> tuple[tuple[str, int], ...]:
+        """Name of each group of agents, and how many are in it; () where all are alike."""
+        agents = self.env.num_agents
+        return tuple(agents.items()) if isinstance(agents, dict) else ()
+
+    @property
+    def groups(self) -> dict[str, Group]:
+        """What each group sees and does; {} where all are alike."""
+        seen, done = self.observation_space, self.action_space
+        return {name: Group(seen[name], done[name], size, self.actor_obs) for name, size in self.sizes}  # type: ignore[index]
 
     @property
     def num_streams(self) -> int:
@@ -110,11 +124,17 @@ class VectorEnv:
         """[E, A, ...] (or [E, ...] without an agent axis) to [B, ...]."""
         if self.env.num_agents is None:
             return tree
-        return jax.tree.map(lambda x: x.reshape(self.num_streams, *x.shape[2:]), tree)
+        return jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), tree)
 
     def _to_masks(self, mask: PyTree | None) -> PyTree | None:
         """Masks [B, n] in the layout of masks.py."""
-        return masks.complete(self.action_space, self._to_streams(mask), self.num_streams)
+        seen = self._to_streams(mask)
+        if seen is None or not self.sizes:
+            return masks.complete(self.action_space, seen, self.num_streams)
+        return {
+            name: masks.complete(one.action_space, seen.get(name), self.num_envs * one.num_agents)
+            for name, one in self.groups.items()
+        }
 
     def _to_envs(self, tree: PyTree) -> PyTree:
         """[B, ...] to what the environments take."""

@@ -2,6 +2,8 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
 
 from ppax.types import EnvReset, EnvStep, number, part, static
 
@@ -110,3 +112,35 @@ class Poisoned:
             obs=jnp.where(out[:, None], self.poison, step.obs),
             reward=jnp.where(out, self.poison, step.reward),
         )
+
+
+@part
+class Orchestra:
+    """Unlike agents: a leader, who says which of three tunes is on, and two players, who hear it and turn a knob.
+
+    The leader sees the tune, must not name the one before, and leaves after three steps; knobs should be at the tune.
+    """
+
+    num_agents = {"leader": 1, "player": 2}  # noqa: RUF012
+    observation_space = spaces.Dict(
+        {"leader": spaces.Box(0.0, 1.0, (3,), np.float32), "player": spaces.Box(-np.inf, np.inf, (2,), np.float32)}
+    )
+    action_space = spaces.Dict({"leader": spaces.Discrete(3), "player": spaces.Box(-1.0, 1.0, (1,), np.float32)})
+
+    def _seen(self, state):
+        _, tune, said = state
+        said = jnp.broadcast_to(said.astype(jnp.float32), (2,))
+        obs = {"leader": jax.nn.one_hot(tune, 3)[None], "player": jnp.stack([said, jnp.arange(2.0)], axis=1)}
+        return obs, {"leader": (jnp.arange(3) != (tune + 2) % 3)[None]}
+
+    def reset(self, key):
+        state = jnp.int32(0), jax.random.randint(key, (), 0, 3), jnp.int32(0)
+        return EnvReset(state, *self._seen(state))
+
+    def step(self, state, action, key):
+        time, tune, _ = state
+        state = time + 1, jax.random.randint(key, (), 0, 3), action["leader"][0]
+        obs, mask = self._seen(state)
+        off = jnp.abs(action["player"][:, 0] - (tune - 1.0))
+        reward = jnp.concatenate([(action["leader"] == tune).astype(jnp.float32), -off])
+        return EnvStep(state, obs, reward, time + 1 >= jnp.array([3, 5, 5]), jnp.zeros(3, bool), mask)

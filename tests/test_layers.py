@@ -48,6 +48,7 @@ ALLOWED = {
     "play": BASE | {"multi_agent", "envs", "collect", "evaluate"},
     "video": {"types"},
     "options": {"types"},
+    "config_groups": {"types", "options"},
     "catalogue": PARTS,
     "config": BASE | PARTS | {"ppo", "independent", "groups", "multi_agent", "envs", "options", "catalogue"},
     "checkpoint": BASE,
@@ -55,6 +56,7 @@ ALLOWED = {
     "signals": set(),
     "run_dir": {"types", "config", "options"},
 }
+ALLOWED["config"] |= {"config_groups"}
 TOP = {
     "fit",
     "cli",

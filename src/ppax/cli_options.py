@@ -57,7 +57,7 @@ def parse_run(
     add(parser)
     add_common(parser)
     target = arguments[0] if arguments and not arguments[0].startswith("-") else None
-    base = _choose_parts({} if target is None else config.find(target), arguments)
+    base = _choose_parts(_choose_groups({} if target is None else config.find(target), arguments), arguments)
     known = {option.path: option for option in config.options(base)}
     defaults = dict(flatten(config.resolve(base)))
     groups: dict[str, Any] = {}
@@ -81,6 +81,13 @@ def _dashed(argument: str) -> str:
         return argument
     name, equals, value = argument.partition("=")
     return name.replace("_", "-") + equals + value
+
+
+def _choose_groups(base: Config, arguments: list[str]) -> Config:
+    """`--groups.NAME....` decides which groups exist, so it is read first."""
+    asked = [argument.split(".")[1] for argument in arguments if argument.startswith("--groups.")]
+    groups = base.get("groups", {})
+    return base | {"groups": {name: {} for name in asked} | groups} if asked else base
 
 
 def _choose_parts(base: Config, arguments: list[str]) -> Config:

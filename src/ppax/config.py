@@ -19,12 +19,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import tomli_w
 
-from ppax import envs
+from ppax import config_groups, envs
 from ppax.catalogue import NETWORKS, PARTS, choices_of
 from ppax.envs import VECTORIZATIONS, Env
+from ppax.groups import Groups
 from ppax.independent import Independent
 from ppax.kl_control import KLControl
-from ppax.multi_agent import INDEPENDENT, SHARING, Agent
+from ppax.multi_agent import Agent, sharing_of
 from ppax.options import NONE, Config, Option, check_value, flatten, nearest, option_of, unflatten
 from ppax.ppo import PPO
 from ppax.program import Program
@@ -87,9 +88,9 @@ class Run:
     agent_ids: bool = static("agents see who of them they are", default=False)
     central_critic: bool = static("the critic sees what all agents see; actors do not", default=False)
     agents: str = static(
-        "of an environment: streams of one policy, or each its own player, whose numbers may be lists, one for each",
+        f"those that are alike: {config_groups.AGENTS}",
         default="shared",
-        choices=SHARING,
+        choices=config_groups.SHARING,
     )
     stop: str | None = static(
         'when to stop early, as "episode_return >= 475 or episode_return stops rising for 20"', default=None
@@ -118,6 +119,9 @@ def options(config: Config) -> Iterator[Option]:
     """Every option there is, given which parts `config` names; unknown part names raise ConfigError."""
     yield from _options(Run, config, "")
     yield from _options(PPO, _table(config, "agent", "agent"), "agent.")
+    for name, table in config_groups.tables(config).items():
+        yield from config_groups.own_options(name)
+        yield from _options(PPO, _table(table, "agent", f"groups.{name}.agent"), f"groups.{name}.agent.")
 
 
 def _options(cls: type, config: Config, prefix: str) -> Iterator[Option]:
@@ -146,13 +150,17 @@ def _table(config: Config, name: str, path: str) -> Config:
 
 def resolve(config: Config) -> Config:
     """The configuration with every default filled in; raises ConfigError for anything that cannot be."""
+    config = config_groups.filled(config)
     known = {option.path: option for option in options(config)}
     given = dict(flatten(config))
     for path in given:
         if path not in known:
             raise ConfigError(f"unknown option {path!r}; did you mean {nearest(path, known)!r}?")
-    each = given.get("agents") == INDEPENDENT
-    values = {path: check_value(option, given.get(path, option.default), each) for path, option in known.items()}
+    each = config_groups.apart(config)  # where numbers may be lists
+    values = {
+        path: check_value(option, given.get(path, option.default), path.partition("agent.")[0] in each)
+        for path, option in known.items()
+    }
     return unflatten(values)
 
 
@@ -162,17 +170,24 @@ def resolve(config: Config) -> Config:
 def build(config: Config, env: Env | None = None) -> Built:
     """The agent, environment and run that a configuration describes; for `env` instead, where it is given."""
     config = resolve(config)
-    settings_of_env = ("env", "num_envs", "action_repeat", "vectorization", "agent_ids", "central_critic")
-    env = env or envs.make(*(config[name] for name in settings_of_env))
+    if env is None:
+        env = envs.grouped(envs.make(*(config[name] for name in envs.SETTINGS)), config_groups.players_of(config))
+    tables = config_groups.known(config, dict(env.sizes))
+    if not env.sizes:
+        return Built(_agent(config, env), env, settings(config))
+    agents = {name: _agent(tables.get(name, config), group) for name, group in env.groups.items()}
+    return Built(Groups(agents, env.sizes), env, settings(config))
+
+
+def _agent(config: Config, env: Any) -> PPO | Independent:
+    """What learns by the tables `agents` and `agent`, for an environment or a group of its agents."""
     agent = PPO(**_arguments(PPO, config["agent"], env))
-    if config["agents"] == INDEPENDENT:
-        return Built(Independent(agent, env.num_agents), env, settings(config))
-    return Built(agent, env, settings(config))
+    return Independent(agent, env.num_agents) if config["agents"] == config_groups.INDEPENDENT else agent
 
 
 def settings(config: Config) -> Run:
     """The settings of a run beside its agent."""
-    values = resolve({name: value for name, value in config.items() if name != "agent"})
+    values = resolve({name: value for name, value in config.items() if name not in ("agent", "groups")})
     sections = {name: SECTIONS[name](**values.pop(name)) for name in SECTIONS if name in values}
     values.pop("agent")
     return Run(**values, **sections)
@@ -196,6 +211,18 @@ def _arguments(cls: type, config: Config, env: Env) -> dict[str, Any]:
         else:
             arguments[name] = value
     return arguments
+
+
+def describe_run(agent: Agent, env: Env, run: Run) -> Config:
+    """The whole configuration of a run: what `build` builds it from again."""
+    if not isinstance(agent, Groups):
+        return describe(run) | {"agent": describe(agent)}
+    players = envs.players_of(env)
+    groups = {
+        name: {"players": players.get(name), "agents": sharing_of(one), "agent": describe(one)}
+        for name, one in agent.agents.items()
+    }
+    return describe(run) | {"agent": describe(agent.learners(env.num_streams)[0][0]), "groups": groups}
 
 
 def describe(part: Any, each: bool = False) -> Config:
@@ -223,7 +250,9 @@ def describe(part: Any, each: bool = False) -> Config:
 
 
 def _plain(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else value
+    if getattr(value, "ndim", 0):  # one for each player, in as many digits as there are
+        return [float(str(x)) for x in np.asarray(value)]
+    return value.item() if hasattr(value, "item") else value
 
 
 # ---------------------------------------------------------------- files

@@ -113,7 +113,7 @@ def fit_run(
     callbacks: Sequence[Callback | Logger] = (),
 ) -> TrainedRun:
     """`fit` for a run given as one object."""
-    plan = config.describe(run) | {"agent": config.describe(agent)}
+    plan = config.describe_run(agent, env, run)
     ending = Ending(run, callbacks)
     planned_iterations(env, run)
     require_sound(env)

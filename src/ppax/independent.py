@@ -94,7 +94,7 @@ class Independent:
 
     def learners(self, num_streams: int) -> tuple[tuple[PPO, int], ...]:
         """Who learns, and from how many of the streams: all players alike, from their share."""
-        return ((self.agent, num_streams // self.num_agents),)
+        return ((self.player(0), num_streams // self.num_agents),)
 
     def discount(self, num_streams: int) -> Array:
         """Discount of each stream's rewards, [B]."""
@@ -105,7 +105,12 @@ class Independent:
         """Raise ConfigError for numbers that are not one for each player, or exclude each other."""
         self._players()
         for player in range(self.num_agents):
-            jax.tree.map(lambda x, i=player: x if np.ndim(x) == 0 else x[i].item(), self.agent).check()
+            jax.tree.map(float, self.player(player)).check()
+
+    def player(self, place: int) -> PPO:
+        """One player's agent."""
+        own: PPO = jax.tree.map(lambda x: x if np.ndim(x) == 0 else x[place], self.agent)
+        return own
 
     @property
     def num_epochs(self) -> int:

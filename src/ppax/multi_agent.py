@@ -15,7 +15,6 @@ from ppax.types import ConfigError
 Agent = PPO | Independent | Groups
 
 HOST = "an environment on the host"  # what needs one agent for all
-SHARED, INDEPENDENT = SHARING = ("shared", "independent")  # weights, as run files call it
 
 
 def require_fit(agent: Agent, num_agents: int, sizes: Sequence[tuple[str, int]], name: str) -> None:
@@ -53,11 +52,11 @@ def columns(num_agents: int, sizes: Sequence[tuple[str, int]]) -> dict[str, tupl
 
 
 def sharing_of(agent: Agent) -> str:
-    """Whether agents that are alike share their weights, as run files call it."""
+    """Whether agents that are alike share their weights, as run files call it (config_groups.py)."""
     if isinstance(agent, Groups):
         inner = {sharing_of(one) for one in agent.agents.values()}
-        return INDEPENDENT if inner == {INDEPENDENT} else SHARED
-    return INDEPENDENT if isinstance(agent, Independent) else SHARED
+        return "independent" if inner == {"independent"} else "shared"
+    return "independent" if isinstance(agent, Independent) else "shared"
 
 
 def with_program(agent: Agent, program: Program) -> Agent:

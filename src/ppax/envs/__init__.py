@@ -46,6 +46,7 @@ BUILTIN: dict[str, Callable[[], Environment]] = {
     "probe/Infinite": lambda: TimeLimit(builtin.InfiniteProbe(), 8),
     "probe/Finite": lambda: builtin.FiniteProbe(),
 }
+SETTINGS = ("env", "num_envs", "action_repeat", "vectorization", "agent_ids", "central_critic")  # of `make`
 HOST_SUITES = ("gymnasium",)  # their environments are stepped on the host
 
 Env = VectorEnv | HostEnv
@@ -94,13 +95,22 @@ def repeats_of(env: Env) -> int:
     """How often each action is taken in `env`, as `make` was told."""
     if isinstance(env, HostEnv):
         return env.action_repeat
-    inner = env.env.env if isinstance(env.env, TeamView) else env.env
+    inner: Any = env.env
+    while isinstance(inner, TeamView | Grouped):
+        inner = inner.env
     return inner.repeats if isinstance(inner, ActionRepeat) else 1
+
+
+def players_of(env: Env) -> dict[str, tuple[int, ...]]:
+    """Numbers of the agents in each group, as `grouped` was told; {} where there are none, or groups of its own."""
+    return dict(env.env.players) if isinstance(env, VectorEnv) and isinstance(env.env, Grouped) else {}
 
 
 def settings_of(env: Env) -> dict[str, Any]:
     """What `make` was told, by the names of a run file."""
-    view = env.env if isinstance(env, VectorEnv) and isinstance(env.env, TeamView) else None
+    inner: Any = env.env if isinstance(env, VectorEnv) else None
+    inner = inner.env if isinstance(inner, Grouped) else inner
+    view = inner if isinstance(inner, TeamView) else None
     return {
         "env": env.name,
         "num_envs": env.num_envs,

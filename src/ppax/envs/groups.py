@@ -44,7 +44,8 @@ def where_agents(num_agents: Any, mask: Array, yes: PyTree, no: PyTree) -> PyTre
     """`yes` for the agents where `mask` [A], or [] without an axis, `no` for the others; trees as environments have."""
     if not isinstance(num_agents, Mapping) or yes is None:
         return where_rows(mask, yes, no)
-    return {name: where_rows(mask[own], yes[name], no[name]) for name, own in slices(num_agents).items()}
+    every = slices(num_agents)
+    return {name: where_rows(mask[every[name]], tree, no[name]) for name, tree in yes.items()}
 
 
 @part

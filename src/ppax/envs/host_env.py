@@ -19,6 +19,7 @@ from gymnasium.vector import VectorEnv as GymVectorEnv
 
 from ppax import masks
 from ppax.envs.group import Layout, element_of, leaves_of
+from ppax.envs.groups import Group
 from ppax.envs.gym_vector import Wrapped, mode_of
 from ppax.envs.stepper import Seen, Stepper
 from ppax.envs.workers import Factory, InProcess, Workers
@@ -123,6 +124,11 @@ class HostEnv:
     def sizes(self) -> tuple[tuple[str, int], ...]:
         """Groups of agents: none."""
         return ()
+
+    @property
+    def groups(self) -> dict[str, Group]:
+        """What each group of agents sees and does: there are none."""
+        return {}
 
     @property
     def num_streams(self) -> int:

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import ppax
 from games import Credit, Matrix
@@ -64,6 +65,7 @@ def quantal(payoff, temperature):
     return np.stack([row, column])
 
 
+@pytest.mark.nightly
 def test_pennies_of_unlike_worth_come_to_the_mixed_equilibrium():
     """Nobody can be sure of the other; with the entropy bonus the equilibrium is a point that draws near."""
     pennies = np.array([[[3, 0], [0, 1]], [[0, 1], [1, 0]]], np.float32)
@@ -75,6 +77,7 @@ def test_pennies_of_unlike_worth_come_to_the_mixed_equilibrium():
     np.testing.assert_allclose(play, expected, atol=0.05)
 
 
+@pytest.mark.nightly
 def test_who_know_who_they_are_can_do_different_things():
     """Each is paid where they differ: one policy for both can do so by who they are, or half of the time."""
     differ = np.array([[[0, 1], [1, 0]]] * 2, np.float32)
@@ -87,6 +90,7 @@ def test_who_know_who_they_are_can_do_different_things():
     assert worth[False] <= 0.5
 
 
+@pytest.mark.nightly
 def test_only_a_central_critic_can_tell_luck_from_merit():
     right, own = {}, jnp.array([[-1.0, 0.0], [1.0, 0.0]])  # the two signs, in turn
     for central in (False, True):

@@ -47,6 +47,7 @@ def orchestra(num_envs=NUM_ENVS, **options):
     return ppax.Groups({"leader": leader, "player": players}, env.sizes), env
 
 
+@pytest.mark.nightly
 def test_groups_of_one_are_players_who_learn_apart():
     """The same keys, the same streams: two groups of one agent each, and two independent players."""
     alike = VectorEnv(Copies(TimeLimit(builtin.Pendulum(), 12), 2), NUM_ENVS)
@@ -166,7 +167,7 @@ learning_rate = [1e-3, 1e-4]
 """
 
 
-def test_a_run_file_says_it_and_resumes(tmp_path):
+def test_a_run_file_says_it():
     plan = tomllib.loads(PLAN)
     agent, env, run = config.build(plan)
     assert env.sizes == agent.sizes == (("prey", 1), ("hunters", 2))
@@ -176,6 +177,14 @@ def test_a_run_file_says_it_and_resumes(tmp_path):
     assert type(prey.loss).__name__ == "DPO"
     assert type(hunters.agent.loss).__name__ == "ClippedSurrogate"
     assert prey.network.hidden == hunters.agent.network.hidden == (4,)
+    again = config.build(config.describe_run(agent, env, run))
+    assert jax.tree.structure(again.agent) == jax.tree.structure(agent)
+    assert again.env.sizes == env.sizes
+
+
+@pytest.mark.nightly
+def test_groups_go_on_after_a_stop(tmp_path):
+    agent, env, run = config.build(tomllib.loads(PLAN))
     whole = ppax.fit(agent, env, run.total_steps, 0, tmp_path / "whole", NUM_STEPS, run.log)
     half = ppax.fit(
         agent, env, run.total_steps, 0, tmp_path / "half", NUM_STEPS, run.log, [lambda _, row: row["iteration"] == 2]

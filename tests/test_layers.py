@@ -32,7 +32,9 @@ ALLOWED = {
     "ppo": BASE | PARTS | {"policy"},
     "independent": BASE | {"policy", "ppo", "program", "update_metrics"},
     "groups": BASE | {"policy", "ppo", "independent", "program", "update_metrics"},
-    "multi_agent": BASE | {"ppo", "independent", "groups", "program"},
+    "pool": {"types"},
+    "self_play": BASE | {"policy", "ppo", "groups", "pool", "program", "update_metrics"},
+    "multi_agent": BASE | {"self_play", "pool", "ppo", "independent", "groups", "program"},
     "collect": BASE | {"ppo", "multi_agent", "envs"},
     "train": BASE | {"multi_agent", "envs", "collect"},
     "stop": {"types"},
@@ -49,6 +51,7 @@ ALLOWED = {
     "video": {"types"},
     "options": {"types"},
     "config_groups": {"types", "options"},
+    "settings": {"types", "envs", "config_groups", "pool"},
     "catalogue": PARTS,
     "config": BASE | PARTS | {"ppo", "independent", "groups", "multi_agent", "envs", "options", "catalogue"},
     "checkpoint": BASE,
@@ -56,7 +59,7 @@ ALLOWED = {
     "signals": set(),
     "run_dir": {"types", "config", "options"},
 }
-ALLOWED["config"] |= {"config_groups"}
+ALLOWED["config"] |= {"config_groups", "self_play", "pool", "settings"}
 TOP = {
     "fit",
     "cli",

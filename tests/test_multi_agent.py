@@ -120,6 +120,7 @@ def test_what_the_dead_see_and_earn_changes_no_bit():
     assert float(clean.metrics["episode_return"]) == 3.0
 
 
+@pytest.mark.nightly
 def test_permuted_players_permute_the_results():
     env = VectorEnv(Copies(PENDULUM, 3), NUM_ENVS)
     agent = ppax.Independent(dataclasses.replace(ppo(env, **EACH), minibatch=Shuffle(1)), 3)
@@ -145,6 +146,7 @@ def test_permuted_players_permute_the_results():
         assert len(set(mine)) == 3
 
 
+@pytest.mark.nightly
 def test_two_devices_compute_what_one_does():
     env = VectorEnv(Copies(PENDULUM, 2), NUM_ENVS)
     one, two = (
@@ -204,6 +206,7 @@ def test_a_run_file_and_a_command_line_say_it():
     assert plan["agent"]["gamma"] == 0.9
 
 
+@pytest.mark.nightly
 def test_resumed_players_go_on_as_if_never_stopped(tmp_path):
     agent, env, run = config.build(PLAN)
     whole = ppax.fit(agent, env, run.total_steps, 0, tmp_path / "whole", NUM_STEPS, run.log)

@@ -21,87 +21,25 @@ import tomli_w
 
 from ppax import config_groups, envs
 from ppax.catalogue import NETWORKS, PARTS, choices_of
-from ppax.envs import VECTORIZATIONS, Env
+from ppax.envs import Env
 from ppax.groups import Groups
 from ppax.independent import Independent
 from ppax.kl_control import KLControl
 from ppax.multi_agent import Agent, sharing_of
 from ppax.options import NONE, Config, Option, check_value, flatten, nearest, option_of, unflatten
+from ppax.pool import Pool
 from ppax.ppo import PPO
 from ppax.program import Program
-from ppax.types import ConfigError, static
-
-
-@dataclasses.dataclass(frozen=True)
-class Log:
-    """What is recorded while a run trains."""
-
-    every: int | None = static(
-        "iterations between log rows; by default about 1 % of the run", default=None, low=1, high=2**31 - 1
-    )
-    checkpoint_seconds: float = static("seconds between checkpoints, at log rows", default=30.0, low=0.0)
-    tensorboard: bool = static("also write TensorBoard event files", default=False)
-    console: bool = static("show progress", default=True)
-
-
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
-    """How the trained policy is judged."""
-
-    episodes: int = static("whole episodes, on environments of their own", default=128, low=1)
-    deterministic: bool = static("the most likely action; otherwise actions are sampled", default=True)
-
-
-@dataclasses.dataclass(frozen=True)
-class Best:
-    """Which policy is kept beside the last one."""
-
-    metric: str | None = static(
-        "keep the policy that was best by this metric at a log row; by default none", default=None
-    )
-    mode: str = static("whether high or low is good", default="max", choices=("max", "min"))
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """A whole run, beside its agent."""
-
-    env: str = static("environment: a built-in name, or suite/id", default="CartPole-v1")
-    num_envs: int = static("environments stepped together", default=64, low=1)
-    num_steps: int = static("steps of every environment in one rollout", default=128, low=1)
-    total_steps: int = static(
-        "steps of all environments together, rounded up to whole rollouts", default=500_000, low=1
-    )
-    seed: int = static("of everything random", default=0, low=0, high=2**64 - 1)
-    action_repeat: int = static("times that each action is taken; they count as one step", default=1, low=1)
-    vectorization: str = static(
-        "host environments: sync, in this process, or async, in worker processes",
-        default="sync",
-        choices=VECTORIZATIONS,
-    )
-    iterations_per_env_reset: int | None = static(
-        "iterations after which all environments begin anew, episodes truncated; none, 0 and below: only at first",
-        default=None,
-        low=-(2**31),
-        high=2**31 - 1,
-    )
-    agent_ids: bool = static("agents see who of them they are", default=False)
-    central_critic: bool = static("the critic sees what all agents see; actors do not", default=False)
-    agents: str = static(
-        f"those that are alike: {config_groups.AGENTS}",
-        default="shared",
-        choices=config_groups.SHARING,
-    )
-    stop: str | None = static(
-        'when to stop early, as "episode_return >= 475 or episode_return stops rising for 20"', default=None
-    )
-    best: Best = Best()
-    log: Log = Log()
-    eval: Evaluation = Evaluation()
-
+from ppax.self_play import SelfPlay
+from ppax.settings import Best as Best
+from ppax.settings import Evaluation as Evaluation
+from ppax.settings import Log as Log
+from ppax.settings import Run as Run
+from ppax.types import ConfigError
 
 # Tables without a choice of parts.
-SECTIONS: dict[str, type] = {"best": Best, "log": Log, "eval": Evaluation, "program": Program, "kl": KLControl}
+SECTIONS: dict[str, type] = {"best": Best, "log": Log, "eval": Evaluation, "self_play": Pool}
+SECTIONS |= {"program": Program, "kl": KLControl}
 
 
 class Built(NamedTuple):
@@ -174,9 +112,11 @@ def build(config: Config, env: Env | None = None) -> Built:
         env = envs.grouped(envs.make(*(config[name] for name in envs.SETTINGS)), config_groups.players_of(config))
     tables = config_groups.known(config, dict(env.sizes))
     if not env.sizes:
+        config_groups.require_groups(config)
         return Built(_agent(config, env), env, settings(config))
     agents = {name: _agent(tables.get(name, config), group) for name, group in env.groups.items()}
-    return Built(Groups(agents, env.sizes), env, settings(config))
+    run, groups = settings(config), Groups(agents, env.sizes)
+    return Built(groups if run.self_play.every is None else SelfPlay(groups, run.self_play, env.num_envs), env, run)
 
 
 def _agent(config: Config, env: Any) -> PPO | Independent:
@@ -215,6 +155,7 @@ def _arguments(cls: type, config: Config, env: Env) -> dict[str, Any]:
 
 def describe_run(agent: Agent, env: Env, run: Run) -> Config:
     """The whole configuration of a run: what `build` builds it from again."""
+    agent = agent.agent if isinstance(agent, SelfPlay) else agent
     if not isinstance(agent, Groups):
         return describe(run) | {"agent": describe(agent)}
     players = envs.players_of(env)

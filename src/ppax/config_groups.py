@@ -73,6 +73,15 @@ def known(config: Config, there: Collection[str]) -> dict[str, Config]:
     return found
 
 
+def require_groups(config: Config) -> None:
+    """ConfigError where something needs groups, and the environment has none."""
+    if config["self_play"]["every"] is not None:
+        raise ConfigError(
+            f"self_play: {config['env']} has no groups that play against each other; say which agents they are, "
+            "[groups.NAME] players = [0, ...]"
+        )
+
+
 def _merged(base: Any, own: Any) -> Any:
     """`own` over `base`; another part starts afresh."""
     if not isinstance(base, Mapping) or not isinstance(own, Mapping):

@@ -22,7 +22,7 @@ from ppax.envs import Env, EnvError, settings_of
 from ppax.evaluate import Evaluation, evaluate
 from ppax.loggers import Console, Csv, JsonLines, Logger, Row, TensorBoard, last_row, require_tensorboard
 from ppax.metrics import Summary
-from ppax.multi_agent import Agent, sharing_of
+from ppax.multi_agent import Agent, pool_of, sharing_of
 from ppax.restore import fresh_state, load_run, load_state, state_shapes
 from ppax.run_dir import RunDirectory
 from ppax.selftest import require_sound
@@ -101,7 +101,7 @@ def fit(
     """
     plan: dict[str, Any] = settings_of(env) | {"num_steps": num_steps, "total_steps": total_steps, "seed": seed}
     plan |= {"iterations_per_env_reset": iterations_per_env_reset, "agents": sharing_of(agent)}
-    run = Run(**plan, stop=stop, best=best or Best(), log=log or Log())
+    run = Run(**plan, self_play=pool_of(agent), stop=stop, best=best or Best(), log=log or Log())
     return fit_run(agent, env, run, run_dir, callbacks)
 
 

@@ -77,7 +77,7 @@ class Groups:
     ) -> Decision:
         """Sample an action of everyone; `first` and `key` are [B] (or one key), the rest dicts of [E * A_g, ...]."""
         key = jax.random.split(key, first.shape[0]) if key.ndim == 0 else key
-        firsts, keys = self._apart(first), self._apart(key)
+        firsts, keys = self.apart(first), self.apart(key)
         out = {
             name: agent.act(learner[name], carry[name], obs[name], firsts[name], _of(action_mask, name), keys[name])
             for name, agent in self._members()
@@ -98,7 +98,7 @@ class Groups:
         action_mask: PyTree | None,
     ) -> Policy:
         """Distributions, next carries, and values [B] for the current observations."""
-        firsts = self._apart(first)
+        firsts = self.apart(first)
         out = {
             name: agent.policy(learner[name], carry[name], obs[name], firsts[name], _of(action_mask, name))
             for name, agent in self._members()
@@ -111,12 +111,16 @@ class Groups:
     def update(self, learner: Any, rollout: Rollout, key: Key) -> Update:
         """Every group learns from its own streams; `key` is one, or one for each epoch."""
         key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
-        learners, metrics = {}, {}
+        return self.learn(learner, {name: self.rollout(name, rollout) for name, _ in self.sizes}, key)
+
+    def learn(self, learner: Any, rollouts: Mapping[str, Rollout], key: Key) -> Update:
+        """Every group learns from its rollout; keys [num_epochs]."""
+        learners: Any = {}
+        metrics = {}
         for place, (name, agent) in enumerate(self._members()):
             keys = jax.vmap(jax.random.fold_in, (0, None))(key, place)[: agent.num_epochs]
-            learners[name], metrics[name] = agent.update(learner[name], self._rollout(name, agent, rollout), keys)
-        learner = learners
-        return Update(learner, of_groups(metrics))
+            learners[name], metrics[name] = agent.update(learner[name], rollouts[name], keys)
+        return Update(learners, of_groups(metrics))
 
     def initial_carry(self, num_streams: int) -> PyTree:
         """Memories at the start of an episode."""
@@ -168,7 +172,7 @@ class Groups:
     def _members(self) -> list[tuple[str, PPO | Independent]]:
         return [(name, self.agents[name]) for name, _ in self.sizes]
 
-    def _apart(self, x: Array, axis: int = 0) -> dict[str, Array]:
+    def apart(self, x: Array, axis: int = 0) -> dict[str, Array]:
         """[..., B, ...] as [..., E * A_g, ...] of each group."""
         before, after = x.shape[:axis], x.shape[axis + 1 :]
         x, begin, parts = x.reshape(*before, -1, self.num_agents, *after), 0, {}
@@ -181,17 +185,17 @@ class Groups:
         """[E * A_g] of each group as [B]."""
         return jnp.concatenate([parts[name].reshape(-1, size) for name, size in self.sizes], axis=1).reshape(-1)
 
-    def _rollout(self, name: str, agent: PPO | Independent, rollout: Rollout) -> Rollout:
+    def rollout(self, name: str, rollout: Rollout) -> Rollout:
         """What the group has seen."""
-        steps = rollout.steps
+        agent, steps = self.agents[name], rollout.steps
         flat = {field: getattr(steps, field) for field in FLAT}
-        own: dict[str, Any] = {k: None if x is None else self._apart(x, 1)[name] for k, x in flat.items()}
+        own: dict[str, Any] = {k: None if x is None else self.apart(x, 1)[name] for k, x in flat.items()}
         num_steps = steps.valid.shape[0]
         stride = max(1, agent.sequence_length(num_steps) // self.sequence_length(num_steps))
         carry = jax.tree.map(lambda x: x[::stride], steps.carry[name])
         trees = {"obs": steps.obs[name], "action": steps.action[name], "carry": carry}
         taken = Transition(**own, **trees, action_mask=_of(steps.action_mask, name))
-        return Rollout(taken, self._apart(rollout.last_value)[name], self._apart(rollout.reward_trace, 1)[name])
+        return Rollout(taken, self.apart(rollout.last_value)[name], self.apart(rollout.reward_trace, 1)[name])
 
 
 def _of(tree: PyTree | None, name: str) -> PyTree | None:

@@ -8,11 +8,13 @@ from typing import Any
 
 from ppax.groups import Groups
 from ppax.independent import Independent, names
+from ppax.pool import Pool
 from ppax.ppo import PPO
 from ppax.program import Program
+from ppax.self_play import SelfPlay
 from ppax.types import ConfigError
 
-Agent = PPO | Independent | Groups
+Agent = PPO | Independent | Groups | SelfPlay
 
 HOST = "an environment on the host"  # what needs one agent for all
 
@@ -20,6 +22,7 @@ HOST = "an environment on the host"  # what needs one agent for all
 def require_fit(agent: Agent, num_agents: int, sizes: Sequence[tuple[str, int]], name: str) -> None:
     """ConfigError where `agent` is not one for an environment of so many agents, in groups of these sizes."""
     where = name or "the environment"
+    agent = agent.agent if isinstance(agent, SelfPlay) else agent
     if isinstance(agent, Groups) != bool(sizes):
         there = ", ".join(f"{group} ({size})" for group, size in sizes)
         raise ConfigError(
@@ -53,6 +56,8 @@ def columns(num_agents: int, sizes: Sequence[tuple[str, int]]) -> dict[str, tupl
 
 def sharing_of(agent: Agent) -> str:
     """Whether agents that are alike share their weights, as run files call it (config_groups.py)."""
+    if isinstance(agent, SelfPlay):
+        return sharing_of(agent.agent)
     if isinstance(agent, Groups):
         inner = {sharing_of(one) for one in agent.agents.values()}
         return "independent" if inner == {"independent"} else "shared"
@@ -61,12 +66,19 @@ def sharing_of(agent: Agent) -> str:
 
 def with_program(agent: Agent, program: Program) -> Agent:
     """The same agent, laid out otherwise."""
+    if isinstance(agent, SelfPlay):
+        return agent  # always on one device
     if isinstance(agent, Groups):
         agents: dict[str, Any] = {name: with_program(one, program) for name, one in agent.agents.items()}
         return dataclasses.replace(agent, agents=agents)
     if isinstance(agent, Independent):
         return dataclasses.replace(agent, agent=dataclasses.replace(agent.agent, program=program))
     return dataclasses.replace(agent, program=program)
+
+
+def pool_of(agent: Agent) -> Pool:
+    """How the groups play against past selves; `every` is None where they do not."""
+    return agent.pool if isinstance(agent, SelfPlay) else Pool()
 
 
 def solo(agent: Agent, what: str) -> PPO:

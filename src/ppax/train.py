@@ -22,7 +22,7 @@ from ppax.sequences import nearest_divisors
 from ppax.types import ConfigError, Episodes, Key, Metrics, TrainState
 
 # How metrics of single iterations become one of many, where their names do not say it (metrics.reduction)
-LAST = ("learning_rate",)
+LAST = ("learning_rate", "elo")
 PER_EPISODE = ("episode_return", "episode_length")
 RESTART = 2**32 - 1  # folded into the key of a rollout: no step of any environment has that number
 

@@ -8,6 +8,7 @@ import ppax
 from ppax.envs import VectorEnv, grouped
 from ppax.groups import Groups
 from ppax.play import play
+from ppax.self_play import Pool, SelfPlay
 from ppax.video import write_video
 
 ITERATIONS = 200
@@ -15,7 +16,7 @@ FILM = Path("pursuit.gif")
 OPTIONS = {"learning_rate": 1e-3, "gamma": 0.99, "normalize_obs": True, "normalize_reward": True}
 
 
-def train(name: str, agent: Groups | ppax.SelfPlay, env: VectorEnv) -> ppax.TrainState:
+def train(name: str, agent: Groups | SelfPlay, env: VectorEnv) -> ppax.TrainState:
     """A run, and how it ends: how often the prey is caught, after how long, and the ratings."""
     state = ppax.start(agent, env, num_steps=64, key=jax.random.key(0))
     state, metrics = jax.jit(ppax.train)(agent, env, state, ITERATIONS)
@@ -34,8 +35,8 @@ def main() -> None:
     groups = ppax.Groups(agents, env.sizes)
     train("independent learners", groups, env)
     # in half of the environments one side is a past self, one of eight, from which nobody learns
-    pool = ppax.Pool(every=20, size=8, share=0.5, opponents=2, sampling="hard")
-    against_past = ppax.SelfPlay(groups, pool, env.num_envs)
+    pool = Pool(every=20, size=8, share=0.5, opponents=2, sampling="hard")
+    against_past = SelfPlay(groups, pool, env.num_envs)
     state = train("with past selves", against_past, env)
     played = play(against_past, env, state.learner, jax.random.key(2), episodes=3)
     print(f"{write_video(FILM, played.frames, 30)} pictures: {FILM}")

@@ -51,6 +51,8 @@ def base_of(path):
         return {"env": "Pendulum-v1", **ball}
     if path in ("agent_ids", "central_critic"):  # of several agents
         return {"env": "Pursuit-2"}
+    if path == "self_play.every":  # of groups
+        return {"env": "Pursuit-2", "groups": {"prey": {"players": [0]}, "hunter": {"players": [1]}}}
     if path == "vectorization":  # of environments on the host
         return {"env": "gymnasium/CartPole-v1"}
     schedule = OPTIONS[path][1].get("agent", {}).get("schedule")

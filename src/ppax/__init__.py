@@ -25,10 +25,8 @@ from ppax.evaluate import Evaluation, evaluate
 from ppax.fit import Interrupted, NumericalError, TrainedRun, fit, resume
 from ppax.groups import Groups
 from ppax.independent import Independent
-from ppax.pool import Pool
 from ppax.ppo import PPO
 from ppax.program import Program
-from ppax.self_play import SelfPlay
 from ppax.selftest import check_env, selftest
 from ppax.sweep import start_sweep, sweep
 from ppax.train import start, train
@@ -46,9 +44,7 @@ __all__ = [
     "Independent",
     "Interrupted",
     "NumericalError",
-    "Pool",
     "Program",
-    "SelfPlay",
     "TrainState",
     "TrainedRun",
     "advantages",

@@ -17,7 +17,8 @@ from jax import Array
 
 from ppax.groups import Groups
 from ppax.policy import Policy
-from ppax.pool import START, Pool, chance
+from ppax.pool import START, chance
+from ppax.pool import Pool as Pool
 from ppax.ppo import PPO
 from ppax.program import Program
 from ppax.types import ConfigError, Decision, Key, Metrics, PyTree, Rollout, Scalar, part, static

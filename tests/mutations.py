@@ -264,8 +264,8 @@ DATA = [
     ),
     Mutation(
         "the same order in every epoch",
-        "jax.random.split(key, self.num_epochs)",
-        "jax.random.wrap_key_data(jnp.broadcast_to(jax.random.key_data(key), (self.num_epochs, 2)))",
+        "keys = jax.random.split(key, self.num_epochs)",
+        "keys = jax.random.wrap_key_data(jnp.broadcast_to(jax.random.key_data(key), (self.num_epochs, 2)))",
         (ROWS,),
     ),
     Mutation(
@@ -600,7 +600,7 @@ RUNNING = [
     ),
     Mutation(
         "means of episodes over iterations",
-        'jnp.where(np.isin(names, PER_EPISODE), totals["episodes"], num_iterations)',
+        "jnp.where(np.isin(plain, PER_EPISODE), counts, num_iterations)",
         "num_iterations",
         (COUNTED,),
     ),

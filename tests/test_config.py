@@ -49,6 +49,10 @@ def base_of(path):
     if path.startswith("agent.network."):  # options of Box actions are refused without a Box
         ball = {"agent": {"network": {"distribution": "ball"}}} if path.endswith("ball_radius") else {}
         return {"env": "Pendulum-v1", **ball}
+    if path in ("agent_ids", "central_critic"):  # of several agents
+        return {"env": "Pursuit-2"}
+    if path == "self_play.every":  # of groups
+        return {"env": "Pursuit-2", "groups": {"prey": {"players": [0]}, "hunter": {"players": [1]}}}
     if path == "vectorization":  # of environments on the host
         return {"env": "gymnasium/CartPole-v1"}
     schedule = OPTIONS[path][1].get("agent", {}).get("schedule")
@@ -349,9 +353,10 @@ def test_through_a_file(name, resolved, tmp_path):
     assert config.resolve(tomllib.loads(text)) == config.resolve(plan)
     file = tmp_path / "run.toml"
     file.write_text(text, encoding="utf-8")
-    built, again = config.build(plan), config.build(config.read(file))
+    built, again = built_from(plan), config.build(config.read(file))
     same_program(built.agent, again.agent)
-    same_program(built.env, again.env)
+    if isinstance(built.env, ppax.envs.VectorEnv):  # those on the host are other objects
+        same_program(built.env, again.env)
     assert built.run == again.run
     assert config.find(str(file)) == tomllib.loads(text)
 

@@ -23,6 +23,8 @@ from ppax.compiled import CompiledTraining, compile
 from ppax.envs import make
 from ppax.evaluate import Evaluation, evaluate
 from ppax.fit import fit, resume
+from ppax.groups import Groups
+from ppax.independent import Independent
 from ppax.ppo import PPO
 from ppax.program import Program
 from ppax.selftest import check_env, selftest
@@ -39,6 +41,8 @@ __all__ = [
     "CompiledTraining",
     "ConfigError",
     "Evaluation",
+    "Groups",
+    "Independent",
     "Interrupted",
     "NumericalError",
     "Program",

@@ -201,10 +201,13 @@ def _sentence(evaluation: Evaluation) -> str:
         f"(std {evaluation.std_return:.2f}), mean length {evaluation.mean_length:.1f}"
     )
     left = len(evaluation.finished) - count
-    return text + (f"; {left} never ended and are not counted" if left else "")
+    text += f"; {left} never ended and are not counted" if left else ""
+    agents = (f"{name} {one.mean_return:.2f}" for name, one in evaluation.by_agent.items())
+    return "; ".join((text, *agents))
 
 
 def _result(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
+    agents = {f"mean_return/{name}": one.mean_return for name, one in evaluation.by_agent.items()}
     return {
         "mean_return": evaluation.mean_return,
         "std_return": evaluation.std_return,
@@ -218,6 +221,7 @@ def _result(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
         "compile_seconds": run.compile_seconds,
         "run_dir": str(run.run_dir),
         "stopped": run.stopped,
+        **agents,
     }
 
 

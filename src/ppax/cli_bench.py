@@ -13,6 +13,7 @@ import jax
 from ppax import bench, config
 from ppax.config import Built
 from ppax.envs import native
+from ppax.multi_agent import solo
 from ppax.program import Program
 from ppax.types import ConfigError
 
@@ -31,7 +32,7 @@ def run_bench(options: argparse.Namespace, built: Built, say: Any) -> dict[str, 
     """Measure, report, and tune if asked to; the result as plain data."""
     if not options.seconds > 0:
         raise ConfigError(f"--seconds {options.seconds}: must be above 0; nearest valid value: 1")
-    agent, env, run = built
+    agent, env, run = solo(built.agent, "ppax bench"), built.env, built.run
     if options.tune:
         native(env, "--tune", "leave it out")
     devices = jax.local_devices()

@@ -72,10 +72,10 @@ def describe(name: str) -> dict[str, Any]:
         suite, _, env_id = name.partition("/")
         there = suite == "gymnasium"
         limit = gymnasium.spec(env_id).max_episode_steps if there else None
-        about = {"name": name, **spaces, "agents": env.num_agents or 1, "time_limit": limit, "stepped": "on the host"}
+        about = {"name": name, **spaces, "agents": env.num_agents, "time_limit": limit, "stepped": "on the host"}
         return about | ({"env_params": made_with(env_id)} if there else {})
     resets = type(env.resets).__name__ if not hasattr(env.resets, "__name__") else env.resets.__name__
-    inner = {"agents": env.env.num_agents or 1, "time_limit": time_limit(env.env), "resets": resets}
+    inner = {"agents": env.num_agents, "time_limit": time_limit(env.env), "resets": resets}
     numbers = {key: params.read(env.env, key) for key in params.places(env.env)}
     return {"name": name, **spaces, **inner, "env_params": numbers}
 

@@ -58,7 +58,7 @@ def parse_run(
     add(parser)
     add_common(parser)
     target = arguments[0] if arguments and not arguments[0].startswith("-") else None
-    base = _choose_parts({} if target is None else config.find(target), arguments)
+    base = _choose_parts(_choose_groups({} if target is None else config.find(target), arguments), arguments)
     known = {option.path: option for option in config.options(base)}
     defaults = dict(flatten(config.resolve(base)))
     groups: dict[str, Any] = {}
@@ -109,6 +109,13 @@ def _dashed(argument: str) -> str:
     return name.replace("_", "-") + equals + value
 
 
+def _choose_groups(base: Config, arguments: list[str]) -> Config:
+    """`--groups.NAME....` decides which groups exist, so it is read first."""
+    asked = [argument.split(".")[1] for argument in arguments if argument.startswith("--groups.")]
+    groups = base.get("groups", {})
+    return base | {"groups": {name: {} for name in asked} | groups} if asked else base
+
+
 def _choose_parts(base: Config, arguments: list[str]) -> Config:
     """`--agent.loss.part NAME` decides which options exist, so it is read first; another part starts afresh."""
     flat = dict(flatten(base))
@@ -143,6 +150,8 @@ def _parser(option: Option) -> Any:
     def parse(text: str) -> Any:
         if option.optional and text == NONE:
             return text
+        if option.leaf and "," in text:  # one for each player
+            return [parse(x) for x in text.split(",")]
         if option.kind is not int:
             return option.kind(text)
         try:

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from ppax.config import Built
+from ppax.multi_agent import solo
 from ppax.selftest import Report, selftest
 from ppax.train import make_key
 
@@ -18,6 +19,6 @@ def run_selftest(built: Built, say: Any) -> Report:
     """Check, and say what was found."""
     agent, env, run = built
     say(f"{run.env}: {run.num_envs} environments, rollouts of {run.num_steps * env.num_streams:,} steps")
-    report = selftest(agent, env, run.num_steps, make_key(run.seed))
+    report = selftest(solo(agent, "ppax selftest"), env, run.num_steps, make_key(run.seed))
     say(str(report))
     return report

@@ -13,7 +13,7 @@ from jax import Array
 from ppax import parallel
 from ppax.envs import Env, native
 from ppax.envs.vector import VectorEnv
-from ppax.ppo import PPO
+from ppax.multi_agent import Agent
 from ppax.types import ActorState, Episodes, Key, LearnerState, PyTree, Rollout, Scalar, Transition
 
 
@@ -35,7 +35,7 @@ class Row(NamedTuple):
     reward_trace: Array  # [B]
 
 
-def start_actor(agent: PPO, env: Env, key: Key) -> ActorState:
+def start_actor(agent: Agent, env: Env, key: Key) -> ActorState:
     """Every environment at the start of its first episode; `key` is one, or one for each environment."""
     env_state, obs, action_mask = env.reset(key)
     zeros = jnp.zeros(env.num_streams, jnp.float32)
@@ -51,7 +51,7 @@ def start_actor(agent: PPO, env: Env, key: Key) -> ActorState:
     )
 
 
-def one_step(agent: PPO, env: VectorEnv, learner: LearnerState) -> Callable[[Running, Array], tuple[Running, Row]]:
+def one_step(agent: Agent, env: VectorEnv, learner: LearnerState) -> Callable[[Running, Array], tuple[Running, Row]]:
     """One step of all streams, keys [E, 1 + A], as the body of a scan."""
 
     def step(state: Running, key: Array) -> tuple[Running, Row]:
@@ -75,7 +75,7 @@ def one_step(agent: PPO, env: VectorEnv, learner: LearnerState) -> Callable[[Run
         actor = actor._replace(
             env_state=out.state, obs=out.obs, first=out.first, action_mask=out.action_mask, carry=decision.carry
         )
-        state, trace = account(agent.gamma, (actor, episodes), out.reward, steps.ended, out.valid)
+        state, trace = account(agent.discount(env.num_streams), (actor, episodes), out.reward, steps.ended, out.valid)
         return state, Row(steps, trace)
 
     return step
@@ -120,7 +120,7 @@ def no_episodes(num_streams: int) -> Episodes:
 
 
 def collect(
-    agent: PPO, env: VectorEnv, learner: LearnerState, actor: ActorState, num_steps: int, key: Key
+    agent: Agent, env: VectorEnv, learner: LearnerState, actor: ActorState, num_steps: int, key: Key
 ) -> Collected:
     """`num_steps` steps of all streams, compiled as one scan. ConfigError for environments on the host."""
     native(env, "ppax.collect", "call ppax.fit, or ppax.compile(agent, env, state), which plays a rollout and learns")
@@ -142,7 +142,7 @@ def collect(
     return complete(agent, learner, (actor, episodes), Row(dataclasses.replace(rows.steps, carry=carry), *rows[1:]))
 
 
-def complete(agent: PPO, learner: LearnerState, state: Running, rows: Row) -> Collected:
+def complete(agent: Agent, learner: LearnerState, state: Running, rows: Row) -> Collected:
     """The rollout of `rows` [T, B], with V of the observation after its last step."""
     actor, episodes = state
     # the carry that comes with it is dropped, so memory does not advance
@@ -150,7 +150,7 @@ def complete(agent: PPO, learner: LearnerState, state: Running, rows: Row) -> Co
     return Collected(actor, Rollout(rows.steps, last.value, rows.reward_trace), episodes)
 
 
-def restart(agent: PPO, env: Env, collected: Collected, due: Array, key: Key) -> Collected:
+def restart(agent: Agent, env: Env, collected: Collected, due: Array, key: Key) -> Collected:
     """Where `due` [], the rollout's last step cuts every episode, and all environments have begun anew.
 
     The cut is a truncation: `last_value` is already that of the observation behind it, and no step is lost to a reset.

@@ -17,7 +17,7 @@ from ppax.envs import Env, HostEnv
 from ppax.envs.vector import VectorEnv
 from ppax.host import HostTraining
 from ppax.host import metric_names as host_metric_names
-from ppax.ppo import PPO
+from ppax.multi_agent import HOST, Agent, solo
 from ppax.program import compiler_options
 from ppax.train import Trained, num_devices, place, state_specs, train
 from ppax.types import ConfigError, PyTree, TrainState
@@ -30,7 +30,7 @@ class CompiledTraining:
     a call brings another size or part, it raises ConfigError with the name of what changed.
     """
 
-    def __init__(self, agent: PPO, env: VectorEnv, state: TrainState):
+    def __init__(self, agent: Agent, env: VectorEnv, state: TrainState):
         begin = time.perf_counter()
         self._devices = num_devices(agent, env, state.num_steps)
         shapes = parallel.shapes_of(state, state_specs(state), self._devices)
@@ -49,7 +49,7 @@ class CompiledTraining:
 
     def __call__(
         self,
-        agent: PPO,
+        agent: Agent,
         env: VectorEnv,
         state: TrainState,
         num_iterations: int,
@@ -70,20 +70,22 @@ class CompiledTraining:
 
 
 def compile(
-    agent: PPO, env: Env, state: TrainState, stop: threading.Event | None = None
+    agent: Agent, env: Env, state: TrainState, stop: threading.Event | None = None
 ) -> CompiledTraining | HostTraining:
     """Compile `train` for this agent, environment and state; `state` is only looked at, and may be shapes.
 
     With host environments it is a loop around compiled programs, which ends early, after an iteration, where `stop` is
     set; one compiled program cannot be stopped.
     """
-    return HostTraining(agent, env, state, stop) if isinstance(env, HostEnv) else CompiledTraining(agent, env, state)
+    if isinstance(env, HostEnv):
+        return HostTraining(solo(agent, HOST), env, state, stop)
+    return CompiledTraining(agent, env, state)
 
 
-def metric_names(agent: PPO, env: Env, state: TrainState) -> tuple[str, ...]:
+def metric_names(agent: Agent, env: Env, state: TrainState) -> tuple[str, ...]:
     """Names of the metrics of training; nothing is compiled, `state` may be shapes."""
     if isinstance(env, HostEnv):
-        return host_metric_names(agent, env, state)
+        return host_metric_names(solo(agent, HOST), env, state)
     return jax.eval_shape(lambda state: train(agent, env, state, 1, 1).metrics, state).names
 
 

@@ -16,90 +16,37 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import tomli_w
 
-from ppax import envs
+from ppax import config_groups, envs
 from ppax.catalogue import NETWORKS, PARTS, choices_of
-from ppax.envs import VECTORIZATIONS, Env
+from ppax.envs import Env
+from ppax.groups import Groups
+from ppax.independent import Independent
 from ppax.kl_control import KLControl
+from ppax.multi_agent import Agent, sharing_of
 from ppax.options import NONE, Config, Option, check_value, flatten, nearest, option_of, unflatten
+from ppax.pool import Pool
 from ppax.ppo import PPO
 from ppax.program import Program
-from ppax.types import ConfigError, static
+from ppax.self_play import SelfPlay
+from ppax.settings import Best as Best
+from ppax.settings import Evaluation as Evaluation
+from ppax.settings import Log as Log
+from ppax.settings import Run as Run
+from ppax.types import ConfigError
 
-
-@dataclasses.dataclass(frozen=True)
-class Log:
-    """What is recorded while a run trains."""
-
-    every: int | None = static(
-        "iterations between log rows; by default about 1 % of the run", default=None, low=1, high=2**31 - 1
-    )
-    checkpoint_seconds: float = static("seconds between checkpoints, at log rows", default=30.0, low=0.0)
-    tensorboard: bool = static("also write TensorBoard event files", default=False)
-    console: bool = static("show progress", default=True)
-
-
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
-    """How the trained policy is judged."""
-
-    episodes: int = static("whole episodes, on environments of their own", default=128, low=1)
-    deterministic: bool = static("the most likely action; otherwise actions are sampled", default=True)
-    env_params: Config = dataclasses.field(default_factory=dict)  # beside those of training, or in their place
-
-
-@dataclasses.dataclass(frozen=True)
-class Best:
-    """Which policy is kept beside the last one."""
-
-    metric: str | None = static(
-        "keep the policy that was best by this metric at a log row; by default none", default=None
-    )
-    mode: str = static("whether high or low is good", default="max", choices=("max", "min"))
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """A whole run, beside its agent."""
-
-    env: str = static("environment: a built-in name, or suite/id", default="CartPole-v1")
-    num_envs: int = static("environments stepped together", default=64, low=1)
-    num_steps: int = static("steps of every environment in one rollout", default=128, low=1)
-    total_steps: int = static(
-        "steps of all environments together, rounded up to whole rollouts", default=500_000, low=1
-    )
-    seed: int = static("of everything random", default=0, low=0, high=2**64 - 1)
-    action_repeat: int = static("times that each action is taken; they count as one step", default=1, low=1)
-    vectorization: str = static(
-        "host environments: sync, in this process, or async, in worker processes",
-        default="sync",
-        choices=VECTORIZATIONS,
-    )
-    env_params: Config = dataclasses.field(default_factory=dict)  # the environment's own numbers, as `make` has them
-    iterations_per_env_reset: int | None = static(
-        "iterations after which all environments begin anew, episodes truncated; none, 0 and below: only at first",
-        default=None,
-        low=-(2**31),
-        high=2**31 - 1,
-    )
-    stop: str | None = static(
-        'when to stop early, as "episode_return >= 475 or episode_return stops rising for 20"', default=None
-    )
-    best: Best = Best()
-    log: Log = Log()
-    eval: Evaluation = Evaluation()
-
-
-# Tables without a choice of parts.
 FREE = ("env_params", "eval.env_params")  # tables whose names are the environment's business
-SECTIONS: dict[str, type] = {"best": Best, "log": Log, "eval": Evaluation, "program": Program, "kl": KLControl}
+# Tables without a choice of parts.
+SECTIONS: dict[str, type] = {"best": Best, "log": Log, "eval": Evaluation, "self_play": Pool}
+SECTIONS |= {"program": Program, "kl": KLControl}
 
 
 class Built(NamedTuple):
     """What a configuration stands for."""
 
-    agent: PPO
+    agent: Agent
     env: Env
     run: Run
 
@@ -111,6 +58,9 @@ def options(config: Config) -> Iterator[Option]:
     """Every option there is, given which parts `config` names; unknown part names raise ConfigError."""
     yield from _options(Run, config, "")
     yield from _options(PPO, _table(config, "agent", "agent"), "agent.")
+    for name, table in config_groups.tables(config).items():
+        yield from config_groups.own_options(name)
+        yield from _options(PPO, _table(table, "agent", f"groups.{name}.agent"), f"groups.{name}.agent.")
 
 
 def _options(cls: type, config: Config, prefix: str) -> Iterator[Option]:
@@ -141,13 +91,18 @@ def _table(config: Config, name: str, path: str) -> Config:
 
 def resolve(config: Config) -> Config:
     """The configuration with every default filled in; raises ConfigError for anything that cannot be."""
+    config = config_groups.filled(config)
     known = {option.path: option for option in options(config)}
     given = dict(flatten(config))
     free = {path: value for path, value in given.items() if is_free(path)}
     for path in given:
         if path not in known and path not in free:
             raise ConfigError(f"unknown option {path!r}; did you mean {nearest(path, known)!r}?")
-    values = {path: check_value(option, given.get(path, option.default)) for path, option in known.items()}
+    each = config_groups.apart(config)  # where numbers may be lists
+    values = {
+        path: check_value(option, given.get(path, option.default), path.partition("agent.")[0] in each)
+        for path, option in known.items()
+    }
     return unflatten(values | free)
 
 
@@ -163,15 +118,27 @@ def build(config: Config, env: Env | None = None) -> Built:
     """The agent, environment and run that a configuration describes; for `env` instead, where it is given."""
     config = resolve(config)
     if env is None:
-        made = (config["env"], config["num_envs"], config["action_repeat"], config["vectorization"])
-        env = envs.make(*made, config.get("env_params"))
+        made = {name: config[name] for name in envs.SETTINGS if name != "env"}
+        one = envs.make(config["env"], **made, env_params=config.get("env_params"))
+        env = envs.grouped(one, config_groups.players_of(config))
+    tables = config_groups.known(config, dict(env.sizes))
+    if not env.sizes:
+        config_groups.require_groups(config)
+        return Built(_agent(config, env), env, settings(config))
+    agents = {name: _agent(tables.get(name, config), group) for name, group in env.groups.items()}
+    run, groups = settings(config), Groups(agents, env.sizes)
+    return Built(groups if run.self_play.every is None else SelfPlay(groups, run.self_play, env.num_envs), env, run)
+
+
+def _agent(config: Config, env: Any) -> PPO | Independent:
+    """What learns by the tables `agents` and `agent`, for an environment or a group of its agents."""
     agent = PPO(**_arguments(PPO, config["agent"], env))
-    return Built(agent, env, settings(config))
+    return Independent(agent, env.num_agents) if config["agents"] == config_groups.INDEPENDENT else agent
 
 
 def settings(config: Config) -> Run:
     """The settings of a run beside its agent."""
-    values = resolve({name: value for name, value in config.items() if name != "agent"})
+    values = resolve({name: value for name, value in config.items() if name not in ("agent", "groups")})
     sections: dict[str, Any] = {name: SECTIONS[name](**values.pop(name)) for name in SECTIONS if name in values}
     values.pop("agent")
     return Run(**values, **sections)
@@ -188,13 +155,35 @@ def _arguments(cls: type, config: Config, env: Env) -> dict[str, Any]:
             make = partial(NETWORKS[value["part"]], env) if name == "network" else kind
             inner = {key: v for key, v in value.items() if key != "part"}
             arguments[name] = make(**_arguments(kind, inner, env))
+        elif isinstance(value, list):
+            fields = {field.name: field for field in dataclasses.fields(cls)}
+            leaf = option_of(fields[name], typing.get_type_hints(cls)[name], name).leaf
+            arguments[name] = np.array(value, np.float32) if leaf else tuple(value)
         else:
-            arguments[name] = tuple(value) if isinstance(value, list) else value
+            arguments[name] = value
     return arguments
 
 
-def describe(part: Any) -> Config:
-    """The configuration of an agent or run, with all in it: the inverse of `build`, and a check of every number."""
+def describe_run(agent: Agent, env: Env, run: Run) -> Config:
+    """The whole configuration of a run: what `build` builds it from again."""
+    agent = agent.agent if isinstance(agent, SelfPlay) else agent
+    if not isinstance(agent, Groups):
+        return describe(run) | {"agent": describe(agent)}
+    players = envs.players_of(env)
+    groups = {
+        name: {"players": players.get(name), "agents": sharing_of(one), "agent": describe(one)}
+        for name, one in agent.agents.items()
+    }
+    return describe(run) | {"agent": describe(agent.learners(env.num_streams)[0][0]), "groups": groups}
+
+
+def describe(part: Any, each: bool = False) -> Config:
+    """The configuration of an agent or run, with all in it: the inverse of `build`, and a check of every number.
+
+    `each`: numbers may be arrays, one for each player.
+    """
+    if isinstance(part, Independent):
+        return describe(part.agent, each=True)
     config: Config = {}
     hints = typing.get_type_hints(type(part))
     for field in dataclasses.fields(part):
@@ -202,20 +191,22 @@ def describe(part: Any) -> Config:
         if field.name in PARTS:
             names = {cls: name for name, cls in choices_of(type(part), field.name).items()}
             own = f"{type(value).__module__}.{type(value).__qualname__}"
-            inner = describe(value) if dataclasses.is_dataclass(value) else {}
+            inner = describe(value, each) if dataclasses.is_dataclass(value) else {}
             config[field.name] = {"part": names.get(type(value), own)} | inner
         elif field.name in SECTIONS:
-            config[field.name] = describe(value)
+            config[field.name] = describe(value, each)
         elif field.name == "env_params" and value:
             config[field.name] = dict(value)
         elif field.metadata and field.default is not dataclasses.MISSING:
             option = option_of(field, hints[field.name], field.name)
-            config[field.name] = check_value(option, _plain(value))
+            config[field.name] = check_value(option, _plain(value), each)
     return config
 
 
 def _plain(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") and getattr(value, "ndim", 1) == 0 else value
+    if getattr(value, "ndim", 0):  # one for each player, in as many digits as there are
+        return [float(str(x)) for x in np.asarray(value)]
+    return value.item() if hasattr(value, "item") else value
 
 
 # ---------------------------------------------------------------- files

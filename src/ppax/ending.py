@@ -20,7 +20,7 @@ from ppax.config import Run
 from ppax.envs import Env
 from ppax.loggers import Logger, Row
 from ppax.loggers.files import finite_or_none, rows_until
-from ppax.ppo import PPO
+from ppax.multi_agent import Agent
 from ppax.stop import KeepBest, policy_of, watches, why
 from ppax.types import TrainState
 
@@ -57,7 +57,7 @@ class Ending:
         self.why = ""  # the run stopped before its end; "" as long as it has not
         self._saved: Row | None = None  # of the best policy on disk
 
-    def check(self, agent: PPO, env: Env, state: TrainState) -> None:
+    def check(self, agent: Agent, env: Env, state: TrainState) -> None:
         """Raise ConfigError for a metric that the run will not log; nothing is compiled, `state` may be shapes."""
         watching = [watch for callback in self.callbacks for watch in watches(callback)]
         if not watching:

@@ -15,16 +15,26 @@ from ppax.collect import start_actor
 from ppax.envs import Env, HostEnv
 from ppax.envs.vector import VectorEnv
 from ppax.host import play_episodes
-from ppax.ppo import PPO
+from ppax.multi_agent import HOST, Agent, columns, solo
 from ppax.types import ActorState, Key, LearnerState, VectorStep
 
 
 class Evaluation(NamedTuple):
-    """Undiscounted, unscaled returns of whole episodes."""
+    """Undiscounted, unscaled returns of whole episodes; those of an environment's agents one after the other."""
 
     returns: np.ndarray  # [episodes]
     lengths: np.ndarray  # [episodes]
     finished: np.ndarray  # [episodes] False: still running when `max_steps` was reached; not in the means
+    num_agents: int = 1  # in an environment
+    sizes: tuple[tuple[str, int], ...] = ()  # of its groups
+
+    @property
+    def by_agent(self) -> dict[str, Evaluation]:
+        """What each agent and group did, by its name in the logs; {} where there is one agent."""
+        agent = np.arange(len(self.returns)) % self.num_agents
+        every = {name: np.isin(agent, places) for name, places in columns(self.num_agents, self.sizes).items()}
+        rows = {name: (self.returns[own], self.lengths[own], self.finished[own]) for name, own in every.items()}
+        return {name: Evaluation(*row) for name, row in rows.items()}
 
     @property
     def mean_return(self) -> float:
@@ -54,7 +64,7 @@ class Running(NamedTuple):
 
 
 def evaluate(
-    agent: PPO,
+    agent: Agent,
     env: Env,
     learner: LearnerState,
     key: Key,
@@ -71,10 +81,11 @@ def evaluate(
     a vector environment that the user has made is used itself, and training, if it goes on, begins new episodes.
     """
     if isinstance(env, HostEnv):
-        return Evaluation(*play_episodes(agent, env, learner, key, episodes, deterministic, max_steps))
-    env = dataclasses.replace(env, num_envs=-(-episodes // (env.num_streams // env.num_envs)))
+        return Evaluation(*play_episodes(solo(agent, HOST), env, learner, key, episodes, deterministic, max_steps))
+    env = dataclasses.replace(env, num_envs=-(-episodes // env.num_agents))
     out = run_episodes(agent, env, learner, key, deterministic, max_steps)
-    return Evaluation(*(np.asarray(x)[:episodes] for x in (out.returns, out.lengths, out.finished)))
+    returns, lengths, finished = (np.asarray(x)[:episodes] for x in (out.returns, out.lengths, out.finished))
+    return Evaluation(returns, lengths, finished, env.num_agents, env.sizes)
 
 
 class Moved(NamedTuple):
@@ -85,7 +96,7 @@ class Moved(NamedTuple):
 
 
 def act_and_step(
-    agent: PPO, env: VectorEnv, learner: LearnerState, actor: ActorState, deterministic: bool, key: Key
+    agent: Agent, env: VectorEnv, learner: LearnerState, actor: ActorState, deterministic: bool, key: Key
 ) -> Moved:
     """One step of all streams with the policy: its most likely actions if `deterministic`, else sampled ones."""
     act_key, env_key = jax.random.split(key)
@@ -105,7 +116,7 @@ def act_and_step(
 
 @functools.partial(jax.jit, static_argnames=("deterministic",))
 def run_episodes(
-    agent: PPO, env: VectorEnv, learner: LearnerState, key: Key, deterministic: bool, max_steps: int
+    agent: Agent, env: VectorEnv, learner: LearnerState, key: Key, deterministic: bool, max_steps: int
 ) -> Running:
     """The first episode of every stream, to its end; pure."""
 

@@ -19,10 +19,10 @@ import jax.numpy as jnp
 from ppax import checkpoint, compiled, config, counter
 from ppax.config import Best, Log, Run
 from ppax.ending import STOPPED, Callback, Ending
-from ppax.envs import Env, EnvError, other_params, params_of, repeats_of, vectorization_of
+from ppax.envs import Env, EnvError, other_params, settings_of
 from ppax.loggers import Console, Csv, JsonLines, Logger, Row, TensorBoard, last_row, require_tensorboard
 from ppax.metrics import Summary
-from ppax.ppo import PPO
+from ppax.multi_agent import Agent, pool_of, sharing_of
 from ppax.restore import fresh_state, load_run, load_state, planned_iterations, state_shapes
 from ppax.run_dir import RunDirectory
 from ppax.selftest import require_sound
@@ -37,7 +37,7 @@ POLL_SECONDS = 0.001  # how often we look whether a chunk is done; signals are s
 
 
 def fit(
-    agent: PPO,
+    agent: Agent,
     env: Env,
     total_steps: int = 500_000,
     seed: int = 0,
@@ -62,30 +62,30 @@ def fit(
     Raises ConfigError, before anything compiles, for numbers out of range or sizes that do not divide;
     NumericalError when a gradient is not finite; EnvError when an environment on the host fails.
     """
-    made = (repeats_of(env), vectorization_of(env), params_of(env))
-    changes = (*made, iterations_per_env_reset, stop, best or Best())
-    run = Run(env.name, env.num_envs, num_steps, total_steps, seed, *changes, log or Log())
+    plan: dict[str, Any] = settings_of(env) | {"num_steps": num_steps, "total_steps": total_steps, "seed": seed}
+    plan |= {"iterations_per_env_reset": iterations_per_env_reset, "agents": sharing_of(agent)}
+    run = Run(**plan, self_play=pool_of(agent), stop=stop, best=best or Best(), log=log or Log())
     return fit_run(agent, env, run, run_dir, callbacks)
 
 
 def fit_run(
-    agent: PPO,
+    agent: Agent,
     env: Env,
     run: Run,
     run_dir: str | Path | None = None,
     callbacks: Sequence[Callback | Logger] = (),
 ) -> TrainedRun:
     """`fit` for a run given as one object."""
-    plan = config.describe(run) | {"agent": config.describe(agent)}
+    plan = config.describe_run(agent, env, run)
     ending = Ending(run, callbacks)
     planned_iterations(env, run)
     other_params(env, run.eval.env_params)  # as far as evaluation may be away, what it needs must be there
     require_sound(env)
-    jax.eval_shape(lambda: agent.critic.init())  # numbers that exclude each other, while they are no tracers yet
+    agent.check()
     shapes = state_shapes(agent, env, run)
     ending.check(agent, env, shapes)
     # a schedule of a number that is not there
-    jax.eval_shape(agent.schedule, agent, jnp.float32(0.0), jnp.float32(0.0))
+    jax.eval_shape(agent.annealed, jnp.float32(0.0), jnp.float32(0.0))
     if run.log.tensorboard:
         require_tensorboard()
     with ExitStack() as stack:
@@ -102,7 +102,7 @@ def fit_run(
 
 def resume(
     run_dir: str | Path,
-    agent: PPO | None = None,
+    agent: Agent | None = None,
     env: Env | None = None,
     callbacks: Sequence[Callback | Logger] = (),
     console: bool | None = None,
@@ -130,7 +130,7 @@ class _Loop:
 
     def __init__(
         self,
-        agent: PPO,
+        agent: Agent,
         env: Env,
         run: Run,
         directory: RunDirectory | None,

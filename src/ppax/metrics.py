@@ -5,6 +5,7 @@ A name with `_max` or `_min` is an extreme; every other metric is a mean, over v
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 
 import jax.numpy as jnp
@@ -24,10 +25,8 @@ class Summary(Mapping[str, Array]):
 
     def __getitem__(self, name: str) -> Array:
         """One metric [...]."""
-        if name not in self.names:
-            raise KeyError(name)
+        index = _places(self.names)[name]
         kind = reduction(name)
-        index = [other for other in self.names if (reduction(other) == "mean") == (kind == "mean")].index(name)
         if kind == "mean":
             return self.means[..., index]
         return self.tops[..., index] if kind == "max" else -self.tops[..., index]
@@ -46,6 +45,14 @@ class Summary(Mapping[str, Array]):
 def reduction(name: str) -> str:
     """How a metric of parts becomes one of the whole; its name says it: "max", "min", or "mean" over valid rows."""
     return "max" if "_max" in name else "min" if "_min" in name else "mean"
+
+
+@functools.cache
+def _places(names: tuple[str, ...]) -> dict[str, int]:
+    """Where each metric stands, in `means` or in `tops`."""
+    means = [name for name in names if reduction(name) == "mean"]
+    tops = [name for name in names if reduction(name) != "mean"]
+    return {name: place for kind in (means, tops) for place, name in enumerate(kind)}
 
 
 def pack(metrics: Mapping[str, Array]) -> Summary:

@@ -25,6 +25,7 @@ class Option(NamedTuple):
     default: Any
     doc: str
     limits: dict[str, Any]
+    leaf: bool = False  # a number of a part: with independent agents a list has one for each player
 
 
 def option_of(field: dataclasses.Field[Any], hint: Any, path: str) -> Option:
@@ -41,11 +42,22 @@ def option_of(field: dataclasses.Field[Any], hint: Any, path: str) -> Option:
     else:
         optional, many = type(None) in typing.get_args(hint), typing.get_origin(hint) is tuple
     limits = {name: field.metadata[name] for name in ("low", "high", "above", "choices") if name in field.metadata}
-    return Option(path, kind, many, optional, field.default, field.metadata.get("doc", ""), limits)
+    leaf = not field.metadata.get("static") and not many
+    return Option(path, kind, many, optional, field.default, field.metadata.get("doc", ""), limits, leaf)
 
 
-def check_value(option: Option, value: Any) -> Any:
-    """`value` in the option's type; ConfigError with field, value, what is allowed and the nearest valid value."""
+def check_value(option: Option, value: Any, each: bool = False) -> Any:
+    """`value` in the option's type; ConfigError with field, value, what is allowed and the nearest valid value.
+
+    `each`: a number may also be a list, one for each player.
+    """
+    if option.leaf and isinstance(value, list | tuple):
+        if not each:
+            raise ConfigError(
+                f"{option.path} = {value!r}: must be one number; a list has one for each player, "
+                'which takes agents = "independent"'
+            )
+        return [check_value(option._replace(optional=False), x) for x in value]
     if option.optional and value in (None, NONE):
         return None
     if option.many:

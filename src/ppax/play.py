@@ -15,7 +15,7 @@ from ppax.envs.rendering import render
 from ppax.envs.vector import VectorEnv
 from ppax.evaluate import act_and_step
 from ppax.host import Performance
-from ppax.ppo import PPO
+from ppax.multi_agent import HOST, Agent, solo
 from ppax.types import Key, LearnerState
 
 
@@ -47,7 +47,7 @@ class Scene(Protocol):
 
 
 def play(
-    agent: PPO,
+    agent: Agent,
     env: Env,
     learner: LearnerState,
     key: Key,
@@ -65,7 +65,7 @@ def play(
         return _film(scene, env.num_streams // env.num_envs, episodes, max_steps)
     one = filmed(env)
     with one.env:
-        stage = _OnHost(Performance(agent, one.env, learner, key, deterministic), one)
+        stage = _OnHost(Performance(solo(agent, HOST), one.env, learner, key, deterministic), one)
         return _film(stage, one.env.num_streams, episodes, max_steps)
 
 
@@ -88,7 +88,7 @@ def _film(scene: Scene, agents: int, episodes: int, max_steps: int) -> Played:
 class _Native:
     """An environment inside a compiled program."""
 
-    def __init__(self, agent: PPO, env: VectorEnv, learner: LearnerState, deterministic: bool, key: Key):
+    def __init__(self, agent: Agent, env: VectorEnv, learner: LearnerState, deterministic: bool, key: Key):
         start_key, self._key = jax.random.split(key)
         self._agent, self._env, self._learner = agent, dataclasses.replace(env, num_envs=1), learner
         self._deterministic = deterministic

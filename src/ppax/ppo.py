@@ -30,7 +30,7 @@ from ppax.minibatches import Shuffle
 from ppax.optimizers import Adam, clipped
 from ppax.policy import Policy, look
 from ppax.program import Program
-from ppax.schedules import Constant
+from ppax.schedules import Constant, anneal_parts
 from ppax.sequences import to_pairs, to_rows, zero_rows
 from ppax.terms import bounded_log_ratio
 from ppax.types import (
@@ -42,7 +42,6 @@ from ppax.types import (
     LearnerState,
     Loss,
     LossOutput,
-    Metrics,
     Minibatches,
     Network,
     Optimizer,
@@ -57,15 +56,8 @@ from ppax.types import (
     part,
     static,
 )
-from ppax.update_metrics import update_metrics
+from ppax.update_metrics import Update, update_metrics
 from ppax.values import Critic, adapt, errors, rescaled
-
-
-class Update(NamedTuple):
-    """The learner after an update, and what happened."""
-
-    learner: LearnerState
-    metrics: Metrics
 
 
 class Learning(NamedTuple):
@@ -115,8 +107,6 @@ class PPO:
     compute_dtype: str = static(
         "of the network's layers; all else stays float32", default="float32", choices=("float32", "bfloat16")
     )
-
-    # ------------------------------------------------------------ the three verbs
 
     def init(self, observation_space: spaces.Space, key: Key) -> LearnerState:
         """A fresh learner for observations of `observation_space`."""
@@ -216,8 +206,6 @@ class PPO:
         changed = {"params": state.params, "opt_state": state.opt_state, "obs_stats": obs_stats, "control": control}
         return Update(learner._replace(**changed), metrics)
 
-    # ------------------------------------------------------------ the network, for one step and for sequences
-
     def initial_carry(self, num_streams: int) -> PyTree:
         """Memory at the start of an episode, [B, ...]."""
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (num_streams, *x.shape)), self.network.initial_carry())
@@ -226,8 +214,7 @@ class PPO:
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None
     ) -> Policy:
         """Distribution, value and next carry for the current observation of every stream, [B, ...]."""
-        row = jax.tree.map(lambda x: x[:, None], (obs, first, action_mask))
-        return self._look(learner, carry, *row)
+        return self._look(learner, carry, *jax.tree.map(lambda x: x[:, None], (obs, first, action_mask)))
 
     def _replay(self, learner: LearnerState, steps: Transition) -> Policy:
         """The network over stored sequences [M, L], from the memory that each began with."""
@@ -242,8 +229,6 @@ class PPO:
     @property
     def _look(self) -> Callable[..., Policy]:
         return partial(look, self.network, self.critic, jnp.dtype(self.compute_dtype))
-
-    # ------------------------------------------------------------ one update, in pieces
 
     def _optimizer(self, learning_rate: Scalar) -> optax.GradientTransformationExtraArgs:
         """Clip by global norm, then the optimiser; rebuilt from the traced numbers, state is moments only."""
@@ -297,3 +282,19 @@ class PPO:
             return self.seq_len
         together = jax.tree.leaves(self.network.initial_carry()) or self.reestimate == "minibatch"
         return num_steps if together else 1
+
+    def annealed(self, progress: Array, env_steps: Array) -> PPO:
+        """The agent at this progress of training, in [0, 1], and after so many steps."""
+        return anneal_parts(self.schedule(self, progress, env_steps), progress)
+
+    def learners(self, num_streams: int) -> tuple[tuple[PPO, int], ...]:
+        """Who learns, and from how many of the streams: this agent, from all."""
+        return ((self, num_streams),)
+
+    def discount(self, num_streams: int) -> Scalar:
+        """Discount of the streams' rewards, one for all or [B]."""
+        return self.gamma
+
+    def check(self) -> None:
+        """Raise ConfigError for numbers that exclude each other; they must not be traced."""
+        jax.eval_shape(lambda: self.critic.init())

@@ -14,13 +14,13 @@ from ppax import run_dir as run_dirs
 from ppax.config import Run
 from ppax.ending import Best, load_best
 from ppax.envs import Env
-from ppax.ppo import PPO
+from ppax.multi_agent import Agent
 from ppax.program import run_once_options
 from ppax.train import make_key, place, start
 from ppax.types import ConfigError, TrainState
 
 
-def fresh_state(agent: PPO, env: Env, run: Run) -> TrainState:
+def fresh_state(agent: Agent, env: Env, run: Run) -> TrainState:
     """The state before the first iteration."""
     options = {"num_steps": run.num_steps, "iterations_per_env_reset": run.iterations_per_env_reset}
     begin = jax.jit(start, static_argnames=tuple(options), compiler_options=run_once_options())
@@ -28,7 +28,7 @@ def fresh_state(agent: PPO, env: Env, run: Run) -> TrainState:
     return state
 
 
-def state_shapes(agent: PPO, env: Env, run: Run) -> TrainState:
+def state_shapes(agent: Agent, env: Env, run: Run) -> TrainState:
     """Shapes of the state; raises ConfigError for what cannot be, and compiles nothing."""
     begin = partial(start, agent, env, iterations_per_env_reset=run.iterations_per_env_reset)
     shapes: Any = jax.eval_shape(lambda key: begin(num_steps=run.num_steps, key=key), jax.random.key(0))
@@ -46,7 +46,7 @@ def planned_iterations(env: Env, run: Run) -> int:
     return total
 
 
-def load_run(run_dir: Path, agent: PPO | None = None, env: Env | None = None) -> config.Built:
+def load_run(run_dir: Path, agent: Agent | None = None, env: Env | None = None) -> config.Built:
     """Agent, environment and settings of the run in `run_dir`; what is passed is taken as it is."""
     plan = run_dirs.find(run_dir)
     if agent is None or env is None:
@@ -55,7 +55,7 @@ def load_run(run_dir: Path, agent: PPO | None = None, env: Env | None = None) ->
     return config.Built(agent, env, config.settings(plan))
 
 
-def load_state(run_dir: Path, agent: PPO, env: Env, run: Run, fresh: bool = True) -> TrainState:
+def load_state(run_dir: Path, agent: Agent, env: Env, run: Run, fresh: bool = True) -> TrainState:
     """The newest whole state of a run; if `fresh`, one that was stopped before its first checkpoint starts over."""
     path, skipped = checkpoint.newest_valid(run_dir / "checkpoints")
     for sentence in skipped:
@@ -67,7 +67,7 @@ def load_state(run_dir: Path, agent: PPO, env: Env, run: Run, fresh: bool = True
     return place(agent, env, checkpoint.load(path, state_shapes(agent, env, run)))
 
 
-def load_best_policy(run_dir: Path, agent: PPO, env: Env, run: Run) -> Best:
+def load_best_policy(run_dir: Path, agent: Agent, env: Env, run: Run) -> Best:
     """The best policy of a run; raises ConfigError where none was kept."""
     best = load_best(run_dir, state_shapes(agent, env, run))
     if best is None:

@@ -124,6 +124,14 @@ class Both:
         return self.second(self.first(agent, progress, env_steps), progress, env_steps)
 
 
+def anneal_parts(agent: Any, progress: Array) -> Any:
+    """The agent with each part that has a course of its own (`anneal`) at this progress of training."""
+    parts = {field.name: getattr(agent, field.name) for field in dataclasses.fields(agent)}
+    return dataclasses.replace(
+        agent, **{name: part.anneal(progress) for name, part in parts.items() if hasattr(part, "anneal")}
+    )
+
+
 def knots(schedule: Steps | Interpolated) -> tuple[Array, Array]:
     """Where and what, as arrays; ConfigError where they do not make a function of 0 and up."""
     at, values = schedule.at, schedule.values

@@ -14,8 +14,8 @@ from jax.sharding import PartitionSpec
 from ppax import parallel
 from ppax.envs import native
 from ppax.envs.vector import VectorEnv
+from ppax.multi_agent import Agent, with_program
 from ppax.parallel import SAME
-from ppax.ppo import PPO
 from ppax.train import Trained, start, train
 from ppax.types import ConfigError, Key, PyTree, TrainState
 
@@ -24,7 +24,7 @@ MEMBERS = "members"  # an axis of its own: members have nothing to tell each oth
 
 
 def start_sweep(
-    agent: PPO, env: VectorEnv, num_steps: int, keys: Key, iterations_per_env_reset: int | None = None
+    agent: Agent, env: VectorEnv, num_steps: int, keys: Key, iterations_per_env_reset: int | None = None
 ) -> TrainState:
     """Fresh states for `sweep`, one for each key [S], on the devices on which it runs. See `ppax.start`.
 
@@ -40,7 +40,7 @@ def start_sweep(
 
 
 def sweep(
-    agent: PPO,
+    agent: Agent,
     env: VectorEnv,
     states: TrainState,
     num_iterations: int | Array,
@@ -63,13 +63,13 @@ def sweep(
     if jax.default_backend() != "cpu":
         return jax.vmap(train, (0, 0, 0, None, None))(alone, env, states, *counts)
 
-    def one_by_one(alone: PPO, env: VectorEnv, states: TrainState, counts: tuple[Array, Array]) -> Trained:
+    def one_by_one(alone: Agent, env: VectorEnv, states: TrainState, counts: tuple[Array, Array]) -> Trained:
         trained: Trained = jax.lax.map(
             lambda member: train(member[0], member[1], member[2], *counts), (alone, env, states)
         )
         return trained
 
-    def share(alone: PPO, env: VectorEnv, states: TrainState, counts: tuple[Array, Array]) -> Trained:
+    def share(alone: Agent, env: VectorEnv, states: TrainState, counts: tuple[Array, Array]) -> Trained:
         # An exchange that changes nothing: without any, XLA runs the devices of a CPU one after the other
         return one_by_one(alone, env, states, jax.lax.pmax(counts, MEMBERS))
 
@@ -85,9 +85,9 @@ def _num_devices(members: int) -> int:
     return next(d for d in range(min(len(jax.local_devices()), members), 0, -1) if members % d == 0)
 
 
-def _members(agent: PPO, env: VectorEnv, members: int) -> tuple[PPO, VectorEnv]:
+def _members(agent: Agent, env: VectorEnv, members: int) -> tuple[Agent, VectorEnv]:
     """Agent and environment of every member; each trains on one device."""
-    alone = dataclasses.replace(agent, program=dataclasses.replace(agent.program, devices=1))
+    alone = with_program(agent, dataclasses.replace(agent.program, devices=1))
     return _for_each(alone, members, "agent"), _for_each(env, members, "env")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -12,16 +13,16 @@ from jax import Array
 
 from ppax import counter, parallel
 from ppax.collect import Collected, collect, restart, start_actor
-from ppax.envs import Env, native
+from ppax.envs import Env, HostEnv, native
 from ppax.envs.vector import VectorEnv
 from ppax.metrics import Summary, merge, nothing, pack
+from ppax.multi_agent import HOST, Agent, columns, require_fit, solo
 from ppax.parallel import SAME, SPLIT
-from ppax.ppo import PPO
 from ppax.sequences import nearest_divisors
-from ppax.types import ConfigError, Key, TrainState
+from ppax.types import ConfigError, Episodes, Key, Metrics, TrainState
 
 # How metrics of single iterations become one of many, where their names do not say it (metrics.reduction)
-LAST = ("learning_rate",)
+LAST = ("learning_rate", "elo")
 PER_EPISODE = ("episode_return", "episode_length")
 LOOPS = "call ppax.fit(agent, env, total_steps), or ppax.compile(agent, env, state), which is called like ppax.train"
 RESTART = 2**32 - 1  # folded into the key of a rollout: no step of any environment has that number
@@ -40,7 +41,7 @@ def make_key(seed: int) -> Key:
     return jax.random.fold_in(key, seed >> 32) if seed >> 32 else key
 
 
-def start(agent: PPO, env: Env, num_steps: int, key: Key, iterations_per_env_reset: int | None = None) -> TrainState:
+def start(agent: Agent, env: Env, num_steps: int, key: Key, iterations_per_env_reset: int | None = None) -> TrainState:
     """A run before its first iteration: fresh weights, every environment at the start of an episode.
 
     `num_steps` is the length of a rollout. After each `iterations_per_env_reset` iterations every episode is cut, as a
@@ -63,16 +64,19 @@ def start(agent: PPO, env: Env, num_steps: int, key: Key, iterations_per_env_res
     return place(agent, env, jax.tree.map(jnp.copy, state))
 
 
-def place(agent: PPO, env: Env, state: TrainState) -> TrainState:
+def place(agent: Agent, env: Env, state: TrainState) -> TrainState:
     """`state` on the devices on which `train` runs."""
     return parallel.place(state, state_specs(state), num_devices(agent, env, state.num_steps))
 
 
-def num_devices(agent: PPO, env: Env, num_steps: int) -> int:
+def num_devices(agent: Agent, env: Env, num_steps: int) -> int:
     """Over how many devices `train` splits the environments and every minibatch."""
-    length = agent.sequence_length(num_steps)
-    minibatch = agent.minibatch.size(num_steps * env.num_streams // length)
-    return agent.program.num_devices(env.num_envs, minibatch, length)
+    counts = []
+    for learner, streams in agent.learners(env.num_streams):
+        length = learner.sequence_length(num_steps)
+        minibatch = learner.minibatch.size(num_steps * streams // length)
+        counts.append(learner.program.num_devices(env.num_envs, minibatch, length))
+    return math.gcd(*counts)
 
 
 def state_specs(state: TrainState) -> TrainState:
@@ -82,7 +86,7 @@ def state_specs(state: TrainState) -> TrainState:
 
 
 def train(
-    agent: PPO,
+    agent: Agent,
     env: VectorEnv,
     state: TrainState,
     num_iterations: int | Array,
@@ -105,7 +109,7 @@ def train(
         return _train(*arguments)
     own_envs = dataclasses.replace(env, num_envs=env.num_envs // devices)
 
-    def share(agent: PPO, state: TrainState, *counts: Array) -> Trained:
+    def share(agent: Agent, state: TrainState, *counts: Array) -> Trained:
         return _train(agent, own_envs, state, *counts)
 
     specs = state_specs(state)
@@ -113,7 +117,7 @@ def train(
     return run(agent, state, *arguments[3:])
 
 
-def _train(agent: PPO, env: VectorEnv, state: TrainState, num_iterations: Array, total: Array) -> Trained:
+def _train(agent: Agent, env: VectorEnv, state: TrainState, num_iterations: Array, total: Array) -> Trained:
     """`train`, on one device or on this device's share of the environments."""
     once = jax.jit(iteration)  # traced once, for its metrics' names and for the loop
 
@@ -129,38 +133,42 @@ def _train(agent: PPO, env: VectorEnv, state: TrainState, num_iterations: Array,
 
 def add_up(totals: Summary, metrics: Summary) -> Summary:
     """The totals of some iterations and of one more."""
-    forgetting = jnp.where(np.isin(totals.mean_names(), LAST), 0.0, totals.means)
+    plain = [name.partition("/")[0] for name in totals.mean_names()]
+    forgetting = jnp.where(np.isin(plain, LAST), 0.0, totals.means)
     return merge(Summary(forgetting, totals.tops, totals.names), metrics)
 
 
 def averaged(totals: Summary, num_iterations: int | Array) -> Summary:
     """Metrics of many iterations from their totals."""
-    names = totals.mean_names()
+    every = totals.mean_names().tolist()
+    plain = [name.partition("/")[0] for name in every]
     # per episode: NaN, not 0, where no episode finished
-    divisor = jnp.where(np.isin(names, PER_EPISODE), totals["episodes"], num_iterations)
-    means = totals.means / jnp.where(np.isin(names, (*LAST, "episodes")), 1.0, divisor)
+    episodes = ["episodes" + name.removeprefix(kind) for name, kind in zip(every, plain, strict=True)]
+    counts = totals.means[np.array([every.index(name) if name in every else 0 for name in episodes])]
+    divisor = jnp.where(np.isin(plain, PER_EPISODE), counts, num_iterations)
+    means = totals.means / jnp.where(np.isin(plain, (*LAST, "episodes")), 1.0, divisor)
     return Summary(means, totals.tops, totals.names)
 
 
 class Upcoming(NamedTuple):
     """What an iteration begins with."""
 
-    agent: PPO  # annealed
+    agent: Agent  # annealed
     key: Key  # of the iterations after it
     collect_key: Key
     update_keys: Key  # [num_epochs]
 
 
-def upcoming(agent: PPO, state: TrainState, total_iterations: int | Array) -> Upcoming:
+def upcoming(agent: Agent, state: TrainState, total_iterations: int | Array) -> Upcoming:
     """The agent as it is at this progress of training, and the iteration's keys."""
     keys = jax.random.split(state.key, 2 + agent.num_epochs)
     key, collect_key, update_keys = keys[0], keys[1], keys[2:]
     progress = state.iteration / total_iterations
-    annealed = anneal_parts(agent.schedule(agent, progress, counter.to_float(state.env_steps)), progress)
+    annealed = agent.annealed(progress, counter.to_float(state.env_steps))
     return Upcoming(annealed, key, collect_key, update_keys)
 
 
-def iteration(agent: PPO, env: VectorEnv, state: TrainState, total_iterations: int | Array) -> Trained:
+def iteration(agent: Agent, env: VectorEnv, state: TrainState, total_iterations: int | Array) -> Trained:
     """One rollout and one update."""
     now = upcoming(agent, state, total_iterations)
     collected = collect(now.agent, env, state.learner, state.actor, state.num_steps, now.collect_key)
@@ -176,8 +184,7 @@ def learn(plan: Upcoming, env: Env, state: TrainState, collected: Collected) -> 
         collected = restart(annealed, env, collected, due, jax.random.fold_in(collect_key, RESTART))
     actor, rollout, episodes = collected
     learner, metrics = annealed.update(state.learner, rollout, update_keys)
-    sums = jnp.stack([x.astype(jnp.float32) for x in episodes]).sum(axis=1)
-    metrics["episodes"], metrics["episode_return"], metrics["episode_length"] = parallel.total(sums)
+    metrics |= episode_metrics(episodes, env.num_agents, env.sizes)
     env_steps = counter.add(state.env_steps, parallel.total(rollout.steps.valid.sum(dtype=jnp.uint32)))
     now: dict[str, Any] = {
         "learner": learner,
@@ -189,23 +196,30 @@ def learn(plan: Upcoming, env: Env, state: TrainState, collected: Collected) -> 
     return Trained(dataclasses.replace(state, **now), pack(metrics))
 
 
-def anneal_parts(agent: PPO, progress: Array) -> PPO:
-    """The agent with each part that has a course of its own (`anneal`) at this progress of training."""
-    parts = {field.name: getattr(agent, field.name) for field in dataclasses.fields(agent)}
-    return dataclasses.replace(
-        agent, **{name: part.anneal(progress) for name, part in parts.items() if hasattr(part, "anneal")}
-    )
+def episode_metrics(episodes: Episodes, num_agents: int, sizes: tuple[tuple[str, int], ...]) -> Metrics:
+    """Sums over finished episodes of all streams, and of each agent and group: "episode_return/agent_0"."""
+    sums = jnp.stack([x.astype(jnp.float32).reshape(-1, num_agents) for x in episodes]).sum(axis=1)
+    sums = parallel.total(sums)  # [3, A]
+    metrics = dict(zip(("episodes", *PER_EPISODE), sums.sum(axis=1), strict=True))
+    for player, places in columns(num_agents, sizes).items():
+        own = sums[:, np.array(places)].sum(axis=1)
+        metrics |= {f"{name}/{player}": x for name, x in zip(("episodes", *PER_EPISODE), own, strict=True)}
+    return metrics
 
 
-def check_sizes(agent: PPO, env: Env, num_steps: int) -> None:
+def check_sizes(agent: Agent, env: Env, num_steps: int) -> None:
     """Raise ConfigError, with the nearest sizes that work, where a size does not divide another."""
-    length = agent.sequence_length(num_steps)
-    if num_steps % length:
-        raise ConfigError(
-            f"seq_len = {length} does not divide num_steps = {num_steps}; {nearest_divisors(num_steps, length)}"
-        )
-    try:
-        agent.minibatch.size(num_steps * env.num_streams // length)
-    except ConfigError as error:
-        sizes = f"num_steps {num_steps} * streams {env.num_streams} / seq_len {length}"
-        raise ConfigError(f"a rollout of {sizes} sequences: {error}") from None
+    if isinstance(env, HostEnv):
+        solo(agent, HOST)
+    require_fit(agent, env.num_agents, env.sizes, env.name)
+    for learner, streams in agent.learners(env.num_streams):
+        length = learner.sequence_length(num_steps)
+        if num_steps % length:
+            raise ConfigError(
+                f"seq_len = {length} does not divide num_steps = {num_steps}; {nearest_divisors(num_steps, length)}"
+            )
+        try:
+            learner.minibatch.size(num_steps * streams // length)
+        except ConfigError as error:
+            sizes = f"num_steps {num_steps} * streams {streams} / seq_len {length}"
+            raise ConfigError(f"a rollout of {sizes} sequences: {error}") from None

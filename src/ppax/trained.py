@@ -11,8 +11,8 @@ from ppax import counter
 from ppax.envs import Env, other_params
 from ppax.evaluate import Evaluation, evaluate
 from ppax.loggers import Row
+from ppax.multi_agent import Agent
 from ppax.options import Config
-from ppax.ppo import PPO
 from ppax.stop import KeepBest
 from ppax.train import make_key
 from ppax.types import TrainState
@@ -32,7 +32,7 @@ class NumericalError(Exception):
 class TrainedRun:
     """What `fit` and `resume` give back."""
 
-    agent: PPO
+    agent: Agent
     env: Env
     state: TrainState
     history: list[Row]  # the rows logged by this call, as in metrics.jsonl

@@ -136,6 +136,7 @@ class EnvReset(NamedTuple):
     state: PyTree
     obs: PyTree  # [A, ...] with an agent axis, else [...]
     action_mask: PyTree | None = None
+    global_state: PyTree | None = None  # what a central critic may see, arrays without an agent axis
 
 
 class EnvStep(NamedTuple):
@@ -147,6 +148,7 @@ class EnvStep(NamedTuple):
     terminated: Array  # [] or [A] bool
     truncated: Array  # [] or [A] bool
     action_mask: PyTree | None = None
+    global_state: PyTree | None = None
 
 
 class Environment(Protocol):
@@ -161,8 +163,8 @@ class Environment(Protocol):
         """Space of one agent's action."""
 
     @property
-    def num_agents(self) -> int | None:
-        """Length of the agent axis; None: there is no such axis."""
+    def num_agents(self) -> int | dict[str, int] | None:
+        """Length of the agent axis; None: there is no such axis; a dict: groups of unlike agents (envs/groups.py)."""
 
     def reset(self, key: Key) -> EnvReset:
         """Begin an episode, with fresh randomness from `key`."""

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 
 from ppax.metrics import Summary
 from ppax.sequences import masked_means
-from ppax.types import Batch, Metrics
+from ppax.types import Batch, LearnerState, Metrics
+
+
+class Update(NamedTuple):
+    """The learner after an update, and what happened."""
+
+    learner: LearnerState
+    metrics: Metrics
 
 
 def update_metrics(batch: Batch, history: Summary) -> Metrics:

@@ -32,6 +32,8 @@ NAMES = [
     "jumanji/Connector-v3",  # masks of several choices, rewards of several agents
     "navix/Navix-Empty-5x5-v0",
     "jaxmarl/MPE_simple_spread_v3",
+    pytest.param("jaxmarl/MPE_simple_tag_v3", marks=NIGHTLY),  # agents that differ
+    pytest.param("jaxmarl/MPE_simple_speaker_listener_v4", marks=NIGHTLY),  # and act differently
     pytest.param("brax/spring/inverted_pendulum", marks=NIGHTLY),
     pytest.param("brax/ant", marks=NIGHTLY),
     pytest.param("playground/CartpoleBalance", marks=NIGHTLY),
@@ -58,10 +60,22 @@ def make(name, num_envs=4):
 
 
 def some_action(env, rng):
-    """An allowed kind of action for every environment, [B, ...]."""
-    env.action_space.seed(int(rng.integers(2**31)))
-    rows = [env.action_space.sample() for _ in range(env.num_streams)]
-    return jax.tree.map(lambda *x: np.stack(x), *rows)
+    """An allowed kind of action for every environment, [B, ...], or of each group of agents."""
+
+    def some(space, rows):
+        space.seed(int(rng.integers(2**31)))
+        return jax.tree.map(lambda *x: np.stack(x), *(space.sample() for _ in range(rows)))
+
+    groups = {name: some(one.action_space, env.num_envs * one.num_agents) for name, one in env.groups.items()}
+    return groups or some(env.action_space, env.num_streams)
+
+
+def assert_inside(space, obs, rows):
+    """Observations [T, rows, ...] are in `space`."""
+    for t in range(jax.tree.leaves(obs)[0].shape[0]):
+        for row in range(rows):
+            one = jax.tree.map(lambda x, t=t, b=row: np.asarray(x[t, b]), obs)
+            assert space.contains(one), one
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -93,10 +107,10 @@ def test_a_compiled_rollout_stays_in_its_spaces(name):
     first, mask, seen = jax.jit(play)(jax.random.key(1))
     structure = jax.tree.structure(first)
     assert jax.tree.structure(seen.obs) == structure
-    for t in range(steps):
-        for stream in range(env.num_streams):
-            obs = jax.tree.map(lambda x, t=t, b=stream: np.asarray(x[t, b]), seen.obs)
-            assert env.observation_space.contains(obs), obs
+    for name, one in env.groups.items():
+        assert_inside(one.observation_space, seen.obs[name], env.num_envs * one.num_agents)
+    if not env.groups:
+        assert_inside(env.observation_space, seen.obs, env.num_streams)
     assert np.isfinite(seen.reward).all()
     assert seen.reward.dtype == jnp.float32
     if mask is not None:
@@ -108,10 +122,17 @@ def test_a_compiled_rollout_stays_in_its_spaces(name):
 def test_a_policy_trains(name):
     """The whole program compiles and learns from it: networks, heads and masks fit the spaces."""
     env = make(name, 2)
-    agent = ppax.PPO(ppax.networks.mlp(env, hidden=(8,)), minibatch=ppax.minibatches.Shuffle(1), num_epochs=1)
+
+    def ppo(part):
+        return ppax.PPO(ppax.networks.mlp(part, hidden=(8,)), minibatch=ppax.minibatches.Shuffle(1), num_epochs=1)
+
+    groups = {name: ppo(part) for name, part in env.groups.items()}
+    agent = ppax.Groups(groups, env.sizes) if groups else ppo(env)
     state = ppax.start(agent, env, 4, jax.random.key(0))
     out = jax.jit(ppax.train, static_argnames="num_iterations")(agent, env, state, num_iterations=1)
-    assert all(np.isfinite(x).all() for x in jax.tree.leaves(out.state.learner.params))
+    floats = [x for x in jax.tree.leaves(out.state.learner) if jnp.issubdtype(x.dtype, jnp.floating)]
+    assert floats
+    assert all(np.isfinite(x).all() for x in floats)
 
 
 # ---------------------------------------------------------------- ends
@@ -218,6 +239,26 @@ def test_jaxmarl_limit_is_a_truncation_for_every_agent():
         out = steps.step(state, np.zeros(6, np.int32), jax.random.key(1))
         state = out.state
     assert out.truncated.tolist() == [True] * 6
+
+
+@pytest.mark.nightly
+def test_jaxmarl_shows_a_central_critic_its_own_state():
+    env = ppax.make("jaxmarl/HeuristicEnemySMAX", 2, central_critic=True) if suites.installed("jaxmarl") else None
+    if env is None:
+        pytest.skip('jaxmarl is not installed: pip install "ppax[jaxmarl]"')
+    _, obs, _ = env.reset(jax.random.key(0))
+    state = env.env.env.env.env.reset(jax.random.split(jax.random.key(0), 2)[1])[0]["world_state"]
+    size = env.observation_space["joint"].shape[0]
+    assert obs["joint"].shape == (env.num_streams, size)
+    assert size == state.size
+    np.testing.assert_array_equal(obs["joint"][-1], state)
+
+
+def test_jaxmarl_agents_that_differ_are_in_groups():
+    env = make("jaxmarl/MPE_simple_speaker_listener_v4")
+    assert env.sizes == (("speaker", 1), ("listener", 1))
+    assert [int(group.action_space.n) for group in env.groups.values()] == [3, 5]
+    assert [group.observation_space.shape for group in env.groups.values()] == [(3,), (11,)]
 
 
 @pytest.mark.nightly

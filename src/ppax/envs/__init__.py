@@ -10,10 +10,12 @@ from ppax.envs import builtin, params, suites
 from ppax.envs.action_repeat import ActionRepeat
 from ppax.envs.builtin.navigator import CROWD
 from ppax.envs.faults import EnvError
+from ppax.envs.groups import Group, Grouped, grouped
 from ppax.envs.host_env import VECTORIZATIONS, HostEnv, host
 from ppax.envs.partial_view import PartialView
 from ppax.envs.resets import PoolResets, fresh_resets
 from ppax.envs.suites import HOST_SUITES, SUITES
+from ppax.envs.team_view import TeamView, team_view
 from ppax.envs.time_limit import TimeLimit
 from ppax.envs.vector import VectorEnv
 from ppax.types import ConfigError, Environment
@@ -44,6 +46,7 @@ BUILTIN: dict[str, Callable[[], Environment]] = {
     "probe/Infinite": lambda: TimeLimit(builtin.InfiniteProbe(), 8),
     "probe/Finite": lambda: builtin.FiniteProbe(),
 }
+SETTINGS = ("env", "num_envs", "action_repeat", "vectorization", "agent_ids", "central_critic")  # of `make`
 
 Env = VectorEnv | HostEnv
 
@@ -53,6 +56,8 @@ def make(
     num_envs: int = 64,
     action_repeat: int = 1,
     vectorization: str = "sync",
+    agent_ids: bool = False,
+    central_critic: bool = False,
     env_params: Mapping[str, Any] | None = None,
 ) -> Env:
     """`num_envs` copies of the environment called `name`, with its usual time limit.
@@ -63,7 +68,8 @@ def make(
     Built-in ones by their own name ("CartPole-v1"), others as "suite/id" ("gymnax/Acrobot-v1", "brax/ant",
     "jumanji/Snake-v1"); `ppax envs` lists them. Where a suite's resets are dear, a few are shared (PoolResets). Those
     that are stepped on the host ("gymnasium/LunarLander-v3", "atari/Breakout") are in this process, or in worker
-    processes with `vectorization = "async"`.
+    processes with `vectorization = "async"`. Of several agents `agent_ids` tells each who it is; with `central_critic`
+    observations have an entry "joint", of what all see, that `ppax.networks.network` gives to the critic alone.
 
     `env_params` are the environment's own numbers by name (`ppax envs NAME` lists them), each a value, or
     `{"low": 0.5, "high": 2.0}`: then it is drawn anew at every reset. What is no such number goes to the suite when it
@@ -74,6 +80,9 @@ def make(
     """
     suite, _, env_id = name.partition("/")
     if suite in HOST_SUITES and env_id:
+        if agent_ids or central_critic:
+            option = "agent_ids" if agent_ids else "central_critic"
+            raise ConfigError(f"{option} = true: {name} is stepped on the host, where there is no such thing yet")
         params.refuse_drawn(name, env_params or {})
         return suites.load_host(suite, env_id, (num_envs, vectorization, action_repeat), env_params)
     if vectorization != "sync":
@@ -85,14 +94,39 @@ def make(
     resets = PoolResets() if dear else fresh_resets
     changed = tuple(name for name in env_params or {} if name not in options)
     repeated = env if action_repeat == 1 else ActionRepeat(env, action_repeat)
-    return VectorEnv(repeated, num_envs, name, resets, changed, tuple(options.items()))
+    seen = team_view(repeated, agent_ids, central_critic, name)
+    return VectorEnv(seen, num_envs, name, resets, changed, tuple(options.items()))
 
 
 def repeats_of(env: Env) -> int:
     """How often each action is taken in `env`, as `make` was told."""
     if isinstance(env, HostEnv):
         return env.action_repeat
-    return env.env.repeats if isinstance(env.env, ActionRepeat) else 1
+    inner: Any = env.env
+    while isinstance(inner, TeamView | Grouped):
+        inner = inner.env
+    return inner.repeats if isinstance(inner, ActionRepeat) else 1
+
+
+def players_of(env: Env) -> dict[str, tuple[int, ...]]:
+    """Numbers of the agents in each group, as `grouped` was told; {} where there are none, or groups of its own."""
+    return dict(env.env.players) if isinstance(env, VectorEnv) and isinstance(env.env, Grouped) else {}
+
+
+def settings_of(env: Env) -> dict[str, Any]:
+    """What `make` was told, by the names of a run file."""
+    inner: Any = env.env if isinstance(env, VectorEnv) else None
+    inner = inner.env if isinstance(inner, Grouped) else inner
+    view = inner if isinstance(inner, TeamView) else None
+    return {
+        "env": env.name,
+        "num_envs": env.num_envs,
+        "action_repeat": repeats_of(env),
+        "vectorization": env.vectorization if isinstance(env, HostEnv) else "sync",
+        "agent_ids": view is not None and view.agent_ids,
+        "central_critic": view is not None and view.joint_size > 0,
+        "env_params": params_of(env),
+    }
 
 
 def params_of(env: Env) -> dict[str, Any]:
@@ -100,19 +134,19 @@ def params_of(env: Env) -> dict[str, Any]:
     options = dict(env.options)
     if isinstance(env, HostEnv):
         return options
-    inner = env.env.env if isinstance(env.env, ActionRepeat) else env.env
+    inner: Any = env.env
+    while isinstance(inner, TeamView | Grouped | ActionRepeat):
+        inner = inner.env
     return {name: params.read(inner, name) for name in env.changed} | options
 
 
 def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
     """The environment that `make` would have given with these numbers beside those that it was told."""
-    settings = repeats_of(env), vectorization_of(env), params_of(env) | dict(env_params)
-    return make(env.name, env.num_envs, *settings) if env_params else env
-
-
-def vectorization_of(env: Env) -> str:
-    """Where `env` is stepped, as `make` was told."""
-    return env.vectorization if isinstance(env, HostEnv) else "sync"
+    if not env_params:
+        return env
+    settings = settings_of(env)
+    settings["env_params"] |= env_params
+    return grouped(make(settings.pop("env"), **settings), players_of(env))
 
 
 def native(env: Env, what: str, instead: str) -> VectorEnv:
@@ -161,17 +195,21 @@ __all__ = [
     "ActionRepeat",
     "Env",
     "EnvError",
+    "Group",
+    "Grouped",
     "HostEnv",
     "PartialView",
     "PoolResets",
+    "TeamView",
     "TimeLimit",
     "VectorEnv",
     "builtin",
+    "grouped",
     "host",
     "make",
     "native",
     "other_params",
     "params_of",
     "repeats_of",
-    "vectorization_of",
+    "settings_of",
 ]

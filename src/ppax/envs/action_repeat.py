@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from gymnasium import spaces
 from jax import Array
 
+from ppax.envs.groups import count, where_agents
 from ppax.sequences import where_rows
 from ppax.types import Environment, EnvReset, EnvStep, Key, PyTree, part, static
 
@@ -53,14 +54,14 @@ class ActionRepeat:
         return self.env.action_space
 
     @property
-    def num_agents(self) -> int | None:
+    def num_agents(self) -> int | dict[str, int] | None:
         """That of `env`."""
         return self.env.num_agents
 
     def reset(self, key: Key) -> EnvReset:
         """Reset `env`."""
         start = self.env.reset(key)
-        agents = () if self.num_agents is None else (self.num_agents,)
+        agents = () if self.num_agents is None else (count(self.num_agents),)
         return start._replace(state=ActionRepeatState(start.state, jnp.zeros(agents, bool)))
 
     def step(self, state: ActionRepeatState, action: PyTree, key: Key) -> EnvStep:
@@ -73,11 +74,12 @@ class ActionRepeat:
             now = now._replace(
                 # where the episode is over nothing moves, so that its end stays to be seen
                 state=where_rows(ended.all(), before.state, now.state),
-                obs=where_rows(earlier, before.obs, now.obs),
+                obs=where_agents(self.num_agents, earlier, before.obs, now.obs),
                 reward=before.reward + jnp.where(ended, 0.0, now.reward),
                 terminated=before.terminated | (now.terminated & ~ended),
                 truncated=before.truncated | (now.truncated & ~ended),
-                action_mask=where_rows(earlier, before.action_mask, now.action_mask),
+                action_mask=where_agents(self.num_agents, earlier, before.action_mask, now.action_mask),
+                global_state=where_rows(earlier.all(), before.global_state, now.global_state),
             )
             return _Repeats(now, ended | now.terminated | now.truncated), None
 

@@ -21,6 +21,7 @@ from gymnasium.vector import VectorEnv as GymVectorEnv
 
 from ppax import masks
 from ppax.envs.arrays import Layout, element_of, leaves_of
+from ppax.envs.groups import Group
 from ppax.envs.gym_vector import Wrapped, mode_of
 from ppax.envs.running import Example, Host
 from ppax.envs.stepper import Stepper
@@ -57,14 +58,24 @@ class HostEnv:
         return self.host.example.action_space
 
     @property
-    def num_agents(self) -> int | None:
-        """Agents in each environment; None: one, without an axis of agents."""
-        return self.host.example.agents
+    def num_agents(self) -> int:
+        """Agents in each environment."""
+        return self.host.example.agents or 1
+
+    @property
+    def sizes(self) -> tuple[tuple[str, int], ...]:
+        """Groups of agents: none."""
+        return ()
+
+    @property
+    def groups(self) -> dict[str, Group]:
+        """What each group of agents sees and does: there are none."""
+        return {}
 
     @property
     def num_streams(self) -> int:
         """B."""
-        return self.num_envs * (self.num_agents or 1)
+        return self.num_envs * self.num_agents
 
     def reset(self, key: Key) -> tuple[PyTree, PyTree, PyTree | None]:
         """Nowhere yet: position 0, zeros for observations. Who steps it then begins episodes, outside of programs."""

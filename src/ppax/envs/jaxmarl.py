@@ -1,13 +1,15 @@
 """Adapter for JaxMARL, https://github.com/FLAIROx/JaxMARL (Rutherford et al. 2023, https://arxiv.org/abs/2311.10090).
 
-For agents that are alike: their observations, actions, rewards and ends stand in an agent axis, in the order of
-`env.agents`. The time limit of MPE and SMAX, which they call an end, is lifted; ours cuts. It calls the inner
-`step_env`, which never resets.
+Observations, actions, rewards and ends of agents that are alike stand in an agent axis, in the order of `env.agents`;
+agents that differ are in groups (groups.py), by their names. The state that SMAX shows besides is for a central critic.
+The time limit of MPE and SMAX, which they call an end, is lifted; ours cuts. It calls the inner `step_env`, which never
+resets.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -18,9 +20,10 @@ from jax import Array
 
 from ppax.envs.adapting import known, library, strong
 from ppax.envs.time_limit import TimeLimit
-from ppax.types import ConfigError, Environment, EnvReset, EnvStep, Key, PyTree, part, static
+from ppax.types import Environment, EnvReset, EnvStep, Key, PyTree, part, static
 
 NO_LIMIT = 2**30  # steps
+WORLD = "world_state"  # among the observations, where there is one
 CUT = ("MPE_", "SMAX")  # whose time limit cuts; elsewhere it belongs to the game, or observations show it
 
 
@@ -29,56 +32,76 @@ class JaxMARL:
     """One JaxMARL environment without its time limit. Make it with `load`, not by hand."""
 
     env: Any = static(doc="JaxMARL's own environment")
+    groups: tuple[tuple[str, tuple[str, ...]], ...] = static("name of each group, and its agents'; none: all are alike")
 
     @property
-    def num_agents(self) -> int:
-        """All of them, whether still alive or not."""
-        return len(self.env.agents)
+    def num_agents(self) -> int | dict[str, int]:
+        """All of them, whether still alive or not; in groups where they differ."""
+        if not self.groups:
+            return len(self.env.agents)
+        return {name: len(members) for name, members in self.groups}
 
     @property
-    def observation_space(self) -> spaces.Box:
-        """Box without bounds, of one agent."""
-        return spaces.Box(-np.inf, np.inf, _shape(self.env), np.float32)
+    def observation_space(self) -> spaces.Space:
+        """Box without bounds, of one agent, or of one of each group."""
+        return self._by_group(lambda members: spaces.Box(-np.inf, np.inf, _shapes(self.env)[members[0]], np.float32))
 
     @property
     def action_space(self) -> spaces.Space:
-        """Discrete or Box, of one agent."""
+        """Discrete or Box, of one agent, or of one of each group."""
         with jax.ensure_compile_time_eval():
-            return _action_space(self.env.action_space(self.env.agents[0]))
+            return self._by_group(lambda members: _action_space(self.env.action_space(members[0])))
 
     def reset(self, key: Key) -> EnvReset:
         """Begin an episode."""
         obs, state = self.env.reset(key)
-        return EnvReset(strong(state), self._stack(obs, jnp.float32), self._mask(state))
+        return EnvReset(strong(state), self._deal(obs, jnp.float32), self._mask(state), obs.get(WORLD))
 
-    def step(self, state: PyTree, action: Array, key: Key) -> EnvStep:
+    def step(self, state: PyTree, action: PyTree, key: Key) -> EnvStep:
         """Advance by one step; never truncates. An agent that is out is terminated."""
-        actions = {name: action[place] for place, name in enumerate(self.env.agents)}
+        if self.groups:
+            actions = {member: action[name][i] for name, group in self.groups for i, member in enumerate(group)}
+        else:
+            actions = {name: action[place] for place, name in enumerate(self.env.agents)}
         obs, state, reward, done, _ = self.env.step_env(key, state, actions)
+        names = self._names()
         return EnvStep(
             strong(state),
-            self._stack(obs, jnp.float32),
-            self._stack(reward, jnp.float32),
-            self._stack(done, bool) | jnp.asarray(done["__all__"], bool),
-            jnp.zeros((self.num_agents,), bool),
+            self._deal(obs, jnp.float32),
+            _stack(reward, names, jnp.float32),
+            _stack(done, names, bool) | jnp.asarray(done["__all__"], bool),
+            jnp.zeros((len(names),), bool),
             self._mask(state),
+            obs.get(WORLD),
         )
 
-    def _stack(self, of_each: Any, dtype: Any) -> Array:
-        return jnp.stack([jnp.asarray(of_each[name], dtype) for name in self.env.agents])
+    def _names(self) -> list[str]:
+        """Of all agents, group by group."""
+        return [member for _, members in self.groups for member in members] or list(self.env.agents)
 
-    def _mask(self, state: PyTree) -> Array | None:
-        return self._stack(self.env.get_avail_actions(state), bool) if _masks(self.env) else None
+    def _by_group(self, space: Callable[[Sequence[str]], spaces.Space]) -> spaces.Space:
+        if not self.groups:
+            return space(self.env.agents)
+        return spaces.Dict({name: space(members) for name, members in self.groups})
+
+    def _deal(self, of_each: Any, dtype: Any) -> PyTree:
+        """What each agent has, [A, ...], or by group."""
+        if not self.groups:
+            return _stack(of_each, self.env.agents, dtype)
+        return {name: _stack(of_each, members, dtype) for name, members in self.groups}
+
+    def _mask(self, state: PyTree) -> PyTree | None:
+        return self._deal(self.env.get_avail_actions(state), bool) if _masks(self.env) else None
 
 
 def load(env_id: str, **kwargs: Any) -> Environment:
     """The environment `env_id` ("MPE_simple_spread_v3"), cut at its own time limit.
 
-    `kwargs` go to `jaxmarl.make` and must be hashable. Raises ImportError without JaxMARL, ConfigError for an unknown
-    id and where agents differ in what they see or do.
+    Agents that differ in what they see or do are in groups, by JaxMARL's names: "adversary", "agent". `kwargs` go to
+    `jaxmarl.make` and must be hashable. Raises ImportError without JaxMARL, ConfigError for an unknown id.
     """
     env, limit = _make(known("jaxmarl", env_id, ids()), **kwargs)
-    adapter = JaxMARL(env)
+    adapter = JaxMARL(env, _groups(env))
     return adapter if limit is None else TimeLimit(adapter, limit)
 
 
@@ -91,16 +114,6 @@ def ids() -> list[str]:
 def _make(env_id: str, **kwargs: Any) -> tuple[Any, int | None]:
     """One object for each configuration, without its time limit, and that limit."""
     env = library("jaxmarl", "jaxmarl").make(env_id, **kwargs)
-    described = {
-        name: f"{_words(env.observation_space(name))} and {_words(env.action_space(name))}" for name in env.agents
-    }
-    if len(set(described.values())) > 1:
-        first, *others = env.agents
-        other = next(name for name in others if described[name] != described[first])
-        raise ConfigError(
-            f"jaxmarl/{env_id}: agents differ, {first} has {described[first]}, {other} has {described[other]}; "
-            "ppax takes agents that are alike, as in 'jaxmarl/MPE_simple_spread_v3'"
-        )
     if not env_id.startswith(CUT) and not env_id.endswith(CUT):
         return env, None
     limit = int(env.max_steps)
@@ -109,9 +122,27 @@ def _make(env_id: str, **kwargs: Any) -> tuple[Any, int | None]:
 
 
 @functools.cache
-def _shape(env: Any) -> tuple[int, ...]:
-    shape: tuple[int, ...] = jax.eval_shape(lambda key: env.reset(key)[0], jax.random.key(0))[env.agents[0]].shape
-    return shape
+def _groups(env: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Agents of one name but for its number, where they differ in anything; () where all are alike."""
+
+    def words(name: str) -> str:
+        return f"{_words(env.observation_space(name))} and {_words(env.action_space(name))}"
+
+    if len({words(name) for name in env.agents}) == 1:
+        return ()
+    found: dict[str, list[str]] = {}
+    for name in env.agents:
+        found.setdefault(name.rstrip("0123456789").rstrip("_"), []).append(name)
+    if any(len({words(name) for name in members}) > 1 for members in found.values()):
+        found = {name: [name] for name in env.agents}
+    return tuple((name, tuple(members)) for name, members in found.items())
+
+
+@functools.cache
+def _shapes(env: Any) -> dict[str, tuple[int, ...]]:
+    """Of each agent's observation; those that JaxMARL declares are not always those that it gives."""
+    obs = jax.eval_shape(lambda key: env.reset(key)[0], jax.random.key(0))
+    return {name: obs[name].shape for name in env.agents}
 
 
 @functools.cache
@@ -121,8 +152,14 @@ def _masks(env: Any) -> bool:
         shapes = jax.eval_shape(lambda key: env.get_avail_actions(env.reset(key)[1]), jax.random.key(0))
     except (NotImplementedError, AttributeError):
         return False
-    space = env.action_space(env.agents[0])
-    return isinstance(shapes, dict) and hasattr(space, "n") and shapes[env.agents[0]].shape == (int(space.n),)
+    if not isinstance(shapes, dict):
+        return False
+    every = {name: env.action_space(name) for name in env.agents}
+    return all(hasattr(space, "n") and shapes[name].shape == (int(space.n),) for name, space in every.items())
+
+
+def _stack(of_each: Any, names: Sequence[str], dtype: Any) -> Array:
+    return jnp.stack([jnp.asarray(of_each[name], dtype) for name in names])
 
 
 def _words(space: Any) -> str:

@@ -61,7 +61,7 @@ class Randomised:
         return self.env.action_space
 
     @property
-    def num_agents(self) -> int | None:
+    def num_agents(self) -> int | dict[str, int] | None:
         """That of `env`."""
         return self.env.num_agents
 

@@ -29,7 +29,7 @@ class PartialView:
         return self.env.action_space
 
     @property
-    def num_agents(self) -> int | None:
+    def num_agents(self) -> int | dict[str, int] | None:
         """That of `env`."""
         return self.env.num_agents
 

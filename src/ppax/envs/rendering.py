@@ -7,19 +7,21 @@ from typing import Any
 import numpy as np
 
 from ppax.envs.action_repeat import ActionRepeat
+from ppax.envs.groups import Grouped
 from ppax.envs.params import Randomised
 from ppax.envs.partial_view import PartialView
+from ppax.envs.team_view import TeamView
 from ppax.envs.time_limit import TimeLimit
 from ppax.types import ConfigError, PyTree
 
 
 def render(env: Any, state: PyTree) -> np.ndarray:
     """The picture [H, W, 3], uint8, of one environment in `state`; ConfigError where it has no `render(state)`."""
-    while isinstance(env, TimeLimit | ActionRepeat | PartialView | Randomised):
+    while isinstance(env, TimeLimit | ActionRepeat | PartialView | Randomised | TeamView | Grouped):
         if isinstance(env, Randomised):
             env, state = env.with_numbers(state.numbers), state.inner
         else:
-            env, state = env.env, state if isinstance(env, PartialView) else state.inner
+            env, state = env.env, state if isinstance(env, PartialView | Grouped) else state.inner
     draw = getattr(env, "render", None)
     if draw is None:
         raise ConfigError(

@@ -42,7 +42,7 @@ class TimeLimit:
         return self.env.action_space
 
     @property
-    def num_agents(self) -> int | None:
+    def num_agents(self) -> int | dict[str, int] | None:
         """That of `env`."""
         return self.env.num_agents
 

@@ -16,9 +16,11 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax import masks
+from ppax.envs.groups import Group, Grouped, count
 from ppax.envs.resets import fresh_resets
+from ppax.envs.team_view import TeamView
 from ppax.sequences import where_rows
-from ppax.types import Environment, EnvReset, Key, PyTree, VectorStep, part, static
+from ppax.types import Environment, EnvReset, EnvStep, Key, PyTree, VectorStep, part, static
 
 
 class VectorState(NamedTuple):
@@ -50,15 +52,38 @@ class VectorEnv:
         return self.env.action_space
 
     @property
+    def actor_obs(self) -> tuple[str, ...]:
+        """Entries of a Dict observation that are not for the critic alone; (): all."""
+        inner = self.env.env if isinstance(self.env, Grouped) else self.env
+        return inner.actor_obs if isinstance(inner, TeamView) else ()
+
+    @property
+    def num_agents(self) -> int:
+        """Agents in each environment, 1 where there is no axis of them."""
+        return count(self.env.num_agents)
+
+    @property
+    def sizes(self) -> tuple[tuple[str, int], ...]:
+        """Name of each group of agents, and how many are in it; () where all are alike."""
+        agents = self.env.num_agents
+        return tuple(agents.items()) if isinstance(agents, dict) else ()
+
+    @property
+    def groups(self) -> dict[str, Group]:
+        """What each group sees and does; {} where all are alike."""
+        seen, done = self.observation_space, self.action_space
+        return {name: Group(seen[name], done[name], size, self.actor_obs) for name, size in self.sizes}  # type: ignore[index]
+
+    @property
     def num_streams(self) -> int:
         """B."""
-        return self.num_envs * (self.env.num_agents or 1)
+        return self.num_envs * self.num_agents
 
     def reset(self, key: Key) -> tuple[VectorState, PyTree, PyTree | None]:
         """Begin everywhere: the state, observations [B, ...] and masks [B, n]; `key` as in `step`."""
         key = jax.random.split(key, self.num_envs) if key.ndim == 0 else key
         start = fresh_resets(self.env, jnp.ones(self.num_envs, bool), key)
-        ended = jnp.zeros((self.num_envs, self.env.num_agents or 1), bool)
+        ended = jnp.zeros((self.num_envs, self.num_agents), bool)
         return (
             VectorState(start.state, ended),
             self._to_streams(start.obs),
@@ -73,11 +98,11 @@ class VectorEnv:
         key = jax.random.split(key, self.num_envs) if key.ndim == 0 else key
         over = state.ended.all(axis=1)  # [E]
         taken = jax.vmap(self.env.step)(state.env, self._to_envs(action), key)
-        stay = EnvReset(taken.state, taken.obs, taken.action_mask)
+        stay = _seen(taken)
         now = jax.lax.cond(  # with few environments mostly nothing is over, and resets cost more than steps
             over.any(),
             # the same keys again: where an environment begins anew, its step is thrown away
-            lambda: where_rows(over, self.resets(self.env, over, jax.random.clone(key)), stay),
+            lambda: where_rows(over, _seen(self.resets(self.env, over, jax.random.clone(key))), stay),
             lambda: stay,
         )
         valid = ~state.ended  # [E, A]
@@ -101,14 +126,25 @@ class VectorEnv:
         """[E, A, ...] (or [E, ...] without an agent axis) to [B, ...]."""
         if self.env.num_agents is None:
             return tree
-        return jax.tree.map(lambda x: x.reshape(self.num_streams, *x.shape[2:]), tree)
+        return jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), tree)
 
     def _to_masks(self, mask: PyTree | None) -> PyTree | None:
         """Masks [B, n] in the layout of masks.py."""
-        return masks.complete(self.action_space, self._to_streams(mask), self.num_streams)
+        seen = self._to_streams(mask)
+        if seen is None or not self.sizes:
+            return masks.complete(self.action_space, seen, self.num_streams)
+        return {
+            name: masks.complete(one.action_space, seen.get(name), self.num_envs * one.num_agents)
+            for name, one in self.groups.items()
+        }
 
     def _to_envs(self, tree: PyTree) -> PyTree:
         """[B, ...] to what the environments take."""
         if self.env.num_agents is None:
             return tree
         return jax.tree.map(lambda x: x.reshape(self.num_envs, -1, *x.shape[1:]), tree)
+
+
+def _seen(now: EnvReset | EnvStep) -> EnvReset:
+    """What streams get to see of it."""
+    return EnvReset(now.state, now.obs, now.action_mask)

@@ -64,7 +64,7 @@ def play_episodes(
 
     How many each plays is fixed before, so that short episodes are no likelier than long ones to be counted.
     """
-    others = env.again(min(-(-episodes // (env.num_agents or 1)), env.num_envs))
+    others = env.again(min(-(-episodes // env.num_agents), env.num_envs))
     try:
         run = _Episodes(others.num_streams, episodes, max_steps)
         performance, groups = Performance(agent, others, learner, key, deterministic), others.host.groups

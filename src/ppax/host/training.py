@@ -24,6 +24,7 @@ from ppax.envs.arrays import Tally
 from ppax.host.play import Played, play, take_up
 from ppax.host.policy import HostPolicy, Observed, make_policy
 from ppax.metrics import Summary, nothing
+from ppax.multi_agent import HOST, solo
 from ppax.parallel import AXIS, SAME, SPLIT
 from ppax.ppo import PPO
 from ppax.program import compiler_options
@@ -131,7 +132,7 @@ def _learn(
     own = dataclasses.replace(env, num_envs=env.num_envs // devices)
 
     def share(now: Upcoming, state: TrainState, played: Played) -> Trained:
-        return learn(now, own, state, _collected(now.agent, state, played))
+        return learn(now, own, state, _collected(solo(now.agent, HOST), state, played))
 
     if devices == 1:
         state, metrics = share(now, state, played)

@@ -154,6 +154,7 @@ def network(
     state_std, std_min, std_max and ball_radius. ConfigError where something does not fit the spaces.
     """
     found = tuple(entries(env.observation_space))
+    actor_obs = tuple(actor_obs) or getattr(env, "actor_obs", ())  # where some are for the critic alone
     encoder = by_name(encoder, found) if isinstance(encoder, Mapping) else encoder
     actor, critic = select(found, tuple(actor_obs), "actor_obs"), select(found, tuple(critic_obs), "critic_obs")
     if shared and actor != critic:

@@ -24,8 +24,9 @@ DRAWS = {"random_bits", "threefry2x32", "rng_bit_generator", "random_gamma"}
 def check_shapes(env: VectorEnv, key: Key) -> Finding:
     """Observations, rewards, flags, masks and state have the shapes and types that the spaces and the protocol say."""
     begin, step = jax.eval_shape(lambda key: reset_and_step(env, key), key)
-    axis = () if env.env.num_agents is None else (env.env.num_agents,)
-    expected = _like_space(env.observation_space, axis)
+    axis = () if env.env.num_agents is None else (env.num_agents,)
+    groups = {name: _like_space(one.observation_space, (one.num_agents,)) for name, one in env.groups.items()}
+    expected = groups or _like_space(env.observation_space, axis)
     flag, reward = jax.ShapeDtypeStruct(axis, bool), jax.ShapeDtypeStruct(axis, jnp.float32)
     problems = [
         *_differences("obs at reset", begin.obs, expected),
@@ -96,14 +97,19 @@ def reset_and_step(env: VectorEnv, key: Key) -> tuple[EnvReset, EnvStep]:
     """A reset of one environment, and a step from there with some action."""
     reset_key, step_key = jax.random.split(key)
     begin = env.env.reset(reset_key)
-    space = copy.deepcopy(env.action_space)  # its random state is the user's
-    space.seed(0)
-    actions = [space.sample() for _ in range(env.env.num_agents or 1)]
+    groups = {name: _some_actions(one.action_space, one.num_agents) for name, one in env.groups.items()}
+    action = groups or _some_actions(env.action_space, env.num_agents)
     if env.env.num_agents is None:
-        action = jax.tree.map(jnp.asarray, actions[0])
-    else:
-        action = jax.tree.map(lambda *x: jnp.stack([jnp.asarray(y) for y in x]), *actions)
+        action = jax.tree.map(lambda x: x[0], action)
     return begin, env.env.step(begin.state, action, step_key)
+
+
+def _some_actions(space: spaces.Space, agents: int) -> PyTree:
+    """Actions [agents, ...] of `space`."""
+    space = copy.deepcopy(space)  # its random state is the user's
+    space.seed(0)
+    actions = [_plain(space.sample()) for _ in range(agents)]
+    return jax.tree.map(lambda *x: jnp.stack([jnp.asarray(y) for y in x]), *actions)
 
 
 def _like_space(space: spaces.Space, axis: tuple[int, ...]) -> PyTree:

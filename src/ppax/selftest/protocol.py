@@ -110,8 +110,12 @@ def _attributes(inner: Any) -> Iterator[str]:
     agents = getattr(inner, "num_agents", MISSING)
     if agents is MISSING:
         yield "there is no num_agents: None without an agent axis, else its length"
-    elif agents is not None and not (isinstance(agents, int) and agents >= 1):
-        yield f"num_agents = {agents!r}: must be None (no agent axis) or an int of at least 1"
+    elif agents is not None and not all(isinstance(n, int) and n >= 1 for n in _counts(agents)):
+        yield f"num_agents = {agents!r}: must be None (no agent axis), an int of at least 1, or a dict of them by group"
+
+
+def _counts(agents: Any) -> list[Any]:
+    return list(agents.values()) or [0] if isinstance(agents, dict) else [agents]
 
 
 def _leaves(inner: Any) -> Iterator[str]:

@@ -19,9 +19,10 @@ from ppax.host import Gathered, Rollouts
 from ppax.kl_control import KLControl
 from ppax.minibatches import Shuffle
 from ppax.optimizers import SGD
-from ppax.ppo import PPO, Update
+from ppax.ppo import PPO
 from ppax.train import check_sizes, start
 from ppax.types import ActorState, ConfigError, Key, LearnerState, PyTree, Rollout, Transition
+from ppax.update_metrics import Update
 
 ROWS = 1024  # of a rollout are enough to see what is wrong
 RATE = 1e6  # so large that the smallest gradient shows in float32 weights

@@ -1,0 +1,181 @@
+"""simple_spread with weights shared by its three agents: ppax beside JaxMARL's IPPO, taking turns.
+
+    python benchmarks/multi_agent.py                 # agent-steps a second, and their ratio
+    python benchmarks/multi_agent.py --score 1e6     # and the returns that both come to in so many steps
+
+JaxMARL's baselines are in no package: the environment variable JAXMARL names a checkout, of which
+`baselines/IPPO/ippo_ff_mpe.py` is run.
+Both have its default settings: the same environment, network, sizes, and number of gradient steps. JaxMARL fixes the
+number of updates when it is compiled and starts from fresh weights in each run; it clips the value loss, which ppax is
+told to do too, and treats the time limit as an end. For what its command line and its logs need (hydra, omegaconf,
+wandb) empty modules stand in. ppax counts valid steps alone: no resets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+from typing import Any
+
+ENV, AGENTS, EPISODE = "MPE_simple_spread_v3", 3, 25
+CONFIG: dict[str, Any] = {
+    "LR": 2.5e-4,
+    "NUM_ENVS": 16,
+    "NUM_STEPS": 128,
+    "UPDATE_EPOCHS": 4,
+    "NUM_MINIBATCHES": 4,
+    "GAMMA": 0.99,
+    "GAE_LAMBDA": 0.95,
+    "CLIP_EPS": 0.2,
+    "ENT_COEF": 0.01,
+    "VF_COEF": 0.5,
+    "MAX_GRAD_NORM": 0.5,
+    "ACTIVATION": "tanh",
+    "ENV_NAME": ENV,
+    "ENV_KWARGS": {},
+    "ANNEAL_LR": True,
+}
+ROWS = CONFIG["NUM_ENVS"] * CONFIG["NUM_STEPS"] * AGENTS  # of an iteration
+UNUSED = ("hydra", "omegaconf", "wandb")
+
+
+def prepare_ppax(iterations: int) -> Any:
+    """A function of a seed that trains: seconds, agent-steps, mean return of an agent at the end."""
+    import jax
+
+    import ppax
+    from ppax import counter
+    from ppax.critics import Regression
+    from ppax.losses import ClippedSurrogate
+
+    env = ppax.make(f"jaxmarl/{ENV}", CONFIG["NUM_ENVS"])
+    agent = ppax.PPO(
+        ppax.networks.network(env),
+        loss=ClippedSurrogate(clip_eps=CONFIG["CLIP_EPS"], ent_coef=CONFIG["ENT_COEF"]),
+        critic=Regression(value_clip=CONFIG["CLIP_EPS"]),
+        learning_rate=CONFIG["LR"],
+        schedule=ppax.schedules.Linear(),
+        minibatch=ppax.minibatches.Shuffle(CONFIG["NUM_MINIBATCHES"]),
+        num_epochs=CONFIG["UPDATE_EPOCHS"],
+    )
+    start = jax.jit(ppax.start, static_argnames="num_steps")
+    program = ppax.compile(agent, env, start(agent, env, CONFIG["NUM_STEPS"], jax.random.key(0)))
+
+    def run(seed: int) -> tuple[float, int, float]:
+        state = jax.block_until_ready(start(agent, env, CONFIG["NUM_STEPS"], jax.random.key(seed)))
+        last = max(1, iterations // 20)
+        begin = time.perf_counter()
+        state, _ = program(agent, env, state, iterations - last, iterations)
+        state, metrics = program(agent, env, state, last, iterations)
+        score = float(metrics["episode_return"])
+        return time.perf_counter() - begin, counter.to_int(state.env_steps), score
+
+    return run
+
+
+def prepare_jaxmarl(iterations: int) -> Any:
+    """The same for JaxMARL's IPPO."""
+    for name in UNUSED:
+        sys.modules[name] = types.ModuleType(name)
+    vars(sys.modules["hydra"])["main"] = lambda **_: lambda function: function
+    vars(sys.modules["omegaconf"])["OmegaConf"] = None
+    vars(sys.modules["wandb"])["log"] = lambda metric: None  # called once an iteration, with its metrics
+    path = Path(os.environ["JAXMARL"]) / "baselines" / "IPPO" / "ippo_ff_mpe.py"
+    source = path.read_text(encoding="utf-8")
+    module = sys.modules["ippo_ff_mpe"] = types.ModuleType("ippo_ff_mpe")
+    exec(compile(source, str(path), "exec"), module.__dict__)
+
+    import jax
+
+    steps = iterations * CONFIG["NUM_STEPS"] * CONFIG["NUM_ENVS"]
+    train = jax.jit(module.make_train(dict(CONFIG) | {"TOTAL_TIMESTEPS": steps}))
+    program = train.lower(jax.random.PRNGKey(0)).compile()
+
+    def run(seed: int) -> tuple[float, int, float]:
+        begin = time.perf_counter()
+        out = jax.block_until_ready(program(jax.random.PRNGKey(seed)))
+        seconds = time.perf_counter() - begin
+        returns = out["metrics"]["returned_episode_returns"][-max(1, iterations // 20) :]
+        return seconds, iterations * ROWS, float(returns.mean()) / AGENTS  # its wrapper logs the sum over agents
+
+    return run
+
+
+def work(system: str, iterations: int) -> None:
+    """A worker: a line with a seed comes in, a line with the result goes out."""
+    run = {"ppax": prepare_ppax, "jaxmarl": prepare_jaxmarl}[system](iterations)
+    run(0)
+    print(json.dumps("ready"), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(run(int(line))), flush=True)
+
+
+class Worker:
+    """One system in a process of its own."""
+
+    def __init__(self, system: str, iterations: int):
+        command = [sys.executable, __file__, "--worker", system, "--iterations", str(iterations)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        while self.read() != "ready":
+            pass
+
+    def read(self) -> Any:
+        """The next line that is data."""
+        assert self.process.stdout is not None
+        while line := self.process.stdout.readline():
+            try:
+                return json.loads(line)
+            except ValueError:
+                continue  # what a library has to say
+        raise RuntimeError("a worker has died")
+
+    def run(self, seed: int) -> tuple[float, int, float]:
+        """One training."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{seed}\n")
+        self.process.stdin.flush()
+        seconds, steps, score = self.read()
+        return seconds, steps, score
+
+
+def side_by_side(iterations: int, turns: int) -> dict[str, Any]:
+    """Both in turns: medians, and the median of the ratios within turns."""
+    workers = {name: Worker(name, iterations) for name in ("ppax", "jaxmarl")}
+    results = [{name: worker.run(seed) for name, worker in workers.items()} for seed in range(1, turns + 1)]
+    for worker in workers.values():
+        worker.process.terminate()
+    speed = {name: [r[name][1] / r[name][0] for r in results] for name in workers}
+    ratios = [a / b for a, b in zip(speed["ppax"], speed["jaxmarl"], strict=True)]
+    return {
+        "agent_steps_per_second": {name: statistics.median(x) for name, x in speed.items()},
+        "ratio": [min(ratios), statistics.median(ratios), max(ratios)],
+        "return_of_an_agent": {name: [round(r[name][2], 2) for r in results] for name in workers},
+    }
+
+
+def main() -> None:
+    """Measure, and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--iterations", type=int, default=40, help="of a timed run")
+    parser.add_argument("--score", type=float, help="environment steps of runs whose returns are compared")
+    parser.add_argument("--worker", choices=("ppax", "jaxmarl"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        return work(options.worker, options.iterations)
+    print(json.dumps(side_by_side(options.iterations, options.turns), indent=1))
+    if options.score:
+        iterations = int(options.score) // (CONFIG["NUM_STEPS"] * CONFIG["NUM_ENVS"])
+        print(json.dumps(side_by_side(iterations, options.turns), indent=1))
+    return None
+
+
+if __name__ == "__main__":
+    main()

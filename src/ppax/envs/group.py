@@ -63,20 +63,20 @@ class Group:
 
     def step(self) -> None:
         """One step everywhere; where an episode is over, the next one begins instead."""
-        arrays, agents = self.arrays, self.layout.agents
+        arrays, envs, alone, once = self.arrays, self.envs, self.layout.agents is None, self.layout.repeats == 1
+        rewards, terminations, truncations = arrays.reward, arrays.terminated, arrays.truncated
         for i, action in enumerate(self._actions()):
             if self.over[i]:
                 self._begin(i, None)
                 continue
             arrays.at[self.worker], place = self.first + i, self.places[i]
             try:
-                obs, reward, terminated, truncated, info = self._step(i, action)
+                obs, reward, terminated, truncated, info = envs[i].step(action) if once else self._repeated(i, action)
                 if self.looks[i]:
                     self._look(i, obs, "step", action)
                 self._write(place, obs, info)
-                arrays.reward[place] = reward
-                arrays.terminated[place], arrays.truncated[place] = terminated, truncated
-                if agents is None:
+                rewards[place], terminations[place], truncations[place] = reward, terminated, truncated
+                if alone:
                     arrays.begun[i], arrays.valid[i], self.over[i] = False, True, bool(terminated or truncated)
                 else:
                     arrays.begun[place], arrays.valid[place], self.over[i] = info["begun"], info["valid"], info["over"]
@@ -94,7 +94,7 @@ class Group:
             except Exception:
                 traceback.print_exc()
 
-    def _step(self, i: int, action: Any) -> Any:
+    def _repeated(self, i: int, action: Any) -> Any:
         """The action as often as it is to be taken, to the end of an episode at most."""
         out = self.envs[i].step(action)
         for _ in range(self.layout.repeats - 1):

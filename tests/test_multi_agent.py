@@ -81,7 +81,7 @@ def test_players_learn_as_they_would_alone(memory, monkeypatch):
             fold = jax.vmap(jax.random.fold_in, (0, None))
             now = now._replace(update_keys=fold(now.update_keys, player))
             seen = ppax.collect(now.agent, env, state.learner, state.actor, NUM_STEPS, now.collect_key)
-            return learn(now, env, state, seen)
+            return tuple(learn(now, env, state, seen))
 
         return jax.lax.scan(iterate, first, None, length=iterations)[0].learner
 

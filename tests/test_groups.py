@@ -89,6 +89,7 @@ def test_agents_are_dealt_out_and_put_back():
     np.testing.assert_array_equal(mine.obs[0], theirs.obs["a"][0])
 
 
+@pytest.mark.nightly
 def test_unlike_agents_train_with_masks_memories_and_deaths():
     agent, env = orchestra()
     require_sound(env)

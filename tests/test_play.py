@@ -117,6 +117,7 @@ class Modes(Maze):
         self.metadata = {"render_modes": modes}
 
 
+@pytest.mark.nightly
 def test_command_line_on_the_host(tmp_path, capsys):
     run, options = tmp_path / "run", ["--num-envs", "2", "--num-steps", "8", "--total-steps", "32", "--no-cache"]
     options += ["--agent.network.hidden", "8", "--agent.num-epochs", "1", "--eval.episodes", "2"]

@@ -44,6 +44,7 @@ def params(learners):
     return {name: learner.params for name, learner in learners.items()}
 
 
+@pytest.mark.nightly
 def test_the_pool_keeps_what_the_learners_were(world, vmapped_keys):
     _, _, state, run = world
     kept = [params(state.learner.now)]

@@ -13,7 +13,7 @@ from ppax.envs import PartialView, TimeLimit, builtin
 def test_the_cue_is_shown_once_and_decides_at_the_fork(turn):
     env = builtin.CueCorridor(length=3)
     for seed in range(4):
-        state, obs, _ = env.reset(jax.random.key(seed))
+        state, obs = env.reset(jax.random.key(seed))[:2]
         seen, rewards, ends = [np.asarray(obs)], [], []
         for t in range(4):
             out = env.step(state, jnp.int32(turn if t == 3 else 1 - turn), jax.random.key(9))
@@ -37,7 +37,7 @@ def test_a_partial_view_is_the_same_task_seen_less():
     part = PartialView(whole, (0, 2))
     assert part.observation_space.shape == (2,)
     np.testing.assert_array_equal(part.observation_space.high, whole.observation_space.high[[0, 2]])
-    (state, obs, _), (other, all_of_it, _) = (env.reset(jax.random.key(0)) for env in (part, whole))
+    (state, obs), (other, all_of_it) = (env.reset(jax.random.key(0))[:2] for env in (part, whole))
     for action in (0, 1, 1):
         np.testing.assert_array_equal(obs, all_of_it[jnp.array([0, 2])])
         out, full = (env.step(s, action, jax.random.key(1)) for env, s in ((part, state), (whole, other)))

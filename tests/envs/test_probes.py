@@ -28,12 +28,12 @@ def step(env, state, action, key):
 
 def best_rollout(env, truth, seed, flip=False):
     """Rows of `truth` visited, rewards, and whether it terminated, by the best actions, or by the worst."""
-    state, obs, _ = env.reset(jax.random.key(seed))
+    state, obs = env.reset(jax.random.key(seed))[:2]
     rows, rewards, terminated = [], [], False
     while not terminated and len(rewards) < 30:  # 0.5^30 is below the tolerance
         (row,) = np.flatnonzero(np.isclose(truth.obs[:, 0], obs[0]))
         action = 1 if truth.best_action is None else int(truth.best_action[row])
-        state, obs, reward, terminated, truncated, _ = step(env, state, action ^ flip, jax.random.key(0))
+        state, obs, reward, terminated, truncated = step(env, state, action ^ flip, jax.random.key(0))[:5]
         assert not truncated
         rows.append(int(row))
         rewards.append(float(reward))

@@ -115,6 +115,7 @@ def test_run_files_say_it_and_know_it_again():
         "vectorization": "sync",
         "agent_ids": True,
         "central_critic": True,
+        "env_params": {},
     }
     described = config.describe(built.agent)
     assert described["network"]["actor_obs"] == ["own", "agent"]
@@ -128,7 +129,10 @@ def test_run_files_say_it_and_know_it_again():
     ("wrong", "text"),
     [
         (lambda: ppax.make("CartPole-v1", central_critic=True), "central_critic = true: CartPole-v1 has one agent"),
-        (lambda: ppax.make("gymnasium/CartPole-v1", agent_ids=True), "agent_ids = true: gymnasium/CartPole-v1 has one"),
+        (
+            lambda: ppax.make("gymnasium/CartPole-v1", agent_ids=True),
+            "agent_ids = true: gymnasium/CartPole-v1 is stepped",
+        ),
         (lambda: view(view(Team())), "a vector is made of Box and Dict of Box only. Let the environment give"),
         (lambda: network(VectorEnv(view(Team())), shared=True), "one torso reads the same for actor and critic"),
         (lambda: view(PartialView(Counter(), (0,))), "agent_ids = true: Team has one agent and no others"),

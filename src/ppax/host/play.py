@@ -165,8 +165,8 @@ class _Record:
 
     def _who(self, stream: int) -> str:
         agents = self.env.num_agents
-        name = f"environment {stream // (agents or 1)}"
-        return name if agents is None else f"{name}, agent {stream % agents}"
+        name = f"environment {stream // agents}"
+        return name if agents == 1 else f"{name}, agent {stream % agents}"
 
     def _played(self) -> Played:
         def joined(parts: Sequence[PyTree]) -> PyTree:

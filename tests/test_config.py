@@ -323,6 +323,9 @@ UNUSUAL = {
         "schedule": {"part": "cosine", "leaves": ["learning_rate", "loss.clip_eps"], "end": 0.1},
     },
 }
+# What gymnax says while MinAtar is traced
+SAID = ("scatter inputs have incompatible types:FutureWarning", "Explicitly requested dtype int64:UserWarning")
+LIBRARIES = pytest.mark.filterwarnings(*(f"ignore:{text}" for text in SAID))
 PLANS = {"defaults": {}, "unusual": UNUSUAL, "linear": {"agent": {"schedule": {"part": "linear"}}}}
 PLANS |= {name: config.find(name) for name in config.presets()}
 
@@ -335,6 +338,7 @@ def built_from(plan):
         pytest.skip(str(error))
 
 
+@LIBRARIES
 @pytest.mark.parametrize("name", PLANS)
 def test_described_and_built_again(name):
     plan = config.resolve(PLANS[name])
@@ -345,6 +349,7 @@ def test_described_and_built_again(name):
     assert config.describe(built.run) == {key: value for key, value in plan.items() if key != "agent"}
 
 
+@LIBRARIES
 @pytest.mark.parametrize("name", PLANS)
 @pytest.mark.parametrize("resolved", [True, False])
 def test_through_a_file(name, resolved, tmp_path):
@@ -436,6 +441,7 @@ def test_there_are_presets():
     assert "CartPole-v1" in config.presets()
 
 
+@LIBRARIES
 @pytest.mark.parametrize("name", config.presets())
 def test_every_preset_can_be_run(name):
     built = built_from(config.find(name))

@@ -1,4 +1,7 @@
-"""PPO in one file, in the style of CleanRL's ppo.py (https://github.com/vwxyzjn/cleanrl): a peer for host.py."""
+"""PPO in one file, in the style of CleanRL's ppo.py and ppo_continuous_action.py: a peer for host.py.
+
+https://github.com/vwxyzjn/cleanrl. A Box is sampled from a normal whose log-deviation is a parameter, and clipped.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import gymnasium
 import numpy as np
 import torch
 from torch import nn
-from torch.distributions.categorical import Categorical
+from torch.distributions import Categorical, Distribution, Independent, Normal
 
 import w1
 
@@ -32,17 +35,23 @@ class Trainer:
         torch.manual_seed(seed)
         self.envs: Any = gymnasium.make_vec(env_id, num_envs, vectorization_mode="sync")
         obs_size = int(np.prod(self.envs.single_observation_space.shape))
-        self.actor = tower(obs_size, int(self.envs.single_action_space.n), 0.01)
+        space = self.envs.single_action_space
+        self.box = space if isinstance(space, gymnasium.spaces.Box) else None
+        self.actor = tower(obs_size, int(space.n) if self.box is None else space.shape[0], 0.01)
         self.critic = tower(obs_size, 1, 1.0)
-        self.params = [*self.actor.parameters(), *self.critic.parameters()]
+        self.log_std = nn.Parameter(torch.zeros(space.shape))
+        self.params = [*self.actor.parameters(), *self.critic.parameters(), *([self.log_std] if self.box else [])]
         self.optimizer = torch.optim.Adam(self.params, lr=w1.LEARNING_RATE, eps=w1.ADAM_EPS)
         self.shape = w1.NUM_STEPS, num_envs
         self.obs = torch.zeros(*self.shape, obs_size)
-        self.next_obs = torch.as_tensor(self.envs.reset(seed=seed)[0])
+        self.next_obs = torch.as_tensor(self.envs.reset(seed=seed)[0], dtype=torch.float32)
         self.next_done = torch.zeros(num_envs)
 
     def evaluate(self, obs: torch.Tensor, action: torch.Tensor | None = None) -> tuple[torch.Tensor, ...]:
-        distribution = Categorical(logits=self.actor(obs))
+        out = self.actor(obs)
+        distribution: Distribution = Categorical(logits=out)
+        if self.box is not None:
+            distribution = Independent(Normal(out, self.log_std.exp()), 1)
         action = distribution.sample() if action is None else action
         return action, distribution.log_prob(action), distribution.entropy(), self.critic(obs).flatten()
 
@@ -52,15 +61,19 @@ class Trainer:
 
     def iterate(self) -> None:
         steps, envs = self.shape
-        actions = torch.zeros(self.shape, dtype=torch.long)
+        one = torch.zeros(envs, dtype=torch.long) if self.box is None else torch.zeros(envs, *self.box.shape)
+        actions = torch.stack([one] * steps)
         log_probs, rewards, dones, values = (torch.zeros(self.shape) for _ in range(4))
         for t in range(steps):
             self.obs[t], dones[t] = self.next_obs, self.next_done
             with torch.no_grad():
                 actions[t], log_probs[t], _, values[t] = self.evaluate(self.next_obs)
-            obs, reward, terminated, truncated, _ = self.envs.step(actions[t].numpy())
+            action = actions[t].numpy()
+            if self.box is not None:
+                action = action.clip(self.box.low, self.box.high)
+            obs, reward, terminated, truncated, _ = self.envs.step(action)
             rewards[t] = torch.as_tensor(reward)
-            self.next_obs = torch.as_tensor(obs)
+            self.next_obs = torch.as_tensor(obs, dtype=torch.float32)
             self.next_done = torch.as_tensor(np.logical_or(terminated, truncated), dtype=torch.float32)
         advantages = torch.zeros(self.shape)
         with torch.no_grad():
@@ -70,7 +83,7 @@ class Trainer:
                 delta = rewards[t] + w1.GAMMA * next_value * (1.0 - next_done) - values[t]
                 advantages[t] = trace = delta + w1.GAMMA * w1.GAE_LAMBDA * (1.0 - next_done) * trace
                 next_value, next_done = values[t], dones[t]
-        rows = self.obs.flatten(0, 1), actions.flatten(), log_probs.flatten(), advantages.flatten()
+        rows = self.obs.flatten(0, 1), actions.flatten(0, 1), log_probs.flatten(), advantages.flatten()
         self.learn(*rows, (advantages + values).flatten())
 
     def learn(

@@ -1,11 +1,11 @@
-"""Training speed on host environments: ppax against Stable-Baselines3 and a CleanRL-style PPO, beside raw stepping.
+"""Training speed on host environments: ppax against Stable-Baselines3, SBX and a CleanRL-style PPO, and raw stepping.
 
-    pip install "ppax[bench]" stable-baselines3
-    python benchmarks/host.py                     # the table: 8 and 64 environments; about five minutes
+    pip install "ppax[bench,mujoco]" stable-baselines3 sbx-rl
+    python benchmarks/host.py                     # CartPole with 8 and 64 environments, HalfCheetah with 8: ten minutes
     python benchmarks/host.py --quick             # a smoke test: short runs, nothing written
     python benchmarks/host.py --systems sb3 raw   # against some of them only
 
-CartPole-v1 on Gymnasium, the network and sizes of speed.py. Every system runs in a process of its own; the processes
+The network and sizes of speed.py. Every system runs in a process of its own; the processes
 take turns, and only runs of the same turn are compared (interleave.py). How each is called, and what differs between
 them: host_peers.py. Speed is environment steps a second of whole training, compilation excluded.
 """
@@ -14,22 +14,25 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+from typing import Any
 
 import w1
+from host_peers import ENVS
 from interleave import measure, ratios, speed
 from report import Report, bar, panel
 from w1 import Work
 
-SIZES = (8, 64)
-SYSTEMS = ("sb3", "cleanrl", "raw")
-NEEDS = {"sb3": "stable_baselines3", "cleanrl": "torch", "raw": "gymnasium"}
-TARGETS = {("sb3", 8): 5.0, ("raw", 64): 0.6}
+SYSTEMS = ("sb3", "sbx", "cleanrl", "raw")
+NEEDS = {"sb3": "stable_baselines3", "sbx": "sbx", "cleanrl": "torch", "raw": "gymnasium"}
+CASES = (("CartPole-v1", 8), ("CartPole-v1", 64), ("HalfCheetah-v5", 8))
+TARGETS = {("sb3", "CartPole-v1", 8): 5.0, ("raw", "CartPole-v1", 64): 0.6}
 
 
 def parse() -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(description="Training speed of ppax on host environments against its peers.")
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of environments")
+    parser.add_argument("--envs", nargs="+", choices=ENVS, default=ENVS, help="which environments")
+    parser.add_argument("--sizes", type=int, nargs="+", default=(8, 64), help="which numbers of environments")
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS, help="what to compare with")
     parser.add_argument("--repeats", type=int, default=5, help="turns of timed runs for each size")
     parser.add_argument("--seconds", type=float, default=5.0, help="length of a timed run, about")
@@ -41,6 +44,15 @@ def parse() -> argparse.Namespace:
     return options
 
 
+def over(system: str, results: list[dict[str, Any]]) -> dict[str, Any]:
+    """ppax over one peer, in all cases."""
+    bars = []
+    for result in results:
+        case = result["env"], result["num_envs"]
+        bars.append(bar(f"{case[0]}, {case[1]}", result["ratio"][f"{system}/{case[0]}"], TARGETS.get((system, *case))))
+    return panel(f"steps/s over those of {system}", bars, "higher")
+
+
 def main() -> None:
     """Measure, print the table, write the results."""
     options = parse()
@@ -48,28 +60,23 @@ def main() -> None:
     for system in set(options.systems) - set(there):
         print(f"{system} is left out: {NEEDS[system]} is not installed")
     own = {"repeats": options.repeats, "seconds": options.seconds, "seed": options.seed}
-    task = "CartPole-v1 on Gymnasium, separate 2x64 tanh actor and critic: ppax over each peer"
+    task = "Gymnasium's CartPole-v1 and HalfCheetah-v5, separate 2x64 tanh actor and critic: ppax over each peer"
     report = Report(None if options.quick else "host", task, w1.SETTINGS | own)
-    systems, results = ["host", *there], []
-    line = ("{:>8} {:>6}" + " {:>11}" * len(systems) + " {:>22}" * len(there)).format
-    print(line("num_envs", "iters", *(f"{s}/s" for s in ("ppax", *there)), *(f"ppax / {s}" for s in there)))
-    for num_envs in options.sizes:
+    results: list[dict[str, Any]] = []
+    line = ("{:>15} {:>8} {:>6}" + " {:>11}" * (1 + len(there)) + " {:>22}" * len(there)).format
+    print(line("", "num_envs", "iters", *(f"{s}/s" for s in ("ppax", *there)), *(f"ppax / {s}" for s in there)))
+    for env_id, num_envs in CASES:
+        if env_id not in options.envs or num_envs not in options.sizes:
+            continue
+        systems = [f"{system}/{env_id}" for system in ("host", *there)]
         result = measure(systems, Work(num_envs, 1, 0, options.seed), options.repeats, options.seconds)
-        result["ratio"] = ratios(result, "host", there, speed, max)
+        result |= {"env": env_id, "ratio": ratios(result, systems[0], systems[1:], speed, max)}
         results.append(result)
-        panels = [
-            panel(
-                f"steps/s over those of {system}",
-                [bar(r["num_envs"], r["ratio"][system], TARGETS.get((system, r["num_envs"]))) for r in results],
-                "higher",
-            )
-            for system in there
-        ]
-        report.save(results=results, panels=panels)
+        report.save(results=results, panels=[over(system, results) for system in there])
         speeds = (f"{result[system]['steps_per_second']:,.0f}" for system in systems)
-        found = (result["ratio"][system] for system in there)
+        found = (result["ratio"][system] for system in systems[1:])
         texts = (f"{x['median']:.2f} ({x['min']:.2f} .. {x['max']:.2f})" for x in found)
-        print(line(num_envs, result["iterations"], *speeds, *texts), flush=True)
+        print(line(env_id, num_envs, result["iterations"], *speeds, *texts), flush=True)
     report.finish()
 
 

@@ -1,8 +1,9 @@
-"""The systems of host.py: CartPole-v1 on Gymnasium. Runs inside a worker (worker.py).
+"""The systems of host.py, on Gymnasium. Runs inside a worker (worker.py).
 
 All train with W1's settings: separate 2x64 tanh actor and critic, 128 steps, 4 epochs of 4 minibatches. What differs:
 
 * Stable-Baselines3 steps its own `DummyVecEnv`, counts every step, and sees the last observation of what was truncated.
+* SBX is the same in JAX: its policy is compiled, the loop around it is Stable-Baselines3's.
 * the CleanRL-style PPO is CleanRL's `ppo.py` by its structure (https://github.com/vwxyzjn/cleanrl), written again here
   for `SyncVectorEnv` of today; as there, truncation is a true end, and the row of a reset is learned from as any other.
 * raw is Gymnasium's `SyncVectorEnv` with random actions that were drawn before: no policy and no learning.
@@ -11,22 +12,24 @@ All train with W1's settings: separate 2x64 tanh actor and critic, 128 steps, 4 
 
 from __future__ import annotations
 
+import functools
+import importlib
 from typing import Any
 
 import ours
 import w1
 from w1 import Prepared, Trained, Work, timed
 
-ENV = "CartPole-v1"
+ENVS = ("CartPole-v1", "HalfCheetah-v5")
 
 
-def prepare_ppax(work: Work, vectorization: str = "sync") -> Prepared:
+def prepare_ppax(work: Work, env_id: str) -> Prepared:
     """`ppax.compile` on Gymnasium's environments."""
     import jax
 
     import ppax
 
-    env = ppax.make(f"gymnasium/{ENV}", work.num_envs, vectorization=vectorization)
+    env = ppax.make(f"gymnasium/{env_id}", work.num_envs)
     agent = ours.agent_for(env)
     state = jax.jit(lambda key: ppax.start(agent, env, w1.NUM_STEPS, key))(jax.random.key(work.seed))
     program = ppax.compile(agent, env, state)
@@ -43,14 +46,15 @@ def prepare_ppax(work: Work, vectorization: str = "sync") -> Prepared:
     return run, {"compile_seconds": program.compile_seconds}
 
 
-def prepare_raw(work: Work) -> Prepared:
+def prepare_raw(work: Work, env_id: str) -> Prepared:
     """Random actions."""
     import gymnasium
     import numpy as np
 
-    env = gymnasium.make_vec(ENV, work.num_envs, vectorization_mode="sync")
+    env = gymnasium.make_vec(env_id, work.num_envs, vectorization_mode="sync")
     env.reset(seed=work.seed)
-    actions = np.random.default_rng(work.seed).integers(0, 2, (w1.NUM_STEPS, work.num_envs))
+    env.action_space.seed(work.seed)
+    actions = [np.asarray(env.action_space.sample()) for _ in range(w1.NUM_STEPS)]
 
     def step(iterations: int) -> None:
         for _ in range(iterations):
@@ -64,14 +68,14 @@ def prepare_raw(work: Work) -> Prepared:
     return run, {}
 
 
-def prepare_sb3(work: Work) -> Prepared:
-    """Stable-Baselines3 as its documentation has it, on the CPU."""
-    from stable_baselines3 import PPO
+def prepare_sb3(work: Work, env_id: str, library: str = "stable_baselines3") -> Prepared:
+    """Stable-Baselines3 or SBX, as their documentation has it, on the CPU."""
+    PPO = importlib.import_module(library).PPO
     from stable_baselines3.common.env_util import make_vec_env
 
     model = PPO(
         "MlpPolicy",
-        make_vec_env(ENV, n_envs=work.num_envs, seed=work.seed),
+        make_vec_env(env_id, n_envs=work.num_envs, seed=work.seed),
         learning_rate=w1.LEARNING_RATE,
         n_steps=w1.NUM_STEPS,
         batch_size=w1.NUM_STEPS * work.num_envs // w1.MINIBATCHES,
@@ -94,11 +98,11 @@ def prepare_sb3(work: Work) -> Prepared:
     return run, {}
 
 
-def prepare_cleanrl(work: Work) -> Prepared:
+def prepare_cleanrl(work: Work, env_id: str) -> Prepared:
     """PPO in one file, in CleanRL's style."""
     from cleanrl_style import Trainer
 
-    trainer: Any = Trainer(ENV, work.num_envs, work.seed)
+    trainer: Any = Trainer(env_id, work.num_envs, work.seed)
 
     def run(iterations: int) -> Trained:
         _, elapsed = timed(lambda: trainer.train(iterations))
@@ -107,10 +111,11 @@ def prepare_cleanrl(work: Work) -> Prepared:
     return run, {}
 
 
-PREPARE = {
+SYSTEMS = {
     "host": prepare_ppax,
-    "host-async": lambda work: prepare_ppax(work, "async"),
     "raw": prepare_raw,
     "sb3": prepare_sb3,
+    "sbx": functools.partial(prepare_sb3, library="sbx"),
     "cleanrl": prepare_cleanrl,
 }
+PREPARE = {f"{name}/{env}": functools.partial(prepare, env_id=env) for name, prepare in SYSTEMS.items() for env in ENVS}

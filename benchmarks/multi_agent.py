@@ -24,6 +24,9 @@ import types
 from pathlib import Path
 from typing import Any
 
+from report import Report, bar, panel
+
+TARGET = 1.5
 ENV, AGENTS, EPISODE = "MPE_simple_spread_v3", 3, 25
 CONFIG: dict[str, Any] = {
     "LR": 2.5e-4,
@@ -170,10 +173,19 @@ def main() -> None:
     options = parser.parse_args()
     if options.worker:
         return work(options.worker, options.iterations)
-    print(json.dumps(side_by_side(options.iterations, options.turns), indent=1))
+    own = {"turns": options.turns, "iterations": options.iterations}
+    report = Report("multi_agent", f"{ENV}, one policy for three agents: ppax over JaxMARL's IPPO", CONFIG | own)
+    result = side_by_side(options.iterations, options.turns)
+    print(json.dumps(result, indent=1))
+    low, median, high = result["ratio"]
+    ratio = bar("16 environments", {"median": median, "min": low, "max": high}, TARGET)
+    report.save(results=[result], panels=[panel("agent-steps/s over JaxMARL's", [ratio], "higher")])
     if options.score:
         iterations = int(options.score) // (CONFIG["NUM_STEPS"] * CONFIG["NUM_ENVS"])
-        print(json.dumps(side_by_side(iterations, options.turns), indent=1))
+        longer = side_by_side(iterations, options.turns)
+        print(json.dumps(longer, indent=1))
+        report.save(results=[result, longer])
+    report.finish()
     return None
 
 

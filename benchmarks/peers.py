@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.metadata
 import importlib.util
 import os
 import sys
@@ -137,6 +138,9 @@ def load_purejaxrl(module: str = "ppo") -> Any:
     """Its module `ppo`, or `ppo_rnn`."""
     folder = purejaxrl_folder()
     assert folder is not None, f"{FOLDER} is not set"
+    gymnax = importlib.metadata.version("gymnax")
+    if not gymnax.startswith("0."):
+        raise SystemExit(f"PureJaxRL was written for gymnax below 1, here is {gymnax}: install ppax[bench] alone")
     for package, names in UNUSED.items():
         if importlib.util.find_spec(package) is None:
             sys.modules |= {name: _Stub(name) for name in names}

@@ -14,9 +14,10 @@ from typing import Any
 
 import host_peers
 import peers
+import predecessor_peers
 from w1 import Work, timed
 
-LIBRARIES = {"raw": "gymnasium", "sb3": "stable_baselines3", "cleanrl": "torch"}  # of those without JAX
+LIBRARIES = {"raw": "gymnasium", "sb3": "stable_baselines3", "cleanrl": "torch", "rl8": "torch"}  # of those without JAX
 
 
 def peak_memory_mb() -> float:
@@ -27,14 +28,15 @@ def peak_memory_mb() -> float:
 
 def load(system: str) -> None:
     """Import what the system needs."""
-    if system in LIBRARIES:
-        importlib.import_module(LIBRARIES[system])
+    library = LIBRARIES.get(system.split("/")[0])
+    if library is not None:
+        importlib.import_module(library)
         return
     importlib.import_module("jax")
     if system.startswith("purejaxrl"):
         peers.load_purejaxrl("ppo_rnn" if system == "purejaxrl-rnn" else "ppo")
     else:
-        importlib.import_module("rejax" if system == "rejax" else "ppax")
+        importlib.import_module({"rejax": "rejax", "jaxdem": "flax", "sbx": "sbx"}.get(system.split("/")[0], "ppax"))
 
 
 def main() -> None:
@@ -48,10 +50,10 @@ def main() -> None:
 
     _, import_seconds = timed(lambda: load(system))
     about: dict[str, Any] = {"import_seconds": import_seconds, "memory_after_import_mb": peak_memory_mb()}
-    if system not in LIBRARIES:
+    if system.split("/")[0] not in LIBRARIES:
         devices = importlib.import_module("jax").devices()
         about["devices"] = f"{len(devices)} x {devices[0].platform}: {devices[0].device_kind}"
-    run, seconds = (peers.PREPARE | host_peers.PREPARE)[system](work)
+    run, seconds = (peers.PREPARE | host_peers.PREPARE | predecessor_peers.PREPARE)[system](work)
     answer(about | seconds | {"peak_memory_mb": peak_memory_mb()})
     for line in sys.stdin:
         iterations = int(line)

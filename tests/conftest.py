@@ -1,14 +1,23 @@
 """Strict mode for every test: no silent rank promotion, typed keys that are used once, warnings are errors."""
 
+import importlib.metadata
 import os
 
 # Programs of tests are compiled more often than they are run; `ppax.compile` has its own options and keeps them. Before
 # JAX is imported, and for the processes that tests start
 QUICKLY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+if importlib.metadata.version("jaxlib").startswith("0.10."):
+    # its older emitters compile twice as fast, and run slower (benchmarks/NOTES.md); later versions have them no more
+    QUICKLY += " --xla_cpu_use_fusion_emitters=false"
 os.environ["XLA_FLAGS"] = f"{QUICKLY} {os.environ.get('XLA_FLAGS', '')}"
 
+import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
+
+# The same examples in every run, so that a run is of one tree; `--hypothesis-profile=default` looks for new ones
+hypothesis.settings.register_profile("same", derandomize=True)
+hypothesis.settings.load_profile("same")
 
 jax.config.update("jax_num_cpu_devices", 2)  # whatever the machine has
 jax.config.update("jax_numpy_rank_promotion", "raise")

@@ -833,8 +833,8 @@ ENVIRONMENTS = [
     ),
     Mutation(
         "LIDAR sees behind",
-        "(aside2 < self.radius**2) & (ahead > 0.0) &",
-        "(aside2 < self.radius**2) &",
+        "jnp.where((half_chord2 > 0.0) & (ahead > 0.0), distance, jnp.inf)",
+        "jnp.where(half_chord2 > 0.0, distance, jnp.inf)",
         (WORLDS + "test_lidar_agrees_with_walking_along_the_ray",),
     ),
     Mutation(
@@ -905,8 +905,8 @@ SUITES = [
     ),
     Mutation(
         "steps of absent agents count",
-        'arrays.valid[place], self.over[i] = info["begun"], info["valid"], info["over"]',
-        'arrays.valid[place], self.over[i] = info["begun"], True, info["over"]',
+        'arrays.valid[place], over[i] = info["begun"], info["valid"], info["over"]',
+        'arrays.valid[place], over[i] = info["begun"], True, info["over"]',
         (TEAM + "test_every_row_is_as_told_by_hand[sync]",),
     ),
     Mutation(
@@ -989,4 +989,156 @@ SUITES = [
         (HOST + "test_what_runs_in_one_program_says_what_to_call_instead[train]",),
     ),
 ]
+MULTI = "tests/test_multi_agent.py::"
+GROUPS = "tests/test_groups.py::"
+SELF_PLAY = "tests/test_self_play.py::"
+VIEW = "tests/envs/test_team_view.py::"
+ALONE = MULTI + "test_players_learn_as_they_would_alone"
+MANY = [
+    Mutation(
+        "players read each other's streams",
+        "return x.reshape(*x.shape[:axis], -1, self.num_agents, *x.shape[axis + 1 :])",
+        "return jnp.swapaxes(x.reshape(*x.shape[:axis], self.num_agents, -1, *x.shape[axis + 1 :]), axis, axis + 1)",
+        (ALONE, MULTI + "test_permuted_players_permute_the_results"),
+        "independent.py",
+    ),
+    Mutation(
+        "all players draw the same permutations",
+        "jax.vmap(jax.random.fold_in, (None, 0))(one, players))(key)",
+        "jax.vmap(jax.random.fold_in, (None, 0))(one, 0 * players))(key)",
+        (ALONE,),
+        "independent.py",
+    ),
+    Mutation(
+        "every player has the discount of the first",
+        "gamma = jnp.broadcast_to(self.agent.gamma, (self.num_agents,))",
+        "gamma = jnp.broadcast_to(jnp.ravel(jnp.asarray(self.agent.gamma))[0], (self.num_agents,))",
+        (ALONE,),
+        "independent.py",
+    ),
+    Mutation(
+        "the worst of the players is their mean",
+        '"min": jnp.min}',
+        '"min": jnp.mean}',
+        (MULTI + "test_metrics_of_players_are_named_and_joined",),
+        "independent.py",
+    ),
+    Mutation(
+        "groups learn from each other's rewards",
+        "begin, begin + size, axis=axis + 1)",
+        "0, size, axis=axis + 1)",
+        (GROUPS + "test_groups_of_one_are_players_who_learn_apart", GROUPS + "test_unlike_agents_learn_their_parts"),
+        "ppax/groups.py",
+    ),
+    Mutation(
+        "actions of groups reach the wrong agents",
+        "jnp.concatenate(x)[np.argsort(order)]",
+        "jnp.concatenate(x)[order]",
+        (GROUPS + "test_agents_are_dealt_out_and_put_back",),
+        "envs/groups.py",
+    ),
+    Mutation(
+        "rewards of groups are not put in their order",
+        "reward=step.reward[order]",
+        "reward=step.reward",
+        (GROUPS + "test_agents_are_dealt_out_and_put_back",),
+        "envs/groups.py",
+    ),
+    Mutation(
+        "a group begins its sequences with a memory of another step",
+        "jax.tree.map(lambda x: x[::stride], steps.carry[name])",
+        "jax.tree.map(lambda x: x[: x.shape[0] // stride], steps.carry[name])",
+        (GROUPS + "test_a_group_finds_the_memories_at_the_starts_of_its_own_sequences",),
+        "ppax/groups.py",
+    ),
+    Mutation(
+        "past selves are learned from",
+        "return jnp.concatenate([before, jax.lax.slice_in_dim(x, rows.stop, x.shape[axis], axis=axis)], axis)",
+        "return x",
+        (SELF_PLAY + "test_nobody_learns_from_past_selves",),
+        "self_play.py",
+    ),
+    Mutation(
+        "the newest self plays in the place of past ones",
+        "past = jax.tree.map(lambda x, name=name: x[learner.opponents[name]], learner.pool[name])",
+        "past = jax.tree.map(lambda x, name=name: x[0 * learner.opponents[name]], learner.pool[name])",
+        (SELF_PLAY + "test_past_selves_act_by_their_own_policies",),
+        "self_play.py",
+    ),
+    Mutation(
+        "who loses gains",
+        "surprise = won / jnp.maximum(played, 1.0) -",
+        "surprise = 1.0 - won / jnp.maximum(played, 1.0) -",
+        (SELF_PLAY + "test_ratings_by_hand",),
+        "self_play.py",
+    ),
+    Mutation(
+        "a game that was running when the opponents changed is counted",
+        "counts=jnp.zeros_like(learner.counts),",
+        "counts=learner.counts,",
+        (SELF_PLAY + "test_ratings_by_hand", SELF_PLAY + "test_the_pool_keeps_what_the_learners_were"),
+        "self_play.py",
+    ),
+    Mutation(
+        "places of the pool that are still empty play",
+        "jnp.where(jnp.arange(size) < kept, self.pool.logits",
+        "jnp.where(jnp.arange(size) >= 0, self.pool.logits",
+        (SELF_PLAY + "test_who_plays_is_drawn_as_asked", SELF_PLAY + "test_the_pool_keeps_what_the_learners_were"),
+        "self_play.py",
+    ),
+    Mutation(
+        "the hardest opponents play least",
+        "return 2.0 * jnp.log(wins)",
+        "return -2.0 * jnp.log(wins)",
+        (SELF_PLAY + "test_who_plays_is_drawn_as_asked",),
+        "pool.py",
+    ),
+    Mutation(
+        "the central critic sees what the dead see",
+        "jnp.where(out[:, None], 0.0, _flat(obs, 1))",
+        "jnp.where(out[:, None] & False, 0.0, _flat(obs, 1))",
+        (VIEW + "test_the_dead_are_nothing_in_what_all_see",),
+        "team_view.py",
+    ),
+    Mutation(
+        "actors read what is for the critic alone",
+        "return (OWN, AGENT) if self.agent_ids else (OWN,)",
+        "return (OWN, AGENT, JOINT) if self.agent_ids else (OWN, JOINT)",
+        (VIEW + "test_an_actor_does_not_read_what_is_for_the_critic_alone",),
+        "team_view.py",
+    ),
+    Mutation(
+        "who ends is gone before its end is seen",
+        "obs = self._observe(step, state.out)",
+        "obs = self._observe(step, state.out | step.terminated | step.truncated)",
+        (
+            VIEW + "test_the_dead_are_nothing_in_what_all_see",
+            VIEW + "test_everyone_sees_its_own_its_number_and_the_critic_all",
+        ),
+        "team_view.py",
+    ),
+]
+LATEST = [
+    Mutation(
+        "all memories of a fresh minGRU halve at each step",
+        'parts[0] | {"bias": parts[0]["bias"] - jnp.log(steps)}',
+        'parts[0] | {"bias": parts[0]["bias"] - 0.0 * jnp.log(steps)}',
+        ("tests/networks/test_memories.py::test_a_fresh_mingru_remembers_for_unlike_many_steps",),
+    ),
+    Mutation(
+        "a compiled program keeps the numbers of its first call",
+        "if self._seen[0] is not agent or self._seen[1] is not env:",
+        "if self._seen[0] is None:",
+        ("tests/test_compiled.py::test_numbers_change_and_nothing_compiles",),
+        "compiled.py",
+    ),
+    Mutation(
+        "a state of another size is refused in JAX's words alone",
+        "self._guard(agent, env, state)\n            raise",
+        "raise",
+        ("tests/test_compiled.py::test_what_changed_is_named",),
+        "compiled.py",
+    ),
+]
 MUTATIONS = LATER + ESTIMATORS + LOSSES + DATA + COLLECTING + LEARNING + RUNNING + HOSTED + ENVIRONMENTS + SUITES
+MUTATIONS += MANY + LATEST

@@ -39,6 +39,7 @@ def test_it_trains_as_train_does(made):
 def test_numbers_change_and_nothing_compiles(made):
     agent, env, program = made
     slow = dataclasses.replace(agent, learning_rate=jnp.float32(0.0), loss=dataclasses.replace(agent.loss, clip_eps=1))
+    program(agent, env, fresh(agent, env), 1, 10)  # numbers of the last call are on the devices: no longer these
     before = fresh(agent, env)
     old = jax.tree.map(np.asarray, before.learner.params)
     with jax.log_compiles(False):
@@ -58,7 +59,9 @@ def changed_agents(agent, env):
 
 
 def test_what_changed_is_named(made):
+    """By the guard where agent or environments are others, else by it after JAX has refused."""
     agent, env, program = made
+    program(agent, env, fresh(agent, env), 1)
     for other, message in changed_agents(agent, env):
         with pytest.raises(ppax.ConfigError, match=message):
             program(other, env, fresh(agent, env), 1)

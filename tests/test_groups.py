@@ -12,11 +12,12 @@ import ppax
 from players import Copies, Orchestra
 from ppax import config
 from ppax.envs import ActionRepeat, TimeLimit, VectorEnv, builtin, grouped
+from ppax.groups import FLAT
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp, network
 from ppax.networks.memories import GRU
 from ppax.selftest import require_sound
-from ppax.types import ConfigError
+from ppax.types import ConfigError, Rollout, Transition
 from worlds import QUICK, Team
 
 NUM_ENVS, NUM_STEPS = 4, 8
@@ -79,14 +80,33 @@ def test_agents_are_dealt_out_and_put_back():
         state = out.state
         np.testing.assert_array_equal(out.terminated, [False, time >= 3, time >= 2])
         np.testing.assert_array_equal(out.truncated, [time >= 4, False, False])
-    copies = grouped(Copies(builtin.Pendulum(), 2), {"b": [1], "a": [0]})
+    # an order that is not its own inverse: to deal out and to put back are then different things
+    copies = grouped(Copies(builtin.Pendulum(), 3), {"one": [1], "two": [2, 0]})
     plain = copies.env
     start = plain.reset(jax.random.key(0))
-    action = jnp.array([[1.0], [-1.0]])
+    action = jnp.array([[1.0], [-1.0], [0.3]])
     mine = plain.step(start.state, action, jax.random.key(1))
-    theirs = copies.step(start.state, {"a": action[:1], "b": action[1:]}, jax.random.key(1))
-    np.testing.assert_array_equal(mine.reward[::-1], theirs.reward)
-    np.testing.assert_array_equal(mine.obs[0], theirs.obs["a"][0])
+    theirs = copies.step(start.state, {"one": action[1:2], "two": action[jnp.array([2, 0])]}, jax.random.key(1))
+    np.testing.assert_array_equal(mine.reward[np.array([1, 2, 0])], theirs.reward)
+    np.testing.assert_array_equal(mine.obs[1], theirs.obs["one"][0])
+    np.testing.assert_array_equal(mine.obs[np.array([2, 0])], theirs.obs["two"])
+
+
+def test_a_group_finds_the_memories_at_the_starts_of_its_own_sequences():
+    """Sequences of 2 and of 4 steps: a rollout of 8 keeps memories at 0, 2, 4, 6; the second group reads 0 and 4."""
+    groups = (("short", 1), ("long", 1))
+    env = VectorEnv(builtin.Pendulum(), 3)
+    one = ppax.PPO(network(env, hidden=(8,), memory=GRU(2)), seq_len=2)
+    agent = ppax.Groups({"short": one, "long": dataclasses.replace(one, seq_len=4)}, groups)
+    assert agent.sequence_length(8) == 2
+    steps, streams = 8, 3 * 2
+    flat = {field: jnp.zeros((steps, streams)) for field in FLAT}
+    kept = jnp.broadcast_to(jnp.array([0.0, 2.0, 4.0, 6.0])[:, None, None], (4, 3, 2))
+    trees = {name: {group: jnp.zeros((steps, 3, 1)) for group, _ in groups} for name in ("obs", "action")}
+    rows = Transition(**flat, **trees, carry={"short": kept, "long": kept}, action_mask=None)
+    rollout = Rollout(rows, jnp.zeros(streams), jnp.zeros((steps, streams)))
+    assert agent.rollout("short", rollout).steps.carry[:, 0, 0].tolist() == [0.0, 2.0, 4.0, 6.0]
+    assert agent.rollout("long", rollout).steps.carry[:, 0, 0].tolist() == [0.0, 4.0]
 
 
 @pytest.mark.nightly

@@ -10,6 +10,7 @@ import pytest
 import ppax
 from ppax import config
 from ppax.envs import TimeLimit, VectorEnv, builtin
+from ppax.fit import fit_run
 from ppax.losses import ClippedSurrogate
 from ppax.networks import memories, mlp
 from ppax.schedules import Linear
@@ -117,6 +118,7 @@ def preset_scores(name, seeds, change=lambda agent: agent, episodes=128):
         return ppax.train(agent, env, ppax.start(agent, env, run.num_steps, key), iterations).state.learner
 
     learners = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(0), seeds))
+
     pick = lambda i: jax.tree.map(lambda x: x[i], learners)  # noqa: E731
     return [ppax.evaluate(agent, env, pick(i), jax.random.key(100 + i), episodes).mean_return for i in range(seeds)]
 
@@ -151,6 +153,22 @@ def test_acrobot_swings_up():
     pytest.importorskip("gymnax")
     with jax.numpy_rank_promotion("allow"):
         assert iqm(preset_scores("gymnax/Acrobot-v1", seeds=2)) >= -100
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("name", "bar"), [("Breakout", 12), ("SpaceInvaders", 65), ("Freeway", 33)])
+def test_minatar(name, bar):
+    """One or two million steps, seed by seed: so each is split over the cores. Bars from published curves."""
+    pytest.importorskip("gymnax")
+    agent, env, run = config.build(config.find(f"gymnax/{name}-MinAtar"))
+    scores = []
+    with jax.numpy_rank_promotion("allow"):
+        for seed in range(2):
+            log = dataclasses.replace(run.log, console=False)
+            trained = fit_run(agent, env, dataclasses.replace(run, seed=seed, log=log))
+            scores.append(trained.evaluate(128, deterministic=run.eval.deterministic).mean_return)
+    assert min(scores) >= bar, scores
 
 
 @pytest.mark.parametrize(
@@ -200,8 +218,11 @@ def memory_score(env, memory, num_steps, iterations, **options):
     ids=lambda x: type(x).__name__,
 )
 def test_cartpole_without_velocities(memory, hidden, rate):
-    """200 000 steps; without memory it cannot be balanced, which is the negative control."""
-    options = {"learning_rate": rate, "num_epochs": 8, "schedule": Linear(), "hidden": hidden}
+    """200 000 steps; without memory it cannot be balanced, which is the negative control.
+
+    Rewards scaled as in the preset: without, the GRU came to 345, 440 and 265 on three seeds, with it to 500 each time.
+    """
+    options = {"learning_rate": rate, "num_epochs": 4, "normalize_reward": True, "schedule": Linear(), "hidden": hidden}
     score = memory_score(ppax.make("CartPole-v1-masked", 16), memory, 64, 195, **options)
     assert score < 150 if isinstance(memory, memories.NoMemory) else score >= 450
 

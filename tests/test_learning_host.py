@@ -7,9 +7,14 @@ Bars: LunarLander-v3 200 on two seeds of three, InvertedPendulum-v5 900, Hopper-
 
 import dataclasses
 
+import numpy as np
 import pytest
+from scipy import stats
 
+import ppax
 from ppax import config
+from ppax.config import Log
+from ppax.envs import HostEnv
 from ppax.fit import fit_run
 
 BARS = {"LunarLander-v3": 200, "InvertedPendulum-v5": 900, "Hopper-v5": 1900, "HalfCheetah-v5": 1300}
@@ -44,3 +49,25 @@ def test_without_learning_every_bar_is_missed(name):
     with env:
         short = dataclasses.replace(run, total_steps=run.num_envs * run.num_steps, log=log)
         assert fit_run(agent, env, short).evaluate(16).mean_return < BARS[name]
+
+
+def learning_curves(env_name, seeds):
+    """Mean episode return over training, and greedy return at its end, of the preset of CartPole; [seeds] each."""
+    agent, _, run = config.build(config.find("CartPole-v1"))
+    areas, finals = [], []
+    env = ppax.make(env_name, run.num_envs)
+    for seed in range(seeds):
+        trained = ppax.fit(agent, env, run.total_steps, seed, num_steps=run.num_steps, log=Log(console=False))
+        areas.append(np.nanmean([row["episode_return"] for row in trained.history]))
+        finals.append(trained.evaluate(128).mean_return)
+    if isinstance(env, HostEnv):
+        env.close()
+    return np.array(areas), np.array(finals)
+
+
+def test_cartpole_is_learned_alike_natively_and_on_gymnasium():
+    """Five seeds each: the areas under the curves differ by no more than chance (95 %), all seeds solve it."""
+    native, on_host = learning_curves("CartPole-v1", 5), learning_curves("gymnasium/CartPole-v1", 5)
+    print(*(f"area {x.mean():.0f} +- {2.78 * x.std(ddof=1) / 5**0.5:.0f}, final {y}" for x, y in (native, on_host)))
+    assert stats.ttest_ind(native[0], on_host[0], equal_var=False).pvalue > 0.05
+    assert min(*native[1], *on_host[1]) >= 475

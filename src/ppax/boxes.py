@@ -22,10 +22,10 @@ class Bounds(NamedTuple):
 def bounds_of(space: spaces.Box) -> Bounds:
     """The bounds of a Box of floats, rounded inwards where JAX has not their number: float64, and what is nearly 0."""
     low, high = (np.ravel(bound).astype(np.float64) for bound in (space.low, space.high))
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore"):  # what float32 has not is infinity, and so is what follows its largest number
         low32, high32 = low.astype(np.float32), high.astype(np.float32)
-    low32 = np.where(low32 < low, np.nextafter(low32, np.float32(np.inf)), low32)
-    high32 = np.where(high32 > high, np.nextafter(high32, np.float32(-np.inf)), high32)
+        low32 = np.where(low32 < low, np.nextafter(low32, np.float32(np.inf)), low32)
+        high32 = np.where(high32 > high, np.nextafter(high32, np.float32(-np.inf)), high32)
     tiny = np.finfo(np.float32).tiny  # anything smaller is 0 to compiled programs
     low32 = np.where(np.abs(low32) < tiny, np.where(low > 0, tiny, np.float32(0)), low32)
     high32 = np.where(np.abs(high32) < tiny, np.where(high < 0, -tiny, np.float32(0)), high32)

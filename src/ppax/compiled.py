@@ -42,6 +42,7 @@ class CompiledTraining:
         lowered_at = time.perf_counter()
         self.program = lowered.compile()
         self._arguments = jax.tree.map(_shape_of, self._arguments)
+        self._seen: tuple[Any, Any] = (None, None)  # the agent and the environments of the last call
         _release_compiler_memory()
         done = time.perf_counter()
         self.trace_seconds, self.lower_seconds = traced_at - begin, lowered_at - traced_at
@@ -56,17 +57,34 @@ class CompiledTraining:
         total_iterations: int | None = None,
     ) -> Trained:
         """Run `num_iterations` iterations; see `train`."""
-        arguments = (*_like(self._arguments[:2], (_strong(agent), _strong(env))), state)
-        changed = next(differences(self._arguments, arguments, ("agent", "env", "state")), None)
-        if changed is not None:
-            raise ConfigError(f"this program was compiled for another run: {changed}; call ppax.compile again")
+        if self._seen[0] is not agent or self._seen[1] is not env:  # else they are on the devices already
+            self._ready, self._seen = self._on_devices(agent, env, state), (agent, env)
         if total_iterations is None:
             total_iterations = int(state.iteration) + num_iterations
         if len(state.actor.first.sharding.device_set) != self._devices:  # a state from elsewhere
+            self._guard(agent, env, state)
             state = place(agent, env, state)
         counts = np.int32(num_iterations), np.int32(total_iterations)
-        trained: Trained = self.program(*arguments[:2], state, *counts)
+        try:
+            trained: Trained = self.program(*self._ready, state, *counts)
+        except TypeError:  # JAX has compared all shapes and static fields, quicker than we could
+            self._guard(agent, env, state)
+            raise
         return trained
+
+    def _on_devices(self, agent: Agent, env: VectorEnv, state: TrainState) -> tuple[Agent, VectorEnv]:
+        """Their numbers where the program wants them."""
+        self._guard(agent, env, state)
+        given = _like(self._arguments[:2], (_strong(agent), _strong(env)))
+        placed: tuple[Agent, VectorEnv] = jax.device_put(given, self.program.input_shardings[0][:2])
+        return placed
+
+    def _guard(self, agent: Agent, env: VectorEnv, state: TrainState) -> None:
+        """Name what belongs to another program."""
+        given = (*_like(self._arguments[:2], (_strong(agent), _strong(env))), state)
+        changed = next(differences(self._arguments, given, ("agent", "env", "state")), None)
+        if changed is not None:
+            raise ConfigError(f"this program was compiled for another run: {changed}; call ppax.compile again")
 
 
 def compile(

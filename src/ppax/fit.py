@@ -33,7 +33,7 @@ from ppax.types import TrainState
 ROWS_PER_RUN = 100  # log rows, where the run is long enough
 CHUNK_STEPS = 2**18  # env-steps in a chunk at most, so a signal is answered within seconds
 SAVE_FAILURES = 3  # in a row, before a run that cannot save gives up
-POLL_SECONDS = 0.001  # how often we look whether a chunk is done; signals are seen as often
+POLL_SHARE, POLL_SECONDS = 0.01, 0.05  # we look whether a chunk is done after this share of its time, at most so long
 
 
 def fit(
@@ -261,6 +261,7 @@ class _Loop:
 
 def _wait(metrics: Summary) -> Summary:
     """Fetch metrics; waits in Python, so that a second signal is heard while a chunk runs."""
-    while not all(x.is_ready() for x in jax.tree.leaves(metrics)):
-        time.sleep(POLL_SECONDS)
+    begin, last = time.perf_counter(), jax.tree.leaves(metrics)[-1]
+    while not last.is_ready():
+        time.sleep(min(POLL_SHARE * (time.perf_counter() - begin) + 1e-4, POLL_SECONDS))
     return jax.device_get(metrics)

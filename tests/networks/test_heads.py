@@ -45,14 +45,18 @@ def of_space(dtype, x):
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @example(spaces.Box(np.array([-1.0, 0.0]), np.array([-2e-309, 0.0]), dtype=np.float64), "normal", 1)
 @example(spaces.Box(np.array([1e-40, 0.0]), np.array([1.0, 1.0]), dtype=np.float64), "normal", 0)
+@example(spaces.Box(np.float16([0.0, -16.0]), np.float16([0.0, 65504.0]), dtype=np.float16), "squashed", 0)
+@example(spaces.Box(np.float32([0.0, -3.4028235e38]), np.float32([0.0, 3.4028235e38])), "normal", 0)
 @given(boxes(), st.sampled_from(["normal", "squashed", "beta"]), st.integers(0, 2**32 - 1))
 def test_what_is_sent_is_in_the_box_at_every_extreme(box, family, seed):
     try:
         head = head_for(box, family)
     except ppax.ConfigError:
-        narrow = box.high - box.low < 1e-6 * np.abs(box.low)
-        nearly_zero = np.maximum(np.abs(box.low), np.abs(box.high)) < 1e-37
-        assert family != "normal" or (narrow | nearly_zero).any()
+        low, high = box.low.astype(np.float64), box.high.astype(np.float64)  # float16 would overflow
+        narrow = high - low < 1e-6 * np.abs(low)
+        nearly_zero = np.maximum(np.abs(low), np.abs(high)) < 1e-37
+        beyond = (low > 0.999 * np.finfo(np.float32).max) | (high < -0.999 * np.finfo(np.float32).max)
+        assert family != "normal" or (narrow | nearly_zero | beyond).any()
         return
     raw = np.random.default_rng(seed).choice(EXTREMES, 2)
     if family == "beta":

@@ -333,3 +333,16 @@ def test_an_odd_width_has_no_complex_numbers():
 def test_heads_that_do_not_divide_are_refused():
     with pytest.raises(ppax.ConfigError, match="heads = 4 does not divide width = 6"):
         Attention(6, heads=4).init(jax.random.key(0), SIZE)
+
+
+def test_a_fresh_mingru_remembers_for_unlike_many_steps():
+    """With no input a gate of 1 / (1 + s) leaves (s / (1 + s))^k after k steps; s is spread from 1 to `longest`."""
+    cell = MinGRU(512, longest=32)
+    bias = np.asarray(cell.init(jax.random.key(0), 4)["input"]["bias"], np.float64)
+    kept = 1.0 - 1.0 / (1.0 + np.exp(-bias[:512]))
+    steps = kept / (1.0 - kept)
+    assert steps.min() >= 1.0 - 1e-4
+    assert steps.max() <= 32.0 + 1e-3
+    np.testing.assert_allclose(np.quantile(steps, [0.25, 0.5, 0.75]), [8.75, 16.5, 24.25], atol=2.0)
+    assert not bias[512:].any()
+    assert not np.asarray(MinGRU(8, longest=1).init(jax.random.key(0), 4)["input"]["bias"]).any()

@@ -63,23 +63,31 @@ class Group:
 
     def step(self) -> None:
         """One step everywhere; where an episode is over, the next one begins instead."""
+        # this loop is what small environments cost beside their own step: what can be is looked up, or written, once
         arrays, envs, alone, once = self.arrays, self.envs, self.layout.agents is None, self.layout.repeats == 1
         rewards, terminations, truncations = arrays.reward, arrays.terminated, arrays.truncated
+        over, looks, places, at, write = self.over, self.looks, self.places, arrays.at, self._write
+        simple = arrays.obs[0] if self.plain and arrays.mask is None and arrays.tally is None else None
+        if alone:
+            arrays.begun[:], arrays.valid[:] = False, True
         for i, action in enumerate(self._actions()):
-            if self.over[i]:
+            if over[i]:
                 self._begin(i, None)
                 continue
-            arrays.at[self.worker], place = self.first + i, self.places[i]
+            at[self.worker], place = self.first + i, places[i]
             try:
                 obs, reward, terminated, truncated, info = envs[i].step(action) if once else self._repeated(i, action)
-                if self.looks[i]:
+                if looks[i]:
                     self._look(i, obs, "step", action)
-                self._write(place, obs, info)
+                if simple is None:
+                    write(place, obs, info)
+                else:
+                    simple[place] = obs
                 rewards[place], terminations[place], truncations[place] = reward, terminated, truncated
                 if alone:
-                    arrays.begun[i], arrays.valid[i], self.over[i] = False, True, bool(terminated or truncated)
+                    over[i] = bool(terminated or truncated)
                 else:
-                    arrays.begun[place], arrays.valid[place], self.over[i] = info["begun"], info["valid"], info["over"]
+                    arrays.begun[place], arrays.valid[place], over[i] = info["begun"], info["valid"], info["over"]
             except Failure:
                 raise
             except Exception:

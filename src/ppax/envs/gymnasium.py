@@ -30,7 +30,7 @@ def load(env_id: str, num_envs: int, vectorization: str = "sync", action_repeat:
     `options` go to `gymnasium.make`. Raises ConfigError for an unknown id and ImportError, naming the extra to install,
     for a missing library.
     """
-    make = partial(gymnasium.make, env_id, **options)
+    make = partial(gymnasium.make, env_id, **{"disable_env_checker": True} | options)  # ours checks more, once
     name = f"gymnasium/{env_id}"
     try:
         gymnasium.spec(env_id)

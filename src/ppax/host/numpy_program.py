@@ -17,6 +17,7 @@ from ppax.host.operations import OPERATIONS, SEVERAL
 from ppax.types import PyTree
 
 CALLS = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "custom_jvp_call", "custom_vjp_call"}
+SHAPES = {"reshape", "broadcast_in_dim", "convert_element_type"}
 
 
 class Untranslatable(Exception):
@@ -87,6 +88,8 @@ class NumpyProgram:
                 self._inline(body, closed_over)
                 for var, atom in zip(eqn.outvars, [self._slot(x) for x in body.outvars], strict=True):
                     self._slots[var] = atom
+            elif name in SHAPES and eqn.invars[0].aval == eqn.outvars[0].aval:  # nothing to do
+                self._slots[eqn.outvars[0]] = self._slot(eqn.invars[0])
             else:
                 reads = tuple(self._slot(atom) for atom in eqn.invars)
                 for function, var in zip(_functions(eqn), eqn.outvars, strict=True):

@@ -34,8 +34,10 @@ def _dot(params: dict[str, Any]) -> Function:
     if left_batch or right_batch:
         raise NotImplementedError("a batched product")
 
+    plain = tuple(left) == (1,) and tuple(right) == (0,)
+
     def dot(x: Any, y: Any) -> Any:
-        if x.ndim == y.ndim == 2 and tuple(left) == (1,) and tuple(right) == (0,):
+        if plain and x.ndim == y.ndim == 2:
             return x @ y
         return np.tensordot(x, y, axes=(left, right))
 

@@ -45,14 +45,18 @@ class HostTraining:
         begin = time.perf_counter()
         self._stop, self._devices = stop or threading.Event(), num_devices(agent, env, state.num_steps)
         shapes = _shapes(agent, env, parallel.shapes_of(state, state_specs(state), 1))
-        self._plan = jax.jit(_plan).lower(agent, _clocks(shapes[2]), np.int32(1)).compile()
-        self.policy: HostPolicy = make_policy(shapes[0].agent, env, shapes[2].learner)
+        self._plan = jax.jit(_plan).lower(agent, _clocks(shapes[3]), np.int32(1)).compile()
+        self.policy: HostPolicy = make_policy(agent, env, state.learner)
         self._value, self._averaged = jax.jit(_value), jax.jit(averaged)  # of the first, sizes depend on what happens
         where, options = _where(state, self._devices), _options()
-        # puts the program's arguments on the devices on which it runs
-        self.put: Any = (lambda *given: given) if where is None else (lambda *given: jax.device_put(given, where))
+        # puts what a rollout brings, and an agent's numbers, on the devices on which the program runs
+        self.put: Any = lambda *given: given
+        self._put_agent: Any = lambda agent: agent
+        self._seen: tuple[Any, Any] = (None, None)  # the agent of the last call, and what was put for it
         if where is not None:
             options["in_shardings"] = where
+            self.put = lambda *given: jax.device_put(given, where[4:])
+            self._put_agent = lambda agent: jax.device_put(agent, where[0])
         self.program: Any = jax.jit(_learn, **options).lower(*shapes).compile()
         self._nothing = nothing(shapes[-1])
         self._averaged(self._nothing, 1)
@@ -70,15 +74,17 @@ class HostTraining:
         if total_iterations is None:
             total_iterations = int(state.iteration) + num_iterations
         length = agent.sequence_length(state.num_steps)
-        totals, done = self._nothing, 0
+        if self._seen[0] is not agent:
+            self._seen = agent, self._put_agent(agent)
+        totals, done, total = self._nothing, 0, np.int32(total_iterations)
         while done < num_iterations and not (done and self._stop.is_set()):
             here = state if self._devices == 1 else local(state)
-            now, reset_key = self._plan(agent, _clocks(here), np.int32(total_iterations))
+            now, reset_key = self._plan(agent, _clocks(here), total)
             actor = take_up(agent, env, here.actor, reset_key)
             self.policy.begin(now.agent, here.learner, state.num_steps, now.collect_key)
             begun = now.agent, here.learner
             played = play(self.policy, self._value, env, actor, state.num_steps, length, begun)
-            state, totals = self.program(*self.put(now, env, state, actor, played, totals))
+            state, totals = self.program(self._seen[1], total, env, state, *self.put(actor, played, totals))
             done += 1
         return Trained(state, self._averaged(totals, done))
 
@@ -124,9 +130,16 @@ def _value(agent: PPO, learner: LearnerState, seen: Observed) -> Array:
 
 
 def _learn(
-    now: Upcoming, env: HostEnv, state: TrainState, actor: ActorState, played: Played, totals: Summary | None
+    agent: PPO,
+    total_iterations: Array,
+    env: HostEnv,
+    state: TrainState,
+    actor: ActorState,
+    played: Played,
+    totals: Summary | None,
 ) -> Trained:
     """An iteration after its rollout was played from `actor`; metrics are added to `totals`, where these are given."""
+    now = upcoming(agent, state, total_iterations)  # as the host has it: from the same clocks
     state = dataclasses.replace(state, actor=actor)
     devices = num_devices(now.agent, env, state.num_steps)
     own = dataclasses.replace(env, num_envs=env.num_envs // devices)
@@ -154,7 +167,7 @@ def _where(state: TrainState, devices: int) -> Any:
     """On which devices the arguments of `_learn` lie; None: there is one."""
     if devices == 1:
         return None
-    return parallel.shardings((SAME, None, state_specs(state), SPLIT, _played_specs(), SAME), devices)
+    return parallel.shardings((SAME, SAME, None, state_specs(state), SPLIT, _played_specs(), SAME), devices)
 
 
 def _collected(agent: PPO, state: TrainState, played: Played) -> Collected:
@@ -209,7 +222,6 @@ def _judge(agent: PPO, learner: LearnerState, steps: Transition, length: int) ->
 
 def _shapes(agent: PPO, env: HostEnv, state: TrainState) -> tuple[Any, ...]:
     """Shapes of the arguments of `_learn`."""
-    now = jax.eval_shape(upcoming, agent, state, np.int32(1))
     actor, num_steps = state.actor, state.num_steps
     decision = jax.eval_shape(
         agent.act, state.learner, actor.carry, actor.obs, actor.first, actor.action_mask, state.key
@@ -225,5 +237,5 @@ def _shapes(agent: PPO, env: HostEnv, state: TrainState) -> tuple[Any, ...]:
     tally = Tally(number, flag) if env.host.example.tallies else None
     steps = (stack(decision.action, num_steps), number, flag, flag, flag, cuts, tally)
     played = Played(obs, first, mask, *steps, carry, actor.carry, actor.env_state)
-    arguments = now, env, state, actor, played
+    arguments = agent, np.int32(1), env, state, actor, played
     return *arguments, jax.eval_shape(_learn, *arguments, None).metrics

@@ -98,13 +98,14 @@ class Navigator:
         # walls: along each axis the ray reaches the wall on the side to which it points
         pace = jnp.maximum(jnp.abs(ray), 1e-6)[None]
         wall = ((1.0 - jnp.sign(ray)[None] * position[:, None, :]) / pace).min(axis=-1)  # [A, R]
-        # discs: the ray's nearest point to a centre is `ahead` along it and `aside` from it
-        apart = position[None, :, :] - position[:, None, :]  # [A, A, 2], from the first to the second
-        ahead = (apart[:, :, None, :] * ray[None, None]).sum(axis=-1)  # [A, A, R]
-        aside2 = (apart**2).sum(axis=-1)[:, :, None] - ahead**2
-        half_chord = jnp.sqrt(jnp.maximum(self.radius**2 - aside2, 0.0))
-        meets = (aside2 < self.radius**2) & (ahead > 0.0) & ~jnp.eye(self.num_agents, dtype=bool)[:, :, None]
-        disc = jnp.where(meets, ahead - half_chord, jnp.inf).min(axis=1)  # [A, R]
+        # discs: the ray's nearest point to a centre is `ahead` along it and `aside` from it; an agent is not ahead of
+        # itself. All [A, R, A], the others last, so that the loop over them is one of vectors
+        x, y = (position[None, :, axis] - position[:, None, axis] for axis in (0, 1))
+        x, y, cos, sin = x[:, None, :], y[:, None, :], ray[None, :, :1], ray[None, :, 1:]
+        ahead, aside = x * cos + y * sin, x * sin - y * cos
+        half_chord2 = self.radius**2 - aside**2
+        distance = ahead - jnp.sqrt(jnp.maximum(half_chord2, 0.0))
+        disc = jnp.where((half_chord2 > 0.0) & (ahead > 0.0), distance, jnp.inf).min(axis=-1)  # [A, R]
         free = jnp.minimum(wall, disc) - self.radius
         return 1.0 - jnp.clip(free / self.ray_length, 0.0, 1.0)
 
@@ -134,10 +135,10 @@ class Navigator:
 
     def _pair_force(self, position: Array) -> Array:
         """All other discs push [A, 2] away in proportion to the overlap, but not from the very same spot."""
-        apart = position[:, None, :] - position[None, :, :]  # [A, A, 2], from the second to the first
-        distance = _norm(apart)
-        overlap = jnp.maximum(2.0 * self.radius - distance, 0.0)
-        return self.stiffness * (apart * (overlap / jnp.maximum(distance, 1e-6))[:, :, None]).sum(axis=1)
+        x, y = (position[:, None, axis] - position[None, :, axis] for axis in (0, 1))  # [A, A], to the first
+        distance = jnp.sqrt(x**2 + y**2)
+        push = jnp.maximum(2.0 * self.radius - distance, 0.0) / jnp.maximum(distance, 1e-6)
+        return self.stiffness * jnp.stack([(x * push).sum(axis=-1), (y * push).sum(axis=-1)], axis=-1)
 
 
 def _norm(vector: Array) -> Array:

@@ -858,7 +858,7 @@ ENVIRONMENTS = [
     ),
 ]
 PARAMS = "tests/envs/test_params.py::"
-GRADIENTS = "tests/networks/test_memories.py::test_gradients_of_all_parameters_are_those_of_the_equations[gru]"
+GRADIENTS = "tests/networks/test_memories.py::test_gradients_of_all_parameters_are_those_of_the_equations"
 LATER = [
     Mutation(
         "the numbers of an episode are drawn again in every step",
@@ -880,15 +880,33 @@ LATER = [
     ),
     Mutation(
         "the GRU's gradient goes through its loop too",
-        "after, before, told = jax.lax.stop_gradient((after, before, told))",
-        "after, before, told = after, before, told",
-        (GRADIENTS,),
+        "before(carry, h, first)\n        after, past, told = jax.lax.stop_gradient((after, past, told))",
+        "before(carry, h, first)\n        after, past, told = after, past, told",
+        (GRADIENTS + "[gru]",),
     ),
     Mutation(
         "the GRU's gradient through time forgets what is kept",
-        "return kept * total + _product",
-        "return _product",
-        (GRADIENTS,),
+        "return kept * total + product",
+        "return product",
+        (GRADIENTS + "[gru]",),
+    ),
+    Mutation(
+        "the LSTM's gradient through time forgets what its output shows of the cell",
+        "c = later.c + h * shown",
+        "c = later.c + own * shown",
+        (GRADIENTS + "[lstm]",),
+    ),
+    Mutation(
+        "the LSTM's gradient through time forgets the cell's",
+        "return Cell(kept * c, product(",
+        "return Cell(0.0 * c, product(",
+        (GRADIENTS + "[lstm]",),
+    ),
+    Mutation(
+        "the LSTM's recurrent matrix has no gradient",
+        "known_product(told, past.h, kernel)",
+        "told",
+        (GRADIENTS + "[lstm]",),
     ),
 ]
 
@@ -911,8 +929,8 @@ SUITES = [
     ),
     Mutation(
         "an agent that comes later begins no episode",
-        "self._looks(self._there & ~valid)",
-        "self._looks(self._there & False)",
+        "self._looks(self._there & ~valid, seen)",
+        "self._looks(self._there & False, seen)",
         (TEAM + "test_every_row_is_as_told_by_hand[sync]",),
     ),
     Mutation(

@@ -39,7 +39,17 @@ ALLOWED = {
     "train": BASE | {"multi_agent", "envs", "collect"},
     "stop": {"types"},
     "conditions": {"types", "stop"},
-    "host": BASE | {"ppo", "multi_agent", "envs", "collect", "train", "distributions", "program"},  # the loop of Python
+    "host": BASE
+    | {
+        "ppo",
+        "independent",
+        "multi_agent",
+        "envs",
+        "collect",
+        "train",
+        "distributions",
+        "program",
+    },  # the loop of Python
     "ending": BASE | {"multi_agent", "envs", "compiled", "stop", "conditions", "config", "checkpoint", "loggers"},
     "restore": BASE | {"multi_agent", "envs", "train", "program", "config", "checkpoint", "run_dir", "ending"},
     "compiled": BASE | {"multi_agent", "envs", "train", "host", "program"},

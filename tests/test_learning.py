@@ -171,18 +171,32 @@ def test_minatar(name, bar):
     assert min(scores) >= bar, scores
 
 
+# brax warns of its own future
+BRAX = [pytest.mark.nightly, pytest.mark.timeout(1800), pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.mark.usefixtures("vmapped_keys")
+@pytest.mark.parametrize("name", [pytest.param("brax/positional/inverted_pendulum", marks=BRAX)])
+def test_the_pendulum_of_brax_stays_upright(name):
+    pytest.importorskip("brax")
+    with jax.numpy_rank_promotion("allow"):
+        scores = preset_scores(name, seeds=2)
+    assert min(scores) >= 900, scores
+
+
 @pytest.mark.parametrize(
     ("name", "bar"),
     [
         ("CartPole-v1", 475),
         pytest.param("Pendulum-v1", -200, marks=pytest.mark.nightly),
         pytest.param("gymnax/Acrobot-v1", -100, marks=pytest.mark.nightly),
+        pytest.param("brax/positional/inverted_pendulum", 900, marks=BRAX),
     ],
 )
 def test_without_learning_every_bar_is_missed(name, bar):
     """Negative control: learning rate 0, a few iterations are as good as all."""
-    if "gymnax" in name:
-        pytest.importorskip("gymnax")
+    if "/" in name:
+        pytest.importorskip(name.split("/")[0])
     agent, env, run = config.build(config.find(name))
     agent = frozen(agent)
     with jax.numpy_rank_promotion("allow"):
@@ -194,11 +208,11 @@ def test_without_learning_every_bar_is_missed(name, bar):
 # ---------------------------------------------------------------- memory
 
 
-def memory_score(env, memory, num_steps, iterations, **options):
+def memory_score(env, memory, num_steps, iterations, seed=0, **options):
     """Mean deterministic return of one seed."""
     network = ppax.networks.network(env, hidden=options.pop("hidden", (64,)), memory=memory)
     agent = ppax.PPO(network, **options)
-    state = ppax.start(agent, env, num_steps, jax.random.key(0))
+    state = ppax.start(agent, env, num_steps, jax.random.key(seed))
     state, _ = jax.jit(ppax.train)(agent, env, state, iterations)
     return ppax.evaluate(agent, env, state.learner, jax.random.key(9), 128).mean_return
 
@@ -265,11 +279,29 @@ def test_memory_chain(memory, length, bar):
     assert abs(score) <= 0.3 if isinstance(memory, memories.NoMemory) else score >= bar
 
 
+# Of a linear recurrence only what it began with carries the cue: no gradient reaches back beyond the rollout. In most
+# rollouts nothing is decided, and advantages brought to a std of 1 would be noise: without that, 8 seeds of 10 arrive
+# in 400 iterations, with it 3 of 10
+RESERVOIR = {"learning_rate": 3e-4, "loss": ClippedSurrogate(ent_coef=0.1), "normalize_advantage": "off"}
+USUAL = {"learning_rate": 1e-3, "loss": ClippedSurrogate(ent_coef=0.01)}
+
+
 @pytest.mark.nightly
-@pytest.mark.parametrize("memory", [memories.LRU(128), memories.NoMemory()], ids=lambda x: type(x).__name__)
-def test_a_corridor_longer_than_two_rollouts(memory):
-    """40 steps from the cue to the fork in rollouts of 16: what was seen must outlive the rollout that saw it."""
-    loss = ClippedSurrogate(ent_coef=0.01)
-    options = {"learning_rate": 1e-3, "loss": loss, "hidden": (32,)}
-    score = memory_score(ppax.make("CueCorridor-40", 64), memory, 16, 400, **options)
-    assert abs(score) < 0.5 if isinstance(memory, memories.NoMemory) else score > 0.95
+@pytest.mark.parametrize(
+    ("memory", "options"),
+    [
+        (memories.LRU(128), RESERVOIR),
+        (memories.Attention(32, steps=42), USUAL),
+        (memories.Window(42), USUAL),
+        (memories.NoMemory(), USUAL),
+    ],
+    ids=lambda x: "" if isinstance(x, dict) else type(x).__name__,
+)
+def test_a_corridor_longer_than_two_rollouts(memory, options):
+    """40 steps from the cue to the fork in rollouts of 16: what was seen must outlive the rollout that saw it.
+
+    Two seeds of three.
+    """
+    env = ppax.make("CueCorridor-40", 64)
+    scores = sorted(memory_score(env, memory, 16, 600, seed, hidden=(32,), **options) for seed in range(3))
+    assert max(map(abs, scores)) < 0.5 if isinstance(memory, memories.NoMemory) else scores[1] > 0.95, scores

@@ -17,7 +17,7 @@ from ppax.envs import Env, HostEnv
 from ppax.envs.vector import VectorEnv
 from ppax.host import HostTraining
 from ppax.host import metric_names as host_metric_names
-from ppax.multi_agent import HOST, Agent, solo
+from ppax.multi_agent import Agent, alike
 from ppax.program import compiler_options
 from ppax.train import Trained, num_devices, place, state_specs, train
 from ppax.types import ConfigError, PyTree, TrainState
@@ -96,14 +96,14 @@ def compile(
     set; one compiled program cannot be stopped.
     """
     if isinstance(env, HostEnv):
-        return HostTraining(solo(agent, HOST), env, state, stop)
+        return HostTraining(alike(agent), env, state, stop)
     return CompiledTraining(agent, env, state)
 
 
 def metric_names(agent: Agent, env: Env, state: TrainState) -> tuple[str, ...]:
     """Names of the metrics of training; nothing is compiled, `state` may be shapes."""
     if isinstance(env, HostEnv):
-        return host_metric_names(solo(agent, HOST), env, state)
+        return host_metric_names(alike(agent), env, state)
     return jax.eval_shape(lambda state: train(agent, env, state, 1, 1).metrics, state).names
 
 

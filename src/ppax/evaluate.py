@@ -15,7 +15,7 @@ from ppax.collect import start_actor
 from ppax.envs import Env, HostEnv
 from ppax.envs.vector import VectorEnv
 from ppax.host import play_episodes
-from ppax.multi_agent import HOST, Agent, columns, solo
+from ppax.multi_agent import Agent, alike, columns
 from ppax.types import ActorState, Key, LearnerState, VectorStep
 
 
@@ -81,7 +81,7 @@ def evaluate(
     a vector environment that the user has made is used itself, and training, if it goes on, begins new episodes.
     """
     if isinstance(env, HostEnv):
-        return Evaluation(*play_episodes(solo(agent, HOST), env, learner, key, episodes, deterministic, max_steps))
+        return Evaluation(*play_episodes(alike(agent), env, learner, key, episodes, deterministic, max_steps))
     env = dataclasses.replace(env, num_envs=-(-episodes // env.num_agents))
     out = run_episodes(agent, env, learner, key, deterministic, max_steps)
     returns, lengths, finished = (np.asarray(x)[:episodes] for x in (out.returns, out.lengths, out.finished))

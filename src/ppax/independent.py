@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,7 @@ from ppax.program import Program
 from ppax.types import ConfigError, Decision, Key, LearnerState, Metrics, PyTree, Rollout, part, static
 from ppax.update_metrics import Update
 
+Tree = TypeVar("Tree")
 NAMED = 16  # with more players than that, logs have only what is of all of them
 
 
@@ -41,7 +42,7 @@ class Independent:
     def init(self, observation_space: spaces.Space, key: Key) -> LearnerState:
         """A fresh learner for each player, [A, ...]."""
         keys = jax.random.split(key, self.num_agents)
-        learner: LearnerState = jax.vmap(lambda agent, key: agent.init(observation_space, key))(self._players(), keys)
+        learner: LearnerState = jax.vmap(lambda agent, key: agent.init(observation_space, key))(self.players(), keys)
         return learner
 
     def act(
@@ -68,15 +69,11 @@ class Independent:
     def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> Update:
         """Every player learns from its own streams; `key` is one, or one for each epoch."""
         steps, last_value, trace = rollout
-        own = Rollout(
-            jax.tree.map(lambda x: jnp.moveaxis(self._apart(x, 1), 2, 0), steps),
-            jnp.moveaxis(self._apart(last_value, 0), 1, 0),
-            jnp.moveaxis(self._apart(trace, 1), 2, 0),
-        )
+        own = Rollout(self.own(steps), jnp.moveaxis(self._apart(last_value, 0), 1, 0), self.own(trace))
         key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
         players = jnp.arange(self.num_agents)
         keys = jax.vmap(lambda one: jax.vmap(jax.random.fold_in, (None, 0))(one, players))(key)  # [num_epochs, A]
-        learner, metrics = jax.vmap(PPO.update, (0, 0, 0, 1))(self._players(), learner, own, keys)
+        learner, metrics = jax.vmap(PPO.update, (0, 0, 0, 1))(self.players(), learner, own, keys)
         return Update(learner, of_players(metrics, self.num_agents))
 
     def initial_carry(self, num_streams: int) -> PyTree:
@@ -89,7 +86,7 @@ class Independent:
 
     def annealed(self, progress: Array, env_steps: Array) -> Independent:
         """Every player's agent at this progress of training."""
-        agents = jax.vmap(PPO.annealed, (0, None, None))(self._players(), progress, env_steps)
+        agents = jax.vmap(PPO.annealed, (0, None, None))(self.players(), progress, env_steps)
         return dataclasses.replace(self, agent=agents)
 
     def learners(self, num_streams: int) -> tuple[tuple[PPO, int], ...]:
@@ -103,7 +100,7 @@ class Independent:
 
     def check(self) -> None:
         """Raise ConfigError for numbers that are not one for each player, or exclude each other."""
-        self._players()
+        self.players()
         for player in range(self.num_agents):
             jax.tree.map(float, self.player(player)).check()
 
@@ -122,7 +119,7 @@ class Independent:
         """How the compiled program is laid out."""
         return self.agent.program
 
-    def _players(self) -> PPO:
+    def players(self) -> PPO:
         """The agent with every number [A]."""
 
         def spread(path: Any, x: Any) -> Array:
@@ -135,6 +132,14 @@ class Independent:
         players: PPO = jax.tree_util.tree_map_with_path(spread, self.agent)
         return players
 
+    def own(self, steps: Tree) -> Tree:
+        """Each player's steps, [A, T, E, ...], of those of all streams, [T, B, ...]."""
+        return jax.tree.map(lambda x: jnp.moveaxis(self._apart(x, 1), 2, 0), steps)
+
+    def together(self, steps: Tree) -> Tree:
+        """Undo `own`."""
+        return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2).reshape(x.shape[1], -1, *x.shape[3:]), steps)
+
     def _apart(self, x: Array, axis: int) -> Array:
         """[..., B, ...] as [..., E, A, ...]."""
         return x.reshape(*x.shape[:axis], -1, self.num_agents, *x.shape[axis + 1 :])
@@ -143,7 +148,7 @@ class Independent:
         """`verb` of every player for its streams; arguments and results are [B, ...]."""
         apart = jax.tree.map(lambda x: self._apart(x, 0), arguments)
         mapped: Callable[..., Any] = jax.vmap(lambda agent, learner, own: verb(agent, learner, *own), (0, 0, 1), 1)
-        out = mapped(self._players(), learner, apart)
+        out = mapped(self.players(), learner, apart)
         return jax.tree.map(lambda x: x.reshape(x.shape[0] * self.num_agents, *x.shape[2:]), out)
 
 

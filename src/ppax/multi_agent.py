@@ -15,8 +15,7 @@ from ppax.self_play import SelfPlay
 from ppax.types import ConfigError
 
 Agent = PPO | Independent | Groups | SelfPlay
-
-HOST = "an environment on the host"  # what needs one agent for all
+HostAgent = PPO | Independent  # what environments on the host can have
 
 
 def require_fit(agent: Agent, num_agents: int, sizes: Sequence[tuple[str, int]], name: str) -> None:
@@ -79,6 +78,15 @@ def with_program(agent: Agent, program: Program) -> Agent:
 def pool_of(agent: Agent) -> Pool:
     """How the groups play against past selves; `every` is None where they do not."""
     return agent.pool if isinstance(agent, SelfPlay) else Pool()
+
+
+def alike(agent: Agent) -> HostAgent:
+    """`agent`, if all that it acts for are alike; ConfigError that environments on the host need that."""
+    if isinstance(agent, HostAgent):
+        return agent
+    kind = type(agent).__name__
+    usable = "one policy for all agents, or Independent, one for each"
+    raise ConfigError(f"an environment on the host works with {usable}; this run has {kind}")
 
 
 def solo(agent: Agent, what: str) -> PPO:

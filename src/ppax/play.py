@@ -15,7 +15,7 @@ from ppax.envs.rendering import render
 from ppax.envs.vector import VectorEnv
 from ppax.evaluate import act_and_step
 from ppax.host import Performance
-from ppax.multi_agent import HOST, Agent, solo
+from ppax.multi_agent import Agent, alike
 from ppax.types import Key, LearnerState
 
 
@@ -65,7 +65,7 @@ def play(
         return _film(scene, env.num_streams // env.num_envs, episodes, max_steps)
     one = filmed(env)
     with one.env:
-        stage = _OnHost(Performance(solo(agent, HOST), one.env, learner, key, deterministic), one)
+        stage = _OnHost(Performance(alike(agent), one.env, learner, key, deterministic), one)
         return _film(stage, one.env.num_streams, episodes, max_steps)
 
 

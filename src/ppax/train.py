@@ -16,7 +16,7 @@ from ppax.collect import Collected, collect, restart, start_actor
 from ppax.envs import Env, HostEnv, native
 from ppax.envs.vector import VectorEnv
 from ppax.metrics import Summary, merge, nothing, pack
-from ppax.multi_agent import HOST, Agent, columns, require_fit, solo
+from ppax.multi_agent import Agent, alike, columns, require_fit
 from ppax.parallel import SAME, SPLIT
 from ppax.sequences import nearest_divisors
 from ppax.types import ConfigError, Episodes, Key, Metrics, TrainState
@@ -210,7 +210,7 @@ def episode_metrics(episodes: Episodes, num_agents: int, sizes: tuple[tuple[str,
 def check_sizes(agent: Agent, env: Env, num_steps: int) -> None:
     """Raise ConfigError, with the nearest sizes that work, where a size does not divide another."""
     if isinstance(env, HostEnv):
-        solo(agent, HOST)
+        alike(agent)
     require_fit(agent, env.num_agents, env.sizes, env.name)
     for learner, streams in agent.learners(env.num_streams):
         length = learner.sequence_length(num_steps)

@@ -2,13 +2,16 @@
 
 import dataclasses
 import importlib.util
+import signal
 
+import gymnasium
 import jax
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 import ppax
+from ppax import cli
 from ppax.envs import EnvError, host
 from ppax.host import Rollouts
 from ppax.networks import memories, network
@@ -117,6 +120,73 @@ def test_masks_and_memory_and_evaluation():
     assert result.finished.all()
 
 
+@pytest.mark.parametrize("memory", [memories.NoMemory(), memories.GRU(4)], ids=lambda x: type(x).__name__)
+def test_each_player_acts_and_is_judged_by_its_own_network(memory):
+    """Against each player's own PPO, step by step. Their heads are biased so that a and c choose 0, b and d 1."""
+    env = host(Squad, 2)
+    alone = ppax.PPO(network(env, hidden=(5,), memory=memory), minibatch=ppax.minibatches.Shuffle(1))
+    agent = ppax.Independent(alone, 4)
+    state = ppax.start(agent, env, STEPS, jax.random.key(0))
+    wanted = np.array([0, 1, 0, 1])
+    params = jax.tree.map(lambda x: 50.0 * np.eye(2)[wanted] if x.shape == (4, 2) else x, state.learner.params)
+    learner = state.learner._replace(params=jax.tree.map(np.float32, params))
+    rollout = Rollouts(agent, env, state)(learner, state.actor, jax.random.key(1)).collected.rollout
+    steps = jax.tree.map(np.asarray, rollout.steps)
+    np.testing.assert_array_equal(
+        steps.action[steps.valid], np.broadcast_to(np.tile(wanted, 2), (STEPS, 8))[steps.valid]
+    )
+    look = jax.jit(ppax.PPO.policy, compiler_options=QUICK)
+    for player in range(4):
+        own, rows = jax.tree.map(lambda x, p=player: x[p], learner), slice(player, None, 4)
+        carry = alone.initial_carry(2)
+        for t in range(STEPS):
+            policy = look(alone, own, carry, steps.obs[t, rows], steps.first[t, rows], None)
+            np.testing.assert_allclose(steps.value[t, rows], policy.value, atol=1e-5)
+            said = policy.distribution.log_prob(steps.action[t, rows])
+            np.testing.assert_allclose(steps.log_prob[t, rows], said, atol=1e-5)
+            carry = policy.carry
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+def test_agents_see_who_they_are_and_the_critic_sees_all(how):
+    """Zeros for those who are out; who ends in a step is still seen at its end."""
+    with host(Squad, 2, vectorization=how, agent_ids=True, central_critic=True) as env:
+        assert env.actor_obs == ("agent", "own")
+        _, _, collected = rollout_of(env)
+    obs = jax.tree.map(lambda x: np.asarray(x).reshape(STEPS, 2, 4, *x.shape[2:]), collected.rollout.steps.obs)
+    assert (obs["agent"] == np.arange(4)).all()
+    seen = VALID | np.roll(TRUNCATED | TERMINATED, 1, axis=0)
+    for b in range(2):
+        draws = np.repeat(obs["own"][[0, 6], b, 0, 2], 6)
+        own = np.stack([[[t % 6, agent, draws[t]] for agent in range(4)] for t in range(STEPS)])
+        np.testing.assert_array_equal(obs["own"][:, b][seen], own[seen].astype(np.float32))
+        joint = np.where(seen[..., None], own, 0.0).reshape(STEPS, 1, 12).astype(np.float32)
+        np.testing.assert_array_equal(obs["joint"][:, b], np.broadcast_to(joint, (STEPS, 4, 12)))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("sharing", ["shared", "independent"])
+def test_a_run_with_a_central_critic_resumes_on_the_host(sharing, tmp_path):
+    env = host(Squad, 2, agent_ids=True, central_critic=True, name="squad")
+    alone = ppax.PPO(network(env, hidden=(4,)), num_epochs=1)
+    agent = alone if sharing == "shared" else ppax.Independent(alone, 4)
+    log = ppax.config.Log(console=False)
+
+    def interrupt(state, row):
+        if int(state.iteration) == 2:
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(ppax.Interrupted):
+        ppax.fit(agent, env, 5 * 8 * 16, num_steps=16, run_dir=tmp_path, log=log, callbacks=[interrupt])
+    run = ppax.resume(tmp_path, env=env)
+    assert int(run.state.iteration) > 4
+    assert np.isfinite(run.evaluate(8).mean_return)
+    written = (tmp_path / "run.toml").read_text()
+    assert "agent_ids = true" in written
+    assert "central_critic = true" in written
+    assert f'agents = "{sharing}"' in written
+
+
 @pytest.mark.nightly
 def test_it_trains_and_says_how_many_agents_there_are(tmp_path):
     env = host(Squad, 2)
@@ -163,9 +233,41 @@ def test_agents_that_are_not_alike_are_refused():
         host(Unlike, 2)
 
 
+class Words(Squad):
+    def observation_space(self, agent):
+        return spaces.Discrete(3)
+
+
+@pytest.mark.parametrize(
+    ("world", "option", "said"),
+    [
+        (Words, "central_critic", "observations are of Discrete"),
+        (lambda: gymnasium.make("CartPole-v1"), "agent_ids", "has one agent and no others"),
+    ],
+)
+def test_a_view_of_others_that_cannot_be_is_refused(world, option, said):
+    with pytest.raises(ConfigError, match=f"{option} = true: .*{said}.*; set it to false"):
+        host(world, 2, **{option: True})
+
+
 # ---------------------------------------------------------------- real ones
 
 real = pytest.mark.skipif(importlib.util.find_spec("pettingzoo") is None, reason="pettingzoo is not installed")
+
+
+@real
+@pytest.mark.nightly
+@pytest.mark.parametrize("sharing", ["shared", "independent"])
+def test_a_real_environment_from_a_run_file(sharing, tmp_path):
+    """Independent players and a central critic on the host, as a run file has them."""
+    pytest.importorskip("mpe2")
+    file = tmp_path / "spread.toml"
+    file.write_text(
+        'env = "pettingzoo/mpe/simple_spread_v3"\nnum_envs = 4\nnum_steps = 25\ntotal_steps = 1200\n'
+        f'agents = "{sharing}"\nagent_ids = true\ncentral_critic = true\n[log]\nconsole = false\n'
+    )
+    assert cli.main(["train", str(file), "--run-dir", str(tmp_path / "run")]) == 0
+    assert cli.main(["evaluate", str(tmp_path / "run"), "--episodes", "12"]) == 0
 
 
 @real

@@ -131,7 +131,7 @@ def test_run_files_say_it_and_know_it_again():
         (lambda: ppax.make("CartPole-v1", central_critic=True), "central_critic = true: CartPole-v1 has one agent"),
         (
             lambda: ppax.make("gymnasium/CartPole-v1", agent_ids=True),
-            "agent_ids = true: gymnasium/CartPole-v1 is stepped",
+            "agent_ids = true: gymnasium/CartPole-v1 has one agent",
         ),
         (lambda: view(view(Team())), "a vector is made of Box and Dict of Box only. Let the environment give"),
         (lambda: network(VectorEnv(view(Team())), shared=True), "one torso reads the same for actor and critic"),

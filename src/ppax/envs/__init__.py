@@ -80,11 +80,13 @@ def make(
     """
     suite, _, env_id = name.partition("/")
     if suite in HOST_SUITES and env_id:
-        if agent_ids or central_critic:
-            option = "agent_ids" if agent_ids else "central_critic"
-            raise ConfigError(f"{option} = true: {name} is stepped on the host, where there is no such thing yet")
         params.refuse_drawn(name, env_params or {})
-        return suites.load_host(suite, env_id, (num_envs, vectorization, action_repeat), env_params)
+        views = (agent_ids, central_critic)
+        if any(views) and suite != "pettingzoo":
+            option = "agent_ids" if agent_ids else "central_critic"
+            raise ConfigError(f"{option} = true: {name} has one agent and no others; set it to false")
+        made = (num_envs, vectorization, action_repeat, *(views if any(views) else ()))
+        return suites.load_host(suite, env_id, made, env_params)
     if vectorization != "sync":
         raise ConfigError(
             f"vectorization = {vectorization!r}: {name} is stepped inside the compiled program; leave it out"
@@ -115,16 +117,15 @@ def players_of(env: Env) -> dict[str, tuple[int, ...]]:
 
 def settings_of(env: Env) -> dict[str, Any]:
     """What `make` was told, by the names of a run file."""
-    inner: Any = env.env if isinstance(env, VectorEnv) else None
+    inner: Any = env.env if isinstance(env, VectorEnv) else env
     inner = inner.env if isinstance(inner, Grouped) else inner
-    view = inner if isinstance(inner, TeamView) else None
     return {
         "env": env.name,
         "num_envs": env.num_envs,
         "action_repeat": repeats_of(env),
         "vectorization": env.vectorization if isinstance(env, HostEnv) else "sync",
-        "agent_ids": view is not None and view.agent_ids,
-        "central_critic": view is not None and view.joint_size > 0,
+        "agent_ids": isinstance(inner, TeamView | HostEnv) and inner.agent_ids,
+        "central_critic": isinstance(inner, TeamView | HostEnv) and inner.central_critic,
         "env_params": params_of(env),
     }
 

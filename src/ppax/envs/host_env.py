@@ -25,7 +25,7 @@ from ppax.envs.groups import Group
 from ppax.envs.gym_vector import Wrapped, mode_of
 from ppax.envs.running import Example, Host
 from ppax.envs.stepper import Stepper
-from ppax.envs.team import ParallelEnv, Team, UnlikeAgents
+from ppax.envs.team import JOINT, NoVector, ParallelEnv, Team, UnlikeAgents
 from ppax.envs.workers import Factory, InProcess, Workers
 from ppax.types import ConfigError, Key, PyTree, part, static
 
@@ -46,6 +46,8 @@ class HostEnv:
     action_repeat: int = static(default=1)
     vectorization: str = static(default="sync")
     options: tuple[tuple[str, Any], ...] = static("what `make` was told to make them with", default=())
+    agent_ids: bool = static("whether agents see who they are", default=False)
+    central_critic: bool = static("whether the critic sees what all agents see", default=False)
 
     @property
     def observation_space(self) -> spaces.Space:
@@ -71,6 +73,13 @@ class HostEnv:
     def groups(self) -> dict[str, Group]:
         """What each group of agents sees and does: there are none."""
         return {}
+
+    @property
+    def actor_obs(self) -> tuple[str, ...]:
+        """Entries of a Dict observation that are not for the critic alone; (): all."""
+        if not self.central_critic:
+            return ()
+        return tuple(name for name in self.observation_space.spaces if name != JOINT)  # type: ignore[attr-defined]
 
     @property
     def num_streams(self) -> int:
@@ -108,13 +117,15 @@ def host(
     workers: int | None = None,
     timeout: float = TIMEOUT,
     action_repeat: int = 1,
+    agent_ids: bool = False,
+    central_critic: bool = False,
 ) -> HostEnv:
     """Environments of Gymnasium or PettingZoo as ppax trains on them.
 
     `source` is a `gymnasium.vector.VectorEnv`, in whichever autoreset mode, or a function that makes one `Env` or one
     PettingZoo `ParallelEnv` of agents that are alike (called `num_envs` times), or a list of such functions. With
     `vectorization = "async"` those are stepped in `workers` processes (by default one a core), of which each has to
-    answer within `timeout` seconds. Results are the same.
+    answer within `timeout` seconds. Results are the same. `agent_ids` and `central_critic` are those of `make`.
 
     Raises ConfigError for what cannot be. Environments that fail later raise EnvError.
     """
@@ -125,6 +136,8 @@ def host(
             ("vectorization", vectorization, "sync"),
             ("workers", workers, None),
             ("action_repeat", action_repeat, 1),
+            ("agent_ids", agent_ids, False),
+            ("central_critic", central_critic, False),
         ):
             if value != default:
                 raise ConfigError(f"{option} = {value!r}: a VectorEnv steps its environments itself; leave it out")
@@ -134,7 +147,7 @@ def host(
     factories = [source] * (8 if num_envs is None else num_envs) if callable(source) else list(source)
     if not factories or (num_envs is not None and num_envs != len(factories)):
         raise ConfigError(f"num_envs = {num_envs}: the list has {len(factories)} functions; leave num_envs out")
-    factories, example = _example(factories)
+    factories, example = _example(factories, agent_ids, central_critic)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
     def make(num_envs: int) -> Stepper:
@@ -144,7 +157,8 @@ def host(
         return Workers(chosen, layout, timeout) if vectorization == "async" else InProcess(chosen, layout)
 
     running = Host(example, len(factories), make, [*{id(factory): factory for factory in factories}.values()])
-    return HostEnv(running, len(factories), name or "own", action_repeat, vectorization)
+    made = HostEnv(running, len(factories), name or "own", action_repeat, vectorization)
+    return dataclasses.replace(made, agent_ids=agent_ids, central_critic=central_critic)
 
 
 def host_vector(make: Callable[[int], GymVectorEnv], first: GymVectorEnv, name: str, unique: bool = False) -> HostEnv:
@@ -158,17 +172,24 @@ def host_vector(make: Callable[[int], GymVectorEnv], first: GymVectorEnv, name: 
     return HostEnv(running, first.num_envs, name)
 
 
-def _example(factories: list[Factory]) -> tuple[list[Factory], Example]:
+def _example(factories: list[Factory], agent_ids: bool, central_critic: bool) -> tuple[list[Factory], Example]:
     """The functions, those for several agents wrapped, and what one environment is like."""
     env: Any = factories[0]()
     if isinstance(env, ParallelEnv):
         env.close()
-        teams = {id(factory): partial(Team, factory) for factory in factories}
+        seen = {"agent_ids": agent_ids, "central_critic": central_critic}
+        teams = {id(factory): partial(Team, factory, **seen) for factory in factories}
         factories = [teams[id(factory)] for factory in factories]
         try:
             env = factories[0]()
         except UnlikeAgents as error:
             raise ConfigError(f"agents that are not alike cannot share a policy: {error}") from error
+        except NoVector as error:
+            raise ConfigError(f"central_critic = true: {error}; set it to false") from error
+    elif agent_ids or central_critic:
+        env.close()
+        option = "agent_ids" if agent_ids else "central_critic"
+        raise ConfigError(f"{option} = true: {type(env).__name__} has one agent and no others; set it to false")
     if not isinstance(env, Env | Team):
         kinds = "a gymnasium.Env or a PettingZoo ParallelEnv"
         raise ConfigError(f"{factories[0]} gives {type(env).__name__}: must be a function that makes {kinds}")

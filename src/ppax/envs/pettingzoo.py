@@ -31,8 +31,16 @@ def ids() -> list[str]:
     return found
 
 
-def load(env_id: str, num_envs: int, vectorization: str = "sync", action_repeat: int = 1, **options: Any) -> HostEnv:
-    """`num_envs` environments `env_id`; their agents, which must be alike, share the policy. `options` go to it.
+def load(
+    env_id: str,
+    num_envs: int,
+    vectorization: str = "sync",
+    action_repeat: int = 1,
+    agent_ids: bool = False,
+    central_critic: bool = False,
+    **options: Any,
+) -> HostEnv:
+    """`num_envs` environments `env_id`, whose agents must be alike. `options` go to the environment.
 
     Raises ConfigError for an unknown id and for agents that are not alike, ImportError, naming the extra to install,
     where a library is missing.
@@ -40,4 +48,5 @@ def load(env_id: str, num_envs: int, vectorization: str = "sync", action_repeat:
     family, _, name = known("pettingzoo", env_id, ids()).partition("/")
     module = library(f"{FAMILIES[family]}.{name}", EXTRA)
     make: Any = partial(module.parallel_env, **options)
-    return host(make, num_envs, f"pettingzoo/{env_id}", vectorization, action_repeat=action_repeat)
+    seen = {"agent_ids": agent_ids, "central_critic": central_critic}
+    return host(make, num_envs, f"pettingzoo/{env_id}", vectorization, action_repeat=action_repeat, **seen)

@@ -34,8 +34,9 @@ SUITES = {
 HOST_SUITES = {"gymnasium": "gymnasium", "atari": "ale_py", "envpool": "envpool", "pettingzoo": "pettingzoo"}
 
 
-def load_host(suite: str, env_id: str, made: tuple[int, str, int], options: Mapping[str, Any] | None = None) -> HostEnv:
-    """Environments `env_id` of a suite on the host; `made`: how many, their vectorization, their action repeat.
+def load_host(suite: str, env_id: str, made: tuple[Any, ...], options: Mapping[str, Any] | None = None) -> HostEnv:
+    """Environments `env_id` of a suite on the host; `made`: how many, their vectorization, their action repeat, and for
+    several agents `agent_ids` and `central_critic`.
 
     `options` and errors are those of `load`.
     """

@@ -15,9 +15,8 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.envs.groups import count
+from ppax.envs.team import AGENT, JOINT, OWN
 from ppax.types import ConfigError, Environment, EnvReset, EnvStep, Key, PyTree, part, static
-
-OWN, AGENT, JOINT = "own", "agent", "joint"  # entries of the observation
 
 
 class TeamState(NamedTuple):
@@ -58,6 +57,11 @@ class TeamView:
     def num_agents(self) -> int:
         """That of `env`."""
         return count(self.env.num_agents)
+
+    @property
+    def central_critic(self) -> bool:
+        """Whether the critic sees what all agents see."""
+        return self.joint_size > 0
 
     @property
     def actor_obs(self) -> tuple[str, ...]:

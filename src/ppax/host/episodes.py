@@ -12,7 +12,7 @@ from ppax.envs.arrays import element_of
 from ppax.envs.host_env import begin_seeds
 from ppax.envs.stepper import Seen
 from ppax.host.policy import Observed, make_policy
-from ppax.ppo import PPO
+from ppax.multi_agent import HostAgent
 from ppax.types import Key, LearnerState
 
 BLOCK = 1024  # steps for which randomness is drawn at once
@@ -32,7 +32,7 @@ class Performance:
     Whatever goes wrong, the environments have to be closed.
     """
 
-    def __init__(self, agent: PPO, env: HostEnv, learner: LearnerState, key: Key, deterministic: bool):
+    def __init__(self, agent: HostAgent, env: HostEnv, learner: LearnerState, key: Key, deterministic: bool):
         start_key, self._key = jax.random.split(key)
         self._acting, self._env, self._steps = (agent, learner), env, [0] * len(env.host.groups)
         self._policy = make_policy(agent, env, learner, deterministic)
@@ -58,7 +58,13 @@ class Performance:
 
 
 def play_episodes(
-    agent: PPO, env: HostEnv, learner: LearnerState, key: Key, episodes: int, deterministic: bool, max_steps: int
+    agent: HostAgent,
+    env: HostEnv,
+    learner: LearnerState,
+    key: Key,
+    episodes: int,
+    deterministic: bool,
+    max_steps: int,
 ) -> Outcome:
     """`episodes` whole episodes of one stream each, spread over as many environments as `env` has, or fewer.
 

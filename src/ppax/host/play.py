@@ -13,7 +13,7 @@ from ppax.envs.arrays import Tally, element_of
 from ppax.envs.host_env import begin_seeds
 from ppax.envs.stepper import Seen
 from ppax.host.policy import HostPolicy, Observed
-from ppax.ppo import PPO
+from ppax.multi_agent import HostAgent
 from ppax.types import ActorState, Key, PyTree
 
 
@@ -35,7 +35,7 @@ class Played(NamedTuple):
     env_state: np.ndarray  # [B] where the environments stand now
 
 
-def take_up(agent: PPO, env: HostEnv, actor: ActorState, key: Key) -> ActorState:
+def take_up(agent: HostAgent, env: HostEnv, actor: ActorState, key: Key) -> ActorState:
     """`actor` if the environments stand where it does; else all begin new episodes, with seeds from `key`."""
     host = env.host
     if host.position and (np.asarray(actor.env_state) == host.position).all():

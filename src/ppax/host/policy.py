@@ -6,6 +6,7 @@ alone, never on timing, so that a run can be repeated.
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -17,6 +18,8 @@ from jax import Array
 from ppax.envs import HostEnv
 from ppax.host.noise import drawn, noise_for
 from ppax.host.numpy_program import NumpyProgram, Untranslatable
+from ppax.independent import Independent
+from ppax.multi_agent import HostAgent
 from ppax.ppo import PPO
 from ppax.types import Key, LearnerState, PyTree
 
@@ -47,7 +50,7 @@ class HostPolicy(Protocol):
     def structure(self) -> Any:
         """That of an action as JAX sees it."""
 
-    def begin(self, agent: PPO, learner: LearnerState, num_steps: int, key: Key) -> None:
+    def begin(self, agent: HostAgent, learner: LearnerState, num_steps: int, key: Key) -> None:
         """A rollout of `num_steps` steps, with these parameters."""
 
     def act(self, t: int, rows: slice, seen: Observed) -> Acted:
@@ -67,7 +70,7 @@ class InNumpy:
             self._programs[rows] = NumpyProgram(_drawn if not deterministic else _likely, (agent, learner), *part)
             self.structure = jax.tree.structure(self._programs[rows].result[0])
 
-    def begin(self, agent: PPO, learner: LearnerState, num_steps: int, key: Key) -> None:
+    def begin(self, agent: HostAgent, learner: LearnerState, num_steps: int, key: Key) -> None:
         """Bind parameters, draw all noise."""
         for program in self._programs.values():
             program.bind((agent, learner))
@@ -85,20 +88,21 @@ class InNumpy:
 
 
 class Compiled:
-    """Any policy, as one compiled call for a group; randomness is that of `PPO.act`."""
+    """Any policy, as one compiled call for a group; randomness is that of the agent's `act`."""
 
-    def __init__(self, agent: PPO, env: HostEnv, learner: LearnerState, deterministic: bool):
+    def __init__(self, agent: HostAgent, env: HostEnv, learner: LearnerState, deterministic: bool):
         self._programs, key = {}, jax.eval_shape(lambda: jax.random.key(0))
         number = jax.ShapeDtypeStruct((), jnp.int32)
+        agent = _spread(agent)
         for rows in env.host.sizes():
             example = observed(agent, env, rows)
             act = jax.jit(partial(_act, deterministic=deterministic))
             self._programs[rows] = act.lower(agent, learner, example, key, number, number).compile()
         self.structure = jax.tree.structure(self._programs[rows].out_info[1])
 
-    def begin(self, agent: PPO, learner: LearnerState, num_steps: int, key: Key) -> None:
+    def begin(self, agent: HostAgent, learner: LearnerState, num_steps: int, key: Key) -> None:
         """Keep them."""
-        self._arguments = agent, learner, key
+        self._arguments = _spread(agent), learner, key
 
     def act(self, t: int, rows: slice, seen: Observed) -> Acted:
         """Act."""
@@ -108,9 +112,11 @@ class Compiled:
         return Acted(carry, *map(jax.tree.leaves, jax.device_get(actions)))
 
 
-def make_policy(agent: PPO, env: HostEnv, learner: LearnerState, deterministic: bool = False) -> HostPolicy:
+def make_policy(agent: HostAgent, env: HostEnv, learner: LearnerState, deterministic: bool = False) -> HostPolicy:
     """The policy that suits sizes and network; of `learner`, shapes matter."""
     params = sum(leaf.size for leaf in jax.tree.leaves(learner.params))
+    if isinstance(agent, Independent):
+        return Compiled(agent, env, learner, deterministic)
     small = max(env.host.sizes()) * params <= NUMPY_WORK and jax.default_backend() == "cpu"
     if small and not jax.tree.leaves(agent.network.initial_carry()) and agent.compute_dtype == "float32":
         try:
@@ -120,7 +126,7 @@ def make_policy(agent: PPO, env: HostEnv, learner: LearnerState, deterministic: 
     return Compiled(agent, env, learner, deterministic)
 
 
-def observed(agent: PPO, env: HostEnv, rows: int) -> Observed:
+def observed(agent: HostAgent, env: HostEnv, rows: int) -> Observed:
     """Zeros of the shapes that `rows` streams act on."""
     _, obs, mask = env.reset(jax.random.key(0))
     obs, mask = jax.tree.map(lambda x: np.zeros((rows, *x.shape[1:]), x.dtype), (obs, mask))
@@ -144,8 +150,19 @@ def _likely(acting: tuple[PPO, LearnerState], seen: Observed, noise: PyTree) -> 
     return distribution.mode(), distribution.env_action(distribution.mode())
 
 
+def _spread(agent: HostAgent) -> HostAgent:
+    """Independent with every number [A], as it is while training: a program has one shape for each argument."""
+    return dataclasses.replace(agent, agent=agent.players()) if isinstance(agent, Independent) else agent
+
+
 def _act(
-    agent: PPO, learner: LearnerState, seen: Observed, key: Key, t: Array, start: Array, deterministic: bool
+    agent: HostAgent,
+    learner: LearnerState,
+    seen: Observed,
+    key: Key,
+    t: Array,
+    start: Array,
+    deterministic: bool,
 ) -> tuple[PyTree, PyTree, PyTree]:
     if deterministic:
         policy = agent.policy(learner, *seen)

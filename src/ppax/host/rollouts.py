@@ -12,7 +12,7 @@ from ppax.envs import HostEnv
 from ppax.host.play import play, take_up
 from ppax.host.policy import make_policy
 from ppax.host.training import _collected, _value
-from ppax.ppo import PPO
+from ppax.multi_agent import HostAgent
 from ppax.types import ActorState, Key, LearnerState, TrainState
 
 
@@ -26,7 +26,7 @@ class Gathered(NamedTuple):
 class Rollouts:
     """Collects `state.num_steps` steps of all streams with the agent's policy."""
 
-    def __init__(self, agent: PPO, env: HostEnv, state: TrainState):
+    def __init__(self, agent: HostAgent, env: HostEnv, state: TrainState):
         self._agent, self._env, self._state = agent, env, state
         self._policy = make_policy(agent, env, state.learner)
         self._value, self._collected = jax.jit(_value), jax.jit(_collected)

@@ -13,7 +13,7 @@ from ppax.envs import HostEnv
 from ppax.envs.stepper import Seen, Stepper
 from ppax.host.policy import Acted, HostPolicy, Observed
 from ppax.host.training import HostTraining
-from ppax.ppo import PPO
+from ppax.multi_agent import HostAgent
 from ppax.types import Key, LearnerState
 
 STAGES = ("stepping", "policy", "transfer", "update")
@@ -56,7 +56,7 @@ class _TimedPolicy:
         self.structure = inner.structure
         self._begin, self._act = clock.around("policy", inner.begin), clock.around("policy", inner.act)
 
-    def begin(self, agent: PPO, learner: LearnerState, num_steps: int, key: Key) -> None:
+    def begin(self, agent: HostAgent, learner: LearnerState, num_steps: int, key: Key) -> None:
         """As the policy inside."""
         self._begin(agent, learner, num_steps, key)
 

@@ -1,4 +1,4 @@
-"""Training on host environments: `PPO.act` in a loop of Python, `PPO.update` and all counting as one compiled program.
+"""Training on host environments: the agent's `act` in a loop of Python, `update` and all counting as one program.
 
 Log-probabilities and values are not fetched while acting: the program that learns computes those of the whole rollout
 at once, from the same parameters.
@@ -23,8 +23,9 @@ from ppax.envs import HostEnv
 from ppax.envs.arrays import Tally
 from ppax.host.play import Played, play, take_up
 from ppax.host.policy import HostPolicy, Observed, make_policy
+from ppax.independent import Independent
 from ppax.metrics import Summary, nothing
-from ppax.multi_agent import HOST, solo
+from ppax.multi_agent import HostAgent, alike
 from ppax.parallel import AXIS, SAME, SPLIT
 from ppax.ppo import PPO
 from ppax.program import compiler_options
@@ -41,7 +42,7 @@ class HostTraining:
     Where `stop` is set, it ends after the iteration that is running.
     """
 
-    def __init__(self, agent: PPO, env: HostEnv, state: TrainState, stop: threading.Event | None = None):
+    def __init__(self, agent: HostAgent, env: HostEnv, state: TrainState, stop: threading.Event | None = None):
         begin = time.perf_counter()
         self._stop, self._devices = stop or threading.Event(), num_devices(agent, env, state.num_steps)
         shapes = _shapes(agent, env, parallel.shapes_of(state, state_specs(state), 1))
@@ -64,7 +65,7 @@ class HostTraining:
 
     def __call__(
         self,
-        agent: PPO,
+        agent: HostAgent,
         env: HostEnv,
         state: TrainState,
         num_iterations: int,
@@ -93,7 +94,7 @@ def _options() -> dict[str, Any]:
     return {"compiler_options": compiler_options()}
 
 
-def metric_names(agent: PPO, env: HostEnv, state: TrainState) -> tuple[str, ...]:
+def metric_names(agent: HostAgent, env: HostEnv, state: TrainState) -> tuple[str, ...]:
     """Names of the metrics of training; nothing is compiled, `state` may be shapes."""
     return _shapes(agent, env, state)[-1].names
 
@@ -115,13 +116,13 @@ def _clocks(state: TrainState) -> TrainState:
     return dataclasses.replace(state, **none)
 
 
-def _plan(agent: PPO, state: TrainState, total_iterations: Array) -> tuple[Upcoming, Key]:
+def _plan(agent: HostAgent, state: TrainState, total_iterations: Array) -> tuple[Upcoming, Key]:
     """What an iteration begins with, and a key for the seeds of environments that begin anew."""
     now = upcoming(agent, state, total_iterations)
     return now, jax.random.fold_in(jax.random.clone(now.collect_key), RESET)
 
 
-def _value(agent: PPO, learner: LearnerState, seen: Observed) -> Array:
+def _value(agent: HostAgent, learner: LearnerState, seen: Observed) -> Array:
     """V [e] of what a group sees."""
     return agent.policy(learner, *seen).value
 
@@ -145,7 +146,7 @@ def _learn(
     own = dataclasses.replace(env, num_envs=env.num_envs // devices)
 
     def share(now: Upcoming, state: TrainState, played: Played) -> Trained:
-        return learn(now, own, state, _collected(solo(now.agent, HOST), state, played))
+        return learn(now, own, state, _collected(alike(now.agent), state, played))
 
     if devices == 1:
         state, metrics = share(now, state, played)
@@ -170,7 +171,7 @@ def _where(state: TrainState, devices: int) -> Any:
     return parallel.shardings((SAME, SAME, None, state_specs(state), SPLIT, _played_specs(), SAME), devices)
 
 
-def _collected(agent: PPO, state: TrainState, played: Played) -> Collected:
+def _collected(agent: HostAgent, state: TrainState, played: Played) -> Collected:
     """What `ppax.collect` would have given for these steps."""
     learner, actor = state.learner, state.actor
     before, after = (jax.tree.map(lambda x, cut=cut: x[cut], played[:3]) for cut in (slice(-1), -1))
@@ -187,11 +188,13 @@ def _collected(agent: PPO, state: TrainState, played: Played) -> Collected:
         carry=played.carry,
         **seen,
     )
-    value, log_prob = _judge(agent, learner, steps, agent.sequence_length(state.num_steps))
+    value, log_prob = _judge(agent, learner, steps)
     steps = dataclasses.replace(steps, value=value, log_prob=log_prob)
 
+    discount = agent.discount(actor.first.shape[0])
+
     def count(running: Any, step: Any) -> Any:
-        return account(agent.gamma, running, *step)
+        return account(discount, running, *step)
 
     begun = actor, no_episodes(actor.first.shape[0])
     counted = steps.reward, steps.ended, steps.valid, played.tally
@@ -201,11 +204,18 @@ def _collected(agent: PPO, state: TrainState, played: Played) -> Collected:
     return complete(agent, learner, (actor, episodes), Row(steps, traces))
 
 
-def _judge(agent: PPO, learner: LearnerState, steps: Transition, length: int) -> tuple[Array, Array]:
-    """V and log-probability [T, B] of what was done, by the network that did it."""
+def _judge(agent: HostAgent, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
+    """V and log-probability [T, B] of what was done, by the networks that did it."""
+    if isinstance(agent, Independent):
+        judged: tuple[Array, Array] = jax.vmap(_judge_one)(agent.players(), learner, agent.own(steps))
+        return agent.together(judged)
+    return _judge_one(agent, learner, steps)
+
+
+def _judge_one(agent: PPO, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
     num_steps, streams = steps.valid.shape
     starts = to_sequences(steps.carry, 1)
-    length = length if jax.tree.leaves(starts) else 1
+    length = agent.sequence_length(num_steps) if jax.tree.leaves(starts) else 1
     sequences = dataclasses.replace(to_sequences(dataclasses.replace(steps, carry=()), length), carry=starts)
     at_once = max(1, agent.program.rows(length) // length)  # as in the update: activations stay in the cache
     if at_once >= num_steps * streams // length:
@@ -220,7 +230,7 @@ def _judge(agent: PPO, learner: LearnerState, steps: Transition, length: int) ->
 # ---------------------------------------------------------------- shapes, before anything is played
 
 
-def _shapes(agent: PPO, env: HostEnv, state: TrainState) -> tuple[Any, ...]:
+def _shapes(agent: HostAgent, env: HostEnv, state: TrainState) -> tuple[Any, ...]:
     """Shapes of the arguments of `_learn`."""
     actor, num_steps = state.actor, state.num_steps
     decision = jax.eval_shape(

@@ -1,9 +1,12 @@
-"""Weights of gated cells."""
+"""Of gated cells: their weights, and their product of a memory and a matrix, whose gradient is of all steps at once."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from ppax.networks.layers import orthogonal
 from ppax.types import Key, Params
@@ -18,3 +21,34 @@ def init_gates(key: Key, size: int, width: int, gates: int) -> Params:
         "input": {"kernel": kernel, "bias": jnp.zeros(gates * width)},
         "recurrent": jnp.moveaxis(square, 0, 1).reshape(width, gates * width),
     }
+
+
+def lasting(key: Key, width: int, longest: int) -> Array:
+    """First biases [width] of gates that keep, by which memories last from 1 to `longest` steps; zeros where that is 1.
+
+    A gate of s / (1 + s) keeps a memory for some s steps. Tallec and Ollivier 2018, https://arxiv.org/abs/1804.11188.
+    """
+    return jnp.log(jax.random.uniform(key, (width,), jnp.float32, 1.0, max(1.0, float(longest))))
+
+
+def product(h: Array, kernel: Array) -> Array:
+    """`h @ kernel` in the kernel's precision, told in float32."""
+    return (h.astype(kernel.dtype) @ kernel).astype(jnp.float32)
+
+
+# A rule for derivatives forwards, so that JAX itself turns it around: under vmap that gives one product for all streams
+@jax.custom_jvp
+def known_product(told: Array, h: Array, kernel: Array) -> Array:
+    """`told`, which is `h @ kernel`; differentiable in the kernel alone."""
+    return told
+
+
+@known_product.defjvp
+def _known_product_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    told, h, _ = primals
+    return told, product(h, tangents[2])
+
+
+def before(carry: Array, after: Array, first: Array) -> Array:
+    """What was remembered before each step, [L, width], from what was after it: nothing where `first`."""
+    return jnp.where(first[:, None], 0.0, jnp.concatenate([carry[None], after[:-1]]))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from ppax.networks.layers import dense
-from ppax.networks.memories.gates import init_gates
+from ppax.networks.memories.gates import before, init_gates, known_product, lasting, product
 from ppax.types import Key, Memory, Params, PyTree, part, static
 
 
@@ -26,10 +26,14 @@ class GRU:
     """One vector of memory, which gates keep, mix and renew."""
 
     width: int = static("size of the memory", default=64, low=1)
+    longest: int = static("before anything is learned, memories last from 1 to so many steps", default=32, low=1)
 
     def init(self, key: Key, size: int) -> Params:
         """Gates r, z, n side by side; only n has a bias of its own on the memory's side."""
-        return init_gates(key, size, self.width, 3) | {"bias_n": jnp.zeros(self.width)}
+        params = init_gates(key, size, self.width, 3)
+        nothing, kept = jnp.zeros(self.width), lasting(jax.random.fold_in(key, 2), self.width, self.longest)
+        bias = jnp.concatenate([nothing, kept, nothing])
+        return params | {"input": params["input"] | {"bias": bias}, "bias_n": nothing}
 
     def output_size(self, size: int) -> int:
         """The memory's."""
@@ -56,19 +60,19 @@ class GRU:
         def step(h: Array, now: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
             x, first = now
             h = jnp.where(first, 0.0, h)
-            told = _product(h, kernel)
+            told = product(h, kernel)
             h = renewed(h, gates(x, told, bias))
             return h, (h, told)
 
         # a single step, as in acting, needs no loop
         after, (h, told) = jax.lax.scan(step, carry, (x, first), unroll=first.shape[0] == 1)
-        before = jnp.where(reset, 0.0, jnp.concatenate([carry[None], h[:-1]]))
-        after, before, told = jax.lax.stop_gradient((after, before, told))
-        told = _known_product(told, before, kernel)
+        past = before(carry, h, first)
+        after, past, told = jax.lax.stop_gradient((after, past, told))
+        told = known_product(told, past, kernel)
         found = jax.vmap(gates, (0, 0, None))(x, told, bias)
-        slopes = jax.vmap(_slopes, (0, 0, 0, None))(before, found, told, bias)
+        slopes = jax.vmap(_slopes, (0, 0, 0, None))(past, found, told, bias)
         along = jax.lax.stop_gradient((jnp.where(reset, 0.0, found.z), jnp.where(reset, 0.0, slopes), kernel))
-        return Memory(after, _through_time(renewed(before, found), *along))
+        return Memory(after, _through_time(renewed(past, found), *along))
 
     def after(self, params: Params, y: PyTree) -> Array:
         """The memory itself."""
@@ -83,34 +87,17 @@ def gates(x: Array, told: Array, bias: Array) -> Gates:
     return Gates(r, z, jnp.tanh(x_n + r * (told_n + bias)))
 
 
-def renewed(before: Array, found: Gates) -> Array:
+def renewed(past: Array, found: Gates) -> Array:
     """The memory after a step."""
-    return (1.0 - found.z) * found.n + found.z * before
+    return (1.0 - found.z) * found.n + found.z * past
 
 
-def _product(h: Array, kernel: Array) -> Array:
-    return (h.astype(kernel.dtype) @ kernel).astype(jnp.float32)
-
-
-# A rule for derivatives forwards, so that JAX itself turns it around: under vmap that gives one product for all streams
-@jax.custom_jvp
-def _known_product(told: Array, h: Array, kernel: Array) -> Array:
-    """`told`, which is `h @ kernel`; differentiable in the kernel alone."""
-    return told
-
-
-@_known_product.defjvp
-def _known_product_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
-    told, h, _ = primals
-    return told, _product(h, tangents[2])
-
-
-def _slopes(before: Array, found: Gates, told: Array, bias: Array) -> Array:
+def _slopes(past: Array, found: Gates, told: Array, bias: Array) -> Array:
     """Derivatives of the memory after a step by what the memory before says to the gates, [3 width]."""
     r, z, n = found
     new = (1.0 - z) * (1.0 - n * n)
     heard = told[2 * bias.shape[0] :] + bias
-    return jnp.concatenate([new * heard * r * (1.0 - r), (before - n) * z * (1.0 - z), new * r])
+    return jnp.concatenate([new * heard * r * (1.0 - r), (past - n) * z * (1.0 - z), new * r])
 
 
 @jax.custom_vjp
@@ -130,7 +117,7 @@ def _through_time_backward(saved: PyTree, gradient: Array) -> tuple[Array | None
     def step(later: Array, now: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         own, kept, slopes = now
         total = own + later
-        return kept * total + _product(jnp.concatenate([total] * 3) * slopes, back), total
+        return kept * total + product(jnp.concatenate([total] * 3) * slopes, back), total
 
     _, total = jax.lax.scan(step, jnp.zeros_like(gradient[0]), (gradient, kept, slopes), reverse=True)
     return total, None, None, None

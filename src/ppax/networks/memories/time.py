@@ -1,8 +1,7 @@
-"""How memories go through time: step by step, all steps at once, or with a look at the last few."""
+"""How memories go through time: by a linear recurrence, or with a look at the last few steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import jax
@@ -32,20 +31,6 @@ class MemoryPart(Protocol):
 
     def after(self, params: Params, y: PyTree) -> Array:
         """Features of one step from what came out of time."""
-
-
-def step_by_step(
-    cell: Callable[[PyTree, PyTree], PyTree], start: PyTree, carry: PyTree, x: PyTree, first: Array
-) -> Memory:
-    """`carry = cell(carry, x_t)` for every step, from `start` where `first`; the features are all carries."""
-
-    def step(carry: PyTree, now: tuple[PyTree, Array]) -> tuple[PyTree, PyTree]:
-        x, first = now
-        carry = cell(jax.tree.map(lambda s, c: jnp.where(first, s, c), start, carry), x)
-        return carry, carry
-
-    # a single step, as in acting, needs no loop
-    return Memory(*jax.lax.scan(step, carry, (x, first), unroll=first.shape[0] == 1))
 
 
 def linear_recurrence(a: Array, b: Array, carry: Array, first: Array) -> Memory:

@@ -1,7 +1,7 @@
 """simple_spread with weights shared by its three agents: ppax beside JaxMARL's IPPO, taking turns.
 
     python benchmarks/multi_agent.py                 # agent-steps a second, and their ratio
-    python benchmarks/multi_agent.py --score 1e6     # and the returns that both come to in so many steps
+    python benchmarks/multi_agent.py --score 1e6     # instead, what each comes to in so many steps, MAPPO too
 
 JaxMARL's baselines are in no package: the environment variable JAXMARL names a checkout, of which
 `baselines/IPPO/ippo_ff_mpe.py` is run.
@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 import types
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ ROWS = CONFIG["NUM_ENVS"] * CONFIG["NUM_STEPS"] * AGENTS  # of an iteration
 UNUSED = ("hydra", "omegaconf", "wandb")
 
 
-def prepare_ppax(iterations: int) -> Any:
+def prepare_ppax(iterations: int, central_critic: bool = False) -> Any:
     """A function of a seed that trains: seconds, agent-steps, mean return of an agent at the end."""
     import jax
 
@@ -58,7 +59,7 @@ def prepare_ppax(iterations: int) -> Any:
     from ppax.critics import Regression
     from ppax.losses import ClippedSurrogate
 
-    env = ppax.make(f"jaxmarl/{ENV}", CONFIG["NUM_ENVS"])
+    env = ppax.make(f"jaxmarl/{ENV}", CONFIG["NUM_ENVS"], central_critic=central_critic)
     agent = ppax.PPO(
         ppax.networks.network(env),
         loss=ClippedSurrogate(clip_eps=CONFIG["CLIP_EPS"], ent_coef=CONFIG["ENT_COEF"]),
@@ -111,9 +112,12 @@ def prepare_jaxmarl(iterations: int) -> Any:
     return run
 
 
+SYSTEMS = {"ppax": prepare_ppax, "jaxmarl": prepare_jaxmarl, "mappo": partial(prepare_ppax, central_critic=True)}
+
+
 def work(system: str, iterations: int) -> None:
     """A worker: a line with a seed comes in, a line with the result goes out."""
-    run = {"ppax": prepare_ppax, "jaxmarl": prepare_jaxmarl}[system](iterations)
+    run = SYSTEMS[system](iterations)
     run(0)
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
@@ -148,9 +152,9 @@ class Worker:
         return seconds, steps, score
 
 
-def side_by_side(iterations: int, turns: int) -> dict[str, Any]:
-    """Both in turns: medians, and the median of the ratios within turns."""
-    workers = {name: Worker(name, iterations) for name in ("ppax", "jaxmarl")}
+def side_by_side(iterations: int, turns: int, systems: tuple[str, ...] = ("ppax", "jaxmarl")) -> dict[str, Any]:
+    """All in turns: medians, and the median of the ratios within turns."""
+    workers = {name: Worker(name, iterations) for name in systems}
     results = [{name: worker.run(seed) for name, worker in workers.items()} for seed in range(1, turns + 1)]
     for worker in workers.values():
         worker.process.terminate()
@@ -163,6 +167,22 @@ def side_by_side(iterations: int, turns: int) -> dict[str, Any]:
     }
 
 
+def scores(options: argparse.Namespace) -> None:
+    """Returns at the end of training, over seeds: means and their standard errors."""
+    steps = int(options.score)
+    title = f"{ENV}: mean return of an agent after {steps} steps, over {options.turns} seeds"
+    report = Report("multi_agent_scores", title, CONFIG | {"turns": options.turns, "steps": steps})
+    rounds = steps // (CONFIG["NUM_STEPS"] * CONFIG["NUM_ENVS"])
+    result = side_by_side(rounds, options.turns, tuple(SYSTEMS))["return_of_an_agent"]
+    bars = []
+    for name, each in result.items():
+        mean, error = statistics.mean(each), statistics.stdev(each) / len(each) ** 0.5
+        bars.append(bar(name, {"median": mean, "min": mean - error, "max": mean + error}))
+        print(f"{name:8} {mean:8.2f} +- {error:.2f}   {each}")
+    report.save(results=[result], panels=[panel("mean return of an agent, +- a standard error", bars, "higher")])
+    report.finish()
+
+
 def main() -> None:
     """Measure, and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -173,6 +193,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.worker:
         return work(options.worker, options.iterations)
+    if options.score:
+        return scores(options)
     own = {"turns": options.turns, "iterations": options.iterations}
     report = Report("multi_agent", f"{ENV}, one policy for three agents: ppax over JaxMARL's IPPO", CONFIG | own)
     result = side_by_side(options.iterations, options.turns)
@@ -180,11 +202,6 @@ def main() -> None:
     low, median, high = result["ratio"]
     ratio = bar("16 environments", {"median": median, "min": low, "max": high}, TARGET)
     report.save(results=[result], panels=[panel("agent-steps/s over JaxMARL's", [ratio], "higher")])
-    if options.score:
-        iterations = int(options.score) // (CONFIG["NUM_STEPS"] * CONFIG["NUM_ENVS"])
-        longer = side_by_side(iterations, options.turns)
-        print(json.dumps(longer, indent=1))
-        report.save(results=[result, longer])
     report.finish()
     return None
 

@@ -23,14 +23,6 @@ def init_gates(key: Key, size: int, width: int, gates: int) -> Params:
     }
 
 
-def lasting(key: Key, width: int, longest: int) -> Array:
-    """First biases [width] of gates that keep, by which memories last from 1 to `longest` steps; zeros where that is 1.
-
-    A gate of s / (1 + s) keeps a memory for some s steps. Tallec and Ollivier 2018, https://arxiv.org/abs/1804.11188.
-    """
-    return jnp.log(jax.random.uniform(key, (width,), jnp.float32, 1.0, max(1.0, float(longest))))
-
-
 def product(h: Array, kernel: Array) -> Array:
     """`h @ kernel` in the kernel's precision, told in float32."""
     return (h.astype(kernel.dtype) @ kernel).astype(jnp.float32)

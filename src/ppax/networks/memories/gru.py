@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.networks.layers import dense
-from ppax.networks.memories.gates import before, init_gates, known_product, lasting, product
+from ppax.networks.memories.gates import before, init_gates, known_product, product
 from ppax.types import Key, Memory, Params, PyTree, part, static
 
 
@@ -26,14 +26,10 @@ class GRU:
     """One vector of memory, which gates keep, mix and renew."""
 
     width: int = static("size of the memory", default=64, low=1)
-    longest: int = static("before anything is learned, memories last from 1 to so many steps", default=32, low=1)
 
     def init(self, key: Key, size: int) -> Params:
         """Gates r, z, n side by side; only n has a bias of its own on the memory's side."""
-        params = init_gates(key, size, self.width, 3)
-        nothing, kept = jnp.zeros(self.width), lasting(jax.random.fold_in(key, 2), self.width, self.longest)
-        bias = jnp.concatenate([nothing, kept, nothing])
-        return params | {"input": params["input"] | {"bias": bias}, "bias_n": nothing}
+        return init_gates(key, size, self.width, 3) | {"bias_n": jnp.zeros(self.width)}
 
     def output_size(self, size: int) -> int:
         """The memory's."""

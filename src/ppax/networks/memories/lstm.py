@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.networks.layers import dense
-from ppax.networks.memories.gates import before, init_gates, known_product, lasting, product
+from ppax.networks.memories.gates import before, init_gates, known_product, product
 from ppax.types import Key, Memory, Params, PyTree, part, static
 
 
@@ -35,14 +35,10 @@ class LSTM:
     """A cell that gates write to and clear, and what a gate shows of it."""
 
     width: int = static("size of the cell", default=64, low=1)
-    longest: int = static("before anything is learned, memories last from 1 to so many steps", default=32, low=1)
 
     def init(self, key: Key, size: int) -> Params:
         """Gates i, f, g, o side by side."""
-        params = init_gates(key, size, self.width, 4)
-        kept = lasting(jax.random.fold_in(key, 2), self.width, self.longest)
-        nothing = jnp.zeros(2 * self.width)
-        return params | {"input": params["input"] | {"bias": jnp.concatenate([-kept, kept, nothing])}}
+        return init_gates(key, size, self.width, 4)
 
     def output_size(self, size: int) -> int:
         """The cell's."""

@@ -3,7 +3,7 @@
 Its gates see only the present input, so a sequence is one linear recurrence, which can be computed for all steps at
 once. The paper does so in logarithms; `time.at_once` says why that is not needed here. A highway gate lets the input
 pass beside the memory: what is remembered never hides what is seen. Gates begin with biases by which memories last
-unlike long (gates.lasting): begun at 0 all would halve at each step, and
+unlike long (Tallec and Ollivier 2018, https://arxiv.org/abs/1804.11188): begun at 0 all would halve at each step, and
 nothing that lies twenty steps back would have a gradient.
 """
 
@@ -14,7 +14,6 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.networks.layers import dense, init_dense
-from ppax.networks.memories.gates import lasting
 from ppax.networks.memories.time import linear_recurrence
 from ppax.types import Key, Memory, Params, PyTree, part, static
 
@@ -30,7 +29,9 @@ class MinGRU:
         """One layer for gate, candidate and highway gate; where sizes differ, for what passes there too."""
         *keys, steps_key = jax.random.split(key, 5)
         parts = [init_dense(key, size, self.width, 1.0) for key in keys[: 3 + (size != self.width)]]
-        parts[0] = parts[0] | {"bias": parts[0]["bias"] - lasting(steps_key, self.width, self.longest)}
+        # a gate of 1 / (1 + s) keeps a memory for some s steps
+        steps = jax.random.uniform(steps_key, (self.width,), jnp.float32, 1.0, max(1.0, float(self.longest)))
+        parts[0] = parts[0] | {"bias": parts[0]["bias"] - jnp.log(steps)}
         return {"input": jax.tree.map(lambda *x: jnp.concatenate(x, axis=-1), *parts)}
 
     def output_size(self, size: int) -> int:

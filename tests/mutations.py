@@ -928,6 +928,30 @@ SUITES = [
         (TEAM + "test_every_row_is_as_told_by_hand[sync]",),
     ),
     Mutation(
+        "on the host a central critic still sees who is out",
+        "joint = np.where(seen[:, None], np.stack(rows)",
+        "joint = np.where(True, np.stack(rows)",
+        (TEAM + "test_agents_see_who_they_are_and_the_critic_sees_all[sync]",),
+    ),
+    Mutation(
+        "on the host an actor reads what only the critic may see",
+        "if name != JOINT)",
+        "if name)",
+        (TEAM + "test_agents_see_who_they_are_and_the_critic_sees_all[sync]",),
+    ),
+    Mutation(
+        "on the host players are judged by each other's networks",
+        "jnp.moveaxis(x, 0, 2).reshape(x.shape[1], -1",
+        "jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1",
+        (TEAM + "test_each_player_acts_and_is_judged_by_its_own_network[NoMemory]",),
+    ),
+    Mutation(
+        "on the host players' numbers have one shape when compiled and another in training",
+        "self._arguments = _spread(agent), learner, key",
+        "self._arguments = agent, learner, key",
+        (TEAM + "test_a_run_with_a_central_critic_resumes_on_the_host[independent]",),
+    ),
+    Mutation(
         "an agent that comes later begins no episode",
         "self._looks(self._there & ~valid, seen)",
         "self._looks(self._there & False, seen)",

@@ -164,7 +164,6 @@ def test_agents_see_who_they_are_and_the_critic_sees_all(how):
         np.testing.assert_array_equal(obs["joint"][:, b], np.broadcast_to(joint, (STEPS, 4, 12)))
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("sharing", ["shared", "independent"])
 def test_a_run_with_a_central_critic_resumes_on_the_host(sharing, tmp_path):
     env = host(Squad, 2, agent_ids=True, central_critic=True, name="squad")

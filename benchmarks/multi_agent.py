@@ -189,7 +189,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--iterations", type=int, default=40, help="of a timed run")
     parser.add_argument("--score", type=float, help="environment steps of runs whose returns are compared")
-    parser.add_argument("--worker", choices=("ppax", "jaxmarl"), help=argparse.SUPPRESS)
+    parser.add_argument("--worker", choices=tuple(SYSTEMS), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         return work(options.worker, options.iterations)

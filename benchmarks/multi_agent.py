@@ -177,7 +177,7 @@ def scores(options: argparse.Namespace) -> None:
     bars = []
     for name, each in result.items():
         mean, error = statistics.mean(each), statistics.stdev(each) / len(each) ** 0.5
-        bars.append(bar(name, {"median": mean, "min": mean - error, "max": mean + error}))
+        bars.append(bar(name, {"median": mean, "min": mean - error, "max": mean + error}, None))
         print(f"{name:8} {mean:8.2f} +- {error:.2f}   {each}")
     report.save(results=[result], panels=[panel("mean return of an agent, +- a standard error", bars, "higher")])
     report.finish()

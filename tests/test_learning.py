@@ -275,9 +275,7 @@ def memory_chain(length):
 def test_memory_chain(memory, length, bar):
     """500 000 steps, in rollouts that mostly hold whole episodes; the best return is 1, and 0 what guessing gives."""
     pytest.importorskip("gymnax")
-    # at a constant rate one GRU of three learned nothing
-    options = {"learning_rate": 3e-3, "schedule": Linear(), "hidden": (64,)}
-    score = memory_score(memory_chain(length), memory, 128, 244, **options)
+    score = memory_score(memory_chain(length), memory, 128, 244, learning_rate=1e-3, hidden=(64,))
     assert abs(score) <= 0.3 if isinstance(memory, memories.NoMemory) else score >= bar
 
 

@@ -903,6 +903,12 @@ LATER = [
         (GRADIENTS + "[lstm]",),
     ),
     Mutation(
+        "the LSTM begins by forgetting half",
+        "jnp.concatenate([nothing, nothing + 1.0, nothing, nothing])",
+        "jnp.concatenate([nothing, nothing, nothing, nothing])",
+        ("tests/networks/test_memories.py::test_a_fresh_lstm_keeps_most_of_its_cell",),
+    ),
+    Mutation(
         "the LSTM's recurrent matrix has no gradient",
         "known_product(told, past.h, kernel)",
         "told",

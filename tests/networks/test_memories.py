@@ -346,3 +346,13 @@ def test_a_fresh_mingru_remembers_for_unlike_many_steps():
     np.testing.assert_allclose(np.quantile(steps, [0.25, 0.5, 0.75]), [8.75, 16.5, 24.25], atol=2.0)
     assert not bias[512:].any()
     assert not np.asarray(MinGRU(8, longest=1).init(jax.random.key(0), 4)["input"]["bias"]).any()
+
+
+def test_a_fresh_lstm_keeps_most_of_its_cell():
+    """With nothing to see and nothing shown, the cell fades by sigmoid(1) a step."""
+    memory = LSTM(6)
+    params = jax.tree.map(jnp.zeros_like, init_of(memory)) | {"input": init_of(memory)["input"]}
+    params["input"]["kernel"] = jnp.zeros_like(params["input"]["kernel"])
+    carry = memory.initial_carry(SIZE)._replace(c=jnp.ones(6))
+    carry, _ = run(memory, params, carry, np.zeros((3, SIZE), np.float32), np.zeros(3, bool))
+    np.testing.assert_allclose(carry.c, (1.0 / (1.0 + np.exp(-1.0))) ** 3, rtol=1e-5)

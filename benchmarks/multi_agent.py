@@ -174,13 +174,11 @@ def scores(options: argparse.Namespace) -> None:
     report = Report("multi_agent_scores", title, CONFIG | {"turns": options.turns, "steps": steps})
     rounds = steps // (CONFIG["NUM_STEPS"] * CONFIG["NUM_ENVS"])
     result = side_by_side(rounds, options.turns, tuple(SYSTEMS))["return_of_an_agent"]
-    bars = []
     for name, each in result.items():
         mean, error = statistics.mean(each), statistics.stdev(each) / len(each) ** 0.5
-        bars.append(bar(name, {"median": mean, "min": mean - error, "max": mean + error}, None))
         print(f"{name:8} {mean:8.2f} +- {error:.2f}   {each}")
-    report.save(results=[result], panels=[panel("mean return of an agent, +- a standard error", bars, "higher")])
-    report.finish()
+    report.save(results=[result])
+    print(f"\nwritten: {report.path}")
 
 
 def main() -> None:

@@ -91,9 +91,9 @@ def test_the_three_regimes_of_pursuit(speeds, caught, seconds):
 @pytest.mark.filterwarnings("ignore")  # JaxMARL's own
 @pytest.mark.parametrize("rate", [2e-3, 0.0], ids=["learning", "control"])
 def test_a_speaker_tells_a_listener_where_to_go(rate):
-    """Unlike players, an agent each, 170 000 steps. Who does not learn gets some -95 an episode of 25 steps."""
+    """Unlike players, an agent each, 170 000 steps. An episode of 25 steps gives -16 then, -40 before."""
     returns = unlike_players("MPE_simple_speaker_listener_v4", rate)
-    assert (returns["listener_0"] > -40) == (rate > 0), returns
+    assert returns["listener"] > -22 if rate else returns["listener"] < -30, returns
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -106,10 +106,11 @@ def test_hunters_of_simple_tag_learn_to_hunt():
 def unlike_players(world, rate):
     """Mean return of each player of a JaxMARL world with groups, each group with an agent of its own."""
     pytest.importorskip("jaxmarl")
-    env = ppax.make(f"jaxmarl/{world}", 64)
     options = {"learning_rate": rate, "schedule": Linear()}
-    agent = ppax.Groups({name: ppax.PPO(network(group), **options) for name, group in env.groups.items()}, env.sizes)
     with jax.numpy_rank_promotion("allow"):
+        env = ppax.make(f"jaxmarl/{world}", 64)
+        agents = {name: ppax.PPO(network(group), **options) for name, group in env.groups.items()}
+        agent = ppax.Groups(agents, env.sizes)
         state = ppax.start(agent, env, 26, jax.random.key(0))
         state, _ = jax.jit(ppax.train)(agent, env, state, 100)
         result = ppax.evaluate(agent, env, state.learner, jax.random.key(1), 512, deterministic=False)

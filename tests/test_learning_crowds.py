@@ -103,6 +103,21 @@ def test_hunters_of_simple_tag_learn_to_hunt():
     assert learned["adversary_0"] > 3.0 * max(beginners["adversary_0"], 1.0), (learned, beginners)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_two_cooks_deliver_soups():
+    """Half a million steps with rewards for what brings a soup nearer; a soup counts 20, and beginners deliver none."""
+    pytest.importorskip("jaxmarl")
+    with jax.numpy_rank_promotion("allow"):
+        env, plain = (ppax.make("jaxmarl/overcooked", 64, env_params={"shaping": share}) for share in (1.0, 0.0))
+        agent = ppax.PPO(network(env, activation="relu"), learning_rate=1e-3, schedule=Linear(), num_epochs=4)
+        state = ppax.start(agent, env, 128, jax.random.key(0))
+        before = ppax.evaluate(agent, plain, state.learner, jax.random.key(1), 128, deterministic=False).mean_return
+        state, _ = ppax.compile(agent, env, state)(agent, env, state, 60)
+        after = ppax.evaluate(agent, plain, state.learner, jax.random.key(1), 128, deterministic=False).mean_return
+    assert before < 5, before
+    assert after > 40, after
+
+
 def unlike_players(world, rate):
     """Mean return of each player of a JaxMARL world with groups, each group with an agent of its own."""
     pytest.importorskip("jaxmarl")

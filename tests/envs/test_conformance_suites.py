@@ -330,3 +330,21 @@ def test_an_unknown_id_is_refused_with_the_nearest(suite):
     near = suites.ids(suite)[0]
     with pytest.raises(ppax.ConfigError, match="did you mean"):
         ppax.make(f"{suite}/{near}x")
+
+
+@pytest.mark.nightly
+def test_overcooked_tells_what_brings_a_soup_nearer():
+    """Against JaxMARL's own step, along episodes of random actions: reward and `shaping` times the shaped one."""
+    pytest.importorskip("jaxmarl")
+    env = ppax.make("jaxmarl/overcooked", 1, env_params={"shaping": 0.5}).env
+    step, inner = jax.jit(env.step), jax.jit(env.env.step_env)
+    state, earned = env.reset(jax.random.key(0)).state, 0.0
+    for t in range(300):
+        key = jax.random.key(t)
+        action = jax.random.randint(jax.random.fold_in(key, 1), (2,), 0, 6)
+        _, _, reward, _, info = inner(key, state, {"agent_0": action[0], "agent_1": action[1]})
+        out = step(state, action, key)
+        told = [float(info["shaped_reward"][name]) for name in ("agent_0", "agent_1")]
+        np.testing.assert_allclose(out.reward, [float(reward["agent_0"]) + 0.5 * x for x in told], atol=1e-6)
+        state, earned = out.state, earned + sum(told)
+    assert earned > 0.0

@@ -20,7 +20,7 @@ from jax import Array
 
 from ppax.envs.adapting import known, library, strong
 from ppax.envs.time_limit import TimeLimit
-from ppax.types import Environment, EnvReset, EnvStep, Key, PyTree, part, static
+from ppax.types import Environment, EnvReset, EnvStep, Key, PyTree, Scalar, number, part, static
 
 NO_LIMIT = 2**30  # steps
 WORLD = "world_state"  # among the observations, where there is one
@@ -63,17 +63,21 @@ class JaxMARL:
             actions = {member: action[name][i] for name, group in self.groups for i, member in enumerate(group)}
         else:
             actions = {name: action[place] for place, name in enumerate(self.env.agents)}
-        obs, state, reward, done, _ = self.env.step_env(key, state, actions)
+        obs, state, reward, done, info = self.env.step_env(key, state, actions)
         names = self._names()
         return EnvStep(
             strong(state),
             self._deal(obs, jnp.float32),
-            _stack(reward, names, jnp.float32),
+            self._earned(reward, info),
             _stack(done, names, bool) | jnp.asarray(done["__all__"], bool),
             jnp.zeros((len(names),), bool),
             self._mask(state),
             obs.get(WORLD),
         )
+
+    def _earned(self, reward: Any, info: Any) -> Array:
+        """Rewards of all agents, [A]."""
+        return _stack(reward, self._names(), jnp.float32)
 
     def _names(self) -> list[str]:
         """Of all agents, group by group."""
@@ -94,6 +98,16 @@ class JaxMARL:
         return self._deal(self.env.get_avail_actions(state), bool) if _masks(self.env) else None
 
 
+@part
+class Overcooked(JaxMARL):
+    """Overcooked, whose soups are too rare to be found by chance: it tells besides what brings one nearer."""
+
+    shaping: Scalar = number("weight of rewards for what brings a soup nearer", default=0.0, low=0.0)
+
+    def _earned(self, reward: Any, info: Any) -> Array:
+        return super()._earned(reward, info) + self.shaping * super()._earned(info["shaped_reward"], info)
+
+
 def load(env_id: str, **kwargs: Any) -> Environment:
     """The environment `env_id` ("MPE_simple_spread_v3"), cut at its own time limit.
 
@@ -101,7 +115,7 @@ def load(env_id: str, **kwargs: Any) -> Environment:
     `jaxmarl.make` and must be hashable. Raises ImportError without JaxMARL, ConfigError for an unknown id.
     """
     env, limit = _make(known("jaxmarl", env_id, ids()), **kwargs)
-    adapter = JaxMARL(env, _groups(env))
+    adapter = (Overcooked if env_id.startswith("overcooked") else JaxMARL)(env, _groups(env))
     return adapter if limit is None else TimeLimit(adapter, limit)
 
 

@@ -1,6 +1,7 @@
 """Several devices and one compute the same; ppax asks for one device a core unless the user has chosen."""
 
 import dataclasses
+import json
 import os
 import subprocess
 import sys
@@ -119,3 +120,23 @@ def test_devices_are_the_users_choice_first(before, environment, devices):
     out = subprocess.run([sys.executable, "-c", code], env=kept | environment, capture_output=True, text=True)
     assert out.returncode == 0, out.stderr
     assert int(out.stdout) == devices
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads have no names elsewhere")
+@pytest.mark.skipif(parallel.num_cores() < 2, reason="one core")
+@pytest.mark.parametrize(("devices", "apart"), [(parallel.num_cores(), True), (1, False)])
+def test_with_a_device_on_each_core_every_thread_of_xla_has_its_own(devices, apart):
+    code = f"""
+import os, jax, jax.numpy as jnp
+from ppax import parallel
+whole = lambda x: parallel.total(x.sum())
+x = jnp.ones(2 * {devices})
+jax.jit(parallel.split(whole, {devices}, parallel.SPLIT, parallel.SAME))(x).block_until_ready()
+tasks = ((int(task), open(f"/proc/self/task/{{task}}/comm").read().strip()) for task in os.listdir("/proc/self/task"))
+print([sorted(os.sched_getaffinity(task)) for task, name in tasks if name == "tf_XLAEigen"], end=";")
+print(sorted(os.sched_getaffinity(0)))
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    threads, process = (json.loads(text) for text in out.stdout.split(";"))
+    assert len(threads) == len(process) == parallel.num_cores()
+    assert sorted(threads) == ([[core] for core in process] if apart else [process] * len(process))

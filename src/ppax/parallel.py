@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -31,6 +32,25 @@ def use_all_cores() -> None:
             jax.config.update("jax_num_cpu_devices", num_cores())
 
 
+def keep_apart() -> None:
+    """Give each of XLA's threads a core of its own, on Linux; for programs on a device for each core.
+
+    Left alone, Linux at times runs two of them by turns on one core beside an idle one, for as long as a program lasts,
+    and mostly so after a rollout on the host: at half the speed (benchmarks/NOTES.md).
+    """
+    if jax.default_backend() != "cpu" or not sys.platform.startswith("linux"):
+        return
+    with contextlib.suppress(OSError):  # a thread that has ended, or a system that does not let us
+        cores, threads = sorted(os.sched_getaffinity(0)), []
+        for thread in sorted(map(int, os.listdir("/proc/self/task"))):
+            with open(f"/proc/self/task/{thread}/comm") as name:
+                if name.read().strip() == "tf_XLAEigen":
+                    threads.append(thread)
+        if len(threads) == len(cores):
+            for thread, core in zip(threads, cores, strict=True):
+                os.sched_setaffinity(thread, {core})
+
+
 def num_cores() -> int:
     """Processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -41,6 +61,8 @@ def split(
 ) -> Callable[..., Any]:
     """`function` on `devices` devices at once, each with its share of the arguments marked SPLIT."""
     mesh = Mesh(jax.local_devices()[:devices], (axis,))
+    if devices == num_cores():
+        keep_apart()
     return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
 

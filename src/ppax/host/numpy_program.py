@@ -7,6 +7,7 @@ on the first argument alone, as on parameters, is computed once by `bind`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import methodcaller
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ from ppax.host.operations import OPERATIONS, SEVERAL
 from ppax.types import PyTree
 
 CALLS = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "custom_jvp_call", "custom_vjp_call"}
-SHAPES = {"reshape", "broadcast_in_dim", "convert_element_type"}
+SHAPES = {"reshape", "broadcast_in_dim", "squeeze", "expand_dims"}  # with as many numbers as before: another view
 
 
 class Untranslatable(Exception):
@@ -35,6 +36,7 @@ class NumpyProgram:
         self._values: list[Any] = []
         self._steps: list[Step] = []
         self._slots: dict[Any, int] = {}
+        self._views: dict[int, tuple[int, tuple[int, ...]]] = {}  # of views: the slot that they show, and its shape
         inputs = [self._new(var) for var in closed.jaxpr.invars]
         self._inline(closed.jaxpr, closed.consts)
         self._outputs = [self._slot(var) for var in closed.jaxpr.outvars]
@@ -88,12 +90,25 @@ class NumpyProgram:
                 self._inline(body, closed_over)
                 for var, atom in zip(eqn.outvars, [self._slot(x) for x in body.outvars], strict=True):
                     self._slots[var] = atom
-            elif name in SHAPES and eqn.invars[0].aval == eqn.outvars[0].aval:  # nothing to do
+            elif name == "convert_element_type" and eqn.invars[0].aval == eqn.outvars[0].aval:  # nothing to do
                 self._slots[eqn.outvars[0]] = self._slot(eqn.invars[0])
+            elif name in SHAPES and eqn.invars[0].aval.size == eqn.outvars[0].aval.size:
+                self._view(eqn.invars[0], eqn.outvars[0])
             else:
                 reads = tuple(self._slot(atom) for atom in eqn.invars)
                 for function, var in zip(_functions(eqn), eqn.outvars, strict=True):
                     self._steps.append((function, reads, self._new(var)))
+
+    def _view(self, atom: Any, var: Any) -> None:
+        """The same numbers in another shape; there and back again, as `vmap` goes around products, is no call."""
+        slot, shape = self._slot(atom), tuple(var.aval.shape)
+        shown, original = self._views.get(slot, (slot, tuple(atom.aval.shape)))
+        if shape == original:
+            self._slots[var] = shown
+            return
+        made = self._new(var)
+        self._views[made] = shown, original
+        self._steps.append((methodcaller("reshape", shape), (shown,), made))
 
     def _split(self) -> None:
         """Drop what no output needs, and part what is computed once from what is computed at each call."""

@@ -16,15 +16,13 @@ ONE = np.float32(1.0)
 
 def _broadcast(params: dict[str, Any]) -> Function:
     shape, where = tuple(params["shape"]), params["broadcast_dimensions"]
-    total = int(np.prod(shape))
 
     def broadcast(x: Any) -> Any:
         x = np.asarray(x)
         ones = [1] * len(shape)
         for axis, size in zip(where, x.shape, strict=True):
             ones[axis] = size
-        spread = x.reshape(ones)
-        return spread if spread.size == total else np.broadcast_to(spread, shape)
+        return np.broadcast_to(x.reshape(ones), shape)
 
     return broadcast
 
@@ -89,7 +87,7 @@ def _reduce(function: Function) -> Callable[[dict[str, Any]], Function]:
 
 
 def _argument(function: Function) -> Callable[[dict[str, Any]], Function]:
-    return lambda params: lambda x: function(x, axis=params["axes"][0]).astype(params["index_dtype"])
+    return lambda params: lambda x: function(x, params["axes"][0]).astype(params["index_dtype"])
 
 
 def _plain(function: Function) -> Callable[[dict[str, Any]], Function]:
@@ -151,9 +149,6 @@ OPERATIONS: dict[str, Callable[[dict[str, Any]], Function]] = {
     "integer_pow": _power,
     "dot_general": _dot,
     "broadcast_in_dim": _broadcast,
-    "reshape": lambda params: lambda x: np.reshape(x, params["new_sizes"]),
-    "squeeze": lambda params: lambda x: np.squeeze(x, tuple(params["dimensions"])),
-    "expand_dims": lambda params: lambda x: np.expand_dims(x, tuple(params["dimensions"])),
     "transpose": lambda params: lambda x: np.transpose(x, params["permutation"]),
     "convert_element_type": lambda params: lambda x: np.asarray(x).astype(params["new_dtype"], copy=False),
     "concatenate": lambda params: lambda *x: np.concatenate(x, params["dimension"]),
@@ -167,8 +162,8 @@ OPERATIONS: dict[str, Callable[[dict[str, Any]], Function]] = {
     "reduce_and": _reduce(np.all),
     "reduce_or": _reduce(np.any),
     "stack": lambda params: lambda *x: np.stack(x, params["axis"]),
-    "argmax": _argument(np.argmax),
-    "argmin": _argument(np.argmin),
+    "argmax": _argument(np.ndarray.argmax),
+    "argmin": _argument(np.ndarray.argmin),
 }
 # Those with several results: from parameters and the number of a result, the function that gives it.
 SEVERAL: dict[str, Callable[[dict[str, Any], int], Function]] = {"unstack": _unstack, "split": _split}

@@ -69,7 +69,7 @@ class Group:
         over, looks, places, at, write = self.over, self.looks, self.places, arrays.at, self._write
         simple = arrays.obs[0] if self.plain and arrays.mask is None and arrays.tally is None else None
         if alone:
-            arrays.begun[:], arrays.valid[:] = False, True
+            arrays.begun[:], arrays.valid[:], terminations[:], truncations[:] = False, True, False, False
         for i, action in enumerate(self._actions()):
             if over[i]:
                 self._begin(i, None)
@@ -83,11 +83,12 @@ class Group:
                     write(place, obs, info)
                 else:
                     simple[place] = obs
-                rewards[place], terminations[place], truncations[place] = reward, terminated, truncated
-                if alone:
-                    over[i] = bool(terminated or truncated)
-                else:
+                rewards[place] = reward
+                if not alone:
+                    terminations[place], truncations[place] = terminated, truncated
                     arrays.begun[place], arrays.valid[place], over[i] = info["begun"], info["valid"], info["over"]
+                elif terminated or truncated:
+                    terminations[place], truncations[place], over[i] = terminated, truncated, True
             except Failure:
                 raise
             except Exception:

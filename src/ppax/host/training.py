@@ -85,6 +85,7 @@ class HostTraining:
             self.policy.begin(now.agent, here.learner, state.num_steps, now.collect_key)
             begun = now.agent, here.learner
             played = play(self.policy, self._value, env, actor, state.num_steps, length, begun)
+            actor = state.actor if actor is here.actor else actor  # which is on the devices already
             state, totals = self.program(self._seen[1], total, env, state, *self.put(actor, played, totals))
             done += 1
         return Trained(state, self._averaged(totals, done))

@@ -178,7 +178,6 @@ def test_minatar(name, steps, bar):
             log = dataclasses.replace(run.log, console=False)
             run = dataclasses.replace(run, seed=seed, log=log, total_steps=steps or run.total_steps)
             scores.append(fit_run(agent, env, run).evaluate(128, deterministic=run.eval.deterministic).mean_return)
-    print(name, steps, scores)
     assert min(scores) >= bar, scores
 
 

@@ -20,7 +20,7 @@ from jax import Array
 
 from ppax.envs.adapting import known, library, strong
 from ppax.envs.time_limit import TimeLimit
-from ppax.types import Environment, EnvReset, EnvStep, Key, PyTree, Scalar, number, part, static
+from ppax.types import ConfigError, Environment, EnvReset, EnvStep, Key, PyTree, Scalar, number, part, static
 
 NO_LIMIT = 2**30  # steps
 WORLD = "world_state"  # among the observations, where there is one
@@ -95,7 +95,7 @@ class JaxMARL:
         return {name: _stack(of_each, members, dtype) for name, members in self.groups}
 
     def _mask(self, state: PyTree) -> PyTree | None:
-        return self._deal(self.env.get_avail_actions(state), bool) if _masks(self.env) else None
+        return self._deal(_allowed(self.env, state), bool) if _masks(self.env) else None
 
 
 @part
@@ -127,7 +127,14 @@ def ids() -> list[str]:
 @functools.cache
 def _make(env_id: str, **kwargs: Any) -> tuple[Any, int | None]:
     """One object for each configuration, without its time limit, and that limit."""
-    env = library("jaxmarl", "jaxmarl").make(env_id, **kwargs)
+    jaxmarl = library("jaxmarl", "jaxmarl")
+    try:
+        env = jaxmarl.make(env_id, **kwargs)
+    except ValueError as error:  # some need a library that is no part of JaxMARL
+        raise ImportError(f"jaxmarl/{env_id}: {error}") from error
+    obs = jax.eval_shape(lambda key: env.reset(key)[0], jax.random.key(0))
+    if not isinstance(obs, dict) or not all(hasattr(obs.get(name), "shape") for name in env.agents):
+        raise ConfigError(f"jaxmarl/{env_id}: its observations are not one array for each agent by its name")
     if not env_id.startswith(CUT) and not env_id.endswith(CUT):
         return env, None
     limit = int(env.max_steps)
@@ -140,7 +147,7 @@ def _groups(env: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Agents of one name but for its number, where they differ in anything; () where all are alike."""
 
     def words(name: str) -> str:
-        return f"{_words(env.observation_space(name))} and {_words(env.action_space(name))}"
+        return f"{_shapes(env)[name]} and {_words(env.action_space(name))}"
 
     if len({words(name) for name in env.agents}) == 1:
         return ()
@@ -163,13 +170,18 @@ def _shapes(env: Any) -> dict[str, tuple[int, ...]]:
 def _masks(env: Any) -> bool:
     """Whether actions are masked: most environments refuse to say which are available."""
     try:
-        shapes = jax.eval_shape(lambda key: env.get_avail_actions(env.reset(key)[1]), jax.random.key(0))
+        shapes = jax.eval_shape(lambda key: _allowed(env, env.reset(key)[1]), jax.random.key(0))
     except (NotImplementedError, AttributeError):
         return False
     if not isinstance(shapes, dict):
         return False
     every = {name: env.action_space(name) for name in env.agents}
     return all(hasattr(space, "n") and shapes[name].shape == (int(space.n),) for name, space in every.items())
+
+
+def _allowed(env: Any, state: PyTree) -> Any:
+    """What each agent may do; Hanabi has a name of its own for it."""
+    return getattr(env, "get_legal_moves", env.get_avail_actions)(state)
 
 
 def _stack(of_each: Any, names: Sequence[str], dtype: Any) -> Array:

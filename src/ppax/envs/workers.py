@@ -10,6 +10,7 @@ import contextlib
 import json
 import mmap
 import os
+import select
 import subprocess
 import sys
 import tempfile
@@ -81,6 +82,7 @@ class Workers:
         self.groups = tuple(layout.streams(envs) for envs in self._envs)
         self._processes: list[subprocess.Popen] = []
         self._connections: list[Connection] = []
+        self._arrived: list[select.poll] = []
         # closed also where nobody calls `close`: at the latest when this process ends
         self._finalizer = weakref.finalize(self, _end, self._processes, self._connections)
         with _anonymous_file(size) as memory:
@@ -97,13 +99,13 @@ class Workers:
         """Begin an episode everywhere; `receive` waits for it."""
         for worker in range(len(self._processes)):
             for number, envs in enumerate(self._shares(worker, len(self._processes))):
-                self._tell(worker, [worker_file.RESET, number, *seeds[envs]])
+                self._tell(worker, json.dumps([number, *seeds[envs]]).encode())
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
         """Begin a step of a group."""
         self._views[number].act(action)
         for worker in range(len(self._processes)):
-            self._tell(worker, [worker_file.STEP, number])
+            self._tell(worker, bytes([number]))
 
     def receive(self, number: int) -> Seen:
         """Wait for what was sent last: a step or a reset. Every worker answers in the order in which it was told."""
@@ -131,21 +133,23 @@ class Workers:
         command = [sys.executable, "-P", worker_file.__file__, str(theirs.fileno()), str(memory)]
         self._processes.append(subprocess.Popen(command, pass_fds=(theirs.fileno(), memory)))
         self._connections.append(ours)
+        self._arrived.append(select.poll())  # made once: what `Connection.poll` does costs more than many a step
+        self._arrived[-1].register(ours.fileno(), select.POLLIN)
         theirs.close()
         with contextlib.suppress(OSError):  # it is gone: `_answer` will say so
             ours.send_bytes(json.dumps(sys.path).encode())
             ours.send_bytes(cloudpickle.dumps(task))
 
-    def _tell(self, worker: int, message: list[int]) -> None:
+    def _tell(self, worker: int, request: bytes) -> None:
         with contextlib.suppress(OSError):
-            self._connections[worker].send_bytes(json.dumps(message).encode())
+            self._connections[worker].send_bytes(request)
 
     def _answer(self, worker: int, seconds: float | None = None) -> None:
         """Wait for a worker; EnvError where it has failed, is gone or hangs, and then all are ended."""
         connection = self._connections[worker]
         try:
             limit = self.timeout if seconds is None else seconds
-            if not connection.poll(limit):
+            if not self._arrived[worker].poll(1e3 * limit):
                 text = f"has not answered for {limit:g} s; a longer limit is an argument: timeout = ..."
                 raise self._lost(worker, text)
             answer = connection.recv_bytes()

@@ -130,7 +130,9 @@ def _make(env_id: str, **kwargs: Any) -> tuple[Any, int | None]:
     jaxmarl = library("jaxmarl", "jaxmarl")
     try:
         env = jaxmarl.make(env_id, **kwargs)
-    except ValueError as error:  # some need a library that is no part of JaxMARL
+    except ValueError as error:
+        if "not installed" not in str(error):  # some need a library that is no part of JaxMARL
+            raise
         raise ImportError(f"jaxmarl/{env_id}: {error}") from error
     obs = jax.eval_shape(lambda key: env.reset(key)[0], jax.random.key(0))
     if not isinstance(obs, dict) or not all(hasattr(obs.get(name), "shape") for name in env.agents):

@@ -25,7 +25,7 @@ from ppax.train import check_sizes, num_devices, start
 from ppax.types import Batch, Rollout, TrainState
 
 SMALL = 512  # rows: below, starting operations costs more than what they do
-WORKER_SECONDS = 1e-3  # a step of all environments, from which on worker processes pay for their messages
+WORKER_SECONDS = 5e-4  # a step of all environments, from which on worker processes pay for their messages
 GAIN = 1.03  # a layout must be this much faster to be chosen: less is noise
 STEPS = jax.sharding.PartitionSpec(None, parallel.AXIS)
 COLLECTED = Rollout(STEPS, SPLIT, STEPS)  # type: ignore[arg-type]  # which axis of a rollout the devices share
@@ -108,7 +108,8 @@ def host_advice(shares: dict[str, float], step_seconds: float, minibatch_rows: i
     each = f"{stepping / env.num_envs * 1e6:,.0f} us for each environment"
     acting, learning = shares["policy"] + shares["recording"], shares["transfer"] + shares["update"]
     if shares["stepping"] >= max(acting, learning):
-        short = stepping < WORKER_SECONDS
+        # of worker processes one sees only what one waits for
+        short = stepping < (WORKER_SECONDS / 2 if env.vectorization == "async" else WORKER_SECONDS)
         if env.vectorization == "async" and short:
             return f"Steps are short ({each}), and messages to worker processes cost more: leave out vectorization."
         if env.vectorization == "async" or env.host.unique or short or cores == 1:

@@ -168,6 +168,26 @@ def test_grouping_streams_changes_no_compiled_action():
     np.testing.assert_array_equal(np.concatenate(parts), want.action)
 
 
+def test_views_of_views_are_the_numbers_that_they_show():
+    """There and back again, another shape, a spread one, a constant, and what `bind` was given."""
+
+    def function(slow, x):
+        back = (x[:, None, :].reshape(-1)[None].reshape(2, 3) + 1.0).reshape(3, 2)
+        return back, jnp.squeeze(back[None]), slow.reshape(1, 6) * back.reshape(6, 1), x.reshape(1, 2, 3).reshape(2, 3)
+
+    rng = np.random.default_rng(0)
+    slow, x = (rng.standard_normal(shape).astype(np.float32) for shape in ((6,), (2, 3)))
+    program = NumpyProgram(function, slow, x)
+    for scale in (1.0, 2.0):
+        program.bind(np.float32(scale) * slow)
+        for given in (x, np.asfortranarray(-x)):
+            for found, wanted in zip(program(given), function(np.float32(scale) * slow, given), strict=True):
+                assert found.shape == wanted.shape
+                np.testing.assert_array_equal(found, wanted)
+    with pytest.raises(Untranslatable, match="permutes"):
+        NumpyProgram(lambda slow, x: jax.lax.reshape(x, (6,), dimensions=(1, 0)), slow, x)
+
+
 def test_an_operation_without_counterpart_is_refused():
     with pytest.raises(Untranslatable, match="sort"):
         NumpyProgram(lambda slow, x: jnp.sort(x) + slow, np.float32(1.0), np.zeros(3, np.float32))

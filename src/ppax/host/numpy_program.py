@@ -92,6 +92,8 @@ class NumpyProgram:
                     self._slots[var] = atom
             elif name == "convert_element_type" and eqn.invars[0].aval == eqn.outvars[0].aval:  # nothing to do
                 self._slots[eqn.outvars[0]] = self._slot(eqn.invars[0])
+            elif name == "reshape" and eqn.params.get("dimensions") is not None:
+                raise Untranslatable("a reshape that permutes")
             elif name in SHAPES and eqn.invars[0].aval.size == eqn.outvars[0].aval.size:
                 self._view(eqn.invars[0], eqn.outvars[0])
             else:

@@ -127,13 +127,19 @@ def test_devices_are_the_users_choice_first(before, environment, devices):
 @pytest.mark.parametrize(("devices", "apart"), [(parallel.num_cores(), True), (1, False)])
 def test_with_a_device_on_each_core_every_thread_of_xla_has_its_own(devices, apart):
     code = f"""
-import os, jax, jax.numpy as jnp
+import os, threading, time, jax, jax.numpy as jnp
 from ppax import parallel
+def sleep():  # under a name that was cut inside a letter
+    open(f"/proc/self/task/{{threading.get_native_id()}}/comm", "wb").write("esswerte lesen\u00fc".encode()[:15])
+    time.sleep(60)
+threading.Thread(target=sleep, daemon=True).start()
+time.sleep(0.2)
 whole = lambda x: parallel.total(x.sum())
 x = jnp.ones(2 * {devices})
 jax.jit(parallel.split(whole, {devices}, parallel.SPLIT, parallel.SAME))(x).block_until_ready()
-tasks = ((int(task), open(f"/proc/self/task/{{task}}/comm").read().strip()) for task in os.listdir("/proc/self/task"))
-print([sorted(os.sched_getaffinity(task)) for task, name in tasks if name == "tf_XLAEigen"], end=";")
+tasks = map(int, os.listdir("/proc/self/task"))
+own = [task for task in tasks if open(f"/proc/self/task/{{task}}/comm", "rb").read().strip() == b"tf_XLAEigen"]
+print([sorted(os.sched_getaffinity(task)) for task in own], end=";")
 print(sorted(os.sched_getaffinity(0)))
 """
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

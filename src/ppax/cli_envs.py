@@ -11,6 +11,7 @@ import gymnasium
 from ppax import envs
 from ppax.envs import params, suites
 from ppax.envs.action_repeat import ActionRepeat
+from ppax.envs.gymnasium import spec_of
 from ppax.envs.time_limit import TimeLimit
 
 MANY, FEW = 300, 20  # ids of a suite: of more than so many, so many are shown
@@ -71,7 +72,7 @@ def describe(name: str) -> dict[str, Any]:
     if isinstance(env, envs.HostEnv):
         suite, _, env_id = name.partition("/")
         there = suite == "gymnasium"
-        limit = gymnasium.spec(env_id).max_episode_steps if there else None
+        limit = spec_of(env_id).max_episode_steps if there else None
         about = {"name": name, **spaces, "agents": env.num_agents, "time_limit": limit, "stepped": "on the host"}
         return about | ({"env_params": made_with(env_id)} if there else {})
     resets = type(env.resets).__name__ if not hasattr(env.resets, "__name__") else env.resets.__name__
@@ -82,7 +83,7 @@ def describe(name: str) -> dict[str, Any]:
 
 def made_with(env_id: str) -> dict[str, Any]:
     """What a Gymnasium environment can be made with, and the defaults."""
-    spec = gymnasium.spec(env_id)
+    spec = spec_of(env_id)
     if not isinstance(spec.entry_point, str):
         return dict(spec.kwargs)
     signature = inspect.signature(gymnasium.envs.registration.load_env_creator(spec.entry_point))

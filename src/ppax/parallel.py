@@ -33,18 +33,19 @@ def use_all_cores() -> None:
 
 
 def keep_apart() -> None:
-    """Give each of XLA's threads a core of its own, on Linux; for programs on a device for each core.
+    """Give each thread that XLA computes on a core of its own, on Linux; for programs on a device for each core.
 
     Left alone, Linux at times runs two of them by turns on one core beside an idle one, for as long as a program lasts,
-    and mostly so after a rollout on the host: at half the speed (benchmarks/NOTES.md).
+    and mostly so after a rollout on the host: at half the speed (benchmarks/NOTES.md). It lasts as long as the process;
+    what Python starts inside a callback of a program may stay on that core.
     """
     if jax.default_backend() != "cpu" or not sys.platform.startswith("linux"):
         return
     with contextlib.suppress(OSError):  # a thread that has ended, or a system that does not let us
-        cores, threads = sorted(os.sched_getaffinity(0)), []
+        cores, threads = sorted(os.sched_getaffinity(os.getpid())), []
         for thread in sorted(map(int, os.listdir("/proc/self/task"))):
-            with open(f"/proc/self/task/{thread}/comm") as name:
-                if name.read().strip() == "tf_XLAEigen":
+            with open(f"/proc/self/task/{thread}/comm", "rb") as name:  # bytes: a name may be cut inside a letter
+                if name.read().strip() == b"tf_XLAEigen":
                     threads.append(thread)
         if len(threads) == len(cores):
             for thread, core in zip(threads, cores, strict=True):
@@ -53,7 +54,8 @@ def keep_apart() -> None:
 
 def num_cores() -> int:
     """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # of the main thread: others may be kept to a core
+    return len(os.sched_getaffinity(os.getpid())) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def split(

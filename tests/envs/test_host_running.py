@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +19,8 @@ from host_worlds import LIMIT, Maze, SleepyMaze, Trouble
 from ppax import cli
 from ppax.config import Log
 from ppax.envs import EnvError, host
+from ppax.envs.arrays import Layout
+from ppax.envs.workers import Workers
 from ppax.networks import mlp
 
 pytestmark = pytest.mark.usefixtures("cached_programs")
@@ -56,6 +59,18 @@ def _state(pid):
 
 
 # ---------------------------------------------------------------- worker processes
+
+
+class NoBeginning(Maze):
+    """Fails in every reset but the first, with which it is looked at."""
+
+    begun = 0
+
+    def reset(self, **options):
+        NoBeginning.begun += 1
+        if NoBeginning.begun > 1:
+            raise ValueError("never begins")
+        return super().reset(**options)
 
 
 def test_workers_give_what_one_process_gives_whoever_is_slower():
@@ -113,6 +128,32 @@ def test_what_is_not_a_number_is_refused(kind):
     env = host([partial(Trouble, what) for what in ("well", "well", f"nan {kind}", "well")])
     with pytest.raises(EnvError, match=f"environment 2: its {kind} is not finite at step 4 of a rollout, action"):
         fit(env, 1)
+
+
+def test_workers_that_are_closed_say_so_at_once():
+    """Also where another file has got the number of their connection."""
+    layout = Layout(2, 1, 1, *host(Maze, 1).host.example)
+    workers = Workers([Maze, Maze], layout, timeout=30.0)
+    workers.close()
+    others = [socket.socketpair() for _ in range(8)]
+    begin = time.monotonic()
+    with pytest.raises(EnvError, match=r"worker process 0 .* has ended"):
+        workers.receive(0)
+    assert time.monotonic() - begin < 10.0
+    for pair in others:
+        for one in pair:
+            one.close()
+
+
+def test_environments_that_fail_to_begin_are_closed_and_fail_anew():
+    env = host(NoBeginning, 2)
+    agent = ppax.PPO(mlp(env, hidden=(8,)))
+    state = ppax.start(agent, env, 4, jax.random.key(0))
+    program = ppax.compile(agent, env, state)
+    for _ in range(2):
+        with pytest.raises(EnvError, match="never begins"):
+            program(agent, env, state, 1)
+        assert env.host._stepper is None
 
 
 def test_a_killed_worker_is_named_and_the_run_can_be_resumed(tmp_path):

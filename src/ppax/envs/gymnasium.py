@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import importlib
+import warnings
 from functools import partial
 from typing import Any
 
 import gymnasium
+from gymnasium.envs import registration
 
 from ppax.envs.host_env import HostEnv, host
 from ppax.types import ConfigError
@@ -25,23 +28,42 @@ def ids() -> list[str]:
     return sorted(spec.id for spec in newest.values())
 
 
+def spec_of(env_id: str) -> registration.EnvSpec:
+    """What is registered as `env_id`: "module:id" imports the module first, without a version it is the newest.
+
+    Warns where there is a newer version. Raises ConfigError for an unknown id, ImportError for a module.
+    """
+    module, _, name = env_id.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    try:
+        namespace, plain, version = registration.parse_env_id(name)
+        newest = registration.find_highest_version(namespace, plain)
+        if version is None and newest is not None:
+            name = f"{name}-v{newest}"
+        elif version is not None and newest is not None and version < newest:
+            warnings.warn(f"gymnasium/{name} is out of date: there is v{newest}", stacklevel=3)
+        return gymnasium.spec(name)
+    except gymnasium.error.Error as error:
+        nearest = difflib.get_close_matches(name, gymnasium.registry, n=1, cutoff=0.0)
+        text = f"no environment 'gymnasium/{env_id}'; did you mean 'gymnasium/{nearest[0]}'? ({error})"
+        raise ConfigError(text) from error
+
+
 def load(env_id: str, num_envs: int, vectorization: str = "sync", action_repeat: int = 1, **options: Any) -> HostEnv:
-    """`num_envs` environments `env_id`, with its usual wrappers; "module:id" imports the module first.
+    """`num_envs` environments `env_id` as `spec_of` finds it, with its usual wrappers.
 
     `options` go to `gymnasium.make`. Raises ConfigError for an unknown id and ImportError, naming the extra to install,
     for a missing library.
     """
-    name = f"gymnasium/{env_id}"
+    name, spec = f"gymnasium/{env_id}", spec_of(env_id)
+    # who steps them resets them first, and ours checks more, once: two wrappers less around every step
+    bare = dataclasses.replace(spec, order_enforce=False)
+    make = partial(gymnasium.make, bare, **{"disable_env_checker": True} | options)
     try:
-        # who steps them resets them first, and ours checks more, once: two wrappers less around every step
-        spec = dataclasses.replace(gymnasium.spec(env_id), order_enforce=False)
-        make = partial(gymnasium.make, spec, **{"disable_env_checker": True} | options)
         return host(make, num_envs, name, vectorization, action_repeat=action_repeat)
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
-        about = f"{error} {gymnasium.spec(env_id).entry_point}".lower()
+        about = f"{error} {spec.entry_point}".lower()
         extra = next((extra for extra in EXTRAS if extra in about), None)
         remedy = f'{extra} is not installed ({error}); pip install "ppax[{extra}]"' if extra else error
         raise ImportError(f"{name}: {remedy}") from error
-    except gymnasium.error.UnregisteredEnv as error:
-        nearest = difflib.get_close_matches(env_id, gymnasium.registry, n=1, cutoff=0.0)
-        raise ConfigError(f"no environment {name!r}; did you mean 'gymnasium/{nearest[0]}'? ({error})") from error

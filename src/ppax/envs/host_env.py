@@ -8,7 +8,6 @@ by which `Host` knows whether it stands there. If not, as after a resume, all en
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -19,7 +18,7 @@ import numpy as np
 from gymnasium import Env, spaces
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
-from ppax import masks
+from ppax import masks, parallel
 from ppax.envs.arrays import Layout, element_of, leaves_of
 from ppax.envs.groups import Group
 from ppax.envs.gym_vector import Wrapped, mode_of
@@ -148,7 +147,7 @@ def host(
     if not factories or (num_envs is not None and num_envs != len(factories)):
         raise ConfigError(f"num_envs = {num_envs}: the list has {len(factories)} functions; leave num_envs out")
     factories, example = _example(factories, agent_ids, central_critic)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = parallel.num_cores()
 
     def make(num_envs: int) -> Stepper:
         chosen = [factories[i % len(factories)] for i in range(num_envs)]

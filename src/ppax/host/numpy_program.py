@@ -18,7 +18,7 @@ from ppax.host.operations import OPERATIONS, SEVERAL
 from ppax.types import PyTree
 
 CALLS = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "custom_jvp_call", "custom_vjp_call"}
-SHAPES = {"reshape", "broadcast_in_dim", "squeeze", "expand_dims"}  # with as many numbers as before: another view
+SHAPES = {"reshape", "broadcast_in_dim", "squeeze"}  # with as many numbers as before: another view
 
 
 class Untranslatable(Exception):

@@ -42,7 +42,11 @@ def take_up(agent: HostAgent, env: HostEnv, actor: ActorState, key: Key) -> Acto
         now = _joined(host.last)
         if all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in _pairs(now.obs, actor.obs)):
             return actor
-    now = _joined(host.reset(begin_seeds(key, env.num_envs)))
+    try:
+        now = _joined(host.reset(begin_seeds(key, env.num_envs)))
+    except BaseException:
+        env.close()
+        raise
     zeros = np.zeros(env.num_streams, np.float32)
     fresh: dict[str, Any] = {
         "obs": element_of(env.observation_space, iter(now.obs)),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import importlib
 import warnings
 from functools import partial
 from typing import Any
@@ -29,13 +28,16 @@ def ids() -> list[str]:
 
 
 def spec_of(env_id: str) -> registration.EnvSpec:
-    """What is registered as `env_id`: "module:id" imports the module first, without a version it is the newest.
+    """What is registered as `env_id`; without a version it is the newest.
 
-    Warns where there is a newer version. Raises ConfigError for an unknown id, ImportError for a module.
+    Warns where there is a newer version. Raises ConfigError for an unknown id, and for "module:id", which Gymnasium
+    itself would import: names come from run files too, and these are data, never code.
     """
     module, _, name = env_id.rpartition(":")
     if module:
-        importlib.import_module(module)
+        raise ConfigError(
+            f"gymnasium/{env_id}: a name imports nothing: `import {module}` first, then 'gymnasium/{name}'"
+        )
     try:
         namespace, plain, version = registration.parse_env_id(name)
         newest = registration.find_highest_version(namespace, plain)

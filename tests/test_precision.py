@@ -1,4 +1,4 @@
-"""bfloat16 is for the network's layers, in acting and learning alike; whatever is summed up stays float32."""
+"""bfloat16 is for factors of products, in acting and learning alike; whatever is summed up stays float32."""
 
 import dataclasses
 
@@ -18,17 +18,18 @@ ENV = VectorEnv(TimeLimit(builtin.Pendulum(), 9), 4)
 
 
 def make(memory=False, **options):
-    network = mlp(ENV, hidden=(8,))
+    network = mlp(ENV, hidden=(16, 16))
     network = Leaky(network) if memory else network
     agent = ppax.PPO(network, minibatch=Shuffle(2), normalize_obs=True, normalize_reward=True, **options)
     return agent, jax.jit(ppax.start, static_argnums=2, compiler_options=QUICK)(agent, ENV, 8, jax.random.key(0))
 
 
 def products(jaxpr):
-    """Types of both factors of every matrix product, with those of programs inside."""
+    """Every matrix product, with those of programs inside: the types of its factors, or that it rounds them."""
     for eqn in jaxpr.eqns:
-        if eqn.primitive.name == "dot_general":
-            yield tuple(str(x.aval.dtype) for x in eqn.invars)
+        if eqn.primitive.name in ("dot_general", "rounded_product"):
+            rounds = eqn.primitive.name == "rounded_product"
+            yield "rounded" if rounds else tuple(str(x.aval.dtype) for x in eqn.invars)
         for inner in jax.tree.leaves(eqn.params, is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")):
             if hasattr(inner, "jaxpr") or hasattr(inner, "eqns"):
                 yield from products(getattr(inner, "jaxpr", inner))
@@ -38,11 +39,11 @@ def products(jaxpr):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_every_matrix_product_has_the_type_asked_for(dtype, memory):
     agent, state = make(memory, compute_dtype=dtype)
-    train = jax.make_jaxpr(ppax.train)(agent, ENV, state, 1)
-    found = list(products(train.jaxpr))
-    assert len(found) > 10  # acting, its value of the last observation, learning forwards and backwards
-    assert set(found) == {(dtype, dtype)}
-    assert ("bf16" in str(train)) == (dtype == "bfloat16")
+    found = list(products(jax.make_jaxpr(ppax.train)(agent, ENV, state, 1).jaxpr))
+    wide, short = found.count("rounded"), found.count(("float32", "float32"))
+    assert short > 10 and wide + short == len(found)  # the first and the last layer are short
+    # of the layer in each tower: to act, for the last value, forwards, and backwards by features and weights
+    assert wide == (2 * 5 if dtype == "bfloat16" else 0)
 
 
 def test_memory_stays_float32_and_its_features_are_cast_again(monkeypatch):

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.networks.layers import orthogonal
+from ppax.networks.products import product
 from ppax.types import Key, Params
 
 
@@ -21,11 +22,6 @@ def init_gates(key: Key, size: int, width: int, gates: int) -> Params:
         "input": {"kernel": kernel, "bias": jnp.zeros(gates * width)},
         "recurrent": jnp.moveaxis(square, 0, 1).reshape(width, gates * width),
     }
-
-
-def product(h: Array, kernel: Array) -> Array:
-    """`h @ kernel` in the kernel's precision, told in float32."""
-    return (h.astype(kernel.dtype) @ kernel).astype(jnp.float32)
 
 
 # A rule for derivatives forwards, so that JAX itself turns it around: under vmap that gives one product for all streams

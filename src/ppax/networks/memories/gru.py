@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.networks.layers import dense
-from ppax.networks.memories.gates import before, init_gates, known_product, product
+from ppax.networks.memories.gates import before, init_gates, known_product
+from ppax.networks.products import product
 from ppax.types import Key, Memory, Params, PyTree, part, static
 
 

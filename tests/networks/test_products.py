@@ -1,0 +1,101 @@
+"""Products of rounded factors: against float64 products of the same factors, forwards, backwards, and under vmap."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ppax.networks.products import SHORT, product
+
+SIDES = [(16, 16), (33, 17), (64, 128)]
+ROWS = [1, 2, 3, 8, 9, 64]  # turned in blocks of 8 where they divide
+
+
+def near(x):
+    """`x` rounded to bfloat16, in float64."""
+    return np.asarray(jnp.asarray(x, jnp.bfloat16), np.float64)
+
+
+def data(rows, sides, seed=0):
+    x, kernel, g = (
+        np.random.default_rng(seed + i).normal(size=s)
+        for i, s in enumerate([(rows, sides[0]), sides, (rows, sides[1])])
+    )
+    return jnp.float32(x), jnp.bfloat16(kernel), jnp.float32(g)
+
+
+def assert_product(found, a, b):
+    """`found` is float32 and the product of `a` and `b` up to what summing in float32 loses."""
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found, a @ b, atol=1e-6 * float((np.abs(a) @ np.abs(b)).max()))
+
+
+def rows_product(x, kernel):
+    return jax.vmap(product, (0, None))(x, kernel)
+
+
+@pytest.mark.parametrize("sides", SIDES)
+@pytest.mark.parametrize("rows", ROWS)
+def test_both_factors_are_rounded_and_the_sum_is_not(rows, sides):
+    x, kernel, _ = data(rows, sides)
+    for found in (jax.jit(rows_product)(x, kernel), product(x, kernel), product(x[None], kernel)[0]):
+        assert_product(found, near(x), near(kernel))
+    assert_product(jax.jit(product)(x[0], kernel)[None], near(x[:1]), near(kernel))
+
+
+@pytest.mark.parametrize("sides", SIDES)
+@pytest.mark.parametrize("rows", ROWS)
+def test_gradients_are_products_of_rounded_factors_too(rows, sides):
+    x, kernel, g = data(rows, sides)
+
+    def pulled(x, kernel, g):
+        # weights as the optimiser keeps them: float32
+        return jax.vjp(lambda x, kernel: rows_product(x, kernel.astype(jnp.bfloat16)), x, kernel)[1](g)
+
+    of_x, of_kernel = jax.jit(pulled)(x, kernel.astype(jnp.float32), g)
+    assert_product(of_x, near(g), near(kernel).T)
+    whole = near(x).T @ near(g)
+    np.testing.assert_allclose(of_kernel, whole, atol=2.0**-8 * np.abs(whole).max())  # told in the weights' precision
+
+
+@pytest.mark.parametrize("sides", SIDES)
+def test_gradients_of_gradients(sides):
+    x, kernel, g = data(9, sides)
+
+    def penalty(x):
+        return (jax.grad(lambda x: (jnp.tanh(rows_product(x, kernel)) * g).sum())(x) ** 2).sum()
+
+    def exact(x):
+        wide = kernel.astype(jnp.float32)
+        return (jax.grad(lambda x: (jnp.tanh(x @ wide) * g).sum())(x) ** 2).sum()
+
+    found, expected = jax.grad(penalty)(x), jax.grad(exact)(x)
+    assert np.linalg.norm(found - expected) < 0.05 * np.linalg.norm(expected)
+    tangent = jax.jvp(lambda x: rows_product(x, kernel), (x,), (x,))[1]
+    assert_product(tangent, near(x), near(kernel))
+
+
+def test_members_with_weights_of_their_own():
+    x, kernel, g = (jnp.stack(both) for both in zip(data(9, (16, 32)), data(9, (16, 32), seed=9), strict=True))
+    many = jax.jit(jax.vmap(rows_product))(x, kernel)
+    shared = jax.jit(jax.vmap(rows_product, (None, 0)))(x[0], kernel)
+    grad = jax.jit(jax.vmap(jax.grad(lambda kernel, x, g: (rows_product(x, kernel) * g).sum())))
+    of_kernel = grad(kernel, x, g)
+    for i in range(2):
+        assert_product(many[i], near(x[i]), near(kernel[i]))
+        assert_product(shared[i], near(x[0]), near(kernel[i]))
+        whole = near(x[i]).T @ near(g[i])
+        np.testing.assert_allclose(np.float64(of_kernel[i]), whole, atol=2.0**-8 * np.abs(whole).max())
+
+
+def test_short_layers_are_not_rounded():
+    x, kernel, _ = data(9, (SHORT - 1, 64))
+    wide = jnp.asarray(np.random.default_rng(3).normal(size=(9, 64)), jnp.float32)
+    assert_product(jax.jit(rows_product)(x, kernel), np.float64(x), near(kernel))
+    assert_product(jax.jit(rows_product)(wide, kernel.T), np.float64(wide), near(kernel).T)
+
+
+def test_float32_weights_mean_an_ordinary_product():
+    x, kernel, _ = data(9, (16, 32))
+    program = str(jax.make_jaxpr(rows_product)(x, kernel.astype(jnp.float32)))
+    assert "bf16" not in program and "rounded_product" not in program

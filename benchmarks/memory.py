@@ -2,12 +2,15 @@
 
     pip install "ppax[bench,flax]"
     export PUREJAXRL=...                     # a folder with purejaxrl/ppo_rnn.py in it
-    python benchmarks/memory.py              # W3: 4 to 2048 environments, GRU, LSTM, minGRU and LRU; about ten minutes
+    python benchmarks/memory.py              # W3: 4 to 2048 environments, GRU, LSTM, minGRU and LRU; about 20 minutes
+    python benchmarks/memory.py --dtypes float32
     python benchmarks/memory.py --lengths    # time of an update against the length of its sequences, 16 to 1024
     python benchmarks/memory.py ... --quick  # short runs, nothing written
 
 W3 is CartPole-v1, 128 steps, 4 epochs, 4 minibatches of whole environments; one torso for actor and critic: a dense
-layer, a memory, a dense layer for each head, all 128 wide with relu. How systems are measured: speed.py and peers.py.
+layer, a memory, a dense layer for each head, all 128 wide with relu. In float32, as the peer, and with `compute_dtype =
+"bfloat16"`, which is for processors whose products are faster so; the results say whether this one has such a unit. How
+systems are measured: speed.py and peers.py.
 
 For the lengths one gradient step's loss and its gradient are timed on the same 16 384 rows, cut into sequences of 16 to
 1024 steps: with memory an update cannot be quicker than its longest chain of steps.
@@ -22,7 +25,7 @@ from typing import Any
 
 import w1
 from interleave import measure, ratios, speed
-from ours import MEMORIES
+from ours import DTYPES, MEMORIES
 from peers import FOLDER, purejaxrl_folder
 from report import Report, bar, panel
 from speed import as_text
@@ -37,20 +40,22 @@ PEER = "purejaxrl-rnn"
 
 def against_peer(options: argparse.Namespace, report: Report) -> None:
     """W3: every memory over PureJaxRL's GRU, at every size."""
-    names = [f"ppax-{name}" for name in options.memories]
+    kinds = [(name, dtype) for name in options.memories for dtype in options.dtypes]
+    names = {kind: f"ppax-{kind[0]}{DTYPES[kind[1]]}" for kind in kinds}
     results: list[dict[str, Any]] = []
-    line = ("{:>8} {:>14} {:>11}" + " {:>6} {:>14}").format
+    line = ("{:>8} {:>20} {:>11}" + " {:>6} {:>14}").format
     print(line("num_envs", "system", "steps/s", "ratio", "min .. max"))
     for num_envs in options.sizes:
-        result = measure([*names, PEER], Work(num_envs, 1, 0, 0), options.repeats, options.seconds)
-        result["ratio"] = {name: ratios(result, name, [PEER], speed, max)["best"] for name in names}
+        result = measure([*names.values(), PEER], Work(num_envs, 1, 0, 0), options.repeats, options.seconds)
+        result["ratio"] = {name: ratios(result, name, [PEER], speed, max)["best"] for name in names.values()}
         results.append(result)
         panels = []
-        for name in options.memories:
-            bars = [bar(r["num_envs"], r["ratio"][f"ppax-{name}"], TARGETS[name]) for r in results]
-            panels.append(panel(f"{MEMORIES[name]}: steps/s over PureJaxRL's GRU", bars, "higher"))
+        for kind, name in names.items():
+            bars = [bar(r["num_envs"], r["ratio"][name], TARGETS[kind[0]]) for r in results]
+            title = f"{MEMORIES[kind[0]]}, {kind[1]}: steps/s over PureJaxRL's GRU"
+            panels.append(panel(title, bars, "higher"))
         report.save(results=results, panels=panels)
-        for name in names:
+        for name in names.values():
             print(line(num_envs, name, f"{result[name]['steps_per_second']:,.0f}", *as_text(result["ratio"][name])))
         print(line(num_envs, PEER, f"{result[PEER]['steps_per_second']:,.0f}", "", ""), flush=True)
 
@@ -158,6 +163,7 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="*", help="time by the length of sequences instead (16 to 1024)")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of environments")
     parser.add_argument("--memories", nargs="+", default=list(MEMORIES), choices=list(MEMORIES))
+    parser.add_argument("--dtypes", nargs="+", default=list(DTYPES), choices=list(DTYPES))
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--repeats", type=int, default=5, help="turns of timed runs")
     parser.add_argument("--seconds", type=float, default=3.0, help="length of a timed run of the slowest, about")

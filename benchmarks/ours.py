@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 import time
 from collections.abc import Callable
@@ -12,14 +13,15 @@ import w1
 from w1 import Prepared, Trained, Work, compile_timed, timed
 
 MEMORIES = {"gru": "GRU", "lstm": "LSTM", "mingru": "MinGRU", "lru": "LRU"}  # systems "ppax-gru", ...
+DTYPES = {"float32": "", "bfloat16": "-bfloat16"}  # of the factors of products, and how such a system's name ends
 
 
-def ppax_parts(work: Work, memory: str | None = None) -> tuple[Any, Any]:
+def ppax_parts(work: Work, memory: str | None = None, dtype: str = "float32") -> tuple[Any, Any]:
     """W1's agent and environments; W3's where a memory is named."""
     import ppax
 
     env = ppax.envs.make("CartPole-v1", num_envs=work.num_envs)
-    return agent_for(env, memory), env
+    return dataclasses.replace(agent_for(env, memory), compute_dtype=dtype), env
 
 
 def agent_for(env: Any, memory: str | None = None) -> Any:
@@ -64,13 +66,13 @@ def compile_sweep(agent: Any, env: Any, states: Any) -> tuple[Callable[[Any, int
     return lambda states, iterations: program(agent, env, states, iterations), seconds
 
 
-def prepare_ppax(work: Work, afresh: bool = False, memory: str | None = None) -> Prepared:
+def prepare_ppax(work: Work, afresh: bool = False, memory: str | None = None, dtype: str = "float32") -> Prepared:
     """One compiled program, the state donated; `afresh`: every run begins with new weights."""
     import jax
 
     import ppax
 
-    agent, env = ppax_parts(work, memory)
+    agent, env = ppax_parts(work, memory, dtype)
     many = work.num_seeds > 1
 
     def start(seed: Any) -> Any:

@@ -13,6 +13,8 @@ each system is what it is:
   Its wrappers import brax and navix, which CartPole does not use: where they are missing, empty modules stand in.
 * PureJaxRL's recurrent PPO (W3) was written for an older Flax; two calls of its GRU cell, changed since, get
   their old form back (`_OldGRU`). It compiles for a fixed length too. Its embedding, GRU and heads are those of W3.
+* ppax computes in float32 as all of them do; those of its systems whose name ends in `-bfloat16` have `compute_dtype =
+  "bfloat16"`. None of the peers has the like.
 * ppax restarts an environment in a row of its own, which is no environment step: its speed counts valid steps alone. It
   returns training metrics, and splits the work over one device a core where that pays.
 """
@@ -181,5 +183,9 @@ PREPARE: dict[str, Callable[[Work], Prepared]] = {
     "rejax": prepare_rejax,
     "purejaxrl": prepare_purejaxrl,
     "purejaxrl-rnn": lambda work: prepare_purejaxrl(work, "ppo_rnn"),
-    **{f"ppax-{name}": functools.partial(ours.prepare_ppax, memory=name) for name in ours.MEMORIES},
+    **{
+        f"ppax-{name}{end}": functools.partial(ours.prepare_ppax, memory=name, dtype=dtype)
+        for name in ours.MEMORIES
+        for dtype, end in ours.DTYPES.items()
+    },
 }

@@ -3,7 +3,8 @@
 rl8's CartPole (nothing ends, all begin anew after each rollout): 8,192 environments, 32 steps, separate 2x256 relu
 actor and critic, four gradient steps of the whole batch, rewards scaled, Adam. What differs: rl8 begins anew by a call
 of `reset` and caps its value loss; ppax cuts every episode there (`iterations_per_env_reset = 1`), a truncation that
-costs no step.
+costs no step. Systems of ppax whose name ends in `-bfloat16` have `compute_dtype = "bfloat16"`; the like of rl8, its
+`enable_amp`, is refused without CUDA.
 
 Sixty-four navigators in each of 64 boxes, seeing by 16 rays: 64 steps, a shared MLP of three layers of 42 with gelu,
 Muon, V-trace anew before each of four gradient steps, each of a quarter of all segments by priority. What differs: the
@@ -17,6 +18,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +76,7 @@ def prepare_rl8(work: Work) -> Prepared:
     return run, {}
 
 
-def prepare_ppax_rl8(work: Work) -> Prepared:
+def prepare_ppax_rl8(work: Work, dtype: str = "float32") -> Prepared:
     """The same by ppax: the preset `styles/rl8` on rl8's world."""
     import ppax
     from ppax.critics import Regression
@@ -93,6 +95,7 @@ def prepare_ppax_rl8(work: Work) -> Prepared:
         max_grad_norm=5.0,
         normalize_reward=True,
         normalize_advantage="rollout",
+        compute_dtype=dtype,
     )
     return _prepare(agent, env, RL8["num_steps"], work.seed, iterations_per_env_reset=1)
 
@@ -143,7 +146,7 @@ def prepare_jaxdem(work: Work) -> Prepared:
     return run, {"compile_seconds": seconds}
 
 
-def prepare_ppax_jaxdem(work: Work) -> Prepared:
+def prepare_ppax_jaxdem(work: Work, dtype: str = "float32") -> Prepared:
     """The same by ppax: the preset `styles/jaxdem` on its crowd of navigators."""
     import ppax
     from ppax.advantages import VTrace
@@ -170,6 +173,7 @@ def prepare_ppax_jaxdem(work: Work) -> Prepared:
         max_grad_norm=1.5,
         seq_len=JAXDEM["num_steps"],
         reestimate="minibatch",
+        compute_dtype=dtype,
     )
     return _prepare(agent, env, JAXDEM["num_steps"], work.seed)
 
@@ -195,7 +199,7 @@ def _prepare(agent: Any, env: Any, num_steps: int, seed: int, **start: Any) -> P
 
 PREPARE = {
     "rl8": prepare_rl8,
-    "ppax-rl8": prepare_ppax_rl8,
     "jaxdem": prepare_jaxdem,
-    "ppax-jaxdem": prepare_ppax_jaxdem,
+    **{f"ppax-rl8{end}": partial(prepare_ppax_rl8, dtype=dtype) for dtype, end in ours.DTYPES.items()},
+    **{f"ppax-jaxdem{end}": partial(prepare_ppax_jaxdem, dtype=dtype) for dtype, end in ours.DTYPES.items()},
 }

@@ -3,7 +3,7 @@
     pip install "ppax[bench]" rl8 vtk h5py orbax flax tqdm scipy
     export RL8=...                                # a checkout of rl8, for examples/cartpole; rl8 is a package
     export JAXDEM=...                             # a checkout of JaxDEM
-    python benchmarks/predecessors.py             # whichever of them is named; about six minutes
+    python benchmarks/predecessors.py             # whichever of them is named; about nine minutes
     python benchmarks/predecessors.py --quick     # a smoke test: short runs, nothing written
 
 How each system is called, and what differs between them: predecessor_peers.py. Every system runs in a process of its
@@ -17,6 +17,7 @@ import argparse
 from typing import Any
 
 from interleave import measure, ratios, speed
+from ours import DTYPES
 from predecessor_peers import FOLDERS, JAXDEM, RL8, folder
 from report import Report, bar, panel
 from speed import as_text
@@ -42,17 +43,18 @@ def main() -> None:
     settings = {"repeats": options.repeats, "seconds": options.seconds, **CASES}
     report = Report(None if options.quick else "predecessors", task, settings)
     results: list[dict[str, Any]] = []
-    line = "{:>8} {:>6} {:>12} {:>12} {:>6} {:>14}".format
+    line = "{:>15} {:>6} {:>12} {:>12} {:>6} {:>14}".format
     print(line("against", "iters", "ppax/s", "theirs/s", "ratio", "min .. max"))
     for system in named:
-        ours, work = f"ppax-{system}", Work(CASES[system]["num_envs"], 1, 0, 0)
-        result = measure([ours, system], work, options.repeats, options.seconds)
-        result["ratio"] = ratios(result, ours, [system], speed, max)
+        names, work = [f"ppax-{system}{end}" for end in DTYPES.values()], Work(CASES[system]["num_envs"], 1, 0, 0)
+        result = measure([*names, system], work, options.repeats, options.seconds)
+        result["ratio"] = {name: ratios(result, name, [system], speed, max)["best"] for name in names}
         results.append(result | {"against": system})
-        bars = [bar(r["against"], r["ratio"]["best"], TARGETS[r["against"]]) for r in results]
+        bars = [bar(name[5:], x, TARGETS[r["against"]]) for r in results for name, x in r["ratio"].items()]
         report.save(results=results, panels=[panel("agent-steps/s over the predecessor's", bars, "higher")])
-        speeds = (f"{result[name]['steps_per_second']:,.0f}" for name in (ours, system))
-        print(line(system, result["iterations"], *speeds, *as_text(result["ratio"]["best"])), flush=True)
+        for name in names:
+            speeds = (f"{result[each]['steps_per_second']:,.0f}" for each in (name, system))
+            print(line(name[5:], result["iterations"], *speeds, *as_text(result["ratio"][name])), flush=True)
     report.finish()
 
 

@@ -62,7 +62,15 @@ def hardware() -> dict[str, Any]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory_gb = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
     load = round(os.getloadavg()[0], 2)
-    return {"cpu": model, "cores": cores, "memory_gb": memory_gb, "system": platform.system(), "load_before": load}
+    amx = Path("/proc/cpuinfo").exists() and "amx_bf16" in Path("/proc/cpuinfo").read_text()
+    return {
+        "cpu": model,
+        "bfloat16 unit (AMX)": amx,
+        "cores": cores,
+        "memory_gb": memory_gb,
+        "system": platform.system(),
+        "load_before": load,
+    }
 
 
 def versions() -> dict[str, str]:

@@ -41,7 +41,8 @@ def test_every_matrix_product_has_the_type_asked_for(dtype, memory):
     agent, state = make(memory, compute_dtype=dtype)
     found = list(products(jax.make_jaxpr(ppax.train)(agent, ENV, state, 1).jaxpr))
     wide, short = found.count("rounded"), found.count(("float32", "float32"))
-    assert short > 10 and wide + short == len(found)  # the first and the last layer are short
+    assert short > 10  # the first and the last layer
+    assert wide + short == len(found)
     # of the layer in each tower: to act, for the last value, forwards, and backwards by features and weights
     assert wide == (2 * 5 if dtype == "bfloat16" else 0)
 

@@ -3,9 +3,9 @@
 With weights in bfloat16 both factors are rounded to it and the sum is kept and told in float32, forwards and backwards:
 what lies between two products stays float32. Work by elements would be slower in bfloat16 on a CPU, and less exact.
 
-This needs a primitive of its own because the gradient of a product of two types is, in JAX, a product of two types,
-which no matrix unit takes; and because of what XLA gives to that of a CPU (Intel AMX): A B and A B^T, but not A^T B, the
-gradient of weights, whose A must therefore be turned before (benchmarks/NOTES.md).
+This needs a primitive of its own: of a product of two types JAX makes gradients that are products of two types, which
+no matrix unit takes. And XLA gives to that of a CPU (Intel AMX) products A B and A B^T, but not A^T B, the gradient of
+weights, whose A must be turned before (benchmarks/NOTES.md).
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ def product(x: Array, kernel: Array) -> Array:
 rounded = Primitive("rounded_product")  # of two float32 matrices
 
 
-@rounded.def_abstract_eval
 def _shape(a: Any, b: Any, *, form: str) -> Any:
     summed_a, summed_b = AXES[form]
     return jax.core.ShapedArray((a.shape[1 - summed_a], b.shape[1 - summed_b]), jnp.float32)
@@ -88,6 +87,7 @@ def _batch(factors: Any, axes: Any, *, form: str) -> tuple[Array, int]:
     return jax.vmap(partial(_multiply, form=form), axes)(a, b), 0
 
 
+rounded.def_abstract_eval(_shape)
 rounded.def_impl(jax.jit(_multiply, static_argnames="form"))
 ad.defbilinear(rounded, _transpose_a, _transpose_b)
 batching.primitive_batchers[rounded] = _batch

@@ -19,6 +19,7 @@ GAE = "tests/advantages/test_gae.py::"
 RETURNS = "tests/advantages/test_returns.py::"
 VTRACE = "tests/advantages/test_vtrace.py::"
 CANONICAL = "tests/advantages/test_vtrace_canonical.py::"
+PRODUCTS = "tests/networks/test_products.py::"
 REGRESSION = "tests/critics/test_regression.py::"
 CLIPPED = "tests/losses/test_clipped.py::"
 DRIFTS = "tests/losses/test_drifts.py::"
@@ -577,6 +578,30 @@ LEARNING = [
         'memory.carry, outputs.distribution, outputs.value), jnp.dtype("float32"))',
         "memory.carry, outputs.distribution, outputs.value), dtype)",
         ("tests/test_precision.py",),
+    ),
+    Mutation(
+        "products summed in bfloat16",
+        "axes, preferred_element_type=jnp.float32)",
+        "axes).astype(jnp.float32)",
+        (PRODUCTS + "test_both_factors_are_rounded_and_the_sum_is_not",),
+    ),
+    Mutation(
+        "blocks of a turned matrix side by side",
+        "jax.lax.optimization_barrier(blocks).transpose(1, 0, 2)",
+        "jax.lax.optimization_barrier(blocks)",
+        (PRODUCTS + "test_gradients_are_products_of_rounded_factors_too",),
+    ),
+    Mutation(
+        "short layers rounded too",
+        "if min(kernel.shape) < SHORT:",
+        "if min(kernel.shape) < 1:",
+        (PRODUCTS + "test_short_layers_are_not_rounded",),
+    ),
+    Mutation(
+        "the gradient of weights as of the first factor",
+        'form={"AB": "AtB", "AtB": "AB"}[form])',
+        'form={"AB": "AtB", "AtB": "AtB"}[form])',
+        (PRODUCTS + "test_gradients_of_gradients",),
     ),
 ]
 RUNNING = [

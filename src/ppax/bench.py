@@ -8,6 +8,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -97,7 +98,8 @@ def measure(agent: PPO, env: Env, num_steps: int, seconds: float = 5.0) -> Repor
         stages["gradient steps"] = max(0.0, iteration - sum(stages.values()))
         whole = sum(stages.values())
         shares = {name: taken / whole for name, taken in stages.items()}
-        text = advice(shares, minibatch, env.num_envs, devices)
+        rounding = agent.compute_dtype == "float32" and bfloat16_unit()
+        text = advice(shares, minibatch, env.num_envs, devices, rounding)
     speed, compiled = rows / iteration, runner.program.compile_seconds
     return Report(speed, iteration, shares, compiled, peak_memory_mb(), devices, text)
 
@@ -126,8 +128,14 @@ def host_advice(shares: dict[str, float], step_seconds: float, minibatch_rows: i
     return advice({"rollout": 0.0}, minibatch_rows, env.num_envs, cores)
 
 
-def advice(shares: dict[str, float], minibatch_rows: int, num_envs: int, devices: int) -> str:
-    """One sentence: what would make this run faster."""
+def bfloat16_unit() -> bool:
+    """Whether this processor has a unit for products in bfloat16 that ppax can use: AMX, as far as Linux says."""
+    about = Path("/proc/cpuinfo")
+    return jax.default_backend() == "cpu" and about.exists() and "amx_bf16" in about.read_text()
+
+
+def advice(shares: dict[str, float], minibatch_rows: int, num_envs: int, devices: int, rounding: bool = False) -> str:
+    """One sentence: what would make this run faster; `rounding`: whether rounded factors of products would."""
     cores = parallel.num_cores()
     if jax.default_backend() == "cpu" and devices < cores and minibatch_rows >= 2 * SMALL and num_envs % cores:
         better = math.ceil(num_envs / cores) * cores
@@ -139,7 +147,12 @@ def advice(shares: dict[str, float], minibatch_rows: int, num_envs: int, devices
             f"Minibatches of {minibatch_rows} rows are small: starting operations takes most of the time, so more "
             "environments or fewer minibatches give more steps a second."
         )
-    return "Gradient steps take most of the time: a smaller network or fewer epochs is what would make it faster."
+    faster = "a smaller network or fewer epochs is what would make it faster."
+    if rounding:
+        faster = (
+            '`agent.compute_dtype = "bfloat16"` makes products faster on this processor (docs/speed.md); else ' + faster
+        )
+    return f"Gradient steps take most of the time: {faster}"
 
 
 def tune(agent: PPO, env: Env, num_steps: int, seconds: float = 100.0) -> Choice:

@@ -105,7 +105,9 @@ class PPO:
         "where advantages get mean 0 and std 1", default="minibatch", choices=("minibatch", "rollout", "off")
     )
     compute_dtype: str = static(
-        "of the network's layers; all else stays float32", default="float32", choices=("float32", "bfloat16")
+        "of the factors in the network's products; sums, and all that is kept, stay float32",
+        default="float32",
+        choices=("float32", "bfloat16"),
     )
 
     def init(self, observation_space: spaces.Space, key: Key) -> LearnerState:
@@ -170,9 +172,8 @@ class PPO:
                 policy, batch = self._replay(learner._replace(params=params), rows), to_rows(Batch(rows, targets))
                 return objective(policy.distribution, errors(self.critic, learner.critic, policy.numbers, batch), batch)
 
-            gradient, metrics = mean_gradient(
-                loss, params, (index, valid, chosen), valid, self.program.rows(valid.shape[1])
-            )
+            rows = self.program.rows(valid.shape[1], self.compute_dtype)
+            gradient, metrics = mean_gradient(loss, params, (index, valid, chosen), valid, rows)
             kl = self.kl.judge(state.kl, self.learning_rate, metrics)
             extra = extra | {"grad_norm": optax.global_norm(gradient)} | self.kl.step_metrics(kl)
             vector, opt_state = self._descend(state, gradient, kl, to_params)

@@ -13,7 +13,8 @@ from ppax.types import part, static
 
 MIN_ROWS = 512  # of a minibatch on each device: from here a split pays for its exchange (benchmarks/NOTES.md)
 CHUNK_ROWS, CHUNK_ROWS_ALONE = 512, 8192  # of a minibatch on a CPU, with several devices and with one
-CHUNK_SEQUENCES = 4  # at least: each step of a sequence waits for the one before, so fewer at a time leave a core idle
+# At least so many: each step of a sequence waits for the one before, so fewer at a time leave a core idle
+CHUNK_SEQUENCES = {"float32": 4, "bfloat16": 8}
 
 # Matrix products come ready-made from a library; what is left for the compiler runs as fast without its slow passes
 CPU_OPTIONS = {"xla_backend_optimization_level": 1, "xla_llvm_disable_expensive_passes": True}
@@ -46,11 +47,11 @@ class Program:
         most = min(len(jax.local_devices()), minibatch * seq_len // MIN_ROWS)
         return next((d for d in range(most, 0, -1) if num_envs % d == 0 and minibatch % d == 0), 1)
 
-    def rows(self, seq_len: int) -> int:
+    def rows(self, seq_len: int, compute_dtype: str) -> int:
         """Rows of a minibatch that are taken at once: all on an accelerator, on a CPU what fits its cache."""
         if self.chunk_rows is not None:
             return self.chunk_rows
         if jax.default_backend() != "cpu":
             return 2**31
         fits = CHUNK_ROWS if parallel.num_parts() > 1 else CHUNK_ROWS_ALONE
-        return max(fits, CHUNK_SEQUENCES * seq_len if seq_len > 1 else 0)
+        return max(fits, CHUNK_SEQUENCES[compute_dtype] * seq_len if seq_len > 1 else 0)

@@ -105,9 +105,7 @@ class PPO:
         "where advantages get mean 0 and std 1", default="minibatch", choices=("minibatch", "rollout", "off")
     )
     compute_dtype: str = static(
-        "of the factors in the network's products; sums, and all that is kept, stay float32",
-        default="float32",
-        choices=("float32", "bfloat16"),
+        "of the factors of products; sums stay float32", default="float32", choices=("float32", "bfloat16")
     )
 
     def init(self, observation_space: spaces.Space, key: Key) -> LearnerState:

@@ -23,10 +23,15 @@ def draw(path: Path) -> Path:
 
     report = json.loads(path.read_text())
     panels = [p for p in report["panels"] if p["bars"]]
-    widths = [max(3, len(p["bars"])) for p in panels]
-    size = (sum(widths) + 1.2 * len(panels), 4.2)
-    figure, axes = plt.subplots(1, len(panels), figsize=size, width_ratios=widths, squeeze=False, layout="constrained")
-    for axis, panel in zip(axes[0], panels, strict=True):
+    columns = len(panels) if len(panels) < 6 else 4
+    rows = -(-len(panels) // columns)
+    widths = [max(max(3, len(p["bars"])) for p in panels[i::columns]) for i in range(columns)]
+    size = (sum(widths) + 1.2 * columns, 4.2 * rows)
+    grid = {"figsize": size, "width_ratios": widths, "squeeze": False, "layout": "constrained"}
+    figure, axes = plt.subplots(rows, columns, **grid)
+    for axis in axes.flat[len(panels) :]:
+        axis.remove()
+    for axis, panel in zip(axes.flat, panels, strict=False):
         _draw_panel(axis, panel)
     machine = report["hardware"]
     figure.suptitle(textwrap.fill(report["task"], int(11 * size[0])), fontsize=11)

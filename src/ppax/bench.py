@@ -27,6 +27,7 @@ from ppax.types import Batch, Rollout, TrainState
 
 SMALL = 512  # rows: below, starting operations costs more than what they do
 WORKER_SECONDS = 5e-4  # a step of all environments, from which on worker processes pay for their messages
+CPU_INFO = Path("/proc/cpuinfo")  # Linux
 GAIN = 1.03  # a layout must be this much faster to be chosen: less is noise
 STEPS = jax.sharding.PartitionSpec(None, parallel.AXIS)
 COLLECTED = Rollout(STEPS, SPLIT, STEPS)  # type: ignore[arg-type]  # which axis of a rollout the devices share
@@ -130,8 +131,7 @@ def host_advice(shares: dict[str, float], step_seconds: float, minibatch_rows: i
 
 def bfloat16_unit() -> bool:
     """Whether this processor has a unit for products in bfloat16 that ppax can use: AMX, as far as Linux says."""
-    about = Path("/proc/cpuinfo")
-    return jax.default_backend() == "cpu" and about.exists() and "amx_bf16" in about.read_text()
+    return jax.default_backend() == "cpu" and CPU_INFO.exists() and "amx_bf16" in CPU_INFO.read_text(encoding="utf-8")
 
 
 def advice(shares: dict[str, float], minibatch_rows: int, num_envs: int, devices: int, rounding: bool = False) -> str:

@@ -170,8 +170,8 @@ class PPO:
                 policy, batch = self._replay(learner._replace(params=params), rows), to_rows(Batch(rows, targets))
                 return objective(policy.distribution, errors(self.critic, learner.critic, policy.numbers, batch), batch)
 
-            rows = self.program.rows(valid.shape[1], self.compute_dtype)
-            gradient, metrics = mean_gradient(loss, params, (index, valid, chosen), valid, rows)
+            chunk_rows = self.program.rows(valid.shape[1], self.compute_dtype)
+            gradient, metrics = mean_gradient(loss, params, (index, valid, chosen), valid, chunk_rows)
             kl = self.kl.judge(state.kl, self.learning_rate, metrics)
             extra = extra | {"grad_norm": optax.global_norm(gradient)} | self.kl.step_metrics(kl)
             vector, opt_state = self._descend(state, gradient, kl, to_params)

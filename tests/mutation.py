@@ -1,6 +1,6 @@
 """Break the package on purpose, one line at a time, and see whether the tests notice.
 
-    python tests/mutation.py                     all breaks of mutations.py
+    python tests/mutation.py                     all breaks of breaks/
     python tests/mutation.py -k "GAE|clip"       those whose names match
     python tests/mutation.py --list
     python tests/mutation.py --json result.json  the result as data; what stands there of other breaks is kept

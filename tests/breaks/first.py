@@ -1,0 +1,1204 @@
+"""Breaks of equations, data flow, runs, hosts and environments."""
+
+from breaks.base import Mutation
+
+GAE = "tests/advantages/test_gae.py::"
+RETURNS = "tests/advantages/test_returns.py::"
+VTRACE = "tests/advantages/test_vtrace.py::"
+CANONICAL = "tests/advantages/test_vtrace_canonical.py::"
+PRODUCTS = "tests/networks/test_products.py::"
+REGRESSION = "tests/critics/test_regression.py::"
+CLIPPED = "tests/losses/test_clipped.py::"
+DRIFTS = "tests/losses/test_drifts.py::"
+PRIORITISED = "tests/minibatches/test_prioritised.py::"
+IN_TRAINING = "tests/minibatches/test_in_training.py::"
+SEQUENCES = "tests/test_sequences.py::"
+NORMALIZE = "tests/test_normalize.py::"
+ACCUMULATE = "tests/test_accumulate.py::"
+KL = "tests/test_kl_control.py::"
+VECTOR = "tests/envs/test_vector.py::"
+TRAIN = "tests/test_train.py::"
+PPO = "tests/test_ppo.py::"
+PARALLEL = "tests/test_parallel.py::"
+EVALUATE = "tests/test_evaluate.py::"
+RESUME = "tests/test_resume.py::"
+BENCH = "tests/test_bench.py::"
+UPDATE = "tests/test_reference.py::test_every_layout_of_the_program_agrees_with_the_reference"
+ROWS = UPDATE + "[rows-Program(devices=1, chunk_rows=5, unroll=1)]"
+NORMALISED = UPDATE + "[sequences-Program(devices=1, chunk_rows=5, unroll=1)]"
+RATIO = PPO + "test_the_ratio_is_one_before_the_first_gradient_step"
+COUNTED = TRAIN + "test_episodes_and_steps_are_counted_exactly"
+TRACE = NORMALIZE + "test_the_discounted_return_counts_the_last_reward_and_forgets_it_afterwards"
+HOST = "tests/envs/test_host.py::"
+NOT_VALID = PPO + "test_rows_that_do_not_count_change_nothing_bit_for_bit[discrete-False-minibatch]"
+
+ESTIMATORS = [
+    Mutation(
+        "a truncation taken for a death in GAE",
+        "beyond = jnp.where(steps.terminated, 0.0, next_value)",
+        "beyond = jnp.where(steps.ended, 0.0, next_value)",
+        (GAE + "test_truncation_keeps_the_value_beyond_and_termination_does_not",),
+        "advantages/gae.py",
+    ),
+    Mutation(
+        "terminated and truncated swapped in GAE",
+        "beyond = jnp.where(steps.terminated, 0.0, next_value)",
+        "beyond = jnp.where(steps.truncated, 0.0, next_value)",
+        (GAE + "test_agrees_with_a_float64_loop_on_1000_random_streams",),
+        "advantages/gae.py",
+    ),
+    Mutation(
+        "no lambda in GAE",
+        "discounted_sum(delta, gamma * self.gae_lambda, steps.ended)",
+        "discounted_sum(delta, gamma, steps.ended)",
+        (GAE + "test_lambda_0_is_the_one_step_advantage",),
+        "advantages/gae.py",
+    ),
+    Mutation(
+        "lambda missing on the first step",
+        "return Targets(advantage, advantage + steps.value)",
+        "later = jnp.where(steps.ended, 0.0, jnp.append(advantage[1:], 0.0))\n"
+        "        return Targets(delta + gamma * later, advantage + steps.value)",
+        (GAE + "test_agrees_with_a_float64_loop_on_1000_random_streams",),
+        "advantages/gae.py",
+    ),
+    Mutation(
+        "the trace goes on beyond a truncation",
+        "discounted_sum(delta, gamma * self.gae_lambda, steps.ended)",
+        "discounted_sum(delta, gamma * self.gae_lambda, steps.terminated)",
+        (GAE + "test_a_truncation_cuts_the_trace",),
+        "advantages/gae.py",
+    ),
+    Mutation(
+        "an end aligned with the step after it",
+        "discounted_sum(delta, gamma * self.gae_lambda, steps.ended)",
+        "discounted_sum(delta, gamma * self.gae_lambda, jnp.roll(steps.ended, 1))",
+        (GAE + "test_an_end_is_aligned_with_the_step_that_ended",),
+        "advantages/gae.py",
+    ),
+    Mutation(
+        "the critic learns the advantage",
+        "return Targets(advantage, advantage + steps.value)",
+        "return Targets(advantage, advantage)",
+        (GAE + "test_two_steps_by_hand",),
+        "advantages/gae.py",
+    ),
+    Mutation(
+        "bootstrap with V of the same step",
+        "jnp.concatenate([steps.value[1:], last_value[None]])",
+        "steps.value",
+        (ROWS,),
+    ),
+    Mutation(
+        "TD(lambda) counts the value beyond fully",
+        "share * next_value)",
+        "next_value)",
+        (RETURNS + "test_td_lambda_is_the_mean_of_n_step_returns",),
+    ),
+    Mutation(
+        "Monte Carlo bootstraps after a death",
+        "bootstrap = last & ~steps.terminated",
+        "bootstrap = last",
+        (RETURNS + "test_monte_carlo_is_the_longest_return",),
+    ),
+    Mutation(
+        "V-trace does not clip the step",
+        "jnp.minimum(w, self.rho_clip) * (steps",
+        "w * (steps",
+        (VTRACE + "test_agrees_with_the_sum_of_its_definition",),
+    ),
+    Mutation(
+        "V-trace does not clip the trace",
+        "gamma * self.gae_lambda * jnp.minimum(w, self.c_clip)",
+        "gamma * self.gae_lambda * w",
+        (VTRACE + "test_agrees_with_the_sum_of_its_definition",),
+    ),
+    Mutation(
+        "canonical V-trace does not weigh the advantage",
+        "Targets(rho * (steps.reward + gamma * next_target",
+        "Targets((steps.reward + gamma * next_target",
+        (CANONICAL + "test_agrees_with_the_sum_of_the_paper",),
+    ),
+    Mutation(
+        "rewards spread into the episode before",
+        "discounted_sum(reward, decay, ended)",
+        "discounted_sum(reward, decay, ended & False)",
+        (RETURNS + "test_spread_rewards",),
+    ),
+    Mutation(
+        "NaN beyond an end spreads",
+        "discount_t * jnp.where(ended_t, 0.0, later)",
+        "discount_t * (1.0 - ended_t) * later",
+        (GAE + "test_nan_after_an_end_stays_there",),
+    ),
+]
+LOSSES = [
+    Mutation(
+        "entropy sign",
+        "value_loss - ent_coef * entropy",
+        "value_loss + ent_coef * entropy",
+        (CLIPPED + "test_every_term_by_hand",),
+    ),
+    Mutation(
+        "k1 for k3",
+        "return jnp.expm1(log_ratio) - log_ratio",
+        "return -log_ratio",
+        (CLIPPED + "test_approx_kl_is_never_negative",),
+    ),
+    Mutation(
+        "KL in the other direction",
+        "return jnp.expm1(log_ratio) - log_ratio",
+        "return jnp.expm1(-log_ratio) + log_ratio",
+        (CLIPPED + "test_approx_kl_is_the_kl_from_old_to_new",),
+    ),
+    Mutation(
+        "the ratio clipped on one side",
+        "jnp.clip(ratio, 1.0 - self.clip_eps,",
+        "jnp.clip(ratio, 0.0,",
+        (CLIPPED + "test_the_gradient_stops_only_beyond_the_clip_in_the_wanted_direction",),
+    ),
+    Mutation(
+        "the better of ratio and clipped ratio",
+        "jnp.minimum(ratio * advantage",
+        "jnp.maximum(ratio * advantage",
+        (CLIPPED + "test_the_gradient_stops_only_beyond_the_clip_in_the_wanted_direction",),
+    ),
+    Mutation(
+        "dual clip for good actions",
+        "jnp.where(advantage < 0.0, jnp.maximum(surrogate",
+        "jnp.where(advantage > 0.0, jnp.maximum(surrogate",
+        (CLIPPED + "test_dual_clip_stops_what_a_negative_advantage_can_ask_of_a_large_ratio",),
+    ),
+    Mutation(
+        "dual clip's sign",
+        "jnp.maximum(surrogate, self.dual_clip * advantage)",
+        "jnp.maximum(surrogate, -self.dual_clip * advantage)",
+        (CLIPPED + "test_dual_clip_stops_what_a_negative_advantage_can_ask_of_a_large_ratio",),
+    ),
+    Mutation(
+        "a runaway ratio is not bounded",
+        "LOG_RATIO_BOUND = 20.0",
+        "LOG_RATIO_BOUND = 1e9",
+        (CLIPPED + "test_a_runaway_ratio_stays_finite",),
+    ),
+    Mutation(
+        "Huber without the half",
+        "(jnp.abs(error) - 0.5 * inside)",
+        "(jnp.abs(error) - inside)",
+        (REGRESSION + "test_huber_is_half_a_square_near_the_target_and_a_line_beyond",),
+    ),
+    Mutation(
+        "the value loss without the half",
+        "return 0.5 * error**2",
+        "return error**2",
+        (CLIPPED + "test_every_term_by_hand",),
+    ),
+    Mutation(
+        "the KL penalty rewards",
+        "self.kl_coef * terms.k3(log_ratio) - jnp.exp",
+        "-self.kl_coef * terms.k3(log_ratio) - jnp.exp",
+        (DRIFTS + "test_the_penalty_pulls_back_to_the_policy_that_acted",),
+    ),
+    Mutation(
+        "alpha for bad actions",
+        "jnp.where(good, self.alpha, self.beta)",
+        "jnp.where(good, self.beta, self.alpha)",
+        (DRIFTS + "test_alpha_is_for_good_actions_and_beta_for_bad_ones",),
+    ),
+]
+DATA = [
+    Mutation(
+        "means over all rows",
+        "count = jnp.maximum(valid.sum(dtype=jnp.float32), 1.0)",
+        "count = valid.size",
+        (SEQUENCES + "test_masked_mean_and_std_are_numpy_s_over_the_rows_that_count",),
+    ),
+    Mutation(
+        "losses mean over all rows",
+        "jnp.maximum(valid.sum(dtype=jnp.float32), 1.0)\n\n\ndef masked_std",
+        "valid.size\n\n\ndef masked_std",
+        (CLIPPED + "test_invalid_rows_weigh_nothing",),
+    ),
+    Mutation(
+        "sequences cut step by step",
+        "jnp.swapaxes(x, 0, 1).reshape(",
+        "x.reshape(",
+        (SEQUENCES + "test_to_sequences_is_slicing",),
+        "/sequences.py",
+    ),
+    Mutation(
+        "advantages centred over all rows",
+        "centred = advantage - masked_mean(advantage, valid)",
+        "centred = advantage - advantage.mean()",
+        (ROWS,),
+    ),
+    Mutation(
+        "advantages over their variance",
+        "(masked_std(advantage, valid) + 1e-8)",
+        "(masked_std(advantage, valid) ** 2 + 1e-8)",
+        (ROWS,),
+    ),
+    Mutation(
+        "an empty place counts",
+        "valid[index] & (index < valid.shape[0])[:, None]",
+        "valid[index]",
+        (IN_TRAINING + "test_an_empty_place_changes_nothing",),
+    ),
+    Mutation(
+        "importance weights are not applied",
+        "advantage = advantage * weight[:, None]",
+        "advantage = advantage + 0.0 * weight[:, None]",
+        (IN_TRAINING + "test_weights_scale_the_policy_gradient",),
+    ),
+    Mutation(
+        "the same order in every epoch",
+        "keys = jax.random.split(key, self.num_epochs)",
+        "keys = jax.random.wrap_key_data(jnp.broadcast_to(jax.random.key_data(key), (self.num_epochs, 2)))",
+        (ROWS,),
+    ),
+    Mutation(
+        "priorities without alpha",
+        "share**self.alpha",
+        "share",
+        (PRIORITISED + "test_chances_are_powers_of_the_sums_of_absolute_advantages",),
+    ),
+    Mutation(
+        "rows that do not count have a priority",
+        "jnp.abs(jnp.where(valid, advantage, 0.0)).sum(axis=1)",
+        "jnp.abs(advantage).sum(axis=1)",
+        (PRIORITISED + "test_rows_that_are_not_valid_have_no_say",),
+    ),
+    Mutation(
+        "beta is not annealed",
+        "(self.beta_end - self.beta) * share",
+        "(self.beta_end - self.beta) * 0.0",
+        (PRIORITISED + "test_beta_moves_to_its_end_on_a_straight_line",),
+    ),
+    Mutation(
+        "importance weights upside down",
+        "(chance.shape[0] * chance) ** -self.beta",
+        "(chance.shape[0] * chance) ** self.beta",
+        (PRIORITISED + "test_weights_by_hand",),
+    ),
+    Mutation(
+        "statistics count rows that do not",
+        "jnp.where(weight, y, 0.0).sum(axes)",
+        "y.sum(axes)",
+        (NORMALIZE + "test_rows_that_do_not_count_change_nothing_whatever_stands_in_them",),
+    ),
+    Mutation(
+        "statistics forget how far the means are apart",
+        "+ rest * shift**2)",
+        ")",
+        (NORMALIZE + "test_chunking_does_not_matter",),
+    ),
+    Mutation(
+        "statistics forget what rounding lost",
+        "low = pair.low + (",
+        "low = 0.0 * (",
+        (NORMALIZE + "test_a_billion_samples_still_move_by_the_right_amount",),
+    ),
+    Mutation(
+        "rewards over the variance",
+        "steps.reward * jax.lax.rsqrt(stats.var.high + EPSILON)",
+        "steps.reward / (stats.var.high + EPSILON)",
+        (NORMALIZE + "test_reward_scaling_does_not_centre_and_clips",),
+    ),
+    Mutation(
+        "a count that wraps",
+        "count[1] + carry])",
+        "count[1]])",
+        ("tests/test_counter.py::test_add_is_exact",),
+    ),
+]
+COLLECTING = [
+    Mutation(
+        "the reward trace forgets before the last reward",
+        "trace = gamma * actor.reward_trace + reward",
+        "trace = gamma * jnp.where(ended, 0.0, actor.reward_trace) + reward",
+        (TRACE,),
+    ),
+    Mutation(
+        "the reward trace goes on into the next episode",
+        "reward_trace=jnp.where(begun_anew, 0.0, trace)",
+        "reward_trace=trace",
+        (TRACE,),
+    ),
+    Mutation(
+        "the reward trace discounts by a number of its own",
+        "trace = gamma * actor.reward_trace",
+        "trace = 0.99 * actor.reward_trace",
+        (TRACE,),
+    ),
+    Mutation(
+        "returns of unfinished episodes",
+        "episodes.return_sum + jnp.where(ended, returns, 0.0)",
+        "episodes.return_sum + returns",
+        (COUNTED,),
+    ),
+    Mutation(
+        "returns go on into the next episode",
+        "episode_return=jnp.where(ended, 0.0, returns)",
+        "episode_return=returns",
+        (COUNTED,),
+    ),
+    Mutation(
+        "lengths count autoreset rows",
+        "lengths = actor.episode_length + valid",
+        "lengths = actor.episode_length + 1",
+        (COUNTED,),
+    ),
+    Mutation(
+        "memory does not go from step to step",
+        "carry=decision.carry\n",
+        "carry=actor.carry\n",
+        (PPO + "test_carries_persist_over_rollouts_and_are_forgotten_at_an_episodes_start",),
+    ),
+    Mutation(
+        "V of the last observation from another memory",
+        "last = agent.policy(learner, actor.carry",
+        "last = agent.policy(learner, agent.initial_carry(actor.first.shape[0])",
+        (PPO + "test_v_of_the_last_observation_does_not_advance_memory",),
+    ),
+    Mutation(
+        "V of the last observation advances memory",
+        "return Collected(actor, Rollout(",
+        "return Collected(actor._replace(carry=last.carry), Rollout(",
+        (PPO + "test_v_of_the_last_observation_does_not_advance_memory",),
+    ),
+    Mutation(
+        "the clipped action is stored",
+        "action=decision.action,",
+        "action=decision.env_action,",
+        ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[clipped-False-True-constant]",),
+    ),
+    Mutation(
+        "keys forget the device",
+        "jnp.uint32(parallel.part_index() * env.num_envs)",
+        "jnp.uint32(0)",
+        (PARALLEL + "test_two_devices_train_as_one[discrete]",),
+    ),
+    Mutation(
+        "a time limit is a death",
+        "            truncated=step.truncated | (elapsed >= self.max_steps),",
+        "            terminated=step.terminated | (elapsed >= self.max_steps),",
+        ("tests/envs/test_time_limit.py::test_time_limit_truncates_and_never_terminates",),
+    ),
+    Mutation(
+        "a time limit one step late",
+        "(elapsed >= self.max_steps)",
+        "(elapsed > self.max_steps)",
+        ("tests/envs/test_time_limit.py::test_time_limit_truncates_and_never_terminates",),
+    ),
+    Mutation(
+        "autoreset rows count",
+        "valid = ~state.ended",
+        "valid = state.ended | True",
+        (VECTOR + "test_the_final_observation_is_the_next_one_and_the_reset_step_is_not_valid",),
+    ),
+    Mutation(
+        "an episode begins one row early",
+        "first = jnp.broadcast_to(over[:, None]",
+        "first = jnp.broadcast_to(ended.all(axis=1)[:, None]",
+        (VECTOR + "test_the_final_observation_is_the_next_one_and_the_reset_step_is_not_valid",),
+    ),
+    Mutation(
+        "all environments reset alike",
+        "return jax.vmap(env.reset)(key)",
+        "return jax.vmap(lambda _: env.reset(jax.random.clone(key[0])))(jnp.arange(key.shape[0]))",
+        (VECTOR + "test_every_reset_is_fresh",),
+    ),
+    Mutation(
+        "absent agents earn",
+        "reward = jnp.where(valid, taken.reward.reshape(valid.shape), 0.0)",
+        "reward = taken.reward.reshape(valid.shape)",
+        (VECTOR + "test_an_agent_that_ended_is_absent_until_all_restart",),
+    ),
+]
+LEARNING = [
+    Mutation(
+        "statistics move before learning",
+        "        vector, to_params = ravel_pytree(learner.params)\n\n        def make_minibatch",
+        "        if self.normalize_obs:\n"
+        "            moved = normalize.update_obs_stats(learner.obs_stats, steps.obs, steps.valid)\n"
+        "            learner = learner._replace(obs_stats=moved)\n"
+        "        vector, to_params = ravel_pytree(learner.params)\n\n        def make_minibatch",
+        ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[clipped-False-True-constant]",),
+        "/ppo.py",
+    ),
+    Mutation(
+        "statistics of observations move twice",
+        "obs_stats = learner.obs_stats\n",
+        "obs_stats = learner.obs_stats\n        if self.normalize_obs:\n"
+        "            obs_stats = normalize.update_obs_stats(obs_stats, steps.obs, steps.valid)\n",
+        (
+            "tests/test_reference.py::test_update_agrees_with_the_reference[7-6-3-7-True-False-False-True-True-minibatch-]",
+        ),
+        "/ppo.py",
+    ),
+    Mutation(
+        "statistics of observations never move",
+        "if self.normalize_obs:  # only now",
+        "if False:  # only now",
+        (NORMALISED,),
+    ),
+    Mutation(
+        "masks are not applied in learning",
+        "steps.obs, steps.first, steps.action_mask)",
+        "steps.obs, steps.first, None)",
+        ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[masked-False-True-linear]",),
+        "/ppo.py",
+    ),
+    Mutation(
+        "memory is never forgotten",
+        "to_pairs(features, length), first)",
+        "to_pairs(features, length), first & False)",
+        (PPO + "test_carries_persist_over_rollouts_and_are_forgotten_at_an_episodes_start",),
+    ),
+    Mutation(
+        "rows that do not count are not emptied",
+        "emptied = zero_rows(steps.valid, (steps,",
+        "emptied = ((steps,",
+        (NOT_VALID,),
+    ),
+    Mutation(
+        "the actor's gradient is clipped after its optimiser",
+        "optax.chain(optax.clip_by_global_norm(self.actor_max_grad_norm), actor)",
+        "optax.chain(actor, optax.clip_by_global_norm(self.actor_max_grad_norm))",
+        ("tests/test_optimizers.py::test_a_group_is_clipped_before_its_optimiser",),
+    ),
+    Mutation(
+        "each chunk's gradient is clipped",
+        "return Gradient(share * gradient,",
+        "return Gradient(share * gradient / jnp.maximum(1.0, 4.0 * jnp.linalg.norm(gradient)),",
+        (ACCUMULATE + "test_a_mean_by_hand",),
+    ),
+    Mutation(
+        "chunks weigh alike",
+        "share = valid.sum(dtype=jnp.float32) / all_rows",
+        "share = 1.0 / chunks",
+        (ACCUMULATE + "test_a_mean_by_hand",),
+    ),
+    Mutation(
+        "no sum over devices",
+        "sums = parallel.total(jnp.concatenate([vector, metrics.means]))",
+        "sums = jnp.concatenate([vector, metrics.means])",
+        (PARALLEL + "test_two_devices_train_as_one[discrete]",),
+    ),
+    Mutation(
+        "every device takes the first share",
+        "part_index() * (x.shape[0] // parts)",
+        "0 * part_index()",
+        (PARALLEL + "test_shares_are_joined_in_order",),
+    ),
+    Mutation(
+        "reward statistics of one device",
+        "trace, valid = parallel.gather((rollout.reward_trace, steps.valid), axis=1)",
+        "trace, valid = rollout.reward_trace, steps.valid",
+        (PARALLEL + "test_two_devices_train_as_one[continuous]",),
+    ),
+    Mutation(
+        "KL stops one step late",
+        "self._descend(state, gradient, kl, to_params)",
+        "self._descend(state, gradient, state.kl, to_params)",
+        (KL + "test_a_stopped_update_is_one_with_fewer_epochs",),
+    ),
+    Mutation(
+        "the KL-adaptive rate runs away",
+        "jnp.where(kl > 2.0 * target, slower, jnp.where(near, faster, 1.0))",
+        "jnp.where(kl > 2.0 * target, faster, jnp.where(near, slower, 1.0))",
+        (KL + "test_the_rule_of_the_learning_rate",),
+    ),
+    Mutation(
+        "the KL penalty adapts the wrong way",
+        "jnp.where(d > 1.5 * self.coef_target, 2.0,",
+        "jnp.where(d > 1.5 * self.coef_target, 0.5,",
+        (KL + "test_the_rule_of_the_coefficient",),
+    ),
+    Mutation(
+        "re-estimated sequences take another's end",
+        "source.end_value[pieces - 1 :: pieces]",
+        "source.end_value[::pieces]",
+        ("tests/test_reestimate.py::test_joined_sequences_end_as_their_last_piece_does",),
+    ),
+    Mutation(
+        "the optimiser's decays swapped",
+        "b1=self.b1, b2=self.b2, eps=self.eps)",
+        "b1=self.b2, b2=self.b1, eps=self.eps)",
+        (ROWS,),
+    ),
+    Mutation(
+        "Muon's vectors at the rate of matrices",
+        "adam_learning_rate=learning_rate * self.adam_scale",
+        "adam_learning_rate=learning_rate",
+        ("tests/test_optimizers.py::test_muon_equals_optax",),
+    ),
+    Mutation(
+        "the critic's optimiser for the actor",
+        'optax.partition({"actor": actor, "critic": critic}',
+        'optax.partition({"actor": critic, "critic": critic}',
+        ("tests/test_optimizers.py::test_actor_and_critic_each_have_an_optimiser_of_their_own",),
+    ),
+    Mutation(
+        "the standard deviation is its own logarithm",
+        "jnp.exp(self.log_std) * jax.random.normal",
+        "self.log_std * jax.random.normal",
+        ("tests/distributions/test_normal.py::test_sampling_moments",),
+        "distributions/normal.py",
+    ),
+    Mutation(
+        "log_std has no gradient",
+        "z = (action - self.mean) * jnp.exp(-self.log_std)",
+        "z = (action - self.mean) * jnp.exp(-jax.lax.stop_gradient(self.log_std))",
+        ("tests/distributions/test_normal.py::test_the_gradient_by_hand",),
+        "distributions/normal.py",
+    ),
+    Mutation(
+        "the entropy's constant",
+        "self.log_std + 0.5 * (LOG_2PI + 1.0)",
+        "self.log_std + 0.5 * LOG_2PI",
+        ("tests/distributions/test_normal.py::test_entropy_is_the_mean_surprise",),
+        "distributions/normal.py",
+    ),
+    Mutation(
+        "memory in bfloat16",
+        'memory.carry, outputs.distribution, outputs.value), jnp.dtype("float32"))',
+        "memory.carry, outputs.distribution, outputs.value), dtype)",
+        ("tests/test_precision.py",),
+    ),
+    Mutation(
+        "products summed in bfloat16",
+        "axes, preferred_element_type=jnp.float32)",
+        "axes).astype(jnp.float32)",
+        (PRODUCTS + "test_both_factors_are_rounded_and_the_sum_is_not",),
+    ),
+    Mutation(
+        "blocks of a turned matrix side by side",
+        "jax.lax.optimization_barrier(blocks).transpose(1, 0, 2)",
+        "jax.lax.optimization_barrier(blocks)",
+        (PRODUCTS + "test_gradients_are_products_of_rounded_factors_too",),
+    ),
+    Mutation(
+        "short layers rounded too",
+        "if min(kernel.shape) < SHORT:",
+        "if min(kernel.shape) < 1:",
+        (PRODUCTS + "test_short_layers_are_not_rounded",),
+    ),
+    Mutation(
+        "the gradient of weights as of the first factor",
+        'form={"AB": "AtB", "AtB": "AB"}[form])',
+        'form={"AB": "AtB", "AtB": "AtB"}[form])',
+        (PRODUCTS + "test_gradients_of_gradients",),
+    ),
+]
+RUNNING = [
+    Mutation(
+        "schedules one iteration ahead",
+        "progress = state.iteration / total_iterations",
+        "progress = (state.iteration + 1) / total_iterations",
+        (TRAIN + "test_learning_rates_of_a_schedule",),
+    ),
+    Mutation(
+        "the same key in every iteration",
+        "key, collect_key, update_keys = keys[0], keys[1], keys[2:]",
+        "key, collect_key, update_keys = jax.random.clone(state.key), keys[1], keys[2:]",
+        (TRAIN + "test_no_two_iterations_share_a_key",),
+    ),
+    Mutation(
+        "autoreset rows counted as steps",
+        "rollout.steps.valid.sum(dtype=jnp.uint32)",
+        "jnp.uint32(rollout.steps.valid.size)",
+        (COUNTED,),
+    ),
+    Mutation(
+        "means of episodes over iterations",
+        "jnp.where(np.isin(plain, PER_EPISODE), counts, num_iterations)",
+        "num_iterations",
+        (COUNTED,),
+    ),
+    Mutation(
+        "the ratio of the last step reported as the first",
+        "history.means[0, 0], history.tops[0, 0]",
+        "history.means[-1, -1], history.tops[-1, -1]",
+        ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[clipped-False-True-constant]",),
+    ),
+    Mutation(
+        "evaluation without the statistics of training",
+        "policy = agent.policy(learner, actor.carry",
+        "policy = agent.policy(learner._replace(obs_stats=None), actor.carry",
+        (EVALUATE + "test_observations_are_normalised_as_in_training",),
+        "evaluate.py",
+    ),
+    Mutation(
+        "evaluation samples when it should not",
+        "distribution.mode() if deterministic else",
+        "distribution.mode() if not deterministic else",
+        (EVALUATE + "test_the_most_likely_action_unless_it_is_sampled",),
+    ),
+    Mutation(
+        "evaluation counts the next episode too",
+        "counts = out.valid & ~now.finished",
+        "counts = out.valid",
+        (EVALUATE + "test_an_early_end_is_not_followed_by_a_second_episode",),
+    ),
+    Mutation(
+        "evaluation keeps memory over episodes",
+        "carry=policy.carry,\n    )",
+        "carry=actor.carry,\n    )",
+        (EVALUATE + "test_memory_is_carried_from_step_to_step",),
+    ),
+    Mutation(
+        "half of a seed",
+        "seed >> 32) if seed >> 32 else key",
+        "0) if seed >> 32 else key",
+        ("tests/test_cli.py::test_every_bit_of_a_seed_counts",),
+    ),
+    Mutation(
+        "a checkpoint without the optimiser's state",
+        "return _from_arrays(like, arrays,",
+        'arrays |= {n: x * 0 for n, x in arrays.items() if "opt_state" in n}\n    return _from_arrays(like, arrays,',
+        (RESUME + "test_resumed_equals_uninterrupted[CartPole-v1-False]",),
+    ),
+    Mutation(
+        "a checkpoint without its key",
+        "return _from_arrays(like, arrays,",
+        'arrays["key"] = arrays["key"] * 0\n    return _from_arrays(like, arrays,',
+        (RESUME + "test_resumed_equals_uninterrupted[CartPole-v1-False]",),
+    ),
+    Mutation(
+        "a checkpoint without statistics",
+        "return _from_arrays(like, arrays,",
+        'arrays |= {n: x * 0 for n, x in arrays.items() if "_stats" in n}\n    return _from_arrays(like, arrays,',
+        (RESUME + "test_resumed_equals_uninterrupted[CartPole-v1-True]",),
+    ),
+    Mutation(
+        "a checkpoint without the iteration",
+        "return _from_arrays(like, arrays,",
+        'arrays["iteration"] = arrays["iteration"] - 1\n    return _from_arrays(like, arrays,',
+        (RESUME + "test_resumed_equals_uninterrupted[CartPole-v1-False]",),
+    ),
+    Mutation(
+        "a damaged checkpoint is believed",
+        'if digest != manifest.get("sha256"):',
+        "if False:",
+        ("tests/test_checkpoint.py::test_damage_is_named_and_passed_over",),
+    ),
+    Mutation(
+        "members of a sweep share a rate",
+        "        return jnp.asarray(x)\n\n    return jax.tree_util.tree_map_with_path",
+        "        return jnp.broadcast_to(x[0], x.shape)\n\n    return jax.tree_util.tree_map_with_path",
+        ("tests/test_sweep.py::test_members_equal_their_solo_runs[3]",),
+    ),
+    Mutation(
+        "a limit is left out",
+        "if low is not None and value < low:",
+        "if low is not None and value < low - 1:",
+        ("tests/test_config.py::test_a_bad_value_is_refused_by_name",),
+    ),
+    Mutation(
+        "an unknown option is ignored",
+        "if path not in known and path not in free:",
+        "if False:",
+        ("tests/test_config.py::test_an_unknown_option_is_refused_with_the_nearest",),
+    ),
+    Mutation(
+        "the user's devices overridden",
+        'if jax.config.values["jax_num_cpu_devices"] < 0 and not by_flag:',
+        "if True:",
+        (PARALLEL + "test_devices_are_the_users_choice_first",),
+    ),
+    Mutation(
+        "the rule of devices ignores sizes",
+        "if num_envs % d == 0 and minibatch % d == 0",
+        "if True",
+        (PARALLEL + "test_the_rule",),
+        "program.py",
+    ),
+    Mutation(
+        "the guard is blind to statics",
+        "            elif one != other:",
+        "            elif False:",
+        ("tests/test_compiled.py::test_what_changed_is_named",),
+    ),
+    Mutation(
+        "the guard is blind to shapes",
+        "if before != now:",
+        "if False:",
+        (
+            "tests/test_compiled.py::test_what_changed_is_named",
+            "tests/test_compiled.py::test_differences_of_plain_trees",
+        ),
+        "compiled.py",
+    ),
+    Mutation(
+        "tuning takes the slower layout",
+        "if ratio > GAIN:",
+        "if ratio < 1 / GAIN:",
+        (BENCH + "test_tuning_finds_the_faster_layout",),
+    ),
+    Mutation(
+        "shares of the time not over the whole",
+        "taken / whole for",
+        "taken / iteration / 2 for",
+        (BENCH + "test_the_report_of_a_run",),
+    ),
+    Mutation(
+        "the run file keeps its old table",
+        '"", old).rstrip()',
+        'r"\\g<0>", old).rstrip()',
+        (BENCH + "test_the_layout_goes_into_the_run_file_and_nothing_else_changes",),
+    ),
+]
+HOSTED = [
+    Mutation(
+        "V of a cut episode is that of the next one",
+        "jnp.where(steps.ended, steps.cut_value, value)",
+        "value",
+        (HOST + "test_identical_transitions_have_identical_advantages[feedforward]",),
+    ),
+    Mutation(
+        "V of a cut episode without its memory",
+        "going_on = np.zeros(len(cut), bool)",
+        "going_on = np.ones(len(cut), bool)",
+        (HOST + "test_identical_transitions_have_identical_advantages[gru]",),
+    ),
+    Mutation(
+        "a reset in the same step is not the first of an episode",
+        "            first = ended\n",
+        "            first = begun\n",
+        (HOST + "test_identical_transitions_have_identical_advantages[gru]",),
+    ),
+    Mutation(
+        "the reward of a reset counts",
+        "jnp.where(played.valid, played.reward, 0.0)",
+        "played.reward",
+        (HOST + "test_rows_of_a_reset_change_nothing_whatever_stands_in_them",),
+    ),
+    Mutation(
+        "a forced reset forgets the last value",
+        "jnp.where(cut & ~collected.rollout.steps.ended[-1], rollout.last_value, steps.cut_value[-1])",
+        "steps.cut_value[-1]",
+        (HOST + "test_the_last_step_before_a_forced_reset_is_a_truncation",),
+    ),
+    Mutation(
+        "the same noise at every step",
+        "noise = [leaf[t % len(leaf), rows]",
+        "noise = [leaf[0, rows]",
+        ("tests/envs/test_host_policy.py::test_actions_are_distributed_as_the_network_says",),
+    ),
+    Mutation(
+        "evaluation favours short episodes",
+        "            if self.left[i] > 0:\n",
+        "            if self.left.any():\n",
+        ("tests/envs/test_host_running.py::test_evaluation_plays_whole_episodes_fairly",),
+    ),
+    Mutation(
+        "a resumed run believes that it stands where it stopped",
+        "if host.position and (np.asarray(actor.env_state) == host.position).all():",
+        "if host.reset(begin_seeds(key, env.num_envs)):",
+        ("tests/envs/test_host_running.py::test_resume_goes_on_with_learner_keys_and_counters_and_new_episodes",),
+    ),
+]
+
+BUILTIN = "tests/envs/test_builtin.py::"
+WORLDS = "tests/envs/test_predecessors.py::"
+RESETS = "tests/envs/test_resets.py::"
+CHECK_ENV = "tests/selftest/test_check_env.py::"
+PLAY = "tests/test_play.py::"
+
+ENVIRONMENTS = [
+    Mutation(
+        "a pool of resets deals one start to all",
+        "(jnp.cumsum(needed) - 1) % size",
+        "0 * jnp.cumsum(needed)",
+        (RESETS + "test_as_many_as_the_pool_holds_are_all_different",),
+    ),
+    Mutation(
+        "a pool resets everything",
+        "size = min(self.size, needed.shape[0])",
+        "size = needed.shape[0]",
+        (RESETS + "test_more_than_that_share_evenly",),
+    ),
+    Mutation(
+        "acrobot's second link feels no centrifugal force",
+        "- m * l1 * lc * theta1_dot**2 * sin2 - phi2",
+        "- phi2",
+        (BUILTIN + "test_acrobot_follows_gymnasium",),
+    ),
+    Mutation(
+        "the car goes through the wall",
+        "jnp.where((position == self.low) & (velocity < 0.0), 0.0, velocity)",
+        "velocity",
+        (BUILTIN + "test_mountain_car_follows_gymnasium",),
+    ),
+    Mutation(
+        "the other predator gets all of the capture",
+        "jnp.where(near, 1.0, 0.5)",
+        "jnp.where(near, 1.0, 1.0)",
+        (WORLDS + "test_pursuit_capture_ends_it_for_all",),
+    ),
+    Mutation(
+        "selling what is not held is allowed",
+        "jnp.stack([jnp.ones((), bool), ~state.invested, state.invested])",
+        "jnp.stack([jnp.ones((), bool), ~state.invested, ~state.invested])",
+        (WORLDS + "test_trading_is_masked_by_what_is_held",),
+    ),
+    Mutation(
+        "LIDAR sees behind",
+        "jnp.where((half_chord2 > 0.0) & (ahead > 0.0), distance, jnp.inf)",
+        "jnp.where(half_chord2 > 0.0, distance, jnp.inf)",
+        (WORLDS + "test_lidar_agrees_with_walking_along_the_ray",),
+    ),
+    Mutation(
+        "weak types pass the check",
+        "if leaf.weak_type:",
+        "if False:",
+        (CHECK_ENV + "test_a_fault_is_named",),
+    ),
+    Mutation(
+        "training begins with an unsound environment",
+        "    require_sound(env)\n",
+        "",
+        (CHECK_ENV + "test_training_refuses_before_it_compiles",),
+        "ppax/fit.py",
+    ),
+    Mutation(
+        "the step that only resets counts as played",
+        "        lengths[-1] += moved.counts",
+        "        lengths[-1] += 1",
+        (PLAY + "test_frames_are_those_of_whole_episodes",),
+    ),
+]
+PARAMS = "tests/envs/test_params.py::"
+GRADIENTS = "tests/networks/test_memories.py::test_gradients_of_all_parameters_are_those_of_the_equations"
+LATER = [
+    Mutation(
+        "the numbers of an episode are drawn again in every step",
+        "step._replace(state=RandomisedState(step.state, state.numbers))",
+        "step._replace(state=RandomisedState(step.state, self.reset(key).state.numbers))",
+        (PARAMS + "test_drawn_numbers_are_new_at_every_reset_and_stay_for_the_episode",),
+    ),
+    Mutation(
+        "every reset draws the lowest number",
+        "jax.random.uniform(keys[name])",
+        "0.0 * jax.random.uniform(keys[name])",
+        (PARAMS + "test_drawn_numbers_are_new_at_every_reset_and_stay_for_the_episode",),
+    ),
+    Mutation(
+        "evaluation with the numbers of training",
+        "        env = other_params(self.env, self.eval_env_params)\n",
+        "        env = self.env\n",
+        (PARAMS + "test_a_run_records_them_and_evaluation_has_its_own",),
+    ),
+    Mutation(
+        "the GRU's gradient goes through its loop too",
+        "before(carry, h, first)\n        after, past, told = jax.lax.stop_gradient((after, past, told))",
+        "before(carry, h, first)\n        after, past, told = after, past, told",
+        (GRADIENTS + "[gru]",),
+    ),
+    Mutation(
+        "the GRU's gradient through time forgets what is kept",
+        "return kept * total + product",
+        "return product",
+        (GRADIENTS + "[gru]",),
+    ),
+    Mutation(
+        "the LSTM's gradient through time forgets what its output shows of the cell",
+        "c = later.c + h * shown",
+        "c = later.c + own * shown",
+        (GRADIENTS + "[lstm]",),
+    ),
+    Mutation(
+        "the LSTM's gradient through time forgets the cell's",
+        "return Cell(kept * c, product(",
+        "return Cell(0.0 * c, product(",
+        (GRADIENTS + "[lstm]",),
+    ),
+    Mutation(
+        "the LSTM begins by forgetting half",
+        "jnp.concatenate([nothing, nothing + 1.0, nothing, nothing])",
+        "jnp.concatenate([nothing, nothing, nothing, nothing])",
+        ("tests/networks/test_memories.py::test_a_fresh_lstm_keeps_most_of_its_cell",),
+    ),
+    Mutation(
+        "the LSTM's recurrent matrix has no gradient",
+        "known_product(told, past.h, kernel)",
+        "told",
+        (GRADIENTS + "[lstm]",),
+    ),
+]
+
+ATARI = "tests/envs/test_atari.py::"
+TEAM = "tests/envs/test_pettingzoo.py::"
+CHECK_HOST = "tests/selftest/test_check_host.py::"
+
+SUITES = [
+    Mutation(
+        "the reward with which an agent dies is lost",
+        "if valid[i] else 0.0 for i, name",
+        "if valid[i] and name in self.env.agents else 0.0 for i, name",
+        (TEAM + "test_every_row_is_as_told_by_hand[sync]",),
+    ),
+    Mutation(
+        "steps of absent agents count",
+        'arrays.valid[place], over[i] = info["begun"], info["valid"], info["over"]',
+        'arrays.valid[place], over[i] = info["begun"], True, info["over"]',
+        (TEAM + "test_every_row_is_as_told_by_hand[sync]",),
+    ),
+    Mutation(
+        "on the host a central critic still sees who is out",
+        "joint = np.where(seen[:, None], np.stack(rows)",
+        "joint = np.where(True, np.stack(rows)",
+        (TEAM + "test_agents_see_who_they_are_and_the_critic_sees_all[sync]",),
+    ),
+    Mutation(
+        "on the host an actor reads what only the critic may see",
+        "if name != JOINT)",
+        "if name)",
+        (TEAM + "test_agents_see_who_they_are_and_the_critic_sees_all[sync]",),
+    ),
+    Mutation(
+        "on the host players are judged by each other's networks",
+        "jnp.moveaxis(x, 0, 2).reshape(x.shape[1], -1",
+        "jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1",
+        (TEAM + "test_each_player_acts_and_is_judged_by_its_own_network[NoMemory]",),
+    ),
+    Mutation(
+        "on the host players' numbers have one shape when compiled and another in training",
+        "self._arguments = _spread(agent), learner, key",
+        "self._arguments = agent, learner, key",
+        (TEAM + "test_a_run_with_a_central_critic_resumes_on_the_host[independent]",),
+    ),
+    Mutation(
+        "an agent that comes later begins no episode",
+        "self._looks(self._there & ~valid, seen)",
+        "self._looks(self._there & False, seen)",
+        (TEAM + "test_every_row_is_as_told_by_hand[sync]",),
+    ),
+    Mutation(
+        "an episode is over when the first agent dies",
+        '"over": not self._there.any()',
+        '"over": not self._there.all()',
+        (TEAM + "test_every_row_is_as_told_by_hand[sync]",),
+    ),
+    Mutation(
+        "statistics count signs of rewards",
+        'info = {"tally": (score, over)',
+        'info = {"tally": (reward, over)',
+        (ATARI + "test_rewards_are_their_signs_and_the_tally_has_the_score",),
+    ),
+    Mutation(
+        "only the last frame is seen",
+        "np.maximum(before, frame)",
+        "frame",
+        (ATARI + "test_an_action_is_taken_for_four_frames_and_the_brighter_of_the_last_two_is_seen",),
+    ),
+    Mutation(
+        "a game without lives left is taken for a lost life",
+        "0 < self._lives < before",
+        "self._lives < before",
+        (ATARI + "test_a_lost_life_ends_what_is_learned_from_and_not_the_game",),
+    ),
+    Mutation(
+        "a lost life begins a new game",
+        "if self._goes_on and seed is None:",
+        "if False:",
+        (ATARI + "test_a_lost_life_ends_what_is_learned_from_and_not_the_game",),
+    ),
+    Mutation(
+        "reward scaling goes by what statistics count",
+        "reward_trace=jnp.where(begun_anew, 0.0, trace),",
+        "reward_trace=jnp.where(ended, 0.0, trace),",
+        (ATARI + "test_episodes_are_whole_games_while_lives_are_learned_from",),
+    ),
+    Mutation(
+        "an evaluation counts lives",
+        "            reward, ended = seen.tally\n",
+        "            pass\n",
+        (ATARI + "test_episodes_are_whole_games_while_lives_are_learned_from",),
+        "host/episodes.py",
+    ),
+    Mutation(
+        "a pool's lives are taken for games",
+        'over = np.asarray(info.get("terminated", terminated), bool) | truncated',
+        "over = terminated | truncated",
+        ("tests/envs/test_envpool.py::test_lives_are_learned_from_and_games_are_counted",),
+    ),
+    Mutation(
+        "the mode is read from metadata that others share",
+        'mode = getattr(vector.unwrapped, "autoreset_mode", None)',
+        "mode = None",
+        (HOST + "test_a_later_vector_of_the_same_class_changes_no_mode",),
+    ),
+    Mutation(
+        "environments are never compared with their spaces",
+        "LOOKS = 2",
+        "LOOKS = 0",
+        (CHECK_HOST + "test_every_environment_is_compared_with_its_spaces_when_it_first_steps",),
+    ),
+    Mutation(
+        "a reset that starts its generator anew passes the check",
+        "        unseeded > 1,\n",
+        "        seeded > 1,\n",
+        (CHECK_HOST + "test_a_fault_is_named_in_the_report[frozen]",),
+    ),
+    Mutation(
+        "train does not look where the environment is stepped",
+        '    native(env, "ppax.train", LOOPS)\n',
+        "",
+        (HOST + "test_what_runs_in_one_program_says_what_to_call_instead[train]",),
+    ),
+]
+MULTI = "tests/test_multi_agent.py::"
+GROUPS = "tests/test_groups.py::"
+SELF_PLAY = "tests/test_self_play.py::"
+VIEW = "tests/envs/test_team_view.py::"
+ALONE = MULTI + "test_players_learn_as_they_would_alone"
+MANY = [
+    Mutation(
+        "players read each other's streams",
+        "return x.reshape(*x.shape[:axis], -1, self.num_agents, *x.shape[axis + 1 :])",
+        "return jnp.swapaxes(x.reshape(*x.shape[:axis], self.num_agents, -1, *x.shape[axis + 1 :]), axis, axis + 1)",
+        (ALONE, MULTI + "test_permuted_players_permute_the_results"),
+        "independent.py",
+    ),
+    Mutation(
+        "all players draw the same permutations",
+        "jax.vmap(jax.random.fold_in, (None, 0))(one, players))(key)",
+        "jax.vmap(jax.random.fold_in, (None, 0))(one, 0 * players))(key)",
+        (ALONE,),
+        "independent.py",
+    ),
+    Mutation(
+        "every player has the discount of the first",
+        "gamma = jnp.broadcast_to(self.agent.gamma, (self.num_agents,))",
+        "gamma = jnp.broadcast_to(jnp.ravel(jnp.asarray(self.agent.gamma))[0], (self.num_agents,))",
+        (ALONE,),
+        "independent.py",
+    ),
+    Mutation(
+        "the worst of the players is their mean",
+        '"min": jnp.min}',
+        '"min": jnp.mean}',
+        (MULTI + "test_metrics_of_players_are_named_and_joined",),
+        "independent.py",
+    ),
+    Mutation(
+        "groups learn from each other's rewards",
+        "begin, begin + size, axis=axis + 1)",
+        "0, size, axis=axis + 1)",
+        (GROUPS + "test_groups_of_one_are_players_who_learn_apart", GROUPS + "test_unlike_agents_learn_their_parts"),
+        "ppax/groups.py",
+    ),
+    Mutation(
+        "actions of groups reach the wrong agents",
+        "jnp.concatenate(x)[np.argsort(order)]",
+        "jnp.concatenate(x)[order]",
+        (GROUPS + "test_agents_are_dealt_out_and_put_back",),
+        "envs/groups.py",
+    ),
+    Mutation(
+        "rewards of groups are not put in their order",
+        "reward=step.reward[order]",
+        "reward=step.reward",
+        (GROUPS + "test_agents_are_dealt_out_and_put_back",),
+        "envs/groups.py",
+    ),
+    Mutation(
+        "a group begins its sequences with a memory of another step",
+        "jax.tree.map(lambda x: x[::stride], steps.carry[name])",
+        "jax.tree.map(lambda x: x[: x.shape[0] // stride], steps.carry[name])",
+        (GROUPS + "test_a_group_finds_the_memories_at_the_starts_of_its_own_sequences",),
+        "ppax/groups.py",
+    ),
+    Mutation(
+        "past selves are learned from",
+        "return jnp.concatenate([before, jax.lax.slice_in_dim(x, rows.stop, x.shape[axis], axis=axis)], axis)",
+        "return x",
+        (SELF_PLAY + "test_nobody_learns_from_past_selves",),
+        "self_play.py",
+    ),
+    Mutation(
+        "the newest self plays in the place of past ones",
+        "past = jax.tree.map(lambda x, name=name: x[learner.opponents[name]], learner.pool[name])",
+        "past = jax.tree.map(lambda x, name=name: x[0 * learner.opponents[name]], learner.pool[name])",
+        (SELF_PLAY + "test_past_selves_act_by_their_own_policies",),
+        "self_play.py",
+    ),
+    Mutation(
+        "who loses gains",
+        "surprise = won / jnp.maximum(played, 1.0) -",
+        "surprise = 1.0 - won / jnp.maximum(played, 1.0) -",
+        (SELF_PLAY + "test_ratings_by_hand",),
+        "self_play.py",
+    ),
+    Mutation(
+        "a game that was running when the opponents changed is counted",
+        "counts=jnp.zeros_like(learner.counts),",
+        "counts=learner.counts,",
+        (SELF_PLAY + "test_ratings_by_hand", SELF_PLAY + "test_the_pool_keeps_what_the_learners_were"),
+        "self_play.py",
+    ),
+    Mutation(
+        "places of the pool that are still empty play",
+        "jnp.where(jnp.arange(size) < kept, self.pool.logits",
+        "jnp.where(jnp.arange(size) >= 0, self.pool.logits",
+        (SELF_PLAY + "test_who_plays_is_drawn_as_asked", SELF_PLAY + "test_the_pool_keeps_what_the_learners_were"),
+        "self_play.py",
+    ),
+    Mutation(
+        "the hardest opponents play least",
+        "return 2.0 * jnp.log(wins)",
+        "return -2.0 * jnp.log(wins)",
+        (SELF_PLAY + "test_who_plays_is_drawn_as_asked",),
+        "pool.py",
+    ),
+    Mutation(
+        "the central critic sees what the dead see",
+        "jnp.where(out[:, None], 0.0, _flat(obs, 1))",
+        "jnp.where(out[:, None] & False, 0.0, _flat(obs, 1))",
+        (VIEW + "test_the_dead_are_nothing_in_what_all_see",),
+        "team_view.py",
+    ),
+    Mutation(
+        "actors read what is for the critic alone",
+        "return (OWN, AGENT) if self.agent_ids else (OWN,)",
+        "return (OWN, AGENT, JOINT) if self.agent_ids else (OWN, JOINT)",
+        (VIEW + "test_an_actor_does_not_read_what_is_for_the_critic_alone",),
+        "team_view.py",
+    ),
+    Mutation(
+        "who ends is gone before its end is seen",
+        "obs = self._observe(step, state.out)",
+        "obs = self._observe(step, state.out | step.terminated | step.truncated)",
+        (
+            VIEW + "test_the_dead_are_nothing_in_what_all_see",
+            VIEW + "test_everyone_sees_its_own_its_number_and_the_critic_all",
+        ),
+        "team_view.py",
+    ),
+]
+LATEST = [
+    Mutation(
+        "all memories of a fresh minGRU halve at each step",
+        'parts[0] | {"bias": parts[0]["bias"] - jnp.log(steps)}',
+        'parts[0] | {"bias": parts[0]["bias"] - 0.0 * jnp.log(steps)}',
+        ("tests/networks/test_memories.py::test_a_fresh_mingru_remembers_for_unlike_many_steps",),
+    ),
+    Mutation(
+        "a compiled program keeps the numbers of its first call",
+        "if self._seen[0] is not agent or self._seen[1] is not env:",
+        "if self._seen[0] is None:",
+        ("tests/test_compiled.py::test_numbers_change_and_nothing_compiles",),
+        "compiled.py",
+    ),
+    Mutation(
+        "a state of another size is refused in JAX's words alone",
+        "self._guard(agent, env, state)\n            raise",
+        "raise",
+        ("tests/test_compiled.py::test_what_changed_is_named",),
+        "compiled.py",
+    ),
+]
+MUTATIONS = LATER + ESTIMATORS + LOSSES + DATA + COLLECTING + LEARNING + RUNNING + HOSTED + ENVIRONMENTS + SUITES
+MUTATIONS += MANY + LATEST

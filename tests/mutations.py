@@ -1,7 +1,8 @@
 """One-line breaks of the package, each with the tests that must see it. Run them with `python tests/mutation.py`.
 
 A break is found by its text alone, which must stand exactly once in the package (or in `file`, where it is given); so
-code may move. `test_mutations.py` checks that every break still applies. Each module of `breaks/` has a list `MUTATIONS`.
+code may move. `test_mutations.py` checks that every break still applies. Each module of `breaks/` has a list
+`MUTATIONS`.
 """
 
 import importlib

@@ -18,6 +18,7 @@ from ppax.envs import VectorEnv
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
 from ppax.program import Program
+from ppax.train import check_sizes
 from worlds import QUICK, Leaky, Team
 
 
@@ -102,6 +103,72 @@ def test_the_rule():
     assert rule(num_envs=63, minibatch=2048, seq_len=1) == 1  # cannot be halved
     assert rule(num_envs=64, minibatch=2049, seq_len=1) == 1
     assert Program(devices=1).num_devices(64, 2048, 1) == 1
+
+
+@pytest.mark.parametrize(
+    ("devices", "num_envs", "minibatch", "text"),
+    [
+        (
+            2,
+            4,
+            3,
+            r"program.devices = 2: does not divide minibatches of 3 sequences; devices that do: 1; nearest .* 2, 4",
+        ),
+        (2, 4, 1, "does not divide minibatches of 1 sequences; devices that do: 1; nearest minibatches: 2 sequences"),
+        (2, 3, 4, "does not divide num_envs = 3; devices that do: 1; nearest num_envs: 2, 4"),
+        (8, 8, 8, rf"program.devices = 8: must be at most {jax.local_device_count()}, the devices; nearest"),
+    ],
+)
+def test_devices_that_do_not_divide_are_refused(devices, num_envs, minibatch, text):
+    with pytest.raises(ppax.ConfigError, match=text):
+        Program(devices=devices).num_devices(num_envs, minibatch, 1)
+
+
+def test_sizes_are_checked_before_anything_is_made():
+    """Four environments, rollouts of 3 steps, 4 minibatches of 3 sequences: two devices would drop one of each."""
+    env = ppax.make("CartPole-v1", 4)
+    agent = ppax.PPO(mlp(env, hidden=(4,)), minibatch=Shuffle(4), program=Program(devices=2))
+    with pytest.raises(
+        ppax.ConfigError, match=r"a rollout of .* program\.devices = 2: does not divide minibatches of 3"
+    ):
+        check_sizes(agent, env, 3)
+    check_sizes(agent, env, 4)
+
+
+@pytest.mark.parametrize("axis", ["devices", "members", "batch"])
+@pytest.mark.parametrize("mapped", ["vmap", "pmap", "shard_map"])
+def test_an_axis_of_the_users_exchanges_nothing(mapped, axis):
+    """Seeds under any mapped axis, however it is called, are runs of their own."""
+    x = np.arange(2.0, dtype=np.float32)
+
+    def whole(part):
+        return parallel.total(part) + parallel.largest(part) + parallel.part_index() + parallel.num_parts()
+
+    mesh = jax.sharding.Mesh(jax.local_devices()[:2], (axis,))
+    spec = jax.sharding.PartitionSpec(axis)
+    maps = {
+        "vmap": lambda: jax.vmap(whole, axis_name=axis),
+        "pmap": lambda: jax.pmap(whole, axis_name=axis),
+        "shard_map": lambda: jax.shard_map(whole, mesh=mesh, in_specs=spec, out_specs=spec),
+    }
+    np.testing.assert_array_equal(maps[mapped]()(x), 2.0 * x + 1.0)
+
+
+@pytest.mark.parametrize("mapped", ["pmap", "shard_map"])
+def test_the_rule_is_one_device_where_the_user_has_split_the_program(mapped):
+    """Inside, a second split over devices cannot be; asked for, it is refused."""
+    found, mesh = [], jax.sharding.Mesh(jax.local_devices()[:2], ("seeds",))
+    spec = jax.sharding.PartitionSpec("seeds")
+
+    def look(x):
+        found.append(Program().num_devices(64, 2048, 1))
+        with pytest.raises(ppax.ConfigError, match=r"must be at most 1, the devices inside a shard_map"):
+            Program(devices=2).num_devices(64, 2048, 1)
+        return x
+
+    run = jax.pmap(look) if mapped == "pmap" else jax.shard_map(look, mesh=mesh, in_specs=spec, out_specs=spec)
+    run(np.arange(2.0))
+    assert found == [1]
 
 
 @pytest.mark.parametrize(

@@ -198,9 +198,8 @@ def begin(agent: PPO, env: Env, num_steps: int) -> TrainState:
 
 def _candidates(agent: PPO, env: VectorEnv, num_steps: int) -> Iterator[tuple[str, list[int]]]:
     length = agent.sequence_length(num_steps)
-    minibatch = num_steps * env.num_streams // length // agent.minibatch.num_minibatches
-    available = len(jax.local_devices())
-    yield "devices", [d for d in range(1, available + 1) if env.num_envs % d == 0 and minibatch % d == 0]
+    minibatch = agent.minibatch.size(num_steps * env.num_streams // length)
+    yield "devices", [d for d in range(1, parallel.available() + 1) if env.num_envs % d == 0 and minibatch % d == 0]
     yield "chunk_rows", [rows for rows in (256, 512, 1024, 2048, 8192, 2**20) if rows <= 2 * minibatch * length]
     yield "unroll", [1, 2, 4]
 

@@ -19,7 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 Tree = TypeVar("Tree")
 
-AXIS = "devices"
+AXIS = "ppax.parallel"  # a name of our own: a user's `vmap(train, axis_name="devices")` must exchange nothing
 SPLIT = PartitionSpec(AXIS)  # every device has its share of the leading axis
 SAME = PartitionSpec()  # every device has all of it
 
@@ -91,6 +91,11 @@ def shardings(specs: Any, devices: int, axis: str = AXIS) -> Any:
     """Where arrays lie that `split` takes by `specs`."""
     mesh = Mesh(jax.local_devices()[:devices], (axis,))
     return jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs)
+
+
+def available() -> int:
+    """Over how many devices a program can be split here: over one inside a `shard_map` or `pmap` of the user's."""
+    return 1 if jax.sharding.get_abstract_mesh().manual_axes else len(jax.local_devices())
 
 
 def num_parts() -> int:

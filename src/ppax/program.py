@@ -9,7 +9,7 @@ from __future__ import annotations
 import jax
 
 from ppax import parallel
-from ppax.types import part, static
+from ppax.types import ConfigError, part, static
 
 MIN_ROWS = 512  # of a minibatch on each device: from here a split pays for its exchange (benchmarks/NOTES.md)
 CHUNK_ROWS, CHUNK_ROWS_ALONE = 512, 8192  # of a minibatch on a CPU, with several devices and with one
@@ -39,13 +39,37 @@ class Program:
     unroll: int = static("steps of a rollout in one turn of its loop", default=1, low=1)
 
     def num_devices(self, num_envs: int, minibatch: int, seq_len: int) -> int:
-        """Over how many devices to split `num_envs` environments and minibatches of `minibatch` sequences."""
+        """Over how many devices to split `num_envs` environments and minibatches of `minibatch` sequences.
+
+        ConfigError where `devices` asks for more than there are, or does not divide both.
+        """
         if self.devices is not None:
+            self._check_devices(num_envs, minibatch)
             return self.devices
         if jax.default_backend() != "cpu":
             return 1
-        most = min(len(jax.local_devices()), minibatch * seq_len // MIN_ROWS)
+        most = min(parallel.available(), minibatch * seq_len // MIN_ROWS)
         return next((d for d in range(most, 0, -1) if num_envs % d == 0 and minibatch % d == 0), 1)
+
+    def _check_devices(self, num_envs: int, minibatch: int) -> None:
+        """Raise ConfigError: a share that is not whole would drop environments, or sequences of every minibatch."""
+        asked, there = self.devices or 1, parallel.available()
+        if asked > there:
+            inside = " inside a shard_map or pmap" if there < len(jax.local_devices()) else ""
+            raise ConfigError(
+                f"program.devices = {asked}: must be at most {there}, the devices{inside}; nearest valid value: {there}"
+            )
+        usable = ", ".join(str(d) for d in range(1, there + 1) if num_envs % d == minibatch % d == 0)
+        for size, what, name, unit in (
+            (num_envs, f"num_envs = {num_envs}", "num_envs", ""),
+            (minibatch, f"minibatches of {minibatch} sequences", "minibatches", " sequences"),
+        ):
+            if size % asked:
+                near = [x for x in (size // asked * asked, (size // asked + 1) * asked) if x]
+                raise ConfigError(
+                    f"program.devices = {asked}: does not divide {what}; devices that do: {usable}; "
+                    f"nearest {name}: {', '.join(map(str, near))}{unit}"
+                )
 
     def rows(self, seq_len: int, compute_dtype: str) -> int:
         """Rows of a minibatch that are taken at once: all on an accelerator, on a CPU what fits its cache."""

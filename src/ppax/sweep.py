@@ -20,7 +20,7 @@ from ppax.train import Trained, start, train
 from ppax.types import ConfigError, Key, PyTree, TrainState
 
 ONE_BY_ONE = "call ppax.fit once for each seed or setting"
-MEMBERS = "members"  # an axis of its own: members have nothing to tell each other, unlike the parts of one run
+MEMBERS = "ppax.sweep"  # an axis of its own: members have nothing to tell each other, unlike the parts of one run
 
 
 def start_sweep(
@@ -82,7 +82,7 @@ def sweep(
 def _num_devices(members: int) -> int:
     if jax.default_backend() != "cpu":
         return 1
-    return next(d for d in range(min(len(jax.local_devices()), members), 0, -1) if members % d == 0)
+    return next(d for d in range(min(parallel.available(), members), 0, -1) if members % d == 0)
 
 
 def _members(agent: Agent, env: VectorEnv, members: int) -> tuple[Agent, VectorEnv]:

@@ -219,7 +219,8 @@ def check_sizes(agent: Agent, env: Env, num_steps: int) -> None:
                 f"seq_len = {length} does not divide num_steps = {num_steps}; {nearest_divisors(num_steps, length)}"
             )
         try:
-            learner.minibatch.size(num_steps * streams // length)
+            minibatch = learner.minibatch.size(num_steps * streams // length)
+            learner.program.num_devices(env.num_envs, minibatch, length)
         except ConfigError as error:
             sizes = f"num_steps {num_steps} * streams {streams} / seq_len {length}"
             raise ConfigError(f"a rollout of {sizes} sequences: {error}") from None

@@ -12,6 +12,7 @@ from ppax.accumulate import chunk_count, mean_gradient
 from ppax.collect import collect
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.losses import ClippedSurrogate
+from ppax.metrics import reduced
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
 from ppax.program import Program
@@ -26,7 +27,8 @@ def test_a_mean_by_hand():
 
     def loss(w, rows):
         x, ok = rows
-        return LossOutput(masked_mean(w * x, ok), {"mean": masked_mean(x, ok), "x_max": x.max(), "x_min": x.min()})
+        extremes = reduced("max", {"x_max": x.max()}) | reduced("min", {"x_min": x.min()})
+        return LossOutput(masked_mean(w * x, ok), {"mean": masked_mean(x, ok)} | extremes)
 
     for rows in (4, 2, 1):  # in four pieces there is one without a valid row
         out = mean_gradient(loss, jnp.float32(3.0), (data, valid), valid[:, None], rows)

@@ -17,6 +17,7 @@ from ppax.config import Log
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.independent import NAMED, names, of_players
 from ppax.kl_control import KLControl
+from ppax.metrics import reduced
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
 from ppax.networks.memories import GRU
@@ -156,7 +157,8 @@ def test_two_devices_compute_what_one_does():
 
 
 def test_metrics_of_players_are_named_and_joined():
-    metrics = of_players({"loss": jnp.arange(2.0), "ratio_max": jnp.arange(2.0), "ratio_min": jnp.arange(2.0)}, 2)
+    extremes = reduced("max", {"ratio_max": jnp.arange(2.0)}) | reduced("min", {"ratio_min": jnp.arange(2.0)})
+    metrics = of_players({"loss": jnp.arange(2.0)} | extremes, 2)
     assert {name: float(x) for name, x in metrics.items()} == {
         "loss": 0.5,
         "loss/agent_0": 0.0,

@@ -6,6 +6,7 @@ forward pass wrote is still in the cache when the backward pass reads it (benchm
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -32,7 +33,7 @@ def mean_gradient(
     """Gradient of `loss(params, data)`, leaves of `data` [M, ...], in pieces of about `chunk_rows` rows.
 
     It is the same as in one piece, but for rounding, because a loss and its metrics are means over the rows where
-    `valid` [M, L] (or extremes): each piece weighs as much as it has valid rows.
+    `valid` [M, L] (or declared extremes): each piece weighs as much as it has valid rows.
     """
     all_rows = jnp.maximum(valid.sum(dtype=jnp.float32), 1.0)
     data, valid = parallel.own((data, valid))
@@ -46,7 +47,7 @@ def mean_gradient(
     def weighed(data: PyTree, valid: Array) -> Gradient:
         share = valid.sum(dtype=jnp.float32) / all_rows
         gradient, metrics = piece(data)
-        return Gradient(share * gradient, Summary(share * metrics.means, metrics.tops, metrics.names))
+        return Gradient(share * gradient, dataclasses.replace(metrics, means=share * metrics.means))
 
     if chunks == 1:
         return _over_devices(weighed(data, valid)) if parallel.num_parts() > 1 else piece(data)
@@ -73,4 +74,4 @@ def _over_devices(share: Gradient) -> Gradient:
     vector, metrics = share
     sums = parallel.total(jnp.concatenate([vector, metrics.means]))
     means, tops = sums[vector.shape[0] :], parallel.largest(metrics.tops)
-    return Gradient(sums[: vector.shape[0]], Summary(means, tops, metrics.names))
+    return Gradient(sums[: vector.shape[0]], dataclasses.replace(metrics, means=means, tops=tops))

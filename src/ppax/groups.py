@@ -17,10 +17,11 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.independent import Independent, joined
+from ppax.metrics import Table, reductions_of
 from ppax.policy import Policy
 from ppax.ppo import PPO
 from ppax.program import Program
-from ppax.types import Decision, Key, Metrics, PyTree, Rollout, Scalar, Transition, part, static
+from ppax.types import Decision, Key, PyTree, Rollout, Scalar, Transition, part, static
 from ppax.update_metrics import Update
 
 OWN_TREES = ("obs", "action", "carry", "action_mask")  # fields of a Transition that are dicts by group
@@ -202,13 +203,19 @@ def _of(tree: PyTree | None, name: str) -> PyTree | None:
     return None if tree is None else tree[name]
 
 
-def of_groups(metrics: Mapping[str, Metrics]) -> Metrics:
+def of_groups(metrics: Mapping[str, Mapping[str, Array]]) -> Table:
     """Metrics that all groups have, over all, and each group's as `name/group`, those of its players `name/group_0`."""
-    every = [{name for name in own if "/" not in name} for own in metrics.values()]
+    kinds = {group: dict(reductions_of(own)) for group, own in metrics.items()}
+    # reduced in the same way, else there is no metric of all
+    every = [
+        {(name, kinds[group].get(name, "mean")) for name in own if "/" not in name} for group, own in metrics.items()
+    ]
     common = sorted(set.intersection(*every))
-    out = {name: joined(name, jnp.stack([own[name] for own in metrics.values()])) for name in common}
+    out = {name: joined(kind, jnp.stack([own[name] for own in metrics.values()])) for name, kind in common}
+    reductions = dict(common)
     for group, own in metrics.items():
         for name, x in own.items():
             plain, slash, player = name.partition("/")
-            out[f"{plain}/{group}{player.replace('agent', '') if slash else ''}"] = x
-    return out
+            full = f"{plain}/{group}{player.removeprefix('agent') if slash else ''}"
+            out[full], reductions[full] = x, kinds[group].get(name, "mean")
+    return Table(out, tuple((name, kind) for name, kind in reductions.items() if kind != "mean"))

@@ -17,11 +17,11 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
-from ppax.metrics import reduction
+from ppax.metrics import Table, reductions_of
 from ppax.policy import Policy
 from ppax.ppo import PPO
 from ppax.program import Program
-from ppax.types import ConfigError, Decision, Key, LearnerState, Metrics, PyTree, Rollout, part, static
+from ppax.types import ConfigError, Decision, Key, LearnerState, PyTree, Rollout, part, static
 from ppax.update_metrics import Update
 
 Tree = TypeVar("Tree")
@@ -152,18 +152,19 @@ class Independent:
         return jax.tree.map(lambda x: x.reshape(x.shape[0] * self.num_agents, *x.shape[2:]), out)
 
 
-def of_players(metrics: Mapping[str, Array], num_agents: int) -> Metrics:
+def of_players(metrics: Mapping[str, Array], num_agents: int) -> Table:
     """Metrics [A] of each player as those of all under the plain name, and of each as `name/agent_0`."""
-    whole = {name: joined(name, x) for name, x in metrics.items()}
-    return whole | {
-        f"{name}/{player}": x[place] for name, x in metrics.items() for place, player in enumerate(names(num_agents))
-    }
+    kinds, players = dict(reductions_of(metrics)), names(num_agents)
+    whole = {name: joined(kinds.get(name, "mean"), x) for name, x in metrics.items()}
+    own = {f"{name}/{player}": x[place] for name, x in metrics.items() for place, player in enumerate(players)}
+    reductions = [(f"{name}/{player}", kind) for name, kind in kinds.items() for player in players]
+    return Table(whole | own, (*kinds.items(), *reductions))
 
 
-def joined(name: str, each: Array) -> Array:
+def joined(reduction: str, each: Array) -> Array:
     """A metric of all from that of each, [n]."""
     over: dict[str, Callable[[Array], Array]] = {"mean": jnp.mean, "max": jnp.max, "min": jnp.min}
-    return over[reduction(name)](each)
+    return over.get(reduction, jnp.mean)(each)
 
 
 def names(num_agents: int | None) -> tuple[str, ...]:

@@ -1,10 +1,19 @@
-"""How metrics of parts (chunks of a minibatch, iterations of a run) become those of the whole: their names say it.
+"""Metrics by name, each with its reduction: how it is computed over chunks of a minibatch, players, groups, iterations.
 
-A name with `_max` or `_min` is an extreme; every other metric is a mean, over valid rows.
+| reduction | over chunks, players and groups | over iterations |
+|---|---|---|
+| mean (the default) | mean over valid rows | mean |
+| max, min | the extreme | the extreme |
+| last | mean | the last iteration's, as of a learning rate |
+| sum | mean | sum, as of the number of episodes |
+| per_episode | mean | sum over the number of episodes, `episodes` with the same ending |
+
+A reduction is declared where a metric is made, never read from its name: names have those of groups and agents in them.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
 
@@ -13,6 +22,36 @@ import numpy as np
 from jax import Array
 
 from ppax.parts import part, static
+from ppax.types import ConfigError
+
+REDUCTIONS = ("mean", "max", "min", "last", "sum", "per_episode")
+Reductions = tuple[tuple[str, str], ...]  # (name, reduction) of the metrics that are no means
+
+
+@part
+class Table(Mapping[str, Array]):
+    """Metrics by name with their reductions; `|` joins two of them. In a plain dict all are means."""
+
+    arrays: dict[str, Array]
+    reductions: Reductions = static(default=())
+
+    def __getitem__(self, name: str) -> Array:
+        """One metric."""
+        return self.arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.arrays)
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
+    def __or__(self, other: Mapping[str, Array]) -> Table:
+        both = dict(reductions_of(self)), dict(reductions_of(other))
+        kept = {name: kind for name, kind in both[0].items() if name not in other} | both[1]
+        return Table({**self, **other}, tuple(kept.items()))
+
+    def __ror__(self, other: Mapping[str, Array]) -> Table:
+        return Table(dict(other)) | self
 
 
 @part
@@ -22,12 +61,12 @@ class Summary(Mapping[str, Array]):
     means: Array  # [..., k]
     tops: Array  # [..., j] maxima, and minima with their sign turned
     names: tuple[str, ...] = static(default=())
+    reductions: Reductions = static(default=())
 
     def __getitem__(self, name: str) -> Array:
         """One metric [...]."""
-        index = _places(self.names)[name]
-        kind = reduction(name)
-        if kind == "mean":
+        index, kind = _places(self.names, self.reductions)[name]
+        if kind not in ("max", "min"):
             return self.means[..., index]
         return self.tops[..., index] if kind == "max" else -self.tops[..., index]
 
@@ -37,38 +76,64 @@ class Summary(Mapping[str, Array]):
     def __len__(self) -> int:
         return len(self.names)
 
-    def mean_names(self) -> np.ndarray:
-        """The names of `means`, [k]."""
-        return np.array([name for name in self.names if reduction(name) == "mean"])
+    def kinds(self) -> dict[str, str]:
+        """Names and reductions of `means`, in their order."""
+        places = _places(self.names, self.reductions)
+        return {name: kind for name, (_, kind) in places.items() if kind not in ("max", "min")}
 
 
-def reduction(name: str) -> str:
-    """How a metric of parts becomes one of the whole; its name says it: "max", "min", or "mean" over valid rows."""
-    return "max" if "_max" in name else "min" if "_min" in name else "mean"
+def reduced(reduction: str, metrics: Mapping[str, Array]) -> Table:
+    """`metrics`, which are reduced so: one of "mean", "max", "min", "last", "sum" and "per_episode"."""
+    if reduction not in REDUCTIONS:
+        raise ConfigError(f"reduction = {reduction!r}: must be one of {', '.join(REDUCTIONS)}")
+    return Table(dict(metrics), tuple((name, reduction) for name in metrics if reduction != "mean"))
+
+
+def reductions_of(metrics: Mapping[str, Array]) -> Reductions:
+    """Of the metrics that are no means."""
+    return metrics.reductions if isinstance(metrics, Table | Summary) else ()
 
 
 @functools.cache
-def _places(names: tuple[str, ...]) -> dict[str, int]:
-    """Where each metric stands, in `means` or in `tops`."""
-    means = [name for name in names if reduction(name) == "mean"]
-    tops = [name for name in names if reduction(name) != "mean"]
-    return {name: place for kind in (means, tops) for place, name in enumerate(kind)}
+def _places(names: tuple[str, ...], reductions: Reductions) -> dict[str, tuple[int, str]]:
+    """Where each metric stands, in `means` or in `tops`, and its reduction."""
+    kinds, found, count = dict(reductions), {}, [0, 0]
+    for name in names:
+        kind = kinds.get(name, "mean")
+        top = kind in ("max", "min")
+        found[name] = count[top], kind
+        count[top] += 1
+    return found
 
 
 def pack(metrics: Mapping[str, Array]) -> Summary:
     """Scalars by name, as two arrays."""
-    means = [jnp.asarray(x, jnp.float32) for name, x in metrics.items() if reduction(name) == "mean"]
-    tops = [-x if reduction(name) == "min" else x for name, x in metrics.items() if reduction(name) != "mean"]
+    kinds = dict(reductions_of(metrics))
+    tops = [-x if kinds[name] == "min" else x for name, x in metrics.items() if kinds.get(name) in ("max", "min")]
+    means = [jnp.asarray(x, jnp.float32) for name, x in metrics.items() if kinds.get(name) not in ("max", "min")]
     return Summary(
-        jnp.stack(means) if means else jnp.zeros(0), jnp.stack(tops) if tops else jnp.zeros(0), tuple(metrics)
+        jnp.stack(means) if means else jnp.zeros(0),
+        jnp.stack(tops) if tops else jnp.zeros(0),
+        tuple(metrics),
+        tuple(kinds.items()),
     )
+
+
+def unpack(summary: Summary) -> Table:
+    """Undo `pack`."""
+    return Table(dict(summary), summary.reductions)
 
 
 def nothing(like: Summary) -> Summary:
     """What changes nothing when it is merged."""
-    return Summary(jnp.zeros(like.means.shape), jnp.full(like.tops.shape, -jnp.inf), like.names)
+    return dataclasses.replace(like, means=jnp.zeros(like.means.shape), tops=jnp.full(like.tops.shape, -jnp.inf))
 
 
 def merge(one: Summary, other: Summary) -> Summary:
     """Both parts: extremes of both, and the sums of what shall become means."""
-    return Summary(one.means + other.means, jnp.maximum(one.tops, other.tops), one.names)
+    return dataclasses.replace(one, means=one.means + other.means, tops=jnp.maximum(one.tops, other.tops))
+
+
+def each(names: Mapping[str, str], *reductions: str) -> np.ndarray:
+    """Which of the metrics, of which `names` has the reductions, have one of `reductions`, [k] bool."""
+    return np.array([kind in reductions for kind in names.values()], bool)

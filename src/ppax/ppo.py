@@ -25,7 +25,7 @@ from ppax.critics import Regression
 from ppax.experience import Experience, Minibatch, Source, choose, cut, cut_with_source, following, join, over_rollout
 from ppax.kl_control import KLControl, KLState
 from ppax.losses import ClippedSurrogate
-from ppax.metrics import Summary, pack
+from ppax.metrics import Summary, pack, reduced, unpack
 from ppax.minibatches import Shuffle
 from ppax.optimizers import Adam, clipped
 from ppax.policy import Policy, look
@@ -175,7 +175,9 @@ class PPO:
             kl = self.kl.judge(state.kl, self.learning_rate, metrics)
             extra = extra | {"grad_norm": optax.global_norm(gradient)} | self.kl.step_metrics(kl)
             vector, opt_state = self._descend(state, gradient, kl, to_params)
-            return Learning(to_params(vector), vector, opt_state, kl, latest, state.epoch), pack({**metrics, **extra})
+            return Learning(to_params(vector), vector, opt_state, kl, latest, state.epoch), pack(
+                unpack(metrics) | extra
+            )
 
         def epoch(state: Learning, key: Key) -> tuple[Learning, Summary]:
             targets = old_targets if state.targets is None else state.targets
@@ -200,7 +202,8 @@ class PPO:
             obs_stats = normalize.update_obs_stats(obs_stats, steps.obs, steps.valid)
         control = self.kl.end(state.kl, history)
         metrics = update_metrics(Batch(steps, old_targets), history) | self.kl.metrics(control, self.loss)
-        metrics["learning_rate"] = jnp.asarray(self.kl.learning_rate(control, self.learning_rate), jnp.float32)
+        rate = jnp.asarray(self.kl.learning_rate(control, self.learning_rate), jnp.float32)
+        metrics |= reduced("last", {"learning_rate": rate})
         metrics |= self.critic.metrics(learner.critic, old_targets.value, steps.valid)
         changed = {"params": state.params, "opt_state": state.opt_state, "obs_stats": obs_stats, "control": control}
         return Update(learner._replace(**changed), metrics)

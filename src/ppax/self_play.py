@@ -16,6 +16,7 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.groups import Groups
+from ppax.metrics import reduced
 from ppax.policy import Policy
 from ppax.pool import START, chance
 from ppax.pool import Pool as Pool
@@ -104,7 +105,7 @@ class SelfPlay:
         rated = self._rate(learner, rollout)
         draw_key = jax.random.fold_in(key[0], self.num_agents)  # players and groups have smaller numbers
         learner = self._keep(rated._replace(now=learners, iteration=learner.iteration + 1), draw_key)
-        return Update(learner, metrics | self._ratings(learner))
+        return Update(learner, metrics | reduced("last", self._ratings(learner)))
 
     def _rate(self, learner: SelfPlayState, rollout: Rollout) -> SelfPlayState:
         """Ratings after the episodes that ended in a rollout; who beats a better one gains more."""

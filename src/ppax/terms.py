@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.metrics import reduced
 from ppax.sequences import masked_means
 from ppax.types import LossOutput, Scalar, Transition
 
@@ -41,16 +42,14 @@ def objective(rows: Rows, valid: Array, vf_coef: Scalar, ent_coef: Scalar, **ext
     policy_loss, value_loss, entropy, approx_kl, *others = masked_means(columns, valid)
     ratio = jnp.exp(rows.log_ratio)
     loss = policy_loss + vf_coef * value_loss - ent_coef * entropy
-    return LossOutput(
-        loss,
-        {
-            "loss": loss,
-            "policy_loss": policy_loss,
-            "value_loss": value_loss,
-            "entropy": entropy,
-            "approx_kl": approx_kl,
-            **dict(zip(extra, others, strict=True)),
-            "ratio_max": jnp.max(ratio, where=valid, initial=0.0),
-            "ratio_min": jnp.min(ratio, where=valid, initial=jnp.inf),
-        },
-    )
+    means = {
+        "loss": loss,
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "entropy": entropy,
+        "approx_kl": approx_kl,
+        **dict(zip(extra, others, strict=True)),
+    }
+    largest = reduced("max", {"ratio_max": jnp.max(ratio, where=valid, initial=0.0)})
+    least = reduced("min", {"ratio_min": jnp.min(ratio, where=valid, initial=jnp.inf)})
+    return LossOutput(loss, means | largest | least)

@@ -15,15 +15,12 @@ from ppax import counter, parallel
 from ppax.collect import Collected, collect, restart, start_actor
 from ppax.envs import Env, HostEnv, native
 from ppax.envs.vector import VectorEnv
-from ppax.metrics import Summary, merge, nothing, pack
+from ppax.metrics import Summary, Table, each, merge, nothing, pack, reduced
 from ppax.multi_agent import Agent, alike, columns, require_fit
 from ppax.parallel import SAME, SPLIT
 from ppax.sequences import nearest_divisors
-from ppax.types import ConfigError, Episodes, Key, Metrics, TrainState
+from ppax.types import ConfigError, Episodes, Key, TrainState
 
-# How metrics of single iterations become one of many, where their names do not say it (metrics.reduction)
-LAST = ("learning_rate", "elo")
-PER_EPISODE = ("episode_return", "episode_length")
 LOOPS = "call ppax.fit(agent, env, total_steps), or ppax.compile(agent, env, state), which is called like ppax.train"
 RESTART = 2**32 - 1  # folded into the key of a rollout: no step of any environment has that number
 
@@ -133,21 +130,20 @@ def _train(agent: Agent, env: VectorEnv, state: TrainState, num_iterations: Arra
 
 def add_up(totals: Summary, metrics: Summary) -> Summary:
     """The totals of some iterations and of one more."""
-    plain = [name.partition("/")[0] for name in totals.mean_names()]
-    forgetting = jnp.where(np.isin(plain, LAST), 0.0, totals.means)
-    return merge(Summary(forgetting, totals.tops, totals.names), metrics)
+    forgetting = jnp.where(each(totals.kinds(), "last"), 0.0, totals.means)
+    return merge(dataclasses.replace(totals, means=forgetting), metrics)
 
 
 def averaged(totals: Summary, num_iterations: int | Array) -> Summary:
     """Metrics of many iterations from their totals."""
-    every = totals.mean_names().tolist()
-    plain = [name.partition("/")[0] for name in every]
+    kinds = totals.kinds()
+    every = list(kinds)
     # per episode: NaN, not 0, where no episode finished
-    episodes = ["episodes" + name.removeprefix(kind) for name, kind in zip(every, plain, strict=True)]
+    episodes = ["episodes" + name.removeprefix(name.partition("/")[0]) for name in every]
     counts = totals.means[np.array([every.index(name) if name in every else 0 for name in episodes])]
-    divisor = jnp.where(np.isin(plain, PER_EPISODE), counts, num_iterations)
-    means = totals.means / jnp.where(np.isin(plain, (*LAST, "episodes")), 1.0, divisor)
-    return Summary(means, totals.tops, totals.names)
+    divisor = jnp.where(each(kinds, "per_episode"), counts, num_iterations)
+    means = totals.means / jnp.where(each(kinds, "last", "sum"), 1.0, divisor)
+    return dataclasses.replace(totals, means=means)
 
 
 class Upcoming(NamedTuple):
@@ -184,7 +180,7 @@ def learn(plan: Upcoming, env: Env, state: TrainState, collected: Collected) -> 
         collected = restart(annealed, env, collected, due, jax.random.fold_in(collect_key, RESTART))
     actor, rollout, episodes = collected
     learner, metrics = annealed.update(state.learner, rollout, update_keys)
-    metrics |= episode_metrics(episodes, env.num_agents, env.sizes)
+    metrics = metrics | episode_metrics(episodes, env.num_agents, env.sizes)
     env_steps = counter.add(state.env_steps, parallel.total(rollout.steps.valid.sum(dtype=jnp.uint32)))
     now: dict[str, Any] = {
         "learner": learner,
@@ -196,15 +192,17 @@ def learn(plan: Upcoming, env: Env, state: TrainState, collected: Collected) -> 
     return Trained(dataclasses.replace(state, **now), pack(metrics))
 
 
-def episode_metrics(episodes: Episodes, num_agents: int, sizes: tuple[tuple[str, int], ...]) -> Metrics:
+def episode_metrics(episodes: Episodes, num_agents: int, sizes: tuple[tuple[str, int], ...]) -> Table:
     """Sums over finished episodes of all streams, and of each agent and group: "episode_return/agent_0"."""
     sums = jnp.stack([x.astype(jnp.float32).reshape(-1, num_agents) for x in episodes]).sum(axis=1)
     sums = parallel.total(sums)  # [3, A]
-    metrics = dict(zip(("episodes", *PER_EPISODE), sums.sum(axis=1), strict=True))
-    for player, places in columns(num_agents, sizes).items():
-        own = sums[:, np.array(places)].sum(axis=1)
-        metrics |= {f"{name}/{player}": x for name, x in zip(("episodes", *PER_EPISODE), own, strict=True)}
-    return metrics
+    of_all = {"": sums.sum(axis=1)}
+    own = {f"/{player}": sums[:, np.array(places)].sum(axis=1) for player, places in columns(num_agents, sizes).items()}
+    table = Table({})
+    for ending, (count, returns, lengths) in (of_all | own).items():
+        table |= reduced("sum", {f"episodes{ending}": count})
+        table |= reduced("per_episode", {f"episode_return{ending}": returns, f"episode_length{ending}": lengths})
+    return table
 
 
 def check_sizes(agent: Agent, env: Env, num_steps: int) -> None:

@@ -6,7 +6,7 @@ N = M * L flat rows, E environments, A agents.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from gymnasium import spaces
@@ -255,10 +255,14 @@ class Advantage(Protocol):
 
 
 class LossOutput(NamedTuple):
-    """A scalar to descend, and what a human wants to see: means over valid rows, or extremes, named `_max`, `_min`."""
+    """A scalar to descend, and what a human wants to see.
+
+    In a plain dict all metrics are means over valid rows; extremes over valid rows are declared (metrics.py):
+    `{"loss": loss} | reduced("max", {"worst": worst})`.
+    """
 
     loss: Array
-    metrics: Metrics
+    metrics: Mapping[str, Array]
 
 
 class Loss(Protocol):

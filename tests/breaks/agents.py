@@ -35,4 +35,36 @@ DEVICES = [
     ),
 ]
 
-MUTATIONS: list[Mutation] = [*DEVICES]
+METRICS = "tests/test_metrics.py::"
+REDUCTIONS = [
+    Mutation(
+        "metrics of groups are reduced by a part of their names",
+        'kind = kinds.get(name, "mean")',
+        'kind = "max" if "_max" in name else "min" if "_min" in name else kinds.get(name, "mean")',
+        (METRICS + "test_episodes_of_groups_are_means_whatever_the_groups_are_called",),
+        "ppax/metrics.py",
+    ),
+    Mutation(
+        "a group's extremes become means",
+        'out[full], reductions[full] = x, kinds[group].get(name, "mean")',
+        'out[full], reductions[full] = x, "mean"',
+        (METRICS + "test_metrics_of_groups_are_joined_as_declared",),
+        "ppax/groups.py",
+    ),
+    Mutation(
+        "a player's extremes become means",
+        "Table(whole | own, (*kinds.items(), *reductions))",
+        "Table(whole | own, (*kinds.items(),))",
+        (METRICS + "test_metrics_of_players_keep_their_reductions",),
+        "ppax/independent.py",
+    ),
+    Mutation(
+        "the last iteration's metric is summed",
+        'forgetting = jnp.where(each(totals.kinds(), "last"), 0.0, totals.means)',
+        "forgetting = totals.means",
+        (METRICS + "test_over_iterations_by_hand",),
+        "ppax/train.py",
+    ),
+]
+
+MUTATIONS: list[Mutation] = [*DEVICES, *REDUCTIONS]

@@ -10,12 +10,18 @@ import pytest
 
 import ppax
 from ppax import config
+from ppax.collect import Collected
 from ppax.envs import grouped
+from ppax.metrics import Table, pack
 from ppax.minibatches import Shuffle
 from ppax.networks import network
+from ppax.networks.composed import NONE
+from ppax.networks.memories import GRU
 from ppax.pool import START, Pool, chance
-from ppax.self_play import SelfPlay
-from ppax.types import ConfigError
+from ppax.self_play import SelfPlay, SelfPlayState
+from ppax.train import Upcoming, averaged, check_sizes, episode_metrics, learn
+from ppax.types import ActorState, ConfigError, Episodes, Rollout, TrainState, Transition
+from ppax.update_metrics import Update
 from worlds import QUICK
 
 NUM_ENVS, NUM_STEPS = 8, 8
@@ -124,30 +130,46 @@ def test_nobody_learns_from_past_selves(world):
     assert agent.learners(env.num_streams)[1][1] == 12
 
 
-@pytest.mark.nightly
-def test_ratings_by_hand(world):
+def by_hand(memory=NONE):
+    """The agent of `world`, and what it remembers, without an environment that is stepped."""
+    env = grouped(ppax.make("Pursuit-3", NUM_ENVS), {"prey": [0], "hunters": [1, 2]})
+    ppo = {name: ppax.PPO(network(group, hidden=(4,), memory=memory)) for name, group in env.groups.items()}
+    agent = SelfPlay(ppax.Groups(ppo, env.sizes), POOL, NUM_ENVS)
+    learner = SelfPlayState(
+        now={},
+        pool={},
+        kept=jnp.int32(2),
+        opponents={"prey": jnp.array([1, 0]), "hunters": jnp.array([0, 1])},
+        elo={"prey": jnp.float32(1100.0), "hunters": jnp.float32(900.0)},
+        past_elo={"prey": jnp.array([800.0, 1000.0, 0.0]), "hunters": jnp.array([1000.0, 700.0, 0.0])},
+        returns=jnp.zeros((NUM_ENVS, 3)),
+        counts=jnp.arange(NUM_ENVS) != 7,
+        iteration=jnp.int32(3),
+    )
+    return agent, env, learner
+
+
+def seen(rewards, valid, first):
+    """A rollout of these, [T, E, A] each."""
+    reward, valid, first = (jnp.asarray(x.reshape(len(x), -1)) for x in (rewards, valid, first))
+    steps = Transition(None, None, None, None, reward, ~valid, ~valid, first, valid, ())
+    return Rollout(steps, jnp.zeros(reward.shape[1]), reward)
+
+
+def test_ratings_by_hand():
     """Environment 4 ends once, the past prey wins; 6 twice, the past hunters win once; nothing else counts."""
-    agent, env, state, _ = world
-    steps, rewards = 4, np.zeros((4, NUM_ENVS, 3), np.float32)
-    first = np.zeros((steps, NUM_ENVS, 3), bool)
+    agent, _, learner = by_hand()
+    rewards = np.zeros((6, NUM_ENVS, 3), np.float32)
+    valid, first = np.ones(rewards.shape, bool), np.zeros(rewards.shape, bool)
     rewards[0, 4] = [1.0, -1.0, 0.5]  # the hunters earn -0.25 on average
     rewards[0, 6] = [0.0, 3.0, -1.0]
-    rewards[1, 6] = [2.0, 0.0, 1.0]
+    rewards[2, 6] = [2.0, 0.0, 1.0]
     rewards[0, 5], rewards[0, 0] = [-5.0, 1.0, 1.0], [9.0, 0.0, 0.0]
-    first[1, [0, 4, 6]], first[2, 6] = True, True
-    first[3, 7] = True  # an episode that began before the opponents were drawn
-    flat = lambda x: jnp.asarray(x.reshape(steps, -1))  # noqa: E731
-    key = jax.random.key(5)
-    rollout = jax.jit(lambda s: ppax.collect(agent, env, s.learner, s.actor, steps, key).rollout)(state)
-    seen = dataclasses.replace(rollout.steps, reward=flat(rewards), first=flat(first), valid=flat(first) | True)
-    counts = jnp.arange(NUM_ENVS) != 7
-    elo = {"prey": jnp.float32(1100.0), "hunters": jnp.float32(900.0)}
-    past = {"prey": jnp.array([800.0, 1000.0, 0.0]), "hunters": jnp.array([1000.0, 700.0, 0.0])}
-    places = {"prey": jnp.array([1, 0]), "hunters": jnp.array([0, 1])}
-    learner = state.learner._replace(
-        elo=elo, past_elo=past, opponents=places, counts=counts, returns=jnp.zeros((NUM_ENVS, 3))
-    )
-    after = agent._rate(learner, rollout._replace(steps=seen))
+    # 7: an episode that began before the opponents were drawn
+    for env, step in ((0, 1), (4, 1), (6, 1), (6, 3), (7, 4)):
+        valid[step, env], first[step + 1, env] = False, True  # the environment begins anew, and then all act again
+        rewards[step, env] = np.nan
+    after = agent._rate(learner, seen(rewards, valid, first))
     prey = 16.0 * (1.0 - 1.0 / (1.0 + 10 ** ((900.0 - 1000.0) / 400.0)))
     hunters = 16.0 * (0.5 - 1.0 / (1.0 + 10 ** ((1100.0 - prey * 0.0 - 1000.0) / 400.0)))
     np.testing.assert_allclose(after.past_elo["prey"], [800.0, 1000.0 + prey, 0.0], rtol=1e-5)
@@ -156,6 +178,72 @@ def test_ratings_by_hand(world):
     np.testing.assert_allclose(float(after.elo["prey"]), 1100.0 - hunters, rtol=1e-5)
     np.testing.assert_array_equal(after.counts[7], True)
     np.testing.assert_array_equal(after.returns[5], [-5.0, 1.0, 1.0])
+    np.testing.assert_array_equal(after.returns[6], 0.0)
+
+
+def test_an_episode_that_a_forced_reset_cut_is_no_game():
+    """All environments begin anew at the first step, from episodes in which the past selves were ahead."""
+    agent, _, learner = by_hand()
+    rewards = np.ones((3, NUM_ENVS, 3), np.float32)
+    first = np.zeros(rewards.shape, bool)
+    first[0] = True
+    ahead = jnp.broadcast_to(jnp.array([5.0, -5.0, -5.0]), (NUM_ENVS, 3))
+    after = agent._rate(learner._replace(returns=ahead), seen(rewards, np.ones(rewards.shape, bool), first))
+    for field in ("elo", "past_elo"):
+        assert same(getattr(after, field), getattr(learner, field))
+    np.testing.assert_array_equal(after.returns, 3.0)  # of the new episodes alone
+    assert after.counts.all()
+
+
+def test_episodes_of_a_group_are_those_that_it_plays_as_it_is_now():
+    """Environments 4 and 5 have a past prey, 6 and 7 past hunters: their returns are nobody's who learns."""
+    agent, env, _ = by_hand()
+    past = np.zeros((NUM_ENVS, 3), bool)
+    past[4:6, 0], past[6:, 1:] = True, True
+    returns = jnp.asarray(np.where(past, 100.0, [3.0, -1.0, -2.0]).reshape(-1))
+    ones = jnp.ones(env.num_streams, jnp.int32)
+    own = agent.own_episodes(Episodes(ones, returns, 4 * ones))
+    metrics = averaged(pack(episode_metrics(own, 3, env.sizes)), 1)
+    expected = {"prey": 3.0, "hunters": -1.5, "hunters_0": -1.0, "hunters_1": -2.0}
+    assert {name: float(metrics[f"episode_return/{name}"]) for name in expected} == expected
+    assert {name: int(metrics[f"episodes/{name}"]) for name in expected} == {
+        "prey": 6,
+        "hunters": 12,
+        "hunters_0": 6,
+        "hunters_1": 6,
+    }
+    assert float(metrics["episode_return"]) == 0.0
+
+
+def test_a_past_self_that_takes_anothers_seat_has_an_empty_memory():
+    """Seats of the prey: the first has another self now, the second the same; the hunters' places: 1 was replaced."""
+    agent, env, learner = by_hand(GRU(2))
+    carry = jax.tree.map(jnp.ones_like, agent.initial_carry(env.num_streams))
+    opponents = {"prey": jnp.array([2, 0]), "hunters": jnp.array([0, 1])}
+    before = learner._replace(kept=jnp.int32(4))  # the next place in a pool of 3 is 1
+    memories = agent.settled(before, before._replace(kept=jnp.int32(5), opponents=opponents), carry)
+    emptied = {"prey": [4], "hunters": [14, 15]}  # environment 4; environment 7, in which there are two hunters
+    for name, rows in emptied.items():
+        for x in jax.tree.leaves(memories[name]):
+            np.testing.assert_array_equal(np.flatnonzero((x == 0.0).all(axis=1)), rows)
+            np.testing.assert_array_equal(np.delete(x, rows, axis=0), 1.0)
+    assert same(agent.settled(before, before._replace(opponents=opponents), carry), carry)  # none was drawn
+
+
+def test_an_iteration_leaves_out_what_past_selves_earned_and_remember(monkeypatch):
+    agent, env, learner = by_hand(GRU(2))
+    opponents = {"prey": jnp.array([2, 2]), "hunters": jnp.array([2, 2])}
+    after = learner._replace(kept=jnp.int32(3), opponents=opponents)
+    monkeypatch.setattr(SelfPlay, "update", lambda *_: Update(after, Table({})))
+    ones = jnp.ones(env.num_streams)
+    actor = ActorState((), (), ones == 0, None, jax.tree.map(jnp.ones_like, agent.initial_carry(24)), ones, ones, ones)
+    rollout = seen(*(np.ones((2, NUM_ENVS, 3), kind) for kind in (np.float32, bool, bool)))
+    state = TrainState(learner, actor, jax.random.key(0), jnp.int32(3), jnp.zeros(2, jnp.uint32), NUM_STEPS)
+    now = Upcoming(agent, state.key, state.key, state.key)
+    out = learn(now, env, state, Collected(actor, rollout, Episodes(ones, ones, ones)))
+    assert float(out.metrics["episodes/prey"]) == 6.0
+    assert not out.state.actor.carry["prey"]["actor"][4:6].any()
+    assert out.state.actor.carry["prey"]["actor"][:4].all()
 
 
 def test_who_plays_is_drawn_as_asked():
@@ -226,6 +314,10 @@ def test_a_resumed_run_knows_its_past_selves(tmp_path):
     [
         (lambda: checked(opponents=3), r"no room for 3 past selves of each of 2 groups; nearest num_envs: 12"),
         (lambda: checked(one_group=True), "takes at least two groups"),
+        (
+            lambda: for_more_environments(),
+            r"num_envs = 8: Pursuit-3 has 12; write SelfPlay\(groups, pool, env",
+        ),
         (lambda: checked(devices=2), "program.devices = 2: self-play runs on one; write 1"),
         (lambda: config.build(tomllib.loads(PLAN.split("[groups")[0])), "self_play: Pursuit-2 has no groups"),
     ],
@@ -241,3 +333,8 @@ def checked(one_group=False, devices=None, **pool):
     program = ppax.Program(devices=devices)
     agents = {name: ppax.PPO(network(group), program=program) for name, group in env.groups.items()}
     SelfPlay(ppax.Groups(agents, env.sizes), Pool(every=1, **pool), 8).check()
+
+
+def for_more_environments():
+    agent, env, _ = by_hand()
+    check_sizes(agent, dataclasses.replace(env, num_envs=12), NUM_STEPS)

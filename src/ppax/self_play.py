@@ -22,7 +22,8 @@ from ppax.pool import START, chance
 from ppax.pool import Pool as Pool
 from ppax.ppo import PPO
 from ppax.program import Program
-from ppax.types import ConfigError, Decision, Key, Metrics, PyTree, Rollout, Scalar, part, static
+from ppax.sequences import where_rows
+from ppax.types import ConfigError, Decision, Episodes, Key, Metrics, PyTree, Rollout, Scalar, part, static
 from ppax.update_metrics import Update
 
 
@@ -108,22 +109,27 @@ class SelfPlay:
         return Update(learner, metrics | reduced("last", self._ratings(learner)))
 
     def _rate(self, learner: SelfPlayState, rollout: Rollout) -> SelfPlayState:
-        """Ratings after the episodes that ended in a rollout; who beats a better one gains more."""
+        """Ratings after the episodes that ended in a rollout; who beats a better one gains more.
+
+        An episode has ended where no agent acts and the environment begins anew. Where one begins without that, it was
+        cut by a forced reset, and nobody has won.
+        """
         weights = self._margin_weights()
 
-        def step(state: tuple[Array, Array], now: tuple[Array, Array]) -> Any:
+        def step(state: tuple[Array, Array], now: tuple[Array, Array, Array]) -> Any:
             returns, counts = state
-            reward, first = now
+            reward, first, ended = now
             margin = (returns * weights).sum(axis=1)
-            over = first & counts
+            over = ended & counts
             score = jnp.where(margin > 0.0, 1.0, jnp.where(margin < 0.0, 0.0, 0.5))
-            returns = jnp.where(first[:, None], 0.0, returns) + reward
+            returns = jnp.where((first | ended)[:, None], 0.0, returns) + reward
             return (returns, counts | first), (over, jnp.where(over, score, 0.0))
 
         steps, shape = rollout.steps, (self.num_envs, self.num_agents)
         reward = jnp.where(steps.valid, steps.reward, 0.0).reshape(-1, *shape)
         first = steps.first.reshape(-1, *shape)[:, :, 0]
-        (returns, counts), (games, wins) = jax.lax.scan(step, (learner.returns, learner.counts), (reward, first))
+        ended = ~steps.valid.reshape(-1, *shape).any(axis=2)
+        (returns, counts), (games, wins) = jax.lax.scan(step, (learner.returns, learner.counts), (reward, first, ended))
         games, wins = games.sum(axis=0, dtype=jnp.float32), wins.sum(axis=0)  # [E]
         elo, past_elo = dict(learner.elo), dict(learner.past_elo)
         for name, block in self._blocks().items():
@@ -170,6 +176,29 @@ class SelfPlay:
         for name, _ in self.sizes:
             table |= {f"elo/{name}_past_{place}": learner.past_elo[name][place] for place in range(self.pool.size)}
         return table
+
+    def own_episodes(self, episodes: Episodes) -> Episodes:
+        """Those [B] of what the groups are now; none of past selves."""
+        now = np.ones((self.num_envs, self.num_agents), bool)
+        begin = 0
+        for name, size in self.sizes:
+            now[self._blocks()[name], begin : begin + size] = False
+            begin += size
+        return Episodes(*(jnp.where(now.reshape(-1), x, 0) for x in episodes))
+
+    def settled(self, before: SelfPlayState, after: SelfPlayState, carry: dict[str, Any]) -> dict[str, Any]:
+        """Memories after an update: empty for a past self that has taken the seat of another in mid-episode."""
+        drawn, place = after.kept != before.kept, before.kept % self.pool.size
+        memories = dict(carry)
+        for name, rows in self._rows().items():
+            seats = after.opponents[name]
+            # at `place` of the pool there is another self now
+            other = drawn & ((seats != before.opponents[name]) | (seats == place))
+            other = jnp.repeat(other, (rows.stop - rows.start) // self.pool.opponents)
+            empty = self.agent.agents[name].initial_carry(rows.stop - rows.start)
+            own = where_rows(other, empty, jax.tree.map(lambda x, rows=rows: x[rows], carry[name]))
+            memories[name] = jax.tree.map(lambda x, y, rows=rows: x.at[rows].set(y), carry[name], own)
+        return memories
 
     def _blocks(self) -> dict[str, slice]:
         """The environments in which each group is a past self."""

@@ -18,6 +18,7 @@ from ppax.envs.vector import VectorEnv
 from ppax.metrics import Summary, Table, each, merge, nothing, pack, reduced
 from ppax.multi_agent import Agent, alike, columns, require_fit
 from ppax.parallel import SAME, SPLIT
+from ppax.self_play import SelfPlay
 from ppax.sequences import nearest_divisors
 from ppax.types import ConfigError, Episodes, Key, TrainState
 
@@ -180,6 +181,11 @@ def learn(plan: Upcoming, env: Env, state: TrainState, collected: Collected) -> 
         collected = restart(annealed, env, collected, due, jax.random.fold_in(collect_key, RESTART))
     actor, rollout, episodes = collected
     learner, metrics = annealed.update(state.learner, rollout, update_keys)
+    if isinstance(annealed, SelfPlay):  # past selves: their returns are not those of the groups, their seats change
+        episodes = annealed.own_episodes(episodes)
+        before: Any = state.learner
+        after: Any = learner
+        actor = actor._replace(carry=annealed.settled(before, after, actor.carry))
     metrics = metrics | episode_metrics(episodes, env.num_agents, env.sizes)
     env_steps = counter.add(state.env_steps, parallel.total(rollout.steps.valid.sum(dtype=jnp.uint32)))
     now: dict[str, Any] = {
@@ -210,6 +216,11 @@ def check_sizes(agent: Agent, env: Env, num_steps: int) -> None:
     if isinstance(env, HostEnv):
         alike(agent)
     require_fit(agent, env.num_agents, env.sizes, env.name)
+    if isinstance(agent, SelfPlay) and agent.num_envs != env.num_envs:
+        raise ConfigError(
+            f"SelfPlay.num_envs = {agent.num_envs}: {env.name or 'the environment'} has {env.num_envs}; "
+            "write SelfPlay(groups, pool, env.num_envs)"
+        )
     for learner, streams in agent.learners(env.num_streams):
         length = learner.sequence_length(num_steps)
         if num_steps % length:

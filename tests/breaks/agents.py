@@ -67,4 +67,50 @@ REDUCTIONS = [
     ),
 ]
 
-MUTATIONS: list[Mutation] = [*DEVICES, *REDUCTIONS]
+SELF_PLAY = "tests/test_self_play.py::"
+PAST_SELVES = [
+    Mutation(
+        "an episode that a forced reset cut is a game",
+        "over = ended & counts",
+        "over = (ended | first) & counts",
+        (SELF_PLAY + "test_an_episode_that_a_forced_reset_cut_is_no_game",),
+        "ppax/self_play.py",
+    ),
+    Mutation(
+        "returns of past selves are those of the group",
+        "now[self._blocks()[name], begin : begin + size] = False",
+        "now[self._blocks()[name], begin : begin + size] = True",
+        (SELF_PLAY + "test_episodes_of_a_group_are_those_that_it_plays_as_it_is_now",),
+        "ppax/self_play.py",
+    ),
+    Mutation(
+        "training counts the episodes of past selves",
+        "episodes = annealed.own_episodes(episodes)",
+        "episodes = episodes",
+        (SELF_PLAY + "test_an_iteration_leaves_out_what_past_selves_earned_and_remember",),
+        "ppax/train.py",
+    ),
+    Mutation(
+        "a past self inherits the memory of the one before it",
+        "other = drawn & ((seats != before.opponents[name]) | (seats == place))",
+        "other = drawn & (seats != seats)",
+        (SELF_PLAY + "test_a_past_self_that_takes_anothers_seat_has_an_empty_memory",),
+        "ppax/self_play.py",
+    ),
+    Mutation(
+        "a learner that joins the pool inherits the memory of the oldest",
+        "(seats != before.opponents[name]) | (seats == place))",
+        "(seats != before.opponents[name]))",
+        (SELF_PLAY + "test_a_past_self_that_takes_anothers_seat_has_an_empty_memory",),
+        "ppax/self_play.py",
+    ),
+    Mutation(
+        "self-play for another number of environments",
+        "if isinstance(agent, SelfPlay) and agent.num_envs != env.num_envs:",
+        "if False:",
+        (SELF_PLAY + "test_what_cannot_be_is_refused_by_name",),
+        "ppax/train.py",
+    ),
+]
+
+MUTATIONS: list[Mutation] = [*DEVICES, *REDUCTIONS, *PAST_SELVES]

@@ -612,14 +612,14 @@ RUNNING = [
     ),
     Mutation(
         "means of episodes over iterations",
-        "jnp.where(np.isin(plain, PER_EPISODE), counts, num_iterations)",
+        'jnp.where(each(kinds, "per_episode"), counts, num_iterations)',
         "num_iterations",
         (COUNTED,),
     ),
     Mutation(
         "the ratio of the last step reported as the first",
-        "history.means[0, 0], history.tops[0, 0]",
-        "history.means[-1, -1], history.tops[-1, -1]",
+        "means=history.means[0, 0], tops=history.tops[0, 0]",
+        "means=history.means[-1, -1], tops=history.tops[-1, -1]",
         ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[clipped-False-True-constant]",),
     ),
     Mutation(

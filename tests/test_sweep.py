@@ -1,6 +1,7 @@
 """A sweep's members train as they would alone."""
 
 import dataclasses
+import importlib
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ from ppax.critics import PopArt
 from ppax.networks import mlp
 from worlds import QUICK
 
+sweeps = importlib.import_module("ppax.sweep")  # `ppax.sweep` is the function
 pytestmark = pytest.mark.usefixtures("vmapped_keys")
 
 
@@ -40,6 +42,44 @@ def test_members_equal_their_solo_runs(members):
         np.testing.assert_allclose(solo.metrics["loss"], together.metrics["loss"][i], rtol=1e-4)
     np.testing.assert_array_equal(together.state.iteration, np.full(members, 5))
     np.testing.assert_allclose(together.state.learner.critic.weight, 1.0 - (1.0 - shares) ** 5, rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def players():
+    """Two independent players, in an environment that nobody steps."""
+    env = ppax.make("Pursuit-2", 4)
+    return ppax.Independent(ppax.PPO(mlp(env, hidden=(4,))), 2), env
+
+
+def rates(agent, learning_rate):
+    return dataclasses.replace(agent, agent=dataclasses.replace(agent.agent, learning_rate=learning_rate))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (0.5, [0.5, 0.5, 0.5]),
+        ([1.0, 2.0], [[1.0, 2.0]] * 3),  # one for each player, the same in all members
+        ([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]),  # one for each member
+        (np.arange(6.0).reshape(3, 2), np.arange(6.0).reshape(3, 2)),
+    ],
+)
+def test_numbers_of_players_are_no_numbers_of_members(players, given, expected):
+    agent, env = players
+    swept, _ = sweeps._members(rates(agent, np.array(given, np.float32)), env, 3)
+    np.testing.assert_array_equal(swept.agent.learning_rate, expected)
+    grouped = ppax.Groups({"both": rates(agent, np.array(given, np.float32))}, (("both", 2),))
+    swept, _ = sweeps._members(grouped, env, 3)
+    np.testing.assert_array_equal(swept.agents["both"].agent.learning_rate, expected)
+
+
+def test_as_many_players_as_members_have_to_say_which(players):
+    agent, env = players
+    text = r"agent\.agent\.learning_rate has 2 values, for 2 states and for 2 players: must have shape \(2, 2\)"
+    with pytest.raises(ppax.ConfigError, match=text):
+        sweeps._members(rates(agent, np.ones(2, np.float32)), env, 2)
+    swept, _ = sweeps._members(rates(agent, np.ones((2, 2), np.float32)), env, 2)
+    assert swept.agent.learning_rate.shape == (2, 2)
 
 
 def test_a_wrong_number_of_values_is_named():

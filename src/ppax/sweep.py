@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +15,12 @@ from jax.sharding import PartitionSpec
 from ppax import parallel
 from ppax.envs import native
 from ppax.envs.vector import VectorEnv
+from ppax.groups import Groups
+from ppax.independent import Independent
 from ppax.multi_agent import Agent, with_program
 from ppax.parallel import SAME
+from ppax.ppo import PPO
+from ppax.self_play import SelfPlay
 from ppax.train import Trained, start, train
 from ppax.types import ConfigError, Key, PyTree, TrainState
 
@@ -48,7 +53,8 @@ def sweep(
 ) -> Trained:
     """`train` for many members; all results have a leading axis of members, [S].
 
-    `states` come from `start_sweep`. A number of `agent` or `env` is one for all, or [S], one for each. The result is
+    `states` come from `start_sweep`. A number of `agent` or `env` is one for all, or [S], one for each; that of
+    independent players may also be [A], one for each player, or [S, A]. The result is
     that of `jax.vmap(train)`, but for rounding. On a CPU it is faster: members are split over the cores, and each core
     takes one after the other, so that what a member needs stays in the cache. Elsewhere it is `jax.vmap(train)`.
     Raises ConfigError where lengths differ, and for environments on the host.
@@ -88,17 +94,42 @@ def _num_devices(members: int) -> int:
 def _members(agent: Agent, env: VectorEnv, members: int) -> tuple[Agent, VectorEnv]:
     """Agent and environment of every member; each trains on one device."""
     alone = with_program(agent, dataclasses.replace(agent.program, devices=1))
-    return _for_each(alone, members, "agent"), _for_each(env, members, "env")
+    return _of_agent(alone, members, "agent"), _for_each(env, members, "env")
 
 
-def _for_each(tree: PyTree, members: int, name: str) -> PyTree:
-    """Every number with the axis of members."""
+def _of_agent(agent: Agent, members: int, name: str) -> Agent:
+    """Every number with the axis of members; those of independent players may have one for each player behind it."""
+    inner: Any = {}
+    if isinstance(agent, Independent):
+        inner["agent"] = _for_each(agent.agent, members, f"{name}.agent", agent.num_agents)
+    elif isinstance(agent, Groups):
+        names = agent.agents.items()
+        inner["agents"] = {group: _of_agent(one, members, f"{name}.agents[{group!r}]") for group, one in names}
+    elif isinstance(agent, SelfPlay):
+        inner["agent"] = _of_agent(agent.agent, members, f"{name}.agent")
+        inner["pool"] = _for_each(agent.pool, members, f"{name}.pool")
+    else:
+        alone: PPO = _for_each(agent, members, name)
+        return alone
+    return dataclasses.replace(agent, **inner)
+
+
+def _for_each(tree: PyTree, members: int, name: str, players: int = 1) -> PyTree:
+    """Every number with the axis of members; with `players`, [players] is one for each of them."""
 
     def one(path: tuple[object, ...], x: Array) -> Array:
         if np.ndim(x) == 0:
             return jnp.broadcast_to(x, (members,))
+        where = name + jax.tree_util.keystr(path)
+        if players > 1 and np.shape(x) == (players,):
+            if players == members:
+                raise ConfigError(
+                    f"{where} has {players} values, for {members} states and for {players} players: must have shape "
+                    f"({members}, {players}); jnp.tile(x, ({members}, 1)) is one for each player, "
+                    f"jnp.repeat(x[:, None], {players}, axis=1) one for each state"
+                )
+            return jnp.broadcast_to(x, (members, players))
         if np.shape(x)[0] != members:
-            where = name + jax.tree_util.keystr(path)
             raise ConfigError(f"{where} has {np.shape(x)[0]} values for {members} states: must be one, or {members}")
         return jnp.asarray(x)
 

@@ -113,4 +113,22 @@ PAST_SELVES = [
     ),
 ]
 
-MUTATIONS: list[Mutation] = [*DEVICES, *REDUCTIONS, *PAST_SELVES]
+SWEEP = "tests/test_sweep.py::"
+SWEEPS = [
+    Mutation(
+        "numbers of players are taken for those of members",
+        "            if players == members:\n",
+        "            if players == members:\n                return jnp.asarray(x)\n",
+        (SWEEP + "test_as_many_players_as_members_have_to_say_which",),
+        "ppax/sweep.py",
+    ),
+    Mutation(
+        "numbers of players are refused in a sweep",
+        "if players > 1 and np.shape(x) == (players,):",
+        "if False:",
+        (SWEEP + "test_numbers_of_players_are_no_numbers_of_members",),
+        "ppax/sweep.py",
+    ),
+]
+
+MUTATIONS: list[Mutation] = [*SWEEPS, *DEVICES, *REDUCTIONS, *PAST_SELVES]

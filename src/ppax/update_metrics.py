@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax.numpy as jnp
+from jax import Array
 
 from ppax.metrics import Summary
-from ppax.sequences import masked_means
+from ppax.sequences import masked_means, masked_std
 from ppax.types import Batch, LearnerState, Metrics
 
 
@@ -18,26 +19,38 @@ class Update(NamedTuple):
     metrics: Metrics
 
 
-def update_metrics(batch: Batch, history: Summary) -> Metrics:
-    """Scalars of one update; `history` has one entry a gradient step, [num_epochs, num_minibatches, ...]."""
+class History(NamedTuple):
+    """The gradient steps of an update, [num_epochs, num_minibatches, ...]."""
+
+    metrics: Summary
+    learns: Array  # [...] the minibatch had a valid row
+    acts: Array  # [...] and one in which an action could be chosen
+
+
+def update_metrics(batch: Batch, acting: Array, history: History) -> Metrics:
+    """Scalars of one update; `acting` [M, L] are the rows that the policy learns from."""
     valid, value, target = batch.steps.valid, batch.steps.value, batch.targets.value
-    reduced = dict(Summary(history.means.mean((0, 1)), history.tops.max((0, 1), initial=-jnp.inf), history.names))
-    if "ratio_max" in history:
-        first = Summary(history.means[0, 0], history.tops[0, 0], history.names)
+    steps, learns = history.metrics, history.learns[..., None]
+    means = jnp.where(learns, steps.means, 0.0).sum((0, 1)) / jnp.maximum(learns.sum(dtype=jnp.float32), 1.0)
+    reduced = dict(Summary(means, steps.tops.max((0, 1), initial=-jnp.inf), steps.names))
+    if "ratio_max" in steps:
+        first = Summary(steps.means[0, 0], steps.tops[0, 0], steps.names)
         # before the first gradient step the ratio must be 1, or acting and learning saw different things
         deviation = jnp.maximum(first["ratio_max"] - 1.0, 1.0 - first["ratio_min"])
         reduced["ratio_first_max_dev"] = jnp.maximum(0.0, deviation)
-    columns = jnp.stack([target, target - value, batch.targets.advantage, value, batch.steps.reward])
+        some = history.acts.any()
+        reduced |= {name: jnp.where(some, reduced[name], 1.0) for name in ("ratio_max", "ratio_min")}
+    columns = jnp.stack([target, target - value, value, batch.steps.reward])
     means = masked_means(list(columns), valid)
     variances = masked_means(list((columns - means[:, None, None]) ** 2), valid)
     target_var, unexplained = variances[0], variances[1]
     return reduced | {
         # 0 where targets do not vary: there is nothing to explain
         "explained_variance": jnp.where(target_var > 0.0, 1.0 - unexplained / target_var, 0.0),
-        "advantage_std": jnp.sqrt(variances[2]),
-        "value_mean": means[3],
+        "advantage_std": masked_std(batch.targets.advantage, acting),
+        "value_mean": means[2],
         "target_mean": means[0],
         "target_std": jnp.sqrt(target_var),
-        "reward_mean": means[4],
+        "reward_mean": means[3],
         "valid_fraction": valid.mean(dtype=jnp.float32),
     }

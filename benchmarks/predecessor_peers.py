@@ -165,7 +165,7 @@ def prepare_ppax_jaxdem(work: Work, dtype: str = "float32") -> Prepared:
         advantage=VTrace(),
         loss=ClippedSurrogate(vf_coef=2.0, ent_coef=0.001),
         critic=Regression(value_clip=0.2),
-        minibatch=Prioritised(num_minibatches=JAXDEM["minibatches"], alpha=0.8, beta=0.2),
+        minibatch=Prioritised(num_minibatches=JAXDEM["minibatches"], alpha=0.8, beta=0.2, weighted="advantage"),
         optimizer=Muon(),
         schedule=Cosine(),
         learning_rate=1e-2,

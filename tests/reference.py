@@ -160,8 +160,9 @@ def update(
     advantage, target = np.zeros((2, steps, streams))
     for b, t in enumerate(whole):
         estimate(rollout.value, np.ones((steps, streams)), t, b)
-    # nothing to learn where nothing could be chosen, though such a step's reward and value are seen
-    learns = rollout.valid if rollout.action_mask is None else rollout.valid & rollout.action_mask.any(axis=-1)
+    # where nothing could be chosen the critic learns and the policy does not
+    learns = rollout.valid
+    acts = learns if rollout.action_mask is None else learns & rollout.action_mask.any(axis=-1)
     if hyper.critic == "popart":
         hyper = hyper._replace(**scale_of(moving))
         moving = move(moving, target[learns], hyper.rate)
@@ -183,16 +184,29 @@ def update(
             rows = tuple(np.array([w for w in where if learns[w]], int).reshape(-1, 2).T)
             a = advantage[rows]
             if hyper.normalize_advantage == "rollout":
-                a = standardize(advantage, learns)[rows]
-            if hyper.normalize_advantage == "minibatch":
-                a = standardize(a, np.ones(len(a), bool))
+                a = standardize(advantage, acts)[rows]
+            weight = np.ones(len(a))
             if weights is not None:
-                a = a * np.repeat(weights[e, k], hyper.seq_len)[counts]
+                weight = np.repeat(weights[e, k], hyper.seq_len)[counts]
+            if hyper.normalize_advantage == "minibatch":
+                a = standardize(a, acts[rows], weight)
+            # rows with a choice that the mean is over: those drawn, or as many as a uniform draw has on average
+            choices = acts[rows].sum() if weights is None else len(a) * acts.sum() / max(learns.sum(), 1)
             mask = None if rollout.action_mask is None else rollout.action_mask[rows]
             batch = Rows(
-                obs[rows], rollout.action[rows], rollout.log_prob[rows], mask, a, target[rows], rollout.value[rows]
+                obs[rows],
+                rollout.action[rows],
+                rollout.log_prob[rows],
+                mask,
+                a,
+                target[rows],
+                rollout.value[rows],
+                acts[rows],
+                weight,
+                choices,
             )
             info, gradient = loss_and_gradient(params, batch, hyper._replace(kl_coef=hyper.kl_coef * coef))
+            info |= {"rows": float(len(a)), "choices": float(acts[rows].sum())}
             info["grad_norm"] = np.sqrt(sum((g**2).sum() for g in gradient.values()))
             kl = info["approx_kl"]
             if hyper.rate_target is not None and not stopped:
@@ -204,14 +218,15 @@ def update(
                 rate = now / hyper.learning_rate
             stopped = stopped or kl > hyper.target_kl
             losses.append(info if np.isinf(hyper.target_kl) else info | {"updates_skipped": float(stopped)})
-            if stopped:
+            if stopped or not len(a):  # without rows nothing is learned, and the optimiser rests
                 continue
             shrink = min(1.0, hyper.max_grad_norm / max(info["grad_norm"], 1e-300))
             gradient = {name: g * shrink for name, g in gradient.items()}
             params, adam = adam_step(params, adam, gradient, hyper._replace(learning_rate=hyper.learning_rate * rate))
 
     if hyper.coef_target is not None:
-        kl = np.mean([step["approx_kl"] for step in losses[-len(indices[-1]) :]])
+        kls = [step["approx_kl"] for step in losses[-len(indices[-1]) :] if step["choices"]]
+        kl = np.mean(kls) if kls else hyper.coef_target
         if kl > 1.5 * hyper.coef_target:
             coef *= 2.0
         elif kl < hyper.coef_target / 1.5:
@@ -270,10 +285,13 @@ def spread(rollout: Rollout, decay: float) -> np.ndarray:
     return reward
 
 
-def standardize(x: np.ndarray, valid: np.ndarray) -> np.ndarray:
+def standardize(x: np.ndarray, valid: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
+    """Mean and std are those of the entries where `valid`, each as often as its `weight` says."""
     if valid.sum() < 2:
         return x
-    return (x - x[valid].mean()) / (x[valid].std() + 1e-8)
+    weight = None if weight is None else weight[valid]
+    mean = np.average(x[valid], weights=weight)
+    return (x - mean) / (np.sqrt(np.average((x[valid] - mean) ** 2, weights=weight)) + 1e-8)
 
 
 def merge(stats: Stats, x: np.ndarray) -> Stats:
@@ -319,6 +337,9 @@ class Rows(NamedTuple):
     advantage: np.ndarray
     target: np.ndarray
     value: np.ndarray  # the rollout's
+    acts: Any = True  # [n] an action could be chosen
+    weight: Any = 1.0  # [n] importance weight
+    choices: float | None = None  # rows that the policy's mean is over; None: n
 
 
 def flat(obs: np.ndarray) -> np.ndarray:
@@ -395,34 +416,38 @@ def act(params: Arrays, obs: np.ndarray, action: np.ndarray, mask: np.ndarray | 
 
 
 def loss_and_gradient(params: Arrays, rows: Rows, hyper: Hyper) -> tuple[dict[str, float], Arrays]:
-    """Policy term + vf_coef * value term - ent_coef * H, means over the rows given."""
+    """Policy term + vf_coef * value term - ent_coef * H: means over the rows with a choice, all rows, those again."""
     x = flat(rows.obs)
     shared = not depth(params, "critic")
     actor = torso_forward(params, "actor", x)
     critic = actor if shared else torso_forward(params, "critic", x)
     head, numbers = act(params, rows.obs, rows.action, rows.mask)
     n = max(len(x), 1)
+    acts = np.broadcast_to(rows.acts, len(x))
+    weight, k = np.broadcast_to(rows.weight, len(x)), max(rows.choices if rows.choices is not None else n, 1e-300)
+    share = np.where(acts, weight / k, 0.0)  # of a row in the policy's mean
+    drawn = np.where(acts, 1.0 / max(acts.sum(), 1), 0.0)  # in what is told of the policy
 
     log_ratio = np.clip(head.log_prob - rows.log_prob, -20.0, 20.0)
     ratio, low, high = np.exp(log_ratio), 1.0 - hyper.clip_eps, 1.0 + hyper.clip_eps
     policy, by_log_ratio = policy_term(log_ratio, rows.advantage, hyper)
     critic_error, by_numbers = critic_term(numbers, rows, hyper)
     info = {
-        "policy_loss": policy.sum() / n,
-        "value_loss": critic_error.sum() / n,
-        "entropy": head.entropy.sum() / n,
-        "approx_kl": (ratio - 1.0 - log_ratio).sum() / n,
-        "ratio_max": ratio.max() if len(x) else 1.0,
-        "ratio_min": ratio.min() if len(x) else 1.0,
+        "policy_loss": (share * policy).sum(),
+        "value_loss": (weight * critic_error).sum() / n,
+        "entropy": (share * head.entropy).sum(),
+        "approx_kl": (drawn * (ratio - 1.0 - log_ratio)).sum(),
+        "ratio_max": ratio[acts].max() if acts.any() else 1.0,
+        "ratio_min": ratio[acts].min() if acts.any() else 1.0,
     }
     if hyper.objective == "clipped":
-        info["clip_fraction"] = ((ratio < low) | (ratio > high)).sum() / n
+        info["clip_fraction"] = (drawn * ((ratio < low) | (ratio > high))).sum()
     info["loss"] = info["policy_loss"] + hyper.vf_coef * info["value_loss"] - hyper.ent_coef * info["entropy"]
 
-    by_log_prob = np.where(np.abs(log_ratio) >= 20.0, 0.0, by_log_ratio)[:, None] / n
-    by_entropy = -hyper.ent_coef / n
+    by_log_prob = (share * np.where(np.abs(log_ratio) >= 20.0, 0.0, by_log_ratio))[:, None]
+    by_entropy = -hyper.ent_coef * share[:, None]
     by_output = by_log_prob * head.log_prob_by_output + by_entropy * head.entropy_by_output
-    by_value = hyper.vf_coef * by_numbers / n
+    by_value = hyper.vf_coef * weight[:, None] * by_numbers / n
 
     gradient = {
         "policy/kernel": actor[-1].T @ by_output,

@@ -1,7 +1,9 @@
-"""The gradient of a mean over many rows: split over devices, and summed over chunks that fit a processor's cache.
+"""The gradient of a mean over many rows: split over devices, and accumulated over chunks of a minibatch.
 
-On a CPU, backpropagation through some hundred rows of a small network is much faster than through a million: what the
-forward pass wrote is still in the cache when the backward pass reads it (benchmarks/NOTES.md).
+Gradient accumulation: the gradients of the chunks, weighted by their valid rows, are summed before the one optimiser
+step, so that a minibatch may be larger than memory has room for its activations. On a CPU, backpropagation through some
+hundred rows of a small network is also much faster than through a million: what the forward pass wrote is still in the
+cache when the backward pass reads it (benchmarks/NOTES.md).
 """
 
 from __future__ import annotations
@@ -28,45 +30,59 @@ class Gradient(NamedTuple):
 
 
 def mean_gradient(
-    loss: Callable[[Params, Any], LossOutput], params: Params, data: PyTree, valid: Array, chunk_rows: int
+    loss: Callable[[Params, Any, Array], LossOutput], params: Params, data: PyTree, valid: Array, chunk_rows: int
 ) -> Gradient:
-    """Gradient of `loss(params, data)`, leaves of `data` [M, ...], in pieces of about `chunk_rows` rows.
+    """Gradient of `loss(params, data, valid)`, leaves of `data` [M, ...], accumulated over chunks of `chunk_rows` rows.
 
     It is the same as in one piece, but for rounding, because a loss and its metrics are means over the rows where
-    `valid` [M, L] (or declared extremes): each piece weighs as much as it has valid rows.
+    `valid` [M, L] (or declared extremes): each chunk weighs as much as it has valid rows. Chunks hold whole sequences, at least
+    one; the last one is padded with rows that are not valid.
     """
     all_rows = jnp.maximum(valid.sum(dtype=jnp.float32), 1.0)
     data, valid = parallel.own((data, valid))
     sequences, length = valid.shape
-    chunks = chunk_count(sequences, length, chunk_rows)
+    chunks, size = chunk_sizes(sequences, length, chunk_rows)
 
-    def piece(data: PyTree) -> Gradient:
-        gradient, metrics = jax.grad(loss, has_aux=True)(params, data)
+    def piece(data: PyTree, valid: Array) -> Gradient:
+        gradient, metrics = jax.grad(loss, has_aux=True)(params, data, valid)
         return Gradient(ravel_pytree(gradient)[0], pack(metrics))
 
     def weighed(data: PyTree, valid: Array) -> Gradient:
         share = valid.sum(dtype=jnp.float32) / all_rows
-        gradient, metrics = piece(data)
+        gradient, metrics = piece(data, valid)
         return Gradient(share * gradient, dataclasses.replace(metrics, means=share * metrics.means))
 
     if chunks == 1:
-        return _over_devices(weighed(data, valid)) if parallel.num_parts() > 1 else piece(data)
+        return _over_devices(weighed(data, valid)) if parallel.num_parts() > 1 else piece(data, valid)
 
     def add(sums: Gradient, chunk: tuple[PyTree, Array]) -> tuple[Gradient, None]:
         gradient, metrics = weighed(*chunk)
         return Gradient(sums.vector + gradient, merge(sums.metrics, metrics)), None
 
-    pieces = jax.tree.map(lambda x: x.reshape(chunks, -1, *x.shape[1:]), (data, valid))
+    padding = chunks * size - sequences
+    if padding:  # copies of the last sequence, so that extremes stay what they are
+        copies = lambda x: jnp.concatenate([x, jnp.broadcast_to(x[-1:], (padding, *x.shape[1:]))])  # noqa: E731
+        data, valid = jax.tree.map(copies, data), jnp.pad(valid, ((0, padding), (0, 0)))
+    pieces = jax.tree.map(lambda x: x.reshape(chunks, size, *x.shape[1:]), (data, valid))
     shape = jax.eval_shape(weighed, *jax.tree.map(lambda x: x[0], pieces))
     zeros = Gradient(jnp.zeros(shape.vector.shape, shape.vector.dtype), nothing(shape.metrics))
     return _over_devices(jax.lax.scan(add, zeros, pieces)[0])
 
 
-def chunk_count(sequences: int, seq_len: int, chunk_rows: int) -> int:
-    """In how many equal pieces to take `sequences`, for pieces of at most about `chunk_rows` rows."""
-    wanted = -(-sequences * seq_len // chunk_rows)
-    # the next number that divides; where none is near, pieces would be too small to be worth it
-    return next((k for k in range(wanted, min(4 * wanted, sequences) + 1) if sequences % k == 0), 1)
+class Chunks(NamedTuple):
+    """Equal pieces of a minibatch; together they may have more places than it has sequences."""
+
+    number: int
+    size: int  # in sequences
+
+
+def chunk_sizes(sequences: int, seq_len: int, chunk_rows: int) -> Chunks:
+    """Chunks of `sequences`, of at most `chunk_rows` rows each, and at least one sequence."""
+    wanted = -(-sequences // max(1, chunk_rows // seq_len))
+    # the next number that divides; where none is near, chunks would be too small to be worth it, and one is padded
+    number = next((k for k in range(wanted, min(4 * wanted, sequences) + 1) if sequences % k == 0), wanted)
+    size = -(-sequences // number)
+    return Chunks(-(-sequences // size), size)
 
 
 def _over_devices(share: Gradient) -> Gradient:

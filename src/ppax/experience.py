@@ -9,9 +9,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax import masks, parallel
-from ppax.sequences import masked_mean, masked_std, to_pairs, to_rows, to_sequences, zero_rows
-from ppax.types import Drawn, Metrics, Targets, Transition
+from ppax import parallel
+from ppax.sequences import masked_mean, to_pairs, to_rows, to_sequences, zero_rows
+from ppax.types import Drawn, Metrics, RowWeights, Targets, Transition
+
+ALIKE = 4e-6  # std over |mean| up to which numbers in float32 are one: a mean of millions is off by 1e-6 of itself
 
 
 class Source(NamedTuple):
@@ -36,15 +38,12 @@ def following(steps: Transition, last_value: Array) -> Array:
 
 
 def cut(steps: Transition, targets: Targets, length: int) -> Experience:
-    """Sequences of `length` steps from steps [T, B]; rows that do not count become zero.
-
-    A step in which nothing could be chosen stays as it is, for memory and targets to see, but is no longer valid.
-    """
+    """Sequences of `length` steps from steps [T, B]; rows that do not count become zero."""
     starts = zero_rows(steps.valid[::length], steps.carry)
     steps = dataclasses.replace(steps, carry=())
     emptied = zero_rows(steps.valid, (steps, Targets(*jax.lax.stop_gradient(targets))))
     (steps, targets), carry = parallel.gather((to_sequences(emptied, length), to_sequences(starts, 1)))
-    return Experience(masks.without_idle(dataclasses.replace(steps, carry=carry)), targets, None)
+    return Experience(dataclasses.replace(steps, carry=carry), targets, None)
 
 
 def cut_with_source(steps: Transition, targets: Targets, reward: Array, next_value: Array, length: int) -> Experience:
@@ -73,11 +72,11 @@ def pick(valid: Array, index: Array) -> Array:
     return valid[index] & (index < valid.shape[0])[:, None]
 
 
-def over_rollout(targets: Targets, valid: Array, normalize_advantage: str) -> Targets:
+def over_rollout(targets: Targets, acting: Array, normalize_advantage: str) -> Targets:
     """Targets [M, L] of the whole rollout, standardised where that is asked of all advantages together."""
     if normalize_advantage != "rollout":
         return targets
-    return targets._replace(advantage=standardize(targets.advantage, valid))
+    return targets._replace(advantage=standardize(targets.advantage, acting))
 
 
 class Minibatch(NamedTuple):
@@ -86,24 +85,67 @@ class Minibatch(NamedTuple):
     index: Array  # type: ignore[assignment]  # [m] of its sequences
     valid: Array  # [m, L]
     targets: Targets  # [m, L] as the loss sees them
+    weights: RowWeights | None  # [m, L]
+    learns: Array  # [] whether any row is valid
+    acts: Array  # [] whether an action could be chosen in any of them
     metrics: Metrics
 
 
-def choose(targets: Targets, valid: Array, normalize_advantage: str, drawn: Drawn) -> Minibatch:
-    """The sequences drawn from targets and valid [M, L], their advantages standardised and weighted."""
-    index, weight = drawn
-    chosen, valid = jax.tree.map(lambda x: x[index], targets), pick(valid, index)
+class Counted(NamedTuple):
+    """Rows that the critic and the policy learn from."""
+
+    valid: Array  # [M, L]
+    acting: Any  # [M, L] masks.acting, or None: all valid rows
+
+
+def choose(targets: Targets, rows: Counted, normalize_advantage: str, drawn: Drawn) -> Minibatch:
+    """The sequences drawn from targets and rows [M, L], their advantages standardised and weighted."""
+    index, weight, advantage_weight = drawn
+    chosen, valid = jax.tree.map(lambda x: x[index], targets), pick(rows.valid, index)
+    acting = valid if rows.acting is None else pick(rows.acting, index)
+    weight = None if weight is None else jnp.broadcast_to(weight[:, None], valid.shape)
     advantage, metrics = chosen.advantage, {}
     if normalize_advantage == "minibatch":
-        metrics["advantage_norm_skipped"] = (valid.sum() < 2).astype(jnp.float32)
-        advantage = standardize(advantage, valid)
-    if weight is not None:
-        advantage = advantage * weight[:, None]
-    return Minibatch(index, valid, chosen._replace(advantage=advantage), metrics)
+        metrics["advantage_norm_skipped"] = (acting.sum() < 2).astype(jnp.float32)
+        advantage = standardize(advantage, acting, weight)
+    if rows.acting is not None:
+        advantage = jnp.where(acting, advantage, 0.0)
+    if advantage_weight is not None:
+        advantage = advantage * advantage_weight[:, None]
+    weights = row_weights(rows, Counted(valid, None if rows.acting is None else acting), weight)
+    return Minibatch(index, valid, chosen._replace(advantage=advantage), weights, valid.any(), acting.any(), metrics)
 
 
-def standardize(advantage: Array, valid: Array) -> Array:
-    """To mean 0 and population std 1 over the valid entries; left alone where fewer than two are valid."""
-    centred = advantage - masked_mean(advantage, valid)
-    scaled = centred / (masked_std(advantage, valid) + 1e-8)
-    return jnp.where(valid.sum() < 2, advantage, scaled)
+def row_weights(rollout: Counted, minibatch: Counted, importance: Array | None) -> RowWeights | None:
+    """Weights of the rows [m, L] of a minibatch; `importance` [m, L] is that of each row, None: 1."""
+    if minibatch.acting is None:
+        return None if importance is None else RowWeights(importance, importance, None)
+    acting = minibatch.acting * _proportion(minibatch)
+    if importance is None:
+        return RowWeights(acting, None, acting)
+    # By the rollout's proportion: in rows drawn by priority it is another one, and the policy's loss would be biased
+    return RowWeights(importance * minibatch.acting * _proportion(rollout), importance, acting)
+
+
+def _proportion(rows: Counted) -> Array:
+    """Valid rows over those in which an action could be chosen, []."""
+    valid, acting = (x.sum(dtype=jnp.float32) for x in (rows.valid, rows.acting))
+    return valid / jnp.maximum(acting, 1.0)
+
+
+def standardize(advantage: Array, rows: Array, weight: Array | None = None) -> Array:
+    """To mean 0 and population std 1 over the entries where `rows`, by their weights; left alone where they are < 2.
+
+    Where they are all alike they become 0: their std is nothing but the rounding of their mean.
+    """
+
+    def mean(x: Array) -> Array:
+        if weight is None:
+            return masked_mean(x, rows)
+        return masked_mean(weight * x, rows) / jnp.maximum(masked_mean(weight, rows), 1e-30)
+
+    middle = mean(advantage)
+    centred = advantage - middle
+    std = jnp.sqrt(mean(centred**2))
+    scaled = centred / jnp.where(std > ALIKE * jnp.abs(middle), std + 1e-8, jnp.inf)
+    return jnp.where(rows.sum() < 2, advantage, scaled)

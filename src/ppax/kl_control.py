@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.sequences import masked_mean
 from ppax.types import ConfigError, Metrics, PyTree, Scalar, number, part
 
 RATE_STEP = 1.5  # by which the step size changes at once
@@ -57,6 +58,16 @@ class KLControl:
         rate, coef = (None if target is None else jnp.float32(1.0) for target in (self.rate_target, self.coef_target))
         return () if rate is None and coef is None else KLState(rate, coef)
 
+    def check(self, gradient_steps: int) -> None:
+        """Raise ConfigError where an update of so many gradient steps gives the controls nothing to act on."""
+        names = ("target_kl", "rate_target", "coef_target")
+        wanted = [name for name in names if getattr(self, name) is not None]
+        if gradient_steps == 1 and wanted:
+            raise ConfigError(
+                f"kl.{wanted[0]}: with one gradient step an update the KL before it is always 0; "
+                "set num_epochs or minibatch.num_minibatches to at least 2, or switch it off with none"
+            )
+
     def begin(self, kept: PyTree) -> KLState:
         """The state inside an update."""
         return KLState(*kept)._replace(stopped=None if self.target_kl is None else jnp.bool_(False))
@@ -72,12 +83,16 @@ class KLControl:
             stopped = stopped | ~(_kl(metrics) <= self.target_kl)  # NaN stops too
         return KLState(rate, coef, stopped)
 
-    def end(self, state: KLState, history: Mapping[str, Array]) -> PyTree:
-        """What the learner keeps; `history` [num_epochs, num_minibatches] are the metrics of all steps."""
+    def end(self, state: KLState, history: Mapping[str, Array], acts: Array) -> PyTree:
+        """What the learner keeps; `history` [num_epochs, num_minibatches] are the metrics of all steps.
+
+        `acts` [num_epochs, num_minibatches]: whether a step's minibatch had a row that the policy could learn from.
+        """
         rate, coef, _ = state
         if self.coef_target is not None:
-            d = _kl(history)[-1].mean()  # of the last epoch
+            d = masked_mean(_kl(history)[-1], acts[-1])  # of the last epoch
             change = jnp.where(d > 1.5 * self.coef_target, 2.0, jnp.where(d < self.coef_target / 1.5, 0.5, 1.0))
+            change = jnp.where(acts[-1].any(), change, 1.0)
             coef = jnp.clip(coef * change, 1.0 / COEF_RANGE, COEF_RANGE)
         return () if rate is None and coef is None else KLState(rate, coef)
 

@@ -5,12 +5,11 @@ whether it may be 0 and whether it may be 1. Box: [1], always True, because ther
 a dict and a tuple of these.
 
 Where the mask of a component allows nothing, that component takes its first action with certainty and adds nothing to
-log-probability, entropy and KL. Where nothing at all can be chosen, the step weighs nothing in learning.
+log-probability, entropy and KL. Where nothing at all can be chosen, the step weighs nothing in the policy's learning:
+loss, entropy, KL, ratios and the standardisation of advantages. The critic learns V of it, which is bootstrapped from.
 """
 
 from __future__ import annotations
-
-import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -74,8 +73,6 @@ def allows_something(mask: PyTree) -> Array:
     return jnp.stack([leaf.any(axis=-1) for leaf in jax.tree.leaves(mask)]).any(axis=0)
 
 
-def without_idle(steps: Transition) -> Transition:
-    """`steps`, not valid where nothing could be chosen: there is nothing to learn from."""
-    if steps.action_mask is None:
-        return steps
-    return dataclasses.replace(steps, valid=steps.valid & allows_something(steps.action_mask))
+def acting(steps: Transition) -> Array | None:
+    """Valid rows in which an action could be chosen, [...]: those that the policy learns from; None: all valid rows."""
+    return None if steps.action_mask is None else steps.valid & allows_something(steps.action_mask)

@@ -18,24 +18,36 @@ from gymnasium import spaces
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from ppax import normalize, parallel
+from ppax import masks, normalize, parallel
 from ppax.accumulate import mean_gradient
-from ppax.advantages import GAE, spread_rewards
+from ppax.advantages import GAE, VTrace, spread_rewards
 from ppax.critics import Regression
-from ppax.experience import Experience, Minibatch, Source, choose, cut, cut_with_source, following, join, over_rollout
+from ppax.experience import (
+    Counted,
+    Experience,
+    Minibatch,
+    Source,
+    choose,
+    cut,
+    cut_with_source,
+    following,
+    join,
+    over_rollout,
+)
 from ppax.kl_control import KLControl, KLState
 from ppax.losses import ClippedSurrogate
-from ppax.metrics import Summary, pack, reduced, unpack
+from ppax.metrics import pack, reduced, unpack
 from ppax.minibatches import Shuffle
 from ppax.optimizers import Adam, clipped
 from ppax.policy import Policy, look
-from ppax.program import Program
+from ppax.program import Program, only_if
 from ppax.schedules import Constant, anneal_parts
 from ppax.sequences import to_pairs, to_rows, zero_rows
 from ppax.terms import bounded_log_ratio
 from ppax.types import (
     Advantage,
     Batch,
+    ConfigError,
     Decision,
     Drawn,
     Key,
@@ -48,6 +60,7 @@ from ppax.types import (
     Params,
     PyTree,
     Rollout,
+    RowWeights,
     Scalar,
     Schedule,
     Targets,
@@ -56,7 +69,7 @@ from ppax.types import (
     part,
     static,
 )
-from ppax.update_metrics import Update, update_metrics
+from ppax.update_metrics import History, Update, update_metrics
 from ppax.values import Critic, adapt, errors, rescaled
 
 
@@ -110,6 +123,7 @@ class PPO:
 
     def init(self, observation_space: spaces.Space, key: Key) -> LearnerState:
         """A fresh learner for observations of `observation_space`."""
+        self._check_parts()
         kept, rescale = self.critic.init()
         params = rescaled(self.network, self.network.init(key, self.critic.num_values), rescale)
         transformation = self._optimizer(self.learning_rate)
@@ -148,38 +162,41 @@ class PPO:
         learner, (steps, old_targets, source) = self._prepare(learner, rollout)
         learner = adapt(self.critic, self.network, learner, old_targets.value, steps.valid)
         vector, to_params = ravel_pytree(learner.params)
+        learnt = Counted(steps.valid, masks.acting(steps))
+        acting = steps.valid if learnt.acting is None else learnt.acting
 
         def make_minibatch(targets: Targets, drawn: Drawn) -> Minibatch:
             # over the whole minibatch, before it is taken in chunks
-            targets = over_rollout(targets, steps.valid, self.normalize_advantage)
-            return choose(targets, steps.valid, self.normalize_advantage, drawn)
+            targets = over_rollout(targets, acting, self.normalize_advantage)
+            return choose(targets, learnt, self.normalize_advantage, drawn)
 
-        def gradient_step(state: Learning, drawn: Any) -> tuple[Learning, Summary]:  # Minibatch, or what makes one
+        def gradient_step(state: Learning, drawn: Any) -> tuple[Learning, History]:  # Minibatch, or what makes one
             params, index, latest = state.params, drawn.index, state.targets
             now = learner._replace(params=params)
             if latest is not None:
                 fresh = self._reestimate(now, *jax.tree.map(lambda x: x[index], (steps, source)))
                 latest = jax.tree.map(lambda x, new: x.at[index].set(new), latest, fresh)
                 drawn = make_minibatch(latest, drawn)
-            _, valid, chosen, extra = drawn
+            _, valid, chosen, weights, learns, acts, extra = drawn
             objective = self.kl.loss(state.kl, self.loss)
 
-            def loss(params: Params, data: tuple[Array, Array, Targets]) -> LossOutput:
-                index, valid, targets = data
+            def loss(params: Params, data: tuple[Array, Targets, RowWeights | None], valid: Array) -> LossOutput:
+                index, targets, weights = data
                 rows = dataclasses.replace(jax.tree.map(lambda x: x[index], steps), valid=valid)
-                policy, batch = self._replay(learner._replace(params=params), rows), to_rows(Batch(rows, targets))
+                batch = to_rows(Batch(rows, targets, weights))
+                policy = self._replay(learner._replace(params=params), rows)
                 return objective(policy.distribution, errors(self.critic, learner.critic, policy.numbers, batch), batch)
 
             chunk_rows = self.program.rows(valid.shape[1], self.compute_dtype)
-            gradient, metrics = mean_gradient(loss, params, (index, valid, chosen), valid, chunk_rows)
-            kl = self.kl.judge(state.kl, self.learning_rate, metrics)
+            gradient, metrics = mean_gradient(loss, params, (index, chosen, weights), valid, chunk_rows)
+            judged = self.kl.judge(state.kl, self.learning_rate, metrics)
+            kl = jax.tree.map(partial(jnp.where, acts), judged, state.kl)
             extra = extra | {"grad_norm": optax.global_norm(gradient)} | self.kl.step_metrics(kl)
-            vector, opt_state = self._descend(state, gradient, kl, to_params)
-            return Learning(to_params(vector), vector, opt_state, kl, latest, state.epoch), pack(
-                unpack(metrics) | extra
-            )
+            vector, opt_state = self._descend(state, gradient, kl, learns, to_params)
+            state = Learning(to_params(vector), vector, opt_state, kl, latest, state.epoch)
+            return state, History(pack(unpack(metrics) | extra), learns, acts)
 
-        def epoch(state: Learning, key: Key) -> tuple[Learning, Summary]:
+        def epoch(state: Learning, key: Key) -> tuple[Learning, History]:
             targets = old_targets if state.targets is None else state.targets
             if self.reestimate == "epoch":
                 streams = join(steps, source, rollout.steps.valid.shape[0])
@@ -200,8 +217,8 @@ class PPO:
         obs_stats = learner.obs_stats
         if self.normalize_obs:  # only now: acting and learning saw the same frozen statistics
             obs_stats = normalize.update_obs_stats(obs_stats, steps.obs, steps.valid)
-        control = self.kl.end(state.kl, history)
-        metrics = update_metrics(Batch(steps, old_targets), history) | self.kl.metrics(control, self.loss)
+        control = self.kl.end(state.kl, history.metrics, history.acts)
+        metrics = update_metrics(Batch(steps, old_targets), acting, history) | self.kl.metrics(control, self.loss)
         rate = jnp.asarray(self.kl.learning_rate(control, self.learning_rate), jnp.float32)
         metrics |= reduced("last", {"learning_rate": rate})
         metrics |= self.critic.metrics(learner.critic, old_targets.value, steps.valid)
@@ -237,18 +254,22 @@ class PPO:
         return clipped(self.optimizer, learning_rate, self.max_grad_norm, self.num_epochs)
 
     def _descend(
-        self, state: Learning, gradient: Array, kl: KLState, to_params: Callable[[Array], Params]
+        self, state: Learning, gradient: Array, kl: KLState, learns: Array, to_params: Callable[[Array], Params]
     ) -> tuple[Array, PyTree]:
-        """Parameters and optimiser state after a gradient step; as they were where `kl` says stop."""
+        """Parameters and optimiser state after a gradient step; as they were without `learns`, or if `kl` says stop."""
         transformation = self._optimizer(self.kl.learning_rate(kl, self.learning_rate))
-        if self.optimizer.elementwise:
-            steps, opt_state = transformation.update(gradient, state.opt_state, state.vector, epoch=state.epoch)
-        else:
+
+        def step() -> tuple[Array, PyTree]:
+            if self.optimizer.elementwise:
+                steps, opt_state = transformation.update(gradient, state.opt_state, state.vector, epoch=state.epoch)
+                return state.vector + steps, opt_state
             trees = to_params(gradient), state.opt_state, state.params
             tree, opt_state = transformation.update(*trees, epoch=state.epoch)
-            steps = ravel_pytree(tree)[0]
-        after, before = (state.vector + steps, opt_state), (state.vector, state.opt_state)
-        return after if kl.stopped is None else jax.tree.map(partial(jnp.where, kl.stopped), before, after)
+            return state.vector + ravel_pytree(tree)[0], opt_state
+
+        # No step without rows: a gradient of 0 would still move what momentum, weight decay and Adam's mean move
+        learns = learns if kl.stopped is None else learns & ~kl.stopped
+        return only_if(learns, step, (state.vector, state.opt_state))
 
     def _prepare(self, learner: LearnerState, rollout: Rollout) -> tuple[LearnerState, Experience]:
         """Targets by the values of the rollout, and both cut into sequences [M, L]."""
@@ -300,3 +321,12 @@ class PPO:
     def check(self) -> None:
         """Raise ConfigError for numbers that exclude each other; they must not be traced."""
         jax.eval_shape(lambda: self.critic.init())
+
+    def _check_parts(self) -> None:
+        """Raise ConfigError for parts that would do nothing beside each other."""
+        self.kl.check(self.num_epochs * self.minibatch.num_minibatches)
+        if isinstance(self.advantage, VTrace) and self.reestimate == "never":
+            raise ConfigError(
+                'advantage vtrace with reestimate = "never": every ratio is 1, so it is GAE with other weights; '
+                'set reestimate = "minibatch" or "epoch", or use gae (GAE)'
+            )

@@ -6,10 +6,18 @@ measures them for one run.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
 import jax
+import jax.numpy as jnp
+from jax import Array
 
 from ppax import parallel
 from ppax.types import ConfigError, part, static
+
+Tree = TypeVar("Tree")
 
 MIN_ROWS = 512  # of a minibatch on each device: from here a split pays for its exchange (benchmarks/NOTES.md)
 CHUNK_ROWS, CHUNK_ROWS_ALONE = 512, 8192  # of a minibatch on a CPU, with several devices and with one
@@ -30,12 +38,25 @@ def compiler_options() -> dict[str, int | bool] | None:
     return CPU_OPTIONS if jax.default_backend() == "cpu" else None
 
 
+def only_if(condition: Array, change: Callable[[], Tree], before: Tree) -> Tree:
+    """`change()` where `condition` [], else `before`."""
+    if jax.default_backend() == "cpu":
+        # a branch changes arrays in place, for which a select makes copies
+        return jax.lax.cond(condition, change, lambda: before)
+    # a branch would make an accelerator wait for the host
+    return jax.tree.map(partial(jnp.where, condition), change(), before)
+
+
 @part
 class Program:
     """Sizes of the compiled program. Results do not depend on them, but for rounding."""
 
     devices: int | None = static("devices to split over; by default as many as pay", default=None, low=1)
-    chunk_rows: int | None = static("rows of a minibatch taken at once; by default by rule", default=None, low=1)
+    chunk_rows: int | None = static(
+        "gradient accumulation: rows of a minibatch whose gradient is computed at once; by default by rule",
+        default=None,
+        low=1,
+    )
     unroll: int = static("steps of a rollout in one turn of its loop", default=1, low=1)
 
     def num_devices(self, num_envs: int, minibatch: int, seq_len: int) -> int:
@@ -72,7 +93,7 @@ class Program:
                 )
 
     def rows(self, seq_len: int, compute_dtype: str) -> int:
-        """Rows of a minibatch that are taken at once: all on an accelerator, on a CPU what fits its cache."""
+        """Rows whose gradient is computed at once: a minibatch on an accelerator, on a CPU what fits its cache."""
         if self.chunk_rows is not None:
             return self.chunk_rows
         if jax.default_backend() != "cpu":

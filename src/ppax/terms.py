@@ -9,7 +9,7 @@ from jax import Array
 
 from ppax.metrics import reduced
 from ppax.sequences import masked_means
-from ppax.types import LossOutput, Scalar, Transition
+from ppax.types import Batch, LossOutput, RowWeights, Scalar, Transition
 
 LOG_RATIO_BOUND = 20.0  # exp(20) is far outside any clip; it keeps a runaway ratio finite in float32
 
@@ -36,11 +36,23 @@ def k3(log_ratio: Array) -> Array:
     return jnp.expm1(log_ratio) - log_ratio
 
 
-def objective(rows: Rows, valid: Array, vf_coef: Scalar, ent_coef: Scalar, **extra: Any) -> LossOutput:
-    """Policy + vf_coef * value - ent_coef * entropy, means over valid rows; `extra` rows [N] become metrics."""
-    columns = (rows.policy, rows.value, rows.entropy, k3(rows.log_ratio), *extra.values())
-    policy_loss, value_loss, entropy, approx_kl, *others = masked_means(columns, valid)
+def weighed(x: Array, weight: Array | None) -> Array:
+    """`weight` times rows `x` [N]; 0 where the weight is 0, whatever stands there."""
+    return x if weight is None else jnp.where(weight == 0.0, 0.0, weight * x)
+
+
+def objective(rows: Rows, batch: Batch, vf_coef: Scalar, ent_coef: Scalar, **extra: Any) -> LossOutput:
+    """Policy + vf_coef * value - ent_coef * entropy, means over valid rows by their weights.
+
+    `extra` rows [N] are diagnostics of the policy and become metrics.
+    """
+    weights = RowWeights(None, None, None) if batch.weights is None else batch.weights
+    columns = [weighed(rows.policy, weights.policy), weighed(rows.value, weights.value)]
+    columns += [weighed(rows.entropy, weights.policy)]
+    columns += [weighed(x, weights.acting) for x in (k3(rows.log_ratio), *extra.values())]
+    policy_loss, value_loss, entropy, approx_kl, *others = masked_means(columns, batch.steps.valid)
     ratio = jnp.exp(rows.log_ratio)
+    acting = batch.steps.valid if weights.acting is None else batch.steps.valid & (weights.acting > 0.0)
     loss = policy_loss + vf_coef * value_loss - ent_coef * entropy
     means = {
         "loss": loss,
@@ -50,6 +62,6 @@ def objective(rows: Rows, valid: Array, vf_coef: Scalar, ent_coef: Scalar, **ext
         "approx_kl": approx_kl,
         **dict(zip(extra, others, strict=True)),
     }
-    largest = reduced("max", {"ratio_max": jnp.max(ratio, where=valid, initial=0.0)})
-    least = reduced("min", {"ratio_min": jnp.min(ratio, where=valid, initial=jnp.inf)})
+    largest = reduced("max", {"ratio_max": jnp.max(ratio, where=acting, initial=0.0)})
+    least = reduced("min", {"ratio_min": jnp.min(ratio, where=acting, initial=jnp.inf)})
     return LossOutput(loss, means | largest | least)

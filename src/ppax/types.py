@@ -61,18 +61,32 @@ class Targets(NamedTuple):
     value: Array  # [T]
 
 
+class RowWeights(NamedTuple):
+    """Weights of rows in a minibatch's means over its valid rows; None: 1 for every row.
+
+    `policy` and `acting` are 0 where no action could be chosen, and larger elsewhere in proportion, so that a mean over
+    valid rows is one over the rows with a choice, also in chunks of a minibatch.
+    """
+
+    policy: Array | None  # [N] of the policy and entropy terms, importance weights included
+    value: Array | None  # [N] of the value term: importance weights
+    acting: Array | None  # [N] of diagnostics of the policy (KL, ratios), without importance weights
+
+
 class Batch(NamedTuple):
     """Rollout and targets, cut into sequences, or flattened to rows for a loss."""
 
     steps: Transition  # [M, L] or [N]
     targets: Targets
+    weights: RowWeights | None = None  # of rows in a loss; None: 1 for every row
 
 
 class Drawn(NamedTuple):
     """The sequences of every gradient step of an epoch."""
 
     index: Array  # type: ignore[assignment]  # [num_minibatches, m]
-    weight: Array | None = None  # [num_minibatches, m] importance weight of each sequence; None: 1
+    weight: Array | None = None  # [num_minibatches, m] importance weight of each sequence in all of the loss; None: 1
+    advantage_weight: Array | None = None  # [num_minibatches, m] of its standardised advantages alone; None: 1
 
 
 class Decision(NamedTuple):
@@ -269,7 +283,10 @@ class Loss(Protocol):
     """The objective of one gradient step. `PPO.kl` reads its metric `approx_kl`."""
 
     def __call__(self, distribution: Any, value_error: Array, batch: Batch) -> LossOutput:
-        """Rows [N]: the new policy and the critic's own loss against the batch; invalid rows weigh nothing."""
+        """Rows [N]: the new policy and the critic's own loss against the batch; invalid rows weigh nothing.
+
+        `batch.weights` weigh the other rows; `terms.objective` applies them.
+        """
 
 
 class Minibatches(Protocol):

@@ -42,4 +42,4 @@ class ClippedSurrogate:
             log_ratio=log_ratio,
         )
         outside = jnp.abs(ratio - 1.0) > self.clip_eps
-        return terms.objective(rows, steps.valid, self.vf_coef, self.ent_coef, clip_fraction=outside)  # eq. 9, negated
+        return terms.objective(rows, batch, self.vf_coef, self.ent_coef, clip_fraction=outside)  # eq. 9, negated

@@ -42,4 +42,4 @@ class DPO:
             entropy=distribution.entropy(),
             log_ratio=log_ratio,
         )
-        return terms.objective(rows, steps.valid, self.vf_coef, self.ent_coef)
+        return terms.objective(rows, batch, self.vf_coef, self.ent_coef)

@@ -1,7 +1,9 @@
 """Prioritised sequences: those with large advantages are drawn more often, and weigh less.
 
 Schaul et al. 2016, https://arxiv.org/abs/1511.05952, with the segments and priorities of PufferLib and JaxDEM. In
-expectation a draw with weight 1 / (S P) is a uniform one, as eq. 3 and 4 there have it.
+expectation a draw with weight 1 / (S P) is a uniform one, as eq. 3 and 4 there have it. There the weights multiply the
+whole update of a sample; PufferLib (https://github.com/PufferAI/PufferLib) and JaxDEM multiply the advantages alone, so
+that value loss and entropy stay biased towards what is drawn often (`weighted`).
 """
 
 from __future__ import annotations
@@ -20,7 +22,12 @@ TINY = 1e-37  # a sequence without priority comes after all that have one, in ra
 
 @part
 class Prioritised:
-    """P_i = (sum_t |A_ti|)^alpha / sum over the S sequences;  importance weight w_i = (S P_i)^-beta."""
+    """P_i = (sum_t |A_ti|)^alpha / sum over the S sequences;  importance weight w_i = (S P_i)^-beta.
+
+    With `weighted = loss` and beta = 1, exact weights make the expected loss the mean over all valid rows of the
+    rollout, for policy, value and entropy, if advantages are not standardised by minibatch and no sequence's are all 0.
+    Where sequences have invalid rows, w_i is also multiplied by (valid rows drawn / valid rows of a uniform draw)^beta.
+    """
 
     alpha: Scalar = number("0: all alike; 1: in proportion to the sum of |advantage|", default=0.8, low=0.0)
     beta: Scalar = number("how far weights make up for it, at first: 0: not; 1: fully", default=0.2, low=0.0, high=1.0)
@@ -37,6 +44,11 @@ class Prioritised:
         default="simple",
         choices=("simple", "inclusion"),
     )
+    weighted: str = static(
+        "what the weights multiply: the whole loss, as Schaul et al.; or the advantage alone, as PufferLib and JaxDEM",
+        default="loss",
+        choices=("loss", "advantage"),
+    )
 
     def anneal(self, progress: Array) -> Prioritised:
         """With beta as it is at this `progress` of training, in [0, 1]."""
@@ -44,7 +56,12 @@ class Prioritised:
         return dataclasses.replace(self, beta=self.beta + (self.beta_end - self.beta) * share)
 
     def size(self, sequences: int) -> int:
-        """Sequences in each minibatch; ConfigError where there are too few."""
+        """Sequences in each minibatch; ConfigError where there are too few, or where weights do not fit the draw."""
+        if self.replacement and self.weights == "inclusion":
+            raise ConfigError(
+                'minibatch.weights = "inclusion" is for draws without replacement; with replacement = true the exact '
+                'weights are weights = "simple"'
+            )
         if self.minibatch_size is None:
             if sequences % self.num_minibatches:
                 raise ConfigError(
@@ -62,17 +79,27 @@ class Prioritised:
 
     def __call__(self, batch: Batch, key: Key) -> Drawn:
         """Indices and weights [num_minibatches, size] of sequences in `batch` [M, L]; minibatches are independent."""
-        chance = self.probabilities(batch.targets.advantage, batch.steps.valid)
+        valid = batch.steps.valid
+        chance = self.probabilities(batch.targets.advantage, valid)
+        index, weight = self._draw(chance, key)
+        if self.weighted == "advantage":
+            return Drawn(index, advantage_weight=weight)
+        counts = valid.sum(axis=1, dtype=jnp.float32)
+        drawn = counts[index].mean(axis=1, keepdims=True) / jnp.maximum(counts.mean(), 1.0 / counts.shape[0])
+        return Drawn(index, weight * drawn**self.beta)  # the update's means are over the valid rows of a minibatch
+
+    def _draw(self, chance: Array, key: Key) -> tuple[Array, Array]:
+        """Indices and weights [num_minibatches, size] by chances [S]."""
         size = self.size(chance.shape[0])
         if self.replacement:
             index = jax.random.choice(key, chance.shape[0], (self.num_minibatches, size), p=chance)
-            return Drawn(index, self._weights(chance)[index])
+            return index, self._weights(chance)[index]
         keys = jax.random.split(key, self.num_minibatches)
         index, inclusion = jax.vmap(draw_distinct, (0, None, None))(keys, chance, size)
         if self.weights == "inclusion":
             # a uniform draw would include each with chance size / S
-            return Drawn(index, (inclusion * (chance.shape[0] / size)) ** -self.beta)
-        return Drawn(index, self._weights(chance)[index])
+            return index, (inclusion * (chance.shape[0] / size)) ** -self.beta
+        return index, self._weights(chance)[index]
 
     def probabilities(self, advantage: Array, valid: Array) -> Array:
         """P [M] from advantages [M, L]: uniform where all are 0, never one that is not finite."""

@@ -1,6 +1,7 @@
 """Small Gymnasium environments, and one of them as a native environment too."""
 
 import os
+import sys
 import time
 from typing import NamedTuple
 
@@ -140,3 +141,62 @@ class SleepyMaze(Maze):
     def step(self, action):
         time.sleep(0.01 * np.random.default_rng().random())
         return super().step(action)
+
+
+class Board(Maze):
+    """A maze in which some actions are forbidden, and all after an episode's end; it counts those taken all the same.
+
+    `when` says with which calls its mask comes: "reset", "step" or both; `wrap` makes action and mask those of another
+    space.
+    """
+
+    forbidden = 0
+
+    def __init__(self, when=("reset", "step"), wrap=lambda x: x, unwrap=lambda x: x, action_space=Maze.action_space):
+        self.when, self.wrap, self.unwrap, self.action_space = when, wrap, unwrap, action_space
+
+    def reset(self, *, seed=None, options=None):
+        obs, _ = super().reset(seed=seed)
+        return obs, self._info("reset", over=False)
+
+    def step(self, action):
+        Board.forbidden += not self.mask[self.unwrap(action)]
+        obs, reward, terminated, truncated, _ = super().step(self.unwrap(action))
+        return obs, reward, terminated, truncated, self._info("step", terminated or truncated)
+
+    def _info(self, verb, over):
+        self.mask = np.zeros(ACTIONS, np.int8) if over else np.roll(np.array([1, 0, 1], np.int8), self.state)
+        return {"action_mask": self.wrap(self.mask)} if verb in self.when else {}
+
+
+class Late(Maze):
+    """A maze of which one output of `step` is changed from its fifth step on."""
+
+    def __init__(self, change):
+        self.change, self.steps = change, 0
+
+    def step(self, action):
+        self.steps += 1
+        out = super().step(action)
+        return self.change(out) if self.steps >= 5 else out
+
+
+class Quits(Maze):
+    """Ends its process, as a game that is closed does: in its constructor, in `reset` or in `step`."""
+
+    def __init__(self, where, after=0):
+        self.where, self.left = where, after
+        self._leave("make")
+
+    def reset(self, **options):
+        self._leave("reset")
+        return super().reset(**options)
+
+    def step(self, action):
+        self._leave("step")
+        return super().step(action)
+
+    def _leave(self, where):
+        self.left -= where == self.where
+        if where == self.where and self.left < 0:
+            sys.exit(0)

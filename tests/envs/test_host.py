@@ -12,10 +12,11 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 import ppax
-from host_worlds import BOX, LIMIT, STATES, Maze, NativeMaze, Spaces
+from host_worlds import ACTIONS as CHOICES
+from host_worlds import BOX, LIMIT, STATES, Board, Late, Maze, NativeMaze, Spaces
 from ppax import envs
 from ppax.collect import collect, restart
-from ppax.envs import host
+from ppax.envs import EnvError, host
 from ppax.envs.gym_vector import mode_of
 from ppax.envs.gymnasium import spec_of
 from ppax.host import training
@@ -252,6 +253,122 @@ def test_masks_are_kept_and_obeyed():
     steps = played(agent, env, state, 40).rollout.steps
     np.testing.assert_array_equal(steps.action_mask, np.broadcast_to([False, True, False, True], (40, 3, 4)))
     assert set(np.unique(steps.action)) == {1, 3}
+
+
+@pytest.mark.parametrize("how", ["group", *AutoresetMode], ids=str)
+def test_no_forbidden_action_is_taken_and_a_mask_after_the_end_may_allow_nothing(how):
+    """Counted by the environment itself, over some hundred episodes."""
+    env = host(Board, 4) if how == "group" else host(SyncVectorEnv([Board] * 4, autoreset_mode=how))
+    Board.forbidden = 0
+    agent, state = begin(env)
+    steps = played(agent, env, state).rollout.steps
+    assert int(steps.ended.sum()) > 50
+    assert Board.forbidden == 0
+    assert np.isfinite(np.asarray(steps.log_prob)).all()
+    assert len(np.unique(steps.action)) == CHOICES
+    assert ppax.check_env(Board())["masks"].passed
+
+
+@pytest.mark.parametrize("how", ["group", *AutoresetMode], ids=str)
+def test_a_mask_that_allows_nothing_where_an_action_is_taken_is_refused(how):
+    one = lambda: Spaces(BOX, spaces.Discrete(3), np.zeros(3, np.int8))  # noqa: E731
+    env = host(one, 2) if how == "group" else host(SyncVectorEnv([one] * 2, autoreset_mode=how))
+    agent, state = begin(env, 8)
+    with pytest.raises(EnvError, match="environment 0: its action mask allows nothing at step 0 of a rollout"):
+        played(agent, env, state, 8)
+
+
+@pytest.mark.parametrize("key", ["action_mask", "tally"])
+@pytest.mark.parametrize("how", ["group", "vector"])
+def test_what_comes_with_some_infos_only_is_refused(how, key):
+    """Found before training in the first step, and in any later one when it is taken."""
+    given = np.ones(CHOICES, np.int8) if key == "action_mask" else (0.0, False)
+    world = lambda: Late(lambda out: (*out[:4], {key: given}))  # noqa: E731
+    env = host(world, 2) if how == "group" else host(SyncVectorEnv([world] * 2))
+    agent, state = begin(env, 16)
+    with pytest.raises(EnvError, match=rf'info\["{key}"\] comes here and did not come with the first reset'):
+        played(agent, env, state, 16)
+    if key == "action_mask":
+        env = host(lambda: Board(["step"]), 2)
+        agent = ppax.PPO(network(env, hidden=(4,)))
+        with pytest.raises(ConfigError, match="masks: there is none after reset"):
+            ppax.fit(agent, env, 64, num_steps=16, log=ppax.config.Log(console=False))
+
+
+@pytest.mark.parametrize("space", [spaces.Tuple([Maze.action_space]), spaces.Dict(a=Maze.action_space)], ids=str)
+def test_masks_of_actions_with_several_components_are_refused(space):
+    world = lambda: Board(action_space=space, wrap=lambda x: (x,))  # noqa: E731
+    for source in (world, SyncVectorEnv([world])):
+        with pytest.raises(ConfigError, match=r'info\["action_mask"\] for actions of .*one MultiDiscrete'):
+            host(source)
+
+
+def test_statistics_of_a_vector_environment_are_those_of_its_tallies():
+    """Gymnasium's vectors join the pairs of their environments; with SAME_STEP the last pair is in `final_info`."""
+    for mode in AutoresetMode:
+        one = lambda: Changed(lambda env, out: (*out[:-1], {"tally": (2.0 * (len(out) == 5), len(out) == 5)}))  # noqa: E731
+        env = host(SyncVectorEnv([one] * 2, autoreset_mode=mode))
+        agent, state = begin(env, 24)
+        collected = played(agent, env, state, 24)
+        steps = np.asarray(collected.rollout.steps.valid).sum(axis=0)
+        np.testing.assert_array_equal(collected.episodes.count, steps)  # each step ends what is counted, and is worth 2
+        np.testing.assert_array_equal(collected.episodes.return_sum, 2.0 * steps)
+
+
+class Changed(Maze):
+    """A maze whose outputs go through `change`."""
+
+    def __init__(self, change):
+        self.change = change
+
+    def reset(self, **options):
+        return self.change(self, super().reset(**options))
+
+    def step(self, action):
+        return self.change(self, super().step(action))
+
+
+WRONG = {
+    "one entry": (0, lambda x: x[:1], r"its observation has the shape \[(2, )?1\], its space \[(2, )?5\]"),
+    "scalar": (0, lambda x: np.float32(3.0), r"its observation has the shape \[2?\], its space \[(2, )?5\]"),
+    "complex": (0, lambda x: x.astype(np.complex64), "its observation is complex64, which does not go into float32"),
+    "reward": (1, lambda x: np.array([x]), "its reward is "),
+    "complex reward": (1, lambda x: np.complex64(x), "its reward is "),
+    "flag": (2, lambda x: np.array([x]), "its terminated is "),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_shape_is_refused_at_any_step(name):
+    """NumPy would broadcast it, or drop the imaginary part, without a word."""
+    index, change, said = WRONG[name]
+    env = host(lambda: Late(lambda out: (*out[:index], change(out[index]), *out[index + 1 :])), 2)
+    agent, state = begin(env, 16)
+    with pytest.raises(EnvError, match=rf"(?s)environment 0 failed in step, action \d\n.*{said}"):
+        played(agent, env, state, 16)
+
+
+class Wide(SyncVectorEnv):
+    """A vector environment of another maker, whose arrays have changed at its fifth step."""
+
+    changed, steps = (lambda out: out,), 0
+
+    def step(self, actions):
+        self.steps += 1
+        out = super().step(actions)
+        return self.changed[0](out) if self.steps >= 5 else out
+
+
+@pytest.mark.parametrize("name", ["one entry", "scalar", "complex", "reward"])
+def test_a_wrong_shape_of_a_vector_environment_is_refused_at_any_step(name):
+    index, change, said = WRONG[name]
+    change = (lambda x: x[:, :1]) if name == "one entry" else (lambda x: x[:, 0]) if name == "scalar" else change
+    vector = Wide([Maze] * 2)
+    vector.changed = (lambda out: (*out[:index], change(out[index]), *out[index + 1 :]),)
+    env = host(vector)
+    agent, state = begin(env, 16)
+    with pytest.raises(EnvError, match=said):
+        played(agent, env, state, 16)
 
 
 def test_actions_are_repeated_and_rewards_summed_to_the_episodes_end():

@@ -1,5 +1,6 @@
 """Whole runs on host environments: worker processes, faults, signals, resume, learning."""
 
+import gc
 import json
 import os
 import signal
@@ -7,15 +8,18 @@ import socket
 import subprocess
 import sys
 import time
+import weakref
 from functools import partial
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
 
 import ppax
-from host_worlds import LIMIT, Maze, SleepyMaze, Trouble
+from host_worlds import LIMIT, Maze, Quits, SleepyMaze, Spaces, Trouble
 from ppax import cli
 from ppax.config import Log
 from ppax.envs import EnvError, host
@@ -127,6 +131,47 @@ def step(env, t):
 def test_what_is_not_a_number_is_refused(kind):
     env = host([partial(Trouble, what) for what in ("well", "well", f"nan {kind}", "well")])
     with pytest.raises(EnvError, match=f"environment 2: its {kind} is not finite at step 4 of a rollout, action"):
+        fit(env, 1)
+
+
+@pytest.mark.parametrize("how", ["sync", "async", "vector"])
+def test_sys_exit_in_an_environment_is_its_fault_and_not_the_end_of_training(how, tmp_path):
+    worlds = [Maze, partial(Quits, "step", 30)]
+    env = host(SyncVectorEnv(worlds)) if how == "vector" else host(worlds, vectorization=how)
+    with pytest.raises(EnvError, match="SystemExit"):
+        fit(env, 6, run_dir=tmp_path)
+    assert json.loads((tmp_path / "stopped.json").read_text())["kind"] == "environment"
+
+
+@pytest.mark.parametrize("where", ["make", "reset"])
+def test_sys_exit_before_the_first_step_is_a_fault_too(where):
+    with pytest.raises(EnvError, match="SystemExit"):
+        fit(host([Maze, partial(Quits, where)]), 1)
+    with pytest.raises(EnvError, match="SystemExit"):
+        fit(host(partial(Quits, where, 0 if where == "make" else 1)), 1)
+
+
+def test_two_workers_that_fail_at_once_print_nothing_but_one_error(capfd):
+    worlds = [partial(Trouble, "raise")] * 2
+    for _ in range(3):  # who comes first is chance
+        with pytest.raises(EnvError, match=r"environment [01] failed in step.*(?s:.*)the wheel fell off"):
+            fit(host(worlds, vectorization="async", workers=2), 1)
+    assert "BrokenPipe" not in capfd.readouterr().err
+
+
+class CannotClose(Trouble):
+    def close(self):
+        raise RuntimeError("the door is stuck")
+
+
+@pytest.mark.parametrize("how", ["group", "vector"])
+def test_a_close_that_raises_hides_no_error_and_holds_up_no_other(how, capfd):
+    worlds = [partial(CannotClose, "well"), partial(CannotClose, "raise"), partial(CannotClose, "well")]
+    env = host(SyncVectorEnv(worlds) if how == "vector" else worlds)
+    with pytest.raises(EnvError, match="the wheel fell off"):
+        fit(env, 1)
+    assert capfd.readouterr().err.count("the door is stuck") >= (1 if how == "vector" else 3)
+    with host(partial(CannotClose, "well"), 2) as env:  # looked at, and closed, before any of this
         fit(env, 1)
 
 
@@ -308,3 +353,51 @@ def test_cartpole_is_learned():
     run = ppax.fit(agent, env, 100_000, num_steps=128, log=Log(console=False))
     assert all(row["ratio_first_max_dev"] < 1e-4 for row in run.history)
     assert run.evaluate(episodes=32).mean_return >= 400
+
+
+# ---------------------------------------------------------------- what a process keeps
+
+
+def test_a_run_that_is_over_leaves_no_environment_and_no_program():
+    """JAX keeps what programs were compiled for: the second run of a kind adds nothing, and no run keeps its worlds."""
+
+    def once():
+        env = host(Maze, 4)
+        fit(env, 2)
+        return weakref.ref(env.host)
+
+    def programs():
+        gc.collect()
+        return len(jax.devices()[0].client.live_executables())
+
+    seen, counts = [], []
+    for _ in range(3):
+        ref = once()
+        counts.append(programs())
+        seen.append(ref)
+    assert [ref() for ref in seen] == [None] * 3
+    assert counts[2] == counts[1]
+
+
+def test_workers_of_environments_that_nobody_has_any_more_end():
+    before = set(workers_of(os.getpid()))
+    env = host(Maze, 4, vectorization="async", workers=2)
+    fit(env, 1)
+    pids = set(workers_of(os.getpid())) - before
+    assert len(pids) == 2
+    del env
+    gc.collect()
+    assert gone(pids)
+
+
+def test_spaces_that_differ_in_one_number_are_of_different_programs():
+    """Spaces of Gymnasium compare by nearness, and print a part of their bounds."""
+
+    def structure(high, **options):
+        space = spaces.Box(-1.0, np.array([*np.ones(2000), high]), dtype=np.float64)
+        return jax.tree.structure(host(partial(Spaces, space, spaces.Discrete(2)), 2, **options))
+
+    assert structure(1.0) == structure(1.0)
+    assert hash(structure(1.0)) == hash(structure(1.0))
+    assert structure(1.0) != structure(1.0 + 1e-7)
+    assert structure(1.0) != structure(1.0, action_repeat=2)

@@ -179,7 +179,19 @@ def _padded(size: int) -> int:
     return -(-max(size, 1) // ALIGN) * ALIGN
 
 
-def flat_mask(mask: Any) -> np.ndarray:
-    """A mask, or a tuple of them, one for each component, as one vector."""
+def flat_mask(mask: Any, size: int | None = None) -> np.ndarray:
+    """A mask, or a tuple of them, one for each component, as one vector; ValueError where it has not `size` entries."""
     parts = mask if isinstance(mask, tuple | list) else (mask,)
-    return np.concatenate([np.asarray(part, bool).reshape(-1) for part in parts])
+    flat = np.concatenate([np.asarray(part, bool).reshape(-1) for part in parts])
+    if size is not None and flat.size != size:  # NumPy would spread a single entry over all actions
+        raise ValueError(f'info["action_mask"] has {flat.size} entries; the action space has {size}')
+    return flat
+
+
+def undeclared(info: dict[str, Any], mask: bool, tally: bool, axis: tuple[int, ...] = ()) -> Iterator[str]:
+    """Entries of `info` that come now and did not come with the first reset, or the reverse; one sentence each."""
+    for name, declared in (("action_mask", mask), ("tally", tally)):
+        if (name in info) != declared:
+            now, first = ("comes", "did not come") if name in info else ("is missing", "came")
+            remedy = "give it at every reset and step, or never"
+            yield f'info["{name}"] {now} here and {first} with the first reset: {remedy}'

@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import traceback
+from collections.abc import Iterator
+
 
 class EnvError(Exception):
     """An environment raised an exception, or its process died or hangs; all environments were closed."""
+
+
+@contextlib.contextmanager
+def exit_is_a_fault() -> Iterator[None]:
+    """Raise EnvError where code of an environment calls `sys.exit`, which would end this process."""
+    try:
+        yield
+    except SystemExit:
+        raise EnvError(f"an environment has called sys.exit\n{traceback.format_exc()}") from None

@@ -8,6 +8,7 @@ by which `Host` knows whether it stands there. If not, as after a resume, all en
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -20,33 +21,35 @@ from gymnasium.vector import VectorEnv as GymVectorEnv
 
 from ppax import masks, parallel
 from ppax.envs.arrays import Layout, element_of, leaves_of
+from ppax.envs.faults import exit_is_a_fault
+from ppax.envs.group import close_all
 from ppax.envs.groups import Group
 from ppax.envs.gym_vector import Wrapped, mode_of
 from ppax.envs.running import Example, Host
 from ppax.envs.stepper import Stepper
 from ppax.envs.team import JOINT, NoVector, ParallelEnv, Team, UnlikeAgents
 from ppax.envs.workers import Factory, InProcess, Workers
-from ppax.types import ConfigError, Key, PyTree, part, static
+from ppax.types import ConfigError, Key, PyTree
 
 VECTORIZATIONS = ("sync", "async")
 TIMEOUT = 60.0  # seconds
 
 
-@part
+@dataclasses.dataclass(frozen=True)
 class HostEnv:
     """`num_envs` environments on the host; B = num_envs * num_agents streams.
 
-    Make one with `ppax.make` or `ppax.envs.host`.
+    Make one with `ppax.make` or `ppax.envs.host`. As a pytree it has no leaves, and its structure is a `Kind`.
     """
 
-    host: Host = static()
-    num_envs: int = static()
-    name: str = static(default="")
-    action_repeat: int = static(default=1)
-    vectorization: str = static(default="sync")
-    options: tuple[tuple[str, Any], ...] = static("what `make` was told to make them with", default=())
-    agent_ids: bool = static("whether agents see who they are", default=False)
-    central_critic: bool = static("whether the critic sees what all agents see", default=False)
+    host: Host
+    num_envs: int
+    name: str = ""
+    action_repeat: int = 1
+    vectorization: str = "sync"
+    options: tuple[tuple[str, Any], ...] = ()  # that `make` made them with
+    agent_ids: bool = False  # agents see who they are
+    central_critic: bool = False  # the critic sees what all agents see
 
     @property
     def observation_space(self) -> spaces.Space:
@@ -108,6 +111,37 @@ class HostEnv:
         self.close()
 
 
+class Kind:
+    """Everything about a HostEnv that belongs to a program, compared by value; of the environments a weak reference.
+
+    JAX keeps the structures of all arguments that it has ever seen. With the environments in them it would keep these,
+    their worker processes, and one more set of compiled programs for each.
+    """
+
+    def __init__(self, env: HostEnv):
+        self._host, self._example = weakref.ref(env.host), env.host.example
+        self._others = {field.name: getattr(env, field.name) for field in dataclasses.fields(env)[1:]}
+        self._identity = env.host.identity, repr(self._others)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Kind) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    def env(self) -> HostEnv:
+        """The HostEnv; without environments where these are gone."""
+        host = self._host() or Host(self._example, self._others["num_envs"], _gone, ())
+        return HostEnv(host, **self._others)
+
+
+def _gone(num_envs: int) -> Stepper:
+    raise ConfigError("these environments belong to a program that was traced before; make them again")
+
+
+jax.tree_util.register_pytree_node(HostEnv, lambda env: ((), Kind(env)), lambda kind, _: kind.env())
+
+
 def host(
     source: GymVectorEnv | Factory | Sequence[Factory],
     num_envs: int | None = None,
@@ -146,7 +180,8 @@ def host(
     factories = [source] * (8 if num_envs is None else num_envs) if callable(source) else list(source)
     if not factories or (num_envs is not None and num_envs != len(factories)):
         raise ConfigError(f"num_envs = {num_envs}: the list has {len(factories)} functions; leave num_envs out")
-    factories, example = _example(factories, agent_ids, central_critic)
+    with exit_is_a_fault():
+        factories, example = _example(factories, agent_ids, central_critic)
     cores = parallel.num_cores()
 
     def make(num_envs: int) -> Stepper:
@@ -163,11 +198,14 @@ def host(
 def host_vector(make: Callable[[int], GymVectorEnv], first: GymVectorEnv, name: str, unique: bool = False) -> HostEnv:
     """Vector environments that `make` makes, `first` being one of them; `unique`: it is the only one."""
     mode_of(first)
-    info = first.reset()[1]
+    with exit_is_a_fault():
+        info = first.reset()[1]
     space = first.single_action_space
-    example = Example(first.single_observation_space, space, _mask_size(space, info), "tally" in info, None)
+    example = Example(first.single_observation_space, space, _mask_size(space, info, name), "tally" in info, None)
     factories: list[Callable[[], Any]] = [lambda: first] if unique else [partial(make, 2)]
-    running = Host(example, first.num_envs, lambda n: Wrapped(make(n), example.mask_size), factories, unique)
+    running = Host(
+        example, first.num_envs, lambda n: Wrapped(make(n), example.mask_size, example.tallies), factories, unique
+    )
     return HostEnv(running, first.num_envs, name)
 
 
@@ -175,7 +213,7 @@ def _example(factories: list[Factory], agent_ids: bool, central_critic: bool) ->
     """The functions, those for several agents wrapped, and what one environment is like."""
     env: Any = factories[0]()
     if isinstance(env, ParallelEnv):
-        env.close()
+        close_all([env.close])
         seen = {"agent_ids": agent_ids, "central_critic": central_critic}
         teams = {id(factory): partial(Team, factory, **seen) for factory in factories}
         factories = [teams[id(factory)] for factory in factories]
@@ -186,7 +224,7 @@ def _example(factories: list[Factory], agent_ids: bool, central_critic: bool) ->
         except NoVector as error:
             raise ConfigError(f"central_critic = true: {error}; set it to false") from error
     elif agent_ids or central_critic:
-        env.close()
+        close_all([env.close])
         option = "agent_ids" if agent_ids else "central_critic"
         raise ConfigError(f"{option} = true: {type(env).__name__} has one agent and no others; set it to false")
     if not isinstance(env, Env | Team):
@@ -195,15 +233,22 @@ def _example(factories: list[Factory], agent_ids: bool, central_critic: bool) ->
     try:
         info = env.reset()[1]
         agents = env.num_agents if isinstance(env, Team) else None
-        mask_size = _mask_size(env.action_space, info)
+        mask_size = _mask_size(env.action_space, info, type(env).__name__)
         return factories, Example(env.observation_space, env.action_space, mask_size, "tally" in info, agents)
     finally:
-        env.close()
+        close_all([env.close])
 
 
-def _mask_size(space: spaces.Space, info: dict[str, Any]) -> int | None:
-    """Entries of the action mask, where the environment gives one."""
-    return masks.size_of(space) if "action_mask" in info and not isinstance(space, spaces.Box) else None
+def _mask_size(space: spaces.Space, info: dict[str, Any], name: str) -> int | None:
+    """Entries of the action mask, where the environment gives one; ConfigError where its actions have none here."""
+    if "action_mask" not in info:
+        return None
+    if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        raise ConfigError(
+            f'{name} gives info["action_mask"] for actions of {space}: on the host masks are of Discrete, '
+            "MultiDiscrete and MultiBinary actions. Write several choices as one MultiDiscrete, or leave the mask out"
+        )
+    return masks.size_of(space)
 
 
 def begin_seeds(key: Key, num_envs: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +22,15 @@ class Example(NamedTuple):
     agents: int | None  # in each environment; None: one, without an axis of agents
 
 
+def exactly(space: Any) -> str:
+    """All numbers of a space: its own `repr` leaves some out, and its `==` compares by nearness."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        return f"{type(space)}({[(name, exactly(part)) for name, part in parts]})"
+    numbers = {name: x for name, x in vars(space).items() if name not in ("_np_random", "low_repr", "high_repr")}
+    return f"{type(space)}({ {name: x.tolist() if isinstance(x, np.ndarray) else x for name, x in numbers.items()} })"
+
+
 class Host:
     """Environments that run, or can: they are made at the first reset, and made again after `close`."""
 
@@ -38,6 +48,11 @@ class Host:
         self.position = 0  # steps and resets since they were made; 0: nowhere
         self.last: list[Seen] = []  # what each group saw last
         self._stepper: Stepper | None = None
+
+    @functools.cached_property
+    def identity(self) -> str:
+        """Everything about one of the environments that belongs to a program."""
+        return f"{exactly(self.example[0])}{exactly(self.example[1])}{self.example[2:]}"
 
     @property
     def groups(self) -> tuple[slice, ...]:

@@ -128,8 +128,7 @@ class Team:
                 continue
             mask = obs[name]["action_mask"] if self.masked else (infos.get(name) or {}).get("action_mask")
             self._last[i] = _mapped(np.array, obs[name]["observation"] if self.masked else obs[name])  # copies
-            if mask is not None:
-                self._masks[i] = np.asarray(mask, bool).reshape(-1)
+            self._masks[i] = None if mask is None else np.asarray(mask, bool).reshape(-1)
 
     def _looks(self, begun: np.ndarray, seen: np.ndarray) -> tuple[Any, dict[str, Any]]:
         info: dict[str, Any] = {"begun": begun}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import mmap
@@ -59,9 +60,9 @@ def main() -> None:
     except (EOFError, OSError):
         pass  # we are not needed any more
     except group.Failure as failure:
-        connection.send_bytes(json.dumps(failure.report).encode())
-    except Exception:
-        connection.send_bytes(json.dumps({"index": -1, "cause": traceback.format_exc()}).encode())
+        _report(connection, failure.report)
+    except group.RAISED:
+        _report(connection, {"index": -1, "cause": traceback.format_exc()})
     finally:
         for one in groups:
             one.close()
@@ -82,6 +83,12 @@ def _serve(groups: list[Any], connection: Connection) -> None:
         number, *seeds = json.loads(request)
         groups[number].reset(seeds)
     connection.send_bytes(b"")
+
+
+def _report(connection: Connection, failure: dict[str, Any]) -> None:
+    """Send a failure; nobody reads it any more where another worker has failed first."""
+    with contextlib.suppress(OSError):
+        connection.send_bytes(json.dumps(failure).encode())
 
 
 def _end_with(parent: int) -> None:

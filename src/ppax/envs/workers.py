@@ -151,7 +151,7 @@ class Workers:
             limit = self.timeout if seconds is None else seconds
             # the number of a closed connection may be another file's by now
             if not connection.closed and not self._arrived[worker].poll(1e3 * max(0.0, limit)):
-                text = f"has not answered for {limit:g} s; a longer limit is an argument: timeout = ..."
+                text = f"has not answered for {limit:g} s (longer, in seconds: ppax.envs.host(..., timeout=...))"
                 raise self._lost(worker, text)
             answer = connection.recv_bytes()
         except (EOFError, OSError):

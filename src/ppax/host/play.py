@@ -163,9 +163,13 @@ class _Record:
                 t, i = np.argwhere(places)[0]
                 action = [x[t, i].tolist() for x in self.actions]
                 raise EnvError(f"{self._who(i)}: its {name} is not finite at step {t} of a rollout, action {action}")
-        if self.mask is not None and not self.mask.any(axis=-1).all():
-            t, i = np.argwhere(~self.mask.any(axis=-1))[0]
-            raise EnvError(f"{self._who(i)}: its action mask allows nothing at step {t} of a rollout")
+        if self.mask is not None:
+            idle = (
+                ~self.mask[:-1].any(axis=-1) & self.valid
+            )  # where no action is taken, as after an end, it may be empty
+            if idle.any():
+                t, i = np.argwhere(idle)[0]
+                raise EnvError(f"{self._who(i)}: its action mask allows nothing at step {t} of a rollout")
 
     def _who(self, stream: int) -> str:
         agents = self.env.num_agents

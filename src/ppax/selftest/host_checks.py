@@ -83,17 +83,32 @@ def check_masks(seen: Watched) -> Finding:
             yield f"there is none after {moment.where}" if size is not None else f"actions are a {kind}, masks unused"
             return
         given = moment.info["action_mask"]
-        for mask in given if subject.axis else [given]:
+        over = np.zeros(subject.axis or 1, bool) if moment.step is None else np.ravel(np.logical_or(*moment.step[1:]))
+        for ended, mask in zip(over, given if subject.axis else [given], strict=True):
             if mask is not None and (flat := flat_mask(mask)).size != size:
                 yield f"it has {flat.size} entries, {subject.action_space} takes {size}"
-            elif mask is not None and not flat.any():
+            elif mask is not None and not flat.any() and not ended:  # no action is taken after an episode's end
                 yield f"it allows nothing after {moment.where}"
 
     return none_of(
         once(wrong(subject, moment) for subject, moment in seen.all()),
         "masks come with every observation, fit the actions and allow something",
         'Give info["action_mask"] at every reset and step: 1 for each action that is allowed, for a MultiDiscrete one '
-        "component after the other. Where nothing can be done, end the episode.",
+        "component after the other. Where nothing can be done, end the episode; after its end a mask may be all 0.",
+    )
+
+
+def check_tally(seen: Watched) -> Finding:
+    """`info["tally"]`, from which statistics are counted, comes always or never."""
+    given = ["tally" in moment.info for _, moment in seen.all()]
+    if not any(given):
+        return skip('the environment gives no info["tally"]')
+    missing = [f"there is none after {moment.where}" for _, moment in seen.all() if "tally" not in moment.info]
+    return none_of(
+        once(iter([problem]) for problem in missing),
+        f"it comes with all {len(given)} resets and steps",
+        'Give info["tally"] = (reward, over) at every reset and step: episode_return and episode_length are counted '
+        "from it alone.",
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 
 from ppax.envs import EnvError, HostEnv
+from ppax.envs.group import RAISED, close_all
 from ppax.selftest import host_checks, protocol
 from ppax.selftest.report import Check, Finding, attempt, not_tried
 from ppax.selftest.watched import FEW, Subject, Watched, Wrong, first_look, subjects_of, watch
@@ -19,6 +20,7 @@ CHECKS = {
     "finite": host_checks.check_finite,
     "spaces": host_checks.check_inside,
     "masks": host_checks.check_masks,
+    "tally": host_checks.check_tally,
     "seeds": host_checks.check_seeds,
     "resets": host_checks.check_resets,
     "episodes": host_checks.check_episodes,
@@ -60,13 +62,15 @@ def declared_checks(env: HostEnv) -> list[Check]:
             seen = first_look(subjects)
         except Wrong as error:
             return [Check("interface", False, str(error), None, INTERFACE)]
-        except Exception:
+        except RAISED:
             raise EnvError(f"{env.name} failed in its first reset or step\n{traceback.format_exc()}") from None
-        return [attempt("shapes", host_checks.check_shapes, seen)]
+        early = {name: CHECKS[name] for name in ("shapes", "tally")}
+        if any("action_mask" in moment.info for _, moment in seen.all()):
+            early["masks"] = CHECKS["masks"]
+        return [attempt(name, check, seen) for name, check in early.items()]
     finally:
         _close(subjects, own)
 
 
 def _close(subjects: Any, own: bool) -> None:
-    for subject in () if own else subjects:
-        subject.env.close()
+    close_all([subject.env.close for subject in (() if own else subjects)])

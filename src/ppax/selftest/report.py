@@ -102,13 +102,13 @@ def attempt(name: str, check: Callable[..., Finding], *arguments: Any) -> Check:
     """Run one check; an exception, which may come from the user's code, is its failure."""
     try:
         found = check(*arguments)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         found = Finding(False, f"raised {type(error).__name__}", None, last_lines(error))
     passed = None if found.passed is None else bool(found.passed)
     return Check(name, passed, found.text, found.number, found.advice if passed is False else "")
 
 
-def last_lines(error: Exception) -> str:
+def last_lines(error: BaseException) -> str:
     """The message, and the last frames that are neither JAX's nor ppax's, on one line."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(PLACES)] or list(frames)

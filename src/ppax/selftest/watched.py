@@ -15,6 +15,7 @@ from gymnasium.vector import VectorEnv as GymVectorEnv
 from ppax import masks
 from ppax.envs import HostEnv
 from ppax.envs.arrays import flat_mask
+from ppax.envs.faults import exit_is_a_fault
 from ppax.envs.gym_vector import mode_of
 from ppax.envs.team import Team
 
@@ -114,7 +115,8 @@ def subjects_of(env: HostEnv, count: int) -> tuple[tuple[Subject, ...], bool]:
     made = list(env.host.factories[: max(count, FEW)])
     if not env.host.unique:
         made += [made[0]] * max(0, count - len(made))
-    return tuple(Subject(factory(), number) for number, factory in enumerate(made)), env.host.unique
+    with exit_is_a_fault():
+        return tuple(Subject(factory(), number) for number, factory in enumerate(made)), env.host.unique
 
 
 def first_look(subjects: Sequence[Subject]) -> Watched:

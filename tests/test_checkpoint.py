@@ -208,6 +208,10 @@ def state(n):
     return TrainState(learner, (), np.zeros(2, np.uint32), np.int32(n), np.array([n, 0], np.uint32), num_steps=8)
 
 folder, n = Path(sys.argv[1]), 0
+begin = time.perf_counter()
+for n in range(1, 4):
+    checkpoint.save(folder.parent / "probe", state(n))
+unit = max(0.01, time.perf_counter() - begin)  # a busy machine takes longer for a save
 for line in sys.stdin:
     ready, told = os.pipe()
     pid = os.fork()
@@ -218,7 +222,7 @@ for line in sys.stdin:
             n += 1
             checkpoint.save(folder, state(n))
     os.read(ready, 1)
-    time.sleep(float(line))
+    time.sleep(float(line) * unit)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     print("killed", flush=True)
@@ -233,7 +237,7 @@ def test_killed_while_saving(folder):
     reached, leftovers = [0], 0
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as saver:
         for _ in range(30):
-            saver.stdin.write(f"{moments.uniform(0.0, 0.04)}\n")
+            saver.stdin.write(f"{moments.uniform(0.0, 2.0)}\n")
             saver.stdin.flush()
             assert saver.stdout.readline() == "killed\n"
             partial = [p for p in os.listdir(folder) if p.startswith(".tmp")]
@@ -346,6 +350,78 @@ def test_another_type_is_refused(folder, like, state):
         checkpoint.load(path, wanted)
 
 
+def test_every_bit_of_a_manifest_counts(folder, like, state):
+    """One flipped bit is noticed, or changes nothing that is read."""
+    notes = {"metric": "loss", "mode": "min", "row": {"iteration": 1, "loss": 0.5}}
+    path = checkpoint.save(folder, state, notes=notes, origin={"run": "abc", "devices": 2})
+    data, right = (path / MANIFEST).read_bytes(), checkpoint.read_manifest(path)
+    noticed = 0
+    for bit in range(8 * len(data)):
+        harmed = bytearray(data)
+        harmed[bit // 8] ^= 1 << bit % 8
+        (path / MANIFEST).write_bytes(harmed)
+        try:
+            found = checkpoint.read_manifest(path)
+        except CheckpointError:
+            noticed += 1
+        else:
+            assert found == right
+    assert noticed > 0.5 * 8 * len(data)
+
+
+def test_a_checkpoint_of_another_iteration_than_its_name_is_refused(folder, like, state):
+    path = checkpoint.save(folder, state)
+    os.rename(path, folder / "0000000030")
+    with pytest.raises(CheckpointError, match="iteration 1"):
+        checkpoint.load(folder / "0000000030", like)
+    assert checkpoint.newest_valid(folder)[0] is None
+    # and where the manifest was forged to fit
+    manifest = json.loads((folder / "0000000030" / MANIFEST).read_text())
+    reseal(folder / "0000000030", manifest | {"iteration": 30})
+    with pytest.raises(CheckpointError, match="iteration 1, not"):
+        checkpoint.load(folder / "0000000030", like)
+
+
+def test_a_checkpoint_of_another_run_is_refused(folder, like, state):
+    path = checkpoint.save(folder, state, origin={"run": "theirs"})
+    with pytest.raises(CheckpointError, match=r"another run \('theirs'\), not of this one \('mine'\)"):
+        checkpoint.load(path, like, "mine")
+    assert_same(state, checkpoint.load(path, like, "theirs"))
+    assert_same(state, checkpoint.load(path, like))
+
+
+def test_a_checkpoint_that_is_removed_while_it_is_read_is_read_whole(folder, like, state, monkeypatch):
+    """As `evaluate` does beside a run that saves all the time: what was opened stays readable."""
+    path, opened = checkpoint.save(folder, state), []
+    original = checkpoint.open_regular
+
+    def open_and_lose(file):
+        opened.append(original(file))
+        if len(opened) == 2:
+            shutil.rmtree(path)
+        return opened[-1]
+
+    monkeypatch.setattr(checkpoint, "open_regular", open_and_lose)
+    assert_same(state, checkpoint.load(path, like))
+    assert not path.exists()
+
+
+def test_a_checkpoint_that_is_gone_before_it_is_read_is_looked_for_again(folder, like):
+    first, second = scrambled(like, 1), scrambled(like, 2)
+    checkpoint.save(folder, first, keep=1)
+    tried = []
+
+    def read(path):
+        tried.append(path.name)
+        if len(tried) == 1:
+            checkpoint.save(folder, second, keep=1)  # removes the first
+        return checkpoint.load(path, like)
+
+    found, skipped = checkpoint.newest(folder, read)
+    assert (tried, skipped) == (["0000000001", "0000000002"], [])
+    assert_same(second, found)
+
+
 # ---------------------------------------------------------------- hostile files
 
 
@@ -354,8 +430,16 @@ def forge(folder, data=b"", **manifest):
     path = folder / "0000000009"
     path.mkdir(parents=True)
     (path / STATE).write_bytes(data)
-    whole = {"format": 1, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(), "num_steps": NUM_STEPS}
-    (path / MANIFEST).write_text(json.dumps(whole | {"keys": {"key": "threefry2x32"}} | manifest))
+    whole = {"format": 2, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(), "num_steps": NUM_STEPS}
+    whole |= {"iteration": 9, "origin": {}, "notes": {}, "keys": {"key": "threefry2x32"}}
+    return reseal(path, whole | manifest)
+
+
+def reseal(path, manifest):
+    """Write a manifest with the checksum that it has to have, by hand: whoever forges one can do that too."""
+    manifest = {name: value for name, value in manifest.items() if name != "checksum"}
+    checksum = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+    (path / MANIFEST).write_text(json.dumps(manifest | {"checksum": checksum}))
     return path
 
 
@@ -453,7 +537,8 @@ def test_hostile_manifests_are_refused(folder, like, state, kind):
 @pytest.mark.parametrize(
     "change",
     [
-        {"format": 2},
+        {"format": 3},
+        {"format": 1},
         {"format": None},
         {"sha256": None},
         {"sha256": 0},
@@ -467,13 +552,18 @@ def test_hostile_manifests_are_refused(folder, like, state, kind):
         {"keys": {"key": "no such kind"}},
         {"keys": {"key": None}},
         {"keys": {"key": ["threefry2x32"]}},
+        {"iteration": -5},
+        {"iteration": 2},
+        {"iteration": "1"},
+        {"origin": None},
+        {"notes": []},
     ],
     ids=str,
 )
 def test_wrong_manifest_entries_are_refused(folder, like, state, change):
     path = checkpoint.save(folder, state)
     manifest = json.loads((path / MANIFEST).read_text())
-    (path / MANIFEST).write_text(json.dumps(manifest | change))
+    reseal(path, manifest | change)
     with pytest.raises(CheckpointError):
         checkpoint.load(path, like)
 
@@ -515,7 +605,7 @@ def test_a_pipe_is_not_waited_for(folder, like, state, name):
     manifest = json.loads((path / MANIFEST).read_text())
     (path / name).unlink()
     if name == STATE:
-        (path / MANIFEST).write_text(json.dumps(manifest | {"bytes": 0, "sha256": hashlib.sha256(b"").hexdigest()}))
+        reseal(path, manifest | {"bytes": 0, "sha256": hashlib.sha256(b"").hexdigest()})
     os.mkfifo(path / name)
     caught = []
 
@@ -555,7 +645,7 @@ def test_a_file_far_too_large_is_not_read(folder, like, state, name):
     os.truncate(path / name, BOMB)
     if name == STATE:
         manifest = json.loads((path / MANIFEST).read_text())
-        (path / MANIFEST).write_text(json.dumps(manifest | {"bytes": BOMB}))
+        reseal(path, manifest | {"bytes": BOMB})
 
     def attempt():
         with pytest.raises(CheckpointError, match=name):
@@ -568,7 +658,7 @@ def test_looking_for_the_newest_reads_in_pieces(folder, state):
     path = checkpoint.save(folder, state)
     os.truncate(path / STATE, BOMB)
     manifest = json.loads((path / MANIFEST).read_text())
-    (path / MANIFEST).write_text(json.dumps(manifest | {"bytes": BOMB}))
+    reseal(path, manifest | {"bytes": BOMB})
     assert peak_of(lambda: checkpoint.newest_valid(folder)) < 32 * 2**20
 
 

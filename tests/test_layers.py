@@ -50,7 +50,8 @@ ALLOWED = {
         "distributions",
         "program",
     },  # the loop of Python
-    "ending": BASE | {"multi_agent", "envs", "compiled", "stop", "conditions", "config", "checkpoint", "loggers"},
+    "ending": BASE
+    | {"multi_agent", "envs", "compiled", "stop", "conditions", "config", "checkpoint", "loggers", "safe_files"},
     "restore": BASE | {"multi_agent", "envs", "train", "program", "config", "checkpoint", "run_dir", "ending"},
     "compiled": BASE | {"multi_agent", "envs", "train", "host", "program"},
     "sweep": BASE | {"multi_agent", "envs", "train"},
@@ -58,16 +59,22 @@ ALLOWED = {
     "selftest": BASE | PARTS | {"ppo", "envs", "collect", "train", "host"},
     "evaluate": BASE | {"multi_agent", "envs", "collect", "host"},
     "play": BASE | {"multi_agent", "envs", "collect", "evaluate", "host"},
-    "video": {"types"},
+    "video": {"types", "safe_files"},
+    "safe_files": set(),
     "options": {"types"},
     "config_groups": {"types", "options"},
     "settings": {"types", "envs", "config_groups", "options", "pool"},
     "catalogue": PARTS,
     "config": BASE | PARTS | {"ppo", "independent", "groups", "multi_agent", "envs", "options", "catalogue"},
-    "checkpoint": BASE,
-    "loggers": set(),
+    "checkpoint": BASE | {"safe_files", "manifest"},
+    "manifest": {"safe_files"},
+    "loggers": {"safe_files", "backoff"},
+    "backoff": set(),
+    "provenance": {"parallel"},
+    "origin": {"types", "multi_agent", "envs", "train", "config", "options", "checkpoint", "run_dir"},
+    "saving": {"types", "backoff", "checkpoint", "ending", "origin", "run_dir"},
     "signals": set(),
-    "run_dir": {"types", "config", "options"},
+    "run_dir": {"types", "config", "options", "safe_files"},
 }
 ALLOWED["config"] |= {"config_groups", "self_play", "pool", "settings"}
 TOP = {

@@ -35,8 +35,8 @@ def mean_gradient(
     """Gradient of `loss(params, data, valid)`, leaves of `data` [M, ...], accumulated over chunks of `chunk_rows` rows.
 
     It is the same as in one piece, but for rounding, because a loss and its metrics are means over the rows where
-    `valid` [M, L] (or declared extremes): each chunk weighs as much as it has valid rows. Chunks hold whole sequences, at least
-    one; the last one is padded with rows that are not valid.
+    `valid` [M, L] (or declared extremes): each chunk weighs as much as it has valid rows. Chunks hold whole
+    sequences, at least one; the last one is padded with rows that are not valid.
     """
     all_rows = jnp.maximum(valid.sum(dtype=jnp.float32), 1.0)
     data, valid = parallel.own((data, valid))

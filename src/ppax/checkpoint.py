@@ -1,19 +1,22 @@
 """Save and load a run's whole TrainState: data, never code, and never half of it.
 
-A checkpoint is a directory with `state.safetensors` (every leaf under its dotted name) and `manifest.json` (shapes,
-kinds of keys, a checksum). It is written beside its final name, flushed to disk and renamed, so it is whole or absent.
+A checkpoint is a directory with `state.safetensors` (every leaf under its dotted name) and `manifest.json` (kinds of
+keys, the run it is of, a checksum of the state and one of itself). It is written beside its final name, flushed to disk
+and renamed, so it is whole or absent.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import re
 import shutil
-import stat
+from collections.abc import Callable
+from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,23 +24,32 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from ppax import counter
+from ppax import counter, safe_files
+from ppax import manifest as manifests
+from ppax.manifest import FORMAT, MANIFEST, MANIFEST_LIMIT, open_regular, sealed
+from ppax.manifest import CheckpointError as CheckpointError
+from ppax.manifest import DamagedCheckpoint as DamagedCheckpoint
+from ppax.manifest import read_manifest as read_manifest
 from ppax.types import TrainState
 
-FORMAT = 1
-STATE, MANIFEST = "state.safetensors", "manifest.json"
-MANIFEST_LIMIT = 16 * 2**20  # bytes; far above any real one, far below what could hurt
+Read = TypeVar("Read")
+
+STATE = "state.safetensors"
 NAME = re.compile(r"^\d{10}$")
+LISTINGS = 100  # of a directory in which a run that is going on replaces checkpoints while they are read
 
 
-class CheckpointError(Exception):
-    """A checkpoint is damaged, or is not of this run; the message says which and what to do."""
+def save(
+    directory: Path,
+    state: TrainState,
+    keep: int = 3,
+    notes: dict[str, Any] | None = None,
+    origin: dict[str, Any] | None = None,
+) -> Path:
+    """Write `state` as `directory/<iteration>`, atomically, and drop all but the newest `keep` up to this iteration.
 
-
-def save(directory: Path, state: TrainState, keep: int = 3, notes: dict[str, Any] | None = None) -> Path:
-    """Write `state` as `directory/<iteration>`, atomically, and drop all but the newest `keep`.
-
-    `notes` are plain data for the manifest. Raises OSError where the disk fails; then the earlier ones are untouched.
+    `notes` and `origin` (the run: its id, configuration and devices) are plain data for the manifest. Raises OSError
+    where the disk fails; then the earlier ones are untouched.
     """
     arrays, keys = _to_arrays(state)
     data = safetensors.numpy.save(arrays)
@@ -52,6 +64,7 @@ def save(directory: Path, state: TrainState, keep: int = 3, notes: dict[str, Any
         "sha256": sha256,
         "keys": keys,
         "notes": notes or {},
+        "origin": origin or {},
     }
     directory.mkdir(parents=True, exist_ok=True)
     sweep(directory)
@@ -61,16 +74,17 @@ def save(directory: Path, state: TrainState, keep: int = 3, notes: dict[str, Any
     partial = directory / f".tmp-{final.name}"
     partial.mkdir()
     try:
-        _write(partial / STATE, data)
-        _write(partial / MANIFEST, json.dumps(manifest, indent=1).encode())
-        _flush(partial)
+        safe_files.create(partial / STATE, data)
+        safe_files.create(partial / MANIFEST, json.dumps(sealed(manifest), indent=1).encode())
+        safe_files.flush_directory(partial)
         if final.exists():  # damaged, or of another run: out of the way, for what is whole
             os.replace(final, directory / f".tmp-old-{final.name}")
         os.replace(partial, final)
-        _flush(directory)
+        safe_files.flush_directory(directory)
     finally:
         sweep(directory)
-    for old in list_checkpoints(directory)[:-keep]:
+    # Higher numbers are checkpoints that a resume had to pass over; they are replaced when the run gets there
+    for old in [path for path in list_checkpoints(directory) if path.name <= final.name][:-keep]:
         shutil.rmtree(old, ignore_errors=True)
     return final
 
@@ -81,24 +95,86 @@ def sweep(directory: Path) -> None:
         shutil.rmtree(leftover, ignore_errors=True)
 
 
-def load(path: Path, like: TrainState) -> TrainState:
+def load(path: Path, like: TrainState, run_id: str | None = None) -> TrainState:
     """The state saved at `path`; `like` has the expected structure (arrays or shapes, from `jax.eval_shape`).
 
-    Nothing of the file is ever executed. Raises CheckpointError where it is damaged or has another structure.
+    Nothing of the file is ever executed. Raises DamagedCheckpoint where it is damaged, or of another run than `run_id`,
+    CheckpointError where it has another structure.
     """
-    manifest = read_manifest(path)
+    return load_noted(path, like, run_id).state
+
+
+class Noted(NamedTuple):
+    """A state, and what its manifest says."""
+
+    state: TrainState
+    manifest: dict[str, Any]
+
+
+def load_noted(path: Path, like: TrainState, run_id: str | None = None) -> Noted:
+    """`load`, with the manifest. Both files are opened first: they are read whole even where they are then removed."""
     expected, _ = _describe(like)
-    data = _read_verified(path, manifest, limit=sum(_nbytes(x) for x in expected.values()) + MANIFEST_LIMIT)
+    with contextlib.ExitStack() as stack:
+        manifest_file, state_file = (stack.enter_context(open_regular(path / name)) for name in (MANIFEST, STATE))
+        manifest = manifests.parse(path, manifest_file)
+        limit = sum(_nbytes(x) for x in expected.values()) + MANIFEST_LIMIT
+        if manifest["bytes"] > limit:
+            raise CheckpointError(f"{path / STATE} has {manifest['bytes']} bytes, this run's state at most {limit}")
+        data = _verified(path, manifest, state_file)
+    return Noted(_state(path, like, manifest, data, run_id), manifest)
+
+
+def _state(path: Path, like: TrainState, manifest: dict[str, Any], data: bytes, run_id: str | None) -> TrainState:
+    """The state in `data`, the verified file of the checkpoint `path`."""
+    expected, _ = _describe(like)
+    saved_by = manifest["origin"].get("run")
+    if None not in (run_id, saved_by) and saved_by != run_id:
+        raise DamagedCheckpoint(f"{path} is of another run ({saved_by!r}), not of this one ({run_id!r})")
     try:
         arrays = safetensors.numpy.load(data)
     except (safetensors.SafetensorError, KeyError, ValueError, TypeError) as error:
-        raise CheckpointError(f"{path / STATE} is not a readable safetensors file: {error}") from error
+        raise DamagedCheckpoint(f"{path / STATE} is not a readable safetensors file: {error}") from error
     problems = _differences(expected, arrays)
     if manifest.get("num_steps") != like.num_steps:
         problems.insert(0, f"num_steps: saved {manifest.get('num_steps')}, expected {like.num_steps}")
     if problems:
         raise CheckpointError(f"{path} does not fit this agent and environment:\n  " + "\n  ".join(problems))
+    if int(arrays["iteration"]) != manifest["iteration"]:
+        raise DamagedCheckpoint(f"{path / STATE} is of iteration {int(arrays['iteration'])}, not of the manifest's")
     return _from_arrays(like, arrays, manifest.get("keys", {}))
+
+
+def newest(directory: Path, read: Callable[[Path], Read]) -> tuple[Read | None, list[str]]:
+    """What `read` makes of the newest checkpoint that is not damaged, and a sentence for each that is passed over.
+
+    A run that is going on removes checkpoints: where one is gone before it is read, the directory is listed again.
+    """
+    for _ in range(LISTINGS):
+        skipped: list[str] = []
+        for path in reversed(list_checkpoints(directory)):
+            try:
+                return read(path), skipped
+            except DamagedCheckpoint as error:
+                if not path.is_dir():
+                    break
+                skipped.append(str(error))
+        else:
+            break
+    return None, skipped
+
+
+def not_finite(state: TrainState) -> list[str]:
+    """Names of what the learner keeps that is not finite; of an optimiser's state only NaN counts.
+
+    Environments may keep infinities, as a best time so far, and optimisers as a first bound.
+    """
+    return [
+        name
+        for name, leaf in _named_leaves(state).items()
+        if name.startswith("learner.")
+        and jnp.issubdtype(leaf.dtype, jnp.floating)
+        and bool((jnp.isnan if ".opt_state" in name else lambda x: ~jnp.isfinite(x))(jnp.asarray(leaf)).any())
+    ]
 
 
 def list_checkpoints(directory: Path) -> list[Path]:
@@ -110,65 +186,45 @@ def list_checkpoints(directory: Path) -> list[Path]:
 
 def newest_valid(directory: Path) -> tuple[Path | None, list[str]]:
     """The newest checkpoint whose checksum holds, and a sentence for each newer one that had to be passed over."""
-    skipped = []
-    for path in reversed(list_checkpoints(directory)):
-        try:
-            _check(path, read_manifest(path))
-        except CheckpointError as error:
-            skipped.append(str(error))
-            continue
-        return path, skipped
-    return None, skipped
 
+    def check(path: Path) -> Path:
+        _check(path)
+        return path
 
-def read_manifest(path: Path) -> dict[str, Any]:
-    """What a checkpoint says of itself."""
-    file = path / MANIFEST
-    try:
-        if not _is_file(file) or file.stat().st_size > MANIFEST_LIMIT:
-            raise CheckpointError(f"{file} is not a regular file, or too large to be a manifest")
-        manifest = json.loads(file.read_bytes())
-        whole = isinstance(manifest, dict) and isinstance(manifest["bytes"], int)
-    except (OSError, ValueError, KeyError, RecursionError) as error:
-        raise CheckpointError(f"{file} is missing or damaged: {error}") from error
-    if not whole or manifest.get("format") != FORMAT:
-        raise CheckpointError(f"{file}: not a checkpoint of format {FORMAT}")
-    return manifest
-
-
-def _is_file(path: Path) -> bool:
-    """A regular file: no link, and no pipe that would never end."""
-    return stat.S_ISREG(path.lstat().st_mode)
+    return newest(directory, check)
 
 
 def _holds(path: Path, sha256: str) -> bool:
     try:
-        manifest = read_manifest(path)
-        _check(path, manifest)
-        return bool(manifest["sha256"] == sha256)
-    except CheckpointError:
+        return bool(_check(path)["sha256"] == sha256)
+    except DamagedCheckpoint:
         return False
 
 
-def _check(path: Path, manifest: dict[str, Any]) -> None:
-    """The checksum, in constant memory."""
-    file = path / STATE
-    try:
-        if not _is_file(file) or file.stat().st_size != manifest["bytes"]:
-            raise CheckpointError(f"{file} is not a regular file of the {manifest['bytes']} bytes the manifest says")
-        with open(file, "rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise CheckpointError(f"{file} cannot be read: {error}") from error
+def _check(path: Path) -> dict[str, Any]:
+    """The manifest, if the checksum holds; in constant memory."""
+    with open_regular(path / MANIFEST) as manifest_file, open_regular(path / STATE) as state_file:
+        manifest = manifests.parse(path, manifest_file)
+        _require_size(path, manifest, state_file)
+        _require_digest(path, manifest, hashlib.file_digest(state_file, "sha256").hexdigest())
+        return manifest
+
+
+def _verified(path: Path, manifest: dict[str, Any], file: BufferedReader) -> bytes:
+    _require_size(path, manifest, file)
+    data = file.read()
+    _require_digest(path, manifest, hashlib.sha256(data).hexdigest())
+    return data
+
+
+def _require_size(path: Path, manifest: dict[str, Any], file: BufferedReader) -> None:
+    if os.fstat(file.fileno()).st_size != manifest["bytes"]:
+        raise DamagedCheckpoint(f"{path / STATE} has not the {manifest['bytes']} bytes that the manifest says")
+
+
+def _require_digest(path: Path, manifest: dict[str, Any], digest: str) -> None:
     if digest != manifest.get("sha256"):
-        raise CheckpointError(f"{file} is damaged: its checksum is not the one in the manifest")
-
-
-def _read_verified(path: Path, manifest: dict[str, Any], limit: int) -> bytes:
-    if manifest["bytes"] > limit:
-        raise CheckpointError(f"{path / STATE} has {manifest['bytes']} bytes, this run's state at most {limit}")
-    _check(path, manifest)
-    return (path / STATE).read_bytes()
+        raise DamagedCheckpoint(f"{path / STATE} is damaged: its checksum is not the one in the manifest")
 
 
 # ---------------------------------------------------------------- trees and named arrays
@@ -228,21 +284,3 @@ def _differences(expected: dict[str, Any], found: dict[str, np.ndarray]) -> list
 
 def _nbytes(x: Any) -> int:
     return int(np.prod(x.shape, dtype=np.int64)) * x.dtype.itemsize
-
-
-def _write(path: Path, data: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _flush(directory: Path) -> None:
-    """Make a directory's entries durable, where the system can."""
-    if os.name != "posix":
-        return
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

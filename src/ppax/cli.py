@@ -8,17 +8,19 @@ fault, 5 disk or damaged checkpoint, 75 stopped by a signal and resumable.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import sys
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from ppax import config
+from ppax import config, safe_files
 from ppax.checkpoint import CheckpointError
 from ppax.cli_bench import add_bench, run_bench
 from ppax.cli_check import add_check_env, run_check_env
@@ -34,6 +36,7 @@ from ppax.restore import load_best_policy, load_run, load_state
 from ppax.trained import Interrupted, NumericalError, TrainedRun
 from ppax.types import ConfigError
 
+EVALUATION = "evaluation.json"  # in the run directory
 DONE, FAILED, USAGE, ENVIRONMENT, NUMERICAL, DISK, STOPPED = 0, 1, 2, 3, 4, 5, 75
 
 
@@ -122,7 +125,7 @@ def _train(arguments: list[str]) -> int:
     options, plan = parse_run("train", arguments, add_train)
     _use_cache(options.cache)
     built = config.build(plan)
-    run_dir = options.run_dir or _new_run_dir(built.run)
+    run_dir = options.run_dir or _new_run_dirs(built.run)
     steps = built.run.num_steps * built.env.num_streams
     sizes = f"{built.run.num_envs} environments, rollouts of {steps:,} steps, seed {built.run.seed}"
     _say(options, f"{built.run.env}: {sizes}")
@@ -190,8 +193,11 @@ def _report(options: argparse.Namespace, run: TrainedRun, judge: config.Evaluati
         when = f"{run.best.key} {run.best.value:g} at {run.best.row['env_steps']:,.0f} steps"
         _say(options, f"  ppax evaluate {run.run_dir} --best   # {when}")
     _say(options, f"  ppax train {run.run_dir / 'run.toml' if run.run_dir else ''} --seed {seed + 1}")
-    _json(options, _result(run, evaluation))
-    return DONE
+    result = _result(run, evaluation)
+    if run.run_dir is not None:
+        safe_files.write_text(run.run_dir / EVALUATION, json.dumps(_plain(result), indent=1) + "\n")
+    _json(options, result)
+    return DISK if run.unsaved else DONE
 
 
 def _sentence(evaluation: Evaluation) -> str:
@@ -231,16 +237,19 @@ def _say(options: argparse.Namespace, text: str) -> None:
 
 def _json(options: argparse.Namespace, result: dict[str, Any]) -> None:
     if options.json:
-        print(json.dumps({name: finite_or_none(value) for name, value in result.items()}), flush=True)
+        print(json.dumps(_plain(result)), flush=True)
 
 
-def _new_run_dir(run: config.Run) -> Path:
+def _plain(result: dict[str, Any]) -> dict[str, Any]:
+    return {name: finite_or_none(value) for name, value in result.items()}
+
+
+def _new_run_dirs(run: config.Run) -> Iterator[Path]:
+    """Names for the directory of a run that the user has given none; the first that is free is taken."""
     name = f"{run.env.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}-seed{run.seed}"
-    path, copies = Path("runs") / name, 1
-    while path.exists():
-        copies += 1
-        path = Path("runs") / f"{name}-{copies}"
-    return path
+    yield Path("runs") / name
+    for copy in itertools.count(2):
+        yield Path("runs") / f"{name}-{copy}"
 
 
 def _use_cache(enabled: bool) -> None:

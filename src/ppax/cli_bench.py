@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from ppax import bench, config
+from ppax import bench, config, safe_files
 from ppax.config import Built
 from ppax.envs import native
 from ppax.multi_agent import solo
@@ -75,6 +75,4 @@ def write_program(path: Path, program: Program) -> None:
         rest = re.sub(rf"(?m)^\[{re.escape(TABLE)}\]\n(?:(?!\[).*\n?)*", "", old).rstrip()
         text = rest + "\n\n" + "\n".join(lines) + "\n"
     config.resolve(config.parse(text, path))  # what is written can be read
-    temporary = path.with_name(path.name + ".new")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    safe_files.write_text(path, text)

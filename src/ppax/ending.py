@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 import warnings
 from collections.abc import Callable, Sequence
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from ppax import checkpoint, counter
+from ppax import checkpoint, counter, safe_files
 from ppax.compiled import metric_names
 from ppax.conditions import parse
 from ppax.config import Run
@@ -27,6 +26,7 @@ from ppax.types import TrainState
 Callback = Callable[[TrainState, Row], bool | None]  # at every log row; True ends the run
 
 BEST, STOPPED = "best", "stopped.json"
+MODES = ("max", "min")
 REASONS = {
     "done": "total_steps are done",
     "signal": "a signal asked it to stop; it can be resumed",
@@ -84,50 +84,60 @@ class Ending:
         self.why = " or ".join(map(why, ended))
         return bool(ended)
 
-    def save(self, run_dir: Path) -> None:
-        """Write the best policy, atomically, unless it is there."""
+    def save(self, run_dir: Path, origin: dict[str, Any] | None = None) -> None:
+        """Write the best policy, atomically, unless it is there; `origin` is that of `checkpoint.save`."""
         best = self.best
         if best is None or best.policy is None or best.row is None or best.row is self._saved:
             return
         row = {name: finite_or_none(value) for name, value in best.row.items()}
         notes = {"metric": best.key, "mode": best.mode, "row": row}
-        path = checkpoint.save(run_dir / BEST, best.policy, keep=2**31, notes=notes)
+        path = checkpoint.save(run_dir / BEST, best.policy, keep=2**31, notes=notes, origin=origin)
         for other in checkpoint.list_checkpoints(run_dir / BEST):
             if other != path:
                 shutil.rmtree(other, ignore_errors=True)
         self._saved = best.row
 
     def record(self, run_dir: Path | None, state: TrainState, kind: str) -> None:
-        """Write why the run ends here, atomically; `kind` is one of REASONS."""
+        """Write why the run ends here, atomically; `kind` is one of REASONS. A disk that fails is only a warning."""
         if run_dir is None:
             return
         kind = "stopped" if self.why else kind
         reason = {"kind": kind, "why": self.why or REASONS[kind]}
         numbers = {"iteration": int(state.iteration), "env_steps": counter.to_int(state.env_steps)}
-        partial = run_dir / (STOPPED + ".tmp")
-        partial.write_text(json.dumps(reason | numbers) + "\n", encoding="utf-8")
-        os.replace(partial, run_dir / STOPPED)
-
-
-def load_best(run_dir: Path, like: TrainState) -> Best | None:
-    """The best policy in a run's directory, None where there is none; `like` is a state's shapes."""
-    found: Best | None = None
-    for path in checkpoint.list_checkpoints(run_dir / BEST):  # one, or two after a kill between writing and removing
         try:
-            notes = checkpoint.read_manifest(path).get("notes")
-            best = _best(notes, jax.device_get(checkpoint.load(path, policy_of(like))))
-        except checkpoint.CheckpointError as error:
-            warnings.warn(f"passed over a damaged best policy: {error}", stacklevel=2)
-            continue
-        sign = 1.0 if best.mode == "max" else -1.0
-        if found is None or sign * best.value > sign * found.value:
-            found = best
+            safe_files.write_text(run_dir / STOPPED, json.dumps(reason | numbers) + "\n")
+        except OSError as error:  # the reason itself, perhaps a fault, must not be lost for it
+            warnings.warn(f"{run_dir / STOPPED} could not be written: {error}", stacklevel=2)
+
+
+def load_best(run_dir: Path, like: TrainState, run_id: str | None = None) -> Best | None:
+    """The best policy in a run's directory, None where there is none; `like` is a state's shapes."""
+    for _ in range(checkpoint.LISTINGS):
+        paths = checkpoint.list_checkpoints(run_dir / BEST)  # one, or two after a kill between writing and removing
+        found: Best | None = None
+        problems = []
+        for path in paths:
+            try:
+                noted = checkpoint.load_noted(path, policy_of(like), run_id)
+                best = _best(noted.manifest["notes"], jax.device_get(noted.state))
+            except checkpoint.CheckpointError as error:
+                problems.append(error)
+                continue
+            sign = 1.0 if best.mode == "max" else -1.0
+            if found is None or sign * best.value > sign * found.value:
+                found = best
+        if all(path.is_dir() for path in paths):  # else a run that is going on has a better one by now
+            break
+    for problem in problems:
+        warnings.warn(f"passed over a damaged best policy: {problem}", stacklevel=2)
     return found
 
 
 def _best(notes: Any, policy: TrainState) -> Best:
     try:
         row = {name: math.nan if value is None else float(value) for name, value in notes["row"].items()}
+        if notes["mode"] not in MODES:
+            raise ValueError(notes["mode"])
         return Best(policy, row, str(notes["metric"]), str(notes["mode"]), row[notes["metric"]])
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise checkpoint.CheckpointError(f"{BEST}: its manifest does not say by which metric it is the best") from error

@@ -7,7 +7,7 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,15 +16,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ppax import checkpoint, compiled, config, counter
+from ppax import compiled, config, counter, parallel, provenance
 from ppax.config import Best, Log, Run
 from ppax.ending import STOPPED, Callback, Ending
 from ppax.envs import Env, EnvError, other_params, settings_of
 from ppax.loggers import Console, Csv, JsonLines, Logger, Row, TensorBoard, last_row, require_tensorboard
 from ppax.metrics import Summary
 from ppax.multi_agent import Agent, pool_of, sharing_of
+from ppax.origin import Origin, as_begun, origin_of, saved_origin, say_changes
 from ppax.restore import fresh_state, load_run, load_state, planned_iterations, state_shapes
 from ppax.run_dir import RunDirectory
+from ppax.saving import NotFinite, Saver
 from ppax.selftest import require_sound
 from ppax.signals import stop_on_signals
 from ppax.trained import Interrupted, NumericalError, TrainedRun
@@ -32,7 +34,6 @@ from ppax.types import TrainState
 
 ROWS_PER_RUN = 100  # log rows, where the run is long enough
 CHUNK_STEPS = 2**18  # env-steps in a chunk at most, so a signal is answered within seconds
-SAVE_FAILURES = 3  # in a row, before a run that cannot save gives up
 POLL_SHARE, POLL_SECONDS = 0.01, 0.05  # we look whether a chunk is done after this share of its time, at most so long
 
 
@@ -72,10 +73,10 @@ def fit_run(
     agent: Agent,
     env: Env,
     run: Run,
-    run_dir: str | Path | None = None,
+    run_dir: str | Path | Iterable[Path] | None = None,
     callbacks: Sequence[Callback | Logger] = (),
 ) -> TrainedRun:
-    """`fit` for a run given as one object."""
+    """`fit` for a run given as one object; of several directories it takes the first that nothing has yet."""
     plan = config.describe_run(agent, env, run)
     ending = Ending(run, callbacks)
     planned_iterations(env, run)
@@ -91,9 +92,11 @@ def fit_run(
     with ExitStack() as stack:
         directory = None
         if run_dir is not None:
-            directory = stack.enter_context(RunDirectory.create(Path(run_dir), plan))
+            paths = Path(run_dir) if isinstance(run_dir, str) else run_dir
+            directory = stack.enter_context(RunDirectory.create(paths, plan))
         stop_asked = stack.enter_context(stop_on_signals(enabled=directory is not None))
         loop = _Loop(agent, env, run, directory, callbacks, ending, stop_asked)
+        loop.begin("fit")
         with ThreadPoolExecutor(1) as beside:  # two programs, compiled at the same time
             state = beside.submit(fresh_state, agent, env, run)
             program = loop.compile(shapes)
@@ -115,14 +118,19 @@ def resume(
     with ExitStack() as stack:
         directory = stack.enter_context(RunDirectory.open(Path(run_dir)))
         stop_asked = stack.enter_context(stop_on_signals(enabled=True))
+        before = saved_origin(directory.path)
+        parallel.use_cpu_devices(before.devices)
         agent, env, run = load_run(directory.path, agent, env)
+        agent = as_begun(before, agent, env, run)
         if console is not None:
             run = dataclasses.replace(run, log=dataclasses.replace(run.log, console=console))
         state = load_state(directory.path, agent, env, run)
         ending, shapes = Ending(run, callbacks), state_shapes(agent, env, run)
         ending.check(agent, env, shapes)
         ending.recall(directory.path, int(state.iteration), shapes)
-        return _Loop(agent, env, run, directory, callbacks, ending, stop_asked).train(state)
+        loop = _Loop(agent, env, run, directory, callbacks, ending, stop_asked)
+        say_changes(directory.path, before, loop.begin("resume"))
+        return loop.train(state)
 
 
 class _Loop:
@@ -144,7 +152,15 @@ class _Loop:
         self.total = planned_iterations(env, run)
         steps = run.num_steps * env.num_streams
         self.every = run.log.every or max(1, min(self.total // ROWS_PER_RUN, CHUNK_STEPS // steps))
-        self.failures, self.last_save, self.saved = 0, time.monotonic(), -1
+        self.saver = Saver(directory, ending, run.log.checkpoint_seconds)
+
+    def begin(self, verb: str) -> Origin | None:
+        """Record in the run directory with what the run begins or goes on; what its checkpoints will say of it."""
+        if self.directory is None:
+            return None
+        origin = self.saver.origin = origin_of(self.directory.path, self.agent, self.env, self.run)
+        self.directory.record_start({"verb": verb, "devices": origin.devices} | provenance.here())
+        return origin
 
     def compile(self, state: TrainState) -> Any:
         """The program of all chunks. The number of iterations is traced: the same bits whatever the chunks are."""
@@ -170,7 +186,7 @@ class _Loop:
                 try:
                     state, metrics = program(self.agent, self.env, state, count, self.total)
                 except EnvError:
-                    self._save(state)
+                    self.saver.rescue(state)
                     self.ending.record(path, state, "environment")
                     raise
                 row = {name: float(x) for name, x in _wait(metrics).items()}
@@ -186,15 +202,19 @@ class _Loop:
                 self._check_finite(state, history[-1])
                 self._log(loggers, history[-1])
                 ended = self.ending.look(state, history[-1])
-                self._save_sometimes(state)
-            if done != self.saved:
-                self._save(state, last=True)
+                self._save(state, self.saver.sometimes)
+            unsaved = self._save(state, self.saver.last)
         self.ending.record(path, state, "done" if done == self.total else "signal")
         if done < self.total and not ended:
+            if unsaved is not None:
+                raise unsaved
             where = f"; resume with: ppax resume {self.directory.path}" if self.directory else ""
             raise Interrupted(f"stopped after {counter.to_int(state.env_steps):,} steps{where}")
         times = (started_at, program.compile_seconds, train_seconds)
         trained = self._trained(state, history)
+        if unsaved is not None:  # the run itself is not lost for it
+            trained.unsaved = str(unsaved)
+            warnings.warn(f"the last checkpoint could not be saved: {unsaved}", stacklevel=3)
         trained.started_at, trained.compile_seconds, trained.train_seconds = times
         trained.steps_per_second = (trained.env_steps - first_step) / max(train_seconds, 1e-9)
         return trained
@@ -232,31 +252,22 @@ class _Loop:
 
     def _check_finite(self, state: TrainState, row: Row) -> None:
         if not math.isfinite(row["grad_norm"]):
-            kept = f"; the last good checkpoint is in {self.directory.path}" if self.directory else ""
             self.ending.record(self.directory.path if self.directory else None, state, "fault")
             raise NumericalError(
-                f"the gradient was not finite in iterations up to {row['iteration']}{kept}; "
+                f"the gradient was not finite in iterations up to {row['iteration']}{self.saver.kept()}; "
                 "try a lower learning_rate, normalize_obs or normalize_reward, and check the environment's rewards"
             )
 
-    def _save_sometimes(self, state: TrainState) -> None:
-        if time.monotonic() - self.last_save >= self.run.log.checkpoint_seconds:
-            self._save(state)
-
-    def _save(self, state: TrainState, last: bool = False) -> None:
-        """A disk that fails costs no training until it has failed several times, or at the end."""
-        if self.directory is None:
-            return
+    def _save(self, state: TrainState, save: Callable[[TrainState], OSError | None]) -> OSError | None:
+        """Save by `save`; NumericalError for a state that no run could go on from."""
         try:
-            self.ending.save(self.directory.path)  # first: a best policy may be newer than the state, never be lost
-            checkpoint.save(self.directory.checkpoints, state)
-            self.failures, self.saved = 0, int(state.iteration)
-        except OSError as error:
-            self.failures += 1
-            if last or self.failures >= SAVE_FAILURES:
-                raise
-            warnings.warn(f"checkpoint failed ({error}); the earlier one was kept, trying again", stacklevel=2)
-        self.last_save = time.monotonic()
+            return save(state)
+        except NotFinite as error:
+            self.ending.record(self.directory.path if self.directory else None, state, "fault")
+            raise NumericalError(
+                f"after iteration {int(state.iteration)} the learner is not finite ({error}), though its gradients "
+                f"are: it was not saved{self.saver.kept()}; look for numbers beyond 1e18 in observations and rewards"
+            ) from error
 
 
 def _wait(metrics: Summary) -> Summary:

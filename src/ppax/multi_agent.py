@@ -75,6 +75,17 @@ def with_program(agent: Agent, program: Program) -> Agent:
     return dataclasses.replace(agent, program=program)
 
 
+def with_devices(agent: Agent, devices: int) -> Agent:
+    """The same agent, split over so many devices."""
+    if isinstance(agent, Groups):
+        agents: dict[str, Any] = {name: with_devices(one, devices) for name, one in agent.agents.items()}
+        return dataclasses.replace(agent, agents=agents)
+    if isinstance(agent, SelfPlay):
+        return with_program(agent, Program())  # leaves it as it is
+    one = agent.agent if isinstance(agent, Independent) else agent
+    return with_program(agent, dataclasses.replace(one.program, devices=devices))
+
+
 def pool_of(agent: Agent) -> Pool:
     """How the groups play against past selves; `every` is None where they do not."""
     return agent.pool if isinstance(agent, SelfPlay) else Pool()

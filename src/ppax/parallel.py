@@ -20,6 +20,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 Tree = TypeVar("Tree")
 
 AXIS = "ppax.parallel"  # a name of our own: a user's `vmap(train, axis_name="devices")` must exchange nothing
+MOST_PER_CORE = 64  # devices that a checkpoint may ask for
 SPLIT = PartitionSpec(AXIS)  # every device has its share of the leading axis
 SAME = PartitionSpec()  # every device has all of it
 
@@ -30,6 +31,13 @@ def use_all_cores() -> None:
     if jax.config.values["jax_num_cpu_devices"] < 0 and not by_flag:
         with contextlib.suppress(RuntimeError):  # JAX has started: programs then run on the devices there are
             jax.config.update("jax_num_cpu_devices", num_cores())
+
+
+def use_cpu_devices(count: int) -> None:
+    """Ask JAX for `count` CPU devices, where it would have fewer, one a core, by `use_all_cores`."""
+    if jax.config.values["jax_num_cpu_devices"] == num_cores() < count <= MOST_PER_CORE * num_cores():
+        with contextlib.suppress(RuntimeError):  # JAX has started
+            jax.config.update("jax_num_cpu_devices", count)
 
 
 def keep_apart() -> None:

@@ -57,19 +57,28 @@ def load_run(run_dir: Path, agent: Agent | None = None, env: Env | None = None) 
 
 def load_state(run_dir: Path, agent: Agent, env: Env, run: Run, fresh: bool = True) -> TrainState:
     """The newest whole state of a run; if `fresh`, one that was stopped before its first checkpoint starts over."""
-    path, skipped = checkpoint.newest_valid(run_dir / "checkpoints")
+    shapes, run_id = state_shapes(agent, env, run), run_dirs.read_about(run_dir).get("id")
+
+    def read(path: Path) -> TrainState:
+        state = checkpoint.load(path, shapes, run_id)
+        names = checkpoint.not_finite(state)
+        if names:
+            raise checkpoint.DamagedCheckpoint(f"{path} is not finite: {', '.join(names)}")
+        return state
+
+    state, skipped = checkpoint.newest(run_dir / "checkpoints", read)
     for sentence in skipped:
         warnings.warn(f"passed over a damaged checkpoint: {sentence}", stacklevel=2)
-    if path is None and (skipped or not fresh):
+    if state is None and (skipped or not fresh):
         raise checkpoint.CheckpointError(f"{run_dir} has no checkpoint that can be loaded")
-    if path is None:
+    if state is None:
         return fresh_state(agent, env, run)
-    return place(agent, env, checkpoint.load(path, state_shapes(agent, env, run)))
+    return place(agent, env, state)
 
 
 def load_best_policy(run_dir: Path, agent: Agent, env: Env, run: Run) -> Best:
     """The best policy of a run; raises ConfigError where none was kept."""
-    best = load_best(run_dir, state_shapes(agent, env, run))
+    best = load_best(run_dir, state_shapes(agent, env, run), run_dirs.read_about(run_dir).get("id"))
     if best is None:
         raise ConfigError(
             f"{run_dir} keeps no best policy: train with --best.metric episode_return, or leave out --best"

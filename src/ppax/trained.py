@@ -25,7 +25,7 @@ class Interrupted(Exception):
 
 
 class NumericalError(Exception):
-    """A gradient was not finite; the last good checkpoint was kept."""
+    """A gradient or the learner was not finite; checkpoints from before are kept."""
 
 
 @dataclasses.dataclass
@@ -43,6 +43,7 @@ class TrainedRun:
     steps_per_second: float = 0.0  # of this call, without compilation
     stopped: str = ""  # which condition or callback ended it, and at what; "" where the plan was carried out
     best: KeepBest | None = None  # the best policy so far, where `best` says by which metric
+    unsaved: str = ""  # why the last checkpoint could not be written; "" where it was
     eval_env_params: Config = dataclasses.field(default_factory=dict)  # of the run's evaluation
 
     @property

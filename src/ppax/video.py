@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ppax import safe_files
 from ppax.types import ConfigError
 
 FORMATS = (".gif", ".mp4")
@@ -33,23 +34,30 @@ def write_video(path: Path, frames: Iterable[np.ndarray], frames_per_second: flo
     """
     require_video(path)
     pictures = list(frames)
-    if path.suffix == ".gif":
-        from PIL import Image
-
-        # one palette for all: a palette for each would flicker
-        palette = Image.fromarray(np.concatenate(pictures[:: max(1, len(pictures) // 8)])).quantize(128)
-        images = [Image.fromarray(x).quantize(palette=palette, dither=Image.Dither.NONE) for x in pictures]
-        duration = round(1000 / frames_per_second)
-        images[0].save(path, save_all=True, append_images=images[1:], duration=duration, loop=0)
-    else:
-        import imageio_ffmpeg
-
-        height, width = (side + side % 2 for side in pictures[0].shape[:2])  # the codec wants even sides
-        writer = imageio_ffmpeg.write_frames(str(path), (width, height), fps=frames_per_second, macro_block_size=2)
-        with warnings.catch_warnings():  # JAX warns of every fork; the child runs ffmpeg and no JAX
-            warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
-            writer.send(None)
-        for x in pictures:
-            writer.send(np.pad(x, ((0, height - x.shape[0]), (0, width - x.shape[1]), (0, 0)), mode="edge").tobytes())
-        writer.close()
+    with safe_files.replacing(path) as partial:
+        write = _write_gif if path.suffix == ".gif" else _write_mp4
+        write(partial, pictures, frames_per_second)
     return len(pictures)
+
+
+def _write_gif(path: Path, pictures: list[np.ndarray], frames_per_second: float) -> None:
+    from PIL import Image
+
+    # one palette for all: a palette for each would flicker
+    palette = Image.fromarray(np.concatenate(pictures[:: max(1, len(pictures) // 8)])).quantize(128)
+    images = [Image.fromarray(x).quantize(palette=palette, dither=Image.Dither.NONE) for x in pictures]
+    duration = round(1000 / frames_per_second)
+    images[0].save(path, save_all=True, append_images=images[1:], duration=duration, loop=0)
+
+
+def _write_mp4(path: Path, pictures: list[np.ndarray], frames_per_second: float) -> None:
+    import imageio_ffmpeg
+
+    height, width = (side + side % 2 for side in pictures[0].shape[:2])  # the codec wants even sides
+    writer = imageio_ffmpeg.write_frames(str(path), (width, height), fps=frames_per_second, macro_block_size=2)
+    with warnings.catch_warnings():  # JAX warns of every fork; the child runs ffmpeg and no JAX
+        warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
+        writer.send(None)
+    for x in pictures:
+        writer.send(np.pad(x, ((0, height - x.shape[0]), (0, width - x.shape[1]), (0, 0)), mode="edge").tobytes())
+    writer.close()

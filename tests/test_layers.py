@@ -67,12 +67,15 @@ ALLOWED = {
     "checkpoint": BASE,
     "loggers": set(),
     "signals": set(),
+    "cache": set(),
     "run_dir": {"types", "config", "options"},
 }
 ALLOWED["config"] |= {"config_groups", "self_play", "pool", "settings"}
 TOP = {
     "fit",
     "trained",
+    "tuned",
+    "__main__",
     "cli",
     "cli_options",
     "cli_bench",

@@ -20,6 +20,7 @@ import jax
 
 from ppax import config
 from ppax.checkpoint import CheckpointError
+from ppax.cache import keep_programs
 from ppax.cli_bench import add_bench, run_bench
 from ppax.cli_check import add_check_env, run_check_env
 from ppax.cli_envs import add_envs, run_envs
@@ -245,12 +246,10 @@ def _new_run_dir(run: config.Run) -> Path:
 
 def _use_cache(enabled: bool) -> None:
     """Keep compiled programs between processes, unless switched off or already arranged by the user."""
-    if not enabled or os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        return
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    jax.config.update("jax_compilation_cache_dir", str(Path(home) / "ppax" / "jax"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    if enabled:
+        keep_programs()
+    else:
+        jax.config.update("jax_enable_compilation_cache", False)
 
 
 if __name__ == "__main__":

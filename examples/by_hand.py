@@ -8,7 +8,7 @@ ITERATIONS = 40
 NUM_STEPS = 128
 
 
-def main() -> None:
+def main() -> float:
     """Train CartPole one half iteration at a time, and print what each of them says."""
     env = ppax.make("CartPole-v1", num_envs=16)
     agent = ppax.PPO(ppax.networks.mlp(env), learning_rate=1e-3)
@@ -29,6 +29,7 @@ def main() -> None:
 
     played = ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=32)
     print(f"the learner's most likely actions: {played.mean_return:.1f} over {len(played.returns)} episodes")
+    return played.mean_return
 
 
 if __name__ == "__main__":

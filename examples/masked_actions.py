@@ -49,7 +49,7 @@ class Range:
         return EnvStep(state, obs, reward, jnp.bool_(False), jnp.bool_(False), mask)
 
 
-def main() -> None:
+def main() -> float:
     """Train, and print the mean return, which is at most 3: three shots from the target itself."""
     env = VectorEnv(TimeLimit(Range(), 16), 64)
     network = ppax.networks.mlp(env, distribution="squashed")
@@ -59,6 +59,7 @@ def main() -> None:
     for quarter in range(1, 5):
         state, metrics = train(agent, env, state, ITERATIONS // 4, ITERATIONS)
         print(f"after {quarter * ITERATIONS // 4} iterations: return {float(metrics['episode_return']):.2f}")
+    return float(metrics["episode_return"])
 
 
 if __name__ == "__main__":

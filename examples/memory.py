@@ -8,16 +8,19 @@ from ppax.networks.memories import GRU, NoMemory
 ITERATIONS = 40
 
 
-def main() -> None:
+def main() -> dict[str, float]:
     """Train with a GRU and without memory; 1 is the best return, and 0 what guessing gives."""
     env = ppax.make("CueCorridor-10", num_envs=64)
+    scores = {}
     for memory in (NoMemory(), GRU(width=32)):
         network = ppax.networks.network(env, hidden=(32,), memory=memory)
         agent = ppax.PPO(network, learning_rate=3e-3)  # sequences are whole rollouts where there is memory
         state = ppax.start(agent, env, num_steps=32, key=jax.random.key(0))
         state, _ = jax.jit(ppax.train)(agent, env, state, ITERATIONS)
-        score = ppax.evaluate(agent, env, state.learner, jax.random.key(1)).mean_return
-        print(f"{type(memory).__name__}: {score:.2f}")
+        name = type(memory).__name__
+        scores[name] = ppax.evaluate(agent, env, state.learner, jax.random.key(1)).mean_return
+        print(f"{name}: {scores[name]:.2f}")
+    return scores
 
 
 if __name__ == "__main__":

@@ -11,25 +11,28 @@ ITERATIONS = 100
 OPTIONS = {"learning_rate": 2e-3, "gamma": 0.99, "num_epochs": 4, "schedule": ppax.schedules.Linear()}
 
 
-def score(name: str, agent: Agent, env: VectorEnv) -> None:
-    """Train, and print the mean return of everyone."""
+def score(name: str, agent: Agent, env: VectorEnv) -> float:
+    """Train, and print the mean return of everyone; the mean over all of them."""
     state = ppax.start(agent, env, num_steps=26, key=jax.random.key(0))  # 25 steps of an episode, and its reset
     state, _ = jax.jit(ppax.train)(agent, env, state, ITERATIONS)
     result = ppax.evaluate(agent, env, state.learner, jax.random.key(1), 512, deterministic=False)
     print(f"{name}: {', '.join(f'{who} {one.mean_return:.2f}' for who, one in result.by_agent.items())}")
+    return result.mean_return
 
 
-def main() -> None:
-    """Four runs."""
+def main() -> dict[str, float]:
+    """Four runs: the mean return of each."""
     env = ppax.make("jaxmarl/MPE_simple_spread_v3", 64)
-    score("spread, one policy", ppax.PPO(network(env), **OPTIONS), env)
+    scores = {"one policy": score("spread, one policy", ppax.PPO(network(env), **OPTIONS), env)}
     env = ppax.make("jaxmarl/MPE_simple_spread_v3", 64, agent_ids=True, central_critic=True)
     critic = ppax.critics.PopArt()
-    score("spread, central critic", ppax.PPO(network(env), critic=critic, **OPTIONS), env)
+    central = ppax.PPO(network(env), critic=critic, **OPTIONS)
+    scores["central critic"] = score("spread, central critic", central, env)
     for world in ("MPE_simple_tag_v3", "MPE_simple_speaker_listener_v4"):
         env = ppax.make(f"jaxmarl/{world}", 64)
         agents = {name: ppax.PPO(network(group), **OPTIONS) for name, group in env.groups.items()}
-        score(world, ppax.Groups(agents, env.sizes), env)
+        scores[world] = score(world, ppax.Groups(agents, env.sizes), env)
+    return scores
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def arrived(agent: ppax.PPO, env: VectorEnv, learner: LearnerState, key: Array) 
     return (jnp.linalg.norm(crowd.target - crowd.position, axis=-1) < env.env.env.radius).mean()
 
 
-def main() -> None:
+def main() -> float:
     """Train, and film one episode of the greedy policy."""
     env = ppax.make("Navigator-64", num_envs=4)
     network = ppax.networks.network(env, distribution="squashed", log_std_init=-0.5)
@@ -47,10 +47,11 @@ def main() -> None:
     for quarter in range(1, 5):
         state, metrics = train(agent, env, state, ITERATIONS // 4, ITERATIONS)
         print(f"after {quarter * ITERATIONS // 4} iterations: reward of a step {float(metrics['reward_mean']):.3f}")
-    share = jax.jit(arrived)(agent, env, state.learner, jax.random.key(2))
-    print(f"{float(share):.0%} end within one radius of their targets")
+    share = float(jax.jit(arrived)(agent, env, state.learner, jax.random.key(2)))
+    print(f"{share:.0%} end within one radius of their targets")
     played = play(agent, env, state.learner, jax.random.key(1))
     print(f"{write_video(FILM, played.frames[::2], 15)} pictures: {FILM}")
+    return share
 
 
 if __name__ == "__main__":

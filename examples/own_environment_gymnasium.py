@@ -40,7 +40,9 @@ def main():
     with ppax.envs.host(Chain, num_envs=8) as env:
         agent = ppax.PPO(ppax.networks.mlp(env), learning_rate=1e-3, gamma=0.97)
         run = ppax.fit(agent, env, total_steps=ITERATIONS * 128 * 8)
-        print(f"return {run.evaluate(episodes=16).mean_return:.1f} of 10.0")
+        score = run.evaluate(episodes=16).mean_return
+    print(f"return {score:.1f} of 10.0")
+    return score
 
 
 if __name__ == "__main__":

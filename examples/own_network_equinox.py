@@ -14,14 +14,16 @@ def torso(key):
     return eqx.nn.MLP(4, 64, width_size=64, depth=1, activation=jax.nn.tanh, final_activation=jax.nn.tanh, key=key)
 
 
-def main() -> None:
+def main() -> float:
     """Train it on CartPole."""
     env = ppax.make("CartPole-v1", num_envs=16)
     network = ppax.networks.network(env, encoder=adapters.Equinox(torso), hidden=())
     agent = ppax.PPO(network, learning_rate=1e-3)
     state = ppax.start(agent, env, num_steps=128, key=jax.random.key(0))
     _, metrics = jax.jit(ppax.train)(agent, env, state, ITERATIONS)
-    print("mean episode return while training:", float(metrics["episode_return"]))
+    score = float(metrics["episode_return"])
+    print(f"mean episode return while training: {score:.1f}")
+    return score
 
 
 if __name__ == "__main__":

@@ -20,14 +20,16 @@ class Torso(linen.Module):
         return x + linen.tanh(linen.Dense(self.width)(x))
 
 
-def main() -> None:
+def main() -> float:
     """Train it on CartPole."""
     env = ppax.make("CartPole-v1", num_envs=16)
     network = ppax.networks.network(env, encoder=adapters.Linen(Torso()), hidden=())
     agent = ppax.PPO(network, learning_rate=1e-3)
     state = ppax.start(agent, env, num_steps=128, key=jax.random.key(0))
     _, metrics = jax.jit(ppax.train)(agent, env, state, ITERATIONS)
-    print("mean episode return while training:", float(metrics["episode_return"]))
+    score = float(metrics["episode_return"])
+    print(f"mean episode return while training: {score:.1f}")
+    return score
 
 
 if __name__ == "__main__":

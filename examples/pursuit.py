@@ -16,30 +16,32 @@ FILM = Path("pursuit.gif")
 OPTIONS = {"learning_rate": 1e-3, "gamma": 0.99, "normalize_obs": True, "normalize_reward": True}
 
 
-def train(name: str, agent: Groups | SelfPlay, env: VectorEnv) -> ppax.TrainState:
-    """A run, and how it ends: how often the prey is caught, after how long, and the ratings."""
+def train(name: str, agent: Groups | SelfPlay, env: VectorEnv) -> tuple[ppax.TrainState, float]:
+    """A run, and the share of prey that is caught; it prints after how long too, and the ratings."""
     state = ppax.start(agent, env, num_steps=64, key=jax.random.key(0))
     state, metrics = jax.jit(ppax.train)(agent, env, state, ITERATIONS)
     lengths = ppax.evaluate(agent, env, state.learner, jax.random.key(1), 384, deterministic=False).lengths[::3]
     elo = {name: round(float(x)) for name, x in metrics.items() if name.startswith("elo/") and "past" not in name}
-    caught = f"{(lengths < 200).mean():.0%} of {len(lengths)} prey caught, episodes of {lengths.mean() / 100:.2f} s"
+    share = float((lengths < 200).mean())
+    caught = f"{share:.0%} of {len(lengths)} prey caught, episodes of {lengths.mean() / 100:.2f} s"
     print(f"{name}: {caught} {elo or ''}")
-    return state
+    return state, share
 
 
-def main() -> None:
+def main() -> tuple[float, float]:
     """Train both, and film the second."""
     env = grouped(ppax.make("Pursuit-3", num_envs=64), {"prey": [0], "hunters": [1, 2]})
     agents = {name: ppax.PPO(ppax.networks.network(group), **OPTIONS) for name, group in env.groups.items()}
     agents["hunters"] = ppax.Independent(agents["hunters"], 2)
     groups = ppax.Groups(agents, env.sizes)
-    train("independent learners", groups, env)
+    _, apart = train("independent learners", groups, env)
     # in half of the environments one side is a past self, one of eight, from which nobody learns
     pool = Pool(every=20, size=8, share=0.5, opponents=2, sampling="hard")
     against_past = SelfPlay(groups, pool, env.num_envs)
-    state = train("with past selves", against_past, env)
+    state, against = train("with past selves", against_past, env)
     played = play(against_past, env, state.learner, jax.random.key(2), episodes=3)
     print(f"{write_video(FILM, played.frames, 30)} pictures: {FILM}")
+    return apart, against
 
 
 if __name__ == "__main__":

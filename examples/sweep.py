@@ -4,6 +4,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 import ppax
 
@@ -12,7 +13,7 @@ RATES = jnp.array([1e-4, 3e-4, 1e-3, 3e-3])
 SEEDS = 4
 
 
-def main() -> None:
+def main() -> Array:
     """Print a table: a row a learning rate, a column a seed."""
     env = ppax.make("CartPole-v1", num_envs=16)
     agent = ppax.PPO(ppax.networks.mlp(env))
@@ -23,8 +24,10 @@ def main() -> None:
     sweep = jax.jit(ppax.sweep)
     states, _ = sweep(members, env, states, ITERATIONS * 3 // 4, ITERATIONS)
     _, metrics = sweep(members, env, states, ITERATIONS // 4, ITERATIONS)
-    for rate, row in zip(RATES, metrics["episode_return"].reshape(len(RATES), SEEDS), strict=True):
+    table = metrics["episode_return"].reshape(len(RATES), SEEDS)
+    for rate, row in zip(RATES, table, strict=True):
         print(f"learning rate {float(rate):.0e}:", *(f"{float(x):6.1f}" for x in row))
+    return table
 
 
 if __name__ == "__main__":

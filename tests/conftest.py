@@ -31,6 +31,14 @@ def vmapped_keys():
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory):
+    """`fit` keeps compiled programs: not those of tests among the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("home_cache")))
+        yield
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _forget_programs():
     """Compiled programs of one file are of no use to the next, and memory is finite."""

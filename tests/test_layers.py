@@ -75,11 +75,14 @@ ALLOWED = {
     "saving": {"types", "backoff", "checkpoint", "ending", "origin", "run_dir"},
     "signals": set(),
     "run_dir": {"types", "config", "options", "safe_files"},
+    "cache": set(),
 }
 ALLOWED["config"] |= {"config_groups", "self_play", "pool", "settings"}
 TOP = {
     "fit",
     "trained",
+    "tuned",
+    "__main__",
     "cli",
     "cli_options",
     "cli_bench",

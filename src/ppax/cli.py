@@ -21,6 +21,7 @@ from typing import Any
 import jax
 
 from ppax import config, safe_files
+from ppax.cache import keep_programs
 from ppax.checkpoint import CheckpointError
 from ppax.cli_bench import add_bench, run_bench
 from ppax.cli_check import add_check_env, run_check_env
@@ -254,12 +255,10 @@ def _new_run_dirs(run: config.Run) -> Iterator[Path]:
 
 def _use_cache(enabled: bool) -> None:
     """Keep compiled programs between processes, unless switched off or already arranged by the user."""
-    if not enabled or os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        return
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    jax.config.update("jax_compilation_cache_dir", str(Path(home) / "ppax" / "jax"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    if enabled:
+        keep_programs()
+    else:
+        jax.config.update("jax_enable_compilation_cache", False)
 
 
 if __name__ == "__main__":

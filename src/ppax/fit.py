@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from ppax import compiled, config, counter, parallel, provenance
+from ppax.cache import kept_programs
 from ppax.config import Best, Log, Run
 from ppax.ending import STOPPED, Callback, Ending
 from ppax.envs import Env, EnvError, other_params, settings_of
@@ -28,7 +29,7 @@ from ppax.restore import fresh_state, load_run, load_state, planned_iterations, 
 from ppax.run_dir import RunDirectory
 from ppax.saving import NotFinite, Saver
 from ppax.selftest import require_sound
-from ppax.signals import stop_on_signals
+from ppax.signals import IN_MEMORY, ON_DISK, stop_on_signals
 from ppax.trained import Interrupted, NumericalError, TrainedRun
 from ppax.types import TrainState
 
@@ -54,7 +55,8 @@ def fit(
     """Train `agent` on `env` for `total_steps` steps of all environments, rounded up to whole rollouts.
 
     With `run_dir`, the configuration, metrics and checkpoints go there, and SIGTERM or Ctrl-C ends the run resumable
-    (raises Interrupted). `callbacks` are called with (state, row) at every log row and end the run by returning True;
+    (raises Interrupted); without it the first Ctrl-C ends the run after the chunk that is running, and the run so far
+    comes back. Compiled programs are kept in the user's cache directory (cache.py says how to change that). `callbacks` are called with (state, row) at every log row and end the run by returning True;
     an object with `log(row)` and `close()` is a further logger. A callback that keeps the state must copy it: its
     memory is used again by the next chunk. `stop` is a condition as text (conditions.py), `best` says by which metric
     to keep the best policy: unlike callbacks they belong to the run's configuration, and a resumed run goes on with
@@ -94,9 +96,11 @@ def fit_run(
         if run_dir is not None:
             paths = Path(run_dir) if isinstance(run_dir, str) else run_dir
             directory = stack.enter_context(RunDirectory.create(paths, plan))
-        stop_asked = stack.enter_context(stop_on_signals(enabled=directory is not None))
+        stop_asked = stack.enter_context(stop_on_signals(ON_DISK if directory else IN_MEMORY))
+        stack.enter_context(kept_programs())
         loop = _Loop(agent, env, run, directory, callbacks, ending, stop_asked)
         loop.begin("fit")
+        stack.callback(loop.close)
         with ThreadPoolExecutor(1) as beside:  # two programs, compiled at the same time
             state = beside.submit(fresh_state, agent, env, run)
             program = loop.compile(shapes)
@@ -117,7 +121,8 @@ def resume(
     """
     with ExitStack() as stack:
         directory = stack.enter_context(RunDirectory.open(Path(run_dir)))
-        stop_asked = stack.enter_context(stop_on_signals(enabled=True))
+        stop_asked = stack.enter_context(stop_on_signals(ON_DISK))
+        stack.enter_context(kept_programs())
         before = saved_origin(directory.path)
         parallel.use_cpu_devices(before.devices)
         agent, env, run = load_run(directory.path, agent, env)
@@ -129,6 +134,7 @@ def resume(
         ending.check(agent, env, shapes)
         ending.recall(directory.path, int(state.iteration), shapes)
         loop = _Loop(agent, env, run, directory, callbacks, ending, stop_asked)
+        stack.callback(loop.close)
         say_changes(directory.path, before, loop.begin("resume"))
         return loop.train(state)
 
@@ -153,6 +159,7 @@ class _Loop:
         steps = run.num_steps * env.num_streams
         self.every = run.log.every or max(1, min(self.total // ROWS_PER_RUN, CHUNK_STEPS // steps))
         self.saver = Saver(directory, ending, run.log.checkpoint_seconds)
+        self.console: Console | None = None
 
     def begin(self, verb: str) -> Origin | None:
         """Record in the run directory with what the run begins or goes on; what its checkpoints will say of it."""
@@ -164,7 +171,14 @@ class _Loop:
 
     def compile(self, state: TrainState) -> Any:
         """The program of all chunks. The number of iterations is traced: the same bits whatever the chunks are."""
+        if self.run.log.console:
+            self.console = Console(self.total)  # now: a long silence looks like a program that hangs
         return compiled.compile(self.agent, self.env, state, self.stop)
+
+    def close(self) -> None:
+        """Leave the terminal as it was, also where compilation failed."""
+        if self.console is not None:
+            self.console.close()
 
     def train(self, state: TrainState, program: Any = None) -> TrainedRun:
         """From `state` to the end of the plan, or until a signal or a callback ends it."""
@@ -208,8 +222,12 @@ class _Loop:
         if done < self.total and not ended:
             if unsaved is not None:
                 raise unsaved
-            where = f"; resume with: ppax resume {self.directory.path}" if self.directory else ""
-            raise Interrupted(f"stopped after {counter.to_int(state.env_steps):,} steps{where}")
+            if self.directory is not None:
+                where = f"resume with: ppax resume {self.directory.path}"
+                raise Interrupted(f"stopped after {counter.to_int(state.env_steps):,} steps; {where}")
+            if not history:  # it was still compiling: nothing to give back
+                raise KeyboardInterrupt
+            self.ending.why = "Ctrl-C; fit(..., run_dir=PATH) makes runs that can be resumed"
         times = (started_at, program.compile_seconds, train_seconds)
         trained = self._trained(state, history)
         if unsaved is not None:  # the run itself is not lost for it
@@ -228,8 +246,9 @@ class _Loop:
     def _loggers(self, stack: ExitStack, state: TrainState) -> list[Logger]:
         done, self.seconds_before = int(state.iteration), 0.0
         loggers: list[Logger] = [*self.sinks]
-        if self.run.log.console:
-            loggers.append(Console(self.total, done))
+        if self.console is not None:
+            self.console.begin(done)
+            loggers.append(self.console)
         if self.directory is not None:
             path = self.directory.path
             loggers += [JsonLines(path / "metrics.jsonl", done), Csv(path / "metrics.csv", done)]

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+ON_DISK = (signal.SIGTERM, signal.SIGINT)  # of a run that can be resumed
+IN_MEMORY = (signal.SIGINT,)  # of one that is given back: nothing would be left after SIGTERM
+
 
 @contextmanager
-def stop_on_signals(enabled: bool) -> Iterator[threading.Event]:
-    """SIGTERM and Ctrl-C set the event; a second one acts as it would have without us."""
+def stop_on_signals(names: Sequence[signal.Signals]) -> Iterator[threading.Event]:
+    """These signals set the event; a second one acts as it would have without us.
+
+    One that is ignored stays ignored, as `nohup` and a script's background jobs ask for.
+    """
     stop = threading.Event()
-    if not enabled or threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    names = (signal.SIGTERM, signal.SIGINT)
-    earlier = {name: signal.getsignal(name) for name in names}
+    earlier = {name: handler for name in names if (handler := signal.getsignal(name)) is not signal.SIG_IGN}
 
     def restore() -> None:
         for name, handler in earlier.items():
@@ -27,9 +33,10 @@ def stop_on_signals(enabled: bool) -> Iterator[threading.Event]:
     def handle(number: int, frame: Any) -> None:
         stop.set()
         restore()
-        print("stopping: finishing this chunk and saving; once more to stop at once", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # a terminal that is gone
+            print("stopping after this chunk; once more to stop at once", file=sys.stderr, flush=True)
 
-    for name in names:
+    for name in earlier:
         signal.signal(name, handle)
     try:
         yield stop

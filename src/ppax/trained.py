@@ -8,6 +8,7 @@ from pathlib import Path
 import jax
 
 from ppax import counter
+from ppax.cache import kept_programs
 from ppax.envs import Env, other_params
 from ppax.evaluate import Evaluation, evaluate
 from ppax.loggers import Row
@@ -55,4 +56,5 @@ class TrainedRun:
         """Play whole episodes with the trained policy; the run itself is not touched."""
         key = jax.random.fold_in(make_key(seed), EVALUATION)
         env = other_params(self.env, self.eval_env_params)
-        return evaluate(self.agent, env, self.state.learner, key, episodes, deterministic)
+        with kept_programs():
+            return evaluate(self.agent, env, self.state.learner, key, episodes, deterministic)

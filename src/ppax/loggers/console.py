@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TextIO
 
@@ -11,29 +12,38 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from ppax.loggers.files import Row
 
 PLAIN_SECONDS = 5.0  # between lines where there is no terminal
+COMPILING = "compiling ..."
 
 
 class Console:
-    """Progress with env-steps, steps/s, episode return and time left."""
+    """Progress with env-steps, steps/s, episode return and time left; "compiling ..." until `begin`."""
 
-    def __init__(self, total_iterations: int, done: int = 0, stream: TextIO | None = None):
-        """Show progress from `done` to `total_iterations` on `stream` (standard error by default)."""
+    def __init__(self, total_iterations: int, stream: TextIO | None = None):
+        """Show progress up to `total_iterations` on `stream` (standard error by default)."""
         self._total = total_iterations
-        self._console = RichConsole(file=stream, stderr=stream is None)
+        # a notebook takes plain lines: a live display there needs ipywidgets
+        self._console = RichConsole(file=stream, stderr=stream is None, force_jupyter=False)
         self._progress: Progress | None = None
         self._last = 0.0
-        if self._console.is_terminal:
-            self._progress = Progress(
-                TextColumn("training"),
-                BarColumn(bar_width=30),
-                TaskProgressColumn(),
-                TextColumn("{task.fields[text]}"),
-                TextColumn("ETA"),
-                TimeRemainingColumn(),
-                console=self._console,
-            )
-            self._task = self._progress.add_task("", total=total_iterations, completed=done, text="compiling")
-            self._progress.start()
+        if not self._console.is_terminal:
+            self._print(COMPILING)
+            return
+        self._progress = Progress(
+            TextColumn("training"),
+            BarColumn(bar_width=30),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[text]}"),
+            TextColumn("ETA"),
+            TimeRemainingColumn(),
+            console=self._console,
+        )
+        self._task = self._progress.add_task("", total=total_iterations, text=COMPILING)
+        self._progress.start()
+
+    def begin(self, done: int) -> None:
+        """The first chunk begins, after `done` iterations."""
+        if self._progress is not None:
+            self._progress.reset(self._task, completed=done, text="first iterations")
 
     def log(self, row: Row) -> None:
         """Show one row."""
@@ -50,7 +60,12 @@ class Console:
     def close(self) -> None:
         """Leave the terminal as it was."""
         if self._progress is not None:
-            self._progress.stop()
+            with contextlib.suppress(OSError):  # a terminal that is gone
+                self._progress.stop()
+
+    def _print(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # nobody reads any more; `log` says so, and is dropped
+            self._console.print(text, highlight=False)
 
 
 def describe(row: Row) -> str:

@@ -53,10 +53,27 @@ def test_the_rule_of_the_coefficient(kl, after):
     control = KLControl(coef_target=0.02)
     state = control.begin(control.init(KLPenalty()))
     history = {"approx_kl": jnp.array([[9.0, 9.0], [kl - 0.001, kl + 0.001]])}
-    kept = control.end(state, history)
+    kept = control.end(state, history, jnp.ones((2, 2), bool))
     assert kept.coef == after
     assert control.loss(kept, KLPenalty(3.0)).kl_coef == 3.0 * after
     assert control.metrics(kept, KLPenalty(3.0)) == {"kl_coef": 3.0 * after}
+
+
+def test_minibatches_without_a_choice_say_nothing_of_the_coefficient():
+    """Their KL of 0 would halve the mean, 0.031, and so the coefficient."""
+    control = KLControl(coef_target=0.02)
+    kept, history = control.init(KLPenalty()), {"approx_kl": jnp.array([[0.0, 0.031, 0.0, 0.0]])}
+    assert control.end(control.begin(kept), history, jnp.array([[False, True, False, False]])).coef == 2.0
+    assert control.end(control.begin(kept), history, jnp.zeros((1, 4), bool)).coef == 1.0
+
+
+@pytest.mark.parametrize("name", ["target_kl", "rate_target", "coef_target"])
+def test_a_control_is_refused_where_the_only_gradient_step_sees_no_kl(name):
+    env = ppax.make("CartPole-v1", 2)
+    options = {"kl": KLControl(**{name: 0.01}), "loss": KLPenalty(), "num_epochs": 1}
+    with pytest.raises(ppax.ConfigError, match=rf"kl\.{name}: with one gradient step .*num_minibatches to at least 2"):
+        ppax.start(ppax.PPO(mlp(env), minibatch=Shuffle(1), **options), env, 8, jax.random.key(0))
+    ppax.start(ppax.PPO(mlp(env), minibatch=Shuffle(2), **options), env, 8, jax.random.key(0))
 
 
 def test_the_coefficient_stays_finite_for_ever():
@@ -64,7 +81,7 @@ def test_the_coefficient_stays_finite_for_ever():
     for kl, end in ((1.0, COEF_RANGE), (0.0, 1 / COEF_RANGE)):
         kept = control.init(KLPenalty())
         for _ in range(50):
-            kept = control.end(control.begin(kept), {"approx_kl": jnp.full((1, 1), kl)})
+            kept = control.end(control.begin(kept), {"approx_kl": jnp.full((1, 1), kl)}, jnp.ones((1, 1), bool))
         assert kept.coef == end
 
 
@@ -75,7 +92,7 @@ def test_stopping_is_for_the_rest_of_the_update_and_for_nan():
         state = control.judge(state, 1e-3, {"approx_kl": jnp.float32(kl)})
         seen.append(bool(state.stopped))
     assert seen == [False, False, True, True]
-    assert control.end(state, {"approx_kl": jnp.zeros((1, 4))}) == ()
+    assert control.end(state, {"approx_kl": jnp.zeros((1, 4))}, jnp.ones((1, 4), bool)) == ()
     assert not control.begin(()).stopped  # the next update begins anew
     assert bool(control.judge(control.begin(()), 1e-3, {"approx_kl": jnp.float32(jnp.nan)}).stopped)
 

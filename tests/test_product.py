@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ppax
-from ppax.advantages import GAE, VTrace
+from ppax.advantages import GAE, CanonicalVTrace
 from ppax.critics import PopArt, TwoHot
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.losses import DPO, ClippedSurrogate, KLPenalty
@@ -60,7 +60,7 @@ AXES = {
         {"memory": Leaky, "seq_len": 4},
     ],
     "chunks": [{"program": Program(chunk_rows=10**6)}, {"program": Program(chunk_rows=8)}],
-    "advantage": [{"advantage": GAE()}, {"advantage": VTrace()}],
+    "advantage": [{"advantage": GAE()}, {"advantage": CanonicalVTrace()}],
     "minibatch": [{"minibatch": Shuffle(2)}, {"minibatch": Prioritised(num_minibatches=2)}],
     "optimizer": [
         {"optimizer": Adam()},

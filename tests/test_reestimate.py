@@ -58,8 +58,9 @@ start = jax.jit(ppax.start, static_argnums=2, compiler_options=QUICK)
     ],
 )
 def test_with_the_same_weights_it_is_the_same(world, memory, mode, length, advantage, normalize):
-    options = {"seq_len": length, "advantage": advantage, "normalize_advantage": normalize}
+    options = {"seq_len": length, "advantage": advantage, "normalize_advantage": normalize, "reestimate": mode}
     agent, learner, rollout = played(world, memory=memory, learning_rate=0.0, normalize_reward=True, **options)
+    agent = dataclasses.replace(agent, reestimate="never")  # with V-trace a user could not start so
     assert (rollout.steps.truncated & ~rollout.steps.terminated)[:-1].any() or world == "masked"
     once = learn(agent, learner, rollout).metrics
     again = learn(dataclasses.replace(agent, reestimate=mode), learner, rollout).metrics
@@ -91,6 +92,15 @@ def test_joined_sequences_end_as_their_last_piece_does():
     assert source.reward.tolist() == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
     assert source.end_value.tolist() == [2.0, 5.0]
     assert joined.valid.shape == (2, 6)
+
+
+def test_v_trace_is_refused_where_ratios_are_not_recomputed():
+    """All ratios are 1 there, and what is then computed is GAE."""
+    env = WORLDS["truncated"]()
+    agent = ppax.PPO(mlp(env, hidden=(8,)), advantage=VTrace())
+    with pytest.raises(ppax.ConfigError, match=r'vtrace with reestimate = "never".* set reestimate = .*, or use gae'):
+        ppax.start(agent, env, 8, jax.random.key(0))
+    ppax.start(dataclasses.replace(agent, reestimate="epoch"), env, 8, jax.random.key(0))
 
 
 def test_never_keeps_nothing_for_it():

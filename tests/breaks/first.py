@@ -228,14 +228,14 @@ DATA = [
     ),
     Mutation(
         "advantages centred over all rows",
-        "centred = advantage - masked_mean(advantage, valid)",
+        "centred = advantage - middle",
         "centred = advantage - advantage.mean()",
         (ROWS,),
     ),
     Mutation(
         "advantages over their variance",
-        "(masked_std(advantage, valid) + 1e-8)",
-        "(masked_std(advantage, valid) ** 2 + 1e-8)",
+        "std + 1e-8, jnp.inf",
+        "std**2 + 1e-8, jnp.inf",
         (ROWS,),
     ),
     Mutation(
@@ -246,9 +246,15 @@ DATA = [
     ),
     Mutation(
         "importance weights are not applied",
-        "advantage = advantage * weight[:, None]",
-        "advantage = advantage + 0.0 * weight[:, None]",
+        "RowWeights(importance, importance, None)",
+        "RowWeights(None, None, None)",
         (IN_TRAINING + "test_weights_scale_the_policy_gradient",),
+    ),
+    Mutation(
+        "weights of the advantages are not applied",
+        "advantage = advantage * advantage_weight[:, None]",
+        "advantage = advantage + 0.0 * advantage_weight[:, None]",
+        (IN_TRAINING + "test_in_expectation_a_weighted_draw_learns_what_all_rows_say[advantage]",),
     ),
     Mutation(
         "the same order in every epoch",
@@ -499,8 +505,8 @@ LEARNING = [
     ),
     Mutation(
         "KL stops one step late",
-        "self._descend(state, gradient, kl, to_params)",
-        "self._descend(state, gradient, state.kl, to_params)",
+        "self._descend(state, gradient, kl, learns, to_params)",
+        "self._descend(state, gradient, state.kl, learns, to_params)",
         (KL + "test_a_stopped_update_is_one_with_fewer_epochs",),
     ),
     Mutation(

@@ -10,10 +10,11 @@ import pytest
 
 import ppax
 from ppax import collect
+from ppax.experience import Counted, choose
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import mlp
 from ppax.optimizers import SGD
-from ppax.types import Drawn, part, static
+from ppax.types import Drawn, Targets, part, static
 from worlds import QUICK
 
 
@@ -86,6 +87,80 @@ def test_weights_scale_the_policy_gradient():
     weighed, _ = update(Prioritised(1.0, 1.0, num_minibatches=1), optimizer=SGD(), learning_rate=1.0)
     unweighed, _ = update(Prioritised(1.0, 0.0, num_minibatches=1), optimizer=SGD(), learning_rate=1.0)
     assert np.abs(weighed - unweighed).max() > 1e-5
+
+
+def rows_missing(rollout):
+    """A rollout in which some rows are not valid, in some streams more than in others."""
+    missing = jnp.zeros_like(rollout.steps.valid).at[2:, 1].set(True).at[5, 3].set(True)
+    return rollout._replace(steps=dataclasses.replace(rollout.steps, valid=rollout.steps.valid & ~missing))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"replacement": True},
+        {"weights": "inclusion"},
+        pytest.param({"replacement": True, "weighted": "advantage"}, id="advantage"),
+    ],
+)
+def test_in_expectation_a_weighted_draw_learns_what_all_rows_say(options, vmapped_keys):
+    """Loss terms and gradient, meaned over draws, against those of the whole rollout; beta = 1, 5 sigma.
+
+    One step of gradient descent with rate 1 from other parameters than those that acted, so that ratios are not 1.
+    """
+    env, (params, rollout) = played()
+    rollout = rollout if options.get("weighted") else rows_missing(rollout)
+    draws = 4000
+    params = jax.tree.map(lambda x: 1.3 * x + 0.05, params)
+    part = Prioritised(1.0, 1.0, num_minibatches=1, minibatch_size=2, **options)
+
+    def learn(minibatch, key):
+        agent = ppax.PPO(
+            mlp(env, hidden=(8,)),
+            seq_len=8,
+            minibatch=minibatch,
+            num_epochs=1,
+            optimizer=SGD(),
+            learning_rate=1.0,
+            max_grad_norm=None,
+            normalize_advantage="rollout",
+            loss=ppax.losses.ClippedSurrogate(ent_coef=0.1),
+        )
+        learner = agent.init(env.observation_space, jax.random.key(0))._replace(params=params)
+        learner, metrics = agent.update(learner, rollout, key)
+        gradient = jax.flatten_util.ravel_pytree(params)[0] - jax.flatten_util.ravel_pytree(learner.params)[0]
+        return {name: metrics[name] for name in ("policy_loss", "value_loss", "entropy")} | {"gradient": gradient}
+
+    whole = jax.jit(functools.partial(learn, Shuffle(1)), compiler_options=QUICK)(jax.random.key(5))
+    keys = jax.random.split(jax.random.key(6), draws)
+    drawn = jax.jit(jax.vmap(functools.partial(learn, part)), compiler_options=QUICK)(keys)
+    sigmas = {}
+    for name, x in drawn.items():
+        x = np.asarray(x, np.float64)
+        error = np.abs(x.mean(0) - np.asarray(whole[name])) - 1e-5
+        sigmas[name] = (error / (x.std(0) / np.sqrt(draws) + 1e-9)).max()
+    if part.weighted == "loss":
+        assert max(sigmas.values()) < 5.0, sigmas
+    else:  # only the policy's part: the value is learned as if what is drawn often were as frequent
+        assert sigmas["policy_loss"] < 5.0, sigmas
+        assert sigmas["value_loss"] > 8.0, sigmas
+        assert sigmas["gradient"] > 8.0, sigmas
+
+
+def test_advantages_are_standardised_by_their_weights():
+    """Drawn with replacement from A = 0, 1, ... by chance |A|, weights make mean and std those of a uniform draw."""
+    advantage = np.arange(16.0, dtype=np.float32)
+    index = np.repeat(np.arange(16), np.arange(16))  # as often as its advantage says
+    weight = 1.0 / np.maximum(advantage, 1.0)
+    drawn = choose(
+        Targets(jnp.asarray(advantage)[:, None], jnp.zeros((16, 1))),
+        Counted(jnp.ones((16, 1), bool), None),
+        "minibatch",
+        Drawn(jnp.asarray(index), jnp.asarray(weight[index])),
+    )
+    rest = advantage[1:]  # 0 is never drawn
+    expected = (advantage[index] - rest.mean()) / rest.std()
+    np.testing.assert_allclose(drawn.targets.advantage[:, 0], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_beta_is_annealed_by_the_progress_of_training():

@@ -27,7 +27,8 @@ SIMPLE = batch(np.stack([MASS, -MASS], axis=1) / 2.0)  # signs do not matter
 def draw(part, data=SIMPLE, draws=DRAWS):
     """Index and weight [draws, num_minibatches, size], in NumPy."""
     keys = jax.random.split(jax.random.key(0), draws)
-    return [np.asarray(x) for x in jax.jit(jax.vmap(part, (None, 0)))(data, keys)]
+    drawn = jax.jit(jax.vmap(part, (None, 0)))(data, keys)
+    return np.asarray(drawn.index), np.asarray(drawn.weight)
 
 
 def chances(part, data):
@@ -113,6 +114,12 @@ def test_weights_make_the_mean_unbiased(replacement):
     assert abs(plain.mean() - f.mean()) > 20 * plain.std() / np.sqrt(DRAWS)
 
 
+def test_the_advantages_alone_may_be_weighted():
+    drawn = Prioritised(1.0, 0.4, num_minibatches=3, minibatch_size=2, weighted="advantage")(SIMPLE, jax.random.key(0))
+    assert drawn.weight is None
+    np.testing.assert_allclose(drawn.advantage_weight, (4 * MASS / 10)[np.asarray(drawn.index)] ** -0.4, rtol=1e-5)
+
+
 def test_inclusion_weights_are_1_where_everything_is_drawn():
     index, weight = draw(Prioritised(1.0, 1.0, minibatch_size=4, weights="inclusion"), draws=20)
     np.testing.assert_array_equal(np.sort(index, axis=-1), np.broadcast_to(np.arange(4), index.shape))
@@ -145,13 +152,15 @@ def test_sizes():
         ConfigError, match=r"num_minibatches = 4 .* 91 sequences .* do: 1, 7, 13; or set minibatch_size"
     ):
         Prioritised(num_minibatches=4).size(91)
+    with pytest.raises(ConfigError, match=r'"inclusion" is for draws without replacement.* weights = "simple"'):
+        Prioritised(replacement=True, weights="inclusion").size(8)
     with pytest.raises(ConfigError, match=r"minibatch_size = 9: a rollout has 7 .* value: 7, or set replacement"):
         Prioritised(minibatch_size=9).size(7)
 
 
 def test_alpha_and_beta_sweep():
     def weight(alpha, beta):
-        return Prioritised(alpha, beta, num_minibatches=1, minibatch_size=4)(SIMPLE, jax.random.key(1))
+        return Prioritised(alpha, beta, num_minibatches=1, minibatch_size=4)(SIMPLE, jax.random.key(1))[:2]
 
     index, weight = jax.vmap(weight)(jnp.array([0.0, 1.0]), jnp.array([1.0, 0.5]))
     np.testing.assert_allclose(weight[0], 1.0, rtol=1e-6)

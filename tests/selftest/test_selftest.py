@@ -46,7 +46,11 @@ def test_a_recurrent_agent_with_normalisation_passes():
         (VectorEnv(Team(), 4), {}),
         (
             VectorEnv(broken.Shown(), 8),
-            {"minibatch": ppax.minibatches.Prioritised(), "advantage": ppax.advantages.VTrace()},
+            {
+                "minibatch": ppax.minibatches.Prioritised(),
+                "advantage": ppax.advantages.VTrace(),
+                "reestimate": "epoch",
+            },
         ),
     ],
 )

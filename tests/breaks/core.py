@@ -1,0 +1,108 @@
+"""Breaks of what the policy and the critic learn from: steps without a choice, empty minibatches, weights, chunks."""
+
+from breaks.base import Mutation
+
+MASKS = "tests/test_masks.py::"
+IDLE = MASKS + "test_an_idle_step_takes_the_first_action_counts_for_the_environment_and_weighs_nothing"
+EMPTY = "tests/test_empty_minibatch.py::"
+BESIDE = EMPTY + "test_an_empty_minibatch_beside_a_full_one_is_no_step_and_no_part_of_a_mean"
+ALIKE = "tests/test_reference.py::test_standardize_leaves_constant_advantages_zero_and_single_ones_alone"
+CHUNKS = "tests/test_accumulate.py::"
+DRAWN = "tests/minibatches/test_in_training.py::"
+UNBIASED = DRAWN + "test_in_expectation_a_weighted_draw_learns_what_all_rows_say"
+KL = "tests/test_kl_control.py::"
+
+MUTATIONS: list[Mutation] = [
+    Mutation(
+        "steps without a choice leave the value loss",
+        "learnt = Counted(steps.valid, masks.acting(steps))",
+        "steps = dataclasses.replace(steps, valid=steps.valid & (masks.acting(steps) if steps.action_mask is not None "
+        "else True))\n        learnt = Counted(steps.valid, masks.acting(steps))",
+        (IDLE, MASKS + "test_the_value_of_forced_waiting_is_learned"),
+    ),
+    Mutation(
+        "steps without a choice stay in the policy's loss",
+        "steps.valid & allows_something(steps.action_mask)",
+        "steps.valid",
+        (IDLE,),
+    ),
+    Mutation(
+        "advantages are standardised over steps without a choice",
+        "advantage = standardize(advantage, acting, weight)",
+        "advantage = standardize(advantage, valid, weight)",
+        (IDLE,),
+    ),
+    Mutation(
+        "a minibatch without a valid row is a step",
+        "learns = learns if kl.stopped is None else learns & ~kl.stopped",
+        "learns = learns | True if kl.stopped is None else ~kl.stopped",
+        (EMPTY + "test_a_rollout_without_a_valid_row_changes_no_bit_of_the_learner", BESIDE),
+    ),
+    Mutation(
+        "metrics are means over empty minibatches too",
+        "/ jnp.maximum(learns.sum(dtype=jnp.float32), 1.0)",
+        "/ learns.size",
+        (BESIDE,),
+        "update_metrics.py",
+    ),
+    Mutation(
+        "an empty minibatch lowers the KL penalty",
+        "d = masked_mean(_kl(history)[-1], acts[-1])",
+        "d = _kl(history)[-1].mean()",
+        (KL + "test_minibatches_without_a_choice_say_nothing_of_the_coefficient",),
+    ),
+    Mutation(
+        "advantages that are all alike become their rounding",
+        "std > ALIKE * jnp.abs(middle)",
+        "std > 0.0 * jnp.abs(middle)",
+        (ALIKE,),
+    ),
+    Mutation(
+        "padding of the last chunk counts",
+        "jnp.pad(valid, ((0, padding), (0, 0)))",
+        "copies(valid)",
+        (CHUNKS + "test_every_size_of_chunks_gives_the_gradient_of_the_whole",),
+    ),
+    Mutation(
+        "a chunk of less than a sequence is the whole minibatch",
+        "max(1, chunk_rows // seq_len))",
+        "(chunk_rows // seq_len or sequences))",
+        (CHUNKS + "test_chunks_are_at_most_as_large_as_asked_and_hardly_smaller",),
+    ),
+    Mutation(
+        "the value loss has no importance weights",
+        "RowWeights(importance, importance, None)",
+        "RowWeights(importance, None, None)",
+        (UNBIASED + "[options0]",),
+    ),
+    Mutation(
+        "rows that are not valid bias weighted draws",
+        "weight * drawn**self.beta",
+        "weight",
+        (UNBIASED + "[options0]",),
+    ),
+    Mutation(
+        "advantages are standardised without their weights",
+        "advantage = standardize(advantage, acting, weight)",
+        "advantage = standardize(advantage, acting)",
+        (DRAWN + "test_advantages_are_standardised_by_their_weights",),
+    ),
+    Mutation(
+        "KL controls are accepted where no KL is seen",
+        "if gradient_steps == 1 and wanted:",
+        "if gradient_steps == 0 and wanted:",
+        (KL + "test_a_control_is_refused_where_the_only_gradient_step_sees_no_kl",),
+    ),
+    Mutation(
+        "V-trace is accepted where every ratio is 1",
+        'isinstance(self.advantage, VTrace) and self.reestimate == "never"',
+        'isinstance(self.advantage, VTrace) and self.reestimate == ""',
+        ("tests/test_reestimate.py::test_v_trace_is_refused_where_ratios_are_not_recomputed",),
+    ),
+    Mutation(
+        "inclusion weights are accepted with replacement",
+        'if self.replacement and self.weights == "inclusion":',
+        'if False and self.weights == "inclusion":',
+        ("tests/minibatches/test_prioritised.py::test_sizes",),
+    ),
+]

@@ -11,7 +11,8 @@ from jax import Array
 
 from ppax import parallel
 from ppax.sequences import masked_mean, to_pairs, to_rows, to_sequences, zero_rows
-from ppax.types import Drawn, Metrics, RowWeights, Targets, Transition
+from ppax.terms import RowWeights
+from ppax.types import Drawn, Metrics, Targets, Transition
 
 ALIKE = 4e-6  # std over |mean| up to which numbers in float32 are one: a mean of millions is off by 1e-6 of itself
 
@@ -86,7 +87,8 @@ class Minibatch(NamedTuple):
     valid: Array  # [m, L]
     targets: Targets  # [m, L] as the loss sees them
     weights: RowWeights | None  # [m, L]
-    learns: Array  # [] whether any row is valid
+    # [] whether any row is valid; else no step, for momentum and weight decay move parameters without any gradient
+    learns: Array
     acts: Array  # [] whether an action could be chosen in any of them
     metrics: Metrics
 
@@ -97,9 +99,18 @@ class Counted(NamedTuple):
     valid: Array  # [M, L]
     acting: Any  # [M, L] masks.acting, or None: all valid rows
 
+    @property
+    def choices(self) -> Array:
+        """[M, L] rows in which an action could be chosen."""
+        return self.valid if self.acting is None else self.acting
 
-def choose(targets: Targets, rows: Counted, normalize_advantage: str, drawn: Drawn) -> Minibatch:
-    """The sequences drawn from targets and rows [M, L], their advantages standardised and weighted."""
+
+def choose(rows: Counted, normalize_advantage: str, targets: Targets, drawn: Drawn) -> Minibatch:
+    """The sequences drawn from rows and targets [M, L], their advantages standardised and weighted.
+
+    Over the whole minibatch, before it is taken in chunks.
+    """
+    targets = over_rollout(targets, rows.choices, normalize_advantage)
     index, weight, advantage_weight = drawn
     chosen, valid = jax.tree.map(lambda x: x[index], targets), pick(rows.valid, index)
     acting = valid if rows.acting is None else pick(rows.acting, index)

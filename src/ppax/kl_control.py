@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -72,8 +74,10 @@ class KLControl:
         """The state inside an update."""
         return KLState(*kept)._replace(stopped=None if self.target_kl is None else jnp.bool_(False))
 
-    def judge(self, state: KLState, learning_rate: Scalar, metrics: Mapping[str, Array]) -> KLState:
-        """Before a gradient step, from the metrics of its loss."""
+    def judge(
+        self, state: KLState, learning_rate: Scalar, metrics: Mapping[str, Array], acts: Array | bool = True
+    ) -> KLState:
+        """Before a gradient step, from the metrics of its loss; the same state without rows with a choice, `acts`."""
         rate, coef, stopped = state
         if self.rate_target is not None:
             bounds = self.rate_min, self.rate_max
@@ -81,7 +85,11 @@ class KLControl:
             rate = rate * (change if stopped is None else jnp.where(stopped, 1.0, change))
         if self.target_kl is not None:
             stopped = stopped | ~(_kl(metrics) <= self.target_kl)  # NaN stops too
-        return KLState(rate, coef, stopped)
+        return jax.tree.map(partial(jnp.where, acts), KLState(rate, coef, stopped), state)
+
+    def goes_on(self, state: KLState, learns: Array) -> Array:
+        """Whether to take a gradient step [] of a minibatch that has valid rows, `learns` []."""
+        return learns if state.stopped is None else learns & ~state.stopped
 
     def end(self, state: KLState, history: Mapping[str, Array], acts: Array) -> PyTree:
         """What the learner keeps; `history` [num_epochs, num_minibatches] are the metrics of all steps.

@@ -18,22 +18,10 @@ from gymnasium import spaces
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from ppax import masks, normalize, parallel
+from ppax import experience, masks, normalize, parallel
 from ppax.accumulate import mean_gradient
-from ppax.advantages import GAE, VTrace, spread_rewards
+from ppax.advantages import GAE, check_ratios, spread_rewards
 from ppax.critics import Regression
-from ppax.experience import (
-    Counted,
-    Experience,
-    Minibatch,
-    Source,
-    choose,
-    cut,
-    cut_with_source,
-    following,
-    join,
-    over_rollout,
-)
 from ppax.kl_control import KLControl, KLState
 from ppax.losses import ClippedSurrogate
 from ppax.metrics import pack, reduced, unpack
@@ -47,9 +35,7 @@ from ppax.terms import bounded_log_ratio
 from ppax.types import (
     Advantage,
     Batch,
-    ConfigError,
     Decision,
-    Drawn,
     Key,
     LearnerState,
     Loss,
@@ -60,7 +46,6 @@ from ppax.types import (
     Params,
     PyTree,
     Rollout,
-    RowWeights,
     Scalar,
     Schedule,
     Targets,
@@ -123,7 +108,8 @@ class PPO:
 
     def init(self, observation_space: spaces.Space, key: Key) -> LearnerState:
         """A fresh learner for observations of `observation_space`."""
-        self._check_parts()
+        self.kl.check(self.num_epochs * self.minibatch.num_minibatches)
+        check_ratios(self.advantage, self.reestimate)
         kept, rescale = self.critic.init()
         params = rescaled(self.network, self.network.init(key, self.critic.num_values), rescale)
         transformation = self._optimizer(self.learning_rate)
@@ -162,13 +148,8 @@ class PPO:
         learner, (steps, old_targets, source) = self._prepare(learner, rollout)
         learner = adapt(self.critic, self.network, learner, old_targets.value, steps.valid)
         vector, to_params = ravel_pytree(learner.params)
-        learnt = Counted(steps.valid, masks.acting(steps))
-        acting = steps.valid if learnt.acting is None else learnt.acting
-
-        def make_minibatch(targets: Targets, drawn: Drawn) -> Minibatch:
-            # over the whole minibatch, before it is taken in chunks
-            targets = over_rollout(targets, acting, self.normalize_advantage)
-            return choose(targets, learnt, self.normalize_advantage, drawn)
+        counted = experience.Counted(steps.valid, masks.acting(steps))
+        make_minibatch = partial(experience.choose, counted, self.normalize_advantage)
 
         def gradient_step(state: Learning, drawn: Any) -> tuple[Learning, History]:  # Minibatch, or what makes one
             params, index, latest = state.params, drawn.index, state.targets
@@ -180,17 +161,15 @@ class PPO:
             _, valid, chosen, weights, learns, acts, extra = drawn
             objective = self.kl.loss(state.kl, self.loss)
 
-            def loss(params: Params, data: tuple[Array, Targets, RowWeights | None], valid: Array) -> LossOutput:
-                index, targets, weights = data
+            def loss(params: Params, data: Any, valid: Array) -> LossOutput:
+                index, *of_rows = data
                 rows = dataclasses.replace(jax.tree.map(lambda x: x[index], steps), valid=valid)
-                batch = to_rows(Batch(rows, targets, weights))
-                policy = self._replay(learner._replace(params=params), rows)
+                policy, batch = self._replay(learner._replace(params=params), rows), to_rows(Batch(rows, *of_rows))
                 return objective(policy.distribution, errors(self.critic, learner.critic, policy.numbers, batch), batch)
 
             chunk_rows = self.program.rows(valid.shape[1], self.compute_dtype)
             gradient, metrics = mean_gradient(loss, params, (index, chosen, weights), valid, chunk_rows)
-            judged = self.kl.judge(state.kl, self.learning_rate, metrics)
-            kl = jax.tree.map(partial(jnp.where, acts), judged, state.kl)
+            kl = self.kl.judge(state.kl, self.learning_rate, metrics, acts)
             extra = extra | {"grad_norm": optax.global_norm(gradient)} | self.kl.step_metrics(kl)
             vector, opt_state = self._descend(state, gradient, kl, learns, to_params)
             state = Learning(to_params(vector), vector, opt_state, kl, latest, state.epoch)
@@ -199,7 +178,7 @@ class PPO:
         def epoch(state: Learning, key: Key) -> tuple[Learning, History]:
             targets = old_targets if state.targets is None else state.targets
             if self.reestimate == "epoch":
-                streams = join(steps, source, rollout.steps.valid.shape[0])
+                streams = experience.join(steps, source, rollout.steps.valid.shape[0])
                 fresh = self._reestimate(learner._replace(params=state.params), *streams)
                 targets = to_pairs(to_rows(fresh), steps.valid.shape[1])
             drawn = self.minibatch(Batch(steps, targets), key)
@@ -209,16 +188,16 @@ class PPO:
             return state._replace(epoch=state.epoch + 1), history
 
         latest = old_targets if self.reestimate == "minibatch" else None
-        state = Learning(
-            learner.params, vector, learner.opt_state, self.kl.begin(learner.control), latest, jnp.int32(0)
-        )
+        kl = self.kl.begin(learner.control)
+        state = Learning(learner.params, vector, learner.opt_state, kl, latest, jnp.int32(0))
         keys = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
         state, history = jax.lax.scan(epoch, state, keys)
         obs_stats = learner.obs_stats
         if self.normalize_obs:  # only now: acting and learning saw the same frozen statistics
             obs_stats = normalize.update_obs_stats(obs_stats, steps.obs, steps.valid)
         control = self.kl.end(state.kl, history.metrics, history.acts)
-        metrics = update_metrics(Batch(steps, old_targets), acting, history) | self.kl.metrics(control, self.loss)
+        metrics = update_metrics(Batch(steps, old_targets), counted.choices, history)
+        metrics |= self.kl.metrics(control, self.loss)
         rate = jnp.asarray(self.kl.learning_rate(control, self.learning_rate), jnp.float32)
         metrics |= reduced("last", {"learning_rate": rate})
         metrics |= self.critic.metrics(learner.critic, old_targets.value, steps.valid)
@@ -267,11 +246,9 @@ class PPO:
             tree, opt_state = transformation.update(*trees, epoch=state.epoch)
             return state.vector + ravel_pytree(tree)[0], opt_state
 
-        # No step without rows: a gradient of 0 would still move what momentum, weight decay and Adam's mean move
-        learns = learns if kl.stopped is None else learns & ~kl.stopped
-        return only_if(learns, step, (state.vector, state.opt_state))
+        return only_if(self.kl.goes_on(kl, learns), step, (state.vector, state.opt_state))
 
-    def _prepare(self, learner: LearnerState, rollout: Rollout) -> tuple[LearnerState, Experience]:
+    def _prepare(self, learner: LearnerState, rollout: Rollout) -> tuple[LearnerState, experience.Experience]:
         """Targets by the values of the rollout, and both cut into sequences [M, L]."""
         steps = rollout.steps
         if self.normalize_reward:
@@ -282,20 +259,20 @@ class PPO:
         if self.drip_decay is not None:
             reward = jax.vmap(spread_rewards, (1, None, 1), 1)(steps.reward, self.drip_decay, steps.ended)
             steps = dataclasses.replace(steps, reward=reward)
-        next_value = jax.vmap(following, (1, 0), 1)(steps, rollout.last_value)
+        next_value = jax.vmap(experience.following, (1, 0), 1)(steps, rollout.last_value)
         targets = jax.vmap(self.advantage, (1, 1, None), 1)(steps, next_value, self.gamma)
         length = self.sequence_length(steps.valid.shape[0])
         if self.reestimate == "never":
-            return learner, cut(rollout.steps, targets, length)
-        return learner, cut_with_source(rollout.steps, targets, steps.reward, next_value, length)
+            return learner, experience.cut(rollout.steps, targets, length)
+        return learner, experience.cut_with_source(rollout.steps, targets, steps.reward, next_value, length)
 
-    def _reestimate(self, learner: LearnerState, steps: Transition, source: Source) -> Targets:
+    def _reestimate(self, learner: LearnerState, steps: Transition, source: experience.Source) -> Targets:
         """Targets [M, L] of sequences by the network as it is now; beyond a sequence's end stands the old value."""
         steps, (reward, end_value) = parallel.own((steps, source))
         value, log_prob = self.judge(learner, steps)
         ratio = jnp.exp(bounded_log_ratio(log_prob, steps))
         live = dataclasses.replace(steps, value=value, reward=reward)
-        next_value = jax.vmap(following)(live, end_value)
+        next_value = jax.vmap(experience.following)(live, end_value)
         targets = jax.vmap(self.advantage, (0, 0, None, 0))(live, next_value, self.gamma, ratio)
         return parallel.gather(zero_rows(steps.valid, Targets(*targets)))
 
@@ -321,12 +298,3 @@ class PPO:
     def check(self) -> None:
         """Raise ConfigError for numbers that exclude each other; they must not be traced."""
         jax.eval_shape(lambda: self.critic.init())
-
-    def _check_parts(self) -> None:
-        """Raise ConfigError for parts that would do nothing beside each other."""
-        self.kl.check(self.num_epochs * self.minibatch.num_minibatches)
-        if isinstance(self.advantage, VTrace) and self.reestimate == "never":
-            raise ConfigError(
-                'advantage vtrace with reestimate = "never": every ratio is 1, so it is GAE with other weights; '
-                'set reestimate = "minibatch" or "epoch", or use gae (GAE)'
-            )

@@ -9,7 +9,7 @@ from jax import Array
 
 from ppax.metrics import reduced
 from ppax.sequences import masked_means
-from ppax.types import Batch, LossOutput, RowWeights, Scalar, Transition
+from ppax.types import Batch, LossOutput, Scalar, Transition
 
 LOG_RATIO_BOUND = 20.0  # exp(20) is far outside any clip; it keeps a runaway ratio finite in float32
 
@@ -21,6 +21,18 @@ class Rows(NamedTuple):
     value: Array  # the critic's own loss
     entropy: Array
     log_ratio: Array
+
+
+class RowWeights(NamedTuple):
+    """Weights of rows in a minibatch's means over its valid rows; None: 1 for every row.
+
+    `policy` and `acting` are 0 where no action could be chosen, and larger elsewhere in proportion, so that a mean over
+    valid rows is one over the rows with a choice, also in chunks of a minibatch.
+    """
+
+    policy: Array | None  # [N] of the policy and entropy terms, importance weights included
+    value: Array | None  # [N] of the value term: importance weights
+    acting: Array | None  # [N] of diagnostics of the policy (KL, ratios), without importance weights
 
 
 def bounded_log_ratio(log_prob: Array, steps: Transition) -> Array:

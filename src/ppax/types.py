@@ -61,24 +61,12 @@ class Targets(NamedTuple):
     value: Array  # [T]
 
 
-class RowWeights(NamedTuple):
-    """Weights of rows in a minibatch's means over its valid rows; None: 1 for every row.
-
-    `policy` and `acting` are 0 where no action could be chosen, and larger elsewhere in proportion, so that a mean over
-    valid rows is one over the rows with a choice, also in chunks of a minibatch.
-    """
-
-    policy: Array | None  # [N] of the policy and entropy terms, importance weights included
-    value: Array | None  # [N] of the value term: importance weights
-    acting: Array | None  # [N] of diagnostics of the policy (KL, ratios), without importance weights
-
-
 class Batch(NamedTuple):
     """Rollout and targets, cut into sequences, or flattened to rows for a loss."""
 
     steps: Transition  # [M, L] or [N]
     targets: Targets
-    weights: RowWeights | None = None  # of rows in a loss; None: 1 for every row
+    weights: Any = None  # [N] terms.RowWeights, in a loss; None: 1 for every row
 
 
 class Drawn(NamedTuple):
@@ -262,10 +250,7 @@ class Advantage(Protocol):
     """Advantages and value targets of one stream."""
 
     def __call__(self, steps: Transition, next_value: Array, gamma: Scalar, ratio: Array | None = None) -> Targets:
-        """`steps` has leaves [T, ...], `next_value` is V of the observation after each step, [T].
-
-        `ratio` [T] is the probability of each action now over that when it was taken; None: 1.
-        """
+        """Of steps [T, ...] and V after each of them [T]; `ratio` [T]: actions' probability now over then, None: 1."""
 
 
 class LossOutput(NamedTuple):
@@ -283,10 +268,7 @@ class Loss(Protocol):
     """The objective of one gradient step. `PPO.kl` reads its metric `approx_kl`."""
 
     def __call__(self, distribution: Any, value_error: Array, batch: Batch) -> LossOutput:
-        """Rows [N]: the new policy and the critic's own loss against the batch; invalid rows weigh nothing.
-
-        `batch.weights` weigh the other rows; `terms.objective` applies them.
-        """
+        """Rows [N]: the new policy and the critic's own loss against the batch, weighed as in `terms.objective`."""
 
 
 class Minibatches(Protocol):

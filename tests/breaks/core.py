@@ -15,9 +15,10 @@ KL = "tests/test_kl_control.py::"
 MUTATIONS: list[Mutation] = [
     Mutation(
         "steps without a choice leave the value loss",
-        "learnt = Counted(steps.valid, masks.acting(steps))",
-        "steps = dataclasses.replace(steps, valid=steps.valid & (masks.acting(steps) if steps.action_mask is not None "
-        "else True))\n        learnt = Counted(steps.valid, masks.acting(steps))",
+        "counted = experience.Counted(steps.valid, masks.acting(steps))",
+        "acting = masks.acting(steps)\n"
+        "        steps = dataclasses.replace(steps, valid=steps.valid if acting is None else acting)\n"
+        "        counted = experience.Counted(steps.valid, masks.acting(steps))",
         (IDLE, MASKS + "test_the_value_of_forced_waiting_is_learned"),
     ),
     Mutation(
@@ -34,8 +35,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a minibatch without a valid row is a step",
-        "learns = learns if kl.stopped is None else learns & ~kl.stopped",
-        "learns = learns | True if kl.stopped is None else ~kl.stopped",
+        "return learns if state.stopped is None else learns & ~state.stopped",
+        "return learns | True if state.stopped is None else ~state.stopped",
         (EMPTY + "test_a_rollout_without_a_valid_row_changes_no_bit_of_the_learner", BESIDE),
     ),
     Mutation(
@@ -95,8 +96,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "V-trace is accepted where every ratio is 1",
-        'isinstance(self.advantage, VTrace) and self.reestimate == "never"',
-        'isinstance(self.advantage, VTrace) and self.reestimate == ""',
+        'isinstance(advantage, VTrace) and reestimate == "never"',
+        'isinstance(advantage, VTrace) and reestimate == ""',
         ("tests/test_reestimate.py::test_v_trace_is_refused_where_ratios_are_not_recomputed",),
     ),
     Mutation(

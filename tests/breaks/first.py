@@ -424,11 +424,11 @@ COLLECTING = [
 LEARNING = [
     Mutation(
         "statistics move before learning",
-        "        vector, to_params = ravel_pytree(learner.params)\n\n        def make_minibatch",
+        "        vector, to_params = ravel_pytree(learner.params)\n        counted",
         "        if self.normalize_obs:\n"
         "            moved = normalize.update_obs_stats(learner.obs_stats, steps.obs, steps.valid)\n"
         "            learner = learner._replace(obs_stats=moved)\n"
-        "        vector, to_params = ravel_pytree(learner.params)\n\n        def make_minibatch",
+        "        vector, to_params = ravel_pytree(learner.params)\n        counted",
         ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[clipped-False-True-constant]",),
         "/ppo.py",
     ),
@@ -624,8 +624,8 @@ RUNNING = [
     ),
     Mutation(
         "the ratio of the last step reported as the first",
-        "means=history.means[0, 0], tops=history.tops[0, 0]",
-        "means=history.means[-1, -1], tops=history.tops[-1, -1]",
+        "means=steps.means[0, 0], tops=steps.tops[0, 0]",
+        "means=steps.means[-1, -1], tops=steps.tops[-1, -1]",
         ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[clipped-False-True-constant]",),
     ),
     Mutation(

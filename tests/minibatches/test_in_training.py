@@ -153,9 +153,9 @@ def test_advantages_are_standardised_by_their_weights():
     index = np.repeat(np.arange(16), np.arange(16))  # as often as its advantage says
     weight = 1.0 / np.maximum(advantage, 1.0)
     drawn = choose(
-        Targets(jnp.asarray(advantage)[:, None], jnp.zeros((16, 1))),
         Counted(jnp.ones((16, 1), bool), None),
         "minibatch",
+        Targets(jnp.asarray(advantage)[:, None], jnp.zeros((16, 1))),
         Drawn(jnp.asarray(index), jnp.asarray(weight[index])),
     )
     rest = advantage[1:]  # 0 is never drawn

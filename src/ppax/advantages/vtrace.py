@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.sequences import discounted_sum
-from ppax.types import Scalar, Targets, Transition, number, part
+from ppax.types import Advantage, ConfigError, Scalar, Targets, Transition, number, part
 
 
 @part
@@ -30,3 +30,12 @@ class VTrace:
         delta = jnp.minimum(w, self.rho_clip) * (steps.reward + gamma * beyond - steps.value)
         advantage = discounted_sum(delta, gamma * self.gae_lambda * jnp.minimum(w, self.c_clip), steps.ended)
         return Targets(advantage, advantage + steps.value)
+
+
+def check_ratios(advantage: Advantage, reestimate: str) -> None:
+    """Raise ConfigError for V-trace where ratios are never computed again: all of them would be 1."""
+    if isinstance(advantage, VTrace) and reestimate == "never":
+        raise ConfigError(
+            'advantage vtrace with reestimate = "never": every ratio is 1 and corrects nothing '
+            '(it is GAE with clips of 1); set reestimate = "minibatch" or "epoch", or use gae (GAE)'
+        )

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ppax import checkpoint, compiled, config, counter
+from ppax import checkpoint, compiled, config, counter, record
 from ppax.config import Best, Log, Run
 from ppax.ending import STOPPED, Callback, Ending
 from ppax.envs import Env, EnvError, other_params, settings_of
@@ -91,6 +91,8 @@ def fit_run(
     with ExitStack() as stack:
         directory = None
         if run_dir is not None:
+            marks = record.objects(agent, env, plan, callbacks)
+            plan |= {config.OBJECTS: marks} if marks else {}
             directory = stack.enter_context(RunDirectory.create(Path(run_dir), plan))
         stop_asked = stack.enter_context(stop_on_signals(enabled=directory is not None))
         loop = _Loop(agent, env, run, directory, callbacks, ending, stop_asked)

@@ -166,6 +166,16 @@ def test_commands_say_which_object_to_pass(run, verb, capsys):
     assert f"run = ppax.resume('{run[0]}', agent=agent)" in said
 
 
+def test_a_command_that_resumes_says_which_callbacks_it_lacks(tmp_path, capsys):
+    """A run that is done: nothing is trained, and nothing compiled."""
+    (tmp_path / "run.toml").write_text(config.to_toml({"env": "no such", "objects": ["callbacks (watch, Keep)"]}))
+    assert cli.main(["resume", str(tmp_path)]) == cli.USAGE  # of the environment
+    text = (
+        f"this run had callbacks (watch, Keep), which are not called here; ppax.resume('{tmp_path}', callbacks=[...])"
+    )
+    assert text in capsys.readouterr().out
+
+
 def test_the_file_of_such_a_run_trains_nothing_else(run, capsys):
     assert cli.main(["train", str(run[0] / "run.toml")]) == cli.USAGE
     assert "objects = agent.network.head (MyHead): this run was made from Python objects" in capsys.readouterr().err

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ppax import checkpoint, compiled, config, counter, record
+from ppax import checkpoint, compiled, config, config_groups, counter, record
 from ppax.config import Best, Log, Run
 from ppax.ending import STOPPED, Callback, Ending
 from ppax.envs import Env, EnvError, other_params, settings_of
@@ -82,6 +82,8 @@ def fit_run(
     other_params(env, run.eval.env_params)  # as far as evaluation may be away, what it needs must be there
     require_sound(env)
     agent.check()
+    if env.num_agents == 1 and sharing_of(agent) == config_groups.INDEPENDENT:
+        warnings.warn(f'agents = "independent" changes nothing: {env.name} has one agent; leave it out', stacklevel=3)
     shapes = state_shapes(agent, env, run)
     ending.check(agent, env, shapes)
     # a schedule of a number that is not there

@@ -46,6 +46,12 @@ def require(plan: Config, agent: Agent | None, env: Env | None, where: str) -> N
     )
 
 
+def callbacks_of(plan: Config) -> str:
+    """Names of the callbacks that a run had; "" where it had none."""
+    places = [place for place in config.objects_of(plan) if _root(place) == "callbacks"]
+    return places[0].partition(" ")[2].strip("()") if places else ""
+
+
 def recorded(plan: Config) -> Config:
     """`plan` as a file that can be built: the default part where one of the user's own stood."""
     flat = {path: value for path, value in flatten(plan) if path != OBJECTS}
@@ -90,8 +96,9 @@ def _unlike(given: Any, again: Any, path: str) -> Iterator[str]:
         for name in given:
             yield from _unlike(given[name], again[name], f"{path}.{name}")
     elif isinstance(given, tuple | list) and len(given) == len(again):
-        for place, pair in enumerate(zip(given, again, strict=True)):
-            yield from _unlike(*pair, f"{path}.{place}")
+        places = getattr(given, "_fields", range(len(given)))
+        for place, one, other in zip(places, given, again, strict=True):
+            yield from _unlike(one, other, f"{path}.{place}")
     elif not _equal(given, again):
         yield f"{path} ({_called(given)})"
 

@@ -16,6 +16,7 @@ from ppax.groups import FLAT
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp, network
 from ppax.networks.memories import GRU
+from ppax.options import flatten
 from ppax.selftest import require_sound
 from ppax.types import ConfigError, Rollout, Transition
 from worlds import QUICK, Team
@@ -228,6 +229,82 @@ def test_a_command_line_says_it():
     assert env.sizes == (("prey", 1), ("hunters", 2))
 
 
+@pytest.mark.parametrize(
+    ("run", "group", "expected"),
+    [
+        ({"optimizer": {"eps": 0.5}}, {"optimizer": {"part": "rmsprop"}}, {"optimizer.eps": 1e-5}),
+        ({"optimizer": {"eps": 0.5}}, {"optimizer": {"part": "adam", "b1": 0.5}}, {"optimizer.eps": 0.5}),
+        ({"optimizer": {"eps": 0.5}}, {"optimizer": {"b1": 0.5}}, {"optimizer.eps": 0.5, "optimizer.b1": 0.5}),
+        ({"optimizer": {"part": "sgd"}}, {"optimizer": {"part": "adam"}}, {"optimizer.eps": 1e-5}),
+        ({"advantage": {"gae_lambda": 0.5}}, {"advantage": {"part": "monte_carlo"}}, {}),
+        (
+            {"network": {"memory": {"part": "gru", "width": 3}}},
+            {"network": {"hidden": [3]}},
+            {"network.memory.width": 3},
+        ),
+        ({"network": {"memory": {"part": "gru", "width": 3}}}, {"network": {"memory": {"part": "none"}}}, {}),
+        (
+            {"optimizer": {"part": "actor_critic", "critic": {"eps": 0.5}}},
+            {"optimizer": {"critic": {"part": "rmsprop"}}},
+            {"optimizer.critic.eps": 1e-5},
+        ),
+        ({"kl": {"target_kl": 0.5}}, {"kl": {"rate_target": 0.1}}, {"kl.target_kl": 0.5}),
+    ],
+)
+def test_a_group_takes_numbers_of_the_same_part_alone(run, group, expected):
+    """A part that the run's table does not name is the default one, and another part starts from its own defaults."""
+    plan = config.resolve({"env": "Pursuit-3", "agent": run, "groups": {"prey": {"agent": group}}})
+    got = dict(flatten(plan["groups"]["prey"]["agent"]))
+    assert {path: got[path] for path in expected} == expected
+
+
+@pytest.fixture
+def the_file(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text(PLAN.replace("prey", "the_prey") + "[agent.advantage]\npart = 'td_lambda'\n")
+    return str(path)
+
+
+@pytest.mark.parametrize("equals", [True, False])
+def test_a_command_line_overrides_groups_of_a_file(the_file, equals):
+    """Names of groups are taken as they are; parts of a group decide which options it has."""
+    from ppax.cli_options import add_train, parse_run
+
+    given = {
+        "--groups.the_prey.agent.learning-rate": "0.5",
+        "--groups.the_prey.agent.loss.part": "kl_penalty",
+        "--groups.the_prey.agent.loss.kl_coef": "0.25",
+        "--groups.the_prey.agent.advantage.td-lambda": "0.75",  # of the part that the run's table names
+        "--agent.gamma": "0.5",  # which groups take from the run
+    }
+    pairs = [[f"{k}={v}"] if equals else [k, v] for k, v in given.items()]
+    _, plan = parse_run("train", [the_file, *(text for pair in pairs for text in pair)], add_train)
+    assert list(plan["groups"]) == ["the_prey", "hunters"]
+    prey = plan["groups"]["the_prey"]["agent"]
+    assert (prey["learning_rate"], prey["gamma"], prey["num_epochs"]) == (0.5, 0.5, 2)
+    assert (prey["loss"]["part"], prey["loss"]["kl_coef"]) == ("kl_penalty", 0.25)
+    assert (prey["advantage"]["part"], prey["advantage"]["td_lambda"]) == ("td_lambda", 0.75)
+    assert plan["groups"]["hunters"]["agent"]["gamma"] == 0.5
+    assert plan["groups"]["hunters"]["agent"]["loss"]["part"] == "clipped"
+
+
+def test_a_command_line_names_groups_with_underscores():
+    from ppax.cli_options import add_train, parse_run
+
+    given = ["Pursuit-2", "--groups.the_prey.players", "0", "--groups.a-b.players=1", "--groups.a-b.agent.num_epochs=3"]
+    _, plan = parse_run("train", given, add_train)
+    assert {name: table["players"] for name, table in plan["groups"].items()} == {"the_prey": [0], "a-b": [1]}
+    assert plan["groups"]["a-b"]["agent"]["num_epochs"] == 3
+
+
+def test_groups_whose_names_in_the_logs_are_the_same_are_refused():
+    """Two agents of `prey` are logged as prey_0 and prey_1, and so would be a group of that name."""
+    env = grouped(ppax.make("Pursuit-3", 4), {"prey": [0, 1], "prey_1": [2]})
+    agents = {name: ppax.PPO(mlp(group, hidden=(4,))) for name, group in env.groups.items()}
+    with pytest.raises(ConfigError, match="prey_1 is a group, and an agent of the group prey: name it otherwise"):
+        ppax.start(ppax.Groups(agents, env.sizes), env, NUM_STEPS, jax.random.key(0))
+
+
 def refused(**changes):
     plan = tomllib.loads(PLAN)
     for path, value in changes.items():
@@ -245,6 +322,7 @@ def refused(**changes):
         (lambda: refused(groups__prey__players=[0, 1]), "must have each of the 3 agents of Pursuit-3, 0 to 2, once"),
         (lambda: refused(groups__prey__players=[]), "no group may be empty"),
         (lambda: refused(groups={"prey": {}}), "the agents of Pursuit-3 are alike; say which they are: players = "),
+        (lambda: refused(groups={"a.b": {}}), r"groups.'a.b': a group's name has no dot and no equals sign"),
         (lambda: refused(groups={"prey": 3}), r"groups.prey = 3: must be a table, \[groups.prey\]"),
         (lambda: refused(groups__prey__agent__gama=0.5), "unknown option 'groups.prey.agent.gama'; did you mean"),
         (

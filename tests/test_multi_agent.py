@@ -1,8 +1,10 @@
 """Players that learn apart: the same as runs of their own, one agent as no agents, the dead weigh nothing (T11)."""
 
 import dataclasses
+import importlib
 import sys
 import tomllib
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -206,6 +208,19 @@ def test_a_run_file_and_a_command_line_say_it():
     assert plan["agents"] == "independent"
     assert plan["agent"]["learning_rate"] == [1e-3, 1e-4]
     assert plan["agent"]["gamma"] == 0.9
+
+
+@pytest.mark.parametrize("agents", ["independent", "shared"])
+def test_independent_with_one_agent_is_said_to_change_nothing(agents, monkeypatch):
+    fits = importlib.import_module("ppax.fit")
+    monkeypatch.setattr(fits, "state_shapes", lambda *_: pytest.fail("far enough"))
+    agent, env, run = config.build({"env": "CartPole-v1", "num_envs": 4, "agents": agents})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises(pytest.fail.Exception, match="far enough"):
+            fits.fit_run(agent, env, run)
+    text = 'agents = "independent" changes nothing: CartPole-v1 has one agent; leave it out'
+    assert [str(one.message) for one in caught] == ([text] if agents == "independent" else [])
 
 
 @pytest.mark.nightly

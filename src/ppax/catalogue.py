@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -62,6 +63,12 @@ PARTS: dict[str, dict[str, type]] = {
 INNER: dict[type, dict[str, dict[str, type]]] = {ActorCritic: {"critic": OPTIMIZERS}}
 # A network is made for the spaces of an environment.
 NETWORKS: dict[str, Callable[..., Any]] = {"mlp": network}
+
+
+def slots_of(cls: type) -> dict[str, dict[str, type]]:
+    """Fields of a part that hold parts, with the choices of each."""
+    slots = PARTS | INNER.get(cls, {})
+    return {field.name: slots[field.name] for field in dataclasses.fields(cls) if field.name in slots}
 
 
 def choices_of(cls: type, name: str) -> dict[str, type]:

@@ -20,7 +20,7 @@ from typing import Any
 
 import jax
 
-from ppax import config, safe_files
+from ppax import config, record, safe_files
 from ppax.cache import keep_programs
 from ppax.checkpoint import CheckpointError
 from ppax.cli_bench import add_bench, run_bench
@@ -34,6 +34,7 @@ from ppax.evaluate import Evaluation
 from ppax.fit import fit_run, resume
 from ppax.loggers.files import finite_or_none
 from ppax.restore import load_best_policy, load_run, load_state
+from ppax.run_dir import find
 from ppax.trained import Interrupted, NumericalError, TrainedRun
 from ppax.types import ConfigError
 
@@ -151,6 +152,10 @@ def _selftest(arguments: list[str]) -> int:
 
 
 def _resume(options: argparse.Namespace) -> int:
+    callbacks = record.callbacks_of(find(options.run))
+    if callbacks:
+        remedy = f"ppax.resume({str(options.run)!r}, callbacks=[...]) in Python calls them"
+        _say(options, f"this run had callbacks ({callbacks}), which are not called here; {remedy}")
     run = resume(options.run)
     settings = load_run(options.run, run.agent, run.env).run
     return _report(options, run, settings.eval, settings.seed)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ppax import config
+from ppax import config, config_groups
 from ppax.options import NONE, Config, Option, flatten, nearest, unflatten
 from ppax.types import ConfigError
 
@@ -59,7 +59,8 @@ def parse_run(
     add_common(parser)
     target = arguments[0] if arguments and not arguments[0].startswith("-") else None
     base = _choose_parts(_choose_groups({} if target is None else config.find(target), arguments), arguments)
-    known = {option.path: option for option in config.options(base)}
+    # groups take parts and numbers from the run's table, and with them options
+    known = {option.path: option for option in config.options(config_groups.filled(base))}
     defaults = dict(flatten(config.resolve(base)))
     groups: dict[str, Any] = {}
     for path, option in known.items():
@@ -71,8 +72,8 @@ def parse_run(
     if options.target != target:  # it decides what the options mean
         raise ConfigError(f"write the target first: ppax {verb} {options.target} ...")
     if unknown:
-        name = unknown[0].split("=")[0].lstrip("-").replace("-", "_")
-        raise ConfigError(f"unknown option {unknown[0]!r}; did you mean --{nearest(name, known).replace('_', '-')}?")
+        name = _renamed(unknown[0].split("=")[0].lstrip("-"), "-", "_")
+        raise ConfigError(f"unknown option {unknown[0]!r}; did you mean --{_renamed(nearest(name, known), '_', '-')}?")
     given = {path: value for path, value in vars(options).items() if path in known}
     return options, config.resolve(unflatten(dict(flatten(base)) | given | free))
 
@@ -102,18 +103,26 @@ def _number_or_text(text: str) -> Any:
 
 
 def _dashed(argument: str) -> str:
-    """`--num_envs=8` as `--num-envs=8`: both are accepted."""
+    """`--num_envs=8` as `--num-envs=8`: both are accepted. Names of groups stay as they are."""
     if not argument.startswith("--"):
         return argument
     name, equals, value = argument.partition("=")
-    return name.replace("_", "-") + equals + value
+    return "--" + _renamed(name.removeprefix("--"), "_", "-") + equals + value
+
+
+def _renamed(path: str, old: str, new: str) -> str:
+    """A dotted path with `new` for `old` everywhere but in a group's name."""
+    words = path.split(".")
+    return ".".join(
+        word if words[0] == "groups" and place == 1 else word.replace(old, new) for place, word in enumerate(words)
+    )
 
 
 def _choose_groups(base: Config, arguments: list[str]) -> Config:
     """`--groups.NAME....` decides which groups exist, so it is read first."""
-    asked = [argument.split(".")[1] for argument in arguments if argument.startswith("--groups.")]
-    groups = base.get("groups", {})
-    return base | {"groups": {name: {} for name in asked} | groups} if asked else base
+    asked = [argument.partition("=")[0].split(".")[1] for argument in arguments if argument.startswith("--groups.")]
+    groups = config_groups.tables(base)
+    return base | {"groups": groups | {name: {} for name in asked if name not in groups}} if asked else base
 
 
 def _choose_parts(base: Config, arguments: list[str]) -> Config:
@@ -121,10 +130,10 @@ def _choose_parts(base: Config, arguments: list[str]) -> Config:
     flat = dict(flatten(base))
     for position, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
-        if not (name.startswith("--agent.") and name.endswith(".part")):
+        if not (name.startswith(("--agent.", "--groups.")) and name.endswith(".part")):
             continue
         value = value if equals else "".join(arguments[position + 1 : position + 2])
-        path = name.removeprefix("--").replace("-", "_")
+        path = _renamed(name.removeprefix("--"), "-", "_")
         slot = path.removesuffix("part")
         default = next((option.default for option in config.options(unflatten(flat)) if option.path == path), None)
         if flat.get(path, default) != value:
@@ -134,7 +143,7 @@ def _choose_parts(base: Config, arguments: list[str]) -> Config:
 
 
 def _add_option(group: Any, option: Option, default: Any) -> None:
-    flag = "--" + option.path.replace("_", "-")
+    flag = "--" + _renamed(option.path, "_", "-")
     shown = " ".join(map(str, default)) if isinstance(default, list) else default
     text = f"{option.doc} (default: {str(shown).lower() if shown is None else shown})".replace("%", "%%")
     common = {"dest": option.path, "default": argparse.SUPPRESS, "help": text}

@@ -26,7 +26,7 @@ from ppax.groups import Groups
 from ppax.independent import Independent
 from ppax.kl_control import KLControl
 from ppax.multi_agent import Agent, sharing_of
-from ppax.options import NONE, Config, Option, check_value, flatten, nearest, option_of, unflatten
+from ppax.options import NONE, Config, Option, check_limits, check_value, flatten, nearest, option_of, unflatten
 from ppax.pool import Pool
 from ppax.ppo import PPO
 from ppax.program import Program
@@ -37,6 +37,7 @@ from ppax.settings import Log as Log
 from ppax.settings import Run as Run
 from ppax.types import ConfigError
 
+OBJECTS = "objects"  # places of a run that its file does not hold (record.py); no option: only `fit` writes it
 FREE = ("env_params", "eval.env_params")  # tables whose names are the environment's business
 # Tables without a choice of parts.
 SECTIONS: dict[str, type] = {"best": Best, "log": Log, "eval": Evaluation, "self_play": Pool}
@@ -94,6 +95,7 @@ def resolve(config: Config) -> Config:
     config = config_groups.filled(config)
     known = {option.path: option for option in options(config)}
     given = dict(flatten(config))
+    marks = {OBJECTS: given.pop(OBJECTS)} if given.get(OBJECTS) else {}
     free = {path: value for path, value in given.items() if is_free(path)}
     for path in given:
         if path not in known and path not in free:
@@ -103,7 +105,15 @@ def resolve(config: Config) -> Config:
         path: check_value(option, given.get(path, option.default), path.partition("agent.")[0] in each)
         for path, option in known.items()
     }
-    return unflatten(values | free)
+    return unflatten(values | free) | marks
+
+
+def objects_of(config: Config) -> list[str]:
+    """Places of a run that its file does not hold; ConfigError where they are no list of texts."""
+    places = config.get(OBJECTS, [])
+    if not isinstance(places, list) or not all(isinstance(place, str) for place in places):
+        raise ConfigError(f"{OBJECTS} = {places!r}: must be a list of texts")
+    return places
 
 
 def is_free(path: str) -> bool:
@@ -117,10 +127,14 @@ def is_free(path: str) -> bool:
 def build(config: Config, env: Env | None = None) -> Built:
     """The agent, environment and run that a configuration describes; for `env` instead, where it is given."""
     config = resolve(config)
+    places = [place for place in objects_of(config) if not place.startswith("callbacks")]
+    if places:
+        raise ConfigError(
+            f"objects = {', '.join(places)}: this run was made from Python objects that its file does not hold; "
+            "pass them to ppax.fit, or take the line `objects` out, and what ppax has for them is used"
+        )
     if env is None:
-        made = {name: config[name] for name in envs.SETTINGS if name != "env"}
-        one = envs.make(config["env"], **made, env_params=config.get("env_params"))
-        env = envs.grouped(one, config_groups.players_of(config))
+        env = build_env(config)
     tables = config_groups.known(config, dict(env.sizes))
     if not env.sizes:
         config_groups.require_groups(config)
@@ -128,6 +142,14 @@ def build(config: Config, env: Env | None = None) -> Built:
     agents = {name: _agent(tables.get(name, config), group) for name, group in env.groups.items()}
     run, groups = settings(config), Groups(agents, env.sizes)
     return Built(groups if run.self_play.every is None else SelfPlay(groups, run.self_play, env.num_envs), env, run)
+
+
+def build_env(config: Config) -> Env:
+    """The environment that a configuration describes."""
+    config = resolve(config)
+    made = {name: config[name] for name in envs.SETTINGS if name != "env"}
+    one = envs.make(config["env"], **made, env_params=config.get("env_params"))
+    return envs.grouped(one, config_groups.players_of(config))
 
 
 def _agent(config: Config, env: Any) -> PPO | Independent:
@@ -138,7 +160,7 @@ def _agent(config: Config, env: Any) -> PPO | Independent:
 
 def settings(config: Config) -> Run:
     """The settings of a run beside its agent."""
-    values = resolve({name: value for name, value in config.items() if name not in ("agent", "groups")})
+    values = resolve({name: value for name, value in config.items() if name not in ("agent", "groups", OBJECTS)})
     sections: dict[str, Any] = {name: SECTIONS[name](**values.pop(name)) for name in SECTIONS if name in values}
     values.pop("agent")
     return Run(**values, **sections)
@@ -191,7 +213,7 @@ def describe(part: Any, each: bool = False) -> Config:
         if field.name in PARTS:
             names = {cls: name for name, cls in choices_of(type(part), field.name).items()}
             own = f"{type(value).__module__}.{type(value).__qualname__}"
-            inner = describe(value, each) if dataclasses.is_dataclass(value) else {}
+            inner = describe(value, each) if type(value) in names else _numbers(value)
             config[field.name] = {"part": names.get(type(value), own)} | inner
         elif field.name in SECTIONS:
             config[field.name] = describe(value, each)
@@ -201,6 +223,15 @@ def describe(part: Any, each: bool = False) -> Config:
             option = option_of(field, hints[field.name], field.name)
             config[field.name] = check_value(option, _plain(value), each)
     return config
+
+
+def _numbers(part: Any) -> Config:
+    """What a file can hold of a part of the user's own: its numbers and texts, checked."""
+    fields = dataclasses.fields(part) if dataclasses.is_dataclass(part) else ()
+    values = {field.name: _plain(getattr(part, field.name)) for field in fields if field.metadata}
+    limits: dict[str, Any] = {field.name: dict(field.metadata) for field in fields}
+    kept = {name: value for name, value in values.items() if isinstance(value, bool | int | float | str)}
+    return {name: check_limits(name, value, limits[name]) for name, value in kept.items()}
 
 
 def _plain(value: Any) -> Any:

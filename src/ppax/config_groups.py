@@ -15,7 +15,9 @@ import difflib
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from ppax.catalogue import slots_of
 from ppax.options import Config, Option
+from ppax.ppo import PPO
 from ppax.types import ConfigError
 
 SHARED, INDEPENDENT = SHARING = ("shared", "independent")  # weights
@@ -27,6 +29,8 @@ def tables(config: Config) -> dict[str, Config]:
     """The groups' tables by their names; ConfigError where they are none."""
     found = config.get("groups", {})
     for name, table in {"groups": found}.items() if not isinstance(found, dict) else found.items():
+        if any(sign in name for sign in ".=") or not name:
+            raise ConfigError(f"groups.{name!r}: a group's name has no dot and no equals sign, and is not empty")
         where = name if name == "groups" else f"groups.{name}"
         if not isinstance(table, dict):
             raise ConfigError(f"{where} = {table!r}: must be a table, [{where}]")
@@ -38,7 +42,7 @@ def filled(config: Config) -> Config:
     groups = {}
     for name, table in tables(config).items():
         groups[name] = {"agents": config.get("agents", SHARED)} | table
-        if agent := _merged(config.get("agent", {}), table.get("agent", {})):
+        if agent := _merged(config.get("agent", {}), table.get("agent", {}), PPO):
             groups[name]["agent"] = agent
     return config | {"groups": groups} if groups else config
 
@@ -82,10 +86,22 @@ def require_groups(config: Config) -> None:
         )
 
 
-def _merged(base: Any, own: Any) -> Any:
-    """`own` over `base`; another part starts afresh."""
+def _merged(base: Any, own: Any, cls: type | None) -> Any:
+    """`own` over `base`, tables of a part of class `cls` (None: unknown); another part starts afresh.
+
+    A table that does not say which part it is of is of the default one, or, in `own`, of that in `base`.
+    """
     if not isinstance(base, Mapping) or not isinstance(own, Mapping):
         return own
-    if "part" in own and own["part"] != base.get("part", own["part"]):
-        return dict(own)
-    return {**base, **{name: _merged(base[name], x) if name in base else x for name, x in own.items()}}
+    merged = {**base, **own}
+    for name, table in own.items():
+        choices = slots_of(cls).get(name, {}) if cls is not None else {}
+        default = next(iter(choices), None)
+        parts = [x.get("part", default) if isinstance(x, Mapping) else default for x in (base.get(name), table)]
+        if name in base and not ("part" in _table(table) and parts[0] != parts[1]):
+            merged[name] = _merged(base[name], table, choices.get(str(parts[0])))
+    return merged
+
+
+def _table(x: Any) -> Mapping[str, Any]:
+    return x if isinstance(x, Mapping) else {}

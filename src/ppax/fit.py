@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ppax import compiled, config, counter, parallel, provenance
+from ppax import compiled, config, config_groups, counter, parallel, provenance, record
 from ppax.cache import kept_programs
 from ppax.config import Best, Log, Run
 from ppax.ending import STOPPED, Callback, Ending
@@ -56,7 +56,9 @@ def fit(
 
     With `run_dir`, the configuration, metrics and checkpoints go there, and SIGTERM or Ctrl-C ends the run resumable
     (raises Interrupted); without it the first Ctrl-C ends the run after the chunk that is running, and the run so far
-    comes back. Compiled programs are kept in the user's cache directory (cache.py says how to change that). `callbacks` are called with (state, row) at every log row and end the run by returning True;
+    comes back. Compiled programs are kept in the user's cache directory (cache.py says how to change that).
+
+    `callbacks` are called with (state, row) at every log row and end the run by returning True;
     an object with `log(row)` and `close()` is a further logger. A callback that keeps the state must copy it: its
     memory is used again by the next chunk. `stop` is a condition as text (conditions.py), `best` says by which metric
     to keep the best policy: unlike callbacks they belong to the run's configuration, and a resumed run goes on with
@@ -85,6 +87,8 @@ def fit_run(
     other_params(env, run.eval.env_params)  # as far as evaluation may be away, what it needs must be there
     require_sound(env)
     agent.check()
+    if env.num_agents == 1 and sharing_of(agent) == config_groups.INDEPENDENT:
+        warnings.warn(f'agents = "independent" changes nothing: {env.name} has one agent; leave it out', stacklevel=3)
     shapes = state_shapes(agent, env, run)
     ending.check(agent, env, shapes)
     # a schedule of a number that is not there
@@ -94,6 +98,8 @@ def fit_run(
     with ExitStack() as stack:
         directory = None
         if run_dir is not None:
+            marks = record.objects(agent, env, plan, callbacks)
+            plan |= {config.OBJECTS: marks} if marks else {}
             paths = Path(run_dir) if isinstance(run_dir, str) else run_dir
             directory = stack.enter_context(RunDirectory.create(paths, plan))
         stop_asked = stack.enter_context(stop_on_signals(ON_DISK if directory else IN_MEMORY))

@@ -33,11 +33,23 @@ def require_fit(agent: Agent, num_agents: int, sizes: Sequence[tuple[str, int]],
         raise ConfigError(
             f"Groups has sizes {agent.sizes}, {where} has {tuple(sizes)}; write Groups(agents, env.sizes)"
         )
+    require_names(sizes)
     if isinstance(agent, Independent) and agent.num_agents != num_agents:
         raise ConfigError(
             f"Independent has {agent.num_agents} players, {where} has {num_agents} agents; "
             f"write Independent(agent, {num_agents})"
         )
+
+
+def require_names(sizes: Sequence[tuple[str, int]]) -> None:
+    """ConfigError where two groups, or a group and an agent of another, have one name in the logs."""
+    there = [name for name, _ in sizes]
+    for group, size in sizes:
+        for player in names(size):
+            if f"{group}_{player[6:]}" in there:
+                raise ConfigError(
+                    f"{group}_{player[6:]} is a group, and an agent of the group {group}: name it otherwise"
+                )
 
 
 def columns(num_agents: int, sizes: Sequence[tuple[str, int]]) -> dict[str, tuple[int, ...]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from ppax import checkpoint, config
+from ppax import checkpoint, config, record
 from ppax import run_dir as run_dirs
 from ppax.config import Run
 from ppax.ending import Best, load_best
@@ -49,9 +49,10 @@ def planned_iterations(env: Env, run: Run) -> int:
 def load_run(run_dir: Path, agent: Agent | None = None, env: Env | None = None) -> config.Built:
     """Agent, environment and settings of the run in `run_dir`; what is passed is taken as it is."""
     plan = run_dirs.find(run_dir)
-    if agent is None or env is None:
-        built = config.build(plan, env)
-        agent, env = agent or built.agent, built.env
+    record.require(plan, agent, env, str(run_dir))
+    plan = record.recorded(plan)
+    env = config.build_env(plan) if env is None else env
+    agent = config.build(plan, env).agent if agent is None else agent
     return config.Built(agent, env, config.settings(plan))
 
 

@@ -131,4 +131,90 @@ SWEEPS = [
     ),
 ]
 
-MUTATIONS: list[Mutation] = [*SWEEPS, *DEVICES, *REDUCTIONS, *PAST_SELVES]
+GROUPS = "tests/test_groups.py::"
+RECORD = "tests/test_record.py::"
+OVERRIDES = GROUPS + "test_a_command_line_overrides_groups_of_a_file"
+MERGED = GROUPS + "test_a_group_takes_numbers_of_the_same_part_alone"
+FILES = [
+    Mutation(
+        "a group's part takes numbers of a default part that nobody named",
+        'x.get("part", default) if isinstance(x, Mapping) else default for x',
+        'x.get("part", table.get("part")) if isinstance(x, Mapping) else default for x',
+        (MERGED,),
+        "ppax/config_groups.py",
+    ),
+    Mutation(
+        "underscores in a group's name become dashes",
+        'word if words[0] == "groups" and place == 1 else word.replace(old, new)',
+        "word.replace(old, new)",
+        (OVERRIDES, GROUPS + "test_a_command_line_names_groups_with_underscores"),
+        "ppax/cli_options.py",
+    ),
+    Mutation(
+        "the part of a group is not looked for on the command line",
+        'name.startswith(("--agent.", "--groups."))',
+        'name.startswith("--agent.")',
+        (OVERRIDES,),
+        "ppax/cli_options.py",
+    ),
+    Mutation(
+        "a group has the options of default parts",
+        "config.options(config_groups.filled(base))",
+        "config.options(base)",
+        (OVERRIDES,),
+        "ppax/cli_options.py",
+    ),
+    Mutation(
+        "two columns of the logs have one name",
+        'if f"{group}_{player[6:]}" in there:',
+        "if False:",
+        (GROUPS + "test_groups_whose_names_in_the_logs_are_the_same_are_refused",),
+        "ppax/multi_agent.py",
+    ),
+]
+RECORDS = [
+    Mutation(
+        "objects that no file builds are not marked",
+        'return list(_unlike(agent, again, "agent"))',
+        "return []",
+        (RECORD + "test_an_agent_that_no_file_builds_is_marked",),
+        "ppax/record.py",
+    ),
+    Mutation(
+        "a wrapped environment is recorded by its name",
+        'return list(_unlike(env, again, "env"))',
+        "return []",
+        (RECORD + "test_an_environment_that_no_name_gives_is_marked",),
+        "ppax/record.py",
+    ),
+    Mutation(
+        "numbers of objects are not compared",
+        "yield from () if same else (path,)",
+        "yield from ()",
+        (RECORD + "test_an_environment_that_no_name_gives_is_marked",),
+        "ppax/record.py",
+    ),
+    Mutation(
+        "a run goes on without the objects that it was made from",
+        "if not lacking:",
+        "if True:",
+        (RECORD + "test_what_is_passed_is_not_asked_for",),
+        "ppax/record.py",
+    ),
+    Mutation(
+        "the file of a run with own objects trains another",
+        'if not place.startswith("callbacks")]\n    if places:',
+        'if not place.startswith("callbacks")]\n    if False:',
+        (RECORD + "test_the_file_of_such_a_run_trains_nothing_else",),
+        "ppax/config.py",
+    ),
+    Mutation(
+        "nothing is said of independent players where there is one",
+        "if env.num_agents == 1 and sharing_of(agent) == config_groups.INDEPENDENT:",
+        "if False:",
+        ("tests/test_multi_agent.py::test_independent_with_one_agent_is_said_to_change_nothing",),
+        "ppax/fit.py",
+    ),
+]
+
+MUTATIONS: list[Mutation] = [*FILES, *RECORDS, *SWEEPS, *DEVICES, *REDUCTIONS, *PAST_SELVES]

@@ -25,7 +25,7 @@ class Interrupted(Exception):
 
 
 class NumericalError(Exception):
-    """A gradient was not finite; the last good checkpoint was kept."""
+    """Rollout, gradient or weights of an iteration were not finite; the state before it was kept."""
 
 
 @dataclasses.dataclass

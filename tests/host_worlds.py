@@ -200,3 +200,32 @@ class Quits(Maze):
         self.left -= where == self.where
         if where == self.where and self.left < 0:
             sys.exit(0)
+
+
+class Spoilt(Maze):
+    """A maze with NaN: in its first observation, or in the last one of each episode."""
+
+    def __init__(self, when):
+        self.when, self.resets = when, 0
+
+    def reset(self, **options):
+        self.resets += 1
+        obs, info = super().reset(**options)
+        return (obs * np.nan if self.when == "reset" and self.resets > 1 else obs), info
+
+    def step(self, action):
+        obs, reward, terminated, truncated, info = super().step(action)
+        return (obs * np.nan if self.when == "end" and truncated else obs), reward, terminated, truncated, info
+
+
+class Picky(Trouble):
+    """Takes a number in a Box, and raises an exception for NaN; its observations are NaN from step 5 on."""
+
+    action_space = spaces.Box(-1.0, 1.0, (1,))
+
+    def __init__(self):
+        super().__init__("nan observation")
+
+    def step(self, action):
+        assert np.isfinite(action).all(), "an action that is not finite"
+        return super().step(action)

@@ -30,7 +30,7 @@ MODES = ("max", "min")
 REASONS = {
     "done": "total_steps are done",
     "signal": "a signal asked it to stop; it can be resumed",
-    "fault": "a gradient was not finite",
+    "fault": "rollout, gradient or weights of the next iteration were not finite",
     "environment": "an environment failed; it can be resumed",
 }
 OWN_ROWS = ("iteration", "env_steps", "steps_per_second", "seconds")  # what a log row has beside metrics

@@ -20,7 +20,9 @@ from ppax import compiled, config, config_groups, counter, parallel, provenance,
 from ppax.cache import kept_programs
 from ppax.config import Best, Log, Run
 from ppax.ending import STOPPED, Callback, Ending
-from ppax.envs import Env, EnvError, other_params, settings_of
+from ppax.envs import Env, EnvError, HostEnv, other_params, settings_of
+from ppax.faults import NETWORK, locate
+from ppax.host import HostTraining, local
 from ppax.loggers import Console, Csv, JsonLines, Logger, Row, TensorBoard, last_row, require_tensorboard
 from ppax.metrics import Summary
 from ppax.multi_agent import Agent, pool_of, sharing_of
@@ -65,7 +67,7 @@ def fit(
     them. `iterations_per_env_reset` is that of `start`.
 
     Raises ConfigError, before anything compiles, for numbers out of range or sizes that do not divide;
-    NumericalError when a gradient is not finite; EnvError when an environment on the host fails.
+    NumericalError when rollout, gradient or weights are not finite; EnvError when an environment on the host fails.
     """
     plan: dict[str, Any] = settings_of(env) | {"num_steps": num_steps, "total_steps": total_steps, "seed": seed}
     plan |= {"iterations_per_env_reset": iterations_per_env_reset, "agents": sharing_of(agent)}
@@ -193,6 +195,8 @@ class _Loop:
             self.ending.record(path, state, "done")
             return self._trained(state, [])
         program = program or self.compile(state)
+        if isinstance(program, HostTraining) and self.run.log.every is None:
+            program.chunk_seconds = self.run.log.checkpoint_seconds  # environments may be slow: saves are at log rows
         history: list[Row] = []
         if path is not None:
             (path / STOPPED).unlink(missing_ok=True)
@@ -202,25 +206,29 @@ class _Loop:
             loggers = self._loggers(stack, state)
             while not ended and done < self.total and not self.stop.is_set():
                 count = min(self.every, self.total - done)
-                begin, before = time.perf_counter(), counter.to_int(state.env_steps)
+                begin, before, failed = time.perf_counter(), counter.to_int(state.env_steps), None
                 try:
                     state, metrics = program(self.agent, self.env, state, count, self.total)
-                except EnvError:
-                    self.saver.rescue(state)
-                    self.ending.record(path, state, "environment")
-                    raise
-                row = {name: float(x) for name, x in _wait(metrics).items()}
+                except EnvError as error:
+                    failed = error
+                    state, metrics = error.reached or (state, None)
+                row = {} if metrics is None else {name: float(x) for name, x in _wait(metrics).items()}
                 seconds = time.perf_counter() - begin
-                done = int(state.iteration)  # a host loop may have stopped before
+                finished, done = done, int(state.iteration)  # a host loop may have stopped before
                 env_steps = counter.to_int(state.env_steps)
                 train_seconds += seconds
                 timing = {
                     "steps_per_second": (env_steps - before) / seconds,
                     "seconds": self.seconds_before + train_seconds,
                 }
-                history.append({"iteration": done, "env_steps": env_steps} | row | timing)
-                self._check_finite(state, history[-1])
-                self._log(loggers, history[-1])
+                if done > finished:  # else none of its iterations was taken
+                    history.append({"iteration": done, "env_steps": env_steps} | row | timing)
+                    self._log(loggers, history[-1])
+                if failed is not None:
+                    self.saver.rescue(state)
+                    self.ending.record(path, state, "environment")
+                    raise failed
+                self._check_finite(state, row)
                 ended = self.ending.look(state, history[-1])
                 self._save(state, self.saver.sometimes)
             unsaved = self._save(state, self.saver.last)
@@ -276,12 +284,15 @@ class _Loop:
                 warnings.warn(f"{type(logger).__name__} failed and is off from now on: {error}", stacklevel=2)
 
     def _check_finite(self, state: TrainState, row: Row) -> None:
-        if not math.isfinite(row["grad_norm"]):
-            self.ending.record(self.directory.path if self.directory else None, state, "fault")
-            raise NumericalError(
-                f"the gradient was not finite in iterations up to {row['iteration']}{self.saver.kept()}; "
-                "try a lower learning_rate, normalize_obs or normalize_reward, and check the environment's rewards"
-            )
+        """NumericalError where an iteration was not taken; `state` is as it was before it, and worth keeping."""
+        if math.isfinite(row["grad_norm"]):
+            return
+        self.saver.rescue(state)
+        self.ending.record(self.directory.path if self.directory else None, state, "fault")
+        where = NETWORK
+        if not isinstance(self.env, HostEnv):  # where those have been looked at already
+            where = locate(self.agent, self.env, local(state), self.total)
+        raise NumericalError(f"iteration {int(state.iteration) + 1} is not finite: {where}{self.saver.kept()}")
 
     def _save(self, state: TrainState, save: Callable[[TrainState], OSError | None]) -> OSError | None:
         """Save by `save`; NumericalError for a state that no run could go on from."""

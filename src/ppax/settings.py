@@ -18,7 +18,10 @@ class Log:
     """What is recorded while a run trains."""
 
     every: int | None = static(
-        "iterations between log rows; by default about 1 % of the run", default=None, low=1, high=2**31 - 1
+        "iterations between log rows; by default about 1 % of the run, on the host checkpoint_seconds at most",
+        default=None,
+        low=1,
+        high=2**31 - 1,
     )
     checkpoint_seconds: float = static("seconds between checkpoints, at log rows", default=30.0, low=0.0)
     tensorboard: bool = static("also write TensorBoard event files", default=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +21,7 @@ from ppax.multi_agent import Agent, alike, columns, require_fit
 from ppax.parallel import SAME, SPLIT
 from ppax.self_play import SelfPlay
 from ppax.sequences import nearest_divisors
-from ppax.types import ConfigError, Episodes, Key, TrainState
+from ppax.types import ConfigError, Episodes, Key, Rollout, TrainState
 
 LOOPS = "call ppax.fit(agent, env, total_steps), or ppax.compile(agent, env, state), which is called like ppax.train"
 RESTART = 2**32 - 1  # folded into the key of a rollout: no step of any environment has that number
@@ -96,6 +97,9 @@ def train(
     NaN where none finished); memory does not grow with `num_iterations`. Schedules see the progress
     `iteration / total_iterations`; by default these iterations are the last ones planned. Raises ConfigError for
     environments on the host, which no program can step.
+
+    An iteration whose rollout, gradient or weights are not finite is not taken: the state stays as it was before it,
+    `state.iteration` says how far it came, and the metric `grad_norm` is NaN.
     """
     native(env, "ppax.train", LOOPS)
     if total_iterations is None:
@@ -120,19 +124,25 @@ def _train(agent: Agent, env: VectorEnv, state: TrainState, num_iterations: Arra
     once = jax.jit(iteration)  # traced once, for its metrics' names and for the loop
 
     def iterate(_: Array, carried: tuple[TrainState, Summary]) -> tuple[TrainState, Summary]:
-        state, totals = carried
-        state, metrics = once(agent, env, state, total)
-        return state, add_up(totals, metrics)
+        before, totals = carried
+        after, metrics = once(agent, env, before, total)
+        return after, add_up(totals, metrics, after.iteration > before.iteration)
 
     shapes = jax.eval_shape(once, agent, env, state, total).metrics
+    begun = state.iteration
     state, sums = jax.lax.fori_loop(0, num_iterations, iterate, (state, nothing(shapes)))
-    return Trained(state, averaged(sums, num_iterations))
+    return Trained(state, averaged(sums, state.iteration - begun))
 
 
-def add_up(totals: Summary, metrics: Summary) -> Summary:
-    """The totals of some iterations and of one more."""
-    forgetting = jnp.where(each(totals.kinds(), "last"), 0.0, totals.means)
-    return merge(dataclasses.replace(totals, means=forgetting), metrics)
+def add_up(totals: Summary, metrics: Summary, taken: Array) -> Summary:
+    """The totals of some iterations and of one more; where that was not taken, only `grad_norm` says so."""
+    kinds = totals.kinds()
+    forgetting = jnp.where(each(kinds, "last"), 0.0, totals.means)
+    more = merge(dataclasses.replace(totals, means=forgetting), metrics)
+    fault = jnp.where(np.array([name == "grad_norm" for name in kinds], bool), jnp.nan, totals.means)
+    return dataclasses.replace(
+        totals, means=jnp.where(taken, more.means, fault), tops=jnp.where(taken, more.tops, totals.tops)
+    )
 
 
 def averaged(totals: Summary, num_iterations: int | Array) -> Summary:
@@ -195,7 +205,41 @@ def learn(plan: Upcoming, env: Env, state: TrainState, collected: Collected) -> 
         "iteration": state.iteration + 1,
         "env_steps": env_steps,
     }
-    return Trained(dataclasses.replace(state, **now), pack(metrics))
+    # one that is not finite changes nothing: not the weights, and no statistic that is kept for ever
+    wrong = [places.any() for places in not_finite(env, rollout).values()]
+    learned = [metrics["grad_norm"], *(x for x in jax.tree.leaves(learner) if jnp.issubdtype(x.dtype, jnp.floating))]
+    spoilt = jnp.stack([*wrong, *(~jnp.isfinite(x).all() for x in learned)]).any()
+    taken = parallel.total(spoilt.astype(jnp.int32)) == 0
+    after = dataclasses.replace(state, **now)
+    return Trained(jax.tree.map(partial(_either, taken), after, state), pack(metrics))
+
+
+def _either(taken: Array, after: Array, before: Array) -> Array:
+    """`after` where `taken`, else `before`; a key may be used again, where its iteration was not taken."""
+    if jnp.issubdtype(before.dtype, jax.dtypes.prng_key):
+        numbers = _either(taken, jax.random.key_data(after), jax.random.key_data(before))
+        return jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(before))
+    return jnp.where(taken, after, before)
+
+
+def not_finite(env: Env, rollout: Rollout) -> dict[str, Array]:
+    """Rewards, observations and values of a rollout that count and are not finite, by field, [T, E * A] each."""
+    steps = rollout.steps
+    cut = steps.truncated & ~steps.terminated
+    # the last observation of a truncated episode is not acted on, but valued
+    seen = steps.valid | jnp.concatenate([jnp.zeros_like(cut[:1]), cut[:-1]])
+    shares: dict[str, Array] = {}  # of each group of agents, where there are any
+    if env.sizes:
+        edges = np.cumsum([size for _, size in env.sizes])[:-1].tolist()
+        parts = jnp.split(seen.reshape(len(seen), env.num_envs, -1), edges, axis=2)
+        shares = {name: x.reshape(len(seen), -1) for (name, _), x in zip(env.sizes, parts, strict=True)}
+    wrong = {"reward": ~jnp.isfinite(steps.reward) & steps.valid, "value": ~jnp.isfinite(steps.value) & seen}
+    for path, x in jax.tree_util.tree_leaves_with_path(steps.obs):
+        if jnp.issubdtype(x.dtype, jnp.floating):
+            own = shares[path[0].key] if shares else seen
+            finite = jnp.isfinite(x).all(axis=tuple(range(2, x.ndim)))
+            wrong[f"observation{jax.tree_util.keystr(path)}"] = ~finite & own
+    return wrong
 
 
 def episode_metrics(episodes: Episodes, num_agents: int, sizes: tuple[tuple[str, int], ...]) -> Table:

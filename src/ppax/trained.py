@@ -26,7 +26,7 @@ class Interrupted(Exception):
 
 
 class NumericalError(Exception):
-    """A gradient or the learner was not finite; checkpoints from before are kept."""
+    """Rollout, gradient or weights of an iteration were not finite; the state before it was kept."""
 
 
 @dataclasses.dataclass

@@ -16,10 +16,10 @@ import jax
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import ppax
-from host_worlds import LIMIT, Maze, Quits, SleepyMaze, Spaces, Trouble
+from host_worlds import LIMIT, Maze, Picky, Quits, SleepyMaze, Spaces, Spoilt, Trouble
 from ppax import cli
 from ppax.config import Log
 from ppax.envs import EnvError, host
@@ -157,6 +157,57 @@ def test_two_workers_that_fail_at_once_print_nothing_but_one_error(capfd):
         with pytest.raises(EnvError, match=r"environment [01] failed in step.*(?s:.*)the wheel fell off"):
             fit(host(worlds, vectorization="async", workers=2), 1)
     assert "BrokenPipe" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("how", ["group", "vector"])
+def test_a_first_observation_that_is_not_finite_is_located_before_the_policy_acts(how):
+    worlds = [Maze, Maze, partial(Spoilt, "reset")]
+    env = host(SyncVectorEnv(worlds) if how == "vector" else worlds)
+    agent = ppax.PPO(mlp(env, (8,)), num_epochs=1)
+    state = ppax.start(agent, env, 4, jax.random.key(0))
+    env.host.reset([0] * 3)  # the first one is well
+    env.host.position = 0
+    with pytest.raises(EnvError, match="environment 2: its observation is not finite after its reset"):
+        ppax.compile(agent, env, state)(agent, env, state, 1)
+
+
+def test_a_last_observation_that_only_a_vector_shows_is_looked_at():
+    worlds = [Maze, partial(Spoilt, "end")]
+    env = host(SyncVectorEnv(worlds, autoreset_mode=AutoresetMode.SAME_STEP))
+    with pytest.raises(EnvError, match=r"environment 1: its last observation is not finite at step \d"):
+        fit(env, 4)
+
+
+def test_nan_that_makes_an_environment_fail_is_named_and_not_what_it_made_fail():
+    with pytest.raises(EnvError, match="environment 0: its observation is not finite at step 4 of a rollout"):
+        fit(host(Picky, 2), 1, num_steps=16)
+
+
+def test_a_fault_loses_nothing_of_the_iterations_before_it(tmp_path):
+    """The chunk is six iterations long, and the environment fails in the fifth: four are logged and saved."""
+    env = host([Maze, partial(Quits, "step", 4 * 8 * 5 // 6)])
+    agent = ppax.PPO(mlp(env, (8,)), num_epochs=1)
+    log = Log(every=100, checkpoint_seconds=1e9, console=False)
+    with pytest.raises(EnvError, match="SystemExit"):
+        ppax.fit(agent, env, 100 * 8 * 2, num_steps=8, log=log, run_dir=tmp_path)
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    (saved,) = (int(path.name) for path in (tmp_path / "checkpoints").iterdir())
+    assert [row["iteration"] for row in rows] == [saved]
+    assert saved >= 2
+    assert json.loads((tmp_path / "stopped.json").read_text())["iteration"] == saved
+    whole = ppax.fit(agent, host([Maze, Maze]), saved * 8 * 2, num_steps=8, log=Log(every=100, console=False))
+    assert rows_of(whole.history)[0]["value_loss"] == pytest.approx(rows[0]["value_loss"])
+
+
+def test_chunks_on_the_host_last_no_longer_than_the_time_between_checkpoints(tmp_path):
+    """By default; `log.every` says exactly which iterations end one."""
+    iterations = []
+    for every in (None, 6):
+        env, log = host(Maze, 2), Log(every=every, checkpoint_seconds=0.0, console=False)
+        agent = ppax.PPO(mlp(env, (8,)), num_epochs=1)
+        run = ppax.fit(agent, env, 600 * 8 * 2, num_steps=8, log=log, stop="iteration >= 12")
+        iterations.append([row["iteration"] for row in run.history])
+    assert iterations == [list(range(1, 13)), [6, 12]]
 
 
 class CannotClose(Trouble):

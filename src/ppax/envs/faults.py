@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import traceback
 from collections.abc import Iterator
+from typing import Any
 
 
 class EnvError(Exception):
     """An environment raised an exception, or its process died or hangs; all environments were closed."""
+
+    reached: Any = None  # Trained, of the iterations of the same call that were done before; None: there are none
 
 
 @contextlib.contextmanager

@@ -44,6 +44,7 @@ def take_up(agent: HostAgent, env: HostEnv, actor: ActorState, key: Key) -> Acto
             return actor
     try:
         now = _joined(host.reset(begin_seeds(key, env.num_envs)))
+        _check_beginning(env, now)
     except BaseException:
         env.close()
         raise
@@ -97,6 +98,7 @@ class _Record:
         shape = num_steps, env.num_streams
         self.reward, self.cut_value = np.empty(shape, np.float32), np.zeros(shape, np.float32)
         self.terminated, self.truncated, self.valid = (np.empty(shape, bool) for _ in range(3))
+        self.known = np.zeros(shape, bool)  # steps that have come back
         tallies = env.host.example.tallies
         self.tally = Tally(np.zeros(shape, np.float32), np.zeros(shape, bool)) if tallies else None
         self.actions: list[np.ndarray] = []
@@ -106,6 +108,15 @@ class _Record:
 
     def play(self) -> Played:
         """All steps. A group is stepped while the policy acts for the other; always in the same order."""
+        try:
+            self._step()
+        except EnvError:
+            self._check()  # what it got may not have been finite
+            raise
+        self._check()
+        return self._played()
+
+    def _step(self) -> None:
         groups, host = list(enumerate(self.groups)), self.env.host
         for t in range(self.num_steps):
             for number, rows in groups:
@@ -121,8 +132,6 @@ class _Record:
                 host.send(number, acted.env_action)
         for number, rows in groups:
             self._take(self.num_steps - 1, number, rows)
-        self._check()
-        return self._played()
 
     def _take(self, t: int, number: int, rows: slice) -> None:
         """What came of step `t` of a group."""
@@ -131,12 +140,19 @@ class _Record:
             store[t + 1, rows] = x
         self.first[t + 1, rows], self.reward[t, rows] = seen.first, seen.reward
         self.terminated[t, rows], self.truncated[t, rows] = seen.terminated, seen.truncated
-        self.valid[t, rows] = seen.valid
+        self.valid[t, rows], self.known[t, rows] = seen.valid, True
         if self.mask is not None:
             self.mask[t + 1, rows] = seen.mask
         if self.tally is not None and seen.tally is not None:
             self.tally.reward[t, rows], self.tally.over[t, rows] = seen.tally
         if seen.final_obs is not None and (cut := seen.truncated & ~seen.terminated).any():
+            for leaf in seen.final_obs:
+                if leaf.dtype.kind == "f" and not np.isfinite(leaf[cut]).all():
+                    finite = np.isfinite(leaf).reshape(len(cut), -1).all(axis=-1)
+                    stream = rows.start + int(np.argmax(cut & ~finite))
+                    raise EnvError(
+                        f"{_who(self.env, stream)}: its last observation is not finite at step {t} of a rollout"
+                    )
             obs = element_of(self.env.observation_space, iter(seen.final_obs))
             going_on = np.zeros(len(cut), bool)  # the memory is that of the episode, which was cut
             mask = None if self.mask is None else np.ones_like(self.mask[t, rows])
@@ -153,28 +169,27 @@ class _Record:
 
     def _check(self) -> None:
         """Refuse numbers that are not finite, and masks that allow nothing: nothing can be learned from them."""
-        wrong = {"reward": ~np.isfinite(self.reward) & self.valid}
+        valid = self.valid & self.known
+        wrong = {"reward": ~np.isfinite(self.reward) & valid}
+        if self.tally is not None:
+            wrong["tally"] = ~np.isfinite(self.tally.reward) & self.known
         for leaf in self.obs:
             if leaf.dtype.kind == "f":
-                finite = np.isfinite(leaf[1:]).reshape(*self.valid.shape, -1).all(axis=-1)
-                wrong["observation"] = wrong.get("observation", False) | ~finite
+                finite = np.isfinite(leaf[1:]).reshape(*self.known.shape, -1).all(axis=-1)
+                wrong["observation"] = wrong.get("observation", False) | (~finite & self.known)
         for name, places in wrong.items():
             if places.any():
                 t, i = np.argwhere(places)[0]
                 action = [x[t, i].tolist() for x in self.actions]
-                raise EnvError(f"{self._who(i)}: its {name} is not finite at step {t} of a rollout, action {action}")
+                raise EnvError(
+                    f"{_who(self.env, i)}: its {name} is not finite at step {t} of a rollout, action {action}"
+                )
         if self.mask is not None:
-            idle = (
-                ~self.mask[:-1].any(axis=-1) & self.valid
-            )  # where no action is taken, as after an end, it may be empty
+            # a mask may be empty where no action is taken, as after an episode's end
+            idle = ~self.mask[:-1].any(axis=-1) & valid
             if idle.any():
                 t, i = np.argwhere(idle)[0]
-                raise EnvError(f"{self._who(i)}: its action mask allows nothing at step {t} of a rollout")
-
-    def _who(self, stream: int) -> str:
-        agents = self.env.num_agents
-        name = f"environment {stream // agents}"
-        return name if agents == 1 else f"{name}, agent {stream % agents}"
+                raise EnvError(f"{_who(self.env, i)}: its action mask allows nothing at step {t} of a rollout")
 
     def _played(self) -> Played:
         def joined(parts: Sequence[PyTree]) -> PyTree:
@@ -207,6 +222,18 @@ class _Record:
         store = np.empty((num_steps, *start.shape), start.dtype)
         store[0] = start
         return store
+
+
+def _check_beginning(env: HostEnv, now: Seen) -> None:
+    """Refuse first observations that are not finite, before the policy acts on them."""
+    for leaf in now.obs:
+        if leaf.dtype.kind == "f" and not (finite := np.isfinite(leaf).reshape(len(leaf), -1).all(axis=-1)).all():
+            raise EnvError(f"{_who(env, int(np.argmin(finite)))}: its observation is not finite after its reset")
+
+
+def _who(env: HostEnv, stream: int) -> str:
+    name = f"environment {stream // env.num_agents}"
+    return name if env.num_agents == 1 else f"{name}, agent {stream % env.num_agents}"
 
 
 def _joined(parts: Sequence[Seen]) -> Seen:

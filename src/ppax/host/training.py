@@ -7,6 +7,7 @@ at once, from the same parameters.
 from __future__ import annotations
 
 import dataclasses
+import math
 import threading
 import time
 from typing import Any
@@ -19,7 +20,7 @@ from jax.sharding import PartitionSpec
 
 from ppax import parallel
 from ppax.collect import Collected, Row, account, complete, no_episodes
-from ppax.envs import HostEnv
+from ppax.envs import EnvError, HostEnv
 from ppax.envs.arrays import Tally
 from ppax.host.play import Played, play, take_up
 from ppax.host.policy import HostPolicy, Observed, make_policy
@@ -39,8 +40,11 @@ RESET = 2**32 - 2  # folded into the key of a rollout: the seeds of environments
 class HostTraining:
     """Trains like the program of `ppax.compile`; call it like `ppax.train`.
 
-    Where `stop` is set, it ends after the iteration that is running.
+    Where `stop` is set, or after `chunk_seconds`, it ends after the iteration that is running. An EnvError has in
+    `reached` what the iterations before it gave.
     """
+
+    chunk_seconds = math.inf
 
     def __init__(self, agent: HostAgent, env: HostEnv, state: TrainState, stop: threading.Event | None = None):
         begin = time.perf_counter()
@@ -78,17 +82,24 @@ class HostTraining:
         if self._seen[0] is not agent:
             self._seen = agent, self._put_agent(agent)
         totals, done, total = self._nothing, 0, np.int32(total_iterations)
-        while done < num_iterations and not (done and self._stop.is_set()):
+        first, until = int(state.iteration), time.monotonic() + self.chunk_seconds
+        while done < num_iterations and not (done and (self._stop.is_set() or time.monotonic() > until)):
             here = state if self._devices == 1 else local(state)
             now, reset_key = self._plan(agent, _clocks(here), total)
-            actor = take_up(agent, env, here.actor, reset_key)
-            self.policy.begin(now.agent, here.learner, state.num_steps, now.collect_key)
+            self.policy.begin(now.agent, here.learner, state.num_steps, now.collect_key)  # waits for the last update
+            if int(state.iteration) < first + done:
+                break  # the last iteration was not taken
             begun = now.agent, here.learner
-            played = play(self.policy, self._value, env, actor, state.num_steps, length, begun)
+            try:
+                actor = take_up(agent, env, here.actor, reset_key)
+                played = play(self.policy, self._value, env, actor, state.num_steps, length, begun)
+            except EnvError as error:
+                error.reached = Trained(state, self._averaged(totals, done)) if done else None
+                raise
             actor = state.actor if actor is here.actor else actor  # which is on the devices already
             state, totals = self.program(self._seen[1], total, env, state, *self.put(actor, played, totals))
             done += 1
-        return Trained(state, self._averaged(totals, done))
+        return Trained(state, self._averaged(totals, int(state.iteration) - first))
 
 
 def _options() -> dict[str, Any]:
@@ -150,12 +161,13 @@ def _learn(
         return learn(now, own, state, _collected(alike(now.agent), state, played))
 
     if devices == 1:
-        state, metrics = share(now, state, played)
+        after, metrics = share(now, state, played)
     else:
         specs = state_specs(state)
         in_specs: Any = (SAME, specs, _played_specs())
-        state, metrics = parallel.split(share, devices, in_specs, Trained(specs, SAME))(now, state, played)  # type: ignore[arg-type]
-    return Trained(state, metrics if totals is None else add_up(totals, metrics))
+        after, metrics = parallel.split(share, devices, in_specs, Trained(specs, SAME))(now, state, played)  # type: ignore[arg-type]
+    taken = after.iteration > state.iteration
+    return Trained(after, metrics if totals is None else add_up(totals, metrics, taken))
 
 
 def _played_specs() -> Played:

@@ -46,7 +46,7 @@ def convolve_by_products(x: Array, kernel: Array, stride: int, padding: str) -> 
     Blocks of stride x stride pixels are made channels first. What remains is a convolution of stride 1, whose patches
     are plain slices: these, and the padding that is their gradient, are cheap, unlike slices with a stride.
     """
-    rows, columns, channels = x.shape
+    rows, columns = x.shape[:2]
     high, wide, _, filters = kernel.shape
     (top, bottom), (left, right) = (_margins(*sizes, stride, padding) for sizes in ((rows, high), (columns, wide)))
     down, across = (rows + top + bottom - high) // stride + 1, (columns + left + right - wide) // stride + 1
@@ -89,7 +89,7 @@ def max_pool(x: Array) -> Array:
 def _largest_of_three(x: Array, axis: int) -> Array:
     """The largest of three neighbours along `axis`, every second place."""
     size = x.shape[axis]
-    before, after = _margins(size, 3, 2, "SAME")
+    before, _ = _margins(size, 3, 2, "SAME")
     out = -(-size // 2)
     margins = [(0, 0, 0)] * x.ndim
     margins[axis] = before, 2 * (out + 1) - size - before, 0

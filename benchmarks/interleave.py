@@ -33,7 +33,7 @@ class Worker:
         self.system = system
         environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
         environment["JAX_ENABLE_COMPILATION_CACHE"] = "false"
-        if system == BEFORE:
+        if system.split("/")[0] == BEFORE:
             environment["PYTHONPATH"] = str(Path(os.environ[FOLDER_BEFORE]).resolve() / "src")
         command = [sys.executable, str(Path(__file__).parent / "worker.py"), system, *map(str, work)]
         pipe = subprocess.PIPE

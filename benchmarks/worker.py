@@ -13,6 +13,7 @@ import sys
 from typing import Any
 
 import host_peers
+import image_peers
 import peers
 import predecessor_peers
 from w1 import Work, timed
@@ -53,7 +54,7 @@ def main() -> None:
     if system.split("/")[0] not in LIBRARIES:
         devices = importlib.import_module("jax").devices()
         about["devices"] = f"{len(devices)} x {devices[0].platform}: {devices[0].device_kind}"
-    run, seconds = (peers.PREPARE | host_peers.PREPARE | predecessor_peers.PREPARE)[system](work)
+    run, seconds = (peers.PREPARE | host_peers.PREPARE | image_peers.PREPARE | predecessor_peers.PREPARE)[system](work)
     answer(about | seconds | {"peak_memory_mb": peak_memory_mb()})
     for line in sys.stdin:
         iterations = int(line)

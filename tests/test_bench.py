@@ -1,6 +1,7 @@
 """`ppax bench`: shares that add up, advice that fits, a tuned layout that lands in the run file."""
 
 import json
+import threading
 import time
 import tomllib
 from functools import partial
@@ -10,7 +11,7 @@ from gymnasium.vector import SyncVectorEnv
 
 import ppax
 from host_worlds import Maze
-from ppax import bench, cli, config
+from ppax import bench, cli, cli_bench, config
 from ppax.cli_bench import write_program
 from ppax.envs import host
 from ppax.networks import mlp
@@ -66,6 +67,63 @@ def test_the_report_of_a_run_on_the_host():
         assert 'vectorization = "async"' in report.advice
         with pytest.raises(ppax.ConfigError, match="--tune works with environments inside the compiled program; slow"):
             bench.tune(agent, env, 8)
+
+
+class Counted(Maze):
+    steps = 0
+
+    def step(self, action):
+        time.sleep(0.02)
+        Counted.steps += 1
+        return super().step(action)
+
+
+def test_an_iteration_longer_than_the_time_is_measured_once(monkeypatch):
+    monkeypatch.setattr(bench, "SET_UP", 0.0)
+    with host(Counted, 2, name="counted") as env:
+        report = bench.measure(ppax.PPO(mlp(env, hidden=(8,)), num_epochs=1), env, 8, seconds=0.1)
+    assert Counted.steps <= 2 * 8
+    assert report.seconds >= 8 * 2 * 0.02
+    assert sum(report.shares.values()) == pytest.approx(1.0)
+    assert report.shares["stepping"] > 0.5
+
+
+@pytest.mark.parametrize("cost", [0.003, 0.4, 3.0, 7.0])
+def test_rounds_take_about_the_seconds_asked_for(cost):
+    class Fake:
+        first, spent, calls = 2 * cost, 0.0, 0
+
+        def seconds(self, count):
+            self.calls += 1
+            self.spent += cost * count
+            return cost * count
+
+        def restart(self):
+            self.spent = 0.0
+
+    runner = Fake()
+    times = bench.rounds(runner, 5.0)
+    if runner.first < 5.0:
+        assert times == pytest.approx([cost] * len(times))
+        assert 2.0 < runner.spent <= 5.0
+        assert runner.calls < 30
+    else:
+        assert (times, runner.calls) == ([runner.first], 0)
+
+
+def test_stages_are_named_as_they_begin_and_again_while_they_last(monkeypatch):
+    lines, again = [], threading.Event()
+    monkeypatch.setattr(cli_bench, "EVERY", 0.01)
+
+    def say(text):
+        lines.append(text)
+        if "so far" in text:
+            again.set()
+
+    with cli_bench.Progress(say) as progress:
+        progress.begin("compiling")
+        assert again.wait(60)
+    assert lines[:2] == ["compiling ...", "compiling: 0 s so far"]
 
 
 def test_advice_on_the_host_fits_what_was_measured(monkeypatch):
@@ -163,4 +221,6 @@ def test_from_the_command_line(tmp_path, capsys):
     assert result["steps_per_second"] > 0
     assert sum(result["shares"].values()) == pytest.approx(1.0)
     assert result["advice"] in captured.err
+    stages = ["compiling ...", "first iteration ...", "measuring ...", "measuring stages ..."]
+    assert [line for line in captured.err.splitlines() if line.endswith("...")] == stages
     assert cli.main(["bench", str(path), "--seconds", "0"]) == 2

@@ -28,9 +28,14 @@ from ppax.types import Batch, Rollout, TrainState
 SMALL = 512  # rows: below, starting operations costs more than what they do
 WORKER_SECONDS = 5e-4  # a step of all environments, from which on worker processes pay for their messages
 CPU_INFO = Path("/proc/cpuinfo")  # Linux
+SET_UP = 2.0  # seconds: a first iteration that takes less may be mostly what is set up once
 GAIN = 1.03  # a layout must be this much faster to be chosen: less is noise
 STEPS = jax.sharding.PartitionSpec(None, parallel.AXIS)
 COLLECTED = Rollout(STEPS, SPLIT, STEPS)  # type: ignore[arg-type]  # which axis of a rollout the devices share
+
+
+def quiet(stage: str) -> None:
+    """Say nothing of a stage."""
 
 
 class Report(NamedTuple):
@@ -55,18 +60,33 @@ class Choice(NamedTuple):
 class Runner:
     """One compiled program and the state that it carries on."""
 
-    def __init__(self, agent: PPO, env: Env, num_steps: int):
+    def __init__(self, agent: PPO, env: Env, num_steps: int, say: Callable[[str], None] = quiet):
         self.agent, self.env = agent, env
+        say("compiling")
         self.state = begin(agent, env, num_steps)
         self.program: Any = compile(agent, env, self.state)
-        self.seconds(1)  # the first call pays for what is set up once
+        self.spent = 0.0  # on iterations
+        self.clock: Clock | None = None
+        if isinstance(self.program, HostTraining):
+            assert isinstance(env, HostEnv)
+            self.clock = Clock(self.program, env)
+        say("first iteration")
+        self.first = self.seconds(1)  # pays for what is set up once, too
 
     def seconds(self, iterations: int) -> float:
         """Wall time of so many iterations."""
         begin = time.perf_counter()
         self.state, metrics = self.program(self.agent, self.env, self.state, iterations, 2**31 - 1)
         jax.block_until_ready((self.state, metrics))
-        return time.perf_counter() - begin
+        taken = time.perf_counter() - begin
+        self.spent += taken
+        return taken
+
+    def restart(self) -> None:
+        """Forget the time of all iterations so far."""
+        self.spent = 0.0
+        if self.clock is not None:
+            self.clock.restart()
 
     def iterations_in(self, seconds: float) -> int:
         """How many iterations take about `seconds`."""
@@ -77,25 +97,29 @@ class Runner:
         return max(1, round(count * seconds / taken))
 
 
-def measure(agent: PPO, env: Env, num_steps: int, seconds: float = 5.0) -> Report:
+def measure(agent: PPO, env: Env, num_steps: int, seconds: float = 5.0, say: Callable[[str], None] = quiet) -> Report:
     """Run some iterations, about `seconds`, and its stages one by one. Raises ConfigError for sizes that do not fit.
+
+    Compilation and the first iteration come before; where that one takes longer than `seconds` (and SET_UP), it
+    is all that is measured. `say` gets the name of each stage of the measurement as it begins.
 
     Stages of a compiled run: rollout, targets, shuffle, gradient steps. On the host: stepping (what the loop waits
     for), policy, transfer, update, and recording.
     """
     check_sizes(agent, env, num_steps)
-    runner = Runner(agent, env, num_steps)
-    count = runner.iterations_in(seconds / 5)
-    iteration = statistics.median(runner.seconds(count) for _ in range(5)) / count
+    runner = Runner(agent, env, num_steps, say)
+    say("measuring")
+    times = rounds(runner, seconds)
+    iteration = statistics.median(times)
     devices, rows = num_devices(agent, env, num_steps), num_steps * env.num_streams
     minibatch = rows // agent.minibatch.num_minibatches
-    if isinstance(runner.program, HostTraining):
+    if runner.clock is not None:
         assert isinstance(env, HostEnv)
-        clock = Clock(runner.program, env)
-        shares = clock.shares(runner.seconds(count))
+        shares = runner.clock.shares(runner.spent)
         text = host_advice(shares, iteration / num_steps, minibatch, env)
     else:
-        stages = dict(_stages(agent, native(env, "", ""), runner.state))
+        say("measuring stages")
+        stages = dict(_stages(agent, native(env, "", ""), runner.state, seconds / 10))
         stages["gradient steps"] = max(0.0, iteration - sum(stages.values()))
         whole = sum(stages.values())
         shares = {name: taken / whole for name, taken in stages.items()}
@@ -103,6 +127,22 @@ def measure(agent: PPO, env: Env, num_steps: int, seconds: float = 5.0) -> Repor
         text = advice(shares, minibatch, env.num_envs, devices, rounding)
     speed, compiled = rows / iteration, runner.program.compile_seconds
     return Report(speed, iteration, shares, compiled, peak_memory_mb(), devices, text)
+
+
+def rounds(runner: Runner, seconds: float) -> list[float]:
+    """Seconds of an iteration, from several rounds that take about `seconds` together, or from the first iteration."""
+    if runner.first >= max(seconds, SET_UP):
+        return [runner.first]
+    runner.restart()  # without what is set up once
+    count = 1
+    times: list[float] = []
+    while not times or runner.spent + times[-1] * count <= seconds:
+        taken = runner.seconds(count)
+        if taken < seconds / 10:  # too short to be exact
+            count *= 2
+        else:
+            times.append(taken / count)
+    return times
 
 
 def host_advice(shares: dict[str, float], step_seconds: float, minibatch_rows: int, env: HostEnv) -> str:
@@ -155,7 +195,7 @@ def advice(shares: dict[str, float], minibatch_rows: int, num_envs: int, devices
     return f"Gradient steps take most of the time: {faster}"
 
 
-def tune(agent: PPO, env: Env, num_steps: int, seconds: float = 100.0) -> Choice:
+def tune(agent: PPO, env: Env, num_steps: int, seconds: float = 100.0, say: Callable[[str], None] = quiet) -> Choice:
     """Try layouts for at most about `seconds`: devices, then chunks, then unrolling; each beside the best so far.
 
     ConfigError for environments on the host, where other things decide.
@@ -171,6 +211,7 @@ def tune(agent: PPO, env: Env, num_steps: int, seconds: float = 100.0) -> Choice
             program = dataclasses.replace(chosen, **{name: value})
             if program == chosen or time.monotonic() + slowest > deadline:
                 continue
+            say(f"trying {name} = {value}")
             begin = time.monotonic()
             other = Runner(dataclasses.replace(agent, program=program), env, num_steps)
             ratio = statistics.median(best.seconds(count) / other.seconds(count) for _ in range(4))
@@ -204,14 +245,14 @@ def _candidates(agent: PPO, env: VectorEnv, num_steps: int) -> Iterator[tuple[st
     yield "unroll", [1, 2, 4]
 
 
-def _stages(agent: PPO, env: VectorEnv, state: TrainState) -> Iterator[tuple[str, float]]:
-    """Seconds of what comes before the gradient steps, each stage as a program of its own."""
+def _stages(agent: PPO, env: VectorEnv, state: TrainState, seconds: float) -> Iterator[tuple[str, float]]:
+    """Seconds of what comes before the gradient steps, each stage as a program of its own, measured for `seconds`."""
     devices, num_steps = num_devices(agent, env, state.num_steps), state.num_steps
     own = dataclasses.replace(env, num_envs=env.num_envs // devices)
 
     def compiled(function: Callable[..., Any], in_specs: Any, out_specs: Any, *arguments: Any) -> tuple[float, Any]:
         program = parallel.split(function, devices, in_specs, out_specs) if devices > 1 else function
-        return _time(jax.jit(program), *arguments)
+        return _time(jax.jit(program), seconds, *arguments)
 
     def act(learner: Any, actor: Any) -> Rollout:
         return collect(agent, own, learner, actor, num_steps, jax.random.key(0)).rollout
@@ -223,14 +264,15 @@ def _stages(agent: PPO, env: VectorEnv, state: TrainState) -> Iterator[tuple[str
     )
     yield "targets", taken
     batch = Batch(experience.steps, experience.targets)
-    taken, _ = _time(jax.jit(lambda batch: agent.minibatch(batch, jax.random.key(0))), batch)
+    taken, _ = _time(jax.jit(lambda batch: agent.minibatch(batch, jax.random.key(0))), seconds, batch)
     yield "shuffle", agent.num_epochs * taken
 
 
-def _time(program: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
-    """Median seconds of a call, and its result."""
-    result, times = jax.block_until_ready(program(*arguments)), []
-    for _ in range(10):
+def _time(program: Callable[..., Any], seconds: float, *arguments: Any) -> tuple[float, Any]:
+    """Median seconds of a call, from ten of them or from those that fit into `seconds`; and its result."""
+    result = jax.block_until_ready(program(*arguments))
+    times: list[float] = []
+    while not times or (len(times) < 10 and sum(times) < seconds):
         begin = time.perf_counter()
         jax.block_until_ready(program(*arguments))
         times.append(time.perf_counter() - begin)

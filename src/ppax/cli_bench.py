@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +21,47 @@ from ppax.program import Program
 from ppax.types import ConfigError
 
 TABLE = "agent.program"
+EVERY = 10.0  # seconds between two words on a stage that takes long
 
 
 def add_bench(parser: argparse.ArgumentParser) -> None:
     """Options that only `ppax bench` has."""
-    parser.add_argument("--seconds", type=float, default=5.0, help="how long to run (default: 5)")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=5.0,
+        help="how long to run, after compilation and a first iteration, which is all where it takes longer (default: 5)",
+    )
     parser.add_argument(
         "--tune", action="store_true", help="try other layouts of the program, and write the best into the run file"
     )
+
+
+class Progress:
+    """Prints each stage as it begins, and every EVERY seconds how long it has taken so far."""
+
+    def __init__(self, say: Callable[[str], None]):
+        self._say, self._ended = say, threading.Event()
+        self._stage, self._begun = "", 0.0
+        self._thread = threading.Thread(target=self._repeat, daemon=True)
+
+    def __enter__(self) -> Progress:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def begin(self, stage: str) -> None:
+        """A stage begins; the one before has ended."""
+        self._stage, self._begun = stage, time.monotonic()
+        self._say(f"{stage} ...")
+
+    def _repeat(self) -> None:
+        while not self._ended.wait(EVERY):
+            if self._stage:
+                self._say(f"{self._stage}: {time.monotonic() - self._begun:.0f} s so far")
 
 
 def run_bench(options: argparse.Namespace, built: Built, say: Any) -> dict[str, Any]:
@@ -37,7 +73,8 @@ def run_bench(options: argparse.Namespace, built: Built, say: Any) -> dict[str, 
         native(env, "--tune", "leave it out")
     devices = jax.local_devices()
     say(f"{run.env}: {run.num_envs} environments, rollouts of {run.num_steps * env.num_streams:,} steps")
-    report = bench.measure(agent, env, run.num_steps, options.seconds)
+    with Progress(say) as progress:
+        report = bench.measure(agent, env, run.num_steps, options.seconds, progress.begin)
     shares = ", ".join(f"{name} {share:.0%}" for name, share in report.shares.items())
     say(f"{report.steps_per_second:,.0f} steps/s on {report.devices} of {len(devices)} {devices[0].platform} devices")
     say(f"time: {shares}")
@@ -45,7 +82,8 @@ def run_bench(options: argparse.Namespace, built: Built, say: Any) -> dict[str, 
     say(report.advice)
     result: dict[str, Any] = report._asdict()
     if options.tune:
-        choice = bench.tune(agent, env, run.num_steps)
+        with Progress(say) as progress:
+            choice = bench.tune(agent, env, run.num_steps, say=progress.begin)
         table = config.describe(choice.program)
         result["program"], result["speedup"] = table, choice.speedup
         if choice.program == agent.program:

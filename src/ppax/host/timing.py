@@ -44,6 +44,10 @@ class Clock:
 
         return timed
 
+    def restart(self) -> None:
+        """Set every stage to 0 seconds."""
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+
     def shares(self, whole: float) -> dict[str, float]:
         """Of `whole` seconds; they add up to 1."""
         recording = max(0.0, whole - sum(self.seconds.values()))

@@ -1,4 +1,4 @@
-"""What convolutional encoders share: images as [height, width, channels], orthogonal filters."""
+"""Convolution and pooling of images [height, width, channels]; orthogonal filters."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.networks.layers import orthogonal
+from ppax.networks.products import product
 from ppax.types import Key, Params
 
 LAYOUTS = ("hwc", "chw")
@@ -21,16 +22,87 @@ def init_conv(key: Key, size: int, channels_in: int, channels_out: int) -> Param
 
 
 def conv(params: Params, x: Array, stride: int = 1, padding: str = "VALID") -> Array:
-    """Cross-correlation of one image [height, width, channels] with the filters."""
-    y = jax.lax.conv_general_dilated(
-        x[None], params["kernel"], (stride, stride), padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
+    """Cross-correlation of one image [height, width, channels] with the filters, in the precision of the filters.
+
+    On a CPU as matrix products, because inside a loop XLA's CPU convolutions are 10 to 40 times slower
+    (https://github.com/jax-ml/jax/issues/12868); on accelerators as the library's convolution.
+    """
+    convolve = convolve_by_products if jax.default_backend() == "cpu" else convolve_by_library
+    return convolve(x, params["kernel"], stride, padding) + params["bias"][None, None]
+
+
+def convolve_by_library(x: Array, kernel: Array, stride: int, padding: str) -> Array:
+    """[H, W, C] with [h, w, C, D] by XLA's convolution: [H', W', D]."""
+    axes = ("NHWC", "HWIO", "NHWC")
+    y: Array = jax.lax.conv_general_dilated(
+        x[None].astype(kernel.dtype), kernel, (stride, stride), padding, dimension_numbers=axes
     )
-    return y[0] + params["bias"][None, None]
+    return y[0].astype(jnp.float32)
+
+
+def convolve_by_products(x: Array, kernel: Array, stride: int, padding: str) -> Array:
+    """[H, W, C] with [h, w, C, D] as one product of patches with the filters: [H', W', D].
+
+    Blocks of stride x stride pixels are made channels first. What remains is a convolution of stride 1, whose patches
+    are plain slices: these, and the padding that is their gradient, are cheap, unlike slices with a stride.
+    """
+    rows, columns = x.shape[:2]
+    high, wide, _, filters = kernel.shape
+    (top, bottom), (left, right) = (_margins(*sizes, stride, padding) for sizes in ((rows, high), (columns, wide)))
+    down, across = (rows + top + bottom - high) // stride + 1, (columns + left + right - wide) // stride + 1
+    if min(down, across) <= 0:
+        return jnp.zeros((max(down, 0), max(across, 0), filters), jnp.float32)
+    n, m = -(-high // stride), -(-wide // stride)  # blocks that a filter covers
+    ends = (down + n - 1) * stride - rows - top, (across + m - 1) * stride - columns - left  # negative: pixels unused
+    x = jax.lax.pad(x, jnp.zeros((), x.dtype), ((top, ends[0], 0), (left, ends[1], 0), (0, 0, 0)))
+    kernel = jnp.pad(kernel, ((0, n * stride - high), (0, m * stride - wide), (0, 0), (0, 0)))
+    if stride > 1:
+        x, kernel = _blocks(x, stride), _blocks(kernel, stride)
+    slices = [x[i : i + down, j : j + across] for i in range(n) for j in range(m)]
+    patches = jnp.concatenate(slices, axis=-1).reshape(down * across, -1)
+    return product(patches, kernel.reshape(-1, filters)).reshape(down, across, filters)
+
+
+def _margins(size: int, window: int, stride: int, padding: str) -> tuple[int, int]:
+    """Pixels that are added before and after `size` ones."""
+    ((before, after),) = jax.lax.padtype_to_pads((size,), (window,), (stride,), padding)
+    return before, after
+
+
+def _blocks(x: Array, size: int) -> Array:
+    """[H, W, C, ...] to [H / size, W / size, size * size * C, ...]: the pixels of a block as channels."""
+    rows, columns, channels, *rest = x.shape
+    x = x.reshape(rows // size, size, columns // size, size, channels, *rest)
+    return jnp.moveaxis(x, 2, 1).reshape(rows // size, columns // size, size * size * channels, *rest)
 
 
 def max_pool(x: Array) -> Array:
-    """The largest of each 3 x 3, every second row and column."""
-    return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (3, 3, 1), (2, 2, 1), "SAME")
+    """The largest of each 3 x 3, every second row and column.
+
+    On a CPU as comparisons of slices, with the library's gradient: all of it to the first of equal numbers.
+    """
+    if jax.default_backend() != "cpu":
+        return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (3, 3, 1), (2, 2, 1), "SAME")
+    return _largest_of_three(_largest_of_three(x, 1), 0)
+
+
+def _largest_of_three(x: Array, axis: int) -> Array:
+    """The largest of three neighbours along `axis`, every second place."""
+    size = x.shape[axis]
+    before, _ = _margins(size, 3, 2, "SAME")
+    out = -(-size // 2)
+    margins = [(0, 0, 0)] * x.ndim
+    margins[axis] = before, 2 * (out + 1) - size - before, 0
+    x = jax.lax.pad(x, jnp.asarray(-jnp.inf, x.dtype), margins)
+    pairs = x.reshape(*x.shape[:axis], out + 1, 2, *x.shape[axis + 1 :])  # a slice with a stride has a slow gradient
+    even, odd = (jax.lax.index_in_dim(pairs, i, axis + 1, keepdims=False) for i in range(2))
+    first, second, third = (jax.lax.slice_in_dim(y, i, out + i, axis=axis) for y, i in ((even, 0), (odd, 0), (even, 1)))
+    return _larger(_larger(first, second), third)
+
+
+def _larger(a: Array, b: Array) -> Array:
+    """The larger one; `a` where they are equal, and NaN where one is."""
+    return jnp.where((a >= b) | (a != a), a, b)
 
 
 def channels_last(x: Array, layout: str) -> Array:

@@ -1,0 +1,52 @@
+"""Breaks of convolutions and pooling on a CPU, and of what `ppax bench` measures there."""
+
+from breaks.base import Mutation
+
+CONVOLUTION = "tests/networks/test_convolution.py::"
+PRODUCTS = CONVOLUTION + "test_products_are_the_convolution_with_its_gradients"
+FILE = "encoders/convolution.py"
+
+MUTATIONS = [
+    Mutation(
+        "a CPU convolves by the library",
+        'convolve_by_products if jax.default_backend() == "cpu" else convolve_by_library',
+        "convolve_by_library",
+        (CONVOLUTION + "test_the_library_convolves_on_accelerators_only",),
+        FILE,
+    ),
+    Mutation(
+        "a patch goes through columns first",
+        "for i in range(n) for j in range(m)]",
+        "for j in range(m) for i in range(n)]",
+        (PRODUCTS,),
+        FILE,
+    ),
+    Mutation(
+        "the odd pixel of padding comes first",
+        "((before, after),) = jax.lax.padtype_to_pads(",
+        "((after, before),) = jax.lax.padtype_to_pads(",
+        (PRODUCTS,),
+        FILE,
+    ),
+    Mutation(
+        "pixels of a block in another order than those of the filter",
+        "return jnp.moveaxis(x, 2, 1).reshape(",
+        "return jnp.moveaxis(x, *((2, 1) if rest else (3, 1))).reshape(",
+        (PRODUCTS,),
+        FILE,
+    ),
+    Mutation(
+        "equal numbers share the gradient of the largest",
+        "return jnp.where((a >= b) | (a != a), a, b)",
+        "return jnp.maximum(a, b)",
+        (CONVOLUTION + "test_pooling_is_that_of_the_library_with_its_gradient",),
+        FILE,
+    ),
+    Mutation(
+        "factors of a convolution are not rounded",
+        "return product(patches, kernel.reshape(-1, filters))",
+        "return (patches.astype(jnp.float32) @ kernel.reshape(-1, filters).astype(jnp.float32))",
+        (CONVOLUTION + "test_rounded_factors_and_sums_in_float32",),
+        FILE,
+    ),
+]

@@ -59,14 +59,19 @@ def pack(metrics: Mapping[str, Array]) -> Summary:
     """Scalars by name, as two arrays."""
     means = [jnp.asarray(x, jnp.float32) for name, x in metrics.items() if reduction(name) == "mean"]
     tops = [-x if reduction(name) == "min" else x for name, x in metrics.items() if reduction(name) != "mean"]
+    empty = jnp.zeros(0, jnp.float32)
     return Summary(
-        jnp.stack(means) if means else jnp.zeros(0), jnp.stack(tops) if tops else jnp.zeros(0), tuple(metrics)
+        jnp.stack(means) if means else empty,
+        jnp.stack(tops).astype(jnp.float32) if tops else empty,
+        tuple(metrics),
     )
 
 
 def nothing(like: Summary) -> Summary:
     """What changes nothing when it is merged."""
-    return Summary(jnp.zeros(like.means.shape), jnp.full(like.tops.shape, -jnp.inf), like.names)
+    return Summary(
+        jnp.zeros(like.means.shape, like.means.dtype), jnp.full(like.tops.shape, -jnp.inf, like.tops.dtype), like.names
+    )
 
 
 def merge(one: Summary, other: Summary) -> Summary:

@@ -65,7 +65,7 @@ class Prioritised:
         chance = self.probabilities(batch.targets.advantage, batch.steps.valid)
         size = self.size(chance.shape[0])
         if self.replacement:
-            index = jax.random.choice(key, chance.shape[0], (self.num_minibatches, size), p=chance)
+            index = jax.random.choice(key, chance.shape[0], (self.num_minibatches, size), p=chance).astype(jnp.int32)
             return Drawn(index, self._weights(chance)[index])
         keys = jax.random.split(key, self.num_minibatches)
         index, inclusion = jax.vmap(draw_distinct, (0, None, None))(keys, chance, size)

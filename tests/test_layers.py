@@ -36,7 +36,7 @@ ALLOWED = {
     "self_play": BASE | {"policy", "ppo", "groups", "pool", "program", "update_metrics"},
     "multi_agent": BASE | {"self_play", "pool", "ppo", "independent", "groups", "program"},
     "collect": BASE | {"ppo", "multi_agent", "envs"},
-    "train": BASE | {"multi_agent", "envs", "collect"},
+    "train": BASE | {"multi_agent", "envs", "collect", "networks", "options"},
     "stop": {"types"},
     "conditions": {"types", "stop"},
     "host": BASE

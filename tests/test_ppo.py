@@ -36,7 +36,7 @@ def bits(tree):
 
 def make(world="discrete", memory=False, **options):
     env = WORLDS[world]()
-    network = mlp(env, hidden=(16, 16), log_std_init=1.0)
+    network = mlp(env, hidden=(16, 16), **({"log_std_init": 1.0} if world == "clipped" else {}))
     return ppax.PPO(Leaky(network) if memory else network, **{"learning_rate": 0.01} | options), env
 
 

@@ -1,18 +1,24 @@
 """Pure training: one program for every number, a sweep is its members' solo runs, counts are right."""
 
 import dataclasses
+import math
+import re
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import ppax
 from ppax import counter
+from ppax.advantages import GAE
 from ppax.envs import VectorEnv
 from ppax.minibatches import Shuffle
-from ppax.networks import mlp
+from ppax.networks import mlp, network
 from ppax.schedules import Linear
+from ppax.types import ConfigError
 from worlds import QUICK, Counter
 
 start = jax.jit(ppax.start, static_argnames="num_steps")
@@ -161,3 +167,50 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not():
         return [np.asarray(x).tobytes() for x in jax.tree.leaves(train(agent, env, state, 2).state.learner.params)]
 
     assert params(0) == params(0) != params(1)
+
+
+@pytest.mark.parametrize(
+    ("env", "observations", "actions"),
+    [
+        ("CartPole-v1", None, spaces.Discrete(3)),
+        ("CartPole-v1", None, spaces.Discrete(2, start=1)),
+        ("CartPole-v1", None, spaces.Box(-1.0, 1.0, (2,))),
+        ("CartPole-v1", spaces.Discrete(4), None),
+        ("CartPole-v1", spaces.Box(-1.0, 1.0, (2, 2)), None),
+        ("Pendulum-v1", None, spaces.Box(-1.0, 1.0, (1,))),
+    ],
+)
+def test_a_network_of_another_environment_is_refused(env, observations, actions):
+    """Sizes are the same: such a run trained, with actions or observations taken for others."""
+    env = ppax.make(env, 2)
+    other = SimpleNamespace(
+        observation_space=observations or env.observation_space, action_space=actions or env.action_space
+    )
+    with pytest.raises(ConfigError, match=r"made for another environment .*ppax.networks.network\(env\)"):
+        ppax.start(ppax.PPO(network(other)), env, 8, jax.random.key(0))
+    ppax.start(ppax.PPO(network(env, distribution="normal")), env, 8, jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"gamma": 2.0}, "agent.gamma = 2.0: must be at most 1"),
+        ({"gamma": np.float32([0.9, 1.5])}, "agent.gamma = 1.5"),
+        ({"learning_rate": jnp.float32(-1.0)}, "agent.learning_rate = -1.0: must be at least 0"),
+        ({"learning_rate": math.nan}, "must be a finite number"),
+        ({"advantage": GAE(1.5)}, "agent.advantage.gae_lambda = 1.5"),
+        ({"num_epochs": 0}, "agent.num_epochs = 0"),
+        ({"compute_dtype": "float16"}, "agent.compute_dtype = 'float16'"),
+    ],
+)
+def test_numbers_out_of_range_are_refused_by_hand_too(change, text):
+    """`fit` and run files refuse them; `ppax.start` of an agent made in Python did not."""
+    env = ppax.make("CartPole-v1", 2)
+    with pytest.raises(ConfigError, match=re.escape(text)):
+        ppax.start(ppax.PPO(mlp(env), **change), env, 8, jax.random.key(0))
+
+
+def test_traced_numbers_pass():
+    """A program cannot look at numbers that it gets as arguments."""
+    env = ppax.make("CartPole-v1", 2)
+    jax.eval_shape(lambda gamma: ppax.start(ppax.PPO(mlp(env), gamma=gamma), env, 8, jax.random.key(0)), 2.0)

@@ -185,9 +185,9 @@ def _report(options: argparse.Namespace, run: TrainedRun, judge: config.Evaluati
     if run.history:
         speed = f"{run.train_seconds:.1f} s: {run.steps_per_second:,.0f} steps/s"
         compiled = f"after {run.compile_seconds:.1f} s of compilation"
-        _say(options, f"trained to {run.env_steps:,} steps in {speed}, {compiled}")
+        _say(options, f"trained to {run.steps_done()} in {speed}, {compiled}")
     else:
-        _say(options, f"nothing left to train: {run.env_steps:,} steps are done")
+        _say(options, f"nothing left to train: {run.steps_done()} are done")
     if run.stopped:
         _say(options, f"stopped early: {run.stopped}")
     evaluation = run.evaluate(judge.episodes, judge.deterministic, seed)
@@ -226,6 +226,7 @@ def _result(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
         "mean_length": evaluation.mean_length,
         "episodes": int(evaluation.finished.sum()),
         "env_steps": run.env_steps,
+        "total_steps": run.total_steps,
         "iterations": int(run.state.iteration),
         "steps_per_second": run.steps_per_second,
         "train_seconds": run.train_seconds,

@@ -84,6 +84,20 @@ class Ending:
         self.why = " or ".join(map(why, ended))
         return bool(ended)
 
+    def unseen(self) -> list[str]:
+        """A sentence for each metric that `stop` or `best` waited for and no log row had."""
+        own = {"stop": self.stop, "best": None if self.best is None or self.best.policy is not None else self.best}
+        return [
+            f"{name}: no log row had a number for {watch.key}"
+            + ("; no episode ended" if watch.key.startswith("episode") else "")
+            + {"stop": ", so the run could not stop by it", "best": ", so no policy was kept"}[name]
+            + ": give the environment a time limit (ppax.envs.TimeLimit), train longer, or watch another metric"
+            for name, condition in own.items()
+            if condition is not None
+            for watch in {watch.key: watch for watch in watches(condition)}.values()
+            if math.isnan(watch.latest)
+        ]
+
     def save(self, run_dir: Path, origin: dict[str, Any] | None = None) -> None:
         """Write the best policy, atomically, unless it is there; `origin` is that of `checkpoint.save`."""
         best = self.best

@@ -33,7 +33,7 @@ from ppax.saving import NotFinite, Saver
 from ppax.selftest import require_sound
 from ppax.signals import IN_MEMORY, ON_DISK, stop_on_signals
 from ppax.trained import Interrupted, NumericalError, TrainedRun
-from ppax.types import TrainState
+from ppax.types import ConfigError, TrainState
 
 ROWS_PER_RUN = 100  # log rows, where the run is long enough
 CHUNK_STEPS = 2**18  # env-steps in a chunk at most, so a signal is answered within seconds
@@ -54,7 +54,10 @@ def fit(
     best: Best | None = None,
     iterations_per_env_reset: int | None = None,
 ) -> TrainedRun:
-    """Train `agent` on `env` for `total_steps` steps of all environments, rounded up to whole rollouts.
+    """Train `agent` on `env` for `total_steps` steps, rounded up to whole rollouts.
+
+    Counted is a step of every agent of all environments, those included that only reset an environment, so that the
+    length of a run is known before it; `env_steps` in rows and results counts without these.
 
     With `run_dir`, the configuration, metrics and checkpoints go there, and SIGTERM or Ctrl-C ends the run resumable
     (raises Interrupted); without it the first Ctrl-C ends the run after the chunk that is running, and the run so far
@@ -97,6 +100,11 @@ def fit_run(
     jax.eval_shape(agent.annealed, jnp.float32(0.0), jnp.float32(0.0))
     if run.log.tensorboard:
         require_tensorboard()
+        if run_dir is None:
+            raise ConfigError(
+                "log.tensorboard = true: event files stand in the run's directory, and there is none; "
+                'pass run_dir="runs/mine", or set it to false'
+            )
     with ExitStack() as stack:
         directory = None
         if run_dir is not None:
@@ -232,6 +240,8 @@ class _Loop:
                 ended = self.ending.look(state, history[-1])
                 self._save(state, self.saver.sometimes)
             unsaved = self._save(state, self.saver.last)
+        for sentence in self.ending.unseen() if done == self.total else ():
+            warnings.warn(sentence, stacklevel=2)
         self.ending.record(path, state, "done" if done == self.total else "signal")
         if done < self.total and not ended:
             if unsaved is not None:

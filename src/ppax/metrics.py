@@ -111,9 +111,10 @@ def pack(metrics: Mapping[str, Array]) -> Summary:
     kinds = dict(reductions_of(metrics))
     tops = [-x if kinds[name] == "min" else x for name, x in metrics.items() if kinds.get(name) in ("max", "min")]
     means = [jnp.asarray(x, jnp.float32) for name, x in metrics.items() if kinds.get(name) not in ("max", "min")]
+    empty = jnp.zeros(0, jnp.float32)
     return Summary(
-        jnp.stack(means) if means else jnp.zeros(0),
-        jnp.stack(tops) if tops else jnp.zeros(0),
+        jnp.stack(means) if means else empty,
+        jnp.stack(tops).astype(jnp.float32) if tops else empty,
         tuple(metrics),
         tuple(kinds.items()),
     )
@@ -126,7 +127,8 @@ def unpack(summary: Summary) -> Table:
 
 def nothing(like: Summary) -> Summary:
     """What changes nothing when it is merged."""
-    return dataclasses.replace(like, means=jnp.zeros(like.means.shape), tops=jnp.full(like.tops.shape, -jnp.inf))
+    means, tops = jnp.zeros_like(like.means), jnp.full_like(like.tops, -jnp.inf)
+    return dataclasses.replace(like, means=means, tops=tops)
 
 
 def merge(one: Summary, other: Summary) -> Summary:

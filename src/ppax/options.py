@@ -6,12 +6,16 @@ import dataclasses
 import difflib
 import math
 import typing
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
+
+import jax
+import numpy as np
 
 from ppax.types import ConfigError
 
 Config = dict[str, Any]
+LIMITS = ("low", "high", "above", "choices")  # in the metadata of a field
 NONE = "none"  # TOML and command lines have no None
 
 
@@ -41,7 +45,7 @@ def option_of(field: dataclasses.Field[Any], hint: Any, path: str) -> Option:
         kind = hint
     else:
         optional, many = type(None) in typing.get_args(hint), typing.get_origin(hint) is tuple
-    limits = {name: field.metadata[name] for name in ("low", "high", "above", "choices") if name in field.metadata}
+    limits = {name: field.metadata[name] for name in LIMITS if name in field.metadata}
     leaf = not field.metadata.get("static") and not many
     return Option(path, kind, many, optional, field.default, field.metadata.get("doc", ""), limits, leaf)
 
@@ -90,6 +94,27 @@ def check_limits(path: str, value: Any, limits: dict[str, Any]) -> Any:
     if isinstance(value, int) and value >= 2**64:
         raise ConfigError(f"{path}: must be below 2^64")
     return value
+
+
+def check_numbers(part: Any, path: str = "agent") -> None:
+    """ConfigError for a number or choice out of range in a part and the parts inside it; traced numbers pass."""
+    if isinstance(part, type):  # a class, as the family of a head's distribution
+        return
+    if isinstance(part, Mapping):
+        for name, inner in part.items():
+            check_numbers(inner, f"{path}[{name!r}]")
+        return
+    for field in dataclasses.fields(part) if dataclasses.is_dataclass(part) else ():
+        value, where = getattr(part, field.name), f"{path}.{field.name}"
+        limits = {name: field.metadata[name] for name in LIMITS if name in field.metadata}
+        if dataclasses.is_dataclass(value) or isinstance(value, Mapping):
+            check_numbers(value, where)
+        elif limits and not isinstance(value, jax.core.Tracer):
+            # a sweep and independent players have an array of numbers
+            several = value.tolist() if hasattr(value, "tolist") else value
+            for one in np.ravel(several).tolist() if isinstance(several, list | tuple) else [several]:
+                if one is not None:
+                    check_limits(where, one, limits)
 
 
 def nearest(path: str, known: Collection[str]) -> str:

@@ -35,20 +35,26 @@ def look(
 ) -> Policy:
     """The network over sequences [M, L, ...], from the memory `carry` [M, ...] before each.
 
-    Of `learner`, parameters and statistics are read. The network computes in `dtype`, results are float32.
+    Of `learner`, parameters and statistics are read. Parameters have `dtype`; observations, features and results are
+    float32: the layers round the factors of products (networks/products.py).
     """
     length = first.shape[1]
     obs, action_mask = to_rows(obs), to_rows(action_mask)
     if learner.obs_stats is not None:
         obs = normalize.normalize_obs(learner.obs_stats, obs)
-    params, obs = cast((learner.params, obs), dtype)
+    params, obs = cast(learner.params, dtype), in_float32(obs)
     # Rows, not [M, L]: only `remember` needs time, and flat matrix products are a third faster
     features = jax.vmap(network.encode, (None, 0))(params, obs)
     memory = jax.vmap(network.remember, (None, 0, 0, 0))(params, carry, to_pairs(features, length), first)
-    outputs = jax.vmap(network.decide, (None, 0, 0))(params, cast(to_rows(memory.features), dtype), action_mask)
-    carry, distribution, numbers = cast((memory.carry, outputs.distribution, outputs.value), jnp.dtype("float32"))
+    outputs = jax.vmap(network.decide, (None, 0, 0))(params, in_float32(to_rows(memory.features)), action_mask)
+    carry, distribution, numbers = in_float32((memory.carry, outputs.distribution, outputs.value))
     value = jax.vmap(critic.value, (None, 0))(learner.critic, numbers)
     return Policy(carry, distribution, numbers, value)
+
+
+def in_float32(tree: PyTree) -> PyTree:
+    """Floating-point leaves as float32."""
+    return cast(tree, jnp.dtype("float32"))
 
 
 def cast(tree: PyTree, dtype: jnp.dtype) -> PyTree:

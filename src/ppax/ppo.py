@@ -27,7 +27,7 @@ from ppax.losses import ClippedSurrogate
 from ppax.metrics import pack, reduced, unpack
 from ppax.minibatches import Shuffle
 from ppax.optimizers import Adam, clipped
-from ppax.policy import Policy, look
+from ppax.policy import Policy, in_float32, look
 from ppax.program import Program, only_if
 from ppax.schedules import Constant, anneal_parts
 from ppax.sequences import to_pairs, to_rows, zero_rows
@@ -111,7 +111,7 @@ class PPO:
         self.kl.check(self.num_epochs * self.minibatch.num_minibatches)
         check_ratios(self.advantage, self.reestimate)
         kept, rescale = self.critic.init()
-        params = rescaled(self.network, self.network.init(key, self.critic.num_values), rescale)
+        params = rescaled(self.network, in_float32(self.network.init(key, self.critic.num_values)), rescale)
         transformation = self._optimizer(self.learning_rate)
         return LearnerState(
             params=params,
@@ -206,7 +206,8 @@ class PPO:
 
     def initial_carry(self, num_streams: int) -> PyTree:
         """Memory at the start of an episode, [B, ...]."""
-        return jax.tree.map(lambda x: jnp.broadcast_to(x, (num_streams, *x.shape)), self.network.initial_carry())
+        carry = in_float32(self.network.initial_carry())
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (num_streams, *x.shape)), carry)
 
     def policy(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None

@@ -55,7 +55,10 @@ class Run:
     num_envs: int = static("environments stepped together", default=64, low=1)
     num_steps: int = static("steps of every environment in one rollout", default=128, low=1)
     total_steps: int = static(
-        "steps of all environments together, rounded up to whole rollouts", default=500_000, low=1
+        "steps to train on, of every agent of all environments, steps that only reset an environment counted too; "
+        "rounded up to whole rollouts",
+        default=500_000,
+        low=1,
     )
     seed: int = static("of everything random", default=0, low=0, high=2**64 - 1)
     action_repeat: int = static("times that each action is taken; they count as one step", default=1, low=1)

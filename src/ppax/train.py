@@ -18,6 +18,8 @@ from ppax.envs import Env, HostEnv, native
 from ppax.envs.vector import VectorEnv
 from ppax.metrics import Summary, Table, each, merge, nothing, pack, reduced
 from ppax.multi_agent import Agent, alike, columns, require_fit
+from ppax.networks.composed import require_made_for
+from ppax.options import check_numbers
 from ppax.parallel import SAME, SPLIT
 from ppax.self_play import SelfPlay
 from ppax.sequences import nearest_divisors
@@ -45,7 +47,7 @@ def start(agent: Agent, env: Env, num_steps: int, key: Key, iterations_per_env_r
 
     `num_steps` is the length of a rollout. After each `iterations_per_env_reset` iterations every episode is cut, as a
     truncation, and all environments begin anew; None, 0 or a negative number: only here. Raises ConfigError where
-    the sizes do not divide.
+    the sizes do not divide, a number that is not traced is out of range, or a network was made for other spaces.
     """
     check_sizes(agent, env, num_steps)
     learner_key, actor_key, run_key = jax.random.split(key, 3)
@@ -265,7 +267,10 @@ def check_sizes(agent: Agent, env: Env, num_steps: int) -> None:
             f"SelfPlay.num_envs = {agent.num_envs}: {env.name or 'the environment'} has {env.num_envs}; "
             "write SelfPlay(groups, pool, env.num_envs)"
         )
-    for learner, streams in agent.learners(env.num_streams):
+    check_numbers(agent)
+    spaces: list[Any] = [*env.groups.values()] or [env]
+    for (learner, streams), one in zip(agent.learners(env.num_streams), spaces, strict=True):
+        require_made_for(learner.network, one, env.name)
         length = learner.sequence_length(num_steps)
         if num_steps % length:
             raise ConfigError(

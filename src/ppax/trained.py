@@ -52,6 +52,19 @@ class TrainedRun:
         """Valid steps of all streams since the run began."""
         return counter.to_int(self.state.env_steps)
 
+    @property
+    def total_steps(self) -> int:
+        """Steps of all streams since the run began, resets and absent agents included: as `total_steps` of a run."""
+        return int(self.state.iteration) * self.state.num_steps * self.env.num_streams
+
+    def steps_done(self) -> str:
+        """Valid steps in words, and how they differ from `total_steps` where they do."""
+        agents = f" of {self.env.num_agents} agents" if self.env.num_agents > 1 else ""
+        absent = ", or in which an agent was absent" if agents else ""
+        idle = self.total_steps - self.env_steps
+        rest = f" ({self.total_steps:,} of total_steps: {idle:,} only reset an environment{absent})" if idle else ""
+        return f"{self.env_steps:,} steps{agents}{rest}"
+
     def evaluate(self, episodes: int = 128, deterministic: bool = True, seed: int = 0) -> Evaluation:
         """Play whole episodes with the trained policy; the run itself is not touched."""
         key = jax.random.fold_in(make_key(seed), EVALUATION)

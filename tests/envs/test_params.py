@@ -9,7 +9,7 @@ import pytest
 
 import ppax
 from ppax import cli_options, config
-from ppax.envs import builtin
+from ppax.envs import TimeLimit, builtin, params
 from ppax.envs.rendering import render
 from ppax.fit import fit_run
 from worlds import QUICK
@@ -122,3 +122,15 @@ def test_numbers_of_gymnax():
     assert ((forces >= 0.25) & (forces <= 1.0)).all()
     with pytest.raises(ppax.ConfigError, match="max_steps_in_episode'; did you mean 'max_steps'"):
         ppax.make("gymnax/CartPole-v1", 2, env_params={"max_steps_in_episode": 50})
+
+
+@pytest.mark.parametrize("limit", ["max_steps_in_episode", "max_timesteps"])
+def test_a_limit_of_a_suites_own_that_is_lifted_is_no_option(limit):
+    """gymnax and Craftax keep a time limit among their numbers; `TimeLimit` cuts in its place, as `max_steps`."""
+    numbers = dataclasses.make_dataclass("Numbers", [(limit, int, 100), ("speed", float, 1.0)], frozen=True)
+
+    @ppax.part
+    class Suite:
+        params: object
+
+    assert set(params.places(TimeLimit(Suite(numbers()), 100))) == {"max_steps", "speed"}

@@ -46,3 +46,13 @@ def test_a_run_file_switches_it_on(tmp_path):
     run = ppax.fit(agent, env, 32, num_steps=8, run_dir=tmp_path / "run", log=log)
     steps = {e.step for e in events(tmp_path / "run" / "tensorboard") for v in e.summary.value if v.tag == "loss"}
     assert steps == {row["env_steps"] for row in run.history}
+
+
+def test_without_a_run_directory_it_is_refused():
+    """There is no place for event files, and before, none were written without a word."""
+    import ppax
+
+    env = ppax.make("CartPole-v1", 2)
+    agent = ppax.PPO(ppax.networks.mlp(env, (4,)), num_epochs=1)
+    with pytest.raises(ppax.ConfigError, match=r"log.tensorboard = true: .* run_dir="):
+        ppax.fit(agent, env, 32, num_steps=8, log=config.Log(tensorboard=True, console=False))

@@ -14,6 +14,7 @@ from ppax.distributions import BallNormal, Beta, Normal, SquashedNormal
 from ppax.networks import mlp
 from ppax.networks.head_parts import hold, log_softplus
 from ppax.networks.heads import head_for
+from ppax.types import ConfigError
 from worlds import SPACES
 
 EXTREMES = np.array([0.0, 1.0, -1.0, 20.0, -20.0, 1e30, -1e30, 1e-30], np.float32)
@@ -205,3 +206,10 @@ def test_what_cannot_be_is_refused_by_name(space, options, message):
 def test_options_are_about_the_boxes_of_a_nested_space():
     components = head_for(SPACES["nested"], "squashed")(jnp.zeros(12), jnp.zeros(1), None).components
     assert type(components["pair"].components[1]) is SquashedNormal
+
+
+@pytest.mark.parametrize(("space", "options"), [("two", {}), ("ragged", {}), ("box", {"distribution": "beta"})])
+def test_a_standard_deviation_that_no_action_has_is_refused(space, options):
+    """`log_std_init` of actions that are discrete or Beta did nothing, without a word."""
+    with pytest.raises(ConfigError, match=r"log_std_init = -0\.5"):
+        head_for(SPACES[space], **options, log_std_init=-0.5)

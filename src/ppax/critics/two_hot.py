@@ -69,7 +69,7 @@ class TwoHot:
         """The two-hot distribution [num_bins] of one target, clipped to the range."""
         bins = self.bins()
         share = jnp.clip((target - bins[:-1]) / (bins[1:] - bins[:-1]), 0.0, 1.0)  # [num_bins - 1] of the upper bin
-        one = jnp.ones(1)
+        one = jnp.ones(1, jnp.float32)
         return jnp.concatenate([one, share]) - jnp.concatenate([share, 0.0 * one])
 
     def _evenly(self, low: Array, high: Array) -> Array:

@@ -29,6 +29,11 @@ class Leaf(NamedTuple):
         return element
 
 
+def in_32_bits(dtype: np.dtype) -> np.dtype:
+    """The type in which learning keeps numbers of `dtype`, with JAX_ENABLE_X64 or without."""
+    return np.dtype(f"{dtype.name[:-2]}32") if dtype in (np.float64, np.int64, np.uint64) else dtype
+
+
 def leaves_of(space: spaces.Space, path: tuple[str | int, ...] = ()) -> Iterator[Leaf]:
     """All arrays of elements of `space`, in the order in which JAX flattens them; a space without them gives none."""
     if isinstance(space, spaces.Dict):
@@ -38,9 +43,8 @@ def leaves_of(space: spaces.Space, path: tuple[str | int, ...] = ()) -> Iterator
         for i, inner in enumerate(space.spaces):
             yield from leaves_of(inner, (*path, i))
     elif space.shape is not None and space.dtype is not None:
-        narrow = {np.dtype(np.float64): np.float32, np.dtype(np.int64): np.int32, np.dtype(np.uint64): np.uint32}
         given = np.dtype(space.dtype)
-        yield Leaf(path, tuple(space.shape), np.dtype(narrow.get(given, given)), given)
+        yield Leaf(path, tuple(space.shape), in_32_bits(given), given)
 
 
 def element_of(space: spaces.Space, leaves: Iterator[Any]) -> Any:

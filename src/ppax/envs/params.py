@@ -23,7 +23,8 @@ from ppax.types import ConfigError, Environment, EnvReset, EnvStep, Key, PyTree,
 
 Path = tuple[str, ...]
 Value = Any  # a number or a text, or {"low": number, "high": number}
-HIDDEN = ("max_steps_in_episode",)  # gymnax's own limit, in whose place TimeLimit stands
+# limits of gymnax and Craftax, in whose place TimeLimit stands: `max_steps`
+HIDDEN = ("max_steps_in_episode", "max_timesteps")
 
 
 class Place(NamedTuple):
@@ -69,7 +70,9 @@ class Randomised:
         """Draw the numbers of an episode, and begin it."""
         keys = dict(zip(["", *self.low], jax.random.split(key, 1 + len(self.low)), strict=True))
         low, high = self.low, self.high
-        numbers = {name: low[name] + (high[name] - low[name]) * jax.random.uniform(keys[name]) for name in low}
+        numbers = {
+            name: low[name] + (high[name] - low[name]) * jax.random.uniform(keys[name], (), jnp.float32) for name in low
+        }
         start = self.with_numbers(numbers).reset(keys[""])
         return start._replace(state=RandomisedState(start.state, numbers))
 

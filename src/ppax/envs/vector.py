@@ -16,6 +16,7 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax import masks
+from ppax.envs.arrays import in_32_bits
 from ppax.envs.groups import Group, Grouped, count
 from ppax.envs.resets import fresh_resets
 from ppax.envs.team_view import TeamView
@@ -86,7 +87,7 @@ class VectorEnv:
         ended = jnp.zeros((self.num_envs, self.num_agents), bool)
         return (
             VectorState(start.state, ended),
-            self._to_streams(start.obs),
+            narrow(self._to_streams(start.obs)),
             self._to_masks(start.action_mask),
         )
 
@@ -109,11 +110,11 @@ class VectorEnv:
         terminated, truncated = (x.reshape(valid.shape) & valid for x in (taken.terminated, taken.truncated))
         ended = (state.ended & ~over[:, None]) | terminated | truncated
         first = jnp.broadcast_to(over[:, None], valid.shape)
-        reward = jnp.where(valid, taken.reward.reshape(valid.shape), 0.0)
+        reward = jnp.where(valid, taken.reward.reshape(valid.shape), 0.0).astype(jnp.float32)
         streams = self.num_streams
         return VectorStep(
             VectorState(now.state, ended),
-            self._to_streams(now.obs),
+            narrow(self._to_streams(now.obs)),
             reward.reshape(streams),
             terminated.reshape(streams),
             truncated.reshape(streams),
@@ -143,6 +144,11 @@ class VectorEnv:
         if self.env.num_agents is None:
             return tree
         return jax.tree.map(lambda x: x.reshape(self.num_envs, -1, *x.shape[1:]), tree)
+
+
+def narrow(tree: PyTree) -> PyTree:
+    """64-bit numbers in 32 bits: with JAX_ENABLE_X64 an environment that pins no dtypes gives them."""
+    return jax.tree.map(lambda x: x.astype(in_32_bits(x.dtype)), tree)
 
 
 def _seen(now: EnvReset | EnvStep) -> EnvReset:

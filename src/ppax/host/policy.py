@@ -169,7 +169,7 @@ def _act(
         action = policy.distribution.mode()
         return policy.carry, action, policy.distribution.env_action(action)
     # one for each stream, by its number: how streams are grouped changes nothing
-    streams = start + jnp.arange(seen.first.shape[0])
+    streams = start + jnp.arange(seen.first.shape[0], dtype=jnp.int32)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, t), streams)
     decision = agent.act(learner, *seen, keys)
     return decision.carry, decision.action, decision.env_action

@@ -72,4 +72,4 @@ def describe(row: Row) -> str:
     """What matters most, in one line."""
     value = row["episode_return"]
     episode = "no episode ended meanwhile" if value != value else f"return {value:.1f}"
-    return f"{row['env_steps']:,} steps  {row['steps_per_second']:,.0f} steps/s  {episode}"
+    return f"{row['env_steps']:,} env-steps  {row['steps_per_second']:,.0f} steps/s  {episode}"

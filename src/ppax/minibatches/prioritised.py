@@ -92,7 +92,7 @@ class Prioritised:
         """Indices and weights [num_minibatches, size] by chances [S]."""
         size = self.size(chance.shape[0])
         if self.replacement:
-            index = jax.random.choice(key, chance.shape[0], (self.num_minibatches, size), p=chance)
+            index = jax.random.choice(key, chance.shape[0], (self.num_minibatches, size), p=chance).astype(jnp.int32)
             return index, self._weights(chance)[index]
         keys = jax.random.split(key, self.num_minibatches)
         index, inclusion = jax.vmap(draw_distinct, (0, None, None))(keys, chance, size)

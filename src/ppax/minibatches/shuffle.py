@@ -47,7 +47,7 @@ class Shuffle:
         if size * parts == sequences:
             return Drawn(order.reshape(parts, size), None)
         # Each of the last minibatches has one empty place: dealt evenly, none is left with nothing to learn from
-        places = np.full((parts, size), sequences)
+        places = np.full((parts, size), sequences, np.int32)
         full = np.arange(parts) < parts - (size * parts - sequences)
         places[np.arange(size) < size - 1 + full[:, None]] = np.arange(sequences)
         return Drawn(jnp.append(order, sequences)[places], None)
@@ -56,7 +56,7 @@ class Shuffle:
 def permutation(key: Key, size: int) -> Array:
     """0 .. size-1 in a random order, [size] int32."""
     if size < SORT_BELOW:
-        return jax.random.permutation(key, size)
+        return jax.random.permutation(key, jnp.arange(size, dtype=jnp.int32))
     bits = (size - 1).bit_length()
     data = jax.random.key_data(key)  # its bits, spread: another draw from it would be a dozen kernels to compile
     keys = _hash(_hash(data[0] + jnp.arange(ROUNDS, dtype=jnp.uint32)) + data[-1])

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.networks.encoders import Auto, Reader, by_name, readers
-from ppax.networks.heads import FAMILIES, Head, head_for
+from ppax.networks.heads import FAMILIES, Head, head_for, same_actions
 from ppax.networks.layers import ACTIVATIONS, dense, init_dense, init_layers, layers
 from ppax.networks.memories import MemoryPart, NoMemory
 from ppax.networks.observations import entries, select
@@ -132,6 +132,25 @@ class Composed:
         read = [reader.read(encoders.get(reader.name), obs, dtype) for reader in tower]
         x = read[0] if len(read) == 1 else jnp.concatenate(read)
         return self.memory.before(params.get("memory"), layers(params, x, self.hidden, self.activation))
+
+
+def require_made_for(network: Any, env: Any, name: str) -> None:
+    """ConfigError where a network of ppax was made for other spaces than those of `env`."""
+    if not isinstance(network, Composed):
+        return
+    there = tuple(entries(env.observation_space))
+    read = [entry for reader in (*network.actor_readers, *network.critic_readers) for entry in reader.entries]
+    other = next((entry for entry in read if entry not in there), None)
+    if other is not None:
+        what = f"it reads {other}, and observations have {', '.join(map(str, there))}"
+    elif not same_actions(network.head, head_for(env.action_space)):
+        what = f"its head is {network.head}, and actions are {env.action_space}"
+    else:
+        return
+    raise ConfigError(
+        f"network: made for another environment than {name or 'this one'}: {what}; "
+        "make one for this environment: ppax.networks.network(env)"
+    )
 
 
 def network(

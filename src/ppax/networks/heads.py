@@ -46,15 +46,34 @@ def head_for(
     options = BoxOptions(distribution, state_std, std_min, std_max, ball_radius, log_std_init)
     _check(options)
     if not _has_box(space):
-        for name, value, default in zip(options._fields[:-1], options, BoxOptions(), strict=False):
+        for name, value, default in zip(options._fields, options, BoxOptions(), strict=True):
             if value != default:
                 raise ConfigError(f"{name} = {value!r}: it is about Box actions, and {space} has none; leave it out")
     return _head(space, options, "action space")
 
 
+def same_actions(head: Any, other: Any) -> bool:
+    """Whether two heads are for one action space, whatever their distributions; a head of one's own is for any."""
+    if isinstance(head, JointHead) and isinstance(other, JointHead):
+        alike = head.names == other.names and len(head.heads) == len(other.heads)
+        return alike and all(map(same_actions, head.heads, other.heads))
+    return None in (found := (_actions(head), _actions(other))) or found[0] == found[1]
+
+
+def _actions(head: Any) -> Any:
+    """The actions that a head of ppax is for."""
+    if isinstance(head, CategoricalHead):
+        return head.size, head.start
+    if isinstance(head, IndependentHead):
+        return head.counts, head.start, head.shape
+    if isinstance(head, NormalHead | BetaHead):
+        return head.bounds
+    return "joint" if isinstance(head, JointHead) else None
+
+
 def _check(options: BoxOptions) -> None:
     """Refuse options that cannot be, or that another one makes meaningless."""
-    family, state_std, low, high, radius, _ = options
+    family, state_std, low, high, radius, log_std_init = options
     if family not in FAMILIES:
         nearest = difflib.get_close_matches(str(family), FAMILIES, n=1, cutoff=0.0)[0]
         raise ConfigError(f"distribution = {family!r}: must be one of {', '.join(FAMILIES)}; nearest: {nearest}")
@@ -65,6 +84,10 @@ def _check(options: BoxOptions) -> None:
         raise ConfigError(f"std_min = {low}: must be below std_max = {high}")
     if family == "beta" and (state_std or low is not None or high is not None):
         raise ConfigError('distribution = "beta" has no standard deviation: leave out state_std, std_min and std_max')
+    if family == "beta" and log_std_init != 0.0:
+        raise ConfigError(
+            f'log_std_init = {log_std_init}: distribution = "beta" has no standard deviation; nearest valid value: 0'
+        )
     if family != "ball" and radius is not None:
         raise ConfigError(f'ball_radius = {radius}: only distribution = "ball" has one, not {family!r}')
 

@@ -32,13 +32,13 @@ def orthogonal(key: Key, size_in: int, size_out: int, gain: float) -> Array:
             v = v - q @ jnp.where(jnp.arange(short) < j, q.T @ v, 0.0)
         return q.at[:, j].set(v / jnp.linalg.norm(v))
 
-    q = gain * jax.lax.fori_loop(0, short, straighten, jax.random.normal(key, (long, short)))
+    q = gain * jax.lax.fori_loop(0, short, straighten, jax.random.normal(key, (long, short), jnp.float32))
     return q if size_in >= size_out else q.T
 
 
 def init_dense(key: Key, size_in: int, size_out: int, gain: float) -> Params:
     """A linear layer with orthogonal weights and zero bias."""
-    return {"kernel": orthogonal(key, size_in, size_out, gain), "bias": jnp.zeros(size_out)}
+    return {"kernel": orthogonal(key, size_in, size_out, gain), "bias": jnp.zeros(size_out, jnp.float32)}
 
 
 def dense(params: Params, x: Array) -> Array:
@@ -61,7 +61,7 @@ def layers(params: Params, x: Array, widths: tuple[int, ...], activation: str) -
 
 def init_norm(size: int) -> Params:
     """A layer norm that does not yet scale or shift."""
-    return {"scale": jnp.ones(size), "bias": jnp.zeros(size)}
+    return {"scale": jnp.ones(size, jnp.float32), "bias": jnp.zeros(size, jnp.float32)}
 
 
 def layer_norm(params: Params, x: Array) -> Array:

@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.envs.arrays import in_32_bits
 from ppax.envs.vector import VectorEnv
 from ppax.selftest.report import Finding, none_of, skip
 from ppax.selftest.world import numbers, unlike
@@ -29,9 +30,9 @@ def check_shapes(env: VectorEnv, key: Key) -> Finding:
     expected = groups or _like_space(env.observation_space, axis)
     flag, reward = jax.ShapeDtypeStruct(axis, bool), jax.ShapeDtypeStruct(axis, jnp.float32)
     problems = [
-        *_differences("obs at reset", begin.obs, expected),
-        *_differences("obs after a step", step.obs, expected),
-        *_differences("reward", step.reward, reward),
+        *_differences("obs at reset", _narrow(begin.obs), expected),
+        *_differences("obs after a step", _narrow(step.obs), expected),
+        *_differences("reward", _narrow(step.reward), reward),
         *_differences("terminated", step.terminated, flag),
         *_differences("truncated", step.truncated, flag),
         *_differences("state after a step", step.state, begin.state),
@@ -114,10 +115,14 @@ def _some_actions(space: spaces.Space, agents: int) -> PyTree:
 
 def _like_space(space: spaces.Space, axis: tuple[int, ...]) -> PyTree:
     def one(x: Any) -> jax.ShapeDtypeStruct:
-        dtype = jax.dtypes.canonicalize_dtype(np.asarray(x).dtype)
-        return jax.ShapeDtypeStruct((*axis, *np.shape(x)), dtype)
+        return jax.ShapeDtypeStruct((*axis, *np.shape(x)), in_32_bits(np.asarray(x).dtype))
 
     return jax.tree.map(one, _plain(copy.deepcopy(space).sample()))
+
+
+def _narrow(tree: PyTree) -> PyTree:
+    """Shapes as `VectorEnv` hands them on, which makes 32 bits of 64."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, in_32_bits(x.dtype)), tree)
 
 
 def _plain(tree: Any) -> Any:

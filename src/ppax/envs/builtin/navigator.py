@@ -93,7 +93,7 @@ class Navigator:
 
     def _lidar(self, position: Array) -> Array:
         """What each ray [A, num_rays] meets first: 1 at the agent's edge, 0 at `ray_length` and beyond."""
-        angle = jnp.arange(self.num_rays) * (2.0 * np.pi / self.num_rays)
+        angle = jnp.arange(self.num_rays, dtype=jnp.float32) * (2.0 * np.pi / self.num_rays)
         ray = jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=-1)  # [R, 2]
         # walls: along each axis the ray reaches the wall on the side to which it points
         pace = jnp.maximum(jnp.abs(ray), 1e-6)[None]

@@ -73,7 +73,7 @@ class Pursuit:
 
         near = jnp.sqrt(((position[1:] - position[:1]) ** 2).sum(axis=-1)) <= self.radius  # [A - 1]
         caught = near.any()
-        share = jnp.concatenate([-jnp.ones(1), jnp.where(near, 1.0, 0.5)])
+        share = jnp.concatenate([-jnp.ones(1, jnp.float32), jnp.where(near, 1.0, 0.5)])
         reward = jnp.where(
             caught, self.capture_reward * share, self._of_players(self.step_reward, -self.step_reward)
         ).astype(jnp.float32)
@@ -95,7 +95,9 @@ class Pursuit:
 
     def _observe(self, state: PursuitState) -> Array:
         everything = jnp.concatenate([state.time[None], state.position.reshape(-1), state.heading])
-        return jnp.concatenate([jnp.tile(everything, (self.num_agents, 1)), jnp.eye(self.num_agents)], axis=-1)
+        return jnp.concatenate(
+            [jnp.tile(everything, (self.num_agents, 1)), jnp.eye(self.num_agents, dtype=jnp.float32)], axis=-1
+        )
 
     def _of_players(self, prey: Scalar, predator: Scalar) -> Array:
         """One number for each player, [A]."""

@@ -52,10 +52,11 @@ class Reader(NamedTuple):
 
     def example(self) -> PyTree:
         """Zeros where the encoder gets numbers: an array, or a dict of them where an observation has several."""
-        return self._join([jnp.zeros(entry.shape) for entry in self.entries])
+        return self._join([jnp.zeros(entry.shape, jnp.float32) for entry in self.entries])
 
     def read(self, params: Params, obs: PyTree, dtype: Any) -> Array:
-        """The vector of one observation."""
+        """The vector of one observation; encoders with layers get it in the weights' precision `dtype`."""
+        dtype = jnp.float32 if isinstance(self.encoder, Flat) else dtype  # dense layers round by themselves
         vector: Array = self.encoder(params, self._join([entry.read(obs, dtype) for entry in self.entries]))
         return vector
 

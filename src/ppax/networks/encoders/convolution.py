@@ -18,7 +18,10 @@ LAYOUTS = ("hwc", "chw")
 def init_conv(key: Key, size: int, channels_in: int, channels_out: int) -> Params:
     """Filters of `size` x `size`: orthogonal as a matrix from a patch to the channels, gain sqrt 2; zero bias."""
     matrix = orthogonal(key, size * size * channels_in, channels_out, math.sqrt(2.0))
-    return {"kernel": matrix.reshape(size, size, channels_in, channels_out), "bias": jnp.zeros(channels_out)}
+    return {
+        "kernel": matrix.reshape(size, size, channels_in, channels_out),
+        "bias": jnp.zeros(channels_out, jnp.float32),
+    }
 
 
 def conv(params: Params, x: Array, stride: int = 1, padding: str = "VALID") -> Array:

@@ -34,7 +34,7 @@ class Attention:
             "embed": init_dense(embed, size, self.width, 1.0),
             "norm": init_norm(self.width),
             "qkv": init_dense(qkv, self.width, 3 * self.width, 1.0),
-            "distance": jnp.zeros((self.heads, self.steps)),
+            "distance": jnp.zeros((self.heads, self.steps), jnp.float32),
             "out": init_dense(out, self.width, self.width, 1.0),
             "norm2": init_norm(self.width),
             "grow": init_dense(grow, self.width, 2 * self.width, 2.0**0.5),

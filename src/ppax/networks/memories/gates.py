@@ -17,9 +17,9 @@ def init_gates(key: Key, size: int, width: int, gates: int) -> Params:
     """Weights of `gates` gates side by side: normal over sqrt(fan in) for the input, each orthogonal for the memory."""
     input_key, recurrent_key = jax.random.split(key)
     square = jax.vmap(lambda key: orthogonal(key, width, width, 1.0))(jax.random.split(recurrent_key, gates))
-    kernel = jax.random.normal(input_key, (size, gates * width)) * size**-0.5
+    kernel = jax.random.normal(input_key, (size, gates * width), jnp.float32) * size**-0.5
     return {
-        "input": {"kernel": kernel, "bias": jnp.zeros(gates * width)},
+        "input": {"kernel": kernel, "bias": jnp.zeros(gates * width, jnp.float32)},
         "recurrent": jnp.moveaxis(square, 0, 1).reshape(width, gates * width),
     }
 

@@ -30,7 +30,7 @@ class GRU:
 
     def init(self, key: Key, size: int) -> Params:
         """Gates r, z, n side by side; only n has a bias of its own on the memory's side."""
-        return init_gates(key, size, self.width, 3) | {"bias_n": jnp.zeros(self.width)}
+        return init_gates(key, size, self.width, 3) | {"bias_n": jnp.zeros(self.width, jnp.float32)}
 
     def output_size(self, size: int) -> int:
         """The memory's."""
@@ -38,7 +38,7 @@ class GRU:
 
     def initial_carry(self, size: int) -> Array:
         """Zeros."""
-        return jnp.zeros(self.width)
+        return jnp.zeros(self.width, jnp.float32)
 
     def before(self, params: Params, x: Array) -> Array:
         """What the observation says to the gates, [3 width]."""

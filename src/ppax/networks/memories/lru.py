@@ -35,18 +35,18 @@ class LRU:
             raise ConfigError(f"network.memory: width = {self.width} must be even; nearest: {self.width + 1}")
         radius_key, phase_key, embed_key, in_key, out_key, skip_key, gate_key = jax.random.split(key, 7)
         units = self.width // 2
-        area = jax.random.uniform(radius_key, (units,))
+        area = jax.random.uniform(radius_key, (units,), jnp.float32)
         low, high = min(self.r_min, self.r_max), max(self.r_min, self.r_max)
         squared = area * (high**2 - low**2) + low**2
-        phase = self.max_phase * jax.random.uniform(phase_key, (units,), minval=1e-4)
+        phase = self.max_phase * jax.random.uniform(phase_key, (units,), jnp.float32, minval=1e-4)
         shape, embed = (self.width, self.width), init_dense(embed_key, size, self.width, 1.0)
         return {
             "nu": jnp.log(-0.5 * jnp.log(jnp.maximum(squared, 1e-8))),  # lambda = exp(-exp(nu) + i exp(theta))
             "theta": jnp.log(jnp.maximum(phase, 1e-8)),
             "gamma": 0.5 * jnp.log(1.0 - squared),  # eq. 7, learned as a logarithm
-            "in": jax.random.normal(in_key, shape) * (2 * self.width) ** -0.5,
-            "out": jax.random.normal(out_key, shape) * units**-0.5,
-            "skip": jax.random.normal(skip_key, (self.width,)),
+            "in": jax.random.normal(in_key, shape, jnp.float32) * (2 * self.width) ** -0.5,
+            "out": jax.random.normal(out_key, shape, jnp.float32) * units**-0.5,
+            "skip": jax.random.normal(skip_key, (self.width,), jnp.float32),
             "gate": init_dense(gate_key, self.width, self.width, 1.0),
             **({"embed": embed} if size != self.width else {}),
         }
@@ -57,7 +57,7 @@ class LRU:
 
     def initial_carry(self, size: int) -> Array:
         """Zeros, real and imaginary parts."""
-        return jnp.zeros(self.width)
+        return jnp.zeros(self.width, jnp.float32)
 
     def before(self, params: Params, x: Array) -> dict[str, Array]:
         """The features, embedded where their size is not the width, and what they tell the memory, both [width]."""

@@ -44,7 +44,7 @@ class LSTM:
         the seeds learned nothing that lies twenty steps back. Jozefowicz et al. 2015.
         """
         params = init_gates(key, size, self.width, 4)
-        nothing = jnp.zeros(self.width)
+        nothing = jnp.zeros(self.width, jnp.float32)
         bias = jnp.concatenate([nothing, nothing + 1.0, nothing, nothing])
         return params | {"input": params["input"] | {"bias": bias}}
 
@@ -54,7 +54,7 @@ class LSTM:
 
     def initial_carry(self, size: int) -> Cell:
         """Zeros."""
-        return Cell(jnp.zeros(self.width), jnp.zeros(self.width))
+        return Cell(jnp.zeros(self.width, jnp.float32), jnp.zeros(self.width, jnp.float32))
 
     def before(self, params: Params, x: Array) -> Array:
         """What the observation says to the gates, [4 width]."""

@@ -40,7 +40,7 @@ class MinGRU:
 
     def initial_carry(self, size: int) -> Array:
         """Zeros."""
-        return jnp.zeros(self.width)
+        return jnp.zeros(self.width, jnp.float32)
 
     def before(self, params: Params, x: Array) -> Array:
         """Gate, candidate, highway gate and what passes there, the features themselves if they can: [4 width]."""

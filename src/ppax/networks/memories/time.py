@@ -89,7 +89,7 @@ class Past(NamedTuple):
 
 def nothing_yet(length: int, size: int) -> Recent:
     """No step of `size` numbers so far, at an episode's start."""
-    return Recent(jnp.zeros((length, size)), jnp.zeros(length, bool))
+    return Recent(jnp.zeros((length, size), jnp.float32), jnp.zeros(length, bool))
 
 
 def with_past(recent: Recent, x: Array, first: Array) -> Past:

@@ -1,0 +1,108 @@
+"""Breaks of options, of precision and dtypes, and of what a run says about its steps."""
+
+from breaks.base import Mutation
+
+X64 = "tests/test_x64.py::test_runs_with_64_bit_types_keep_32_and_equal_those_without"
+PRECISION = "tests/test_precision.py::test_only_factors_of_products_with_sides_of_16_and_more_are_rounded"
+HEADS = "tests/networks/test_heads.py::test_a_standard_deviation_that_no_action_has_is_refused"
+TRAIN = "tests/test_train.py::"
+TRAINED = "tests/test_trained.py::"
+
+MUTATIONS: list[Mutation] = [
+    Mutation(
+        "GRU memory in the default float",
+        "return jnp.zeros(self.width, jnp.float32)",
+        "return jnp.zeros(self.width)",
+        (X64,),
+        "memories/gru.py",
+    ),
+    Mutation(
+        "parameters in the default float",
+        "jax.random.normal(key, (long, short), jnp.float32)",
+        "jax.random.normal(key, (long, short))",
+        (X64,),
+        "networks/layers.py",
+    ),
+    Mutation(
+        "observations of 64 bits stay so",
+        "narrow(self._to_streams(now.obs)),",
+        "self._to_streams(now.obs),",
+        (X64,),
+        "envs/vector.py",
+    ),
+    Mutation(
+        "observations rounded to bfloat16",
+        "cast(learner.params, dtype), in_float32(obs)",
+        "cast(learner.params, dtype), cast(obs, dtype)",
+        (PRECISION,),
+        "policy.py",
+    ),
+    Mutation(
+        "features rounded to bfloat16",
+        "in_float32(to_rows(memory.features))",
+        "cast(to_rows(memory.features), dtype)",
+        (PRECISION,),
+        "policy.py",
+    ),
+    Mutation(
+        "an observation of a dense layer in the weights' precision",
+        "dtype = jnp.float32 if isinstance(self.encoder, Flat) else dtype",
+        "dtype = dtype",
+        (PRECISION,),
+        "encoders/choice.py",
+    ),
+    Mutation(
+        "log_std_init of discrete actions accepted",
+        "zip(options._fields, options, BoxOptions(), strict=True)",
+        "zip(options._fields[:-1], options, BoxOptions(), strict=False)",
+        (HEADS, "tests/test_options_act.py::test_a_change_of_an_option_changes_numbers_or_is_refused_sample"),
+        "networks/heads.py",
+    ),
+    Mutation(
+        "log_std_init of Beta accepted",
+        'if family == "beta" and log_std_init != 0.0:',
+        "if False:",
+        (HEADS,),
+        "networks/heads.py",
+    ),
+    Mutation(
+        "event files without a directory, in silence",
+        "        if run_dir is None:\n            raise ConfigError(",
+        "        if False:\n            raise ConfigError(",
+        ("tests/loggers/test_tensorboard.py::test_without_a_run_directory_it_is_refused",),
+        "ppax/fit.py",
+    ),
+    Mutation(
+        "Craftax's own limit as an option",
+        'HIDDEN = ("max_steps_in_episode", "max_timesteps")',
+        'HIDDEN = ("max_steps_in_episode",)',
+        ("tests/envs/test_params.py::test_a_limit_of_a_suites_own_that_is_lifted_is_no_option",),
+    ),
+    Mutation(
+        "numbers by hand unchecked",
+        "    check_numbers(agent)\n",
+        "",
+        (TRAIN + "test_numbers_out_of_range_are_refused_by_hand_too",),
+        "ppax/train.py",
+    ),
+    Mutation(
+        "a network of another environment accepted",
+        "        require_made_for(learner.network, one, env.name)\n",
+        "",
+        (TRAIN + "test_a_network_of_another_environment_is_refused",),
+        "ppax/train.py",
+    ),
+    Mutation(
+        "silence about a metric without numbers",
+        "for sentence in self.ending.unseen() if done == self.total else ():",
+        "for sentence in ():",
+        ("tests/test_ending.py::test_a_metric_that_no_row_had_is_said_at_the_end",),
+        "ppax/fit.py",
+    ),
+    Mutation(
+        "resets counted without a word",
+        "idle = self.total_steps - self.env_steps",
+        "idle = 0",
+        (TRAINED + "test_steps_that_only_reset_are_counted_apart",),
+    ),
+]

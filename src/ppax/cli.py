@@ -214,6 +214,7 @@ def _sentence(evaluation: Evaluation) -> str:
     )
     left = len(evaluation.finished) - count
     text += f"; {left} never ended and are not counted" if left else ""
+    text += f"; {evaluation.unplayed} were not played" if evaluation.unplayed else ""
     agents = (f"{name} {one.mean_return:.2f}" for name, one in evaluation.by_agent.items())
     return "; ".join((text, *agents))
 
@@ -225,6 +226,7 @@ def _result(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
         "std_return": evaluation.std_return,
         "mean_length": evaluation.mean_length,
         "episodes": int(evaluation.finished.sum()),
+        "unplayed": evaluation.unplayed,
         "env_steps": run.env_steps,
         "total_steps": run.total_steps,
         "iterations": int(run.state.iteration),

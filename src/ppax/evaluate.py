@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import warnings
 from typing import NamedTuple
 
 import jax
@@ -27,11 +28,13 @@ class Evaluation(NamedTuple):
     finished: np.ndarray  # [episodes] False: still running when `max_steps` was reached; not in the means
     num_agents: int = 1  # in an environment
     sizes: tuple[tuple[str, int], ...] = ()  # of its groups
+    agents: np.ndarray | None = None  # [episodes] whose they are; None: of all agents in turn
+    unplayed: int = 0  # episodes that are missing: one before them was still running at `max_steps`, on the host
 
     @property
     def by_agent(self) -> dict[str, Evaluation]:
         """What each agent and group did, by its name in the logs; {} where there is one agent."""
-        agent = np.arange(len(self.returns)) % self.num_agents
+        agent = np.arange(len(self.returns)) % self.num_agents if self.agents is None else self.agents
         every = {name: np.isin(agent, places) for name, places in columns(self.num_agents, self.sizes).items()}
         rows = {name: (self.returns[own], self.lengths[own], self.finished[own]) for name, own in every.items()}
         return {name: Evaluation(*row) for name, row in rows.items()}
@@ -81,7 +84,14 @@ def evaluate(
     a vector environment that the user has made is used itself, and training, if it goes on, begins new episodes.
     """
     if isinstance(env, HostEnv):
-        return Evaluation(*play_episodes(alike(agent), env, learner, key, episodes, deterministic, max_steps))
+        out = play_episodes(alike(agent), env, learner, key, episodes, deterministic, max_steps)
+        if out.unplayed:
+            warnings.warn(
+                f"{out.unplayed} of {episodes} episodes were not played: their environments did not end an episode, or "
+                f"their agents did not appear, within max_steps = {max_steps}",
+                stacklevel=2,
+            )
+        return Evaluation(*out[:3], env.num_agents, agents=out.agents, unplayed=out.unplayed)
     env = dataclasses.replace(env, num_envs=-(-episodes // env.num_agents))
     out = run_episodes(agent, env, learner, key, deterministic, max_steps)
     returns, lengths, finished = (np.asarray(x)[:episodes] for x in (out.returns, out.lengths, out.finished))

@@ -120,6 +120,34 @@ def test_masks_and_memory_and_evaluation():
     assert result.finished.all()
 
 
+def test_episodes_of_an_evaluation_are_told_by_agent():
+    """Lengths are those of each agent's part: a 2, b 4, c 5, d 3."""
+    env = host(Squad, 2)
+    agent, learner, _ = rollout_of(env)
+    result = ppax.evaluate(agent, env, learner, jax.random.key(2), 14)
+    lengths = {name: set(one.lengths.tolist()) for name, one in result.by_agent.items()}
+    assert lengths == {"agent_0": {2}, "agent_1": {4}, "agent_2": {5}, "agent_3": {3}}
+    assert sum(len(one.returns) for one in result.by_agent.values()) == 14
+    assert result.unplayed == 0
+
+
+class Never(Squad):
+    """d does not come."""
+
+    COMES = {"d": 1000}  # noqa: RUF012
+
+
+def test_an_evaluation_ends_where_an_agent_never_appears():
+    """The two episodes of d are missing, and that is said; those of the others are played."""
+    env = host(Never, 2)
+    agent, learner, _ = rollout_of(env)
+    with pytest.warns(UserWarning, match=r"2 of 8 episodes were not played: .*did not appear, within max_steps = 20"):
+        result = ppax.evaluate(agent, env, learner, jax.random.key(2), 8, max_steps=20)
+    assert result.unplayed == 2
+    assert result.lengths.tolist() == [2, 4, 5, 2, 4, 5]
+    assert len(result.by_agent["agent_3"].returns) == 0
+
+
 @pytest.mark.parametrize("memory", [memories.NoMemory(), memories.GRU(4)], ids=lambda x: type(x).__name__)
 def test_each_player_acts_and_is_judged_by_its_own_network(memory):
     """Against each player's own PPO, step by step. Their heads are biased so that a and c choose 0, b and d 1."""

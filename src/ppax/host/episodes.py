@@ -24,6 +24,8 @@ class Outcome(NamedTuple):
     returns: np.ndarray
     lengths: np.ndarray
     finished: np.ndarray  # False: cut after `max_steps`
+    agents: np.ndarray  # number of the agent whose episode it is
+    unplayed: int  # episodes that are missing, because a stream reached `max_steps` before it had played its share
 
 
 class Performance:
@@ -82,7 +84,7 @@ def play_episodes(
                 performance.send(number)
         for number in range(len(groups)):
             performance.receive(number)
-        return run.outcome()
+        return run.outcome(others.num_agents)
     except BaseException:
         others.close()
         raise
@@ -98,6 +100,7 @@ class _Episodes:
         quota = np.full(streams, episodes // streams) + (np.arange(streams) < episodes % streams)
         self.left, self.max_steps = quota, max_steps
         self._returns, self._lengths = np.zeros(streams), np.zeros(streams, int)
+        self._absent, self._unplayed = np.zeros(streams, int), 0
         self._done: list[list[tuple[float, int, bool]]] = [[] for _ in range(streams)]
 
     def count(self, rows: slice, seen: Seen) -> None:
@@ -107,14 +110,21 @@ class _Episodes:
             reward, ended = seen.tally
         self._returns[rows] += reward
         self._lengths[rows] += seen.valid
+        self._absent[rows] = np.where(seen.valid, 0, self._absent[rows] + 1)
         stuck = ~ended & (self._lengths[rows] >= self.max_steps)
-        for i in rows.start + np.flatnonzero(ended | stuck):
-            if self.left[i] > 0:
+        gone = self._absent[rows] >= self.max_steps  # an agent that does not come
+        for i in rows.start + np.flatnonzero(ended | stuck | gone):
+            if self.left[i] > 0 and not gone[i - rows.start]:
                 self._done[i].append((self._returns[i], self._lengths[i], not stuck[i - rows.start]))
-                self.left[i] = 0 if stuck[i - rows.start] else self.left[i] - 1
+                self.left[i] -= 1
+            if stuck[i - rows.start] or gone[i - rows.start]:
+                self._unplayed += self.left[i]
+                self.left[i] = 0
             self._returns[i] = self._lengths[i] = 0
 
-    def outcome(self) -> Outcome:
+    def outcome(self, num_agents: int) -> Outcome:
         """All of them, stream by stream."""
-        returns, lengths, finished = zip(*(one for done in self._done for one in done), strict=True)
-        return Outcome(np.array(returns, np.float32), np.array(lengths, np.int32), np.array(finished))
+        every = [(*one, stream % num_agents) for stream, done in enumerate(self._done) for one in done]
+        returns, lengths, finished, agents = zip(*every, strict=True) if every else ((), (), (), ())
+        numbers = np.array(returns, np.float32), np.array(lengths, np.int32), np.array(finished, bool)
+        return Outcome(*numbers, np.array(agents, int), int(self._unplayed))

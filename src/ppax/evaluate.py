@@ -28,6 +28,12 @@ class Evaluation(NamedTuple):
     num_agents: int = 1  # in an environment
     sizes: tuple[tuple[str, int], ...] = ()  # of its groups
 
+    def __repr__(self) -> str:
+        done = int(np.sum(self.finished))
+        left = f", unfinished={len(self.finished) - done}" if done < len(self.finished) else ""
+        returns = f"mean_return={self.mean_return:.2f}, std_return={self.std_return:.2f}"
+        return f"Evaluation({returns}, mean_length={self.mean_length:.1f}, episodes={done}{left})"
+
     @property
     def by_agent(self) -> dict[str, Evaluation]:
         """What each agent and group did, by its name in the logs; {} where there is one agent."""

@@ -24,7 +24,7 @@ from ppax import config as configs
 from ppax.options import Config
 from ppax.types import ConfigError
 
-RUN_FILE = "run.toml"
+RUN_FILE = configs.RUN_FILE
 
 
 class RunDirectory:

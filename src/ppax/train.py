@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array
 
 from ppax import counter, parallel
+from ppax.arguments import require_arguments
 from ppax.collect import Collected, collect, restart, start_actor
 from ppax.envs import Env, HostEnv, native
 from ppax.envs.vector import VectorEnv
@@ -37,6 +38,9 @@ class Trained(NamedTuple):
 
 def make_key(seed: int) -> Key:
     """A key from all 64 bits of a seed; `jax.random.key` keeps 32."""
+    if not 0 <= seed < 2**64:
+        nearest = 0 if seed < 0 else 2**64 - 1
+        raise ConfigError(f"seed = {seed}: must be from 0 to 2^64 - 1; nearest valid value: {nearest}")
     key = jax.random.key(seed % 2**32)
     return jax.random.fold_in(key, seed >> 32) if seed >> 32 else key
 
@@ -209,6 +213,7 @@ def episode_metrics(episodes: Episodes, num_agents: int, sizes: tuple[tuple[str,
 
 def check_sizes(agent: Agent, env: Env, num_steps: int) -> None:
     """Raise ConfigError, with the nearest sizes that work, where a size does not divide another."""
+    require_arguments(agent, env)
     if isinstance(env, HostEnv):
         alike(agent)
     require_fit(agent, env.num_agents, env.sizes, env.name)

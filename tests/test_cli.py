@@ -36,6 +36,7 @@ def _sandbox(cache, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "here")
     names = (
         "jax_compilation_cache_dir",
+        "jax_enable_compilation_cache",
         "jax_persistent_cache_min_compile_time_secs",
         "jax_persistent_cache_min_entry_size_bytes",
     )

@@ -20,7 +20,7 @@ import jax
 
 import ppax
 from ppax import config
-from ppax.cache import keep_programs
+from ppax.cache import ENABLED, keep_programs
 from ppax.checkpoint import CheckpointError
 from ppax.cli_bench import add_bench, run_bench
 from ppax.cli_check import add_check_env, run_check_env
@@ -267,7 +267,7 @@ def _use_cache(enabled: bool) -> None:
     if enabled:
         keep_programs()
     else:
-        jax.config.update("jax_enable_compilation_cache", False)
+        jax.config.update(ENABLED, False)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ppax import config
+from ppax.catalogue import PARTS
 from ppax.options import NONE, Config, Option, flatten, nearest, unflatten
 from ppax.types import ConfigError
 
@@ -192,7 +193,7 @@ def _dashed(argument: str) -> str:
         return argument
     name, equals, value = argument.partition("=")
     name = name.replace("_", "-")
-    if name.startswith(("--agent.", "--groups.")) and name.rpartition(".")[2] in config.PARTS:
+    if name.startswith(("--agent.", "--groups.")) and name.rpartition(".")[2] in PARTS:
         name += ".part"
     return name + equals + value
 

@@ -69,9 +69,10 @@ def _equal(value: Any, default: Any) -> bool:
 def part(cls: type[T]) -> type[T]:
     """A frozen dataclass that is a JAX pytree: fields are leaves or sub-trees, `static()` fields are not."""
     cls.__doc__ = cls.__doc__ or cls.__name__  # else dataclass writes the signature there
+    own_repr = "__repr__" in vars(cls)
     frozen: Any = dataclasses.dataclass(frozen=True)(cls)
     fields = dataclasses.fields(frozen)
-    if "__repr__" not in vars(cls) and any(not field.metadata for field in fields):
+    if not own_repr and any(not field.metadata for field in fields):
         frozen.__repr__ = brief  # it is made of other parts, or of arrays: all of it would be pages
     frozen.__doc__ = "\n".join([cls.__doc__, *_described(fields)])
     leaves = [field.name for field in fields if not field.metadata.get("static")]

@@ -208,7 +208,8 @@ def _info_of(begin: Any, env: Any) -> dict[str, Any]:
     kind = type(env).__name__
     raise ConfigError(
         f"{kind}.reset returns a {type(begin).__name__} and no (obs, info): so did Gym before 0.26. Write "
-        "`return obs, {}` in reset(self, *, seed=None, options=None), and `return obs, reward, terminated, truncated, {}` in step"
+        "`return obs, {}` in reset(self, *, seed=None, options=None), and in step "
+        "`return obs, reward, terminated, truncated, {}`"
     )
 
 

@@ -13,7 +13,7 @@ import jax
 import pytest
 
 import ppax
-from ppax import checkpoint, cli, config
+from ppax import checkpoint, cli, cli_options, config
 
 TINY = ["--num-envs", "4", "--num-steps", "8", "--total-steps", "96", "--eval.episodes", "4"]
 TINY += ["--agent.network.hidden", "8", "--agent.num-epochs", "1", "--log.every", "1"]
@@ -36,6 +36,7 @@ def _sandbox(cache, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "here")
     names = (
         "jax_compilation_cache_dir",
+        "jax_enable_compilation_cache",
         "jax_persistent_cache_min_compile_time_secs",
         "jax_persistent_cache_min_entry_size_bytes",
     )
@@ -123,6 +124,11 @@ def test_the_run_file_reproduces_the_run(trained, tmp_path):
     )
 
 
+def test_a_run_directory_stands_for_its_run_file(trained, parse):
+    directory, _ = trained
+    assert parse(directory) == parse(directory / "run.toml")
+
+
 def test_another_seed_is_another_run(trained, tmp_path):
     directory, _ = trained
     assert call("train", directory / "run.toml", "--seed", 1, "--run-dir", tmp_path / "again") == 0
@@ -181,6 +187,8 @@ def test_evaluate_says_the_same_twice(trained, capsys):
     assert [first[name] for name in numbers] == [second[name] for name in numbers]
     assert first["mean_return"] == json.loads(done.stdout)["mean_return"], "as at the end of training"
     assert evaluate("--episodes", 9)["episodes"] == 9
+    unknown = {"steps_per_second", "train_seconds", "started_at", "compile_seconds", "stopped"}
+    assert unknown & first.keys() == set(), "nothing was trained here"
     assert evaluate("--seed", 5)["mean_return"] != first["mean_return"]
     sampled = evaluate("--sampled")
     assert sampled["mean_return"] != first["mean_return"]
@@ -231,7 +239,7 @@ def shown(value):
 
 @pytest.mark.parametrize("target", ["Pendulum-v1", "CartPole-v1"])
 def test_help_has_every_option_and_its_default(capsys, target):
-    assert call("train", target, "--help") == 0
+    assert call("train", target, "--help", "all") == 0
     text = " ".join(capsys.readouterr().out.split())
     plan = config.find(target)
     defaults = dict(config.flatten(config.resolve(plan)))
@@ -241,6 +249,33 @@ def test_help_has_every_option_and_its_default(capsys, target):
         assert match, flag
         assert match[1].lower() == shown(defaults[option.path]).lower(), flag
         assert " ".join(option.doc.split())[:20] in text
+
+
+def test_help_shows_the_usual_options_first_and_says_how_to_see_the_others(capsys):
+    assert call("train", "--help") == 0
+    text = capsys.readouterr().out
+    flags = re.findall(r"(?m)^  (--(?!no-)[a-z.-]+)", text[text.index("usual options") :])
+    assert flags == ["--" + path.replace("_", "-") for path in cli_options.USUAL]
+    assert len(flags) == 20
+    assert "--help PART" in text
+    assert "agent.loss" in text
+    assert "--agent.loss.dual-clip" not in text
+    for arguments in (["CartPole-v1", "--help", "agent.loss"], ["--help", "agent.loss", "--seed", "1"]):
+        assert call("train", *arguments) == 0
+        text = capsys.readouterr().out
+        assert "--agent.loss.dual-clip" in text
+        assert "--agent.gamma" not in text
+    assert call("train", "--help", "agent.los") == 2
+    assert "'agent.loss'" in capsys.readouterr().err
+
+
+def test_the_command_alone_says_what_there_is_and_its_version(capsys):
+    assert call() == 0
+    assert "usage: ppax" in capsys.readouterr().out
+    assert call("--version") == 0
+    assert capsys.readouterr().out == f"ppax {ppax.__version__}\n"
+    done = subprocess.run([sys.executable, "-m", "ppax", "--version"], capture_output=True, text=True, check=False)
+    assert done.stdout == f"ppax {ppax.__version__}\n"
 
 
 def test_help_of_everything(capsys):
@@ -284,6 +319,13 @@ def test_both_spellings(parse):
     assert parse("CartPole-v1", "--agent.network.hidden", 32, 16)["agent"]["network"]["hidden"] == [32, 16]
     assert parse("CartPole-v1", "--agent.normalize-obs")["agent"]["normalize_obs"] is True
     assert parse("CartPole-v1", "--no-agent.normalize-obs")["agent"]["normalize_obs"] is False
+    for given, meant in (("true", True), ("off", False), ("0", False), ("Yes", True)):
+        for flag in (["--agent.normalize-obs", given], [f"--agent.normalize_obs={given}"]):
+            assert parse("CartPole-v1", *flag, "--seed", "1")["agent"]["normalize_obs"] is meant
+    assert parse("CartPole-v1", "--log.console", "false", "--seed", "1")["log"]["console"] is False
+    for flag in (["--agent.network.memory", "gru"], ["--agent.network.memory=gru"]):
+        plan = parse("CartPole-v1", *flag, "--agent.network.memory.width", "7")
+        assert plan["agent"]["network"]["memory"] == {"part": "gru", "width": 7}
 
 
 @pytest.mark.parametrize("path", [o.path for o in config.options({"agent": {"schedule": {"part": "linear"}}})])
@@ -333,6 +375,8 @@ def test_an_option_wins_over_a_preset_and_a_file(parse, tmp_path):
 WRONG = [
     (["--agent.gama", "0.9"], "--agent.gamma"),
     (["--agent.lerning-rate=1"], "--agent.learning-rate"),
+    (["--agent.lr", "1"], "--agent.learning-rate"),
+    (["--n-steps", "1"], "--num-steps"),
     (["--nonsense"], "did you mean"),
     (["--agent.schedule.part", "constant", "--agent.schedule.end", "0.1"], "agent.schedule.end"),
     (["--agent.loss.part", "nothing"], "clipped"),
@@ -374,8 +418,15 @@ def test_wrong_use_is_refused_before_anything_is_written(arguments, named, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ([], "command"),
-        (["trian"], "train"),
+        (["trian"], "did you mean `ppax train`"),
+        (["CartPole-v1"], "`ppax train CartPole-v1`"),
+        (["mine.toml"], "`ppax train mine.toml`"),
+        (["train", "mine.yaml"], "TOML or JSON"),
+        (["train", "."], "directory without run.toml"),
+        (["train", "CartPole-v1", "--log.console", "maybe"], "--log.console true"),
+        (["train", "CartPole-v1", "--no-log.console=false"], "--log.console false"),
+        (["train", "CartPole-v1", "--stop", "(" * 5000 + "loss >= 1" + ")" * 5000], "parentheses"),
+        (["train", "CartPole-v1", "--env-params." + "a." * 3000 + "b", "1"], "tables in one another"),
         (["resume"], "run"),
         (["evaluate", ".", "--episodes", "many"], "invalid int value"),
         (["train", "CartPole-v2"], "CartPole-v1"),
@@ -390,6 +441,12 @@ def test_wrong_commands(arguments, named, capsys):
     assert call(*arguments) == 2
     assert named in capsys.readouterr().err
     assert os.listdir(".") == []
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_a_seed_of_the_evaluation_out_of_range(trained, seed, capsys):
+    assert call("evaluate", trained[0], "--seed", seed) == 2
+    assert "nearest valid value" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("episodes", [0, -3])
@@ -407,6 +464,60 @@ def test_an_unknown_option_in_a_real_process_is_quick_and_plain(tmp_path):
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()
     assert not (tmp_path / "home").exists()
+
+
+# ---------------------------------------------------------------- who reads no more, and who says stop
+
+
+def test_a_reader_that_leaves_does_not_end_the_run(tmp_path, cache):
+    """`ppax train ... 2>&1 | head -n 1`: the pipe closes after the first line."""
+    source = str(Path(ppax.__file__).parents[1])
+    command = [sys.executable, "-m", "ppax", "train", "CartPole-v1", *TINY, "--run-dir", str(tmp_path / "run")]
+    variables = os.environ | {"PYTHONPATH": source, "XDG_CACHE_HOME": str(cache)}
+    process = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(240) == 0
+    assert checkpoint.newest_valid(tmp_path / "run" / "checkpoints")[0].name == "0000000003"
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 3
+
+
+@pytest.fixture
+def leaves(monkeypatch):
+    """Exit codes of `os._exit`, which would end this process."""
+    codes = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    return codes
+
+
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_in_the_last_evaluation_says_that_training_is_done(leaves, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(ppax.TrainedRun, "evaluate", interrupted)
+    call("train", "CartPole-v1", *TINY, "--run-dir", tmp_path / "run")
+    assert leaves == [75]
+    said = capsys.readouterr().err
+    assert f"`ppax evaluate {tmp_path / 'run'}`" in said
+    assert "resume" not in said
+
+
+def test_ctrl_c_in_training_says_how_it_goes_on_if_it_has_begun(leaves, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(cli, "fit_run", interrupted)
+    call("train", "CartPole-v1", *TINY, "--run-dir", tmp_path / "none")
+    assert "resume" not in capsys.readouterr().err
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.toml").write_text("")
+    call("train", "CartPole-v1", *TINY, "--run-dir", tmp_path / "run")
+    assert f"`ppax resume {tmp_path / 'run'}`" in capsys.readouterr().err
+
+
+def test_a_platform_that_is_not_there(tmp_path):
+    done = process("train", "CartPole-v1", *TINY, "--run-dir", tmp_path / "run", JAX_PLATFORMS="tpu")
+    assert done.returncode == 2
+    assert "JAX_PLATFORMS = 'tpu'" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 # ---------------------------------------------------------------- seeds

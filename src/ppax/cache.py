@@ -14,7 +14,7 @@ from pathlib import Path
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
-DIRECTORY = "jax_compilation_cache_dir"
+DIRECTORY, ENABLED = "jax_compilation_cache_dir", "jax_enable_compilation_cache"
 # JAX would keep only what took a second to compile: a run has many smaller programs
 THRESHOLDS = {"jax_persistent_cache_min_compile_time_secs": 0.0, "jax_persistent_cache_min_entry_size_bytes": -1}
 
@@ -24,14 +24,14 @@ def keep_programs() -> dict[str, object]:
 
     `jax.config` has what the environment says too.
     """
-    if getattr(jax.config, DIRECTORY) or not jax.config.jax_enable_compilation_cache:
+    if getattr(jax.config, DIRECTORY) or not getattr(jax.config, ENABLED):
         return {}
     path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ppax" / "jax"
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError:  # a home that cannot be written: compile every time
         return {}
-    settings = {DIRECTORY: str(path)} | THRESHOLDS
+    settings: dict[str, object] = {DIRECTORY: str(path)} | THRESHOLDS
     before = {name: getattr(jax.config, name) for name in settings}
     _apply(settings)
     return before

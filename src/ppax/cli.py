@@ -14,17 +14,19 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 
+import ppax
 from ppax import config, record, safe_files
-from ppax.cache import keep_programs
+from ppax.cache import ENABLED, keep_programs
 from ppax.checkpoint import CheckpointError
 from ppax.cli_bench import add_bench, run_bench
 from ppax.cli_check import add_check_env, run_check_env
+from ppax.cli_common import printed, require_verb, resumable
 from ppax.cli_envs import add_envs, run_envs
 from ppax.cli_options import add_common, add_train, parse_run
 from ppax.cli_play import add_play, run_play
@@ -39,17 +41,22 @@ from ppax.trained import Interrupted, NumericalError, TrainedRun
 from ppax.types import ConfigError
 
 EVALUATION = "evaluation.json"  # in the run directory
+BACKENDS = 'leave JAX_PLATFORMS out for what there is, or install JAX for it: pip install "jax[cuda13]"'
 DONE, FAILED, USAGE, ENVIRONMENT, NUMERICAL, DISK, STOPPED = 0, 1, 2, 3, 4, 5, 75
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     arguments = sys.argv[1:] if argv is None else argv
-    warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
+    warnings.showwarning = lambda message, *_: printed(f"warning: {message}", sys.stderr)
     try:
         return _dispatch(arguments)
     except (ConfigError, ImportError) as error:
         return _fail(error, USAGE)
+    except RuntimeError as error:
+        if "initialize backend" not in str(error):
+            raise
+        return _fail(f"JAX_PLATFORMS = {os.environ.get('JAX_PLATFORMS')!r}: {error}; {BACKENDS}", USAGE)
     except EnvError as error:
         return _fail(error, ENVIRONMENT)
     except NumericalError as error:
@@ -58,18 +65,21 @@ def main(argv: list[str] | None = None) -> int:
         return _fail(error, DISK)
     except Interrupted as error:
         return _fail(error, STOPPED)
-    except KeyboardInterrupt:
-        _fail("stopped at once; `ppax resume` continues from the last checkpoint", STOPPED)
+    except KeyboardInterrupt as error:
+        _fail(f"stopped at once{''.join(map(str, error.args))}", STOPPED)
         os._exit(STOPPED)  # an ordinary exit would wait for the chunk that is running
 
 
 def _fail(error: object, code: int) -> int:
-    print(f"ppax: {error}", file=sys.stderr)
+    printed(f"ppax: {error}", sys.stderr)
     return code
 
 
 def _dispatch(arguments: list[str]) -> int:
+    arguments = arguments or ["--help"]
+    require_verb(arguments)
     parser = argparse.ArgumentParser(prog="ppax", description="Proximal Policy Optimization in JAX.")
+    parser.add_argument("--version", action="version", version=f"ppax {ppax.__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="command")
     verbs.add_parser("train", help="train an agent: a preset, a run file, or an environment", add_help=False)
     verbs.add_parser("bench", help="how fast a run is here, and where its time goes", add_help=False)
@@ -104,7 +114,7 @@ def _dispatch(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if options.verb == "presets":
         names = list(config.presets())
-        print(json.dumps(names) if options.json else "\n".join(names))
+        printed(json.dumps(names) if options.json else "\n".join(names), sys.stdout)
         return DONE
     _use_cache(options.cache)
     if options.verb == "envs":
@@ -127,19 +137,21 @@ def _train(arguments: list[str]) -> int:
     options, plan = parse_run("train", arguments, add_train)
     _use_cache(options.cache)
     built = config.build(plan)
-    run_dir = options.run_dir or _new_run_dirs(built.run)
+    names = _RunDirs(_new_run_dirs(built.run))
+    if options.run_dir is not None:
+        names.latest = options.run_dir
     steps = built.run.num_steps * built.env.num_streams
     sizes = f"{built.run.num_envs} environments, rollouts of {steps:,} steps, seed {built.run.seed}"
     _say(options, f"{built.run.env}: {sizes}")
-    run = fit_run(built.agent, built.env, built.run, run_dir)
+    with resumable(lambda: names.latest):
+        run = fit_run(built.agent, built.env, built.run, names if options.run_dir is None else options.run_dir)
     return _report(options, run, built.run.eval, built.run.seed)
 
 
 def _bench(arguments: list[str]) -> int:
     options, plan = parse_run("bench", arguments, add_bench)
     result = run_bench(options, config.build(plan), lambda text: _say(options, text))  # no cache: it compiles honestly
-    if options.json:
-        print(json.dumps(result), flush=True)
+    _json(options, result)
     return DONE
 
 
@@ -156,7 +168,8 @@ def _resume(options: argparse.Namespace) -> int:
     if callbacks:
         remedy = f"ppax.resume({str(options.run)!r}, callbacks=[...]) in Python calls them"
         _say(options, f"this run had callbacks ({callbacks}), which are not called here; {remedy}")
-    run = resume(options.run)
+    with resumable(lambda: options.run):
+        run = resume(options.run)
     settings = load_run(options.run, run.agent, run.env).run
     return _report(options, run, settings.eval, settings.seed)
 
@@ -190,7 +203,11 @@ def _report(options: argparse.Namespace, run: TrainedRun, judge: config.Evaluati
         _say(options, f"nothing left to train: {run.steps_done()} are done")
     if run.stopped:
         _say(options, f"stopped early: {run.stopped}")
-    evaluation = run.evaluate(judge.episodes, judge.deterministic, seed)
+    try:
+        evaluation = run.evaluate(judge.episodes, judge.deterministic, seed)
+    except KeyboardInterrupt:
+        done = f"; training is done and saved: `ppax evaluate {run.run_dir}` judges its policy"
+        raise KeyboardInterrupt(done) from None
     _say(options, _sentence(evaluation))
     _say(options, f"run directory: {run.run_dir}")
     _say(options, "next:")
@@ -221,6 +238,13 @@ def _sentence(evaluation: Evaluation) -> str:
 
 def _result(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
     agents = {f"mean_return/{name}": one.mean_return for name, one in evaluation.by_agent.items()}
+    trained = {
+        "steps_per_second": run.steps_per_second,
+        "train_seconds": run.train_seconds,
+        "started_at": run.started_at,
+        "compile_seconds": run.compile_seconds,
+        "stopped": run.stopped,
+    }
     return {
         "mean_return": evaluation.mean_return,
         "std_return": evaluation.std_return,
@@ -230,27 +254,34 @@ def _result(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
         "env_steps": run.env_steps,
         "total_steps": run.total_steps,
         "iterations": int(run.state.iteration),
-        "steps_per_second": run.steps_per_second,
-        "train_seconds": run.train_seconds,
-        "started_at": run.started_at,
-        "compile_seconds": run.compile_seconds,
         "run_dir": str(run.run_dir),
-        "stopped": run.stopped,
+        **(trained if run.history else {}),  # nothing of it is known where this command trained nothing
         **agents,
     }
 
 
 def _say(options: argparse.Namespace, text: str) -> None:
-    print(text, file=sys.stderr if options.json else sys.stdout, flush=True)
+    printed(text, sys.stderr if options.json else sys.stdout)
 
 
 def _json(options: argparse.Namespace, result: dict[str, Any]) -> None:
     if options.json:
-        print(json.dumps(_plain(result)), flush=True)
+        printed(json.dumps(_plain(result)), sys.stdout)
 
 
 def _plain(result: dict[str, Any]) -> dict[str, Any]:
     return {name: finite_or_none(value) for name, value in result.items()}
+
+
+class _RunDirs:
+    """Names of run directories to try, one after the other; `latest` is the one tried last."""
+
+    def __init__(self, names: Iterable[Path]):
+        self._names, self.latest = names, Path()
+
+    def __iter__(self) -> Iterator[Path]:
+        for self.latest in self._names:
+            yield self.latest
 
 
 def _new_run_dirs(run: config.Run) -> Iterator[Path]:
@@ -266,7 +297,7 @@ def _use_cache(enabled: bool) -> None:
     if enabled:
         keep_programs()
     else:
-        jax.config.update("jax_enable_compilation_cache", False)
+        jax.config.update(ENABLED, False)
 
 
 if __name__ == "__main__":

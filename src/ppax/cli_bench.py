@@ -89,10 +89,10 @@ def run_bench(options: argparse.Namespace, built: Built, say: Any) -> dict[str, 
         if choice.program == agent.program:
             say("no other layout of the program was faster: the run file stays as it is")
         else:
-            target = Path(options.target)
+            target = config.file_of(options.target)
             text = ", ".join(f"{name} = {value}" for name, value in table.items() if value is not None)
             say(f"{choice.speedup:.2f} times as fast: {text}")
-            if target.suffix in (".toml", ".json"):
+            if target is not None:
                 write_program(target, choice.program)
                 say(f"written to {target}, [{TABLE}]")
             else:

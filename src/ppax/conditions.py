@@ -12,6 +12,7 @@ GRAMMAR = (
     "METRIC >= NUMBER, METRIC <= NUMBER, METRIC plateaus [for ROWS] [within SHARE], METRIC stops rising [for ROWS], "
     "METRIC stops falling [for ROWS]; joined by `and`, `or` and parentheses, `and` first"
 )
+DEEPEST = 50  # parentheses in parentheses
 VERBS = (">=", "<=", "plateaus", "stops")
 TOKEN = re.compile(r"\s*(\(|\)|[<>=]+|[^\s()<>=]+)")
 
@@ -31,6 +32,7 @@ class _Reader:
     def __init__(self, text: str):
         self.text = text
         self.tokens = [*TOKEN.findall(text), ""]
+        self.depth = 0
 
     @property
     def token(self) -> str:
@@ -69,7 +71,11 @@ class _Reader:
     def single(self) -> Condition:
         """One condition, or several in parentheses."""
         if self.takes("("):
+            self.depth += 1
+            if self.depth > DEEPEST:
+                raise ConfigError(f"stop = {self.text[:20]!r}...: more than {DEEPEST} parentheses in one another")
             inside = self.either()
+            self.depth -= 1
             if not self.takes(")"):
                 raise self.error("`)`", ("and", "or", ")"))
             return inside

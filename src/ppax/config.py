@@ -38,6 +38,7 @@ from ppax.settings import Run as Run
 from ppax.types import ConfigError
 
 OBJECTS = "objects"  # places of a run that its file does not hold (record.py); no option: only `fit` writes it
+RUN_FILE = "run.toml"  # in a run directory
 FREE = ("env_params", "eval.env_params")  # tables whose names are the environment's business
 # Tables without a choice of parts.
 SECTIONS: dict[str, type] = {"best": Best, "log": Log, "eval": Evaluation, "self_play": Pool}
@@ -85,6 +86,8 @@ def _options(cls: type, config: Config, prefix: str) -> Iterator[Option]:
 
 def _table(config: Config, name: str, path: str) -> Config:
     section: Config = config.get(name, {})
+    if isinstance(section, str) and name in PARTS:
+        raise ConfigError(f"{path} = {section!r}: must be a table, [{path}]; write {path}.part = {section!r}")
     if not isinstance(section, dict):
         raise ConfigError(f"{path} = {section!r}: must be a table, [{path}]")
     return section
@@ -275,10 +278,29 @@ def presets() -> dict[str, Path]:
     return {str(p.relative_to(root).with_suffix("")): p for p in sorted(root.rglob("*.toml"))}
 
 
-def find(target: str) -> Config:
-    """The configuration that `target` names: a file, a preset, or an environment with the defaults."""
+def file_of(target: str) -> Path | None:
+    """The run file that `target` is, or that lies in the run directory `target`; None: it is a name.
+
+    ConfigError for files of another kind and for directories without a run.
+    """
     path = Path(target)
     if path.suffix in (".toml", ".json"):
+        return path
+    if target in presets() or target in envs.BUILTIN:
+        return None
+    if path.suffix in (".yaml", ".yml") or path.is_file():
+        raise ConfigError(f"{path}: a run file is TOML or JSON, named .toml or .json; see `ppax presets` for examples")
+    if (path / RUN_FILE).is_file():
+        return path / RUN_FILE
+    if path.is_dir() and target.partition("/")[0] not in (*envs.SUITES, *envs.HOST_SUITES):
+        raise ConfigError(f"{path} is a directory without {RUN_FILE}: must be a run directory, a run file or a name")
+    return None
+
+
+def find(target: str) -> Config:
+    """The configuration that `target` names: a file, a preset, or an environment with the defaults."""
+    path = file_of(target)
+    if path is not None:
         return read(path)
     if target in presets():
         return read(presets()[target])

@@ -31,6 +31,12 @@ class Evaluation(NamedTuple):
     agents: np.ndarray | None = None  # [episodes] whose they are; None: of all agents in turn
     unplayed: int = 0  # episodes that are missing: one before them was still running at `max_steps`, on the host
 
+    def __repr__(self) -> str:
+        done = int(np.sum(self.finished))
+        left = f", unfinished={len(self.finished) - done}" if done < len(self.finished) else ""
+        returns = f"mean_return={self.mean_return:.2f}, std_return={self.std_return:.2f}"
+        return f"Evaluation({returns}, mean_length={self.mean_length:.1f}, episodes={done}{left})"
+
     @property
     def by_agent(self) -> dict[str, Evaluation]:
         """What each agent and group did, by its name in the logs; {} where there is one agent."""

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from ppax import compiled, config, config_groups, counter, parallel, provenance, record
+from ppax.arguments import require_arguments
 from ppax.cache import kept_programs
 from ppax.config import Best, Log, Run
 from ppax.ending import STOPPED, Callback, Ending
@@ -63,15 +64,16 @@ def fit(
     (raises Interrupted); without it the first Ctrl-C ends the run after the chunk that is running, and the run so far
     comes back. Compiled programs are kept in the user's cache directory (cache.py says how to change that).
 
-    `callbacks` are called with (state, row) at every log row and end the run by returning True;
-    an object with `log(row)` and `close()` is a further logger. A callback that keeps the state must copy it: its
-    memory is used again by the next chunk. `stop` is a condition as text (conditions.py), `best` says by which metric
-    to keep the best policy: unlike callbacks they belong to the run's configuration, and a resumed run goes on with
-    them. `iterations_per_env_reset` is that of `start`.
+    `callbacks` are called with (state, row) at every log row and end the run by returning True; an object with
+    `log(row)` and `close()` is a further logger. A callback that keeps the state must copy it: its memory is used again
+    by the next chunk. `stop` is a condition as text (conditions.py), `best` says by which metric to keep the best
+    policy: unlike callbacks they belong to the run's configuration, and a resumed run goes on with them.
+    `iterations_per_env_reset` is that of `start`.
 
     Raises ConfigError, before anything compiles, for numbers out of range or sizes that do not divide;
     NumericalError when rollout, gradient or weights are not finite; EnvError when an environment on the host fails.
     """
+    require_arguments(agent, env)
     plan: dict[str, Any] = settings_of(env) | {"num_steps": num_steps, "total_steps": total_steps, "seed": seed}
     plan |= {"iterations_per_env_reset": iterations_per_env_reset, "agents": sharing_of(agent)}
     run = Run(**plan, self_play=pool_of(agent), stop=stop, best=best or Best(), log=log or Log())
@@ -86,6 +88,7 @@ def fit_run(
     callbacks: Sequence[Callback | Logger] = (),
 ) -> TrainedRun:
     """`fit` for a run given as one object; of several directories it takes the first that nothing has yet."""
+    require_arguments(agent, env)
     plan = config.describe_run(agent, env, run)
     ending = Ending(run, callbacks)
     planned_iterations(env, run)

@@ -17,6 +17,28 @@ from ppax.types import ConfigError
 Config = dict[str, Any]
 LIMITS = ("low", "high", "above", "choices")  # in the metadata of a field
 NONE = "none"  # TOML and command lines have no None
+DEEPEST = 32  # tables in tables; a run has four
+# What other libraries call an option, by which name it is looked for here
+ALIASES = {
+    "lr": "learning_rate",
+    "total_timesteps": "total_steps",
+    "timesteps": "total_steps",
+    "n_steps": "num_steps",
+    "n_envs": "num_envs",
+    "n_epochs": "num_epochs",
+    "update_epochs": "num_epochs",
+    "clip": "clip_eps",
+    "clip_range": "clip_eps",
+    "clip_coef": "clip_eps",
+    "clip_ratio": "clip_eps",
+    "entropy_coef": "ent_coef",
+    "value_coef": "vf_coef",
+    "lam": "gae_lambda",
+    "lambda": "gae_lambda",
+    "n_minibatches": "num_minibatches",
+    "hidden_sizes": "hidden",
+    "episodes": "eval.episodes",
+}
 
 
 class Option(NamedTuple):
@@ -119,12 +141,15 @@ def check_numbers(part: Any, path: str = "agent") -> None:
 
 def nearest(path: str, known: Collection[str]) -> str:
     """The option that an unknown `path` most likely means: one of the same name elsewhere, else the most alike."""
-    namesakes = [other for other in known if other.rpartition(".")[2] == path.rpartition(".")[2]]
+    own = path.rpartition(".")[2]
+    name = ALIASES.get(own, own)
+    namesakes = [other for other in known if other == name or other.rpartition(".")[2] == name]
     return difflib.get_close_matches(path, namesakes or known, n=1, cutoff=0.0)[0]
 
 
 def flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """(dotted path, value) of every leaf."""
+    _require_shallow(prefix)
     for name, value in config.items():
         if isinstance(value, dict) and value:
             yield from flatten(value, f"{prefix}{name}.")
@@ -132,10 +157,16 @@ def flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield prefix + name, value
 
 
+def _require_shallow(path: str) -> None:
+    if path.count(".") > DEEPEST:
+        raise ConfigError(f"{path[:60]}...: {path.count('.')} tables in one another; must be at most {DEEPEST}")
+
+
 def unflatten(values: dict[str, Any]) -> Config:
     """The inverse of `flatten`."""
     config: Config = {}
     for path, value in values.items():
+        _require_shallow(path)
         *sections, name = path.split(".")
         table = config
         for section in sections:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import typing
 from typing import Any, TypeVar, dataclass_transform
 
@@ -27,11 +28,53 @@ def static(doc: str = "", *, default: Any = dataclasses.MISSING, **limits: Any) 
     return dataclasses.field(default=default, metadata={"static": True, "doc": doc, **limits})
 
 
+def _described(fields: tuple[dataclasses.Field[Any], ...]) -> list[str]:
+    """The fields for `help`: name, default, meaning or kind."""
+    lines = []
+    for field in fields:
+        default = "" if field.default is dataclasses.MISSING else f" = {field.default!r}"
+        lines.append(f"    {field.name}{default}: {field.metadata.get('doc') or f'of type {field.type}'}")
+    return ["", "Fields:", *lines] if lines else []
+
+
+def brief(tree: Any) -> str:
+    """`Class(field=value)` with the fields that differ from their defaults; of arrays their number."""
+    shown = [
+        f"{field.name}={_short(getattr(tree, field.name))}"
+        for field in dataclasses.fields(tree)
+        if not _equal(getattr(tree, field.name), field.default)
+    ]
+    return f"{type(tree).__name__}({', '.join(shown)})"
+
+
+def _short(value: Any) -> str:
+    if dataclasses.is_dataclass(value) or callable(value):
+        return getattr(value, "__name__", None) or repr(value)
+    arrays = [x for x in jax.tree.leaves(value) if hasattr(x, "shape")]
+    if arrays and value is not arrays[0]:
+        return f"<{sum(math.prod(x.shape) for x in arrays):,} numbers in {len(arrays)} arrays>"
+    if arrays:
+        return f"{value.dtype}[{','.join(map(str, value.shape))}]"
+    return repr(value)
+
+
+def _equal(value: Any, default: Any) -> bool:
+    try:
+        return value is default or bool(value == default)
+    except Exception:  # arrays, tracers
+        return False
+
+
 @dataclass_transform(frozen_default=True, field_specifiers=(number, static, dataclasses.field))
 def part(cls: type[T]) -> type[T]:
     """A frozen dataclass that is a JAX pytree: fields are leaves or sub-trees, `static()` fields are not."""
+    cls.__doc__ = cls.__doc__ or cls.__name__  # else dataclass writes the signature there
+    own_repr = "__repr__" in vars(cls)
     frozen: Any = dataclasses.dataclass(frozen=True)(cls)
     fields = dataclasses.fields(frozen)
+    if not own_repr and any(not field.metadata for field in fields):
+        frozen.__repr__ = brief  # it is made of other parts, or of arrays: all of it would be pages
+    frozen.__doc__ = "\n".join([cls.__doc__, *_described(fields)])
     leaves = [field.name for field in fields if not field.metadata.get("static")]
     statics = [field.name for field in fields if field.metadata.get("static")]
 

@@ -32,7 +32,7 @@ from ppax import safe_files
 from ppax.options import Config
 from ppax.types import ConfigError
 
-RUN_FILE, LOCK, OWNER = "run.toml", ".lock", ".owner"
+RUN_FILE, LOCK, OWNER = configs.RUN_FILE, ".lock", ".owner"
 STATES = ("checkpoints", "best")  # directories of states
 ABOUT = "about.json"
 OWNER_LIMIT, ABOUT_LIMIT = 2**16, 2**24  # bytes; far above any real one

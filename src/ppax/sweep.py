@@ -13,6 +13,7 @@ from jax import Array
 from jax.sharding import PartitionSpec
 
 from ppax import parallel
+from ppax.arguments import require_env, require_ppo
 from ppax.envs import native
 from ppax.envs.vector import VectorEnv
 from ppax.groups import Groups
@@ -36,6 +37,7 @@ def start_sweep(
     Raises ConfigError for environments on the host.
     """
     members = len(keys)
+    _require(agent, env)
     native(env, "ppax.start_sweep", ONE_BY_ONE)
     begin = partial(start, num_steps=num_steps, iterations_per_env_reset=iterations_per_env_reset)
     states: TrainState = jax.vmap(lambda agent, env, key: begin(agent, env, key=key))(
@@ -59,6 +61,7 @@ def sweep(
     takes one after the other, so that what a member needs stays in the cache. Elsewhere it is `jax.vmap(train)`.
     Raises ConfigError where lengths differ, and for environments on the host.
     """
+    _require(agent, env)
     native(env, "ppax.sweep", ONE_BY_ONE)
     members = states.iteration.shape[0]
     if total_iterations is None:
@@ -83,6 +86,13 @@ def sweep(
     if devices == 1:
         return one_by_one(alone, env, states, counts)
     return parallel.split(share, devices, (axis, axis, axis, SAME), axis, MEMBERS)(alone, env, states, counts)
+
+
+def _require(agent: Agent, env: VectorEnv) -> None:
+    """What `start` says too, here before JAX asks whether static fields can be hashed."""
+    require_env(env)
+    for learner, _ in agent.learners(env.num_streams) if isinstance(agent, Agent) else ((agent, 0),):
+        require_ppo(learner)
 
 
 def _num_devices(members: int) -> int:

@@ -13,12 +13,12 @@ import numpy as np
 from jax import Array
 
 from ppax import counter, parallel
+from ppax.arguments import require_arguments
 from ppax.collect import Collected, collect, restart, start_actor
 from ppax.envs import Env, HostEnv, native
 from ppax.envs.vector import VectorEnv
 from ppax.metrics import Summary, Table, each, merge, nothing, pack, reduced
 from ppax.multi_agent import Agent, alike, columns, require_fit
-from ppax.networks.composed import require_made_for
 from ppax.options import check_numbers
 from ppax.parallel import SAME, SPLIT
 from ppax.self_play import SelfPlay
@@ -38,6 +38,9 @@ class Trained(NamedTuple):
 
 def make_key(seed: int) -> Key:
     """A key from all 64 bits of a seed; `jax.random.key` keeps 32."""
+    if not 0 <= seed < 2**64:
+        nearest = 0 if seed < 0 else 2**64 - 1
+        raise ConfigError(f"seed = {seed}: must be from 0 to 2^64 - 1; nearest valid value: {nearest}")
     key = jax.random.key(seed % 2**32)
     return jax.random.fold_in(key, seed >> 32) if seed >> 32 else key
 
@@ -259,6 +262,7 @@ def episode_metrics(episodes: Episodes, num_agents: int, sizes: tuple[tuple[str,
 
 def check_sizes(agent: Agent, env: Env, num_steps: int) -> None:
     """Raise ConfigError, with the nearest sizes that work, where a size does not divide another."""
+    require_arguments(agent, env)
     if isinstance(env, HostEnv):
         alike(agent)
     require_fit(agent, env.num_agents, env.sizes, env.name)
@@ -268,9 +272,7 @@ def check_sizes(agent: Agent, env: Env, num_steps: int) -> None:
             "write SelfPlay(groups, pool, env.num_envs)"
         )
     check_numbers(agent)
-    spaces: list[Any] = [*env.groups.values()] or [env]
-    for (learner, streams), one in zip(agent.learners(env.num_streams), spaces, strict=True):
-        require_made_for(learner.network, one, env.name)
+    for learner, streams in agent.learners(env.num_streams):
         length = learner.sequence_length(num_steps)
         if num_steps % length:
             raise ConfigError(

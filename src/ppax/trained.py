@@ -29,7 +29,7 @@ class NumericalError(Exception):
     """Rollout, gradient or weights of an iteration were not finite; the state before it was kept."""
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class TrainedRun:
     """What `fit` and `resume` give back."""
 
@@ -46,6 +46,15 @@ class TrainedRun:
     best: KeepBest | None = None  # the best policy so far, where `best` says by which metric
     unsaved: str = ""  # why the last checkpoint could not be written; "" where it was
     eval_env_params: Config = dataclasses.field(default_factory=dict)  # of the run's evaluation
+
+    def __repr__(self) -> str:
+        last = self.history[-1]["episode_return"] if self.history else float("nan")
+        numbers = f"{self.env_steps:,} env-steps, {int(self.state.iteration):,} iterations"
+        speed = f", {self.train_seconds:.1f} s" if self.history else ""
+        where = f", run_dir={str(self.run_dir)!r}" if self.run_dir else ""
+        ended = f", stopped={self.stopped!r}" if self.stopped else ""
+        name = self.env.name or type(self.env).__name__
+        return f"TrainedRun({name}: {numbers}, last episode_return {last:.2f}{speed}{where}{ended})"
 
     @property
     def env_steps(self) -> int:

@@ -87,10 +87,10 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a network of another environment accepted",
-        "        require_made_for(learner.network, one, env.name)\n",
-        "",
+        "if seen is not None:\n            require_made_for",
+        "if seen is None:\n            require_made_for",
         (TRAIN + "test_a_network_of_another_environment_is_refused",),
-        "ppax/train.py",
+        "ppax/arguments.py",
     ),
     Mutation(
         "silence about a metric without numbers",

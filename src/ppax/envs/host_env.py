@@ -199,7 +199,7 @@ def host_vector(make: Callable[[int], GymVectorEnv], first: GymVectorEnv, name: 
     """Vector environments that `make` makes, `first` being one of them; `unique`: it is the only one."""
     mode_of(first)
     with exit_is_a_fault():
-        info = first.reset()[1]
+        info = _info_of(first.reset(), first)
     space = first.single_action_space
     example = Example(first.single_observation_space, space, _mask_size(space, info, name), "tally" in info, None)
     factories: list[Callable[[], Any]] = [lambda: first] if unique else [partial(make, 2)]
@@ -231,12 +231,24 @@ def _example(factories: list[Factory], agent_ids: bool, central_critic: bool) ->
         kinds = "a gymnasium.Env or a PettingZoo ParallelEnv"
         raise ConfigError(f"{factories[0]} gives {type(env).__name__}: must be a function that makes {kinds}")
     try:
-        info = env.reset()[1]
+        info = _info_of(env.reset(), env)
         agents = env.num_agents if isinstance(env, Team) else None
         mask_size = _mask_size(env.action_space, info, type(env).__name__)
         return factories, Example(env.observation_space, env.action_space, mask_size, "tally" in info, agents)
     finally:
         close_all([env.close])
+
+
+def _info_of(begin: Any, env: Any) -> dict[str, Any]:
+    """The second result of `reset`; ConfigError where there is none, as in Gym before 0.26."""
+    if isinstance(begin, tuple) and len(begin) == 2 and isinstance(begin[1], dict):
+        return begin[1]
+    kind = type(env).__name__
+    raise ConfigError(
+        f"{kind}.reset returns a {type(begin).__name__} and no (obs, info): so did Gym before 0.26. Write "
+        "`return obs, {}` in reset(self, *, seed=None, options=None), and in step "
+        "`return obs, reward, terminated, truncated, {}`"
+    )
 
 
 def _mask_size(space: spaces.Space, info: dict[str, Any], name: str) -> int | None:

@@ -25,7 +25,26 @@ class TimeLimitState(NamedTuple):
 
 @part
 class TimeLimit:
-    """`env`, cut after `max_steps` steps. An episode that ends by itself on that step sets both flags."""
+    """`env`, cut after `max_steps` steps. An episode that ends by itself on that step sets both flags.
+
+    A walk to the right, 10 away, as an environment of one's own (`ppax.types` has Environment, EnvReset, EnvStep):
+
+        @ppax.part
+        class Walk:
+            observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+            action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+            num_agents = None
+
+            def reset(self, key):
+                place = jax.random.uniform(key, (1,))
+                return EnvReset(place, place)
+
+            def step(self, state, action, key):
+                place = state + action
+                return EnvStep(place, place, -jnp.ones(()), place[0] >= 10.0, jnp.zeros((), bool))
+
+        env = VectorEnv(TimeLimit(Walk(), 50), num_envs=64)
+    """
 
     env: Environment
     # a leaf, so that evaluation may run with another limit without recompiling

@@ -42,6 +42,12 @@ class VectorEnv:
     changed: tuple[str, ...] = static("numbers of `env` that `make` was told (params.py)", default=())
     options: tuple[tuple[str, Any], ...] = static("what `make` was told to load `env` with", default=())
 
+    def __repr__(self) -> str:
+        name = self.name or type(self.env).__name__
+        agents = f" of {self.num_agents} agents" if self.num_agents > 1 else ""
+        seen = f"observations {self.observation_space}, actions {self.action_space}"
+        return f"VectorEnv({name}: {self.num_envs} environments{agents}, {seen})"
+
     @property
     def observation_space(self) -> spaces.Space:
         """Space of one stream's observation."""

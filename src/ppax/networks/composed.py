@@ -134,7 +134,7 @@ class Composed:
         return self.memory.before(params.get("memory"), layers(params, x, self.hidden, self.activation))
 
 
-def require_made_for(network: Any, env: Any, name: str) -> None:
+def require_made_for(network: Any, env: Any, field: str, name: str) -> None:
     """ConfigError where a network of ppax was made for other spaces than those of `env`."""
     if not isinstance(network, Composed):
         return
@@ -144,12 +144,12 @@ def require_made_for(network: Any, env: Any, name: str) -> None:
     if other is not None:
         what = f"it reads {other}, and observations have {', '.join(map(str, there))}"
     elif not same_actions(network.head, head_for(env.action_space)):
-        what = f"its head is {network.head}, and actions are {env.action_space}"
+        what = f"its actions are those of {network.head}, and here they are {env.action_space}"
     else:
         return
     raise ConfigError(
-        f"network: made for another environment than {name or 'this one'}: {what}; "
-        "make one for this environment: ppax.networks.network(env)"
+        f"{field}: made for another environment than {name or 'this one'}: {what}; "
+        "make one for this environment: ppax.networks.mlp(env) or ppax.networks.network(env)"
     )
 
 

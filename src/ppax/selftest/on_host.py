@@ -25,7 +25,7 @@ CHECKS = {
     "resets": host_checks.check_resets,
     "episodes": host_checks.check_episodes,
 }
-INTERFACE = "examples/own_environment_gymnasium.py is an environment in a page."
+INTERFACE = "help(gymnasium.Env) has the interface: reset returns (obs, info), step five values."
 
 
 def all_checks(env: HostEnv | gymnasium.Env, seed: int) -> list[Check]:

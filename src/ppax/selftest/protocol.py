@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import numbers as kinds
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,9 @@ import numpy as np
 from gymnasium import spaces
 
 from ppax import masks
+from ppax.envs.action_repeat import ActionRepeat
+from ppax.envs.partial_view import PartialView
+from ppax.envs.time_limit import TimeLimit
 from ppax.envs.vector import VectorEnv
 from ppax.networks.observations import entries
 from ppax.selftest.environment import reset_and_step
@@ -27,6 +31,9 @@ VERBS = {
 def check_protocol(env: VectorEnv, key: Key) -> Finding:
     """The environment is a part with the two verbs and three attributes of the protocol."""
     inner: Any = env.env
+    while isinstance(inner, TimeLimit | ActionRepeat | PartialView):  # what they wrap is what may be wrong
+        inner = inner.env
+    env = dataclasses.replace(env, env=inner)
     problems = [*_verbs(inner), *_attributes(inner), *_leaves(inner)]
     if not problems:
         begin = jax.eval_shape(inner.reset, key)
@@ -40,7 +47,7 @@ def check_protocol(env: VectorEnv, key: Key) -> Finding:
         problems,
         "it has what an environment has: reset, step, spaces, num_agents",
         "Write it as a part, `@ppax.part class MyWorld`, with observation_space, action_space, num_agents (None for "
-        "one agent), reset and step; examples/own_environment_jax.py is one in a page.",
+        "one agent), reset and step; help(ppax.envs.TimeLimit) shows one.",
     )
 
 

@@ -2,7 +2,7 @@
 
 Every option of a run is an option here; names, types, limits and documentation come from the parts (config.py).
 Exit codes: 0 done, 1 a self-test or a check failed, 2 usage or configuration, 3 an environment failed, 4 numerical
-fault, 5 disk or damaged checkpoint, 75 stopped by a signal and resumable.
+fault or too little memory, 5 disk or damaged checkpoint, 75 stopped by a signal and resumable.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from ppax.cli_selftest import add_selftest, run_selftest
 from ppax.envs import EnvError
 from ppax.evaluate import Evaluation
 from ppax.fit import fit_run, resume
+from ppax.footprint import NotEnoughMemory, explained
 from ppax.loggers.files import finite_or_none
 from ppax.restore import load_best_policy, load_run, load_state
 from ppax.trained import Interrupted, NumericalError, TrainedRun
@@ -45,12 +46,13 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
     try:
-        return _dispatch(arguments)
+        with explained():
+            return _dispatch(arguments)
     except (ConfigError, ImportError) as error:
         return _fail(error, USAGE)
     except EnvError as error:
         return _fail(error, ENVIRONMENT)
-    except NumericalError as error:
+    except (NumericalError, NotEnoughMemory) as error:
         return _fail(error, NUMERICAL)
     except (CheckpointError, OSError) as error:
         return _fail(error, DISK)
@@ -129,7 +131,7 @@ def _train(arguments: list[str]) -> int:
     steps = built.run.num_steps * built.env.num_streams
     sizes = f"{built.run.num_envs} environments, rollouts of {steps:,} steps, seed {built.run.seed}"
     _say(options, f"{built.run.env}: {sizes}")
-    run = fit_run(built.agent, built.env, built.run, run_dir)
+    run = fit_run(*built, run_dir, say=lambda text: _say(options, text))
     return _report(options, run, built.run.eval, built.run.seed)
 
 

@@ -1,7 +1,8 @@
-"""SIGTERM and Ctrl-C as a request to finish the iteration, save and stop."""
+"""SIGTERM, SIGHUP and Ctrl-C as a request to finish the iteration, save and stop."""
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import threading
@@ -12,12 +13,15 @@ from typing import Any
 
 @contextmanager
 def stop_on_signals(enabled: bool) -> Iterator[threading.Event]:
-    """SIGTERM and Ctrl-C set the event; a second one acts as it would have without us."""
+    """SIGTERM, SIGHUP (a closed terminal) and Ctrl-C set the event; a second one acts as it would have without us."""
     stop = threading.Event()
     if not enabled or threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    names = (signal.SIGTERM, signal.SIGINT)
+    names = [signal.SIGTERM, signal.SIGINT]
+    hangup = getattr(signal, "SIGHUP", None)  # Windows has none
+    if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:  # as nohup does
+        names.append(hangup)
     earlier = {name: signal.getsignal(name) for name in names}
 
     def restore() -> None:
@@ -27,7 +31,8 @@ def stop_on_signals(enabled: bool) -> Iterator[threading.Event]:
     def handle(number: int, frame: Any) -> None:
         stop.set()
         restore()
-        print("stopping: finishing this chunk and saving; once more to stop at once", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # the terminal may be closed
+            print("stopping: finishing this chunk and saving; once more to stop at once", file=sys.stderr, flush=True)
 
     for name in names:
         signal.signal(name, handle)

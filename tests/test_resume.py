@@ -11,10 +11,10 @@ import sys
 import time
 from pathlib import Path
 
-import gymnasium
 import jax
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
 
 import ppax
 from ppax import backoff, checkpoint, cli, saving
@@ -324,7 +324,7 @@ def test_the_run_is_given_back_where_its_last_checkpoint_cannot_be_written(tmp_p
 def test_no_fault_of_the_disk_hides_that_of_an_environment(tmp_path, monkeypatch):
     """Without a handle left neither a checkpoint nor stopped.json can be written: the error is still the first one."""
 
-    class Failing(gymnasium.envs.classic_control.CartPoleEnv):
+    class Failing(CartPoleEnv):
         taken = 0
 
         def step(self, action):
@@ -345,6 +345,7 @@ def test_no_fault_of_the_disk_hides_that_of_an_environment(tmp_path, monkeypatch
         ppax.fit(agent, env, 800, num_steps=8, run_dir=tmp_path / "run", log=log)
 
 
+@pytest.mark.filterwarnings("ignore:the last checkpoint")
 def test_failing_at_the_end_is_a_disk_fault(tmp_path, monkeypatch, capsys):
     last = []
     original = checkpoint.save

@@ -197,9 +197,12 @@ def _report(options: argparse.Namespace, run: TrainedRun, judge: config.Evaluati
     _say(options, f"  ppax train {run.run_dir / 'run.toml' if run.run_dir else ''} --seed {seed + 1}")
     result = _result(run, evaluation)
     if run.run_dir is not None:
-        safe_files.write_text(run.run_dir / EVALUATION, json.dumps(_plain(result), indent=1) + "\n")
+        try:
+            safe_files.write_text(run.run_dir / EVALUATION, json.dumps(_plain(result), indent=1) + "\n")
+        except OSError as error:  # it stands on the screen
+            warnings.warn(f"{run.run_dir / EVALUATION} could not be written: {error}", stacklevel=2)
     _json(options, result)
-    return DISK if run.unsaved else DONE
+    return _fail(f"the last checkpoint could not be saved: {run.unsaved}", DISK) if run.unsaved else DONE
 
 
 def _sentence(evaluation: Evaluation) -> str:

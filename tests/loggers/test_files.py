@@ -30,7 +30,6 @@ def full_disk(monkeypatch):
     return full, tried
 
 
-@pytest.mark.parametrize("kind", [JsonLines, Csv])
 def log_all(logger, rows, before=lambda row: None, after=lambda row: None):
     for row in rows:
         before(row)
@@ -38,6 +37,7 @@ def log_all(logger, rows, before=lambda row: None, after=lambda row: None):
         after(row)
 
 
+@pytest.mark.parametrize("kind", [JsonLines, Csv])
 def test_rows_of_a_time_without_a_disk_are_written_afterwards(tmp_path, full_disk, kind):
     full, _ = full_disk
     logger = kind(tmp_path / "short")

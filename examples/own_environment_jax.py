@@ -47,8 +47,8 @@ class River:
         position = jnp.clip(position, jnp.array([0.0, -2.0]), jnp.array([1.0, 2.0]))
         state = State(position, state.current)
         landed = position[0] >= 1.0
-        # A stroke costs something, so that drifting until the time limit is worse than any landing. A time limit takes
-        # no value away: drifting for ever is worth -0.01 / (1 - gamma) = -1; with -1 for a bad landing nobody would land
+        # A stroke costs something, so that drifting until the time limit is worse than any landing. The limit takes no
+        # value away: drifting for ever is worth -0.01 / (1 - gamma); were a bad landing as bad, nobody would land
         reward = jnp.where(landed, jnp.where(jnp.abs(position[1]) < 0.1, 1.0, 0.0), -0.01)
         # terminated: over for good. Time limits are the business of TimeLimit, which truncates instead
         return EnvStep(state, self._observe(state), reward.astype(jnp.float32), landed, jnp.zeros((), bool))

@@ -53,7 +53,9 @@ ALLOWED = {
     },  # the loop of Python
     "ending": BASE
     | {"multi_agent", "envs", "compiled", "stop", "conditions", "config", "checkpoint", "loggers", "safe_files"},
-    "restore": BASE | {"multi_agent", "envs", "train", "program", "config", "checkpoint", "run_dir", "ending"},
+    "footprint": {"types"},
+    "restore": BASE
+    | {"footprint", "multi_agent", "envs", "train", "program", "config", "checkpoint", "run_dir", "ending"},
     "compiled": BASE | {"multi_agent", "envs", "train", "host", "program"},
     "sweep": BASE | {"multi_agent", "envs", "train", "arguments"},
     "bench": BASE | {"ppo", "envs", "collect", "train", "compiled", "program", "host"},

@@ -1,6 +1,7 @@
 """A run that is stopped, killed or damaged goes on as if nothing had happened (correctness: T42, T43, section 3)."""
 
 import csv
+import itertools
 import json
 import os
 import random
@@ -13,13 +14,15 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
 
 import ppax
-from ppax import checkpoint, cli
+from ppax import backoff, checkpoint, cli, saving
 from ppax.config import Log
 from ppax.networks import mlp
 from ppax.run_dir import RunDirectory
 
+SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 TIMING = ("steps_per_second", "seconds")
 NUM_ENVS, NUM_STEPS = 4, 8
 ROLLOUT = NUM_ENVS * NUM_STEPS
@@ -269,6 +272,7 @@ def failing_saves(monkeypatch, which):
 
 
 def test_a_full_disk_costs_no_training(tmp_path, monkeypatch):
+    monkeypatch.setattr(backoff, "FIRST_DELAY", 0.0)
     agent, env = make()
     whole = fit(agent, env, 8, tmp_path / "whole")
     saved = failing_saves(monkeypatch, {2, 3, 5, 6})  # never three in a row
@@ -284,12 +288,64 @@ def test_a_full_disk_costs_no_training(tmp_path, monkeypatch):
 def test_a_disk_that_stays_full_ends_the_run(tmp_path, monkeypatch):
     agent, env = make()
     failing_saves(monkeypatch, set(range(2, 100)))
+    clock = itertools.count()
+    monkeypatch.setattr(saving.time, "monotonic", lambda: float(next(clock)))  # a second for every look
+    monkeypatch.setattr(saving, "PATIENCE", 20.0)
     with pytest.raises(OSError, match="No space left"):
-        fit(agent, env, 20, tmp_path / "run")
+        fit(agent, env, 100, tmp_path / "run")
     assert final_bytes(tmp_path / "run")[0] == 1
-    assert len(rows_of(tmp_path / "run")) < 20
+    assert 3 < len(rows_of(tmp_path / "run")) < 40
 
 
+@pytest.mark.filterwarnings("ignore:checkpoint failed")
+def test_a_disk_that_is_full_for_a_moment_ends_no_run(tmp_path, monkeypatch):
+    """Three rows follow each other in milliseconds: three failures are no reason to give up."""
+    agent, env = make()
+    saved = failing_saves(monkeypatch, {2, 3, 4, 5})
+    run = fit(agent, env, 8, tmp_path / "run")
+    assert int(run.state.iteration) == 8
+    assert saved[0] == 1
+    assert saved[-1] == final_bytes(tmp_path / "run")[0] == 8
+
+
+def test_the_run_is_given_back_where_its_last_checkpoint_cannot_be_written(tmp_path, monkeypatch):
+    agent, env = make()
+    monkeypatch.setattr(saving, "LAST_PATIENCE", 0.0)
+    failing_saves(monkeypatch, set(range(1, 100)))
+    log = Log(every=1, checkpoint_seconds=1e6, console=False)
+    with pytest.warns(UserWarning, match=r"last checkpoint could not be saved.*No space left"):
+        run = fit(agent, env, 4, tmp_path / "run", log=log)
+    assert int(run.state.iteration) == 4
+    assert "No space left" in run.unsaved
+    assert_same_state(run.state, fit(agent, env, 4, None).state)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_no_fault_of_the_disk_hides_that_of_an_environment(tmp_path, monkeypatch):
+    """Without a handle left neither a checkpoint nor stopped.json can be written: the error is still the first one."""
+
+    class Failing(CartPoleEnv):
+        taken = 0
+
+        def step(self, action):
+            self.taken += 1
+            if self.taken > 40:
+
+                def no_handles(*arguments, **keywords):
+                    raise OSError(24, "Too many open files")
+
+                monkeypatch.setattr(os, "open", no_handles)
+                raise RuntimeError("the motor is hot")
+            return super().step(action)
+
+    env = ppax.envs.host(Failing, 2)
+    agent = ppax.PPO(mlp(env, (4,)), num_epochs=1)
+    log = Log(every=1, checkpoint_seconds=0.0, console=False)
+    with pytest.raises(ppax.envs.EnvError, match="the motor is hot"):
+        ppax.fit(agent, env, 800, num_steps=8, run_dir=tmp_path / "run", log=log)
+
+
+@pytest.mark.filterwarnings("ignore:the last checkpoint")
 def test_failing_at_the_end_is_a_disk_fault(tmp_path, monkeypatch, capsys):
     last = []
     original = checkpoint.save
@@ -301,6 +357,7 @@ def test_failing_at_the_end_is_a_disk_fault(tmp_path, monkeypatch, capsys):
         return original(directory, state, *arguments, **keywords)
 
     monkeypatch.setattr(checkpoint, "save", save)
+    monkeypatch.setattr(saving, "LAST_PATIENCE", 0.0)
     assert cli.main(["train", *tiny(tmp_path / "run", total=2), "--log.checkpoint-seconds", "1000"]) == 5
     assert last
     assert "No space left" in capsys.readouterr().err
@@ -499,7 +556,7 @@ def test_killed_and_resumed(launch, tmp_path, uninterrupted):
     assert_equals(directory, uninterrupted)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_stopped_by_a_signal_and_resumed(launch, tmp_path, uninterrupted, number):
     directory = tmp_path / "run"
     process = launch("train", *tiny(directory))
@@ -515,7 +572,7 @@ def test_stopped_by_a_signal_and_resumed(launch, tmp_path, uninterrupted, number
     assert_equals(directory, uninterrupted)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_a_second_signal_ends_it_at_once(launch, tmp_path, number):
     """In the middle of a chunk of minutes: the first signal waits for its end, the second does not."""
     directory = tmp_path / "run"

@@ -1,5 +1,6 @@
 """A run directory from a stranger, one that vanishes, and one with what is left of another run."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ import ppax
 from ppax import checkpoint, cli
 from ppax.config import Best, Log
 from ppax.networks import mlp
+from ppax.restore import load_run, load_state
 from ppax.run_dir import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("cached_programs")
@@ -215,8 +217,6 @@ def test_what_was_just_written_is_never_pruned(tmp_path):
     """Resumed before checkpoints that had to be passed over, a run has higher numbers beside it."""
     state = jax.jit(lambda: ppax.start(AGENT, ENV, 4, jax.random.key(0)))()
     for iteration in (10, 20, 30, 5, 6):
-        import dataclasses
-
         now = dataclasses.replace(state, iteration=jax.numpy.int32(iteration))
         assert checkpoint.save(tmp_path, now).is_dir()
     assert [int(p.name) for p in checkpoint.list_checkpoints(tmp_path)] == [5, 6, 10, 20, 30]
@@ -245,3 +245,172 @@ def test_of_two_unnamed_runs_the_second_takes_the_next_name(tmp_path, monkeypatc
     names = [f"CartPole-v1-20260101-000000-seed0{end}" for end in ("", "-2", "-3")]
     assert sorted(os.listdir("runs")) == names
     assert [(Path("runs") / name / "run.toml").exists() for name in names] == [False, True, True]
+
+
+# ---------------------------------------------------------------- what is recorded
+
+
+def test_the_directory_says_what_the_run_was_made_with(tmp_path, monkeypatch):
+    """Versions, hardware, and the commit of the user's own repository, also of a worktree and of packed references."""
+    commit, packed = "0123456789abcdef" * 2 + "01234567", "f" * 40
+    git = tmp_path / "mine" / ".git"
+    (git / "refs" / "heads").mkdir(parents=True)
+    (git / "HEAD").write_text("ref: refs/heads/main\n")
+    (git / "refs" / "heads" / "main").write_text(commit + "\n")
+    (git / "packed-refs").write_text(f"# pack-refs with: peeled\n{packed} refs/heads/old\n")
+    (git / "worktrees" / "other").mkdir(parents=True)
+    (git / "worktrees" / "other" / "HEAD").write_text("ref: refs/heads/old\n")
+    (git / "worktrees" / "other" / "commondir").write_text("../..\n")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / ".git").write_text(f"gitdir: {git / 'worktrees' / 'other'}\n")
+    (tmp_path / "mine" / "deeper").mkdir()
+    path = tmp_path / "run"
+    monkeypatch.chdir(tmp_path / "mine" / "deeper")
+    fit(path, callbacks=[stop_at(2)])
+    monkeypatch.chdir(tmp_path / "other")
+    ppax.resume(path, console=False)
+    about = json.loads((path / "about.json").read_text())
+    assert [start["verb"] for start in about["starts"]] == ["fit", "resume"]
+    assert [start["git_commit"] for start in about["starts"]] == [commit, packed]
+    start = about["starts"][0]
+    assert start["packages"]["jax"] == jax.__version__
+    assert start["packages"]["ppax"] == ppax.__version__
+    assert (start["platform"], start["local_devices"], start["devices"]) == ("cpu", 2, 1)
+    assert start["cores"] >= 1
+    assert start["device"]
+    manifest = checkpoint.read_manifest(checkpoint.list_checkpoints(path / "checkpoints")[-1])
+    assert manifest["origin"]["run"] == about["id"]
+
+
+@pytest.mark.parametrize("head", ["nonsense", "ref: refs/heads/none", "ref: ../../etc/passwd", ""])
+def test_a_repository_without_a_commit_is_no_fault(tmp_path, head):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").write_text(head)
+    from ppax.provenance import git_commit
+
+    assert git_commit(tmp_path) is None
+
+
+def test_the_final_evaluation_is_kept(tmp_path, capsys):
+    path = tmp_path / "run"
+    fit(path, callbacks=[stop_at(2)])
+    assert cli.main(["resume", str(path), "--no-cache", "--json"]) == 0
+    assert json.loads((path / "evaluation.json").read_text()) == json.loads(capsys.readouterr().out)
+
+
+# ---------------------------------------------------------------- another configuration, other devices
+
+
+def edit(run, old, new):
+    text = (run / "run.toml").read_text()
+    assert old in text
+    (run / "run.toml").write_text(text.replace(old, new))
+
+
+def test_a_number_that_was_edited_under_a_checkpoint_is_said(run):
+    edit(run, "gamma = 0.99", "gamma = 0.9")
+    with pytest.warns(UserWarning, match=r"run\.toml was changed .*agent\.gamma was 0\.99 and is 0\.9$"):
+        ppax.resume(run, console=False)
+
+
+def test_more_steps_and_other_logs_are_no_other_run(run):
+    edit(run, "total_steps = 32", "total_steps = 48")
+    edit(run, "tensorboard = false", "tensorboard = true")
+    assert int(ppax.resume(run, console=False).state.iteration) == 6
+
+
+def test_a_checkpoint_of_another_run_is_passed_over(run, tmp_path):
+    fit(tmp_path / "other", 9)
+    newest = checkpoint.list_checkpoints(tmp_path / "other" / "checkpoints")[-1]
+    shutil.copytree(newest, run / "checkpoints" / newest.name)
+    with pytest.warns(UserWarning, match=r"passed over .*0000000009 is of another run"):
+        assert int(ppax.resume(run, console=False).state.iteration) == 4
+
+
+WIDE = ppax.make("CartPole-v1", 32)
+SPLIT = ppax.PPO(mlp(WIDE, (4,)), num_epochs=1, minibatch=ppax.minibatches.Shuffle(2))  # 1024 rows: 512 a device
+
+
+def fit_split(path, **changes):
+    return ppax.fit(SPLIT, WIDE, 4 * 2048, run_dir=path, num_steps=64, log=LOG, **changes)
+
+
+def same_weights(one, other):
+    pairs = zip(*(jax.tree.leaves(jax.device_get(run.state.learner.params)) for run in (one, other)), strict=True)
+    return all((a == b).all() for a, b in pairs)
+
+
+def test_the_split_over_devices_is_resumed(tmp_path, monkeypatch):
+    """Begun where there is one core and resumed where there are two: every bit is that of the run with one."""
+    with monkeypatch.context() as patch:
+        patch.setattr(jax, "local_devices", lambda *_, **__: jax.devices()[:1])
+        whole = fit_split(tmp_path / "whole")
+        fit_split(tmp_path / "run", callbacks=[stop_at(2)])
+    other = fit_split(tmp_path / "other")
+    resumed = ppax.resume(tmp_path / "run", console=False)
+    assert same_weights(whole, resumed)
+    assert not same_weights(whole, other), "the split changes no bit: the test shows nothing"
+
+
+def test_a_split_that_cannot_be_resumed_is_said(tmp_path, monkeypatch):
+    fit_split(tmp_path / "run", callbacks=[stop_at(2)])
+    monkeypatch.setattr(jax, "local_devices", lambda *_, **__: jax.devices()[:1])
+    with pytest.warns(UserWarning, match="saved with devices = 2, here it is 1; .*bits"):
+        assert int(ppax.resume(tmp_path / "run", console=False).state.iteration) == 4
+
+
+# ---------------------------------------------------------------- states that are not finite
+
+
+def test_a_learner_that_is_not_finite_is_not_saved(tmp_path, monkeypatch):
+    """One observation of 1e30 leaves gradients finite, by the clip, and makes the statistics infinite."""
+    agent = ppax.PPO(AGENT.network, num_epochs=1, normalize_obs=True)
+    step = ppax.envs.builtin.CartPole.step
+
+    def wild(self, state, action, key):
+        out = step(self, state, action, key)
+        return out._replace(obs=jax.numpy.where(jax.random.uniform(key) < 0.02, 1e30, out.obs))
+
+    monkeypatch.setattr(ppax.envs.builtin.CartPole, "step", wild)
+    env = ppax.envs.VectorEnv(ppax.envs.TimeLimit(ppax.envs.builtin.CartPole(), 500), 2, "CartPole-v1")
+    with pytest.raises(ppax.NumericalError, match=r"learner\.obs_stats") as caught:
+        ppax.fit(agent, env, 800, run_dir=tmp_path / "run", num_steps=4, log=LOG)
+    good = checkpoint.list_checkpoints(tmp_path / "run" / "checkpoints")
+    assert good, "it failed at once: no test"
+    assert str(good[-1]) in str(caught.value)
+    assert json.loads((tmp_path / "run" / "stopped.json").read_text())["kind"] == "fault"
+
+
+def test_no_message_names_a_checkpoint_that_is_not_there(tmp_path):
+    wild = ppax.PPO(AGENT.network, num_epochs=1, learning_rate=1e30)
+    with pytest.raises(ppax.NumericalError) as caught:
+        ppax.fit(wild, ENV, 400, run_dir=tmp_path / "run", num_steps=4, log=Log(every=50, console=False))
+    assert checkpoint.list_checkpoints(tmp_path / "run" / "checkpoints") == []
+    assert "no checkpoint had been saved" in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [jax.numpy.inf, jax.numpy.nan])
+def test_checkpoints_that_are_not_finite_are_passed_over(run, value):
+    """As earlier versions saved them."""
+    agent, env, plan = load_run(run)
+    state = load_state(run, agent, env, plan)
+    poisoned = state.learner._replace(params=jax.tree.map(lambda x: x + value, state.learner.params))
+    for iteration in (3, 4):
+        now = dataclasses.replace(state, learner=poisoned, iteration=jax.numpy.int32(iteration))
+        checkpoint.save(run / "checkpoints", now)
+    with pytest.warns(UserWarning, match=r"passed over .*is not finite: learner\.params") as caught:
+        resumed = ppax.resume(run, console=False)
+    assert len([x for x in caught if "not finite" in str(x.message)]) == 2
+    assert [row["iteration"] for row in resumed.history] == [3, 4]
+    assert checkpoint.not_finite(resumed.state) == []
+
+
+def test_infinities_that_environments_and_optimisers_keep_are_no_fault():
+    state = jax.jit(lambda: ppax.start(AGENT, ENV, 4, jax.random.key(0)))()
+    wild = jax.tree.map(lambda x: x + jax.numpy.inf if x.dtype == jax.numpy.float32 else x, state.learner.opt_state)
+    state = dataclasses.replace(state, learner=state.learner._replace(opt_state=wild))
+    returns = state.actor.episode_return + jax.numpy.nan
+    state = dataclasses.replace(state, actor=state.actor._replace(episode_return=returns))
+    assert checkpoint.not_finite(state) == []
+    wild = jax.tree.map(lambda x: x * jax.numpy.nan if x.dtype == jax.numpy.float32 else x, state.learner.opt_state)
+    assert checkpoint.not_finite(dataclasses.replace(state, learner=state.learner._replace(opt_state=wild)))

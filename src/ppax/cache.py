@@ -31,7 +31,7 @@ def keep_programs() -> dict[str, object]:
         path.mkdir(parents=True, exist_ok=True)
     except OSError:  # a home that cannot be written: compile every time
         return {}
-    settings: dict[str, object] = {DIRECTORY: str(path)} | THRESHOLDS
+    settings: dict[str, object] = {DIRECTORY: str(path), **THRESHOLDS}
     before = {name: getattr(jax.config, name) for name in settings}
     _apply(settings)
     return before

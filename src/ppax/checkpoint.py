@@ -128,7 +128,7 @@ def _state(path: Path, like: TrainState, manifest: dict[str, Any], data: bytes, 
     """The state in `data`, the verified file of the checkpoint `path`."""
     expected, _ = _describe(like)
     saved_by = manifest["origin"].get("run")
-    if None not in (run_id, saved_by) and saved_by != run_id:
+    if run_id and saved_by and saved_by != run_id:
         raise DamagedCheckpoint(f"{path} is of another run ({saved_by!r}), not of this one ({run_id!r})")
     try:
         arrays = safetensors.numpy.load(data)

@@ -2,7 +2,7 @@
 
 Every option of a run is an option here; names, types, limits and documentation come from the parts (config.py).
 Exit codes: 0 done, 1 a self-test or a check failed, 2 usage or configuration, 3 an environment failed, 4 numerical
-fault, 5 disk or damaged checkpoint, 75 stopped by a signal and resumable.
+fault or too little memory, 5 disk or damaged checkpoint, 75 stopped by a signal and resumable.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from ppax.cli_selftest import add_selftest, run_selftest
 from ppax.envs import EnvError
 from ppax.evaluate import Evaluation
 from ppax.fit import fit_run, resume
+from ppax.footprint import NotEnoughMemory, explained
 from ppax.loggers.files import finite_or_none
 from ppax.restore import load_best_policy, load_run, load_state
 from ppax.run_dir import find
@@ -50,7 +52,8 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     warnings.showwarning = lambda message, *_: printed(f"warning: {message}", sys.stderr)
     try:
-        return _dispatch(arguments)
+        with explained():
+            return _dispatch(arguments)
     except (ConfigError, ImportError) as error:
         return _fail(error, USAGE)
     except RuntimeError as error:
@@ -59,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
         return _fail(f"JAX_PLATFORMS = {os.environ.get('JAX_PLATFORMS')!r}: {error}; {BACKENDS}", USAGE)
     except EnvError as error:
         return _fail(error, ENVIRONMENT)
-    except NumericalError as error:
+    except (NumericalError, NotEnoughMemory) as error:
         return _fail(error, NUMERICAL)
     except (CheckpointError, OSError) as error:
         return _fail(error, DISK)
@@ -143,8 +146,9 @@ def _train(arguments: list[str]) -> int:
     steps = built.run.num_steps * built.env.num_streams
     sizes = f"{built.run.num_envs} environments, rollouts of {steps:,} steps, seed {built.run.seed}"
     _say(options, f"{built.run.env}: {sizes}")
+    say, where = partial(_say, options), names if options.run_dir is None else options.run_dir
     with resumable(lambda: names.latest):
-        run = fit_run(built.agent, built.env, built.run, names if options.run_dir is None else options.run_dir)
+        run = fit_run(*built, where, say=say)
     return _report(options, run, built.run.eval, built.run.seed)
 
 
@@ -218,9 +222,12 @@ def _report(options: argparse.Namespace, run: TrainedRun, judge: config.Evaluati
     _say(options, f"  ppax train {run.run_dir / 'run.toml' if run.run_dir else ''} --seed {seed + 1}")
     result = _result(run, evaluation)
     if run.run_dir is not None:
-        safe_files.write_text(run.run_dir / EVALUATION, json.dumps(_plain(result), indent=1) + "\n")
+        try:
+            safe_files.write_text(run.run_dir / EVALUATION, json.dumps(_plain(result), indent=1) + "\n")
+        except OSError as error:  # it stands on the screen
+            warnings.warn(f"{run.run_dir / EVALUATION} could not be written: {error}", stacklevel=2)
     _json(options, result)
-    return DISK if run.unsaved else DONE
+    return _fail(f"the last checkpoint could not be saved: {run.unsaved}", DISK) if run.unsaved else DONE
 
 
 def _sentence(evaluation: Evaluation) -> str:
@@ -280,8 +287,9 @@ class _RunDirs:
         self._names, self.latest = names, Path()
 
     def __iter__(self) -> Iterator[Path]:
-        for self.latest in self._names:
-            yield self.latest
+        for name in self._names:
+            self.latest = name
+            yield name
 
 
 def _new_run_dirs(run: config.Run) -> Iterator[Path]:

@@ -23,12 +23,13 @@ from ppax.config import Best, Log, Run
 from ppax.ending import STOPPED, Callback, Ending
 from ppax.envs import Env, EnvError, HostEnv, other_params, settings_of
 from ppax.faults import NETWORK, locate
+from ppax.footprint import explained
 from ppax.host import HostTraining, local
 from ppax.loggers import Console, Csv, JsonLines, Logger, Row, TensorBoard, last_row, require_tensorboard
 from ppax.metrics import Summary
 from ppax.multi_agent import Agent, pool_of, sharing_of
 from ppax.origin import Origin, as_begun, origin_of, saved_origin, say_changes
-from ppax.restore import fresh_state, load_run, load_state, planned_iterations, state_shapes
+from ppax.restore import fresh_state, load_run, load_state, planned_iterations, require_memory, state_shapes
 from ppax.run_dir import RunDirectory
 from ppax.saving import NotFinite, Saver
 from ppax.selftest import require_sound
@@ -86,8 +87,12 @@ def fit_run(
     run: Run,
     run_dir: str | Path | Iterable[Path] | None = None,
     callbacks: Sequence[Callback | Logger] = (),
+    say: Callable[[str], None] = lambda text: None,
 ) -> TrainedRun:
-    """`fit` for a run given as one object; of several directories it takes the first that nothing has yet."""
+    """`fit` for a run given as one object; of several directories it takes the first that nothing has yet.
+
+    `say` receives a sentence about the memory that the run takes, before anything compiles.
+    """
     require_arguments(agent, env)
     plan = config.describe_run(agent, env, run)
     ending = Ending(run, callbacks)
@@ -98,6 +103,8 @@ def fit_run(
     if env.num_agents == 1 and sharing_of(agent) == config_groups.INDEPENDENT:
         warnings.warn(f'agents = "independent" changes nothing: {env.name} has one agent; leave it out', stacklevel=3)
     shapes = state_shapes(agent, env, run)
+    needed = require_memory(agent, env, shapes)
+    say(f"memory, at least: {needed}")
     ending.check(agent, env, shapes)
     # a schedule of a number that is not there
     jax.eval_shape(agent.annealed, jnp.float32(0.0), jnp.float32(0.0))
@@ -117,6 +124,7 @@ def fit_run(
             directory = stack.enter_context(RunDirectory.create(paths, plan))
         stop_asked = stack.enter_context(stop_on_signals(ON_DISK if directory else IN_MEMORY))
         stack.enter_context(kept_programs())
+        stack.enter_context(explained(needed))
         loop = _Loop(agent, env, run, directory, callbacks, ending, stop_asked)
         loop.begin("fit")
         stack.callback(loop.close)
@@ -148,8 +156,9 @@ def resume(
         agent = as_begun(before, agent, env, run)
         if console is not None:
             run = dataclasses.replace(run, log=dataclasses.replace(run.log, console=console))
-        state = load_state(directory.path, agent, env, run)
         ending, shapes = Ending(run, callbacks), state_shapes(agent, env, run)
+        stack.enter_context(explained(require_memory(agent, env, shapes)))
+        state = load_state(directory.path, agent, env, run)
         ending.check(agent, env, shapes)
         ending.recall(directory.path, int(state.iteration), shapes)
         loop = _Loop(agent, env, run, directory, callbacks, ending, stop_asked)

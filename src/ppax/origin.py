@@ -26,14 +26,14 @@ FREE = ("total_steps", "stop", "best.", "log.", "eval.", "vectorization")
 class Origin(NamedTuple):
     """What the manifest of a checkpoint says of its run."""
 
-    run: str | None  # id in about.json
+    run: str  # id in about.json; "": not recorded
     devices: int  # over which the program is split; 0: not recorded
     platform: str
     jax: str
     config: dict[str, Any]  # values by dotted path, of what decides what is learned
 
 
-NOWHERE = Origin(None, 0, "", "", {})  # where there is no checkpoint
+NOWHERE = Origin("", 0, "", "", {})  # where there is no checkpoint
 
 
 def origin_of(run_dir: Path, agent: Agent, env: Env, run: Run) -> Origin:
@@ -44,7 +44,7 @@ def origin_of(run_dir: Path, agent: Agent, env: Env, run: Run) -> Origin:
     settings = {path: value for path, value in flatten(plan) if not path.startswith(FREE)}
     plain = json.loads(json.dumps(settings, default=str))
     devices = num_devices(agent, env, run.num_steps)
-    return Origin(run_dirs.read_about(run_dir).get("id"), devices, jax.default_backend(), jax.__version__, plain)
+    return Origin(run_dirs.read_about(run_dir).get("id", ""), devices, jax.default_backend(), jax.__version__, plain)
 
 
 def saved_origin(run_dir: Path) -> Origin:

@@ -14,9 +14,10 @@ from ppax import run_dir as run_dirs
 from ppax.config import Run
 from ppax.ending import Best, load_best
 from ppax.envs import Env
+from ppax.footprint import Footprint, footprint, require_room
 from ppax.multi_agent import Agent
 from ppax.program import run_once_options
-from ppax.train import make_key, place, start
+from ppax.train import make_key, num_devices, place, start
 from ppax.types import ConfigError, TrainState
 
 
@@ -33,6 +34,14 @@ def state_shapes(agent: Agent, env: Env, run: Run) -> TrainState:
     begin = partial(start, agent, env, iterations_per_env_reset=run.iterations_per_env_reset)
     shapes: Any = jax.eval_shape(lambda key: begin(num_steps=run.num_steps, key=key), jax.random.key(0))
     return shapes
+
+
+def require_memory(agent: Agent, env: Env, shapes: TrainState) -> Footprint:
+    """What the run takes at least; NotEnoughMemory where it cannot fit."""
+    devices = num_devices(agent, env, shapes.num_steps) if jax.default_backend() == "cpu" else 1
+    needed = footprint(shapes, devices)
+    require_room(needed, env.num_envs, shapes.num_steps * env.num_streams)
+    return needed
 
 
 def planned_iterations(env: Env, run: Run) -> int:

@@ -36,8 +36,8 @@ def write_text(path: Path, text: str) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """A new empty file beside `path`, which takes its place at the end; for libraries that write by themselves."""
     partial = path.with_name(f"{PARTIAL}{secrets.token_hex(8)}{path.suffix}")
-    create(partial, b"")
     try:
+        create(partial, b"")
         yield partial
         _flush(partial, os.O_RDWR | PLAIN)
         os.replace(partial, path)

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C as a request to finish the iteration, save and stop."""
+"""SIGTERM, SIGHUP and Ctrl-C as a request to finish the iteration, save and stop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-ON_DISK = (signal.SIGTERM, signal.SIGINT)  # of a run that can be resumed
+_HANGUP = [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []  # a closed terminal; Windows has none
+ON_DISK = (signal.SIGTERM, signal.SIGINT, *_HANGUP)  # of a run that can be resumed
 IN_MEMORY = (signal.SIGINT,)  # of one that is given back: nothing would be left after SIGTERM
 
 
@@ -34,7 +35,7 @@ def stop_on_signals(names: Sequence[signal.Signals]) -> Iterator[threading.Event
         stop.set()
         restore()
         with contextlib.suppress(OSError):  # a terminal that is gone
-            print("stopping after this chunk; once more to stop at once", file=sys.stderr, flush=True)
+            print("stopping: finishing this chunk; once more to stop at once", file=sys.stderr, flush=True)
 
     for name in earlier:
         signal.signal(name, handle)

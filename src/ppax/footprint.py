@@ -1,0 +1,136 @@
+"""Memory that a run takes at least, from shapes alone, and a refusal of what cannot fit, before anything compiles."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ppax.types import ConfigError, TrainState
+
+STEP_BYTES = 20  # of a stream's step beside observation and mask: reward, value, log-probability, trace, four flags
+MOST_ROWS = 2**31 - 1  # of a rollout: rows are numbered in int32
+EXHAUSTED = "RESOURCE_EXHAUSTED"  # begins XLA's message
+GROUPS = Path("/sys/fs/cgroup")
+
+
+class NotEnoughMemory(Exception):
+    """A run does not fit into the memory of this machine; the message has its sizes and what to lower."""
+
+
+class Footprint(NamedTuple):
+    """Bytes that a run takes at least; gradients, activations and copies come on top."""
+
+    learner: int  # weights, optimiser, statistics: on every device
+    environments: int  # their states and observations
+    rollout: int
+
+    @property
+    def total(self) -> int:
+        """Of all together."""
+        return self.learner + self.environments + self.rollout
+
+    def __str__(self) -> str:
+        parts = {"weights and optimiser": self.learner, "environments": self.environments, "a rollout": self.rollout}
+        return ", ".join(f"{name} {_short(size)}" for name, size in parts.items())
+
+
+def footprint(state: TrainState, devices: int = 1) -> Footprint:
+    """Footprint of training from `state`, which may be shapes, split over so many devices of one memory."""
+    seen = _nbytes((state.actor.obs, state.actor.action_mask))
+    streams = int(state.actor.first.shape[0])
+    rollout = state.num_steps * (seen + STEP_BYTES * streams)
+    return Footprint(_nbytes(state.learner) * devices, _nbytes(state.actor), rollout)
+
+
+def require_room(needed: Footprint, num_envs: int, rows: int) -> None:
+    """Raise NotEnoughMemory where a run cannot fit into what is available, ConfigError for too many rows."""
+    room = available_bytes()
+    if room is not None and needed.total > room:
+        scaling = needed.environments + needed.rollout  # which grows with the number of environments
+        fitting = num_envs * max(0, room - needed.learner) // max(1, scaling)
+        few = f", as to {fitting // 2:,}" if fitting > 1 else ""
+        advice = f"lower num_steps, or num_envs{few}" if needed.learner < room else "lower the widths of agent.network"
+        raise NotEnoughMemory(
+            f"this run takes at least {_short(needed.total)} of memory ({needed}), and {_short(room)} are available; "
+            f"{advice}"
+        )
+    if rows > MOST_ROWS:
+        raise ConfigError(f"a rollout of {rows:,} steps of all streams: must be at most {MOST_ROWS:,}; lower num_steps")
+
+
+@contextmanager
+def explained(needed: Footprint | None = None) -> Iterator[None]:
+    """Raise NotEnoughMemory, with the sizes of the run, where memory ends inside."""
+    try:
+        yield
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if not isinstance(error, MemoryError) and EXHAUSTED not in str(error):
+            raise
+        sizes = f" (at least {_short(needed.total)}: {needed})" if needed else ""
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise NotEnoughMemory(
+            f"memory is exhausted: {first}{sizes}; lower num_envs, num_steps or the widths of agent.network"
+        ) from error
+
+
+def available_bytes() -> int | None:
+    """Memory that programs of this process can have; None where nobody says."""
+    device = jax.local_devices()[0]
+    if device.platform != "cpu":
+        return (device.memory_stats() or {}).get("bytes_limit")
+    found = [_free_bytes(), *(_number(group / "memory.max") for group in _groups())]
+    return min((size for size in found if size is not None), default=None)
+
+
+def _free_bytes() -> int | None:
+    """Main memory and swap that are free, or could be."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        table = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
+        return table["MemAvailable"] + table.get("SwapFree", 0)
+    except (OSError, ValueError, KeyError, IndexError):  # not Linux
+        names = getattr(os, "sysconf_names", {})
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if "SC_PHYS_PAGES" in names else None
+
+
+def _groups() -> list[Path]:
+    """Directories of the control groups, second version, that this process is in."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return []
+    own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), None)
+    return [] if own is None else [GROUPS / own, *(GROUPS / parent for parent in Path(own).parents)]
+
+
+def _number(path: Path) -> int | None:
+    """The number in a file; None where there is none, or "max"."""
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def _nbytes(tree: Any) -> int:
+    return sum(_itemsize(x) * math.prod(map(int, x.shape)) for x in jax.tree.leaves(tree))
+
+
+def _itemsize(x: Any) -> int:
+    """Bytes of one number, or of one random key at least."""
+    return 8 if jnp.issubdtype(x.dtype, jax.dtypes.extended) else int(x.dtype.itemsize)
+
+
+def _short(size: float) -> str:
+    """A size in words, with three digits."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:,.0f} PB"

@@ -1,0 +1,91 @@
+"""Metrics as files beside a disk that fails: a row is whole in them or not yet there, and none is lost."""
+
+import errno
+import json
+import os
+
+import pytest
+
+from ppax import backoff
+from ppax.loggers import Csv, JsonLines
+
+ROWS = [{"iteration": i, "env_steps": 8 * i, "loss": 0.5 * i} for i in range(1, 7)]
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """A disk on which only a few bytes of each write find room while `full` holds True; how often it was tried."""
+    full, tried, write = [False], [], os.write
+
+    def partly(handle, data):
+        if not full[0]:
+            return write(handle, data)
+        tried.append(len(data))
+        if len(tried) % 2:
+            return write(handle, data[:5])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", partly)
+    monkeypatch.setattr(backoff, "FIRST_DELAY", 0.0)
+    return full, tried
+
+
+def log_all(logger, rows, before=lambda row: None, after=lambda row: None):
+    for row in rows:
+        before(row)
+        logger.log(row)
+        after(row)
+
+
+@pytest.mark.parametrize("kind", [JsonLines, Csv])
+def test_rows_of_a_time_without_a_disk_are_written_afterwards(tmp_path, full_disk, kind):
+    full, _ = full_disk
+    logger = kind(tmp_path / "short")
+
+    def fill(row):
+        full[0] = row["iteration"] in (1, 3, 4)
+
+    def check(row):  # what is there is whole
+        text = (tmp_path / "short").read_text()
+        assert text == "" or text.endswith("\n")
+
+    with pytest.warns(UserWarning, match=r"short cannot be written .*No space left") as caught:
+        log_all(logger, ROWS, fill, check)
+    assert len(caught) == 2  # one for each time
+    logger.close()
+    whole = kind(tmp_path / "whole")
+    log_all(whole, ROWS)
+    whole.close()
+    assert (tmp_path / "short").read_text() == (tmp_path / "whole").read_text()
+    assert (tmp_path / "short").read_text().count("\n") == len(ROWS) + (kind is Csv)
+
+
+def test_a_disk_that_fails_is_not_asked_at_every_row(tmp_path, full_disk, monkeypatch):
+    full, tried = full_disk
+    now = [0.0]
+    monkeypatch.setattr(backoff, "FIRST_DELAY", 1.0)
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    logger = JsonLines(tmp_path / "rows")
+    full[0] = True
+
+    def wait(row):
+        now[0] += 0.5
+
+    with pytest.warns(UserWarning, match="rows wait in memory"):
+        log_all(logger, [ROWS[0]] * 64, after=wait)
+    assert len(tried) == 2 * 6  # after 0, 1, 3, 7, 15 and 31 of the 32 seconds; two writes each
+    full[0] = False
+    logger.close()
+    assert (tmp_path / "rows").read_text().count("\n") == 64
+
+
+def test_rows_that_could_not_be_written_to_the_end_are_counted(tmp_path, full_disk):
+    full, _ = full_disk
+    logger = JsonLines(tmp_path / "rows")
+    logger.log(ROWS[0])
+    full[0] = True
+    with pytest.warns(UserWarning, match="rows wait in memory"):
+        logger.log(ROWS[1])
+    with pytest.warns(UserWarning, match="1 rows of"):
+        logger.close()
+    assert [json.loads(line) for line in (tmp_path / "rows").read_text().splitlines()] == [ROWS[0]]

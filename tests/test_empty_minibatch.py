@@ -129,9 +129,9 @@ def test_a_dead_player_rests_while_others_learn(memory, vmapped_keys):
 
 @pytest.mark.nightly
 def test_a_dead_group_rests_while_the_other_learns():
-    env = VectorEnv(grouped(Team(), {"old": [0, 2], "young": [1]}), 4)
+    env = grouped(VectorEnv(Team(), 4), {"old": [0, 2], "young": [1]})
     agents = {
-        name: ppax.PPO(mlp(env.group(name), hidden=(8,)), minibatch=Shuffle(2), optimizer=DECAYS, learning_rate=0.01)
+        name: ppax.PPO(mlp(env.groups[name], hidden=(8,)), minibatch=Shuffle(2), optimizer=DECAYS, learning_rate=0.01)
         for name in ("old", "young")
     }
     agent = ppax.Groups(agents, env.sizes)

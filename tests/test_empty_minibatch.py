@@ -113,10 +113,6 @@ def test_an_empty_minibatch_beside_a_full_one_is_no_step_and_no_part_of_a_mean()
     alone = learn(dataclasses.replace(agent, minibatch=Fixed(((0, 1),), 1)), learner, half, jax.random.key(3))
     for one, other in zip(jax.tree.leaves(beside), jax.tree.leaves(alone), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
-    # the KL of the second epoch's first minibatch alone decides: with the empty one in its mean it would be half
-    kl = float(beside.metrics["approx_kl"]) * 2  # a mean over both epochs, in the first of which it is 0
-    between = dataclasses.replace(agent, kl=KLControl(coef_target=kl / 1.6))
-    assert learn(between, learner, half, jax.random.key(3)).learner.control.coef == 2 * learner.control.coef
 
 
 @pytest.mark.parametrize("memory", [None, GRU(6)])
@@ -133,9 +129,9 @@ def test_a_dead_player_rests_while_others_learn(memory, vmapped_keys):
 
 @pytest.mark.nightly
 def test_a_dead_group_rests_while_the_other_learns():
-    env = VectorEnv(grouped(Team(), {"old": [0, 2], "young": [1]}), 4)
+    env = grouped(VectorEnv(Team(), 4), {"old": [0, 2], "young": [1]})
     agents = {
-        name: ppax.PPO(mlp(env.group(name), hidden=(8,)), minibatch=Shuffle(2), optimizer=DECAYS, learning_rate=0.01)
+        name: ppax.PPO(mlp(env.groups[name], hidden=(8,)), minibatch=Shuffle(2), optimizer=DECAYS, learning_rate=0.01)
         for name in ("old", "young")
     }
     agent = ppax.Groups(agents, env.sizes)

@@ -110,7 +110,8 @@ def test_in_expectation_a_weighted_draw_learns_what_all_rows_say(options, vmappe
     """
     env, (params, rollout) = played()
     rollout = rollout if options.get("weighted") else rows_missing(rollout)
-    draws = 4000
+    reward = rollout.steps.reward * (1.0 + 3.0 * jnp.arange(5.0))[None]  # so that chances differ, and losses with them
+    rollout, draws = rollout._replace(steps=dataclasses.replace(rollout.steps, reward=reward)), 4000
     params = jax.tree.map(lambda x: 1.3 * x + 0.05, params)
     part = Prioritised(1.0, 1.0, num_minibatches=1, minibatch_size=2, **options)
 

@@ -173,11 +173,9 @@ class PPO:
             chunk_rows = self.program.rows(valid.shape[1], self.compute_dtype)
             gradient, metrics = mean_gradient(loss, params, (index, valid, chosen), valid, chunk_rows)
             kl = self.kl.judge(state.kl, self.learning_rate, metrics)
-            extra = extra | {"grad_norm": optax.global_norm(gradient)} | self.kl.step_metrics(kl)
+            table = unpack(metrics) | extra | {"grad_norm": optax.global_norm(gradient)} | self.kl.step_metrics(kl)
             vector, opt_state = self._descend(state, gradient, kl, to_params)
-            return Learning(to_params(vector), vector, opt_state, kl, latest, state.epoch), pack(
-                unpack(metrics) | extra
-            )
+            return Learning(to_params(vector), vector, opt_state, kl, latest, state.epoch), pack(table)
 
         def epoch(state: Learning, key: Key) -> tuple[Learning, Summary]:
             targets = old_targets if state.targets is None else state.targets
@@ -202,8 +200,7 @@ class PPO:
             obs_stats = normalize.update_obs_stats(obs_stats, steps.obs, steps.valid)
         control = self.kl.end(state.kl, history)
         metrics = update_metrics(Batch(steps, old_targets), history) | self.kl.metrics(control, self.loss)
-        rate = jnp.asarray(self.kl.learning_rate(control, self.learning_rate), jnp.float32)
-        metrics |= reduced("last", {"learning_rate": rate})
+        metrics |= reduced("last", {"learning_rate": jnp.float32(self.kl.learning_rate(control, self.learning_rate))})
         metrics |= self.critic.metrics(learner.critic, old_targets.value, steps.valid)
         changed = {"params": state.params, "opt_state": state.opt_state, "obs_stats": obs_stats, "control": control}
         return Update(learner._replace(**changed), metrics)

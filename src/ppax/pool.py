@@ -6,10 +6,11 @@ Ratings: Elo, "The rating of chessplayers", 1978.
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.types import Scalar, number, part, static
+from ppax.types import Rollout, Scalar, number, part, static
 
 START = 1000.0  # rating of a beginner
 SCALE = 400.0  # points between players of whom one wins ten times as often
@@ -42,3 +43,19 @@ class Pool:
 def chance(elo: Array, other: Array) -> Array:
     """How likely who is rated `elo` wins against `other`."""
     return 1.0 / (1.0 + 10.0 ** ((other - elo) / SCALE))
+
+
+def seats_of(x: Array, opponents: int) -> Array:
+    """[n, ...] as [K, n / K, ...]."""
+    return x.reshape(opponents, x.shape[0] // opponents, *x.shape[1:])
+
+
+def without(rollout: Rollout, rows: slice) -> Rollout:
+    """A group's rollout without the streams of past selves."""
+
+    def rest(x: Array, axis: int) -> Array:
+        before = jax.lax.slice_in_dim(x, 0, rows.start, axis=axis)
+        return jnp.concatenate([before, jax.lax.slice_in_dim(x, rows.stop, x.shape[axis], axis=axis)], axis)
+
+    steps = jax.tree.map(lambda x: rest(x, 1), rollout.steps)
+    return Rollout(steps, rest(rollout.last_value, 0), rest(rollout.reward_trace, 1))

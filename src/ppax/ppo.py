@@ -170,10 +170,10 @@ class PPO:
             chunk_rows = self.program.rows(valid.shape[1], self.compute_dtype)
             gradient, metrics = mean_gradient(loss, params, (index, chosen, weights), valid, chunk_rows)
             kl = self.kl.judge(state.kl, self.learning_rate, metrics, acts)
-            extra = extra | {"grad_norm": optax.global_norm(gradient)} | self.kl.step_metrics(kl)
+            table = unpack(metrics) | extra | {"grad_norm": optax.global_norm(gradient)} | self.kl.step_metrics(kl)
             vector, opt_state = self._descend(state, gradient, kl, learns, to_params)
             state = Learning(to_params(vector), vector, opt_state, kl, latest, state.epoch)
-            return state, History(pack(unpack(metrics) | extra), learns, acts)
+            return state, History(pack(table), learns, acts)
 
         def epoch(state: Learning, key: Key) -> tuple[Learning, History]:
             targets = old_targets if state.targets is None else state.targets
@@ -198,8 +198,7 @@ class PPO:
         control = self.kl.end(state.kl, history.metrics, history.acts)
         metrics = update_metrics(Batch(steps, old_targets), counted.choices, history)
         metrics |= self.kl.metrics(control, self.loss)
-        rate = jnp.asarray(self.kl.learning_rate(control, self.learning_rate), jnp.float32)
-        metrics |= reduced("last", {"learning_rate": rate})
+        metrics |= reduced("last", {"learning_rate": jnp.float32(self.kl.learning_rate(control, self.learning_rate))})
         metrics |= self.critic.metrics(learner.critic, old_targets.value, steps.valid)
         changed = {"params": state.params, "opt_state": state.opt_state, "obs_stats": obs_stats, "control": control}
         return Update(learner._replace(**changed), metrics)

@@ -18,7 +18,7 @@ from jax import Array
 from ppax.groups import Groups
 from ppax.metrics import reduced
 from ppax.policy import Policy
-from ppax.pool import START, chance
+from ppax.pool import START, chance, seats_of, without
 from ppax.pool import Pool as Pool
 from ppax.ppo import PPO
 from ppax.program import Program
@@ -82,7 +82,7 @@ class SelfPlay:
                 continue
             mask = None if action_mask is None else action_mask[name]
             seen = (carry[name], obs[name], firsts[name], mask, keys[name])
-            seats = jax.tree.map(lambda x, rows=rows: _seats(x[rows], self.pool.opponents), seen)
+            seats = jax.tree.map(lambda x, rows=rows: seats_of(x[rows], self.pool.opponents), seen)
             past = jax.tree.map(lambda x, name=name: x[learner.opponents[name]], learner.pool[name])
             acted = jax.vmap(self.agent.agents[name].act)(past, *seats)
             for field in ("carry", "action", "env_action"):
@@ -100,7 +100,7 @@ class SelfPlay:
     def update(self, learner: Any, rollout: Rollout, key: Key) -> Update:
         """Every group learns from where it is itself; ratings and, every so often, the pool follow."""
         key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
-        seen = {name: _without(self.agent.rollout(name, rollout), rows) for name, rows in self._rows().items()}
+        seen = {name: without(self.agent.rollout(name, rollout), rows) for name, rows in self._rows().items()}
         now, metrics = self.agent.learn(learner.now, seen, key)
         learners: Any = now
         rated = self._rate(learner, rollout)
@@ -133,7 +133,7 @@ class SelfPlay:
         games, wins = games.sum(axis=0, dtype=jnp.float32), wins.sum(axis=0)  # [E]
         elo, past_elo = dict(learner.elo), dict(learner.past_elo)
         for name, block in self._blocks().items():
-            played, won = (_seats(x[block], self.pool.opponents).sum(axis=1) for x in (games, wins))  # [K]
+            played, won = (seats_of(x[block], self.pool.opponents).sum(axis=1) for x in (games, wins))  # [K]
             seats = learner.opponents[name]
             surprise = won / jnp.maximum(played, 1.0) - self._chance(learner, name)[seats]
             gain = jnp.where(played > 0.0, self.pool.elo_step * surprise, 0.0)
@@ -293,19 +293,3 @@ def _frozen(learners: dict[str, Any]) -> dict[str, Any]:
     """What of learners acts."""
     nothing: dict[str, Any] = {"opt_state": (), "reward_stats": None, "control": ()}
     return {name: learner._replace(**nothing) for name, learner in learners.items()}
-
-
-def _seats(x: Array, opponents: int) -> Array:
-    """[n, ...] as [K, n / K, ...]."""
-    return x.reshape(opponents, x.shape[0] // opponents, *x.shape[1:])
-
-
-def _without(rollout: Rollout, rows: slice) -> Rollout:
-    """A group's rollout without the streams of past selves."""
-
-    def rest(x: Array, axis: int) -> Array:
-        before = jax.lax.slice_in_dim(x, 0, rows.start, axis=axis)
-        return jnp.concatenate([before, jax.lax.slice_in_dim(x, rows.stop, x.shape[axis], axis=axis)], axis)
-
-    steps = jax.tree.map(lambda x: rest(x, 1), rollout.steps)
-    return Rollout(steps, rest(rollout.last_value, 0), rest(rollout.reward_trace, 1))

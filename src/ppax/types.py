@@ -254,11 +254,7 @@ class Advantage(Protocol):
 
 
 class LossOutput(NamedTuple):
-    """A scalar to descend, and what a human wants to see.
-
-    In a plain dict all metrics are means over valid rows; extremes over valid rows are declared (metrics.py):
-    `{"loss": loss} | reduced("max", {"worst": worst})`.
-    """
+    """A scalar to descend, and metrics: means over valid rows, or extremes that `metrics.reduced` declares."""
 
     loss: Array
     metrics: Mapping[str, Array]

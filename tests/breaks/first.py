@@ -1122,7 +1122,7 @@ MANY = [
         "return jnp.concatenate([before, jax.lax.slice_in_dim(x, rows.stop, x.shape[axis], axis=axis)], axis)",
         "return x",
         (SELF_PLAY + "test_nobody_learns_from_past_selves",),
-        "self_play.py",
+        "pool.py",
     ),
     Mutation(
         "the newest self plays in the place of past ones",

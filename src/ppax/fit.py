@@ -21,7 +21,7 @@ from ppax.config import Best, Log, Run
 from ppax.ending import STOPPED, Callback, Ending
 from ppax.envs import Env, EnvError, HostEnv, other_params, settings_of
 from ppax.faults import NETWORK, locate
-from ppax.host import HostTraining, local
+from ppax.host import HostTraining
 from ppax.loggers import Console, Csv, JsonLines, Logger, Row, TensorBoard, last_row, require_tensorboard
 from ppax.metrics import Summary
 from ppax.multi_agent import Agent, pool_of, sharing_of
@@ -247,7 +247,8 @@ class _Loop:
         kept = f"; the state before it is saved in {self.directory.path}" if self.directory else ""
         where = NETWORK
         if not isinstance(self.env, HostEnv):  # where those have been looked at already
-            where = locate(self.agent, self.env, local(state), self.total)
+            here = jax.device_put(state, jax.local_devices()[0])  # keys, too, which NumPy does not have
+            where = locate(self.agent, self.env, here, self.total)
         raise NumericalError(f"iteration {int(state.iteration) + 1} is not finite: {where}{kept}")
 
     def _save_sometimes(self, state: TrainState) -> None:

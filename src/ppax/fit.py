@@ -24,7 +24,7 @@ from ppax.ending import STOPPED, Callback, Ending
 from ppax.envs import Env, EnvError, HostEnv, other_params, settings_of
 from ppax.faults import NETWORK, locate
 from ppax.footprint import explained
-from ppax.host import HostTraining, local
+from ppax.host import HostTraining
 from ppax.loggers import Console, Csv, JsonLines, Logger, Row, TensorBoard, last_row, require_tensorboard
 from ppax.metrics import Summary
 from ppax.multi_agent import Agent, pool_of, sharing_of
@@ -313,7 +313,8 @@ class _Loop:
         self.ending.record(self.directory.path if self.directory else None, state, "fault")
         where = NETWORK
         if not isinstance(self.env, HostEnv):  # where those have been looked at already
-            where = locate(self.agent, self.env, local(state), self.total)
+            here = jax.device_put(state, jax.local_devices()[0])  # keys, too, which NumPy does not have
+            where = locate(self.agent, self.env, here, self.total)
         raise NumericalError(f"iteration {int(state.iteration) + 1} is not finite: {where}{self.saver.kept()}")
 
     def _save(self, state: TrainState, save: Callable[[TrainState], OSError | None]) -> OSError | None:

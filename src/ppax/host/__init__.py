@@ -3,6 +3,6 @@
 from ppax.host.episodes import Performance, play_episodes
 from ppax.host.rollouts import Gathered, Rollouts
 from ppax.host.timing import Clock
-from ppax.host.training import HostTraining, local, metric_names
+from ppax.host.training import HostTraining, metric_names
 
-__all__ = ["Clock", "Gathered", "HostTraining", "Performance", "Rollouts", "local", "metric_names", "play_episodes"]
+__all__ = ["Clock", "Gathered", "HostTraining", "Performance", "Rollouts", "metric_names", "play_episodes"]

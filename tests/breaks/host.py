@@ -1,0 +1,111 @@
+"""Breaks of environments on the host, of what is not finite, and of evaluation there."""
+
+from breaks.base import Mutation
+
+HOST = "tests/envs/test_host.py::"
+RUNNING = "tests/envs/test_host_running.py::"
+PETTINGZOO = "tests/envs/test_pettingzoo.py::"
+FAULTS = "tests/test_faults.py::"
+LOCATED = FAULTS + "test_a_fault_is_located_and_the_state_before_it_is_kept"
+
+MUTATIONS: list[Mutation] = [
+    Mutation(
+        "masks looked at where no action is taken",
+        "idle = ~self.mask[:-1].any(axis=-1) & valid",
+        "idle = ~self.mask[:-1].any(axis=-1)",
+        (HOST + "test_no_forbidden_action_is_taken_and_a_mask_after_the_end_may_allow_nothing[group]",),
+    ),
+    Mutation(
+        "a mask that comes with later infos only is not noticed",
+        '                    if "action_mask" in info or "tally" in info:\n',
+        "                    if False:\n",
+        (HOST + "test_what_comes_with_some_infos_only_is_refused[group-action_mask]",),
+        "envs/group.py",
+    ),
+    Mutation(
+        "masks of several components are ignored",
+        "    if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):\n",
+        "    if False:\n",
+        (HOST + "test_masks_of_actions_with_several_components_are_refused",),
+        "envs/host_env.py",
+    ),
+    Mutation(
+        "the tally of a reset taken for that of the step before it",
+        "final[i] if ended[i] and final is not None else given[i]",
+        "given[i]",
+        (HOST + "test_statistics_of_a_vector_environment_are_those_of_its_tallies",),
+    ),
+    Mutation(
+        "shapes compared at resets only",
+        "if type(obs) is not np.ndarray or obs.shape != shape or obs.dtype not in dtypes:",
+        "if False:",
+        (HOST + "test_a_wrong_shape_is_refused_at_any_step[one entry]",),
+    ),
+    Mutation(
+        "sys.exit of an environment ends the process",
+        "RAISED = (Exception, SystemExit)",
+        "RAISED = (Exception,)",
+        (RUNNING + "test_sys_exit_in_an_environment_is_its_fault_and_not_the_end_of_training[sync]",),
+        "envs/group.py",
+    ),
+    Mutation(
+        "structures of programs keep their environments",
+        "self._host, self._example = weakref.ref(env.host), env.host.example",
+        "self._host, self._example = lambda kept=env.host: kept, env.host.example",
+        (RUNNING + "test_a_run_that_is_over_leaves_no_environment_and_no_program",),
+    ),
+    Mutation(
+        "each environment has programs of its own",
+        "self._identity = env.host.identity, repr(self._others)",
+        "self._identity = str(id(env.host)), repr(self._others)",
+        (RUNNING + "test_a_run_that_is_over_leaves_no_environment_and_no_program",),
+    ),
+    Mutation(
+        "first observations are not looked at",
+        "        _check_beginning(env, now)\n",
+        "",
+        (RUNNING + "test_a_first_observation_that_is_not_finite_is_located_before_the_policy_acts[group]",),
+    ),
+    Mutation(
+        "a host fault loses the iterations of its chunk",
+        "error.reached = Trained(state, self._averaged(totals, done)) if done else None",
+        "error.reached = None",
+        (RUNNING + "test_a_fault_loses_nothing_of_the_iterations_before_it",),
+    ),
+    Mutation(
+        "host chunks last as long as they like",
+        "or time.monotonic() > until",
+        "or False",
+        (RUNNING + "test_chunks_on_the_host_last_no_longer_than_the_time_between_checkpoints",),
+    ),
+    Mutation(
+        "an iteration that is not finite is taken",
+        "taken = parallel.total(spoilt.astype(jnp.int32)) == 0",
+        "taken = parallel.total(spoilt.astype(jnp.int32)) >= 0",
+        (LOCATED + "[reward-nan-None-options4]",),
+    ),
+    Mutation(
+        "observations are not looked at",
+        '            wrong[f"observation{jax.tree_util.keystr(path)}"] = ~finite & own\n',
+        '            wrong[f"observation{jax.tree_util.keystr(path)}"] = ~finite & False\n',
+        (LOCATED + "[observation-inf-None-options6]",),
+    ),
+    Mutation(
+        "weights are not looked at",
+        "*(x for x in jax.tree.leaves(learner) if jnp.issubdtype(x.dtype, jnp.floating))",
+        "",
+        (FAULTS + "test_a_fault_of_the_network_is_told_from_one_of_the_environment",),
+    ),
+    Mutation(
+        "an evaluation waits for ever for an agent",
+        "gone = self._absent[rows] >= self.max_steps",
+        "gone = self._absent[rows] >= 100 * self.max_steps",
+        (PETTINGZOO + "test_an_evaluation_ends_where_an_agent_never_appears",),
+    ),
+    Mutation(
+        "episodes on the host are of all agents in turn",
+        "env.num_agents, agents=out.agents, unplayed",
+        "env.num_agents, unplayed",
+        (PETTINGZOO + "test_episodes_of_an_evaluation_are_told_by_agent",),
+    ),
+]

@@ -85,7 +85,6 @@ def test_an_iteration_longer_than_the_time_is_measured_once(monkeypatch):
     assert Counted.steps <= 2 * 8
     assert report.seconds >= 8 * 2 * 0.02
     assert sum(report.shares.values()) == pytest.approx(1.0)
-    assert report.shares["stepping"] > 0.5
 
 
 @pytest.mark.parametrize("cost", [0.003, 0.4, 3.0, 7.0])

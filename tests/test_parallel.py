@@ -105,6 +105,16 @@ def test_the_rule():
     assert Program(devices=1).num_devices(64, 2048, 1) == 1
 
 
+def test_large_images_are_taken_in_smaller_pieces():
+    atari, minatar = (jax.ShapeDtypeStruct((64, 1, *shape), np.uint8) for shape in ((4, 84, 84), (10, 10, 4)))
+    rows = Program().rows
+    assert rows(1, "float32", atari) == 2**20 // (4 * 84 * 84) == 37
+    assert rows(1, "float32", {"eyes": atari, "speed": minatar}) < 37
+    assert rows(16, "float32", atari) == 4 * 16  # as many sequences as with other observations
+    assert rows(1, "float32", minatar) == rows(1, "float32") == 8192
+    assert Program(chunk_rows=100).rows(1, "float32", atari) == 100
+
+
 @pytest.mark.parametrize(
     ("devices", "num_envs", "minibatch", "text"),
     [

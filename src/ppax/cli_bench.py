@@ -30,7 +30,7 @@ def add_bench(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=float,
         default=5.0,
-        help="seconds of measuring after compilation and a first iteration (default: 5)",
+        help="how long to run, after compilation and one iteration, which is all where it takes longer (default: 5)",
     )
     parser.add_argument(
         "--tune", action="store_true", help="try other layouts of the program, and write the best into the run file"

@@ -167,7 +167,7 @@ class PPO:
                 policy, batch = self._replay(learner._replace(params=params), rows), to_rows(Batch(rows, *of_rows))
                 return objective(policy.distribution, errors(self.critic, learner.critic, policy.numbers, batch), batch)
 
-            chunk_rows = self.program.rows(valid.shape[1], self.compute_dtype)
+            chunk_rows = self.program.rows(valid.shape[1], self.compute_dtype, steps.obs)
             gradient, metrics = mean_gradient(loss, params, (index, chosen, weights), valid, chunk_rows)
             kl = self.kl.judge(state.kl, self.learning_rate, metrics, acts)
             table = unpack(metrics) | extra | {"grad_norm": optax.global_norm(gradient)} | self.kl.step_metrics(kl)

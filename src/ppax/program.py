@@ -6,6 +6,7 @@ measures them for one run.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
@@ -15,12 +16,13 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax import parallel
-from ppax.types import ConfigError, part, static
+from ppax.types import ConfigError, PyTree, part, static
 
 Tree = TypeVar("Tree")
 
 MIN_ROWS = 512  # of a minibatch on each device: from here a split pays for its exchange (benchmarks/NOTES.md)
 CHUNK_ROWS, CHUNK_ROWS_ALONE = 512, 8192  # of a minibatch on a CPU, with several devices and with one
+IMAGE_NUMBERS = 2**20  # of large images, taken at once on a CPU: their patches are several times as many
 # At least so many: each step of a sequence waits for the one before, so fewer at a time leave a core idle
 CHUNK_SEQUENCES = {"float32": 4, "bfloat16": 8}
 
@@ -92,11 +94,17 @@ class Program:
                     f"nearest {name}: {', '.join(map(str, near))}{unit}"
                 )
 
-    def rows(self, seq_len: int, compute_dtype: str) -> int:
-        """Rows whose gradient is computed at once: a minibatch on an accelerator, on a CPU what fits its cache."""
+    def rows(self, seq_len: int, compute_dtype: str, obs: PyTree = ()) -> int:
+        """Rows of a minibatch that are taken at once: all on an accelerator, on a CPU what fits its cache.
+
+        `obs` are observations with two leading axes: large images among them are taken in smaller pieces.
+        """
         if self.chunk_rows is not None:
             return self.chunk_rows
         if jax.default_backend() != "cpu":
             return 2**31
         fits = CHUNK_ROWS if parallel.num_parts() > 1 else CHUNK_ROWS_ALONE
+        image = sum(math.prod(x.shape[2:]) for x in jax.tree.leaves(obs) if x.ndim == 5)
+        if image * CHUNK_ROWS > IMAGE_NUMBERS:
+            fits = max(1, IMAGE_NUMBERS // image)
         return max(fits, CHUNK_SEQUENCES[compute_dtype] * seq_len if seq_len > 1 else 0)

@@ -49,4 +49,14 @@ MUTATIONS = [
         (CONVOLUTION + "test_rounded_factors_and_sums_in_float32",),
         FILE,
     ),
+    Mutation(
+        "bench repeats an iteration that is longer than its time",
+        "if runner.first >= max(seconds, SET_UP):",
+        "if runner.first > 1e9:",
+        (
+            "tests/test_bench.py::test_an_iteration_longer_than_the_time_is_measured_once",
+            "tests/test_bench.py::test_rounds_take_about_the_seconds_asked_for",
+        ),
+        "ppax/bench.py",
+    ),
 ]

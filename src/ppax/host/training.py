@@ -231,7 +231,7 @@ def _judge_one(agent: PPO, learner: LearnerState, steps: Transition) -> tuple[Ar
     length = agent.sequence_length(num_steps) if jax.tree.leaves(starts) else 1
     sequences = dataclasses.replace(to_sequences(dataclasses.replace(steps, carry=()), length), carry=starts)
     at_once = max(
-        1, agent.program.rows(length, agent.compute_dtype) // length
+        1, agent.program.rows(length, agent.compute_dtype, steps.obs) // length
     )  # as in the update: activations stay in the cache
     if at_once >= num_steps * streams // length:
         judged = agent.judge(learner, sequences)

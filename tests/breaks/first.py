@@ -562,8 +562,8 @@ LEARNING = [
     ),
     Mutation(
         "memory in bfloat16",
-        'memory.carry, outputs.distribution, outputs.value), jnp.dtype("float32"))',
-        "memory.carry, outputs.distribution, outputs.value), dtype)",
+        "in_float32((memory.carry, outputs.distribution, outputs.value))",
+        "cast((memory.carry, outputs.distribution, outputs.value), dtype)",
         ("tests/test_precision.py",),
     ),
     Mutation(
@@ -880,8 +880,8 @@ LATER = [
     ),
     Mutation(
         "every reset draws the lowest number",
-        "jax.random.uniform(keys[name])",
-        "0.0 * jax.random.uniform(keys[name])",
+        "jax.random.uniform(keys[name], (), jnp.float32)",
+        "0.0 * jax.random.uniform(keys[name], (), jnp.float32)",
         (PARAMS + "test_drawn_numbers_are_new_at_every_reset_and_stay_for_the_episode",),
     ),
     Mutation(

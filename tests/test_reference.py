@@ -186,7 +186,7 @@ def agent_of(case: Case) -> PPO:
         "minibatch": Shuffle(case.minibatches),
     }
     return PPO(
-        mlp(Spaces, hidden=(6, 5), shared=case.shared, log_std_init=-0.3),
+        mlp(Spaces, hidden=(6, 5), shared=case.shared, **({"log_std_init": -0.3} if case.continuous else {})),
         **parts | option,
         learning_rate=HYPER.learning_rate,
         gamma=HYPER.gamma,

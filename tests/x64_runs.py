@@ -20,6 +20,7 @@ from ppax.networks import network
 from ppax.networks.memories import GRU, NoMemory
 from ppax.optimizers import Muon
 from ppax.types import EnvReset, EnvStep, part
+from worlds import QUICK
 
 NONE = NoMemory()
 NORMALISED = {"normalize_obs": True, "normalize_reward": True}
@@ -106,7 +107,7 @@ def initial(name):
     """The state of an agent with a memory after start; one iteration is traced."""
     env = ppax.make("CartPole-v1", 2)
     agent = agent_for(env, PARTS["memory"][name](), seq_len=4)
-    state = ppax.start(agent, env, 8, jax.random.key(0))
+    state = jax.jit(ppax.start, static_argnums=2, compiler_options=QUICK)(agent, env, 8, jax.random.key(0))
     jax.eval_shape(ppax.train, agent, env, state, 1)
     return state
 

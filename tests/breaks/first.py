@@ -568,8 +568,8 @@ LEARNING = [
     ),
     Mutation(
         "memory in bfloat16",
-        'memory.carry, outputs.distribution, outputs.value), jnp.dtype("float32"))',
-        "memory.carry, outputs.distribution, outputs.value), dtype)",
+        "in_float32((memory.carry, outputs.distribution, outputs.value))",
+        "cast((memory.carry, outputs.distribution, outputs.value), dtype)",
         ("tests/test_precision.py",),
     ),
     Mutation(
@@ -886,8 +886,8 @@ LATER = [
     ),
     Mutation(
         "every reset draws the lowest number",
-        "jax.random.uniform(keys[name])",
-        "0.0 * jax.random.uniform(keys[name])",
+        "jax.random.uniform(keys[name], (), jnp.float32)",
+        "0.0 * jax.random.uniform(keys[name], (), jnp.float32)",
         (PARAMS + "test_drawn_numbers_are_new_at_every_reset_and_stay_for_the_episode",),
     ),
     Mutation(

@@ -48,7 +48,7 @@ class River:
         state = State(position, state.current)
         landed = position[0] >= 1.0
         # A stroke costs something, so that drifting until the time limit is worse than any landing. A limit takes no
-        # value away: drifting for ever is worth -0.01 / (1 - gamma) = -1, and with -1 for a bad landing nobody would land
+        # value away: drifting for ever is worth -0.01 / (1 - gamma) = -1, as much as -1 for a bad landing would be
         reward = jnp.where(landed, jnp.where(jnp.abs(position[1]) < 0.1, 1.0, 0.0), -0.01)
         # terminated: over for good. Time limits are the business of TimeLimit, which truncates instead
         return EnvStep(state, self._observe(state), reward.astype(jnp.float32), landed, jnp.zeros((), bool))

@@ -1,4 +1,4 @@
-"""What `fit`, `start` and `sweep` are given, looked at before anything is traced: one sentence for each usual mistake."""
+"""What `fit`, `start` and `sweep` are given, before anything is traced: one sentence for each usual mistake."""
 
 from __future__ import annotations
 

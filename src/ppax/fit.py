@@ -116,8 +116,8 @@ def _warn_of_single_rows(agent: Agent, env: Env, run: Run) -> None:
         length = learner.sequence_length(run.num_steps)
         if run.num_steps % length == 0 and length * learner.minibatch.size(run.num_steps * streams // length) == 1:
             warnings.warn(
-                f"num_envs = {run.num_envs}, num_steps = {run.num_steps}: each gradient step sees one row, whose advantage "
-                "cannot be standardised; take at least num_envs = 8 and num_steps = 128",
+                f"num_envs = {run.num_envs}, num_steps = {run.num_steps}: each gradient step sees one row, whose "
+                "advantage cannot be standardised; take at least num_envs = 8 and num_steps = 128",
                 stacklevel=3,
             )
 

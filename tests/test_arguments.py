@@ -150,3 +150,23 @@ def test_the_old_reset_of_gym():
 @pytest.mark.parametrize("seed", [-1, 2**64])
 def test_a_seed_out_of_range(seed):
     assert "nearest valid value" in the_message(lambda: make_key(seed))
+
+
+def test_a_run_whose_gradient_steps_see_one_row_warns():
+    env = ppax.make("probe/Constant", 1)
+    agent = ppax.PPO(ppax.networks.mlp(env, (2,)), num_epochs=1, minibatch=ppax.minibatches.Shuffle(1))
+    with pytest.warns(UserWarning, match="one row"):
+        ppax.fit(agent, env, 1, num_steps=1, log=ppax.config.Log(console=False))
+
+
+def test_options_that_gymnasium_refuses():
+    text = the_message(lambda: ppax.make("gymnasium/CartPole-v1", 1, env_params={"max_episode_steps": -5}))
+    assert "max_episode_steps = -5" in text
+
+
+def test_an_extra_that_needs_a_newer_python(monkeypatch):
+    from ppax.envs import adapting
+
+    monkeypatch.setitem(adapting.NEWER, "navix", (99, 1))
+    with pytest.raises(ImportError, match=r"navix needs Python 99\.1 or newer; this is 3"):
+        adapting.library("no_such_module", "navix")

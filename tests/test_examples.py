@@ -11,6 +11,8 @@ EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 LONG = {"mpe", "navigators", "pursuit"}  # to compile
 OPTIONAL = {"mpe": "jaxmarl", "navigators": "PIL", "pursuit": "PIL"}
 
+SHORTER = {"sweep": 24}  # iterations
+
 # What `main` returns: an untrained policy's result in the comment, the bound well above it and below what was seen
 RESULTS = {
     "by_hand": lambda score: score >= 100.0,  # 9 to 25
@@ -41,6 +43,7 @@ def test_example_reaches_its_result(path, capsys, tmp_path, monkeypatch):
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    module.ITERATIONS = SHORTER.get(path.stem, module.ITERATIONS)
     with jax.numpy_rank_promotion("allow"):
         result = module.main()
     assert capsys.readouterr().out.count("\n") >= 1

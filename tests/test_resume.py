@@ -422,7 +422,7 @@ def tiny(run_dir, total=TOTAL, every=1, epochs=1):
 
 # One process that has imported everything and forks for every command: real processes, without seconds of imports each
 FORKS = """
-import json, os, sys
+import json, os, signal, sys
 import ppax.cli
 
 for line in sys.stdin:
@@ -437,6 +437,8 @@ for line in sys.stdin:
         continue
     pid = os.fork()
     if pid == 0:
+        # not what this suite was started with, which may be the background job of a script
+        signal.signal(signal.SIGINT, signal.SIG_IGN if job["ignored"] else signal.default_int_handler)
         for stream, file in ((0, os.devnull), (1, job["out"] + ".out"), (2, job["out"] + ".err")):
             os.dup2(os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC), stream)
         sys.argv = ["ppax", *job["argv"]]
@@ -448,9 +450,9 @@ for line in sys.stdin:
 class Process:
     """A `ppax` command in a process of its own."""
 
-    def __init__(self, ask, out, argv):
+    def __init__(self, ask, out, argv, ignored=False):
         self._ask, self._out, self.code = ask, out, None
-        self.pid = ask({"argv": [str(x) for x in argv], "out": str(out)})
+        self.pid = ask({"argv": [str(x) for x in argv], "out": str(out), "ignored": ignored})
 
     def send(self, number):
         os.kill(self.pid, number)
@@ -495,8 +497,8 @@ def forks(cache):
 def launch(forks, tmp_path):
     started = []
 
-    def begin(*argv):
-        started.append(Process(forks, tmp_path / f"process{len(started)}", argv))
+    def begin(*argv, ignored=False):
+        started.append(Process(forks, tmp_path / f"process{len(started)}", argv, ignored))
         return started[-1]
 
     yield begin
@@ -589,6 +591,35 @@ def test_a_second_signal_ends_it_at_once(launch, tmp_path, number):
     process.send(number)
     assert process.wait(30.0) in (75, -number)
     assert "Traceback" not in process.err
+
+
+def test_a_signal_that_is_ignored_at_the_start_stays_ignored(launch, tmp_path):
+    """As `nohup` and a script's background jobs start it; SIGTERM is answered all the same."""
+    directory = tmp_path / "run"
+    process = launch("train", *tiny(directory, total=1_000_000), ignored=True)
+    wait_for_rows(process, directory, 1)
+    process.send(signal.SIGINT)
+    wait_for_rows(process, directory, len(rows_of(directory)) + 3)
+    assert process.poll() is None
+    process.send(signal.SIGTERM)
+    assert process.wait() == 75, process.err
+
+
+def test_ctrl_c_without_a_run_directory_gives_the_run_so_far():
+    agent, env = make()
+
+    def press(state, row):
+        if row["iteration"] == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        run = fit(agent, env, 1000, None, callbacks=[press])
+    finally:
+        signal.signal(signal.SIGINT, earlier)
+    assert [row["iteration"] for row in run.history] == [1, 2, 3]
+    assert "run_dir" in run.stopped
+    assert int(run.state.iteration) == 3
 
 
 def test_in_use_by_another_process(launch, tmp_path, capsys):

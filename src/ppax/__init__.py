@@ -31,6 +31,7 @@ from ppax.selftest import check_env, selftest
 from ppax.sweep import start_sweep, sweep
 from ppax.train import start, train
 from ppax.trained import Interrupted, NumericalError, TrainedRun
+from ppax.tuned import Preset, preset
 from ppax.types import ConfigError, TrainState, number, part, static
 
 __version__ = "0.1.0"
@@ -45,6 +46,7 @@ __all__ = [
     "Independent",
     "Interrupted",
     "NumericalError",
+    "Preset",
     "Program",
     "TrainState",
     "TrainedRun",
@@ -64,6 +66,7 @@ __all__ = [
     "number",
     "optimizers",
     "part",
+    "preset",
     "resume",
     "schedules",
     "selftest",

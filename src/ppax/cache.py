@@ -16,7 +16,10 @@ from jax.experimental.compilation_cache import compilation_cache
 
 DIRECTORY, ENABLED = "jax_compilation_cache_dir", "jax_enable_compilation_cache"
 # JAX would keep only what took a second to compile: a run has many smaller programs
-THRESHOLDS = {"jax_persistent_cache_min_compile_time_secs": 0.0, "jax_persistent_cache_min_entry_size_bytes": -1}
+THRESHOLDS: dict[str, object] = {
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+}
 
 
 def keep_programs() -> dict[str, object]:

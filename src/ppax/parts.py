@@ -42,9 +42,14 @@ def brief(tree: Any) -> str:
     shown = [
         f"{field.name}={_short(getattr(tree, field.name))}"
         for field in dataclasses.fields(tree)
-        if not _equal(getattr(tree, field.name), field.default)
+        if not (_derived(field) or _equal(getattr(tree, field.name), field.default))
     ]
     return f"{type(tree).__name__}({', '.join(shown)})"
+
+
+def _derived(field: dataclasses.Field[Any]) -> bool:
+    """Whether a field follows from what the part was made for: it has neither a default nor a meaning to set."""
+    return bool(field.metadata) and not field.metadata.get("doc") and field.default is dataclasses.MISSING
 
 
 def _short(value: Any) -> str:

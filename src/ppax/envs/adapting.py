@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,12 +13,18 @@ import jax.numpy as jnp
 
 from ppax.types import ConfigError, PyTree
 
+NEWER = {"navix": (3, 12)}  # the Python that an extra needs, as in pyproject.toml
+
 
 def library(module: str, extra: str) -> Any:
     """The optional module; ImportError, naming the extra that brings it, where it is not there."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
+        newest = NEWER.get(extra, (3, 11))
+        if sys.version_info < newest:
+            versions = "{}.{} or newer; this is {}.{}".format(*newest, *sys.version_info)
+            raise ImportError(f"{module} cannot be imported ({error}): {extra} needs Python {versions}") from error
         raise ImportError(f'{module} cannot be imported ({error}): pip install "ppax[{extra}]"') from error
 
 

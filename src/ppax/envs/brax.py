@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.envs import pictures
 from ppax.envs.adapting import known, library, strong
 from ppax.envs.time_limit import TimeLimit
 from ppax.types import ConfigError, Environment, EnvReset, EnvStep, Key, PyTree, part, static
@@ -60,6 +61,12 @@ class Brax:
         if self.time_out_truncates and "time_out" in state.info:
             cut = done & (state.info["time_out"] > 0.5)
         return EnvStep(state, state.obs, jnp.asarray(state.reward, jnp.float32), done & ~cut, cut)
+
+    def render(self, state: PyTree) -> np.ndarray:
+        """Bodies from the side, [H, W, 3]; MuJoCo Playground's too."""
+        if hasattr(self.env, "mj_model"):
+            return pictures.bodies(self.env.mj_model, state.data.qpos)
+        return pictures.bodies(self.env.sys.mj_model, state.pipeline_state.q)
 
 
 def load(env_id: str, time_out_truncates: bool = False, **kwargs: Any) -> Environment:

@@ -67,5 +67,10 @@ def load(env_id: str, num_envs: int, vectorization: str = "sync", action_repeat:
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         about = f"{error} {spec.entry_point}".lower()
         extra = next((extra for extra in EXTRAS if extra in about), None)
-        remedy = f'{extra} is not installed ({error}); pip install "ppax[{extra}]"' if extra else error
+        remedy = f'{error}; what {extra} needs comes with pip install "ppax[{extra}]"' if extra else error
         raise ImportError(f"{name}: {remedy}") from error
+    except (AssertionError, ValueError, TypeError) as error:
+        if not options or isinstance(error, ConfigError):
+            raise
+        given = ", ".join(f"{key} = {value!r}" for key, value in options.items())
+        raise ConfigError(f"env_params of {name}: {given}: {type(error).__name__}: {error}") from error

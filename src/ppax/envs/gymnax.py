@@ -7,6 +7,7 @@ is the true one; the time limit is ours (TimeLimit), so a cut is never mistaken 
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,10 +17,20 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.envs import builtin, pictures
 from ppax.envs.adapting import known, library, strong
 from ppax.envs.time_limit import TimeLimit
 from ppax.types import Environment, EnvReset, EnvStep, Key, PyTree, part, static
 
+# Classic control by the class that gymnax has it in: ours, and what our states call its numbers
+ANGLES = {"joint_angle1": "theta1", "joint_angle2": "theta2"}
+DRAWN: dict[str, tuple[Any, dict[str, str]]] = {
+    "CartPole": (builtin.CartPole, {}),
+    "Pendulum": (builtin.Pendulum, {}),
+    "Acrobot": (builtin.Acrobot, ANGLES),
+    "MountainCar": (builtin.MountainCar, {}),
+    "ContinuousMountainCar": (builtin.MountainCarContinuous, {}),
+}
 NO_LIMIT = 2**30  # steps; far away, and gymnax's int32 clock can still count past it
 
 
@@ -65,6 +76,15 @@ class Gymnax:
             jnp.asarray(terminated, bool),
             jnp.zeros((), bool),
         )
+
+    def render(self, state: PyTree) -> np.ndarray:
+        """Classic control as ours, grids as grids, the rest as the numbers that the agent sees; [H, W, 3]."""
+        drawn, rename = DRAWN.get(type(self.env).__name__, (None, {}))
+        if drawn is not None:
+            return drawn().render(
+                types.SimpleNamespace(**{rename.get(name, name): x for name, x in vars(state).items()})
+            )
+        return pictures.numbers(self.env.get_obs(state, params=self.params, key=jax.random.key(0)))
 
 
 def load(env_id: str, **kwargs: Any) -> Environment:

@@ -20,6 +20,7 @@ from ppax.networks.heads import FAMILIES, Head, head_for, same_actions
 from ppax.networks.layers import ACTIVATIONS, dense, init_dense, init_layers, layers
 from ppax.networks.memories import MemoryPart, NoMemory
 from ppax.networks.observations import entries, select
+from ppax.parts import brief
 from ppax.types import ConfigError, Key, Memory, Outputs, Params, PyTree, Scalar, part, static
 
 AUTO, NONE = Auto(), NoMemory()
@@ -53,6 +54,8 @@ class Composed:
     std_min: float | None = static("least standard deviation of Box actions", default=None, above=0.0)
     std_max: float | None = static("largest standard deviation of Box actions", default=None, above=0.0)
     ball_radius: float | None = static("of the ball; by default half the width of the box", default=None, above=0.0)
+
+    __repr__ = brief
 
     def init(self, key: Key, num_values: int = 1) -> Params:
         """Fresh parameters, a nested dict."""

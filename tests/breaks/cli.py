@@ -1,0 +1,110 @@
+"""Breaks of the command line, of first-day errors, and of what a prompt shows."""
+
+from breaks.base import Mutation
+
+CLI = "tests/test_cli.py::"
+RESUME = "tests/test_resume.py::"
+ARGUMENTS = "tests/test_arguments.py::"
+CACHE = "tests/test_cache.py::"
+REPRS = "tests/test_reprs.py::"
+
+MUTATIONS: list[Mutation] = [
+    Mutation(
+        "an ignored signal is taken over",
+        "if (handler := signal.getsignal(name)) is not signal.SIG_IGN}",
+        "if (handler := signal.getsignal(name)) is not None}",
+        (RESUME + "test_a_signal_that_is_ignored_at_the_start_stays_ignored",),
+        "ppax/signals.py",
+    ),
+    Mutation(
+        "Ctrl-C without a run directory loses the run",
+        "stop_on_signals(ON_DISK if directory else IN_MEMORY)",
+        "stop_on_signals(ON_DISK if directory else ())",
+        (RESUME + "test_ctrl_c_without_a_run_directory_gives_the_run_so_far",),
+        "ppax/fit.py",
+    ),
+    Mutation(
+        "a boolean's value is taken for true",
+        "if equals and not BOOLEANS[value.lower()] else name",
+        "if False else name",
+        (CLI + "test_both_spellings",),
+        "ppax/cli_options.py",
+    ),
+    Mutation(
+        "a part's name needs .part",
+        'in PARTS:\n        name += ".part"',
+        'in PARTS:\n        name += ""',
+        (CLI + "test_both_spellings",),
+        "ppax/cli_options.py",
+    ),
+    Mutation(
+        "help shows every option",
+        'shown, section = path in USUAL, "usual options"',
+        'shown, section = True, "usual options"',
+        (CLI + "test_help_shows_the_usual_options_first_and_says_how_to_see_the_others",),
+        "ppax/cli_options.py",
+    ),
+    Mutation(
+        "parentheses without end",
+        "if self.depth > DEEPEST:",
+        "if False:",
+        (CLI + "test_wrong_commands",),
+        "ppax/conditions.py",
+    ),
+    Mutation(
+        "evaluate prints zeros for what it does not know",
+        "**(trained if run.history else {}),",
+        "**trained,",
+        (CLI + "test_evaluate_says_the_same_twice",),
+        "ppax/cli.py",
+    ),
+    Mutation(
+        "a network for other observations is not noticed",
+        "there[path].shape != entry.shape:",
+        "False:",
+        (ARGUMENTS + "test_an_agent_that_was_made_for_another_environment[Pendulum-v1-observations]",),
+        "ppax/arguments.py",
+    ),
+    Mutation(
+        "a head for other actions is not noticed",
+        "if _acts_in(network.head, seen.action_space):",
+        "if True:",
+        (ARGUMENTS + "test_an_agent_for_other_actions_on_the_same_observations",),
+        "ppax/arguments.py",
+    ),
+    Mutation(
+        "an array for a size goes on to JAX",
+        'if field.metadata.get("static") and isinstance(value, jax.Array | np.ndarray):',
+        "if False:",
+        (ARGUMENTS + "test_what_is_no_agent_or_has_a_field_that_is_no_part[an array for a size]",),
+        "ppax/arguments.py",
+    ),
+    Mutation(
+        "fit compiles anew in every process",
+        "compilation_cache.reset_cache()  # JAX looks",
+        "pass  # JAX looks",
+        (CACHE + "test_fit_and_evaluate_keep_their_programs_though_something_was_compiled_before",),
+        "ppax/cache.py",
+    ),
+    Mutation(
+        "JAX's settings stay changed after fit",
+        "        if before:\n            _apply(before)",
+        "        if False:\n            _apply(before)",
+        (CACHE + "test_the_settings_of_jax_are_the_users_again_afterwards",),
+        "ppax/cache.py",
+    ),
+    Mutation(
+        "an agent shows its defaults too",
+        "if not (_derived(field) or _equal(getattr(tree, field.name), field.default))",
+        "if not _derived(field)",
+        (REPRS + "test_an_agent_shows_what_differs_from_the_defaults",),
+        "ppax/parts.py",
+    ),
+    Mutation(
+        "bodies are drawn as they stand at first",
+        "data.qpos[:] = np.asarray(positions, float)",
+        "data.qpos[:] = model.qpos0",
+        ("tests/envs/test_pictures.py::test_a_limb_hangs_on_the_side_to_which_its_joint_is_turned",),
+        "envs/pictures.py",
+    ),
+]

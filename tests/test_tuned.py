@@ -1,0 +1,31 @@
+"""Presets in Python: the same run as on the command line."""
+
+import pytest
+
+import ppax
+from ppax import config
+
+
+def test_a_preset_is_the_run_of_its_file():
+    tuned = ppax.preset("CartPole-v1")
+    agent, env, run = tuned
+    assert config.describe_run(agent, env, run) == config.resolve(config.find("CartPole-v1"))
+
+
+def test_options_change_it_and_leave_the_rest():
+    tuned = ppax.preset("CartPole-v1", seed=7, agent={"learning_rate": 0.5, "network": {"hidden": [8]}})
+    assert (tuned.run.seed, float(tuned.agent.learning_rate), tuned.agent.network.hidden) == (7, 0.5, (8,))
+    assert tuned.agent.schedule == ppax.preset("CartPole-v1").agent.schedule
+
+
+def test_it_trains():
+    sizes = {"num_envs": 2, "num_steps": 4, "total_steps": 16, "agent": {"network": {"hidden": [4]}, "num_epochs": 1}}
+    run = ppax.preset("CartPole-v1", **sizes, log={"console": False}).fit()
+    assert run.history[-1]["iteration"] == 2
+
+
+def test_an_unknown_name_and_an_unknown_option():
+    with pytest.raises(ppax.ConfigError, match="did you mean 'CartPole-v1'"):
+        ppax.preset("CartPole")
+    with pytest.raises(ppax.ConfigError, match="num_envs"):
+        ppax.preset("CartPole-v1", num_env=3)

@@ -8,6 +8,7 @@ fault or too little memory, 5 disk or damaged checkpoint, 75 stopped by a signal
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
@@ -44,7 +45,7 @@ DONE, FAILED, USAGE, ENVIRONMENT, NUMERICAL, DISK, STOPPED = 0, 1, 2, 3, 4, 5, 7
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     arguments = sys.argv[1:] if argv is None else argv
-    warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
+    warnings.showwarning = lambda message, *_: _tell(f"warning: {message}")
     try:
         with explained():
             return _dispatch(arguments)
@@ -64,8 +65,14 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _fail(error: object, code: int) -> int:
-    print(f"ppax: {error}", file=sys.stderr)
+    _tell(f"ppax: {error}")
     return code
+
+
+def _tell(text: str) -> None:
+    """Print on standard error, unless its terminal is closed."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr)
 
 
 def _dispatch(arguments: list[str]) -> int:

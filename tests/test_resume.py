@@ -622,6 +622,38 @@ def test_ctrl_c_without_a_run_directory_gives_the_run_so_far():
     assert int(run.state.iteration) == 3
 
 
+IN_TERMINAL = """
+import os, pty, sys
+
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execv(sys.executable, [sys.executable, "-m", "ppax.cli", *sys.argv[1:]])
+print(pid, flush=True)
+sys.stdin.readline()
+os.close(terminal)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
+
+def test_a_closed_terminal_stops_and_saves(tmp_path):
+    """A dropped connection: the console can say nothing any more, and the run still saves itself and ends with 75."""
+    directory = tmp_path / "run"
+    run = [x for x in tiny(directory, total=1_000_000) if x != "--no-log.console"]
+    command = [sys.executable, "-c", IN_TERMINAL, "train", *run, "--log.checkpoint-seconds", "1000"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as terminal:
+        pid, deadline = int(terminal.stdout.readline()), time.monotonic() + 120
+        file = directory / "metrics.jsonl"
+        while not file.exists() or file.read_bytes().count(b"\n") < 3:
+            os.kill(pid, 0)
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        terminal.stdin.write("\n")
+        terminal.stdin.flush()
+        assert terminal.stdout.readline() == "75\n"
+    assert json.loads((directory / "stopped.json").read_text())["kind"] == "signal"
+    assert final_bytes(directory)[0] == rows_of(directory)[-1]["iteration"]
+
+
 def test_in_use_by_another_process(launch, tmp_path, capsys):
     directory = tmp_path / "run"
     process = launch("train", *tiny(directory, total=1_000_000))

@@ -306,7 +306,7 @@ class _Loop:
                 purge = counter.to_int(state.env_steps) + 1 if done else None
                 loggers.append(TensorBoard(path / "tensorboard", purge))
         for logger in loggers:
-            stack.callback(logger.close)
+            stack.callback(_close, logger)
         return loggers
 
     def _log(self, loggers: list[Logger], row: Row) -> None:
@@ -340,6 +340,14 @@ class _Loop:
                 f"after iteration {int(state.iteration)} the learner is not finite ({error}), though its gradients "
                 f"are: it was not saved{self.saver.kept()}; look for numbers beyond 1e18 in observations and rewards"
             ) from error
+
+
+def _close(logger: Logger) -> None:
+    """Close a logger; one that fails, as a console whose terminal is closed, is only a warning."""
+    try:
+        logger.close()
+    except Exception as error:
+        warnings.warn(f"{type(logger).__name__} could not be closed: {error}", stacklevel=2)
 
 
 def _wait(metrics: Summary) -> Summary:

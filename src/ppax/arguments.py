@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import Any
 
 import gymnasium
@@ -37,6 +38,18 @@ def require_arguments(agent: Agent, env: Env) -> None:
         require_ppo(one, name)
         if seen is not None:
             require_made_for(one.network, seen, f"{name}.network", env.name)
+
+
+def warn_of_single_rows(agent: Agent, env: Env, num_steps: int) -> None:
+    """A warning where each gradient step sees one row: it runs, and is noise."""
+    for learner, streams in agent.learners(env.num_streams):
+        length = learner.sequence_length(num_steps)
+        if num_steps % length == 0 and length * learner.minibatch.size(num_steps * streams // length) == 1:
+            warnings.warn(
+                f"num_envs = {env.num_envs}, num_steps = {num_steps}: each gradient step sees one row, whose advantage "
+                "cannot be standardised; take at least num_envs = 8 and num_steps = 128",
+                stacklevel=4,
+            )
 
 
 def require_env(env: Any) -> None:

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from ppax import compiled, config, config_groups, counter, parallel, provenance, record
-from ppax.arguments import require_arguments
+from ppax.arguments import require_arguments, warn_of_single_rows
 from ppax.cache import kept_programs
 from ppax.config import Best, Log, Run
 from ppax.ending import STOPPED, Callback, Ending
@@ -95,7 +95,7 @@ def fit_run(
     """
     require_arguments(agent, env)
     plan = config.describe_run(agent, env, run)
-    _warn_of_single_rows(agent, env, run)
+    warn_of_single_rows(agent, env, run.num_steps)
     ending = Ending(run, callbacks)
     planned_iterations(env, run)
     other_params(env, run.eval.env_params)  # as far as evaluation may be away, what it needs must be there
@@ -133,18 +133,6 @@ def fit_run(
             state = beside.submit(fresh_state, agent, env, run)
             program = loop.compile(shapes)
         return loop.train(state.result(), program)
-
-
-def _warn_of_single_rows(agent: Agent, env: Env, run: Run) -> None:
-    """A warning where each gradient step sees one row: runs, and is noise."""
-    for learner, streams in agent.learners(env.num_streams):
-        length = learner.sequence_length(run.num_steps)
-        if run.num_steps % length == 0 and length * learner.minibatch.size(run.num_steps * streams // length) == 1:
-            warnings.warn(
-                f"num_envs = {run.num_envs}, num_steps = {run.num_steps}: each gradient step sees one row, whose "
-                "advantage cannot be standardised; take at least num_envs = 8 and num_steps = 128",
-                stacklevel=3,
-            )
 
 
 def resume(

@@ -112,10 +112,10 @@ class PPO:
         check_ratios(self.advantage, self.reestimate)
         kept, rescale = self.critic.init()
         params = rescaled(self.network, in_float32(self.network.init(key, self.critic.num_values)), rescale)
-        transformation = self._optimizer(self.learning_rate)
+        moments = self._optimizer(self.learning_rate).init
         return LearnerState(
             params=params,
-            opt_state=transformation.init(ravel_pytree(params)[0] if self.optimizer.elementwise else params),
+            opt_state=in_float32(moments(ravel_pytree(params)[0] if self.optimizer.elementwise else params)),
             obs_stats=normalize.init_obs_stats(observation_space) if self.normalize_obs else None,
             reward_stats=normalize.init_stats(()) if self.normalize_reward else None,
             control=self.kl.init(self.loss),

@@ -60,7 +60,7 @@ REDUCTIONS = [
     ),
     Mutation(
         "the last iteration's metric is summed",
-        'forgetting = jnp.where(each(totals.kinds(), "last"), 0.0, totals.means)',
+        'forgetting = jnp.where(each(kinds, "last"), 0.0, totals.means)',
         "forgetting = totals.means",
         (METRICS + "test_over_iterations_by_hand",),
         "ppax/train.py",
@@ -152,8 +152,8 @@ FILES = [
     ),
     Mutation(
         "the part of a group is not looked for on the command line",
-        'name.startswith(("--agent.", "--groups."))',
-        'name.startswith("--agent.")',
+        'name.startswith(("--agent.", "--groups.")) and name.endswith(".part")',
+        'name.startswith("--agent.") and name.endswith(".part")',
         (OVERRIDES,),
         "ppax/cli_options.py",
     ),

@@ -60,17 +60,17 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a network for other observations is not noticed",
-        "there[path].shape != entry.shape:",
-        "False:",
+        "if other is not None:",
+        "if False:",
         (ARGUMENTS + "test_an_agent_that_was_made_for_another_environment[Pendulum-v1-observations]",),
-        "ppax/arguments.py",
+        "networks/composed.py",
     ),
     Mutation(
         "a head for other actions is not noticed",
-        "if _acts_in(network.head, seen.action_space):",
-        "if True:",
+        "elif not same_actions(network.head, head_for(env.action_space)):",
+        "elif False:",
         (ARGUMENTS + "test_an_agent_for_other_actions_on_the_same_observations",),
-        "ppax/arguments.py",
+        "networks/composed.py",
     ),
     Mutation(
         "an array for a size goes on to JAX",

@@ -165,8 +165,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a closed terminal ends a run without a checkpoint",
-        "        names.append(hangup)",
-        "        pass",
+        "(signal.SIGTERM, signal.SIGINT, *_HANGUP)",
+        "(signal.SIGTERM, signal.SIGINT)",
         (RESUME + "test_stopped_by_a_signal_and_resumed",),
         "signals.py",
     ),

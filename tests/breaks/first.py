@@ -794,8 +794,8 @@ HOSTED = [
     ),
     Mutation(
         "evaluation favours short episodes",
-        "            if self.left[i] > 0:\n",
-        "            if self.left.any():\n",
+        "            if self.left[i] > 0 and not gone[i - rows.start]:\n",
+        "            if self.left.any() and not gone[i - rows.start]:\n",
         ("tests/envs/test_host_running.py::test_evaluation_plays_whole_episodes_fairly",),
     ),
     Mutation(

@@ -794,8 +794,8 @@ HOSTED = [
     ),
     Mutation(
         "evaluation favours short episodes",
-        "            if self.left[i] > 0 and not gone[i - rows.start]:\n",
-        "            if self.left.any() and not gone[i - rows.start]:\n",
+        "if self.left[i] > 0 and not gone[i - rows.start]:",
+        "if self.left.any() and not gone[i - rows.start]:",
         ("tests/envs/test_host_running.py::test_evaluation_plays_whole_episodes_fairly",),
     ),
     Mutation(
@@ -1038,8 +1038,8 @@ SUITES = [
     ),
     Mutation(
         "environments are never compared with their spaces",
-        "LOOKS = 2",
-        "LOOKS = 0",
+        'for problem in misfits(self.layout.observation_space, obs, "its observation", self.axis):',
+        "for problem in ():",
         (CHECK_HOST + "test_every_environment_is_compared_with_its_spaces_when_it_first_steps",),
     ),
     Mutation(

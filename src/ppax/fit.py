@@ -84,13 +84,13 @@ def fit_run(
     """`fit` for a run given as one object."""
     require_arguments(agent, env)
     plan = config.describe_run(agent, env, run)
-    warn_of_single_rows(agent, env, run.num_steps)
     ending = Ending(run, callbacks)
     planned_iterations(env, run)
     other_params(env, run.eval.env_params)  # as far as evaluation may be away, what it needs must be there
     require_sound(env)
     agent.check()
     shapes = state_shapes(agent, env, run)
+    warn_of_single_rows(agent, env, run.num_steps)
     ending.check(agent, env, shapes)
     # a schedule of a number that is not there
     jax.eval_shape(agent.annealed, jnp.float32(0.0), jnp.float32(0.0))

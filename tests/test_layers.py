@@ -153,4 +153,4 @@ def test_parts_of_one_folder_do_not_import_each_other():
 
 def test_files_can_be_read_in_one_sitting():
     sizes = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in ROOT.rglob("*.py")}
-    assert {name: lines for name, lines in sizes.items() if lines > 300} == {}
+    assert {name: lines for name, lines in sizes.items() if lines > 350} == {}

@@ -95,7 +95,6 @@ def fit_run(
     """
     require_arguments(agent, env)
     plan = config.describe_run(agent, env, run)
-    warn_of_single_rows(agent, env, run.num_steps)
     ending = Ending(run, callbacks)
     planned_iterations(env, run)
     other_params(env, run.eval.env_params)  # as far as evaluation may be away, what it needs must be there
@@ -104,8 +103,12 @@ def fit_run(
     if env.num_agents == 1 and sharing_of(agent) == config_groups.INDEPENDENT:
         warnings.warn(f'agents = "independent" changes nothing: {env.name} has one agent; leave it out', stacklevel=3)
     shapes = state_shapes(agent, env, run)
+<<<<<<< HEAD
     needed = require_memory(agent, env, shapes)
     say(f"memory, at least: {needed}")
+=======
+    warn_of_single_rows(agent, env, run.num_steps)
+>>>>>>> fix-cli
     ending.check(agent, env, shapes)
     # a schedule of a number that is not there
     jax.eval_shape(agent.annealed, jnp.float32(0.0), jnp.float32(0.0))

@@ -15,6 +15,15 @@ PLAIN_SECONDS = 5.0  # between lines where there is no terminal
 COMPILING = "compiling ..."
 
 
+class _Lines(RichConsole):
+    """Rich's console, which would leave the program where nobody reads any more."""
+
+    def on_broken_pipe(self) -> None:
+        """The error itself, so that this logger alone is dropped."""
+        self.quiet = True
+        raise BrokenPipeError
+
+
 class Console:
     """Progress with env-steps, steps/s, episode return and time left; "compiling ..." until `begin`."""
 
@@ -22,7 +31,7 @@ class Console:
         """Show progress up to `total_iterations` on `stream` (standard error by default)."""
         self._total = total_iterations
         # a notebook takes plain lines: a live display there needs ipywidgets
-        self._console = RichConsole(file=stream, stderr=stream is None, force_jupyter=False)
+        self._console = _Lines(file=stream, stderr=stream is None, force_jupyter=False)
         self._progress: Progress | None = None
         self._last = 0.0
         if not self._console.is_terminal:

@@ -103,12 +103,9 @@ def fit_run(
     if env.num_agents == 1 and sharing_of(agent) == config_groups.INDEPENDENT:
         warnings.warn(f'agents = "independent" changes nothing: {env.name} has one agent; leave it out', stacklevel=3)
     shapes = state_shapes(agent, env, run)
-<<<<<<< HEAD
     needed = require_memory(agent, env, shapes)
     say(f"memory, at least: {needed}")
-=======
     warn_of_single_rows(agent, env, run.num_steps)
->>>>>>> fix-cli
     ending.check(agent, env, shapes)
     # a schedule of a number that is not there
     jax.eval_shape(agent.annealed, jnp.float32(0.0), jnp.float32(0.0))

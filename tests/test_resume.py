@@ -439,6 +439,7 @@ for line in sys.stdin:
     if pid == 0:
         # not what this suite was started with, which may be the background job of a script
         signal.signal(signal.SIGINT, signal.SIG_IGN if job["ignored"] else signal.default_int_handler)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` of the suite is none of the run
         for stream, file in ((0, os.devnull), (1, job["out"] + ".out"), (2, job["out"] + ".err")):
             os.dup2(os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC), stream)
         sys.argv = ["ppax", *job["argv"]]
@@ -623,10 +624,12 @@ def test_ctrl_c_without_a_run_directory_gives_the_run_so_far():
 
 
 IN_TERMINAL = """
-import os, pty, sys
+import os, pty, signal, sys
 
 pid, terminal = pty.fork()
 if pid == 0:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` of the suite is none of the run
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.execv(sys.executable, [sys.executable, "-m", "ppax.cli", *sys.argv[1:]])
 print(pid, flush=True)
 sys.stdin.readline()

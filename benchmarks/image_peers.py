@@ -56,7 +56,7 @@ def prepare_sb3(work: Work, env_id: str) -> Prepared:
     from stable_baselines3 import PPO
     from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
 
-    from ppax.envs.atari_game import AtariGame, arcade
+    from ppax.envs.suites.atari_game import AtariGame, arcade
 
     game = env_id.split("/")[1]
     envs = VecMonitor(DummyVecEnv([partial(AtariGame, partial(arcade, game))] * work.num_envs))

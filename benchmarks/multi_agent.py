@@ -55,7 +55,7 @@ def prepare_ppax(iterations: int, central_critic: bool = False) -> Any:
     import jax
 
     import ppax
-    from ppax import counter
+    from ppax.arrays import counter
     from ppax.critics import Regression
     from ppax.losses import ClippedSurrogate
 

@@ -36,7 +36,7 @@ import ppax
 import report
 from ppax.critics import PopArt
 from ppax.envs import VectorEnv
-from ppax.normalize import init_stats, normalize_obs, update_stats
+from ppax.learning.normalization import init_stats, normalize_obs, update_stats
 from ppax.types import number, part
 
 NUM_ENVS, NUM_STEPS = 64, 32

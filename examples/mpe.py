@@ -3,8 +3,8 @@
 import jax
 
 import ppax
+from ppax.agents.multi_agent import Agent
 from ppax.envs import VectorEnv
-from ppax.multi_agent import Agent
 from ppax.networks import network
 
 ITERATIONS = 100

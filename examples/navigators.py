@@ -7,12 +7,12 @@ import jax.numpy as jnp
 from jax import Array
 
 import ppax
-from ppax.collect import start_actor
+from ppax.collection import start_actor
 from ppax.envs import VectorEnv
-from ppax.evaluate import act_and_step
-from ppax.play import play
+from ppax.evaluation import act_and_step
+from ppax.tools.play import play
+from ppax.tools.video import write_video
 from ppax.types import ActorState, LearnerState
-from ppax.video import write_video
 
 ITERATIONS, STEPS = 40, 200
 FILM = Path("navigators.gif")

@@ -5,11 +5,11 @@ from pathlib import Path
 import jax
 
 import ppax
+from ppax.agents.groups import Groups
+from ppax.agents.self_play import Pool, SelfPlay
 from ppax.envs import VectorEnv, grouped
-from ppax.groups import Groups
-from ppax.play import play
-from ppax.self_play import Pool, SelfPlay
-from ppax.video import write_video
+from ppax.tools.play import play
+from ppax.tools.video import write_video
 
 ITERATIONS = 200
 FILM = Path("pursuit.gif")

@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from worlds import QUICK, Counter, Leaky, Masked, Team
 
 import ppax
 from ppax.advantages import GAE
-from ppax.collect import collect, start_actor
+from ppax.collection import collect, start_actor
 from ppax.critics import PopArt, Regression, TwoHot
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.losses import ClippedSurrogate
@@ -18,7 +19,6 @@ from ppax.minibatches import Shuffle
 from ppax.networks import mlp
 from ppax.optimizers import Adam
 from ppax.schedules import Constant, Cosine, Linear
-from worlds import QUICK, Counter, Leaky, Masked, Team
 
 WORLDS = {
     "discrete": lambda: VectorEnv(TimeLimit(builtin.CartPole(), 20), 6),

@@ -2,36 +2,26 @@
 
 # ruff: noqa: E402
 
-from ppax import parallel
+from ppax.program import sharding
 
-parallel.use_all_cores()  # before anything starts JAX
+sharding.use_all_cores()  # before anything starts JAX
 
-from ppax import (
-    advantages,
-    critics,
-    distributions,
-    envs,
-    losses,
-    minibatches,
-    networks,
-    optimizers,
-    schedules,
-)
-from ppax.checkpoint import CheckpointError
-from ppax.collect import collect
-from ppax.compiled import CompiledTraining, compile
+from ppax import advantages, critics, distributions, envs, losses, minibatches, networks, optimizers, schedules
+from ppax.agents.groups import Groups
+from ppax.agents.independent import Independent
+from ppax.checks import check_env, selftest
+from ppax.collection import collect
 from ppax.envs import make
-from ppax.evaluate import Evaluation, evaluate
-from ppax.fit import fit, resume
-from ppax.groups import Groups
-from ppax.independent import Independent
+from ppax.evaluation import Evaluation, evaluate
 from ppax.ppo import PPO
-from ppax.program import Program
-from ppax.selftest import check_env, selftest
-from ppax.sweep import start_sweep, sweep
-from ppax.train import start, train
-from ppax.trained import Interrupted, NumericalError, TrainedRun
-from ppax.tuned import Preset, preset
+from ppax.program.compilation import CompiledTraining, compile
+from ppax.program.layout import Program
+from ppax.program.sweeps import start_sweep, sweep
+from ppax.run.checkpoint import CheckpointError
+from ppax.run.fit import fit, resume
+from ppax.run.result import Interrupted, NumericalError, TrainedRun
+from ppax.tools.tuned import Preset, preset
+from ppax.training import start, train
 from ppax.types import ConfigError, TrainState, number, part, static
 
 __version__ = "0.1.0"

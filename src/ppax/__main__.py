@@ -2,7 +2,7 @@
 
 import sys
 
-from ppax.cli import main
+from ppax.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -18,20 +18,24 @@ from gymnasium import spaces
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from ppax import experience, masks, normalize, parallel
-from ppax.accumulate import mean_gradient
 from ppax.advantages import GAE, check_ratios, spread_rewards
+from ppax.arrays import masks
+from ppax.arrays.metrics import pack, reduced, unpack
+from ppax.arrays.sequences import to_pairs, to_rows, zero_rows
 from ppax.critics import Regression
-from ppax.kl_control import KLControl, KLState
+from ppax.critics.base import Critic, adapt, errors, rescaled
+from ppax.learning import batches, normalization
+from ppax.learning.diagnostics import History, Update, update_metrics
+from ppax.learning.forward import Policy, in_float32, look
+from ppax.learning.gradient import mean_gradient
+from ppax.learning.kl_control import KLControl, KLState
 from ppax.losses import ClippedSurrogate
-from ppax.metrics import pack, reduced, unpack
+from ppax.losses.base import bounded_log_ratio
 from ppax.minibatches import Shuffle
 from ppax.optimizers import Adam, clipped
-from ppax.policy import Policy, in_float32, look
-from ppax.program import Program, only_if
+from ppax.program import sharding
+from ppax.program.layout import Program, only_if
 from ppax.schedules import Constant, anneal_parts
-from ppax.sequences import to_pairs, to_rows, zero_rows
-from ppax.terms import bounded_log_ratio
 from ppax.types import (
     Advantage,
     Batch,
@@ -54,8 +58,6 @@ from ppax.types import (
     part,
     static,
 )
-from ppax.update_metrics import History, Update, update_metrics
-from ppax.values import Critic, adapt, errors, rescaled
 
 
 class Learning(NamedTuple):
@@ -116,8 +118,8 @@ class PPO:
         return LearnerState(
             params=params,
             opt_state=in_float32(moments(ravel_pytree(params)[0] if self.optimizer.elementwise else params)),
-            obs_stats=normalize.init_obs_stats(observation_space) if self.normalize_obs else None,
-            reward_stats=normalize.init_stats(()) if self.normalize_reward else None,
+            obs_stats=normalization.init_obs_stats(observation_space) if self.normalize_obs else None,
+            reward_stats=normalization.init_stats(()) if self.normalize_reward else None,
             control=self.kl.init(self.loss),
             critic=kept,
         )
@@ -148,8 +150,8 @@ class PPO:
         learner, (steps, old_targets, source) = self._prepare(learner, rollout)
         learner = adapt(self.critic, self.network, learner, old_targets.value, steps.valid)
         vector, to_params = ravel_pytree(learner.params)
-        counted = experience.Counted(steps.valid, masks.acting(steps))
-        make_minibatch = partial(experience.choose, counted, self.normalize_advantage)
+        counted = batches.Counted(steps.valid, masks.acting(steps))
+        make_minibatch = partial(batches.choose, counted, self.normalize_advantage)
 
         def gradient_step(state: Learning, drawn: Any) -> tuple[Learning, History]:  # Minibatch, or what makes one
             params, index, latest = state.params, drawn.index, state.targets
@@ -178,7 +180,7 @@ class PPO:
         def epoch(state: Learning, key: Key) -> tuple[Learning, History]:
             targets = old_targets if state.targets is None else state.targets
             if self.reestimate == "epoch":
-                streams = experience.join(steps, source, rollout.steps.valid.shape[0])
+                streams = batches.join(steps, source, rollout.steps.valid.shape[0])
                 fresh = self._reestimate(learner._replace(params=state.params), *streams)
                 targets = to_pairs(to_rows(fresh), steps.valid.shape[1])
             drawn = self.minibatch(Batch(steps, targets), key)
@@ -194,7 +196,7 @@ class PPO:
         state, history = jax.lax.scan(epoch, state, keys)
         obs_stats = learner.obs_stats
         if self.normalize_obs:  # only now: acting and learning saw the same frozen statistics
-            obs_stats = normalize.update_obs_stats(obs_stats, steps.obs, steps.valid)
+            obs_stats = normalization.update_obs_stats(obs_stats, steps.obs, steps.valid)
         control = self.kl.end(state.kl, history.metrics, history.acts)
         metrics = update_metrics(Batch(steps, old_targets), counted.choices, history)
         metrics |= self.kl.metrics(control, self.loss)
@@ -248,33 +250,33 @@ class PPO:
 
         return only_if(self.kl.goes_on(kl, learns), step, (state.vector, state.opt_state))
 
-    def _prepare(self, learner: LearnerState, rollout: Rollout) -> tuple[LearnerState, experience.Experience]:
+    def _prepare(self, learner: LearnerState, rollout: Rollout) -> tuple[LearnerState, batches.Experience]:
         """Targets by the values of the rollout, and both cut into sequences [M, L]."""
         steps = rollout.steps
         if self.normalize_reward:
-            trace, valid = parallel.gather((rollout.reward_trace, steps.valid), axis=1)
-            stats = normalize.update_stats(learner.reward_stats, trace, valid)
+            trace, valid = sharding.gather((rollout.reward_trace, steps.valid), axis=1)
+            stats = normalization.update_stats(learner.reward_stats, trace, valid)
             learner = learner._replace(reward_stats=stats)
-            steps = normalize.scale_rewards(stats, steps)
+            steps = normalization.scale_rewards(stats, steps)
         if self.drip_decay is not None:
             reward = jax.vmap(spread_rewards, (1, None, 1), 1)(steps.reward, self.drip_decay, steps.ended)
             steps = dataclasses.replace(steps, reward=reward)
-        next_value = jax.vmap(experience.following, (1, 0), 1)(steps, rollout.last_value)
+        next_value = jax.vmap(batches.following, (1, 0), 1)(steps, rollout.last_value)
         targets = jax.vmap(self.advantage, (1, 1, None), 1)(steps, next_value, self.gamma)
         length = self.sequence_length(steps.valid.shape[0])
         if self.reestimate == "never":
-            return learner, experience.cut(rollout.steps, targets, length)
-        return learner, experience.cut_with_source(rollout.steps, targets, steps.reward, next_value, length)
+            return learner, batches.cut(rollout.steps, targets, length)
+        return learner, batches.cut_with_source(rollout.steps, targets, steps.reward, next_value, length)
 
-    def _reestimate(self, learner: LearnerState, steps: Transition, source: experience.Source) -> Targets:
+    def _reestimate(self, learner: LearnerState, steps: Transition, source: batches.Source) -> Targets:
         """Targets [M, L] of sequences by the network as it is now; beyond a sequence's end stands the old value."""
-        steps, (reward, end_value) = parallel.own((steps, source))
+        steps, (reward, end_value) = sharding.own((steps, source))
         value, log_prob = self.judge(learner, steps)
         ratio = jnp.exp(bounded_log_ratio(log_prob, steps))
         live = dataclasses.replace(steps, value=value, reward=reward)
-        next_value = jax.vmap(experience.following)(live, end_value)
+        next_value = jax.vmap(batches.following)(live, end_value)
         targets = jax.vmap(self.advantage, (0, 0, None, 0))(live, next_value, self.gamma, ratio)
-        return parallel.gather(zero_rows(steps.valid, Targets(*targets)))
+        return sharding.gather(zero_rows(steps.valid, Targets(*targets)))
 
     def sequence_length(self, num_steps: int) -> int:
         """L: `seq_len`, or by default the whole rollout where steps must stay together, else 1."""

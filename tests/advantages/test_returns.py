@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from streams import STEPS, by_hand, draw, poisoned, targets
 
 from ppax.advantages import GAE, MonteCarlo, TDLambda, spread_rewards
-from streams import STEPS, by_hand, draw, poisoned, targets
 
 BOTH = (TDLambda(1.0), MonteCarlo())
 

@@ -3,9 +3,9 @@
 import jax
 import numpy as np
 import pytest
+from streams import STEPS, by_hand, draw, poisoned, targets
 
 from ppax.advantages import GAE, CanonicalVTrace
-from streams import STEPS, by_hand, draw, poisoned, targets
 
 
 def eq_1(s, t, lam, rho, c, gamma=0.9):

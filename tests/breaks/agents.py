@@ -2,7 +2,7 @@
 
 from breaks.base import Mutation
 
-PARALLEL = "tests/test_parallel.py::"
+PARALLEL = "tests/program/test_sharding.py::"
 
 DEVICES = [
     Mutation(
@@ -10,129 +10,129 @@ DEVICES = [
         "            if size % asked:",
         "            if False:",
         (PARALLEL + "test_devices_that_do_not_divide_are_refused",),
-        "ppax/program.py",
+        "ppax/program/layout.py",
     ),
     Mutation(
         "devices are not checked with the other sizes",
         "learner.program.num_devices(env.num_envs, minibatch, length)\n        except",
         "pass\n        except",
         (PARALLEL + "test_sizes_are_checked_before_anything_is_made",),
-        "ppax/train.py",
+        "ppax/training.py",
     ),
     Mutation(
         "an axis of the user's couples seeds",
         'AXIS = "ppax.parallel"',
         'AXIS = "devices"',
         (PARALLEL + "test_an_axis_of_the_users_exchanges_nothing",),
-        "ppax/parallel.py",
+        "ppax/program/sharding.py",
     ),
     Mutation(
         "a split inside the user's split",
         "return 1 if jax.sharding.get_abstract_mesh().manual_axes else len(jax.local_devices())",
         "return len(jax.local_devices())",
         (PARALLEL + "test_the_rule_is_one_device_where_the_user_has_split_the_program",),
-        "ppax/parallel.py",
+        "ppax/program/sharding.py",
     ),
 ]
 
-METRICS = "tests/test_metrics.py::"
+METRICS = "tests/arrays/test_metrics.py::"
 REDUCTIONS = [
     Mutation(
         "metrics of groups are reduced by a part of their names",
         'kind = kinds.get(name, "mean")',
         'kind = "max" if "_max" in name else "min" if "_min" in name else kinds.get(name, "mean")',
         (METRICS + "test_episodes_of_groups_are_means_whatever_the_groups_are_called",),
-        "ppax/metrics.py",
+        "ppax/arrays/metrics.py",
     ),
     Mutation(
         "a group's extremes become means",
         'out[full], reductions[full] = x, kinds[group].get(name, "mean")',
         'out[full], reductions[full] = x, "mean"',
         (METRICS + "test_metrics_of_groups_are_joined_as_declared",),
-        "ppax/groups.py",
+        "ppax/agents/groups.py",
     ),
     Mutation(
         "a player's extremes become means",
         "Table(whole | own, (*kinds.items(), *reductions))",
         "Table(whole | own, (*kinds.items(),))",
         (METRICS + "test_metrics_of_players_keep_their_reductions",),
-        "ppax/independent.py",
+        "ppax/agents/independent.py",
     ),
     Mutation(
         "the last iteration's metric is summed",
         'forgetting = jnp.where(each(kinds, "last"), 0.0, totals.means)',
         "forgetting = totals.means",
         (METRICS + "test_over_iterations_by_hand",),
-        "ppax/train.py",
+        "ppax/training.py",
     ),
 ]
 
-SELF_PLAY = "tests/test_self_play.py::"
+SELF_PLAY = "tests/agents/test_self_play.py::"
 PAST_SELVES = [
     Mutation(
         "an episode that a forced reset cut is a game",
         "over = ended & counts",
         "over = (ended | first) & counts",
         (SELF_PLAY + "test_an_episode_that_a_forced_reset_cut_is_no_game",),
-        "ppax/self_play.py",
+        "ppax/agents/self_play.py",
     ),
     Mutation(
         "returns of past selves are those of the group",
         "now[self._blocks()[name], begin : begin + size] = False",
         "now[self._blocks()[name], begin : begin + size] = True",
         (SELF_PLAY + "test_episodes_of_a_group_are_those_that_it_plays_as_it_is_now",),
-        "ppax/self_play.py",
+        "ppax/agents/self_play.py",
     ),
     Mutation(
         "training counts the episodes of past selves",
         "episodes = annealed.own_episodes(episodes)",
         "episodes = episodes",
         (SELF_PLAY + "test_an_iteration_leaves_out_what_past_selves_earned_and_remember",),
-        "ppax/train.py",
+        "ppax/training.py",
     ),
     Mutation(
         "a past self inherits the memory of the one before it",
         "other = drawn & ((seats != before.opponents[name]) | (seats == place))",
         "other = drawn & (seats != seats)",
         (SELF_PLAY + "test_a_past_self_that_takes_anothers_seat_has_an_empty_memory",),
-        "ppax/self_play.py",
+        "ppax/agents/self_play.py",
     ),
     Mutation(
         "a learner that joins the pool inherits the memory of the oldest",
         "(seats != before.opponents[name]) | (seats == place))",
         "(seats != before.opponents[name]))",
         (SELF_PLAY + "test_a_past_self_that_takes_anothers_seat_has_an_empty_memory",),
-        "ppax/self_play.py",
+        "ppax/agents/self_play.py",
     ),
     Mutation(
         "self-play for another number of environments",
         "if isinstance(agent, SelfPlay) and agent.num_envs != env.num_envs:",
         "if False:",
         (SELF_PLAY + "test_what_cannot_be_is_refused_by_name",),
-        "ppax/train.py",
+        "ppax/training.py",
     ),
 ]
 
-SWEEP = "tests/test_sweep.py::"
+SWEEP = "tests/program/test_sweeps.py::"
 SWEEPS = [
     Mutation(
         "numbers of players are taken for those of members",
         "            if players == members:\n",
         "            if players == members:\n                return jnp.asarray(x)\n",
         (SWEEP + "test_as_many_players_as_members_have_to_say_which",),
-        "ppax/sweep.py",
+        "ppax/program/sweeps.py",
     ),
     Mutation(
         "numbers of players are refused in a sweep",
         "if players > 1 and np.shape(x) == (players,):",
         "if False:",
         (SWEEP + "test_numbers_of_players_are_no_numbers_of_members",),
-        "ppax/sweep.py",
+        "ppax/program/sweeps.py",
     ),
 ]
 
-GROUPS = "tests/test_groups.py::"
-RECORD = "tests/test_record.py::"
+GROUPS = "tests/agents/test_groups.py::"
+RECORD = "tests/run/test_record.py::"
 OVERRIDES = GROUPS + "test_a_command_line_overrides_groups_of_a_file"
 MERGED = GROUPS + "test_a_group_takes_numbers_of_the_same_part_alone"
 FILES = [
@@ -141,35 +141,35 @@ FILES = [
         'x.get("part", default) if isinstance(x, Mapping) else default for x',
         'x.get("part", table.get("part")) if isinstance(x, Mapping) else default for x',
         (MERGED,),
-        "ppax/config_groups.py",
+        "ppax/config/group_tables.py",
     ),
     Mutation(
         "underscores in a group's name become dashes",
         'word if words[0] == "groups" and place == 1 else word.replace(old, new)',
         "word.replace(old, new)",
         (OVERRIDES, GROUPS + "test_a_command_line_names_groups_with_underscores"),
-        "ppax/cli_options.py",
+        "ppax/cli/options.py",
     ),
     Mutation(
         "the part of a group is not looked for on the command line",
         'name.startswith(("--agent.", "--groups.")) and name.endswith(".part")',
         'name.startswith("--agent.") and name.endswith(".part")',
         (OVERRIDES,),
-        "ppax/cli_options.py",
+        "ppax/cli/options.py",
     ),
     Mutation(
         "a group has the options of default parts",
-        "config.options(config_groups.filled(base))",
+        "config.options(group_tables.filled(base))",
         "config.options(base)",
         (OVERRIDES,),
-        "ppax/cli_options.py",
+        "ppax/cli/options.py",
     ),
     Mutation(
         "two columns of the logs have one name",
         'if f"{group}_{player[6:]}" in there:',
         "if False:",
         (GROUPS + "test_groups_whose_names_in_the_logs_are_the_same_are_refused",),
-        "ppax/multi_agent.py",
+        "ppax/agents/multi_agent.py",
     ),
 ]
 RECORDS = [
@@ -178,42 +178,42 @@ RECORDS = [
         'return list(_unlike(agent, again, "agent"))',
         "return []",
         (RECORD + "test_an_agent_that_no_file_builds_is_marked",),
-        "ppax/record.py",
+        "ppax/run/record.py",
     ),
     Mutation(
         "a wrapped environment is recorded by its name",
         'return list(_unlike(env, again, "env"))',
         "return []",
         (RECORD + "test_an_environment_that_no_name_gives_is_marked",),
-        "ppax/record.py",
+        "ppax/run/record.py",
     ),
     Mutation(
         "numbers of objects are not compared",
         "yield from () if same else (path,)",
         "yield from ()",
         (RECORD + "test_an_environment_that_no_name_gives_is_marked",),
-        "ppax/record.py",
+        "ppax/run/record.py",
     ),
     Mutation(
         "a run goes on without the objects that it was made from",
         "if not lacking:",
         "if True:",
         (RECORD + "test_what_is_passed_is_not_asked_for",),
-        "ppax/record.py",
+        "ppax/run/record.py",
     ),
     Mutation(
         "the file of a run with own objects trains another",
         'if not place.startswith("callbacks")]\n    if places:',
         'if not place.startswith("callbacks")]\n    if False:',
         (RECORD + "test_the_file_of_such_a_run_trains_nothing_else",),
-        "ppax/config.py",
+        "ppax/config/build.py",
     ),
     Mutation(
         "nothing is said of independent players where there is one",
-        "if env.num_agents == 1 and sharing_of(agent) == config_groups.INDEPENDENT:",
+        "if env.num_agents == 1 and sharing_of(agent) == group_tables.INDEPENDENT:",
         "if False:",
-        ("tests/test_multi_agent.py::test_independent_with_one_agent_is_said_to_change_nothing",),
-        "ppax/fit.py",
+        ("tests/agents/test_multi_agent.py::test_independent_with_one_agent_is_said_to_change_nothing",),
+        "ppax/run/fit.py",
     ),
 ]
 

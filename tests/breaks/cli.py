@@ -2,11 +2,11 @@
 
 from breaks.base import Mutation
 
-CLI = "tests/test_cli.py::"
-RESUME = "tests/test_resume.py::"
-ARGUMENTS = "tests/test_arguments.py::"
-CACHE = "tests/test_cache.py::"
-REPRS = "tests/test_reprs.py::"
+CLI = "tests/cli/test_main.py::"
+RESUME = "tests/run/test_resume.py::"
+ARGUMENTS = "tests/agents/test_arguments.py::"
+CACHE = "tests/storage/test_cache.py::"
+REPRS = "tests/system/test_reprs.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
@@ -14,49 +14,49 @@ MUTATIONS: list[Mutation] = [
         "if (handler := signal.getsignal(name)) is not signal.SIG_IGN}",
         "if (handler := signal.getsignal(name)) is not None}",
         (RESUME + "test_a_signal_that_is_ignored_at_the_start_stays_ignored",),
-        "ppax/signals.py",
+        "ppax/run/signals.py",
     ),
     Mutation(
         "Ctrl-C without a run directory loses the run",
         "stop_on_signals(ON_DISK if directory else IN_MEMORY)",
         "stop_on_signals(ON_DISK if directory else ())",
         (RESUME + "test_ctrl_c_without_a_run_directory_gives_the_run_so_far",),
-        "ppax/fit.py",
+        "ppax/run/fit.py",
     ),
     Mutation(
         "a boolean's value is taken for true",
         "if equals and not BOOLEANS[value.lower()] else name",
         "if False else name",
         (CLI + "test_both_spellings",),
-        "ppax/cli_options.py",
+        "ppax/cli/options.py",
     ),
     Mutation(
         "a part's name needs .part",
         'in PARTS:\n        name += ".part"',
         'in PARTS:\n        name += ""',
         (CLI + "test_both_spellings",),
-        "ppax/cli_options.py",
+        "ppax/cli/options.py",
     ),
     Mutation(
         "help shows every option",
         'shown, section = path in USUAL, "usual options"',
         'shown, section = True, "usual options"',
         (CLI + "test_help_shows_the_usual_options_first_and_says_how_to_see_the_others",),
-        "ppax/cli_options.py",
+        "ppax/cli/options.py",
     ),
     Mutation(
         "parentheses without end",
         "if self.depth > DEEPEST:",
         "if False:",
         (CLI + "test_wrong_commands",),
-        "ppax/conditions.py",
+        "ppax/run/condition_text.py",
     ),
     Mutation(
         "evaluate prints zeros for what it does not know",
         "**(trained if run.history else {}),",
         "**trained,",
         (CLI + "test_evaluate_says_the_same_twice",),
-        "ppax/cli.py",
+        "ppax/cli/main.py",
     ),
     Mutation(
         "a network for other observations is not noticed",
@@ -77,21 +77,21 @@ MUTATIONS: list[Mutation] = [
         'if field.metadata.get("static") and isinstance(value, jax.Array | np.ndarray):',
         "if False:",
         (ARGUMENTS + "test_what_is_no_agent_or_has_a_field_that_is_no_part[an array for a size]",),
-        "ppax/arguments.py",
+        "ppax/agents/arguments.py",
     ),
     Mutation(
         "fit compiles anew in every process",
         "compilation_cache.reset_cache()  # JAX looks",
         "pass  # JAX looks",
         (CACHE + "test_fit_and_evaluate_keep_their_programs_though_something_was_compiled_before",),
-        "ppax/cache.py",
+        "ppax/storage/cache.py",
     ),
     Mutation(
         "JAX's settings stay changed after fit",
         "        if before:\n            _apply(before)",
         "        if False:\n            _apply(before)",
         (CACHE + "test_the_settings_of_jax_are_the_users_again_afterwards",),
-        "ppax/cache.py",
+        "ppax/storage/cache.py",
     ),
     Mutation(
         "an agent shows its defaults too",
@@ -105,6 +105,6 @@ MUTATIONS: list[Mutation] = [
         "data.qpos[:] = np.asarray(positions, float)",
         "data.qpos[:] = model.qpos0",
         ("tests/envs/test_pictures.py::test_a_limb_hangs_on_the_side_to_which_its_joint_is_turned",),
-        "envs/pictures.py",
+        "wrappers/pictures.py",
     ),
 ]

@@ -54,9 +54,9 @@ MUTATIONS = [
         "if runner.first >= max(seconds, SET_UP):",
         "if runner.first > 1e9:",
         (
-            "tests/test_bench.py::test_an_iteration_longer_than_the_time_is_measured_once",
-            "tests/test_bench.py::test_rounds_take_about_the_seconds_asked_for",
+            "tests/tools/test_bench.py::test_an_iteration_longer_than_the_time_is_measured_once",
+            "tests/tools/test_bench.py::test_rounds_take_about_the_seconds_asked_for",
         ),
-        "ppax/bench.py",
+        "ppax/tools/bench.py",
     ),
 ]

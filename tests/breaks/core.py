@@ -2,23 +2,23 @@
 
 from breaks.base import Mutation
 
-MASKS = "tests/test_masks.py::"
+MASKS = "tests/arrays/test_masks.py::"
 IDLE = MASKS + "test_an_idle_step_takes_the_first_action_counts_for_the_environment_and_weighs_nothing"
-EMPTY = "tests/test_empty_minibatch.py::"
+EMPTY = "tests/learning/test_empty_minibatch.py::"
 BESIDE = EMPTY + "test_an_empty_minibatch_beside_a_full_one_is_no_step_and_no_part_of_a_mean"
-ALIKE = "tests/test_reference.py::test_standardize_leaves_constant_advantages_zero_and_single_ones_alone"
-CHUNKS = "tests/test_accumulate.py::"
+ALIKE = "tests/system/test_reference.py::test_standardize_leaves_constant_advantages_zero_and_single_ones_alone"
+CHUNKS = "tests/learning/test_gradient.py::"
 DRAWN = "tests/minibatches/test_in_training.py::"
 UNBIASED = DRAWN + "test_in_expectation_a_weighted_draw_learns_what_all_rows_say"
-KL = "tests/test_kl_control.py::"
+KL = "tests/learning/test_kl_control.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
         "steps without a choice leave the value loss",
-        "counted = experience.Counted(steps.valid, masks.acting(steps))",
+        "counted = batches.Counted(steps.valid, masks.acting(steps))",
         "acting = masks.acting(steps)\n"
         "        steps = dataclasses.replace(steps, valid=steps.valid if acting is None else acting)\n"
-        "        counted = experience.Counted(steps.valid, masks.acting(steps))",
+        "        counted = batches.Counted(steps.valid, masks.acting(steps))",
         (IDLE, MASKS + "test_the_value_of_forced_waiting_is_learned"),
     ),
     Mutation(
@@ -44,7 +44,7 @@ MUTATIONS: list[Mutation] = [
         "/ jnp.maximum(learns.sum(dtype=jnp.float32), 1.0)",
         "/ learns.size",
         (BESIDE,),
-        "update_metrics.py",
+        "learning/diagnostics.py",
     ),
     Mutation(
         "an empty minibatch lowers the KL penalty",
@@ -98,7 +98,7 @@ MUTATIONS: list[Mutation] = [
         "V-trace is accepted where every ratio is 1",
         'isinstance(advantage, VTrace) and reestimate == "never"',
         'isinstance(advantage, VTrace) and reestimate == ""',
-        ("tests/test_reestimate.py::test_v_trace_is_refused_where_ratios_are_not_recomputed",),
+        ("tests/learning/test_reestimation.py::test_v_trace_is_refused_where_ratios_are_not_recomputed",),
     ),
     Mutation(
         "inclusion weights are accepted with replacement",

@@ -12,24 +12,24 @@ CLIPPED = "tests/losses/test_clipped.py::"
 DRIFTS = "tests/losses/test_drifts.py::"
 PRIORITISED = "tests/minibatches/test_prioritised.py::"
 IN_TRAINING = "tests/minibatches/test_in_training.py::"
-SEQUENCES = "tests/test_sequences.py::"
-NORMALIZE = "tests/test_normalize.py::"
-ACCUMULATE = "tests/test_accumulate.py::"
-KL = "tests/test_kl_control.py::"
+SEQUENCES = "tests/arrays/test_sequences.py::"
+NORMALIZE = "tests/learning/test_normalization.py::"
+ACCUMULATE = "tests/learning/test_gradient.py::"
+KL = "tests/learning/test_kl_control.py::"
 VECTOR = "tests/envs/test_vector.py::"
-TRAIN = "tests/test_train.py::"
+TRAIN = "tests/test_training.py::"
 PPO = "tests/test_ppo.py::"
-PARALLEL = "tests/test_parallel.py::"
-EVALUATE = "tests/test_evaluate.py::"
-RESUME = "tests/test_resume.py::"
-BENCH = "tests/test_bench.py::"
-UPDATE = "tests/test_reference.py::test_every_layout_of_the_program_agrees_with_the_reference"
+PARALLEL = "tests/program/test_sharding.py::"
+EVALUATE = "tests/test_evaluation.py::"
+RESUME = "tests/run/test_resume.py::"
+BENCH = "tests/tools/test_bench.py::"
+UPDATE = "tests/system/test_reference.py::test_every_layout_of_the_program_agrees_with_the_reference"
 ROWS = UPDATE + "[rows-Program(devices=1, chunk_rows=5, unroll=1)]"
 NORMALISED = UPDATE + "[sequences-Program(devices=1, chunk_rows=5, unroll=1)]"
 RATIO = PPO + "test_the_ratio_is_one_before_the_first_gradient_step"
 COUNTED = TRAIN + "test_episodes_and_steps_are_counted_exactly"
 TRACE = NORMALIZE + "test_the_discounted_return_counts_the_last_reward_and_forgets_it_afterwards"
-HOST = "tests/envs/test_host.py::"
+HOST = "tests/envs/hosting/test_host.py::"
 NOT_VALID = PPO + "test_rows_that_do_not_count_change_nothing_bit_for_bit[discrete-False-minibatch]"
 
 ESTIMATORS = [
@@ -195,8 +195,8 @@ LOSSES = [
     ),
     Mutation(
         "the KL penalty rewards",
-        "self.kl_coef * terms.k3(log_ratio) - jnp.exp",
-        "-self.kl_coef * terms.k3(log_ratio) - jnp.exp",
+        "self.kl_coef * base.k3(log_ratio) - jnp.exp",
+        "-self.kl_coef * base.k3(log_ratio) - jnp.exp",
         (DRIFTS + "test_the_penalty_pulls_back_to_the_policy_that_acted",),
     ),
     Mutation(
@@ -314,7 +314,7 @@ DATA = [
         "a count that wraps",
         "count[1] + carry])",
         "count[1]])",
-        ("tests/test_counter.py::test_add_is_exact",),
+        ("tests/arrays/test_counter.py::test_add_is_exact",),
     ),
 ]
 COLLECTING = [
@@ -380,7 +380,7 @@ COLLECTING = [
     ),
     Mutation(
         "keys forget the device",
-        "jnp.uint32(parallel.part_index() * env.num_envs)",
+        "jnp.uint32(sharding.part_index() * env.num_envs)",
         "jnp.uint32(0)",
         (PARALLEL + "test_two_devices_train_as_one[discrete]",),
     ),
@@ -388,13 +388,13 @@ COLLECTING = [
         "a time limit is a death",
         "            truncated=step.truncated | (elapsed >= self.max_steps),",
         "            terminated=step.terminated | (elapsed >= self.max_steps),",
-        ("tests/envs/test_time_limit.py::test_time_limit_truncates_and_never_terminates",),
+        ("tests/envs/wrappers/test_time_limit.py::test_time_limit_truncates_and_never_terminates",),
     ),
     Mutation(
         "a time limit one step late",
         "(elapsed >= self.max_steps)",
         "(elapsed > self.max_steps)",
-        ("tests/envs/test_time_limit.py::test_time_limit_truncates_and_never_terminates",),
+        ("tests/envs/wrappers/test_time_limit.py::test_time_limit_truncates_and_never_terminates",),
     ),
     Mutation(
         "autoreset rows count",
@@ -438,7 +438,7 @@ LEARNING = [
         "obs_stats = learner.obs_stats\n        if self.normalize_obs:\n"
         "            obs_stats = normalize.update_obs_stats(obs_stats, steps.obs, steps.valid)\n",
         (
-            "tests/test_reference.py::test_update_agrees_with_the_reference[7-6-3-7-True-False-False-True-True-minibatch-]",
+            "tests/system/test_reference.py::test_update_agrees_with_the_reference[7-6-3-7-True-False-False-True-True-minibatch-]",
         ),
         "/ppo.py",
     ),
@@ -471,7 +471,7 @@ LEARNING = [
         "the actor's gradient is clipped after its optimiser",
         "optax.chain(optax.clip_by_global_norm(self.actor_max_grad_norm), actor)",
         "optax.chain(actor, optax.clip_by_global_norm(self.actor_max_grad_norm))",
-        ("tests/test_optimizers.py::test_a_group_is_clipped_before_its_optimiser",),
+        ("tests/optimizers/test_optimizers.py::test_a_group_is_clipped_before_its_optimiser",),
     ),
     Mutation(
         "each chunk's gradient is clipped",
@@ -487,7 +487,7 @@ LEARNING = [
     ),
     Mutation(
         "no sum over devices",
-        "sums = parallel.total(jnp.concatenate([vector, metrics.means]))",
+        "sums = sharding.total(jnp.concatenate([vector, metrics.means]))",
         "sums = jnp.concatenate([vector, metrics.means])",
         (PARALLEL + "test_two_devices_train_as_one[discrete]",),
     ),
@@ -499,7 +499,7 @@ LEARNING = [
     ),
     Mutation(
         "reward statistics of one device",
-        "trace, valid = parallel.gather((rollout.reward_trace, steps.valid), axis=1)",
+        "trace, valid = sharding.gather((rollout.reward_trace, steps.valid), axis=1)",
         "trace, valid = rollout.reward_trace, steps.valid",
         (PARALLEL + "test_two_devices_train_as_one[continuous]",),
     ),
@@ -525,7 +525,7 @@ LEARNING = [
         "re-estimated sequences take another's end",
         "source.end_value[pieces - 1 :: pieces]",
         "source.end_value[::pieces]",
-        ("tests/test_reestimate.py::test_joined_sequences_end_as_their_last_piece_does",),
+        ("tests/learning/test_reestimation.py::test_joined_sequences_end_as_their_last_piece_does",),
     ),
     Mutation(
         "the optimiser's decays swapped",
@@ -537,13 +537,13 @@ LEARNING = [
         "Muon's vectors at the rate of matrices",
         "adam_learning_rate=learning_rate * self.adam_scale",
         "adam_learning_rate=learning_rate",
-        ("tests/test_optimizers.py::test_muon_equals_optax",),
+        ("tests/optimizers/test_optimizers.py::test_muon_equals_optax",),
     ),
     Mutation(
         "the critic's optimiser for the actor",
         'optax.partition({"actor": actor, "critic": critic}',
         'optax.partition({"actor": critic, "critic": critic}',
-        ("tests/test_optimizers.py::test_actor_and_critic_each_have_an_optimiser_of_their_own",),
+        ("tests/optimizers/test_optimizers.py::test_actor_and_critic_each_have_an_optimiser_of_their_own",),
     ),
     Mutation(
         "the standard deviation is its own logarithm",
@@ -570,7 +570,7 @@ LEARNING = [
         "memory in bfloat16",
         "in_float32((memory.carry, outputs.distribution, outputs.value))",
         "cast((memory.carry, outputs.distribution, outputs.value), dtype)",
-        ("tests/test_precision.py",),
+        ("tests/system/test_precision.py",),
     ),
     Mutation(
         "products summed in bfloat16",
@@ -633,7 +633,7 @@ RUNNING = [
         "policy = agent.policy(learner, actor.carry",
         "policy = agent.policy(learner._replace(obs_stats=None), actor.carry",
         (EVALUATE + "test_observations_are_normalised_as_in_training",),
-        "evaluate.py",
+        "ppax/evaluation.py",
     ),
     Mutation(
         "evaluation samples when it should not",
@@ -657,7 +657,7 @@ RUNNING = [
         "half of a seed",
         "seed >> 32) if seed >> 32 else key",
         "0) if seed >> 32 else key",
-        ("tests/test_cli.py::test_every_bit_of_a_seed_counts",),
+        ("tests/cli/test_main.py::test_every_bit_of_a_seed_counts",),
     ),
     Mutation(
         "a checkpoint without the optimiser's state",
@@ -687,25 +687,25 @@ RUNNING = [
         "a damaged checkpoint is believed",
         'if digest != manifest.get("sha256"):',
         "if False:",
-        ("tests/test_checkpoint.py::test_damage_is_named_and_passed_over",),
+        ("tests/run/test_checkpoint.py::test_damage_is_named_and_passed_over",),
     ),
     Mutation(
         "members of a sweep share a rate",
         "        return jnp.asarray(x)\n\n    return jax.tree_util.tree_map_with_path",
         "        return jnp.broadcast_to(x[0], x.shape)\n\n    return jax.tree_util.tree_map_with_path",
-        ("tests/test_sweep.py::test_members_equal_their_solo_runs[3]",),
+        ("tests/program/test_sweeps.py::test_members_equal_their_solo_runs[3]",),
     ),
     Mutation(
         "a limit is left out",
         "if low is not None and value < low:",
         "if low is not None and value < low - 1:",
-        ("tests/test_config.py::test_a_bad_value_is_refused_by_name",),
+        ("tests/config/test_config.py::test_a_bad_value_is_refused_by_name",),
     ),
     Mutation(
         "an unknown option is ignored",
         "if path not in known and path not in free:",
         "if False:",
-        ("tests/test_config.py::test_an_unknown_option_is_refused_with_the_nearest",),
+        ("tests/config/test_config.py::test_an_unknown_option_is_refused_with_the_nearest",),
     ),
     Mutation(
         "the user's devices overridden",
@@ -718,23 +718,23 @@ RUNNING = [
         "if num_envs % d == 0 and minibatch % d == 0",
         "if True",
         (PARALLEL + "test_the_rule",),
-        "program.py",
+        "program/layout.py",
     ),
     Mutation(
         "the guard is blind to statics",
         "            elif one != other:",
         "            elif False:",
-        ("tests/test_compiled.py::test_what_changed_is_named",),
+        ("tests/program/test_compilation.py::test_what_changed_is_named",),
     ),
     Mutation(
         "the guard is blind to shapes",
         "if before != now:",
         "if False:",
         (
-            "tests/test_compiled.py::test_what_changed_is_named",
-            "tests/test_compiled.py::test_differences_of_plain_trees",
+            "tests/program/test_compilation.py::test_what_changed_is_named",
+            "tests/program/test_compilation.py::test_differences_of_plain_trees",
         ),
-        "compiled.py",
+        "program/compilation.py",
     ),
     Mutation(
         "tuning takes the slower layout",
@@ -790,27 +790,27 @@ HOSTED = [
         "the same noise at every step",
         "noise = [leaf[t % len(leaf), rows]",
         "noise = [leaf[0, rows]",
-        ("tests/envs/test_host_policy.py::test_actions_are_distributed_as_the_network_says",),
+        ("tests/host/test_policy.py::test_actions_are_distributed_as_the_network_says",),
     ),
     Mutation(
         "evaluation favours short episodes",
         "if self.left[i] > 0 and not gone[i - rows.start]:",
         "if self.left.any() and not gone[i - rows.start]:",
-        ("tests/envs/test_host_running.py::test_evaluation_plays_whole_episodes_fairly",),
+        ("tests/envs/hosting/test_handle.py::test_evaluation_plays_whole_episodes_fairly",),
     ),
     Mutation(
         "a resumed run believes that it stands where it stopped",
         "if host.position and (np.asarray(actor.env_state) == host.position).all():",
         "if host.reset(begin_seeds(key, env.num_envs)):",
-        ("tests/envs/test_host_running.py::test_resume_goes_on_with_learner_keys_and_counters_and_new_episodes",),
+        ("tests/envs/hosting/test_handle.py::test_resume_goes_on_with_learner_keys_and_counters_and_new_episodes",),
     ),
 ]
 
 BUILTIN = "tests/envs/test_builtin.py::"
 WORLDS = "tests/envs/test_predecessors.py::"
-RESETS = "tests/envs/test_resets.py::"
-CHECK_ENV = "tests/selftest/test_check_env.py::"
-PLAY = "tests/test_play.py::"
+RESETS = "tests/envs/wrappers/test_resets.py::"
+CHECK_ENV = "tests/checks/test_check_env.py::"
+PLAY = "tests/tools/test_play.py::"
 
 ENVIRONMENTS = [
     Mutation(
@@ -866,7 +866,7 @@ ENVIRONMENTS = [
         "    require_sound(env)\n",
         "",
         (CHECK_ENV + "test_training_refuses_before_it_compiles",),
-        "ppax/fit.py",
+        "ppax/run/fit.py",
     ),
     Mutation(
         "the step that only resets counts as played",
@@ -875,7 +875,7 @@ ENVIRONMENTS = [
         (PLAY + "test_frames_are_those_of_whole_episodes",),
     ),
 ]
-PARAMS = "tests/envs/test_params.py::"
+PARAMS = "tests/envs/wrappers/test_params.py::"
 GRADIENTS = "tests/networks/test_memories.py::test_gradients_of_all_parameters_are_those_of_the_equations"
 LATER = [
     Mutation(
@@ -934,9 +934,9 @@ LATER = [
     ),
 ]
 
-ATARI = "tests/envs/test_atari.py::"
-TEAM = "tests/envs/test_pettingzoo.py::"
-CHECK_HOST = "tests/selftest/test_check_host.py::"
+ATARI = "tests/envs/suites/test_atari.py::"
+TEAM = "tests/envs/suites/test_pettingzoo.py::"
+CHECK_HOST = "tests/checks/test_check_host.py::"
 
 SUITES = [
     Mutation(
@@ -1028,7 +1028,7 @@ SUITES = [
         "a pool's lives are taken for games",
         'over = np.asarray(info.get("terminated", terminated), bool) | truncated',
         "over = terminated | truncated",
-        ("tests/envs/test_envpool.py::test_lives_are_learned_from_and_games_are_counted",),
+        ("tests/envs/suites/test_envpool.py::test_lives_are_learned_from_and_games_are_counted",),
     ),
     Mutation(
         "the mode is read from metadata that others share",
@@ -1055,10 +1055,10 @@ SUITES = [
         (HOST + "test_what_runs_in_one_program_says_what_to_call_instead[train]",),
     ),
 ]
-MULTI = "tests/test_multi_agent.py::"
-GROUPS = "tests/test_groups.py::"
-SELF_PLAY = "tests/test_self_play.py::"
-VIEW = "tests/envs/test_team_view.py::"
+MULTI = "tests/agents/test_multi_agent.py::"
+GROUPS = "tests/agents/test_groups.py::"
+SELF_PLAY = "tests/agents/test_self_play.py::"
+VIEW = "tests/envs/wrappers/test_team_view.py::"
 ALONE = MULTI + "test_players_learn_as_they_would_alone"
 MANY = [
     Mutation(
@@ -1066,112 +1066,112 @@ MANY = [
         "return x.reshape(*x.shape[:axis], -1, self.num_agents, *x.shape[axis + 1 :])",
         "return jnp.swapaxes(x.reshape(*x.shape[:axis], self.num_agents, -1, *x.shape[axis + 1 :]), axis, axis + 1)",
         (ALONE, MULTI + "test_permuted_players_permute_the_results"),
-        "independent.py",
+        "agents/independent.py",
     ),
     Mutation(
         "all players draw the same permutations",
         "jax.vmap(jax.random.fold_in, (None, 0))(one, players))(key)",
         "jax.vmap(jax.random.fold_in, (None, 0))(one, 0 * players))(key)",
         (ALONE,),
-        "independent.py",
+        "agents/independent.py",
     ),
     Mutation(
         "every player has the discount of the first",
         "gamma = jnp.broadcast_to(self.agent.gamma, (self.num_agents,))",
         "gamma = jnp.broadcast_to(jnp.ravel(jnp.asarray(self.agent.gamma))[0], (self.num_agents,))",
         (ALONE,),
-        "independent.py",
+        "agents/independent.py",
     ),
     Mutation(
         "the worst of the players is their mean",
         '"min": jnp.min}',
         '"min": jnp.mean}',
         (MULTI + "test_metrics_of_players_are_named_and_joined",),
-        "independent.py",
+        "agents/independent.py",
     ),
     Mutation(
         "groups learn from each other's rewards",
         "begin, begin + size, axis=axis + 1)",
         "0, size, axis=axis + 1)",
         (GROUPS + "test_groups_of_one_are_players_who_learn_apart", GROUPS + "test_unlike_agents_learn_their_parts"),
-        "ppax/groups.py",
+        "ppax/agents/groups.py",
     ),
     Mutation(
         "actions of groups reach the wrong agents",
         "jnp.concatenate(x)[np.argsort(order)]",
         "jnp.concatenate(x)[order]",
         (GROUPS + "test_agents_are_dealt_out_and_put_back",),
-        "envs/groups.py",
+        "wrappers/agent_groups.py",
     ),
     Mutation(
         "rewards of groups are not put in their order",
         "reward=step.reward[order]",
         "reward=step.reward",
         (GROUPS + "test_agents_are_dealt_out_and_put_back",),
-        "envs/groups.py",
+        "wrappers/agent_groups.py",
     ),
     Mutation(
         "a group begins its sequences with a memory of another step",
         "jax.tree.map(lambda x: x[::stride], steps.carry[name])",
         "jax.tree.map(lambda x: x[: x.shape[0] // stride], steps.carry[name])",
         (GROUPS + "test_a_group_finds_the_memories_at_the_starts_of_its_own_sequences",),
-        "ppax/groups.py",
+        "ppax/agents/groups.py",
     ),
     Mutation(
         "past selves are learned from",
         "return jnp.concatenate([before, jax.lax.slice_in_dim(x, rows.stop, x.shape[axis], axis=axis)], axis)",
         "return x",
         (SELF_PLAY + "test_nobody_learns_from_past_selves",),
-        "pool.py",
+        "agents/opponents.py",
     ),
     Mutation(
         "the newest self plays in the place of past ones",
         "past = jax.tree.map(lambda x, name=name: x[learner.opponents[name]], learner.pool[name])",
         "past = jax.tree.map(lambda x, name=name: x[0 * learner.opponents[name]], learner.pool[name])",
         (SELF_PLAY + "test_past_selves_act_by_their_own_policies",),
-        "self_play.py",
+        "agents/self_play.py",
     ),
     Mutation(
         "who loses gains",
         "surprise = won / jnp.maximum(played, 1.0) -",
         "surprise = 1.0 - won / jnp.maximum(played, 1.0) -",
         (SELF_PLAY + "test_ratings_by_hand",),
-        "self_play.py",
+        "agents/self_play.py",
     ),
     Mutation(
         "a game that was running when the opponents changed is counted",
         "counts=jnp.zeros_like(learner.counts),",
         "counts=learner.counts,",
         (SELF_PLAY + "test_ratings_by_hand", SELF_PLAY + "test_the_pool_keeps_what_the_learners_were"),
-        "self_play.py",
+        "agents/self_play.py",
     ),
     Mutation(
         "places of the pool that are still empty play",
         "jnp.where(jnp.arange(size) < kept, self.pool.logits",
         "jnp.where(jnp.arange(size) >= 0, self.pool.logits",
         (SELF_PLAY + "test_who_plays_is_drawn_as_asked", SELF_PLAY + "test_the_pool_keeps_what_the_learners_were"),
-        "self_play.py",
+        "agents/self_play.py",
     ),
     Mutation(
         "the hardest opponents play least",
         "return 2.0 * jnp.log(wins)",
         "return -2.0 * jnp.log(wins)",
         (SELF_PLAY + "test_who_plays_is_drawn_as_asked",),
-        "pool.py",
+        "agents/opponents.py",
     ),
     Mutation(
         "the central critic sees what the dead see",
         "jnp.where(out[:, None], 0.0, _flat(obs, 1))",
         "jnp.where(out[:, None] & False, 0.0, _flat(obs, 1))",
         (VIEW + "test_the_dead_are_nothing_in_what_all_see",),
-        "team_view.py",
+        "wrappers/team_view.py",
     ),
     Mutation(
         "actors read what is for the critic alone",
         "return (OWN, AGENT) if self.agent_ids else (OWN,)",
         "return (OWN, AGENT, JOINT) if self.agent_ids else (OWN, JOINT)",
         (VIEW + "test_an_actor_does_not_read_what_is_for_the_critic_alone",),
-        "team_view.py",
+        "wrappers/team_view.py",
     ),
     Mutation(
         "who ends is gone before its end is seen",
@@ -1181,7 +1181,7 @@ MANY = [
             VIEW + "test_the_dead_are_nothing_in_what_all_see",
             VIEW + "test_everyone_sees_its_own_its_number_and_the_critic_all",
         ),
-        "team_view.py",
+        "wrappers/team_view.py",
     ),
 ]
 LATEST = [
@@ -1195,15 +1195,15 @@ LATEST = [
         "a compiled program keeps the numbers of its first call",
         "if self._seen[0] is not agent or self._seen[1] is not env:",
         "if self._seen[0] is None:",
-        ("tests/test_compiled.py::test_numbers_change_and_nothing_compiles",),
-        "compiled.py",
+        ("tests/program/test_compilation.py::test_numbers_change_and_nothing_compiles",),
+        "program/compilation.py",
     ),
     Mutation(
         "a state of another size is refused in JAX's words alone",
         "self._guard(agent, env, state)\n            raise",
         "raise",
-        ("tests/test_compiled.py::test_what_changed_is_named",),
-        "compiled.py",
+        ("tests/program/test_compilation.py::test_what_changed_is_named",),
+        "program/compilation.py",
     ),
 ]
 MUTATIONS = LATER + ESTIMATORS + LOSSES + DATA + COLLECTING + LEARNING + RUNNING + HOSTED + ENVIRONMENTS + SUITES

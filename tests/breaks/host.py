@@ -2,10 +2,10 @@
 
 from breaks.base import Mutation
 
-HOST = "tests/envs/test_host.py::"
-RUNNING = "tests/envs/test_host_running.py::"
-PETTINGZOO = "tests/envs/test_pettingzoo.py::"
-FAULTS = "tests/test_faults.py::"
+HOST = "tests/envs/hosting/test_host.py::"
+RUNNING = "tests/envs/hosting/test_handle.py::"
+PETTINGZOO = "tests/envs/suites/test_pettingzoo.py::"
+FAULTS = "tests/run/test_faults.py::"
 LOCATED = FAULTS + "test_a_fault_is_located_and_the_state_before_it_is_kept"
 
 MUTATIONS: list[Mutation] = [
@@ -20,14 +20,14 @@ MUTATIONS: list[Mutation] = [
         '                    if "action_mask" in info or "tally" in info:\n',
         "                    if False:\n",
         (HOST + "test_what_comes_with_some_infos_only_is_refused[group-action_mask]",),
-        "envs/group.py",
+        "hosting/batch.py",
     ),
     Mutation(
         "masks of several components are ignored",
         "    if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):\n",
         "    if False:\n",
         (HOST + "test_masks_of_actions_with_several_components_are_refused",),
-        "envs/host_env.py",
+        "hosting/host_env.py",
     ),
     Mutation(
         "the tally of a reset taken for that of the step before it",
@@ -46,7 +46,7 @@ MUTATIONS: list[Mutation] = [
         "RAISED = (Exception, SystemExit)",
         "RAISED = (Exception,)",
         (RUNNING + "test_sys_exit_in_an_environment_is_its_fault_and_not_the_end_of_training[sync]",),
-        "envs/group.py",
+        "hosting/batch.py",
     ),
     Mutation(
         "structures of programs keep their environments",
@@ -80,8 +80,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "an iteration that is not finite is taken",
-        "taken = parallel.total(spoilt.astype(jnp.int32)) == 0",
-        "taken = parallel.total(spoilt.astype(jnp.int32)) >= 0",
+        "taken = sharding.total(spoilt.astype(jnp.int32)) == 0",
+        "taken = sharding.total(spoilt.astype(jnp.int32)) >= 0",
         (LOCATED + "[reward-nan-None-options4]",),
     ),
     Mutation(

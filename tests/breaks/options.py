@@ -2,11 +2,11 @@
 
 from breaks.base import Mutation
 
-X64 = "tests/test_x64.py::test_runs_with_64_bit_types_keep_32_and_equal_those_without"
-PRECISION = "tests/test_precision.py::test_only_factors_of_products_with_sides_of_16_and_more_are_rounded"
+X64 = "tests/system/test_x64.py::test_runs_with_64_bit_types_keep_32_and_equal_those_without"
+PRECISION = "tests/system/test_precision.py::test_only_factors_of_products_with_sides_of_16_and_more_are_rounded"
 HEADS = "tests/networks/test_heads.py::test_a_standard_deviation_that_no_action_has_is_refused"
-TRAIN = "tests/test_train.py::"
-TRAINED = "tests/test_trained.py::"
+TRAIN = "tests/test_training.py::"
+TRAINED = "tests/run/test_result.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
@@ -35,14 +35,14 @@ MUTATIONS: list[Mutation] = [
         "cast(learner.params, dtype), in_float32(obs)",
         "cast(learner.params, dtype), cast(obs, dtype)",
         (PRECISION,),
-        "policy.py",
+        "learning/forward.py",
     ),
     Mutation(
         "features rounded to bfloat16",
         "in_float32(to_rows(memory.features))",
         "cast(to_rows(memory.features), dtype)",
         (PRECISION,),
-        "policy.py",
+        "learning/forward.py",
     ),
     Mutation(
         "an observation of a dense layer in the weights' precision",
@@ -55,49 +55,49 @@ MUTATIONS: list[Mutation] = [
         "log_std_init of discrete actions accepted",
         "zip(options._fields, options, BoxOptions(), strict=True)",
         "zip(options._fields[:-1], options, BoxOptions(), strict=False)",
-        (HEADS, "tests/test_options_act.py::test_a_change_of_an_option_changes_numbers_or_is_refused_sample"),
-        "networks/heads.py",
+        (HEADS, "tests/config/test_options_act.py::test_a_change_of_an_option_changes_numbers_or_is_refused_sample"),
+        "networks/head_for.py",
     ),
     Mutation(
         "log_std_init of Beta accepted",
         'if family == "beta" and log_std_init != 0.0:',
         "if False:",
         (HEADS,),
-        "networks/heads.py",
+        "networks/head_for.py",
     ),
     Mutation(
         "event files without a directory, in silence",
         "        if run_dir is None:\n            raise ConfigError(",
         "        if False:\n            raise ConfigError(",
         ("tests/loggers/test_tensorboard.py::test_without_a_run_directory_it_is_refused",),
-        "ppax/fit.py",
+        "ppax/run/fit.py",
     ),
     Mutation(
         "Craftax's own limit as an option",
         'HIDDEN = ("max_steps_in_episode", "max_timesteps")',
         'HIDDEN = ("max_steps_in_episode",)',
-        ("tests/envs/test_params.py::test_a_limit_of_a_suites_own_that_is_lifted_is_no_option",),
+        ("tests/envs/wrappers/test_params.py::test_a_limit_of_a_suites_own_that_is_lifted_is_no_option",),
     ),
     Mutation(
         "numbers by hand unchecked",
         "    check_numbers(agent)\n",
         "",
         (TRAIN + "test_numbers_out_of_range_are_refused_by_hand_too",),
-        "ppax/train.py",
+        "ppax/training.py",
     ),
     Mutation(
         "a network of another environment accepted",
         "if seen is not None:\n            require_made_for",
         "if seen is None:\n            require_made_for",
         (TRAIN + "test_a_network_of_another_environment_is_refused",),
-        "ppax/arguments.py",
+        "ppax/agents/arguments.py",
     ),
     Mutation(
         "silence about a metric without numbers",
         "for sentence in self.ending.unseen() if done == self.total else ():",
         "for sentence in ():",
-        ("tests/test_ending.py::test_a_metric_that_no_row_had_is_said_at_the_end",),
-        "ppax/fit.py",
+        ("tests/run/test_ending.py::test_a_metric_that_no_row_had_is_said_at_the_end",),
+        "ppax/run/fit.py",
     ),
     Mutation(
         "resets counted without a word",

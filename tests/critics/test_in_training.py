@@ -7,16 +7,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from worlds import QUICK
 
 import ppax
-from ppax import checkpoint, config
-from ppax.cli_options import add_train, parse_run
+from ppax import config
+from ppax.cli.options import add_train, parse_run
 from ppax.critics import PopArt, Regression, TwoHot
 from ppax.envs import VectorEnv, builtin
 from ppax.losses import ClippedSurrogate
 from ppax.networks import mlp
 from ppax.optimizers import SGD, ActorCritic, Adam
-from worlds import QUICK
+from ppax.run import checkpoint
 
 
 @ppax.part

@@ -1,8 +1,8 @@
 """V as one number: which branch of the clipped error has a gradient, where Huber's line begins."""
 
 import numpy as np
-
 from loss_rows import batch_of, run
+
 from ppax.critics import Regression
 from ppax.losses import ClippedSurrogate
 

@@ -5,11 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import integrate, stats
-
-from ppax import squash
-from ppax.distributions import BallNormal, SquashedNormal
-from ppax.networks.heads import head_for
 from worlds import SPACES
+
+from ppax.distributions import BallNormal, SquashedNormal, tanh
+from ppax.networks.head_for import head_for
 
 LOW, HIGH = (-1.0, 0.0, 2.0), (3.0, 0.5, 12.0)
 BOX = (LOW, HIGH, (3,))
@@ -108,8 +107,8 @@ MEANS, STDS = [0.0, 0.1, 1.0, 10.0, -30.0], [1e-3, 0.1, 1.0, 5.0, 20.0]
 
 def test_the_entropy_s_integral_against_quadrature_in_float64():
     mean, std = (x.ravel().astype(np.float32) for x in np.meshgrid(MEANS, STDS))
-    got = jax.jit(squash.mean_log_cosh)(mean, np.log(std))
-    in_one_dimension = jax.jit(squash.radial_means)(mean[:, None], np.log(std)[:, None])
+    got = jax.jit(tanh.mean_log_cosh)(mean, np.log(std))
+    in_one_dimension = jax.jit(tanh.radial_means)(mean[:, None], np.log(std)[:, None])
     for i, (m, s) in enumerate(zip(mean.astype(np.float64), std.astype(np.float64), strict=True)):
         ends = m - 12 * s, m + 12 * s
 
@@ -175,7 +174,7 @@ def test_everything_and_its_gradient_is_finite_at_extremes(d, log_std):
 def test_the_gradient_of_the_radial_jacobian_near_zero():
     # log|dy/du| = -(2 / 6 ... ): (d - 1) r^2 / 6 - (d + 1) r^2 / 2 = -5 r^2 / 3 for d = 3, so -10 u / 3 by u
     u = jnp.array([1e-3, -2e-3, 0.0])
-    np.testing.assert_allclose(jax.grad(squash.log_det_radial)(u), -10.0 * u / 3.0, rtol=1e-4)
+    np.testing.assert_allclose(jax.grad(tanh.log_det_radial)(u), -10.0 * u / 3.0, rtol=1e-4)
 
 
 def test_a_saturated_action_is_the_bound_and_still_has_its_own_log_prob():

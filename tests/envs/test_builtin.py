@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from ppax.checks import environment
 from ppax.envs import BUILTIN, builtin
-from ppax.envs.rendering import render
-from ppax.envs.time_limit import TimeLimit
 from ppax.envs.vector import VectorEnv
-from ppax.selftest import environment
+from ppax.envs.wrappers.rendering import render
+from ppax.envs.wrappers.time_limit import TimeLimit
 from ppax.types import EnvReset, EnvStep
 
 PROBES = [

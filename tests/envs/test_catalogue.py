@@ -4,20 +4,21 @@ import json
 
 import pytest
 
-from ppax import cli, cli_envs
-from ppax.envs import BUILTIN, ActionRepeat, TimeLimit, builtin, suites
+from ppax.cli import envs, main
+from ppax.envs import BUILTIN, ActionRepeat, TimeLimit, builtin
+from ppax.envs.suites import registry
 
 
 def listed(capsys, *arguments):
-    assert cli.main(["envs", *arguments]) == 0
+    assert main.main(["envs", *arguments]) == 0
     return capsys.readouterr().out
 
 
 def test_lists_what_is_here_and_what_an_extra_would_add(capsys, monkeypatch):
-    ids = suites.ids
+    ids = registry.ids
     own = {"gymnax": ["CartPole-v1", "Catch-bsuite"], "envpool": [f"Game-{i}" for i in range(400)]}
-    monkeypatch.setattr(suites, "installed", lambda suite: suite in own or suite == "gymnasium")
-    monkeypatch.setattr(suites, "ids", lambda suite: own[suite] if suite in own else ids(suite))
+    monkeypatch.setattr(registry, "installed", lambda suite: suite in own or suite == "gymnasium")
+    monkeypatch.setattr(registry, "ids", lambda suite: own[suite] if suite in own else ids(suite))
     text = listed(capsys)
     assert all(f"  {name}\n" in text for name in BUILTIN)
     assert "  gymnax/Catch-bsuite\n" in text
@@ -39,8 +40,8 @@ def test_a_suite_that_cannot_be_imported_is_told_and_hides_no_other(capsys, monk
             raise AttributeError("module 'jax' has no attribute 'old'")
         return [f"{suite}-v0"]
 
-    monkeypatch.setattr(suites, "installed", lambda suite: suite in ("brax", "navix"))
-    monkeypatch.setattr(suites, "ids", ids)
+    monkeypatch.setattr(registry, "installed", lambda suite: suite in ("brax", "navix"))
+    monkeypatch.setattr(registry, "ids", ids)
     text = listed(capsys)
     assert "brax is installed and cannot be imported: AttributeError: module 'jax' has no attribute 'old'" in text
     assert "navix/navix-v0" in text
@@ -55,7 +56,7 @@ def test_describes_one(capsys):
 
 
 def test_an_unknown_one_is_refused(capsys):
-    assert cli.main(["envs", "CartPole-v2"]) == 2
+    assert main.main(["envs", "CartPole-v2"]) == 2
     assert "did you mean 'CartPole-v1'" in capsys.readouterr().err
 
 
@@ -69,4 +70,4 @@ def test_an_unknown_one_is_refused(capsys):
     ],
 )
 def test_time_limits_count_steps_of_the_agent(env, limit):
-    assert cli_envs.time_limit(env) == limit
+    assert envs.time_limit(env) == limit

@@ -8,7 +8,7 @@ import pytest
 import ppax
 from ppax.loggers import Console
 
-compiled = importlib.import_module("ppax.compiled")  # `ppax.compile` is a function
+compiled = importlib.import_module("ppax.program.compilation")  # `ppax.compile` is a function
 
 
 def test_compiling_is_said_before_it_begins(monkeypatch, capsys):

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from ppax import backoff
 from ppax.loggers import Csv, JsonLines
+from ppax.storage import backoff
 
 ROWS = [{"iteration": i, "env_steps": 8 * i, "loss": 0.5 * i} for i in range(1, 7)]
 

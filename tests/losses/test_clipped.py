@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from loss_rows import batch_of, compiled, run
 from scipy import stats
 
-from loss_rows import batch_of, compiled, run
 from ppax.distributions import Categorical
 from ppax.losses import ClippedSurrogate
 

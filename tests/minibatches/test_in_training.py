@@ -7,15 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from worlds import QUICK
 
 import ppax
-from ppax import collect
-from ppax.experience import Counted, choose
+from ppax import collection
+from ppax.learning.batches import Counted, choose
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import mlp
 from ppax.optimizers import SGD
 from ppax.types import Drawn, Targets, part, static
-from worlds import QUICK
 
 
 @part
@@ -40,7 +40,7 @@ def played():
 
     def play(key):
         state = ppax.start(agent, env, 8, key)
-        return state.learner.params, collect(agent, env, state.learner, state.actor, 8, jax.random.key(1)).rollout
+        return state.learner.params, collection(agent, env, state.learner, state.actor, 8, jax.random.key(1)).rollout
 
     return env, jax.jit(play, compiler_options=QUICK)(jax.random.key(0))
 

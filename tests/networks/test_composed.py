@@ -7,16 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
+from worlds import QUICK, Counter
 
 import ppax
-from ppax import config, experience
-from ppax.collect import collect
+from ppax import config
+from ppax.collection import collect
 from ppax.envs import TimeLimit, VectorEnv, builtin
+from ppax.learning import batches
 from ppax.minibatches import Shuffle
 from ppax.networks import adapters, encoders, memories, mlp, network
-from ppax.program import Program
+from ppax.program.layout import Program
 from ppax.types import EnvReset, EnvStep, Targets, Transition
-from worlds import QUICK, Counter
 
 SMALL = {
     "gru": memories.GRU(6),
@@ -374,10 +375,10 @@ def test_joined_sequences_begin_with_the_memory_of_the_first():
     carry = jnp.array([[[0, 0], [1, 0]], [[0, 2], [1, 2]]])  # [T / L, B, 2]
     steps = Transition(*[None] * 8, valid=valid, carry=carry)
     zeros = jnp.zeros((4, 2))
-    cut = experience.cut_with_source(
+    cut = batches.cut_with_source(
         dataclasses.replace(steps, truncated=~valid, terminated=~valid), Targets(zeros, zeros), zeros, zeros, 2
     )
     np.testing.assert_array_equal(cut.steps.carry[:, 0], [[0, 0], [0, 2], [1, 0], [1, 2]])
-    joined, _ = experience.join(cut.steps, cut.source, 4)
+    joined, _ = batches.join(cut.steps, cut.source, 4)
     np.testing.assert_array_equal(joined.carry[:, 0], [[0, 0], [1, 0]])
     assert joined.valid.shape == (2, 4)

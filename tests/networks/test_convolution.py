@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from worlds import QUICK
 
 from ppax.networks import encoders
 from ppax.networks.encoders import convolution
 from ppax.networks.encoders.convolution import conv, convolve_by_library, convolve_by_products, max_pool
-from worlds import QUICK
 
 # [height, width, channels], [filter's height, width], filters, stride, padding
 OF_ENCODERS = [

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
+from worlds import QUICK
 
 from ppax.networks import encoders, network
-from worlds import QUICK
 
 
 def correlate(x, kernel, bias, stride=1, pad=0):

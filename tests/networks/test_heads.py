@@ -7,15 +7,15 @@ import pytest
 from gymnasium import spaces
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from worlds import SPACES
 
 import ppax
 from ppax import config
 from ppax.distributions import BallNormal, Beta, Normal, SquashedNormal
 from ppax.networks import mlp
-from ppax.networks.head_parts import hold, log_softplus
-from ppax.networks.heads import head_for
+from ppax.networks.head_for import head_for
+from ppax.networks.heads import hold, log_softplus
 from ppax.types import ConfigError
-from worlds import SPACES
 
 EXTREMES = np.array([0.0, 1.0, -1.0, 20.0, -20.0, 1e30, -1e30, 1e-30], np.float32)
 

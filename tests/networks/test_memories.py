@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from worlds import QUICK
 
 import ppax
 from ppax.networks.memories import GRU, LRU, LSTM, Attention, MinGRU, NoMemory, Window, time
 from ppax.networks.memories.time import Recent
-from worlds import QUICK
 
 SIZE, LENGTH = 4, 12
 MEMORIES = {

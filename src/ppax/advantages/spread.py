@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jax import Array
 
-from ppax.sequences import discounted_sum
+from ppax.arrays.sequences import discounted_sum
 from ppax.types import Scalar
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.sequences import discounted_sum
+from ppax.arrays.sequences import discounted_sum
 from ppax.types import Advantage, ConfigError, Scalar, Targets, Transition, number, part
 
 

@@ -12,9 +12,9 @@ from typing import ClassVar, NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.sequences import masked_mean
+from ppax.arrays.sequences import masked_mean
+from ppax.critics.base import Adapted, Rescale, squared
 from ppax.types import Metrics, Scalar, number, part
-from ppax.values import Adapted, Rescale, squared
 
 
 class ValueStats(NamedTuple):

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from jax import Array
 
+from ppax.critics.base import Adapted, squared
 from ppax.types import Metrics, PyTree, Scalar, number, part
-from ppax.values import Adapted, squared
 
 
 @part

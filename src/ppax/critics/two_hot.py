@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.sequences import masked_mean
+from ppax.arrays.sequences import masked_mean
+from ppax.critics.base import Adapted, Rescale
 from ppax.types import ConfigError, Metrics, PyTree, Scalar, number, part, static
-from ppax.values import Adapted, Rescale
 
 
 @part

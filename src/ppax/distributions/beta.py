@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from jax.scipy.special import betaln, digamma
 
-from ppax.boxes import along, into_box
+from ppax.distributions.boxes import along, into_box
 from ppax.types import Key, part, static
 
 MARGIN = 2.0**-24  # the distance of the last float32 below 1: a sample at 0 or 1 would have density 0

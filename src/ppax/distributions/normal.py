@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ppax.boxes import into_box
+from ppax.distributions.boxes import into_box
 from ppax.types import Key, part, static
 
 LOG_2PI = float(np.log(2.0 * np.pi))

@@ -6,18 +6,20 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ppax.envs import builtin, params, suites
-from ppax.envs.action_repeat import ActionRepeat
+from ppax.envs import builtin
 from ppax.envs.builtin.navigator import CROWD
-from ppax.envs.faults import EnvError
-from ppax.envs.groups import Group, Grouped, grouped
-from ppax.envs.host_env import VECTORIZATIONS, HostEnv, host
-from ppax.envs.partial_view import PartialView
-from ppax.envs.resets import PoolResets, fresh_resets
-from ppax.envs.suites import HOST_SUITES, SUITES
-from ppax.envs.team_view import TeamView, team_view
-from ppax.envs.time_limit import TimeLimit
+from ppax.envs.hosting.faults import EnvError
+from ppax.envs.hosting.host_env import VECTORIZATIONS, HostEnv, host
+from ppax.envs.suites import registry
+from ppax.envs.suites.registry import HOST_SUITES, SUITES
 from ppax.envs.vector import VectorEnv
+from ppax.envs.wrappers import params
+from ppax.envs.wrappers.action_repeat import ActionRepeat
+from ppax.envs.wrappers.agent_groups import Group, Grouped, grouped
+from ppax.envs.wrappers.partial_view import PartialView
+from ppax.envs.wrappers.resets import PoolResets, fresh_resets
+from ppax.envs.wrappers.team_view import TeamView, team_view
+from ppax.envs.wrappers.time_limit import TimeLimit
 from ppax.types import ConfigError, Environment
 
 BUILTIN: dict[str, Callable[[], Environment]] = {
@@ -86,7 +88,7 @@ def make(
             option = "agent_ids" if agent_ids else "central_critic"
             raise ConfigError(f"{option} = true: {name} has one agent and no others; set it to false")
         made = (num_envs, vectorization, action_repeat, *(views if any(views) else ()))
-        return suites.load_host(suite, env_id, made, env_params)
+        return registry.load_host(suite, env_id, made, env_params)
     if vectorization != "sync":
         raise ConfigError(
             f"vectorization = {vectorization!r}: {name} is stepped inside the compiled program; leave it out"
@@ -168,7 +170,7 @@ def _with_params(name: str, env_params: Mapping[str, Any]) -> tuple[Environment,
     if options:
         suite, _, env_id = name.partition("/")
         try:
-            env = suites.load(suite, env_id, options)
+            env = registry.load(suite, env_id, options)
         except ConfigError as error:
             raise ConfigError(f"{params.unknown(next(iter(options)), there)} ({error})") from error
     return params.adjust(env, {key: value for key, value in env_params.items() if key not in options}), options
@@ -179,7 +181,7 @@ def _single(name: str) -> Environment:
         return BUILTIN[name]()
     suite, _, env_id = name.partition("/")
     if suite in SUITES and env_id:
-        return suites.load(suite, env_id)
+        return registry.load(suite, env_id)
     nearest = difflib.get_close_matches(name, BUILTIN, n=1, cutoff=0.3)
     raise ConfigError(
         f"no environment {name!r}; "

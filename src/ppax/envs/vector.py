@@ -15,12 +15,12 @@ import jax.numpy as jnp
 from gymnasium import spaces
 from jax import Array
 
-from ppax import masks
-from ppax.envs.arrays import in_32_bits
-from ppax.envs.groups import Group, Grouped, count
-from ppax.envs.resets import fresh_resets
-from ppax.envs.team_view import TeamView
-from ppax.sequences import where_rows
+from ppax.arrays import masks
+from ppax.arrays.sequences import where_rows
+from ppax.envs.hosting.arrays import in_32_bits
+from ppax.envs.wrappers.agent_groups import Group, Grouped, count
+from ppax.envs.wrappers.resets import fresh_resets
+from ppax.envs.wrappers.team_view import TeamView
 from ppax.types import Environment, EnvReset, EnvStep, Key, PyTree, VectorStep, part, static
 
 

@@ -7,12 +7,12 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from ppax.agents.multi_agent import HostAgent
 from ppax.envs import HostEnv
-from ppax.envs.arrays import element_of
-from ppax.envs.host_env import begin_seeds
-from ppax.envs.stepper import Seen
+from ppax.envs.hosting.arrays import element_of
+from ppax.envs.hosting.host_env import begin_seeds
+from ppax.envs.hosting.stepper import Seen
 from ppax.host.policy import Observed, make_policy
-from ppax.multi_agent import HostAgent
 from ppax.types import Key, LearnerState
 
 BLOCK = 1024  # steps for which randomness is drawn at once

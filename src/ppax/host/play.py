@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from ppax.agents.multi_agent import HostAgent
 from ppax.envs import EnvError, HostEnv
-from ppax.envs.arrays import Tally, element_of
-from ppax.envs.host_env import begin_seeds
-from ppax.envs.stepper import Seen
+from ppax.envs.hosting.arrays import Tally, element_of
+from ppax.envs.hosting.host_env import begin_seeds
+from ppax.envs.hosting.stepper import Seen
 from ppax.host.policy import HostPolicy, Observed
-from ppax.multi_agent import HostAgent
 from ppax.types import ActorState, Key, PyTree
 
 

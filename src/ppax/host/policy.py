@@ -15,11 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from ppax.agents.independent import Independent
+from ppax.agents.multi_agent import HostAgent
 from ppax.envs import HostEnv
 from ppax.host.noise import drawn, noise_for
 from ppax.host.numpy_program import NumpyProgram, Untranslatable
-from ppax.independent import Independent
-from ppax.multi_agent import HostAgent
 from ppax.ppo import PPO
 from ppax.types import Key, LearnerState, PyTree
 

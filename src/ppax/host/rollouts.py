@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import jax
 
-from ppax.collect import Collected
+from ppax.agents.multi_agent import HostAgent
+from ppax.collection import Collected
 from ppax.envs import HostEnv
 from ppax.host.play import play, take_up
 from ppax.host.policy import make_policy
 from ppax.host.training import _collected, _value
-from ppax.multi_agent import HostAgent
 from ppax.types import ActorState, Key, LearnerState, TrainState
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from ppax.agents.multi_agent import HostAgent
 from ppax.envs import HostEnv
-from ppax.envs.stepper import Seen, Stepper
+from ppax.envs.hosting.stepper import Seen, Stepper
 from ppax.host.policy import Acted, HostPolicy, Observed
 from ppax.host.training import HostTraining
-from ppax.multi_agent import HostAgent
 from ppax.types import Key, LearnerState
 
 STAGES = ("stepping", "policy", "transfer", "update")

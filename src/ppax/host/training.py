@@ -18,20 +18,20 @@ import numpy as np
 from jax import Array
 from jax.sharding import PartitionSpec
 
-from ppax import parallel
-from ppax.collect import Collected, Row, account, complete, no_episodes
+from ppax.agents.independent import Independent
+from ppax.agents.multi_agent import HostAgent, alike
+from ppax.arrays.metrics import Summary, nothing
+from ppax.arrays.sequences import to_sequences
+from ppax.collection import Collected, Row, account, complete, no_episodes
 from ppax.envs import EnvError, HostEnv
-from ppax.envs.arrays import Tally
+from ppax.envs.hosting.arrays import Tally
 from ppax.host.play import Played, play, take_up
 from ppax.host.policy import HostPolicy, Observed, make_policy
-from ppax.independent import Independent
-from ppax.metrics import Summary, nothing
-from ppax.multi_agent import HostAgent, alike
-from ppax.parallel import AXIS, SAME, SPLIT
 from ppax.ppo import PPO
-from ppax.program import compiler_options
-from ppax.sequences import to_sequences
-from ppax.train import Trained, Upcoming, add_up, averaged, learn, num_devices, state_specs, upcoming
+from ppax.program import sharding
+from ppax.program.layout import compiler_options
+from ppax.program.sharding import AXIS, SAME, SPLIT
+from ppax.training import Trained, Upcoming, add_up, averaged, learn, num_devices, state_specs, upcoming
 from ppax.types import ActorState, Key, LearnerState, PyTree, TrainState, Transition
 
 RESET = 2**32 - 2  # folded into the key of a rollout: the seeds of environments that begin anew
@@ -49,7 +49,7 @@ class HostTraining:
     def __init__(self, agent: HostAgent, env: HostEnv, state: TrainState, stop: threading.Event | None = None):
         begin = time.perf_counter()
         self._stop, self._devices = stop or threading.Event(), num_devices(agent, env, state.num_steps)
-        shapes = _shapes(agent, env, parallel.shapes_of(state, state_specs(state), 1))
+        shapes = _shapes(agent, env, sharding.shapes_of(state, state_specs(state), 1))
         self._plan = jax.jit(_plan).lower(agent, _clocks(shapes[3]), np.int32(1)).compile()
         self.policy: HostPolicy = make_policy(agent, env, state.learner)
         self._value, self._averaged = jax.jit(_value), jax.jit(averaged)  # of the first, sizes depend on what happens
@@ -165,7 +165,7 @@ def _learn(
     else:
         specs = state_specs(state)
         in_specs: Any = (SAME, specs, _played_specs())
-        after, metrics = parallel.split(share, devices, in_specs, Trained(specs, SAME))(now, state, played)  # type: ignore[arg-type]
+        after, metrics = sharding.split(share, devices, in_specs, Trained(specs, SAME))(now, state, played)  # type: ignore[arg-type]
     taken = after.iteration > state.iteration
     return Trained(after, metrics if totals is None else add_up(totals, metrics, taken))
 
@@ -181,7 +181,7 @@ def _where(state: TrainState, devices: int) -> Any:
     """On which devices the arguments of `_learn` lie; None: there is one."""
     if devices == 1:
         return None
-    return parallel.shardings((SAME, SAME, None, state_specs(state), SPLIT, _played_specs(), SAME), devices)
+    return sharding.shardings((SAME, SAME, None, state_specs(state), SPLIT, _played_specs(), SAME), devices)
 
 
 def _collected(agent: HostAgent, state: TrainState, played: Played) -> Collected:

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ppax import safe_files
-from ppax.backoff import Backoff
+from ppax.storage import safe_files
+from ppax.storage.backoff import Backoff
 
 Row = dict[str, Any]
 WAITING = 2**16  # rows that wait for a disk at most; of more the oldest are lost

@@ -11,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from ppax import terms
+from ppax.losses import base
 from ppax.types import Batch, LossOutput, Scalar, number, part
 
 
@@ -29,17 +29,17 @@ class ClippedSurrogate:
     def __call__(self, distribution: Any, value_error: Array, batch: Batch) -> LossOutput:
         """Loss of rows [N]; `batch.targets.advantage` comes normalised."""
         steps, advantage = batch.steps, batch.targets.advantage
-        log_ratio = terms.bounded_log_ratio(distribution.log_prob(steps.action), steps)
+        log_ratio = base.bounded_log_ratio(distribution.log_prob(steps.action), steps)
         ratio = jnp.exp(log_ratio)
         clipped = jnp.clip(ratio, 1.0 - self.clip_eps, 1.0 + self.clip_eps)
         surrogate = jnp.minimum(ratio * advantage, clipped * advantage)  # eq. 7
         if self.dual_clip is not None:
             surrogate = jnp.where(advantage < 0.0, jnp.maximum(surrogate, self.dual_clip * advantage), surrogate)
-        rows = terms.Rows(
+        rows = base.Rows(
             policy=-surrogate,
             value=value_error,
             entropy=distribution.entropy(),
             log_ratio=log_ratio,
         )
         outside = jnp.abs(ratio - 1.0) > self.clip_eps
-        return terms.objective(rows, batch, self.vf_coef, self.ent_coef, clip_fraction=outside)  # eq. 9, negated
+        return base.objective(rows, batch, self.vf_coef, self.ent_coef, clip_fraction=outside)  # eq. 9, negated

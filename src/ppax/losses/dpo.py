@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax import terms
+from ppax.losses import base
 from ppax.types import Batch, LossOutput, Scalar, number, part
 
 
@@ -31,15 +31,15 @@ class DPO:
     def __call__(self, distribution: Any, value_error: Array, batch: Batch) -> LossOutput:
         """Loss of rows [N]; the metric `policy_loss` includes the drift."""
         steps, advantage = batch.steps, batch.targets.advantage
-        log_ratio = terms.bounded_log_ratio(distribution.log_prob(steps.action), steps)
+        log_ratio = base.bounded_log_ratio(distribution.log_prob(steps.action), steps)
         good, ratio = advantage >= 0.0, jnp.exp(log_ratio)
         scale = jnp.where(good, self.alpha, self.beta)
         x = jnp.where(good, jnp.expm1(log_ratio), log_ratio) * advantage
         drift = jax.nn.relu(x - scale * jnp.tanh(x / scale))
-        rows = terms.Rows(
+        rows = base.Rows(
             policy=drift - ratio * advantage,
             value=value_error,
             entropy=distribution.entropy(),
             log_ratio=log_ratio,
         )
-        return terms.objective(rows, batch, self.vf_coef, self.ent_coef)
+        return base.objective(rows, batch, self.vf_coef, self.ent_coef)

@@ -12,7 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from ppax import terms
+from ppax.losses import base
 from ppax.types import Batch, LossOutput, Scalar, number, part
 
 
@@ -27,11 +27,11 @@ class KLPenalty:
     def __call__(self, distribution: Any, value_error: Array, batch: Batch) -> LossOutput:
         """Loss of rows [N]; the metric `policy_loss` includes the penalty."""
         steps = batch.steps
-        log_ratio = terms.bounded_log_ratio(distribution.log_prob(steps.action), steps)
-        rows = terms.Rows(
-            policy=self.kl_coef * terms.k3(log_ratio) - jnp.exp(log_ratio) * batch.targets.advantage,  # eq. 8, negated
+        log_ratio = base.bounded_log_ratio(distribution.log_prob(steps.action), steps)
+        rows = base.Rows(
+            policy=self.kl_coef * base.k3(log_ratio) - jnp.exp(log_ratio) * batch.targets.advantage,  # eq. 8, negated
             value=value_error,
             entropy=distribution.entropy(),
             log_ratio=log_ratio,
         )
-        return terms.objective(rows, batch, self.vf_coef, self.ent_coef)
+        return base.objective(rows, batch, self.vf_coef, self.ent_coef)

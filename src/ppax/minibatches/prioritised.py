@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.sequences import nearest_divisors
+from ppax.arrays.sequences import nearest_divisors
 from ppax.types import Batch, ConfigError, Drawn, Key, Scalar, number, part, static
 
 TINY = 1e-37  # a sequence without priority comes after all that have one, in random order

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ppax.sequences import nearest_divisors
+from ppax.arrays.sequences import nearest_divisors
 from ppax.types import Batch, ConfigError, Drawn, Key, part, static
 
 SORT_BELOW = 2048  # there sorting is as fast, and draws from all permutations

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.networks.encoders import Auto, Reader, by_name, readers
-from ppax.networks.heads import FAMILIES, Head, head_for, same_actions
+from ppax.networks.head_for import FAMILIES, Head, head_for, same_actions
 from ppax.networks.layers import ACTIVATIONS, dense, init_dense, init_layers, layers
 from ppax.networks.memories import MemoryPart, NoMemory
 from ppax.networks.observations import entries, select

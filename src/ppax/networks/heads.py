@@ -1,163 +1,190 @@
-"""The head that fits an action space, and the options of Box actions, checked before anything compiles."""
+"""Heads: from a network's numbers to a distribution over an action space. One a kind of space; heads.py chooses."""
 
 from __future__ import annotations
 
-import difflib
+import functools
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Protocol
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from gymnasium import spaces
+from jax import Array
 
-from ppax.boxes import Bounds, bounds_of, centre_and_half
-from ppax.distributions import BallNormal, Normal, SquashedNormal
-from ppax.networks.head_parts import BetaHead, CategoricalHead, IndependentHead, JointHead, NormalHead
-from ppax.networks.head_parts import Head as Head
-from ppax.types import ConfigError
-
-FAMILIES = ("normal", "squashed", "beta", "ball")  # of distributions over a Box
+from ppax.distributions import Beta, Categorical, Independent, Joint, Normal
+from ppax.distributions.boxes import Bounds
+from ppax.types import Distribution, PyTree, part, static
 
 
-class BoxOptions(NamedTuple):
-    """How actions of a Box are distributed; what stands in a run file beside the network's own options."""
+class Head(Protocol):
+    """From a network's numbers to a distribution."""
 
-    distribution: str = "normal"
-    state_std: bool = False
-    std_min: float | None = None
-    std_max: float | None = None
-    ball_radius: float | None = None
-    log_std_init: float = 0.0
+    @property
+    def size(self) -> int:
+        """Numbers it takes from the network."""
 
+    @property
+    def log_std_size(self) -> int:
+        """Free parameters beside them: log standard deviations that do not depend on the state."""
 
-def head_for(
-    space: spaces.Space,
-    distribution: str = "normal",
-    state_std: bool = False,
-    std_min: float | None = None,
-    std_max: float | None = None,
-    ball_radius: float | None = None,
-    log_std_init: float = 0.0,
-) -> Head:
-    """The head that fits an action space; the options are about its Boxes, ConfigError where they cannot be.
-
-    Free log standard deviations are the network's own parameters: it starts them at `log_std_init`; with `state_std`
-    the head starts there.
-    """
-    options = BoxOptions(distribution, state_std, std_min, std_max, ball_radius, log_std_init)
-    _check(options)
-    if not _has_box(space):
-        for name, value, default in zip(options._fields, options, BoxOptions(), strict=True):
-            if value != default:
-                raise ConfigError(f"{name} = {value!r}: it is about Box actions, and {space} has none; leave it out")
-    return _head(space, options, "action space")
+    def __call__(self, outputs: Array, log_std: Array | None, action_mask: PyTree | None) -> Distribution:
+        """Distribution from `outputs` [size] and `log_std` [log_std_size]; masks as in masks.py."""
 
 
-def same_actions(head: Any, other: Any) -> bool:
-    """Whether two heads are for one action space, whatever their distributions; a head of one's own is for any."""
-    if isinstance(head, JointHead) and isinstance(other, JointHead):
-        alike = head.names == other.names and len(head.heads) == len(other.heads)
-        return alike and all(map(same_actions, head.heads, other.heads))
-    return None in (found := (_actions(head), _actions(other))) or found[0] == found[1]
+@part
+class CategoricalHead:
+    """One number for each action of a Discrete space."""
+
+    size: int = static()
+    start: int = static(default=0)
+    log_std_size: int = static(default=0)
+
+    def __call__(self, outputs: Array, log_std: Array | None, action_mask: Array | None) -> Categorical:
+        """Distribution from `outputs` [size]."""
+        return Categorical.masked(outputs, action_mask, self.start)
 
 
-def _actions(head: Any) -> Any:
-    """The actions that a head of ppax is for."""
-    if isinstance(head, CategoricalHead):
-        return head.size, head.start
-    if isinstance(head, IndependentHead):
-        return head.counts, head.start, head.shape
-    if isinstance(head, NormalHead | BetaHead):
-        return head.bounds
-    return "joint" if isinstance(head, JointHead) else None
+@part
+class IndependentHead:
+    """One number for each action of each component of a MultiDiscrete or MultiBinary space, which may be ragged."""
+
+    counts: tuple[int, ...] = static()  # actions of each component
+    start: tuple[int, ...] = static()
+    shape: tuple[int, ...] = static()
+    log_std_size: int = static(default=0)
+
+    @property
+    def size(self) -> int:
+        """Numbers it takes from the network."""
+        return sum(self.counts)
+
+    def __call__(self, outputs: Array, log_std: Array | None, action_mask: Array | None) -> Independent:
+        """Distribution from `outputs` [size]."""
+        ragged = min(self.counts) < max(self.counts)
+        if action_mask is None and ragged:
+            action_mask = jnp.ones(outputs.shape, bool)
+        mask = None if action_mask is None else self._rows(action_mask)
+        return Independent(Categorical.masked(self._rows(outputs), mask), self.start, self.shape)
+
+    def _rows(self, flat: Array) -> Array:
+        """[size] as [k, n], a row a component; short ones end in zeros, which in a mask say: not allowed."""
+        k, n = len(self.counts), max(self.counts)
+        if min(self.counts) == n:
+            return flat.reshape(*flat.shape[:-1], k, n)
+        # slices and not a gather, whose gradient is a scatter: slow on every device
+        ends = np.cumsum(self.counts)
+        pieces = [flat[..., end - count : end] for end, count in zip(ends, self.counts, strict=True)]
+        leading = [(0, 0)] * (flat.ndim - 1)
+        return jnp.stack([jnp.pad(piece, [*leading, (0, n - piece.shape[-1])]) for piece in pieces], axis=-2)
 
 
-def _check(options: BoxOptions) -> None:
-    """Refuse options that cannot be, or that another one makes meaningless."""
-    family, state_std, low, high, radius, log_std_init = options
-    if family not in FAMILIES:
-        nearest = difflib.get_close_matches(str(family), FAMILIES, n=1, cutoff=0.0)[0]
-        raise ConfigError(f"distribution = {family!r}: must be one of {', '.join(FAMILIES)}; nearest: {nearest}")
-    for name, value in (("std_min", low), ("std_max", high), ("ball_radius", radius)):
-        if value is not None and not 0.0 < value < np.inf:
-            raise ConfigError(f"{name} = {value}: must be above 0 and finite")
-    if low is not None and high is not None and low >= high:
-        raise ConfigError(f"std_min = {low}: must be below std_max = {high}")
-    if family == "beta" and (state_std or low is not None or high is not None):
-        raise ConfigError('distribution = "beta" has no standard deviation: leave out state_std, std_min and std_max')
-    if family == "beta" and log_std_init != 0.0:
-        raise ConfigError(
-            f'log_std_init = {log_std_init}: distribution = "beta" has no standard deviation; nearest valid value: 0'
-        )
-    if family != "ball" and radius is not None:
-        raise ConfigError(f'ball_radius = {radius}: only distribution = "ball" has one, not {family!r}')
+@part
+class NormalHead:
+    """A mean for each element of a Box, and a log standard deviation: a free one, or a softplus of the network's."""
+
+    bounds: Bounds = static()
+    family: Callable[..., Distribution] = static(default=Normal)  # what is made of them
+    extra: tuple[float, ...] = static(default=())  # and of these
+    state_std: bool = static(default=False)
+    std_init: float = static(default=1.0)  # where the network says 0
+    std_min: float | None = static(default=None)
+    std_max: float | None = static(default=None)
+
+    @property
+    def size(self) -> int:
+        """Numbers it takes from the network."""
+        return len(self.bounds.low) * (2 if self.state_std else 1)
+
+    @property
+    def log_std_size(self) -> int:
+        """Free parameters beside the network's outputs."""
+        return 0 if self.state_std else len(self.bounds.low)
+
+    def __call__(self, outputs: Array, log_std: Array | None, action_mask: PyTree | None) -> Distribution:
+        """Distribution from `outputs` [size] and `log_std` [log_std_size]."""
+        dims = len(self.bounds.low)
+        if self.state_std:
+            # softplus(shift) = std_init
+            shift = self.std_init + math.log(-math.expm1(-self.std_init))
+            log_std = log_softplus(outputs[..., dims:] + shift)
+        assert log_std is not None
+        if not (self.std_min is None and self.std_max is None):
+            low, high = (x if x is None else float(np.log(x)) for x in (self.std_min, self.std_max))
+            log_std = hold(log_std, low, high)
+        return self.family(outputs[..., :dims], log_std, *self.bounds, *self.extra)
 
 
-def _has_box(space: spaces.Space) -> bool:
-    if isinstance(space, spaces.Dict):
-        return any(map(_has_box, space.spaces.values()))
-    if isinstance(space, spaces.Tuple):
-        return any(map(_has_box, space.spaces))
-    return isinstance(space, spaces.Box)
+@part
+class BetaHead:
+    """Two numbers for each element of a bounded Box: softplus + 1 of them are the parameters."""
+
+    bounds: Bounds = static()
+    log_std_size: int = static(default=0)
+
+    @property
+    def size(self) -> int:
+        """Numbers it takes from the network."""
+        return 2 * len(self.bounds.low)
+
+    def __call__(self, outputs: Array, log_std: Array | None, action_mask: PyTree | None) -> Beta:
+        """Distribution from `outputs` [size]."""
+        dims = len(self.bounds.low)
+        above = 1.0 + jax.nn.softplus(outputs)
+        return Beta(above[..., :dims], above[..., dims:], *self.bounds)
 
 
-def _head(space: spaces.Space, options: BoxOptions, where: str) -> Head:
-    """`head_for`, of a space that is part of another at `where`."""
-    if isinstance(space, spaces.Discrete):
-        return CategoricalHead(size=int(space.n), start=int(space.start))
-    if isinstance(space, spaces.MultiDiscrete):
-        counts, start = (tuple(int(x) for x in np.ravel(a)) for a in (space.nvec, space.start))
-        return IndependentHead(counts, start, tuple(space.nvec.shape))
-    if isinstance(space, spaces.MultiBinary):
-        size = math.prod(space.shape)
-        return IndependentHead((2,) * size, (0,) * size, tuple(space.shape))
-    if isinstance(space, spaces.Box):
-        return _box_head(space, options, where)
-    if isinstance(space, spaces.Dict) and space.spaces:
-        names = tuple(sorted(space.spaces))  # as JAX sorts them
-        return JointHead(tuple(_head(space[name], options, f"{where}[{name!r}]") for name in names), names)
-    if isinstance(space, spaces.Tuple) and space.spaces:
-        return JointHead(tuple(_head(one, options, f"{where}[{i}]") for i, one in enumerate(space.spaces)))
-    raise ConfigError(
-        f"{where} {space}: supported are Discrete, MultiDiscrete, MultiBinary, Box of floats, and Dict and Tuple of "
-        "these; for another space write a network whose `decide` returns your own distribution"
-    )
+@part
+class JointHead:
+    """Heads side by side, for a Dict space (which has names) or a Tuple."""
+
+    heads: tuple[Head, ...] = static()
+    names: tuple[str, ...] | None = static(default=None)
+
+    @property
+    def size(self) -> int:
+        """Numbers it takes from the network."""
+        return sum(head.size for head in self.heads)
+
+    @property
+    def log_std_size(self) -> int:
+        """Free parameters beside the network's outputs."""
+        return sum(head.log_std_size for head in self.heads)
+
+    def __call__(self, outputs: Array, log_std: Array | None, action_mask: PyTree | None) -> Joint:
+        """Distribution from `outputs` [size] and `log_std` [log_std_size]; a mask may lack components."""
+        components, at, log_std_at = [], 0, 0
+        for i, head in enumerate(self.heads):
+            own = None if log_std is None else log_std[..., log_std_at : log_std_at + head.log_std_size]
+            mask = action_mask if action_mask is None or self.names is None else action_mask.get(self.names[i])
+            mask = action_mask[i] if action_mask is not None and self.names is None else mask
+            components.append(head(outputs[..., at : at + head.size], own, mask))
+            at, log_std_at = at + head.size, log_std_at + head.log_std_size
+        return Joint(tuple(components) if self.names is None else dict(zip(self.names, components, strict=True)))
 
 
-def _box_head(space: spaces.Box, options: BoxOptions, where: str) -> Head:
-    family, state_std, std_min, std_max, radius, log_std_init = options
-    if not np.issubdtype(space.dtype, np.floating):
-        raise ConfigError(f"{where} {space}: a Box of whole numbers; write it as MultiDiscrete(nvec, start=...)")
-    bounds = bounds_of(space)
-    if any(low > high for low, high in zip(bounds.low, bounds.high, strict=True)):
-        raise ConfigError(f"{where} {space}: between two of its bounds lies no float32, in which ppax computes")
-    if not bounds.low:
-        raise ConfigError(f"{where} {space}: it has no elements")
-    if family in ("squashed", "beta"):
-        for i, (low, high) in enumerate(zip(bounds.low, bounds.high, strict=True)):
-            if not -np.inf < low < high < np.inf:
-                raise ConfigError(
-                    f'distribution = "{family}": {where} {space} has bounds {low} and {high} at element {i}, '
-                    'which must be finite and apart; nearest that works: distribution = "normal"'
-                )
-    if family == "beta":
-        return BetaHead(bounds)
-    extra = (_radius(space, bounds, radius, where),) if family == "ball" else ()
-    make: Any = {"normal": Normal, "squashed": SquashedNormal, "ball": BallNormal}[family]
-    return NormalHead(bounds, make, extra, state_std, math.exp(log_std_init), std_min, std_max)
+def log_softplus(x: Array) -> Array:
+    """log(log(1 + e^x)); for small x it is x, and stays so where e^x is 0."""
+    return jnp.where(x < -15.0, x, jnp.log(jax.nn.softplus(jnp.maximum(x, -15.0))))
 
 
-def _radius(space: spaces.Box, bounds: Bounds, radius: float | None, where: str) -> float:
-    """The ball's radius: as given, or half the width of a box that is as wide in every dimension."""
-    halves = centre_and_half(bounds.low, bounds.high)[1]
-    smallest, largest = float(halves.min()), float(halves.max())
-    half_bounded = np.isinf(bounds.low) != np.isinf(bounds.high)
-    if half_bounded.any() or smallest <= 0.0:
-        raise ConfigError(f'distribution = "ball": {where} {space} has no middle; use distribution = "normal"')
-    if radius is None and not smallest == largest < np.inf:
-        raise ConfigError(
-            f'distribution = "ball": {where} {space} is not as wide in every dimension, so say how large the ball is: '
-            "ball_radius" + (f", at most {smallest:g}" if smallest < np.inf else "")
-        )
-    if radius is not None and radius > smallest:
-        raise ConfigError(f"ball_radius = {radius}: at most {smallest:g} fits into {where} {space}")
-    return smallest if radius is None else radius
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
+def hold(x: Array, low: float | None, high: float | None) -> Array:
+    """`x` clipped; beyond a bound the gradient passes only if descending it leads back, so that none is stuck there."""
+    return jnp.clip(x, low, high)
+
+
+def _hold_forward(x: Array, low: float | None, high: float | None) -> tuple[Array, Array]:
+    return jnp.clip(x, low, high), x
+
+
+def _hold_backward(low: float | None, high: float | None, x: Array, gradient: Array) -> tuple[Array]:
+    outwards = jnp.zeros(x.shape, bool)
+    if low is not None:
+        outwards |= (x < low) & (gradient > 0.0)
+    if high is not None:
+        outwards |= (x > high) & (gradient < 0.0)
+    return (jnp.where(outwards, 0.0, gradient),)
+
+
+hold.defvjp(_hold_forward, _hold_backward)

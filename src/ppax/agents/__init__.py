@@ -1,0 +1,1 @@
+"""Agents made of PPO agents: independent players, unlike groups, self-play against past opponents."""

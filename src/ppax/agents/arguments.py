@@ -1,0 +1,118 @@
+"""Arguments of `fit`, `start` and `sweep`, checked before anything is traced: a sentence for each usual mistake."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any
+
+import gymnasium
+import jax
+import numpy as np
+import optax
+from gymnasium.vector import VectorEnv as GymVectorEnv
+
+from ppax.agents.groups import Groups
+from ppax.agents.independent import Independent
+from ppax.agents.multi_agent import Agent
+from ppax.agents.self_play import SelfPlay
+from ppax.envs import Env, HostEnv
+from ppax.envs.vector import VectorEnv
+from ppax.networks.composed import require_made_for
+from ppax.ppo import PPO
+from ppax.types import ConfigError
+
+CALLED = {
+    "advantage": "ppax.advantages.GAE()",
+    "loss": "ppax.losses.ClippedSurrogate()",
+    "minibatch": "ppax.minibatches.Shuffle()",
+    "optimizer": "ppax.optimizers.Adam()",
+    "schedule": "ppax.schedules.Constant()",
+}  # parts that are functions, and the usual one
+
+
+def require_arguments(agent: Agent, env: Env) -> None:
+    """ConfigError, with what to write instead, where these are no agent and environment, or not made for each other."""
+    require_env(env)
+    for name, one, seen in _learners(agent, env):
+        require_ppo(one, name)
+        if seen is not None:
+            require_made_for(one.network, seen, f"{name}.network", env.name)
+
+
+def warn_of_single_rows(agent: Agent, env: Env, num_steps: int) -> None:
+    """A warning where each gradient step sees one row: it runs, and is noise."""
+    for learner, streams in agent.learners(env.num_streams):
+        length = learner.sequence_length(num_steps)
+        if num_steps % length == 0 and length * learner.minibatch.size(num_steps * streams // length) == 1:
+            warnings.warn(
+                f"num_envs = {env.num_envs}, num_steps = {num_steps}: each gradient step sees one row, whose advantage "
+                "cannot be standardised; take at least num_envs = 8 and num_steps = 128",
+                stacklevel=4,
+            )
+
+
+def require_env(env: Any) -> None:
+    """ConfigError where `env` is none of ppax's."""
+    if isinstance(env, VectorEnv | HostEnv):
+        return
+    if isinstance(env, str):
+        mend = f"is the name of an environment: write ppax.make({env!r})"
+    elif isinstance(env, gymnasium.Env):
+        name = f'ppax.make("gymnasium/{env.spec.id}"), or ' if env.spec else ""
+        mend = f"is one gymnasium.Env: write {name}ppax.envs.host(f, num_envs=8), where f() makes one"
+    elif isinstance(env, GymVectorEnv):
+        mend = "is a vector environment of Gymnasium: write ppax.envs.host(env)"
+    elif callable(getattr(env, "reset", None)) and callable(getattr(env, "step", None)):
+        mend = "is one environment: write ppax.envs.VectorEnv(env, num_envs=64)"
+    else:
+        mend = "is no environment: write ppax.make(NAME), ppax.envs.VectorEnv(env, num_envs) or ppax.envs.host(f)"
+    raise ConfigError(f"env: a {type(env).__name__} {mend}")
+
+
+def require_ppo(agent: Any, name: str = "agent") -> None:
+    """ConfigError where `agent` is no PPO, or one of its fields is not what belongs there."""
+    if not isinstance(agent, PPO):
+        kind = agent.__name__ if isinstance(agent, type) else f"a {type(agent).__name__}"
+        raise ConfigError(f"{name}: {kind} is no agent: write ppax.PPO(ppax.networks.mlp(env))")
+    if not all(callable(getattr(agent.network, verb, None)) for verb in ("init", "encode", "remember", "decide")):
+        kind = f"a {type(agent.network).__name__} is no network"
+        raise ConfigError(f"{name}.network: {kind}: write ppax.PPO(ppax.networks.mlp(env))")
+    if isinstance(agent.optimizer, optax.GradientTransformation):
+        raise ConfigError(
+            f"{name}.optimizer: an optax transformation has a learning rate of its own, which no schedule can change: "
+            "write optimizer=ppax.optimizers.Adam(), learning_rate=1e-3"
+        )
+    for field, usual in CALLED.items():
+        value = getattr(agent, field)
+        if isinstance(value, type) or not callable(value):
+            raise ConfigError(f"{name}.{field}: {_short(value)} is no part: write {field}={usual}")
+    require_static(agent, name)
+
+
+def require_static(tree: Any, name: str) -> None:
+    """ConfigError where a static field of a part is an array."""
+    for field in dataclasses.fields(tree):
+        value, path = getattr(tree, field.name), f"{name}.{field.name}"
+        if field.metadata.get("static") and isinstance(value, jax.Array | np.ndarray):
+            raise ConfigError(
+                f"{path}: an array, and it is a size or a choice that belongs to the program: it cannot be swept. "
+                f"Give a plain {field.name}, and call ppax.fit or ppax.sweep once for each value"
+            )
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            require_static(value, path)
+
+
+def _learners(agent: Any, env: Any) -> list[tuple[str, Any, Any]]:
+    """Each PPO, what it is called, and the environment or group of agents that it acts for."""
+    agent = agent.agent if isinstance(agent, SelfPlay) else agent
+    if isinstance(agent, Groups):
+        every = [(f"agents[{name!r}]", one, env.groups.get(name)) for name, one in agent.agents.items()]
+    else:
+        every = [("agent", agent, env if not env.sizes else None)]
+    return [(name, one.agent if isinstance(one, Independent) else one, seen) for name, one, seen in every]
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

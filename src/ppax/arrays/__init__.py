@@ -1,0 +1,1 @@
+"""Small functions on arrays that know our axes: sequences, masks, exact counters, metrics."""

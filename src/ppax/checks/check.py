@@ -1,0 +1,106 @@
+"""`check_env`: whether an environment is what it says it is, before anything is trained on it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import jax
+from gymnasium.vector import VectorEnv as GymVectorEnv
+
+from ppax.checks import environment, experience, on_host, protocol
+from ppax.checks.report import Check, Finding, Report, attempt, not_tried
+from ppax.checks.world import World, look
+from ppax.envs import HOST_SUITES, Env, HostEnv, host, make
+from ppax.envs.vector import VectorEnv
+from ppax.networks import mlp
+from ppax.ppo import PPO
+from ppax.types import ConfigError, Environment, Key
+
+ENVS, STEPS = 8, 64  # of the rollout that is looked at
+FEW = 3  # environments on the host
+
+
+def check_env(env: Environment | Env | gymnasium.Env | GymVectorEnv | str, key: Key | None = None) -> Report:
+    """Check an environment against the protocol and its own spaces: resets, steps, and a short random rollout.
+
+    `env` is one of yours, a vector of them, or a name as `ppax.make` takes it; for environments on the host also a
+    `gymnasium.Env`, a function that makes one, or a `gymnasium.vector.VectorEnv`, which are stepped by hand and compile
+    nothing. Nothing is trained. The report says for each failure what was received and what to write instead. Raises
+    ConfigError for an unknown name.
+    """
+    begin, key = time.perf_counter(), jax.random.key(0) if key is None else key
+    if isinstance(env, str):
+        env = make(env, FEW if env.partition("/")[0] in HOST_SUITES else ENVS)
+    if isinstance(env, GymVectorEnv) or (callable(env) and (isinstance(env, type) or not hasattr(env, "reset"))):
+        env = host(env)  # type: ignore[arg-type]
+    if isinstance(env, HostEnv | gymnasium.Env):
+        checks = on_host.all_checks(env, int(jax.random.bits(key)) >> 1)
+    else:
+        vector = env if isinstance(env, VectorEnv) else VectorEnv(env, ENVS)
+        with jax.debug_key_reuse(False):  # one check is about that, and switches it on
+            checks = _all_checks(vector, key)
+    return Report(tuple(checks), time.perf_counter() - begin)
+
+
+def _all_checks(vector: VectorEnv, key: Key) -> list[Check]:
+    keys = iter(jax.random.split(key, 16))
+    checks = declared_checks(vector, next(keys))
+    worlds: list[World] = []
+
+    def play(key: Key) -> Finding:
+        worlds.append(look(PPO(mlp(vector, hidden=(8,)), num_epochs=1), vector, STEPS, key))
+        ends = int(worlds[0].rollout.steps.ended.sum())
+        rows = f"{STEPS} steps of {vector.num_envs} environments with random actions"
+        return Finding(True, f"{rows}: {ends} episodes ended in the last rollout", float(ends))
+
+    more: dict[str, tuple[Callable[..., Finding], Any]] = {
+        "types": (protocol.check_types, vector),
+        "keys": (environment.check_keys, vector),
+        "environment": (environment.check_repeats, vector),
+        "side effects": (protocol.check_side_effects, vector),
+        "resets": (environment.check_resets, vector),
+    }
+    sound = all(check.passed is not False for check in checks)
+    for name, (check, subject) in more.items():
+        checks.append(attempt(name, check, subject, next(keys)) if sound else not_tried(name))
+    checks.append(attempt("rollout", play, next(keys)) if sound else not_tried("rollout"))
+    for name, seen in {
+        "finite": experience.check_finite,
+        "spaces": experience.check_inside,
+        "final obs": experience.check_final,
+        "alignment": experience.check_alignment,
+    }.items():
+        checks.append(attempt(name, seen, worlds[0]) if worlds else not_tried(name))
+    return checks
+
+
+def declared_checks(env: VectorEnv, key: Key) -> list[Check]:
+    """The checks that compile nothing: what is declared, and the shapes and types of a reset and a step."""
+    protocol_key, shapes_key = jax.random.split(key)
+    checks = [attempt("protocol", protocol.check_protocol, env, protocol_key)]
+    more: list[tuple[str, Any, tuple[Any, ...]]] = [
+        ("declared", protocol.check_declared, (env,)),
+        ("shapes", environment.check_shapes, (env, shapes_key)),
+    ]
+    for name, check, arguments in more:
+        checks.append(attempt(name, check, *arguments) if checks[0].passed else not_tried(name))
+    return checks
+
+
+def require_sound(env: Env) -> None:
+    """ConfigError, before anything compiles, where an environment is not what it declares.
+
+    Of environments on the host one of each kind is made, reset and stepped once; EnvError where it raises an exception.
+    """
+    if isinstance(env, HostEnv):
+        checks, name = on_host.declared_checks(env), env.name
+    else:
+        name = env.name or type(env.env).__name__
+        with jax.debug_key_reuse(False):
+            checks = declared_checks(env, jax.random.key(0))
+    for check in checks:
+        if check.passed is False:
+            raise ConfigError(f"environment {name}: {check.name}: {check.text}. {check.advice}")

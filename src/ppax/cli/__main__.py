@@ -1,0 +1,6 @@
+"""`python -m ppax.cli`."""
+
+from ppax.cli.main import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""`ppax bench`: how fast a run is on this machine, where its time goes, and `--tune`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from ppax import config
+from ppax.agents.multi_agent import solo
+from ppax.config import Built
+from ppax.envs import native
+from ppax.program.layout import Program
+from ppax.storage import safe_files
+from ppax.tools import bench
+from ppax.types import ConfigError
+
+TABLE = "agent.program"
+EVERY = 10.0  # seconds between two words on a stage that takes long
+
+
+def add_bench(parser: argparse.ArgumentParser) -> None:
+    """Options that only `ppax bench` has."""
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=5.0,
+        help="how long to run, after compilation and one iteration, which is all where it takes longer (default: 5)",
+    )
+    parser.add_argument(
+        "--tune", action="store_true", help="try other layouts of the program, and write the best into the run file"
+    )
+
+
+class Progress:
+    """Prints each stage as it begins, and every EVERY seconds how long it has taken so far."""
+
+    def __init__(self, say: Callable[[str], None]):
+        self._say, self._ended = say, threading.Event()
+        self._stage, self._begun = "", 0.0
+        self._thread = threading.Thread(target=self._repeat, daemon=True)
+
+    def __enter__(self) -> Progress:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def begin(self, stage: str) -> None:
+        """A stage begins; the one before has ended."""
+        self._stage, self._begun = stage, time.monotonic()
+        self._say(f"{stage} ...")
+
+    def _repeat(self) -> None:
+        while not self._ended.wait(EVERY):
+            if self._stage:
+                self._say(f"{self._stage}: {time.monotonic() - self._begun:.0f} s so far")
+
+
+def run_bench(options: argparse.Namespace, built: Built, say: Any) -> dict[str, Any]:
+    """Measure, report, and tune if asked to; the result as plain data."""
+    if not options.seconds > 0:
+        raise ConfigError(f"--seconds {options.seconds}: must be above 0; nearest valid value: 1")
+    agent, env, run = solo(built.agent, "ppax bench"), built.env, built.run
+    if options.tune:
+        native(env, "--tune", "leave it out")
+    devices = jax.local_devices()
+    say(f"{run.env}: {run.num_envs} environments, rollouts of {run.num_steps * env.num_streams:,} steps")
+    with Progress(say) as progress:
+        report = bench.measure(agent, env, run.num_steps, options.seconds, progress.begin)
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in report.shares.items())
+    say(f"{report.steps_per_second:,.0f} steps/s on {report.devices} of {len(devices)} {devices[0].platform} devices")
+    say(f"time: {shares}")
+    say(f"compilation {report.compile_seconds:.1f} s, peak memory {report.peak_memory_mb:,.0f} MB")
+    say(report.advice)
+    result: dict[str, Any] = report._asdict()
+    if options.tune:
+        with Progress(say) as progress:
+            choice = bench.tune(agent, env, run.num_steps, say=progress.begin)
+        table = config.describe(choice.program)
+        result["program"], result["speedup"] = table, choice.speedup
+        if choice.program == agent.program:
+            say("no other layout of the program was faster: the run file stays as it is")
+        else:
+            target = config.file_of(options.target)
+            text = ", ".join(f"{name} = {value}" for name, value in table.items() if value is not None)
+            say(f"{choice.speedup:.2f} times as fast: {text}")
+            if target is not None:
+                write_program(target, choice.program)
+                say(f"written to {target}, [{TABLE}]")
+            else:
+                say(f"put it into a run file as [{TABLE}], or give --agent.program.NAME on the command line")
+    return result
+
+
+def write_program(path: Path, program: Program) -> None:
+    """Set the table of the program in a run file; everything else, comments too, stays as it is."""
+    table = {name: value for name, value in config.describe(program).items() if value is not None}
+    if path.suffix == ".json":
+        plan = json.loads(path.read_text(encoding="utf-8"))
+        plan.setdefault("agent", {})["program"] = table
+        text = json.dumps(plan, indent=2) + "\n"
+    else:
+        old = path.read_text(encoding="utf-8")
+        lines = [f"[{TABLE}]", *(f"{name} = {value}" for name, value in table.items())]
+        rest = re.sub(rf"(?m)^\[{re.escape(TABLE)}\]\n(?:(?!\[).*\n?)*", "", old).rstrip()
+        text = rest + "\n\n" + "\n".join(lines) + "\n"
+    config.resolve(config.parse(text, path))  # what is written can be read
+    safe_files.write_text(path, text)

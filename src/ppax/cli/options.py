@@ -1,0 +1,268 @@
+"""The options of `ppax train`: those of the run, made from the parts' own fields, and a few of the command."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ppax import config
+from ppax.config import group_tables
+from ppax.config.catalogue import PARTS
+from ppax.options import NONE, Config, Option, flatten, nearest, unflatten
+from ppax.types import ConfigError
+
+EXAMPLES = """examples:
+  ppax train CartPole-v1
+  ppax train CartPole-v1 --agent.learning-rate 3e-4 --num-envs 256 --seed 3
+  ppax train run.toml --agent.schedule.part linear
+"""
+ALL = "all"  # of `--help all`
+BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+USUAL = [  # what `--help` shows first
+    "num_envs",
+    "num_steps",
+    "total_steps",
+    "seed",
+    "stop",
+    "best.metric",
+    "eval.episodes",
+    "log.every",
+    "log.console",
+    "log.tensorboard",
+    "agent.learning_rate",
+    "agent.gamma",
+    "agent.num_epochs",
+    "agent.minibatch.num_minibatches",
+    "agent.advantage.gae_lambda",
+    "agent.loss.clip_eps",
+    "agent.loss.ent_coef",
+    "agent.normalize_obs",
+    "agent.network.hidden",
+    "agent.network.memory.part",
+]
+VERBS = {
+    "train": "Train an agent.",
+    "bench": "Measure how fast a run is here, and where its time goes.",
+    "selftest": "Check that agent and environment are sound, in plain words.",
+}
+
+
+def add_train(parser: argparse.ArgumentParser) -> None:
+    """Options that only `ppax train` has."""
+    parser.add_argument("--run-dir", type=Path, help="where the run is recorded (default: a new one in runs/)")
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """Options that every command has."""
+    parser.add_argument("--json", action="store_true", help="one JSON object as the last line of standard output")
+    parser.add_argument(
+        "--cache",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="keep compiled programs in the user's cache directory (default: on)",
+    )
+
+
+def parse_run(
+    verb: str, arguments: list[str], add: Callable[[argparse.ArgumentParser], None]
+) -> tuple[argparse.Namespace, Config]:
+    """Options of the command itself, those that `add` adds among them, and the configuration of the run it is about."""
+    topic, arguments = _help_topic([_dashed(argument) for argument in arguments])
+    parser = argparse.ArgumentParser(
+        prog=f"ppax {verb}",
+        usage=f"ppax {verb} TARGET [options]",
+        description=f"{VERBS[verb]} Every option of the run file can be given here.",
+        epilog=EXAMPLES.replace("ppax train", f"ppax {verb}"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        add_help=False,
+    )
+    text = "a preset (`ppax presets`), a run file (.toml, .json), or an environment (`ppax envs`)"
+    parser.add_argument("target", help=text)
+    add(parser)
+    add_common(parser)
+    parser.add_argument("--help", "-h", metavar="PART", nargs="?", help="the options of a part; `all`: of everything")
+    target = arguments[0] if arguments and not arguments[0].startswith("-") else None
+    base = _choose_parts(_choose_groups({} if target is None else config.find(target), arguments), arguments)
+    # groups take parts and numbers from the run's table, and with them options
+    known = {option.path: option for option in config.options(group_tables.filled(base))}
+    defaults = dict(flatten(config.resolve(base)))
+    _add_options(parser, known, defaults, topic)
+    if topic is not None:
+        _print_help(parser, known, topic, verb)
+    arguments, free = _free_options(_booleans(arguments, known))
+    options, unknown = parser.parse_known_args(arguments)
+    if options.target != target:  # it decides what the options mean
+        raise ConfigError(f"write the target first: ppax {verb} {options.target} ...")
+    if unknown:
+        name = _renamed(unknown[0].split("=")[0].lstrip("-"), "-", "_")
+        raise ConfigError(f"unknown option {unknown[0]!r}; did you mean --{_renamed(nearest(name, known), '_', '-')}?")
+    given = {path: value for path, value in vars(options).items() if path in known}
+    return options, config.resolve(unflatten(dict(flatten(base)) | given | free))
+
+
+def _help_topic(arguments: list[str]) -> tuple[str | None, list[str]]:
+    """What help is asked for, "" for the usual options and None for none; and the arguments without the question."""
+    place = next((i for i, argument in enumerate(arguments) if argument in ("-h", "--help")), None)
+    if place is None:
+        return None, arguments
+    after = arguments[place + 1 : place + 2]
+    named = after if after and not after[0].startswith("-") else []
+    return "".join(named).replace("-", "_"), arguments[:place] + arguments[place + 1 + len(named) :]
+
+
+def _add_options(
+    parser: argparse.ArgumentParser, known: dict[str, Option], defaults: Config, topic: str | None
+) -> None:
+    """All options of the run; those that `topic` does not ask for are taken and not shown."""
+    groups: dict[str, Any] = {}
+    order = sorted(known, key=lambda path: USUAL.index(path) if path in USUAL else len(USUAL)) if topic == "" else known
+    for path in order:
+        if topic == "":
+            shown, section = path in USUAL, "usual options"
+        else:
+            shown, section = (
+                topic in (None, ALL) or f"{path}.".startswith(f"{topic}."),
+                path.rpartition(".")[0] or "run",
+            )
+        if section not in groups:
+            groups[section] = parser.add_argument_group(section)
+        _add_option(groups[section], known[path], defaults[path], shown)
+
+
+def _print_help(parser: argparse.ArgumentParser, known: dict[str, Option], topic: str, verb: str) -> None:
+    """The help that was asked for; leaves as argparse does."""
+    sections = sorted({path.rpartition(".")[0] for path in known} - {""})
+    if topic not in ("", ALL, *known, *sections):
+        raise ConfigError(f"--help {topic}: no such part; did you mean {nearest(topic, [*sections, *known])!r}?")
+    if topic != ALL:
+        parts = ", ".join(sections)
+        more = f"Options of one part: ppax {verb} TARGET --help PART, PART one of {parts}; of all: --help all."
+        parser.epilog = f"{parser.epilog}\n{textwrap.fill(more, 100, break_on_hyphens=False)}"
+    parser.print_help()
+    raise SystemExit(0)
+
+
+def _booleans(arguments: list[str], known: dict[str, Option]) -> list[str]:
+    """`--log.console false` and `--log.console=false` as `--no-log.console`: argparse knows that alone."""
+    flags = {"--" + path.replace("_", "-") for path, option in known.items() if option.kind is bool} | {"--cache"}
+    rest, left = [], list(arguments)
+    while left:
+        name, equals, value = left.pop(0).partition("=")
+        plain = name if name in flags else "--" + name.removeprefix("--no-")
+        if plain not in flags:
+            rest.append(name + equals + value)
+            continue
+        if not equals and left and left[0].lower() in BOOLEANS:
+            equals, value = "=", left.pop(0)
+        if equals and (name != plain or value.lower() not in BOOLEANS):
+            raise ConfigError(f"{name} {value}: must be {plain}, {plain} true or {plain} false")
+        rest.append(f"--no-{name[2:]}" if equals and not BOOLEANS[value.lower()] else name)
+    return rest
+
+
+def _free_options(arguments: list[str]) -> tuple[list[str], Config]:
+    """The options that argparse is to see, and those that only the environment knows: `--env-params.gravity 12`."""
+    rest, free, left = [], {}, list(arguments)
+    while left:
+        argument = left.pop(0)
+        name, equals, value = argument.partition("=")
+        path = name.removeprefix("--").replace("-", "_")
+        if not (name.startswith("--") and config.is_free(path)):
+            rest.append(argument)
+            continue
+        if not equals and not left:
+            raise ConfigError(f"{name}: needs a value")
+        free[path] = _number_or_text(value if equals else left.pop(0))
+    return rest, free
+
+
+def _number_or_text(text: str) -> Any:
+    """As TOML would read it; what it cannot read is a text."""
+    try:
+        return tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _dashed(argument: str) -> str:
+    """`--num_envs=8` as `--num-envs=8`, and `--agent.loss` as `--agent.loss.part`: both are accepted.
+
+    Names of groups stay as they are.
+    """
+    if not argument.startswith("--"):
+        return argument
+    name, equals, value = argument.partition("=")
+    name = "--" + _renamed(name.removeprefix("--"), "_", "-")
+    if name.startswith(("--agent.", "--groups.")) and name.rpartition(".")[2] in PARTS:
+        name += ".part"
+    return name + equals + value
+
+
+def _renamed(path: str, old: str, new: str) -> str:
+    """A dotted path with `new` for `old` everywhere but in a group's name."""
+    words = path.split(".")
+    return ".".join(
+        word if words[0] == "groups" and place == 1 else word.replace(old, new) for place, word in enumerate(words)
+    )
+
+
+def _choose_groups(base: Config, arguments: list[str]) -> Config:
+    """`--groups.NAME....` decides which groups exist, so it is read first."""
+    asked = [argument.partition("=")[0].split(".")[1] for argument in arguments if argument.startswith("--groups.")]
+    groups = group_tables.tables(base)
+    return base | {"groups": groups | {name: {} for name in asked if name not in groups}} if asked else base
+
+
+def _choose_parts(base: Config, arguments: list[str]) -> Config:
+    """`--agent.loss.part NAME` decides which options exist, so it is read first; another part starts afresh."""
+    flat = dict(flatten(base))
+    for position, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if not (name.startswith(("--agent.", "--groups.")) and name.endswith(".part")):
+            continue
+        value = value if equals else "".join(arguments[position + 1 : position + 2])
+        path = _renamed(name.removeprefix("--"), "-", "_")
+        slot = path.removesuffix("part")
+        default = next((option.default for option in config.options(unflatten(flat)) if option.path == path), None)
+        if flat.get(path, default) != value:
+            flat = {key: kept for key, kept in flat.items() if not key.startswith(slot)}
+        flat[path] = value
+    return unflatten(flat)
+
+
+def _add_option(group: Any, option: Option, default: Any, visible: bool = True) -> None:
+    flag = "--" + _renamed(option.path, "_", "-")
+    shown = " ".join(map(str, default)) if isinstance(default, list) else default
+    text = f"{option.doc} (default: {str(shown).lower() if shown is None else shown})".replace("%", "%%")
+    common = {"dest": option.path, "default": argparse.SUPPRESS, "help": text if visible else argparse.SUPPRESS}
+    if option.kind is bool:
+        group.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
+        return
+    choices = option.limits.get("choices")
+    name = "{" + ",".join(choices) + "}" if choices else option.kind.__name__.upper()
+    group.add_argument(flag, type=_parser(option), nargs="+" if option.many else None, metavar=name, **common)
+
+
+def _parser(option: Option) -> Any:
+    def parse(text: str) -> Any:
+        if option.optional and text == NONE:
+            return text
+        if option.leaf and "," in text:  # one for each player
+            return [parse(x) for x in text.split(",")]
+        if option.kind is not int:
+            return option.kind(text)
+        try:
+            return int(text)
+        except ValueError:
+            value = float(text)  # 1e6 is a whole number too, and 2.5 is none
+            if not value.is_integer():  # nor is infinity
+                raise
+            return int(value)
+
+    parse.__name__ = option.kind.__name__  # argparse says "invalid <name> value"
+    return parse

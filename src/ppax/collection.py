@@ -1,0 +1,180 @@
+"""Collect experience: step every stream `num_steps` times with the agent's policy."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ppax.agents.multi_agent import Agent
+from ppax.envs import Env, native
+from ppax.envs.vector import VectorEnv
+from ppax.program import sharding
+from ppax.types import ActorState, Episodes, Key, LearnerState, PyTree, Rollout, Scalar, Transition
+
+
+class Collected(NamedTuple):
+    """Where collection stands now, what was seen, and the episodes that finished meanwhile."""
+
+    actor: ActorState
+    rollout: Rollout
+    episodes: Episodes
+
+
+Running = tuple[ActorState, Episodes]  # where collection stands, and the episodes finished so far
+
+
+class Row(NamedTuple):
+    """What one step of all streams adds to the rollout."""
+
+    steps: Transition  # [B]
+    reward_trace: Array  # [B]
+
+
+def start_actor(agent: Agent, env: Env, key: Key) -> ActorState:
+    """Every environment at the start of its first episode; `key` is one, or one for each environment."""
+    env_state, obs, action_mask = env.reset(key)
+    zeros = jnp.zeros(env.num_streams, jnp.float32)
+    return ActorState(
+        env_state=env_state,
+        obs=obs,
+        first=jnp.ones(env.num_streams, bool),
+        action_mask=action_mask,
+        carry=agent.initial_carry(env.num_streams),
+        episode_return=zeros,
+        episode_length=jnp.zeros(env.num_streams, jnp.int32),
+        reward_trace=zeros,
+    )
+
+
+def one_step(agent: Agent, env: VectorEnv, learner: LearnerState) -> Callable[[Running, Array], tuple[Running, Row]]:
+    """One step of all streams, keys [E, 1 + A], as the body of a scan."""
+
+    def step(state: Running, key: Array) -> tuple[Running, Row]:
+        actor, episodes = state
+        env_key, act_key = key[:, 0], key[:, 1:].reshape(-1)
+        decision = agent.act(learner, actor.carry, actor.obs, actor.first, actor.action_mask, act_key)
+        out = env.step(actor.env_state, decision.env_action, env_key)
+        steps = Transition(
+            obs=actor.obs,
+            action=decision.action,
+            log_prob=decision.log_prob,
+            value=decision.value,
+            reward=out.reward,
+            terminated=out.terminated,
+            truncated=out.truncated,
+            first=actor.first,
+            valid=out.valid,
+            carry=(),  # `piece` keeps those that learning begins with
+            action_mask=actor.action_mask,
+        )
+        actor = actor._replace(
+            env_state=out.state, obs=out.obs, first=out.first, action_mask=out.action_mask, carry=decision.carry
+        )
+        state, trace = account(agent.discount(env.num_streams), (actor, episodes), out.reward, steps.ended, out.valid)
+        return state, Row(steps, trace)
+
+    return step
+
+
+def account(
+    gamma: Scalar,
+    state: Running,
+    reward: Array,
+    ended: Array,
+    valid: Array,
+    tally: tuple[Array, Array] | None = None,
+) -> tuple[Running, Array]:
+    """Count one step [B] of every stream's episode; also the discounted return so far [B], that step's included.
+
+    `tally` is (reward, ended) as statistics count them, where learning sees others: lives of a game, clipped rewards.
+    """
+    actor, episodes = state
+    # the trace is zeroed after an ended step, whose own reward it still counts
+    trace = gamma * actor.reward_trace + reward
+    begun_anew = ended
+    reward, ended = (reward, ended) if tally is None else tally
+    returns = actor.episode_return + reward
+    lengths = actor.episode_length + valid
+    episodes = Episodes(
+        episodes.count + ended,
+        episodes.return_sum + jnp.where(ended, returns, 0.0),
+        episodes.length_sum + jnp.where(ended, lengths, 0),
+    )
+    actor = actor._replace(
+        episode_return=jnp.where(ended, 0.0, returns),
+        episode_length=jnp.where(ended, 0, lengths),
+        reward_trace=jnp.where(begun_anew, 0.0, trace),
+    )
+    return (actor, episodes), trace
+
+
+def no_episodes(num_streams: int) -> Episodes:
+    """None finished yet."""
+    zeros = jnp.zeros(num_streams, jnp.int32)
+    return Episodes(zeros, zeros.astype(jnp.float32), zeros)
+
+
+def collect(
+    agent: Agent, env: VectorEnv, learner: LearnerState, actor: ActorState, num_steps: int, key: Key
+) -> Collected:
+    """`num_steps` steps of all streams, compiled as one scan. ConfigError for environments on the host."""
+    native(env, "ppax.collect", "call ppax.fit, or ppax.compile(agent, env, state), which plays a rollout and learns")
+    step = one_step(agent, env, learner)
+
+    def piece(state: Running, keys: Array) -> tuple[Running, tuple[PyTree, Row]]:
+        carry = state[0].carry
+        state, rows = jax.lax.scan(step, state, keys, unroll=agent.program.unroll)
+        return state, (carry, rows)
+
+    keys = stream_keys(key, num_steps, env)
+    # Only the memory at a sequence's start is read again; to keep that of every step would take `seq_len` times as much
+    length = agent.sequence_length(num_steps) if jax.tree.leaves(actor.carry) else num_steps
+    pieces = keys.reshape(-1, length, *keys.shape[1:])
+    (actor, episodes), (carry, rows) = jax.lax.scan(
+        piece, (actor, no_episodes(env.num_streams)), pieces, unroll=length == num_steps
+    )
+    rows = jax.tree.map(lambda x: x.reshape(num_steps, *x.shape[2:]), rows)
+    return complete(agent, learner, (actor, episodes), Row(dataclasses.replace(rows.steps, carry=carry), *rows[1:]))
+
+
+def complete(agent: Agent, learner: LearnerState, state: Running, rows: Row) -> Collected:
+    """The rollout of `rows` [T, B], with V of the observation after its last step."""
+    actor, episodes = state
+    # the carry that comes with it is dropped, so memory does not advance
+    last = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
+    return Collected(actor, Rollout(rows.steps, last.value, rows.reward_trace), episodes)
+
+
+def restart(agent: Agent, env: Env, collected: Collected, due: Array, key: Key) -> Collected:
+    """Where `due` [], the rollout's last step cuts every episode, and all environments have begun anew.
+
+    The cut is a truncation: `last_value` is already that of the observation behind it, and no step is lost to a reset.
+    What was cut is not among the finished `episodes`.
+    """
+    actor, rollout, episodes = collected
+    steps = rollout.steps
+    cut = due & steps.valid[-1] & ~steps.terminated[-1]
+    steps = dataclasses.replace(steps, truncated=steps.truncated.at[-1].set(steps.truncated[-1] | cut))
+    if steps.cut_value is not None:
+        last = jnp.where(cut & ~collected.rollout.steps.ended[-1], rollout.last_value, steps.cut_value[-1])
+        steps = dataclasses.replace(steps, cut_value=steps.cut_value.at[-1].set(last))
+    actor = jax.lax.cond(due, lambda: start_actor(agent, env, stream_keys(key, 1, env)[0, :, 0]), lambda: actor)
+    return Collected(actor, rollout._replace(steps=steps), episodes)
+
+
+def stream_keys(key: Key, num_steps: int, env: Env) -> Array:
+    """Keys for every step of every environment, [T, E, 1 + A]: its own first, then one for each of its agents.
+
+    They depend on the environment's number alone, not on which device it is on; all are made at once, outside the loop.
+    """
+    agents = env.num_streams // env.num_envs
+    steps, envs, users = (jnp.arange(n, dtype=jnp.uint32) for n in (num_steps, env.num_envs, 1 + agents))
+    envs = envs + jnp.uint32(sharding.part_index() * env.num_envs)
+    # One number for each, the same whatever the number of environments: their axis comes first
+    numbers = (envs[None, :, None] * num_steps + steps[:, None, None]) * (1 + agents) + users[None, None, :]
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers.reshape(-1)).reshape(numbers.shape)

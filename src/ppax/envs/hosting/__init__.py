@@ -1,0 +1,1 @@
+"""Environments of Python: stepping, worker processes, autoreset modes, faults."""

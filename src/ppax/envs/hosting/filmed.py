@@ -1,0 +1,68 @@
+"""One environment on the host that draws itself."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+
+from ppax.envs.hosting.arrays import Layout
+from ppax.envs.hosting.handle import Host
+from ppax.envs.hosting.host_env import HostEnv
+from ppax.envs.hosting.parallel_env import Team
+from ppax.envs.hosting.workers import InProcess
+from ppax.types import ConfigError
+
+MODE = "rgb_array"
+
+
+class Filmed(NamedTuple):
+    """One environment like others, in this process, and what draws it."""
+
+    env: HostEnv
+    drawn: Any  # a gymnasium.Env or Team
+
+    def picture(self) -> np.ndarray:
+        """How it looks now, [H, W, 3] of uint8; ConfigError where it gives none, ImportError where a library lacks."""
+        try:
+            picture = self.drawn.render()
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise ImportError(f"{self.env.name} cannot be drawn: {error}") from error
+        except NotImplementedError:
+            picture = None
+        except Exception as error:  # whatever a library that draws can raise
+            hint = "; without a display MuJoCo draws with MUJOCO_GL=egl" if "gl" in str(error).lower() else ""
+            raise ConfigError(f"{self.env.name} cannot be drawn: {type(error).__name__}: {error}{hint}") from error
+        if not isinstance(picture, np.ndarray) or picture.dtype != np.uint8 or picture.shape[2:] != (3,):
+            kind = f"{picture.dtype}{list(picture.shape)}" if isinstance(picture, np.ndarray) else repr(picture)
+            raise ConfigError(
+                f"{self.env.name} cannot be drawn: render() gave {kind}; the class has to take render_mode = {MODE!r} "
+                "and then to give uint8 [H, W, 3]"
+            )
+        return picture
+
+
+def filmed(env: HostEnv) -> Filmed:
+    """One environment like those of `env`, made with `render_mode = "rgb_array"`; to be closed.
+
+    ConfigError where its metadata say that it cannot be drawn, and for vector environments, which have no single one.
+    """
+    make: Any = env.host.factories[0]
+    try:
+        drawn: Any = make(render_mode=MODE)
+    except TypeError:  # it knows no such argument; perhaps it draws all the same
+        drawn = make()
+    if not isinstance(drawn, gymnasium.Env | Team):
+        raise ConfigError(
+            f"{env.name} is a vector environment: to be drawn, give ppax.envs.host a function that makes a single one"
+        )
+    inner = drawn.env if isinstance(drawn, Team) else drawn
+    modes = (getattr(inner, "metadata", None) or {}).get("render_modes", [MODE])
+    if MODE not in modes:
+        drawn.close()
+        raise ConfigError(f"{env.name} cannot be drawn: its render modes are {modes}, without {MODE!r}")
+    example = env.host.example
+    layout = Layout(1, 1, env.action_repeat, *example)
+    running = Host(example, 1, lambda _: InProcess([lambda: drawn], layout), [lambda: drawn], unique=True)
+    return Filmed(HostEnv(running, 1, env.name, env.action_repeat), drawn)

@@ -1,0 +1,152 @@
+"""A `gymnasium.vector.VectorEnv` as it is, in each of Gymnasium's three autoreset modes.
+
+https://farama.org/Vector-Autoreset-Mode. The mode is read from the environment, never assumed: vector entry points have
+one of their own, whatever was asked for.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from ppax.envs.hosting.arrays import Tally, element_of, flat_mask, leaves_of, misfits, undeclared
+from ppax.envs.hosting.batch import RAISED, close_all
+from ppax.envs.hosting.faults import EnvError
+from ppax.envs.hosting.stepper import Seen
+from ppax.types import ConfigError
+
+
+class Wrapped:
+    """All environments of `vector`, as one group."""
+
+    def __init__(self, vector: VectorEnv, mask_size: int | None, tallies: bool = False):
+        self.vector, self.mask_size, self.tallies = vector, mask_size, tallies
+        self.groups = (slice(0, vector.num_envs),)
+        self._mode = mode_of(vector)
+        self.cuts = self._mode is not AutoresetMode.NEXT_STEP
+        self._leaves = list(leaves_of(vector.single_observation_space))
+        self._given = [leaf.given for leaf in leaves_of(vector.single_action_space)]
+        self._over = np.zeros(vector.num_envs, bool)
+        self._seen: Seen | None = None
+
+    def reset(self, seeds: Sequence[int]) -> None:
+        """Begin an episode everywhere."""
+        obs, info = self._call("reset", seed=int(seeds[0]))  # one for all: not every vector environment takes a list
+        none = np.zeros(self.vector.num_envs, bool)
+        self._over = none
+        zeros = none.astype(np.float32)
+        self._declared(info, "reset")
+        tally = self._tally(info, none)
+        self._seen = Seen(self._take(obs), zeros, none, none, ~none, none, self._mask(info), None, tally)
+
+    def send(self, number: int, action: Sequence[np.ndarray]) -> None:
+        """One step of all."""
+        given = (x.astype(dtype, copy=False) for x, dtype in zip(action, self._given, strict=True))
+        tree = element_of(self.vector.single_action_space, given)
+        obs, reward, terminated, truncated, info = self._call("step", tree)
+        self._declared(info, "step")
+        for name, x in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
+            if np.shape(x) != self._over.shape or np.asarray(x).dtype.kind not in "fiub":
+                raise EnvError(
+                    f"{self.vector} failed in step: its {name} is {x!r}; it must be {self._over.size} numbers"
+                )
+        begun = self._over  # only in NEXT_STEP
+        terminated, truncated = (np.asarray(x, bool) & ~begun for x in (terminated, truncated))
+        ended = terminated | truncated
+        first, final, leaves, mask, tally = begun, None, self._take(obs), self._mask(info), self._tally(info, ended)
+        if self._mode is AutoresetMode.NEXT_STEP:
+            self._over = ended
+        else:
+            first = ended
+            if ended.any():
+                if self._mode is AutoresetMode.DISABLED:
+                    final = [leaf.copy() for leaf in leaves]  # a reset may write where they stand
+                    obs, info = self._call("reset", options={"reset_mask": ended})
+                    self._declared(info | {"tally": ()} if self.tallies else info, "reset")
+                    leaves, mask = self._take(obs), self._mask(info, mask)
+                else:
+                    final = self._final(info, leaves, ended)
+        reward = np.where(begun, 0.0, np.asarray(reward, np.float32))
+        self._seen = Seen(leaves, reward, terminated, truncated, first, ~begun, mask, final, tally)
+
+    def receive(self, number: int) -> Seen:
+        """What came of the step that was sent, or of a reset."""
+        assert self._seen is not None
+        return self._seen
+
+    def close(self) -> None:
+        """Close the environments, also those that are amidst a step."""
+        known = hasattr(self.vector.unwrapped, "processes")  # only those with processes know that argument
+        close_all([partial(self.vector.close, terminate=True) if known else self.vector.close])
+
+    def _call(self, verb: str, *arguments: Any, **named: Any) -> Any:
+        try:
+            return getattr(self.vector, verb)(*arguments, **named)
+        except RAISED:
+            when = f"step, actions {arguments[0]!r}" if arguments else verb
+            raise EnvError(f"{self.vector} failed in {when}\n{traceback.format_exc()}") from None
+
+    def _declared(self, info: dict[str, Any], verb: str) -> None:
+        for problem in undeclared(info, self.mask_size is not None, self.tallies):
+            raise EnvError(f"{self.vector} failed in {verb}: {problem}")
+
+    def _take(self, obs: Any) -> list[np.ndarray]:
+        for problem in misfits(self.vector.single_observation_space, obs, "its observation", (self.vector.num_envs,)):
+            raise EnvError(f"{self.vector} failed: {problem}")
+        return [np.asarray(leaf.of(obs)) for leaf in self._leaves]
+
+    def _final(self, info: dict[str, Any], leaves: list[np.ndarray], ended: np.ndarray) -> list[np.ndarray]:
+        """Last observations, which SAME_STEP has in `info`: one element for each environment, or one batch."""
+        final = info.get("final_obs")
+        if final is None:
+            raise EnvError(f'{self.vector} has autoreset mode SAME_STEP and gives no info["final_obs"]')
+        batched = isinstance(final, dict | tuple)
+        filled = [np.array(leaf) for leaf in leaves]
+        for leaf, array in zip(self._leaves, filled, strict=True):
+            for i in np.flatnonzero(ended):
+                array[i] = leaf.of(final)[i] if batched else leaf.of(final[i])
+        return filled
+
+    def _mask(self, info: dict[str, Any], before: np.ndarray | None = None) -> np.ndarray | None:
+        if self.mask_size is None:
+            return None
+        masks = np.ones((self.vector.num_envs, self.mask_size), bool) if before is None else before
+        given, there = info["action_mask"], info.get("_action_mask", np.ones(len(masks), bool))
+        if before is None and not np.all(there):
+            raise EnvError(f'environment {int(np.argmin(there))} of {self.vector} gives no info["action_mask"]')
+        for i in np.flatnonzero(there):
+            masks[i] = flat_mask(given[i], self.mask_size)
+        return masks
+
+    def _tally(self, info: dict[str, Any], ended: np.ndarray) -> Tally | None:
+        """Rewards and ends that statistics count: two arrays, or, as Gymnasium's vectors join them, a pair each."""
+        if not self.tallies:
+            return None
+        given = info["tally"]
+        if isinstance(given, tuple):
+            return Tally(*given)
+        final = info.get("final_info", {}).get("tally")  # SAME_STEP: of the step itself, not of the reset after it
+        pairs = [final[i] if ended[i] and final is not None else given[i] for i in range(len(ended))]
+        return Tally(np.array([pair[0] for pair in pairs], np.float32), np.array([pair[1] for pair in pairs], bool))
+
+
+def mode_of(vector: VectorEnv) -> AutoresetMode:
+    """How `vector` begins the next episode; ConfigError where it does not say."""
+    # Gymnasium's own ones know it themselves; their metadata are those of the environment's class, where a later
+    # vector of the same class writes its own mode
+    mode = getattr(vector.unwrapped, "autoreset_mode", None)
+    if isinstance(mode, AutoresetMode):
+        return mode
+    metadata = vector.metadata or {}
+    mode = metadata.get("autoreset_mode")
+    if isinstance(mode, AutoresetMode):
+        return mode
+    raise ConfigError(
+        f"{vector}: its metadata, {metadata}, do not say how it begins the next episode: set "
+        'env.metadata["autoreset_mode"] to the gymnasium.vector.AutoresetMode that it has'
+    )

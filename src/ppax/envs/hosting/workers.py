@@ -1,0 +1,214 @@
+"""Gymnasium environments in this process or in worker processes: the same groups, and the same results.
+
+There are two groups of environments where there are workers, each spread over all of them: while one group is stepped,
+the policy acts for the other. They take turns in a fixed order, so nothing depends on who is faster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection, Pipe
+from typing import Any
+
+import numpy as np
+from gymnasium import Env
+
+from ppax.envs.hosting import parallel_env
+from ppax.envs.hosting import worker as worker_file
+from ppax.envs.hosting.arrays import Arrays, Layout
+from ppax.envs.hosting.batch import Failure, Group, describe
+from ppax.envs.hosting.faults import EnvError
+from ppax.envs.hosting.stepper import Seen, seen
+from ppax.envs.suites import atari_game
+from ppax.types import ConfigError
+
+Factory = Callable[[], Env]
+SHIPPED = (atari_game, parallel_env)  # pickled by value: to import them, a worker would import all of ppax
+START_SECONDS = 60.0  # that a worker may take to start and to make its environments, at least
+
+
+class InProcess:
+    """All environments in this process, as one group."""
+
+    cuts = False
+
+    def __init__(self, factories: Sequence[Factory], layout: Layout):
+        self.arrays, self.groups = layout.make(), (layout.streams(slice(0, layout.num_envs)),)
+        with _explained():
+            self._group = Group(factories, 0, layout, self.arrays, 0)
+
+    def reset(self, seeds: Sequence[int]) -> None:
+        """Begin an episode everywhere."""
+        with _explained():
+            self._group.reset(seeds)
+
+    def send(self, number: int, action: Sequence[np.ndarray]) -> None:
+        """One step of the group."""
+        self.arrays.act(action)
+        try:
+            self._group.step()
+        except Failure as failure:
+            raise EnvError(str(failure)) from None
+
+    def receive(self, number: int) -> Seen:
+        """What came of the step that was sent, or of a reset; views that the next step overwrites."""
+        return seen(self.arrays)
+
+    def close(self) -> None:
+        """Close all environments."""
+        self._group.close()
+
+
+class Workers:
+    """Environments in `layout.workers` processes, in two groups."""
+
+    cuts = False
+
+    def __init__(self, factories: Sequence[Factory], layout: Layout, timeout: float):
+        if os.name != "posix":
+            raise ConfigError('vectorization = "async" needs a POSIX system; use "sync"')
+        self.timeout, size, half = timeout, layout.nbytes(), -(-layout.num_envs // 2)
+        halves = slice(0, half), slice(half, layout.num_envs)
+        self._layout, self._envs = layout, [envs for envs in halves if envs.start < envs.stop]
+        self.groups = tuple(layout.streams(envs) for envs in self._envs)
+        self._processes: list[subprocess.Popen] = []
+        self._connections: list[Connection] = []
+        self._arrived: list[select.poll] = []
+        # closed also where nobody calls `close`: at the latest when this process ends
+        self._finalizer = weakref.finalize(self, _end, self._processes, self._connections)
+        with _anonymous_file(size) as memory:
+            self.arrays: Arrays = layout.make(mmap.mmap(memory, size))
+            self.arrays.at[:] = -1
+            self._views = [self.arrays.rows(rows) for rows in self.groups]
+            for worker in range(layout.workers):
+                owned = [(envs, list(factories[envs])) for envs in self._shares(worker, layout.workers)]
+                self._start(memory, (tuple(layout), worker, owned))
+        for worker in range(layout.workers):
+            self._answer(worker, max(timeout, START_SECONDS))
+
+    def reset(self, seeds: Sequence[int]) -> None:
+        """Begin an episode everywhere; `receive` waits for it."""
+        for worker in range(len(self._processes)):
+            for number, envs in enumerate(self._shares(worker, len(self._processes))):
+                self._tell(worker, json.dumps([number, *seeds[envs]]).encode())
+
+    def send(self, number: int, action: Sequence[np.ndarray]) -> None:
+        """Begin a step of a group."""
+        self._views[number].act(action)
+        for worker in range(len(self._processes)):
+            self._tell(worker, bytes([number]))
+
+    def receive(self, number: int) -> Seen:
+        """Wait for what was sent last: a step or a reset. Every worker answers in the order in which it was told."""
+        for worker in range(len(self._processes)):
+            self._answer(worker)
+        return seen(self._views[number])
+
+    def close(self) -> None:
+        """End all worker processes; those that do not end by themselves within a second are killed."""
+        self._finalizer()
+
+    def _shares(self, worker: int, workers: int) -> list[slice]:
+        """The environments of a worker in each group."""
+        edges = [[envs.start + (envs.stop - envs.start) * w // workers for w in (worker, worker + 1)]
+                 for envs in self._envs]  # fmt: skip
+        return [slice(*edge) for edge in edges]
+
+    def _start(self, memory: int, task: tuple[Any, ...]) -> None:
+        import cloudpickle  # lambdas and classes of a script can be factories too
+
+        for module in SHIPPED:
+            cloudpickle.register_pickle_by_value(module)
+        ours, theirs = Pipe()
+        # A fresh interpreter, and not a fork: JAX has threads. -P: the files beside it must not hide libraries
+        command = [sys.executable, "-P", worker_file.__file__, str(theirs.fileno()), str(memory)]
+        self._processes.append(subprocess.Popen(command, pass_fds=(theirs.fileno(), memory)))
+        self._connections.append(ours)
+        self._arrived.append(select.poll())  # made once: what `Connection.poll` does costs more than many a step
+        self._arrived[-1].register(ours.fileno(), select.POLLIN)
+        theirs.close()
+        with contextlib.suppress(OSError):  # it is gone: `_answer` will say so
+            ours.send_bytes(json.dumps(sys.path).encode())
+            ours.send_bytes(cloudpickle.dumps(task))
+
+    def _tell(self, worker: int, request: bytes) -> None:
+        with contextlib.suppress(OSError):
+            self._connections[worker].send_bytes(request)
+
+    def _answer(self, worker: int, seconds: float | None = None) -> None:
+        """Wait for a worker; EnvError where it has failed, is gone or hangs, and then all are ended."""
+        connection = self._connections[worker]
+        try:
+            limit = self.timeout if seconds is None else seconds
+            # the number of a closed connection may be another file's by now
+            if not connection.closed and not self._arrived[worker].poll(1e3 * max(0.0, limit)):
+                text = f"has not answered for {limit:g} s (longer, in seconds: ppax.envs.host(..., timeout=...))"
+                raise self._lost(worker, text)
+            answer = connection.recv_bytes()
+        except (EOFError, OSError):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._processes[worker].wait(1.0)
+            raise self._lost(worker, f"has ended, exit status {self._processes[worker].poll()}") from None
+        if answer:
+            self.close()
+            report = json.loads(answer)
+            index = report["index"]
+            raise EnvError(describe(report) if index >= 0 else f"worker process {worker}\n{report['cause']}")
+
+    def _lost(self, worker: int, what: str) -> EnvError:
+        """The error for a worker that does not answer."""
+        index = int(self.arrays.at[worker])
+        at = ""
+        if index >= 0:
+            rows = self._layout.streams(slice(index, index + 1))
+            action = [(x[rows] if self._layout.agents else x[index]).tolist() for x in self.arrays.action]
+            at = f" while stepping environment {index}, action {action}"
+        process = self._processes[worker].pid
+        self.close()
+        return EnvError(f"worker process {worker} (pid {process}) {what}{at}; all environments were closed")
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    """An environment's own exception as EnvError."""
+    try:
+        yield
+    except Failure as failure:
+        raise EnvError(str(failure)) from None
+
+
+@contextlib.contextmanager
+def _anonymous_file(size: int) -> Iterator[int]:
+    """A file without a name, which is gone when the last process that has it ends, however that ends."""
+    if hasattr(os, "memfd_create"):
+        handle = os.memfd_create("ppax")
+    else:
+        with tempfile.TemporaryFile() as file:
+            handle = os.dup(file.fileno())
+    try:
+        os.ftruncate(handle, size)
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _end(processes: list[subprocess.Popen], connections: list[Connection]) -> None:
+    for connection in connections:
+        connection.close()  # which tells them to end
+    until = time.monotonic() + 1.0
+    for process in processes:
+        try:
+            process.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

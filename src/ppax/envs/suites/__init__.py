@@ -1,0 +1,1 @@
+"""Adapters of environment libraries, one file a suite; only an adapter imports its library."""

@@ -1,0 +1,34 @@
+"""Atari games by their names: `ppax.make("atari/Breakout")`. The rules are the defaults of atari_game.py."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from ppax.envs.hosting.host_env import HostEnv, host
+from ppax.envs.suites.atari_game import AtariGame, arcade
+from ppax.envs.suites.common import known, library
+from ppax.types import ConfigError
+
+
+def ids() -> list[str]:
+    """The games that are there."""
+    import gymnasium
+
+    gymnasium.register_envs(library("ale_py", "atari"))
+    specs = gymnasium.registry.values()
+    return sorted(spec.name for spec in specs if spec.namespace == "ALE" and spec.version == 5)
+
+
+def load(env_id: str, num_envs: int, vectorization: str = "sync", action_repeat: int = 1, **rules: Any) -> HostEnv:
+    """`num_envs` of a game; every action is taken for 4 frames.
+
+    `rules` are those of `AtariGame`: `ppax.make("atari/Breakout", env_params={"end_on_life_loss": False})`.
+    Raises ConfigError for an unknown game and ImportError, naming the extra to install, without ale-py.
+    """
+    if action_repeat != 1:
+        raise ConfigError(
+            f"action_repeat = {action_repeat}: a game takes each action for 4 frames already; leave it out"
+        )
+    game = partial(AtariGame, partial(arcade, known("atari", env_id, ids())), **rules)
+    return host(game, num_envs, f"atari/{env_id}", vectorization)

@@ -1,0 +1,76 @@
+"""Environments of Gymnasium by their ids: `ppax.make("gymnasium/LunarLander-v3")`."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import warnings
+from functools import partial
+from typing import Any
+
+import gymnasium
+from gymnasium.envs import registration
+
+from ppax.envs.hosting.host_env import HostEnv, host
+from ppax.types import ConfigError
+
+EXTRAS = ("mujoco", "box2d")  # by the word that Gymnasium's own error has
+
+
+def ids() -> list[str]:
+    """What Gymnasium has registered, of each environment the newest version."""
+    newest: dict[tuple[str | None, str], gymnasium.envs.registration.EnvSpec] = {}
+    for spec in gymnasium.registry.values():
+        known = newest.setdefault((spec.namespace, spec.name), spec)
+        if (spec.version or 0) > (known.version or 0):
+            newest[spec.namespace, spec.name] = spec
+    return sorted(spec.id for spec in newest.values())
+
+
+def spec_of(env_id: str) -> registration.EnvSpec:
+    """What is registered as `env_id`; without a version it is the newest.
+
+    Warns where there is a newer version. Raises ConfigError for an unknown id, and for "module:id", which Gymnasium
+    itself would import: names come from run files too, and these are data, never code.
+    """
+    module, _, name = env_id.rpartition(":")
+    if module:
+        raise ConfigError(
+            f"gymnasium/{env_id}: a name imports nothing: `import {module}` first, then 'gymnasium/{name}'"
+        )
+    try:
+        namespace, plain, version = registration.parse_env_id(name)
+        newest = registration.find_highest_version(namespace, plain)
+        if version is None and newest is not None:
+            name = f"{name}-v{newest}"
+        elif version is not None and newest is not None and version < newest:
+            warnings.warn(f"gymnasium/{name} is out of date: there is v{newest}", stacklevel=3)
+        return gymnasium.spec(name)
+    except gymnasium.error.Error as error:
+        nearest = difflib.get_close_matches(name, gymnasium.registry, n=1, cutoff=0.0)
+        text = f"no environment 'gymnasium/{env_id}'; did you mean 'gymnasium/{nearest[0]}'? ({error})"
+        raise ConfigError(text) from error
+
+
+def load(env_id: str, num_envs: int, vectorization: str = "sync", action_repeat: int = 1, **options: Any) -> HostEnv:
+    """`num_envs` environments `env_id` as `spec_of` finds it, with its usual wrappers.
+
+    `options` go to `gymnasium.make`. Raises ConfigError for an unknown id and ImportError, naming the extra to install,
+    for a missing library.
+    """
+    name, spec = f"gymnasium/{env_id}", spec_of(env_id)
+    # who steps them resets them first, and ours checks more, once: two wrappers less around every step
+    bare = dataclasses.replace(spec, order_enforce=False)
+    make = partial(gymnasium.make, bare, **{"disable_env_checker": True} | options)
+    try:
+        return host(make, num_envs, name, vectorization, action_repeat=action_repeat)
+    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+        about = f"{error} {spec.entry_point}".lower()
+        extra = next((extra for extra in EXTRAS if extra in about), None)
+        remedy = f'{error}; what {extra} needs comes with pip install "ppax[{extra}]"' if extra else error
+        raise ImportError(f"{name}: {remedy}") from error
+    except (AssertionError, ValueError, TypeError) as error:
+        if not options or isinstance(error, ConfigError):
+            raise
+        given = ", ".join(f"{key} = {value!r}" for key, value in options.items())
+        raise ConfigError(f"env_params of {name}: {given}: {type(error).__name__}: {error}") from error

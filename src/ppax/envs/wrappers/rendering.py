@@ -1,0 +1,36 @@
+"""A picture of where an environment stands, through the parts around it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ppax.envs.wrappers.action_repeat import ActionRepeat
+from ppax.envs.wrappers.agent_groups import Grouped
+from ppax.envs.wrappers.params import Randomised
+from ppax.envs.wrappers.partial_view import PartialView
+from ppax.envs.wrappers.team_view import TeamView
+from ppax.envs.wrappers.time_limit import TimeLimit
+from ppax.types import ConfigError, PyTree
+
+
+def render(env: Any, state: PyTree) -> np.ndarray:
+    """The picture [H, W, 3], uint8, of one environment in `state`; ConfigError where it has no `render(state)`."""
+    while isinstance(env, TimeLimit | ActionRepeat | PartialView | Randomised | TeamView | Grouped):
+        if isinstance(env, Randomised):
+            env, state = env.with_numbers(state.numbers), state.inner
+        else:
+            env, state = env.env, state if isinstance(env, PartialView | Grouped) else state.inner
+    draw = getattr(env, "render", None)
+    if draw is None:
+        raise ConfigError(
+            f"{type(env).__name__} cannot be drawn: give the class a method render(state) -> uint8 [H, W, 3]; "
+            "what is built in has one"
+        )
+    picture = np.asarray(draw(state))
+    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[-1] != 3:
+        raise ConfigError(
+            f"{type(env).__name__}.render gave {picture.dtype}{list(picture.shape)}: must be uint8 [H, W, 3]"
+        )
+    return picture

@@ -1,0 +1,59 @@
+"""What a human wants to see of one update."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from ppax.arrays.metrics import Summary, Table, reduced, unpack
+from ppax.arrays.sequences import masked_means, masked_std
+from ppax.types import Batch, LearnerState
+
+
+class Update(NamedTuple):
+    """The learner after an update, and what happened."""
+
+    learner: LearnerState
+    metrics: Table
+
+
+class History(NamedTuple):
+    """The gradient steps of an update, [num_epochs, num_minibatches, ...]."""
+
+    metrics: Summary
+    learns: Array  # [...] the minibatch had a valid row
+    acts: Array  # [...] and one in which an action could be chosen
+
+
+def update_metrics(batch: Batch, acting: Array, history: History) -> Table:
+    """Scalars of one update; `acting` [M, L] are the rows that the policy learns from."""
+    valid, value, target = batch.steps.valid, batch.steps.value, batch.targets.value
+    steps, learns = history.metrics, history.learns[..., None]
+    means = jnp.where(learns, steps.means, 0.0).sum((0, 1)) / jnp.maximum(learns.sum(dtype=jnp.float32), 1.0)
+    tops = steps.tops.max((0, 1), initial=-jnp.inf)
+    whole = unpack(dataclasses.replace(steps, means=means, tops=tops))
+    if {"ratio_max", "ratio_min"} <= set(steps):
+        first = dataclasses.replace(steps, means=steps.means[0, 0], tops=steps.tops[0, 0])
+        # before the first gradient step the ratio must be 1, or acting and learning saw different things
+        deviation = jnp.maximum(first["ratio_max"] - 1.0, 1.0 - first["ratio_min"])
+        whole |= reduced("max", {"ratio_first_max_dev": jnp.maximum(0.0, deviation)})
+        some = history.acts.any()
+        whole |= reduced("max", {"ratio_max": jnp.where(some, whole["ratio_max"], 1.0)})
+        whole |= reduced("min", {"ratio_min": jnp.where(some, whole["ratio_min"], 1.0)})
+    columns = jnp.stack([target, target - value, value, batch.steps.reward])
+    average = masked_means(list(columns), valid)
+    variances = masked_means(list((columns - average[:, None, None]) ** 2), valid)
+    target_var, unexplained = variances[0], variances[1]
+    return whole | {
+        # 0 where targets do not vary: there is nothing to explain
+        "explained_variance": jnp.where(target_var > 0.0, 1.0 - unexplained / target_var, 0.0),
+        "advantage_std": masked_std(batch.targets.advantage, acting),
+        "value_mean": average[2],
+        "target_mean": average[0],
+        "target_std": jnp.sqrt(target_var),
+        "reward_mean": average[3],
+        "valid_fraction": valid.mean(dtype=jnp.float32),
+    }

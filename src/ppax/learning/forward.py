@@ -1,0 +1,62 @@
+"""What the network says: about the current observation of every stream, and about stored sequences."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ppax.arrays.sequences import to_pairs, to_rows
+from ppax.critics.base import Critic
+from ppax.learning import normalization
+from ppax.types import LearnerState, Network, PyTree
+
+
+class Policy(NamedTuple):
+    """Distribution, value and next memory."""
+
+    carry: PyTree  # [M, ...] after each sequence
+    distribution: Any  # [N] rows: M * L steps
+    numbers: Array  # [N, num_values] that the network's critic ends in
+    value: Array  # [N] V
+
+
+def look(
+    network: Network,
+    critic: Critic,
+    dtype: jnp.dtype,
+    learner: LearnerState,
+    carry: PyTree,
+    obs: PyTree,
+    first: Array,
+    action_mask: PyTree | None,
+) -> Policy:
+    """The network over sequences [M, L, ...], from the memory `carry` [M, ...] before each.
+
+    Of `learner`, parameters and statistics are read. Parameters have `dtype`; observations, features and results are
+    float32: the layers round the factors of products (networks/products.py).
+    """
+    length = first.shape[1]
+    obs, action_mask = to_rows(obs), to_rows(action_mask)
+    if learner.obs_stats is not None:
+        obs = normalization.normalize_obs(learner.obs_stats, obs)
+    params, obs = cast(learner.params, dtype), in_float32(obs)
+    # Rows, not [M, L]: only `remember` needs time, and flat matrix products are a third faster
+    features = jax.vmap(network.encode, (None, 0))(params, obs)
+    memory = jax.vmap(network.remember, (None, 0, 0, 0))(params, carry, to_pairs(features, length), first)
+    outputs = jax.vmap(network.decide, (None, 0, 0))(params, in_float32(to_rows(memory.features)), action_mask)
+    carry, distribution, numbers = in_float32((memory.carry, outputs.distribution, outputs.value))
+    value = jax.vmap(critic.value, (None, 0))(learner.critic, numbers)
+    return Policy(carry, distribution, numbers, value)
+
+
+def in_float32(tree: PyTree) -> PyTree:
+    """Floating-point leaves as float32."""
+    return cast(tree, jnp.dtype("float32"))
+
+
+def cast(tree: PyTree, dtype: jnp.dtype) -> PyTree:
+    """Floating-point leaves as `dtype`."""
+    return jax.tree.map(lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)

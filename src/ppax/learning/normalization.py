@@ -1,0 +1,121 @@
+"""Running statistics that stay right beyond 10^9 samples in float32, and what they normalise.
+
+Mean and variance are kept as pairs of float32 (value and what rounding lost), the count as an exact pair of uint32.
+Batches are merged by Chan et al. 1979 (parallel variance); moments are taken around the running mean, never as
+E[x^2] - E[x]^2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from gymnasium import spaces
+from jax import Array
+
+from ppax.arrays import counter
+from ppax.types import PyTree, Transition
+
+CLIP = 10.0  # standard deviations
+EPSILON = 1e-8
+
+
+class Pair(NamedTuple):
+    """A float32 and the part of it that rounding lost."""
+
+    high: Array
+    low: Array
+
+
+class RunningStats(NamedTuple):
+    """Moments of everything seen. Leaves have the shape of one sample, `count` is [2] uint32."""
+
+    count: Array  # type: ignore[assignment]
+    mean: Pair
+    var: Pair  # population variance
+
+
+def init_stats(shape: tuple[int, ...]) -> RunningStats:
+    """Mean 0 and variance 1 until something is seen; they weigh nothing against it."""
+    zeros = jnp.zeros(shape, jnp.float32)
+    return RunningStats(counter.zero(), Pair(zeros, zeros), Pair(zeros + 1.0, zeros))
+
+
+def add(pair: Pair, x: Array) -> Pair:
+    """Sum that remembers its rounding error (Knuth's two-sum)."""
+    total = pair.high + x
+    back = total - pair.high
+    low = pair.low + ((pair.high - (total - back)) + (x - back))
+    high = total + low
+    return Pair(high, low - (high - total))
+
+
+def update_stats(stats: RunningStats, x: Array, valid: Array) -> RunningStats:
+    """Merge samples `x` [..., *shape], counting only where `valid` [...]."""
+    axes = tuple(range(valid.ndim))
+    weight = jnp.expand_dims(valid, tuple(range(valid.ndim, x.ndim)))
+    seen = valid.sum(dtype=jnp.uint32)
+    per_sample = 1.0 / jnp.maximum(seen.astype(jnp.float32), 1.0)
+
+    def mean(y: Array) -> Array:
+        return jnp.where(weight, y, 0.0).sum(axes) * per_sample
+
+    x = x.astype(jnp.float32)
+    centred = x - jnp.expand_dims(stats.mean.high, axes) - jnp.expand_dims(stats.mean.low, axes)
+    shift = mean(centred)
+    batch_var = mean((centred - jnp.expand_dims(shift, axes)) ** 2)
+    count = counter.add(stats.count, seen)
+    total = jnp.maximum(counter.to_float(count), 1.0)
+    share, rest = seen.astype(jnp.float32) / total, counter.to_float(stats.count) / total
+    var_step = share * ((batch_var - stats.var.high) - stats.var.low + rest * shift**2)
+    return RunningStats(count, add(stats.mean, share * shift), add(stats.var, var_step))
+
+
+class NoStats(NamedTuple):
+    """Of categories, which say what and not how much: they stay as they are."""
+
+
+def init_obs_stats(space: spaces.Space) -> PyTree:
+    """Statistics for every array of an observation of `space`."""
+    if isinstance(space, spaces.Dict):
+        return {key: init_obs_stats(inner) for key, inner in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(init_obs_stats(inner) for inner in space.spaces)
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return NoStats()
+    return init_stats(space.shape or ())
+
+
+def is_stats(node: object) -> bool:
+    """Whether a node of a tree is one leaf's statistics."""
+    return isinstance(node, RunningStats | NoStats)
+
+
+def update_obs_stats(stats: PyTree, obs: PyTree, valid: Array) -> PyTree:
+    """Merge observations [..., *shape], counting only where `valid` [...]."""
+
+    def one(s: RunningStats | NoStats, x: Array) -> RunningStats | NoStats:
+        return s if isinstance(s, NoStats) else update_stats(s, x, valid)
+
+    return jax.tree.map(one, stats, obs, is_leaf=is_stats)
+
+
+def normalize_obs(stats: PyTree, obs: PyTree) -> PyTree:
+    """Observations [..., *shape] to mean 0 and variance 1, clipped at 10 standard deviations."""
+
+    def one(s: RunningStats | NoStats, x: Array) -> Array:
+        if isinstance(s, NoStats):
+            return x
+        batch = tuple(range(x.ndim - s.mean.high.ndim))
+        mean, low, var = (jnp.expand_dims(v, batch) for v in (s.mean.high, s.mean.low, s.var.high))
+        return jnp.clip(((x - mean) - low) * jax.lax.rsqrt(var + EPSILON), -CLIP, CLIP)
+
+    return jax.tree.map(one, stats, obs, is_leaf=is_stats)
+
+
+def scale_rewards(stats: RunningStats, steps: Transition) -> Transition:
+    """Rewards [T, B] over the standard deviation of the discounted return, not centred, clipped."""
+    scaled = steps.reward * jax.lax.rsqrt(stats.var.high + EPSILON)
+    return dataclasses.replace(steps, reward=jnp.clip(scaled, -CLIP, CLIP))

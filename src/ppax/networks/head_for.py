@@ -1,0 +1,163 @@
+"""The head that fits an action space, and the options of Box actions, checked before anything compiles."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from ppax.distributions import BallNormal, Normal, SquashedNormal
+from ppax.distributions.boxes import Bounds, bounds_of, centre_and_half
+from ppax.networks.heads import BetaHead, CategoricalHead, IndependentHead, JointHead, NormalHead
+from ppax.networks.heads import Head as Head
+from ppax.types import ConfigError
+
+FAMILIES = ("normal", "squashed", "beta", "ball")  # of distributions over a Box
+
+
+class BoxOptions(NamedTuple):
+    """How actions of a Box are distributed; what stands in a run file beside the network's own options."""
+
+    distribution: str = "normal"
+    state_std: bool = False
+    std_min: float | None = None
+    std_max: float | None = None
+    ball_radius: float | None = None
+    log_std_init: float = 0.0
+
+
+def head_for(
+    space: spaces.Space,
+    distribution: str = "normal",
+    state_std: bool = False,
+    std_min: float | None = None,
+    std_max: float | None = None,
+    ball_radius: float | None = None,
+    log_std_init: float = 0.0,
+) -> Head:
+    """The head that fits an action space; the options are about its Boxes, ConfigError where they cannot be.
+
+    Free log standard deviations are the network's own parameters: it starts them at `log_std_init`; with `state_std`
+    the head starts there.
+    """
+    options = BoxOptions(distribution, state_std, std_min, std_max, ball_radius, log_std_init)
+    _check(options)
+    if not _has_box(space):
+        for name, value, default in zip(options._fields, options, BoxOptions(), strict=True):
+            if value != default:
+                raise ConfigError(f"{name} = {value!r}: it is about Box actions, and {space} has none; leave it out")
+    return _head(space, options, "action space")
+
+
+def same_actions(head: Any, other: Any) -> bool:
+    """Whether two heads are for one action space, whatever their distributions; a head of one's own is for any."""
+    if isinstance(head, JointHead) and isinstance(other, JointHead):
+        alike = head.names == other.names and len(head.heads) == len(other.heads)
+        return alike and all(map(same_actions, head.heads, other.heads))
+    return None in (found := (_actions(head), _actions(other))) or found[0] == found[1]
+
+
+def _actions(head: Any) -> Any:
+    """The actions that a head of ppax is for."""
+    if isinstance(head, CategoricalHead):
+        return head.size, head.start
+    if isinstance(head, IndependentHead):
+        return head.counts, head.start, head.shape
+    if isinstance(head, NormalHead | BetaHead):
+        return head.bounds
+    return "joint" if isinstance(head, JointHead) else None
+
+
+def _check(options: BoxOptions) -> None:
+    """Refuse options that cannot be, or that another one makes meaningless."""
+    family, state_std, low, high, radius, log_std_init = options
+    if family not in FAMILIES:
+        nearest = difflib.get_close_matches(str(family), FAMILIES, n=1, cutoff=0.0)[0]
+        raise ConfigError(f"distribution = {family!r}: must be one of {', '.join(FAMILIES)}; nearest: {nearest}")
+    for name, value in (("std_min", low), ("std_max", high), ("ball_radius", radius)):
+        if value is not None and not 0.0 < value < np.inf:
+            raise ConfigError(f"{name} = {value}: must be above 0 and finite")
+    if low is not None and high is not None and low >= high:
+        raise ConfigError(f"std_min = {low}: must be below std_max = {high}")
+    if family == "beta" and (state_std or low is not None or high is not None):
+        raise ConfigError('distribution = "beta" has no standard deviation: leave out state_std, std_min and std_max')
+    if family == "beta" and log_std_init != 0.0:
+        raise ConfigError(
+            f'log_std_init = {log_std_init}: distribution = "beta" has no standard deviation; nearest valid value: 0'
+        )
+    if family != "ball" and radius is not None:
+        raise ConfigError(f'ball_radius = {radius}: only distribution = "ball" has one, not {family!r}')
+
+
+def _has_box(space: spaces.Space) -> bool:
+    if isinstance(space, spaces.Dict):
+        return any(map(_has_box, space.spaces.values()))
+    if isinstance(space, spaces.Tuple):
+        return any(map(_has_box, space.spaces))
+    return isinstance(space, spaces.Box)
+
+
+def _head(space: spaces.Space, options: BoxOptions, where: str) -> Head:
+    """`head_for`, of a space that is part of another at `where`."""
+    if isinstance(space, spaces.Discrete):
+        return CategoricalHead(size=int(space.n), start=int(space.start))
+    if isinstance(space, spaces.MultiDiscrete):
+        counts, start = (tuple(int(x) for x in np.ravel(a)) for a in (space.nvec, space.start))
+        return IndependentHead(counts, start, tuple(space.nvec.shape))
+    if isinstance(space, spaces.MultiBinary):
+        size = math.prod(space.shape)
+        return IndependentHead((2,) * size, (0,) * size, tuple(space.shape))
+    if isinstance(space, spaces.Box):
+        return _box_head(space, options, where)
+    if isinstance(space, spaces.Dict) and space.spaces:
+        names = tuple(sorted(space.spaces))  # as JAX sorts them
+        return JointHead(tuple(_head(space[name], options, f"{where}[{name!r}]") for name in names), names)
+    if isinstance(space, spaces.Tuple) and space.spaces:
+        return JointHead(tuple(_head(one, options, f"{where}[{i}]") for i, one in enumerate(space.spaces)))
+    raise ConfigError(
+        f"{where} {space}: supported are Discrete, MultiDiscrete, MultiBinary, Box of floats, and Dict and Tuple of "
+        "these; for another space write a network whose `decide` returns your own distribution"
+    )
+
+
+def _box_head(space: spaces.Box, options: BoxOptions, where: str) -> Head:
+    family, state_std, std_min, std_max, radius, log_std_init = options
+    if not np.issubdtype(space.dtype, np.floating):
+        raise ConfigError(f"{where} {space}: a Box of whole numbers; write it as MultiDiscrete(nvec, start=...)")
+    bounds = bounds_of(space)
+    if any(low > high for low, high in zip(bounds.low, bounds.high, strict=True)):
+        raise ConfigError(f"{where} {space}: between two of its bounds lies no float32, in which ppax computes")
+    if not bounds.low:
+        raise ConfigError(f"{where} {space}: it has no elements")
+    if family in ("squashed", "beta"):
+        for i, (low, high) in enumerate(zip(bounds.low, bounds.high, strict=True)):
+            if not -np.inf < low < high < np.inf:
+                raise ConfigError(
+                    f'distribution = "{family}": {where} {space} has bounds {low} and {high} at element {i}, '
+                    'which must be finite and apart; nearest that works: distribution = "normal"'
+                )
+    if family == "beta":
+        return BetaHead(bounds)
+    extra = (_radius(space, bounds, radius, where),) if family == "ball" else ()
+    make: Any = {"normal": Normal, "squashed": SquashedNormal, "ball": BallNormal}[family]
+    return NormalHead(bounds, make, extra, state_std, math.exp(log_std_init), std_min, std_max)
+
+
+def _radius(space: spaces.Box, bounds: Bounds, radius: float | None, where: str) -> float:
+    """The ball's radius: as given, or half the width of a box that is as wide in every dimension."""
+    halves = centre_and_half(bounds.low, bounds.high)[1]
+    smallest, largest = float(halves.min()), float(halves.max())
+    half_bounded = np.isinf(bounds.low) != np.isinf(bounds.high)
+    if half_bounded.any() or smallest <= 0.0:
+        raise ConfigError(f'distribution = "ball": {where} {space} has no middle; use distribution = "normal"')
+    if radius is None and not smallest == largest < np.inf:
+        raise ConfigError(
+            f'distribution = "ball": {where} {space} is not as wide in every dimension, so say how large the ball is: '
+            "ball_radius" + (f", at most {smallest:g}" if smallest < np.inf else "")
+        )
+    if radius is not None and radius > smallest:
+        raise ConfigError(f"ball_radius = {radius}: at most {smallest:g} fits into {where} {space}")
+    return smallest if radius is None else radius

@@ -1,0 +1,11 @@
+"""Optimisers, one a file: learning rate -> an optax transformation."""
+
+from ppax.optimizers.actor_critic import ActorCritic
+from ppax.optimizers.adam import Adam
+from ppax.optimizers.adamw import AdamW
+from ppax.optimizers.base import clipped
+from ppax.optimizers.muon import Muon
+from ppax.optimizers.rmsprop import RMSProp
+from ppax.optimizers.sgd import SGD
+
+__all__ = ["SGD", "ActorCritic", "Adam", "AdamW", "Muon", "RMSProp", "clipped"]

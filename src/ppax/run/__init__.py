@@ -1,0 +1,1 @@
+"""A recorded run: fit, resume, checkpoints, directory, signals, stop conditions, the best policy."""

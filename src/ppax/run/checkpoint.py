@@ -1,0 +1,287 @@
+"""Save and load a run's whole TrainState: data, never code, and never half of it.
+
+A checkpoint is a directory with `state.safetensors` (every leaf under its dotted name) and `manifest.json` (kinds of
+keys, the run it is of, a checksum of the state and one of itself). It is written beside its final name, flushed to disk
+and renamed, so it is whole or absent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from ppax.arrays import counter
+from ppax.storage import manifest as manifests
+from ppax.storage import safe_files
+from ppax.storage.manifest import FORMAT, MANIFEST, MANIFEST_LIMIT, open_regular, sealed
+from ppax.storage.manifest import CheckpointError as CheckpointError
+from ppax.storage.manifest import DamagedCheckpoint as DamagedCheckpoint
+from ppax.storage.manifest import read_manifest as read_manifest
+from ppax.types import TrainState
+
+Read = TypeVar("Read")
+
+STATE = "state.safetensors"
+NAME = re.compile(r"^\d{10}$")
+LISTINGS = 100  # of a directory in which a run that is going on replaces checkpoints while they are read
+
+
+def save(
+    directory: Path,
+    state: TrainState,
+    keep: int = 3,
+    notes: dict[str, Any] | None = None,
+    origin: dict[str, Any] | None = None,
+) -> Path:
+    """Write `state` as `directory/<iteration>`, atomically, and drop all but the newest `keep` up to this iteration.
+
+    `notes` and `origin` (the run: its id, configuration and devices) are plain data for the manifest. Raises OSError
+    where the disk fails; then the earlier ones are untouched.
+    """
+    arrays, keys = _to_arrays(state)
+    data = safetensors.numpy.save(arrays)
+    sha256 = hashlib.sha256(data).hexdigest()
+    manifest = {
+        "format": FORMAT,
+        "iteration": int(state.iteration),
+        "env_steps": counter.to_int(state.env_steps),
+        "num_steps": state.num_steps,
+        "jax": jax.__version__,
+        "bytes": len(data),
+        "sha256": sha256,
+        "keys": keys,
+        "notes": notes or {},
+        "origin": origin or {},
+    }
+    directory.mkdir(parents=True, exist_ok=True)
+    sweep(directory)
+    final = directory / f"{int(state.iteration):010d}"
+    if final.exists() and _holds(final, sha256):
+        return final  # never replace what is good already
+    partial = directory / f".tmp-{final.name}"
+    partial.mkdir()
+    try:
+        safe_files.create(partial / STATE, data)
+        safe_files.create(partial / MANIFEST, json.dumps(sealed(manifest), indent=1).encode())
+        safe_files.flush_directory(partial)
+        if final.exists():  # damaged, or of another run: out of the way, for what is whole
+            os.replace(final, directory / f".tmp-old-{final.name}")
+        os.replace(partial, final)
+        safe_files.flush_directory(directory)
+    finally:
+        sweep(directory)
+    # Higher numbers are checkpoints that a resume had to pass over; they are replaced when the run gets there
+    for old in [path for path in list_checkpoints(directory) if path.name <= final.name][:-keep]:
+        shutil.rmtree(old, ignore_errors=True)
+    return final
+
+
+def sweep(directory: Path) -> None:
+    """Remove what a writer that was killed has left; the caller holds the run's lock."""
+    for leftover in directory.glob(".tmp-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def load(path: Path, like: TrainState, run_id: str | None = None) -> TrainState:
+    """The state saved at `path`; `like` has the expected structure (arrays or shapes, from `jax.eval_shape`).
+
+    Nothing of the file is ever executed. Raises DamagedCheckpoint where it is damaged, or of another run than `run_id`,
+    CheckpointError where it has another structure.
+    """
+    return load_noted(path, like, run_id).state
+
+
+class Noted(NamedTuple):
+    """A state, and what its manifest says."""
+
+    state: TrainState
+    manifest: dict[str, Any]
+
+
+def load_noted(path: Path, like: TrainState, run_id: str | None = None) -> Noted:
+    """`load`, with the manifest. Both files are opened first: they are read whole even where they are then removed."""
+    expected, _ = _describe(like)
+    with contextlib.ExitStack() as stack:
+        manifest_file, state_file = (stack.enter_context(open_regular(path / name)) for name in (MANIFEST, STATE))
+        manifest = manifests.parse(path, manifest_file)
+        limit = sum(_nbytes(x) for x in expected.values()) + MANIFEST_LIMIT
+        if manifest["bytes"] > limit:
+            raise CheckpointError(f"{path / STATE} has {manifest['bytes']} bytes, this run's state at most {limit}")
+        data = _verified(path, manifest, state_file)
+    return Noted(_state(path, like, manifest, data, run_id), manifest)
+
+
+def _state(path: Path, like: TrainState, manifest: dict[str, Any], data: bytes, run_id: str | None) -> TrainState:
+    """The state in `data`, the verified file of the checkpoint `path`."""
+    expected, _ = _describe(like)
+    saved_by = manifest["origin"].get("run")
+    if run_id and saved_by and saved_by != run_id:
+        raise DamagedCheckpoint(f"{path} is of another run ({saved_by!r}), not of this one ({run_id!r})")
+    try:
+        arrays = safetensors.numpy.load(data)
+    except (safetensors.SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise DamagedCheckpoint(f"{path / STATE} is not a readable safetensors file: {error}") from error
+    problems = _differences(expected, arrays)
+    if manifest.get("num_steps") != like.num_steps:
+        problems.insert(0, f"num_steps: saved {manifest.get('num_steps')}, expected {like.num_steps}")
+    if problems:
+        raise CheckpointError(f"{path} does not fit this agent and environment:\n  " + "\n  ".join(problems))
+    if int(arrays["iteration"]) != manifest["iteration"]:
+        raise DamagedCheckpoint(f"{path / STATE} is of iteration {int(arrays['iteration'])}, not of the manifest's")
+    return _from_arrays(like, arrays, manifest.get("keys", {}))
+
+
+def newest(directory: Path, read: Callable[[Path], Read]) -> tuple[Read | None, list[str]]:
+    """What `read` makes of the newest checkpoint that is not damaged, and a sentence for each that is passed over.
+
+    A run that is going on removes checkpoints: where one is gone before it is read, the directory is listed again.
+    """
+    for _ in range(LISTINGS):
+        skipped: list[str] = []
+        for path in reversed(list_checkpoints(directory)):
+            try:
+                return read(path), skipped
+            except DamagedCheckpoint as error:
+                if not path.is_dir():
+                    break
+                skipped.append(str(error))
+        else:
+            break
+    return None, skipped
+
+
+def not_finite(state: TrainState) -> list[str]:
+    """Names of what the learner keeps that is not finite; of an optimiser's state only NaN counts.
+
+    Environments may keep infinities, as a best time so far, and optimisers as a first bound.
+    """
+    return [
+        name
+        for name, leaf in _named_leaves(state).items()
+        if name.startswith("learner.")
+        and jnp.issubdtype(leaf.dtype, jnp.floating)
+        and bool((jnp.isnan if ".opt_state" in name else lambda x: ~jnp.isfinite(x))(jnp.asarray(leaf)).any())
+    ]
+
+
+def list_checkpoints(directory: Path) -> list[Path]:
+    """Finished checkpoints, oldest first."""
+    if not directory.is_dir():
+        return []
+    return sorted(p for p in directory.iterdir() if NAME.match(p.name) and p.is_dir() and not p.is_symlink())
+
+
+def newest_valid(directory: Path) -> tuple[Path | None, list[str]]:
+    """The newest checkpoint whose checksum holds, and a sentence for each newer one that had to be passed over."""
+
+    def check(path: Path) -> Path:
+        _check(path)
+        return path
+
+    return newest(directory, check)
+
+
+def _holds(path: Path, sha256: str) -> bool:
+    try:
+        return bool(_check(path)["sha256"] == sha256)
+    except DamagedCheckpoint:
+        return False
+
+
+def _check(path: Path) -> dict[str, Any]:
+    """The manifest, if the checksum holds; in constant memory."""
+    with open_regular(path / MANIFEST) as manifest_file, open_regular(path / STATE) as state_file:
+        manifest = manifests.parse(path, manifest_file)
+        _require_size(path, manifest, state_file)
+        _require_digest(path, manifest, hashlib.file_digest(state_file, "sha256").hexdigest())
+        return manifest
+
+
+def _verified(path: Path, manifest: dict[str, Any], file: BufferedReader) -> bytes:
+    _require_size(path, manifest, file)
+    data = file.read()
+    _require_digest(path, manifest, hashlib.sha256(data).hexdigest())
+    return data
+
+
+def _require_size(path: Path, manifest: dict[str, Any], file: BufferedReader) -> None:
+    if os.fstat(file.fileno()).st_size != manifest["bytes"]:
+        raise DamagedCheckpoint(f"{path / STATE} has not the {manifest['bytes']} bytes that the manifest says")
+
+
+def _require_digest(path: Path, manifest: dict[str, Any], digest: str) -> None:
+    if digest != manifest.get("sha256"):
+        raise DamagedCheckpoint(f"{path / STATE} is damaged: its checksum is not the one in the manifest")
+
+
+# ---------------------------------------------------------------- trees and named arrays
+
+
+def _is_key(x: Any) -> bool:
+    return bool(jnp.issubdtype(x.dtype, jax.dtypes.prng_key))
+
+
+def _named_leaves(state: TrainState) -> dict[str, Any]:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
+
+
+def _to_arrays(state: TrainState) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    arrays, keys = {}, {}
+    for name, leaf in _named_leaves(state).items():
+        if _is_key(leaf):
+            keys[name] = str(jax.random.key_impl(leaf))
+            leaf = jax.random.key_data(leaf)
+        arrays[name] = np.array(jax.device_get(leaf), order="C")
+    return arrays, keys
+
+
+def _describe(like: TrainState) -> tuple[dict[str, jax.ShapeDtypeStruct], jax.tree_util.PyTreeDef]:
+    expected = {}
+    for name, leaf in _named_leaves(like).items():
+        expected[name] = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
+    return expected, jax.tree.structure(like)
+
+
+def _from_arrays(like: TrainState, arrays: dict[str, np.ndarray], keys: dict[str, str]) -> TrainState:
+    leaves = []
+    for name, leaf in _named_leaves(like).items():
+        array = jnp.asarray(arrays[name])
+        if _is_key(leaf):
+            kind = keys.get(name) if isinstance(keys, dict) else None
+            try:
+                array = jax.random.wrap_key_data(array, impl=kind if isinstance(kind, str) else "")
+            except (TypeError, ValueError) as error:
+                raise CheckpointError(f"{name}: {kind!r} is not a kind of random key: {error}") from error
+            if array.dtype != leaf.dtype:
+                raise CheckpointError(f"{name}: saved with keys {array.dtype}, this process uses {leaf.dtype}")
+        leaves.append(array)
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def _differences(expected: dict[str, Any], found: dict[str, np.ndarray]) -> list[str]:
+    lines = [f"{name}: not in the checkpoint" for name in expected.keys() - found.keys()]
+    lines += [f"{name}: in the checkpoint, but not expected" for name in found.keys() - expected.keys()]
+    for name in expected.keys() & found.keys():
+        want, have = expected[name], found[name]
+        if want.shape != have.shape or want.dtype != have.dtype:
+            lines.append(f"{name}: saved {have.dtype}{have.shape}, expected {want.dtype}{want.shape}")
+    return sorted(lines)
+
+
+def _nbytes(x: Any) -> int:
+    return int(np.prod(x.shape, dtype=np.int64)) * x.dtype.itemsize

@@ -1,0 +1,159 @@
+"""When a run ends and why, and its best policy so far: what run file and callbacks say, remembered over a resume."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from ppax.agents.multi_agent import Agent
+from ppax.arrays import counter
+from ppax.config import Run
+from ppax.envs import Env
+from ppax.loggers import Logger, Row
+from ppax.loggers.files import finite_or_none, rows_until
+from ppax.program.compilation import metric_names
+from ppax.run import checkpoint
+from ppax.run.condition_text import parse
+from ppax.run.conditions import KeepBest, policy_of, watches, why
+from ppax.storage import safe_files
+from ppax.types import TrainState
+
+Callback = Callable[[TrainState, Row], bool | None]  # at every log row; True ends the run
+
+BEST, STOPPED = "best", "stopped.json"
+MODES = ("max", "min")
+REASONS = {
+    "done": "total_steps are done",
+    "signal": "a signal asked it to stop; it can be resumed",
+    "fault": "rollout, gradient or weights of the next iteration were not finite",
+    "environment": "an environment failed; it can be resumed",
+}
+OWN_ROWS = ("iteration", "env_steps", "steps_per_second", "seconds")  # what a log row has beside metrics
+
+
+class Best(NamedTuple):
+    """The best policy of a run."""
+
+    policy: TrainState  # without `actor` and `key`
+    row: Row  # the log row at which it was the best
+    metric: str  # by which it is
+    mode: str  # "max" or "min"
+    value: float
+
+
+class Ending:
+    """Asked at every log row whether to stop, it also looks which policy is the best."""
+
+    def __init__(self, run: Run, callbacks: Sequence[Callback | Logger]):
+        self.stop: Any = None if run.stop is None else parse(run.stop)
+        self.best = None if run.best.metric is None else KeepBest(run.best.metric, run.best.mode)
+        asked: list[Any] = [callback for callback in callbacks if not hasattr(callback, "log")]
+        self.callbacks = [*asked, *(own for own in (self.stop, self.best) if own is not None)]
+        self.why = ""  # the run stopped before its end; "" as long as it has not
+        self._saved: Row | None = None  # of the best policy on disk
+
+    def check(self, agent: Agent, env: Env, state: TrainState) -> None:
+        """Raise ConfigError for a metric that the run will not log; nothing is compiled, `state` may be shapes."""
+        watching = [watch for callback in self.callbacks for watch in watches(callback)]
+        if not watching:
+            return
+        names = metric_names(agent, env, state)
+        for watch in watching:
+            watch.check((*OWN_ROWS, *names))
+
+    def recall(self, run_dir: Path, iteration: int, like: TrainState) -> None:
+        """What the run's own conditions had seen up to `iteration`, and its best policy; `like` is a state's shapes."""
+        for row in rows_until(run_dir / "metrics.jsonl", iteration):
+            known = {name: math.nan if value is None else value for name, value in row.items()}
+            if self.stop is not None and all(watch.key in known for watch in watches(self.stop)):
+                # of the state itself they see nothing
+                self.why = why(self.stop) if self.stop(None, known) else ""
+        best = None if self.best is None else load_best(run_dir, like)
+        if best is not None and self.best is not None and (best.metric, best.mode) == (self.best.key, self.best.mode):
+            self.best.policy, self.best.row, self.best.value = best.policy, best.row, best.value
+            self._saved = best.row
+
+    def look(self, state: TrainState, row: Row) -> bool:
+        """Whether the run shall stop here; every callback sees every row."""
+        ended = [callback for callback in self.callbacks if callback(state, row)]
+        self.why = " or ".join(map(why, ended))
+        return bool(ended)
+
+    def unseen(self) -> list[str]:
+        """A sentence for each metric that `stop` or `best` waited for and no log row had."""
+        own = {"stop": self.stop, "best": None if self.best is None or self.best.policy is not None else self.best}
+        return [
+            f"{name}: no log row had a number for {watch.key}"
+            + ("; no episode ended" if watch.key.startswith("episode") else "")
+            + {"stop": ", so the run could not stop by it", "best": ", so no policy was kept"}[name]
+            + ": give the environment a time limit (ppax.envs.TimeLimit), train longer, or watch another metric"
+            for name, condition in own.items()
+            if condition is not None
+            for watch in {watch.key: watch for watch in watches(condition)}.values()
+            if math.isnan(watch.latest)
+        ]
+
+    def save(self, run_dir: Path, origin: dict[str, Any] | None = None) -> None:
+        """Write the best policy, atomically, unless it is there; `origin` is that of `checkpoint.save`."""
+        best = self.best
+        if best is None or best.policy is None or best.row is None or best.row is self._saved:
+            return
+        row = {name: finite_or_none(value) for name, value in best.row.items()}
+        notes = {"metric": best.key, "mode": best.mode, "row": row}
+        path = checkpoint.save(run_dir / BEST, best.policy, keep=2**31, notes=notes, origin=origin)
+        for other in checkpoint.list_checkpoints(run_dir / BEST):
+            if other != path:
+                shutil.rmtree(other, ignore_errors=True)
+        self._saved = best.row
+
+    def record(self, run_dir: Path | None, state: TrainState, kind: str) -> None:
+        """Write why the run ends here, atomically; `kind` is one of REASONS. A disk that fails is only a warning."""
+        if run_dir is None:
+            return
+        kind = "stopped" if self.why else kind
+        reason = {"kind": kind, "why": self.why or REASONS[kind]}
+        numbers = {"iteration": int(state.iteration), "env_steps": counter.to_int(state.env_steps)}
+        try:
+            safe_files.write_text(run_dir / STOPPED, json.dumps(reason | numbers) + "\n")
+        except OSError as error:  # the reason itself, perhaps a fault, must not be lost for it
+            warnings.warn(f"{run_dir / STOPPED} could not be written: {error}", stacklevel=2)
+
+
+def load_best(run_dir: Path, like: TrainState, run_id: str | None = None) -> Best | None:
+    """The best policy in a run's directory, None where there is none; `like` is a state's shapes."""
+    for _ in range(checkpoint.LISTINGS):
+        paths = checkpoint.list_checkpoints(run_dir / BEST)  # one, or two after a kill between writing and removing
+        found: Best | None = None
+        problems = []
+        for path in paths:
+            try:
+                noted = checkpoint.load_noted(path, policy_of(like), run_id)
+                best = _best(noted.manifest["notes"], jax.device_get(noted.state))
+            except checkpoint.CheckpointError as error:
+                problems.append(error)
+                continue
+            sign = 1.0 if best.mode == "max" else -1.0
+            if found is None or sign * best.value > sign * found.value:
+                found = best
+        if all(path.is_dir() for path in paths):  # else a run that is going on has a better one by now
+            break
+    for problem in problems:
+        warnings.warn(f"passed over a damaged best policy: {problem}", stacklevel=2)
+    return found
+
+
+def _best(notes: Any, policy: TrainState) -> Best:
+    try:
+        row = {name: math.nan if value is None else float(value) for name, value in notes["row"].items()}
+        if notes["mode"] not in MODES:
+            raise ValueError(notes["mode"])
+        return Best(policy, row, str(notes["metric"]), str(notes["mode"]), row[notes["metric"]])
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise checkpoint.CheckpointError(f"{BEST}: its manifest does not say by which metric it is the best") from error

@@ -1,0 +1,97 @@
+"""A run read back from its directory: what was configured, the newest whole state, the best policy."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from ppax import config
+from ppax.agents.multi_agent import Agent
+from ppax.config import Run
+from ppax.envs import Env
+from ppax.program.footprint import Footprint, footprint, require_room
+from ppax.program.layout import run_once_options
+from ppax.run import checkpoint, record
+from ppax.run import directory as run_dirs
+from ppax.run.ending import Best, load_best
+from ppax.training import make_key, num_devices, place, start
+from ppax.types import ConfigError, TrainState
+
+
+def fresh_state(agent: Agent, env: Env, run: Run) -> TrainState:
+    """The state before the first iteration."""
+    options = {"num_steps": run.num_steps, "iterations_per_env_reset": run.iterations_per_env_reset}
+    begin = jax.jit(start, static_argnames=tuple(options), compiler_options=run_once_options())
+    state: TrainState = begin(agent, env, key=make_key(run.seed), **options)
+    return state
+
+
+def state_shapes(agent: Agent, env: Env, run: Run) -> TrainState:
+    """Shapes of the state; raises ConfigError for what cannot be, and compiles nothing."""
+    begin = partial(start, agent, env, iterations_per_env_reset=run.iterations_per_env_reset)
+    shapes: Any = jax.eval_shape(lambda key: begin(num_steps=run.num_steps, key=key), jax.random.key(0))
+    return shapes
+
+
+def require_memory(agent: Agent, env: Env, shapes: TrainState) -> Footprint:
+    """What the run takes at least; NotEnoughMemory where it cannot fit."""
+    devices = num_devices(agent, env, shapes.num_steps) if jax.default_backend() == "cpu" else 1
+    needed = footprint(shapes, devices)
+    require_room(needed, env.num_envs, shapes.num_steps * env.num_streams)
+    return needed
+
+
+def planned_iterations(env: Env, run: Run) -> int:
+    """How many rollouts make up `total_steps`, rounded up."""
+    steps = run.num_steps * env.num_streams
+    total = -(-run.total_steps // steps)
+    if total >= 2**31:
+        raise ConfigError(
+            f"total_steps = {run.total_steps:,}: must be at most {steps * (2**31 - 1):,}, 2^31 - 1 rollouts"
+        )
+    return total
+
+
+def load_run(run_dir: Path, agent: Agent | None = None, env: Env | None = None) -> config.Built:
+    """Agent, environment and settings of the run in `run_dir`; what is passed is taken as it is."""
+    plan = run_dirs.find(run_dir)
+    record.require(plan, agent, env, str(run_dir))
+    plan = record.recorded(plan)
+    env = config.build_env(plan) if env is None else env
+    agent = config.build(plan, env).agent if agent is None else agent
+    return config.Built(agent, env, config.settings(plan))
+
+
+def load_state(run_dir: Path, agent: Agent, env: Env, run: Run, fresh: bool = True) -> TrainState:
+    """The newest whole state of a run; if `fresh`, one that was stopped before its first checkpoint starts over."""
+    shapes, run_id = state_shapes(agent, env, run), run_dirs.read_about(run_dir).get("id")
+
+    def read(path: Path) -> TrainState:
+        state = checkpoint.load(path, shapes, run_id)
+        names = checkpoint.not_finite(state)
+        if names:
+            raise checkpoint.DamagedCheckpoint(f"{path} is not finite: {', '.join(names)}")
+        return state
+
+    state, skipped = checkpoint.newest(run_dir / "checkpoints", read)
+    for sentence in skipped:
+        warnings.warn(f"passed over a damaged checkpoint: {sentence}", stacklevel=2)
+    if state is None and (skipped or not fresh):
+        raise checkpoint.CheckpointError(f"{run_dir} has no checkpoint that can be loaded")
+    if state is None:
+        return fresh_state(agent, env, run)
+    return place(agent, env, state)
+
+
+def load_best_policy(run_dir: Path, agent: Agent, env: Env, run: Run) -> Best:
+    """The best policy of a run; raises ConfigError where none was kept."""
+    best = load_best(run_dir, state_shapes(agent, env, run), run_dirs.read_about(run_dir).get("id"))
+    if best is None:
+        raise ConfigError(
+            f"{run_dir} keeps no best policy: train with --best.metric episode_return, or leave out --best"
+        )
+    return best

@@ -1,0 +1,18 @@
+"""Constant schedule: nothing is annealed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jax import Array
+
+from ppax.types import part
+
+
+@part
+class Constant:
+    """Nothing is annealed."""
+
+    def __call__(self, agent: Any, progress: Array, env_steps: Array | float = 0.0) -> Any:
+        """The agent as it is."""
+        return agent

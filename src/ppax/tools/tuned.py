@@ -1,0 +1,45 @@
+"""The tuned runs of `ppax presets` in Python."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ppax import config
+from ppax.agents.multi_agent import Agent
+from ppax.config import Run
+from ppax.envs import Env
+from ppax.loggers import Logger
+from ppax.options import flatten, unflatten
+from ppax.run.ending import Callback
+from ppax.run.fit import fit_run
+from ppax.run.result import TrainedRun
+from ppax.types import ConfigError
+
+
+class Preset(NamedTuple):
+    """A tuned run: what learns, where, and the settings beside it."""
+
+    agent: Agent
+    env: Env
+    run: Run
+
+    def fit(self, run_dir: str | Path | None = None, callbacks: Sequence[Callback | Logger] = ()) -> TrainedRun:
+        """Train it as `ppax train` does; `run_dir` and `callbacks` are those of `ppax.fit`."""
+        return fit_run(self.agent, self.env, self.run, run_dir, callbacks)
+
+
+def preset(name: str, **options: Any) -> Preset:
+    """The tuned run called `name`, as `ppax presets` lists them; `ppax.preset("CartPole-v1").fit()` trains it.
+
+    `options` change it as a run file would: `seed=3, agent={"learning_rate": 1e-4}`. Raises ConfigError for an unknown
+    name, with the nearest one, and for options that cannot be.
+    """
+    there = config.presets()
+    if name not in there:
+        nearest = difflib.get_close_matches(name, there, n=1, cutoff=0.0)[0]
+        raise ConfigError(f"no preset {name!r}; did you mean {nearest!r}? There are: {', '.join(there)}")
+    plan = dict(flatten(config.read(there[name]))) | dict(flatten(options))
+    return Preset(*config.build(unflatten(plan)))

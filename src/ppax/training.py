@@ -1,0 +1,287 @@
+"""Train, as pure functions: jit them, vmap them over seeds, or over any number of the agent."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ppax.agents.arguments import require_arguments
+from ppax.agents.multi_agent import Agent, alike, columns, require_fit
+from ppax.agents.self_play import SelfPlay
+from ppax.arrays import counter
+from ppax.arrays.metrics import Summary, Table, each, merge, nothing, pack, reduced
+from ppax.arrays.sequences import nearest_divisors
+from ppax.collection import Collected, collect, restart, start_actor
+from ppax.envs import Env, HostEnv, native
+from ppax.envs.vector import VectorEnv
+from ppax.options import check_numbers
+from ppax.program import sharding
+from ppax.program.sharding import SAME, SPLIT
+from ppax.types import ConfigError, Episodes, Key, Rollout, TrainState
+
+LOOPS = "call ppax.fit(agent, env, total_steps), or ppax.compile(agent, env, state), which is called like ppax.train"
+RESTART = 2**32 - 1  # folded into the key of a rollout: no step of any environment has that number
+
+
+class Trained(NamedTuple):
+    """The state after some iterations, and scalar metrics over all of them."""
+
+    state: TrainState
+    metrics: Summary  # a mapping: metrics["episode_return"]
+
+
+def make_key(seed: int) -> Key:
+    """A key from all 64 bits of a seed; `jax.random.key` keeps 32."""
+    if not 0 <= seed < 2**64:
+        nearest = 0 if seed < 0 else 2**64 - 1
+        raise ConfigError(f"seed = {seed}: must be from 0 to 2^64 - 1; nearest valid value: {nearest}")
+    key = jax.random.key(seed % 2**32)
+    return jax.random.fold_in(key, seed >> 32) if seed >> 32 else key
+
+
+def start(agent: Agent, env: Env, num_steps: int, key: Key, iterations_per_env_reset: int | None = None) -> TrainState:
+    """A run before its first iteration: fresh weights, every environment at the start of an episode.
+
+    `num_steps` is the length of a rollout. After each `iterations_per_env_reset` iterations every episode is cut, as a
+    truncation, and all environments begin anew; None, 0 or a negative number: only here. Raises ConfigError where
+    the sizes do not divide, a number that is not traced is out of range, or a network was made for other spaces.
+    """
+    check_sizes(agent, env, num_steps)
+    learner_key, actor_key, run_key = jax.random.split(key, 3)
+    state = TrainState(
+        learner=agent.init(env.observation_space, learner_key),
+        actor=start_actor(agent, env, actor_key),
+        key=run_key,
+        iteration=jnp.int32(0),
+        env_steps=counter.zero(),
+        num_steps=num_steps,
+        iterations_per_env_reset=iterations_per_env_reset,
+    )
+    # Copies: where two fields hold one array, as an environment may return its state for its observation, a program
+    # could not use the memory of both again
+    return place(agent, env, jax.tree.map(jnp.copy, state))
+
+
+def place(agent: Agent, env: Env, state: TrainState) -> TrainState:
+    """`state` on the devices on which `train` runs."""
+    return sharding.place(state, state_specs(state), num_devices(agent, env, state.num_steps))
+
+
+def num_devices(agent: Agent, env: Env, num_steps: int) -> int:
+    """Over how many devices `train` splits the environments and every minibatch."""
+    counts = []
+    for learner, streams in agent.learners(env.num_streams):
+        length = learner.sequence_length(num_steps)
+        minibatch = learner.minibatch.size(num_steps * streams // length)
+        counts.append(learner.program.num_devices(env.num_envs, minibatch, length))
+    return math.gcd(*counts)
+
+
+def state_specs(state: TrainState) -> TrainState:
+    """Which fields of a TrainState are split over devices: the environments, and nothing else."""
+    specs: dict[str, Any] = {"learner": SAME, "actor": SPLIT, "key": SAME, "iteration": SAME, "env_steps": SAME}
+    return dataclasses.replace(state, **specs)
+
+
+def train(
+    agent: Agent,
+    env: VectorEnv,
+    state: TrainState,
+    num_iterations: int | Array,
+    total_iterations: int | Array | None = None,
+) -> Trained:
+    """Run `num_iterations` iterations: collect a rollout, learn from it.
+
+    Metrics are scalars: means over the iterations (`episode_return` and `episode_length` over finished episodes,
+    NaN where none finished); memory does not grow with `num_iterations`. Schedules see the progress
+    `iteration / total_iterations`; by default these iterations are the last ones planned. Raises ConfigError for
+    environments on the host, which no program can step.
+
+    An iteration whose rollout, gradient or weights are not finite is not taken: the state stays as it was before it,
+    `state.iteration` says how far it came, and the metric `grad_norm` is NaN.
+    """
+    native(env, "ppax.train", LOOPS)
+    if total_iterations is None:
+        total_iterations = state.iteration + num_iterations
+
+    devices = num_devices(agent, env, state.num_steps)
+    arguments = (agent, env, state, jnp.int32(num_iterations), jnp.int32(total_iterations))
+    if devices == 1:
+        return _train(*arguments)
+    own_envs = dataclasses.replace(env, num_envs=env.num_envs // devices)
+
+    def share(agent: Agent, state: TrainState, *counts: Array) -> Trained:
+        return _train(agent, own_envs, state, *counts)
+
+    specs = state_specs(state)
+    run = sharding.split(share, devices, (SAME, specs, SAME, SAME), Trained(specs, SAME))  # type: ignore[arg-type]
+    return run(agent, state, *arguments[3:])
+
+
+def _train(agent: Agent, env: VectorEnv, state: TrainState, num_iterations: Array, total: Array) -> Trained:
+    """`train`, on one device or on this device's share of the environments."""
+    once = jax.jit(iteration)  # traced once, for its metrics' names and for the loop
+
+    def iterate(_: Array, carried: tuple[TrainState, Summary]) -> tuple[TrainState, Summary]:
+        before, totals = carried
+        after, metrics = once(agent, env, before, total)
+        return after, add_up(totals, metrics, after.iteration > before.iteration)
+
+    shapes = jax.eval_shape(once, agent, env, state, total).metrics
+    begun = state.iteration
+    state, sums = jax.lax.fori_loop(0, num_iterations, iterate, (state, nothing(shapes)))
+    return Trained(state, averaged(sums, state.iteration - begun))
+
+
+def add_up(totals: Summary, metrics: Summary, taken: Array) -> Summary:
+    """The totals of some iterations and of one more; where that was not taken, only `grad_norm` says so."""
+    kinds = totals.kinds()
+    forgetting = jnp.where(each(kinds, "last"), 0.0, totals.means)
+    more = merge(dataclasses.replace(totals, means=forgetting), metrics)
+    fault = jnp.where(np.array([name == "grad_norm" for name in kinds], bool), jnp.nan, totals.means)
+    return dataclasses.replace(
+        totals, means=jnp.where(taken, more.means, fault), tops=jnp.where(taken, more.tops, totals.tops)
+    )
+
+
+def averaged(totals: Summary, num_iterations: int | Array) -> Summary:
+    """Metrics of many iterations from their totals."""
+    kinds = totals.kinds()
+    every = list(kinds)
+    # per episode: NaN, not 0, where no episode finished
+    episodes = ["episodes" + name.removeprefix(name.partition("/")[0]) for name in every]
+    counts = totals.means[np.array([every.index(name) if name in every else 0 for name in episodes])]
+    divisor = jnp.where(each(kinds, "per_episode"), counts, num_iterations)
+    means = totals.means / jnp.where(each(kinds, "last", "sum"), 1.0, divisor)
+    return dataclasses.replace(totals, means=means)
+
+
+class Upcoming(NamedTuple):
+    """What an iteration begins with."""
+
+    agent: Agent  # annealed
+    key: Key  # of the iterations after it
+    collect_key: Key
+    update_keys: Key  # [num_epochs]
+
+
+def upcoming(agent: Agent, state: TrainState, total_iterations: int | Array) -> Upcoming:
+    """The agent as it is at this progress of training, and the iteration's keys."""
+    keys = jax.random.split(state.key, 2 + agent.num_epochs)
+    key, collect_key, update_keys = keys[0], keys[1], keys[2:]
+    progress = state.iteration / total_iterations
+    annealed = agent.annealed(progress, counter.to_float(state.env_steps))
+    return Upcoming(annealed, key, collect_key, update_keys)
+
+
+def iteration(agent: Agent, env: VectorEnv, state: TrainState, total_iterations: int | Array) -> Trained:
+    """One rollout and one update."""
+    now = upcoming(agent, state, total_iterations)
+    collected = collect(now.agent, env, state.learner, state.actor, state.num_steps, now.collect_key)
+    return learn(now, env, state, collected)
+
+
+def learn(plan: Upcoming, env: Env, state: TrainState, collected: Collected) -> Trained:
+    """The rest of an iteration, once its rollout is there."""
+    annealed, key, collect_key, update_keys = plan
+    period = state.iterations_per_env_reset
+    if period is not None and period > 0:
+        due = (state.iteration + 1) % period == 0
+        collected = restart(annealed, env, collected, due, jax.random.fold_in(collect_key, RESTART))
+    actor, rollout, episodes = collected
+    learner, metrics = annealed.update(state.learner, rollout, update_keys)
+    if isinstance(annealed, SelfPlay):  # past selves: their returns are not those of the groups, their seats change
+        episodes = annealed.own_episodes(episodes)
+        before: Any = state.learner
+        after: Any = learner
+        actor = actor._replace(carry=annealed.settled(before, after, actor.carry))
+    metrics = metrics | episode_metrics(episodes, env.num_agents, env.sizes)
+    env_steps = counter.add(state.env_steps, sharding.total(rollout.steps.valid.sum(dtype=jnp.uint32)))
+    now: dict[str, Any] = {
+        "learner": learner,
+        "actor": actor,
+        "key": key,
+        "iteration": state.iteration + 1,
+        "env_steps": env_steps,
+    }
+    # one that is not finite changes nothing: not the weights, and no statistic that is kept for ever
+    wrong = [places.any() for places in not_finite(env, rollout).values()]
+    learned = [metrics["grad_norm"], *(x for x in jax.tree.leaves(learner) if jnp.issubdtype(x.dtype, jnp.floating))]
+    spoilt = jnp.stack([*wrong, *(~jnp.isfinite(x).all() for x in learned)]).any()
+    taken = sharding.total(spoilt.astype(jnp.int32)) == 0
+    after = dataclasses.replace(state, **now)
+    return Trained(jax.tree.map(partial(_either, taken), after, state), pack(metrics))
+
+
+def _either(taken: Array, after: Array, before: Array) -> Array:
+    """`after` where `taken`, else `before`; a key may be used again, where its iteration was not taken."""
+    if jnp.issubdtype(before.dtype, jax.dtypes.prng_key):
+        numbers = _either(taken, jax.random.key_data(after), jax.random.key_data(before))
+        return jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(before))
+    return jnp.where(taken, after, before)
+
+
+def not_finite(env: Env, rollout: Rollout) -> dict[str, Array]:
+    """Rewards, observations and values of a rollout that count and are not finite, by field, [T, E * A] each."""
+    steps = rollout.steps
+    cut = steps.truncated & ~steps.terminated
+    # the last observation of a truncated episode is not acted on, but valued
+    seen = steps.valid | jnp.concatenate([jnp.zeros_like(cut[:1]), cut[:-1]])
+    shares: dict[str, Array] = {}  # of each group of agents, where there are any
+    if env.sizes:
+        edges = np.cumsum([size for _, size in env.sizes])[:-1].tolist()
+        parts = jnp.split(seen.reshape(len(seen), env.num_envs, -1), edges, axis=2)
+        shares = {name: x.reshape(len(seen), -1) for (name, _), x in zip(env.sizes, parts, strict=True)}
+    wrong = {"reward": ~jnp.isfinite(steps.reward) & steps.valid, "value": ~jnp.isfinite(steps.value) & seen}
+    for path, x in jax.tree_util.tree_leaves_with_path(steps.obs):
+        if jnp.issubdtype(x.dtype, jnp.floating):
+            own = shares[path[0].key] if shares else seen
+            finite = jnp.isfinite(x).all(axis=tuple(range(2, x.ndim)))
+            wrong[f"observation{jax.tree_util.keystr(path)}"] = ~finite & own
+    return wrong
+
+
+def episode_metrics(episodes: Episodes, num_agents: int, sizes: tuple[tuple[str, int], ...]) -> Table:
+    """Sums over finished episodes of all streams, and of each agent and group: "episode_return/agent_0"."""
+    sums = jnp.stack([x.astype(jnp.float32).reshape(-1, num_agents) for x in episodes]).sum(axis=1)
+    sums = sharding.total(sums)  # [3, A]
+    of_all = {"": sums.sum(axis=1)}
+    own = {f"/{player}": sums[:, np.array(places)].sum(axis=1) for player, places in columns(num_agents, sizes).items()}
+    table = Table({})
+    for ending, (count, returns, lengths) in (of_all | own).items():
+        table |= reduced("sum", {f"episodes{ending}": count})
+        table |= reduced("per_episode", {f"episode_return{ending}": returns, f"episode_length{ending}": lengths})
+    return table
+
+
+def check_sizes(agent: Agent, env: Env, num_steps: int) -> None:
+    """Raise ConfigError, with the nearest sizes that work, where a size does not divide another."""
+    require_arguments(agent, env)
+    if isinstance(env, HostEnv):
+        alike(agent)
+    require_fit(agent, env.num_agents, env.sizes, env.name)
+    if isinstance(agent, SelfPlay) and agent.num_envs != env.num_envs:
+        raise ConfigError(
+            f"SelfPlay.num_envs = {agent.num_envs}: {env.name or 'the environment'} has {env.num_envs}; "
+            "write SelfPlay(groups, pool, env.num_envs)"
+        )
+    check_numbers(agent)
+    for learner, streams in agent.learners(env.num_streams):
+        length = learner.sequence_length(num_steps)
+        if num_steps % length:
+            raise ConfigError(
+                f"seq_len = {length} does not divide num_steps = {num_steps}; {nearest_divisors(num_steps, length)}"
+            )
+        try:
+            minibatch = learner.minibatch.size(num_steps * streams // length)
+            learner.program.num_devices(env.num_envs, minibatch, length)
+        except ConfigError as error:
+            sizes = f"num_steps {num_steps} * streams {streams} / seq_len {length}"
+            raise ConfigError(f"a rollout of {sizes} sequences: {error}") from None

@@ -1,0 +1,172 @@
+"""The mistakes of a first day: each is a ConfigError whose text is what to write instead."""
+
+import dataclasses
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from gymnasium import spaces
+
+import ppax
+from ppax.envs import TimeLimit, VectorEnv
+from ppax.training import make_key
+from ppax.types import ConfigError, EnvReset, EnvStep, part
+
+
+def cartpole():
+    env = ppax.make("CartPole-v1", 4)
+    return ppax.PPO(ppax.networks.mlp(env, (4,))), env
+
+
+@part
+class Line:
+    """One environment inside a program; `plain` results are tuples."""
+
+    plain: str = ppax.static(default="")
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    num_agents = None
+
+    def reset(self, key):
+        place = jax.random.uniform(key, (1,))
+        begin = EnvReset(place, place)
+        return tuple(begin) if self.plain == "reset" else begin
+
+    def step(self, state, action, key):
+        place = state + action
+        out = EnvStep(place, place, jnp.zeros(()), jnp.zeros((), bool), jnp.zeros((), bool))
+        return tuple(out) if self.plain == "step" else out
+
+
+def the_message(call):
+    with pytest.raises(ConfigError) as caught:
+        call()
+    return str(caught.value)
+
+
+ENVIRONMENTS = {
+    "name": (lambda: "CartPole-v1", "ppax.make('CartPole-v1')"),
+    "gymnasium": (lambda: gymnasium.make("CartPole-v1"), 'ppax.make("gymnasium/CartPole-v1")'),
+    "vector": (lambda: gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")]), "ppax.envs.host(env)"),
+    "native": (lambda: TimeLimit(Line(), 5), "ppax.envs.VectorEnv(env, num_envs=64)"),
+    "nothing": (lambda: None, "ppax.make"),
+}
+
+
+@pytest.mark.parametrize("kind", ENVIRONMENTS)
+def test_what_is_no_environment_of_ppax(kind):
+    make, mend = ENVIRONMENTS[kind]
+    agent, _ = cartpole()
+    assert mend in the_message(lambda: ppax.fit(agent, make()))
+    assert mend in the_message(lambda: ppax.start(agent, make(), 8, jax.random.key(0)))
+
+
+AGENTS = {
+    "the environment for the network": (lambda agent, env: ppax.PPO(env), "ppax.PPO(ppax.networks.mlp(env))"),
+    "the network for the agent": (lambda agent, env: agent.network, "ppax.PPO(ppax.networks.mlp(env))"),
+    "a class": (lambda agent, env: ppax.PPO, "ppax.PPO(ppax.networks.mlp(env))"),
+    "optax": (lambda agent, env: with_field(agent, optimizer=optax.adam(1e-3)), "learning_rate=1e-3"),
+    "a name": (lambda agent, env: with_field(agent, loss="clipped"), "loss=ppax.losses.ClippedSurrogate()"),
+    "a class of parts": (lambda agent, env: with_field(agent, advantage=ppax.advantages.GAE), "advantage=ppax"),
+    "an array for a size": (lambda agent, env: with_field(agent, num_epochs=jnp.array([1, 2])), "agent.num_epochs"),
+}
+
+
+def with_field(agent, **changes):
+    return dataclasses.replace(agent, **changes)
+
+
+@pytest.mark.parametrize("kind", AGENTS)
+def test_what_is_no_agent_or_has_a_field_that_is_no_part(kind):
+    change, mend = AGENTS[kind]
+    agent, env = cartpole()
+    wrong = change(agent, env)
+    assert mend in the_message(lambda: ppax.fit(wrong, env))
+    assert mend in the_message(lambda: ppax.start(wrong, env, 8, jax.random.key(0)))
+    assert mend in the_message(lambda: ppax.start_sweep(wrong, env, 8, jax.random.split(jax.random.key(0), 2)))
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [("Pendulum-v1", "observations"), ("MountainCar-v0", "observations"), ("probe/Constant", "observations")],
+)
+def test_an_agent_that_was_made_for_another_environment(other, named):
+    agent, _ = cartpole()
+    text = the_message(lambda: ppax.fit(agent, ppax.make(other, 4)))
+    assert "made for another environment" in text
+    assert named in text
+
+
+def test_an_agent_for_other_actions_on_the_same_observations():
+    discrete, continuous = (ppax.make(name, 4) for name in ("MountainCar-v0", "MountainCarContinuous-v0"))
+    for made_for, given in ((discrete, continuous), (continuous, discrete)):
+        agent = ppax.PPO(ppax.networks.mlp(made_for, (4,)))
+        text = the_message(lambda agent=agent, given=given: ppax.fit(agent, given))
+        assert "its actions" in text
+        assert str(given.action_space) in text
+
+
+def test_groups_are_looked_at_one_by_one():
+    env = ppax.envs.grouped(ppax.make("Pursuit-2", 4), {"prey": [0], "hunter": [1]})
+    fitting = ppax.PPO(ppax.networks.network(env.groups["prey"], hidden=(4,)))
+    agents = ppax.Groups({"prey": fitting, "hunter": cartpole()[0]}, env.sizes)
+    assert "agents['hunter'].network" in the_message(lambda: ppax.fit(agents, env))
+
+
+def test_a_head_of_ones_own_is_nobodys_business():
+    agent, env = cartpole()
+
+    class Head(type(agent.network.head)):
+        pass
+
+    own = dataclasses.replace(agent.network, head=Head(2))
+    ppax.start(ppax.PPO(own), env, 8, jax.random.key(0))
+
+
+@pytest.mark.parametrize("verb", ["reset", "step"])
+def test_a_plain_tuple_from_an_environment_in_a_time_limit(verb):
+    env = VectorEnv(TimeLimit(Line(verb), 5), 4)
+    agent = ppax.PPO(ppax.networks.mlp(env, (4,)))
+    named = {"reset": "not an EnvReset", "step": "not an EnvStep"}[verb]
+    assert named in the_message(lambda: ppax.fit(agent, env, 64, num_steps=8))
+
+
+def test_the_old_reset_of_gym():
+    class Old(gymnasium.Env):
+        observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+        action_space = spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(2, np.float32)
+
+    text = the_message(lambda: ppax.envs.host(Old, 2))
+    assert "Old.reset" in text
+    assert "return obs, {}" in text
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_a_seed_out_of_range(seed):
+    assert "nearest valid value" in the_message(lambda: make_key(seed))
+
+
+def test_a_run_whose_gradient_steps_see_one_row_warns():
+    env = ppax.make("probe/Constant", 1)
+    agent = ppax.PPO(ppax.networks.mlp(env, (2,)), num_epochs=1, minibatch=ppax.minibatches.Shuffle(1))
+    with pytest.warns(UserWarning, match="one row"):
+        ppax.fit(agent, env, 1, num_steps=1, log=ppax.config.Log(console=False))
+
+
+def test_options_that_gymnasium_refuses():
+    text = the_message(lambda: ppax.make("gymnasium/CartPole-v1", 1, env_params={"max_episode_steps": -5}))
+    assert "max_episode_steps = -5" in text
+
+
+def test_an_extra_that_needs_a_newer_python(monkeypatch):
+    from ppax.envs.suites import common
+
+    monkeypatch.setitem(common.NEWER, "navix", (99, 1))
+    with pytest.raises(ImportError, match=r"navix needs Python 99\.1 or newer; this is 3"):
+        common.library("no_such_module", "navix")

@@ -1,0 +1,281 @@
+"""Players that learn apart: the same as runs of their own, one agent as no agents, the dead weigh nothing (T11)."""
+
+import dataclasses
+import importlib
+import sys
+import tomllib
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from players import Axis, Copies, One, Poisoned
+from worlds import QUICK, Team
+
+import ppax
+from ppax import config
+from ppax.agents.independent import NAMED, names, of_players
+from ppax.arrays.metrics import reduced
+from ppax.collection import start_actor, stream_keys
+from ppax.config import Log
+from ppax.envs import TimeLimit, VectorEnv, builtin
+from ppax.learning.kl_control import KLControl
+from ppax.minibatches import Shuffle
+from ppax.networks import mlp
+from ppax.networks.memories import GRU
+from ppax.training import learn, start, train, upcoming
+from ppax.types import ConfigError
+
+NUM_ENVS, NUM_STEPS = 4, 8
+PENDULUM = TimeLimit(builtin.Pendulum(), 12)
+EACH = {"learning_rate": np.array([1e-3, 3e-4, 1e-4], np.float32), "gamma": np.array([0.9, 0.95, 0.99], np.float32)}
+
+
+def ppo(env, **options):
+    network = mlp(env, hidden=(8,), **({"memory": options.pop("memory")} if "memory" in options else {}))
+    return ppax.PPO(network, minibatch=Shuffle(2), num_epochs=2, **options)
+
+
+def trained(agent, env, iterations=3, key=0):
+    """A run from its start, compiled as one program."""
+    run = jax.jit(
+        lambda agent, env, key: train(agent, env, start(agent, env, NUM_STEPS, key), iterations),
+        compiler_options=QUICK,
+    )
+    return run(agent, env, jax.random.key(key))
+
+
+def arrays(tree):
+    return [np.asarray(x) for x in jax.tree.leaves(tree)]
+
+
+def assert_same(one, other, **tolerance):
+    for x, y in zip(arrays(one), arrays(other), strict=True):
+        if tolerance:
+            np.testing.assert_allclose(x, y, **tolerance)
+        else:
+            assert x.tobytes() == y.tobytes()
+
+
+@pytest.mark.parametrize("memory", [False, pytest.param(True, marks=pytest.mark.nightly)])
+def test_players_learn_as_they_would_alone(memory, monkeypatch):
+    """Three players in environments of their own, with numbers of their own: each as in a run of its own."""
+    players, iterations = 3, 10
+    options = {"memory": GRU(), "seq_len": 4} if memory else {"normalize_reward": True, "kl": KLControl(target_kl=0.01)}
+    alone = VectorEnv(One(PENDULUM), NUM_ENVS)
+    together = VectorEnv(Copies(PENDULUM, players), NUM_ENVS)
+    agent = ppo(alone, normalize_obs=True, **options)
+    joint = ppax.Independent(dataclasses.replace(agent, **EACH), players)
+    begin = start(joint, together, NUM_STEPS, jax.random.key(0))
+    after = jax.jit(lambda state: train(joint, together, state, iterations), compiler_options=QUICK)(begin)
+
+    def solo(player):
+        env = VectorEnv(One(PENDULUM, player), NUM_ENVS)
+        own = dataclasses.replace(agent, **{name: jnp.asarray(x)[player] for name, x in EACH.items()})
+        keys = lambda key, steps, _: stream_keys(key, steps, together)[:, :, jnp.stack([0 * player, 1 + player])]  # noqa: E731
+        monkeypatch.setattr(sys.modules["ppax.collection"], "stream_keys", keys)
+        first = start(own, env, NUM_STEPS, jax.random.key(0))
+        actor = start_actor(own, env, jax.random.split(jax.random.key(0), 3)[1])
+        first = dataclasses.replace(first, actor=actor, learner=jax.tree.map(lambda x: x[player], begin.learner))
+
+        def iterate(state, _):
+            now = upcoming(own, state, iterations)
+            fold = jax.vmap(jax.random.fold_in, (0, None))
+            now = now._replace(update_keys=fold(now.update_keys, player))
+            seen = ppax.collect(now.agent, env, state.learner, state.actor, NUM_STEPS, now.collect_key)
+            return tuple(learn(now, env, state, seen))
+
+        return jax.lax.scan(iterate, first, None, length=iterations)[0].learner
+
+    with jax.debug_key_reuse(False):
+        run = jax.jit(solo, compiler_options=QUICK)
+        for player in range(players):
+            mine = jax.tree.map(lambda x, player=player: x[player], after.state.learner)
+            own = run(jnp.int32(player))
+            assert_same(own.params, mine.params, rtol=0, atol=1e-6)
+            assert_same(own.opt_state, mine.opt_state, rtol=1e-4, atol=1e-6)
+            assert_same(own.obs_stats.mean.high, mine.obs_stats.mean.high, rtol=1e-6)
+    moved = jax.tree.map(lambda x, y: np.abs(np.asarray(x - y)).max(), begin.learner.params, after.state.learner.params)
+    assert min(jax.tree.leaves(moved)) > 1e-4
+
+
+def test_one_agent_is_no_agents():
+    """The same parameters, bit for bit, with an agent axis and without."""
+    without, axis = (VectorEnv(env, NUM_ENVS) for env in (PENDULUM, Axis(PENDULUM)))
+    agent = ppo(without, normalize_obs=True)
+    one, other = (trained(agent, env) for env in (without, axis))
+    assert_same(one.state.learner, other.state.learner)
+    assert one.metrics.names == other.metrics.names
+
+
+def test_what_the_dead_see_and_earn_changes_no_bit():
+    team = Team()
+    env = VectorEnv(Poisoned(team), NUM_ENVS)
+    agent = ppax.Independent(ppo(env, normalize_obs=True), 3)
+    run = jax.jit(lambda env, key: train(agent, env, start(agent, env, NUM_STEPS, key), 3), compiler_options=QUICK)
+    clean, poisoned = (run(VectorEnv(Poisoned(team, x), NUM_ENVS), jax.random.key(0)) for x in (0.0, np.nan))
+    assert_same(clean.state.learner, poisoned.state.learner)
+    assert_same(dict(clean.metrics), dict(poisoned.metrics))
+    # agent i lives 2 + i steps, and waits for the last one
+    assert [float(clean.metrics[f"episode_length/agent_{i}"]) for i in range(3)] == [2.0, 3.0, 4.0]
+    assert [float(clean.metrics[f"episode_return/agent_{i}"]) for i in range(3)] == [2.0, 3.0, 4.0]
+    assert float(clean.metrics["episode_return"]) == 3.0
+
+
+@pytest.mark.nightly
+def test_permuted_players_permute_the_results():
+    env = VectorEnv(Copies(PENDULUM, 3), NUM_ENVS)
+    agent = ppax.Independent(dataclasses.replace(ppo(env, **EACH), minibatch=Shuffle(1)), 3)
+    state = start(agent, env, NUM_STEPS, jax.random.key(0))
+    rollout = jax.jit(lambda s: ppax.collect(agent, env, s.learner, s.actor, NUM_STEPS, jax.random.key(1)).rollout)
+    order = np.array([2, 0, 1])
+
+    def permuted(x, axis):
+        return jnp.take(x.reshape(*x.shape[:axis], NUM_ENVS, 3, *x.shape[axis + 1 :]), order, axis + 1).reshape(x.shape)
+
+    seen = rollout(state)
+    shuffled = jax.tree.map(lambda x: permuted(x, 1), seen._replace(last_value=seen.last_value[None]))
+    shuffled = shuffled._replace(last_value=shuffled.last_value[0])
+    numbers = {name: x[order] for name, x in EACH.items()}
+    other = dataclasses.replace(agent, agent=dataclasses.replace(agent.agent, **numbers))
+    run = jax.jit(lambda agent, learner, rollout: agent.update(learner, rollout, jax.random.key(2)))
+    before = run(agent, state.learner, seen)
+    after = run(other, jax.tree.map(lambda x: x[order], state.learner), shuffled)
+    assert_same(jax.tree.map(lambda x: x[order], before.learner), after.learner, rtol=1e-4, atol=1e-6)
+    for name in ("entropy", "grad_norm", "value_loss"):
+        mine, theirs = ([float(out.metrics[f"{name}/agent_{i}"]) for i in range(3)] for out in (before, after))
+        np.testing.assert_allclose(np.array(mine)[order], theirs, rtol=1e-4)
+        assert len(set(mine)) == 3
+
+
+@pytest.mark.nightly
+def test_two_devices_compute_what_one_does():
+    env = VectorEnv(Copies(PENDULUM, 2), NUM_ENVS)
+    one, two = (
+        trained(ppax.Independent(ppo(env, normalize_obs=True, program=ppax.Program(devices=n)), 2), env) for n in (1, 2)
+    )
+    assert_same(one.state.learner, two.state.learner, rtol=1e-4, atol=1e-5)
+
+
+def test_metrics_of_players_are_named_and_joined():
+    extremes = reduced("max", {"ratio_max": jnp.arange(2.0)}) | reduced("min", {"ratio_min": jnp.arange(2.0)})
+    metrics = of_players({"loss": jnp.arange(2.0)} | extremes, 2)
+    assert {name: float(x) for name, x in metrics.items()} == {
+        "loss": 0.5,
+        "loss/agent_0": 0.0,
+        "loss/agent_1": 1.0,
+        "ratio_max": 1.0,
+        "ratio_max/agent_0": 0.0,
+        "ratio_max/agent_1": 1.0,
+        "ratio_min": 0.0,
+        "ratio_min/agent_0": 0.0,
+        "ratio_min/agent_1": 1.0,
+    }
+    assert names(None) == names(1) == names(NAMED + 1) == ()
+    assert len(names(NAMED)) == NAMED
+
+
+# ---------------------------------------------------------------- runs
+
+
+PLAN = {
+    "env": "Pursuit-2",
+    "num_envs": NUM_ENVS,
+    "num_steps": NUM_STEPS,
+    "total_steps": 2 * NUM_ENVS * NUM_STEPS * 4,
+    "agents": "independent",
+    "agent": {"learning_rate": [1e-3, 1e-4], "num_epochs": 1, "network": {"hidden": [4]}, "loss": {"ent_coef": 0.01}},
+    "log": {"every": 1, "console": False},
+}
+
+
+def test_a_run_file_and_a_command_line_say_it():
+    built = config.build(PLAN)
+    assert isinstance(built.agent, ppax.Independent)
+    assert built.agent.num_agents == 2
+    np.testing.assert_array_equal(built.agent.agent.learning_rate, np.array([1e-3, 1e-4], np.float32))
+    assert built.agent.agent.loss.ent_coef == 0.01
+    text = config.to_toml(config.describe(built.run) | {"agent": config.describe(built.agent)})
+    again = config.build(tomllib.loads(text))
+    assert jax.tree.structure(again.agent) == jax.tree.structure(built.agent)
+    assert_same(again.agent, built.agent)
+
+    from ppax.cli.options import add_train, parse_run
+
+    given = ["Pursuit-2", "--agents", "independent", "--agent.learning-rate", "1e-3,1e-4", "--agent.gamma", "0.9"]
+    _, plan = parse_run("train", given, add_train)
+    assert plan["agents"] == "independent"
+    assert plan["agent"]["learning_rate"] == [1e-3, 1e-4]
+    assert plan["agent"]["gamma"] == 0.9
+
+
+@pytest.mark.parametrize("agents", ["independent", "shared"])
+def test_independent_with_one_agent_is_said_to_change_nothing(agents, monkeypatch):
+    fits = importlib.import_module("ppax.fit")
+    monkeypatch.setattr(fits, "state_shapes", lambda *_: pytest.fail("far enough"))
+    agent, env, run = config.build({"env": "CartPole-v1", "num_envs": 4, "agents": agents})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises(pytest.fail.Exception, match="far enough"):
+            fits.fit_run(agent, env, run)
+    text = 'agents = "independent" changes nothing: CartPole-v1 has one agent; leave it out'
+    assert [str(one.message) for one in caught] == ([text] if agents == "independent" else [])
+
+
+@pytest.mark.nightly
+def test_resumed_players_go_on_as_if_never_stopped(tmp_path):
+    agent, env, run = config.build(PLAN)
+    whole = ppax.fit(agent, env, run.total_steps, 0, tmp_path / "whole", NUM_STEPS, run.log)
+    half = ppax.fit(
+        agent, env, run.total_steps, 0, tmp_path / "half", NUM_STEPS, run.log, [lambda _, row: row["iteration"] == 2]
+    )
+    assert len(half.history) == 2
+    resumed = ppax.resume(tmp_path / "half", console=False)
+    assert isinstance(resumed.agent, ppax.Independent)
+    assert_same(whole.state.learner, resumed.state.learner)
+    names = set(whole.history[-1])
+    assert {"loss", "loss/agent_0", "loss/agent_1", "episode_return/agent_1"} <= names
+    evaluation = resumed.evaluate(8)
+    assert list(evaluation.by_agent) == ["agent_0", "agent_1"]
+    # what the prey gains the predator loses
+    assert evaluation.by_agent["agent_0"].mean_return == pytest.approx(-evaluation.by_agent["agent_1"].mean_return)
+
+
+@pytest.mark.nightly
+def test_a_sweep_trains_players_too(vmapped_keys):
+    env = VectorEnv(Copies(PENDULUM, 2), NUM_ENVS)
+    agent = ppax.Independent(ppo(env), 2)
+    keys = jax.random.split(jax.random.key(0), 2)
+    states = ppax.start_sweep(agent, env, NUM_STEPS, keys)
+    swept = jax.jit(lambda states: ppax.sweep(agent, env, states, 2), compiler_options=QUICK)(states)
+    assert swept.metrics["loss/agent_1"].shape == (2,)
+    alone = dataclasses.replace(agent, agent=dataclasses.replace(agent.agent, program=ppax.Program(devices=1)))
+    state = start(alone, env, NUM_STEPS, keys[1])
+    one = jax.jit(lambda state: train(alone, env, state, 2), compiler_options=QUICK)(state)
+    assert_same(one.state.learner, jax.tree.map(lambda x: x[1], swept.state.learner), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (lambda: config.build(PLAN | {"agents": "shared"}), 'one for each player, which takes agents = "independent"'),
+        (lambda: config.build(PLAN | {"agents": "alone"}), "must be one of shared, independent"),
+        (lambda: fit(PLAN | {"env": "Pursuit-3"}), r"agent.learning_rate has shape \(2,\): must be one number, or 3"),
+        (lambda: fit(PLAN | {"agent": {"gamma": [0.9, 1.5]}}), r"agent.gamma = 1.5: must be at most 1"),
+        (lambda: players(3), r"Independent has 3 players, Pursuit-2 has 2 agents; write Independent\(agent, 2\)"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(wrong, text):
+    with pytest.raises(ConfigError, match=text):
+        wrong()
+
+
+def fit(plan):
+    agent, env, _ = config.build(plan)
+    ppax.fit(agent, env, 64, num_steps=8, log=Log(console=False))
+
+
+def players(count):
+    env = ppax.make("Pursuit-2", 4)
+    start(ppax.Independent(ppo(env), count), env, NUM_STEPS, jax.random.key(0))

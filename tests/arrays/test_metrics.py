@@ -1,0 +1,130 @@
+"""Metrics are reduced as they were declared, whatever they, the groups and the agents are called."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from loss_rows import batch_of
+
+from ppax.agents.groups import of_groups
+from ppax.agents.independent import of_players
+from ppax.arrays.metrics import Summary, merge, nothing, pack, reduced, unpack
+from ppax.arrays.sequences import masked_mean
+from ppax.learning.diagnostics import update_metrics
+from ppax.learning.gradient import mean_gradient
+from ppax.training import add_up, averaged, episode_metrics
+from ppax.types import ConfigError, Episodes, LossOutput
+
+NAMES = ("gold_miners", "red_maximus", "the_max", "x_min")
+SIZES = tuple((name, 1) for name in NAMES)
+
+
+def episodes(count, returns, lengths):
+    return Episodes(jnp.array(count, jnp.int32), jnp.array(returns, jnp.float32), jnp.array(lengths, jnp.int32))
+
+
+def of_run(iterations, num_agents, sizes):
+    """Metrics of a run from the episodes that finished in each iteration."""
+    packed = [pack(episode_metrics(one, num_agents, sizes)) for one in iterations]
+    totals = nothing(packed[0])
+    for one in packed:
+        totals = add_up(totals, one)
+    return averaged(totals, len(packed))
+
+
+def test_episodes_of_groups_are_means_whatever_the_groups_are_called():
+    """Two environments of four agents, three iterations; sums by hand."""
+    iterations = [
+        episodes([1, 0, 2, 1, 1, 0, 0, 0], [6.0, 0, -4, 1, 2, 0, 0, 0], [3, 0, 8, 1, 5, 0, 0, 0]),
+        episodes([0, 0, 1, 1, 0, 0, 1, 0], [0.0, 0, 7, 1, 0, 0, 9, 0], [0, 0, 4, 1, 0, 0, 4, 0]),
+        episodes([1, 0, 0, 0, 1, 0, 0, 0], [-2.0, 0, 0, 0, 30, 0, 0, 0], [1, 0, 0, 0, 3, 0, 0, 0]),
+    ]
+    metrics = of_run(iterations, 4, SIZES)
+    returns = {"gold_miners": 36 / 4, "red_maximus": np.nan, "the_max": 12 / 4, "x_min": 2 / 2}
+    lengths = {"gold_miners": 12 / 4, "red_maximus": np.nan, "the_max": 16 / 4, "x_min": 2 / 2}
+    counts = {"gold_miners": 4, "red_maximus": 0, "the_max": 4, "x_min": 2}
+    for name in NAMES:
+        np.testing.assert_allclose(metrics[f"episode_return/{name}"], returns[name], err_msg=name)
+        np.testing.assert_allclose(metrics[f"episode_length/{name}"], lengths[name], err_msg=name)
+        assert metrics[f"episodes/{name}"] == counts[name]
+    assert metrics["episode_return"] == pytest.approx(50 / 10)
+    assert metrics["episodes"] == 10
+
+
+def test_metrics_of_groups_are_joined_as_declared():
+    each = {
+        name: {"loss": jnp.float32(place)} | reduced("max", {"ratio_max": jnp.float32(place)})
+        for place, name in enumerate(NAMES)
+    }
+    table = of_groups(each)
+    assert {name: float(table[name]) for name in ("loss", "ratio_max")} == {"loss": 1.5, "ratio_max": 3.0}
+    twice = merge(pack(table), pack(table))
+    for place, name in enumerate(NAMES):
+        assert float(twice[f"loss/{name}"]) == 2.0 * place  # the sum of what becomes a mean
+        assert float(twice[f"ratio_max/{name}"]) == place
+    assert of_groups({"a": {"x": jnp.ones(())}, "b": reduced("max", {"x": jnp.ones(())})}).keys() == {"x/a", "x/b"}
+
+
+def test_metrics_of_players_keep_their_reductions():
+    table = of_players(reduced("min", {"worst": jnp.array([3.0, 1.0])}) | {"x_max": jnp.array([3.0, 1.0])}, 2)
+    summary = merge(pack(table), pack(table))
+    assert {name: float(x) for name, x in summary.items()} == {
+        "worst": 1.0,
+        "x_max": 4.0,
+        "worst/agent_0": 3.0,
+        "worst/agent_1": 1.0,
+        "x_max/agent_0": 6.0,
+        "x_max/agent_1": 2.0,
+    }
+
+
+@pytest.mark.parametrize("rows", [4, 2, 1])  # in four pieces there is one without a valid row
+def test_a_loss_declares_its_extremes(rows):
+    """Chunks of a minibatch: a mean called x_max stays a mean, an extreme needs no ending."""
+    data, valid = jnp.array([1.0, 2.0, 100.0, 4.0]), jnp.array([True, True, False, True])
+
+    def loss(w, piece):
+        x, ok = piece
+        largest = reduced("max", {"tallest": jnp.max(x, where=ok, initial=-jnp.inf)})
+        least = reduced("min", {"smallest": jnp.min(x, where=ok, initial=jnp.inf)})
+        return LossOutput(masked_mean(w * x, ok), {"x_max": masked_mean(x, ok)} | largest | least)
+
+    metrics = mean_gradient(loss, jnp.float32(3.0), (data, valid), valid[:, None], rows).metrics
+    np.testing.assert_allclose([metrics[k] for k in ("x_max", "tallest", "smallest")], [7 / 3, 4, 1], rtol=1e-6)
+
+
+def test_over_iterations_by_hand():
+    def one(x):
+        kinds = ("mean", "max", "min", "last", "sum")
+        table = reduced("per_episode", {"wins/x_min": jnp.float32(x)})
+        for kind in kinds:
+            table |= reduced(kind, {f"as_{kind}": jnp.float32(x)})
+        return pack(table | reduced("sum", {"episodes/x_min": jnp.float32(2.0)}))
+
+    totals = nothing(one(0.0))
+    for x in (5.0, -1.0, 2.0):
+        totals = add_up(totals, one(x))
+    metrics = averaged(totals, 3)
+    expected = {"as_mean": 2.0, "as_max": 5.0, "as_min": -1.0, "as_last": 2.0, "as_sum": 6.0, "wins/x_min": 1.0}
+    assert {name: float(metrics[name]) for name in expected} == expected
+
+
+def test_tables_are_joined_with_their_reductions():
+    table = reduced("max", {"a": jnp.ones(2), "b": jnp.ones(2)})
+    assert dict((table | {"a": jnp.zeros(2)}).reductions) == {"b": "max"}  # what is given anew is declared anew
+    assert dict(({"a": jnp.zeros(2)} | table).reductions) == {"a": "max", "b": "max"}
+    mapped = jax.vmap(lambda x: reduced("min", {"c": x}))(jnp.arange(3.0))
+    assert mapped.reductions == (("c", "min"),)
+    assert unpack(pack(table)).reductions == table.reductions
+    with pytest.raises(ConfigError, match="reduction = 'median': must be one of mean, max"):
+        reduced("median", {})
+
+
+def test_a_loss_with_one_extreme_alone_is_taken():
+    """The ratio's deviation takes both of its extremes; a loss may have one of that name, or none."""
+    batch = batch_of(np.ones((4, 1)))
+    batch = batch._replace(steps=dataclasses.replace(batch.steps, reward=np.ones((4, 1), np.float32)))
+    history = Summary(jnp.zeros((1, 1, 0)), jnp.ones((1, 1, 1)), ("ratio_max",), (("ratio_max", "max"),))
+    assert "ratio_first_max_dev" not in update_metrics(batch, history)

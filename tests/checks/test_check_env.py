@@ -1,0 +1,153 @@
+"""`check_env`: healthy environments pass, each fault is named in plain words, and training refuses what cannot work."""
+
+import json
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+from worlds import Counter, Masked, Team
+
+import ppax
+from ppax.checks import protocol, require_sound
+from ppax.cli import main
+from ppax.envs import VectorEnv
+from ppax.types import EnvReset, EnvStep, part
+
+sys.path.insert(0, str(__file__).rpartition("/")[0])
+import broken
+
+
+@pytest.mark.parametrize("world", [Masked(), Team()])
+def test_healthy_environments_pass(world):
+    report = ppax.check_env(world)
+    assert report.passed, str(report)
+
+
+def test_a_name_is_enough():
+    assert ppax.check_env("CueCorridor-10").passed
+    with pytest.raises(ppax.ConfigError, match="did you mean"):
+        ppax.check_env("Pendolum-v1")
+
+
+# ---------------------------------------------------------------- one fault each
+
+
+class NoPart:
+    """A plain class."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+    num_agents = None
+
+    def reset(self, key):
+        return EnvReset(jnp.int32(0), jnp.zeros(2))
+
+    def step(self, state, action, key):
+        return EnvStep(state, jnp.zeros(2), jnp.float32(0), jnp.bool_(False), jnp.bool_(False))
+
+
+@part
+class NoAgents(Counter):
+    num_agents = 0
+
+
+@part
+class ListSpace(Counter):
+    observation_space = (2,)
+
+
+@part
+class TupleStep(Counter):
+    def step(self, state, action, key):
+        return tuple(super().step(state, action, key))
+
+
+@part
+class Unreadable(Counter):
+    action_space = spaces.Text(3)
+
+
+@part
+class OneValue(Counter):
+    action_space = spaces.Box(np.array([0, -1], np.float32), np.array([0, 1], np.float32))
+
+
+@part
+class Weak(Counter):
+    def reset(self, key):
+        begin = super().reset(key)
+        return begin._replace(state=begin.state._replace(episode=0.5))
+
+
+@part
+class Counts(Counter):
+    """Changes itself while it is traced."""
+
+    def step(self, state, action, key):
+        object.__setattr__(self, "length", self.length + 1)
+        return super().step(state, action, key)
+
+
+@pytest.mark.parametrize(
+    ("world", "check", "said"),
+    [
+        (NoPart(), protocol.check_protocol, "the class is no part: decorate it with @ppax.part"),
+        (NoAgents(), protocol.check_protocol, "num_agents = 0: must be None"),
+        (ListSpace(), protocol.check_protocol, "observation_space is a tuple, not one of gymnasium.spaces"),
+        (TupleStep(), protocol.check_protocol, "step returns a tuple, not an EnvStep"),
+        (Unreadable(), protocol.check_declared, "supported are Box, Discrete"),
+        (OneValue(), protocol.check_declared, "a number with one value only"),
+        (Weak(), protocol.check_types, "state.episode of reset is a Python number, weakly typed float32"),
+        (Counts(), protocol.check_side_effects, "length was 3, is 4"),
+    ],
+    ids=lambda x: type(x).__name__ if not isinstance(x, str) else "",
+)
+def test_a_fault_is_named(world, check, said):
+    env, key = VectorEnv(world), (jax.random.key(0),)
+    found = check(env, *(key if check is not protocol.check_declared else ()))
+    assert found.passed is False
+    assert said in found.text
+    assert found.advice
+
+
+@pytest.mark.parametrize(
+    ("world", "name"),
+    [
+        (NoPart(), "protocol"),
+        (broken.WholeNumbers(), "shapes"),
+        (broken.KeyTwice(), "keys"),
+        (broken.OwnKey(), "resets"),
+        (broken.SelfResetting(), "final obs"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_the_report_has_it_under_its_name(world, name):
+    report = ppax.check_env(world)
+    failed = [check.name for check in report.checks if check.passed is False]
+    assert failed == [name], str(report)
+
+
+# ---------------------------------------------------------------- before anything compiles
+
+
+@pytest.mark.parametrize("world", [broken.WholeNumbers(), ListSpace(), Unreadable()])
+def test_training_refuses_before_it_compiles(world, monkeypatch):
+    env = VectorEnv(world, 4)
+    with pytest.raises(ppax.ConfigError, match=f"environment {type(world).__name__}"):
+        require_sound(env)
+    good = VectorEnv(Counter(3, True), 4)
+    agent = ppax.PPO(ppax.networks.mlp(good, hidden=(8,)))
+    monkeypatch.setattr("ppax.program.compilation.compile", lambda *_: pytest.fail("it compiled"))
+    with pytest.raises(ppax.ConfigError, match=f"environment {type(world).__name__}"):
+        ppax.fit(agent, env, 64, num_steps=8)
+
+
+def test_command_line(capsys, monkeypatch):
+    monkeypatch.setitem(ppax.envs.BUILTIN, "Outside", lambda: broken.Outside())
+    assert main.main(["check-env", "Outside", "--json", "--no-cache"]) == 1
+    out, said = capsys.readouterr()
+    assert "obs[0] = 3 is outside [0, 2]" in said
+    assert [check["name"] for check in json.loads(out)["checks"] if check["passed"] is False] == ["spaces"]

@@ -1,0 +1,570 @@
+"""The command line: every option, exit codes, what goes to which stream, and where files are written."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import jax
+import pytest
+
+import ppax
+from ppax import config
+from ppax.cli import main, options
+from ppax.run import checkpoint
+
+TINY = ["--num-envs", "4", "--num-steps", "8", "--total-steps", "96", "--eval.episodes", "4"]
+TINY += ["--agent.network.hidden", "8", "--agent.num-epochs", "1", "--log.every", "1"]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """Compiled programs, shared by all tests here; nothing goes to the user's own cache."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def _sandbox(cache, tmp_path, monkeypatch):
+    """Run in an empty folder, and leave JAX's settings as they were."""
+    from jax.experimental.compilation_cache import compilation_cache
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    names = (
+        "jax_compilation_cache_dir",
+        "jax_enable_compilation_cache",
+        "jax_persistent_cache_min_compile_time_secs",
+        "jax_persistent_cache_min_entry_size_bytes",
+    )
+    before = {name: getattr(jax.config, name) for name in names}
+    compilation_cache.reset_cache()
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+def call(*arguments):
+    """Exit code of a command in this process; argparse leaves by SystemExit."""
+    try:
+        return main.main([str(x) for x in arguments])
+    except SystemExit as left:
+        return left.code
+
+
+def process(*arguments, **variables):
+    """A command in a process of its own."""
+    source = str(Path(ppax.__file__).parents[1])
+    command = [sys.executable, "-m", "ppax.cli", *map(str, arguments)]
+    environment = os.environ | {"PYTHONPATH": source} | {name: str(value) for name, value in variables.items()}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+
+
+def final_bytes(directory):
+    path, _ = checkpoint.newest_valid(Path(directory) / "checkpoints")
+    return (path / "state.safetensors").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, cache):
+    """One real training run, and what it said."""
+    folder = tmp_path_factory.mktemp("trained")
+    variables = {"XDG_CACHE_HOME": cache, "HOME": folder / "home", "PYTHONWARNINGS": "error::RuntimeWarning"}
+    done = process("train", "CartPole-v1", *TINY, "--json", "--run-dir", folder / "run", **variables)
+    assert done.returncode == 0, done.stderr
+    return folder / "run", done
+
+
+# ---------------------------------------------------------------- train
+
+
+def test_train_says_one_json_object_and_talks_on_the_other_stream(trained):
+    directory, done = trained
+    assert len(done.stdout.splitlines()) == 1
+    result = json.loads(done.stdout)
+    assert {"mean_return", "env_steps", "steps_per_second", "compile_seconds", "run_dir"} <= result.keys()
+    assert result["run_dir"] == str(directory)
+    assert 8 <= result["mean_return"] <= 500
+    assert result["mean_return"] == result["mean_length"], "CartPole pays 1 a step"
+    assert 0 < result["env_steps"] <= 96
+    assert result["iterations"] == 3
+    assert result["episodes"] == 4
+    assert result["steps_per_second"] > 0
+    assert result["compile_seconds"] > 0
+    assert time.time() - 3600 < result["started_at"] < time.time()
+    for text in ("CartPole-v1", "mean return", f"ppax evaluate {directory}", str(directory / "run.toml"), "steps/s"):
+        assert text in done.stderr
+    assert "warning" not in done.stderr.lower()
+    rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["env_steps"] == result["env_steps"]
+
+
+def test_train_writes_in_the_run_directory_only(trained, cache):
+    directory, _ = trained
+    expected = {".lock", "checkpoints", "metrics.csv", "metrics.jsonl", "run.toml", "stopped.json"}
+    assert set(os.listdir(directory)) <= expected | {".owner"}
+    assert os.listdir(directory.parent) == ["run"], "nothing in the home directory either"
+    assert os.listdir(cache) == ["ppax"]
+    assert os.listdir(cache / "ppax" / "jax")
+
+
+def test_the_run_file_reproduces_the_run(trained, tmp_path):
+    directory, _ = trained
+    again = process("train", directory / "run.toml", "--run-dir", tmp_path / "again")
+    assert again.returncode == 0, again.stderr
+    assert final_bytes(tmp_path / "again") == final_bytes(directory)
+    assert (tmp_path / "again" / "run.toml").read_bytes() == (directory / "run.toml").read_bytes()
+    assert "mean return" in again.stdout, "without --json the text is the result"
+    assert config.resolve(tomllib.loads((directory / "run.toml").read_text())) == config.resolve(
+        config.read(directory / "run.toml")
+    )
+
+
+def test_a_run_directory_stands_for_its_run_file(trained, parse):
+    directory, _ = trained
+    assert parse(directory) == parse(directory / "run.toml")
+
+
+def test_another_seed_is_another_run(trained, tmp_path):
+    directory, _ = trained
+    assert call("train", directory / "run.toml", "--seed", 1, "--run-dir", tmp_path / "again") == 0
+    assert final_bytes(tmp_path / "again") != final_bytes(directory)
+
+
+def test_a_new_run_directory_each_time(capsys):
+    for _ in range(2):
+        assert call("train", "CartPole-v1", *TINY, "--no-log.console") == 0
+    names = os.listdir("runs")
+    assert len(names) == 2
+    assert all(name.startswith("CartPole-v1-") and "seed0" in name for name in names)
+    assert "runs" in capsys.readouterr().out
+
+
+def test_a_directory_that_holds_a_run_is_refused(trained, capsys):
+    directory, _ = trained
+    before = (directory / "metrics.jsonl").read_bytes()
+    assert call("train", "CartPole-v1", *TINY, "--run-dir", directory) == 2
+    assert f"ppax resume {directory}" in capsys.readouterr().err
+    assert (directory / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_numerical_fault_has_its_own_exit_code(tmp_path, capsys):
+    bad = ["--agent.learning-rate", "1e38", "--agent.max-grad-norm", "none", "--agent.optimizer.eps", "1e-38"]
+    assert call("train", "Pendulum-v1", *TINY, *bad, "--total-steps", "960", "--run-dir", tmp_path / "run") == 4
+    text = capsys.readouterr().err
+    assert "not finite" in text
+    assert "learning_rate" in text
+
+
+# ---------------------------------------------------------------- resume and evaluate
+
+
+def test_resume_of_a_finished_run(trained, capsys):
+    directory, _ = trained
+    before = final_bytes(directory)
+    assert call("resume", directory, "--json") == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["iterations"] == 3
+    assert final_bytes(directory) == before
+
+
+def test_evaluate_says_the_same_twice(trained, capsys):
+    directory, done = trained
+    before = {p: p.stat().st_mtime_ns for p in directory.rglob("*")}
+
+    def evaluate(*more):
+        assert call("evaluate", directory, "--json", *more) == 0
+        said = capsys.readouterr()
+        assert "mean return" in said.err
+        return json.loads(said.out.splitlines()[-1])
+
+    first, second = evaluate(), evaluate()
+    numbers = ("mean_return", "std_return", "mean_length", "episodes", "env_steps")
+    assert [first[name] for name in numbers] == [second[name] for name in numbers]
+    assert first["mean_return"] == json.loads(done.stdout)["mean_return"], "as at the end of training"
+    assert evaluate("--episodes", 9)["episodes"] == 9
+    unknown = {"steps_per_second", "train_seconds", "started_at", "compile_seconds", "stopped"}
+    assert unknown & first.keys() == set(), "nothing was trained here"
+    assert evaluate("--seed", 5)["mean_return"] != first["mean_return"]
+    sampled = evaluate("--sampled")
+    assert sampled["mean_return"] != first["mean_return"]
+    assert {p: p.stat().st_mtime_ns for p in directory.rglob("*")} == before, "evaluating changes nothing"
+
+
+def test_a_damaged_checkpoint_is_a_disk_fault(trained, tmp_path):
+    directory, _ = trained
+    copy = tmp_path / "copy"
+    (copy / "checkpoints" / "0000000003").mkdir(parents=True)
+    (copy / "run.toml").write_bytes((directory / "run.toml").read_bytes())
+    (copy / "checkpoints" / "0000000003" / "manifest.json").write_text("{}")
+    done = process("evaluate", copy)  # not in this process, where a warning is an error
+    assert done.returncode == 5
+    assert "warning: passed over a damaged checkpoint" in done.stderr
+    assert "manifest.json" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["resume", "evaluate"])
+def test_no_run_there(verb, tmp_path, capsys):
+    assert call(verb, tmp_path / "nothing") == 2
+    assert "run.toml" in capsys.readouterr().err
+    assert not (tmp_path / "nothing").exists()
+
+
+# ---------------------------------------------------------------- lists and help
+
+
+def test_presets_and_envs(capsys):
+    assert call("presets") == 0
+    assert capsys.readouterr().out.split("\n")[:-1] == list(config.presets())
+    assert call("presets", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == list(config.presets())
+    assert call("envs") == 0
+    names = capsys.readouterr().out
+    for name in ("CartPole-v1", "Pendulum-v1", "gymnax/"):
+        assert name in names
+    assert call("envs", "--json") == 0
+    assert "CartPole-v1" in json.loads(capsys.readouterr().out)["builtin"]
+
+
+def shown(value):
+    if value is None or isinstance(value, bool):
+        return str(value).lower() if value is None else str(value)
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+@pytest.mark.parametrize("target", ["Pendulum-v1", "CartPole-v1"])
+def test_help_has_every_option_and_its_default(capsys, target):
+    assert call("train", target, "--help", "all") == 0
+    text = " ".join(capsys.readouterr().out.split())
+    plan = config.find(target)
+    defaults = dict(config.flatten(config.resolve(plan)))
+    for option in config.options(plan):
+        flag = "--" + option.path.replace("_", "-")
+        match = re.search(re.escape(f"{flag}") + r"[ ,].*?\(default: (.*?)\)", text[text.index("positional") :])
+        assert match, flag
+        assert match[1].lower() == shown(defaults[option.path]).lower(), flag
+        assert " ".join(option.doc.split())[:20] in text
+
+
+def test_help_shows_the_usual_options_first_and_says_how_to_see_the_others(capsys):
+    assert call("train", "--help") == 0
+    text = capsys.readouterr().out
+    flags = re.findall(r"(?m)^  (--(?!no-)[a-z.-]+)", text[text.index("usual options") :])
+    assert flags == ["--" + path.replace("_", "-") for path in options.USUAL]
+    assert len(flags) == 20
+    assert "--help PART" in text
+    assert "agent.loss" in text
+    assert "--agent.loss.dual-clip" not in text
+    for arguments in (["CartPole-v1", "--help", "agent.loss"], ["--help", "agent.loss", "--seed", "1"]):
+        assert call("train", *arguments) == 0
+        text = capsys.readouterr().out
+        assert "--agent.loss.dual-clip" in text
+        assert "--agent.gamma" not in text
+    assert call("train", "--help", "agent.los") == 2
+    assert "'agent.loss'" in capsys.readouterr().err
+
+
+def test_the_command_alone_says_what_there_is_and_its_version(capsys):
+    assert call() == 0
+    assert "usage: ppax" in capsys.readouterr().out
+    assert call("--version") == 0
+    assert capsys.readouterr().out == f"ppax {ppax.__version__}\n"
+    done = subprocess.run([sys.executable, "-m", "ppax", "--version"], capture_output=True, text=True, check=False)
+    assert done.stdout == f"ppax {ppax.__version__}\n"
+
+
+def test_help_of_everything(capsys):
+    for arguments in (["--help"], ["resume", "--help"], ["evaluate", "--help"], ["presets", "--help"]):
+        assert call(*arguments) == 0
+        assert "usage: ppax" in capsys.readouterr().out
+    assert call("--help") == 0
+    text = capsys.readouterr().out
+    for verb in ("train", "resume", "evaluate", "selftest", "check-env", "bench", "presets", "envs"):
+        assert verb in text
+
+
+# ---------------------------------------------------------------- options
+
+
+@pytest.fixture
+def parse(monkeypatch):
+    """The configuration that `ppax train` with these arguments would build."""
+
+    def plan_of(*arguments):
+        plans = []
+
+        def build(plan):
+            plans.append(config.resolve(plan))
+            raise ppax.ConfigError("seen enough")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(config, "build", build)
+            assert call("train", *arguments) == 2
+        return plans[0]
+
+    return plan_of
+
+
+def test_both_spellings(parse):
+    for flag in ("--agent.learning-rate", "--agent.learning_rate"):
+        assert parse("Pendulum-v1", flag, "1e-5")["agent"]["learning_rate"] == 1e-5
+        assert parse("Pendulum-v1", f"{flag}=1e-5")["agent"]["learning_rate"] == 1e-5
+    assert parse("CartPole-v1", "--total-steps", "1e6")["total_steps"] == 10**6
+    assert parse("CartPole-v1", "--agent.max-grad-norm", "none")["agent"]["max_grad_norm"] is None
+    assert parse("CartPole-v1", "--agent.network.hidden", 32, 16)["agent"]["network"]["hidden"] == [32, 16]
+    assert parse("CartPole-v1", "--agent.normalize-obs")["agent"]["normalize_obs"] is True
+    assert parse("CartPole-v1", "--no-agent.normalize-obs")["agent"]["normalize_obs"] is False
+    for given, meant in (("true", True), ("off", False), ("0", False), ("Yes", True)):
+        for flag in (["--agent.normalize-obs", given], [f"--agent.normalize_obs={given}"]):
+            assert parse("CartPole-v1", *flag, "--seed", "1")["agent"]["normalize_obs"] is meant
+    assert parse("CartPole-v1", "--log.console", "false", "--seed", "1")["log"]["console"] is False
+    for flag in (["--agent.network.memory", "gru"], ["--agent.network.memory=gru"]):
+        plan = parse("CartPole-v1", *flag, "--agent.network.memory.width", "7")
+        assert plan["agent"]["network"]["memory"] == {"part": "gru", "width": 7}
+
+
+@pytest.mark.parametrize("path", [o.path for o in config.options({"agent": {"schedule": {"part": "linear"}}})])
+def test_every_option_can_be_given(parse, path):
+    base = {"agent": {"schedule": {"part": "linear"}}}
+    option = next(o for o in config.options(base) if o.path == path)
+    value = {int: 7, float: option.limits.get("above", 0.0) + 0.5, str: "Pendulum-v1", bool: None}[option.kind]
+    if "choices" in option.limits:
+        value = option.limits["choices"][-1]
+    flag = "--" + path.replace("_", "-")
+    if option.kind is bool:
+        value = not option.default
+        given = [flag if value else "--no-" + flag[2:]]
+    else:
+        given = [flag, value]
+    before = [] if path.endswith("schedule.part") else ["--agent.schedule.part", "linear"]
+    plan = parse("CartPole-v1", *before, *given)
+    assert dict(config.flatten(plan))[path] == ([value] if option.many else value)
+
+
+def test_a_part_and_its_own_options(parse):
+    plan = parse("Pendulum-v1", "--agent.schedule.part", "linear", "--agent.schedule.end", "0.1")
+    assert plan["agent"]["schedule"] == {"part": "linear", "leaves": ["learning_rate"], "end": 0.1}
+    plan = parse("Pendulum-v1", "--agent.schedule.end=0.1", "--agent.schedule.part=cosine")
+    assert plan["agent"]["schedule"]["part"] == "cosine"
+    assert plan["agent"]["schedule"]["end"] == 0.1
+    # the preset anneals; another part starts afresh, the same keeps its options
+    assert parse("CartPole-v1", "--agent.schedule.part", "constant")["agent"]["schedule"] == {"part": "constant"}
+    assert parse("CartPole-v1", "--agent.schedule.part", "linear")["agent"] == parse("CartPole-v1")["agent"]
+
+
+def test_a_target_after_an_option_is_not_taken_for_something_else(capsys):
+    """It decides what the options mean, so it comes first."""
+    assert call("train", "--num-envs", 4, "Pendulum-v1") == 2
+    assert "write the target first: ppax train Pendulum-v1" in capsys.readouterr().err
+
+
+def test_an_option_wins_over_a_preset_and_a_file(parse, tmp_path):
+    (tmp_path / "run.toml").write_text('env = "Pendulum-v1"\nseed = 3\n[agent]\ngamma = 0.5\n')
+    plan = parse(tmp_path / "run.toml", "--agent.gamma", "0.25")
+    assert (plan["env"], plan["seed"], plan["agent"]["gamma"]) == ("Pendulum-v1", 3, 0.25)
+    assert parse("CartPole-v1", "--env", "Pendulum-v1")["env"] == "Pendulum-v1"
+
+
+# ---------------------------------------------------------------- usage errors: fast, and nothing is written
+
+WRONG = [
+    (["--agent.gama", "0.9"], "--agent.gamma"),
+    (["--agent.lerning-rate=1"], "--agent.learning-rate"),
+    (["--agent.lr", "1"], "--agent.learning-rate"),
+    (["--n-steps", "1"], "--num-steps"),
+    (["--nonsense"], "did you mean"),
+    (["--agent.schedule.part", "constant", "--agent.schedule.end", "0.1"], "agent.schedule.end"),
+    (["--agent.loss.part", "nothing"], "clipped"),
+    (["--agent.loss.part"], "agent.loss.part"),
+    (["--agent.gamma", "1.5"], "at most 1"),
+    (["--agent.gamma", "nan"], "finite"),
+    (["--agent.gamma", "much"], "invalid float value"),
+    (["--agent.gamma"], "expected one argument"),
+    (["--num-envs", "0"], "at least 1"),
+    (["--num-envs", "2.5"], "invalid int value"),
+    (["--num-envs", "nan"], "invalid int value"),
+    (["--num-envs", "none"], "invalid int value"),
+    (["--agent.network.activation", "sigmoid"], "tanh"),
+    (["--agent.network.hidden", "8", "0"], "at least 1"),
+    (["--agent.minibatch.num-minibatches", "5"], "nearest"),
+    (["--agent.seq-len", "3"], "nearest"),
+    (["--seed", "-1"], "at least 0"),
+    (["--env", "CartPole-v2"], "CartPole-v1"),
+    (["extra"], "extra"),
+    (["--num-envs", "1e400"], "num"),
+    (["--log.every", "1e12"], "log.every"),
+    (["--total-steps", "1e18"], "total"),
+    (["--seed", str(2**64)], "at most"),
+    (["--agent.schedule.part", "linear", "--agent.schedule.leaves", "gama"], "gamma"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "named"), WRONG, ids=lambda x: " ".join(x) if isinstance(x, list) else "")
+def test_wrong_use_is_refused_before_anything_is_written(arguments, named, tmp_path, capsys):
+    begin = time.monotonic()
+    code = call("train", "Pendulum-v1", *TINY, "--run-dir", tmp_path / "run", *arguments)
+    assert code == 2
+    assert time.monotonic() - begin < 5.0, "it was compiled first"
+    assert named in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    assert os.listdir(".") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["trian"], "did you mean `ppax train`"),
+        (["CartPole-v1"], "`ppax train CartPole-v1`"),
+        (["mine.toml"], "`ppax train mine.toml`"),
+        (["train", "mine.yaml"], "TOML or JSON"),
+        (["train", "."], "directory without run.toml"),
+        (["train", "CartPole-v1", "--log.console", "maybe"], "--log.console true"),
+        (["train", "CartPole-v1", "--no-log.console=false"], "--log.console false"),
+        (["train", "CartPole-v1", "--stop", "(" * 5000 + "loss >= 1" + ")" * 5000], "parentheses"),
+        (["train", "CartPole-v1", "--env-params." + "a." * 3000 + "b", "1"], "tables in one another"),
+        (["resume"], "run"),
+        (["evaluate", ".", "--episodes", "many"], "invalid int value"),
+        (["train", "CartPole-v2"], "CartPole-v1"),
+        (["train", "missing.toml"], "missing.toml"),
+        (["train", "gymnax/Nothing-v0"], "Nothing-v0"),
+    ],
+    ids=lambda x: " ".join(x) if isinstance(x, list) else "",
+)
+def test_wrong_commands(arguments, named, capsys):
+    if "gymnax" in " ".join(arguments):
+        pytest.importorskip("gymnax")
+    assert call(*arguments) == 2
+    assert named in capsys.readouterr().err
+    assert os.listdir(".") == []
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_a_seed_of_the_evaluation_out_of_range(trained, seed, capsys):
+    assert call("evaluate", trained[0], "--seed", seed) == 2
+    assert "nearest valid value" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("episodes", [0, -3])
+def test_episodes_must_be_positive(trained, episodes, capsys):
+    directory, _ = trained
+    assert call("evaluate", directory, "--episodes", episodes) == 2
+    assert "episodes" in capsys.readouterr().err
+
+
+def test_an_unknown_option_in_a_real_process_is_quick_and_plain(tmp_path):
+    done = process("train", "CartPole-v1", "--agent.gama", "1", "--run-dir", tmp_path / "run", HOME=tmp_path / "home")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("ppax: unknown option '--agent.gama'; did you mean --agent.gamma?")
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "home").exists()
+
+
+# ---------------------------------------------------------------- who reads no more, and who says stop
+
+
+def test_a_reader_that_leaves_does_not_end_the_run(tmp_path, cache):
+    """`ppax train ... 2>&1 | head -n 1`: the pipe closes after the first line."""
+    source = str(Path(ppax.__file__).parents[1])
+    command = [sys.executable, "-m", "ppax", "train", "CartPole-v1", *TINY, "--run-dir", str(tmp_path / "run")]
+    variables = os.environ | {"PYTHONPATH": source, "XDG_CACHE_HOME": str(cache)}
+    process = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(240) == 0
+    assert checkpoint.newest_valid(tmp_path / "run" / "checkpoints")[0].name == "0000000003"
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 3
+
+
+@pytest.fixture
+def leaves(monkeypatch):
+    """Exit codes of `os._exit`, which would end this process."""
+    codes = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    return codes
+
+
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_in_the_last_evaluation_says_that_training_is_done(leaves, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(ppax.TrainedRun, "evaluate", interrupted)
+    call("train", "CartPole-v1", *TINY, "--run-dir", tmp_path / "run")
+    assert leaves == [75]
+    said = capsys.readouterr().err
+    assert f"`ppax evaluate {tmp_path / 'run'}`" in said
+    assert "resume" not in said
+
+
+def test_ctrl_c_in_training_says_how_it_goes_on_if_it_has_begun(leaves, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(main, "fit_run", interrupted)
+    call("train", "CartPole-v1", *TINY, "--run-dir", tmp_path / "none")
+    assert "resume" not in capsys.readouterr().err
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.toml").write_text("")
+    call("train", "CartPole-v1", *TINY, "--run-dir", tmp_path / "run")
+    assert f"`ppax resume {tmp_path / 'run'}`" in capsys.readouterr().err
+
+
+def test_a_platform_that_is_not_there(tmp_path):
+    done = process("train", "CartPole-v1", *TINY, "--run-dir", tmp_path / "run", JAX_PLATFORMS="tpu")
+    assert done.returncode == 2
+    assert "JAX_PLATFORMS = 'tpu'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# ---------------------------------------------------------------- seeds
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (0, 1),
+        (0, 2**32),
+        (0, 2**64 - 1),
+        (2**32, 2**33),
+    ],
+)
+def test_every_bit_of_a_seed_counts(one, other):
+    env = ppax.make("CartPole-v1", 2)
+    agent = ppax.PPO(ppax.networks.mlp(env, (2,)), num_epochs=1)
+    log = config.Log(console=False)
+    keys = [
+        jax.random.key_data(ppax.fit(agent, env, 8, seed, num_steps=4, log=log).state.key).tolist()
+        for seed in (one, other)
+    ]
+    assert keys[0] != keys[1]
+
+
+# ---------------------------------------------------------------- the cache of compiled programs
+
+
+def test_no_cache_leaves_no_cache(trained, tmp_path):
+    directory, _ = trained
+    home = {"XDG_CACHE_HOME": tmp_path / "cache", "HOME": tmp_path / "home"}
+    done = process("evaluate", directory, "--no-cache", **home)
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "cache").exists()
+    assert not (tmp_path / "home").exists()
+    assert done.stderr == "", "nothing but the result"
+
+
+def test_the_users_own_cache_setting_wins(cache, monkeypatch, tmp_path):
+    before = jax.config.jax_compilation_cache_dir
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "mine"))
+    assert call("resume", tmp_path / "nothing") == 2
+    assert jax.config.jax_compilation_cache_dir == before
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+    assert call("resume", tmp_path / "nothing", "--no-cache") == 2
+    assert jax.config.jax_compilation_cache_dir == before
+    assert call("resume", tmp_path / "nothing") == 2
+    assert jax.config.jax_compilation_cache_dir == str(cache / "ppax" / "jax")

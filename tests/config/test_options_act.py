@@ -1,0 +1,325 @@
+"""Every option does something: changed, it changes the numbers of a run, or the change is refused.
+
+The options are walked as `ppax train --help` lists them, for every part of every slot. A value that cannot be guessed
+from the option's limits stands in VALUES; an option that acts only beside another one has that in BESIDE, and says so
+in its help. A new option is covered without a line here, or fails until it has one.
+"""
+
+import functools
+import json
+import random
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+from worlds import QUICK
+
+import ppax
+from ppax import config
+from ppax.cli.main import main
+from ppax.envs import VectorEnv
+from ppax.options import unflatten
+from ppax.types import ConfigError, EnvReset, EnvStep, part, static
+
+# Options that cannot change the numbers of a training run
+SILENT = {
+    "log.every",  # rows of the log: what they hold is of as many iterations; tests/test_training.py
+    "log.checkpoint_seconds",
+    "log.tensorboard",
+    "log.console",
+    "vectorization",  # results are the same: tests/envs/hosting/test_handle.py
+    # the layout of the program: results are equal but for rounding, tests/system/test_reference.py
+    "agent.program.devices",
+    "agent.program.chunk_rows",
+    "agent.program.unroll",
+}
+TINY = {"num_envs": 4, "num_steps": 8, "total_steps": 64}
+BASE = {
+    "agent.network.hidden": [8],
+    "agent.num_epochs": 2,
+    "agent.learning_rate": 0.03,
+    "agent.minibatch.num_minibatches": 2,
+}
+# Changes by option: a path, or its end
+VALUES = {
+    "network.actor_obs": ["a"],
+    "network.critic_obs": ["b"],
+    "network.std_min": 2.0,
+    "network.std_max": 0.5,
+    "ball_radius": 0.5,
+    "loss.dual_clip": 1.0001,
+    "critic.value_clip": 1e-3,
+    "critic.huber_delta": 1e-3,
+    "critic.min_std": 1e3,
+    "kl.target_kl": 1e-6,
+    "kl.rate_target": 1e-6,
+    "kl.coef_target": 1e-6,
+    "kl.rate_min": 0.029,
+    "kl.rate_max": 0.031,
+    "seq_len": 2,
+    "max_grad_norm": 1e-3,
+    "minibatch_size": 3,
+    "heads": 2,
+    "actor_keys": ["actor"],
+    "num_epochs": 3,
+    "num_minibatches": 4,
+    "critic_keys": ["critic"],
+    "leaves": ["gamma"],
+    "schedule.at": [0.0, 0.4],
+    "schedule.values": [0.01],
+    "actor_max_grad_norm": 1e-4,
+    "critic_max_grad_norm": 1e-4,
+    "critic.low": -2.0,
+    "critic.high": 30.0,
+}
+# What an option acts beside: others that are set for it
+BESIDE = {
+    "kl.rate_min": {"kl.rate_target": 1e-6},
+    "kl.rate_max": {"kl.rate_target": 1e3},
+    "network.ball_radius": {"network.distribution": "ball"},
+    "minibatch.remainder": {"minibatch.num_minibatches": 3},
+    "schedule.by": {"schedule.at": [0.0, 0.4], "schedule.values": [0.03, 0.01]},
+    "schedule.at": {"schedule.values": [0.03, 0.01], "schedule.at": [0.0, 0.1]},
+    "rho_clip": {"reestimate": "epoch"},
+    "c_clip": {"reestimate": "epoch"},
+    "optimizer.nesterov": {"optimizer.momentum": 0.5},
+}
+
+
+@part
+class Colours:
+    """Observations at random; the reward is an action's closeness to the first of them; three steps an episode."""
+
+    kind: str = static()
+
+    num_agents = None
+
+    @property
+    def observation_space(self):
+        boxes = {"a": spaces.Box(-1.0, 1.0, (2,)), "b": spaces.Box(-1.0, 1.0, (3,))}
+        return {"dict": spaces.Dict(boxes), "image": spaces.Box(-1.0, 1.0, (40, 40, 3))}.get(self.kind, boxes["a"])
+
+    @property
+    def action_space(self):
+        return spaces.Discrete(3) if self.kind != "box" else spaces.Box(-1.0, 1.0, (2,))
+
+    def _obs(self, key):
+        space = self.observation_space
+        inner = space.spaces if self.kind == "dict" else {"": space}
+        seen = {
+            name: jax.random.normal(jax.random.fold_in(key, i), x.shape) for i, (name, x) in enumerate(inner.items())
+        }
+        return seen if self.kind == "dict" else seen[""]
+
+    def reset(self, key):
+        return EnvReset(jnp.int32(0), self._obs(key))
+
+    def step(self, time, action, key):
+        obs = self._obs(key)
+        reward = 2.0 - jnp.abs(jnp.sum(action) - jax.tree.leaves(obs)[0].ravel()[0]) + 3.0 * (time == 2)
+        return EnvStep(time + 1, obs, reward.astype(jnp.float32), time >= 2, jnp.zeros((), bool))
+
+
+WORLDS = {kind: VectorEnv(Colours(kind), 4) for kind in ("discrete", "box", "dict", "image")}
+
+
+# ---------------------------------------------------------------- what there is to change
+
+
+def walked(world, given, prefix="agent."):
+    """(configuration, option) of every option below `prefix`, for every choice of parts there; one slot at a time."""
+    for option in config.options(unflatten(given)):
+        if not option.path.startswith(prefix):
+            continue
+        if option.path.endswith(".part"):
+            slot = option.path.removesuffix("part")
+            inner = any(slot.startswith(path.removesuffix("part")) for path in given)  # of a part that was chosen
+            if option.path not in given:
+                yield given, option
+            for name in () if inner else option.limits["choices"]:
+                if name != option.default and not (world != "image" and name.endswith("cnn")):
+                    yield from walked(world, given | {option.path: name}, slot)
+        else:
+            yield given, option
+
+
+def changes(option):
+    """Values to try for an option, other than its default."""
+    ends = [end for end in VALUES if option.path.endswith(f".{end}") or option.path == end]
+    if ends:
+        return [VALUES[max(ends, key=len)]]
+    if "choices" in option.limits:
+        return [choice for choice in option.limits["choices"] if choice != option.default]
+    if option.kind is bool:
+        return [not option.default]
+    if option.many:
+        return [[4, *option.default[1:]]] if option.kind is int else []
+    if option.kind is int:
+        return [1 if option.default is None else max(option.limits.get("low", 0), option.default // 2) or 2]
+    if option.default is None:
+        return [0.5]
+    low, high = option.limits.get("low", option.limits.get("above", -np.inf)), option.limits.get("high", np.inf)
+    return [x for x in (option.default * 0.5, 0.5, 1.0) if low < x < high and x != option.default][:1]
+
+
+def beside(given, path):
+    there = {option.path for option in config.options(unflatten(given))}
+    found = [extra for end, extra in BESIDE.items() if path.endswith(f".{end}")]
+    return {f"agent.{name}": value for extra in found for name, value in extra.items() if f"agent.{name}" in there}
+
+
+def cases():
+    """(world, configuration, option), each option of each part once."""
+    found = {}
+    for world in ("discrete", "box", "dict", "image"):
+        for given, option in walked(world, {}):
+            parts = tuple(sorted((path, name) for path, name in given.items() if option.path.startswith(path[:-4])))
+            about = {
+                "dict": option.path.endswith("r_obs") or "c_obs" in option.path,
+                "image": ".encoder." in option.path,
+            }
+            about["box"] = option.path.startswith("agent.network.") and option.path.count(".") == 2
+            if option.path not in SILENT and about.get(world, True):
+                found.setdefault((world, option.path, parts), (world, given, option))
+    return list(found.values())
+
+
+# ---------------------------------------------------------------- numbers of a run
+
+
+@functools.partial(jax.jit, compiler_options=QUICK, static_argnums=2)
+def two_iterations(agent, env, num_steps, key):
+    return ppax.train(agent, env, ppax.start(agent, env, num_steps, key), 2)
+
+
+@functools.cache
+def numbers(world, text):
+    """Metrics and parameters after two iterations, or the refusal."""
+    given = unflatten({"num_steps": 8} | BASE | json.loads(text))
+    try:
+        agent = config.build(given, WORLDS[world]).agent
+        agent.check()
+        state, metrics = two_iterations(agent, WORLDS[world], 8, jax.random.key(3))
+    except ConfigError as error:
+        return str(error)
+    params = np.concatenate([np.ravel(x) for x in jax.tree.leaves(state.learner.params)])
+    return tuple(metrics), params.tobytes(), np.asarray([*metrics.values()]).tobytes()
+
+
+def acts(world, given, option):
+    extra = given | beside(given, option.path)
+    before = numbers(world, json.dumps(extra))
+    tried = {str(value): numbers(world, json.dumps(extra | {option.path: value})) for value in changes(option)}
+    if option.path.endswith(".part") and len(option.limits["choices"]) == 1:
+        return
+    assert tried, f"{option.path}: no change is known; add one to VALUES"
+    assert any(after != before or isinstance(after, str) for after in tried.values()), (
+        f"{option.path} = {list(tried)}: changes nothing"
+    )
+
+
+def named(case):
+    world, given, option = case
+    return " ".join([world, *(f"{path[6:-5]}={name}" for path, name in given.items()), option.path])
+
+
+ALL = cases()
+DRAWN = random.Random(1).sample(ALL, 8)
+# Each of these once did nothing, without a word
+ALWAYS = [case for case in ALL if case[0] == "discrete" and not case[1] and case[2].path.endswith("log_std_init")]
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("case", ALL, ids=named)
+def test_a_change_of_an_option_changes_numbers_or_is_refused(case):
+    acts(*case)
+
+
+@pytest.mark.parametrize("case", DRAWN + ALWAYS, ids=named)
+def test_a_change_of_an_option_changes_numbers_or_is_refused_sample(case):
+    acts(*case)
+
+
+# ---------------------------------------------------------------- options of the run beside its agent
+
+PLAYERS = ["env=Pursuit-2", "groups.prey.players=0", "groups.hunter.players=1", "total_steps=96", "self_play.every=1"]
+BEST = ["log.every=1", "best.metric=grad_norm"]
+# What is changed, and what for that the run has beside TINY
+OF_RUNS = {
+    "env": ("Acrobot-v1", []),
+    "num_envs": (2, []),
+    "num_steps": (4, []),
+    "total_steps": (96, []),
+    "seed": (1, []),
+    "action_repeat": (2, []),
+    "iterations_per_env_reset": (1, []),
+    "agent_ids": (True, ["env=Pursuit-2"]),
+    "central_critic": (True, ["env=Pursuit-2"]),
+    "agents": ("independent", ["env=Pursuit-2"]),
+    "stop": ("iteration >= 1", ["log.every=1"]),
+    "best.metric": ("loss", BEST),
+    "best.mode": ("min", BEST),
+    "eval.episodes": (3, []),
+    "eval.deterministic": (False, []),
+    "self_play.every": (2, PLAYERS),
+    "self_play.size": (1, PLAYERS),
+    "self_play.share": (1.0, PLAYERS),
+    "self_play.opponents": (1, PLAYERS),
+    "self_play.sampling": ("recent", PLAYERS),
+    "self_play.elo_step": (1.0, PLAYERS),
+}
+TIMES = {"seconds", "steps_per_second", "train_seconds", "compile_seconds", "started_at", "run_dir"}
+
+
+def arguments(settings):
+    """Of a command line."""
+    for path, value in settings.items():
+        flag = "--" + path.replace("_", "-")
+        yield from [flag if value else f"--no-{flag[2:]}"] if isinstance(value, bool) else [flag, str(value)]
+
+
+def recorded(settings, directory, capsys):
+    """The numbers that `ppax train` leaves: rows, evaluation, best policy; or its refusal."""
+    target = settings.pop("env", "CartPole-v1")
+    code = main(["train", target, "--run-dir", str(directory), "--json", "--no-log.console", *arguments(settings)])
+    said = capsys.readouterr()
+    if code == 2:
+        return said.err
+    assert code == 0, said.err
+    rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    kept = sorted((directory / "best").glob("*/manifest.json"))
+    best = [json.loads(path.read_text())["notes"]["row"] for path in kept]
+    found = [json.loads(said.out.splitlines()[-1]), *rows, *best]
+    return [{name: x for name, x in row.items() if name not in TIMES} for row in found]
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("path", OF_RUNS)
+def test_a_change_of_a_run_changes_its_numbers(path, tmp_path, capsys, cached_programs):
+    value, extra = OF_RUNS[path]
+    plan = {"agent.num_epochs": 1, "agent.network.hidden": 8} | TINY | {"eval.episodes": 2}
+    plan |= dict(setting.split("=") for setting in extra)
+    before = recorded(dict(plan), tmp_path / "before", capsys)
+    assert recorded(plan | {path: value}, tmp_path / "after", capsys) != before
+
+
+def test_every_option_of_a_run_is_among_them():
+    known = {option.path for option in config.options({}) if not option.path.startswith("agent.")}
+    assert known == set(OF_RUNS) | {path for path in SILENT if not path.startswith("agent.")}
+
+
+def test_every_option_of_every_part_is_walked():
+    """Each field of each part that the catalogue has is among the cases, and none of them twice."""
+    seen = {(option.path.rpartition(".")[2]) for _, _, option in ALL}
+    for slot, choices in config.PARTS.items():
+        for cls in choices.values():
+            names = {field.name for field in config.dataclasses.fields(cls) if field.metadata}
+            names -= {"actor_readers", "critic_readers", "head", *config.PARTS, "critic"}
+            assert names <= seen, (slot, cls, names - seen)
+    assert len({named(case) for case in ALL}) == len(ALL)
+    known = {option.path for option in config.options({})}
+    assert known >= SILENT, SILENT - known

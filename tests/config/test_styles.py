@@ -1,0 +1,27 @@
+"""The predecessors' algorithms, said in ppax's own configuration: they build, and each learns CartPole."""
+
+import pytest
+
+from ppax import config
+from ppax.run.fit import fit_run
+
+STYLES = sorted(name for name in config.presets() if name.startswith("styles/"))
+
+
+def test_all_are_there():
+    names = ["brax", "cleanrl", "jaxagents", "jaxdem", "ppojax", "purejaxrl", "rl8"]
+    assert [f"styles/{name}" for name in names] == STYLES
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_style_is_a_whole_run(style):
+    plan = config.find(style)
+    built = config.build(plan)
+    assert config.build(config.describe(built.run) | {"agent": config.describe(built.agent)}) == built
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("style", STYLES)
+def test_a_style_learns_cartpole(style, tmp_path):
+    agent, env, run = config.build(config.find(style))
+    assert fit_run(agent, env, run, tmp_path / "run").evaluate(128).mean_return >= 450

@@ -1,0 +1,456 @@
+"""Whole runs on host environments: worker processes, faults, signals, resume, learning."""
+
+import gc
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import weakref
+from functools import partial
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from host_worlds import LIMIT, Maze, Picky, Quits, SleepyMaze, Spaces, Spoilt, Trouble
+
+import ppax
+from ppax.cli import main
+from ppax.config import Log
+from ppax.envs import EnvError, host
+from ppax.envs.hosting.arrays import Layout
+from ppax.envs.hosting.workers import Workers
+from ppax.networks import mlp
+
+pytestmark = pytest.mark.usefixtures("cached_programs")
+QUIET = Log(every=1, checkpoint_seconds=0.0, console=False)
+
+
+def fit(env, iterations=3, num_steps=8, **options):
+    agent = ppax.PPO(mlp(env, (8,)), num_epochs=1)
+    return ppax.fit(agent, env, iterations * num_steps * env.num_envs, num_steps=num_steps, log=QUIET, **options)
+
+
+def rows_of(history):
+    return [{name: x for name, x in row.items() if name not in ("seconds", "steps_per_second")} for row in history]
+
+
+def workers_of(pid):
+    """Processes that `pid` has started."""
+    return [int(x) for x in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def gone(pids, seconds=10.0):
+    """Whether all of them end within some seconds; who is dead and not yet waited for counts as ended."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if not [pid for pid in pids if _state(pid) not in ("", "Z")]:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _state(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+# ---------------------------------------------------------------- worker processes
+
+
+class NoBeginning(Maze):
+    """Fails in every reset but the first, with which it is looked at."""
+
+    begun = 0
+
+    def reset(self, **options):
+        NoBeginning.begun += 1
+        if NoBeginning.begun > 1:
+            raise ValueError("never begins")
+        return super().reset(**options)
+
+
+def test_workers_give_what_one_process_gives_whoever_is_slower():
+    """Two groups by turns, in a fixed order: nothing depends on timing. One worker sleeps at random."""
+    runs = []
+    for factories, options in (
+        ([Maze] * 4, {}),
+        ([Maze] * 4, {"vectorization": "async", "workers": 2}),
+        ([Maze, SleepyMaze, Maze, Maze], {"vectorization": "async", "workers": 2}),
+    ):
+        with host(factories, **options) as env:
+            runs.append(fit(env, 6))
+            assert len(env.host.groups) == (2 if options else 1)
+    one, *others = (rows_of(run.history) for run in runs)
+    for row, other in zip(one, others[0], strict=True):
+        np.testing.assert_allclose([*row.values()], [*other.values()], rtol=1e-4, atol=1e-5)
+    assert others[0] == others[1]
+    for a, b in zip(*(jax.tree.leaves(run.state.learner) for run in runs[1:]), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+FAULTS = {
+    ("raise", "sync"): "environment 2 failed in step, action (?s:.*)in step\n(?s:.*)ValueError: the wheel fell off",
+    ("raise", "async"): "environment 2 failed in step, action (?s:.*)in step\n(?s:.*)ValueError: the wheel fell off",
+    ("die", "async"): r"exit status 7 while stepping environment 2, action \[1\]",
+    ("hang", "async"): r"has not answered for 1 s.*while stepping environment 2, action \[1\]",
+}
+
+
+@pytest.mark.parametrize(("kind", "how"), FAULTS)
+def test_a_fault_is_one_error_with_environment_and_action(kind, how):
+    """With the traceback of where it happened; and no process is left."""
+    factories = [partial(Trouble, what) for what in ("well", "well", kind, "well")]
+    workers = None if how == "sync" else 2
+    env = host(factories, vectorization=how, workers=workers, timeout=1.0 if kind == "hang" else 60.0)
+    before = set(workers_of(os.getpid()))
+    env.host.reset([0, 1, 2, 3])
+    pids = set(workers_of(os.getpid())) - before
+    assert len(pids) == (workers or 0)
+    for t in range(4):
+        step(env, t)
+    with pytest.raises(EnvError, match=FAULTS[kind, how]):
+        step(env, 4)
+    assert gone(pids)
+
+
+def step(env, t):
+    for number, rows in enumerate(env.host.groups):
+        env.host.send(number, [np.ones(rows.stop - rows.start, np.int32)])
+        env.host.receive(number)
+
+
+@pytest.mark.parametrize("kind", ["observation", "reward"])
+def test_what_is_not_a_number_is_refused(kind):
+    env = host([partial(Trouble, what) for what in ("well", "well", f"nan {kind}", "well")])
+    with pytest.raises(EnvError, match=f"environment 2: its {kind} is not finite at step 4 of a rollout, action"):
+        fit(env, 1)
+
+
+@pytest.mark.parametrize("how", ["sync", "async", "vector"])
+def test_sys_exit_in_an_environment_is_its_fault_and_not_the_end_of_training(how, tmp_path):
+    worlds = [Maze, partial(Quits, "step", 30)]
+    env = host(SyncVectorEnv(worlds)) if how == "vector" else host(worlds, vectorization=how)
+    with pytest.raises(EnvError, match="SystemExit"):
+        fit(env, 6, run_dir=tmp_path)
+    assert json.loads((tmp_path / "stopped.json").read_text())["kind"] == "environment"
+
+
+@pytest.mark.parametrize("where", ["make", "reset"])
+def test_sys_exit_before_the_first_step_is_a_fault_too(where):
+    with pytest.raises(EnvError, match="SystemExit"):
+        fit(host([Maze, partial(Quits, where)]), 1)
+    with pytest.raises(EnvError, match="SystemExit"):
+        fit(host(partial(Quits, where, 0 if where == "make" else 1)), 1)
+
+
+def test_two_workers_that_fail_at_once_print_nothing_but_one_error(capfd):
+    worlds = [partial(Trouble, "raise")] * 2
+    for _ in range(3):  # who comes first is chance
+        with pytest.raises(EnvError, match=r"environment [01] failed in step.*(?s:.*)the wheel fell off"):
+            fit(host(worlds, vectorization="async", workers=2), 1)
+    assert "BrokenPipe" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("how", ["group", "vector"])
+def test_a_first_observation_that_is_not_finite_is_located_before_the_policy_acts(how):
+    worlds = [Maze, Maze, partial(Spoilt, "reset")]
+    env = host(SyncVectorEnv(worlds) if how == "vector" else worlds)
+    agent = ppax.PPO(mlp(env, (8,)), num_epochs=1)
+    state = ppax.start(agent, env, 4, jax.random.key(0))
+    env.host.reset([0] * 3)  # the first one is well
+    env.host.position = 0
+    with pytest.raises(EnvError, match="environment 2: its observation is not finite after its reset"):
+        ppax.compile(agent, env, state)(agent, env, state, 1)
+
+
+def test_a_last_observation_that_only_a_vector_shows_is_looked_at():
+    worlds = [Maze, partial(Spoilt, "end")]
+    env = host(SyncVectorEnv(worlds, autoreset_mode=AutoresetMode.SAME_STEP))
+    with pytest.raises(EnvError, match=r"environment 1: its last observation is not finite at step \d"):
+        fit(env, 4)
+
+
+def test_nan_that_makes_an_environment_fail_is_named_and_not_what_it_made_fail():
+    with pytest.raises(EnvError, match="environment 0: its observation is not finite at step 4 of a rollout"):
+        fit(host(Picky, 2), 1, num_steps=16)
+
+
+def test_a_fault_loses_nothing_of_the_iterations_before_it(tmp_path):
+    """The chunk is six iterations long, and the environment fails in the fifth: four are logged and saved."""
+    env = host([Maze, partial(Quits, "step", 4 * 8 * 5 // 6)])
+    agent = ppax.PPO(mlp(env, (8,)), num_epochs=1)
+    log = Log(every=100, checkpoint_seconds=1e9, console=False)
+    with pytest.raises(EnvError, match="SystemExit"):
+        ppax.fit(agent, env, 100 * 8 * 2, num_steps=8, log=log, run_dir=tmp_path)
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    (saved,) = (int(path.name) for path in (tmp_path / "checkpoints").iterdir())
+    assert [row["iteration"] for row in rows] == [saved]
+    assert saved >= 2
+    assert json.loads((tmp_path / "stopped.json").read_text())["iteration"] == saved
+    whole = ppax.fit(agent, host([Maze, Maze]), saved * 8 * 2, num_steps=8, log=Log(every=100, console=False))
+    assert rows_of(whole.history)[0]["value_loss"] == pytest.approx(rows[0]["value_loss"])
+
+
+def test_chunks_on_the_host_last_no_longer_than_the_time_between_checkpoints(tmp_path):
+    """By default; `log.every` says exactly which iterations end one."""
+    iterations = []
+    for every in (None, 6):
+        env, log = host(Maze, 2), Log(every=every, checkpoint_seconds=0.0, console=False)
+        agent = ppax.PPO(mlp(env, (8,)), num_epochs=1)
+        run = ppax.fit(agent, env, 600 * 8 * 2, num_steps=8, log=log, stop="iteration >= 12")
+        iterations.append([row["iteration"] for row in run.history])
+    assert iterations == [list(range(1, 13)), [6, 12]]
+
+
+class CannotClose(Trouble):
+    def close(self):
+        raise RuntimeError("the door is stuck")
+
+
+@pytest.mark.parametrize("how", ["group", "vector"])
+def test_a_close_that_raises_hides_no_error_and_holds_up_no_other(how, capfd):
+    worlds = [partial(CannotClose, "well"), partial(CannotClose, "raise"), partial(CannotClose, "well")]
+    env = host(SyncVectorEnv(worlds) if how == "vector" else worlds)
+    with pytest.raises(EnvError, match="the wheel fell off"):
+        fit(env, 1)
+    assert capfd.readouterr().err.count("the door is stuck") >= (1 if how == "vector" else 3)
+    with host(partial(CannotClose, "well"), 2) as env:  # looked at, and closed, before any of this
+        fit(env, 1)
+
+
+def test_workers_that_are_closed_say_so_at_once():
+    """Also where another file has got the number of their connection."""
+    layout = Layout(2, 1, 1, *host(Maze, 1).host.example)
+    workers = Workers([Maze, Maze], layout, timeout=30.0)
+    workers.close()
+    others = [socket.socketpair() for _ in range(8)]
+    begin = time.monotonic()
+    with pytest.raises(EnvError, match=r"worker process 0 .* has ended"):
+        workers.receive(0)
+    assert time.monotonic() - begin < 10.0
+    for pair in others:
+        for one in pair:
+            one.close()
+
+
+def test_environments_that_fail_to_begin_are_closed_and_fail_anew():
+    env = host(NoBeginning, 2)
+    agent = ppax.PPO(mlp(env, hidden=(8,)))
+    state = ppax.start(agent, env, 4, jax.random.key(0))
+    program = ppax.compile(agent, env, state)
+    for _ in range(2):
+        with pytest.raises(EnvError, match="never begins"):
+            program(agent, env, state, 1)
+        assert env.host._stepper is None
+
+
+def test_a_killed_worker_is_named_and_the_run_can_be_resumed(tmp_path):
+    env = host(Maze, 4, vectorization="async", workers=2)
+    before = workers_of(os.getpid())
+
+    def kill(state, row):
+        if row["iteration"] == 3:
+            os.kill((set(workers_of(os.getpid())) - set(before)).pop(), signal.SIGKILL)
+
+    with pytest.raises(EnvError, match="exit status -9"):
+        fit(env, 6, run_dir=tmp_path, callbacks=[kill])
+    assert gone(set(workers_of(os.getpid())) - set(before))
+    assert json.loads((tmp_path / "stopped.json").read_text())["kind"] == "environment"
+    agent = ppax.PPO(mlp(env, (8,)), num_epochs=1)
+    with env:
+        run = ppax.resume(tmp_path, agent, env, console=False)  # the same environments are made again
+    assert int(run.state.iteration) == 6
+    assert run.history[0]["iteration"] == 4
+
+
+# ---------------------------------------------------------------- resume
+
+
+def test_resume_goes_on_with_learner_keys_and_counters_and_new_episodes(tmp_path):
+    """A state is taken up where the environments stand; elsewhere they begin anew, and nothing is counted twice."""
+    env, first = host(Maze, 4), []
+    whole = fit(env, 6, run_dir=tmp_path / "whole")
+    half = fit(host(Maze, 4), 6, run_dir=tmp_path / "half", callbacks=[lambda state, row: row["iteration"] >= 3])
+    assert rows_of(half.history) == rows_of(whole.history)[:3]  # the same seed, the same run
+    other = host(Maze, 4)
+    reset = other.host.reset
+    other.host.__dict__["reset"] = lambda seeds: first.append(seeds) or reset(seeds)
+    resumed = ppax.resume(tmp_path / "half", half.agent, other, console=False)
+    assert len(first) == 1
+    assert [row["iteration"] for row in resumed.history] == [4, 5, 6]
+    assert resumed.history[0]["env_steps"] > half.history[-1]["env_steps"]
+    assert resumed.history[0]["learning_rate"] == whole.history[3]["learning_rate"]
+    assert jax.random.key_data(resumed.state.key).tolist() == jax.random.key_data(whole.state.key).tolist()
+
+
+def test_neither_chunks_nor_evaluation_touch_training():
+    """However often rows are logged or a policy is judged, the environments are reset once."""
+    runs = []
+    for every, judged in ((1, False), (6, False), (1, True)):
+        env = host(Maze, 4)
+        agent = ppax.PPO(mlp(env, (8,)), num_epochs=1)
+
+        def judge(state, row, agent=agent, env=env, judged=judged):
+            if judged:
+                ppax.evaluate(agent, env, state.learner, jax.random.key(0), 3)
+
+        log = Log(every=every, console=False)
+        runs.append(ppax.fit(agent, env, 6 * 8 * 4, num_steps=8, log=log, callbacks=[judge]))
+    for other in runs[1:]:
+        for a, b in zip(*(jax.tree.leaves(run.state.learner) for run in (runs[0], other)), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_evaluation_plays_whole_episodes_fairly():
+    """As many as asked for, also where environments are fewer; each environment's share is fixed before."""
+    run = fit(host(Maze, 4), 3, stop="episode_length >= 1")
+    assert int(run.state.iteration) == 1
+    assert run.stopped.startswith("episode_length")
+    result = run.evaluate(episodes=10, deterministic=False)
+    assert result.returns.shape == result.lengths.shape == (10,)
+    assert result.finished.all()
+    assert 1 <= result.lengths.min() <= result.lengths.max() <= LIMIT
+    again = run.evaluate(episodes=10, deterministic=False)
+    np.testing.assert_array_equal(result.returns, again.returns)
+    with pytest.warns(UserWarning, match="episodes were not played"):
+        limited = ppax.evaluate(run.agent, run.env, run.state.learner, jax.random.key(0), 10, max_steps=2)
+    assert len(limited.returns) + limited.unplayed == 10
+    assert not limited.finished[limited.lengths == 2].all()
+
+
+# ---------------------------------------------------------------- the command line, in processes of their own
+
+
+def command(*arguments):
+    code = "import sys; from ppax.cli import main; sys.exit(main(sys.argv[1:]))"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def running(process, run_dir, rows):
+    """Its worker processes, once it has logged some rows."""
+    until = time.monotonic() + 120.0
+    path = run_dir / "metrics.jsonl"
+    while not path.exists() or path.read_text().count("\n") < rows:
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    return workers_of(process.pid)
+
+
+SMALL = ("--num-envs", 4, "--num-steps", 16, "--agent.num-epochs", 1, "--agent.network.hidden", 8, "--log.every", 1)
+SMALL += ("--log.checkpoint-seconds", 0, "--eval.episodes", 4)
+
+
+def test_killed_interrupted_and_resumed_without_orphans(tmp_path):
+    """kill -9, then Ctrl-C, then to the end; the workers are gone each time."""
+    run_dir = tmp_path / "run"
+    options = ("--total-steps", 50_000, "--run-dir", run_dir, "--vectorization", "async")
+    process = command("train", "gymnasium/CartPole-v1", *SMALL, *options)
+    pids = running(process, run_dir, 3)
+    assert pids
+    process.kill()
+    process.communicate()
+    assert gone(pids)
+    process = command("resume", run_dir)
+    done = (run_dir / "metrics.jsonl").read_text().count("\n")
+    pids = running(process, run_dir, done + 3)
+    process.send_signal(signal.SIGINT)
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 75, text
+    assert "resume with: ppax resume" in text
+    assert gone(pids)
+    iterations = [json.loads(line)["iteration"] for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert iterations == list(range(1, len(iterations) + 1))  # nothing lost, nothing twice
+    process = command("evaluate", run_dir, "--episodes", 3, "--json")
+    text, _ = process.communicate(timeout=60)
+    assert json.loads(text.splitlines()[-1])["episodes"] == 3
+
+
+def test_exit_code_and_message_of_a_fault(tmp_path, capsys, monkeypatch):
+    import gymnasium
+
+    gymnasium.register("Trouble-v0", lambda: Trouble("raise"), disable_env_checker=True)
+    try:
+        arguments = [
+            "train",
+            "gymnasium/Trouble-v0",
+            *map(str, SMALL),
+            "--run-dir",
+            str(tmp_path / "run"),
+            "--no-cache",
+        ]
+        assert main.main(arguments) == 3
+    finally:
+        del gymnasium.registry["Trouble-v0"]
+    assert "the wheel fell off" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- learning
+
+
+@pytest.mark.nightly
+def test_cartpole_is_learned():
+    env = ppax.make("gymnasium/CartPole-v1", 8)
+    linear = ppax.schedules.Linear()
+    agent = ppax.PPO(mlp(env), learning_rate=1e-3, schedule=linear, loss=ppax.losses.ClippedSurrogate(ent_coef=0.01))
+    run = ppax.fit(agent, env, 100_000, num_steps=128, log=Log(console=False))
+    assert all(row["ratio_first_max_dev"] < 1e-4 for row in run.history)
+    assert run.evaluate(episodes=32).mean_return >= 400
+
+
+# ---------------------------------------------------------------- what a process keeps
+
+
+def test_a_run_that_is_over_leaves_no_environment_and_no_program():
+    """JAX keeps what programs were compiled for: the second run of a kind adds nothing, and no run keeps its worlds."""
+
+    def once():
+        env = host(Maze, 4)
+        fit(env, 2)
+        return weakref.ref(env.host)
+
+    def programs():
+        gc.collect()
+        return len(jax.devices()[0].client.live_executables())
+
+    seen, counts = [], []
+    for _ in range(3):
+        ref = once()
+        counts.append(programs())
+        seen.append(ref)
+    assert [ref() for ref in seen] == [None] * 3
+    assert counts[2] == counts[1]
+
+
+def test_workers_of_environments_that_nobody_has_any_more_end():
+    before = set(workers_of(os.getpid()))
+    env = host(Maze, 4, vectorization="async", workers=2)
+    fit(env, 1)
+    pids = set(workers_of(os.getpid())) - before
+    assert len(pids) == 2
+    del env
+    gc.collect()
+    assert gone(pids)
+
+
+def test_spaces_that_differ_in_one_number_are_of_different_programs():
+    """Spaces of Gymnasium compare by nearness, and print a part of their bounds."""
+
+    def structure(high, **options):
+        space = spaces.Box(-1.0, np.array([*np.ones(2000), high]), dtype=np.float64)
+        return jax.tree.structure(host(partial(Spaces, space, spaces.Discrete(2)), 2, **options))
+
+    assert structure(1.0) == structure(1.0)
+    assert hash(structure(1.0)) == hash(structure(1.0))
+    assert structure(1.0) != structure(1.0 + 1e-7)
+    assert structure(1.0) != structure(1.0, action_repeat=2)

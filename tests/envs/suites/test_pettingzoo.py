@@ -1,0 +1,323 @@
+"""PettingZoo's parallel environments as streams: who is there, what counts, and when an episode is over (T11)."""
+
+import dataclasses
+import importlib.util
+import signal
+
+import gymnasium
+import jax
+import numpy as np
+import pytest
+from gymnasium import spaces
+from team_worlds import Squad
+from worlds import QUICK
+
+import ppax
+from ppax.cli import main
+from ppax.envs import EnvError, host
+from ppax.host import Rollouts
+from ppax.networks import memories, network
+from ppax.types import ConfigError
+
+pytestmark = pytest.mark.usefixtures("cached_programs")
+STEPS = 12  # two episodes of 5 steps, each followed by a reset
+GAMMA, LAMBDA = 0.9, 0.8
+
+
+def flags(rows):
+    """[T, 4] from one line of an episode's 6 rows (the last is the reset) for each agent."""
+    one = np.array([[mark == "1" for mark in row] for row in rows]).T
+    return np.concatenate([one, one])
+
+
+VALID = flags(["110000", "111100", "111110", "001110"])
+TERMINATED = flags(["010000", "000100", "000000", "000000"])
+TRUNCATED = flags(["000000", "000000", "000010", "000010"])
+BEGUN = flags(["000001", "000001", "000001", "010000"])  # the observation after this row opens an episode
+
+
+def rollout_of(env, num_steps=STEPS, **options):
+    agent = ppax.PPO(network(env, hidden=(4,), **options), gamma=GAMMA, advantage=ppax.advantages.GAE(LAMBDA))
+    start = jax.jit(ppax.start, static_argnames="num_steps", compiler_options=QUICK)
+    state = start(agent, env, num_steps=num_steps, key=jax.random.key(0))
+    gathered = Rollouts(agent, env, state)(state.learner, state.actor, jax.random.key(1))
+    return agent, state.learner, gathered.collected
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+def test_every_row_is_as_told_by_hand(how):
+    with host(Squad, 2, vectorization=how) as env:
+        assert (env.num_agents, env.num_streams) == (4, 8)
+        _, _, collected = rollout_of(env)
+    steps = jax.tree.map(lambda x: np.asarray(x).reshape(STEPS, 2, 4, *x.shape[2:]), collected.rollout.steps)
+    for b in range(2):
+        np.testing.assert_array_equal(steps.valid[:, b], VALID)
+        np.testing.assert_array_equal(steps.terminated[:, b], TERMINATED)
+        np.testing.assert_array_equal(steps.truncated[:, b], TRUNCATED)
+        first = np.concatenate([[[True, True, True, False]], BEGUN[:-1]])
+        np.testing.assert_array_equal(steps.first[:, b], first)
+        time = np.tile(np.arange(6), 2)[:, None]
+        earned = 10.0 * np.arange(1, 5) + time + 0.5 * steps.action[:, b]
+        np.testing.assert_array_equal(steps.reward[:, b], np.where(VALID, earned, 0.0))  # that of the last step too
+        seen = VALID | np.roll(TRUNCATED, 1, axis=0)  # acted on, or valued beyond a cut
+        times = np.broadcast_to(time, seen.shape)[seen]
+        np.testing.assert_array_equal(steps.obs[:, b][seen][:, 0], times)
+        np.testing.assert_array_equal(steps.obs[:, b][seen][:, 1], np.nonzero(seen)[1])
+    assert np.unique(steps.obs[:, :, 1, 2]).size == 4  # each episode of each environment has its own number
+    np.testing.assert_array_equal(collected.episodes.count, [2] * 8)
+    np.testing.assert_array_equal(collected.episodes.length_sum, [4, 8, 10, 6] * 2)
+    returns = np.where(VALID[:, None], steps.reward, 0.0).sum(axis=0).reshape(-1)
+    np.testing.assert_allclose(collected.episodes.return_sum, returns)
+
+
+def test_advantages_are_those_of_each_agent_s_own_steps():
+    """Against a loop in float64 over the steps that each took: a death cuts the value, the cut at the end does not."""
+    env = host(Squad, 2)
+    agent, learner, collected = rollout_of(env)
+    steps = jax.tree.map(np.asarray, collected.rollout.steps)
+    targets = agent._prepare(learner, collected.rollout)[1].targets
+    raw = np.asarray(targets.value).reshape(8, STEPS).T - steps.value  # targets are not standardised
+    value = np.concatenate([steps.value, [collected.rollout.last_value]]).astype(np.float64)
+    for stream in range(8):
+        following = 0.0
+        for t in reversed(range(STEPS)):
+            if not steps.valid[t, stream]:
+                following = 0.0
+                continue
+            beyond = 0.0 if steps.terminated[t, stream] else GAMMA * value[t + 1, stream]
+            trace = 0.0 if steps.terminated[t, stream] | steps.truncated[t, stream] else GAMMA * LAMBDA * following
+            following = steps.reward[t, stream] + beyond - value[t, stream] + trace
+            assert raw[t, stream] == pytest.approx(following, abs=1e-4)
+
+
+def test_what_stands_in_rows_of_absent_agents_changes_no_bit():
+    env = host(Squad, 2)
+    agent, learner, collected = rollout_of(env)
+    rollout = collected.rollout
+    steps = jax.tree.map(np.array, rollout.steps)
+    absent = ~steps.valid
+    unseen = absent & ~np.concatenate([np.zeros((1, 8), bool), steps.truncated[:-1]])
+    poison = {"reward": np.where(absent, np.nan, steps.reward), "action": np.where(absent, 2**31 - 1, steps.action)}
+    poison |= {"obs": np.where(unseen[..., None], np.nan, steps.obs), "value": np.where(unseen, np.nan, steps.value)}
+    spoiled = rollout._replace(steps=dataclasses.replace(rollout.steps, **poison))
+    update = jax.jit(agent.update, compiler_options=QUICK)
+    one, other = (update(learner, x, jax.random.key(4)).learner for x in (rollout, spoiled))
+    for a, b in zip(*map(jax.tree.leaves, (one, other)), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_masks_and_memory_and_evaluation():
+    """b may only ever do 0. An evaluation plays whole episodes of each agent."""
+    env = host(lambda: Squad(masks=True), 2)
+    agent, learner, collected = rollout_of(env, memory=memories.GRU(4))
+    steps = jax.tree.map(np.asarray, collected.rollout.steps)
+    assert steps.action_mask.shape == (STEPS, 8, 2)
+    acted = np.where(steps.valid, steps.action, 0)
+    assert not acted[:, [1, 5]].any()
+    assert acted[:, [0, 2, 3]].any()
+    result = ppax.evaluate(agent, env, learner, jax.random.key(2), 6)
+    assert result.lengths.tolist() == [2, 4, 5, 3, 2, 4]  # stream by stream: a, b, c, d of the first, a, b of the other
+    assert result.finished.all()
+
+
+def test_episodes_of_an_evaluation_are_told_by_agent():
+    """Lengths are those of each agent's part: a 2, b 4, c 5, d 3."""
+    env = host(Squad, 2)
+    agent, learner, _ = rollout_of(env)
+    result = ppax.evaluate(agent, env, learner, jax.random.key(2), 14)
+    lengths = {name: set(one.lengths.tolist()) for name, one in result.by_agent.items()}
+    assert lengths == {"agent_0": {2}, "agent_1": {4}, "agent_2": {5}, "agent_3": {3}}
+    assert sum(len(one.returns) for one in result.by_agent.values()) == 14
+    assert result.unplayed == 0
+
+
+class Never(Squad):
+    """d does not come."""
+
+    COMES = {"d": 1000}  # noqa: RUF012
+
+
+def test_an_evaluation_ends_where_an_agent_never_appears():
+    """The two episodes of d are missing, and that is said; those of the others are played."""
+    env = host(Never, 2)
+    agent, learner, _ = rollout_of(env)
+    with pytest.warns(UserWarning, match=r"2 of 8 episodes were not played: .*did not appear, within max_steps = 20"):
+        result = ppax.evaluate(agent, env, learner, jax.random.key(2), 8, max_steps=20)
+    assert result.unplayed == 2
+    assert result.lengths.tolist() == [2, 4, 5, 2, 4, 5]
+    assert len(result.by_agent["agent_3"].returns) == 0
+
+
+@pytest.mark.parametrize("memory", [memories.NoMemory(), memories.GRU(4)], ids=lambda x: type(x).__name__)
+def test_each_player_acts_and_is_judged_by_its_own_network(memory):
+    """Against each player's own PPO, step by step. Their heads are biased so that a and c choose 0, b and d 1."""
+    env = host(Squad, 2)
+    alone = ppax.PPO(network(env, hidden=(5,), memory=memory), minibatch=ppax.minibatches.Shuffle(1))
+    agent = ppax.Independent(alone, 4)
+    state = ppax.start(agent, env, STEPS, jax.random.key(0))
+    wanted = np.array([0, 1, 0, 1])
+    params = jax.tree.map(lambda x: 50.0 * np.eye(2)[wanted] if x.shape == (4, 2) else x, state.learner.params)
+    learner = state.learner._replace(params=jax.tree.map(np.float32, params))
+    rollout = Rollouts(agent, env, state)(learner, state.actor, jax.random.key(1)).collected.rollout
+    steps = jax.tree.map(np.asarray, rollout.steps)
+    np.testing.assert_array_equal(
+        steps.action[steps.valid], np.broadcast_to(np.tile(wanted, 2), (STEPS, 8))[steps.valid]
+    )
+    look = jax.jit(ppax.PPO.policy, compiler_options=QUICK)
+    for player in range(4):
+        own, rows = jax.tree.map(lambda x, p=player: x[p], learner), slice(player, None, 4)
+        carry = alone.initial_carry(2)
+        for t in range(STEPS):
+            policy = look(alone, own, carry, steps.obs[t, rows], steps.first[t, rows], None)
+            np.testing.assert_allclose(steps.value[t, rows], policy.value, atol=1e-5)
+            said = policy.distribution.log_prob(steps.action[t, rows])
+            np.testing.assert_allclose(steps.log_prob[t, rows], said, atol=1e-5)
+            carry = policy.carry
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+def test_agents_see_who_they_are_and_the_critic_sees_all(how):
+    """Zeros for those who are out; who ends in a step is still seen at its end."""
+    with host(Squad, 2, vectorization=how, agent_ids=True, central_critic=True) as env:
+        assert env.actor_obs == ("agent", "own")
+        _, _, collected = rollout_of(env)
+    obs = jax.tree.map(lambda x: np.asarray(x).reshape(STEPS, 2, 4, *x.shape[2:]), collected.rollout.steps.obs)
+    assert (obs["agent"] == np.arange(4)).all()
+    seen = VALID | np.roll(TRUNCATED | TERMINATED, 1, axis=0)
+    for b in range(2):
+        draws = np.repeat(obs["own"][[0, 6], b, 0, 2], 6)
+        own = np.stack([[[t % 6, agent, draws[t]] for agent in range(4)] for t in range(STEPS)])
+        np.testing.assert_array_equal(obs["own"][:, b][seen], own[seen].astype(np.float32))
+        joint = np.where(seen[..., None], own, 0.0).reshape(STEPS, 1, 12).astype(np.float32)
+        np.testing.assert_array_equal(obs["joint"][:, b], np.broadcast_to(joint, (STEPS, 4, 12)))
+
+
+@pytest.mark.parametrize("sharing", ["shared", "independent"])
+def test_a_run_with_a_central_critic_resumes_on_the_host(sharing, tmp_path):
+    env = host(Squad, 2, agent_ids=True, central_critic=True, name="squad")
+    alone = ppax.PPO(network(env, hidden=(4,)), num_epochs=1)
+    agent = alone if sharing == "shared" else ppax.Independent(alone, 4)
+    log = ppax.config.Log(console=False)
+
+    def interrupt(state, row):
+        if int(state.iteration) == 2:
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(ppax.Interrupted):
+        ppax.fit(agent, env, 5 * 8 * 16, num_steps=16, run_dir=tmp_path, log=log, callbacks=[interrupt])
+    run = ppax.resume(tmp_path, env=env)
+    assert int(run.state.iteration) > 4
+    assert np.isfinite(run.evaluate(8).mean_return)
+    written = (tmp_path / "run.toml").read_text()
+    assert "agent_ids = true" in written
+    assert "central_critic = true" in written
+    assert f'agents = "{sharing}"' in written
+
+
+@pytest.mark.nightly
+def test_it_trains_and_says_how_many_agents_there_are(tmp_path):
+    env = host(Squad, 2)
+    assert ppax.check_env(env).passed
+    agent = ppax.PPO(network(env, hidden=(4,)), num_epochs=1)
+    run = ppax.fit(agent, env, 2 * 8 * 16, num_steps=16, log=ppax.config.Log(console=False))
+    valid = int(np.asarray(VALID).sum()) / VALID.size
+    assert run.env_steps == pytest.approx(2 * 8 * 16 * valid, rel=0.1)
+    assert np.isfinite(run.history[-1]["episode_return"])
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+class Leaves(Squad):
+    def step(self, actions):
+        obs, rewards, terminations, truncations, infos = super().step(actions)
+        self.agents = [agent for agent in self.agents if agent != "c"]
+        return obs, rewards, terminations, truncations, infos
+
+
+class Blind(Squad):
+    def step(self, actions):
+        obs, *rest = super().step(actions)
+        return {agent: x for agent, x in obs.items() if agent in self.agents}, *rest
+
+
+class Unlike(Squad):
+    def action_space(self, agent):
+        return spaces.Discrete(3 if agent == "c" else 2)
+
+
+@pytest.mark.parametrize(
+    ("world", "said"),
+    [(Leaves, "agent 'c' has left without being terminated or truncated"), (Blind, "was truncated without a last obs")],
+)
+def test_what_would_be_learned_wrong_is_refused(world, said):
+    with pytest.raises(EnvError, match=rf"(?s)environment 0 failed in step, action \[.*{said}"):
+        rollout_of(host(world, 2))
+
+
+def test_agents_that_are_not_alike_are_refused():
+    with pytest.raises(ConfigError, match=r"agents that are not alike.*action_space of 'c' is Discrete\(3\), of 'a'"):
+        host(Unlike, 2)
+
+
+class Words(Squad):
+    def observation_space(self, agent):
+        return spaces.Discrete(3)
+
+
+@pytest.mark.parametrize(
+    ("world", "option", "said"),
+    [
+        (Words, "central_critic", "observations are of Discrete"),
+        (lambda: gymnasium.make("CartPole-v1"), "agent_ids", "has one agent and no others"),
+    ],
+)
+def test_a_view_of_others_that_cannot_be_is_refused(world, option, said):
+    with pytest.raises(ConfigError, match=f"{option} = true: .*{said}.*; set it to false"):
+        host(world, 2, **{option: True})
+
+
+# ---------------------------------------------------------------- real ones
+
+real = pytest.mark.skipif(importlib.util.find_spec("pettingzoo") is None, reason="pettingzoo is not installed")
+
+
+@real
+@pytest.mark.nightly
+@pytest.mark.parametrize("sharing", ["shared", "independent"])
+def test_a_real_environment_from_a_run_file(sharing, tmp_path):
+    """Independent players and a central critic on the host, as a run file has them."""
+    pytest.importorskip("mpe2")
+    file = tmp_path / "spread.toml"
+    file.write_text(
+        'env = "pettingzoo/mpe/simple_spread_v3"\nnum_envs = 4\nnum_steps = 25\ntotal_steps = 1200\n'
+        f'agents = "{sharing}"\nagent_ids = true\ncentral_critic = true\n[log]\nconsole = false\n'
+    )
+    assert main.main(["train", str(file), "--run-dir", str(tmp_path / "run")]) == 0
+    assert main.main(["evaluate", str(tmp_path / "run"), "--episodes", "12"]) == 0
+
+
+@real
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["mpe/simple_spread_v3", "sisl/pursuit_v5"])
+def test_a_real_environment(name):
+    if name.startswith("mpe"):
+        pytest.importorskip("mpe2")
+    with ppax.make(f"pettingzoo/{name}", 2) as env:
+        assert env.num_agents == (3 if name.startswith("mpe") else 8)
+        report = ppax.check_env(env)
+        assert {check.name for check in report.checks if check.passed is False} <= {"spaces", "types"}, str(report)
+        _, _, collected = rollout_of(env, 60)
+    assert np.isfinite(np.asarray(collected.rollout.steps.reward)).all()
+
+
+@real
+def test_an_unknown_id_is_refused():
+    with pytest.raises(ConfigError, match="did you mean 'pettingzoo/sisl/pursuit_v5'"):
+        ppax.make("pettingzoo/sisl/pursuit_v4", 2)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pettingzoo") is not None, reason="pettingzoo is installed")
+def test_without_the_library_the_extra_is_named():
+    with pytest.raises(ImportError, match=r'pip install "ppax\[pettingzoo\]"'):
+        ppax.make("pettingzoo/sisl/pursuit_v5", 2)

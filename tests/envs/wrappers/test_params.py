@@ -1,0 +1,138 @@
+"""Numbers of an environment by name: set, drawn at every reset, recorded with the run, its own for evaluation."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from worlds import QUICK
+
+import ppax
+from ppax import config
+from ppax.cli import options
+from ppax.envs import TimeLimit, builtin
+from ppax.envs.wrappers import params
+from ppax.envs.wrappers.rendering import render
+from ppax.run.fit import fit_run
+
+DRAWN = {"low": 0.25, "high": 1.0}
+BAD = {
+    "env_params.gravty'; did you mean 'gravity'": {"gravty": 9.8},
+    "gravity = 'strong': must be of type float": {"gravity": "strong"},
+    "half_length = -1.0: must be above 0": {"half_length": -1.0},
+    "half_length.low = 2.0: must be at most env_params.half_length.high = 1.0": {"half_length": {"low": 2, "high": 1}},
+    "half_length.low = -2.0: must be above 0": {"half_length": {"low": -2, "high": 1}},
+    "max_x: cannot be drawn at a reset": {"max_x": {"low": 1, "high": 2}},
+    "must be a number, or have low and high": {"half_length": {"low": 1}},
+    "max_steps = 0: must be at least 1; nearest valid value: 1": {"max_steps": 0},
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_what_cannot_be_is_refused(message):
+    with pytest.raises(ppax.ConfigError, match=message.replace("(", r"\(")):
+        ppax.make("CartPole-v1", 4, env_params=BAD[message])
+
+
+def test_numbers_are_those_of_the_part():
+    env = ppax.make("CartPole-v1", 4, action_repeat=2, env_params={"gravity": 12, "max_x": 1.0, "max_steps": 30})
+    assert env.env.env.env == builtin.CartPole(gravity=12.0, max_x=1.0)
+    assert env.env.env.max_steps == 30
+    assert ppax.envs.params_of(env) == {"gravity": 12.0, "max_x": 1.0, "max_steps": 30}
+    assert ppax.envs.params_of(ppax.make("CartPole-v1")) == {}
+
+
+def test_drawn_numbers_are_new_at_every_reset_and_stay_for_the_episode():
+    env = ppax.make("CartPole-v1", 1, env_params={"half_length": DRAWN, "gravity": 5.0}).env
+
+    @jax.jit
+    @jax.vmap
+    def episode(key):
+        start = env.reset(key)
+        step = env.step(start.state, jnp.int32(1), key)
+        plain = dataclasses.replace(env.env.env, half_length=start.state.numbers["half_length"])
+        alone = plain.step(start.state.inner.inner, jnp.int32(1), key)
+        return start.state.numbers["half_length"], step.state.numbers["half_length"], step.obs, alone.obs
+
+    first, later, obs, alone = map(np.asarray, episode(jax.random.split(jax.random.key(0), 4000)))
+    np.testing.assert_array_equal(first, later)
+    np.testing.assert_allclose(obs, alone, rtol=1e-6)
+    assert first.min() >= 0.25
+    assert first.max() <= 1.0
+    # uniform: no decile is more than five standard errors off
+    counts = np.histogram(first, 10, (0.25, 1.0))[0]
+    assert np.abs(counts - 400).max() < 5 * np.sqrt(400)
+    assert ppax.envs.params_of(ppax.make("CartPole-v1", env_params={"half_length": DRAWN})) == {"half_length": DRAWN}
+
+
+def test_a_randomised_environment_is_drawn_as_it_is():
+    short, long = (
+        ppax.make("CartPole-v1", 1, env_params={"half_length": {"low": x, "high": x}}).env for x in (0.3, 0.9)
+    )
+    pictures = [render(env, env.reset(jax.random.key(0)).state) for env in (short, long)]
+    assert (pictures[0] != pictures[1]).any()
+
+
+def test_a_run_records_them_and_evaluation_has_its_own(tmp_path):
+    plan = {
+        "env": "CartPole-v1",
+        "num_envs": 4,
+        "num_steps": 16,
+        "total_steps": 64,
+        "env_params": {"max_steps": 5, "half_length": DRAWN},
+        "eval": {"episodes": 8, "env_params": {"max_steps": 7, "half_length": 0.5}},
+        "log": {"console": False},
+    }
+    agent, env, run = config.build(plan)
+    trained = fit_run(agent, env, run, tmp_path / "run")
+    assert trained.history[-1]["episode_length"] <= 5
+    assert trained.evaluate(8).lengths.max() == 7
+    again = config.read(tmp_path / "run" / "run.toml")
+    assert again["env_params"] == plan["env_params"]
+    assert again["eval"]["env_params"] == plan["eval"]["env_params"]
+    assert ppax.resume(tmp_path / "run", console=False).evaluate(8).lengths.max() == 7
+
+
+def test_the_command_line_has_them():
+    words = (
+        "CartPole-v1 --env-params.half-length.low 0.25 --env_params.half_length.high=1 --eval.env-params.max-steps 9"
+    )
+    plan = options.parse_run("train", words.split(), options.add_train)[1]
+    assert plan["env_params"] == {"half_length": {"low": 0.25, "high": 1}}
+    assert plan["eval"]["env_params"] == {"max_steps": 9}
+    with pytest.raises(ppax.ConfigError, match="needs a value"):
+        options.parse_run("train", ["CartPole-v1", "--env-params.gravity"], options.add_train)
+
+
+def test_what_is_no_number_goes_to_the_suite():
+    env = ppax.make("gymnasium/CartPole-v1", 2, env_params={"sutton_barto_reward": True})
+    assert ppax.envs.params_of(env) == {"sutton_barto_reward": True}
+    assert ppax.envs.params_of(env.again(3)) == {"sutton_barto_reward": True}
+    for name, value in {"gravty": 1.0, "sutton_barto_reward": {"low": 0, "high": 1}}.items():
+        with pytest.raises(ppax.ConfigError, match=name):
+            ppax.make("gymnasium/CartPole-v1", 2, env_params={name: value})
+
+
+def test_numbers_of_gymnax():
+    pytest.importorskip("gymnax")
+    env = ppax.make("gymnax/CartPole-v1", 2, env_params={"gravity": 12, "max_steps": 50, "force_mag": DRAWN})
+    assert ppax.envs.params_of(env) == {"gravity": 12.0, "max_steps": 50, "force_mag": DRAWN}
+    start = jax.jit(env.reset, compiler_options=QUICK)(jax.random.key(0))[0]
+    forces = np.asarray(start.env.numbers["force_mag"])
+    assert len(set(forces)) == 2
+    assert ((forces >= 0.25) & (forces <= 1.0)).all()
+    with pytest.raises(ppax.ConfigError, match="max_steps_in_episode'; did you mean 'max_steps'"):
+        ppax.make("gymnax/CartPole-v1", 2, env_params={"max_steps_in_episode": 50})
+
+
+@pytest.mark.parametrize("limit", ["max_steps_in_episode", "max_timesteps"])
+def test_a_limit_of_a_suites_own_that_is_lifted_is_no_option(limit):
+    """gymnax and Craftax keep a time limit among their numbers; `TimeLimit` cuts in its place, as `max_steps`."""
+    numbers = dataclasses.make_dataclass("Numbers", [(limit, int, 100), ("speed", float, 1.0)], frozen=True)
+
+    @ppax.part
+    class Suite:
+        params: object
+
+    assert set(params.places(TimeLimit(Suite(numbers()), 100))) == {"max_steps", "speed"}

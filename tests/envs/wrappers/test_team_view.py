@@ -1,0 +1,143 @@
+"""What agents see beside their own observation: who they are, and what the critic alone sees."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from games import Credit
+from players import Poisoned
+from worlds import Counter, Team
+
+import ppax
+from ppax import config
+from ppax.checks import require_sound
+from ppax.envs import ActionRepeat, PartialView, TeamView, TimeLimit, VectorEnv, settings_of
+from ppax.envs.wrappers.team_view import team_view
+from ppax.networks import network
+from ppax.types import ConfigError, EnvReset, EnvStep, part
+
+
+@part
+class Stated(Team):
+    """`Team`, which shows the critic its time, twice."""
+
+    def reset(self, key):
+        return Team.reset(self, key)._replace(global_state={"time": jnp.full(2, 0.0)})
+
+    def step(self, state, action, key):
+        step = Team.step(self, state, action, key)
+        return step._replace(global_state={"time": jnp.full(2, step.state.astype(jnp.float32))})
+
+
+def view(env, agent_ids=True, central_critic=True):
+    return team_view(env, agent_ids, central_critic, "Team")
+
+
+def played(env, steps):
+    """Observations after a reset and after each of so many steps."""
+    begin = env.reset(jax.random.key(0))
+    assert isinstance(begin, EnvReset)
+    seen, state = [begin.obs], begin.state
+    for t in range(steps):
+        out = env.step(state, jnp.zeros(3, jnp.int32), jax.random.key(t))
+        assert isinstance(out, EnvStep)
+        assert out.global_state is None
+        state = out.state
+        seen.append(out.obs)
+    return seen
+
+
+def test_everyone_sees_its_own_its_number_and_the_critic_all():
+    """Agent i's observation is (time, i); it ends at time 2 + i, and is seen there for the last time."""
+    seen = played(view(Team()), 4)
+    for time, obs in enumerate(seen):
+        np.testing.assert_array_equal(obs["own"], [[time, i] for i in range(3)])
+        np.testing.assert_array_equal(obs["agent"], [0, 1, 2])
+        joint = [x for i in range(3) for x in ((time, i) if time <= 2 + i else (0, 0))]
+        np.testing.assert_array_equal(obs["joint"], [joint] * 3)
+
+
+def test_the_environments_own_state_comes_before_a_joint_observation():
+    for env, steps, times in ((Stated(), 3, [0, 1, 2, 3]), (ActionRepeat(Stated(), 2), 2, [0, 2, 4])):
+        seen = played(view(env), steps)
+        for time, obs in zip(times, seen, strict=True):
+            np.testing.assert_array_equal(obs["joint"], np.full((3, 2), time))
+    # without a central critic it is not seen, and hinders nothing
+    streams = VectorEnv(Stated(), 2)
+    state, obs, _ = streams.reset(jax.random.key(0))
+    out = streams.step(state, jnp.zeros(6, jnp.int32), jax.random.key(1))
+    assert out.obs.shape == obs.shape == (6, 2)
+
+
+def test_spaces_are_those_of_what_is_seen():
+    env = view(TimeLimit(Team(), 8))
+    assert list(env.observation_space.spaces) == ["agent", "joint", "own"]
+    assert env.observation_space["agent"].n == 3
+    assert env.observation_space["joint"].shape == (6,)
+    assert view(Stated()).observation_space["joint"].shape == (2,)
+    assert env.actor_obs == ("own", "agent")
+    assert view(Team(), agent_ids=False).actor_obs == ("own",)
+    assert view(Team(), False, False) == Team()
+    for game in (env, view(TimeLimit(Credit(), 8)), view(TimeLimit(Stated(), 8))):
+        require_sound(VectorEnv(game, 4))  # what is seen is what the space says
+
+
+def test_an_actor_does_not_read_what_is_for_the_critic_alone():
+    env = VectorEnv(view(TimeLimit(Team(), 8)), 2)
+    agent = ppax.PPO(network(env, hidden=(4,)))
+    learner = agent.init(env.observation_space, jax.random.key(0))
+    _, obs, _ = env.reset(jax.random.key(1))
+    look = jax.jit(lambda obs: agent.policy(learner, (), obs, jnp.ones(6, bool), None))
+    before, after = look(obs), look(obs | {"joint": obs["joint"] + 1.0})
+    np.testing.assert_array_equal(before.distribution.logits, after.distribution.logits)
+    assert (before.value != after.value).all()
+    other = look(obs | {"agent": jnp.roll(obs["agent"], 1)})
+    assert (other.distribution.logits != before.distribution.logits).any(axis=1).all()
+
+
+def test_the_dead_are_nothing_in_what_all_see():
+    first, second = (played(view(Poisoned(Team(), x)), 4) for x in (0.0, np.nan))
+    for one, other in zip(first, second, strict=True):
+        np.testing.assert_array_equal(one["joint"], other["joint"])
+
+
+def test_run_files_say_it_and_know_it_again():
+    plan = {"env": "Pursuit-3", "num_envs": 4, "agent_ids": True, "central_critic": True, "action_repeat": 2}
+    built = config.build(plan)
+    assert isinstance(built.env.env, TeamView)
+    assert built.env.observation_space["joint"].shape == (39,)
+    assert settings_of(built.env) == {
+        "env": "Pursuit-3",
+        "num_envs": 4,
+        "action_repeat": 2,
+        "vectorization": "sync",
+        "agent_ids": True,
+        "central_critic": True,
+        "env_params": {},
+    }
+    described = config.describe(built.agent)
+    assert described["network"]["actor_obs"] == ["own", "agent"]
+    assert described["network"]["critic_obs"] == []
+    again = config.build(config.describe(built.run) | {"agent": described})
+    assert jax.tree.structure(again) == jax.tree.structure(built)
+    assert dataclasses.replace(built.env, env=built.env.env.env.env).num_agents == 3
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (lambda: ppax.make("CartPole-v1", central_critic=True), "central_critic = true: CartPole-v1 has one agent"),
+        (
+            lambda: ppax.make("gymnasium/CartPole-v1", agent_ids=True),
+            "agent_ids = true: gymnasium/CartPole-v1 has one agent",
+        ),
+        (lambda: view(view(Team())), "a vector is made of Box and Dict of Box only. Let the environment give"),
+        (lambda: network(VectorEnv(view(Team())), shared=True), "one torso reads the same for actor and critic"),
+        (lambda: view(PartialView(Counter(), (0,))), "agent_ids = true: Team has one agent and no others"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(wrong, text):
+    with pytest.raises(ConfigError, match=text):
+        wrong()

@@ -1,0 +1,202 @@
+"""Controls of how far the policy moves: each rule by hand, and inside updates that are swept, chunked and repeated."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from worlds import QUICK
+
+import ppax
+from ppax.collection import collect
+from ppax.envs import TimeLimit, VectorEnv, builtin
+from ppax.learning.kl_control import COEF_RANGE, KLControl, KLState, rate_change
+from ppax.losses import ClippedSurrogate, KLPenalty
+from ppax.minibatches import Shuffle
+from ppax.networks import mlp
+from ppax.program.layout import Program
+
+BOUNDS = {"lowest": 1e-5, "highest": 1e-2}
+
+
+@pytest.mark.parametrize(
+    ("now", "kl", "after"),
+    [
+        # target 0.01: above 0.02 the rate falls by 1.5, below 0.005 it grows by 1.5
+        (3e-3, 0.021, 2e-3),
+        (3e-3, 0.019, 3e-3),
+        (3e-3, 0.006, 3e-3),
+        (3e-3, 0.004, 4.5e-3),
+        (3e-3, 0.0, 3e-3),  # nothing has moved yet
+        (3e-3, 1e-13, 3e-3),  # but for rounding
+        (8e-3, 0.004, 1e-2),  # the bounds
+        (1.2e-5, 0.03, 1e-5),
+        (5e-2, 0.004, 5e-2),  # a rate outside its bounds is not pulled inside: only changes are bounded
+        (5e-2, 0.03, 5e-2 / 1.5),
+        (5e-6, 0.03, 5e-6),
+        (5e-6, 0.004, 7.5e-6),
+        (0.0, 0.004, 0.0),
+        (0.0, 0.03, 0.0),
+    ],
+)
+def test_the_rule_of_the_learning_rate(now, kl, after):
+    change = rate_change(jnp.float32(now), jnp.float32(kl), 0.01, **BOUNDS)
+    assert np.isfinite(change)
+    np.testing.assert_allclose(now * change, after, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("kl", "after"), [(0.031, 2.0), (0.029, 1.0), (0.014, 1.0), (0.013, 0.5), (0.0, 0.5)])
+def test_the_rule_of_the_coefficient(kl, after):
+    """Target 0.02: doubled above 0.03, halved below 0.01333; seen are the steps of the last epoch only."""
+    control = KLControl(coef_target=0.02)
+    state = control.begin(control.init(KLPenalty()))
+    history = {"approx_kl": jnp.array([[9.0, 9.0], [kl - 0.001, kl + 0.001]])}
+    kept = control.end(state, history, jnp.ones((2, 2), bool))
+    assert kept.coef == after
+    assert control.loss(kept, KLPenalty(3.0)).kl_coef == 3.0 * after
+    assert control.metrics(kept, KLPenalty(3.0)) == {"kl_coef": 3.0 * after}
+
+
+def test_minibatches_without_a_choice_say_nothing_of_the_coefficient():
+    """Their KL of 0 would halve the mean, 0.031, and so the coefficient."""
+    control = KLControl(coef_target=0.02)
+    kept, history = control.init(KLPenalty()), {"approx_kl": jnp.array([[0.0, 0.031, 0.0, 0.0]])}
+    assert control.end(control.begin(kept), history, jnp.array([[False, True, False, False]])).coef == 2.0
+    assert control.end(control.begin(kept), history, jnp.zeros((1, 4), bool)).coef == 1.0
+
+
+@pytest.mark.parametrize("name", ["target_kl", "rate_target", "coef_target"])
+def test_a_control_is_refused_where_the_only_gradient_step_sees_no_kl(name):
+    env = ppax.make("CartPole-v1", 2)
+    options = {"kl": KLControl(**{name: 0.01}), "loss": KLPenalty(), "num_epochs": 1}
+    with pytest.raises(ppax.ConfigError, match=rf"kl\.{name}: with one gradient step .*num_minibatches to at least 2"):
+        ppax.start(ppax.PPO(mlp(env), minibatch=Shuffle(1), **options), env, 8, jax.random.key(0))
+    ppax.start(ppax.PPO(mlp(env), minibatch=Shuffle(2), **options), env, 8, jax.random.key(0))
+
+
+def test_the_coefficient_stays_finite_for_ever():
+    control = KLControl(coef_target=0.02)
+    for kl, end in ((1.0, COEF_RANGE), (0.0, 1 / COEF_RANGE)):
+        kept = control.init(KLPenalty())
+        for _ in range(50):
+            kept = control.end(control.begin(kept), {"approx_kl": jnp.full((1, 1), kl)}, jnp.ones((1, 1), bool))
+        assert kept.coef == end
+
+
+def test_stopping_is_for_the_rest_of_the_update_and_for_nan():
+    control = KLControl(target_kl=0.02)
+    state, seen = control.begin(()), []
+    for kl in (0.0, 0.02, 0.021, 0.0):
+        state = control.judge(state, 1e-3, {"approx_kl": jnp.float32(kl)})
+        seen.append(bool(state.stopped))
+    assert seen == [False, False, True, True]
+    assert control.end(state, {"approx_kl": jnp.zeros((1, 4))}, jnp.ones((1, 4), bool)) == ()
+    assert not control.begin(()).stopped  # the next update begins anew
+    assert bool(control.judge(control.begin(()), 1e-3, {"approx_kl": jnp.float32(jnp.nan)}).stopped)
+
+
+def test_the_rate_rests_once_the_update_has_stopped():
+    control = KLControl(target_kl=0.02, rate_target=0.01)
+    state, rates = control.begin(control.init(None)), []
+    for kl in (0.001, 0.03, 0.03, 0.03):
+        state = control.judge(state, 1e-3, {"approx_kl": jnp.float32(kl)})
+        rates.append(float(state.rate))
+    np.testing.assert_allclose(rates, [1.5, 1.0, 1.0, 1.0], rtol=1e-6)
+
+
+def test_what_cannot_work_is_refused_by_name():
+    env = ppax.make("CartPole-v1", 2)
+    with pytest.raises(ppax.ConfigError, match=r"kl\.coef_target: ClippedSurrogate has no kl_coef.*KLPenalty"):
+        ppax.start(ppax.PPO(mlp(env), kl=KLControl(coef_target=0.01)), env, 8, jax.random.key(0))
+    with pytest.raises(ppax.ConfigError, match="approx_kl"):
+        KLControl(0.01).judge(KLState(stopped=jnp.bool_(False)), 1e-3, {})
+
+
+def test_off_is_nothing():
+    assert jax.tree.leaves(KLControl().init(ClippedSurrogate())) == []
+    assert KLControl().begin(()) == KLState()
+    assert KLControl().judge(KLState(), 1e-3, {}) == KLState()
+
+
+# ---------------------------------------------------------------- inside an update
+
+
+def make(**options):
+    env = VectorEnv(TimeLimit(builtin.CartPole(), 9), 6)
+    agent = ppax.PPO(mlp(env, hidden=(16,)), **{"learning_rate": 0.02, "minibatch": Shuffle(3)} | options)
+    state = ppax.start(agent, env, 12, jax.random.key(0))
+    rollout = jax.jit(collect, static_argnums=4)(agent, env, state.learner, state.actor, 12, jax.random.key(1)).rollout
+    return agent, state.learner, rollout
+
+
+@functools.partial(jax.jit, compiler_options=QUICK)
+def learn(agent, learner, rollout):
+    return agent.update(learner, rollout, jax.random.key(2))
+
+
+def bits(tree):
+    return [np.asarray(x).tobytes() for x in jax.tree.leaves(tree)]
+
+
+def test_a_stopped_update_is_one_with_fewer_epochs():
+    """With one minibatch an epoch is a step: stopping before step k leaves exactly what k updates of one step leave."""
+    agent, learner, rollout = make(minibatch=Shuffle(1), num_epochs=6)
+    whole = learn(agent, learner, rollout)
+    one_step = dataclasses.replace(agent, num_epochs=1)
+    learners, kls = [learner], []
+    for _ in range(5):
+        after, metrics = learn(one_step, learners[-1], rollout)
+        learners.append(after)
+        kls.append(float(metrics["approx_kl"]))  # before the step
+    target = 0.5 * (kls[3] + kls[4])
+    assert max(kls[:4]) < target < kls[4]
+    stopped = learn(dataclasses.replace(agent, kl=KLControl(target)), learner, rollout)
+    for one, other in zip(jax.tree.leaves(stopped.learner), jax.tree.leaves(learners[4]), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+    np.testing.assert_allclose(stopped.metrics["updates_skipped"], 2 / 6)
+    assert "updates_skipped" not in whole.metrics
+    # a target that is never reached changes nothing
+    far = learn(dataclasses.replace(agent, kl=KLControl(1e3)), learner, rollout)
+    assert bits(far.learner) == bits(whole.learner)
+    assert far.metrics["updates_skipped"] == 0.0
+
+
+def test_in_a_sweep_each_member_stops_for_itself(vmapped_keys):
+    agent, learner, rollout = make()
+    targets = jnp.array([1e-5, 3e-3, 1e3])
+
+    def one(target):
+        return dataclasses.replace(agent, kl=KLControl(target)).update(learner, rollout, jax.random.key(2))
+
+    swept = jax.jit(jax.vmap(one), compiler_options=QUICK)(targets)
+    skipped = swept.metrics["updates_skipped"]
+    assert skipped[0] > skipped[1] > skipped[2] == 0.0
+    for i, target in enumerate(targets):
+        alone = learn(dataclasses.replace(agent, kl=KLControl(target)), learner, rollout)
+        np.testing.assert_allclose(alone.metrics["updates_skipped"], skipped[i])
+        for a, b in zip(jax.tree.leaves(alone.learner.params), jax.tree.leaves(swept.learner.params), strict=True):
+            np.testing.assert_allclose(a, b[i], atol=1e-5)
+
+
+def test_controls_do_not_depend_on_chunks():
+    """The KL that decides is that of the whole minibatch, in however many pieces it is taken."""
+    control = KLControl(1e-3, 1e-2, rate_max=0.1, coef_target=1e-3)
+    agent, learner, rollout = make(kl=control, loss=KLPenalty(), learning_rate=0.01)
+    whole = learn(dataclasses.replace(agent, program=Program(chunk_rows=10**6)), learner, rollout)
+    assert 0.0 < whole.metrics["updates_skipped"] < 1.0
+    assert whole.learner.control.rate != 1.0
+    pieces = learn(dataclasses.replace(agent, program=Program(chunk_rows=4)), learner, rollout)
+    for one, other in zip(jax.tree.leaves(whole.learner), jax.tree.leaves(pieces.learner), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_the_rate_is_kept_from_update_to_update_and_reported():
+    agent, learner, rollout = make(kl=KLControl(rate_target=10.0), learning_rate=1e-4, num_epochs=1)
+    rates = []
+    for _ in range(3):
+        learner, metrics = learn(agent, learner, rollout)
+        rates.append(float(metrics["learning_rate"]))
+    # KL is far below 10 / 2, so every step grows by 1.5 but the first, where nothing has moved: 2 of 3, then 3 of 3
+    np.testing.assert_allclose(rates, 1e-4 * 1.5 ** np.array([2.0, 5.0, 8.0]), rtol=1e-5)

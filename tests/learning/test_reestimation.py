@@ -1,0 +1,139 @@
+"""Estimating again: with weights that have not moved it must change nothing, in any world, with and without memory."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from worlds import QUICK, Leaky, Masked, Team
+
+import ppax
+from ppax.advantages import GAE, VTrace
+from ppax.collection import collect
+from ppax.envs import TimeLimit, VectorEnv, builtin
+from ppax.learning.batches import Source, join
+from ppax.minibatches import Shuffle
+from ppax.networks import mlp
+from ppax.types import Transition
+
+WORLDS = {
+    "truncated": lambda: VectorEnv(TimeLimit(builtin.CartPole(), 5), 4),
+    "agents": lambda: VectorEnv(Team(), 2),
+    "masked": lambda: VectorEnv(Masked(), 4),
+}
+SAME = ("loss", "policy_loss", "value_loss", "entropy", "grad_norm", "approx_kl")
+
+
+def played(world, **options):
+    env = WORLDS[world]()
+    network = mlp(env, hidden=(8,))
+    network = Leaky(network) if options.pop("memory") else network
+    agent = ppax.PPO(network, minibatch=Shuffle(2), num_epochs=2, **options)
+    state = start(agent, env, 12, jax.random.key(0))
+    # the second rollout begins in the middle of episodes
+    actor = gather(agent, env, state.learner, state.actor, 12, jax.random.key(1)).actor
+    return agent, state.learner, gather(agent, env, state.learner, actor, 12, jax.random.key(2)).rollout
+
+
+@functools.partial(jax.jit, compiler_options=QUICK)
+def learn(agent, learner, rollout):
+    return agent.update(learner, rollout, jax.random.key(3))
+
+
+gather = jax.jit(collect, static_argnums=4, compiler_options=QUICK)
+start = jax.jit(ppax.start, static_argnums=2, compiler_options=QUICK)
+
+
+@pytest.mark.parametrize(
+    ("world", "memory", "mode", "length", "advantage", "normalize"),
+    [
+        ("truncated", True, "epoch", 4, GAE(), "rollout"),
+        ("agents", True, "epoch", 12, VTrace(), "off"),
+        ("agents", False, "minibatch", 12, GAE(), "rollout"),
+        ("masked", True, "minibatch", 12, VTrace(), "minibatch"),
+        # the trace does not go beyond a sequence, so only one-step advantages are the same for shorter ones
+        ("truncated", True, "minibatch", 4, GAE(0.0), "minibatch"),
+    ],
+)
+def test_with_the_same_weights_it_is_the_same(world, memory, mode, length, advantage, normalize):
+    options = {"seq_len": length, "advantage": advantage, "normalize_advantage": normalize, "reestimate": mode}
+    agent, learner, rollout = played(world, memory=memory, learning_rate=0.0, normalize_reward=True, **options)
+    agent = dataclasses.replace(agent, reestimate="never")  # with V-trace a user could not start so
+    assert (rollout.steps.truncated & ~rollout.steps.terminated)[:-1].any() or world == "masked"
+    once = learn(agent, learner, rollout).metrics
+    again = learn(dataclasses.replace(agent, reestimate=mode), learner, rollout).metrics
+    for name in SAME:
+        np.testing.assert_allclose(once[name], again[name], rtol=1e-4, atol=1e-6, err_msg=name)
+    # and it does look: stored values of no worth change the first, not the second
+    spoilt = rollout._replace(steps=dataclasses.replace(rollout.steps, value=rollout.steps.value + 7.0))
+    if length in (None, 12) or mode == "epoch":
+        after = learn(dataclasses.replace(agent, reestimate=mode), learner, spoilt).metrics
+        np.testing.assert_allclose(after["value_loss"], again["value_loss"], rtol=1e-4)
+        assert abs(learn(agent, learner, spoilt).metrics["value_loss"] - once["value_loss"]) > 1e-3
+
+
+def test_targets_of_rows_that_do_not_count_are_zero():
+    """Minibatches may rank sequences by them."""
+    agent, learner, rollout = played("agents", memory=False, reestimate="minibatch", seq_len=12)
+    steps, _, source = agent._prepare(learner, rollout)[1]
+    targets = jax.jit(agent._reestimate)(learner, steps, source)
+    assert (~steps.valid).any()
+    for x in targets:
+        np.testing.assert_array_equal(x[~steps.valid], 0.0)
+        assert (x[steps.valid] != 0.0).any()
+
+
+def test_joined_sequences_end_as_their_last_piece_does():
+    # two streams in three pieces of two steps each
+    steps = Transition(*[None] * 8, valid=jnp.ones((6, 2), bool), carry=())
+    joined, source = join(steps, Source(jnp.arange(12.0).reshape(6, 2), jnp.arange(6.0)), 6)
+    assert source.reward.tolist() == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
+    assert source.end_value.tolist() == [2.0, 5.0]
+    assert joined.valid.shape == (2, 6)
+
+
+def test_v_trace_is_refused_where_ratios_are_not_recomputed():
+    """All ratios are 1 there, and what is then computed is GAE."""
+    env = WORLDS["truncated"]()
+    agent = ppax.PPO(mlp(env, hidden=(8,)), advantage=VTrace())
+    with pytest.raises(ppax.ConfigError, match=r'vtrace with reestimate = "never".* set reestimate = .*, or use gae'):
+        ppax.start(agent, env, 8, jax.random.key(0))
+    ppax.start(dataclasses.replace(agent, reestimate="epoch"), env, 8, jax.random.key(0))
+
+
+def test_never_keeps_nothing_for_it():
+    agent, learner, rollout = played("truncated", memory=False)
+    assert jax.tree.leaves(agent._prepare(learner, rollout)[1].source) == []
+    assert agent.sequence_length(12) == 1
+    assert dataclasses.replace(agent, reestimate="epoch").sequence_length(12) == 1
+    # drawn sequences must reach far enough for a trace
+    assert dataclasses.replace(agent, reestimate="minibatch").sequence_length(12) == 12
+
+
+@pytest.mark.parametrize(("memory", "mode"), [(True, "epoch"), (False, "minibatch")])
+def test_rows_that_do_not_count_change_nothing_bit_for_bit(memory, mode):
+    agent, learner, rollout = played("agents", memory=memory, reestimate=mode, advantage=VTrace(), learning_rate=0.01)
+    steps, invalid = rollout.steps, ~rollout.steps.valid
+    ends = (steps.truncated & ~steps.terminated)[:-1]
+    real = jnp.concatenate([jnp.zeros_like(invalid[:1]), ends])  # V of this observation counts
+    assert (invalid & ~real).any()
+
+    def poison(x, where):
+        return jnp.where(where.reshape(where.shape + (1,) * (x.ndim - where.ndim)), jnp.nan, x)
+
+    dirty = dataclasses.replace(
+        steps,
+        obs=poison(steps.obs, invalid & ~real),
+        log_prob=poison(steps.log_prob, invalid),
+        reward=poison(steps.reward, invalid),
+        value=poison(steps.value, invalid & ~real),
+    )
+    one, other = learn(agent, learner, rollout), learn(agent, learner, rollout._replace(steps=dirty))
+    for a, b in zip(jax.tree.leaves(one.learner), jax.tree.leaves(other.learner), strict=True):
+        np.testing.assert_array_equal(a, b)
+    # and the test can fail: the observation after a truncation is looked at
+    assert (invalid & real).any()
+    harmed = learn(agent, learner, rollout._replace(steps=dataclasses.replace(steps, obs=poison(steps.obs, invalid))))
+    assert not np.isfinite(harmed.metrics["loss"])

@@ -1,0 +1,60 @@
+"""A program of its own for test_split_options.py: one update on one device and on two, printed as JSON."""
+
+import dataclasses
+import json
+import sys
+
+import jax
+import numpy as np
+
+jax.config.update("jax_num_cpu_devices", 2)
+
+import ppax  # noqa: E402
+from ppax.advantages import VTrace  # noqa: E402
+from ppax.envs import TimeLimit, VectorEnv, builtin  # noqa: E402
+from ppax.learning.kl_control import KLControl  # noqa: E402
+from ppax.losses import KLPenalty  # noqa: E402
+from ppax.minibatches import Prioritised, Shuffle  # noqa: E402
+from ppax.networks import mlp  # noqa: E402
+from ppax.optimizers import ActorCritic  # noqa: E402
+from ppax.program.layout import Program  # noqa: E402
+
+ENV = VectorEnv(TimeLimit(builtin.CartPole(), 7), 8)
+AGENTS = {
+    "epoch": ppax.PPO(
+        mlp(ENV, hidden=(8,)),
+        advantage=VTrace(),
+        minibatch=Shuffle(2),
+        kl=KLControl(2e-3, 1e-2, rate_max=0.1),
+        reestimate="epoch",
+        drip_decay=0.5,
+        learning_rate=0.01,
+    ),
+    "minibatch": ppax.PPO(
+        mlp(ENV, hidden=(8,)),
+        advantage=VTrace(),
+        loss=KLPenalty(),
+        minibatch=Prioritised(num_minibatches=2),
+        kl=KLControl(coef_target=1e-2),
+        reestimate="minibatch",
+        seq_len=4,
+        normalize_advantage="rollout",
+        optimizer=ActorCritic(actor_epochs=3, actor_max_grad_norm=1.0, critic_max_grad_norm=1.0),
+        max_grad_norm=None,
+        learning_rate=0.01,
+    ),
+}
+
+
+def result(agent, devices):
+    agent = dataclasses.replace(agent, program=Program(devices=devices))
+    state = ppax.start(agent, ENV, 12, jax.random.key(0))
+    start = jax.flatten_util.ravel_pytree(state.learner.params)[0]
+    out = jax.jit(ppax.train)(agent, ENV, state, 2, 10)
+    moved = np.asarray(jax.flatten_util.ravel_pytree(out.state.learner.params)[0] - start)
+    control = [float(x) for x in jax.tree.leaves(out.state.learner.control)]
+    metrics = {name: float(x) for name, x in out.metrics.items() if np.isfinite(x)}
+    return {"moved": moved.tolist(), "control": control, "metrics": metrics}
+
+
+print(json.dumps([result(AGENTS[sys.argv[1]], devices) for devices in (1, 2)]))

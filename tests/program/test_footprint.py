@@ -1,0 +1,135 @@
+"""Memory that a run takes, from shapes: the arithmetic by hand; what cannot fit is refused before anything is made."""
+
+import json
+import os
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ppax
+from ppax.cli import main
+from ppax.networks import mlp
+from ppax.program import footprint
+from ppax.program.footprint import Footprint, NotEnoughMemory, explained
+from ppax.run.restore import require_memory
+
+ENVS, STEPS = 6, 10
+
+
+def shapes(num_envs=ENVS, num_steps=STEPS):
+    env = ppax.make("CartPole-v1", num_envs)
+    agent = ppax.PPO(mlp(env, (8,)))
+    return agent, env, jax.eval_shape(lambda: ppax.start(agent, env, num_steps, jax.random.key(0)))
+
+
+def test_sizes_by_hand():
+    """One hidden layer of 8 on 4 numbers, for two actions and a value; Adam keeps two copies of every weight."""
+    _, _, state = shapes()
+    weights = 2 * (4 * 8 + 8) + (8 * 2 + 2) + (8 * 1 + 1)  # a tower each for policy and value
+    needed = footprint.footprint(state)
+    assert 3 * 4 * weights <= needed.learner <= 3 * 4 * weights + 64  # counters and the like
+    # observations of 4 numbers; reward, value, log-probability, trace of 4 bytes each and four flags
+    assert needed.rollout == STEPS * ENVS * (4 * 4 + 20)
+    assert footprint.footprint(state, devices=2) == needed._replace(learner=2 * needed.learner)
+    assert needed.total == needed.learner + needed.environments + needed.rollout
+
+
+def test_it_is_a_lower_bound_of_what_the_program_holds():
+    """XLA's own account of the compiled program: arguments and temporary memory together."""
+    agent, env, state = shapes(64, 128)
+    needed = footprint.footprint(state)
+    said = jax.jit(ppax.train).lower(agent, env, state, 1, 1).compile().memory_analysis()
+    assert needed.total <= said.argument_size_in_bytes + said.temp_size_in_bytes
+    assert needed.learner + needed.environments >= 0.9 * said.argument_size_in_bytes
+
+
+@pytest.mark.parametrize(
+    ("sizes", "advice"),
+    [
+        (["--num-envs", str(10**12)], "lower num_steps, or num_envs, as to "),
+        (["--num-steps", str(10**10)], "lower num_steps, or num_envs;"),
+        (["--agent.network.hidden", "400000", "400000"], "lower the widths of agent.network"),
+    ],
+)
+@pytest.mark.parametrize("env", ["CartPole-v1", "gymnasium/CartPole-v1"])
+def test_what_cannot_fit_is_refused_before_a_directory_is_made(tmp_path, capsys, env, sizes, advice):
+    run = tmp_path / "run"
+    assert main.main(["train", env, *sizes, "--run-dir", str(run), "--no-cache"]) == 4
+    err = capsys.readouterr().err
+    assert "memory" in err
+    assert "Traceback" not in err
+    assert not run.exists()
+    if env == "CartPole-v1":
+        assert advice in err.strip() + ";"
+
+
+def test_the_advice_is_a_number_that_fits(monkeypatch):
+    agent, env, state = shapes(1000, 16)
+    monkeypatch.setattr(footprint, "available_bytes", lambda: 300_000)
+    with pytest.raises(NotEnoughMemory) as caught:
+        require_memory(agent, env, state)
+    advised = int(str(caught.value).rpartition("as to ")[2].replace(",", ""))
+    assert 10 < advised < 1000
+    require_memory(*shapes(advised, 16))
+
+
+def test_more_rows_than_can_be_numbered(monkeypatch):
+    monkeypatch.setattr(footprint, "available_bytes", lambda: 2**60)
+    with pytest.raises(ppax.ConfigError, match="at most 2,147,483,647"):
+        require_memory(*shapes(2**16, 2**16))
+
+
+def test_the_end_of_memory_is_explained():
+    needed = Footprint(1000, 2_000_000, 3_000_000_000)
+    for error in (MemoryError(), jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes")):
+        text = "weights and optimiser 1 kB, environments 2 MB, a rollout 3 GB"
+        with pytest.raises(NotEnoughMemory, match=text), explained(needed):
+            raise error
+    with pytest.raises(jax.errors.JaxRuntimeError, match="another"), explained(needed):
+        raise jax.errors.JaxRuntimeError("INTERNAL: another")
+
+
+def test_xla_without_memory_is_exit_code_4(tmp_path, monkeypatch, capsys):
+    """What the lower bound lets pass: XLA itself finds no room."""
+
+    def exhaust(*_):
+        jnp.zeros((2**45,), jnp.float32).block_until_ready()
+
+    monkeypatch.setattr(ppax.program.compilation, "compile", exhaust)
+    assert main.main(["train", "CartPole-v1", "--run-dir", str(tmp_path / "run"), "--no-cache"]) == 4
+    assert "memory is exhausted: RESOURCE_EXHAUSTED" in capsys.readouterr().err
+
+
+def test_available_memory_is_that_of_the_machine_or_of_its_container(tmp_path, monkeypatch):
+    free = footprint.available_bytes()
+    assert free is None or 2**26 < free < 2**50
+    if free is None or not os.path.exists("/proc/self/cgroup"):
+        pytest.skip("nothing says how much memory there is")
+    group = tmp_path / "job"
+    group.mkdir()
+    monkeypatch.setattr(footprint, "_groups", lambda: [group, tmp_path])
+    (tmp_path / "memory.max").write_text("max\n")
+    (group / "memory.max").write_text("12345678\n")
+    assert footprint.available_bytes() == 12345678
+
+
+def test_a_run_says_what_it_takes(tmp_path, capsys):
+    arguments = [
+        "--num-envs",
+        "2",
+        "--num-steps",
+        "4",
+        "--total-steps",
+        "8",
+        "--eval.episodes",
+        "1",
+        "--no-log.console",
+    ]
+    run = ["train", "CartPole-v1", *arguments, "--agent.num-epochs", "1", "--run-dir", str(tmp_path / "run")]
+    assert main.main([*run, "--no-cache", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert "memory, at least: weights and optimiser" in err
+    assert json.loads(out)["iterations"] == 1
+    assert np.isfinite(json.loads(out)["mean_return"])

@@ -1,0 +1,225 @@
+"""Several devices and one compute the same; ppax asks for one device a core unless the user has chosen."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from worlds import QUICK, Leaky, Team
+
+import ppax
+from ppax.collection import stream_keys
+from ppax.critics import PopArt, Regression, TwoHot
+from ppax.envs import VectorEnv
+from ppax.minibatches import Shuffle
+from ppax.networks import mlp
+from ppax.program import sharding
+from ppax.program.layout import Program
+from ppax.training import check_sizes
+
+
+def make(case):
+    if case == "agents":
+        env = VectorEnv(Team(), 4)
+    else:
+        env = ppax.make("CartPole-v1" if case != "continuous" else "Pendulum-v1", 4)
+    network = mlp(env, hidden=(16,))
+    normalized = {"normalize_obs": True, "normalize_reward": True, "normalize_advantage": "rollout"}
+    critics = {"continuous": PopArt(), "memory": TwoHot()}
+    agent = ppax.PPO(
+        Leaky(network) if case == "memory" else network,
+        minibatch=Shuffle(2),
+        learning_rate=1e-3,
+        seq_len=8 if case == "memory" else None,
+        critic=critics.get(case, Regression()),
+        **(normalized if case == "continuous" else {}),
+    )
+    return agent, env
+
+
+@pytest.mark.parametrize(
+    "case", ["continuous", "memory", *(pytest.param(c, marks=pytest.mark.nightly) for c in ("discrete", "agents"))]
+)
+def test_two_devices_train_as_one(case):
+    agent, env = make(case)
+
+    def run(devices):
+        laid_out = dataclasses.replace(agent, program=Program(devices=devices, chunk_rows=12))
+        state = jax.jit(ppax.start, static_argnames="num_steps")(laid_out, env, 16, jax.random.key(0))
+        return jax.jit(ppax.train, compiler_options=QUICK)(laid_out, env, state, 3)
+
+    one, two = run(1), run(2)
+    assert len(two.state.actor.first.sharding.device_set) == 2
+    fresh = run(1)._replace(state=ppax.start(agent, env, 16, jax.random.key(0)))
+    moved = [np.abs(a - b).max() for a, b in pairs(fresh.state.learner.params, one.state.learner.params)]
+    assert max(moved) > 1e-3  # or agreement would mean little
+    data = [x for x in (one.state, two.state)]
+    for a, b in pairs(*(jax.tree.map(as_numbers, state) for state in data)):
+        np.testing.assert_allclose(a, b, atol=2e-5, rtol=1e-4)
+    assert set(one.metrics) == set(two.metrics)
+    for name in one.metrics:
+        np.testing.assert_allclose(one.metrics[name], two.metrics[name], rtol=2e-4, atol=2e-5, err_msg=name)
+
+
+def pairs(one, other):
+    return zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+
+
+def as_numbers(x):
+    x = jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+    return np.asarray(x, np.float64)
+
+
+def test_every_stream_and_step_has_a_key_of_its_own():
+    env = VectorEnv(Team(), 5)
+    keys = stream_keys(jax.random.key(0), 7, env)
+    assert keys.shape == (7, 5, 4)  # one for the environment, one for each of three agents
+    assert len(np.unique(jax.random.key_data(keys).reshape(-1, 2), axis=0)) == 7 * 5 * 4
+    fewer = stream_keys(jax.random.key(0), 7, VectorEnv(Team(), 2))
+    np.testing.assert_array_equal(*(jax.random.key_data(x) for x in (fewer, keys[:, :2])))
+
+
+def test_shares_are_joined_in_order():
+    x = np.arange(12.0).reshape(6, 2)
+
+    def whole(part):
+        return sharding.gather(part), sharding.own(sharding.gather(part)), sharding.total(part.sum())
+
+    out = sharding.split(whole, 2, sharding.SPLIT, (sharding.SAME, sharding.SPLIT, sharding.SAME))(x)
+    np.testing.assert_array_equal(out[0], x)
+    np.testing.assert_array_equal(out[1], x)
+    assert out[2] == x.sum()
+
+
+def test_the_rule():
+    rule = Program().num_devices
+    assert rule(num_envs=64, minibatch=2048, seq_len=1) == 2
+    assert rule(num_envs=64, minibatch=16, seq_len=128) == 2
+    assert rule(num_envs=4, minibatch=128, seq_len=1) == 1  # too few rows to be worth an exchange
+    assert rule(num_envs=63, minibatch=2048, seq_len=1) == 1  # cannot be halved
+    assert rule(num_envs=64, minibatch=2049, seq_len=1) == 1
+    assert Program(devices=1).num_devices(64, 2048, 1) == 1
+
+
+def test_large_images_are_taken_in_smaller_pieces():
+    atari, minatar = (jax.ShapeDtypeStruct((64, 1, *shape), np.uint8) for shape in ((4, 84, 84), (10, 10, 4)))
+    rows = Program().rows
+    assert rows(1, "float32", atari) == 2**20 // (4 * 84 * 84) == 37
+    assert rows(1, "float32", {"eyes": atari, "speed": minatar}) < 37
+    assert rows(16, "float32", atari) == 4 * 16  # as many sequences as with other observations
+    assert rows(1, "float32", minatar) == rows(1, "float32") == 8192
+    assert Program(chunk_rows=100).rows(1, "float32", atari) == 100
+
+
+@pytest.mark.parametrize(
+    ("devices", "num_envs", "minibatch", "text"),
+    [
+        (
+            2,
+            4,
+            3,
+            r"program.devices = 2: does not divide minibatches of 3 sequences; devices that do: 1; nearest .* 2, 4",
+        ),
+        (2, 4, 1, "does not divide minibatches of 1 sequences; devices that do: 1; nearest minibatches: 2 sequences"),
+        (2, 3, 4, "does not divide num_envs = 3; devices that do: 1; nearest num_envs: 2, 4"),
+        (8, 8, 8, rf"program.devices = 8: must be at most {jax.local_device_count()}, the devices; nearest"),
+    ],
+)
+def test_devices_that_do_not_divide_are_refused(devices, num_envs, minibatch, text):
+    with pytest.raises(ppax.ConfigError, match=text):
+        Program(devices=devices).num_devices(num_envs, minibatch, 1)
+
+
+def test_sizes_are_checked_before_anything_is_made():
+    """Four environments, rollouts of 3 steps, 4 minibatches of 3 sequences: two devices would drop one of each."""
+    env = ppax.make("CartPole-v1", 4)
+    agent = ppax.PPO(mlp(env, hidden=(4,)), minibatch=Shuffle(4), program=Program(devices=2))
+    with pytest.raises(
+        ppax.ConfigError, match=r"a rollout of .* program\.devices = 2: does not divide minibatches of 3"
+    ):
+        check_sizes(agent, env, 3)
+    check_sizes(agent, env, 4)
+
+
+@pytest.mark.parametrize("axis", ["devices", "members", "batch"])
+@pytest.mark.parametrize("mapped", ["vmap", "pmap", "shard_map"])
+def test_an_axis_of_the_users_exchanges_nothing(mapped, axis):
+    """Seeds under any mapped axis, however it is called, are runs of their own."""
+    x = np.arange(2.0, dtype=np.float32)
+
+    def whole(part):
+        return sharding.total(part) + sharding.largest(part) + sharding.part_index() + sharding.num_parts()
+
+    mesh = jax.sharding.Mesh(jax.local_devices()[:2], (axis,))
+    spec = jax.sharding.PartitionSpec(axis)
+    maps = {
+        "vmap": lambda: jax.vmap(whole, axis_name=axis),
+        "pmap": lambda: jax.pmap(whole, axis_name=axis),
+        "shard_map": lambda: jax.shard_map(whole, mesh=mesh, in_specs=spec, out_specs=spec),
+    }
+    np.testing.assert_array_equal(maps[mapped]()(x), 2.0 * x + 1.0)
+
+
+@pytest.mark.parametrize("mapped", ["pmap", "shard_map"])
+def test_the_rule_is_one_device_where_the_user_has_split_the_program(mapped):
+    """Inside, a second split over devices cannot be; asked for, it is refused."""
+    found, mesh = [], jax.sharding.Mesh(jax.local_devices()[:2], ("seeds",))
+    spec = jax.sharding.PartitionSpec("seeds")
+
+    def look(x):
+        found.append(Program().num_devices(64, 2048, 1))
+        with pytest.raises(ppax.ConfigError, match=r"must be at most 1, the devices inside a shard_map"):
+            Program(devices=2).num_devices(64, 2048, 1)
+        return x
+
+    run = jax.pmap(look) if mapped == "pmap" else jax.shard_map(look, mesh=mesh, in_specs=spec, out_specs=spec)
+    run(np.arange(2.0))
+    assert found == [1]
+
+
+@pytest.mark.parametrize(
+    ("before", "environment", "devices"),
+    [
+        ("", {}, sharding.num_cores()),
+        ("", {"JAX_NUM_CPU_DEVICES": "3"}, 3),
+        ("", {"XLA_FLAGS": "--xla_force_host_platform_device_count=5"}, 5),
+        ("import jax; jax.config.update('jax_num_cpu_devices', 4)", {}, 4),
+        ("import jax; jax.devices()", {}, 1),
+    ],
+)
+def test_devices_are_the_users_choice_first(before, environment, devices):
+    code = f"{before}\nimport ppax, jax\nprint(jax.device_count())"
+    kept = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")}
+    out = subprocess.run([sys.executable, "-c", code], env=kept | environment, capture_output=True, text=True)
+    assert out.returncode == 0, out.stderr
+    assert int(out.stdout) == devices
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads have no names elsewhere")
+@pytest.mark.skipif(sharding.num_cores() < 2, reason="one core")
+@pytest.mark.parametrize(("devices", "apart"), [(sharding.num_cores(), True), (1, False)])
+def test_with_a_device_on_each_core_every_thread_of_xla_has_its_own(devices, apart):
+    code = f"""
+import os, threading, time, jax, jax.numpy as jnp
+from ppax import parallel
+def sleep():  # under a name that was cut inside a letter
+    open(f"/proc/self/task/{{threading.get_native_id()}}/comm", "wb").write("esswerte lesen\u00fc".encode()[:15])
+    time.sleep(60)
+threading.Thread(target=sleep, daemon=True).start()
+time.sleep(0.2)
+whole = lambda x: parallel.total(x.sum())
+x = jnp.ones(2 * {devices})
+jax.jit(parallel.split(whole, {devices}, parallel.SPLIT, parallel.SAME))(x).block_until_ready()
+tasks = map(int, os.listdir("/proc/self/task"))
+own = [task for task in tasks if open(f"/proc/self/task/{{task}}/comm", "rb").read().strip() == b"tf_XLAEigen"]
+print([sorted(os.sched_getaffinity(task)) for task in own], end=";")
+print(sorted(os.sched_getaffinity(0)))
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    threads, process = (json.loads(text) for text in out.stdout.split(";"))
+    assert len(threads) == len(process) == sharding.num_cores()
+    assert sorted(threads) == ([[core] for core in process] if apart else [process] * len(process))

@@ -1,0 +1,417 @@
+"""A run directory from a stranger, one that vanishes, and one with what is left of another run."""
+
+import dataclasses
+import json
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import jax
+import pytest
+
+import ppax
+from ppax.cli import main
+from ppax.config import Best, Log
+from ppax.networks import mlp
+from ppax.run import checkpoint
+from ppax.run.directory import RunDirectory
+from ppax.run.restore import load_run, load_state
+
+pytestmark = pytest.mark.usefixtures("cached_programs")
+
+ENV = ppax.make("CartPole-v1", 2)
+AGENT = ppax.PPO(mlp(ENV, (4,)), num_epochs=1)
+ITERATION = 8  # env-steps
+LOG = Log(every=1, checkpoint_seconds=0.0, console=False)
+PROFILE = "# the user's shell start-up file\n"
+COMMAND = "iteration; touch owned; #,env_steps\n"  # begins like a table's first line, and is a line of shell
+
+
+def fit(path, iterations=4, **changes):
+    return ppax.fit(AGENT, ENV, iterations * ITERATION, run_dir=path, num_steps=4, **{"log": LOG} | changes)
+
+
+def stop_at(iteration):
+    return lambda state, row: row["iteration"] >= iteration
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """A run of 4 iterations that ended after the second."""
+    path = tmp_path_factory.mktemp("stopped") / "run"
+    fit(path, callbacks=[stop_at(2)], best=Best("iteration"))
+    return path
+
+
+@pytest.fixture
+def run(stopped, tmp_path):
+    return Path(shutil.copytree(stopped, tmp_path / "run"))
+
+
+# ---------------------------------------------------------------- links
+
+
+def linked(name):
+    """A link at `name` to the user's start-up file."""
+
+    def plant(run, home):
+        (run / name).unlink(missing_ok=True)
+        (run / name).symlink_to(home / ".profile")
+
+    return plant
+
+
+def poisoned_table(run, home):
+    (run / "metrics.csv").write_text(COMMAND)
+    (run / "metrics.csv.tmp").symlink_to(home / ".profile")
+
+
+def linked_folder(name):
+    """`name` of the run is another run's: of the user's most precious one."""
+
+    def plant(run, home):
+        shutil.rmtree(run / name, ignore_errors=True)
+        (run / name).symlink_to(home / "precious" / name, target_is_directory=True)
+
+    return plant
+
+
+FILES = (".owner", ".lock", "run.toml.tmp", "stopped.json.tmp", "stopped.json", "metrics.jsonl", "metrics.csv")
+FILES += ("metrics.jsonl.tmp", "play.gif", "run.toml.new", "checkpoints/link", "deep/er/link")
+TRAPS = {name: linked(name) for name in FILES} | {"metrics.csv.tmp": poisoned_table}
+TRAPS |= {name: linked_folder(name) for name in ("checkpoints", "best", "tensorboard")}
+
+
+def contents(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+@pytest.mark.parametrize("verb", ["resume", "evaluate", "play", "train"])
+def test_a_run_directory_with_links_is_refused_by_name(run, stopped, tmp_path, trap, verb, capsys):
+    """The canary: a shell start-up file and another run of the user, both of which must stay as they are."""
+    home = tmp_path / "home"
+    shutil.copytree(stopped, home / "precious")
+    (home / "precious" / "tensorboard").mkdir()
+    (home / ".profile").write_text(PROFILE)
+    before = contents(home)
+    for folder in ("deep/er", "checkpoints"):
+        (run / folder).mkdir(parents=True, exist_ok=True)
+    TRAPS[trap](run, home)
+    inside = sorted(os.listdir(run))
+    command = {"train": ["train", "CartPole-v1", "--total-steps", "1", "--run-dir", str(run)]}
+    if verb == "train":
+        (run / "run.toml").unlink()
+        inside.remove("run.toml")
+    assert main.main([*command.get(verb, [verb, str(run)]), "--no-cache"]) == 2
+    assert repr(trap) in capsys.readouterr().err
+    assert contents(home) == before
+    assert sorted(os.listdir(run)) == inside  # nothing was written
+
+
+def test_a_lock_that_is_another_files_second_name_is_refused(run, tmp_path, capsys):
+    (tmp_path / "thesis").write_text("four years")
+    (run / ".lock").unlink(missing_ok=True)
+    os.link(tmp_path / "thesis", run / ".lock")
+    assert main.main(["resume", str(run), "--no-cache"]) == 2
+    assert "'.lock'" in capsys.readouterr().err
+    assert (tmp_path / "thesis").read_text() == "four years"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize("name", ["metrics.jsonl", "metrics.csv", ".owner", "stopped.json"])
+def test_a_pipe_is_refused_and_not_waited_for(run, name, capsys):
+    (run / name).unlink(missing_ok=True)
+    os.mkfifo(run / name)
+    codes = []
+    thread = threading.Thread(target=lambda: codes.append(main.main(["resume", str(run), "--no-cache"])), daemon=True)
+    thread.start()
+    thread.join(20.0)
+    assert codes == [2]
+    assert repr(name) in capsys.readouterr().err
+
+
+def test_a_linked_run_directory_is_the_users_own_business(run, tmp_path):
+    (tmp_path / "latest").symlink_to(run, target_is_directory=True)
+    assert int(ppax.resume(tmp_path / "latest", console=False).state.iteration) == 4
+
+
+def test_names_in_a_message_cannot_steer_a_terminal(run, capsys):
+    (run / "\x1b[2J\nppax: all is well").symlink_to("/etc/passwd")
+    assert main.main(["resume", str(run), "--no-cache"]) == 2
+    assert "\x1b" not in (err := capsys.readouterr().err)
+    assert err.count("\n") == 1
+
+
+def test_what_a_killed_writer_left_is_removed(run):
+    (run / ".tmp-0123456789abcdef").write_text("half a fi")
+    with RunDirectory.open(run):
+        assert not [name for name in os.listdir(run) if name.startswith(".tmp-")]
+
+
+# ---------------------------------------------------------------- rows of a stranger
+
+
+HOSTILE_ROWS = {
+    "deep": "[" * 100_000,
+    "deep row": '{"iteration": 1, "env_steps": ' + "[" * 100_000,
+    "text for an iteration": '{"iteration": "1"}',
+    "true for an iteration": '{"iteration": true}',
+    "list for an iteration": '{"iteration": [1]}',
+    "text for a number": '{"iteration": 1, "env_steps": "8", "seconds": "x", "valid_fraction": {}}',
+    "number beyond floats": '{"iteration": 1, "valid_fraction": 1' + "0" * 4000 + ', "seconds": 1' + "0" * 4000 + "}",
+    "no row": "[1]",
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE_ROWS)
+def test_hostile_rows_stop_no_run(tmp_path, run, kind):
+    """Conditions and clocks read them; the run goes on as if they were not there."""
+    text = (run / "run.toml").read_text().replace('stop = "none"', "")
+    (run / "run.toml").write_text('stop = "valid_fraction >= 2 or seconds >= 1e30"\n' + text)
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text(lines[0] + HOSTILE_ROWS[kind] + "\n" + lines[1] + HOSTILE_ROWS[kind] + "\n")
+    assert int(ppax.resume(run, console=False).state.iteration) == 4
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines() if len(line) < 4000]
+    assert [row["iteration"] for row in rows if isinstance(row, dict) and len(row) > 6] == [1, 2, 3, 4]
+
+
+# ---------------------------------------------------------------- what is left of another run
+
+
+@pytest.mark.parametrize("kept", ["checkpoints", "best"])
+def test_a_directory_with_checkpoints_and_no_run_is_refused(run, kept, capsys):
+    """Of a directory that was deleted in mid-run: its checkpoints would be taken for those of the new run."""
+    for name in os.listdir(run):
+        if name != kept:
+            shutil.rmtree(run / name) if (run / name).is_dir() else (run / name).unlink()
+    before = contents(run / kept)
+    with pytest.raises(ppax.ConfigError, match=rf"{kept}.*remove"):
+        fit(run)
+    assert contents(run / kept) == before
+    assert not (run / "run.toml").exists()
+    shutil.rmtree(run / kept)
+    assert int(fit(run).state.iteration) == 4
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced", "without its file"])
+def test_a_directory_that_vanishes_ends_the_run(tmp_path, how):
+    path = tmp_path / "run"
+
+    def vanish(state, row):
+        if row["iteration"] == 2:
+            shutil.rmtree(path) if how != "without its file" else (path / "run.toml").unlink()
+            if how == "replaced":
+                fit(path, 1)
+
+    with pytest.raises(FileNotFoundError, match="removed or replaced") as caught:
+        fit(path, 8, callbacks=[vanish])
+    assert isinstance(caught.value, OSError)  # exit code 5
+    if how == "removed":
+        assert not path.exists()  # and is not made anew
+    if how == "replaced":
+        assert [int(p.name) for p in checkpoint.list_checkpoints(path / "checkpoints")] == [1]
+
+
+def test_what_was_just_written_is_never_pruned(tmp_path):
+    """Resumed before checkpoints that had to be passed over, a run has higher numbers beside it."""
+    state = jax.jit(lambda: ppax.start(AGENT, ENV, 4, jax.random.key(0)))()
+    for iteration in (10, 20, 30, 5, 6):
+        now = dataclasses.replace(state, iteration=jax.numpy.int32(iteration))
+        assert checkpoint.save(tmp_path, now).is_dir()
+    assert [int(p.name) for p in checkpoint.list_checkpoints(tmp_path)] == [5, 6, 10, 20, 30]
+
+
+# ---------------------------------------------------------------- names
+
+
+def test_of_two_unnamed_runs_the_second_takes_the_next_name(tmp_path, monkeypatch, capsys):
+    """Within one second, and also where the first has made its directory since the second looked."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.strftime", lambda *_: "20260101-000000")
+    command = ["train", "CartPole-v1", "--num-envs", "2", "--num-steps", "4", "--total-steps", "8", "--no-cache"]
+    command += ["--agent.network.hidden", "4", "--agent.num-epochs", "1", "--eval.episodes", "1", "--no-log.console"]
+    make, started = Path.mkdir, []
+
+    def late(path, *arguments, **keywords):
+        if path.name == "CartPole-v1-20260101-000000-seed0" and not started:
+            started.append(True)
+            make(path, parents=True)
+        return make(path, *arguments, **keywords)
+
+    monkeypatch.setattr(Path, "mkdir", late)
+    assert main.main(command) == 0
+    assert main.main(command) == 0
+    names = [f"CartPole-v1-20260101-000000-seed0{end}" for end in ("", "-2", "-3")]
+    assert sorted(os.listdir("runs")) == names
+    assert [(Path("runs") / name / "run.toml").exists() for name in names] == [False, True, True]
+
+
+# ---------------------------------------------------------------- what is recorded
+
+
+def test_the_directory_says_what_the_run_was_made_with(tmp_path, monkeypatch):
+    """Versions, hardware, and the commit of the user's own repository, also of a worktree and of packed references."""
+    commit, packed = "0123456789abcdef" * 2 + "01234567", "f" * 40
+    git = tmp_path / "mine" / ".git"
+    (git / "refs" / "heads").mkdir(parents=True)
+    (git / "HEAD").write_text("ref: refs/heads/main\n")
+    (git / "refs" / "heads" / "main").write_text(commit + "\n")
+    (git / "packed-refs").write_text(f"# pack-refs with: peeled\n{packed} refs/heads/old\n")
+    (git / "worktrees" / "other").mkdir(parents=True)
+    (git / "worktrees" / "other" / "HEAD").write_text("ref: refs/heads/old\n")
+    (git / "worktrees" / "other" / "commondir").write_text("../..\n")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / ".git").write_text(f"gitdir: {git / 'worktrees' / 'other'}\n")
+    (tmp_path / "mine" / "deeper").mkdir()
+    path = tmp_path / "run"
+    monkeypatch.chdir(tmp_path / "mine" / "deeper")
+    fit(path, callbacks=[stop_at(2)])
+    monkeypatch.chdir(tmp_path / "other")
+    ppax.resume(path, console=False)
+    about = json.loads((path / "about.json").read_text())
+    assert [start["verb"] for start in about["starts"]] == ["fit", "resume"]
+    assert [start["git_commit"] for start in about["starts"]] == [commit, packed]
+    start = about["starts"][0]
+    assert start["packages"]["jax"] == jax.__version__
+    assert start["packages"]["ppax"] == ppax.__version__
+    assert (start["platform"], start["local_devices"], start["devices"]) == ("cpu", 2, 1)
+    assert start["cores"] >= 1
+    assert start["device"]
+    manifest = checkpoint.read_manifest(checkpoint.list_checkpoints(path / "checkpoints")[-1])
+    assert manifest["origin"]["run"] == about["id"]
+
+
+@pytest.mark.parametrize("head", ["nonsense", "ref: refs/heads/none", "ref: ../../etc/passwd", ""])
+def test_a_repository_without_a_commit_is_no_fault(tmp_path, head):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").write_text(head)
+    from ppax.run.provenance import git_commit
+
+    assert git_commit(tmp_path) is None
+
+
+def test_the_final_evaluation_is_kept(tmp_path, capsys):
+    path = tmp_path / "run"
+    fit(path, callbacks=[stop_at(2)])
+    assert main.main(["resume", str(path), "--no-cache", "--json"]) == 0
+    assert json.loads((path / "evaluation.json").read_text()) == json.loads(capsys.readouterr().out)
+
+
+# ---------------------------------------------------------------- another configuration, other devices
+
+
+def edit(run, old, new):
+    text = (run / "run.toml").read_text()
+    assert old in text
+    (run / "run.toml").write_text(text.replace(old, new))
+
+
+def test_a_number_that_was_edited_under_a_checkpoint_is_said(run):
+    edit(run, "gamma = 0.99", "gamma = 0.9")
+    with pytest.warns(UserWarning, match=r"run\.toml was changed .*agent\.gamma was 0\.99 and is 0\.9$"):
+        ppax.resume(run, console=False)
+
+
+def test_more_steps_and_other_logs_are_no_other_run(run):
+    edit(run, "total_steps = 32", "total_steps = 48")
+    edit(run, "tensorboard = false", "tensorboard = true")
+    assert int(ppax.resume(run, console=False).state.iteration) == 6
+
+
+def test_a_checkpoint_of_another_run_is_passed_over(run, tmp_path):
+    fit(tmp_path / "other", 9)
+    newest = checkpoint.list_checkpoints(tmp_path / "other" / "checkpoints")[-1]
+    shutil.copytree(newest, run / "checkpoints" / newest.name)
+    with pytest.warns(UserWarning, match=r"passed over .*0000000009 is of another run"):
+        assert int(ppax.resume(run, console=False).state.iteration) == 4
+
+
+WIDE = ppax.make("CartPole-v1", 32)
+SPLIT = ppax.PPO(mlp(WIDE, (4,)), num_epochs=1, minibatch=ppax.minibatches.Shuffle(2))  # 1024 rows: 512 a device
+
+
+def fit_split(path, **changes):
+    return ppax.fit(SPLIT, WIDE, 4 * 2048, run_dir=path, num_steps=64, log=LOG, **changes)
+
+
+def same_weights(one, other):
+    pairs = zip(*(jax.tree.leaves(jax.device_get(run.state.learner.params)) for run in (one, other)), strict=True)
+    return all((a == b).all() for a, b in pairs)
+
+
+def test_the_split_over_devices_is_resumed(tmp_path, monkeypatch):
+    """Begun where there is one core and resumed where there are two: every bit is that of the run with one."""
+    with monkeypatch.context() as patch:
+        patch.setattr(jax, "local_devices", lambda *_, **__: jax.devices()[:1])
+        whole = fit_split(tmp_path / "whole")
+        fit_split(tmp_path / "run", callbacks=[stop_at(2)])
+    other = fit_split(tmp_path / "other")
+    resumed = ppax.resume(tmp_path / "run", console=False)
+    assert same_weights(whole, resumed)
+    assert not same_weights(whole, other), "the split changes no bit: the test shows nothing"
+
+
+def test_a_split_that_cannot_be_resumed_is_said(tmp_path, monkeypatch):
+    fit_split(tmp_path / "run", callbacks=[stop_at(2)])
+    monkeypatch.setattr(jax, "local_devices", lambda *_, **__: jax.devices()[:1])
+    with pytest.warns(UserWarning, match="saved with devices = 2, here it is 1; .*bits"):
+        assert int(ppax.resume(tmp_path / "run", console=False).state.iteration) == 4
+
+
+# ---------------------------------------------------------------- states that are not finite
+
+
+def test_a_learner_that_is_not_finite_is_not_saved(tmp_path, monkeypatch):
+    """One observation of 1e30 leaves gradients finite, by the clip, and makes the statistics infinite."""
+    agent = ppax.PPO(AGENT.network, num_epochs=1, normalize_obs=True)
+    step = ppax.envs.builtin.CartPole.step
+
+    def wild(self, state, action, key):
+        out = step(self, state, action, key)
+        return out._replace(obs=jax.numpy.where(jax.random.uniform(key) < 0.02, 1e30, out.obs))
+
+    monkeypatch.setattr(ppax.envs.builtin.CartPole, "step", wild)
+    env = ppax.envs.VectorEnv(ppax.envs.TimeLimit(ppax.envs.builtin.CartPole(), 500), 2, "CartPole-v1")
+    with pytest.raises(ppax.NumericalError, match=r"learner\.obs_stats") as caught:
+        ppax.fit(agent, env, 800, run_dir=tmp_path / "run", num_steps=4, log=LOG)
+    good = checkpoint.list_checkpoints(tmp_path / "run" / "checkpoints")
+    assert good, "it failed at once: no test"
+    assert str(good[-1]) in str(caught.value)
+    assert json.loads((tmp_path / "run" / "stopped.json").read_text())["kind"] == "fault"
+
+
+def test_no_message_names_a_checkpoint_that_is_not_there(tmp_path):
+    wild = ppax.PPO(AGENT.network, num_epochs=1, learning_rate=1e30)
+    with pytest.raises(ppax.NumericalError) as caught:
+        ppax.fit(wild, ENV, 400, run_dir=tmp_path / "run", num_steps=4, log=Log(every=50, console=False))
+    assert checkpoint.list_checkpoints(tmp_path / "run" / "checkpoints") == []
+    assert "no checkpoint had been saved" in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [jax.numpy.inf, jax.numpy.nan])
+def test_checkpoints_that_are_not_finite_are_passed_over(run, value):
+    """As earlier versions saved them."""
+    agent, env, plan = load_run(run)
+    state = load_state(run, agent, env, plan)
+    poisoned = state.learner._replace(params=jax.tree.map(lambda x: x + value, state.learner.params))
+    for iteration in (3, 4):
+        now = dataclasses.replace(state, learner=poisoned, iteration=jax.numpy.int32(iteration))
+        checkpoint.save(run / "checkpoints", now)
+    with pytest.warns(UserWarning, match=r"passed over .*is not finite: learner\.params") as caught:
+        resumed = ppax.resume(run, console=False)
+    assert len([x for x in caught if "not finite" in str(x.message)]) == 2
+    assert [row["iteration"] for row in resumed.history] == [3, 4]
+    assert checkpoint.not_finite(resumed.state) == []
+
+
+def test_infinities_that_environments_and_optimisers_keep_are_no_fault():
+    state = jax.jit(lambda: ppax.start(AGENT, ENV, 4, jax.random.key(0)))()
+    wild = jax.tree.map(lambda x: x + jax.numpy.inf if x.dtype == jax.numpy.float32 else x, state.learner.opt_state)
+    state = dataclasses.replace(state, learner=state.learner._replace(opt_state=wild))
+    returns = state.actor.episode_return + jax.numpy.nan
+    state = dataclasses.replace(state, actor=state.actor._replace(episode_return=returns))
+    assert checkpoint.not_finite(state) == []
+    wild = jax.tree.map(lambda x: x * jax.numpy.nan if x.dtype == jax.numpy.float32 else x, state.learner.opt_state)
+    assert checkpoint.not_finite(dataclasses.replace(state, learner=state.learner._replace(opt_state=wild)))

@@ -1,0 +1,263 @@
+"""Runs that end by what their run file says, and keep their best policy: also when they are stopped and resumed."""
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+
+import jax
+import numpy as np
+import pytest
+
+import ppax
+from ppax import ConfigError
+from ppax.cli import main
+from ppax.config import Best, Log
+from ppax.envs import VectorEnv, builtin
+from ppax.networks import mlp
+from ppax.run import checkpoint
+from ppax.run.conditions import And, HitsUpperBound, KeepBest
+from ppax.run.ending import load_best
+from ppax.run.restore import load_run, load_state, state_shapes
+
+ENV = ppax.make("CartPole-v1", 2)
+AGENT = ppax.PPO(mlp(ENV, (4,)), num_epochs=1)
+LOG = Log(every=1, checkpoint_seconds=0.0, console=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_program():
+    """All runs here are of one program, which is compiled once."""
+    made, compile_ = [], ppax.program.compilation.compile
+    patch = pytest.MonkeyPatch()
+    patch.setattr(ppax.program.compilation, "compile", lambda *args: (made or made.append(compile_(*args)) or made)[0])
+    yield
+    patch.undo()
+
+
+def fit(path, iterations=8, **changes):
+    return ppax.fit(AGENT, ENV, iterations * 8, run_dir=path, num_steps=4, **{"log": LOG} | changes)
+
+
+def ended(path):
+    return json.loads((path / "stopped.json").read_text())
+
+
+def stop_at(iteration):
+    return lambda state, row: row["iteration"] >= iteration
+
+
+def same(one, other):
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(one), jax.device_get(other))
+
+
+def test_a_run_ends_where_its_run_file_says(tmp_path):
+    run = fit(tmp_path / "run", stop="env_steps >= 1e9 or iteration >= 3 and valid_fraction >= 0")
+    assert len(run.history) == int(run.state.iteration) == 3
+    assert run.stopped == f"iteration >= 3 (at 3) and valid_fraction >= 0 (at {run.history[-1]['valid_fraction']:.6g})"
+    expected = {"kind": "stopped", "why": run.stopped, "iteration": 3, "env_steps": run.env_steps}
+    assert ended(tmp_path / "run") == expected
+    # it is over: there is nothing to go on with, and it still says why
+    again = ppax.resume(tmp_path / "run", console=False)
+    assert (again.history, again.stopped) == ([], run.stopped)
+    assert ended(tmp_path / "run") == expected
+    # unless the run file changes its mind
+    file = tmp_path / "run" / "run.toml"
+    file.write_text(file.read_text().replace("iteration >= 3", "iteration >= 5"))
+    assert int(ppax.resume(tmp_path / "run", console=False).state.iteration) == 5
+
+
+def test_a_run_to_the_end_says_so(tmp_path):
+    run = fit(tmp_path / "run", 2, stop="iteration >= 100")
+    assert run.stopped == ""
+    assert (ended(tmp_path / "run")["kind"], ended(tmp_path / "run")["iteration"]) == ("done", 2)
+
+
+@pytest.mark.parametrize("asked", ["callback", "signal"])
+def test_patience_goes_on_where_it_was(tmp_path, asked):
+    """Iterations never fall: at row 1 + 4 that has been so for four rows, although another process saw rows 1 to 3."""
+
+    def kill(state, row):
+        if row["iteration"] == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    path = tmp_path / "run"
+    if asked == "callback":
+        assert fit(path, stop="iteration stops falling for 4", callbacks=[stop_at(3)]).stopped == "callback <lambda>"
+    else:
+        with pytest.raises(ppax.Interrupted):
+            fit(path, stop="iteration stops falling for 4", callbacks=[kill])
+    assert ended(path)["kind"] == {"callback": "stopped", "signal": "signal"}[asked]
+    seen = []
+    run = ppax.resume(path, callbacks=[lambda state, row: seen.append((path / "stopped.json").exists())], console=False)
+    assert int(run.state.iteration) == 5
+    assert run.stopped == "iteration stops falling for 4 (at 5)"
+    assert seen == [False, False]  # nobody says that a running run has ended
+    # rows beyond the checkpoint do not count: here those of a process that was killed
+    shutil.rmtree(path / "checkpoints" / "0000000005")
+    assert len(ppax.resume(path, console=False).history) == 1
+
+
+def test_a_fault_is_recorded(tmp_path):
+    wild = dataclasses.replace(AGENT, learning_rate=1e30)
+    with pytest.raises(ppax.NumericalError):
+        ppax.fit(wild, ENV, 400, run_dir=tmp_path / "run", num_steps=4, log=LOG)
+    assert ended(tmp_path / "run")["kind"] == "fault"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"stop": "episode_returns >= 1"},
+        {"stop": "iteration >= 1 or (loss >= 1 and episode_returns plateaus)"},
+        {"best": Best("episode_returns")},
+        {"callbacks": [And(HitsUpperBound("loss", 1.0), KeepBest("episode_returns"))]},
+    ],
+    ids=("stop", "stops", "best", "callback"),
+)
+def test_an_unknown_metric_is_refused_before_anything(wrong, tmp_path, monkeypatch):
+    monkeypatch.setattr(ppax.program.compilation, "compile", None)  # would fail
+    with pytest.raises(ConfigError, match="no metric 'episode_returns' is logged; did you mean 'episode_return'"):
+        fit(tmp_path / "run", **wrong)
+    assert not (tmp_path / "run").exists()
+
+
+def test_every_name_that_is_logged_is_known(tmp_path):
+    names = fit(None, 1).history[0]
+    run = fit(None, 1, callbacks=[HitsUpperBound(name, 1e30) for name in names])
+    assert list(run.history[0]) == list(names)
+
+
+def test_what_no_agent_can_be_leaves_no_directory(tmp_path):
+    """A run directory that was made in vain would stand in the way of the right run."""
+    agent = dataclasses.replace(AGENT, optimizer=ppax.optimizers.ActorCritic(actor_max_grad_norm=1.0))
+    with pytest.raises(ConfigError, match="max_grad_norm"):
+        ppax.fit(agent, ENV, 64, run_dir=tmp_path / "run", num_steps=4, log=LOG)
+    assert not (tmp_path / "run").exists()
+
+
+# ---------------------------------------------------------------- the best policy
+
+
+def on_disk(path):
+    return [int(p.name) for p in checkpoint.list_checkpoints(path / "best")]
+
+
+@pytest.mark.parametrize(("mode", "kept"), [("min", (1, 1)), ("max", (3, 6))])
+def test_the_best_is_on_disk_and_stays_over_a_resume(tmp_path, mode, kept):
+    path = tmp_path / "run"
+    first = fit(path, 6, best=Best("iteration", mode), callbacks=[stop_at(3)])
+    assert on_disk(path) == [kept[0]]
+    assert first.best.row == first.history[kept[0] - 1]
+    shutil.copytree(path, tmp_path / "early")
+    run = ppax.resume(path, console=False)
+    assert int(run.state.iteration) == 6
+    assert on_disk(path) == [kept[1]]
+    agent, env, plan = load_run(path)
+    best = load_best(path, state_shapes(agent, env, plan))
+    assert (best.metric, best.mode, best.value) == ("iteration", mode, kept[1])
+    np.testing.assert_equal(best.row, run.best.row)
+    # it is the policy of that iteration, as a shorter run ends with
+    same(best.policy.learner, fit(None, kept[1]).state.learner)
+    same(run.best.learner, best.policy.learner)
+    # by another measure nothing was the best yet, although env_steps are never as few as 1 or 3 iterations
+    file = tmp_path / "early" / "run.toml"
+    file.write_text(file.read_text().replace('metric = "iteration"', 'metric = "env_steps"').replace('"max"', '"min"'))
+    assert ppax.resume(tmp_path / "early", console=False).best.row["iteration"] == 4
+    assert on_disk(tmp_path / "early") == [4]
+
+
+def test_the_better_of_two_is_the_best_not_the_newer(tmp_path):
+    """After a kill in between there may be two, one of them of a future that never came; and one may be damaged."""
+    state = fit(None, 1).state
+    policy, like = dataclasses.replace(state, actor=(), key=()), jax.eval_shape(lambda: state)
+    for iteration, value in ((3, 5.0), (4, 9.0), (7, 8.0), (9, 99.0)):
+        notes = {"metric": "x", "mode": "max", "row": {"iteration": iteration, "x": value, "y": None}}
+        now = dataclasses.replace(policy, iteration=np.int32(iteration))
+        checkpoint.save(tmp_path / "best", now, keep=9, notes=notes)
+    (tmp_path / "best" / "0000000009" / "state.safetensors").write_bytes(b"x")
+    with pytest.warns(UserWarning, match="damaged best policy"):
+        best = load_best(tmp_path, like)
+    assert (int(best.policy.iteration), best.value) == (4, 9.0)
+    assert np.isnan(best.row["y"])
+    # and one whose notes say nothing
+    for path in checkpoint.list_checkpoints(tmp_path / "best"):
+        shutil.rmtree(path)
+    checkpoint.save(tmp_path / "best", policy, notes={"metric": "x", "row": {}})
+    with pytest.warns(UserWarning, match="by which metric"):
+        assert load_best(tmp_path, like) is None
+
+
+def test_evaluate_the_best(tmp_path, capsys):
+    path, common = tmp_path / "run", ["--no-cache", "--json", "--episodes", "4"]
+    fit(path, 3, best=Best("iteration", "min"))
+    assert main.main(["evaluate", str(path), "--best", *common]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert main.main(["evaluate", str(path), *common]) == 0
+    last = json.loads(capsys.readouterr().out)
+    assert (first["iterations"], last["iterations"]) == (1, 3)
+    agent, env, run = load_run(path)
+    trained = ppax.TrainedRun(agent, env, load_state(path, agent, env, run), [], path)
+    assert trained.evaluate(4).mean_return == last["mean_return"]
+    alone = fit(None, 1)
+    assert alone.evaluate(4).mean_return == first["mean_return"]
+    fit(tmp_path / "none", 1)
+    assert main.main(["evaluate", str(tmp_path / "none"), "--best", *common]) == 2
+    assert "--best.metric" in capsys.readouterr().err
+
+
+RUN_FILE = """
+env = "CartPole-v1"
+num_envs = 2
+num_steps = 4
+total_steps = 64
+stop = "iteration >= 3"
+agent.network.hidden = [4]
+agent.num_epochs = 1
+log.every = 1
+eval.episodes = 2
+
+[best]
+metric = "env_steps"
+"""
+
+
+def test_from_a_file_and_the_command_line(tmp_path, capsys):
+    file, path = tmp_path / "run.toml", tmp_path / "run"
+    file.write_text(RUN_FILE)
+    train = ["train", str(file), "--no-cache", "--json", "--run-dir", str(path)]
+    assert main.main([*train, "--stop", "iteration > 2"]) == 2
+    assert "'>' stands where" in capsys.readouterr().err
+    assert not path.exists()
+    assert main.main([*train, "--stop", "iteration >= 2"]) == 0
+    out, err = capsys.readouterr()
+    assert (json.loads(out)["stopped"], json.loads(out)["iterations"]) == ("iteration >= 2 (at 2)", 2)
+    assert "stopped early: iteration >= 2 (at 2)" in err
+    assert f"ppax evaluate {path} --best   # env_steps" in err
+    assert main.main([*train[:-1], str(tmp_path / "as_it_is"), "--best.metric", "none"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["iterations"] == 3
+    assert "--best" not in err
+
+
+def test_the_best_is_written_before_the_state(tmp_path, monkeypatch):
+    """Between the two a process may be killed: then the state is older, and the best is found again or known."""
+    order, save = [], checkpoint.save
+    monkeypatch.setattr(
+        checkpoint, "save", lambda path, *args, **kw: order.append(path.name) or save(path, *args, **kw)
+    )
+    fit(tmp_path / "run", 3, best=Best("iteration", "min"))
+    assert order == ["best", "checkpoints", "checkpoints", "checkpoints"]  # and once only
+
+
+def test_a_metric_that_no_row_had_is_said_at_the_end():
+    """Episodes of this environment never end, so there is no episode_return to stop by or to be the best by."""
+    env = VectorEnv(builtin.InfiniteProbe(), 2)
+    agent = ppax.PPO(mlp(env, (4,)), num_epochs=1)
+    options = {"stop": "episode_return >= 1 or grad_norm <= -1", "best": Best("episode_return")}
+    with pytest.warns(UserWarning, match="no episode ended") as said:
+        ppax.fit(agent, env, 32, num_steps=8, log=Log(console=False, every=1), **options)
+    words = [str(warning.message) for warning in said]
+    assert [sentence.split(":")[0] for sentence in words] == ["stop", "best"]
+    assert all("episode_return" in sentence and "TimeLimit" in sentence for sentence in words)

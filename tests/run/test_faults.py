@@ -1,0 +1,150 @@
+"""Numbers that are not finite in a rollout: refused before anything is learned from them, and located."""
+
+import dataclasses
+import json
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+from jax import Array
+from worlds import QUICK
+
+import ppax
+from ppax import envs
+from ppax.config import Log
+from ppax.networks import network
+from ppax.types import EnvReset, EnvStep, part, static
+
+pytestmark = pytest.mark.usefixtures("cached_programs")
+LATE, STEPS, ENVS = 70, 8, 4
+
+
+class Count(NamedTuple):
+    steps: Array  # [] from a random number on
+
+
+@part
+class Poisoned:
+    """It never ends, and in the step in which its count reaches `LATE`, one field holds `value`."""
+
+    field: str = static(default="reward")
+    value: str = static(default="nan")  # NaN itself is not equal to itself
+    num_agents: int | None = static(default=None)
+
+    action_space = spaces.Discrete(2)
+
+    @property
+    def observation_space(self):
+        return spaces.Dict(a=spaces.Box(-1.0, 1.0, (2,)), b=spaces.Box(-1.0, 1.0, (3,)))
+
+    def _obs(self, bad):
+        agents = () if self.num_agents is None else (self.num_agents,)
+        b = jnp.zeros((*agents, 3))
+        last = b.at[-1, 1] if agents else b.at[1]  # of the last agent
+        spoilt = bad & (self.field == "observation")
+        return {"a": jnp.zeros((*agents, 2)), "b": jnp.where(spoilt, last.set(float(self.value)), b)}
+
+    def reset(self, key):
+        count = Count(jax.random.randint(key, (), 0, LATE - 2 * STEPS))
+        return EnvReset(count, self._obs(False))
+
+    def step(self, count, action, key):
+        count = Count(count.steps + 1)
+        bad = count.steps == LATE
+        agents = () if self.num_agents is None else (self.num_agents,)
+        paid = jnp.where(bad & (self.field == "reward"), float(self.value), 1.0)
+        reward = jnp.ones(agents).at[-1].set(paid) if agents else paid
+        never = jnp.zeros(agents, bool)
+        return EnvStep(count, self._obs(bad), reward, never, never)
+
+
+def set_up(field="reward", value="nan", num_agents=None, **options):
+    env = envs.VectorEnv(Poisoned(field, value, num_agents), ENVS, "poisoned")
+    agent = ppax.PPO(network(env, hidden=(4,)), num_epochs=1, **options)
+    return agent, env
+
+
+def expected(env, state, field):
+    """Environment, iteration and step of the first fault, by the counts with which the environments begin."""
+    counts = np.asarray(state.actor.env_state.env.steps)
+    step = LATE - counts.max() - 1 + (field == "observation")  # an observation is looked at when it is acted on
+    return int(counts.argmax()), *divmod(int(step), STEPS)
+
+
+CASES = [
+    ("reward", "nan", None, {}),
+    ("reward", "inf", 3, {}),
+    ("observation", "nan", None, {}),
+    ("observation", "-inf", 3, {}),
+    ("reward", "nan", None, {"minibatch": ppax.minibatches.Prioritised(), "seq_len": STEPS}),
+    ("reward", "inf", None, {"normalize_reward": True}),
+    ("observation", "inf", None, {"normalize_obs": True}),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "num_agents", "options"), CASES)
+def test_a_fault_is_located_and_the_state_before_it_is_kept(field, value, num_agents, options, tmp_path):
+    agent, env = set_up(field, value, num_agents, **options)
+    log, total = Log(every=100, console=False), 40 * STEPS * env.num_streams
+    made = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ppax.program.compilation.CompiledTraining, "__call__", _keeping(made))
+        with pytest.raises(ppax.NumericalError) as raised:
+            ppax.fit(agent, env, total, num_steps=STEPS, log=log, run_dir=tmp_path)
+    where, iteration, step = expected(env, made[0], field)
+    name = "observation\\['b'\\]" if field == "observation" else "reward"
+    agent_of = f", agent {num_agents - 1}" if num_agents else ""
+    said = f"iteration {iteration + 1} is not finite: environment {where}{agent_of}, step {step}: its {name} is {value}"
+    raised.match(f"{said}; `ppax check-env poisoned`.*; the state before it is saved in")
+    # the rows and the checkpoint are those of the iterations before
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [row["iteration"] for row in rows] == [iteration]
+    assert np.isfinite(rows[0]["reward_mean"])
+    assert rows[0]["grad_norm"] is None
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == [f"{iteration:010d}"]
+    assert json.loads((tmp_path / "stopped.json").read_text())["kind"] == "fault"
+    if num_agents or options:
+        return
+    # bit for bit what a shorter run has
+    state = made[0]
+    whole = jax.jit(ppax.train, static_argnames="num_iterations", compiler_options=QUICK)
+    copy = dataclasses.replace(state, key=jax.random.clone(state.key))
+    shorter = whole(agent, env, copy, num_iterations=iteration, total_iterations=40)
+    longer = whole(agent, env, state, num_iterations=iteration + 3, total_iterations=40)
+    assert int(longer.state.iteration) == iteration
+    for one, other in zip(jax.tree.leaves(shorter), jax.tree.leaves(longer), strict=True):
+        if one.shape != shorter.metrics.means.shape:
+            np.testing.assert_array_equal(_data(one), _data(other))
+    assert np.isnan(longer.metrics["grad_norm"])
+    rest = [name for name in shorter.metrics if name != "grad_norm"]
+    np.testing.assert_array_equal(*([x.metrics[name] for name in rest] for x in (shorter, longer)))
+
+
+def _data(x):
+    return jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+
+
+def _keeping(made):
+    """The program's call, that keeps a copy of the first state: its own memory is used again."""
+    original = ppax.program.compilation.CompiledTraining.__call__
+
+    def call(self, agent, env, state, *counts):
+        made.append(jax.tree.map(jnp.copy, state))
+        return original(self, agent, env, state, *counts)
+
+    return call
+
+
+def test_a_fault_of_the_network_is_told_from_one_of_the_environment(tmp_path):
+    agent, env = set_up()
+    wild = dataclasses.replace(agent, learning_rate=1e38)
+    with pytest.raises(ppax.NumericalError, match="its observations and rewards are finite, so the network made it"):
+        ppax.fit(wild, env, 40 * STEPS * ENVS, num_steps=STEPS, log=Log(console=False), run_dir=tmp_path)
+    kept = ppax.checkpoint.newest_valid(tmp_path / "checkpoints")[0]
+    from safetensors.numpy import load_file
+
+    arrays = load_file(kept / "state.safetensors")
+    assert all(np.isfinite(x).all() for x in arrays.values() if x.dtype.kind == "f")

@@ -1,0 +1,222 @@
+"""A run made from Python objects is recorded exactly, or its file says which objects it needs."""
+
+import dataclasses
+import tomllib
+from collections.abc import Callable
+from functools import partial
+
+import gymnasium
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from worlds import Counter
+
+import ppax
+from ppax import config
+from ppax.agents.self_play import Pool, SelfPlay
+from ppax.cli import main
+from ppax.config import Log
+from ppax.critics import Regression
+from ppax.envs import PartialView, PoolResets, TimeLimit, VectorEnv, builtin, grouped, host
+from ppax.losses import ClippedSurrogate
+from ppax.minibatches import Shuffle
+from ppax.networks import mlp, network
+from ppax.networks.encoders import Flat
+from ppax.networks.heads import CategoricalHead
+from ppax.optimizers import SGD, Adam
+from ppax.run import record
+from ppax.schedules import Linear
+from ppax.types import ConfigError, number, part, static
+
+
+@part
+class MyHead(CategoricalHead):
+    """Named otherwise, the same in all else: states of one fit the other."""
+
+
+@part
+class MyLoss(ClippedSurrogate):
+    """Has what no file holds: a function, and an array."""
+
+    shape: Callable[[float], float] = static("of the bonus", default=abs)
+    weights: object = number("of the parts", default=None)
+
+
+@part
+class MyOptimizer(SGD): ...
+
+
+@part
+class MyEncoder(Flat): ...
+
+
+class MyCritic(Regression):
+    """A subclass without fields of its own."""
+
+
+@part
+class MySchedule(Linear): ...
+
+
+ENV = ppax.make("CartPole-v1", 4)
+
+
+def ppo(**changes):
+    return ppax.PPO(mlp(ENV, hidden=(4,)), minibatch=Shuffle(1), num_epochs=1, **changes)
+
+
+def marks(agent, env=ENV, callbacks=()):
+    """What the run file says of them, after a trip through TOML."""
+    run = config.Run(**ppax.envs.settings_of(env), self_play=getattr(agent, "pool", Pool()))
+    plan = config.describe_run(agent, env, dataclasses.replace(run, agents=config.sharing_of(agent)))
+    return record.objects(agent, env, tomllib.loads(config.to_toml(plan)), callbacks)
+
+
+def with_head(agent, head):
+    return dataclasses.replace(agent, network=dataclasses.replace(agent.network, head=head))
+
+
+def pursuit(change=lambda agents: agents):
+    env = grouped(ppax.make("Pursuit-2", 4), {"prey": [0], "hunter": [1]})
+    agents = change({name: ppax.PPO(network(group, hidden=(4,))) for name, group in env.groups.items()})
+    return ppax.Groups(agents, env.sizes), env
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: ppo(loss=MyLoss(weights=jnp.ones(3))), "agent.loss (MyLoss)"),
+        (lambda: ppo(critic=MyCritic()), "agent.critic (MyCritic)"),
+        (lambda: ppo(optimizer=MyOptimizer()), "agent.optimizer (MyOptimizer)"),
+        (lambda: ppo(schedule=MySchedule()), "agent.schedule (MySchedule)"),
+        (lambda: with_head(ppo(), MyHead(2)), "agent.network.head (MyHead)"),
+        (lambda: with_head(ppo(), CategoricalHead(2, start=1)), "agent.network.head.start"),
+        (lambda: ppax.PPO(network(ENV, encoder=MyEncoder())), "agent.network.actor_readers.0.encoder (MyEncoder)"),
+        (lambda: ppax.Independent(with_head(ppo(), MyHead(2)), 1), "agent.agent.network.head (MyHead)"),
+        (lambda: dataclasses.replace(ppo(), network=partial(abs)), "agent.network (partial)"),
+    ],
+)
+def test_an_agent_that_no_file_builds_is_marked(make, expected):
+    assert marks(make())[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: VectorEnv(Counter(), 4), ["env (Counter)"]),
+        (lambda: VectorEnv(Counter(), 4, name="mine"), ["env (Counter)"]),
+        (lambda: dataclasses.replace(ENV, env=PartialView(ENV.env, (0, 1, 2, 3))), ["env.env (PartialView)"]),
+        (lambda: dataclasses.replace(ENV, env=TimeLimit(builtin.CartPole(), 99)), ["env.env.max_steps"]),
+        (lambda: dataclasses.replace(ENV, env=TimeLimit(builtin.CartPole(gravity=1.0), 500)), ["env.env.env.gravity"]),
+        (lambda: dataclasses.replace(ENV, resets=PoolResets(2)), ["env.resets (PoolResets)"]),
+        (lambda: host(lambda: gymnasium.make("CartPole-v1"), 2), ["env (own)"]),
+        (lambda: host(lambda: gymnasium.make("CartPole-v1"), 2, name="gymnasium/CartPole-v1"), None),
+        (lambda: ppax.make("gymnasium/CartPole-v1", 2), []),
+        (lambda: ppax.make("CartPole-v1", 4, action_repeat=2, env_params={"gravity": {"low": 8.0, "high": 9.0}}), []),
+    ],
+)
+def test_an_environment_that_no_name_gives_is_marked(make, expected):
+    env = make()
+    found = [place for place in marks(ppo(), env) if place.startswith("env")]
+    assert found == (["env (gymnasium/CartPole-v1)"] if expected is None else expected)
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [
+        ppo(),
+        ppo(learning_rate=jnp.float32(1e-3), gamma=np.float32(0.9), optimizer=Adam(eps=1e-7), schedule=Linear()),
+        ppax.Independent(ppo(learning_rate=np.array([1e-3], np.float32)), 1),
+        ppax.PPO(network(ENV, hidden=[8, 8], shared=True, memory=ppax.networks.memories.GRU(3)), seq_len=4),
+    ],
+)
+def test_what_the_file_builds_is_not_marked(agent):
+    assert marks(agent) == []
+
+
+def test_groups_are_looked_through():
+    agent, env = pursuit()
+    assert marks(agent, env) == []
+    assert marks(SelfPlay(agent, Pool(every=2, opponents=1), 4), env) == []
+    agent, env = pursuit(lambda agents: agents | {"hunter": dataclasses.replace(agents["hunter"], loss=MyLoss())})
+    assert marks(agent, env) == ["agent.agents.hunter.loss (MyLoss)"]
+
+
+def test_presets_are_built_from_their_files():
+    for name in ("CartPole-v1", "Pendulum-v1", "styles/brax", "styles/rl8", "styles/cleanrl"):
+        built = config.build(config.find(name))
+        assert marks(built.agent, built.env) == [], name
+
+
+# ---------------------------------------------------------------- runs
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A finished run of one iteration with a head of its own, and a callback."""
+    path, agent = tmp_path_factory.mktemp("runs") / "mine", with_head(ppo(), MyHead(2))
+    log = Log(every=1, checkpoint_seconds=0.0, console=False)
+    ppax.fit(agent, ENV, 32, run_dir=path, num_steps=8, log=log, callbacks=[lambda state, row: None])
+    return path, agent
+
+
+@pytest.mark.parametrize("verb", ["resume", "evaluate", "play"])
+def test_commands_say_which_object_to_pass(run, verb, capsys):
+    assert main.main([verb, str(run[0])]) == main.USAGE
+    said = capsys.readouterr().err
+    assert "cannot hold: agent.network.head (MyHead). Pass the same agent in Python" in said
+    assert f"run = ppax.resume('{run[0]}', agent=agent)" in said
+
+
+def test_a_command_that_resumes_says_which_callbacks_it_lacks(tmp_path, capsys):
+    """A run that is done: nothing is trained, and nothing compiled."""
+    (tmp_path / "run.toml").write_text(config.to_toml({"env": "no such", "objects": ["callbacks (watch, Keep)"]}))
+    assert main.main(["resume", str(tmp_path)]) == main.USAGE  # of the environment
+    text = (
+        f"this run had callbacks (watch, Keep), which are not called here; ppax.resume('{tmp_path}', callbacks=[...])"
+    )
+    assert text in capsys.readouterr().out
+
+
+def test_the_file_of_such_a_run_trains_nothing_else(run, capsys):
+    assert main.main(["train", str(run[0] / "run.toml")]) == main.USAGE
+    assert "objects = agent.network.head (MyHead): this run was made from Python objects" in capsys.readouterr().err
+
+
+def test_with_the_object_it_goes_on(run):
+    path, agent = run
+    plan = config.read(path / "run.toml")
+    assert plan[config.OBJECTS] == ["agent.network.head (MyHead)", "callbacks (<lambda>)"]
+    resumed = ppax.resume(path, agent, console=False)  # the environment has a name, so it need not be passed
+    assert type(resumed.agent.network.head) is MyHead
+    assert int(resumed.state.iteration) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({}, r"cannot hold: env \(Counter\)\. Pass the same env in Python: run = ppax.resume\('runs/x', env=env\)"),
+        ({"agent": 1}, r"cannot hold: env \(Counter\)"),
+        ({"env": 1}, None),
+    ],
+)
+def test_what_is_passed_is_not_asked_for(given, text):
+    plan = {"env": "", config.OBJECTS: ["env (Counter)", "callbacks (f)"]}
+    ask = partial(record.require, plan, given.get("agent"), given.get("env"), "runs/x")
+    if text is None:
+        ask()
+    else:
+        with pytest.raises(ConfigError, match=text):
+            ask()
+
+
+@pytest.mark.parametrize("wrong", [3, "agent", [1], {"agent": 1}])
+def test_marks_that_are_no_texts_are_refused(wrong):
+    with pytest.raises(ConfigError, match="objects"):
+        record.require({"env": "CartPole-v1", config.OBJECTS: wrong}, None, None, "runs/x")
+
+
+def test_callbacks_alone_need_no_object():
+    plan = {"env": "CartPole-v1", "num_envs": 4, config.OBJECTS: ["callbacks (f)"]}
+    record.require(plan, None, None, "runs/x")
+    assert config.build(plan).env.num_envs == 4

@@ -1,0 +1,187 @@
+"""Forced resets: every environment begins anew after every k iterations, and what was cut counts as truncated."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from worlds import QUICK, Counter, Leaky, Team
+
+import ppax
+from ppax.arrays import counter
+from ppax.collection import restart
+from ppax.config import Log
+from ppax.envs import VectorEnv
+from ppax.minibatches import Shuffle
+from ppax.networks import mlp
+from ppax.program.layout import Program
+from ppax.types import Targets, part
+
+ENDLESS = Counter(10**6)
+
+
+@part
+class Flags:
+    """No estimator: its targets show which steps were marked, 1 as truncated, 10 as terminated."""
+
+    def __call__(self, steps, next_value, gamma, ratio=None):
+        marks = steps.truncated.astype(jnp.float32) + 10.0 * steps.terminated
+        return Targets(marks - steps.value, marks)
+
+
+def make(env, num_envs=4, **changes):
+    env = VectorEnv(env, num_envs)
+    network = mlp(env, hidden=(4,))
+    options = {"advantage": Flags(), "minibatch": Shuffle(2), "num_epochs": 1} | changes
+    return ppax.PPO(Leaky(network) if options.pop("memory", False) else network, **options), env
+
+
+start = jax.jit(ppax.start, static_argnames=("num_steps", "iterations_per_env_reset"), compiler_options=QUICK)
+train = jax.jit(ppax.train, compiler_options=QUICK)
+
+
+def path(agent, env, num_steps, k, iterations):
+    """States and metrics after each iteration."""
+    state, out = start(agent, env, num_steps, jax.random.key(0), iterations_per_env_reset=k), []
+    for _ in range(iterations):
+        state, metrics = train(agent, env, state, 1, 9)
+        out.append((state, {name: float(x) for name, x in metrics.items()}))
+    return out
+
+
+def test_every_second_iteration():
+    agent, env = make(ENDLESS, memory=True, seq_len=2)
+    steps, episodes = path(agent, env, 4, 2, 5), []
+    for i, (state, metrics) in enumerate(steps, 1):
+        actor, fresh = state.actor, i % 2 == 0
+        np.testing.assert_array_equal(actor.env_state.env.time, 0 if fresh else 4)
+        np.testing.assert_array_equal(actor.obs[:, 0], 0 if fresh else 4)
+        np.testing.assert_array_equal(actor.first, fresh)
+        np.testing.assert_array_equal(actor.episode_length, 0 if fresh else 4)
+        np.testing.assert_array_equal(actor.episode_return, 0 if fresh else 1 + 2 + 3 + 4)
+        assert (np.asarray(actor.carry) == 0).all() == fresh
+        assert (np.asarray(actor.reward_trace) == 0).all() == fresh
+        # of four steps the last one is marked
+        assert metrics["target_mean"] == (0.25 if fresh else 0.0)
+        # every step counts, and an episode that was cut is none that finished
+        assert counter.to_int(state.env_steps) == 16 * i
+        assert metrics["episodes"] == 0
+        assert np.isnan(metrics["episode_return"])
+        episodes.append(np.asarray(actor.env_state.env.episode))
+    np.testing.assert_array_equal(episodes[1], episodes[2])
+    np.testing.assert_array_equal(episodes[3], episodes[4])
+    assert len(np.unique([episodes[0], episodes[1], episodes[3]])) == 12  # each begins with randomness of its own
+
+
+@pytest.mark.parametrize(
+    ("env", "num_steps", "valid", "marks", "finished"),
+    [
+        # ends by itself on the last step: no cut, and the next rollout loses no step to a reset
+        (Counter(4), 4, 4, 10, 1),
+        # the last row is a reset already: nothing to cut
+        (Counter(3), 4, 3, 10, 1),
+        # agents end after 2, 3 and 4 steps: only the last one is cut
+        (Team(), 3, 2 + 3 + 3, 10 + 10 + 1, 2),
+    ],
+    ids=["terminated", "reset", "agents"],
+)
+def test_only_what_runs_is_cut(env, num_steps, valid, marks, finished):
+    agent, env = make(env)
+    for i, (state, metrics) in enumerate(path(agent, env, num_steps, 1, 2), 1):
+        assert counter.to_int(state.env_steps) == 4 * valid * i
+        np.testing.assert_allclose(metrics["target_mean"], marks / valid, rtol=1e-6)
+        assert metrics["episodes"] == 4 * finished
+        assert np.asarray(state.actor.first).all()
+        assert not np.asarray(state.actor.env_state.ended).any()
+    if isinstance(env.env, Team):
+        assert metrics["episode_return"] == 2.5  # of the agents that ended after 2 and 3 steps, 1 a step
+        assert metrics["episode_length"] == 2.5
+
+
+def test_the_value_beyond_the_cut_is_of_what_was_cut_off():
+    agent, env = make(ENDLESS)
+    state = start(agent, env, 4, jax.random.key(1), iterations_per_env_reset=1)
+    learner = state.learner
+    collect, restarted = jax.jit(ppax.collect, static_argnums=4), jax.jit(restart)
+    collected = collect(agent, env, learner, state.actor, 4, jax.random.key(2))
+    cut = restarted(agent, env, collected, jnp.bool_(True), jax.random.key(3))
+    # an observation is (time, number of the episode): after four steps (4, ...)
+    beyond = jnp.stack([jnp.full(4, 4.0), collected.actor.env_state.env.episode], axis=1)
+    policy = agent.policy(learner, (), beyond, jnp.zeros(4, bool), None)
+    np.testing.assert_allclose(cut.rollout.last_value, policy.value, rtol=1e-6)
+    assert np.abs(policy.value - agent.policy(learner, (), cut.actor.obs, cut.actor.first, None).value).min() > 1e-3
+    np.testing.assert_array_equal(cut.rollout.steps.truncated, [[False] * 4] * 3 + [[True] * 4])
+    left = restarted(agent, env, collected, jnp.bool_(False), jax.random.key(3))
+    jax.tree.map(np.testing.assert_array_equal, left, collected)
+    # where the last row is a reset, after an end at the third, there is nothing to mark
+    shorter = dataclasses.replace(env, env=Counter(3))
+    collected = collect(agent, shorter, learner, state.actor, 4, jax.random.key(2))
+    steps = restarted(agent, shorter, collected, jnp.bool_(True), jax.random.key(3)).rollout.steps
+    np.testing.assert_array_equal(steps.terminated[:, 0], [False, False, True, False])
+    assert not np.asarray(steps.truncated).any()
+
+
+def test_off_is_the_same_program_and_negative_is_only_at_first():
+    agent, env = make(ENDLESS)
+
+    def program(k):
+        state = jax.eval_shape(lambda: ppax.start(agent, env, 4, jax.random.key(0), iterations_per_env_reset=k))
+        return str(jax.make_jaxpr(lambda state: ppax.train(agent, env, state, 1, 9))(state))
+
+    default = program(None)
+    assert program(0) == program(-1) == program(-3) == default
+    assert program(3) != default
+
+
+def same(one, other, **tolerance):
+    for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        x, y = (jax.random.key_data(z) if jnp.issubdtype(z.dtype, jax.dtypes.prng_key) else z for z in (x, y))
+        np.testing.assert_allclose(x, y, **tolerance)
+
+
+def test_two_devices_restart_as_one():
+    agent, env = make(Counter(5), advantage=ppax.advantages.GAE(), memory=True, seq_len=3)
+    one, two = (
+        path(dataclasses.replace(agent, program=Program(devices=devices)), env, 6, 2, 3)[-1] for devices in (1, 2)
+    )
+    assert len(two[0].actor.first.sharding.device_set) == 2
+    same(one[0], two[0], atol=1e-5, rtol=1e-5)
+    assert one[1].keys() == two[1].keys()
+    assert one[1]["episodes"] == two[1]["episodes"] > 0
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("vmapped_keys")
+def test_members_of_a_sweep_restart_each_by_itself():
+    """One after the other, where a restart is a branch, and all at once, where it is a choice."""
+    agent, env = make(ENDLESS)
+    keys, k = jax.random.split(jax.random.key(0), 2), {"iterations_per_env_reset": 2}
+    states = jax.jit(lambda: ppax.start_sweep(agent, env, 4, keys, **k))()
+    together = jax.jit(ppax.sweep, compiler_options=QUICK)(agent, env, states, 2).state
+    np.testing.assert_array_equal(together.actor.env_state.env.time, 0)
+    assert len(np.unique(together.actor.env_state.env.episode)) == 8
+    alone = dataclasses.replace(agent, program=Program(devices=1))
+
+    def solo(key):
+        return ppax.train(alone, env, ppax.start(alone, env, 4, key, **k), 2).state
+
+    same(jax.jit(jax.vmap(solo), compiler_options=QUICK)(keys), together, atol=1e-5)
+
+
+def test_resumed_bit_for_bit_and_from_the_run_file(tmp_path, monkeypatch):
+    made, compile_ = [], ppax.program.compilation.compile  # one program for three runs
+    monkeypatch.setattr(
+        ppax.program.compilation, "compile", lambda *args: (made or made.append(compile_(*args)) or made)[0]
+    )
+    env = ppax.make("Pendulum-v1", 2)
+    agent = ppax.PPO(mlp(env, (4,)), num_epochs=1)
+    options = {"num_steps": 4, "log": Log(every=1, console=False), "iterations_per_env_reset": 2}
+    whole = ppax.fit(agent, env, 8 * 7, run_dir=tmp_path / "whole", **options)
+    stop = [lambda state, row: row["iteration"] == 3]
+    ppax.fit(agent, env, 8 * 7, run_dir=tmp_path / "half", callbacks=stop, **options)
+    resumed = ppax.resume(tmp_path / "half", console=False)
+    assert int(resumed.state.iteration) == 7
+    same(whole.state, resumed.state, atol=0, rtol=0)
+    # 7 is odd: the last restart was one rollout of 4 steps ago
+    np.testing.assert_array_equal(resumed.state.actor.episode_length, 4)

@@ -1,0 +1,33 @@
+"""Words of a run that has been trained."""
+
+from worlds import Counter, Team
+
+import ppax
+from ppax.config import Log
+from ppax.envs import VectorEnv
+
+
+def trained(env):
+    agent = ppax.PPO(ppax.networks.mlp(env, (4,)), num_epochs=1)
+    return ppax.fit(agent, env, 1, num_steps=8, log=Log(console=False))
+
+
+def test_steps_that_only_reset_are_counted_apart():
+    """Episodes of three steps and a reset: of 8 rows of 2 environments each has two resets."""
+    run = trained(VectorEnv(Counter(3), 2))
+    assert (run.env_steps, run.total_steps) == (12, 16)
+    assert run.steps_done() == "12 steps (16 of total_steps: 4 only reset an environment)"
+
+
+def test_steps_of_agents_are_said_to_be_theirs():
+    """Three agents with 2, 3, 4 steps in an episode, reset together in the fifth: 8 rows have 2 + 2, 3 + 3, 4 + 3."""
+    run = trained(VectorEnv(Team(), 2))
+    valid = 2 * (4 + 6 + 7)
+    assert (run.env_steps, run.total_steps) == (valid, 48)
+    rest = f"48 of total_steps: {48 - valid} only reset an environment, or in which an agent was absent"
+    assert run.steps_done() == f"{valid} steps of 3 agents ({rest})"
+
+
+def test_where_both_are_the_same_there_is_one_number():
+    """No episode ends in 8 steps."""
+    assert trained(VectorEnv(Counter(30), 2)).steps_done() == "16 steps"

@@ -1,0 +1,678 @@
+"""A run that is stopped, killed or damaged goes on as if nothing had happened (correctness: T42, T43, section 3)."""
+
+import csv
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
+
+import ppax
+from ppax.cli import main
+from ppax.config import Log
+from ppax.networks import mlp
+from ppax.run import checkpoint, saving
+from ppax.run.directory import RunDirectory
+from ppax.storage import backoff
+
+SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
+TIMING = ("steps_per_second", "seconds")
+NUM_ENVS, NUM_STEPS = 4, 8
+ROLLOUT = NUM_ENVS * NUM_STEPS
+TOTAL = 80  # rollouts of a run in a process: long enough to be hit, short enough to wait for
+
+
+def rows_of(directory):
+    """The rows of metrics.jsonl without their times."""
+    lines = (Path(directory) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [{name: x for name, x in json.loads(line).items() if name not in TIMING} for line in lines]
+
+
+def table_of(directory):
+    """The rows of metrics.csv without their times, and the raw bytes."""
+    data = (Path(directory) / "metrics.csv").read_bytes()
+    table = list(csv.DictReader(data.decode().splitlines()))
+    return [{name: x for name, x in row.items() if name not in TIMING} for row in table], data
+
+
+def final_bytes(directory):
+    """The newest checkpoint's number and state, as it lies on disk."""
+    path, skipped = checkpoint.newest_valid(Path(directory) / "checkpoints")
+    assert skipped == []
+    return int(path.name), (path / "state.safetensors").read_bytes()
+
+
+def assert_same_state(one, other):
+    for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(one), jax.tree.leaves(other), strict=True):
+        if jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key):
+            x, y = jax.random.key_data(x), jax.random.key_data(y)
+        assert x.dtype == y.dtype
+        assert np.asarray(x).tobytes() == np.asarray(y).tobytes(), jax.tree_util.keystr(path)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """Compiled programs are shared by all tests here, in this process and in others."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def _use_cache(cache, monkeypatch):
+    from jax.experimental.compilation_cache import compilation_cache
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    names = (
+        "jax_compilation_cache_dir",
+        "jax_persistent_cache_min_compile_time_secs",
+        "jax_persistent_cache_min_entry_size_bytes",
+    )
+    before = {name: getattr(jax.config, name) for name in names}
+    for name, value in zip(names, (str(cache / "ppax" / "jax"), 0.0, -1), strict=True):
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+def make(name="CartPole-v1", normalize=False):
+    env = ppax.make(name, NUM_ENVS)
+    return ppax.PPO(mlp(env, (8,)), num_epochs=2, normalize_obs=normalize, normalize_reward=normalize), env
+
+
+def fit(agent, env, iterations, run_dir, **changes):
+    log = Log(every=1, checkpoint_seconds=0.0, console=False)
+    arguments = {"num_steps": NUM_STEPS, "log": log, "run_dir": run_dir} | changes
+    return ppax.fit(agent, env, iterations * ROLLOUT, **arguments)
+
+
+def stop_at(iteration):
+    return lambda state, row: row["iteration"] >= iteration
+
+
+# ---------------------------------------------------------------- in one process
+
+
+@pytest.mark.parametrize(
+    ("name", "normalize"),
+    [
+        ("CartPole-v1", False),
+        ("CartPole-v1", True),
+        pytest.param("Pendulum-v1", False, marks=pytest.mark.nightly),
+        pytest.param("Pendulum-v1", True, marks=pytest.mark.nightly),
+    ],
+)
+def test_resumed_equals_uninterrupted(tmp_path, name, normalize):
+    """2N iterations at once, and N + N: every bit of the state and every metric."""
+    agent, env = make(name, normalize)
+    whole = fit(agent, env, 20, tmp_path / "whole")
+    half = fit(agent, env, 20, tmp_path / "half", callbacks=[stop_at(10)])
+    assert int(half.state.iteration) == 10
+    resumed = ppax.resume(tmp_path / "half", agent, env, console=False)
+    assert int(resumed.state.iteration) == 20
+    assert_same_state(whole.state, resumed.state)
+    assert whole.env_steps == resumed.env_steps
+    assert final_bytes(tmp_path / "whole") == final_bytes(tmp_path / "half")
+    assert rows_of(tmp_path / "whole") == rows_of(tmp_path / "half")
+    assert table_of(tmp_path / "whole")[0] == table_of(tmp_path / "half")[0]
+    assert len(rows_of(tmp_path / "half")) == 20
+
+
+def test_resumed_from_its_own_file_and_in_other_chunks(tmp_path):
+    """Parts by name come from run.toml; how often rows are logged changes no bit of the state."""
+    agent, env = make()
+    schedule = ppax.schedules.Linear()
+    agent = ppax.PPO(agent.network, num_epochs=2, schedule=schedule)
+    whole = fit(agent, env, 12, tmp_path / "whole", log=Log(every=5, console=False))
+    assert [row["iteration"] for row in whole.history] == [5, 10, 12]
+    fit(agent, env, 12, tmp_path / "half", callbacks=[stop_at(4)])
+    resumed = ppax.resume(tmp_path / "half", console=False)
+    assert jax.tree.structure(resumed.agent) == jax.tree.structure(agent)
+    assert_same_state(whole.state, resumed.state)
+    assert [row["iteration"] for row in rows_of(tmp_path / "half")] == list(range(1, 13))
+
+
+def test_a_run_without_a_checkpoint_starts_over(tmp_path):
+    agent, env = make()
+    whole = fit(agent, env, 4, tmp_path / "run")
+    for path in checkpoint.list_checkpoints(tmp_path / "run" / "checkpoints"):
+        for file in path.iterdir():
+            file.unlink()
+        path.rmdir()
+    again = ppax.resume(tmp_path / "run", agent, env, console=False)
+    assert_same_state(whole.state, again.state)
+    assert [row["iteration"] for row in rows_of(tmp_path / "run")] == [1, 2, 3, 4]
+
+
+def test_a_finished_run_has_nothing_left(tmp_path):
+    agent, env = make()
+    whole = fit(agent, env, 4, tmp_path / "run")
+    before = final_bytes(tmp_path / "run"), rows_of(tmp_path / "run")
+    again = ppax.resume(tmp_path / "run", agent, env, console=False)
+    assert again.history == []
+    assert_same_state(whole.state, again.state)
+    assert (final_bytes(tmp_path / "run"), rows_of(tmp_path / "run")) == before
+
+
+def test_passes_over_a_damaged_checkpoint(tmp_path):
+    agent, env = make()
+    whole = fit(agent, env, 6, tmp_path / "run")
+    before = final_bytes(tmp_path / "run"), rows_of(tmp_path / "run")
+    newest = checkpoint.list_checkpoints(tmp_path / "run" / "checkpoints")[-1] / "state.safetensors"
+    os.truncate(newest, 100)
+    with pytest.warns(UserWarning, match=r"damaged checkpoint.*state\.safetensors"):
+        again = ppax.resume(tmp_path / "run", agent, env, console=False)
+    assert [row["iteration"] for row in again.history] == [6]
+    assert_same_state(whole.state, again.state)
+    assert (final_bytes(tmp_path / "run"), rows_of(tmp_path / "run")) == before
+
+
+@pytest.mark.filterwarnings("ignore:passed over")
+def test_only_damaged_checkpoints_are_an_error_not_a_fresh_start(tmp_path):
+    agent, env = make()
+    fit(agent, env, 4, tmp_path / "run")
+    for path in checkpoint.list_checkpoints(tmp_path / "run" / "checkpoints"):
+        os.truncate(path / "state.safetensors", 100)
+    with pytest.raises(ppax.CheckpointError, match="no checkpoint that can be loaded"):
+        ppax.resume(tmp_path / "run", agent, env, console=False)
+    assert len(rows_of(tmp_path / "run")) == 4
+
+
+def test_another_agent_is_refused(tmp_path):
+    agent, env = make()
+    fit(agent, env, 4, tmp_path / "run")
+    other = ppax.PPO(mlp(env, (9,)))
+    with pytest.raises(ppax.CheckpointError, match=r"learner\.params"):
+        ppax.resume(tmp_path / "run", other, env, console=False)
+
+
+def test_what_is_passed_is_used(tmp_path):
+    agent, env = make()
+    fit(agent, env, 2, tmp_path / "run")
+    mine = ppax.PPO(agent.network, num_epochs=2, gamma=0.5)
+    assert ppax.resume(tmp_path / "run", mine, console=False).agent.gamma == 0.5
+
+
+# ---------------------------------------------------------------- rows
+
+
+def test_rows_beyond_the_checkpoint_are_dropped(tmp_path):
+    """A killed process had already logged more, and half a line: they are written once, and whole."""
+    agent, env = make()
+    fit(agent, env, 8, tmp_path / "whole")
+    fit(agent, env, 8, tmp_path / "run", callbacks=[stop_at(3)])
+    lines = (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "run" / "metrics.jsonl").write_text("".join(lines[:5]) + lines[5][:40])
+    data = (tmp_path / "whole" / "metrics.csv").read_bytes().splitlines(keepends=True)
+    (tmp_path / "run" / "metrics.csv").write_bytes(b"".join(data[:6]) + data[6][:30])
+    ppax.resume(tmp_path / "run", agent, env, console=False)
+    assert rows_of(tmp_path / "run") == rows_of(tmp_path / "whole")
+    assert table_of(tmp_path / "run")[0] == table_of(tmp_path / "whole")[0]
+    assert sorted(p.name for p in (tmp_path / "run").glob("metrics*")) == ["metrics.csv", "metrics.jsonl"]
+
+
+HARM = [b"", b"iteration,env_st", b"\0" * 100 + b"\n", b"{}\n", b"x,y\n"]
+
+
+@pytest.mark.parametrize("harm", [*HARM, b"5\n", b"[1]\n"])
+def test_harmed_rows_do_not_stop_a_run(tmp_path, harm):
+    agent, env = make()
+    fit(agent, env, 3, tmp_path / "run", callbacks=[stop_at(2)])
+    if b"iteration" not in harm:
+        with open(tmp_path / "run" / "metrics.jsonl", "ab") as file:
+            file.write(harm)
+    with open(tmp_path / "run" / "metrics.csv", "ab" if b"iteration" not in harm else "wb") as file:
+        file.write(harm)
+    ppax.resume(tmp_path / "run", agent, env, console=False)
+    assert [row["iteration"] for row in rows_of(tmp_path / "run")] == [1, 2, 3]
+    assert [row["iteration"] for row in table_of(tmp_path / "run")[0]][-1] == "3"
+
+
+def test_the_table_has_one_kind_of_line_end(tmp_path):
+    agent, env = make()
+    fit(agent, env, 3, tmp_path / "run", callbacks=[stop_at(2)])
+    ppax.resume(tmp_path / "run", agent, env, console=False)
+    _, data = table_of(tmp_path / "run")
+    assert data.count(b"\r\n") in (0, data.count(b"\n"))
+
+
+def test_the_clock_goes_on(tmp_path):
+    agent, env = make()
+    fit(agent, env, 4, tmp_path / "run", callbacks=[stop_at(2)])
+    ppax.resume(tmp_path / "run", agent, env, console=False)
+    seconds = [json.loads(x)["seconds"] for x in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert seconds == sorted(seconds)
+    assert len(set(seconds)) == 4
+
+
+# ---------------------------------------------------------------- disks that fail
+
+
+def failing_saves(monkeypatch, which):
+    """Let the saves whose number is in `which` fail; returns what was saved."""
+    original, saved, calls = checkpoint.save, [], []
+
+    def save(directory, state, *arguments, **keywords):
+        calls.append(int(state.iteration))
+        if len(calls) in which:
+            raise OSError(28, "No space left on device")
+        saved.append(calls[-1])
+        return original(directory, state, *arguments, **keywords)
+
+    monkeypatch.setattr(checkpoint, "save", save)
+    return saved
+
+
+def test_a_full_disk_costs_no_training(tmp_path, monkeypatch):
+    monkeypatch.setattr(backoff, "FIRST_DELAY", 0.0)
+    agent, env = make()
+    whole = fit(agent, env, 8, tmp_path / "whole")
+    saved = failing_saves(monkeypatch, {2, 3, 5, 6})  # never three in a row
+    with pytest.warns(UserWarning, match="checkpoint failed.*No space left") as caught:
+        run = fit(agent, env, 8, tmp_path / "run")
+    assert len([x for x in caught if "checkpoint failed" in str(x.message)]) == 4
+    assert saved[:3] == [1, 4, 7]
+    assert_same_state(whole.state, run.state)
+    assert final_bytes(tmp_path / "run") == final_bytes(tmp_path / "whole")
+
+
+@pytest.mark.filterwarnings("ignore:checkpoint failed")
+def test_a_disk_that_stays_full_ends_the_run(tmp_path, monkeypatch):
+    agent, env = make()
+    failing_saves(monkeypatch, set(range(2, 100)))
+    clock = itertools.count()
+    monkeypatch.setattr(saving.time, "monotonic", lambda: float(next(clock)))  # a second for every look
+    monkeypatch.setattr(saving, "PATIENCE", 20.0)
+    with pytest.raises(OSError, match="No space left"):
+        fit(agent, env, 100, tmp_path / "run")
+    assert final_bytes(tmp_path / "run")[0] == 1
+    assert 3 < len(rows_of(tmp_path / "run")) < 40
+
+
+@pytest.mark.filterwarnings("ignore:checkpoint failed")
+def test_a_disk_that_is_full_for_a_moment_ends_no_run(tmp_path, monkeypatch):
+    """Three rows follow each other in milliseconds: three failures are no reason to give up."""
+    agent, env = make()
+    saved = failing_saves(monkeypatch, {2, 3, 4, 5})
+    run = fit(agent, env, 8, tmp_path / "run")
+    assert int(run.state.iteration) == 8
+    assert saved[0] == 1
+    assert saved[-1] == final_bytes(tmp_path / "run")[0] == 8
+
+
+def test_the_run_is_given_back_where_its_last_checkpoint_cannot_be_written(tmp_path, monkeypatch):
+    agent, env = make()
+    monkeypatch.setattr(saving, "LAST_PATIENCE", 0.0)
+    failing_saves(monkeypatch, set(range(1, 100)))
+    log = Log(every=1, checkpoint_seconds=1e6, console=False)
+    with pytest.warns(UserWarning, match=r"last checkpoint could not be saved.*No space left"):
+        run = fit(agent, env, 4, tmp_path / "run", log=log)
+    assert int(run.state.iteration) == 4
+    assert "No space left" in run.unsaved
+    assert_same_state(run.state, fit(agent, env, 4, None).state)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_no_fault_of_the_disk_hides_that_of_an_environment(tmp_path, monkeypatch):
+    """Without a handle left neither a checkpoint nor stopped.json can be written: the error is still the first one."""
+
+    class Failing(CartPoleEnv):
+        taken = 0
+
+        def step(self, action):
+            self.taken += 1
+            if self.taken > 40:
+
+                def no_handles(*arguments, **keywords):
+                    raise OSError(24, "Too many open files")
+
+                monkeypatch.setattr(os, "open", no_handles)
+                raise RuntimeError("the motor is hot")
+            return super().step(action)
+
+    env = ppax.envs.host(Failing, 2)
+    agent = ppax.PPO(mlp(env, (4,)), num_epochs=1)
+    log = Log(every=1, checkpoint_seconds=0.0, console=False)
+    with pytest.raises(ppax.envs.EnvError, match="the motor is hot"):
+        ppax.fit(agent, env, 800, num_steps=8, run_dir=tmp_path / "run", log=log)
+
+
+@pytest.mark.filterwarnings("ignore:the last checkpoint")
+def test_failing_at_the_end_is_a_disk_fault(tmp_path, monkeypatch, capsys):
+    last = []
+    original = checkpoint.save
+
+    def save(directory, state, *arguments, **keywords):
+        if int(state.iteration) == 2:
+            last.append(True)
+            raise OSError(28, "No space left on device")
+        return original(directory, state, *arguments, **keywords)
+
+    monkeypatch.setattr(checkpoint, "save", save)
+    monkeypatch.setattr(saving, "LAST_PATIENCE", 0.0)
+    assert main.main(["train", *tiny(tmp_path / "run", total=2), "--log.checkpoint-seconds", "1000"]) == 5
+    assert last
+    assert "No space left" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["train", "resume"])
+def test_a_run_directory_that_cannot_be_written(tmp_path, capsys, verb):
+    (tmp_path / "file").write_text("x")
+    if verb == "train":
+        assert main.main(["train", *tiny(tmp_path / "file" / "run")]) == 5
+        assert "file" in capsys.readouterr().err
+        assert main.main(["train", *tiny(tmp_path / "file")]) == 5
+    else:
+        assert main.main(["resume", str(tmp_path / "file" / "run")]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+    assert (tmp_path / "file").read_text() == "x"
+
+
+# ---------------------------------------------------------------- one owner
+
+
+def test_a_run_directory_has_one_owner(tmp_path):
+    agent, env = make()
+    fit(agent, env, 2, tmp_path / "run")
+    with (
+        RunDirectory.open(tmp_path / "run"),
+        pytest.raises(ppax.ConfigError, match=f"in use by process {os.getpid()}"),
+    ):
+        ppax.resume(tmp_path / "run", agent, env, console=False)
+    ppax.resume(tmp_path / "run", agent, env, console=False)
+
+
+def test_an_error_lets_go_of_the_directory(tmp_path):
+    agent, env = make()
+
+    def fail(state, row):
+        raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        fit(agent, env, 2, tmp_path / "run", callbacks=[fail])
+    with pytest.raises(ppax.ConfigError, match=r"already holds a run.*ppax resume"):
+        fit(agent, env, 2, tmp_path / "run")
+    ppax.resume(tmp_path / "run", agent, env, console=False)
+
+
+def test_not_a_run_directory(tmp_path):
+    with pytest.raises(ppax.ConfigError, match=r"not a run directory.*run\.toml"):
+        ppax.resume(tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+# ---------------------------------------------------------------- real processes
+
+
+def tiny(run_dir, total=TOTAL, every=1, epochs=1):
+    """Arguments of a run of `total` rollouts that is saved after each."""
+    sizes = ["--num-envs", NUM_ENVS, "--num-steps", NUM_STEPS, "--total-steps", total * ROLLOUT]
+    agent = ["--agent.network.hidden", 8, "--agent.num-epochs", epochs, "--eval.episodes", 2]
+    log = ["--log.every", every, "--log.checkpoint-seconds", 0, "--no-log.console"]
+    return [str(x) for x in ["Pendulum-v1", *sizes, *agent, *log, "--run-dir", run_dir]]
+
+
+# One process that has imported everything and forks for every command: real processes, without seconds of imports each
+FORKS = """
+import json, os, signal, sys
+import ppax.cli
+
+for line in sys.stdin:
+    job = json.loads(line)
+    if "wait" in job:
+        try:
+            pid, status = os.waitpid(job["wait"], os.WNOHANG)
+            code = os.waitstatus_to_exitcode(status) if pid else None
+        except ChildProcessError:
+            code = None
+        print(json.dumps(code), flush=True)
+        continue
+    pid = os.fork()
+    if pid == 0:
+        # not what this suite was started with, which may be the background job of a script
+        signal.signal(signal.SIGINT, signal.SIG_IGN if job["ignored"] else signal.default_int_handler)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` of the suite is none of the run
+        for stream, file in ((0, os.devnull), (1, job["out"] + ".out"), (2, job["out"] + ".err")):
+            os.dup2(os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC), stream)
+        sys.argv = ["ppax", *job["argv"]]
+        sys.exit(ppax.cli.main())
+    print(json.dumps(pid), flush=True)
+"""
+
+
+class Process:
+    """A `ppax` command in a process of its own."""
+
+    def __init__(self, ask, out, argv, ignored=False):
+        self._ask, self._out, self.code = ask, out, None
+        self.pid = ask({"argv": [str(x) for x in argv], "out": str(out), "ignored": ignored})
+
+    def send(self, number):
+        os.kill(self.pid, number)
+
+    def poll(self):
+        if self.code is None:
+            self.code = self._ask({"wait": self.pid})
+        return self.code
+
+    def wait(self, seconds=120.0):
+        """The exit code; None where it did not end in time."""
+        deadline = time.monotonic() + seconds
+        while self.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return self.code
+
+    @property
+    def err(self):
+        return Path(f"{self._out}.err").read_text()
+
+    @property
+    def out(self):
+        return Path(f"{self._out}.out").read_text()
+
+
+@pytest.fixture(scope="module")
+def forks(cache):
+    environment = os.environ | {"XDG_CACHE_HOME": str(cache)}
+    command = [sys.executable, "-c", FORKS]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as server:
+
+        def ask(job):
+            server.stdin.write(json.dumps(job) + "\n")
+            server.stdin.flush()
+            return json.loads(server.stdout.readline())
+
+        yield ask
+        server.stdin.close()
+
+
+@pytest.fixture
+def launch(forks, tmp_path):
+    started = []
+
+    def begin(*argv, ignored=False):
+        started.append(Process(forks, tmp_path / f"process{len(started)}", argv, ignored))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            process.send(signal.SIGKILL)
+            process.wait()
+
+
+def wait_for_rows(process, directory, count):
+    """Until metrics.jsonl has `count` lines."""
+    deadline = time.monotonic() + 120
+    file = Path(directory) / "metrics.jsonl"
+    while not file.exists() or file.read_bytes().count(b"\n") < count:
+        assert process.poll() is None, f"ended with {process.code}: {process.err}"
+        assert time.monotonic() < deadline, process.err
+        time.sleep(0.002)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(forks, tmp_path_factory):
+    """The run that all others must equal."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    process = Process(forks, folder / "process", ["train", *tiny(folder / "run")])
+    assert process.wait() == 0, process.err
+    iteration, data = final_bytes(folder / "run")
+    assert iteration == TOTAL
+    rows = rows_of(folder / "run")
+    assert [row["iteration"] for row in rows] == list(range(1, TOTAL + 1))
+    return data, rows, table_of(folder / "run")[0]
+
+
+def assert_equals(directory, uninterrupted):
+    data, rows, table = uninterrupted
+    assert final_bytes(directory) == (TOTAL, data)
+    assert rows_of(directory) == rows
+    assert table_of(directory)[0] == table
+    assert [p for p in os.listdir(Path(directory) / "checkpoints") if p.startswith(".tmp")] == []
+
+
+def test_killed_and_resumed(launch, tmp_path, uninterrupted):
+    """SIGKILL five times at random moments: the final state is the same file, the metrics the same rows."""
+    moments, directory, reached = random.Random(1), tmp_path / "run", 0
+    process = launch("train", *tiny(directory))
+    for _ in range(5):
+        wait_for_rows(process, directory, reached + 6)
+        time.sleep(moments.uniform(0.0, 0.05))
+        assert process.poll() is None, "the run is too short to be hit"
+        process.send(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        path, skipped = checkpoint.newest_valid(directory / "checkpoints")
+        assert skipped == []
+        reached = len((directory / "metrics.jsonl").read_bytes().splitlines())
+        assert reached - 1 <= int(path.name) + 1, "more than one interval was lost"
+        process = launch("resume", directory)
+    assert process.wait() == 0, process.err
+    assert_equals(directory, uninterrupted)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_stopped_by_a_signal_and_resumed(launch, tmp_path, uninterrupted, number):
+    directory = tmp_path / "run"
+    process = launch("train", *tiny(directory))
+    wait_for_rows(process, directory, 20)
+    process.send(number)
+    assert process.wait() == 75, process.err
+    assert f"ppax resume {directory}" in process.err
+    assert "Traceback" not in process.err
+    rows, (iteration, _) = rows_of(directory), final_bytes(directory)
+    assert rows[-1]["iteration"] == iteration < TOTAL, "what was trained is saved and logged"
+    process = launch("resume", directory)
+    assert process.wait() == 0, process.err
+    assert_equals(directory, uninterrupted)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_second_signal_ends_it_at_once(launch, tmp_path, number):
+    """In the middle of a chunk of minutes: the first signal waits for its end, the second does not."""
+    directory = tmp_path / "run"
+    process = launch("train", *tiny(directory, total=10_000_000, every=10_000_000, epochs=50))
+    deadline = time.monotonic() + 60
+    while not (directory / "metrics.csv").exists():  # the loggers are opened after compilation
+        assert process.poll() is None, process.err
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(0.3)
+    process.send(number)
+    time.sleep(0.5)
+    assert process.poll() is None, "the first signal waits for the end of the chunk"
+    process.send(number)
+    assert process.wait(30.0) in (75, -number)
+    assert "Traceback" not in process.err
+
+
+def test_a_signal_that_is_ignored_at_the_start_stays_ignored(launch, tmp_path):
+    """As `nohup` and a script's background jobs start it; SIGTERM is answered all the same."""
+    directory = tmp_path / "run"
+    process = launch("train", *tiny(directory, total=1_000_000), ignored=True)
+    wait_for_rows(process, directory, 1)
+    process.send(signal.SIGINT)
+    wait_for_rows(process, directory, len(rows_of(directory)) + 3)
+    assert process.poll() is None
+    process.send(signal.SIGTERM)
+    assert process.wait() == 75, process.err
+
+
+def test_ctrl_c_without_a_run_directory_gives_the_run_so_far():
+    agent, env = make()
+
+    def press(state, row):
+        if row["iteration"] == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        run = fit(agent, env, 1000, None, callbacks=[press])
+    finally:
+        signal.signal(signal.SIGINT, earlier)
+    assert [row["iteration"] for row in run.history] == [1, 2, 3]
+    assert "run_dir" in run.stopped
+    assert int(run.state.iteration) == 3
+
+
+IN_TERMINAL = """
+import os, pty, signal, sys
+
+pid, terminal = pty.fork()
+if pid == 0:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` of the suite is none of the run
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.execv(sys.executable, [sys.executable, "-m", "ppax.cli", *sys.argv[1:]])
+print(pid, flush=True)
+sys.stdin.readline()
+os.close(terminal)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
+
+def test_a_closed_terminal_stops_and_saves(tmp_path):
+    """A dropped connection: the console can say nothing any more, and the run still saves itself and ends with 75."""
+    directory = tmp_path / "run"
+    run = [x for x in tiny(directory, total=1_000_000) if x != "--no-log.console"]
+    command = [sys.executable, "-c", IN_TERMINAL, "train", *run, "--log.checkpoint-seconds", "1000"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as terminal:
+        pid, deadline = int(terminal.stdout.readline()), time.monotonic() + 120
+        file = directory / "metrics.jsonl"
+        while not file.exists() or file.read_bytes().count(b"\n") < 3:
+            os.kill(pid, 0)
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        terminal.stdin.write("\n")
+        terminal.stdin.flush()
+        assert terminal.stdout.readline() == "75\n"
+    assert json.loads((directory / "stopped.json").read_text())["kind"] == "signal"
+    assert final_bytes(directory)[0] == rows_of(directory)[-1]["iteration"]
+
+
+def test_in_use_by_another_process(launch, tmp_path, capsys):
+    directory = tmp_path / "run"
+    process = launch("train", *tiny(directory, total=1_000_000))
+    wait_for_rows(process, directory, 1)
+    rows = len(rows_of(directory))
+    assert main.main(["resume", str(directory)]) == 2
+    assert f"in use by process {process.pid} " in capsys.readouterr().err
+    assert main.main(["train", *tiny(directory)]) == 2
+    assert str(process.pid) in capsys.readouterr().err
+    assert process.poll() is None
+    wait_for_rows(process, directory, rows + 2)  # it was not disturbed
+    process.send(signal.SIGKILL)
+    process.wait()
+    assert main.main(["train", *tiny(directory)]) == 2
+    assert f"ppax resume {directory}" in capsys.readouterr().err
+    with RunDirectory.open(directory):  # a kill leaves no lock behind
+        pass

@@ -1,0 +1,83 @@
+"""Compiled programs are kept between processes by `fit` too, and JAX's settings stay the user's."""
+
+import jax
+import pytest
+from jax.experimental.compilation_cache import compilation_cache
+
+import ppax
+from ppax.cli import main
+from ppax.config import Log
+from ppax.storage import cache
+
+OPTION = "jax_compilation_cache_dir"
+SETTINGS = (OPTION, "jax_enable_compilation_cache", *cache.THRESHOLDS)
+
+
+@pytest.fixture(autouse=True)
+def _settings(monkeypatch, tmp_path):
+    """As a user has them who has set nothing; and a cache directory of one's own."""
+    before = {name: getattr(jax.config, name) for name in SETTINGS}
+    jax.config.update(OPTION, None)
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    compilation_cache.reset_cache()
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+def trained():
+    env = ppax.make("probe/Constant", 2)
+    agent = ppax.PPO(ppax.networks.mlp(env, (2,)), num_epochs=1, minibatch=ppax.minibatches.Shuffle(1))
+    jax.clear_caches()
+    return ppax.fit(agent, env, 8, num_steps=4, log=Log(console=False))
+
+
+def names(folder):
+    return {path.name.rpartition("-")[0].partition("-")[0] for path in folder.glob("*") if "atime" not in path.name}
+
+
+def test_fit_and_evaluate_keep_their_programs_though_something_was_compiled_before(tmp_path):
+    jax.jit(lambda x: x + 1)(1.0)  # JAX decides at its first compilation whether there is a cache
+    run = trained()
+    assert "jit_train" in names(tmp_path / "cache" / "ppax" / "jax")
+    run.evaluate(2)
+    assert "jit_run_episodes" in names(tmp_path / "cache" / "ppax" / "jax")
+
+
+def test_the_settings_of_jax_are_the_users_again_afterwards(tmp_path):
+    before = [getattr(jax.config, name) for name in SETTINGS]
+    trained()
+    assert [getattr(jax.config, name) for name in SETTINGS] == before
+    files = set((tmp_path / "cache").rglob("*"))
+    jax.jit(lambda x: x * 3 + 1)(1.0)
+    assert set((tmp_path / "cache").rglob("*")) == files, "what the user compiles is the user's business"
+
+
+def test_a_directory_of_the_users_own_is_taken(tmp_path):
+    jax.config.update(OPTION, str(tmp_path / "mine"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    trained()
+    assert "jit_train" in names(tmp_path / "mine")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_cache_that_is_switched_off_stays_off(tmp_path):
+    jax.config.update("jax_enable_compilation_cache", False)
+    trained()
+    assert not (tmp_path / "cache").exists()
+
+
+def test_the_command_line_switches_it_off_for_the_whole_command(tmp_path):
+    sizes = ["--num-envs", "2", "--num-steps", "4", "--total-steps", "8", "--agent.network.hidden", "2"]
+    sizes += ["--eval.episodes", "2", "--agent.minibatch.num-minibatches", "1", "--run-dir", str(tmp_path / "run")]
+    assert main.main(["train", "probe/Constant", *sizes, "--no-cache"]) == 0
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_home_that_cannot_be_written_is_no_error(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert cache.keep_programs() == {}
+    assert trained().env_steps > 0

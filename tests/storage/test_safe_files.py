@@ -1,0 +1,95 @@
+"""Files that are new, whole, and where they should be."""
+
+import os
+import threading
+
+import pytest
+
+from ppax.storage import safe_files
+
+
+@pytest.fixture
+def victim(tmp_path):
+    path = tmp_path / "victim"
+    path.write_text("precious")
+    yield path
+    assert path.read_text() == "precious"
+
+
+def test_a_file_is_replaced_whole(tmp_path):
+    safe_files.write(tmp_path / "file", b"one")
+    safe_files.write_text(tmp_path / "file", "zwölf")
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "zwölf"
+    assert os.listdir(tmp_path) == ["file"]
+    (tmp_path / "plain").write_text("")  # the user's mask decides who may read it, as for any file
+    assert (tmp_path / "file").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_link_is_replaced_and_not_followed(tmp_path, victim):
+    (tmp_path / "file").symlink_to(victim)
+    safe_files.write(tmp_path / "file", b"mine")
+    assert not (tmp_path / "file").is_symlink()
+    assert safe_files.read(tmp_path / "file") == b"mine"
+
+
+def test_a_new_file_is_new(tmp_path, victim):
+    (tmp_path / "link").symlink_to(victim)
+    os.link(victim, tmp_path / "second")
+    for name in ("link", "second", "victim"):
+        with pytest.raises(FileExistsError):
+            safe_files.create(tmp_path / name, b"mine")
+
+
+def test_no_link_is_followed(tmp_path, victim):
+    (tmp_path / "link").symlink_to(victim)
+    for function in (safe_files.open_to_append, safe_files.open_to_read, safe_files.read):
+        with pytest.raises(OSError, match="link"):
+            function(tmp_path / "link")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize("function", [safe_files.open_to_append, safe_files.read])
+def test_no_pipe_is_waited_for(tmp_path, function):
+    os.mkfifo(tmp_path / "pipe")
+    errors = []
+
+    def attempt():
+        try:
+            function(tmp_path / "pipe")
+        except OSError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=attempt, daemon=True)
+    thread.start()
+    thread.join(20.0)
+    assert len(errors) == 1
+
+
+def test_what_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
+    safe_files.write(tmp_path / "file", b"old")
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    for name in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, fail)
+            with pytest.raises(OSError, match="No space"):
+                safe_files.write(tmp_path / "file", b"new")
+        assert os.listdir(tmp_path) == ["file"]
+        assert safe_files.read(tmp_path / "file") == b"old"
+
+
+def test_more_than_a_limit_is_not_read(tmp_path):
+    safe_files.write(tmp_path / "file", b"12345")
+    assert safe_files.read(tmp_path / "file", 5) == b"12345"
+    with pytest.raises(OSError, match="more than 4 bytes"):
+        safe_files.read(tmp_path / "file", 4)
+
+
+def test_unusual_names(tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "file").write_text("x")
+    (tmp_path / "a" / "b" / "to nowhere").symlink_to("nowhere")
+    (tmp_path / "loop").symlink_to(tmp_path, target_is_directory=True)
+    assert safe_files.unusual(tmp_path) == ["a/b/to nowhere", "loop"]

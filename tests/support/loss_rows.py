@@ -1,0 +1,58 @@
+"""What tests of losses share: a distribution whose answers are given, a batch of rows, a loss with its gradients."""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from ppax.critics import Regression, base
+from ppax.types import Batch, Targets, Transition
+
+PLAIN = Regression()
+
+
+class Fixed(NamedTuple):
+    """A distribution whose answers are given."""
+
+    answer: jax.Array
+    entropies: jax.Array
+
+    def log_prob(self, action):
+        return self.answer
+
+    def entropy(self):
+        return self.entropies
+
+
+class Result(NamedTuple):
+    loss: np.ndarray
+    metrics: dict
+    by_log_prob: np.ndarray  # d loss / d each, [N]
+    by_value: np.ndarray  # through a critic that says V itself
+    by_entropy: np.ndarray
+
+
+def batch_of(advantage, *, old_log_prob=0.0, target=0.0, old_value=0.0, valid=True, action=None):
+    rows = np.shape(advantage)
+    numbers = (advantage, old_log_prob, target, old_value)
+    advantage, old_log_prob, target, old_value = (np.broadcast_to(np.asarray(x, np.float32), rows) for x in numbers)
+    valid = np.broadcast_to(valid, rows)
+    steps = Transition(None, action, old_log_prob, old_value, None, None, None, None, valid, ())
+    return Batch(steps, Targets(advantage, target))
+
+
+@jax.jit
+def compiled(loss, log_prob, value, entropy, batch, critic=PLAIN):
+    def f(log_prob, value, entropy):
+        error = base.errors(critic, (), value[:, None], batch)
+        return tuple(loss(Fixed(log_prob, entropy), error, batch))
+
+    (loss_value, metrics), gradient = jax.value_and_grad(f, argnums=(0, 1, 2), has_aux=True)(log_prob, value, entropy)
+    return Result(loss_value, metrics, *gradient)
+
+
+def run(loss, log_prob, batch, value=0.0, entropy=0.0, critic=PLAIN):
+    """The loss, and its gradients, where the new policy gives these numbers [N]."""
+    rows = np.shape(log_prob)
+    log_prob, value, entropy = (np.broadcast_to(np.asarray(x, np.float32), rows) for x in (log_prob, value, entropy))
+    return jax.tree.map(np.asarray, compiled(loss, log_prob, value, entropy, batch, critic))

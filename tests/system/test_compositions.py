@@ -1,0 +1,344 @@
+"""Random compositions of everything: what must hold of any run holds of each (correctness: T18, T42 to T44).
+
+    pytest -m "nightly or not nightly" tests/system/test_compositions.py
+
+A failure's message has the composition's tables: they are a run file but for the world, `compositions.Rules`.
+"""
+
+import dataclasses
+import functools
+import random
+
+import compositions
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_reference import flat_params
+from worlds import QUICK
+
+import ppax
+import reference
+from ppax.agents.multi_agent import with_program
+from ppax.collection import collect
+from ppax.envs import HostEnv
+from ppax.program import compilation
+from ppax.run import checkpoint
+from ppax.run.fit import fit_run
+from ppax.types import Batch, Transition
+
+NATIVE, ON_HOST = 60, 30
+ALWAYS, ALWAYS_ON_HOST = (0,), (0,)  # the others are nightly
+NOT_COMPARED = ("steps_per_second", "seconds")
+MAYBE_NAN = ("episode_return", "episode_length")  # where no episode has ended
+pytestmark = pytest.mark.usefixtures("cached_programs")
+
+
+def numbers(count, always):
+    return [pytest.param(i, marks=() if i in always else pytest.mark.nightly) for i in range(count)]
+
+
+@functools.cache
+def drawn(number, on_host=False):
+    return compositions.draw(number, on_host)
+
+
+class Killed(BaseException):
+    """Ends a run at once, as a signal that cannot be caught would."""
+
+
+def killer(iteration):
+    def callback(state, row):
+        if row["iteration"] == iteration:
+            raise Killed
+
+    return callback
+
+
+@pytest.fixture
+def one_program(monkeypatch):
+    """`fit` and `resume` of the same agent and environment share what was compiled for the first of them."""
+    compile, kept = compilation.compile, {}
+
+    def shared(agent, env, state, stop=None):
+        if (id(agent), id(env)) not in kept:
+            kept[id(agent), id(env)] = compile(agent, env, state), agent, env
+        return kept[id(agent), id(env)][0]
+
+    monkeypatch.setattr(compilation, "compile", shared)
+
+
+def on(one, devices):
+    """The composition, laid out on so many devices."""
+    return one._replace(agent=with_program(one.agent, dataclasses.replace(first_program(one), devices=devices)))
+
+
+def trained(one, run_dir=None, callbacks=()):
+    return fit_run(one.agent, one.env, one.run, run_dir, callbacks)
+
+
+def first_program(one):
+    return one.agent.learners(one.env.num_streams)[0][0].program
+
+
+def rows_of(trained):
+    return [{k: v for k, v in row.items() if k not in NOT_COMPARED} for row in trained.history]
+
+
+def learners_of(one):
+    return [learner for learner, _ in one.agent.learners(one.env.num_streams)]
+
+
+def numbers_of(state):
+    """Every leaf of a state as NumPy has it."""
+    keys = lambda x: jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x  # noqa: E731
+    return [np.asarray(keys(x)) for x in jax.tree.leaves(state)]
+
+
+def check_rows(one, rows):
+    """What must hold of every iteration."""
+    for row in rows:
+        for name, x in row.items():
+            plain = name.partition("/")[0]
+            assert np.isfinite(x) or plain in MAYBE_NAN, (name, row)
+            if plain == "ratio_first_max_dev":
+                assert x < ratio_tolerance(one), (name, row)
+            if plain == "reward_mean":  # the environment itself says where an action was forbidden
+                assert x > -2.0, (name, row)
+
+
+def check_learner(state):
+    """Every number of the learner is finite."""
+    for x in numbers_of(state.learner):
+        assert not np.issubdtype(x.dtype, np.floating) or np.isfinite(x).all()
+
+
+def ratio_tolerance(one):
+    """How far the ratio may be from 1 before the first gradient step (docs/speed.md on bfloat16)."""
+    return 5e-3 if any(learner.compute_dtype == "bfloat16" for learner in learners_of(one)) else 1e-5
+
+
+def tolerance(one):
+    """How far runs may be apart that add up in another order: rounding, as the composition amplifies it."""
+    learners = learners_of(one)
+    if any(learner.compute_dtype == "bfloat16" for learner in learners):
+        return 2e-2
+    return 2e-3 if "muon" in str(one.tables) else 5e-5
+
+
+def assert_close(one, first, second):
+    for x, y in zip(numbers_of(first.state.learner), numbers_of(second.state.learner), strict=True):
+        if np.issubdtype(x.dtype, np.floating):
+            np.testing.assert_allclose(x, y, rtol=tolerance(one), atol=tolerance(one))
+        else:
+            np.testing.assert_array_equal(x, y)
+
+
+# ---------------------------------------------------------------- on the device
+
+
+@pytest.mark.usefixtures("one_program")
+@pytest.mark.parametrize("number", numbers(NATIVE, ALWAYS))
+def test_native(number, tmp_path):
+    """Ratio, finiteness and masks in every iteration; killed and resumed; on two devices."""
+    one = on(drawn(number), 1)
+    print(one.tables, one.rules)
+    kill_at = random.Random(number).randint(1, 4)
+    with pytest.raises(Killed):
+        trained(one, tmp_path / "run", callbacks=[killer(kill_at)])
+    resumed = ppax.resume(tmp_path / "run", one.agent, one.env, console=False)
+    whole = trained(one)
+    check_rows(one, rows_of(whole))
+    check_learner(whole.state)
+    np.testing.assert_equal(rows_of(resumed), rows_of(whole)[kill_at - 1 :])
+    for x, y in zip(numbers_of(whole.state), numbers_of(resumed.state), strict=True):
+        assert x.tobytes() == y.tobytes()
+    if compositions.splits_over_two(one):
+        two = trained(on(one, 2))
+        assert len(two.state.actor.first.sharding.device_set) == 2
+        check_rows(one, rows_of(two))
+        assert_close(one, whole, two)
+
+
+# ---------------------------------------------------------------- one update
+
+
+class Tried:
+    """A rollout, and what an update makes of it with rows that do not count filled by 0 and by NaN."""
+
+    def __init__(self, one):
+        self.agent, steps, env = on(one, 1).agent, one.run.num_steps, one.env
+        state_key, collect_key, self.key = jax.random.split(jax.random.key(one.number), 3)
+
+        def play(state_key):
+            state = ppax.start(self.agent, env, steps, state_key)
+
+            def once(actor, key):
+                collected = collect(self.agent, env, state.learner, actor, steps, key)
+                return collected.actor, collected.rollout
+
+            # the second rollout begins amidst episodes
+            rollouts = jax.lax.scan(once, state.actor, jax.random.split(collect_key, 2))[1]
+            return state.learner, jax.tree.map(lambda x: x[1], rollouts)
+
+        def update(learner, rollout, fill, key):
+            return self.agent.update(learner, spoiled(rollout, fill), key)
+
+        self.learner, self.rollout = jax.jit(play, compiler_options=QUICK)(state_key)
+        update = jax.jit(update, compiler_options=QUICK)
+        self.plain = update(self.learner, self.rollout, 0.0, self.key)
+        self.poisoned = update(self.learner, self.rollout, np.nan, jax.random.clone(self.key))
+
+
+def spoiled(rollout, fill):
+    """The rollout, where everything that no learner may see is `fill`."""
+    steps = rollout.steps
+    unseen = ~steps.valid
+    # a truncated episode's last observation stands in a row that does not count
+    bootstrap = jnp.concatenate([jnp.zeros_like(unseen[:1]), steps.truncated[:-1]])
+
+    def put(x, where):
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            return x
+        return jnp.where(where.reshape(where.shape + (1,) * (x.ndim - where.ndim)), fill, x)
+
+    obs = steps.obs
+    if all(x.shape[:2] == unseen.shape for x in jax.tree.leaves(obs)):  # one policy, or Independent
+        obs = jax.tree.map(lambda x: put(x, unseen & ~bootstrap), obs)
+    steps = dataclasses.replace(steps, obs=obs, reward=put(steps.reward, unseen), log_prob=put(steps.log_prob, unseen))
+    return rollout._replace(steps=steps, reward_trace=put(rollout.reward_trace, unseen))
+
+
+@pytest.mark.parametrize("number", numbers(NATIVE, ALWAYS))
+def test_one_update(number):
+    one = drawn(number)
+    print(one.tables, one.rules)
+    tried = Tried(one)
+    steps = tried.rollout.steps
+    assert np.min(steps.reward, where=np.asarray(steps.valid), initial=0.0) > -2.0  # past selves obey the mask too
+    for x, y in zip(numbers_of(tried.plain), numbers_of(tried.poisoned), strict=True):
+        assert x.tobytes() == y.tobytes()  # rows that do not count weigh nothing
+    hyper = hyper_of(one)
+    if hyper is not None:
+        theirs = by_reference(one, tried, hyper)
+        ours = flat_params(tried.plain.learner.params)
+        moved = max(np.abs(ours[name] - x).max() for name, x in flat_params(tried.learner.params).items())
+        apart = max(np.abs(ours[name] - x).max() for name, x in theirs.params.items())
+        assert apart < 1e-5 + 2e-3 * moved, (apart, moved)
+
+
+# ---------------------------------------------------------------- beside the reference
+
+
+def hyper_of(one):
+    """The numbers of the reference run, None where it does not have what the composition has."""
+    agent = one.agent
+    plain = isinstance(agent, ppax.PPO) and agent.compute_dtype == "float32" and one.rules.seen in ("vector", "matrix")
+    plain = plain and isinstance(agent.minibatch, ppax.minibatches.Shuffle)
+    if not plain or not isinstance(agent.optimizer, ppax.optimizers.Adam):
+        return None
+    net = agent.network
+    known = (
+        isinstance(net.memory, ppax.networks.memories.NoMemory)
+        and net.activation == "tanh"
+        and not net.head_hidden
+        and not net.state_std
+        and net.std_min is None
+        and net.std_max is None
+        and net.distribution == "normal"
+        and one.rules.action in ("two", "box", "half")
+    )
+    advantages = {
+        ppax.advantages.GAE: lambda a: {"gae_lambda": a.gae_lambda},
+        ppax.advantages.VTrace: lambda a: {"gae_lambda": a.gae_lambda, "rho_clip": a.rho_clip, "c_clip": a.c_clip},
+    }
+    if not known or type(agent.advantage) not in advantages:
+        return None
+    return reference.Hyper(
+        gamma=agent.gamma,
+        learning_rate=agent.learning_rate,
+        max_grad_norm=np.inf if agent.max_grad_norm is None else agent.max_grad_norm,
+        seq_len=agent.sequence_length(one.run.num_steps),
+        normalize_obs=agent.normalize_obs,
+        normalize_reward=agent.normalize_reward,
+        normalize_advantage=agent.normalize_advantage,
+        drip_decay=agent.drip_decay or 0.0,
+        reestimate=agent.reestimate,
+        adam_eps=agent.optimizer.eps,
+        target_kl=np.inf if agent.kl.target_kl is None else agent.kl.target_kl,
+        rate_target=agent.kl.rate_target,
+        coef_target=agent.kl.coef_target,
+        **advantages[type(agent.advantage)](agent.advantage),
+        **loss_of(agent.loss),
+        **critic_of(agent.critic),
+    )
+
+
+def loss_of(loss):
+    both = {"vf_coef": loss.vf_coef, "ent_coef": loss.ent_coef}
+    if isinstance(loss, ppax.losses.KLPenalty):
+        return both | {"objective": "kl", "kl_coef": loss.kl_coef}
+    if isinstance(loss, ppax.losses.DPO):
+        return both | {"objective": "dpo", "alpha": loss.alpha, "beta": loss.beta}
+    return both | {"clip_eps": loss.clip_eps, "dual_clip": np.inf if loss.dual_clip is None else loss.dual_clip}
+
+
+def critic_of(critic):
+    if isinstance(critic, ppax.critics.TwoHot):
+        return {"critic": "two_hot", "bins": tuple(np.asarray(critic.bins(), np.float64))}
+    clips = {"value_clip": critic.value_clip, "huber_delta": critic.huber_delta}
+    clips = {name: np.inf if x is None else x for name, x in clips.items()}
+    return clips | ({"critic": "popart", "rate": critic.rate} if isinstance(critic, ppax.critics.PopArt) else {})
+
+
+def by_reference(one, tried, hyper):
+    """The same update by the reference learner."""
+    agent, steps = one.agent, tried.rollout.steps
+    double = lambda x: None if x is None else np.asarray(x, np.float64 if x.dtype == np.float32 else None)  # noqa: E731
+    action = np.asarray(steps.action)
+    names = ("log_prob", "value", "reward", "terminated", "truncated", "valid", "action_mask")
+    rollout = reference.Rollout(
+        double(steps.obs),
+        double(action),
+        *(double(getattr(steps, name)) for name in names),
+        double(tried.rollout.last_value),
+        double(tried.rollout.reward_trace),
+    )
+    shape = (rollout.valid.size // hyper.seq_len, hyper.seq_len)
+    order = np.asarray(rollout.valid).T.reshape(shape)
+    batch = Batch(Transition(*[None] * 8, valid=jnp.asarray(order), carry=()), None)
+    index = [agent.minibatch(batch, key).index for key in jax.random.split(tried.key, agent.num_epochs)]
+    start = flat_params(tried.learner.params)
+    indices = [[[m for m in minibatch if m < len(order)] for minibatch in epoch] for epoch in np.asarray(index)]
+    return reference.update(start, reference.init(start, rollout.obs.shape[2:]), rollout, hyper, indices)
+
+
+# ---------------------------------------------------------------- on the host
+
+
+@pytest.mark.usefixtures("one_program")
+@pytest.mark.parametrize("number", numbers(ON_HOST, ALWAYS_ON_HOST))
+def test_on_the_host(number, tmp_path):
+    """As on the device; a resumed run begins new episodes, with the learner, keys and counters of its checkpoint."""
+    one = on(drawn(number, True), 1)
+    assert isinstance(one.env, HostEnv)
+    print(one.tables, one.rules)
+    kill_at = random.Random(number).randint(2, 4)
+    with one.env:
+        with pytest.raises(Killed):
+            trained(one, tmp_path / "run", callbacks=[killer(kill_at)])
+        path, _ = checkpoint.newest_valid(tmp_path / "run" / "checkpoints")
+        assert int(path.name) == kill_at - 1
+        resumed = ppax.resume(tmp_path / "run", one.agent, one.env, console=False)
+        assert [row["iteration"] for row in resumed.history] == list(range(kill_at, 5))
+        whole = trained(one)
+        for run in (whole, resumed):
+            check_rows(one, rows_of(run))
+            check_learner(run.state)
+        again = trained(one)
+        for x, y in zip(numbers_of(whole.state.learner), numbers_of(again.state.learner), strict=True):
+            assert x.tobytes() == y.tobytes()
+        if compositions.splits_over_two(one):
+            two = trained(on(one, 2))
+            check_rows(one, rows_of(two))
+            assert_close(one, whole, two)

@@ -1,0 +1,50 @@
+"""Every example runs as its page says it, and reaches a result that no untrained policy has."""
+
+import importlib.util
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+LONG = {"mpe", "navigators", "pursuit"}  # to compile
+OPTIONAL = {"mpe": "jaxmarl", "navigators": "PIL", "pursuit": "PIL"}
+
+SHORTER = {"sweep": 24}  # iterations
+
+# What `main` returns: an untrained policy's result in the comment, the bound well above it and below what was seen
+RESULTS = {
+    "by_hand": lambda score: score >= 100.0,  # 9 to 25
+    "masked_actions": lambda score: score >= 2.0,  # 0.4; at most 3
+    "memory": lambda scores: scores["GRU"] >= 0.9 and abs(scores["NoMemory"]) <= 0.3,  # 0: guessing
+    "mpe": lambda scores: scores["central critic"] > -24.0,  # -35 and below
+    "navigators": lambda share: share >= 0.5,
+    "own_environment_gymnasium": lambda score: score >= 9.9,  # below 2; staying left pays 3
+    "own_environment_jax": lambda score: score >= 0.85,  # -0.5: drifting; at most 0.91
+    "own_network_equinox": lambda score: score >= 60.0,  # 22
+    "own_network_linen": lambda score: score >= 60.0,
+    "own_network_nnx": lambda score: score >= 60.0,
+    "pursuit": lambda shares: all(0.0 < share <= 1.0 for share in shares),  # prey and hunters learn against each other
+    "sweep": lambda table: np.all(np.mean(table, axis=1)[2:] >= 100.0),  # 22; the two larger rates
+}
+
+
+def example(path):
+    return pytest.param(path, id=path.stem, marks=pytest.mark.nightly if path.stem in LONG else ())
+
+
+@pytest.mark.usefixtures("vmapped_keys")
+@pytest.mark.parametrize("path", map(example, EXAMPLES))
+def test_example_reaches_its_result(path, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # for films
+    if path.stem in OPTIONAL:
+        pytest.importorskip(OPTIONAL[path.stem])
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.ITERATIONS = SHORTER.get(path.stem, module.ITERATIONS)
+    with jax.numpy_rank_promotion("allow"):
+        result = module.main()
+    assert capsys.readouterr().out.count("\n") >= 1
+    assert RESULTS[path.stem](result), result

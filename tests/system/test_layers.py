@@ -1,0 +1,116 @@
+"""Dependency direction of the package: a room imports only rooms of earlier levels. Sizes of files and folders."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ppax
+
+ROOT = Path(ppax.__file__).parent
+# A room is a folder, a file at the top, or one of the files named here. Rooms of one level never import each other.
+LEVELS = [
+    {"parts"},
+    {"types"},
+    {"options", "storage"},
+    {"arrays", "program.sharding"},
+    {"advantages", "losses", "critics", "minibatches", "distributions", "schedules", "optimizers", "envs"},
+    {"networks", "learning", "program.layout"},
+    {"ppo"},
+    {"agents"},
+    {"collection"},
+    {"training"},
+    {"host"},
+    {"evaluation", "program"},
+    {"checks", "config", "loggers"},
+    {"run"},
+    {"tools"},
+    {"cli"},
+    {"__init__", "__main__"},
+]
+LEVEL = {room: number for number, rooms in enumerate(LEVELS) for room in rooms}
+# Rooms that may import heavy or optional libraries.
+ONLY = {
+    "flax": {"networks"},
+    "equinox": {"networks"},
+    **{name: {"envs"} for name in ("gymnax", "brax", "craftax", "jaxmarl", "jumanji", "mujoco_playground", "navix")},
+    **{name: {"envs"} for name in ("ale_py", "envpool", "pettingzoo", "mpe2")},
+    "tensorboardX": {"loggers"},
+    "PIL": {"tools"},
+    "imageio_ffmpeg": {"tools"},
+    "rich": {"loggers"},
+    "cloudpickle": {"envs"},
+}
+TOP_LIMIT, FOLDER_LIMIT, LINE_LIMIT = 14, 15, 350
+
+
+def room_of(module: str) -> str:
+    """Room of a dotted module or name below `ppax`: "program.layout.Program" -> "program.layout"."""
+    first, second = [*module.split("."), ""][:2]
+    return f"{first}.{second}" if f"{first}.{second}" in LEVEL else first
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            if node.module == "ppax" or node.module.startswith("ppax."):
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            else:
+                yield node.module
+
+
+def violations() -> Iterator[str]:
+    for path in sorted(ROOT.rglob("*.py")):
+        here = room_of(module_of(path))
+        for name in imports(path):
+            top, _, rest = name.partition(".")
+            if top == "ppax" and rest:
+                there = room_of(rest)
+                if there != here and LEVEL[there] >= LEVEL[here]:
+                    yield f"{path.relative_to(ROOT)} imports {name}"
+            if top in ONLY and here not in ONLY[top]:
+                yield f"{path.relative_to(ROOT)} imports {name}"
+
+
+def test_rooms_import_only_earlier_levels():
+    assert list(violations()) == []
+
+
+def test_every_room_has_a_level():
+    rooms = {room_of(module_of(path)) for path in ROOT.rglob("*.py")}
+    assert rooms <= set(LEVEL)
+
+
+@pytest.mark.parametrize("folder", ["advantages", "critics", "losses", "minibatches", "distributions"])
+def test_parts_of_one_folder_import_at_most_its_base(folder):
+    helpers = {"base", "boxes", "tanh"}
+    for path in (ROOT / folder).glob("*.py"):
+        if path.stem not in helpers | {"__init__"}:
+            siblings = [name.split(".")[2] for name in imports(path) if name.startswith(f"ppax.{folder}.")]
+            assert set(siblings) <= helpers, path
+
+
+def test_files_can_be_read_in_one_sitting():
+    sizes = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in ROOT.rglob("*.py")}
+    assert {name: lines for name, lines in sizes.items() if lines > LINE_LIMIT} == {}
+
+
+def test_folders_are_small():
+    folders = [ROOT, *(path for path in ROOT.rglob("*") if path.is_dir() and path.name != "__pycache__")]
+    counts = {str(folder.relative_to(ROOT)): len(list(folder.glob("*.py"))) for folder in folders}
+    assert counts.pop(".") <= TOP_LIMIT
+    assert {name: count for name, count in counts.items() if count > FOLDER_LIMIT} == {}
+
+
+def test_no_module_has_the_name_of_a_public_function():
+    modules = {path.stem for path in ROOT.glob("*.py")} | {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    functions = {name for name in ppax.__all__ if not isinstance(getattr(ppax, name), type(ast))}
+    assert modules & functions == set()

@@ -1,0 +1,73 @@
+"""Learning on the host, as the presets have it; each needs the extra of its suite and some minutes.
+
+    pytest -m nightly tests/system/test_learning_host.py
+
+Bars: LunarLander-v3 200 on two seeds of three, InvertedPendulum-v5 900, Hopper-v5 1900, HalfCheetah-v5 1300.
+"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import ppax
+from ppax import config
+from ppax.config import Log
+from ppax.envs import HostEnv
+from ppax.run.fit import fit_run
+
+BARS = {"LunarLander-v3": 200, "InvertedPendulum-v5": 900, "Hopper-v5": 1900, "HalfCheetah-v5": 1300}
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600)]
+
+
+def built_from(name):
+    try:
+        return config.build(config.find(f"gymnasium/{name}"))
+    except ImportError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("name", BARS)
+def test_two_seeds_of_three_reach_the_bar(name, tmp_path):
+    agent, env, run = built_from(name)
+    log = dataclasses.replace(run.log, console=False)
+    scores = []
+    with env:
+        for seed in range(3):
+            trained = fit_run(agent, env, dataclasses.replace(run, seed=seed, log=log), tmp_path / str(seed))
+            scores.append(trained.evaluate(128).mean_return)
+    assert sorted(scores)[1] >= BARS[name], scores
+
+
+@pytest.mark.parametrize("name", BARS)
+def test_without_learning_every_bar_is_missed(name):
+    """Negative control: learning rate 0; an iteration is as good as all."""
+    agent, env, run = built_from(name)
+    agent = dataclasses.replace(agent, learning_rate=0.0)
+    log = dataclasses.replace(run.log, console=False)
+    with env:
+        short = dataclasses.replace(run, total_steps=run.num_envs * run.num_steps, log=log)
+        assert fit_run(agent, env, short).evaluate(16).mean_return < BARS[name]
+
+
+def learning_curves(env_name, seeds):
+    """Mean episode return over training, and greedy return at its end, of the preset of CartPole; [seeds] each."""
+    agent, _, run = config.build(config.find("CartPole-v1"))
+    areas, finals = [], []
+    env = ppax.make(env_name, run.num_envs)
+    for seed in range(seeds):
+        trained = ppax.fit(agent, env, run.total_steps, seed, num_steps=run.num_steps, log=Log(console=False))
+        areas.append(np.nanmean([row["episode_return"] for row in trained.history]))
+        finals.append(trained.evaluate(128).mean_return)
+    if isinstance(env, HostEnv):
+        env.close()
+    return np.array(areas), np.array(finals)
+
+
+def test_cartpole_is_learned_alike_natively_and_on_gymnasium():
+    """Five seeds each: the areas under the curves differ by no more than chance (95 %), all seeds solve it."""
+    native, on_host = learning_curves("CartPole-v1", 5), learning_curves("gymnasium/CartPole-v1", 5)
+    print(*(f"area {x.mean():.0f} +- {2.78 * x.std(ddof=1) / 5**0.5:.0f}, final {y}" for x, y in (native, on_host)))
+    assert stats.ttest_ind(native[0], on_host[0], equal_var=False).pvalue > 0.05
+    assert min(*native[1], *on_host[1]) >= 475

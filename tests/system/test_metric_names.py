@@ -1,0 +1,51 @@
+"""docs/metrics.md explains every metric that runs log, and none that none does."""
+
+import re
+from pathlib import Path
+
+import jax
+import pytest
+
+import ppax
+from ppax import config
+from ppax.program.compilation import metric_names
+from ppax.run.ending import OWN_ROWS
+
+DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
+AGENTS = [
+    {"loss": {"part": "kl_penalty"}, "kl": {"coef_target": 0.1}},
+    {"loss": {"part": "dpo"}, "normalize_obs": True, "normalize_reward": True},
+    {"critic": {"part": "two_hot"}, "minibatch": {"part": "prioritised"}},
+    {"critic": {"part": "popart"}, "kl": {"target_kl": 0.1}, "advantage": {"part": "vtrace"}, "reestimate": "epoch"},
+    {"kl": {"rate_target": 0.1}, "optimizer": {"part": "actor_critic"}, "loss": {"dual_clip": 3.0}},
+]
+
+
+def explained():
+    return re.findall(r"(?m)^\| `(\w+)` \| \S", DOCS.read_text(encoding="utf-8"))
+
+
+def logged(plan):
+    agent, env, run = config.build(plan)
+    state = jax.eval_shape(lambda key: ppax.start(agent, env, run.num_steps, key), jax.random.key(0))
+    return {name.partition("/")[0] for name in metric_names(agent, env, state)} | set(OWN_ROWS)
+
+
+@pytest.fixture(scope="module")
+def names():
+    small = {"num_envs": 4, "num_steps": 8}
+    found = set()
+    for agent in AGENTS:
+        found |= logged({"env": "Pendulum-v1", "agent": agent | {"network": {"hidden": [4]}}} | small)
+    groups = {"prey": {"players": [0]}, "hunter": {"players": [1]}}
+    pool = {"every": 1, "size": 1}
+    return found | logged({"env": "Pursuit-2", "groups": groups, "self_play": pool} | small)
+
+
+def test_every_metric_is_explained_once(names):
+    assert len(explained()) == len(set(explained()))
+    assert names - set(explained()) == set()
+
+
+def test_no_metric_is_explained_that_no_run_logs(names):
+    assert set(explained()) - names == set()

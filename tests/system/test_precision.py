@@ -1,0 +1,125 @@
+"""bfloat16 is for factors of products, in acting and learning alike; whatever is summed up stays float32."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+from worlds import QUICK, Leaky
+
+import ppax
+from ppax.collection import collect
+from ppax.envs import TimeLimit, VectorEnv, builtin
+from ppax.minibatches import Shuffle
+from ppax.networks import mlp
+
+ENV = VectorEnv(TimeLimit(builtin.Pendulum(), 9), 4)
+
+
+def make(memory=False, **options):
+    network = mlp(ENV, hidden=(16, 16))
+    network = Leaky(network) if memory else network
+    agent = ppax.PPO(network, minibatch=Shuffle(2), normalize_obs=True, normalize_reward=True, **options)
+    return agent, jax.jit(ppax.start, static_argnums=2, compiler_options=QUICK)(agent, ENV, 8, jax.random.key(0))
+
+
+def products(jaxpr):
+    """Every matrix product, with those of programs inside: the types of its factors, or that it rounds them."""
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name in ("dot_general", "rounded_product"):
+            rounds = eqn.primitive.name == "rounded_product"
+            yield "rounded" if rounds else tuple(str(x.aval.dtype) for x in eqn.invars)
+        for inner in jax.tree.leaves(eqn.params, is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")):
+            if hasattr(inner, "jaxpr") or hasattr(inner, "eqns"):
+                yield from products(getattr(inner, "jaxpr", inner))
+
+
+@pytest.mark.parametrize("memory", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_every_matrix_product_has_the_type_asked_for(dtype, memory):
+    agent, state = make(memory, compute_dtype=dtype)
+    found = list(products(jax.make_jaxpr(ppax.train)(agent, ENV, state, 1).jaxpr))
+    wide, short = found.count("rounded"), found.count(("float32", "float32"))
+    assert short > 10  # the first and the last layer
+    assert wide + short == len(found)
+    # of the layer in each tower: to act, for the last value, forwards, and backwards by features and weights
+    assert wide == (2 * 5 if dtype == "bfloat16" else 0)
+
+
+def test_a_network_gets_weights_in_bfloat16_and_all_else_in_float32(monkeypatch):
+    jax.clear_caches()  # a program traced before has already asked the network
+    seen = {}
+
+    def spy(name, argument):
+        verb = getattr(Leaky, name)
+
+        def watched(self, *arguments):
+            seen[name] = arguments[0]["policy"]["kernel"].dtype, arguments[argument].dtype
+            return verb(self, *arguments)
+
+        monkeypatch.setattr(Leaky, name, watched)
+
+    spy("encode", 1)
+    spy("remember", 1)
+    spy("decide", 1)
+    agent, state = make(memory=True, compute_dtype="bfloat16")
+    jax.eval_shape(ppax.train, agent, ENV, state, 1)
+    assert seen == dict.fromkeys(("encode", "remember", "decide"), (jnp.bfloat16, jnp.float32))
+
+
+def near(x):
+    """`x` rounded to bfloat16, in float64."""
+    return np.asarray(jnp.asarray(x, jnp.bfloat16), np.float64)
+
+
+def looked(width, obs):
+    """V of observations [n, k] by ppax in bfloat16, and its parameters in float64, as rounded."""
+    env = spaces_of(spaces.Box(-np.inf, np.inf, (obs.shape[1],), np.float32))
+    agent = ppax.PPO(mlp(env, hidden=(width,)), compute_dtype="bfloat16")
+    learner = agent.init(env.observation_space, jax.random.key(0))
+    first = jnp.ones(len(obs), bool)
+    value = jax.jit(agent.policy)(learner, (), jnp.asarray(obs, jnp.float32), first, None).value
+    return np.asarray(value), jax.tree.map(near, learner.params)
+
+
+def spaces_of(observation_space):
+    return SimpleNamespace(observation_space=observation_space, action_space=spaces.Discrete(2))
+
+
+@pytest.mark.parametrize(("inputs", "width"), [(1, 16), (15, 64), (64, 15), (64, 64)])
+def test_only_factors_of_products_with_sides_of_16_and_more_are_rounded(inputs, width):
+    """Against float64: the observation is a factor of the first layer, its features one of the last, which is short."""
+    obs = np.random.default_rng(0).normal(size=(8, inputs)).astype(np.float32)
+    value, params = looked(width, obs)
+    layer, head = params["critic"]["0"], params["value"]
+    x = near(obs) if min(inputs, width) >= 16 else np.float64(obs)
+    expected = np.tanh(x @ layer["kernel"] + layer["bias"]) @ head["kernel"] + head["bias"]
+    np.testing.assert_allclose(value, expected[:, 0], atol=3e-6)
+
+
+def test_observations_that_bfloat16_cannot_tell_apart_have_values_of_their_own():
+    """1000 and 1001 are one number in bfloat16; a layer of one input does not round it."""
+    value, _ = looked(16, np.array([[1000.0], [1001.0]]) / 1000)
+    assert value[0] != value[1]
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_what_is_kept_stays_float32(memory):
+    agent, state = make(memory, compute_dtype="bfloat16")
+    out = jax.jit(collect, static_argnums=4, compiler_options=QUICK)(
+        agent, ENV, state.learner, state.actor, 8, jax.random.key(1)
+    )
+    learner, metrics = jax.jit(agent.update, compiler_options=QUICK)(state.learner, out.rollout, jax.random.key(2))
+    for leaf in jax.tree.leaves((out, learner, metrics)):
+        assert leaf.dtype != jnp.bfloat16
+    assert jax.tree.map(lambda x: x.dtype, learner) == jax.tree.map(lambda x: x.dtype, state.learner)
+    # the same rollout in float32: near, and not the same. bfloat16 has 8 bits, so values are right to some 1 %
+    exact = dataclasses.replace(agent, compute_dtype="float32")
+    value = jax.jit(exact.policy)(
+        state.learner, state.actor.carry, state.actor.obs, state.actor.first, state.actor.action_mask
+    ).value
+    difference = np.abs(value - out.rollout.steps.value[0])
+    assert 0.0 < difference.max() < 0.05

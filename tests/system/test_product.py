@@ -1,0 +1,155 @@
+"""Every option works with every other: combinations in which each pair of choices occurs train for three updates.
+
+A new option is one more line in AXES: a name, and for each of its choices the fields of PPO that it sets ("loss.x" is a
+field of the loss). The number of cases grows with the two longest axes only.
+"""
+
+import dataclasses
+import itertools
+
+import jax
+import numpy as np
+import pytest
+from worlds import QUICK, RANDOM_MASKS, Leaky, Spaced
+
+import ppax
+from ppax.advantages import GAE, CanonicalVTrace
+from ppax.critics import PopArt, TwoHot
+from ppax.envs import TimeLimit, VectorEnv, builtin
+from ppax.losses import DPO, ClippedSurrogate, KLPenalty
+from ppax.minibatches import Prioritised, Shuffle
+from ppax.networks import mlp
+from ppax.networks.memories import GRU, Attention
+from ppax.optimizers import SGD, ActorCritic, Adam
+from ppax.program.layout import Program
+
+ENV = VectorEnv(TimeLimit(builtin.CartPole(), 11), 4)
+HYBRID = VectorEnv(Spaced("nested", RANDOM_MASKS["nested"]), 4)  # all kinds of actions at once, masked
+NETWORKS = {ENV: mlp(ENV, hidden=(8,)), HYBRID: mlp(HYBRID, hidden=(8,), distribution="squashed", state_std=True)}
+STEPS = 8
+
+AXES = {
+    "loss": [
+        {"loss": ClippedSurrogate(ent_coef=0.01)},
+        {"loss": ClippedSurrogate(dual_clip=3.0)},
+        {"loss": KLPenalty(), "kl.coef_target": 1e-3},
+        {"loss": DPO()},
+    ],
+    "critic": [
+        {},
+        {"critic": TwoHot(-10.0, 30.0, 9)},
+        {"critic": PopArt(value_clip=0.2)},
+        {"critic.value_clip": 0.2, "critic.huber_delta": 1.0},
+    ],
+    "reestimate": [{}, {"reestimate": "epoch"}, {"reestimate": "minibatch"}],
+    "normalize": [
+        {"normalize_advantage": "minibatch"},
+        {"normalize_advantage": "rollout", "normalize_obs": True},
+        {"normalize_advantage": "off", "normalize_obs": True, "normalize_reward": True},
+    ],
+    "stop": [{}, {"kl.target_kl": 1e-4}],
+    "rate": [{}, {"kl.rate_target": 1e-2}],
+    "dtype": [{}, {"compute_dtype": "bfloat16"}],
+    "memory": [
+        {},
+        {"memory": lambda network: dataclasses.replace(network, memory=GRU(6)), "seq_len": 4},
+        {
+            "memory": lambda network: dataclasses.replace(network, memory=Attention(6, steps=3, heads=2)),
+            "seq_len": 2,
+        },
+        {"memory": Leaky, "seq_len": 4},
+    ],
+    "chunks": [{"program": Program(chunk_rows=10**6)}, {"program": Program(chunk_rows=8)}],
+    "advantage": [{"advantage": GAE()}, {"advantage": CanonicalVTrace()}],
+    "minibatch": [{"minibatch": Shuffle(2)}, {"minibatch": Prioritised(num_minibatches=2)}],
+    "optimizer": [
+        {"optimizer": Adam()},
+        {"optimizer": SGD(0.9)},
+        {"optimizer": ActorCritic(actor_epochs=1, critic_max_grad_norm=1.0), "max_grad_norm": None},
+    ],
+    "drip": [{}, {"drip_decay": 0.5}],
+    "space": [{}, {"env": HYBRID}],
+}
+
+
+def pairs(case):
+    """Which pairs of choices a case [one index an axis] has, None where an axis is open."""
+    chosen = [(axis, choice) for axis, choice in enumerate(case) if choice is not None]
+    return set(itertools.combinations(chosen, 2))
+
+
+def covering(sizes):
+    """Cases in which every pair of choices of two axes occurs: greedily, the choice with most new pairs first."""
+    ranges = [[(axis, choice) for choice in range(size)] for axis, size in enumerate(sizes)]
+    missing = {pair for one, other in itertools.combinations(ranges, 2) for pair in itertools.product(one, other)}
+    cases = []
+    while missing:
+        case = [None] * len(sizes)
+        for axis, choice in min(missing):
+            case[axis] = choice
+        for axis in sorted(range(len(sizes)), key=lambda axis: -sizes[axis]):
+            if case[axis] is None:
+                options = [[*case[:axis], choice, *case[axis + 1 :]] for choice in range(sizes[axis])]
+                # among equals, another one each time
+                turn = len(cases) % sizes[axis]
+                case = max(options[turn:] + options[:turn], key=lambda option: len(pairs(option) & missing))
+        missing -= pairs(case)
+        cases.append(tuple(case))
+    return cases
+
+
+CASES = covering([len(choices) for choices in AXES.values()])
+
+
+def agent_of(case):
+    """The agent of a case, and the environment."""
+    fields = {"env": ENV, "memory": lambda network: network, "learning_rate": 3e-3, "num_epochs": 2}
+    for choice, choices in zip(case, AXES.values(), strict=True):
+        fields |= choices[choice]
+    env = fields.pop("env")
+    fields["network"] = fields.pop("memory")(NETWORKS[env])
+    agent = ppax.PPO(**{name: value for name, value in fields.items() if "." not in name})
+    for name, value in fields.items():
+        part, _, number = name.partition(".")
+        if number:
+            agent = dataclasses.replace(agent, **{part: dataclasses.replace(getattr(agent, part), **{number: value})})
+    return agent, env
+
+
+def test_the_cases_cover_every_pair():
+    """By counting over, without the generator's own bookkeeping."""
+    axes = list(AXES.values())
+    for one, other in itertools.combinations(range(len(axes)), 2):
+        seen = {(case[one], case[other]) for case in CASES}
+        assert len(seen) == len(axes[one]) * len(axes[other]), (one, other)
+    assert len(CASES) <= 20
+
+
+def test_a_choice_sets_what_it_says():
+    agent, env = agent_of([len(choices) - 1 for choices in AXES.values()])
+    assert isinstance(agent.loss, DPO)
+    assert isinstance(agent.network, Leaky)
+    assert env is HYBRID
+    assert (agent.critic.value_clip, agent.critic.huber_delta, agent.kl.target_kl) == (0.2, 1.0, 1e-4)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=() if i % 3 == 0 else pytest.mark.nightly) for i, case in enumerate(CASES)],
+    ids=lambda case: "".join(map(str, case)),
+)
+def test_three_updates(case):
+    agent, env = agent_of(case)
+    state = jax.jit(ppax.start, static_argnums=2, compiler_options=QUICK)(agent, env, STEPS, jax.random.key(0))
+    train = jax.jit(ppax.train, compiler_options=QUICK)
+    for _ in range(3):
+        before = state.learner.params
+        state, metrics = train(agent, env, state, 1, 10)
+        assert float(metrics["ratio_first_max_dev"]) < 1e-6
+        assert float(metrics["ratio_max"]) > 1.0 + 1e-7  # and then it moves
+        for name in metrics:
+            assert np.isfinite(metrics[name]) or name in ("episode_return", "episode_length"), name
+        leaves = zip(jax.tree.leaves(before), jax.tree.leaves(state.learner.params), strict=True)
+        assert all(np.isfinite(new).all() and (old != new).any() for old, new in leaves)
+    assert ("updates_skipped" in metrics) == (agent.kl.target_kl is not None)
+    assert ("kl_coef" in metrics) == isinstance(agent.loss, KLPenalty)

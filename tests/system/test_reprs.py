@@ -1,0 +1,47 @@
+"""What a prompt shows of the objects that users hold: short, and what they want to know."""
+
+import jax
+import numpy as np
+import pytest
+
+import ppax
+from ppax.config import Log
+from ppax.evaluation import Evaluation
+
+
+@pytest.fixture(scope="module")
+def run():
+    env = ppax.make("probe/Constant", 4)
+    agent = ppax.PPO(ppax.networks.mlp(env, (4,)), learning_rate=0.5, num_epochs=1)
+    return ppax.fit(agent, env, 32, num_steps=4, log=Log(console=False))
+
+
+def test_everything_fits_on_a_screen(run):
+    for thing in (run, run.agent, run.env, run.state, run.evaluate(4), run.history[-1]["loss"]):
+        assert len(repr(thing)) < 500, type(thing)
+
+
+def test_an_agent_shows_what_differs_from_the_defaults(run):
+    text = repr(run.agent)
+    assert text == "PPO(network=Composed(hidden=(4,)), learning_rate=0.5, num_epochs=1)"
+    traced = []
+    jax.jit(lambda agent: traced.append(repr(agent)) or 0)(run.agent)
+    assert traced[0].startswith("PPO(")
+
+
+def test_a_run_says_where_it_stands(run):
+    assert f"{run.env_steps:,} env-steps" in repr(run)
+    assert "2 iterations" in repr(run)
+    assert "probe/Constant" in repr(run)
+    assert "probe/Constant: 4 environments" in repr(run.env)
+
+
+def test_an_evaluation_prints_its_mean():
+    seen = Evaluation(np.array([1.0, 3.0, 9.0]), np.array([4, 6, 8]), np.array([True, True, False]))
+    assert repr(seen) == "Evaluation(mean_return=2.00, std_return=1.00, mean_length=5.0, episodes=2, unfinished=1)"
+
+
+def test_help_of_an_agent_says_what_its_fields_mean():
+    for text in ("learning_rate = 0.0003: step size of the optimiser", "advantage = GAE(", "num_epochs = 4: passes"):
+        assert text in ppax.PPO.__doc__
+    assert "clip_eps = 0.2: how far" in ppax.losses.ClippedSurrogate.__doc__

@@ -1,0 +1,47 @@
+"""JAX_ENABLE_X64: learning stays in 32 bits, the numbers are those of a run without, and checkpoints fit both."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from x64_runs import all_numbers, numbers
+
+import ppax
+
+pytestmark = pytest.mark.timeout(900)  # two processes that compile a dozen small programs each
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory):
+    """The directory in which a process with 64-bit types left the numbers of its runs."""
+    where = tmp_path_factory.mktemp("wide")
+    tests = Path(__file__).parent
+    environment = os.environ | {"JAX_ENABLE_X64": "1", "PYTHONPATH": str(tests.parent / "support")}
+    command = [sys.executable, str(tests / "x64_runs.py"), str(where)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=800)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return where
+
+
+def test_runs_with_64_bit_types_keep_32_and_equal_those_without(wide, tmp_path):
+    """Each memory, normalisation, Independent in Groups, the host in NumPy and compiled, environments of 64 bits."""
+    found = {}
+    assert not all_numbers(tmp_path / "run", found.__setitem__)
+    assert len(found) >= 12
+    for name, expected in found.items():
+        with np.load(wide / f"{name}.npz") as given:
+            assert set(given) == set(expected)
+            for leaf, x in expected.items():
+                np.testing.assert_allclose(given[leaf], x, rtol=1e-4, atol=2e-5, err_msg=f"{name}: {leaf}")
+
+
+def test_a_checkpoint_written_with_64_bit_types_goes_on_without(wide):
+    """Continue in this process, of 32 bits, beside what the other wrote; no leaf of the checkpoint has 64."""
+    run = ppax.resume(wide / "run", console=False)
+    assert int(run.state.iteration) == 2
+    with np.load(wide / "recorded.npz") as given:
+        for leaf, x in numbers(run.state).items():
+            np.testing.assert_array_equal(given[leaf], x)

@@ -1,0 +1,174 @@
+"""Evaluation plays whole episodes, and training does not notice."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from worlds import Counter, Leaky, Team
+
+import ppax
+from ppax.collection import collect
+from ppax.distributions import Categorical
+from ppax.envs import TimeLimit, VectorEnv, builtin
+from ppax.minibatches import Shuffle
+from ppax.networks import mlp
+from ppax.types import Memory, Outputs
+
+
+def test_every_episode_is_whole_and_counted_once():
+    env = VectorEnv(Counter(3), 2)
+    agent = ppax.PPO(mlp(env))
+    learner = agent.init(env.observation_space, jax.random.key(0))
+    evaluation = ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=5)
+    assert evaluation.returns.tolist() == [6.0] * 5  # 1 + 2 + 3, not scaled, not discounted
+    assert evaluation.lengths.tolist() == [3] * 5
+    assert evaluation.finished.all()
+
+
+def test_each_agents_own_episode_is_reported():
+    env = VectorEnv(Team(), 2)
+    agent = ppax.PPO(mlp(env))
+    learner = agent.init(env.observation_space, jax.random.key(0))
+    assert ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=6).lengths.tolist() == [2, 3, 4] * 2
+
+
+def test_episodes_that_never_end_are_said_to_be_unfinished():
+    env = VectorEnv(Counter(10**6), 2)
+    agent = ppax.PPO(mlp(env))
+    learner = agent.init(env.observation_space, jax.random.key(0))
+    evaluation = ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=2, max_steps=7)
+    assert not evaluation.finished.any()
+    assert np.isnan(evaluation.mean_return)
+
+
+def test_the_same_key_gives_the_same_scores_and_sampling_differs_from_the_mode():
+    env = VectorEnv(TimeLimit(builtin.CartPole(), 50), 4)
+    agent = ppax.PPO(mlp(env, hidden=(8,)), normalize_obs=True)
+    learner = agent.init(env.observation_space, jax.random.key(0))
+
+    def returns(**options):
+        return ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=8, **options).returns.tolist()
+
+    assert returns() == returns()
+    assert returns(deterministic=False) != returns()
+
+
+def test_evaluation_between_updates_changes_no_bit_of_training():
+    env = VectorEnv(TimeLimit(builtin.CartPole(), 50), 4)
+    agent = ppax.PPO(mlp(env, hidden=(8,)), normalize_obs=True, normalize_reward=True)
+    train = jax.jit(ppax.train)
+
+    def run(evaluates):
+        state = ppax.start(agent, env, 8, jax.random.key(0))
+        for _ in range(3):
+            if evaluates:
+                ppax.evaluate(agent, env, state.learner, jax.random.key(9), episodes=4, deterministic=False)
+            state, _ = train(agent, env, state, 1)
+        return [np.asarray(x).tobytes() for x in jax.tree.leaves((state.learner, state.actor))]
+
+    assert run(False) == run(True)
+
+
+def test_memory_starts_empty_in_each_episode():
+    """Two episodes after each other in collection equal two fresh ones (T34)."""
+    env = VectorEnv(Counter(3), 1)
+    agent = ppax.PPO(Leaky(mlp(env)), minibatch=Shuffle(1), seq_len=1)  # so that every step's memory is kept
+    state = ppax.start(agent, env, 8, jax.random.key(0))
+    actor = state.actor._replace(env_state=state.actor.env_state)
+    steps = collect(agent, env, state.learner, actor, 8, jax.random.key(1)).rollout.steps
+    # the memory holds only times seen, so V at the same time of the two episodes differs only by the episode's number
+    np.testing.assert_allclose(steps.carry[1:4, 0, 0], steps.carry[5:8, 0, 0])
+
+
+@pytest.mark.parametrize("episodes", [1, 3])
+def test_any_number_of_episodes(episodes):
+    env = VectorEnv(Team(), 2)
+    agent = ppax.PPO(mlp(env))
+    learner = agent.init(env.observation_space, jax.random.key(0))
+    assert len(ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=episodes).returns) == episodes
+
+
+@ppax.part
+class Uneven(Counter):
+    """Episodes of 2 or of 9 steps, by the random number of the episode."""
+
+    def step(self, state, action, key):
+        out = super().step(state, action, key)
+        return out._replace(terminated=out.state.time >= 2 + 7 * (state.episode > 0.5))
+
+
+def test_an_early_end_is_not_followed_by_a_second_episode():
+    env = VectorEnv(Uneven(), 2)
+    agent = ppax.PPO(mlp(env))
+    learner = agent.init(env.observation_space, jax.random.key(0))
+    evaluation = ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=16)
+    assert set(evaluation.lengths.tolist()) == {2, 9}
+    assert set(evaluation.returns.tolist()) == {1 + 2, 9 * 10 / 2}
+
+
+@ppax.part
+class Simple:
+    """Does 1 where its one feature is above 0: the observation, or with a clock whether the step is an odd one."""
+
+    clock: bool = ppax.static(default=False)
+
+    def init(self, key, num_values=1):
+        return {"unused": jnp.zeros(1)}
+
+    def initial_carry(self):
+        return jnp.zeros(1)
+
+    def encode(self, params, obs):
+        return obs[:1]
+
+    def remember(self, params, carry, features, first):
+        def step(carry, now):
+            x, first = now
+            carry = jnp.where(first, 0.0, carry) + 1.0
+            return carry, 2.0 * (carry % 2.0) - 1.0 if self.clock else x
+
+        return Memory(*jax.lax.scan(step, carry, (features, first)))
+
+    def decide(self, params, features, action_mask):
+        return Outputs(Categorical(jnp.concatenate([-features, features])), jnp.zeros(1))
+
+
+def test_observations_are_normalised_as_in_training():
+    """The probe shows -1 or 1 and pays for the same sign; a mean of 3 makes both negative."""
+    env = ppax.make("probe/ObsAction", 4)
+    agent = ppax.PPO(Simple(), normalize_obs=True)
+    learner = agent.init(env.observation_space, jax.random.key(0))
+    mean = learner.obs_stats.mean._replace(high=jnp.full(1, 3.0))
+
+    def returns(stats):
+        fixed = learner._replace(obs_stats=stats)
+        return set(ppax.evaluate(agent, env, fixed, jax.random.key(1), episodes=16).returns.tolist())
+
+    assert returns(learner.obs_stats) == {1.0}
+    assert returns(learner.obs_stats._replace(mean=mean)) == {-1.0, 1.0}
+
+
+def test_the_most_likely_action_unless_it_is_sampled():
+    """The right action has the probability e^2 / (1 + e^2): 0.88."""
+    env = ppax.make("probe/ObsAction", 4)
+    agent = ppax.PPO(Simple())
+    learner = agent.init(env.observation_space, jax.random.key(0))
+    for deterministic, returns in ((True, {1.0}), (False, {-1.0, 1.0})):
+        out = ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=64, deterministic=deterministic)
+        assert set(out.returns.tolist()) == returns
+
+
+@ppax.part
+class Paid(Counter):
+    """Pays the action."""
+
+    def step(self, state, action, key):
+        return super().step(state, action, key)._replace(reward=action.astype(jnp.float32))
+
+
+def test_memory_is_carried_from_step_to_step():
+    env = VectorEnv(Paid(5), 2)
+    agent = ppax.PPO(Simple(clock=True))
+    learner = agent.init(env.observation_space, jax.random.key(0))
+    # does 1 0 1 0 1; without memory every step would be the first
+    assert ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=2).returns.tolist() == [3.0, 3.0]

@@ -1,8 +1,8 @@
 """Hashes of trained parameters: whether a change of the code's structure left every bit of training as it was.
 
     python tests/system/parameter_hashes.py --record FILE     train four runs and write their hashes
-    python tests/system/parameter_hashes.py --compare FILE    train them again and compare; exit code 1 where one differs
-
+    python tests/system/parameter_hashes.py --record FILE     train four runs, write their hashes
+    python tests/system/parameter_hashes.py --compare FILE    train again and compare; exit code 1 where one differs
 Hashes hold on one machine with one version of JAX only, so none are committed.
 """
 

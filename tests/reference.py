@@ -56,8 +56,8 @@ class Hyper(NamedTuple):
     bins: tuple[float, ...] = ()  # V of each
     rho_clip: float | None = None  # with c_clip: V-trace as PufferLib has it
     c_clip: float | None = None
-    drip_decay: float = 0.0
-    reestimate: str = "never"  # or "epoch", "minibatch"
+    reward_spread_decay: float = 0.0
+    recompute: str = "never"  # or "epoch", "minibatch"
     target_kl: float = np.inf
     rate_target: float | None = None
     rate_min: float = 1e-5
@@ -143,7 +143,7 @@ def update(
     if hyper.normalize_reward:  # the statistics first meet this rollout, then scale it
         reward_stats = merge(reward_stats, rollout.reward_trace[rollout.valid])
         reward = np.clip(reward / np.sqrt(reward_stats.var + 1e-8), -10.0, 10.0)
-    reward = spread(rollout._replace(reward=reward), hyper.drip_decay)
+    reward = spread(rollout._replace(reward=reward), hyper.reward_spread_decay)
     obs = rollout.obs
     if hyper.normalize_obs:  # frozen: as when these rows were acted on
         obs = np.clip((obs - obs_stats.mean) / np.sqrt(obs_stats.var + 1e-8), -10.0, 10.0)
@@ -170,13 +170,13 @@ def update(
 
     losses, stopped = [], False
     for e, epoch in enumerate(indices):
-        if hyper.reestimate == "epoch":
+        if hyper.recompute == "epoch":
             for b, t in enumerate(whole):
                 estimate(*look_again(params, scaled, hyper), t, b)
         for k, minibatch in enumerate(epoch):
             pieces = [divmod(int(m), steps // hyper.seq_len) for m in minibatch]
             pieces = [(b, np.arange(p * hyper.seq_len, (p + 1) * hyper.seq_len)) for b, p in pieces]
-            if hyper.reestimate == "minibatch":
+            if hyper.recompute == "minibatch":
                 for b, t in pieces:
                     estimate(*look_again(params, scaled, hyper), t, b)
             where = [(step, b) for b, t in pieces for step in t]

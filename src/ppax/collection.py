@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.agents.multi_agent import Agent
-from ppax.envs import Env, native
+from ppax.envs import Env, require_native
 from ppax.envs.vector import VectorEnv
 from ppax.program import sharding
 from ppax.types import ActorState, Episodes, Key, LearnerState, PyTree, Rollout, Scalar, Transition
@@ -75,29 +75,31 @@ def one_step(agent: Agent, env: VectorEnv, learner: LearnerState) -> Callable[[R
         actor = actor._replace(
             env_state=out.state, obs=out.obs, first=out.first, action_mask=out.action_mask, carry=decision.carry
         )
-        state, trace = account(agent.discount(env.num_streams), (actor, episodes), out.reward, steps.ended, out.valid)
+        state, trace = update_episode_stats(
+            agent.discount(env.num_streams), (actor, episodes), out.reward, steps.ended, out.valid
+        )
         return state, Row(steps, trace)
 
     return step
 
 
-def account(
+def update_episode_stats(
     gamma: Scalar,
     state: Running,
     reward: Array,
     ended: Array,
     valid: Array,
-    tally: tuple[Array, Array] | None = None,
+    episode_stats: tuple[Array, Array] | None = None,
 ) -> tuple[Running, Array]:
     """Count one step [B] of every stream's episode; also the discounted return so far [B], that step's included.
 
-    `tally` is (reward, ended) as statistics count them, where learning sees others: lives of a game, clipped rewards.
+    `episode_stats` is (reward, ended) of whole games, where learning sees lives or clipped rewards.
     """
     actor, episodes = state
     # the trace is zeroed after an ended step, whose own reward it still counts
     trace = gamma * actor.reward_trace + reward
     begun_anew = ended
-    reward, ended = (reward, ended) if tally is None else tally
+    reward, ended = (reward, ended) if episode_stats is None else episode_stats
     returns = actor.episode_return + reward
     lengths = actor.episode_length + valid
     episodes = Episodes(
@@ -123,7 +125,9 @@ def collect(
     agent: Agent, env: VectorEnv, learner: LearnerState, actor: ActorState, num_steps: int, key: Key
 ) -> Collected:
     """`num_steps` steps of all streams, compiled as one scan. ConfigError for environments on the host."""
-    native(env, "ppax.collect", "call ppax.fit, or ppax.compile(agent, env, state), which plays a rollout and learns")
+    require_native(
+        env, "ppax.collect", "call ppax.fit, or ppax.compile(agent, env, state), which plays a rollout and learns"
+    )
     step = one_step(agent, env, learner)
 
     def piece(state: Running, keys: Array) -> tuple[Running, tuple[PyTree, Row]]:
@@ -139,10 +143,12 @@ def collect(
         piece, (actor, no_episodes(env.num_streams)), pieces, unroll=length == num_steps
     )
     rows = jax.tree.map(lambda x: x.reshape(num_steps, *x.shape[2:]), rows)
-    return complete(agent, learner, (actor, episodes), Row(dataclasses.replace(rows.steps, carry=carry), *rows[1:]))
+    return with_last_value(
+        agent, learner, (actor, episodes), Row(dataclasses.replace(rows.steps, carry=carry), *rows[1:])
+    )
 
 
-def complete(agent: Agent, learner: LearnerState, state: Running, rows: Row) -> Collected:
+def with_last_value(agent: Agent, learner: LearnerState, state: Running, rows: Row) -> Collected:
     """The rollout of `rows` [T, B], with V of the observation after its last step."""
     actor, episodes = state
     # the carry that comes with it is dropped, so memory does not advance
@@ -150,7 +156,7 @@ def complete(agent: Agent, learner: LearnerState, state: Running, rows: Row) -> 
     return Collected(actor, Rollout(rows.steps, last.value, rows.reward_trace), episodes)
 
 
-def restart(agent: Agent, env: Env, collected: Collected, due: Array, key: Key) -> Collected:
+def force_reset(agent: Agent, env: Env, collected: Collected, due: Array, key: Key) -> Collected:
     """Where `due` [], the rollout's last step cuts every episode, and all environments have begun anew.
 
     The cut is a truncation: `last_value` is already that of the observation behind it, and no step is lost to a reset.
@@ -160,9 +166,9 @@ def restart(agent: Agent, env: Env, collected: Collected, due: Array, key: Key) 
     steps = rollout.steps
     cut = due & steps.valid[-1] & ~steps.terminated[-1]
     steps = dataclasses.replace(steps, truncated=steps.truncated.at[-1].set(steps.truncated[-1] | cut))
-    if steps.cut_value is not None:
-        last = jnp.where(cut & ~collected.rollout.steps.ended[-1], rollout.last_value, steps.cut_value[-1])
-        steps = dataclasses.replace(steps, cut_value=steps.cut_value.at[-1].set(last))
+    if steps.final_value is not None:
+        last = jnp.where(cut & ~collected.rollout.steps.ended[-1], rollout.last_value, steps.final_value[-1])
+        steps = dataclasses.replace(steps, final_value=steps.final_value.at[-1].set(last))
     actor = jax.lax.cond(due, lambda: start_actor(agent, env, stream_keys(key, 1, env)[0, :, 0]), lambda: actor)
     return Collected(actor, rollout._replace(steps=steps), episodes)
 

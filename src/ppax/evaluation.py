@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ppax.agents.multi_agent import Agent, alike, columns
+from ppax.agents.multi_agent import Agent, agent_columns, require_host_agent
 from ppax.collection import start_actor
 from ppax.envs import Env, HostEnv
 from ppax.envs.vector import VectorEnv
@@ -41,7 +41,7 @@ class Evaluation(NamedTuple):
     def by_agent(self) -> dict[str, Evaluation]:
         """What each agent and group did, by its name in the logs; {} where there is one agent."""
         agent = np.arange(len(self.returns)) % self.num_agents if self.agents is None else self.agents
-        every = {name: np.isin(agent, places) for name, places in columns(self.num_agents, self.sizes).items()}
+        every = {name: np.isin(agent, places) for name, places in agent_columns(self.num_agents, self.sizes).items()}
         rows = {name: (self.returns[own], self.lengths[own], self.finished[own]) for name, own in every.items()}
         return {name: Evaluation(*row) for name, row in rows.items()}
 
@@ -90,7 +90,7 @@ def evaluate(
     a vector environment that the user has made is used itself, and training, if it goes on, begins new episodes.
     """
     if isinstance(env, HostEnv):
-        out = play_episodes(alike(agent), env, learner, key, episodes, deterministic, max_steps)
+        out = play_episodes(require_host_agent(agent), env, learner, key, episodes, deterministic, max_steps)
         if out.unplayed:
             warnings.warn(
                 f"{out.unplayed} of {episodes} episodes were not played: their environments did not end an episode, or "

@@ -23,10 +23,10 @@ from ppax.arrays import masks
 from ppax.arrays.metrics import pack, reduced, unpack
 from ppax.arrays.sequences import to_pairs, to_rows, zero_rows
 from ppax.critics import Regression
-from ppax.critics.base import Critic, adapt, errors, rescaled
+from ppax.critics.base import Critic, adapt, rescaled, value_losses
 from ppax.learning import batches, normalization
 from ppax.learning.diagnostics import History, Update, update_metrics
-from ppax.learning.forward import Policy, in_float32, look
+from ppax.learning.forward import Policy, forward, in_float32
 from ppax.learning.gradient import mean_gradient
 from ppax.learning.kl_control import KLControl, KLState
 from ppax.losses import ClippedSurrogate
@@ -60,7 +60,7 @@ from ppax.types import (
 )
 
 
-class Learning(NamedTuple):
+class UpdateState(NamedTuple):
     """What gradient steps change."""
 
     params: Params
@@ -87,14 +87,14 @@ class PPO:
     learning_rate: Scalar = number("step size of the optimiser", default=3e-4, low=0.0)
     gamma: Scalar = number("discount of future rewards; defines the objective", default=0.99, low=0.0, high=1.0)
     max_grad_norm: Scalar | None = number("bound on the gradient's global norm", default=0.5, above=0.0)
-    drip_decay: Scalar | None = number(
+    reward_spread_decay: Scalar | None = number(
         "share of a reward that the step before gets as well, and so on", default=None, low=0.0, high=1.0
     )
     num_epochs: int = static("passes over each rollout", default=4, low=1)
     seq_len: int | None = static(
-        "steps in a sequence; by default a rollout with memory or reestimate = minibatch, else 1", default=None, low=1
+        "steps in a sequence; by default a rollout with memory or recompute = minibatch, else 1", default=None, low=1
     )
-    reestimate: str = static(
+    recompute: str = static(
         "before what values, ratios and targets are computed again: epochs, of all steps; minibatches, of their steps",
         default="never",
         choices=("never", "epoch", "minibatch"),
@@ -111,7 +111,7 @@ class PPO:
     def init(self, observation_space: spaces.Space, key: Key) -> LearnerState:
         """A fresh learner for observations of `observation_space`."""
         self.kl.check(self.num_epochs * self.minibatch.num_minibatches)
-        check_ratios(self.advantage, self.reestimate)
+        check_ratios(self.advantage, self.recompute)
         kept, rescale = self.critic.init()
         params = rescaled(self.network, in_float32(self.network.init(key, self.critic.num_values)), rescale)
         moments = self._optimizer(self.learning_rate).init
@@ -153,11 +153,13 @@ class PPO:
         counted = batches.Counted(steps.valid, masks.acting(steps))
         make_minibatch = partial(batches.choose, counted, self.normalize_advantage)
 
-        def gradient_step(state: Learning, drawn: Any) -> tuple[Learning, History]:  # Minibatch, or what makes one
+        def gradient_step(
+            state: UpdateState, drawn: Any
+        ) -> tuple[UpdateState, History]:  # Minibatch, or what makes one
             params, index, latest = state.params, drawn.index, state.targets
             now = learner._replace(params=params)
             if latest is not None:
-                fresh = self._reestimate(now, *jax.tree.map(lambda x: x[index], (steps, source)))
+                fresh = self._recompute(now, *jax.tree.map(lambda x: x[index], (steps, source)))
                 latest = jax.tree.map(lambda x, new: x.at[index].set(new), latest, fresh)
                 drawn = make_minibatch(latest, drawn)
             _, valid, chosen, weights, learns, acts, extra = drawn
@@ -167,21 +169,23 @@ class PPO:
                 index, *of_rows = data
                 rows = dataclasses.replace(jax.tree.map(lambda x: x[index], steps), valid=valid)
                 policy, batch = self._replay(learner._replace(params=params), rows), to_rows(Batch(rows, *of_rows))
-                return objective(policy.distribution, errors(self.critic, learner.critic, policy.numbers, batch), batch)
+                return objective(
+                    policy.distribution, value_losses(self.critic, learner.critic, policy.numbers, batch), batch
+                )
 
             chunk_rows = self.program.rows(valid.shape[1], self.compute_dtype, steps.obs)
             gradient, metrics = mean_gradient(loss, params, (index, chosen, weights), valid, chunk_rows)
             kl = self.kl.judge(state.kl, self.learning_rate, metrics, acts)
             table = unpack(metrics) | extra | {"grad_norm": optax.global_norm(gradient)} | self.kl.step_metrics(kl)
             vector, opt_state = self._descend(state, gradient, kl, learns, to_params)
-            state = Learning(to_params(vector), vector, opt_state, kl, latest, state.epoch)
+            state = UpdateState(to_params(vector), vector, opt_state, kl, latest, state.epoch)
             return state, History(pack(table), learns, acts)
 
-        def epoch(state: Learning, key: Key) -> tuple[Learning, History]:
+        def epoch(state: UpdateState, key: Key) -> tuple[UpdateState, History]:
             targets = old_targets if state.targets is None else state.targets
-            if self.reestimate == "epoch":
+            if self.recompute == "epoch":
                 streams = batches.join(steps, source, rollout.steps.valid.shape[0])
-                fresh = self._reestimate(learner._replace(params=state.params), *streams)
+                fresh = self._recompute(learner._replace(params=state.params), *streams)
                 targets = to_pairs(to_rows(fresh), steps.valid.shape[1])
             drawn = self.minibatch(Batch(steps, targets), key)
             # all minibatches of the epoch at once where that can be: fewer operations in the inner loop
@@ -189,9 +193,9 @@ class PPO:
             state, history = jax.lax.scan(gradient_step, state, ready)
             return state._replace(epoch=state.epoch + 1), history
 
-        latest = old_targets if self.reestimate == "minibatch" else None
+        latest = old_targets if self.recompute == "minibatch" else None
         kl = self.kl.begin(learner.control)
-        state = Learning(learner.params, vector, learner.opt_state, kl, latest, jnp.int32(0))
+        state = UpdateState(learner.params, vector, learner.opt_state, kl, latest, jnp.int32(0))
         keys = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
         state, history = jax.lax.scan(epoch, state, keys)
         obs_stats = learner.obs_stats
@@ -214,12 +218,12 @@ class PPO:
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None
     ) -> Policy:
         """Distribution, value and next carry for the current observation of every stream, [B, ...]."""
-        return self._look(learner, carry, *jax.tree.map(lambda x: x[:, None], (obs, first, action_mask)))
+        return self._forward(learner, carry, *jax.tree.map(lambda x: x[:, None], (obs, first, action_mask)))
 
     def _replay(self, learner: LearnerState, steps: Transition) -> Policy:
         """The network over stored sequences [M, L], from the memory that each began with."""
         carry = jax.tree.map(lambda x: x[:, 0], steps.carry)
-        return self._look(learner, carry, steps.obs, steps.first, steps.action_mask)
+        return self._forward(learner, carry, steps.obs, steps.first, steps.action_mask)
 
     def judge(self, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
         """V and log-probability of the action, [M, L] each, of stored sequences [M, L]."""
@@ -227,15 +231,15 @@ class PPO:
         return to_pairs((policy.value, policy.distribution.log_prob(to_rows(steps.action))), steps.valid.shape[1])
 
     @property
-    def _look(self) -> Callable[..., Policy]:
-        return partial(look, self.network, self.critic, jnp.dtype(self.compute_dtype))
+    def _forward(self) -> Callable[..., Policy]:
+        return partial(forward, self.network, self.critic, jnp.dtype(self.compute_dtype))
 
     def _optimizer(self, learning_rate: Scalar) -> optax.GradientTransformationExtraArgs:
         """Clip by global norm, then the optimiser; rebuilt from the traced numbers, state is moments only."""
         return clipped(self.optimizer, learning_rate, self.max_grad_norm, self.num_epochs)
 
     def _descend(
-        self, state: Learning, gradient: Array, kl: KLState, learns: Array, to_params: Callable[[Array], Params]
+        self, state: UpdateState, gradient: Array, kl: KLState, learns: Array, to_params: Callable[[Array], Params]
     ) -> tuple[Array, PyTree]:
         """Parameters and optimiser state after a gradient step; as they were without `learns`, or if `kl` says stop."""
         transformation = self._optimizer(self.kl.learning_rate(kl, self.learning_rate))
@@ -258,17 +262,17 @@ class PPO:
             stats = normalization.update_stats(learner.reward_stats, trace, valid)
             learner = learner._replace(reward_stats=stats)
             steps = normalization.scale_rewards(stats, steps)
-        if self.drip_decay is not None:
-            reward = jax.vmap(spread_rewards, (1, None, 1), 1)(steps.reward, self.drip_decay, steps.ended)
+        if self.reward_spread_decay is not None:
+            reward = jax.vmap(spread_rewards, (1, None, 1), 1)(steps.reward, self.reward_spread_decay, steps.ended)
             steps = dataclasses.replace(steps, reward=reward)
         next_value = jax.vmap(batches.following, (1, 0), 1)(steps, rollout.last_value)
         targets = jax.vmap(self.advantage, (1, 1, None), 1)(steps, next_value, self.gamma)
         length = self.sequence_length(steps.valid.shape[0])
-        if self.reestimate == "never":
+        if self.recompute == "never":
             return learner, batches.cut(rollout.steps, targets, length)
         return learner, batches.cut_with_source(rollout.steps, targets, steps.reward, next_value, length)
 
-    def _reestimate(self, learner: LearnerState, steps: Transition, source: batches.Source) -> Targets:
+    def _recompute(self, learner: LearnerState, steps: Transition, source: batches.TargetInputs) -> Targets:
         """Targets [M, L] of sequences by the network as it is now; beyond a sequence's end stands the old value."""
         steps, (reward, end_value) = sharding.own((steps, source))
         value, log_prob = self.judge(learner, steps)
@@ -282,7 +286,7 @@ class PPO:
         """L: `seq_len`, or by default the whole rollout where steps must stay together, else 1."""
         if self.seq_len is not None:
             return self.seq_len
-        together = jax.tree.leaves(self.network.initial_carry()) or self.reestimate == "minibatch"
+        together = jax.tree.leaves(self.network.initial_carry()) or self.recompute == "minibatch"
         return num_steps if together else 1
 
     def annealed(self, progress: Array, env_steps: Array) -> PPO:

@@ -13,13 +13,13 @@ import numpy as np
 from jax import Array
 
 from ppax.agents.arguments import require_arguments
-from ppax.agents.multi_agent import Agent, alike, columns, require_fit
+from ppax.agents.multi_agent import Agent, agent_columns, require_fit, require_host_agent
 from ppax.agents.self_play import SelfPlay
 from ppax.arrays import counter
 from ppax.arrays.metrics import Summary, Table, each, merge, nothing, pack, reduced
 from ppax.arrays.sequences import nearest_divisors
-from ppax.collection import Collected, collect, restart, start_actor
-from ppax.envs import Env, HostEnv, native
+from ppax.collection import Collected, collect, force_reset, start_actor
+from ppax.envs import Env, HostEnv, require_native
 from ppax.envs.vector import VectorEnv
 from ppax.options import check_numbers
 from ppax.program import sharding
@@ -107,7 +107,7 @@ def train(
     An iteration whose rollout, gradient or weights are not finite is not taken: the state stays as it was before it,
     `state.iteration` says how far it came, and the metric `grad_norm` is NaN.
     """
-    native(env, "ppax.train", LOOPS)
+    require_native(env, "ppax.train", LOOPS)
     if total_iterations is None:
         total_iterations = state.iteration + num_iterations
 
@@ -163,7 +163,7 @@ def averaged(totals: Summary, num_iterations: int | Array) -> Summary:
     return dataclasses.replace(totals, means=means)
 
 
-class Upcoming(NamedTuple):
+class IterationInputs(NamedTuple):
     """What an iteration begins with."""
 
     agent: Agent  # annealed
@@ -172,29 +172,29 @@ class Upcoming(NamedTuple):
     update_keys: Key  # [num_epochs]
 
 
-def upcoming(agent: Agent, state: TrainState, total_iterations: int | Array) -> Upcoming:
+def iteration_inputs(agent: Agent, state: TrainState, total_iterations: int | Array) -> IterationInputs:
     """The agent as it is at this progress of training, and the iteration's keys."""
     keys = jax.random.split(state.key, 2 + agent.num_epochs)
     key, collect_key, update_keys = keys[0], keys[1], keys[2:]
     progress = state.iteration / total_iterations
     annealed = agent.annealed(progress, counter.to_float(state.env_steps))
-    return Upcoming(annealed, key, collect_key, update_keys)
+    return IterationInputs(annealed, key, collect_key, update_keys)
 
 
 def iteration(agent: Agent, env: VectorEnv, state: TrainState, total_iterations: int | Array) -> Trained:
     """One rollout and one update."""
-    now = upcoming(agent, state, total_iterations)
+    now = iteration_inputs(agent, state, total_iterations)
     collected = collect(now.agent, env, state.learner, state.actor, state.num_steps, now.collect_key)
-    return learn(now, env, state, collected)
+    return finish_iteration(now, env, state, collected)
 
 
-def learn(plan: Upcoming, env: Env, state: TrainState, collected: Collected) -> Trained:
+def finish_iteration(plan: IterationInputs, env: Env, state: TrainState, collected: Collected) -> Trained:
     """The rest of an iteration, once its rollout is there."""
     annealed, key, collect_key, update_keys = plan
     period = state.iterations_per_env_reset
     if period is not None and period > 0:
         due = (state.iteration + 1) % period == 0
-        collected = restart(annealed, env, collected, due, jax.random.fold_in(collect_key, RESTART))
+        collected = force_reset(annealed, env, collected, due, jax.random.fold_in(collect_key, RESTART))
     actor, rollout, episodes = collected
     learner, metrics = annealed.update(state.learner, rollout, update_keys)
     if isinstance(annealed, SelfPlay):  # past selves: their returns are not those of the groups, their seats change
@@ -253,7 +253,10 @@ def episode_metrics(episodes: Episodes, num_agents: int, sizes: tuple[tuple[str,
     sums = jnp.stack([x.astype(jnp.float32).reshape(-1, num_agents) for x in episodes]).sum(axis=1)
     sums = sharding.total(sums)  # [3, A]
     of_all = {"": sums.sum(axis=1)}
-    own = {f"/{player}": sums[:, np.array(places)].sum(axis=1) for player, places in columns(num_agents, sizes).items()}
+    own = {
+        f"/{player}": sums[:, np.array(places)].sum(axis=1)
+        for player, places in agent_columns(num_agents, sizes).items()
+    }
     table = Table({})
     for ending, (count, returns, lengths) in (of_all | own).items():
         table |= reduced("sum", {f"episodes{ending}": count})
@@ -265,7 +268,7 @@ def check_sizes(agent: Agent, env: Env, num_steps: int) -> None:
     """Raise ConfigError, with the nearest sizes that work, where a size does not divide another."""
     require_arguments(agent, env)
     if isinstance(env, HostEnv):
-        alike(agent)
+        require_host_agent(agent)
     require_fit(agent, env.num_agents, env.sizes, env.name)
     if isinstance(agent, SelfPlay) and agent.num_envs != env.num_envs:
         raise ConfigError(

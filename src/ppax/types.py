@@ -38,7 +38,7 @@ class Transition:
     valid: Array  # [T, B] False: autoreset step or absent agent, weight 0
     carry: PyTree  # [T / L, B, ...] memory before each sequence's first step, cut: [M, 1, ...]; no leaves without one
     action_mask: PyTree | None = None  # [T, B, n] True = allowed; a tree like the action (masks.py)
-    cut_value: Array | None = None  # [T, B] V of a truncated episode's last observation, where the next row lacks it
+    final_value: Array | None = None  # [T, B] V of a truncated episode's last observation, where the next row lacks it
 
     @property
     def ended(self) -> Array:
@@ -69,7 +69,7 @@ class Batch(NamedTuple):
     weights: Any = None  # [N] terms.RowWeights, in a loss; None: 1 for every row
 
 
-class Drawn(NamedTuple):
+class MinibatchIndices(NamedTuple):
     """The sequences of every gradient step of an epoch."""
 
     index: Array  # type: ignore[assignment]  # [num_minibatches, m]
@@ -277,7 +277,7 @@ class Minibatches(Protocol):
     def size(self, sequences: int) -> int:
         """Places for sequences in each minibatch of a rollout of so many; ConfigError where that cannot be."""
 
-    def __call__(self, batch: Batch, key: Key) -> Drawn:
+    def __call__(self, batch: Batch, key: Key) -> MinibatchIndices:
         """Indices [num_minibatches, size] of sequences in a batch [M, L]; M, one beyond, is an empty place."""
 
 

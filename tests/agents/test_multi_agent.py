@@ -24,7 +24,7 @@ from ppax.learning.kl_control import KLControl
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
 from ppax.networks.memories import GRU
-from ppax.training import learn, start, train, upcoming
+from ppax.training import finish_iteration, iteration_inputs, start, train
 from ppax.types import ConfigError
 
 NUM_ENVS, NUM_STEPS = 4, 8
@@ -80,11 +80,11 @@ def test_players_learn_as_they_would_alone(memory, monkeypatch):
         first = dataclasses.replace(first, actor=actor, learner=jax.tree.map(lambda x: x[player], begin.learner))
 
         def iterate(state, _):
-            now = upcoming(own, state, iterations)
+            now = iteration_inputs(own, state, iterations)
             fold = jax.vmap(jax.random.fold_in, (0, None))
             now = now._replace(update_keys=fold(now.update_keys, player))
             seen = ppax.collect(now.agent, env, state.learner, state.actor, NUM_STEPS, now.collect_key)
-            return tuple(learn(now, env, state, seen))
+            return tuple(finish_iteration(now, env, state, seen))
 
         return jax.lax.scan(iterate, first, None, length=iterations)[0].learner
 

@@ -21,7 +21,7 @@ from ppax.minibatches import Shuffle
 from ppax.networks import network
 from ppax.networks.composed import NONE
 from ppax.networks.memories import GRU
-from ppax.training import Upcoming, averaged, check_sizes, episode_metrics, learn
+from ppax.training import IterationInputs, averaged, check_sizes, episode_metrics, finish_iteration
 from ppax.types import ActorState, ConfigError, Episodes, Rollout, TrainState, Transition
 
 NUM_ENVS, NUM_STEPS = 8, 8
@@ -239,8 +239,8 @@ def test_an_iteration_leaves_out_what_past_selves_earned_and_remember(monkeypatc
     actor = ActorState((), (), ones == 0, None, jax.tree.map(jnp.ones_like, agent.initial_carry(24)), ones, ones, ones)
     rollout = seen(*(np.ones((2, NUM_ENVS, 3), kind) for kind in (np.float32, bool, bool)))
     state = TrainState(learner, actor, jax.random.key(0), jnp.int32(3), jnp.zeros(2, jnp.uint32), NUM_STEPS)
-    now = Upcoming(agent, state.key, state.key, state.key)
-    out = learn(now, env, state, Collected(actor, rollout, Episodes(ones, ones, ones)))
+    now = IterationInputs(agent, state.key, state.key, state.key)
+    out = finish_iteration(now, env, state, Collected(actor, rollout, Episodes(ones, ones, ones)))
     assert float(out.metrics["episodes/prey"]) == 6.0
     assert not out.state.actor.carry["prey"]["actor"][4:6].any()
     assert out.state.actor.carry["prey"]["actor"][:4].all()

@@ -188,8 +188,8 @@ def test_the_value_of_forced_waiting_is_learned():
 VARIANTS = {
     "masked": {},
     "agents and PopArt": {"num_agents": 2, "critic": PopArt()},
-    "GRU, recomputed by epoch": {"memory": GRU(8), "seq_len": 21, "reestimate": "epoch"},
-    "V-trace, recomputed by minibatch": {"reestimate": "minibatch", "seq_len": 21, "advantage": VTrace()},
+    "GRU, recomputed by epoch": {"memory": GRU(8), "seq_len": 21, "recompute": "epoch"},
+    "V-trace, recomputed by minibatch": {"recompute": "minibatch", "seq_len": 21, "advantage": VTrace()},
     "prioritised": {"minibatch": Prioritised(num_minibatches=4)},
     "by rollout": {"normalize_advantage": "rollout", "normalize_obs": True},
 }

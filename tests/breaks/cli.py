@@ -1,4 +1,4 @@
-"""Breaks of the command line, of first-day errors, and of what a prompt shows."""
+"""Breaks of the command line, of first-day value_losses, and of what a prompt shows."""
 
 from breaks.base import Mutation
 

@@ -44,7 +44,7 @@ MUTATIONS = [
     ),
     Mutation(
         "factors of a convolution are not rounded",
-        "return product(patches, kernel.reshape(-1, filters))",
+        "return matmul(patches, kernel.reshape(-1, filters))",
         "return (patches.astype(jnp.float32) @ kernel.reshape(-1, filters).astype(jnp.float32))",
         (CONVOLUTION + "test_rounded_factors_and_sums_in_float32",),
         FILE,

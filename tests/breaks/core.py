@@ -96,8 +96,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "V-trace is accepted where every ratio is 1",
-        'isinstance(advantage, VTrace) and reestimate == "never"',
-        'isinstance(advantage, VTrace) and reestimate == ""',
+        'isinstance(advantage, VTrace) and recompute == "never"',
+        'isinstance(advantage, VTrace) and recompute == ""',
         ("tests/learning/test_reestimation.py::test_v_trace_is_refused_where_ratios_are_not_recomputed",),
     ),
     Mutation(

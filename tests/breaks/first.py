@@ -758,7 +758,7 @@ RUNNING = [
 HOSTED = [
     Mutation(
         "V of a cut episode is that of the next one",
-        "jnp.where(steps.ended, steps.cut_value, value)",
+        "jnp.where(steps.ended, steps.final_value, value)",
         "value",
         (HOST + "test_identical_transitions_have_identical_advantages[feedforward]",),
     ),
@@ -782,8 +782,8 @@ HOSTED = [
     ),
     Mutation(
         "a forced reset forgets the last value",
-        "jnp.where(cut & ~collected.rollout.steps.ended[-1], rollout.last_value, steps.cut_value[-1])",
-        "steps.cut_value[-1]",
+        "jnp.where(cut & ~collected.rollout.steps.ended[-1], rollout.last_value, steps.final_value[-1])",
+        "steps.final_value[-1]",
         (HOST + "test_the_last_step_before_a_forced_reset_is_a_truncation",),
     ),
     Mutation(
@@ -904,8 +904,8 @@ LATER = [
     ),
     Mutation(
         "the GRU's gradient through time forgets what is kept",
-        "return kept * total + product",
-        "return product",
+        "return kept * total + matmul",
+        "return matmul",
         (GRADIENTS + "[gru]",),
     ),
     Mutation(
@@ -916,8 +916,8 @@ LATER = [
     ),
     Mutation(
         "the LSTM's gradient through time forgets the cell's",
-        "return Cell(kept * c, product(",
-        "return Cell(0.0 * c, product(",
+        "return Cell(kept * c, matmul(",
+        "return Cell(0.0 * c, matmul(",
         (GRADIENTS + "[lstm]",),
     ),
     Mutation(
@@ -989,8 +989,8 @@ SUITES = [
     ),
     Mutation(
         "statistics count signs of rewards",
-        'info = {"tally": (score, over)',
-        'info = {"tally": (reward, over)',
+        'info = {"episode_stats": (score, over)',
+        'info = {"episode_stats": (reward, over)',
         (ATARI + "test_rewards_are_their_signs_and_the_tally_has_the_score",),
     ),
     Mutation(
@@ -1019,7 +1019,7 @@ SUITES = [
     ),
     Mutation(
         "an evaluation counts lives",
-        "            reward, ended = seen.tally\n",
+        "            reward, ended = seen.episode_stats\n",
         "            pass\n",
         (ATARI + "test_episodes_are_whole_games_while_lives_are_learned_from",),
         "host/episodes.py",
@@ -1050,7 +1050,7 @@ SUITES = [
     ),
     Mutation(
         "train does not look where the environment is stepped",
-        '    native(env, "ppax.train", LOOPS)\n',
+        '    require_native(env, "ppax.train", LOOPS)\n',
         "",
         (HOST + "test_what_runs_in_one_program_says_what_to_call_instead[train]",),
     ),

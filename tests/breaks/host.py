@@ -17,7 +17,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a mask that comes with later infos only is not noticed",
-        '                    if "action_mask" in info or "tally" in info:\n',
+        '                    if "action_mask" in info or "episode_stats" in info:\n',
         "                    if False:\n",
         (HOST + "test_what_comes_with_some_infos_only_is_refused[group-action_mask]",),
         "hosting/batch.py",
@@ -30,7 +30,7 @@ MUTATIONS: list[Mutation] = [
         "hosting/host_env.py",
     ),
     Mutation(
-        "the tally of a reset taken for that of the step before it",
+        "the episode_stats of a reset taken for that of the step before it",
         "final[i] if ended[i] and final is not None else given[i]",
         "given[i]",
         (HOST + "test_statistics_of_a_vector_environment_are_those_of_its_tallies",),

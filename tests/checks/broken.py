@@ -12,7 +12,7 @@ import ppax
 from ppax.distributions import Categorical, Normal
 from ppax.envs import builtin
 from ppax.networks import Composed
-from ppax.types import Drawn, Outputs, Targets, part, static
+from ppax.types import MinibatchIndices, Outputs, Targets, part, static
 
 
 @part
@@ -248,8 +248,8 @@ class OneOrder:
         count = batch.steps.valid.shape[0]
         size = self.size(count)
         if self.twice:
-            return Drawn(jax.random.randint(key, (self.num_minibatches, size), 0, count))
-        return Drawn(jnp.arange(self.num_minibatches * size).reshape(self.num_minibatches, size))
+            return MinibatchIndices(jax.random.randint(key, (self.num_minibatches, size), 0, count))
+        return MinibatchIndices(jnp.arange(self.num_minibatches * size).reshape(self.num_minibatches, size))
 
 
 @part

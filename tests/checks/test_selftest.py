@@ -49,7 +49,7 @@ def test_a_recurrent_agent_with_normalisation_passes():
             {
                 "minibatch": ppax.minibatches.Prioritised(),
                 "advantage": ppax.advantages.VTrace(),
-                "reestimate": "epoch",
+                "recompute": "epoch",
             },
         ),
     ],

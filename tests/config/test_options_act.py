@@ -82,8 +82,8 @@ BESIDE = {
     "minibatch.remainder": {"minibatch.num_minibatches": 3},
     "schedule.by": {"schedule.at": [0.0, 0.4], "schedule.values": [0.03, 0.01]},
     "schedule.at": {"schedule.values": [0.03, 0.01], "schedule.at": [0.0, 0.1]},
-    "rho_clip": {"reestimate": "epoch"},
-    "c_clip": {"reestimate": "epoch"},
+    "rho_clip": {"recompute": "epoch"},
+    "c_clip": {"recompute": "epoch"},
     "optimizer.nesterov": {"optimizer.momentum": 0.5},
 }
 

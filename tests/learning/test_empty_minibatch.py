@@ -20,7 +20,7 @@ from ppax.networks import mlp
 from ppax.networks.memories import GRU
 from ppax.optimizers import SGD, ActorCritic, AdamW, Muon
 from ppax.program.layout import Program
-from ppax.types import Drawn, part, static
+from ppax.types import MinibatchIndices, part, static
 
 ENV = ppax.make("CartPole-v1", 4)
 DECAYS = AdamW(weight_decay=1.0)  # would shrink every parameter by learning_rate of itself a step
@@ -37,7 +37,7 @@ class Fixed:
         return len(self.rows[0])
 
     def __call__(self, batch, key):
-        return Drawn(jnp.array(self.rows), None)
+        return MinibatchIndices(jnp.array(self.rows), None)
 
 
 def without_rows(rollout, which=slice(None)):
@@ -78,7 +78,7 @@ ALL_ON = {
         pytest.param({"optimizer": DECAYS, **ALL_ON}, id="all statistics"),
         pytest.param({"optimizer": Muon(weight_decay=1.0)}, id="muon", marks=pytest.mark.nightly),
         pytest.param(
-            {"optimizer": ActorCritic(DECAYS, SGD(0.9)), "reestimate": "minibatch", "program": Program(chunk_rows=8)},
+            {"optimizer": ActorCritic(DECAYS, SGD(0.9)), "recompute": "minibatch", "program": Program(chunk_rows=8)},
             id="recomputed in chunks",
         ),
         pytest.param(

@@ -13,7 +13,7 @@ import ppax
 from ppax.advantages import GAE, VTrace
 from ppax.collection import collect
 from ppax.envs import TimeLimit, VectorEnv, builtin
-from ppax.learning.batches import Source, join
+from ppax.learning.batches import TargetInputs, join
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
 from ppax.types import Transition
@@ -58,27 +58,27 @@ start = jax.jit(ppax.start, static_argnums=2, compiler_options=QUICK)
     ],
 )
 def test_with_the_same_weights_it_is_the_same(world, memory, mode, length, advantage, normalize):
-    options = {"seq_len": length, "advantage": advantage, "normalize_advantage": normalize, "reestimate": mode}
+    options = {"seq_len": length, "advantage": advantage, "normalize_advantage": normalize, "recompute": mode}
     agent, learner, rollout = played(world, memory=memory, learning_rate=0.0, normalize_reward=True, **options)
-    agent = dataclasses.replace(agent, reestimate="never")  # with V-trace a user could not start so
+    agent = dataclasses.replace(agent, recompute="never")  # with V-trace a user could not start so
     assert (rollout.steps.truncated & ~rollout.steps.terminated)[:-1].any() or world == "masked"
     once = learn(agent, learner, rollout).metrics
-    again = learn(dataclasses.replace(agent, reestimate=mode), learner, rollout).metrics
+    again = learn(dataclasses.replace(agent, recompute=mode), learner, rollout).metrics
     for name in SAME:
         np.testing.assert_allclose(once[name], again[name], rtol=1e-4, atol=1e-6, err_msg=name)
     # and it does look: stored values of no worth change the first, not the second
     spoilt = rollout._replace(steps=dataclasses.replace(rollout.steps, value=rollout.steps.value + 7.0))
     if length in (None, 12) or mode == "epoch":
-        after = learn(dataclasses.replace(agent, reestimate=mode), learner, spoilt).metrics
+        after = learn(dataclasses.replace(agent, recompute=mode), learner, spoilt).metrics
         np.testing.assert_allclose(after["value_loss"], again["value_loss"], rtol=1e-4)
         assert abs(learn(agent, learner, spoilt).metrics["value_loss"] - once["value_loss"]) > 1e-3
 
 
 def test_targets_of_rows_that_do_not_count_are_zero():
     """Minibatches may rank sequences by them."""
-    agent, learner, rollout = played("agents", memory=False, reestimate="minibatch", seq_len=12)
+    agent, learner, rollout = played("agents", memory=False, recompute="minibatch", seq_len=12)
     steps, _, source = agent._prepare(learner, rollout)[1]
-    targets = jax.jit(agent._reestimate)(learner, steps, source)
+    targets = jax.jit(agent._recompute)(learner, steps, source)
     assert (~steps.valid).any()
     for x in targets:
         np.testing.assert_array_equal(x[~steps.valid], 0.0)
@@ -88,7 +88,7 @@ def test_targets_of_rows_that_do_not_count_are_zero():
 def test_joined_sequences_end_as_their_last_piece_does():
     # two streams in three pieces of two steps each
     steps = Transition(*[None] * 8, valid=jnp.ones((6, 2), bool), carry=())
-    joined, source = join(steps, Source(jnp.arange(12.0).reshape(6, 2), jnp.arange(6.0)), 6)
+    joined, source = join(steps, TargetInputs(jnp.arange(12.0).reshape(6, 2), jnp.arange(6.0)), 6)
     assert source.reward.tolist() == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
     assert source.end_value.tolist() == [2.0, 5.0]
     assert joined.valid.shape == (2, 6)
@@ -98,23 +98,23 @@ def test_v_trace_is_refused_where_ratios_are_not_recomputed():
     """All ratios are 1 there, and what is then computed is GAE."""
     env = WORLDS["truncated"]()
     agent = ppax.PPO(mlp(env, hidden=(8,)), advantage=VTrace())
-    with pytest.raises(ppax.ConfigError, match=r'vtrace with reestimate = "never".* set reestimate = .*, or use gae'):
+    with pytest.raises(ppax.ConfigError, match=r'vtrace with recompute = "never".* set recompute = .*, or use gae'):
         ppax.start(agent, env, 8, jax.random.key(0))
-    ppax.start(dataclasses.replace(agent, reestimate="epoch"), env, 8, jax.random.key(0))
+    ppax.start(dataclasses.replace(agent, recompute="epoch"), env, 8, jax.random.key(0))
 
 
 def test_never_keeps_nothing_for_it():
     agent, learner, rollout = played("truncated", memory=False)
     assert jax.tree.leaves(agent._prepare(learner, rollout)[1].source) == []
     assert agent.sequence_length(12) == 1
-    assert dataclasses.replace(agent, reestimate="epoch").sequence_length(12) == 1
+    assert dataclasses.replace(agent, recompute="epoch").sequence_length(12) == 1
     # drawn sequences must reach far enough for a trace
-    assert dataclasses.replace(agent, reestimate="minibatch").sequence_length(12) == 12
+    assert dataclasses.replace(agent, recompute="minibatch").sequence_length(12) == 12
 
 
 @pytest.mark.parametrize(("memory", "mode"), [(True, "epoch"), (False, "minibatch")])
 def test_rows_that_do_not_count_change_nothing_bit_for_bit(memory, mode):
-    agent, learner, rollout = played("agents", memory=memory, reestimate=mode, advantage=VTrace(), learning_rate=0.01)
+    agent, learner, rollout = played("agents", memory=memory, recompute=mode, advantage=VTrace(), learning_rate=0.01)
     steps, invalid = rollout.steps, ~rollout.steps.valid
     ends = (steps.truncated & ~steps.terminated)[:-1]
     real = jnp.concatenate([jnp.zeros_like(invalid[:1]), ends])  # V of this observation counts

@@ -98,7 +98,7 @@ def test_a_runaway_ratio_stays_finite(loss):
 def test_options_that_are_off_are_not_in_the_program():
     def size(loss, **options):
         batch = batch_of(np.ones(3))
-        error = lambda x: base.errors(Regression(**options), (), x[:, None], batch)  # noqa: E731
+        error = lambda x: base.value_losses(Regression(**options), (), x[:, None], batch)  # noqa: E731
         f = lambda x: loss(_Constant(), error(x), batch).loss  # noqa: E731
         return len(jax.make_jaxpr(f)(jnp.zeros(3)).jaxpr.eqns)
 

@@ -15,7 +15,7 @@ from ppax.learning.batches import Counted, choose
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import mlp
 from ppax.optimizers import SGD
-from ppax.types import Drawn, Targets, part, static
+from ppax.types import MinibatchIndices, Targets, part, static
 
 
 @part
@@ -29,7 +29,7 @@ class Fixed:
         return len(self.rows[0])
 
     def __call__(self, batch, key):
-        return Drawn(jnp.array(self.rows), None)
+        return MinibatchIndices(jnp.array(self.rows), None)
 
 
 @functools.cache
@@ -57,7 +57,7 @@ def update(minibatch, **options):
     return jax.flatten_util.ravel_pytree(done.learner.params)[0], done.metrics
 
 
-@pytest.mark.parametrize("options", [{}, {"reestimate": "minibatch"}])
+@pytest.mark.parametrize("options", [{}, {"recompute": "minibatch"}])
 def test_an_empty_place_changes_nothing(options):
     with_empty, metrics = update(Fixed(((3, 0, 5), (1, 5, 2))), **options)
     without, expected = update(Fixed(((3, 0), (1, 2))), **options)
@@ -157,7 +157,7 @@ def test_advantages_are_standardised_by_their_weights():
         Counted(jnp.ones((16, 1), bool), None),
         "minibatch",
         Targets(jnp.asarray(advantage)[:, None], jnp.zeros((16, 1))),
-        Drawn(jnp.asarray(index), jnp.asarray(weight[index])),
+        MinibatchIndices(jnp.asarray(index), jnp.asarray(weight[index])),
     )
     rest = advantage[1:]  # 0 is never drawn
     expected = (advantage[index] - rest.mean()) / rest.std()

@@ -209,7 +209,7 @@ def test_every_memory_trains_and_its_first_ratio_is_one(name):
 
 @pytest.mark.parametrize("name", ["gru", pytest.param("attention", marks=pytest.mark.nightly)])
 def test_memory_with_everything_else(name):
-    options = {"normalize_obs": True, "normalize_reward": True, "reestimate": "epoch", "compute_dtype": "bfloat16"}
+    options = {"normalize_obs": True, "normalize_reward": True, "recompute": "epoch", "compute_dtype": "bfloat16"}
     net = network(CARTPOLE, hidden=(8,), memory=SMALL[name])
     agent = agent_of(net, seq_len=4, program=Program(devices=2, chunk_rows=8), **options)
     state, metrics = jax.jit(ppax.train, compiler_options=QUICK)(agent, CARTPOLE, start(agent, CARTPOLE, 8), 2)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppax.networks.products import SHORT, product
+from ppax.networks.products import SHORT, matmul
 
 SIDES = [(16, 16), (33, 17), (64, 128)]
 ROWS = [1, 2, 3, 8, 9, 64]  # turned in blocks of 8 where they divide
@@ -33,16 +33,16 @@ def assert_product(found, a, b):
 
 
 def rows_product(x, kernel):
-    return jax.vmap(product, (0, None))(x, kernel)
+    return jax.vmap(matmul, (0, None))(x, kernel)
 
 
 @pytest.mark.parametrize("sides", SIDES)
 @pytest.mark.parametrize("rows", ROWS)
 def test_both_factors_are_rounded_and_the_sum_is_not(rows, sides):
     x, kernel, _ = data(rows, sides)
-    for found in (jax.jit(rows_product)(x, kernel), product(x, kernel), product(x[None], kernel)[0]):
+    for found in (jax.jit(rows_product)(x, kernel), matmul(x, kernel), matmul(x[None], kernel)[0]):
         assert_product(found, near(x), near(kernel))
-    assert_product(jax.jit(product)(x[0], kernel)[None], near(x[:1]), near(kernel))
+    assert_product(jax.jit(matmul)(x[0], kernel)[None], near(x[:1]), near(kernel))
 
 
 @pytest.mark.parametrize("sides", SIDES)

@@ -12,7 +12,7 @@ import pytest
 
 import ppax
 from ppax.cli import main
-from ppax.config import Best, Log
+from ppax.config import BestSettings, Log
 from ppax.networks import mlp
 from ppax.run import checkpoint
 from ppax.run.directory import RunDirectory
@@ -40,7 +40,7 @@ def stop_at(iteration):
 def stopped(tmp_path_factory):
     """A run of 4 iterations that ended after the second."""
     path = tmp_path_factory.mktemp("stopped") / "run"
-    fit(path, callbacks=[stop_at(2)], best=Best("iteration"))
+    fit(path, callbacks=[stop_at(2)], best=BestSettings("iteration"))
     return path
 
 

@@ -13,7 +13,7 @@ import pytest
 import ppax
 from ppax import ConfigError
 from ppax.cli import main
-from ppax.config import Best, Log
+from ppax.config import BestSettings, Log
 from ppax.envs import VectorEnv, builtin
 from ppax.networks import mlp
 from ppax.run import checkpoint
@@ -111,7 +111,7 @@ def test_a_fault_is_recorded(tmp_path):
     [
         {"stop": "episode_returns >= 1"},
         {"stop": "iteration >= 1 or (loss >= 1 and episode_returns plateaus)"},
-        {"best": Best("episode_returns")},
+        {"best": BestSettings("episode_returns")},
         {"callbacks": [And(HitsUpperBound("loss", 1.0), KeepBest("episode_returns"))]},
     ],
     ids=("stop", "stops", "best", "callback"),
@@ -147,7 +147,7 @@ def on_disk(path):
 @pytest.mark.parametrize(("mode", "kept"), [("min", (1, 1)), ("max", (3, 6))])
 def test_the_best_is_on_disk_and_stays_over_a_resume(tmp_path, mode, kept):
     path = tmp_path / "run"
-    first = fit(path, 6, best=Best("iteration", mode), callbacks=[stop_at(3)])
+    first = fit(path, 6, best=BestSettings("iteration", mode), callbacks=[stop_at(3)])
     assert on_disk(path) == [kept[0]]
     assert first.best.row == first.history[kept[0] - 1]
     shutil.copytree(path, tmp_path / "early")
@@ -191,7 +191,7 @@ def test_the_better_of_two_is_the_best_not_the_newer(tmp_path):
 
 def test_evaluate_the_best(tmp_path, capsys):
     path, common = tmp_path / "run", ["--no-cache", "--json", "--episodes", "4"]
-    fit(path, 3, best=Best("iteration", "min"))
+    fit(path, 3, best=BestSettings("iteration", "min"))
     assert main.main(["evaluate", str(path), "--best", *common]) == 0
     first = json.loads(capsys.readouterr().out)
     assert main.main(["evaluate", str(path), *common]) == 0
@@ -247,7 +247,7 @@ def test_the_best_is_written_before_the_state(tmp_path, monkeypatch):
     monkeypatch.setattr(
         checkpoint, "save", lambda path, *args, **kw: order.append(path.name) or save(path, *args, **kw)
     )
-    fit(tmp_path / "run", 3, best=Best("iteration", "min"))
+    fit(tmp_path / "run", 3, best=BestSettings("iteration", "min"))
     assert order == ["best", "checkpoints", "checkpoints", "checkpoints"]  # and once only
 
 
@@ -255,7 +255,7 @@ def test_a_metric_that_no_row_had_is_said_at_the_end():
     """Episodes of this environment never end, so there is no episode_return to stop by or to be the best by."""
     env = VectorEnv(builtin.InfiniteProbe(), 2)
     agent = ppax.PPO(mlp(env, (4,)), num_epochs=1)
-    options = {"stop": "episode_return >= 1 or grad_norm <= -1", "best": Best("episode_return")}
+    options = {"stop": "episode_return >= 1 or grad_norm <= -1", "best": BestSettings("episode_return")}
     with pytest.warns(UserWarning, match="no episode ended") as said:
         ppax.fit(agent, env, 32, num_steps=8, log=Log(console=False, every=1), **options)
     words = [str(warning.message) for warning in said]

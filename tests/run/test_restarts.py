@@ -10,7 +10,7 @@ from worlds import QUICK, Counter, Leaky, Team
 
 import ppax
 from ppax.arrays import counter
-from ppax.collection import restart
+from ppax.collection import force_reset
 from ppax.config import Log
 from ppax.envs import VectorEnv
 from ppax.minibatches import Shuffle
@@ -103,7 +103,7 @@ def test_the_value_beyond_the_cut_is_of_what_was_cut_off():
     agent, env = make(ENDLESS)
     state = start(agent, env, 4, jax.random.key(1), iterations_per_env_reset=1)
     learner = state.learner
-    collect, restarted = jax.jit(ppax.collect, static_argnums=4), jax.jit(restart)
+    collect, restarted = jax.jit(ppax.collect, static_argnums=4), jax.jit(force_reset)
     collected = collect(agent, env, learner, state.actor, 4, jax.random.key(2))
     cut = restarted(agent, env, collected, jnp.bool_(True), jax.random.key(3))
     # an observation is (time, number of the episode): after four steps (4, ...)

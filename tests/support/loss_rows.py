@@ -44,7 +44,7 @@ def batch_of(advantage, *, old_log_prob=0.0, target=0.0, old_value=0.0, valid=Tr
 @jax.jit
 def compiled(loss, log_prob, value, entropy, batch, critic=PLAIN):
     def f(log_prob, value, entropy):
-        error = base.errors(critic, (), value[:, None], batch)
+        error = base.value_losses(critic, (), value[:, None], batch)
         return tuple(loss(Fixed(log_prob, entropy), error, batch))
 
     (loss_value, metrics), gradient = jax.value_and_grad(f, argnums=(0, 1, 2), has_aux=True)(log_prob, value, entropy)

@@ -41,7 +41,7 @@ AXES = {
         {"critic": PopArt(value_clip=0.2)},
         {"critic.value_clip": 0.2, "critic.huber_delta": 1.0},
     ],
-    "reestimate": [{}, {"reestimate": "epoch"}, {"reestimate": "minibatch"}],
+    "recompute": [{}, {"recompute": "epoch"}, {"recompute": "minibatch"}],
     "normalize": [
         {"normalize_advantage": "minibatch"},
         {"normalize_advantage": "rollout", "normalize_obs": True},
@@ -67,7 +67,7 @@ AXES = {
         {"optimizer": SGD(0.9)},
         {"optimizer": ActorCritic(actor_epochs=1, critic_max_grad_norm=1.0), "max_grad_norm": None},
     ],
-    "drip": [{}, {"drip_decay": 0.5}],
+    "drip": [{}, {"reward_spread_decay": 0.5}],
     "space": [{}, {"env": HYBRID}],
 }
 

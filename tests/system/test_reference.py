@@ -23,7 +23,7 @@ from ppax.networks import mlp
 from ppax.program import sharding
 from ppax.program.layout import Program
 from ppax.program.sharding import SAME, SPLIT
-from ppax.types import Batch, Drawn, LearnerState, Rollout, Transition, part, static
+from ppax.types import Batch, LearnerState, MinibatchIndices, Rollout, Transition, part, static
 
 # float32 rounds at 6e-8 relative. Adam divides by sqrt(v) + 1e-5, so where a gradient is about 1e-5 its rounding
 # error of some 1e-9 (a mean over tens of rows of size 1) moves the step by 1e-4 learning rates: with a learning
@@ -62,7 +62,7 @@ class Weighted:
     def __call__(self, batch, key):
         index_key, weight_key = jax.random.split(key)
         index = Shuffle(self.num_minibatches)(batch, index_key).index
-        return Drawn(index, jax.random.uniform(weight_key, index.shape, minval=0.2, maxval=2.0))
+        return MinibatchIndices(index, jax.random.uniform(weight_key, index.shape, minval=0.2, maxval=2.0))
 
 
 CRITIC = {"value_clip": 0.3, "huber_delta": 1.1}
@@ -100,31 +100,31 @@ OPTIONS = {
             "coef_target": 0.1,
         },
     ),
-    "epoch": Option({"reestimate": "epoch"}, {"reestimate": "epoch"}),
-    "minibatch": Option({"reestimate": "minibatch"}, {"reestimate": "minibatch"}),
+    "epoch": Option({"recompute": "epoch"}, {"recompute": "epoch"}),
+    "minibatch": Option({"recompute": "minibatch"}, {"recompute": "minibatch"}),
     "vtrace epoch": Option(
-        {"reestimate": "epoch", "advantage": VTrace(0.9, 0.95, 0.9)},
-        {"reestimate": "epoch", "rho_clip": 0.95, "c_clip": 0.9},
+        {"recompute": "epoch", "advantage": VTrace(0.9, 0.95, 0.9)},
+        {"recompute": "epoch", "rho_clip": 0.95, "c_clip": 0.9},
     ),
     "vtrace minibatch": Option(
-        {"reestimate": "minibatch", "advantage": VTrace(0.9, 0.95, 0.9)},
-        {"reestimate": "minibatch", "rho_clip": 0.95, "c_clip": 0.9},
+        {"recompute": "minibatch", "advantage": VTrace(0.9, 0.95, 0.9)},
+        {"recompute": "minibatch", "rho_clip": 0.95, "c_clip": 0.9},
     ),
-    "drip": Option({"drip_decay": 0.6}, {"drip_decay": 0.6}),
+    "drip": Option({"reward_spread_decay": 0.6}, {"reward_spread_decay": 0.6}),
     "weights": Option({"minibatch": Weighted}, {}),
     "popart": Option({"critic": PopArt(0.3)}, {"critic": "popart", "rate": 0.3}),
     "popart clips": Option({"critic": PopArt(0.3, **CRITIC)}, {"critic": "popart", "rate": 0.3} | CRITIC),
     "popart minibatch": Option(
-        {"critic": PopArt(0.3), "reestimate": "minibatch"},
-        {"critic": "popart", "rate": 0.3, "reestimate": "minibatch"},
+        {"critic": PopArt(0.3), "recompute": "minibatch"},
+        {"critic": "popart", "rate": 0.3, "recompute": "minibatch"},
     ),
     "two_hot": Option(
         {"critic": TwoHot(-2.0, 3.0, 6, "linear")}, {"critic": "two_hot", "bins": (-2.0, -1.0, 0.0, 1.0, 2.0, 3.0)}
     ),
     "two_hot epoch": Option(
-        {"critic": TwoHot(-20.0, 20.0, 5), "reestimate": "epoch"},
+        {"critic": TwoHot(-20.0, 20.0, 5), "recompute": "epoch"},
         # symlog(20) = log 21, half of which is log sqrt 21
-        {"critic": "two_hot", "bins": (-20.0, 1 - 21**0.5, 0.0, 21**0.5 - 1, 20.0), "reestimate": "epoch"},
+        {"critic": "two_hot", "bins": (-20.0, 1 - 21**0.5, 0.0, 21**0.5 - 1, 20.0), "recompute": "epoch"},
     ),
 }
 
@@ -261,7 +261,7 @@ def draw_rollout(rng: np.random.Generator, case: Case, learner: reference.Update
     for x in (log_prob, reward, trace):  # not value: it is V of an episode's last observation
         x[~flags["valid"]] = np.nan
     real = flags["valid"].copy()
-    if OPTIONS[case.option].hyper.get("reestimate"):  # then that observation itself is looked at again
+    if OPTIONS[case.option].hyper.get("recompute"):  # then that observation itself is looked at again
         real[1:] |= (flags["truncated"] & ~flags["terminated"])[:-1]
     obs[~real] = np.nan
     carry = dict.fromkeys(("actor",) if case.shared else ("actor", "critic"), ())
@@ -275,7 +275,7 @@ def double(x: np.ndarray | None) -> np.ndarray | None:
     return x.astype(np.float64) if x is not None and x.dtype == np.float32 else x
 
 
-def draw_indices(agent: PPO, case: Case, key) -> Drawn:
+def draw_indices(agent: PPO, case: Case, key) -> MinibatchIndices:
     """Which sequences `update` will put together, drawn with its own keys and its own part."""
     valid = jnp.ones((case.steps * case.streams // length_of(case), length_of(case)), bool)
     steps = Transition(*[None] * 8, valid=valid, carry=())
@@ -314,7 +314,7 @@ class Played(NamedTuple):
     learners: list
     metrics: list
     rollouts: list[reference.Rollout]
-    drawn: list[Drawn]
+    drawn: list[MinibatchIndices]
 
 
 @functools.cache
@@ -447,19 +447,19 @@ def test_another_number_does_not_agree(changed):
         ("coef", {"coef_target": 0.05}),
         ("kl all", {"rate_target": None}),
         ("kl all", {"coef_target": None}),
-        ("epoch", {"reestimate": "never"}),
-        ("epoch", {"reestimate": "minibatch"}),
-        ("minibatch", {"reestimate": "epoch"}),
+        ("epoch", {"recompute": "never"}),
+        ("epoch", {"recompute": "minibatch"}),
+        ("minibatch", {"recompute": "epoch"}),
         ("vtrace epoch", {"rho_clip": 1.0}),
         ("vtrace epoch", {"c_clip": 1.0}),
         ("vtrace minibatch", {"rho_clip": 1.0}),
-        ("drip", {"drip_decay": 0.5}),
+        ("drip", {"reward_spread_decay": 0.5}),
         ("popart", {"critic": "regression"}),
         ("popart", {"rate": 0.35}),
         ("popart clips", {"value_clip": 0.4}),
         ("popart clips", {"huber_delta": 1.3}),
         ("two_hot", {"bins": (-2.0, -1.0, 0.1, 1.0, 2.0, 3.0)}),
-        ("two_hot epoch", {"reestimate": "never"}),
+        ("two_hot epoch", {"recompute": "never"}),
     ],
     ids=str,
 )

@@ -78,7 +78,7 @@ def recorded(run_dir):
 
 def unpinned():
     env = VectorEnv(Unpinned(), 4)
-    return fitted(agent_for(env, critic=TwoHot(), drip_decay=0.5), env)
+    return fitted(agent_for(env, critic=TwoHot(), reward_spread_decay=0.5), env)
 
 
 def host():

@@ -15,7 +15,7 @@ from worlds import Counter
 
 import ppax
 from ppax.cli import main
-from ppax.config import Best, Log
+from ppax.config import BestSettings, Log
 from ppax.envs import TimeLimit, VectorEnv, builtin, host
 from ppax.envs.wrappers.rendering import render
 from ppax.networks import mlp
@@ -170,7 +170,7 @@ def test_other_formats_are_refused():
 def test_command_line(tmp_path, capsys):
     agent = ppax.PPO(mlp(ppax.make("CueCorridor-10", 4), hidden=(8,)))
     run = tmp_path / "run"
-    options = {"log": Log(console=False), "best": Best(metric="episode_return")}
+    options = {"log": Log(console=False), "best": BestSettings(metric="episode_return")}
     ppax.fit(agent, ppax.make("CueCorridor-10", 4), 256, num_steps=16, run_dir=run, **options)
     capsys.readouterr()
     assert main.main(["play", str(run), "--episodes", "2", "--json", "--no-cache"]) == 0

@@ -32,10 +32,10 @@ class VTrace:
         return Targets(advantage, advantage + steps.value)
 
 
-def check_ratios(advantage: Advantage, reestimate: str) -> None:
+def check_ratios(advantage: Advantage, recompute: str) -> None:
     """Raise ConfigError for V-trace where ratios are never computed again: all of them would be 1."""
-    if isinstance(advantage, VTrace) and reestimate == "never":
+    if isinstance(advantage, VTrace) and recompute == "never":
         raise ConfigError(
-            'advantage vtrace with reestimate = "never": every ratio is 1 and corrects nothing '
-            '(it is GAE with clips of 1); set reestimate = "minibatch" or "epoch", or use gae (GAE)'
+            'advantage vtrace with recompute = "never": every ratio is 1 and corrects nothing '
+            '(it is GAE with clips of 1); set recompute = "minibatch" or "epoch", or use gae (GAE)'
         )

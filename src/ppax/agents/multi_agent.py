@@ -52,7 +52,7 @@ def require_names(sizes: Sequence[tuple[str, int]]) -> None:
                 )
 
 
-def columns(num_agents: int, sizes: Sequence[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
+def agent_columns(num_agents: int, sizes: Sequence[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
     """Places of each agent and group among an environment's agents, by their names in the logs."""
     if not sizes:
         return {name: (place,) for place, name in enumerate(names(num_agents))}
@@ -103,7 +103,7 @@ def pool_of(agent: Agent) -> Pool:
     return agent.pool if isinstance(agent, SelfPlay) else Pool()
 
 
-def alike(agent: Agent) -> HostAgent:
+def require_host_agent(agent: Agent) -> HostAgent:
     """`agent`, if all that it acts for are alike; ConfigError that environments on the host need that."""
     if isinstance(agent, HostAgent):
         return agent
@@ -112,7 +112,7 @@ def alike(agent: Agent) -> HostAgent:
     raise ConfigError(f"an environment on the host works with {usable}; this run has {kind}")
 
 
-def solo(agent: Agent, what: str) -> PPO:
+def require_single_policy(agent: Agent, what: str) -> PPO:
     """`agent`, if it is one for all streams; ConfigError that `what` needs that."""
     if isinstance(agent, PPO):
         return agent

@@ -13,7 +13,7 @@ import jax
 from ppax.checks import acting, environment, experience, learning, on_host
 from ppax.checks.check import check_env, require_sound
 from ppax.checks.report import Check, Finding, Report, attempt, not_tried
-from ppax.checks.world import World, build, fewest
+from ppax.checks.world import CheckContext, build, fewest
 from ppax.envs import Env, HostEnv
 from ppax.ppo import PPO
 from ppax.types import Key
@@ -45,7 +45,7 @@ def selftest(agent: PPO, env: Env, num_steps: int, key: Key) -> Report:
 def _selftest(agent: PPO, few: Env, env: Env, num_steps: int, key: Key) -> Report:
     begin = time.perf_counter()
     keys = iter(jax.random.split(key, 16))
-    worlds: list[World] = []
+    worlds: list[CheckContext] = []
 
     def play(key: Key) -> Finding:
         worlds.append(build(agent, few, num_steps, key))

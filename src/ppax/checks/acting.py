@@ -12,7 +12,7 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.checks.report import Finding, none_of, skip, within
-from ppax.checks.world import World, distance, numbers, quick, taken_again
+from ppax.checks.world import CheckContext, distance, numbers, quick, taken_again
 from ppax.host.policy import InNumpy, Observed, make_policy
 from ppax.ppo import PPO
 from ppax.types import Key, LearnerState, PyTree, Transition
@@ -24,7 +24,7 @@ DRAWS, TURNS, STATES = 64, 64, 16
 SIGMAS = 6.0
 
 
-def check_ratio(world: World, key: Key) -> Finding:
+def check_ratio(world: CheckContext, key: Key) -> Finding:
     """The ratio is 1 before the first gradient step, on every row."""
     metrics = world.probe(world.learner, world.rollout, key).metrics
     if "ratio_first_max_dev" not in metrics:
@@ -41,7 +41,7 @@ def check_ratio(world: World, key: Key) -> Finding:
     )
 
 
-def check_host_policy(world: World) -> Finding:
+def check_host_policy(world: CheckContext) -> Finding:
     """The call that acts on the host, which may be one in NumPy, does what the network says."""
     env, steps = world.env, world.rollout.steps
     policy = make_policy(world.agent, env, world.learner, deterministic=True)
@@ -68,7 +68,7 @@ def check_host_policy(world: World) -> Finding:
     )
 
 
-def check_replay(world: World) -> Finding:
+def check_replay(world: CheckContext) -> Finding:
     """Acting again step by step, from the memory at the rollout's start, gives what was stored."""
     steps, again = world.rollout.steps, taken_again(world)
     valid = np.asarray(steps.valid)
@@ -89,7 +89,7 @@ def check_replay(world: World) -> Finding:
     )
 
 
-def check_memory(world: World) -> Finding:
+def check_memory(world: CheckContext) -> Finding:
     """Where an episode begins, nothing is left of what was before."""
     agent, steps, carry = world.agent, world.rollout.steps, world.actor.carry
     if not jax.tree.leaves(agent.network.initial_carry()):
@@ -120,7 +120,7 @@ def _from(begin: int, steps: Transition) -> np.ndarray:
     return after
 
 
-def check_distribution(world: World, key: Key) -> Finding:
+def check_distribution(world: CheckContext, key: Key) -> Finding:
     """Log-probabilities are those of the samples: the mean of the score, E[d log p / d parameter], is 0."""
     again, steps = taken_again(world), world.rollout.steps
     valid = np.asarray(steps.valid)
@@ -143,7 +143,7 @@ def check_distribution(world: World, key: Key) -> Finding:
     return found._replace(number=float(worst))
 
 
-def check_masks(world: World) -> Finding:
+def check_masks(world: CheckContext) -> Finding:
     """No forbidden action is taken, and the mask is applied again in learning."""
     steps = world.rollout.steps
     if steps.action_mask is None:

@@ -12,7 +12,7 @@ from gymnasium.vector import VectorEnv as GymVectorEnv
 
 from ppax.checks import environment, experience, on_host, protocol
 from ppax.checks.report import Check, Finding, Report, attempt, not_tried
-from ppax.checks.world import World, look
+from ppax.checks.world import CheckContext, look
 from ppax.envs import HOST_SUITES, Env, HostEnv, host, make
 from ppax.envs.vector import VectorEnv
 from ppax.networks import mlp
@@ -48,7 +48,7 @@ def check_env(env: Environment | Env | gymnasium.Env | GymVectorEnv | str, key: 
 def _all_checks(vector: VectorEnv, key: Key) -> list[Check]:
     keys = iter(jax.random.split(key, 16))
     checks = declared_checks(vector, next(keys))
-    worlds: list[World] = []
+    worlds: list[CheckContext] = []
 
     def play(key: Key) -> Finding:
         worlds.append(look(PPO(mlp(vector, hidden=(8,)), num_epochs=1), vector, STEPS, key))

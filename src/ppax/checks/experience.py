@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from ppax.arrays.sequences import to_rows
 from ppax.checks.report import Finding, none_of, skip
-from ppax.checks.world import World, distance, numbers, quick, taken_again
+from ppax.checks.world import CheckContext, distance, numbers, quick, taken_again
 from ppax.collection import stream_keys
 
 ROWS = 64  # that a space is asked about one by one
@@ -20,7 +20,7 @@ REACH = 2.0
 RESETS = 256
 
 
-def check_finite(world: World) -> Finding:
+def check_finite(world: CheckContext) -> Finding:
     """No NaN or infinity in what the environment gives."""
     steps = world.rollout.steps
     problems = []
@@ -38,7 +38,7 @@ def check_finite(world: World) -> Finding:
     )
 
 
-def check_inside(world: World) -> Finding:
+def check_inside(world: CheckContext) -> Finding:
     """Observations lie in the space that is declared, and so do the actions that the environment receives."""
     env, steps = world.env, world.rollout.steps
     action = to_rows(taken_again(world).env_action)
@@ -54,7 +54,7 @@ def check_inside(world: World) -> Finding:
     )
 
 
-def check_final(world: World) -> Finding:
+def check_final(world: CheckContext) -> Finding:
     """The observation after an episode's last step is that episode's own: the environment does not reset itself."""
     steps = world.rollout.steps
     begin = quick(jax.vmap(world.env.env.reset))(jax.random.split(jax.random.key(0), RESETS))
@@ -93,7 +93,7 @@ def check_final(world: World) -> Finding:
     )
 
 
-def check_alignment(world: World) -> Finding:
+def check_alignment(world: CheckContext) -> Finding:
     """Stepping again with the stored actions leads from each stored row to the next one."""
     steps, env = world.rollout.steps, world.env
     keys = stream_keys(jax.random.clone(world.key), steps.valid.shape[0], env)[:, :, 0]

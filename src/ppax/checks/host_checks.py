@@ -10,13 +10,13 @@ import numpy as np
 from ppax.arrays import masks
 from ppax.checks.elements import distinct, once, outside, parts, same
 from ppax.checks.report import Finding, none_of, skip
-from ppax.checks.watched import Moment, Subject, Watched
+from ppax.checks.watched import EnvEvent, EnvTrace, Subject
 from ppax.envs.hosting.arrays import flat_mask, leaves_of, misfits
 
 FLAGS = ("terminated", "truncated")
 
 
-def check_shapes(seen: Watched) -> Finding:
+def check_shapes(seen: EnvTrace) -> Finding:
     """What would not go into the arrays that learning reads."""
     problems = once(_misshapen(subject, moment) for subject, moment in seen.all())
     return none_of(
@@ -27,7 +27,7 @@ def check_shapes(seen: Watched) -> Finding:
     )
 
 
-def check_types(seen: Watched) -> Finding:
+def check_types(seen: EnvTrace) -> Finding:
     """Types that are cast in silence: harmless here, and elsewhere not."""
     problems = once(_mistyped(subject, moment) for subject, moment in seen.all())
     return none_of(
@@ -37,10 +37,10 @@ def check_types(seen: Watched) -> Finding:
     )
 
 
-def check_finite(seen: Watched) -> Finding:
+def check_finite(seen: EnvTrace) -> Finding:
     """No NaN or infinity."""
 
-    def wrong(subject: Subject, moment: Moment) -> Iterator[str]:
+    def wrong(subject: Subject, moment: EnvEvent) -> Iterator[str]:
         for leaf in leaves_of(subject.observation_space):
             x = np.asarray(leaf.of(moment.obs))
             if x.dtype.kind == "f" and not np.isfinite(x).all():
@@ -57,10 +57,10 @@ def check_finite(seen: Watched) -> Finding:
     )
 
 
-def check_inside(seen: Watched) -> Finding:
+def check_inside(seen: EnvTrace) -> Finding:
     """Observations lie in their space."""
 
-    def wrong(subject: Subject, moment: Moment) -> Iterator[str]:
+    def wrong(subject: Subject, moment: EnvEvent) -> Iterator[str]:
         for name, space, x in parts(subject.observation_space, moment.obs, "obs"):
             yield from outside(name, space, np.asarray(x))
 
@@ -71,12 +71,12 @@ def check_inside(seen: Watched) -> Finding:
     )
 
 
-def check_masks(seen: Watched) -> Finding:
+def check_masks(seen: EnvTrace) -> Finding:
     """Masks of allowed actions have the layout of masks.py, come always, and allow something."""
     if not any("action_mask" in moment.info for _, moment in seen.all()):
         return skip('the environment gives no info["action_mask"]')
 
-    def wrong(subject: Subject, moment: Moment) -> Iterator[str]:
+    def wrong(subject: Subject, moment: EnvEvent) -> Iterator[str]:
         size = masks.size_of(subject.action_space)
         if size is None or "action_mask" not in moment.info:
             kind = type(subject.action_space).__name__
@@ -98,21 +98,21 @@ def check_masks(seen: Watched) -> Finding:
     )
 
 
-def check_tally(seen: Watched) -> Finding:
-    """`info["tally"]`, from which statistics are counted, comes always or never."""
-    given = ["tally" in moment.info for _, moment in seen.all()]
+def check_tally(seen: EnvTrace) -> Finding:
+    """`info["episode_stats"]`, from which statistics are counted, comes always or never."""
+    given = ["episode_stats" in moment.info for _, moment in seen.all()]
     if not any(given):
-        return skip('the environment gives no info["tally"]')
-    missing = [f"there is none after {moment.where}" for _, moment in seen.all() if "tally" not in moment.info]
+        return skip('the environment gives no info["episode_stats"]')
+    missing = [f"there is none after {moment.where}" for _, moment in seen.all() if "episode_stats" not in moment.info]
     return none_of(
         once(iter([problem]) for problem in missing),
         f"it comes with all {len(given)} resets and steps",
-        'Give info["tally"] = (reward, over) at every reset and step: episode_return and episode_length are counted '
-        "from it alone.",
+        'Give info["episode_stats"] = (reward, over) at every reset and step: episode_return and episode_length are '
+        "counted from it alone.",
     )
 
 
-def check_seeds(seen: Watched) -> Finding:
+def check_seeds(seen: EnvTrace) -> Finding:
     """The same seed and actions give the same episode: in another environment of the kind, and in one used before."""
     one, problems = seen.moments[0], []
     first = one[0].obs
@@ -134,7 +134,7 @@ def check_seeds(seen: Watched) -> Finding:
     )
 
 
-def check_resets(seen: Watched) -> Finding:
+def check_resets(seen: EnvTrace) -> Finding:
     """Episodes begin differently, with other seeds and without."""
     seeded, unseeded = (distinct([moment.obs for moment in group]) for group in (seen.starts, seen.unseeded))
     text = (
@@ -151,7 +151,7 @@ def check_resets(seen: Watched) -> Finding:
     )
 
 
-def check_episodes(seen: Watched) -> Finding:
+def check_episodes(seen: EnvTrace) -> Finding:
     """Episodes end, and what follows is a new one."""
     problems, lengths, ends = [], [], 0
     for subject, moments in zip(seen.subjects, seen.moments, strict=True):
@@ -184,7 +184,7 @@ def check_episodes(seen: Watched) -> Finding:
     )
 
 
-def _misshapen(subject: Subject, moment: Moment) -> Iterator[str]:
+def _misshapen(subject: Subject, moment: EnvEvent) -> Iterator[str]:
     for problem in misfits(subject.observation_space, moment.obs, "obs", subject.axis):
         yield f"{problem} ({moment.where})"
     if moment.step is None:
@@ -197,7 +197,7 @@ def _misshapen(subject: Subject, moment: Moment) -> Iterator[str]:
             yield f"{name} is {x!r}, a {type(x).__name__}"
 
 
-def _mistyped(subject: Subject, moment: Moment) -> Iterator[str]:
+def _mistyped(subject: Subject, moment: EnvEvent) -> Iterator[str]:
     for leaf in leaves_of(subject.observation_space):
         x = leaf.of(moment.obs)
         whole = leaf.given.kind in "iu" and not leaf.shape and np.asarray(x).dtype.kind in "iu"  # Discrete takes any
@@ -213,18 +213,18 @@ def _mistyped(subject: Subject, moment: Moment) -> Iterator[str]:
             yield f"{name} is {flag.dtype}, not a bool"
 
 
-def _alike(moments: tuple[Moment, ...]) -> bool:
+def _alike(moments: tuple[EnvEvent, ...]) -> bool:
     return distinct([moment.obs for moment in moments]) == 1
 
 
-def _around_ends(moments: tuple[Moment, ...]) -> Iterator[tuple[Moment, Moment]]:
+def _around_ends(moments: tuple[EnvEvent, ...]) -> Iterator[tuple[EnvEvent, EnvEvent]]:
     """The last moment of each episode and the first one of the next."""
     for before, moment in itertools.pairwise(moments):
         if before.ended and moment.step is None:
             yield before, moment
 
 
-def _count(seen: Watched) -> str:
+def _count(seen: EnvTrace) -> str:
     steps = sum(moment.step is not None for _, moment in seen.all())
     return f"{steps} steps of {len(seen.subjects)} environment{'s' if len(seen.subjects) > 1 else ''}"
 

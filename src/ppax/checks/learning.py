@@ -13,7 +13,7 @@ from jax import Array
 from ppax.arrays.sequences import to_sequences
 from ppax.checks import oracle
 from ppax.checks.report import Finding, none_of, skip, within
-from ppax.checks.world import World, gradient, numbers, quick, unlike
+from ppax.checks.world import CheckContext, gradient, numbers, quick, unlike
 from ppax.collection import collect
 from ppax.ppo import PPO
 from ppax.program import sharding
@@ -26,7 +26,7 @@ EQUAL = 1e-3  # relative, of a gradient
 DRIFT = 0.02  # of a whole update between one device and two: other sums, other rounding
 
 
-def check_targets(world: World, key: Key) -> Finding:
+def check_targets(world: CheckContext, key: Key) -> Finding:
     """Advantages and value targets are those of a float64 computation."""
     weights = oracle.weights_of(world.agent.advantage)
     if weights is None:
@@ -46,7 +46,7 @@ def check_targets(world: World, key: Key) -> Finding:
     )
 
 
-def check_ends(world: World, key: Key) -> Finding:
+def check_ends(world: CheckContext, key: Key) -> Finding:
     """The value beyond a termination does not count; beyond a truncation it does."""
     steps, next_value = _with_ends(world, key)
     estimate = _estimate(world.agent)
@@ -67,7 +67,7 @@ def check_ends(world: World, key: Key) -> Finding:
     )
 
 
-def check_coverage(world: World, env: Any, num_steps: int, key: Key) -> Finding:
+def check_coverage(world: CheckContext, env: Any, num_steps: int, key: Key) -> Finding:
     """Minibatches of an epoch take every sequence once."""
     agent = world.agent
     length = agent.sequence_length(num_steps)
@@ -98,7 +98,7 @@ def check_coverage(world: World, env: Any, num_steps: int, key: Key) -> Finding:
     )
 
 
-def check_gradients(world: World, key: Key) -> Finding:
+def check_gradients(world: CheckContext, key: Key) -> Finding:
     """Every parameter gets a finite gradient."""
     gradients = gradient(world, world.rollout, key)
     broken = [path for path, x in gradients.items() if not np.isfinite(x).all()]
@@ -114,7 +114,7 @@ def check_gradients(world: World, key: Key) -> Finding:
     )
 
 
-def check_empty_rows(world: World, key: Key) -> Finding:
+def check_empty_rows(world: CheckContext, key: Key) -> Finding:
     """Whatever stands in rows that do not count, the same parameters come out."""
     steps, invalid = world.rollout.steps, ~world.rollout.steps.valid
     if not invalid.any():
@@ -145,7 +145,7 @@ def check_empty_rows(world: World, key: Key) -> Finding:
     )
 
 
-def check_repeats(world: World, key: Key) -> Finding:
+def check_repeats(world: CheckContext, key: Key) -> Finding:
     """The same update twice is the same update."""
     one, other = (world.update(world.learner, world.rollout, jax.random.clone(key)).learner for _ in range(2))
     broken = [path for path, x in numbers(other) if not np.isfinite(x).all()]
@@ -157,7 +157,7 @@ def check_repeats(world: World, key: Key) -> Finding:
     )
 
 
-def check_devices(world: World, num_steps: int, key: Key) -> Finding:
+def check_devices(world: CheckContext, num_steps: int, key: Key) -> Finding:
     """Two devices collect and learn as one does."""
     agent, env, learner = world.agent, world.env, world.learner
     minibatch = agent.minibatch.size(num_steps * env.num_streams // agent.sequence_length(num_steps))
@@ -206,7 +206,7 @@ def _estimate(agent: PPO) -> Any:
     return quick(estimate)
 
 
-def _with_ends(world: World, key: Key) -> tuple[Transition, Array]:
+def _with_ends(world: CheckContext, key: Key) -> tuple[Transition, Array]:
     """The rollout's values and rewards, with ends of both kinds scattered in it, and the value after each step."""
     rollout: Rollout = world.rollout
     steps = jax.tree.map(lambda x: x[:STEPS, :STREAMS], dataclasses.replace(rollout.steps, carry=()))

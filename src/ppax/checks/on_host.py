@@ -9,7 +9,7 @@ import gymnasium
 
 from ppax.checks import host_checks, protocol
 from ppax.checks.report import Check, Finding, attempt, not_tried
-from ppax.checks.watched import FEW, Subject, Watched, Wrong, first_look, subjects_of, watch
+from ppax.checks.watched import FEW, EnvTrace, ProtocolError, Subject, first_look, subjects_of, watch
 from ppax.envs import EnvError, HostEnv
 from ppax.envs.hosting.batch import RAISED, close_all
 
@@ -20,7 +20,7 @@ CHECKS = {
     "finite": host_checks.check_finite,
     "spaces": host_checks.check_inside,
     "masks": host_checks.check_masks,
-    "tally": host_checks.check_tally,
+    "episode_stats": host_checks.check_tally,
     "seeds": host_checks.check_seeds,
     "resets": host_checks.check_resets,
     "episodes": host_checks.check_episodes,
@@ -30,13 +30,13 @@ INTERFACE = "help(gymnasium.Env) has the interface: reset returns (obs, info), s
 
 def all_checks(env: HostEnv | gymnasium.Env, seed: int) -> list[Check]:
     """Episodes of a few environments with random actions, looked at in every way."""
-    watched: list[Watched] = []
+    watched: list[EnvTrace] = []
     subjects, own = ((Subject(env, 0),), True) if isinstance(env, gymnasium.Env) else subjects_of(env, FEW)
 
     def play() -> Finding:
         try:
             watched.append(watch(subjects, STEPS, RESETS, seed))
-        except Wrong as error:
+        except ProtocolError as error:
             return Finding(False, str(error), None, INTERFACE)
         moments = sum(len(seen) for seen in watched[0].moments)
         return Finding(True, f"{moments} resets and steps of {len(subjects)} with random actions", float(moments))
@@ -60,11 +60,11 @@ def declared_checks(env: HostEnv) -> list[Check]:
             return declared
         try:
             seen = first_look(subjects)
-        except Wrong as error:
+        except ProtocolError as error:
             return [Check("interface", False, str(error), None, INTERFACE)]
         except RAISED:
             raise EnvError(f"{env.name} failed in its first reset or step\n{traceback.format_exc()}") from None
-        early = {name: CHECKS[name] for name in ("shapes", "tally")}
+        early = {name: CHECKS[name] for name in ("shapes", "episode_stats")}
         if any("action_mask" in moment.info for _, moment in seen.all()):
             early["masks"] = CHECKS["masks"]
         return [attempt(name, check, seen) for name, check in early.items()]

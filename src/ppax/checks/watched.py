@@ -23,7 +23,7 @@ FEW = 3  # environments that are looked at
 SECONDS = 10.0  # for all of them
 
 
-class Moment(NamedTuple):
+class EnvEvent(NamedTuple):
     """What one environment gave: at a reset, or for an action."""
 
     obs: Any
@@ -44,7 +44,7 @@ class Moment(NamedTuple):
         return bool(over)
 
 
-class Wrong(Exception):
+class ProtocolError(Exception):
     """What came back is no step, or no reset."""
 
 
@@ -61,28 +61,30 @@ class Subject:
         self.axis: tuple[int, ...] = () if count is None else (count,)
         self.vector, self._mode = vector, mode_of(env) if vector else None
 
-    def reset(self, seed: int | None) -> Moment:
+    def reset(self, seed: int | None) -> EnvEvent:
         """Begin an episode. Wrong where that is none."""
         out = self.env.reset() if seed is None else self.env.reset(seed=seed)
         if not isinstance(out, tuple) or len(out) != 2 or not isinstance(out[1], dict):
-            raise Wrong(f"reset returns {_kind(out)}, not (obs, info), info a dict")
-        return Moment(*out)
+            raise ProtocolError(f"reset returns {_kind(out)}, not (obs, info), info a dict")
+        return EnvEvent(*out)
 
-    def step(self, action: Any) -> Moment:
+    def step(self, action: Any) -> EnvEvent:
         """One step. Wrong where that is none."""
         out = self.env.step(action)
         if not isinstance(out, tuple) or len(out) != 5 or not isinstance(out[4], dict):
-            raise Wrong(f"step returns {_kind(out)}, not (obs, reward, terminated, truncated, info), info a dict")
-        return Moment(out[0], out[4], tuple(out[1:4]))
+            raise ProtocolError(
+                f"step returns {_kind(out)}, not (obs, reward, terminated, truncated, info), info a dict"
+            )
+        return EnvEvent(out[0], out[4], tuple(out[1:4]))
 
-    def renew(self, last: Moment) -> Moment | None:
+    def renew(self, last: EnvEvent) -> EnvEvent | None:
         """The reset that must follow where an episode is over; None where none must."""
         if self._mode is None:
             return self.reset(None) if last.ended else None
         if self._mode is not AutoresetMode.DISABLED or last.step is None:
             return None
         over = np.logical_or(last.step[1], last.step[2])
-        return Moment(*self.env.reset(options={"reset_mask": over})) if over.any() else None
+        return EnvEvent(*self.env.reset(options={"reset_mask": over})) if over.any() else None
 
     def draw(self, info: dict[str, Any], rng: np.random.Generator) -> Any:
         """A random action that is allowed."""
@@ -94,16 +96,16 @@ class Subject:
         return rows if self._mode is None else _joined(rows)
 
 
-class Watched(NamedTuple):
+class EnvTrace(NamedTuple):
     """What was seen of a few environments."""
 
     subjects: tuple[Subject, ...]
-    moments: tuple[tuple[Moment, ...], ...]  # of each; the first one is a reset with a seed
-    again: tuple[Moment, ...]  # of the first one, as long as its moments: from the same seed, with the same actions
-    starts: tuple[Moment, ...]  # resets with other seeds
-    unseeded: tuple[Moment, ...]  # resets without one
+    moments: tuple[tuple[EnvEvent, ...], ...]  # of each; the first one is a reset with a seed
+    again: tuple[EnvEvent, ...]  # of the first one, as long as its moments: from the same seed, with the same actions
+    starts: tuple[EnvEvent, ...]  # resets with other seeds
+    unseeded: tuple[EnvEvent, ...]  # resets without one
 
-    def all(self) -> Iterator[tuple[Subject, Moment]]:
+    def all(self) -> Iterator[tuple[Subject, EnvEvent]]:
         """All that was seen, with whose it is."""
         for subject, seen in zip(self.subjects, self.moments, strict=True):
             yield from ((subject, moment) for moment in seen)
@@ -119,16 +121,16 @@ def subjects_of(env: HostEnv, count: int) -> tuple[tuple[Subject, ...], bool]:
         return tuple(Subject(factory(), number) for number, factory in enumerate(made)), env.host.unique
 
 
-def first_look(subjects: Sequence[Subject]) -> Watched:
+def first_look(subjects: Sequence[Subject]) -> EnvTrace:
     """A reset and a step of each: the least that says anything."""
     rng, seen = np.random.default_rng(0), []
     for subject in subjects:
         begin = subject.reset(0)
         seen.append((begin, subject.step(subject.draw(begin.info, rng))))
-    return Watched(tuple(subjects), tuple(seen), (), (), ())
+    return EnvTrace(tuple(subjects), tuple(seen), (), (), ())
 
 
-def watch(subjects: Sequence[Subject], steps: int, resets: int, seed: int) -> Watched:
+def watch(subjects: Sequence[Subject], steps: int, resets: int, seed: int) -> EnvTrace:
     """Episodes of each, `steps` steps of all together; then again, and `resets` resets of both kinds, of the first."""
     until, seen, kept = time.monotonic() + SECONDS, [], []
     for subject in subjects:
@@ -151,7 +153,7 @@ def watch(subjects: Sequence[Subject], steps: int, resets: int, seed: int) -> Wa
         if one.renew(again[-1]) is not None:
             break
     starts = tuple(one.reset(seed + 1 + i) for i in range(resets))
-    return Watched(tuple(subjects), tuple(seen), tuple(again), starts, tuple(one.reset(None) for _ in range(resets)))
+    return EnvTrace(tuple(subjects), tuple(seen), tuple(again), starts, tuple(one.reset(None) for _ in range(resets)))
 
 
 def _allowed(space: spaces.Space, mask: Any, rng: np.random.Generator) -> Any:

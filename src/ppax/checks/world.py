@@ -42,7 +42,7 @@ class Again(NamedTuple):
     env_action: PyTree
 
 
-class World(NamedTuple):
+class CheckContext(NamedTuple):
     """One rollout, and all that led to it."""
 
     agent: PPO
@@ -56,25 +56,25 @@ class World(NamedTuple):
     probe: Callable[..., Update]  # the same: one plain gradient step on all rows, at rate RATE
 
 
-def make(agent: PPO, env: Env, learner: LearnerState, actor: ActorState, key: Key, rollout: Rollout) -> World:
+def make(agent: PPO, env: Env, learner: LearnerState, actor: ActorState, key: Key, rollout: Rollout) -> CheckContext:
     """A world and its programs; they compile when they are called."""
     update = quick(lambda learner, rollout, key: agent.update(learner, rollout, key))
-    return World(agent, env, learner, actor, key, rollout, _again(agent), update, _probe(agent, env))
+    return CheckContext(agent, env, learner, actor, key, rollout, _again(agent), update, _probe(agent, env))
 
 
-def build(agent: PPO, env: Env, num_steps: int, key: Key) -> World:
+def build(agent: PPO, env: Env, num_steps: int, key: Key) -> CheckContext:
     """One update, then rollouts until some episodes have ended in one, or that takes too long."""
     look_key, update_key = jax.random.split(key)
 
-    def learn(world: World) -> World:  # weights and statistics that are not those they began with
+    def learn(world: CheckContext) -> CheckContext:  # weights and statistics that are not those they began with
         return world._replace(learner=world.update(world.learner, world.rollout, update_key).learner)
 
     return look(agent, env, num_steps, look_key, learn)
 
 
 def look(
-    agent: PPO, env: Env, num_steps: int, key: Key, change: Callable[[World], World] = lambda world: world
-) -> World:
+    agent: PPO, env: Env, num_steps: int, key: Key, change: Callable[[CheckContext], CheckContext] = lambda world: world
+) -> CheckContext:
     """Rollouts until some episodes have ended in one, or that takes too long; `change` is made after the first."""
     start_key, first_key, later_key = jax.random.split(key, 3)
     state = quick(lambda agent, env, key: start(agent, env, num_steps, key))(agent, env, start_key)
@@ -121,12 +121,12 @@ def _probe(agent: PPO, env: Env) -> Callable[..., Update]:
     return quick(update)
 
 
-def taken_again(world: World) -> Again:
+def taken_again(world: CheckContext) -> Again:
     """All of the rollout."""
     return world.again(world.learner, world.actor.carry, world.rollout.steps)
 
 
-def gradient(world: World, rollout: Rollout, key: Key) -> dict[str, np.ndarray]:
+def gradient(world: CheckContext, rollout: Rollout, key: Key) -> dict[str, np.ndarray]:
     """Of every leaf of the parameters, by its path, on all rows of `rollout`."""
     after = world.probe(world.learner, rollout, key).learner.params
     pairs = zip(numbers(world.learner.params), numbers(after), strict=True)

@@ -14,9 +14,9 @@ from typing import Any
 import jax
 
 from ppax import config
-from ppax.agents.multi_agent import solo
+from ppax.agents.multi_agent import require_single_policy
 from ppax.config import Built
-from ppax.envs import native
+from ppax.envs import require_native
 from ppax.program.layout import Program
 from ppax.storage import safe_files
 from ppax.tools import bench
@@ -70,9 +70,9 @@ def run_bench(options: argparse.Namespace, built: Built, say: Any) -> dict[str, 
     """Measure, report, and tune if asked to; the result as plain data."""
     if not options.seconds > 0:
         raise ConfigError(f"--seconds {options.seconds}: must be above 0; nearest valid value: 1")
-    agent, env, run = solo(built.agent, "ppax bench"), built.env, built.run
+    agent, env, run = require_single_policy(built.agent, "ppax bench"), built.env, built.run
     if options.tune:
-        native(env, "--tune", "leave it out")
+        require_native(env, "--tune", "leave it out")
     devices = jax.local_devices()
     say(f"{run.env}: {run.num_envs} environments, rollouts of {run.num_steps * env.num_streams:,} steps")
     with Progress(say) as progress:

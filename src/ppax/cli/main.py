@@ -200,7 +200,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 # ---------------------------------------------------------------- what the user sees
 
 
-def _report(options: argparse.Namespace, run: TrainedRun, judge: config.Evaluation, seed: int) -> int:
+def _report(options: argparse.Namespace, run: TrainedRun, judge: config.EvalSettings, seed: int) -> int:
     if run.history:
         speed = f"{run.train_seconds:.1f} s: {run.steps_per_second:,.0f} steps/s"
         compiled = f"after {run.compile_seconds:.1f} s of compilation"

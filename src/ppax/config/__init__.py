@@ -21,15 +21,15 @@ from ppax.config.build import (
     settings,
     to_toml,
 )
-from ppax.config.settings import Best, Evaluation, Log, Run
+from ppax.config.settings import BestSettings, EvalSettings, Log, Run
 
 __all__ = [
     "FREE",
     "OBJECTS",
     "RUN_FILE",
-    "Best",
+    "BestSettings",
     "Built",
-    "Evaluation",
+    "EvalSettings",
     "Log",
     "Run",
     "build",

@@ -27,8 +27,8 @@ from ppax.agents.opponents import Pool
 from ppax.agents.self_play import SelfPlay
 from ppax.config import group_tables
 from ppax.config.catalogue import NETWORKS, PARTS, choices_of
-from ppax.config.settings import Best as Best
-from ppax.config.settings import Evaluation as Evaluation
+from ppax.config.settings import BestSettings as BestSettings
+from ppax.config.settings import EvalSettings as EvalSettings
 from ppax.config.settings import Log as Log
 from ppax.config.settings import Run as Run
 from ppax.envs import Env
@@ -42,7 +42,7 @@ OBJECTS = "objects"  # places of a run that its file does not hold (record.py); 
 RUN_FILE = "run.toml"  # in a run directory
 FREE = ("env_params", "eval.env_params")  # tables whose names are the environment's business
 # Tables without a choice of parts.
-SECTIONS: dict[str, type] = {"best": Best, "log": Log, "eval": Evaluation, "self_play": Pool}
+SECTIONS: dict[str, type] = {"best": BestSettings, "log": Log, "eval": EvalSettings, "self_play": Pool}
 SECTIONS |= {"program": Program, "kl": KLControl}
 
 

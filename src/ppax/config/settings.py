@@ -29,7 +29,7 @@ class Log:
 
 
 @dataclasses.dataclass(frozen=True)
-class Evaluation:
+class EvalSettings:
     """How the trained policy is judged."""
 
     episodes: int = static("whole episodes, on environments of their own", default=128, low=1)
@@ -38,7 +38,7 @@ class Evaluation:
 
 
 @dataclasses.dataclass(frozen=True)
-class Best:
+class BestSettings:
     """Which policy is kept beside the last one."""
 
     metric: str | None = static(
@@ -84,7 +84,7 @@ class Run:
     stop: str | None = static(
         'when to stop early, as "episode_return >= 475 or episode_return stops rising for 20"', default=None
     )
-    best: Best = Best()
+    best: BestSettings = BestSettings()
     self_play: Pool = NO_POOL
     log: Log = Log()
-    eval: Evaluation = Evaluation()
+    eval: EvalSettings = EvalSettings()

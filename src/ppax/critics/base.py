@@ -59,12 +59,12 @@ def adapt(critic: Critic, network: Network, learner: LearnerState, targets: Arra
     return learner._replace(params=rescaled(network, learner.params, rescale), critic=state)
 
 
-def errors(critic: Critic, state: PyTree, numbers: Array, batch: Batch) -> Array:
+def value_losses(critic: Critic, state: PyTree, numbers: Array, batch: Batch) -> Array:
     """The loss of each row [N] of numbers [N, num_values]."""
     return jax.vmap(critic.error, (None, 0, 0, 0))(state, numbers, batch.targets.value, batch.steps.value)
 
 
-def squared(
+def clipped_value_loss(
     value: Array, target: Array, old_value: Array, value_clip: Scalar | None, huber_delta: Scalar | None
 ) -> Array:
     """0.5 (V - R)^2, or Huber's loss; with `value_clip` the worse of V and of V clipped around the old value."""

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.arrays.sequences import masked_mean
-from ppax.critics.base import Adapted, Rescale, squared
+from ppax.critics.base import Adapted, Rescale, clipped_value_loss
 from ppax.types import Metrics, Scalar, number, part
 
 
@@ -52,7 +52,7 @@ class PopArt:
         """The loss of one row, in normalised units."""
         std = self._std(state)
         target, old_value = (target - state.mean) / std, (old_value - state.mean) / std
-        return squared(numbers[0], target, old_value, self.value_clip, self.huber_delta)
+        return clipped_value_loss(numbers[0], target, old_value, self.value_clip, self.huber_delta)
 
     def update(self, state: ValueStats, targets: Array, valid: Array) -> Adapted:
         """Statistics with these targets, and the last layer that says the same under them."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from jax import Array
 
-from ppax.critics.base import Adapted, squared
+from ppax.critics.base import Adapted, clipped_value_loss
 from ppax.types import Metrics, PyTree, Scalar, number, part
 
 
@@ -34,7 +34,7 @@ class Regression:
 
     def error(self, state: PyTree, numbers: Array, target: Array, old_value: Array) -> Array:
         """The loss of one row."""
-        return squared(numbers[0], target, old_value, self.value_clip, self.huber_delta)
+        return clipped_value_loss(numbers[0], target, old_value, self.value_clip, self.huber_delta)
 
     def update(self, state: PyTree, targets: Array, valid: Array) -> Adapted:
         """Nothing is learned of the targets' scale."""

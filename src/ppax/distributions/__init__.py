@@ -3,9 +3,9 @@
 from ppax.distributions.ball_normal import BallNormal
 from ppax.distributions.beta import Beta
 from ppax.distributions.categorical import Categorical
-from ppax.distributions.independent import Independent
+from ppax.distributions.independent import Factorised
 from ppax.distributions.joint import Joint
 from ppax.distributions.normal import Normal
 from ppax.distributions.squashed_normal import SquashedNormal
 
-__all__ = ["BallNormal", "Beta", "Categorical", "Independent", "Joint", "Normal", "SquashedNormal"]
+__all__ = ["BallNormal", "Beta", "Categorical", "Factorised", "Joint", "Normal", "SquashedNormal"]

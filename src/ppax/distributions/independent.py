@@ -9,7 +9,7 @@ from ppax.types import Distribution, Key, part, static
 
 
 @part
-class Independent:
+class Factorised:
     """`component` with a last batch axis [..., k]; the environment receives start + action, in the space's shape."""
 
     component: Distribution
@@ -32,7 +32,7 @@ class Independent:
         """The most likely action of each component [..., k]."""
         return self.component.mode()
 
-    def kl(self, other: Independent) -> Array:
+    def kl(self, other: Factorised) -> Array:
         """KL(self || other) [...]."""
         return self.component.kl(other.component).sum(axis=-1)
 

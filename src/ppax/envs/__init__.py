@@ -152,7 +152,7 @@ def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
     return grouped(make(settings.pop("env"), **settings), players_of(env))
 
 
-def native(env: Env, what: str, instead: str) -> VectorEnv:
+def require_native(env: Env, what: str, instead: str) -> VectorEnv:
     """`env`, if it is stepped inside the compiled program; ConfigError that `what` needs that, and what to do."""
     if isinstance(env, HostEnv):
         raise ConfigError(
@@ -210,9 +210,9 @@ __all__ = [
     "grouped",
     "host",
     "make",
-    "native",
     "other_params",
     "params_of",
     "repeats_of",
+    "require_native",
     "settings_of",
 ]

@@ -28,7 +28,7 @@ class Outcome(NamedTuple):
     unplayed: int  # episodes that are missing, because a stream reached `max_steps` before it had played its share
 
 
-class Performance:
+class HostActor:
     """A policy that acts in host environments from the beginning of an episode on, and learns nothing.
 
     Whatever goes wrong, the environments have to be closed.
@@ -75,7 +75,7 @@ def play_episodes(
     others = env.again(min(-(-episodes // env.num_agents), env.num_envs))
     try:
         run = _Episodes(others.num_streams, episodes, max_steps)
-        performance, groups = Performance(agent, others, learner, key, deterministic), others.host.groups
+        performance, groups = HostActor(agent, others, learner, key, deterministic), others.host.groups
         for number in range(len(groups)):
             performance.send(number)
         while run.left.any():
@@ -106,8 +106,8 @@ class _Episodes:
     def count(self, rows: slice, seen: Seen) -> None:
         """One step of some streams."""
         reward, ended = np.where(seen.valid, seen.reward, 0.0), seen.terminated | seen.truncated
-        if seen.tally is not None:
-            reward, ended = seen.tally
+        if seen.episode_stats is not None:
+            reward, ended = seen.episode_stats
         self._returns[rows] += reward
         self._lengths[rows] += seen.valid
         self._absent[rows] = np.where(seen.valid, 0, self._absent[rows] + 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-from ppax.distributions import BallNormal, Categorical, Independent, Joint, Normal, SquashedNormal
+from ppax.distributions import BallNormal, Categorical, Factorised, Joint, Normal, SquashedNormal
 from ppax.types import Distribution, PyTree
 
 NORMAL = (Normal, SquashedNormal, BallNormal)
@@ -16,7 +16,7 @@ def drawn(distribution: Distribution, noise: PyTree) -> PyTree:
     if isinstance(distribution, Categorical):
         # Gumbel's trick: Maddison et al. 2014, https://arxiv.org/abs/1411.0030
         return jnp.argmax(distribution.logits + noise, axis=-1).astype(jnp.int32)
-    if isinstance(distribution, Independent):
+    if isinstance(distribution, Factorised):
         return drawn(distribution.component, noise)
     if isinstance(distribution, NORMAL):
         return distribution.mean + jnp.exp(distribution.log_std) * noise
@@ -29,7 +29,7 @@ def noise_for(distribution: Distribution, num_steps: int, rng: np.random.Generat
     """Noise [T, ...] for `num_steps` steps of a distribution given by its shapes; TypeError for other kinds."""
     if isinstance(distribution, Categorical):
         return rng.gumbel(size=(num_steps, *distribution.logits.shape)).astype(np.float32)
-    if isinstance(distribution, Independent):
+    if isinstance(distribution, Factorised):
         return noise_for(distribution.component, num_steps, rng)
     if isinstance(distribution, NORMAL):
         return rng.standard_normal((num_steps, *distribution.mean.shape), np.float32)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ppax.agents.multi_agent import HostAgent
 from ppax.envs import EnvError, HostEnv
-from ppax.envs.hosting.arrays import Tally, element_of
+from ppax.envs.hosting.arrays import EpisodeStats, element_of
 from ppax.envs.hosting.host_env import begin_seeds
 from ppax.envs.hosting.stepper import Seen
 from ppax.host.policy import HostPolicy, Observed
@@ -28,8 +28,8 @@ class Played(NamedTuple):
     terminated: np.ndarray  # [T, B]
     truncated: np.ndarray  # [T, B]
     valid: np.ndarray  # [T, B]
-    cut_value: np.ndarray | None  # [T, B]
-    tally: Tally | None  # [T, B]
+    final_value: np.ndarray | None  # [T, B]
+    episode_stats: EpisodeStats | None  # [T, B]
     carry: PyTree  # [T / L, B, ...] memory before each sequence
     last_carry: PyTree  # [B, ...]
     env_state: np.ndarray  # [B] where the environments stand now
@@ -96,11 +96,11 @@ class _Record:
         self.first = self._store(np.asarray(actor.first), num_steps + 1)
         self.mask = None if actor.action_mask is None else self._store(np.asarray(actor.action_mask), num_steps + 1)
         shape = num_steps, env.num_streams
-        self.reward, self.cut_value = np.empty(shape, np.float32), np.zeros(shape, np.float32)
+        self.reward, self.final_value = np.empty(shape, np.float32), np.zeros(shape, np.float32)
         self.terminated, self.truncated, self.valid = (np.empty(shape, bool) for _ in range(3))
         self.known = np.zeros(shape, bool)  # steps that have come back
         tallies = env.host.example.tallies
-        self.tally = Tally(np.zeros(shape, np.float32), np.zeros(shape, bool)) if tallies else None
+        self.episode_stats = EpisodeStats(np.zeros(shape, np.float32), np.zeros(shape, bool)) if tallies else None
         self.actions: list[np.ndarray] = []
         self.carry = [jax.tree.map(lambda x, rows=rows: x[rows], actor.carry) for rows in self.groups]
         self.carries: list[list[PyTree]] = [[] for _ in self.groups]
@@ -143,8 +143,8 @@ class _Record:
         self.valid[t, rows], self.known[t, rows] = seen.valid, True
         if self.mask is not None:
             self.mask[t + 1, rows] = seen.mask
-        if self.tally is not None and seen.tally is not None:
-            self.tally.reward[t, rows], self.tally.over[t, rows] = seen.tally
+        if self.episode_stats is not None and seen.episode_stats is not None:
+            self.episode_stats.reward[t, rows], self.episode_stats.over[t, rows] = seen.episode_stats
         if seen.final_obs is not None and (cut := seen.truncated & ~seen.terminated).any():
             for leaf in seen.final_obs:
                 if leaf.dtype.kind == "f" and not np.isfinite(leaf[cut]).all():
@@ -157,7 +157,7 @@ class _Record:
             going_on = np.zeros(len(cut), bool)  # the memory is that of the episode, which was cut
             mask = None if self.mask is None else np.ones_like(self.mask[t, rows])
             value = self.value_of(*self.begun, Observed(self.carry[number], obs, going_on, mask))
-            self.cut_value[t, rows] = np.where(cut, value, 0.0)
+            self.final_value[t, rows] = np.where(cut, value, 0.0)
 
     def _keep(self, t: int, rows: slice, action: list[np.ndarray]) -> None:
         if not self.actions:
@@ -171,8 +171,8 @@ class _Record:
         """Refuse numbers that are not finite, and masks that allow nothing: nothing can be learned from them."""
         valid = self.valid & self.known
         wrong = {"reward": ~np.isfinite(self.reward) & valid}
-        if self.tally is not None:
-            wrong["tally"] = ~np.isfinite(self.tally.reward) & self.known
+        if self.episode_stats is not None:
+            wrong["episode_stats"] = ~np.isfinite(self.episode_stats.reward) & self.known
         for leaf in self.obs:
             if leaf.dtype.kind == "f":
                 finite = np.isfinite(leaf[1:]).reshape(*self.known.shape, -1).all(axis=-1)
@@ -207,8 +207,8 @@ class _Record:
             self.terminated,
             self.truncated,
             self.valid,
-            self.cut_value if host.cuts else None,
-            self.tally,
+            self.final_value if host.cuts else None,
+            self.episode_stats,
             carry,
             joined([jax.tree.map(np.asarray, carry) for carry in self.carry]),
             np.full(self.env.num_streams, host.position, np.uint32),

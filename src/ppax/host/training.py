@@ -19,19 +19,28 @@ from jax import Array
 from jax.sharding import PartitionSpec
 
 from ppax.agents.independent import Independent
-from ppax.agents.multi_agent import HostAgent, alike
+from ppax.agents.multi_agent import HostAgent, require_host_agent
 from ppax.arrays.metrics import Summary, nothing
 from ppax.arrays.sequences import to_sequences
-from ppax.collection import Collected, Row, account, complete, no_episodes
+from ppax.collection import Collected, Row, no_episodes, update_episode_stats, with_last_value
 from ppax.envs import EnvError, HostEnv
-from ppax.envs.hosting.arrays import Tally
+from ppax.envs.hosting.arrays import EpisodeStats
 from ppax.host.play import Played, play, take_up
 from ppax.host.policy import HostPolicy, Observed, make_policy
 from ppax.ppo import PPO
 from ppax.program import sharding
 from ppax.program.layout import compiler_options
 from ppax.program.sharding import AXIS, SAME, SPLIT
-from ppax.training import Trained, Upcoming, add_up, averaged, learn, num_devices, state_specs, upcoming
+from ppax.training import (
+    IterationInputs,
+    Trained,
+    add_up,
+    averaged,
+    finish_iteration,
+    iteration_inputs,
+    num_devices,
+    state_specs,
+)
 from ppax.types import ActorState, Key, LearnerState, PyTree, TrainState, Transition
 
 RESET = 2**32 - 2  # folded into the key of a rollout: the seeds of environments that begin anew
@@ -128,9 +137,9 @@ def _clocks(state: TrainState) -> TrainState:
     return dataclasses.replace(state, **none)
 
 
-def _plan(agent: HostAgent, state: TrainState, total_iterations: Array) -> tuple[Upcoming, Key]:
+def _plan(agent: HostAgent, state: TrainState, total_iterations: Array) -> tuple[IterationInputs, Key]:
     """What an iteration begins with, and a key for the seeds of environments that begin anew."""
-    now = upcoming(agent, state, total_iterations)
+    now = iteration_inputs(agent, state, total_iterations)
     return now, jax.random.fold_in(jax.random.clone(now.collect_key), RESET)
 
 
@@ -152,13 +161,13 @@ def _learn(
     totals: Summary | None,
 ) -> Trained:
     """An iteration after its rollout was played from `actor`; metrics are added to `totals`, where these are given."""
-    now = upcoming(agent, state, total_iterations)  # as the host has it: from the same clocks
+    now = iteration_inputs(agent, state, total_iterations)  # as the host has it: from the same clocks
     state = dataclasses.replace(state, actor=actor)
     devices = num_devices(now.agent, env, state.num_steps)
     own = dataclasses.replace(env, num_envs=env.num_envs // devices)
 
-    def share(now: Upcoming, state: TrainState, played: Played) -> Trained:
-        return learn(now, own, state, _collected(alike(now.agent), state, played))
+    def share(now: IterationInputs, state: TrainState, played: Played) -> Trained:
+        return finish_iteration(now, own, state, _collected(require_host_agent(now.agent), state, played))
 
     if devices == 1:
         after, metrics = share(now, state, played)
@@ -207,14 +216,14 @@ def _collected(agent: HostAgent, state: TrainState, played: Played) -> Collected
     discount = agent.discount(actor.first.shape[0])
 
     def count(running: Any, step: Any) -> Any:
-        return account(discount, running, *step)
+        return update_episode_stats(discount, running, *step)
 
     begun = actor, no_episodes(actor.first.shape[0])
-    counted = steps.reward, steps.ended, steps.valid, played.tally
+    counted = steps.reward, steps.ended, steps.valid, played.episode_stats
     (actor, episodes), traces = jax.lax.scan(count, begun, counted)
     obs, first, mask = after
     actor = actor._replace(env_state=played.env_state, obs=obs, first=first, action_mask=mask, carry=played.last_carry)
-    return complete(agent, learner, (actor, episodes), Row(steps, traces))
+    return with_last_value(agent, learner, (actor, episodes), Row(steps, traces))
 
 
 def _judge(agent: HostAgent, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
@@ -259,8 +268,8 @@ def _shapes(agent: HostAgent, env: HostEnv, state: TrainState) -> tuple[Any, ...
     flag, number = stack((actor.first, actor.reward_trace), num_steps)
     carry = stack(actor.carry, num_steps // agent.sequence_length(num_steps)) if jax.tree.leaves(actor.carry) else ()
     cuts = number if env.host.cuts else None
-    tally = Tally(number, flag) if env.host.example.tallies else None
-    steps = (stack(decision.action, num_steps), number, flag, flag, flag, cuts, tally)
+    episode_stats = EpisodeStats(number, flag) if env.host.example.tallies else None
+    steps = (stack(decision.action, num_steps), number, flag, flag, flag, cuts, episode_stats)
     played = Played(obs, first, mask, *steps, carry, actor.carry, actor.env_state)
     arguments = agent, np.int32(1), env, state, actor, played
     return *arguments, jax.eval_shape(_learn, *arguments, None).metrics

@@ -12,12 +12,12 @@ from jax import Array
 from ppax.arrays.sequences import masked_mean, to_pairs, to_rows, to_sequences, zero_rows
 from ppax.losses.base import RowWeights
 from ppax.program import sharding
-from ppax.types import Drawn, Metrics, Targets, Transition
+from ppax.types import Metrics, MinibatchIndices, Targets, Transition
 
 ALIKE = 4e-6  # std over |mean| up to which numbers in float32 are one: a mean of millions is off by 1e-6 of itself
 
 
-class Source(NamedTuple):
+class TargetInputs(NamedTuple):
     """What else is needed to estimate targets again."""
 
     reward: Array  # [M, L] as targets are made of it: scaled, spread
@@ -35,7 +35,7 @@ class Experience(NamedTuple):
 def following(steps: Transition, last_value: Array) -> Array:
     """V of the observation after each step [T] of one stream; `last_value` [] is that after the last one."""
     value = jnp.concatenate([steps.value[1:], last_value[None]])
-    return value if steps.cut_value is None else jnp.where(steps.ended, steps.cut_value, value)
+    return value if steps.final_value is None else jnp.where(steps.ended, steps.final_value, value)
 
 
 def cut(steps: Transition, targets: Targets, length: int) -> Experience:
@@ -56,16 +56,16 @@ def cut_with_source(steps: Transition, targets: Targets, reward: Array, next_val
     known = to_sequences((zero_rows(seen, steps.obs), zero_rows(steps.valid, reward), next_value), length)
     obs, reward, next_value = sharding.gather(known)
     return Experience(
-        dataclasses.replace(experience.steps, obs=obs), experience.targets, Source(reward, next_value[:, -1])
+        dataclasses.replace(experience.steps, obs=obs), experience.targets, TargetInputs(reward, next_value[:, -1])
     )
 
 
-def join(steps: Transition, source: Source, length: int) -> tuple[Transition, Source]:
+def join(steps: Transition, source: TargetInputs, length: int) -> tuple[Transition, TargetInputs]:
     """Sequences [M, L], L dividing `length`, put together again to longer ones of the same streams."""
     pieces = length // source.reward.shape[1]
     carry = jax.tree.map(lambda x: x[::pieces], steps.carry)
     steps, reward = to_pairs(to_rows((dataclasses.replace(steps, carry=()), source.reward)), length)
-    return dataclasses.replace(steps, carry=carry), Source(reward, source.end_value[pieces - 1 :: pieces])
+    return dataclasses.replace(steps, carry=carry), TargetInputs(reward, source.end_value[pieces - 1 :: pieces])
 
 
 def pick(valid: Array, index: Array) -> Array:
@@ -105,7 +105,7 @@ class Counted(NamedTuple):
         return self.valid if self.acting is None else self.acting
 
 
-def choose(rows: Counted, normalize_advantage: str, targets: Targets, drawn: Drawn) -> Minibatch:
+def choose(rows: Counted, normalize_advantage: str, targets: Targets, drawn: MinibatchIndices) -> Minibatch:
     """The sequences drawn from rows and targets [M, L], their advantages standardised and weighted.
 
     Over the whole minibatch, before it is taken in chunks.

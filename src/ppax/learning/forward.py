@@ -23,7 +23,7 @@ class Policy(NamedTuple):
     value: Array  # [N] V
 
 
-def look(
+def forward(
     network: Network,
     critic: Critic,
     dtype: jnp.dtype,

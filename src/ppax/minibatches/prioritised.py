@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.arrays.sequences import nearest_divisors
-from ppax.types import Batch, ConfigError, Drawn, Key, Scalar, number, part, static
+from ppax.types import Batch, ConfigError, Key, MinibatchIndices, Scalar, number, part, static
 
 TINY = 1e-37  # a sequence without priority comes after all that have one, in random order
 
@@ -77,16 +77,16 @@ class Prioritised:
             )
         return self.minibatch_size
 
-    def __call__(self, batch: Batch, key: Key) -> Drawn:
+    def __call__(self, batch: Batch, key: Key) -> MinibatchIndices:
         """Indices and weights [num_minibatches, size] of sequences in `batch` [M, L]; minibatches are independent."""
         valid = batch.steps.valid
         chance = self.probabilities(batch.targets.advantage, valid)
         index, weight = self._draw(chance, key)
         if self.weighted == "advantage":
-            return Drawn(index, advantage_weight=weight)
+            return MinibatchIndices(index, advantage_weight=weight)
         counts = valid.sum(axis=1, dtype=jnp.float32)
         drawn = counts[index].mean(axis=1, keepdims=True) / jnp.maximum(counts.mean(), 1.0 / counts.shape[0])
-        return Drawn(index, weight * drawn**self.beta)  # the update's means are over the valid rows of a minibatch
+        return MinibatchIndices(index, weight * drawn**self.beta)
 
     def _draw(self, chance: Array, key: Key) -> tuple[Array, Array]:
         """Indices and weights [num_minibatches, size] by chances [S]."""

@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 
 from ppax.arrays.sequences import nearest_divisors
-from ppax.types import Batch, ConfigError, Drawn, Key, part, static
+from ppax.types import Batch, ConfigError, Key, MinibatchIndices, part, static
 
 SORT_BELOW = 2048  # there sorting is as fast, and draws from all permutations
 ROUNDS = 6
@@ -40,17 +40,17 @@ class Shuffle:
             )
         return -(-sequences // parts)
 
-    def __call__(self, batch: Batch, key: Key) -> Drawn:
+    def __call__(self, batch: Batch, key: Key) -> MinibatchIndices:
         """Indices [num_minibatches, size] of the sequences in `batch` [M, L]; M, one beyond, is an empty place."""
         sequences, parts = batch.steps.valid.shape[0], self.num_minibatches
         size, order = self.size(sequences), permutation(key, sequences)
         if size * parts == sequences:
-            return Drawn(order.reshape(parts, size), None)
+            return MinibatchIndices(order.reshape(parts, size), None)
         # Each of the last minibatches has one empty place: dealt evenly, none is left with nothing to learn from
         places = np.full((parts, size), sequences, np.int32)
         full = np.arange(parts) < parts - (size * parts - sequences)
         places[np.arange(size) < size - 1 + full[:, None]] = np.arange(sequences)
-        return Drawn(jnp.append(order, sequences)[places], None)
+        return MinibatchIndices(jnp.append(order, sequences)[places], None)
 
 
 def permutation(key: Key, size: int) -> Array:

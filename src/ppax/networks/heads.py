@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ppax.distributions import Beta, Categorical, Independent, Joint, Normal
+from ppax.distributions import Beta, Categorical, Factorised, Joint, Normal
 from ppax.distributions.boxes import Bounds
 from ppax.types import Distribution, PyTree, part, static
 
@@ -59,13 +59,13 @@ class IndependentHead:
         """Numbers it takes from the network."""
         return sum(self.counts)
 
-    def __call__(self, outputs: Array, log_std: Array | None, action_mask: Array | None) -> Independent:
+    def __call__(self, outputs: Array, log_std: Array | None, action_mask: Array | None) -> Factorised:
         """Distribution from `outputs` [size]."""
         ragged = min(self.counts) < max(self.counts)
         if action_mask is None and ragged:
             action_mask = jnp.ones(outputs.shape, bool)
         mask = None if action_mask is None else self._rows(action_mask)
-        return Independent(Categorical.masked(self._rows(outputs), mask), self.start, self.shape)
+        return Factorised(Categorical.masked(self._rows(outputs), mask), self.start, self.shape)
 
     def _rows(self, flat: Array) -> Array:
         """[size] as [k, n], a row a component; short ones end in zeros, which in a mask say: not allowed."""

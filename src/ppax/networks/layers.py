@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.networks.products import product
+from ppax.networks.products import matmul
 from ppax.types import Key, Params
 
 ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu, "gelu": jax.nn.gelu, "silu": jax.nn.silu, "elu": jax.nn.elu}
@@ -43,7 +43,7 @@ def init_dense(key: Key, size_in: int, size_out: int, gain: float) -> Params:
 
 def dense(params: Params, x: Array) -> Array:
     """x W + b for one vector."""
-    return product(x, params["kernel"]) + params["bias"]
+    return matmul(x, params["kernel"]) + params["bias"]
 
 
 def init_layers(key: Key, size_in: int, widths: tuple[int, ...]) -> Params:

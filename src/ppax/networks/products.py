@@ -24,7 +24,7 @@ BLOCK = 8  # columns that are turned at once
 AXES = {"AB": (1, 0), "ABt": (1, 1), "AtB": (0, 0)}  # of both factors, which are summed over
 
 
-def product(x: Array, kernel: Array) -> Array:
+def matmul(x: Array, kernel: Array) -> Array:
     """`x @ kernel` for x [..., k] and kernel [k, n], in the precision of `kernel`, told in float32."""
     if kernel.dtype != jnp.bfloat16:
         return x @ kernel

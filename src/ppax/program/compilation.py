@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ppax.agents.multi_agent import Agent, alike
+from ppax.agents.multi_agent import Agent, require_host_agent
 from ppax.envs import Env, HostEnv
 from ppax.envs.vector import VectorEnv
 from ppax.host import HostTraining
@@ -96,14 +96,14 @@ def compile(
     set; one compiled program cannot be stopped.
     """
     if isinstance(env, HostEnv):
-        return HostTraining(alike(agent), env, state, stop)
+        return HostTraining(require_host_agent(agent), env, state, stop)
     return CompiledTraining(agent, env, state)
 
 
 def metric_names(agent: Agent, env: Env, state: TrainState) -> tuple[str, ...]:
     """Names of the metrics of training; nothing is compiled, `state` may be shapes."""
     if isinstance(env, HostEnv):
-        return host_metric_names(alike(agent), env, state)
+        return host_metric_names(require_host_agent(agent), env, state)
     return jax.eval_shape(lambda state: train(agent, env, state, 1, 1).metrics, state).names
 
 

@@ -17,7 +17,7 @@ from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
 from ppax.agents.multi_agent import Agent, with_program
 from ppax.agents.self_play import SelfPlay
-from ppax.envs import native
+from ppax.envs import require_native
 from ppax.envs.vector import VectorEnv
 from ppax.ppo import PPO
 from ppax.program import sharding
@@ -38,7 +38,7 @@ def start_sweep(
     """
     members = len(keys)
     _require(agent, env)
-    native(env, "ppax.start_sweep", ONE_BY_ONE)
+    require_native(env, "ppax.start_sweep", ONE_BY_ONE)
     begin = partial(start, num_steps=num_steps, iterations_per_env_reset=iterations_per_env_reset)
     states: TrainState = jax.vmap(lambda agent, env, key: begin(agent, env, key=key))(
         *_members(agent, env, members), keys
@@ -62,7 +62,7 @@ def sweep(
     Raises ConfigError where lengths differ, and for environments on the host.
     """
     _require(agent, env)
-    native(env, "ppax.sweep", ONE_BY_ONE)
+    require_native(env, "ppax.sweep", ONE_BY_ONE)
     members = states.iteration.shape[0]
     if total_iterations is None:
         total_iterations = states.iteration[0] + num_iterations

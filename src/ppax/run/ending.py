@@ -48,7 +48,7 @@ class Best(NamedTuple):
     value: float
 
 
-class Ending:
+class RunMonitor:
     """Asked at every log row whether to stop, it also looks which policy is the best."""
 
     def __init__(self, run: Run, callbacks: Sequence[Callback | Logger]):

@@ -12,7 +12,7 @@ from jax import Array
 from ppax.agents.multi_agent import Agent
 from ppax.collection import collect
 from ppax.envs.vector import VectorEnv
-from ppax.training import not_finite, upcoming
+from ppax.training import iteration_inputs, not_finite
 from ppax.types import TrainState
 
 NETWORK = (
@@ -28,7 +28,7 @@ def locate(agent: Agent, env: VectorEnv, state: TrainState, total_iterations: in
     """
 
     def again(agent: Agent, state: TrainState, total: Array) -> Any:
-        now = upcoming(agent, state, total)
+        now = iteration_inputs(agent, state, total)
         rollout = collect(now.agent, env, state.learner, state.actor, state.num_steps, now.collect_key).rollout
         return rollout.steps.obs, rollout.steps.reward, not_finite(env, rollout)
 

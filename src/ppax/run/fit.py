@@ -22,7 +22,7 @@ from ppax.agents.multi_agent import Agent, pool_of, sharing_of
 from ppax.arrays import counter
 from ppax.arrays.metrics import Summary
 from ppax.checks import require_sound
-from ppax.config import Best, Log, Run, group_tables
+from ppax.config import BestSettings, Log, Run, group_tables
 from ppax.envs import Env, EnvError, HostEnv, other_params, settings_of
 from ppax.host import HostTraining
 from ppax.loggers import Console, Csv, JsonLines, Logger, Row, TensorBoard, last_row, require_tensorboard
@@ -30,7 +30,7 @@ from ppax.program import compilation, sharding
 from ppax.program.footprint import explained
 from ppax.run import provenance, record
 from ppax.run.directory import RunDirectory
-from ppax.run.ending import STOPPED, Callback, Ending
+from ppax.run.ending import STOPPED, Callback, RunMonitor
 from ppax.run.faults import NETWORK, locate
 from ppax.run.origin import Origin, as_begun, origin_of, saved_origin, say_changes
 from ppax.run.restore import fresh_state, load_run, load_state, planned_iterations, require_memory, state_shapes
@@ -56,7 +56,7 @@ def fit(
     callbacks: Sequence[Callback | Logger] = (),
     *,
     stop: str | None = None,
-    best: Best | None = None,
+    best: BestSettings | None = None,
     iterations_per_env_reset: int | None = None,
 ) -> TrainedRun:
     """Train `agent` on `env` for `total_steps` steps, rounded up to whole rollouts.
@@ -80,7 +80,7 @@ def fit(
     require_arguments(agent, env)
     plan: dict[str, Any] = settings_of(env) | {"num_steps": num_steps, "total_steps": total_steps, "seed": seed}
     plan |= {"iterations_per_env_reset": iterations_per_env_reset, "agents": sharing_of(agent)}
-    run = Run(**plan, self_play=pool_of(agent), stop=stop, best=best or Best(), log=log or Log())
+    run = Run(**plan, self_play=pool_of(agent), stop=stop, best=best or BestSettings(), log=log or Log())
     return fit_run(agent, env, run, run_dir, callbacks)
 
 
@@ -98,7 +98,7 @@ def fit_run(
     """
     require_arguments(agent, env)
     plan = config.describe_run(agent, env, run)
-    ending = Ending(run, callbacks)
+    ending = RunMonitor(run, callbacks)
     planned_iterations(env, run)
     other_params(env, run.eval.env_params)  # as far as evaluation may be away, what it needs must be there
     require_sound(env)
@@ -160,7 +160,7 @@ def resume(
         agent = as_begun(before, agent, env, run)
         if console is not None:
             run = dataclasses.replace(run, log=dataclasses.replace(run.log, console=console))
-        ending, shapes = Ending(run, callbacks), state_shapes(agent, env, run)
+        ending, shapes = RunMonitor(run, callbacks), state_shapes(agent, env, run)
         stack.enter_context(explained(require_memory(agent, env, shapes)))
         state = load_state(directory.path, agent, env, run)
         ending.check(agent, env, shapes)
@@ -181,7 +181,7 @@ class _Loop:
         run: Run,
         directory: RunDirectory | None,
         callbacks: Sequence[Callback | Logger],
-        ending: Ending,
+        ending: RunMonitor,
         stop: threading.Event,
     ):
         self.agent, self.env, self.run, self.directory = agent, env, run, directory

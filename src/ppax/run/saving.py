@@ -7,7 +7,7 @@ import warnings
 
 from ppax.run import checkpoint
 from ppax.run.directory import RunDirectory
-from ppax.run.ending import Ending
+from ppax.run.ending import RunMonitor
 from ppax.run.origin import Origin
 from ppax.storage.backoff import Backoff
 from ppax.types import TrainState
@@ -23,7 +23,7 @@ class NotFinite(Exception):
 class Saver:
     """The states of one run, written into its directory; without a directory nothing is written."""
 
-    def __init__(self, directory: RunDirectory | None, ending: Ending, every_seconds: float):
+    def __init__(self, directory: RunDirectory | None, ending: RunMonitor, every_seconds: float):
         """Into `directory`, at most every so many seconds; None: nothing is saved."""
         self._directory, self._ending, self._every = directory, ending, every_seconds
         self.origin: Origin | None = None  # of the run, for the manifests

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 
 from ppax.collection import collect
-from ppax.envs import Env, HostEnv, native
+from ppax.envs import Env, HostEnv, require_native
 from ppax.envs.vector import VectorEnv
 from ppax.host import Clock, HostTraining
 from ppax.ppo import PPO
@@ -38,7 +38,7 @@ def quiet(stage: str) -> None:
     """Say nothing of a stage."""
 
 
-class Report(NamedTuple):
+class BenchReport(NamedTuple):
     """What one iteration costs."""
 
     steps_per_second: float  # rows: autoreset steps included
@@ -97,7 +97,9 @@ class Runner:
         return max(1, round(count * seconds / taken))
 
 
-def measure(agent: PPO, env: Env, num_steps: int, seconds: float = 5.0, say: Callable[[str], None] = quiet) -> Report:
+def measure(
+    agent: PPO, env: Env, num_steps: int, seconds: float = 5.0, say: Callable[[str], None] = quiet
+) -> BenchReport:
     """Run some iterations, about `seconds`, and its stages one by one. Raises ConfigError for sizes that do not fit.
 
     Compilation and the first iteration come before; where that one takes longer than `seconds` (and SET_UP), it
@@ -119,14 +121,14 @@ def measure(agent: PPO, env: Env, num_steps: int, seconds: float = 5.0, say: Cal
         text = host_advice(shares, iteration / num_steps, minibatch, env)
     else:
         say("measuring stages")
-        stages = dict(_stages(agent, native(env, "", ""), runner.state, seconds / 10))
+        stages = dict(_stages(agent, require_native(env, "", ""), runner.state, seconds / 10))
         stages["gradient steps"] = max(0.0, iteration - sum(stages.values()))
         whole = sum(stages.values())
         shares = {name: taken / whole for name, taken in stages.items()}
         rounding = agent.compute_dtype == "float32" and bfloat16_unit()
         text = advice(shares, minibatch, env.num_envs, devices, rounding)
     speed, compiled = rows / iteration, runner.program.compile_seconds
-    return Report(speed, iteration, shares, compiled, peak_memory_mb(), devices, text)
+    return BenchReport(speed, iteration, shares, compiled, peak_memory_mb(), devices, text)
 
 
 def rounds(runner: Runner, seconds: float) -> list[float]:
@@ -200,7 +202,7 @@ def tune(agent: PPO, env: Env, num_steps: int, seconds: float = 100.0, say: Call
 
     ConfigError for environments on the host, where other things decide.
     """
-    env = native(env, "--tune", "leave it out; `ppax bench` says where the time goes")
+    env = require_native(env, "--tune", "leave it out; `ppax bench` says where the time goes")
     check_sizes(agent, env, num_steps)
     deadline = time.monotonic() + seconds
     best = Runner(agent, env, num_steps)

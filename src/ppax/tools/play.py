@@ -8,14 +8,14 @@ from typing import NamedTuple, Protocol
 import jax
 import numpy as np
 
-from ppax.agents.multi_agent import Agent, alike
+from ppax.agents.multi_agent import Agent, require_host_agent
 from ppax.collection import start_actor
 from ppax.envs import Env, HostEnv
 from ppax.envs.hosting.filmed import Filmed, filmed
 from ppax.envs.vector import VectorEnv
 from ppax.envs.wrappers.rendering import render
 from ppax.evaluation import act_and_step
-from ppax.host import Performance
+from ppax.host import HostActor
 from ppax.types import Key, LearnerState
 
 
@@ -65,7 +65,7 @@ def play(
         return _film(scene, env.num_streams // env.num_envs, episodes, max_steps)
     one = filmed(env)
     with one.env:
-        stage = _OnHost(Performance(alike(agent), one.env, learner, key, deterministic), one)
+        stage = _OnHost(HostActor(require_host_agent(agent), one.env, learner, key, deterministic), one)
         return _film(stage, one.env.num_streams, episodes, max_steps)
 
 
@@ -110,7 +110,7 @@ class _Native:
 class _OnHost:
     """An environment on the host."""
 
-    def __init__(self, performance: Performance, one: Filmed):
+    def __init__(self, performance: HostActor, one: Filmed):
         self._performance, self._one = performance, one
         self._ended = np.zeros(one.env.num_streams, bool)
 
@@ -125,7 +125,7 @@ class _OnHost:
         self._performance.send(0)
         seen = self._performance.receive(0)
         reward, ended = np.where(seen.valid, seen.reward, 0.0), seen.terminated | seen.truncated
-        if seen.tally is not None:
-            reward, ended = seen.tally
+        if seen.episode_stats is not None:
+            reward, ended = seen.episode_stats
         self._ended = self._ended | ended
         return Moved(np.array(reward), bool(seen.valid.any()), bool(self._ended.all()))

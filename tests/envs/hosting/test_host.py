@@ -16,7 +16,7 @@ from worlds import QUICK
 
 import ppax
 from ppax import envs
-from ppax.collection import collect, restart
+from ppax.collection import collect, force_reset
 from ppax.envs import EnvError, host
 from ppax.envs.hosting.gym_vector import mode_of
 from ppax.envs.suites.gymnasium import spec_of
@@ -128,10 +128,10 @@ def test_identical_transitions_have_identical_advantages(memory):
 @pytest.mark.parametrize(("kind", "memory"), [("group", True), ("SAME_STEP", True), ("SAME_STEP", False)])
 def test_targets_that_are_estimated_again_are_those_of_the_rollout(kind, memory):
     """With parameters unchanged; V of a last observation that no row shows is the old one."""
-    agent, env, state = set_up(kind, memory, reestimate="minibatch")
+    agent, env, state = set_up(kind, memory, recompute="minibatch")
     collected = rollout_of(agent, env, state)
     steps, targets, source = prepared(agent, state.learner, collected.rollout)
-    again = jax.jit(agent._reestimate, compiler_options=QUICK)(state.learner, steps, source)
+    again = jax.jit(agent._recompute, compiler_options=QUICK)(state.learner, steps, source)
     assert np.asarray(steps.truncated).sum() > 10
     for old, new in zip(targets, again, strict=True):
         np.testing.assert_allclose(new, old, atol=1e-5)
@@ -195,7 +195,7 @@ def test_a_vector_entry_point_has_the_mode_that_it_says():
     agent, state = begin(env, 200)
     steps = played(agent, env, state, 200).rollout.steps
     ended = np.asarray(steps.ended)
-    assert steps.cut_value is None
+    assert steps.final_value is None
     assert ended.sum() > 10
     np.testing.assert_array_equal(~np.asarray(steps.valid)[1:], ended[:-1])
     np.testing.assert_array_equal(np.asarray(steps.first)[2:], ended[:-2])
@@ -278,7 +278,7 @@ def test_a_mask_that_allows_nothing_where_an_action_is_taken_is_refused(how):
         played(agent, env, state, 8)
 
 
-@pytest.mark.parametrize("key", ["action_mask", "tally"])
+@pytest.mark.parametrize("key", ["action_mask", "episode_stats"])
 @pytest.mark.parametrize("how", ["group", "vector"])
 def test_what_comes_with_some_infos_only_is_refused(how, key):
     """Found before training in the first step, and in any later one when it is taken."""
@@ -306,7 +306,7 @@ def test_masks_of_actions_with_several_components_are_refused(space):
 def test_statistics_of_a_vector_environment_are_those_of_its_tallies():
     """Gymnasium's vectors join the pairs of their environments; with SAME_STEP the last pair is in `final_info`."""
     for mode in AutoresetMode:
-        one = lambda: Changed(lambda env, out: (*out[:-1], {"tally": (2.0 * (len(out) == 5), len(out) == 5)}))  # noqa: E731
+        one = lambda: Changed(lambda env, out: (*out[:-1], {"episode_stats": (2.0 * (len(out) == 5), len(out) == 5)}))  # noqa: E731
         env = host(SyncVectorEnv([one] * 2, autoreset_mode=mode))
         agent, state = begin(env, 24)
         collected = played(agent, env, state, 24)
@@ -443,10 +443,10 @@ def test_the_last_step_before_a_forced_reset_is_a_truncation():
     state = dataclasses.replace(state, iterations_per_env_reset=1)
     collected = played(agent, env, state)
     steps, last = collected.rollout.steps, np.asarray(collected.rollout.last_value)
-    cut = jax.jit(restart, compiler_options=QUICK)(agent, env, collected, jnp.bool_(True), jax.random.key(5))
+    cut = jax.jit(force_reset, compiler_options=QUICK)(agent, env, collected, jnp.bool_(True), jax.random.key(5))
     going = ~np.asarray(steps.ended[-1])
     assert going.any()
     np.testing.assert_array_equal(np.asarray(cut.rollout.steps.truncated[-1])[going], True)
-    np.testing.assert_array_equal(np.asarray(cut.rollout.steps.cut_value[-1])[going], last[going])
-    np.testing.assert_array_equal(cut.rollout.steps.cut_value[:-1], steps.cut_value[:-1])
+    np.testing.assert_array_equal(np.asarray(cut.rollout.steps.final_value[-1])[going], last[going])
+    np.testing.assert_array_equal(cut.rollout.steps.final_value[:-1], steps.final_value[:-1])
     assert not np.asarray(cut.actor.env_state).any()  # nowhere: they begin anew

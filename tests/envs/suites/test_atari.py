@@ -85,7 +85,7 @@ def test_rewards_are_their_signs_and_the_tally_has_the_score():
         env = game(score=score)
         env.reset(seed=0)
         _, reward, *_, info = env.step(2)
-        assert (reward, info["tally"]) == (sign, (4 * score, False))
+        assert (reward, info["episode_stats"]) == (sign, (4 * score, False))
         assert isinstance(reward, float)
     env = game(clip_rewards=False)
     env.reset(seed=0)
@@ -112,8 +112,8 @@ def play_to(env, *, most=1000):
     total, over = 0.0, False
     for _ in range(most):
         _, _, terminated, truncated, info = env.step(2)
-        total += info["tally"][0]
-        over = over or info["tally"][1]
+        total += info["episode_stats"][0]
+        over = over or info["episode_stats"][1]
         if terminated or truncated:
             break
     return total, over
@@ -121,7 +121,7 @@ def play_to(env, *, most=1000):
 
 def test_a_lost_life_ends_what_is_learned_from_and_not_the_game():
     env = game()
-    score = env.reset(seed=0)[1]["tally"][0]
+    score = env.reset(seed=0)[1]["episode_stats"][0]
     for lives in (2, 1):
         more, over = play_to(env)
         assert not over
@@ -132,7 +132,7 @@ def test_a_lost_life_ends_what_is_learned_from_and_not_the_game():
         assert env.game.resets == 1  # the game goes on
         assert env.game.log[frames:] == [NOOP] * 4 + [FIRE] * 4
         assert (obs == obs[:1]).all()
-        assert info["tally"] == (24.0, False)
+        assert info["episode_stats"] == (24.0, False)
         score += more + 24.0
     more, over = play_to(env)
     assert over
@@ -143,7 +143,7 @@ def test_a_lost_life_ends_what_is_learned_from_and_not_the_game():
 
 def test_without_that_rule_only_the_games_end_ends():
     env = game(end_on_life_loss=False)
-    begun = env.reset(seed=0)[1]["tally"][0]
+    begun = env.reset(seed=0)[1]["episode_stats"][0]
     assert play_to(env) == (3.0 * OVER - begun, True)
 
 
@@ -161,7 +161,7 @@ def test_a_game_that_ends_on_the_way_to_the_next_life_is_counted():
     play_to(env)
     env.game.time = OVER - 2
     _, info = env.reset()
-    assert info["tally"] == (6.0, True)
+    assert info["episode_stats"] == (6.0, True)
     assert env.game.resets == 2
 
 

@@ -88,15 +88,15 @@ def misfits(space: spaces.Space, element: Any, name: str, axis: tuple[int, ...] 
             yield f"{name} is {x.dtype}, which does not go into {leaf.given}, as its space has it"
 
 
-class Tally(NamedTuple):
-    """What statistics count, where that is not what is learned from: `info["tally"]` of an environment."""
+class EpisodeStats(NamedTuple):
+    """What statistics count, where that is not what is learned from: `info["episode_stats"]` of an environment."""
 
     reward: np.ndarray  # [B] float32
     over: np.ndarray  # [B] the episode that is counted is over
 
-    def rows(self, rows: slice) -> Tally:
+    def rows(self, rows: slice) -> EpisodeStats:
         """Views of some streams."""
-        return Tally(self.reward[rows], self.over[rows])
+        return EpisodeStats(self.reward[rows], self.over[rows])
 
 
 class Arrays(NamedTuple):
@@ -110,7 +110,7 @@ class Arrays(NamedTuple):
     begun: np.ndarray  # [B] `obs` opens an episode
     valid: np.ndarray  # [B] the action was taken: no reset, and no agent that was absent
     mask: np.ndarray | None  # [B, n] allowed actions
-    tally: Tally | None
+    episode_stats: EpisodeStats | None
     at: np.ndarray  # [workers] int32, which environment is being stepped; -1: none
 
     def act(self, action: Sequence[np.ndarray]) -> None:
@@ -122,11 +122,11 @@ class Arrays(NamedTuple):
         """Views of some streams."""
         obs, action = ([x[rows] for x in leaves] for leaves in (self.obs, self.action))
         flags: Any = (x[rows] for x in (self.reward, self.terminated, self.truncated, self.begun, self.valid))
-        mask, tally = (
+        mask, episode_stats = (
             None if self.mask is None else self.mask[rows],
-            None if self.tally is None else self.tally.rows(rows),
+            None if self.episode_stats is None else self.episode_stats.rows(rows),
         )
-        return Arrays(*[obs, action, *flags, mask, tally, self.at])
+        return Arrays(*[obs, action, *flags, mask, episode_stats, self.at])
 
 
 class Layout(NamedTuple):
@@ -156,9 +156,9 @@ class Layout(NamedTuple):
         rest = made[obs + action :]
         at_work = rest.pop(0)
         flags: Any = [rest.pop(0) for _ in range(5)]
-        tally = Tally(rest.pop(0), rest.pop(0)) if self.tallies else None
+        episode_stats = EpisodeStats(rest.pop(0), rest.pop(0)) if self.tallies else None
         mask = rest[0] if rest else None
-        return Arrays(*[made[:obs], made[obs : obs + action], *flags, mask, tally, at_work])
+        return Arrays(*[made[:obs], made[obs : obs + action], *flags, mask, episode_stats, at_work])
 
     def nbytes(self) -> int:
         """Memory that they take."""
@@ -192,9 +192,9 @@ def flat_mask(mask: Any, size: int | None = None) -> np.ndarray:
     return flat
 
 
-def undeclared(info: dict[str, Any], mask: bool, tally: bool, axis: tuple[int, ...] = ()) -> Iterator[str]:
+def undeclared(info: dict[str, Any], mask: bool, episode_stats: bool, axis: tuple[int, ...] = ()) -> Iterator[str]:
     """Entries of `info` that come now and did not come with the first reset, or the reverse; one sentence each."""
-    for name, declared in (("action_mask", mask), ("tally", tally)):
+    for name, declared in (("action_mask", mask), ("episode_stats", episode_stats)):
         if (name in info) != declared:
             now, first = ("comes", "did not come") if name in info else ("is missing", "came")
             remedy = "give it at every reset and step, or never"

@@ -44,7 +44,7 @@ def close_all(closing: Sequence[Callable[[], None]]) -> None:
             traceback.print_exc()
 
 
-class Group:
+class EnvBatch:
     """Environments with numbers from `first` on, stepped in turn; `arrays` are those of their streams."""
 
     def __init__(self, factories: Sequence[Callable[[], Env]], first: int, layout: Layout, arrays: Arrays, worker: int):
@@ -82,7 +82,9 @@ class Group:
         arrays, envs, alone, once = self.arrays, self.envs, self.layout.agents is None, self.layout.repeats == 1
         rewards, terminations, truncations = arrays.reward, arrays.terminated, arrays.truncated
         over, places, at, write = self.over, self.places, arrays.at, self._write
-        simple = arrays.obs[0] if self.plain and alone and arrays.mask is None and arrays.tally is None else None
+        simple = (
+            arrays.obs[0] if self.plain and alone and arrays.mask is None and arrays.episode_stats is None else None
+        )
         shape, dtypes = self.leaves[0].shape, self.dtypes[0]
         if alone:
             arrays.begun[:], arrays.valid[:], terminations[:], truncations[:] = False, True, False, False
@@ -100,7 +102,7 @@ class Group:
                 else:  # the same, without the calls
                     if type(obs) is not np.ndarray or obs.shape != shape or obs.dtype not in dtypes:
                         self._look(i, obs, "step", action)
-                    if "action_mask" in info or "tally" in info:
+                    if "action_mask" in info or "episode_stats" in info:
                         self._declared(i, info, "step", action)
                     simple[place] = obs
                 if alone and not (type(reward) in NUMBERS and type(terminated) in FLAGS and type(truncated) in FLAGS):
@@ -129,8 +131,10 @@ class Group:
             if np.any(terminated) or np.any(truncated) or np.any(info.get("begun", False)):
                 break
             obs, more, terminated, truncated, later = self.envs[i].step(action)
-            if "tally" in info:
-                later = later | {"tally": (info["tally"][0] + later["tally"][0], later["tally"][1])}
+            if "episode_stats" in info:
+                later = later | {
+                    "episode_stats": (info["episode_stats"][0] + later["episode_stats"][0], later["episode_stats"][1])
+                }
             out = obs, reward + more, terminated, truncated, later
         return out
 
@@ -176,7 +180,7 @@ class Group:
 
     def _declared(self, i: int, info: dict[str, Any], verb: str, action: Any) -> None:
         """Failure where masks or tallies come in some infos only: the arrays have a place for them or not."""
-        for problem in undeclared(info, self.arrays.mask is not None, self.arrays.tally is not None):
+        for problem in undeclared(info, self.arrays.mask is not None, self.arrays.episode_stats is not None):
             raise Failure(self.first + i, verb, action, problem)
 
     def _write(self, i: int, obs: Any, info: dict[str, Any], verb: str, action: Any) -> None:
@@ -192,8 +196,8 @@ class Group:
             arrays.mask[place] = (
                 flat_mask(mask, size) if not self.axis else np.stack([flat_mask(one, size) for one in mask])
             )
-        if arrays.tally is not None:
-            arrays.tally.reward[place], arrays.tally.over[place] = info["tally"]
+        if arrays.episode_stats is not None:
+            arrays.episode_stats.reward[place], arrays.episode_stats.over[place] = info["episode_stats"]
 
     def _actions(self) -> Iterator[Any]:
         """What each environment is to do; a list, one for each agent, where there are several."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from ppax.envs.hosting.arrays import Tally, element_of, flat_mask, leaves_of, misfits, undeclared
+from ppax.envs.hosting.arrays import EpisodeStats, element_of, flat_mask, leaves_of, misfits, undeclared
 from ppax.envs.hosting.batch import RAISED, close_all
 from ppax.envs.hosting.faults import EnvError
 from ppax.envs.hosting.stepper import Seen
@@ -41,8 +41,8 @@ class Wrapped:
         self._over = none
         zeros = none.astype(np.float32)
         self._declared(info, "reset")
-        tally = self._tally(info, none)
-        self._seen = Seen(self._take(obs), zeros, none, none, ~none, none, self._mask(info), None, tally)
+        episode_stats = self._tally(info, none)
+        self._seen = Seen(self._take(obs), zeros, none, none, ~none, none, self._mask(info), None, episode_stats)
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
         """One step of all."""
@@ -58,7 +58,13 @@ class Wrapped:
         begun = self._over  # only in NEXT_STEP
         terminated, truncated = (np.asarray(x, bool) & ~begun for x in (terminated, truncated))
         ended = terminated | truncated
-        first, final, leaves, mask, tally = begun, None, self._take(obs), self._mask(info), self._tally(info, ended)
+        first, final, leaves, mask, episode_stats = (
+            begun,
+            None,
+            self._take(obs),
+            self._mask(info),
+            self._tally(info, ended),
+        )
         if self._mode is AutoresetMode.NEXT_STEP:
             self._over = ended
         else:
@@ -67,12 +73,12 @@ class Wrapped:
                 if self._mode is AutoresetMode.DISABLED:
                     final = [leaf.copy() for leaf in leaves]  # a reset may write where they stand
                     obs, info = self._call("reset", options={"reset_mask": ended})
-                    self._declared(info | {"tally": ()} if self.tallies else info, "reset")
+                    self._declared(info | {"episode_stats": ()} if self.tallies else info, "reset")
                     leaves, mask = self._take(obs), self._mask(info, mask)
                 else:
                     final = self._final(info, leaves, ended)
         reward = np.where(begun, 0.0, np.asarray(reward, np.float32))
-        self._seen = Seen(leaves, reward, terminated, truncated, first, ~begun, mask, final, tally)
+        self._seen = Seen(leaves, reward, terminated, truncated, first, ~begun, mask, final, episode_stats)
 
     def receive(self, number: int) -> Seen:
         """What came of the step that was sent, or of a reset."""
@@ -123,16 +129,20 @@ class Wrapped:
             masks[i] = flat_mask(given[i], self.mask_size)
         return masks
 
-    def _tally(self, info: dict[str, Any], ended: np.ndarray) -> Tally | None:
+    def _tally(self, info: dict[str, Any], ended: np.ndarray) -> EpisodeStats | None:
         """Rewards and ends that statistics count: two arrays, or, as Gymnasium's vectors join them, a pair each."""
         if not self.tallies:
             return None
-        given = info["tally"]
+        given = info["episode_stats"]
         if isinstance(given, tuple):
-            return Tally(*given)
-        final = info.get("final_info", {}).get("tally")  # SAME_STEP: of the step itself, not of the reset after it
+            return EpisodeStats(*given)
+        final = info.get("final_info", {}).get(
+            "episode_stats"
+        )  # SAME_STEP: of the step itself, not of the reset after it
         pairs = [final[i] if ended[i] and final is not None else given[i] for i in range(len(ended))]
-        return Tally(np.array([pair[0] for pair in pairs], np.float32), np.array([pair[1] for pair in pairs], bool))
+        return EpisodeStats(
+            np.array([pair[0] for pair in pairs], np.float32), np.array([pair[1] for pair in pairs], bool)
+        )
 
 
 def mode_of(vector: VectorEnv) -> AutoresetMode:

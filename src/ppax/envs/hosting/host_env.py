@@ -202,7 +202,9 @@ def host_vector(make: Callable[[int], GymVectorEnv], first: GymVectorEnv, name: 
     with exit_is_a_fault():
         info = _info_of(first.reset(), first)
     space = first.single_action_space
-    example = Example(first.single_observation_space, space, _mask_size(space, info, name), "tally" in info, None)
+    example = Example(
+        first.single_observation_space, space, _mask_size(space, info, name), "episode_stats" in info, None
+    )
     factories: list[Callable[[], Any]] = [lambda: first] if unique else [partial(make, 2)]
     running = Host(
         example, first.num_envs, lambda n: Wrapped(make(n), example.mask_size, example.tallies), factories, unique
@@ -235,7 +237,7 @@ def _example(factories: list[Factory], agent_ids: bool, central_critic: bool) ->
         info = _info_of(env.reset(), env)
         agents = env.num_agents if isinstance(env, Team) else None
         mask_size = _mask_size(env.action_space, info, type(env).__name__)
-        return factories, Example(env.observation_space, env.action_space, mask_size, "tally" in info, agents)
+        return factories, Example(env.observation_space, env.action_space, mask_size, "episode_stats" in info, agents)
     finally:
         close_all([env.close])
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ppax.envs.hosting.arrays import Arrays, Tally
+from ppax.envs.hosting.arrays import Arrays, EpisodeStats
 
 
 class Seen(NamedTuple):
@@ -22,7 +22,7 @@ class Seen(NamedTuple):
     mask: np.ndarray | None  # [e, n] allowed actions
     # [e, ...] where an episode was truncated and `obs` already opens the next one: its last observation
     final_obs: list[np.ndarray] | None = None
-    tally: Tally | None = None  # what statistics count, where that is something else
+    episode_stats: EpisodeStats | None = None  # what statistics count, where that is something else
 
 
 class Stepper(Protocol):
@@ -52,4 +52,4 @@ class Stepper(Protocol):
 def seen(arrays: Arrays) -> Seen:
     """What stands in `arrays` after a step with next-step autoreset."""
     flags = arrays.reward, arrays.terminated, arrays.truncated
-    return Seen(arrays.obs, *flags, arrays.begun, arrays.valid, arrays.mask, None, arrays.tally)
+    return Seen(arrays.obs, *flags, arrays.begun, arrays.valid, arrays.mask, None, arrays.episode_stats)

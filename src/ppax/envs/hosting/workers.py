@@ -26,7 +26,7 @@ from gymnasium import Env
 from ppax.envs.hosting import parallel_env
 from ppax.envs.hosting import worker as worker_file
 from ppax.envs.hosting.arrays import Arrays, Layout
-from ppax.envs.hosting.batch import Failure, Group, describe
+from ppax.envs.hosting.batch import EnvBatch, Failure, describe
 from ppax.envs.hosting.faults import EnvError
 from ppax.envs.hosting.stepper import Seen, seen
 from ppax.envs.suites import atari_game
@@ -45,7 +45,7 @@ class InProcess:
     def __init__(self, factories: Sequence[Factory], layout: Layout):
         self.arrays, self.groups = layout.make(), (layout.streams(slice(0, layout.num_envs)),)
         with _explained():
-            self._group = Group(factories, 0, layout, self.arrays, 0)
+            self._group = EnvBatch(factories, 0, layout, self.arrays, 0)
 
     def reset(self, seeds: Sequence[int]) -> None:
         """Begin an episode everywhere."""

@@ -4,7 +4,7 @@ https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details calls de
 Nothing of ppax is imported: worker processes get this by value.
 
 What is learned from is not what is counted: with `end_on_life_loss` each life is an episode to learn from, and rewards
-are their signs; `info["tally"]` says what statistics count, which is the score of the whole game.
+are their signs; `info["episode_stats"]` says what statistics count, which is the score of the whole game.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class AtariGame(gymnasium.Env):
             score = score if over else begun
         self._goes_on = False
         self._stack = np.broadcast_to(self._warped(picture), self._stack.shape).copy()
-        return self._stack, {"tally": (score, over), "lives": self._lives}
+        return self._stack, {"episode_stats": (score, over), "lives": self._lives}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
         """The action, for `frame_skip` frames."""
@@ -88,7 +88,7 @@ class AtariGame(gymnasium.Env):
         self._goes_on = lost
         self._stack = np.concatenate([self._stack[1:], self._warped(picture)[None]])
         reward = float(np.sign(score)) if self.clip_rewards else score
-        info = {"tally": (score, over), "lives": self._lives}
+        info = {"episode_stats": (score, over), "lives": self._lives}
         return self._stack, reward, terminated or lost, truncated, info
 
     def render(self) -> Any:

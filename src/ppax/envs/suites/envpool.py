@@ -62,7 +62,7 @@ class Pool(VectorEnv):
             self.single_action_space = self._pool.action_space
 
     def _tallied(self, reward: np.ndarray, over: np.ndarray, info: dict[str, Any]) -> dict[str, Any]:
-        return info | {"tally": (np.asarray(reward, np.float32), over)} if self._rules else info
+        return info | {"episode_stats": (np.asarray(reward, np.float32), over)} if self._rules else info
 
 
 def ids() -> list[str]:

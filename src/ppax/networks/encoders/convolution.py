@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.networks.layers import orthogonal
-from ppax.networks.products import product
+from ppax.networks.products import matmul
 from ppax.types import Key, Params
 
 LAYOUTS = ("hwc", "chw")
@@ -63,7 +63,7 @@ def convolve_by_products(x: Array, kernel: Array, stride: int, padding: str) -> 
         x, kernel = _blocks(x, stride), _blocks(kernel, stride)
     slices = [x[i : i + down, j : j + across] for i in range(n) for j in range(m)]
     patches = jnp.concatenate(slices, axis=-1).reshape(down * across, -1)
-    return product(patches, kernel.reshape(-1, filters)).reshape(down, across, filters)
+    return matmul(patches, kernel.reshape(-1, filters)).reshape(down, across, filters)
 
 
 def _margins(size: int, window: int, stride: int, padding: str) -> tuple[int, int]:

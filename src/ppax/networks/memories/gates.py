@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.networks.layers import orthogonal
-from ppax.networks.products import product
+from ppax.networks.products import matmul
 from ppax.types import Key, Params
 
 
@@ -34,7 +34,7 @@ def known_product(told: Array, h: Array, kernel: Array) -> Array:
 @known_product.defjvp
 def _known_product_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     told, h, _ = primals
-    return told, product(h, tangents[2])
+    return told, matmul(h, tangents[2])
 
 
 def before(carry: Array, after: Array, first: Array) -> Array:

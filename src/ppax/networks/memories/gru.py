@@ -10,7 +10,7 @@ from jax import Array
 
 from ppax.networks.layers import dense
 from ppax.networks.memories.gates import before, init_gates, known_product
-from ppax.networks.products import product
+from ppax.networks.products import matmul
 from ppax.types import Key, Memory, Params, PyTree, part, static
 
 
@@ -57,7 +57,7 @@ class GRU:
         def step(h: Array, now: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
             x, first = now
             h = jnp.where(first, 0.0, h)
-            told = product(h, kernel)
+            told = matmul(h, kernel)
             h = renewed(h, gates(x, told, bias))
             return h, (h, told)
 
@@ -114,7 +114,7 @@ def _through_time_backward(saved: PyTree, gradient: Array) -> tuple[Array | None
     def step(later: Array, now: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         own, kept, slopes = now
         total = own + later
-        return kept * total + product(jnp.concatenate([total] * 3) * slopes, back), total
+        return kept * total + matmul(jnp.concatenate([total] * 3) * slopes, back), total
 
     _, total = jax.lax.scan(step, jnp.zeros_like(gradient[0]), (gradient, kept, slopes), reverse=True)
     return total, None, None, None

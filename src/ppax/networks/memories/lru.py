@@ -14,7 +14,7 @@ from jax import Array
 
 from ppax.networks.layers import dense, init_dense
 from ppax.networks.memories.time import linear_recurrence
-from ppax.networks.products import product
+from ppax.networks.products import matmul
 from ppax.types import ConfigError, Key, Memory, Params, PyTree, part, static
 
 
@@ -63,7 +63,7 @@ class LRU:
         """The features, embedded where their size is not the width, and what they tell the memory, both [width]."""
         embedded = dense(params["embed"], x) if "embed" in params else x
         scale = jnp.exp(params["gamma"])
-        return {"x": embedded, "told": product(embedded, params["in"]) * jnp.concatenate([scale, scale])}
+        return {"x": embedded, "told": matmul(embedded, params["in"]) * jnp.concatenate([scale, scale])}
 
     def through(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
         """One stream [L, ...] to memories [L, width]."""
@@ -76,7 +76,7 @@ class LRU:
 
     def after(self, params: Params, y: PyTree) -> Array:
         """The memory's output, gated, beside the way around it."""
-        seen = jax.nn.gelu(product(y["h"], params["out"]) + params["skip"] * y["x"])
+        seen = jax.nn.gelu(matmul(y["h"], params["out"]) + params["skip"] * y["x"])
         features: Array = y["x"] + seen * jax.nn.sigmoid(dense(params["gate"], seen))
         return features
 

@@ -11,7 +11,7 @@ from jax import Array
 
 from ppax.networks.layers import dense
 from ppax.networks.memories.gates import before, init_gates, known_product
-from ppax.networks.products import product
+from ppax.networks.products import matmul
 from ppax.types import Key, Memory, Params, PyTree, part, static
 
 
@@ -72,7 +72,7 @@ class LSTM:
         def step(cell: Cell, now: tuple[Array, Array]) -> tuple[Cell, tuple[Cell, Array]]:
             x, first = now
             cell = jax.tree.map(lambda s: jnp.where(first, 0.0, s), cell)
-            told = product(cell.h, kernel)
+            told = matmul(cell.h, kernel)
             found = gates(x + told)
             c = found.f * cell.c + found.i * found.g
             cell = Cell(c, found.o * jnp.tanh(c))
@@ -126,7 +126,7 @@ def _through_time_backward(saved: PyTree, gradient: Array) -> tuple[Array | None
         own, shown, kept, slopes = now
         h = own + later.h
         c = later.c + h * shown
-        return Cell(kept * c, product(jnp.concatenate([c, c, c, h]) * slopes, back)), Cell(c, h)
+        return Cell(kept * c, matmul(jnp.concatenate([c, c, c, h]) * slopes, back)), Cell(c, h)
 
     start = Cell(jnp.zeros_like(gradient[0]), jnp.zeros_like(gradient[0]))
     _, total = jax.lax.scan(step, start, (gradient, shown, kept, slopes), reverse=True)

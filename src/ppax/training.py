@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -213,11 +214,18 @@ def finish_iteration(plan: IterationInputs, env: Env, state: TrainState, collect
     }
     # one that is not finite changes nothing: not the weights, and no statistic that is kept for ever
     wrong = [places.any() for places in not_finite(env, rollout).values()]
-    learned = [metrics["grad_norm"], *(x for x in jax.tree.leaves(learner) if jnp.issubdtype(x.dtype, jnp.floating))]
-    spoilt = jnp.stack([*wrong, *(~jnp.isfinite(x).all() for x in learned)]).any()
+    spoilt = jnp.stack([*wrong, ~jnp.isfinite(metrics["grad_norm"]), *_faults(learner)]).any()
     taken = sharding.total(spoilt.astype(jnp.int32)) == 0
     after = dataclasses.replace(state, **now)
     return Trained(jax.tree.map(partial(_either, taken), after, state), pack(metrics))
+
+
+def _faults(learner: Any) -> Iterator[Array]:
+    """Whether a float array of a learner is not finite, [] each; an optimiser's state may keep infinities."""
+    for path, x in jax.tree_util.tree_leaves_with_path(learner):
+        if jnp.issubdtype(x.dtype, jnp.floating):
+            of_optimizer = any(getattr(key, "name", "") == "opt_state" for key in path)
+            yield jnp.isnan(x).any() if of_optimizer else ~jnp.isfinite(x).all()
 
 
 def _either(taken: Array, after: Array, before: Array) -> Array:

@@ -21,11 +21,13 @@ from ppax.config.build import (
     settings,
     to_toml,
 )
+from ppax.config.catalogue import PARTS
 from ppax.config.settings import BestSettings, EvalSettings, Log, Run
 
 __all__ = [
     "FREE",
     "OBJECTS",
+    "PARTS",
     "RUN_FILE",
     "BestSettings",
     "Built",

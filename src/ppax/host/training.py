@@ -198,7 +198,7 @@ def _collected(agent: HostAgent, state: TrainState, played: Played) -> Collected
     learner, actor = state.learner, state.actor
     before, after = (jax.tree.map(lambda x, cut=cut: x[cut], played[:3]) for cut in (slice(-1), -1))
     unknown = jnp.zeros(played.valid.shape, jnp.float32)
-    seen: dict[str, Any] = {name: getattr(played, name) for name in ("action", "terminated", "valid", "cut_value")}
+    seen: dict[str, Any] = {name: getattr(played, name) for name in ("action", "terminated", "valid", "final_value")}
     steps = Transition(
         obs=before[0],
         log_prob=unknown,

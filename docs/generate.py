@@ -1,0 +1,175 @@
+"""Write the generated pages: docs/options.md from the fields of parts, docs/benchmarks.md from benchmarks/results/.
+
+python docs/generate.py            # write the pages and copy their pictures
+python docs/generate.py --check    # exit code 1 where a page on disk differs
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parent
+RESULTS = DOCS.parent / "benchmarks" / "results"
+COMMANDS = {
+    "speed": "python benchmarks/speed.py",
+    "overhead": "python benchmarks/speed.py --overhead",
+    "seeds": "python benchmarks/speed.py --seeds 16 64",
+    "memory": "python benchmarks/memory.py",
+    "memory_lengths": "python benchmarks/memory.py --lengths",
+    "host": "python benchmarks/host.py",
+    "images": "python benchmarks/images.py",
+    "startup": "python benchmarks/startup.py",
+    "predecessors": "python benchmarks/predecessors.py",
+    "multi_agent": "python benchmarks/multi_agent.py",
+}
+TITLES = {
+    "speed": "Compiled environments, feedforward",
+    "overhead": "Cost of a recorded run",
+    "seeds": "Many seeds in one program",
+    "memory": "Memory",
+    "host": "Gymnasium environments",
+    "images": "Images",
+    "startup": "From process start to a solved CartPole",
+    "predecessors": "On the predecessors' environments",
+    "multi_agent": "Many agents",
+}
+INTRODUCTION = """# Benchmarks
+
+Every table is generated from the result files in `benchmarks/results/`, each of which one command writes
+(`pip install -e ".[bench]"` first; the scripts name the peers). Runs take turns on one machine, because machines are
+shared and noisy; a figure is the median of those turns, in brackets their range. Targets that were missed are listed
+like those that were met. What was tried and thrown away is in `benchmarks/NOTES.md`.
+"""
+
+
+def benchmarks() -> str:
+    """The page of all result files that have panels, in the order of TITLES."""
+    return "\n".join([INTRODUCTION, *(section(name) for name in TITLES if (RESULTS / f"{name}.json").exists())])
+
+
+def section(name: str) -> str:
+    """One result file: its task, machine, command, a table and a picture."""
+    report = json.loads((RESULTS / f"{name}.json").read_text())
+    machine, versions = report["hardware"], report["versions"]
+    lines = [f"## {TITLES[name]}", "", f"{report['task']}. `{COMMANDS[name]}`", ""]
+    lines += [f"{machine['cpu']}, {machine['cores']} cores; jax {versions['jax']}; {report['date'][:10]}.", ""]
+    lines += ["| ratio | case | median (range) | target | |", "|---|---|---|---|---|"]
+    for panel in report["panels"]:
+        title = f"{' '.join(panel['title'].split())} ({panel['better']} is better)"
+        for bar in panel["bars"]:
+            lines.append(f"| {title} | {' '.join(bar['label'].split())} | {figure(bar)} | {verdict(bar, panel)} |")
+            title = ""
+    return "\n".join([*lines, "", f"![{TITLES[name]}](images/{name}.png)", ""])
+
+
+def figure(bar: dict[str, Any]) -> str:
+    """Median and range, to two digits."""
+    return f"{bar['median']:.2f} ({bar['min']:.2f} .. {bar['max']:.2f})"
+
+
+def verdict(bar: dict[str, Any], panel: dict[str, Any]) -> str:
+    """The two last cells of a row: target, and whether it was met."""
+    target = bar["target"]
+    if target is None:
+        return "|"
+    met = bar["median"] >= target if panel["better"] == "higher" else bar["median"] <= target
+    return f"{target:g} | {'met' if met else '**missed**'}"
+
+
+def options() -> str:
+    """The page of all options: those of a run, of the agent, and of every part that a slot may hold."""
+    from ppax import config
+    from ppax.config.catalogue import PARTS
+
+    lines = [
+        "# Options",
+        "",
+        "Generated from the fields of the parts. A path is a key of a run file (`agent.learning_rate` is `learning_rate`",
+        "in the table `[agent]`), an option of `ppax train` (`--agent.learning-rate`), and a field in Python.",
+        "",
+    ]
+    everything = list(config.options({}))
+    own = [option for option in everything if not option.path.startswith("agent.")]
+    agent = [option for option in everything if option.path.count(".") == 1 and option.path.startswith("agent.")]
+    lines += ["## Run", "", *table(own), "", "## Agent", "", *table(agent), ""]
+    for slot, path in slots(everything):
+        lines += [f"## {path}", ""]
+        for part in PARTS[slot]:
+            inner = [
+                option
+                for option in config.options(nested(path, part))
+                if option.path.startswith(f"{path}.") and not option.path.endswith(".part")
+            ]
+            direct = [option for option in inner if option.path.count(".") == path.count(".") + 1]
+            lines += [f'### `part = "{part}"`', "", *(table(direct) if direct else ["No options."]), ""]
+    return "\n".join(lines)
+
+
+def slots(everything: list[Any]) -> Iterator[tuple[str, str]]:
+    """Names and paths of the agent's slots, as far as the default agent has them."""
+    for option in everything:
+        if option.path.endswith(".part"):
+            path = option.path.removesuffix(".part")
+            yield path.rpartition(".")[2], path
+
+
+def nested(path: str, part: str) -> dict[str, Any]:
+    """A configuration in which the slot at `path` holds `part`."""
+    table: dict[str, Any] = {"part": part}
+    for name in reversed(path.split(".")):
+        table = {name: table}
+    return table
+
+
+def table(options: list[Any]) -> list[str]:
+    """Rows of options: path, default, limits, meaning."""
+    rows = ["| option | default | allowed | meaning |", "|---|---|---|---|"]
+    return rows + [
+        f"| `{option.path}` | `{shown(option.default)}` | {allowed(option)} | {option.doc.replace('|', '/')} |"
+        for option in options
+    ]
+
+
+def shown(value: Any) -> str:
+    """A default as a run file has it."""
+    if value is None:
+        return "none"
+    return json.dumps(value) if isinstance(value, bool | str | int | float) else str(value)
+
+
+def allowed(option: Any) -> str:
+    """Type and limits of an option."""
+    limits = option.limits
+    if "choices" in limits:
+        return ", ".join(f"`{choice}`" for choice in limits["choices"])
+    signs = {"low": ">=", "above": ">", "high": "<="}
+    bounds = [f"{sign} {limits[name]:g}" for name, sign in signs.items() if limits.get(name) is not None]
+    kind = option.kind.__name__ + (" list" if option.many else "") + (" or none" if option.optional else "")
+    return ", ".join([kind, *bounds])
+
+
+PAGES = {"options.md": options, "benchmarks.md": benchmarks}
+
+
+def main(check: bool) -> int:
+    """Write all pages, or compare them with those on disk."""
+    differ = [name for name, page in PAGES.items() if (DOCS / name).read_text() != page()] if check else []
+    if check:
+        print(f"out of date: {', '.join(differ)}; run python docs/generate.py" if differ else "up to date")
+        return bool(differ)
+    for name, page in PAGES.items():
+        (DOCS / name).write_text(page())
+    (DOCS / "images").mkdir(exist_ok=True)
+    for name in TITLES:
+        if (RESULTS / f"{name}.png").exists():
+            shutil.copy(RESULTS / f"{name}.png", DOCS / "images")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main("--check" in sys.argv))

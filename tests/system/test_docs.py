@@ -1,0 +1,161 @@
+"""The documents hold: their Python blocks run, generated pages are those of this tree, and links lead somewhere."""
+
+import contextlib
+import importlib
+import io
+import re
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ppax
+from ppax import config
+from ppax.envs.suites import registry
+
+ROOT = Path(__file__).parents[2]
+RUN = ("extending", "first_run", "own_environment", "own_network", "sweeps")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(name):
+    return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / f"{name}.md").read_text(), re.DOTALL)
+
+
+def shortened(code):
+    """The same program with one or two iterations, few environments and short evaluations."""
+    code = re.sub(r"total_steps=[\d_]+", "total_steps=2_048", code)
+    code = re.sub(r"num_iterations=\d+", "num_iterations=2", code.replace("states, 20)", "states, 2)"))
+    code = code.replace("total_steps=2_048, ", "total_steps=2_048, num_steps=32, " * ("num_steps=" not in code))
+    return re.sub(r"episodes=\d+", "episodes=4", code.replace("num_envs=64", "num_envs=16"))
+
+
+def run(code):
+    """What the program printed, and its names."""
+    names, out = {}, io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(shortened(code), "docs", "exec"), names)
+    return out.getvalue(), names
+
+
+PROGRAMS = [pytest.param(code, id=f"{name}-{i}") for name in RUN for i, code in enumerate(blocks(name))]
+
+
+@pytest.mark.usefixtures("vmapped_keys")
+@pytest.mark.parametrize("code", PROGRAMS)
+def test_python_blocks_run(code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run(code)[0]
+
+
+def part_of(heading):
+    """Names of the first block below a heading of docs/extending.md, without its training."""
+    text = (ROOT / "docs" / "extending.md").read_text().split(f"\n## {heading}\n")[1]
+    names = {}
+    exec(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1].split("\n\n\nenv = ")[0], names)
+    return names
+
+
+def steps(reward, value, terminated, truncated):
+    arrays = {"reward": reward, "value": value, "terminated": terminated, "truncated": truncated}
+    rest = dict.fromkeys(("obs", "action", "log_prob", "first", "valid"), jnp.zeros(len(reward)))
+    return ppax.types.Transition(carry=(), **rest, **{name: jnp.array(x) for name, x in arrays.items()})
+
+
+def test_estimator_of_the_page_by_hand():
+    mixed = part_of("Advantage estimator")["Mixed"]
+    rows = steps([1.0, 2.0, 4.0], [1.0, 1.0, 1.0], [False, True, False], [False, False, False])
+    out = mixed(0.25)(rows, jnp.array([1.0, 99.0, 8.0]), 0.5)
+    # one step: 1 + 0.5 * 1, 2, 4 + 0.5 * 8; to the end: 1 + 0.5 * 2, 2, 8
+    np.testing.assert_allclose(out.value, [0.75 * 1.5 + 0.25 * 2.0, 2.0, 8.0])
+    np.testing.assert_allclose(out.advantage, out.value - 1.0)
+
+
+def test_memory_of_the_page_resets_and_is_the_same_in_two_parts():
+    memory = part_of("Memory")["Trace"]()
+    params, x = memory.init(jax.random.key(0), 3), jax.random.normal(jax.random.key(1), (6, 3))
+    first = jnp.array([False, False, True, False, False, False])
+    whole = memory.through(params, memory.initial_carry(3), x, first)
+    begin = memory.through(params, memory.initial_carry(3), x[:4], first[:4])
+    end = memory.through(params, begin.carry, x[4:], first[4:])
+    np.testing.assert_allclose(whole.features, jnp.concatenate([begin.features, end.features]), rtol=1e-6)
+    fresh = memory.through(params, memory.initial_carry(3), x[2:], first[2:])
+    np.testing.assert_allclose(whole.features[2:], fresh.features, rtol=1e-6)
+    assert whole.features.shape == (6, memory.output_size(3))
+
+
+def test_suite_of_the_page_has_a_name(monkeypatch):
+    module = types.ModuleType("ppax.envs.suites.walks")
+    names = part_of("Environment suite")
+    vars(module).update(names)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(registry.SUITES, "walks", registry.Suite("ppax"))
+    assert importlib.import_module(module.__name__) is module
+    assert ppax.make("walks/Walk-20", num_envs=4).num_envs == 4
+    assert registry.ids("walks") == ["Walk-5", "Walk-20"]
+    assert names["ppax"].check_env(module.load("Walk-5"))
+
+
+def test_distribution_of_the_page_is_one():
+    names = part_of("Distribution with its head")
+    bounds = names["Bounds"]((-2.0,), (2.0,), (1,))
+    one, other = (names["Laplace"](jnp.array([m]), jnp.array([s]), bounds) for m, s in ((0.3, -0.2), (-0.5, 0.4)))
+    x = jnp.linspace(-40.0, 40.0, 400_001)[:, None]
+    p, q = (jax.vmap(one.log_prob)(x), jax.vmap(other.log_prob)(x))
+    width = 80.0 / 400_000
+    np.testing.assert_allclose(jnp.exp(p).sum() * width, 1.0, atol=1e-3)
+    np.testing.assert_allclose(one.entropy(), -(jnp.exp(p) * p).sum() * width, atol=1e-3)
+    np.testing.assert_allclose(one.kl(other), (jnp.exp(p) * (p - q)).sum() * width, atol=1e-3)
+    assert one.env_action(jnp.array([7.0])).tolist() == [2.0]
+
+
+@pytest.mark.parametrize(
+    ("slot", "name", "heading", "cls", "option"),
+    [
+        ("advantage", "mixed", "Advantage estimator", "Mixed", {"weight": 0.25}),
+        ("loss", "spo", "Loss", "SPO", {"clip_eps": 0.3}),
+        ("minibatch", "with_replacement", "Minibatches", "WithReplacement", {"num_minibatches": 2}),
+    ],
+)
+def test_catalogue_line_makes_a_run_file_build_the_part(slot, name, heading, cls, option, monkeypatch):
+    made = part_of(heading)[cls]
+    monkeypatch.setitem(config.PARTS, slot, config.PARTS[slot] | {name: made})
+    assert getattr(config.build({"agent": {slot: {"part": name} | option}}).agent, slot) == made(**option)
+
+
+def test_catalogue_line_of_the_memory(monkeypatch):
+    made = part_of("Memory")["Trace"]
+    monkeypatch.setitem(config.PARTS, "memory", config.PARTS["memory"] | {"trace": made})
+    assert config.build({"agent": {"network": {"memory": {"part": "trace"}}}}).agent.network.memory == made()
+
+
+def test_generated_pages_are_up_to_date():
+    command = [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_relative_links_exist(page):
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    missing = [
+        link
+        for link in links
+        if not re.match(r"https?:|mailto:|#", link) and not (page.parent / link.partition("#")[0]).exists()
+    ]
+    assert not missing
+
+
+def test_every_page_is_in_the_navigation():
+    navigation = (ROOT / "mkdocs.yml").read_text().split("\nnav:\n")[1]
+    assert set(re.findall(r"(\w+\.md)", navigation)) == {page.name for page in (ROOT / "docs").glob("*.md")}
+
+
+def test_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120

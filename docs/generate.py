@@ -89,14 +89,14 @@ def options() -> str:
     lines = [
         "# Options",
         "",
-        "Generated from the fields of the parts. A path is a key of a run file (`agent.learning_rate` is `learning_rate`",
-        "in the table `[agent]`), an option of `ppax train` (`--agent.learning-rate`), and a field in Python.",
+        "Generated from the fields of the parts. `learning_rate` under `agent` is a key of the table `[agent]` in a run",
+        "file, the option `--agent.learning-rate` of `ppax train`, and a field of the part in Python.",
         "",
     ]
     everything = list(config.options({}))
     own = [option for option in everything if not option.path.startswith("agent.")]
     agent = [option for option in everything if option.path.count(".") == 1 and option.path.startswith("agent.")]
-    lines += ["## Run", "", *table(own), "", "## Agent", "", *table(agent), ""]
+    lines += ["## run", "", *table(own), "", "## agent", "", *table(agent, "agent."), ""]
     for slot, path in slots(everything):
         lines += [f"## {path}", ""]
         for part in PARTS[slot]:
@@ -106,7 +106,7 @@ def options() -> str:
                 if option.path.startswith(f"{path}.") and not option.path.endswith(".part")
             ]
             direct = [option for option in inner if option.path.count(".") == path.count(".") + 1]
-            lines += [f'### `part = "{part}"`', "", *(table(direct) if direct else ["No options."]), ""]
+            lines += [f'### `part = "{part}"`', "", *(table(direct, f"{path}.") if direct else ["No options."]), ""]
     return "\n".join(lines)
 
 
@@ -126,13 +126,13 @@ def nested(path: str, part: str) -> dict[str, Any]:
     return table
 
 
-def table(options: list[Any]) -> list[str]:
-    """Rows of options: path, default, limits, meaning."""
+def table(options: list[Any], prefix: str = "") -> list[str]:
+    """Rows of options: path without `prefix`, default, limits, meaning."""
     rows = ["| option | default | allowed | meaning |", "|---|---|---|---|"]
-    return rows + [
-        f"| `{option.path}` | `{shown(option.default)}` | {allowed(option)} | {option.doc.replace('|', '/')} |"
-        for option in options
-    ]
+    for option in options:
+        name, doc = option.path.removeprefix(prefix), option.doc.replace("|", "/")
+        rows.append(f"| `{name}` | `{shown(option.default)}` | {allowed(option)} | {doc} |")
+    return rows
 
 
 def shown(value: Any) -> str:
@@ -148,11 +148,18 @@ def allowed(option: Any) -> str:
     if "choices" in limits:
         return ", ".join(f"`{choice}`" for choice in limits["choices"])
     signs = {"low": ">=", "above": ">", "high": "<="}
-    bounds = [f"{sign} {limits[name]:g}" for name, sign in signs.items() if limits.get(name) is not None]
+    bounds = [f"{sign} {bound(limits[name])}" for name, sign in signs.items() if limits.get(name) is not None]
     kind = option.kind.__name__ + (" list" if option.many else "") + (" or none" if option.optional else "")
     return ", ".join([kind, *bounds])
 
 
+def bound(limit: float) -> str:
+    """A limit, where it is that of an integer type as a power of two."""
+    powers = {sign * 2**bits - (sign > 0): f"{'-' * (sign < 0)}2^{bits}{' - 1' * (sign > 0)}" for sign, bits in EDGES}
+    return powers.get(limit, f"{limit:g}")
+
+
+EDGES = ((1, 31), (1, 32), (1, 63), (1, 64), (-1, 31), (-1, 63))  # sign and bits of the largest and smallest integers
 PAGES = {"options.md": options, "benchmarks.md": benchmarks}
 
 

@@ -28,11 +28,12 @@ def blocks(name):
 
 
 def shortened(code):
-    """The same program with one or two iterations, few environments and short evaluations."""
-    code = re.sub(r"total_steps=[\d_]+", "total_steps=2_048", code)
+    """The same program with one or two iterations, few environments, and without evaluation."""
+    code = re.sub(r"total_steps=[\d_]+", "total_steps=512", code)
     code = re.sub(r"num_iterations=\d+", "num_iterations=2", code.replace("states, 20)", "states, 2)"))
-    code = code.replace("total_steps=2_048, ", "total_steps=2_048, num_steps=32, " * ("num_steps=" not in code))
-    return re.sub(r"episodes=\d+", "episodes=4", code.replace("num_envs=64", "num_envs=16"))
+    code = code.replace("total_steps=512, ", "total_steps=512, num_steps=32, " * ("num_steps=" not in code))
+    code = re.sub(r"run\.evaluate\(episodes=\d+\)\.mean_return", "run.env_steps", code)
+    return re.sub(r"num_envs=\d+", "num_envs=8", code)
 
 
 def run(code):
@@ -155,6 +156,10 @@ def test_relative_links_exist(page):
 def test_every_page_is_in_the_navigation():
     navigation = (ROOT / "mkdocs.yml").read_text().split("\nnav:\n")[1]
     assert set(re.findall(r"(\w+\.md)", navigation)) == {page.name for page in (ROOT / "docs").glob("*.md")}
+
+
+def test_citation_has_the_version():
+    assert f"\nversion: {ppax.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 def test_readme_is_short():

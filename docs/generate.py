@@ -89,8 +89,8 @@ def options() -> str:
     lines = [
         "# Options",
         "",
-        "Generated from the fields of the parts. `learning_rate` under `agent` is a key of the table `[agent]` in a run",
-        "file, the option `--agent.learning-rate` of `ppax train`, and a field of the part in Python.",
+        "Generated from the fields of the parts. `learning_rate` under `agent` is a key of the table `[agent]` in a",
+        "run file, the option `--agent.learning-rate` of `ppax train`, and a field of the part in Python.",
         "",
     ]
     everything = list(config.options({}))

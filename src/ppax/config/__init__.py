@@ -21,11 +21,14 @@ from ppax.config.build import (
     settings,
     to_toml,
 )
+from ppax.config.catalogue import PARTS
 from ppax.config.settings import BestSettings, EvalSettings, Log, Run
+from ppax.options import flatten, unflatten
 
 __all__ = [
     "FREE",
     "OBJECTS",
+    "PARTS",
     "RUN_FILE",
     "BestSettings",
     "Built",
@@ -38,6 +41,7 @@ __all__ = [
     "describe_run",
     "file_of",
     "find",
+    "flatten",
     "is_free",
     "objects_of",
     "options",
@@ -47,4 +51,5 @@ __all__ = [
     "resolve",
     "settings",
     "to_toml",
+    "unflatten",
 ]

@@ -88,7 +88,7 @@ MUTATIONS: list[Mutation] = [
         "observations are not looked at",
         '            wrong[f"observation{jax.tree_util.keystr(path)}"] = ~finite & own\n',
         '            wrong[f"observation{jax.tree_util.keystr(path)}"] = ~finite & False\n',
-        (LOCATED + "[observation-inf-None-options6]",),
+        (LOCATED + "[observation--inf-3-options1]",),
     ),
     Mutation(
         "weights are not looked at",

@@ -48,9 +48,9 @@ def data(resets, seed=1):
 
 def stages(memory, params, carry, x, first):
     """A sequence [L, size] through all three stages: the carry after it, and the features [L, ...]."""
-    told = jax.vmap(memory.before, (None, 0))(params, x)
-    carry, y = memory.through(params, carry, told, first)
-    return carry, jax.vmap(memory.after, (None, 0))(params, y)
+    inputs = jax.vmap(memory.project_in, (None, 0))(params, x)
+    carry, y = memory.scan(params, carry, inputs, first)
+    return carry, jax.vmap(memory.project_out, (None, 0))(params, y)
 
 
 run = jax.jit(stages, static_argnums=0, compiler_options=QUICK)
@@ -290,7 +290,7 @@ def test_attention_is_the_same_in_blocks_of_any_size(length, steps):
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.complex64])
-@pytest.mark.parametrize("form", [time.in_turn, time.at_once])
+@pytest.mark.parametrize("form", [time.sequential_scan, time.parallel_scan])
 def test_both_forms_of_a_linear_recurrence_are_the_loop(form, kind):
     """A CPU goes through time in turn, an accelerator takes all steps at once."""
     rng = np.random.default_rng(0)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppax.networks.products import SHORT, matmul
+from ppax.networks.products import MIN_SIDE, matmul
 
 SIDES = [(16, 16), (33, 17), (64, 128)]
 ROWS = [1, 2, 3, 8, 9, 64]  # turned in blocks of 8 where they divide
@@ -93,7 +93,7 @@ def test_members_with_weights_of_their_own():
 
 
 def test_short_layers_are_not_rounded():
-    x, kernel, _ = data(9, (SHORT - 1, 64))
+    x, kernel, _ = data(9, (MIN_SIDE - 1, 64))
     wide = jnp.asarray(np.random.default_rng(3).normal(size=(9, 64)), jnp.float32)
     assert_product(jax.jit(rows_product)(x, kernel), np.float64(x), near(kernel))
     assert_product(jax.jit(rows_product)(wide, kernel.T), np.float64(wide), near(kernel).T)
@@ -103,4 +103,4 @@ def test_float32_weights_mean_an_ordinary_product():
     x, kernel, _ = data(9, (16, 32))
     program = str(jax.make_jaxpr(rows_product)(x, kernel.astype(jnp.float32)))
     assert "bf16" not in program
-    assert "rounded_product" not in program
+    assert "bf16_matmul" not in program

@@ -85,15 +85,14 @@ class Composed:
         """Each tower's own memory over one stream's sequence."""
         before = carry if jax.tree.leaves(carry) else dict.fromkeys(features, ())
         out = {
-            name: self.memory.through(params[name].get("memory"), before[name], x, first)
-            for name, x in features.items()
+            name: self.memory.scan(params[name].get("memory"), before[name], x, first) for name, x in features.items()
         }
         after = {name: part.carry for name, part in out.items()}
         return Memory(after if jax.tree.leaves(after) else (), {name: part.features for name, part in out.items()})
 
     def decide(self, params: Params, features: PyTree, action_mask: PyTree | None) -> Outputs:
         """Distribution and value from the features of each tower."""
-        seen = {name: self.memory.after(params[name].get("memory"), x) for name, x in features.items()}
+        seen = {name: self.memory.project_out(params[name].get("memory"), x) for name, x in features.items()}
         outputs = self._finish(params["policy"], seen["actor"])
         value = self._finish(params["value"], seen.get("critic", seen["actor"]))
         return Outputs(self.head(outputs, params.get("log_std"), action_mask), value)
@@ -134,7 +133,7 @@ class Composed:
         encoders = params.get("encoder", {})
         read = [reader.read(encoders.get(reader.name), obs, dtype) for reader in tower]
         x = read[0] if len(read) == 1 else jnp.concatenate(read)
-        return self.memory.before(params.get("memory"), layers(params, x, self.hidden, self.activation))
+        return self.memory.project_in(params.get("memory"), layers(params, x, self.hidden, self.activation))
 
 
 def require_made_for(network: Any, env: Any, field: str, name: str) -> None:

@@ -22,12 +22,8 @@ from ppax.types import ConfigError, Key, Memory, Params, PyTree, part, static
 class LRU:
     """Linear recurrent unit: complex states with a learned decay rate and phase each."""
 
-    width: int = static(
-        "size of output and state: width / 2 complex units; must be even", default=64, low=2
-    )
-    r_min: float = static(
-        "initial eigenvalues: least modulus (share kept per step)", default=0.9, low=0.0, high=0.999
-    )
+    width: int = static("size of output and state: width / 2 complex units; must be even", default=64, low=2)
+    r_min: float = static("initial eigenvalues: least modulus (share kept per step)", default=0.9, low=0.0, high=0.999)
     r_max: float = static(
         "initial eigenvalues: largest modulus (share kept per step)", default=0.999, low=0.0, high=0.9999
     )

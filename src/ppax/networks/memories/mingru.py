@@ -23,9 +23,7 @@ class MinGRU:
     """Minimal GRU: running means of candidate states, weighted by an update gate of the current input."""
 
     width: int = static("size of the hidden state", default=64, low=1)
-    longest: int = static(
-        "initial time scales of the states: uniform from 1 to this many steps", default=32, low=1
-    )
+    longest: int = static("initial time scales of the states: uniform from 1 to this many steps", default=32, low=1)
 
     def init(self, key: Key, size: int) -> Params:
         """Return one dense layer: update gate, candidate, highway gate, and the skip input where `size` is not `width`."""

@@ -20,9 +20,7 @@ class Window:
 
     steps: int = static("window length: steps concatenated, including the current one", default=4, low=1)
     hidden: tuple[int, ...] = static("widths of the dense layers over the window", default=(64,), low=1)
-    activation: str = static(
-        "activation function of these layers", default="tanh", choices=tuple(ACTIVATIONS)
-    )
+    activation: str = static("activation function of these layers", default="tanh", choices=tuple(ACTIVATIONS))
 
     def init(self, key: Key, size: int) -> Params:
         """Return parameters of the dense layers."""

@@ -158,7 +158,7 @@ def test_numbers_of_every_kind_of_space(space, obs, numbers):
         ({"critic_obs": ("secre",)}, r"network\.critic_obs: no entry 'secre' .* there are .*secret"),
         ({"encoder": {"photo": encoders.SmallCNN()}}, r"network\.encoder: no entry 'photo'"),
         ({"shared": True, "critic_obs": ("secret",)}, r"network\.shared = true"),
-        ({"encoder": encoders.NatureCNN()}, r"NatureCNN.* leaves nothing of image \[6, 5, 2\]"),
+        ({"encoder": encoders.NatureCNN()}, r"NatureCNN.* has an empty output for image \[6, 5, 2\]"),
     ],
 )
 def test_what_does_not_fit_is_refused(options, named):

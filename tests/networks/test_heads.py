@@ -14,7 +14,7 @@ from ppax import config
 from ppax.distributions import BallNormal, Beta, Normal, SquashedNormal
 from ppax.networks import mlp
 from ppax.networks.head_for import head_for
-from ppax.networks.heads import hold, log_softplus
+from ppax.networks.heads import clip_inward, log_softplus
 from ppax.types import ConfigError
 
 EXTREMES = np.array([0.0, 1.0, -1.0, 20.0, -20.0, 1e30, -1e30, 1e-30], np.float32)
@@ -153,11 +153,11 @@ def test_bounds_of_the_standard_deviation(state_std):
 def test_beyond_a_bound_only_the_gradient_that_leads_back_passes():
     x = jnp.array([-3.0, -3.0, 0.5, 0.5, 3.0, 3.0])
     slope = jnp.array([1.0, -1.0, 1.0, -1.0, 1.0, -1.0])  # descending moves against it
-    gradient = jax.grad(lambda x: (slope * hold(x, -1.0, 1.0)).sum())(x)
+    gradient = jax.grad(lambda x: (slope * clip_inward(x, -1.0, 1.0)).sum())(x)
     np.testing.assert_array_equal(gradient, [0.0, -1.0, 1.0, -1.0, 1.0, 0.0])
-    np.testing.assert_array_equal(hold(x, -1.0, 1.0), [-1.0, -1.0, 0.5, 0.5, 1.0, 1.0])
-    np.testing.assert_array_equal(jax.grad(lambda x: (slope * hold(x, None, 1.0)).sum())(x)[:2], [1.0, -1.0])
-    np.testing.assert_array_equal(jax.grad(lambda x: (slope * hold(x, -1.0, None)).sum())(x)[4:], [1.0, -1.0])
+    np.testing.assert_array_equal(clip_inward(x, -1.0, 1.0), [-1.0, -1.0, 0.5, 0.5, 1.0, 1.0])
+    np.testing.assert_array_equal(jax.grad(lambda x: (slope * clip_inward(x, None, 1.0)).sum())(x)[:2], [1.0, -1.0])
+    np.testing.assert_array_equal(jax.grad(lambda x: (slope * clip_inward(x, -1.0, None)).sum())(x)[4:], [1.0, -1.0])
 
 
 def test_the_ball_s_radius():
@@ -185,7 +185,7 @@ REFUSED = [
     (SPACES["half"], {"distribution": "ball"}, "no middle"),
     (UNEVEN, {"distribution": "ball"}, "ball_radius, at most 1"),
     (UNEVEN, {"distribution": "ball", "ball_radius": 1.5}, "ball_radius = 1.5: at most 1"),
-    (spaces.Box(-np.inf, np.inf, (2,)), {"distribution": "ball"}, "say how large"),
+    (spaces.Box(-np.inf, np.inf, (2,)), {"distribution": "ball"}, "give ball_radius$"),
     (UNEVEN, {"ball_radius": 1.0}, "only distribution"),
     (UNEVEN, {"distribution": "betta"}, "nearest: beta"),
     (UNEVEN, {"distribution": "beta", "state_std": True}, "no standard deviation"),

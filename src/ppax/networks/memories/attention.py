@@ -74,7 +74,7 @@ class Attention:
         return Memory(recent, {"x": x["x"], "attended": attended.reshape(length, self.width)})
 
     def _attend(self, distance: Array, query: Array, kv: Array, episode: Array) -> Array:
-        """Attend from n queries to keys and values of these and the preceding steps, [n + steps - 1, 2 width]: [n, width]."""
+        """Return the attention output [n, width] of n queries over keys and values [n + steps - 1, 2 width]."""
         n, size = query.shape[0], self.width // self.heads
         key, value = (y.reshape(-1, self.heads, size) for y in jnp.split(kv, 2, axis=-1))
         scores = jnp.einsum("qhd,khd->hqk", query.reshape(n, self.heads, size), key).astype(jnp.float32) * size**-0.5

@@ -26,7 +26,7 @@ class MinGRU:
     longest: int = static("initial time scales of the states: uniform from 1 to this many steps", default=32, low=1)
 
     def init(self, key: Key, size: int) -> Params:
-        """Return one dense layer: update gate, candidate, highway gate, and the skip input where `size` is not `width`."""
+        """Return one dense layer: update gate, candidate, highway gate, and skip input where `size` is not `width`."""
         *keys, steps_key = jax.random.split(key, 5)
         parts = [init_dense(key, size, self.width, 1.0) for key in keys[: 3 + (size != self.width)]]
         # an update gate of 1 / (1 + s) has a time scale of about s steps

@@ -20,7 +20,7 @@ MARGIN = 2.0**-24  # spacing of float32 below 1; keeps samples away from 0 and 1
 
 @part
 class Beta:
-    """Independent Beta variables x [..., d] in (0, 1), stored as drawn; the environment's action is x scaled to the box."""
+    """Independent Beta variables x [..., d] in (0, 1), stored unscaled; `env_action` scales them to the box."""
 
     alpha: Array  # [..., d] above 1
     beta: Array  # [..., d] above 1

@@ -1,7 +1,7 @@
 """Change of variables of tanh, for each dimension and for a vector's norm, and its expectation under a normal.
 
-Nothing here inverts tanh, so it stays accurate where tanh rounds to 1. For u = r * direction, y = tanh(r) * direction in
-d dimensions, log|dy/du| = (d - 1) log(sinh r / r) - (d + 1) log cosh r; with d = 1 it is log(1 - tanh^2).
+Nothing here inverts tanh, so it is accurate where tanh rounds to 1. For u = r * direction, y = tanh(r) * direction in d
+dimensions, log|dy/du| = (d - 1) log(sinh r / r) - (d + 1) log cosh r; with d = 1 it is log(1 - tanh^2).
 
 Expectations. cosh and sinh are products over their zeros, log(1 + q / a) is the integral of (1 - e^(-qs)) e^(-as) / s
 (Frullani), and E e^(-qs) is known for q = |u|^2 of a normal u. So for any d, mean and standard deviations

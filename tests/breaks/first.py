@@ -556,14 +556,14 @@ LEARNING = [
         "log_std has no gradient",
         "z = (action - self.mean) * jnp.exp(-self.log_std)",
         "z = (action - self.mean) * jnp.exp(-jax.lax.stop_gradient(self.log_std))",
-        ("tests/distributions/test_normal.py::test_the_gradient_by_hand",),
+        ("tests/distributions/test_normal.py::test_gradients_by_hand",),
         "distributions/normal.py",
     ),
     Mutation(
         "the entropy's constant",
         "self.log_std + 0.5 * (LOG_2PI + 1.0)",
         "self.log_std + 0.5 * LOG_2PI",
-        ("tests/distributions/test_normal.py::test_entropy_is_the_mean_surprise",),
+        ("tests/distributions/test_normal.py::test_entropy_is_the_mean_of_minus_log_prob",),
         "distributions/normal.py",
     ),
     Mutation(
@@ -576,25 +576,25 @@ LEARNING = [
         "products summed in bfloat16",
         "axes, preferred_element_type=jnp.float32)",
         "axes).astype(jnp.float32)",
-        (PRODUCTS + "test_both_factors_are_rounded_and_the_sum_is_not",),
+        (PRODUCTS + "test_factors_are_rounded_and_accumulation_is_float32",),
     ),
     Mutation(
         "blocks of a transposed matrix side by side",
         "jax.lax.optimization_barrier(blocks).transpose(1, 0, 2)",
         "jax.lax.optimization_barrier(blocks)",
-        (PRODUCTS + "test_gradients_are_products_of_rounded_factors_too",),
+        (PRODUCTS + "test_gradients_are_products_of_rounded_factors",),
     ),
     Mutation(
         "short layers rounded too",
         "if min(kernel.shape) < MIN_SIDE:",
         "if min(kernel.shape) < 1:",
-        (PRODUCTS + "test_short_layers_are_not_rounded",),
+        (PRODUCTS + "test_kernels_below_min_side_are_not_rounded",),
     ),
     Mutation(
         "the gradient of weights as of the first factor",
         'form={"AB": "AtB", "AtB": "AB"}[form])',
         'form={"AB": "AtB", "AtB": "AtB"}[form])',
-        (PRODUCTS + "test_gradients_of_gradients",),
+        (PRODUCTS + "test_second_derivatives",),
     ),
 ]
 RUNNING = [
@@ -876,7 +876,7 @@ ENVIRONMENTS = [
     ),
 ]
 PARAMS = "tests/envs/wrappers/test_params.py::"
-GRADIENTS = "tests/networks/test_memories.py::test_gradients_of_all_parameters_are_those_of_the_equations"
+GRADIENTS = "tests/networks/test_memories.py::test_parameter_gradients_equal_finite_differences"
 LATER = [
     Mutation(
         "the numbers of an episode are drawn again in every step",
@@ -924,7 +924,7 @@ LATER = [
         "the LSTM's forget gate has bias 0",
         "jnp.concatenate([zeros, zeros + 1.0, zeros, zeros])",
         "jnp.concatenate([zeros, zeros, zeros, zeros])",
-        ("tests/networks/test_memories.py::test_a_fresh_lstm_keeps_most_of_its_cell",),
+        ("tests/networks/test_memories.py::test_lstm_initial_forget_gate_is_open",),
     ),
     Mutation(
         "the LSTM's recurrent matrix has no gradient",
@@ -1189,7 +1189,7 @@ LATEST = [
         "minGRU without chrono initialisation: every state halves at each step",
         'parts[0] | {"bias": parts[0]["bias"] - jnp.log(steps)}',
         'parts[0] | {"bias": parts[0]["bias"] - 0.0 * jnp.log(steps)}',
-        ("tests/networks/test_memories.py::test_a_fresh_mingru_remembers_for_unlike_many_steps",),
+        ("tests/networks/test_memories.py::test_mingru_initial_time_scales_are_spread",),
     ),
     Mutation(
         "a compiled program keeps the numbers of its first call",

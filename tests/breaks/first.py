@@ -556,14 +556,14 @@ LEARNING = [
         "log_std has no gradient",
         "z = (action - self.mean) * jnp.exp(-self.log_std)",
         "z = (action - self.mean) * jnp.exp(-jax.lax.stop_gradient(self.log_std))",
-        ("tests/distributions/test_normal.py::test_the_gradient_by_hand",),
+        ("tests/distributions/test_normal.py::test_gradients_by_hand",),
         "distributions/normal.py",
     ),
     Mutation(
         "the entropy's constant",
         "self.log_std + 0.5 * (LOG_2PI + 1.0)",
         "self.log_std + 0.5 * LOG_2PI",
-        ("tests/distributions/test_normal.py::test_entropy_is_the_mean_surprise",),
+        ("tests/distributions/test_normal.py::test_entropy_is_the_mean_of_minus_log_prob",),
         "distributions/normal.py",
     ),
     Mutation(
@@ -576,25 +576,25 @@ LEARNING = [
         "products summed in bfloat16",
         "axes, preferred_element_type=jnp.float32)",
         "axes).astype(jnp.float32)",
-        (PRODUCTS + "test_both_factors_are_rounded_and_the_sum_is_not",),
+        (PRODUCTS + "test_factors_are_rounded_and_accumulation_is_float32",),
     ),
     Mutation(
-        "blocks of a turned matrix side by side",
+        "blocks of a transposed matrix side by side",
         "jax.lax.optimization_barrier(blocks).transpose(1, 0, 2)",
         "jax.lax.optimization_barrier(blocks)",
-        (PRODUCTS + "test_gradients_are_products_of_rounded_factors_too",),
+        (PRODUCTS + "test_gradients_are_products_of_rounded_factors",),
     ),
     Mutation(
         "short layers rounded too",
-        "if min(kernel.shape) < SHORT:",
+        "if min(kernel.shape) < MIN_SIDE:",
         "if min(kernel.shape) < 1:",
-        (PRODUCTS + "test_short_layers_are_not_rounded",),
+        (PRODUCTS + "test_kernels_below_min_side_are_not_rounded",),
     ),
     Mutation(
         "the gradient of weights as of the first factor",
         'form={"AB": "AtB", "AtB": "AB"}[form])',
         'form={"AB": "AtB", "AtB": "AtB"}[form])',
-        (PRODUCTS + "test_gradients_of_gradients",),
+        (PRODUCTS + "test_second_derivatives",),
     ),
 ]
 RUNNING = [
@@ -876,7 +876,7 @@ ENVIRONMENTS = [
     ),
 ]
 PARAMS = "tests/envs/wrappers/test_params.py::"
-GRADIENTS = "tests/networks/test_memories.py::test_gradients_of_all_parameters_are_those_of_the_equations"
+GRADIENTS = "tests/networks/test_memories.py::test_parameter_gradients_equal_finite_differences"
 LATER = [
     Mutation(
         "the numbers of an episode are drawn again in every step",
@@ -898,38 +898,38 @@ LATER = [
     ),
     Mutation(
         "the GRU's gradient goes through its loop too",
-        "before(carry, h, first)\n        after, past, told = jax.lax.stop_gradient((after, past, told))",
-        "before(carry, h, first)\n        after, past, told = after, past, told",
+        "(carry, h, first)\n        last, previous, recurrent_out = jax.lax.stop_gradient(",
+        "(carry, h, first)\n        last, previous, recurrent_out = (",
         (GRADIENTS + "[gru]",),
     ),
     Mutation(
-        "the GRU's gradient through time forgets what is kept",
-        "return kept * total + matmul",
+        "the GRU's gradient through time lacks the update gate's direct path",
+        "return keep * total + matmul",
         "return matmul",
         (GRADIENTS + "[gru]",),
     ),
     Mutation(
-        "the LSTM's gradient through time forgets what its output shows of the cell",
-        "c = later.c + h * shown",
-        "c = later.c + own * shown",
+        "the LSTM's gradient through time lacks later steps' gradient of the hidden state",
+        "c = from_later.c + h * dh_dc",
+        "c = from_later.c + own * dh_dc",
         (GRADIENTS + "[lstm]",),
     ),
     Mutation(
-        "the LSTM's gradient through time forgets the cell's",
-        "return Cell(kept * c, matmul(",
+        "the LSTM's gradient through time lacks the forget gate's direct path",
+        "return Cell(keep * c, matmul(",
         "return Cell(0.0 * c, matmul(",
         (GRADIENTS + "[lstm]",),
     ),
     Mutation(
-        "the LSTM begins by forgetting half",
-        "jnp.concatenate([nothing, nothing + 1.0, nothing, nothing])",
-        "jnp.concatenate([nothing, nothing, nothing, nothing])",
-        ("tests/networks/test_memories.py::test_a_fresh_lstm_keeps_most_of_its_cell",),
+        "the LSTM's forget gate has bias 0",
+        "jnp.concatenate([zeros, zeros + 1.0, zeros, zeros])",
+        "jnp.concatenate([zeros, zeros, zeros, zeros])",
+        ("tests/networks/test_memories.py::test_lstm_initial_forget_gate_is_open",),
     ),
     Mutation(
         "the LSTM's recurrent matrix has no gradient",
-        "known_product(told, past.h, kernel)",
-        "told",
+        "recurrent_matmul(recurrent_out, previous.h, kernel)",
+        "recurrent_out",
         (GRADIENTS + "[lstm]",),
     ),
 ]
@@ -1186,10 +1186,10 @@ MANY = [
 ]
 LATEST = [
     Mutation(
-        "all memories of a fresh minGRU halve at each step",
+        "minGRU without chrono initialisation: every state halves at each step",
         'parts[0] | {"bias": parts[0]["bias"] - jnp.log(steps)}',
         'parts[0] | {"bias": parts[0]["bias"] - 0.0 * jnp.log(steps)}',
-        ("tests/networks/test_memories.py::test_a_fresh_mingru_remembers_for_unlike_many_steps",),
+        ("tests/networks/test_memories.py::test_mingru_initial_time_scales_are_spread",),
     ),
     Mutation(
         "a compiled program keeps the numbers of its first call",

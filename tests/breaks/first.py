@@ -326,7 +326,7 @@ COLLECTING = [
     ),
     Mutation(
         "the reward trace goes on into the next episode",
-        "reward_trace=jnp.where(begun_anew, 0.0, trace)",
+        "reward_trace=jnp.where(reset_trace, 0.0, trace)",
         "reward_trace=trace",
         (TRACE,),
     ),
@@ -643,8 +643,8 @@ RUNNING = [
     ),
     Mutation(
         "evaluation counts the next episode too",
-        "counts = out.valid & ~now.finished",
-        "counts = out.valid",
+        "counted = out.valid & ~state.finished",
+        "counted = out.valid",
         (EVALUATE + "test_an_early_end_is_not_followed_by_a_second_episode",),
     ),
     Mutation(
@@ -1013,7 +1013,7 @@ SUITES = [
     ),
     Mutation(
         "reward scaling goes by what statistics count",
-        "reward_trace=jnp.where(begun_anew, 0.0, trace),",
+        "reward_trace=jnp.where(reset_trace, 0.0, trace),",
         "reward_trace=jnp.where(ended, 0.0, trace),",
         (ATARI + "test_episodes_are_whole_games_while_lives_are_learned_from",),
     ),

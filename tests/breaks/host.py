@@ -80,8 +80,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "an iteration that is not finite is taken",
-        "taken = sharding.total(spoilt.astype(jnp.int32)) == 0",
-        "taken = sharding.total(spoilt.astype(jnp.int32)) >= 0",
+        "accepted = sharding.total(rejected.astype(jnp.int32)) == 0",
+        "accepted = sharding.total(rejected.astype(jnp.int32)) >= 0",
         (LOCATED + "[reward-nan-None-options4]",),
     ),
     Mutation(

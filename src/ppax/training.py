@@ -203,7 +203,7 @@ def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, colle
         episodes = annealed.own_episodes(episodes)
         before: Any = state.learner
         after: Any = learner
-        actor = actor._replace(carry=annealed.settled(before, after, actor.carry))
+        actor = actor._replace(carry=annealed.reset_swapped_carries(before, after, actor.carry))
     metrics = metrics | episode_metrics(episodes, env.num_agents, env.sizes)
     env_steps = counter.add(state.env_steps, sharding.total(rollout.steps.valid.sum(dtype=jnp.uint32)))
     fields: dict[str, Any] = {

@@ -7,7 +7,7 @@ PARALLEL = "tests/program/test_sharding.py::"
 DEVICES = [
     Mutation(
         "devices that do not divide a minibatch drop sequences",
-        "            if size % asked:",
+        "            if size % devices:",
         "            if False:",
         (PARALLEL + "test_devices_that_do_not_divide_are_refused",),
         "ppax/program/layout.py",

@@ -764,8 +764,8 @@ HOSTED = [
     ),
     Mutation(
         "V of a cut episode without its memory",
-        "going_on = np.zeros(len(cut), bool)",
-        "going_on = np.ones(len(cut), bool)",
+        "first = np.zeros(len(cut), bool)",
+        "first = np.ones(len(cut), bool)",
         (HOST + "test_identical_transitions_have_identical_advantages[gru]",),
     ),
     Mutation(
@@ -794,8 +794,8 @@ HOSTED = [
     ),
     Mutation(
         "evaluation favours short episodes",
-        "if self.left[i] > 0 and not gone[i - rows.start]:",
-        "if self.left.any() and not gone[i - rows.start]:",
+        "if self.left[i] > 0 and not missing[i - rows.start]:",
+        "if self.left.any() and not missing[i - rows.start]:",
         ("tests/envs/hosting/test_handle.py::test_evaluation_plays_whole_episodes_fairly",),
     ),
     Mutation(
@@ -971,7 +971,7 @@ SUITES = [
     ),
     Mutation(
         "on the host players' numbers have one shape when compiled and another in training",
-        "self._arguments = _spread(agent), learner, key",
+        "self._arguments = _with_players(agent), learner, key",
         "self._arguments = agent, learner, key",
         (TEAM + "test_a_run_with_a_central_critic_resumes_on_the_host[independent]",),
     ),

@@ -11,8 +11,8 @@ LOCATED = FAULTS + "test_a_fault_is_located_and_the_state_before_it_is_kept"
 MUTATIONS: list[Mutation] = [
     Mutation(
         "masks looked at where no action is taken",
-        "idle = ~self.mask[:-1].any(axis=-1) & valid",
-        "idle = ~self.mask[:-1].any(axis=-1)",
+        "empty = ~self.mask[:-1].any(axis=-1) & valid",
+        "empty = ~self.mask[:-1].any(axis=-1)",
         (HOST + "test_no_forbidden_action_is_taken_and_a_mask_after_the_end_may_allow_nothing[group]",),
     ),
     Mutation(
@@ -62,7 +62,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "first observations are not looked at",
-        "        _check_beginning(env, now)\n",
+        "        _check_initial(env, initial)\n",
         "",
         (RUNNING + "test_a_first_observation_that_is_not_finite_is_located_before_the_policy_acts[group]",),
     ),
@@ -98,8 +98,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "an evaluation waits for ever for an agent",
-        "gone = self._absent[rows] >= self.max_steps",
-        "gone = self._absent[rows] >= 100 * self.max_steps",
+        "missing = self._absent[rows] >= self.max_steps",
+        "missing = self._absent[rows] >= 100 * self.max_steps",
         (PETTINGZOO + "test_an_evaluation_ends_where_an_agent_never_appears",),
     ),
     Mutation(

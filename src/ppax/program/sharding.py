@@ -19,9 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 Tree = TypeVar("Tree")
 
-AXIS = (
-    "ppax.parallel"  # unique mesh axis name, so that a user's `vmap(train, axis_name="devices")` communicates nothing
-)
+AXIS = "ppax.parallel"  # mesh axis name; unique, so that a user's `vmap(train, axis_name="devices")` is unaffected
 MOST_PER_CORE = 64  # largest number of CPU devices per core that a checkpoint may ask for
 SPLIT = PartitionSpec(AXIS)  # sharded along the leading axis
 SAME = PartitionSpec()  # replicated

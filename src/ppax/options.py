@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from ppax.types import ConfigError
 
@@ -133,10 +132,18 @@ def check_numbers(part: Any, path: str = "agent") -> None:
             check_numbers(value, where)
         elif limits and not isinstance(value, jax.core.Tracer):
             # a sweep and independent players have an array of numbers
-            several = value.tolist() if hasattr(value, "tolist") else value
-            for one in np.ravel(several).tolist() if isinstance(several, list | tuple) else [several]:
-                if one is not None:
-                    check_limits(where, one, limits)
+            for one in _numbers_in(value):
+                check_limits(where, one, limits)
+
+
+def _numbers_in(value: Any) -> Iterator[Any]:
+    """Each concrete number or choice in a value, an array, or nested lists and tuples of them."""
+    value = value.tolist() if hasattr(value, "tolist") and not isinstance(value, jax.core.Tracer) else value
+    if isinstance(value, list | tuple):
+        for inner in value:
+            yield from _numbers_in(inner)
+    elif value is not None and not isinstance(value, jax.core.Tracer):
+        yield value
 
 
 def nearest(path: str, known: Collection[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -215,11 +216,18 @@ def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, colle
     }
     # Discard the whole iteration if anything is not finite: neither weights nor running statistics would recover
     bad_data = [places.any() for places in not_finite(env, rollout).values()]
-    learned = [metrics["grad_norm"], *(x for x in jax.tree.leaves(learner) if jnp.issubdtype(x.dtype, jnp.floating))]
-    rejected = jnp.stack([*bad_data, *(~jnp.isfinite(x).all() for x in learned)]).any()
+    rejected = jnp.stack([*bad_data, ~jnp.isfinite(metrics["grad_norm"]), *_bad_leaves(learner)]).any()
     accepted = sharding.total(rejected.astype(jnp.int32)) == 0
     after = dataclasses.replace(state, **fields)
     return Trained(jax.tree.map(partial(_either, accepted), after, state), pack(metrics))
+
+
+def _bad_leaves(learner: Any) -> Iterator[Array]:
+    """Yield a flag [] per float array of a learner: not finite; in an optimiser's state, which may be infinite: NaN."""
+    for path, x in jax.tree_util.tree_leaves_with_path(learner):
+        if jnp.issubdtype(x.dtype, jnp.floating):
+            of_optimizer = any(getattr(key, "name", "") == "opt_state" for key in path)
+            yield jnp.isnan(x).any() if of_optimizer else ~jnp.isfinite(x).all()
 
 
 def _either(accepted: Array, after: Array, before: Array) -> Array:

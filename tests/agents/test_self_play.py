@@ -152,7 +152,7 @@ def by_hand(memory=NONE):
 def seen(rewards, valid, first):
     """A rollout of these, [T, E, A] each."""
     reward, valid, first = (jnp.asarray(x.reshape(len(x), -1)) for x in (rewards, valid, first))
-    steps = Transition(None, None, None, None, reward, ~valid, ~valid, first, valid, ())
+    steps = Transition(None, None, None, jnp.zeros_like(reward), reward, ~valid, ~valid, first, valid, ())
     return Rollout(steps, jnp.zeros(reward.shape[1]), reward)
 
 
@@ -236,7 +236,7 @@ def test_an_iteration_leaves_out_what_past_selves_earned_and_remember(monkeypatc
     agent, env, learner = by_hand(GRU(2))
     opponents = {"prey": jnp.array([2, 2]), "hunters": jnp.array([2, 2])}
     after = learner._replace(kept=jnp.int32(3), opponents=opponents)
-    monkeypatch.setattr(SelfPlay, "update", lambda *_: Update(after, Table({})))
+    monkeypatch.setattr(SelfPlay, "update", lambda *_: Update(after, Table({"grad_norm": jnp.float32(1.0)})))
     ones = jnp.ones(env.num_streams)
     actor = ActorState((), (), ones == 0, None, jax.tree.map(jnp.ones_like, agent.initial_carry(24)), ones, ones, ones)
     rollout = seen(*(np.ones((2, NUM_ENVS, 3), kind) for kind in (np.float32, bool, bool)))

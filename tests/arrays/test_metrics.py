@@ -12,7 +12,7 @@ from ppax.agents.groups import of_groups
 from ppax.agents.independent import of_players
 from ppax.arrays.metrics import Summary, merge, nothing, pack, reduced, unpack
 from ppax.arrays.sequences import masked_mean
-from ppax.learning.diagnostics import update_metrics
+from ppax.learning.diagnostics import History, update_metrics
 from ppax.learning.gradient import mean_gradient
 from ppax.training import add_up, averaged, episode_metrics
 from ppax.types import ConfigError, Episodes, LossOutput
@@ -30,7 +30,7 @@ def of_run(iterations, num_agents, sizes):
     packed = [pack(episode_metrics(one, num_agents, sizes)) for one in iterations]
     totals = nothing(packed[0])
     for one in packed:
-        totals = add_up(totals, one)
+        totals = add_up(totals, one, jnp.bool_(True))
     return averaged(totals, len(packed))
 
 
@@ -85,13 +85,13 @@ def test_a_loss_declares_its_extremes(rows):
     """Chunks of a minibatch: a mean called x_max stays a mean, an extreme needs no ending."""
     data, valid = jnp.array([1.0, 2.0, 100.0, 4.0]), jnp.array([True, True, False, True])
 
-    def loss(w, piece):
-        x, ok = piece
+    def loss(w, x, ok):
+        ok = ok[:, 0]
         largest = reduced("max", {"tallest": jnp.max(x, where=ok, initial=-jnp.inf)})
         least = reduced("min", {"smallest": jnp.min(x, where=ok, initial=jnp.inf)})
         return LossOutput(masked_mean(w * x, ok), {"x_max": masked_mean(x, ok)} | largest | least)
 
-    metrics = mean_gradient(loss, jnp.float32(3.0), (data, valid), valid[:, None], rows).metrics
+    metrics = mean_gradient(loss, jnp.float32(3.0), data, valid[:, None], rows).metrics
     np.testing.assert_allclose([metrics[k] for k in ("x_max", "tallest", "smallest")], [7 / 3, 4, 1], rtol=1e-6)
 
 
@@ -105,7 +105,7 @@ def test_over_iterations_by_hand():
 
     totals = nothing(one(0.0))
     for x in (5.0, -1.0, 2.0):
-        totals = add_up(totals, one(x))
+        totals = add_up(totals, one(x), jnp.bool_(True))
     metrics = averaged(totals, 3)
     expected = {"as_mean": 2.0, "as_max": 5.0, "as_min": -1.0, "as_last": 2.0, "as_sum": 6.0, "wins/x_min": 1.0}
     assert {name: float(metrics[name]) for name in expected} == expected
@@ -126,5 +126,6 @@ def test_a_loss_with_one_extreme_alone_is_taken():
     """The ratio's deviation takes both of its extremes; a loss may have one of that name, or none."""
     batch = batch_of(np.ones((4, 1)))
     batch = batch._replace(steps=dataclasses.replace(batch.steps, reward=np.ones((4, 1), np.float32)))
-    history = Summary(jnp.zeros((1, 1, 0)), jnp.ones((1, 1, 1)), ("ratio_max",), (("ratio_max", "max"),))
-    assert "ratio_first_max_dev" not in update_metrics(batch, history)
+    steps = Summary(jnp.zeros((1, 1, 0)), jnp.ones((1, 1, 1)), ("ratio_max",), (("ratio_max", "max"),))
+    history = History(steps, jnp.ones((1, 1), bool), jnp.ones((1, 1), bool))
+    assert "ratio_first_max_dev" not in update_metrics(batch, batch.steps.valid, history)

@@ -863,8 +863,8 @@ ENVIRONMENTS = [
     ),
     Mutation(
         "training begins with an unsound environment",
-        "    require_sound(env)\n",
-        "",
+        "    require_sound(env)  #",
+        "    #",
         (CHECK_ENV + "test_training_refuses_before_it_compiles",),
         "ppax/run/fit.py",
     ),

@@ -92,7 +92,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "weights are not looked at",
-        "*(x for x in jax.tree.leaves(learner) if jnp.issubdtype(x.dtype, jnp.floating))",
+        ", *_bad_leaves(learner)",
         "",
         (FAULTS + "test_a_fault_of_the_network_is_told_from_one_of_the_environment",),
     ),

@@ -77,7 +77,9 @@ def test_every_size_of_chunks_gives_the_gradient_of_the_whole(rows, length):
 
     def loss(w, x, ok):
         shapes.append(x.shape)
-        return LossOutput(masked_mean(w * x, ok), {"x_max": x.max(), "x_min": x.min()})
+        return LossOutput(
+            masked_mean(w * x, ok), reduced("max", {"x_max": x.max()}) | reduced("min", {"x_min": x.min()})
+        )
 
     out = mean_gradient(loss, jnp.float32(2.0), jnp.asarray(x), jnp.asarray(valid), rows)
     np.testing.assert_allclose(out.vector, [x[valid].astype(np.float64).mean()], rtol=1e-6)

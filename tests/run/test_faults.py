@@ -98,7 +98,7 @@ def test_a_fault_is_located_and_the_state_before_it_is_kept(field, value, num_ag
     name = "observation\\['b'\\]" if field == "observation" else "reward"
     agent_of = f", agent {num_agents - 1}" if num_agents else ""
     said = f"iteration {iteration + 1} is not finite: environment {where}{agent_of}, step {step}: its {name} is {value}"
-    raised.match(f"{said}; `ppax check-env poisoned`.*; the state before it is saved in")
+    raised.match(f"{said}; `ppax check-env poisoned`.*; the newest checkpoint is")
     # the rows and the checkpoint are those of the iterations before
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [row["iteration"] for row in rows] == [iteration]

@@ -157,7 +157,7 @@ def _booleans(arguments: list[str], known: dict[str, Option]) -> list[str]:
         if plain not in flags:
             rest.append(name + equals + value)
             continue
-        if not equals and left and left[0].lower() in BOOLEANS:
+        if not equals and name == plain and left and not left[0].startswith("-"):
             equals, value = "=", left.pop(0)
         if equals and (name != plain or value.lower() not in BOOLEANS):
             raise ConfigError(f"{name} {value}: must be {plain}, {plain} true or {plain} false")

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from ppax import config
-from ppax.agents.arguments import require_arguments, warn_of_single_rows
+from ppax.agents.arguments import require_arguments, require_env, warn_of_single_rows
 from ppax.agents.multi_agent import Agent, pool_of, sharing_of
 from ppax.arrays import counter
 from ppax.arrays.metrics import Summary
@@ -77,7 +77,7 @@ def fit(
     Raises ConfigError, before anything compiles, for numbers out of range or sizes that do not divide;
     NumericalError when rollout, gradient or weights are not finite; EnvError when an environment on the host fails.
     """
-    require_arguments(agent, env)
+    require_env(env)
     plan: dict[str, Any] = settings_of(env) | {"num_steps": num_steps, "total_steps": total_steps, "seed": seed}
     plan |= {"iterations_per_env_reset": iterations_per_env_reset, "agents": sharing_of(agent)}
     run = Run(**plan, self_play=pool_of(agent), stop=stop, best=best or BestSettings(), log=log or Log())
@@ -96,12 +96,13 @@ def fit_run(
 
     `say` receives a sentence about the memory that the run takes, before anything compiles.
     """
+    require_env(env)
+    require_sound(env)  # first: an environment that no network can read fits no network
     require_arguments(agent, env)
     plan = config.describe_run(agent, env, run)
     ending = RunMonitor(run, callbacks)
     planned_iterations(env, run)
     other_params(env, run.eval.env_params)  # as far as evaluation may be away, what it needs must be there
-    require_sound(env)
     agent.check()
     if env.num_agents == 1 and sharing_of(agent) == group_tables.INDEPENDENT:
         warnings.warn(f'agents = "independent" changes nothing: {env.name} has one agent; leave it out', stacklevel=3)

@@ -42,6 +42,7 @@ def origin_of(run_dir: Path, agent: Agent, env: Env, run: Run) -> Origin:
     plan = run_dirs.find(run_dir)
     with contextlib.suppress(ConfigError):  # parts of the user's own cannot be resolved
         plan = config.resolve(plan)
+    plan = {name: value for name, value in plan.items() if name != config.OBJECTS}
     settings = {path: value for path, value in flatten(plan) if not path.startswith(FREE)}
     plain = json.loads(json.dumps(settings, default=str))
     devices = num_devices(agent, env, run.num_steps)

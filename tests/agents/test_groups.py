@@ -301,7 +301,7 @@ def test_groups_whose_names_in_the_logs_are_the_same_are_refused():
     """Two agents of `prey` are logged as prey_0 and prey_1, and so would be a group of that name."""
     env = grouped(ppax.make("Pursuit-3", 4), {"prey": [0, 1], "prey_1": [2]})
     agents = {name: ppax.PPO(mlp(group, hidden=(4,))) for name, group in env.groups.items()}
-    with pytest.raises(ConfigError, match="prey_1 is a group, and an agent of the group prey: name it otherwise"):
+    with pytest.raises(ConfigError, match="prey_1 is a group, and an agent of the group prey: rename the group"):
         ppax.start(ppax.Groups(agents, env.sizes), env, NUM_STEPS, jax.random.key(0))
 
 

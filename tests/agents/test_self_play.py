@@ -11,7 +11,7 @@ from worlds import QUICK
 
 import ppax
 from ppax import config
-from ppax.agents.opponents import START, Pool, chance
+from ppax.agents.opponents import START, Pool, win_probability
 from ppax.agents.self_play import SelfPlay, SelfPlayState
 from ppax.arrays.metrics import Table, pack
 from ppax.collection import Collected
@@ -221,13 +221,15 @@ def test_a_past_self_that_takes_anothers_seat_has_an_empty_memory():
     carry = jax.tree.map(jnp.ones_like, agent.initial_carry(env.num_streams))
     opponents = {"prey": jnp.array([2, 0]), "hunters": jnp.array([0, 1])}
     before = learner._replace(kept=jnp.int32(4))  # the next place in a pool of 3 is 1
-    memories = agent.settled(before, before._replace(kept=jnp.int32(5), opponents=opponents), carry)
+    memories = agent.reset_swapped_carries(before, before._replace(kept=jnp.int32(5), opponents=opponents), carry)
     emptied = {"prey": [4], "hunters": [14, 15]}  # environment 4; environment 7, in which there are two hunters
     for name, rows in emptied.items():
         for x in jax.tree.leaves(memories[name]):
             np.testing.assert_array_equal(np.flatnonzero((x == 0.0).all(axis=1)), rows)
             np.testing.assert_array_equal(np.delete(x, rows, axis=0), 1.0)
-    assert same(agent.settled(before, before._replace(opponents=opponents), carry), carry)  # none was drawn
+    assert same(
+        agent.reset_swapped_carries(before, before._replace(opponents=opponents), carry), carry
+    )  # none was drawn
 
 
 def test_an_iteration_leaves_out_what_past_selves_earned_and_remember(monkeypatch):
@@ -253,7 +255,7 @@ def test_who_plays_is_drawn_as_asked():
     np.testing.assert_allclose(shares["uniform"], np.ones(3) / 3)
     np.testing.assert_allclose(shares["recent"], np.array([1 / 3, 1 / 2, 1]) / (11 / 6), rtol=1e-5)
     np.testing.assert_allclose(shares["hard"], np.array([16, 4, 1]) / 21, rtol=1e-5)
-    assert float(chance(jnp.float32(1400.0), jnp.float32(1000.0))) == pytest.approx(10 / 11)
+    assert float(win_probability(jnp.float32(1400.0), jnp.float32(1000.0))) == pytest.approx(10 / 11)
 
 
 PLAN = """
@@ -316,7 +318,7 @@ def test_a_resumed_run_knows_its_past_selves(tmp_path):
         (lambda: checked(one_group=True), "takes at least two groups"),
         (
             lambda: for_more_environments(),
-            r"num_envs = 8: Pursuit-3 has 12; write SelfPlay\(groups, pool, env",
+            r"num_envs = 8: Pursuit-3 has num_envs = 12; write SelfPlay\(groups, pool, env",
         ),
         (lambda: checked(devices=2), "program.devices = 2: self-play runs on one; write 1"),
         (lambda: config.build(tomllib.loads(PLAN.split("[groups")[0])), "self_play: Pursuit-2 has no groups"),

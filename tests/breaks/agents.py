@@ -7,7 +7,7 @@ PARALLEL = "tests/program/test_sharding.py::"
 DEVICES = [
     Mutation(
         "devices that do not divide a minibatch drop sequences",
-        "            if size % asked:",
+        "            if size % devices:",
         "            if False:",
         (PARALLEL + "test_devices_that_do_not_divide_are_refused",),
         "ppax/program/layout.py",
@@ -78,8 +78,8 @@ PAST_SELVES = [
     ),
     Mutation(
         "returns of past selves are those of the group",
-        "now[self._blocks()[name], begin : begin + size] = False",
-        "now[self._blocks()[name], begin : begin + size] = True",
+        "current[self._blocks()[name], begin : begin + size] = False",
+        "current[self._blocks()[name], begin : begin + size] = True",
         (SELF_PLAY + "test_episodes_of_a_group_are_those_that_it_plays_as_it_is_now",),
         "ppax/agents/self_play.py",
     ),
@@ -166,7 +166,7 @@ FILES = [
     ),
     Mutation(
         "two columns of the logs have one name",
-        'if f"{group}_{player[6:]}" in there:',
+        'if f"{group}_{player[6:]}" in groups:',
         "if False:",
         (GROUPS + "test_groups_whose_names_in_the_logs_are_the_same_are_refused",),
         "ppax/agents/multi_agent.py",

@@ -326,7 +326,7 @@ COLLECTING = [
     ),
     Mutation(
         "the reward trace goes on into the next episode",
-        "reward_trace=jnp.where(begun_anew, 0.0, trace)",
+        "reward_trace=jnp.where(reset_trace, 0.0, trace)",
         "reward_trace=trace",
         (TRACE,),
     ),
@@ -643,8 +643,8 @@ RUNNING = [
     ),
     Mutation(
         "evaluation counts the next episode too",
-        "counts = out.valid & ~now.finished",
-        "counts = out.valid",
+        "counted = out.valid & ~state.finished",
+        "counted = out.valid",
         (EVALUATE + "test_an_early_end_is_not_followed_by_a_second_episode",),
     ),
     Mutation(
@@ -764,8 +764,8 @@ HOSTED = [
     ),
     Mutation(
         "V of a cut episode without its memory",
-        "going_on = np.zeros(len(cut), bool)",
-        "going_on = np.ones(len(cut), bool)",
+        "first = np.zeros(len(cut), bool)",
+        "first = np.ones(len(cut), bool)",
         (HOST + "test_identical_transitions_have_identical_advantages[gru]",),
     ),
     Mutation(
@@ -794,8 +794,8 @@ HOSTED = [
     ),
     Mutation(
         "evaluation favours short episodes",
-        "if self.left[i] > 0 and not gone[i - rows.start]:",
-        "if self.left.any() and not gone[i - rows.start]:",
+        "if self.left[i] > 0 and not missing[i - rows.start]:",
+        "if self.left.any() and not missing[i - rows.start]:",
         ("tests/envs/hosting/test_handle.py::test_evaluation_plays_whole_episodes_fairly",),
     ),
     Mutation(
@@ -863,8 +863,8 @@ ENVIRONMENTS = [
     ),
     Mutation(
         "training begins with an unsound environment",
-        "    require_sound(env)\n",
-        "",
+        "    require_sound(env)  #",
+        "    #",
         (CHECK_ENV + "test_training_refuses_before_it_compiles",),
         "ppax/run/fit.py",
     ),
@@ -971,7 +971,7 @@ SUITES = [
     ),
     Mutation(
         "on the host players' numbers have one shape when compiled and another in training",
-        "self._arguments = _spread(agent), learner, key",
+        "self._arguments = _with_players(agent), learner, key",
         "self._arguments = agent, learner, key",
         (TEAM + "test_a_run_with_a_central_critic_resumes_on_the_host[independent]",),
     ),
@@ -1013,7 +1013,7 @@ SUITES = [
     ),
     Mutation(
         "reward scaling goes by what statistics count",
-        "reward_trace=jnp.where(begun_anew, 0.0, trace),",
+        "reward_trace=jnp.where(reset_trace, 0.0, trace),",
         "reward_trace=jnp.where(ended, 0.0, trace),",
         (ATARI + "test_episodes_are_whole_games_while_lives_are_learned_from",),
     ),

@@ -88,7 +88,7 @@ def test_the_numpy_policy_is_the_network(obs, action, options):
     assert isinstance(policy, InNumpy)
     seen = seen_by(env, np.random.default_rng(0))
     policy.begin(agent, learner, 5, jax.random.key(3))
-    jitted = jax.jit(policies._drawn, compiler_options=QUICK)
+    jitted = jax.jit(policies._sample, compiler_options=QUICK)
     noise = jax.tree.unflatten(jax.tree.structure(policy._noise(1, np.random.default_rng(0))), policy._leaves)
     for t in (0, 4):
         own = jax.tree.map(lambda x, t=t: x[t], noise)

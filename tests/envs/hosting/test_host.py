@@ -274,7 +274,7 @@ def test_a_mask_that_allows_nothing_where_an_action_is_taken_is_refused(how):
     one = lambda: Spaces(BOX, spaces.Discrete(3), np.zeros(3, np.int8))  # noqa: E731
     env = host(one, 2) if how == "group" else host(SyncVectorEnv([one] * 2, autoreset_mode=how))
     agent, state = begin(env, 8)
-    with pytest.raises(EnvError, match="environment 0: its action mask allows nothing at step 0 of a rollout"):
+    with pytest.raises(EnvError, match="environment 0: its action mask allows no action at step 0 of a rollout"):
         played(agent, env, state, 8)
 
 

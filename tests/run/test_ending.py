@@ -228,7 +228,7 @@ def test_from_a_file_and_the_command_line(tmp_path, capsys):
     file.write_text(RUN_FILE)
     train = ["train", str(file), "--no-cache", "--json", "--run-dir", str(path)]
     assert main.main([*train, "--stop", "iteration > 2"]) == 2
-    assert "'>' stands where" in capsys.readouterr().err
+    assert "received '>'" in capsys.readouterr().err
     assert not path.exists()
     assert main.main([*train, "--stop", "iteration >= 2"]) == 0
     out, err = capsys.readouterr()

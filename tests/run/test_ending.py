@@ -185,7 +185,7 @@ def test_the_better_of_two_is_the_best_not_the_newer(tmp_path):
     for path in checkpoint.list_checkpoints(tmp_path / "best"):
         shutil.rmtree(path)
     checkpoint.save(tmp_path / "best", policy, notes={"metric": "x", "row": {}})
-    with pytest.warns(UserWarning, match="by which metric"):
+    with pytest.warns(UserWarning, match="does not name the metric"):
         assert load_best(tmp_path, like) is None
 
 

@@ -183,9 +183,8 @@ class Loop:
         self.monitor.record(self.directory.path if self.directory else None, state, "fault")
         where = NETWORK
         if not isinstance(self.env, HostEnv):  # host rollouts are checked while they are collected
-            on_device = jax.device_put(
-                state, jax.local_devices()[0]
-            )  # device_put also handles typed keys, which NumPy has not
+            # device_put and not NumPy: the state contains typed keys
+            on_device = jax.device_put(state, jax.local_devices()[0])
             where = locate(self.agent, self.env, on_device, self.total_iterations)
         raise NumericalError(
             f"iteration {int(state.iteration) + 1} is not finite: {where}{self.saver.newest_checkpoint_note()}"

@@ -175,14 +175,14 @@ FILES = [
 RECORDS = [
     Mutation(
         "objects that no file builds are not marked",
-        'return list(_unlike(agent, again, "agent"))',
+        'return list(_differences(agent, rebuilt, "agent"))',
         "return []",
         (RECORD + "test_an_agent_that_no_file_builds_is_marked",),
         "ppax/run/record.py",
     ),
     Mutation(
         "a wrapped environment is recorded by its name",
-        'return list(_unlike(env, again, "env"))',
+        'return list(_differences(env, rebuilt, "env"))',
         "return []",
         (RECORD + "test_an_environment_that_no_name_gives_is_marked",),
         "ppax/run/record.py",

@@ -94,10 +94,10 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "silence about a metric without numbers",
-        "for sentence in self.ending.unseen() if done == self.total else ():",
+        "for sentence in self.monitor.metrics_without_values() if done == self.total_iterations else ():",
         "for sentence in ():",
         ("tests/run/test_ending.py::test_a_metric_that_no_row_had_is_said_at_the_end",),
-        "ppax/run/fit.py",
+        "ppax/run/loop.py",
     ),
     Mutation(
         "resets counted without a word",

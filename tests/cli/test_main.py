@@ -206,7 +206,7 @@ def test_a_damaged_checkpoint_is_a_disk_fault(trained, tmp_path):
     (copy / "checkpoints" / "0000000003" / "manifest.json").write_text("{}")
     done = process("evaluate", copy)  # not in this process, where a warning is an error
     assert done.returncode == 5
-    assert "warning: passed over a damaged checkpoint" in done.stderr
+    assert "warning: skipped a damaged checkpoint" in done.stderr
     assert "0000000003" in done.stderr
     assert "Traceback" not in done.stderr
 

@@ -1,4 +1,4 @@
-"""Between plain data and parts: options, settings of a run, the catalogue of parts, TOML."""
+"""Configurations: options, settings of a run, the catalogue of parts, conversion from and to TOML and objects."""
 
 from ppax.config.build import (
     FREE,

@@ -425,7 +425,7 @@ def tiny(run_dir, total=TOTAL, every=1, epochs=1):
 # One process that has imported everything and forks for every command: real processes, without seconds of imports each
 FORKS = """
 import json, os, signal, sys
-import ppax.cli
+import ppax.cli.main
 
 for line in sys.stdin:
     job = json.loads(line)
@@ -445,7 +445,7 @@ for line in sys.stdin:
         for stream, file in ((0, os.devnull), (1, job["out"] + ".out"), (2, job["out"] + ".err")):
             os.dup2(os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC), stream)
         sys.argv = ["ppax", *job["argv"]]
-        sys.exit(ppax.cli.main())
+        sys.exit(ppax.cli.main.main())
     print(json.dumps(pid), flush=True)
 """
 

@@ -1,6 +1,8 @@
-"""`python -m ppax.cli`."""
+"""Run the command line: `python -m ppax.cli`."""
+
+import sys
 
 from ppax.cli.main import main
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

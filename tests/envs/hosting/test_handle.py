@@ -330,7 +330,7 @@ def test_evaluation_plays_whole_episodes_fairly():
 
 
 def command(*arguments):
-    code = "import sys; from ppax.cli import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; from ppax.cli.main import main; sys.exit(main(sys.argv[1:]))"
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

@@ -744,8 +744,8 @@ RUNNING = [
     ),
     Mutation(
         "shares of the time not over the whole",
-        "taken / whole for",
-        "taken / iteration / 2 for",
+        "duration / whole for",
+        "duration / iteration / 2 for",
         (BENCH + "test_the_report_of_a_run",),
     ),
     Mutation(
@@ -870,7 +870,7 @@ ENVIRONMENTS = [
     ),
     Mutation(
         "the step that only resets counts as played",
-        "        lengths[-1] += moved.counts",
+        "        lengths[-1] += result.counts",
         "        lengths[-1] += 1",
         (PLAY + "test_frames_are_those_of_whole_episodes",),
     ),

@@ -771,7 +771,7 @@ HOSTED = [
     Mutation(
         "a reset in the same step is not the first of an episode",
         "            first = ended\n",
-        "            first = begun\n",
+        "            first = resetting\n",
         (HOST + "test_identical_transitions_have_identical_advantages[gru]",),
     ),
     Mutation(
@@ -947,8 +947,8 @@ SUITES = [
     ),
     Mutation(
         "steps of absent agents count",
-        'arrays.valid[place], over[i] = info["begun"], info["valid"], info["over"]',
-        'arrays.valid[place], over[i] = info["begun"], True, info["over"]',
+        'arrays.valid[place], over[i] = info["agent_first"], info["valid"], info["over"]',
+        'arrays.valid[place], over[i] = info["agent_first"], True, info["over"]',
         (TEAM + "test_every_row_is_as_told_by_hand[sync]",),
     ),
     Mutation(
@@ -977,8 +977,8 @@ SUITES = [
     ),
     Mutation(
         "an agent that comes later begins no episode",
-        "self._looks(self._there & ~valid, seen)",
-        "self._looks(self._there & False, seen)",
+        "self._observe(self._there & ~valid, seen)",
+        "self._observe(self._there & False, seen)",
         (TEAM + "test_every_row_is_as_told_by_hand[sync]",),
     ),
     Mutation(

@@ -40,7 +40,7 @@ class EnvEvent(NamedTuple):
         """Whether the episode has ended, with several agents for all of them."""
         if self.step is None:
             return False
-        over = self.info["over"] if "begun" in self.info else np.all(np.logical_or(self.step[1], self.step[2]))
+        over = self.info["over"] if "agent_first" in self.info else np.all(np.logical_or(self.step[1], self.step[2]))
         return bool(over)
 
 

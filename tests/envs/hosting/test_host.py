@@ -331,7 +331,7 @@ class Changed(Maze):
 WRONG = {
     "one entry": (0, lambda x: x[:1], r"its observation has the shape \[(2, )?1\], its space \[(2, )?5\]"),
     "scalar": (0, lambda x: np.float32(3.0), r"its observation has the shape \[2?\], its space \[(2, )?5\]"),
-    "complex": (0, lambda x: x.astype(np.complex64), "its observation is complex64, which does not go into float32"),
+    "complex": (0, lambda x: x.astype(np.complex64), "its observation is complex64, which cannot be cast to float32"),
     "reward": (1, lambda x: np.array([x]), "its reward is "),
     "complex reward": (1, lambda x: np.complex64(x), "its reward is "),
     "flag": (2, lambda x: np.array([x]), "its terminated is "),

@@ -15,10 +15,10 @@ KL = "tests/learning/test_kl_control.py::"
 MUTATIONS: list[Mutation] = [
     Mutation(
         "steps without a choice leave the value loss",
-        "counted = batches.Counted(steps.valid, masks.acting(steps))",
+        "row_masks = batches.RowMasks(steps.valid, masks.acting(steps))",
         "acting = masks.acting(steps)\n"
         "        steps = dataclasses.replace(steps, valid=steps.valid if acting is None else acting)\n"
-        "        counted = batches.Counted(steps.valid, masks.acting(steps))",
+        "        row_masks = batches.RowMasks(steps.valid, masks.acting(steps))",
         (IDLE, MASKS + "test_the_value_of_forced_waiting_is_learned"),
     ),
     Mutation(
@@ -54,8 +54,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "advantages that are all alike become their rounding",
-        "std > ALIKE * jnp.abs(middle)",
-        "std > 0.0 * jnp.abs(middle)",
+        "std > ALIKE * jnp.abs(average)",
+        "std > 0.0 * jnp.abs(average)",
         (ALIKE,),
     ),
     Mutation(

@@ -228,7 +228,7 @@ DATA = [
     ),
     Mutation(
         "advantages centred over all rows",
-        "centred = advantage - middle",
+        "centred = advantage - average",
         "centred = advantage - advantage.mean()",
         (ROWS,),
     ),
@@ -424,11 +424,11 @@ COLLECTING = [
 LEARNING = [
     Mutation(
         "statistics move before learning",
-        "        vector, to_params = ravel_pytree(learner.params)\n        counted",
+        "        vector, to_params = ravel_pytree(learner.params)\n        row_masks",
         "        if self.normalize_obs:\n"
-        "            moved = normalize.update_obs_stats(learner.obs_stats, steps.obs, steps.valid)\n"
+        "            moved = normalization.update_obs_stats(learner.obs_stats, steps.obs, steps.valid)\n"
         "            learner = learner._replace(obs_stats=moved)\n"
-        "        vector, to_params = ravel_pytree(learner.params)\n        counted",
+        "        vector, to_params = ravel_pytree(learner.params)\n        row_masks",
         ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[clipped-False-True-constant]",),
         "/ppo.py",
     ),
@@ -444,8 +444,8 @@ LEARNING = [
     ),
     Mutation(
         "statistics of observations never move",
-        "if self.normalize_obs:  # only now",
-        "if False:  # only now",
+        "if self.normalize_obs:  # after learning",
+        "if False:  # after learning",
         (NORMALISED,),
     ),
     Mutation(

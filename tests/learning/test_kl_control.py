@@ -89,19 +89,19 @@ def test_stopping_is_for_the_rest_of_the_update_and_for_nan():
     control = KLControl(target_kl=0.02)
     state, seen = control.begin(()), []
     for kl in (0.0, 0.02, 0.021, 0.0):
-        state = control.judge(state, 1e-3, {"approx_kl": jnp.float32(kl)})
+        state = control.adapt(state, 1e-3, {"approx_kl": jnp.float32(kl)})
         seen.append(bool(state.stopped))
     assert seen == [False, False, True, True]
     assert control.end(state, {"approx_kl": jnp.zeros((1, 4))}, jnp.ones((1, 4), bool)) == ()
     assert not control.begin(()).stopped  # the next update begins anew
-    assert bool(control.judge(control.begin(()), 1e-3, {"approx_kl": jnp.float32(jnp.nan)}).stopped)
+    assert bool(control.adapt(control.begin(()), 1e-3, {"approx_kl": jnp.float32(jnp.nan)}).stopped)
 
 
 def test_the_rate_rests_once_the_update_has_stopped():
     control = KLControl(target_kl=0.02, rate_target=0.01)
     state, rates = control.begin(control.init(None)), []
     for kl in (0.001, 0.03, 0.03, 0.03):
-        state = control.judge(state, 1e-3, {"approx_kl": jnp.float32(kl)})
+        state = control.adapt(state, 1e-3, {"approx_kl": jnp.float32(kl)})
         rates.append(float(state.rate))
     np.testing.assert_allclose(rates, [1.5, 1.0, 1.0, 1.0], rtol=1e-6)
 
@@ -111,13 +111,13 @@ def test_what_cannot_work_is_refused_by_name():
     with pytest.raises(ppax.ConfigError, match=r"kl\.coef_target: ClippedSurrogate has no kl_coef.*KLPenalty"):
         ppax.start(ppax.PPO(mlp(env), kl=KLControl(coef_target=0.01)), env, 8, jax.random.key(0))
     with pytest.raises(ppax.ConfigError, match="approx_kl"):
-        KLControl(0.01).judge(KLState(stopped=jnp.bool_(False)), 1e-3, {})
+        KLControl(0.01).adapt(KLState(stopped=jnp.bool_(False)), 1e-3, {})
 
 
 def test_off_is_nothing():
     assert jax.tree.leaves(KLControl().init(ClippedSurrogate())) == []
     assert KLControl().begin(()) == KLState()
-    assert KLControl().judge(KLState(), 1e-3, {}) == KLState()
+    assert KLControl().adapt(KLState(), 1e-3, {}) == KLState()
 
 
 # ---------------------------------------------------------------- inside an update

@@ -44,8 +44,8 @@ def test_a_tuple_of_masks_is_one_after_the_other():
 @pytest.mark.parametrize(
     ("space", "mask", "message"),
     [
-        (spaces.Discrete(3), jnp.ones((2, 4), bool), r"shape \(4,\) in one stream, Discrete\(3\) takes \(3,\)"),
-        (SPACES["bits"], jnp.ones((2, 4), bool), r"takes \(8,\)"),
+        (spaces.Discrete(3), jnp.ones((2, 4), bool), r"shape \(4,\) in one stream, Discrete\(3\) needs \(3,\)"),
+        (SPACES["bits"], jnp.ones((2, 4), bool), r"needs \(8,\)"),
         (NESTED, {"pari": None}, r"action_mask\['pari'\]: the action has 'bits', 'many', 'pair' only"),
         (NESTED, {"pair": (None,)}, r"action_mask\['pair'\] has 1 entries, the action 2"),
         (NESTED, {"pair": (jnp.ones((2, 3)), None)}, r"action_mask\['pair'\]\[0\] has shape \(3,\)"),

@@ -35,15 +35,15 @@ NOT_VALID = PPO + "test_rows_that_do_not_count_change_nothing_bit_for_bit[discre
 ESTIMATORS = [
     Mutation(
         "a truncation taken for a death in GAE",
-        "beyond = jnp.where(steps.terminated, 0.0, next_value)",
-        "beyond = jnp.where(steps.ended, 0.0, next_value)",
+        "bootstrap = jnp.where(steps.terminated, 0.0, next_value)",
+        "bootstrap = jnp.where(steps.ended, 0.0, next_value)",
         (GAE + "test_truncation_keeps_the_value_beyond_and_termination_does_not",),
         "advantages/gae.py",
     ),
     Mutation(
         "terminated and truncated swapped in GAE",
-        "beyond = jnp.where(steps.terminated, 0.0, next_value)",
-        "beyond = jnp.where(steps.truncated, 0.0, next_value)",
+        "bootstrap = jnp.where(steps.terminated, 0.0, next_value)",
+        "bootstrap = jnp.where(steps.truncated, 0.0, next_value)",
         (GAE + "test_agrees_with_a_float64_loop_on_1000_random_streams",),
         "advantages/gae.py",
     ),

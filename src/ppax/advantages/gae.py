@@ -27,7 +27,7 @@ class GAE:
 
     def __call__(self, steps: Transition, next_value: Array, gamma: Scalar, ratio: Array | None = None) -> Targets:
         """Targets [T] of one stream from steps [T] and V of each next observation [T]; `ratio` is unused."""
-        beyond = jnp.where(steps.terminated, 0.0, next_value)
-        delta = steps.reward + gamma * beyond - steps.value  # eq. 11
+        bootstrap = jnp.where(steps.terminated, 0.0, next_value)
+        delta = steps.reward + gamma * bootstrap - steps.value  # eq. 11
         advantage = discounted_sum(delta, gamma * self.gae_lambda, steps.ended)  # eq. 12
         return Targets(advantage, advantage + steps.value)

@@ -29,6 +29,6 @@ class TDLambda:
         """Targets [T] of one stream; `ratio` is unused."""
         last = steps.ended.at[-1].set(True)  # the longest n-step return ends here and has all remaining weight
         share = jnp.where(last, 1.0, 1.0 - self.td_lambda)
-        beyond = jnp.where(steps.terminated, 0.0, share * next_value)
-        value = discounted_sum(steps.reward + gamma * beyond, gamma * self.td_lambda, steps.ended)
+        bootstrap = jnp.where(steps.terminated, 0.0, share * next_value)
+        value = discounted_sum(steps.reward + gamma * bootstrap, gamma * self.td_lambda, steps.ended)
         return Targets(value - steps.value, value)

@@ -33,8 +33,8 @@ class VTrace:
     def __call__(self, steps: Transition, next_value: Array, gamma: Scalar, ratio: Array | None = None) -> Targets:
         """Targets [T] of one stream; `ratio` [T] is w: action probability, current policy over the one that acted."""
         w = jnp.ones_like(steps.reward) if ratio is None else ratio
-        beyond = jnp.where(steps.terminated, 0.0, next_value)
-        delta = jnp.minimum(w, self.rho_clip) * (steps.reward + gamma * beyond - steps.value)
+        bootstrap = jnp.where(steps.terminated, 0.0, next_value)
+        delta = jnp.minimum(w, self.rho_clip) * (steps.reward + gamma * bootstrap - steps.value)
         advantage = discounted_sum(delta, gamma * self.gae_lambda * jnp.minimum(w, self.c_clip), steps.ended)
         return Targets(advantage, advantage + steps.value)
 

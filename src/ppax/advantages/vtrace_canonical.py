@@ -34,9 +34,9 @@ class CanonicalVTrace:
         """Targets [T] of one stream; `ratio` [T] is w: action probability, current policy over the one that acted."""
         w = jnp.ones_like(steps.reward) if ratio is None else ratio
         rho, c = jnp.minimum(w, self.rho_clip), self.trace_lambda * jnp.minimum(w, self.c_clip)
-        beyond = jnp.where(steps.terminated, 0.0, next_value)
-        delta = rho * (steps.reward + gamma * beyond - steps.value)
+        bootstrap = jnp.where(steps.terminated, 0.0, next_value)
+        delta = rho * (steps.reward + gamma * bootstrap - steps.value)
         value = steps.value + discounted_sum(delta, gamma * c, steps.ended)  # eq. 1, v
         # v of the next step within the same episode and rollout, else the bootstrap value
-        next_target = jnp.where(steps.ended, beyond, jnp.concatenate([value[1:], beyond[-1:]]))
+        next_target = jnp.where(steps.ended, bootstrap, jnp.concatenate([value[1:], bootstrap[-1:]]))
         return Targets(rho * (steps.reward + gamma * next_target - steps.value), value)

@@ -89,7 +89,7 @@ class Minibatch(NamedTuple):
     weights: RowWeights | None  # [m, L]
     # [] whether any row is valid; if not, the step is skipped: momentum and weight decay would move parameters
     learns: Array
-    acts: Array  # [] whether any valid row has an allowed action to choose
+    acts: Array  # [] whether any valid row has an allowed action
     metrics: Metrics
 
 
@@ -101,7 +101,7 @@ class RowMasks(NamedTuple):
 
     @property
     def choices(self) -> Array:
-        """Rows that the policy learns from: valid, with an action to choose, [M, L]."""
+        """Rows that the policy learns from: valid, with an allowed action, [M, L]."""
         return self.valid if self.acting is None else self.acting
 
 
@@ -139,7 +139,7 @@ def row_weights(rollout: RowMasks, minibatch: RowMasks, importance: Array | None
 
 
 def _proportion(rows: RowMasks) -> Array:
-    """Number of valid rows over number of rows with an action to choose, []."""
+    """Number of valid rows over number of rows with an allowed action, []."""
     valid, acting = (x.sum(dtype=jnp.float32) for x in (rows.valid, rows.acting))
     return valid / jnp.maximum(acting, 1.0)
 

@@ -25,7 +25,7 @@ class History(NamedTuple):
 
     metrics: Summary
     learns: Array  # [...] whether the minibatch has a valid row
-    acts: Array  # [...] whether it has a valid row with an action to choose
+    acts: Array  # [...] whether it has a valid row with an allowed action
 
 
 def update_metrics(batch: Batch, acting: Array, history: History) -> Table:

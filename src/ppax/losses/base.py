@@ -26,8 +26,8 @@ class Rows(NamedTuple):
 class RowWeights(NamedTuple):
     """Row weights in a minibatch's means over its valid rows; None: 1 for every row.
 
-    `policy` and `acting` are 0 in rows without an action to choose and scaled up elsewhere: a mean over valid rows then
-    equals the mean over rows with an action to choose, also when gradients are accumulated over chunks.
+    `policy` and `acting` are 0 in rows without an allowed action and scaled up elsewhere: a mean over valid rows then
+    equals the mean over rows with an allowed action, also when gradients are accumulated over chunks.
     """
 
     policy: Array | None  # [N] of the policy and entropy terms, importance weights included

@@ -1,4 +1,4 @@
-"""PopArt: statistics against float64, the loss by hand, and V that no change of statistics moves."""
+"""PopArt: statistics against float64, the loss by hand, and V unchanged by every change of the statistics."""
 
 import dataclasses
 

@@ -35,15 +35,15 @@ NOT_VALID = PPO + "test_rows_that_do_not_count_change_nothing_bit_for_bit[discre
 ESTIMATORS = [
     Mutation(
         "a truncation taken for a death in GAE",
-        "beyond = jnp.where(steps.terminated, 0.0, next_value)",
-        "beyond = jnp.where(steps.ended, 0.0, next_value)",
-        (GAE + "test_truncation_keeps_the_value_beyond_and_termination_does_not",),
+        "bootstrap = jnp.where(steps.terminated, 0.0, next_value)",
+        "bootstrap = jnp.where(steps.ended, 0.0, next_value)",
+        (GAE + "test_truncation_bootstraps_and_termination_does_not",),
         "advantages/gae.py",
     ),
     Mutation(
         "terminated and truncated swapped in GAE",
-        "beyond = jnp.where(steps.terminated, 0.0, next_value)",
-        "beyond = jnp.where(steps.truncated, 0.0, next_value)",
+        "bootstrap = jnp.where(steps.terminated, 0.0, next_value)",
+        "bootstrap = jnp.where(steps.truncated, 0.0, next_value)",
         (GAE + "test_agrees_with_a_float64_loop_on_1000_random_streams",),
         "advantages/gae.py",
     ),
@@ -155,37 +155,37 @@ LOSSES = [
         "the ratio clipped on one side",
         "jnp.clip(ratio, 1.0 - self.clip_eps,",
         "jnp.clip(ratio, 0.0,",
-        (CLIPPED + "test_the_gradient_stops_only_beyond_the_clip_in_the_wanted_direction",),
+        (CLIPPED + "test_the_gradient_is_zero_only_outside_the_clip_range_in_the_improving_direction",),
     ),
     Mutation(
         "the better of ratio and clipped ratio",
         "jnp.minimum(ratio * advantage",
         "jnp.maximum(ratio * advantage",
-        (CLIPPED + "test_the_gradient_stops_only_beyond_the_clip_in_the_wanted_direction",),
+        (CLIPPED + "test_the_gradient_is_zero_only_outside_the_clip_range_in_the_improving_direction",),
     ),
     Mutation(
         "dual clip for good actions",
         "jnp.where(advantage < 0.0, jnp.maximum(surrogate",
         "jnp.where(advantage > 0.0, jnp.maximum(surrogate",
-        (CLIPPED + "test_dual_clip_stops_what_a_negative_advantage_can_ask_of_a_large_ratio",),
+        (CLIPPED + "test_dual_clip_bounds_the_ratio_for_negative_advantages",),
     ),
     Mutation(
         "dual clip's sign",
         "jnp.maximum(surrogate, self.dual_clip * advantage)",
         "jnp.maximum(surrogate, -self.dual_clip * advantage)",
-        (CLIPPED + "test_dual_clip_stops_what_a_negative_advantage_can_ask_of_a_large_ratio",),
+        (CLIPPED + "test_dual_clip_bounds_the_ratio_for_negative_advantages",),
     ),
     Mutation(
         "a runaway ratio is not bounded",
         "LOG_RATIO_BOUND = 20.0",
         "LOG_RATIO_BOUND = 1e9",
-        (CLIPPED + "test_a_runaway_ratio_stays_finite",),
+        (CLIPPED + "test_an_extreme_ratio_stays_finite",),
     ),
     Mutation(
         "Huber without the half",
         "(jnp.abs(error) - 0.5 * inside)",
         "(jnp.abs(error) - inside)",
-        (REGRESSION + "test_huber_is_half_a_square_near_the_target_and_a_line_beyond",),
+        (REGRESSION + "test_huber_is_quadratic_near_the_target_and_linear_beyond_delta",),
     ),
     Mutation(
         "the value loss without the half",
@@ -211,7 +211,7 @@ DATA = [
         "means over all rows",
         "count = jnp.maximum(valid.sum(dtype=jnp.float32), 1.0)",
         "count = valid.size",
-        (SEQUENCES + "test_masked_mean_and_std_are_numpy_s_over_the_rows_that_count",),
+        (SEQUENCES + "test_masked_mean_and_std_equal_numpy_over_valid_rows",),
     ),
     Mutation(
         "losses mean over all rows",
@@ -228,7 +228,7 @@ DATA = [
     ),
     Mutation(
         "advantages centred over all rows",
-        "centred = advantage - middle",
+        "centred = advantage - average",
         "centred = advantage - advantage.mean()",
         (ROWS,),
     ),
@@ -242,7 +242,7 @@ DATA = [
         "an empty place counts",
         "valid[index] & (index < valid.shape[0])[:, None]",
         "valid[index]",
-        (IN_TRAINING + "test_an_empty_place_changes_nothing",),
+        (IN_TRAINING + "test_padding_changes_nothing",),
     ),
     Mutation(
         "importance weights are not applied",
@@ -254,7 +254,7 @@ DATA = [
         "weights of the advantages are not applied",
         "advantage = advantage * advantage_weight[:, None]",
         "advantage = advantage + 0.0 * advantage_weight[:, None]",
-        (IN_TRAINING + "test_in_expectation_a_weighted_draw_learns_what_all_rows_say[advantage]",),
+        (IN_TRAINING + "test_importance_weights_make_the_expected_gradient_unbiased[advantage]",),
     ),
     Mutation(
         "the same order in every epoch",
@@ -266,19 +266,19 @@ DATA = [
         "priorities without alpha",
         "share**self.alpha",
         "share",
-        (PRIORITISED + "test_chances_are_powers_of_the_sums_of_absolute_advantages",),
+        (PRIORITISED + "test_probabilities_are_powers_of_sums_of_absolute_advantages",),
     ),
     Mutation(
         "rows that do not count have a priority",
         "jnp.abs(jnp.where(valid, advantage, 0.0)).sum(axis=1)",
         "jnp.abs(advantage).sum(axis=1)",
-        (PRIORITISED + "test_rows_that_are_not_valid_have_no_say",),
+        (PRIORITISED + "test_invalid_rows_do_not_change_probabilities",),
     ),
     Mutation(
         "beta is not annealed",
         "(self.beta_end - self.beta) * share",
         "(self.beta_end - self.beta) * 0.0",
-        (PRIORITISED + "test_beta_moves_to_its_end_on_a_straight_line",),
+        (PRIORITISED + "test_beta_is_annealed_linearly",),
     ),
     Mutation(
         "importance weights upside down",
@@ -290,7 +290,7 @@ DATA = [
         "statistics count rows that do not",
         "jnp.where(weight, y, 0.0).sum(axes)",
         "y.sum(axes)",
-        (NORMALIZE + "test_rows_that_do_not_count_change_nothing_whatever_stands_in_them",),
+        (NORMALIZE + "test_invalid_rows_change_no_statistics",),
     ),
     Mutation(
         "statistics forget how far the means are apart",
@@ -358,7 +358,7 @@ COLLECTING = [
         "memory does not go from step to step",
         "carry=decision.carry\n",
         "carry=actor.carry\n",
-        (PPO + "test_carries_persist_over_rollouts_and_are_forgotten_at_an_episodes_start",),
+        (PPO + "test_carries_persist_over_rollouts_and_are_reset_at_an_episodes_start",),
     ),
     Mutation(
         "V of the last observation from another memory",
@@ -424,11 +424,11 @@ COLLECTING = [
 LEARNING = [
     Mutation(
         "statistics move before learning",
-        "        vector, to_params = ravel_pytree(learner.params)\n        counted",
+        "        vector, to_params = ravel_pytree(learner.params)\n        row_masks",
         "        if self.normalize_obs:\n"
-        "            moved = normalize.update_obs_stats(learner.obs_stats, steps.obs, steps.valid)\n"
+        "            moved = normalization.update_obs_stats(learner.obs_stats, steps.obs, steps.valid)\n"
         "            learner = learner._replace(obs_stats=moved)\n"
-        "        vector, to_params = ravel_pytree(learner.params)\n        counted",
+        "        vector, to_params = ravel_pytree(learner.params)\n        row_masks",
         ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[clipped-False-True-constant]",),
         "/ppo.py",
     ),
@@ -444,8 +444,8 @@ LEARNING = [
     ),
     Mutation(
         "statistics of observations never move",
-        "if self.normalize_obs:  # only now",
-        "if False:  # only now",
+        "if self.normalize_obs:  # after learning",
+        "if False:  # after learning",
         (NORMALISED,),
     ),
     Mutation(
@@ -459,7 +459,7 @@ LEARNING = [
         "memory is never forgotten",
         "to_pairs(features, length), first)",
         "to_pairs(features, length), first & False)",
-        (PPO + "test_carries_persist_over_rollouts_and_are_forgotten_at_an_episodes_start",),
+        (PPO + "test_carries_persist_over_rollouts_and_are_reset_at_an_episodes_start",),
     ),
     Mutation(
         "rows that do not count are not emptied",
@@ -477,13 +477,13 @@ LEARNING = [
         "each chunk's gradient is clipped",
         "return Gradient(share * gradient,",
         "return Gradient(share * gradient / jnp.maximum(1.0, 4.0 * jnp.linalg.norm(gradient)),",
-        (ACCUMULATE + "test_a_mean_by_hand",),
+        (ACCUMULATE + "test_accumulated_gradient_of_a_mean_by_hand",),
     ),
     Mutation(
         "chunks weigh alike",
         "share = valid.sum(dtype=jnp.float32) / all_rows",
         "share = 1.0 / chunks",
-        (ACCUMULATE + "test_a_mean_by_hand",),
+        (ACCUMULATE + "test_accumulated_gradient_of_a_mean_by_hand",),
     ),
     Mutation(
         "no sum over devices",
@@ -513,19 +513,19 @@ LEARNING = [
         "the KL-adaptive rate runs away",
         "jnp.where(kl > 2.0 * target, slower, jnp.where(near, faster, 1.0))",
         "jnp.where(kl > 2.0 * target, faster, jnp.where(near, slower, 1.0))",
-        (KL + "test_the_rule_of_the_learning_rate",),
+        (KL + "test_learning_rate_rule_of_the_kl",),
     ),
     Mutation(
         "the KL penalty adapts the wrong way",
         "jnp.where(d > 1.5 * self.coef_target, 2.0,",
         "jnp.where(d > 1.5 * self.coef_target, 0.5,",
-        (KL + "test_the_rule_of_the_coefficient",),
+        (KL + "test_kl_coefficient_rule_of_the_kl",),
     ),
     Mutation(
         "re-estimated sequences take another's end",
         "source.end_value[pieces - 1 :: pieces]",
         "source.end_value[::pieces]",
-        ("tests/learning/test_reestimation.py::test_joined_sequences_end_as_their_last_piece_does",),
+        ("tests/learning/test_reestimation.py::test_joined_sequences_keep_the_end_value_of_the_last_one",),
     ),
     Mutation(
         "the optimiser's decays swapped",

@@ -429,7 +429,7 @@ def test_wrong_use_is_refused_before_anything_is_written(arguments, named, tmp_p
         (["train", "CartPole-v1", "--log.console", "maybe"], "--log.console true"),
         (["train", "CartPole-v1", "--no-log.console=false"], "--log.console false"),
         (["train", "CartPole-v1", "--stop", "(" * 5000 + "loss >= 1" + ")" * 5000], "parentheses"),
-        (["train", "CartPole-v1", "--env-params." + "a." * 3000 + "b", "1"], "tables in one another"),
+        (["train", "CartPole-v1", "--env-params." + "a." * 3000 + "b", "1"], "nested tables"),
         (["resume"], "run"),
         (["evaluate", ".", "--episodes", "many"], "invalid int value"),
         (["train", "CartPole-v2"], "CartPole-v1"),

@@ -113,9 +113,9 @@ class Groups:
             for name, agent in self._members()
         }
         parts = ByGroup({name: one.distribution for name, one in out.items()})
-        numbers: Any = {name: one.numbers for name, one in out.items()}
+        value_outputs: Any = {name: one.value_outputs for name, one in out.items()}
         value = self._join({name: one.value for name, one in out.items()})
-        return Policy({name: one.carry for name, one in out.items()}, parts, numbers, value)
+        return Policy({name: one.carry for name, one in out.items()}, parts, value_outputs, value)
 
     def update(self, learner: Any, rollout: Rollout, key: Key) -> Update:
         """Update every group's learner on the group's own streams; `key` is one key, or [num_epochs]."""

@@ -2,8 +2,6 @@
 
 import sys
 
-import sys
-
 from ppax.cli.main import main
 
 if __name__ == "__main__":

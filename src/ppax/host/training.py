@@ -245,9 +245,9 @@ def _evaluate_ppo(agent: PPO, learner: LearnerState, steps: Transition) -> tuple
         1, agent.program.rows(length, agent.compute_dtype, steps.obs) // length
     )  # as in the update: activations stay in the cache
     if at_once >= num_steps * streams // length:
-        judged = agent.judge(learner, sequences)
+        judged = agent.evaluate_actions(learner, sequences)
     else:
-        one = lambda rows: agent.judge(learner, jax.tree.map(lambda x: x[None], rows))  # noqa: E731
+        one = lambda rows: agent.evaluate_actions(learner, jax.tree.map(lambda x: x[None], rows))  # noqa: E731
         judged = jax.tree.map(lambda x: x[:, 0], jax.lax.map(one, sequences, batch_size=at_once))
     value, log_prob = (jnp.swapaxes(x.reshape(streams, num_steps), 0, 1) for x in judged)
     return value, log_prob

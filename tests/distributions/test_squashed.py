@@ -124,7 +124,7 @@ def test_entropy_integral_against_float64_quadrature():
 
 
 def test_entropy_gradients_of_mean_and_scale():
-    """Compare with differences of the float64 integral: in one dimension H = log s - 2 E log cosh u + constant."""
+    """Compare with differences of the float64 integral above: in 1-D H = log s - 2 E log cosh u + constant."""
 
     def entropy(m, s):
         f = lambda u: (np.logaddexp(u, -u) - np.log(2.0)) * stats.norm.pdf(u, m, s)  # noqa: E731

@@ -152,7 +152,7 @@ def require_made_for(network: Any, env: Any, field: str, name: str) -> None:
     if other is not None:
         reason = f"its input is {other}, and observations have {', '.join(map(str, available))}"
     elif not same_actions(network.head, head_for(env.action_space)):
-        reason = f"its head is {network.head}, and the action space is {env.action_space}"
+        reason = f"its actions come from {network.head}, and the action space is {env.action_space}"
     else:
         return
     raise ConfigError(

@@ -164,7 +164,7 @@ def with_last_value(agent: Agent, learner: LearnerState, state: Running, rows: R
 
 
 def force_reset(agent: Agent, env: Env, collected: Collected, due: Array, key: Key) -> Collected:
-    """Where `due` [], truncate every running episode at the rollout's last step and reset all environments.
+    """Truncate every running episode at the rollout's last step and reset all environments, if `due` [].
 
     The bootstrap value is `last_value`, V of the observation after that step, and no step is spent on the reset. The
     truncated episodes are not counted in `episodes`.

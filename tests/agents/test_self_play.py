@@ -107,7 +107,7 @@ def test_past_selves_act_by_their_own_policies(world, vmapped_keys):
 
 
 @pytest.mark.nightly
-def test_nobody_learns_from_past_selves(world):
+def test_rows_of_past_selves_are_left_out_of_the_update(world):
     """Whatever stands in their rows changes no bit; in the rows of the others it would."""
     agent, env, state, _ = world
     key = jax.random.key(5)
@@ -181,7 +181,7 @@ def test_ratings_by_hand():
     np.testing.assert_array_equal(after.returns[6], 0.0)
 
 
-def test_an_episode_that_a_forced_reset_cut_is_no_game():
+def test_episodes_truncated_by_a_forced_reset_are_not_rated():
     """All environments begin anew at the first step, from episodes in which the past selves were ahead."""
     agent, _, learner = by_hand()
     rewards = np.ones((3, NUM_ENVS, 3), np.float32)
@@ -215,7 +215,7 @@ def test_episodes_of_a_group_are_those_that_it_plays_as_it_is_now():
     assert float(metrics["episode_return"]) == 0.0
 
 
-def test_a_past_self_that_takes_anothers_seat_has_an_empty_memory():
+def test_a_new_opponent_in_a_running_episode_starts_with_an_initial_carry():
     """Seats of the prey: the first has another self now, the second the same; the hunters' places: 1 was replaced."""
     agent, env, learner = by_hand(GRU(2))
     carry = jax.tree.map(jnp.ones_like, agent.initial_carry(env.num_streams))
@@ -248,7 +248,7 @@ def test_an_iteration_leaves_out_what_past_selves_earned_and_remember(monkeypatc
     assert out.state.actor.carry["prey"]["actor"][:4].all()
 
 
-def test_who_plays_is_drawn_as_asked():
+def test_opponents_are_sampled_as_configured():
     wins, age = jnp.array([0.5, 0.25, 0.125]), jnp.array([2, 1, 0])
     drawn = {kind: np.exp(Pool(sampling=kind).logits(wins, age)) for kind in ("uniform", "recent", "hard")}
     shares = {kind: x / x.sum() for kind, x in drawn.items()}

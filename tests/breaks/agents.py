@@ -23,7 +23,7 @@ DEVICES = [
         "an axis of the user's couples seeds",
         'AXIS = "ppax.parallel"',
         'AXIS = "devices"',
-        (PARALLEL + "test_an_axis_of_the_users_exchanges_nothing",),
+        (PARALLEL + "test_a_users_mapped_axis_communicates_nothing",),
         "ppax/program/sharding.py",
     ),
     Mutation(
@@ -73,7 +73,7 @@ PAST_SELVES = [
         "an episode that a forced reset cut is a game",
         "over = ended & counts",
         "over = (ended | first) & counts",
-        (SELF_PLAY + "test_an_episode_that_a_forced_reset_cut_is_no_game",),
+        (SELF_PLAY + "test_episodes_truncated_by_a_forced_reset_are_not_rated",),
         "ppax/agents/self_play.py",
     ),
     Mutation(
@@ -94,14 +94,14 @@ PAST_SELVES = [
         "a past self inherits the memory of the one before it",
         "other = drawn & ((seats != before.opponents[name]) | (seats == place))",
         "other = drawn & (seats != seats)",
-        (SELF_PLAY + "test_a_past_self_that_takes_anothers_seat_has_an_empty_memory",),
+        (SELF_PLAY + "test_a_new_opponent_in_a_running_episode_starts_with_an_initial_carry",),
         "ppax/agents/self_play.py",
     ),
     Mutation(
         "a learner that joins the pool inherits the memory of the oldest",
         "(seats != before.opponents[name]) | (seats == place))",
         "(seats != before.opponents[name]))",
-        (SELF_PLAY + "test_a_past_self_that_takes_anothers_seat_has_an_empty_memory",),
+        (SELF_PLAY + "test_a_new_opponent_in_a_running_episode_starts_with_an_initial_carry",),
         "ppax/agents/self_play.py",
     ),
     Mutation(

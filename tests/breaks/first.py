@@ -639,7 +639,7 @@ RUNNING = [
         "evaluation samples when it should not",
         "distribution.mode() if deterministic else",
         "distribution.mode() if not deterministic else",
-        (EVALUATE + "test_the_most_likely_action_unless_it_is_sampled",),
+        (EVALUATE + "test_deterministic_evaluation_takes_the_mode",),
     ),
     Mutation(
         "evaluation counts the next episode too",
@@ -724,14 +724,14 @@ RUNNING = [
         "the guard is blind to statics",
         "            elif one != other:",
         "            elif False:",
-        ("tests/program/test_compilation.py::test_what_changed_is_named",),
+        ("tests/program/test_compilation.py::test_errors_name_the_changed_field",),
     ),
     Mutation(
         "the guard is blind to shapes",
         "if before != now:",
         "if False:",
         (
-            "tests/program/test_compilation.py::test_what_changed_is_named",
+            "tests/program/test_compilation.py::test_errors_name_the_changed_field",
             "tests/program/test_compilation.py::test_differences_of_plain_trees",
         ),
         "program/compilation.py",
@@ -1059,7 +1059,7 @@ MULTI = "tests/agents/test_multi_agent.py::"
 GROUPS = "tests/agents/test_groups.py::"
 SELF_PLAY = "tests/agents/test_self_play.py::"
 VIEW = "tests/envs/wrappers/test_team_view.py::"
-ALONE = MULTI + "test_players_learn_as_they_would_alone"
+ALONE = MULTI + "test_each_independent_player_learns_as_in_a_solo_run"
 MANY = [
     Mutation(
         "players read each other's streams",
@@ -1093,35 +1093,38 @@ MANY = [
         "groups learn from each other's rewards",
         "begin, begin + size, axis=axis + 1)",
         "0, size, axis=axis + 1)",
-        (GROUPS + "test_groups_of_one_are_players_who_learn_apart", GROUPS + "test_unlike_agents_learn_their_parts"),
+        (
+            GROUPS + "test_groups_of_one_agent_equal_independent_players",
+            GROUPS + "test_unlike_agents_learn_their_parts",
+        ),
         "ppax/agents/groups.py",
     ),
     Mutation(
         "actions of groups reach the wrong agents",
         "jnp.concatenate(x)[np.argsort(order)]",
         "jnp.concatenate(x)[order]",
-        (GROUPS + "test_agents_are_dealt_out_and_put_back",),
+        (GROUPS + "test_actions_and_rewards_of_groups_keep_their_order",),
         "wrappers/agent_groups.py",
     ),
     Mutation(
         "rewards of groups are not put in their order",
         "reward=step.reward[order]",
         "reward=step.reward",
-        (GROUPS + "test_agents_are_dealt_out_and_put_back",),
+        (GROUPS + "test_actions_and_rewards_of_groups_keep_their_order",),
         "wrappers/agent_groups.py",
     ),
     Mutation(
         "a group begins its sequences with a memory of another step",
         "jax.tree.map(lambda x: x[::stride], steps.carry[name])",
         "jax.tree.map(lambda x: x[: x.shape[0] // stride], steps.carry[name])",
-        (GROUPS + "test_a_group_finds_the_memories_at_the_starts_of_its_own_sequences",),
+        (GROUPS + "test_stored_carries_match_each_groups_sequence_length",),
         "ppax/agents/groups.py",
     ),
     Mutation(
         "past selves are learned from",
         "return jnp.concatenate([before, jax.lax.slice_in_dim(x, rows.stop, x.shape[axis], axis=axis)], axis)",
         "return x",
-        (SELF_PLAY + "test_nobody_learns_from_past_selves",),
+        (SELF_PLAY + "test_rows_of_past_selves_are_left_out_of_the_update",),
         "agents/opponents.py",
     ),
     Mutation(
@@ -1149,14 +1152,17 @@ MANY = [
         "places of the pool that are still empty play",
         "jnp.where(jnp.arange(size) < kept, self.pool.logits",
         "jnp.where(jnp.arange(size) >= 0, self.pool.logits",
-        (SELF_PLAY + "test_who_plays_is_drawn_as_asked", SELF_PLAY + "test_the_pool_keeps_what_the_learners_were"),
+        (
+            SELF_PLAY + "test_opponents_are_sampled_as_configured",
+            SELF_PLAY + "test_the_pool_keeps_what_the_learners_were",
+        ),
         "agents/self_play.py",
     ),
     Mutation(
         "the hardest opponents play least",
         "return 2.0 * jnp.log(wins)",
         "return -2.0 * jnp.log(wins)",
-        (SELF_PLAY + "test_who_plays_is_drawn_as_asked",),
+        (SELF_PLAY + "test_opponents_are_sampled_as_configured",),
         "agents/opponents.py",
     ),
     Mutation(
@@ -1195,14 +1201,14 @@ LATEST = [
         "a compiled program keeps the numbers of its first call",
         "if self._seen[0] is not agent or self._seen[1] is not env:",
         "if self._seen[0] is None:",
-        ("tests/program/test_compilation.py::test_numbers_change_and_nothing_compiles",),
+        ("tests/program/test_compilation.py::test_changed_hyperparameters_do_not_recompile",),
         "program/compilation.py",
     ),
     Mutation(
         "a state of another size is refused in JAX's words alone",
         "self._guard(agent, env, state)\n            raise",
         "raise",
-        ("tests/program/test_compilation.py::test_what_changed_is_named",),
+        ("tests/program/test_compilation.py::test_errors_name_the_changed_field",),
         "program/compilation.py",
     ),
 ]

@@ -147,7 +147,7 @@ def test_sizes_are_checked_before_anything_is_made():
 
 @pytest.mark.parametrize("axis", ["devices", "members", "batch"])
 @pytest.mark.parametrize("mapped", ["vmap", "pmap", "shard_map"])
-def test_an_axis_of_the_users_exchanges_nothing(mapped, axis):
+def test_a_users_mapped_axis_communicates_nothing(mapped, axis):
     """Seeds under any mapped axis, however it is called, are runs of their own."""
     x = np.arange(2.0, dtype=np.float32)
 

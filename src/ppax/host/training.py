@@ -199,12 +199,12 @@ def _collected(agent: HostAgent, state: TrainState, played: HostRollout) -> Coll
     """Convert a rollout of the host to the result of `ppax.collect`: values, log-probabilities, episode statistics."""
     learner, actor = state.learner, state.actor
     before, after = (jax.tree.map(lambda x, cut=cut: x[cut], played[:3]) for cut in (slice(-1), -1))
-    placeholder = jnp.zeros(played.valid.shape, jnp.float32)
+    unknown = jnp.zeros(played.valid.shape, jnp.float32)
     seen: dict[str, Any] = {name: getattr(played, name) for name in ("action", "terminated", "valid", "final_value")}
     steps = Transition(
         obs=before[0],
-        log_prob=placeholder,
-        value=placeholder,
+        log_prob=unknown,
+        value=unknown,
         reward=jnp.where(played.valid, played.reward, 0.0),  # rewards of invalid steps are undefined
         truncated=played.truncated & ~played.terminated,
         first=before[1],

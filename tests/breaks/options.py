@@ -96,7 +96,7 @@ MUTATIONS: list[Mutation] = [
         "silence about a metric without numbers",
         "for sentence in self.monitor.metrics_without_values() if done == self.total_iterations else ():",
         "for sentence in ():",
-        ("tests/run/test_ending.py::test_a_metric_that_no_row_had_is_said_at_the_end",),
+        ("tests/run/test_metrics_without_values.py::test_a_metric_that_no_row_had_is_said_at_the_end",),
         "ppax/run/loop.py",
     ),
     Mutation(

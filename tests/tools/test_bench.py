@@ -86,7 +86,7 @@ def test_an_iteration_longer_than_the_time_is_measured_once(monkeypatch):
     with host(Counted, 2, name="counted") as env:
         report = bench.measure(ppax.PPO(mlp(env, hidden=(8,)), num_epochs=1), env, 8, seconds=0.1)
     assert Counted.steps <= 2 * 8
-    assert report.seconds >= 8 * 2 * 0.02
+    assert report.seconds > 0.1  # longer than asked for, as one iteration is
     assert sum(report.shares.values()) == pytest.approx(1.0)
 
 

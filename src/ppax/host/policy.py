@@ -118,7 +118,9 @@ def make_policy(agent: HostAgent, env: HostEnv, learner: LearnerState, determini
     if isinstance(agent, Independent):
         return Compiled(agent, env, learner, deterministic)
     small = max(env.host.sizes()) * params <= NUMPY_WORK and jax.default_backend() == "cpu"
-    if small and not jax.tree.leaves(agent.network.initial_carry()) and agent.compute_dtype == "float32":
+    # a convolution uses its weights once for each pixel: the number of parameters says nothing of its work
+    images = any(x.ndim > 3 for x in jax.tree.leaves(observed(agent, env, 1).obs))
+    if small and not images and not jax.tree.leaves(agent.network.initial_carry()) and agent.compute_dtype == "float32":
         try:
             return InNumpy(agent, env, learner, deterministic)
         except (Untranslatable, TypeError):

@@ -109,11 +109,11 @@ def gradient_program(memory: str, length: int, rows: int, resets: bool) -> Any:
 
     def loss(params: Any, x: Any, first: Any) -> Any:
         first = first if resets else jnp.zeros_like(first)
-        flat = jax.vmap(part.before, (None, 0))(params, x.reshape(-1, size))
-        told = jax.tree.map(lambda y: y.reshape(sequences, length, *y.shape[1:]), flat)
-        out = jax.vmap(part.through, (None, 0, 0, 0))(params, carry, told, first).features
+        flat = jax.vmap(part.project_in, (None, 0))(params, x.reshape(-1, size))
+        inputs = jax.tree.map(lambda y: y.reshape(sequences, length, *y.shape[1:]), flat)
+        out = jax.vmap(part.scan, (None, 0, 0, 0))(params, carry, inputs, first).features
         flat = jax.tree.map(lambda y: y.reshape(-1, *y.shape[2:]), out)
-        return (jax.vmap(part.after, (None, 0))(params, flat) ** 2).mean()
+        return (jax.vmap(part.project_out, (None, 0))(params, flat) ** 2).mean()
 
     program = jax.jit(jax.grad(loss, (0, 1))).lower(params, x, first).compile()
     jax.block_until_ready(program(params, x, first))

@@ -32,7 +32,7 @@ def test_each_agents_own_episode_is_reported():
     assert ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=6).lengths.tolist() == [2, 3, 4] * 2
 
 
-def test_episodes_that_never_end_are_said_to_be_unfinished():
+def test_episodes_cut_at_max_steps_are_unfinished():
     env = VectorEnv(Counter(10**6), 2)
     agent = ppax.PPO(mlp(env))
     learner = agent.init(env.observation_space, jax.random.key(0))
@@ -148,7 +148,7 @@ def test_observations_are_normalised_as_in_training():
     assert returns(learner.obs_stats._replace(mean=mean)) == {-1.0, 1.0}
 
 
-def test_the_most_likely_action_unless_it_is_sampled():
+def test_deterministic_evaluation_takes_the_mode():
     """The right action has the probability e^2 / (1 + e^2): 0.88."""
     env = ppax.make("probe/ObsAction", 4)
     agent = ppax.PPO(Simple())

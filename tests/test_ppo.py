@@ -1,4 +1,4 @@
-"""The agent as a whole: the ratio is 1 before learning, rows that do not count change nothing, every number counts."""
+"""PPO as a whole: first ratio 1, invalid rows change nothing, every number has an effect."""
 
 import dataclasses
 import functools
@@ -93,7 +93,7 @@ def test_the_ratio_is_one_before_the_first_gradient_step(world, memory, normaliz
         assert float(metrics["ratio_max"]) > 1.0 + 1e-4  # and then it moves: the check above is not vacuous
 
 
-def test_a_stale_policy_shows_in_the_ratio():
+def test_a_stale_policy_changes_the_first_ratio():
     """The metric can fail: log-probabilities of other weights are not those of the learner."""
     agent, env = make()
     state = start(agent, env, 8, jax.random.key(0))
@@ -235,7 +235,7 @@ def test_v_of_the_last_observation_does_not_advance_memory():
     np.testing.assert_allclose(first.rollout.last_value, second.rollout.steps.value[0], rtol=2e-6)
 
 
-def test_carries_persist_over_rollouts_and_are_forgotten_at_an_episodes_start():
+def test_carries_persist_over_rollouts_and_are_reset_at_an_episodes_start():
     env = VectorEnv(Counter(3), 1)
     agent = ppax.PPO(Leaky(mlp(env), leak=1.0), minibatch=Shuffle(1), seq_len=1)
     state = start(agent, env, 2, jax.random.key(0))

@@ -9,14 +9,16 @@ sharding.use_all_cores()  # before anything starts JAX
 from ppax import advantages, critics, distributions, envs, losses, minibatches, networks, optimizers, schedules
 from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
+from ppax.agents.self_play import SelfPlay
 from ppax.checks import check_env, selftest
 from ppax.collection import collect
-from ppax.envs import make
+from ppax.envs import EnvError, make
 from ppax.evaluation import Evaluation, evaluate
 from ppax.ppo import PPO
 from ppax.program.compilation import CompiledTraining, compile
 from ppax.program.layout import Program
 from ppax.program.sweeps import start_sweep, sweep
+from ppax.run import conditions as stop
 from ppax.run.checkpoint import CheckpointError
 from ppax.run.fit import fit, resume
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
@@ -26,43 +28,51 @@ from ppax.types import ConfigError, TrainState, number, part, static
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "PPO",
-    "CheckpointError",
-    "CompiledTraining",
-    "ConfigError",
+__all__ = [  # noqa: RUF022  # in groups
+    # Training: recorded runs, pure functions, sweeps, evaluation, checks
     "Evaluation",
-    "Groups",
-    "Independent",
-    "Interrupted",
-    "NumericalError",
     "Preset",
     "Program",
+    "CompiledTraining",
     "TrainState",
     "TrainedRun",
-    "advantages",
     "check_env",
     "collect",
     "compile",
-    "critics",
-    "distributions",
-    "envs",
     "evaluate",
     "fit",
-    "losses",
-    "make",
-    "minibatches",
-    "networks",
-    "number",
-    "optimizers",
-    "part",
     "preset",
     "resume",
-    "schedules",
     "selftest",
     "start",
     "start_sweep",
-    "static",
+    "stop",
     "sweep",
     "train",
+    # Agents
+    "PPO",
+    "Groups",
+    "Independent",
+    "SelfPlay",
+    # Environments
+    "envs",
+    "make",
+    # Parts of an agent, and how to write one
+    "advantages",
+    "critics",
+    "distributions",
+    "losses",
+    "minibatches",
+    "networks",
+    "optimizers",
+    "schedules",
+    "number",
+    "part",
+    "static",
+    # Errors
+    "CheckpointError",
+    "ConfigError",
+    "EnvError",
+    "Interrupted",
+    "NumericalError",
 ]

@@ -1,4 +1,4 @@
-"""`python -m ppax` is the command `ppax`."""
+"""Run the command line: `python -m ppax`."""
 
 import sys
 

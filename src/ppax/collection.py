@@ -1,4 +1,4 @@
-"""Collect experience: step every stream `num_steps` times with the agent's policy."""
+"""Collect rollouts: step every stream `num_steps` times with the agent's policy."""
 
 from __future__ import annotations
 
@@ -18,25 +18,27 @@ from ppax.types import ActorState, Episodes, Key, LearnerState, PyTree, Rollout,
 
 
 class Collected(NamedTuple):
-    """Where collection stands now, what was seen, and the episodes that finished meanwhile."""
+    """Result of `collect`: the next actor state, the rollout, and statistics of the episodes that finished in it."""
 
     actor: ActorState
     rollout: Rollout
     episodes: Episodes
 
 
-Running = tuple[ActorState, Episodes]  # where collection stands, and the episodes finished so far
+Running = tuple[
+    ActorState, Episodes
+]  # state between two steps: the actor, and statistics of the episodes finished in this rollout
 
 
 class Row(NamedTuple):
-    """What one step of all streams adds to the rollout."""
+    """One step of all streams: its transitions and discounted returns so far; stacked to [T, B] by `collect`."""
 
     steps: Transition  # [B]
-    reward_trace: Array  # [B]
+    reward_trace: Array  # [B] discounted sum of the episode's rewards so far, for reward normalization
 
 
 def start_actor(agent: Agent, env: Env, key: Key) -> ActorState:
-    """Every environment at the start of its first episode; `key` is one, or one for each environment."""
+    """Reset every environment and return the state before the first step; `key` is one key, or [E]."""
     env_state, obs, action_mask = env.reset(key)
     zeros = jnp.zeros(env.num_streams, jnp.float32)
     return ActorState(
@@ -52,7 +54,7 @@ def start_actor(agent: Agent, env: Env, key: Key) -> ActorState:
 
 
 def one_step(agent: Agent, env: VectorEnv, learner: LearnerState) -> Callable[[Running, Array], tuple[Running, Row]]:
-    """One step of all streams, keys [E, 1 + A], as the body of a scan."""
+    """Return the scan body that steps all streams once; its input is keys [E, 1 + A], as `stream_keys` makes them."""
 
     def step(state: Running, key: Array) -> tuple[Running, Row]:
         actor, episodes = state
@@ -69,7 +71,7 @@ def one_step(agent: Agent, env: VectorEnv, learner: LearnerState) -> Callable[[R
             truncated=out.truncated,
             first=actor.first,
             valid=out.valid,
-            carry=(),  # `piece` keeps those that learning begins with
+            carry=(),  # `collect` keeps the carry at the start of each sequence only
             action_mask=actor.action_mask,
         )
         actor = actor._replace(
@@ -91,14 +93,15 @@ def update_episode_stats(
     valid: Array,
     episode_stats: tuple[Array, Array] | None = None,
 ) -> tuple[Running, Array]:
-    """Count one step [B] of every stream's episode; also the discounted return so far [B], that step's included.
+    """Add one step [B] to the episode statistics; return them and the discounted return so far [B], this step included.
 
-    `episode_stats` is (reward, ended) of whole games, where learning sees lives or clipped rewards.
+    `episode_stats` is (reward, ended) [B] of the unmodified environment. Logged returns and lengths use it where the
+    agent is trained on other rewards or episode ends (clipped rewards, one episode per life).
     """
     actor, episodes = state
-    # the trace is zeroed after an ended step, whose own reward it still counts
+    # Reset after the last step of an episode: the trace of that step includes its reward
     trace = gamma * actor.reward_trace + reward
-    begun_anew = ended
+    reset_trace = ended
     reward, ended = (reward, ended) if episode_stats is None else episode_stats
     returns = actor.episode_return + reward
     lengths = actor.episode_length + valid
@@ -110,13 +113,13 @@ def update_episode_stats(
     actor = actor._replace(
         episode_return=jnp.where(ended, 0.0, returns),
         episode_length=jnp.where(ended, 0, lengths),
-        reward_trace=jnp.where(begun_anew, 0.0, trace),
+        reward_trace=jnp.where(reset_trace, 0.0, trace),
     )
     return (actor, episodes), trace
 
 
 def no_episodes(num_streams: int) -> Episodes:
-    """None finished yet."""
+    """Return empty statistics: no stream [B] has finished an episode."""
     zeros = jnp.zeros(num_streams, jnp.int32)
     return Episodes(zeros, zeros.astype(jnp.float32), zeros)
 
@@ -124,23 +127,27 @@ def no_episodes(num_streams: int) -> Episodes:
 def collect(
     agent: Agent, env: VectorEnv, learner: LearnerState, actor: ActorState, num_steps: int, key: Key
 ) -> Collected:
-    """`num_steps` steps of all streams, compiled as one scan. ConfigError for environments on the host."""
+    """Step all streams `num_steps` times in one scan and return the rollout [T, B].
+
+    Raises ConfigError for host environments, which a compiled program cannot step.
+    """
     require_native(
-        env, "ppax.collect", "call ppax.fit, or ppax.compile(agent, env, state), which plays a rollout and learns"
+        env, "ppax.collect", "call ppax.fit, or ppax.compile(agent, env, state), which collects a rollout and updates"
     )
     step = one_step(agent, env, learner)
 
-    def piece(state: Running, keys: Array) -> tuple[Running, tuple[PyTree, Row]]:
+    def sequence(state: Running, keys: Array) -> tuple[Running, tuple[PyTree, Row]]:
         carry = state[0].carry
         state, rows = jax.lax.scan(step, state, keys, unroll=agent.program.unroll)
         return state, (carry, rows)
 
     keys = stream_keys(key, num_steps, env)
-    # Only the memory at a sequence's start is read again; to keep that of every step would take `seq_len` times as much
+    # The update starts each sequence from its first carry; storing the carry of every step would take `seq_len` times
+    # the memory
     length = agent.sequence_length(num_steps) if jax.tree.leaves(actor.carry) else num_steps
-    pieces = keys.reshape(-1, length, *keys.shape[1:])
+    sequence_keys = keys.reshape(-1, length, *keys.shape[1:])
     (actor, episodes), (carry, rows) = jax.lax.scan(
-        piece, (actor, no_episodes(env.num_streams)), pieces, unroll=length == num_steps
+        sequence, (actor, no_episodes(env.num_streams)), sequence_keys, unroll=length == num_steps
     )
     rows = jax.tree.map(lambda x: x.reshape(num_steps, *x.shape[2:]), rows)
     return with_last_value(
@@ -149,18 +156,18 @@ def collect(
 
 
 def with_last_value(agent: Agent, learner: LearnerState, state: Running, rows: Row) -> Collected:
-    """The rollout of `rows` [T, B], with V of the observation after its last step."""
+    """Return the rollout of `rows` [T, B] with its bootstrap value: V [B] of the observation after the last step."""
     actor, episodes = state
-    # the carry that comes with it is dropped, so memory does not advance
+    # The new carry is dropped: the next rollout evaluates this observation again, from the same carry
     last = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
     return Collected(actor, Rollout(rows.steps, last.value, rows.reward_trace), episodes)
 
 
 def force_reset(agent: Agent, env: Env, collected: Collected, due: Array, key: Key) -> Collected:
-    """Where `due` [], the rollout's last step cuts every episode, and all environments have begun anew.
+    """Truncate every running episode at the rollout's last step and reset all environments, if `due` [].
 
-    The cut is a truncation: `last_value` is already that of the observation behind it, and no step is lost to a reset.
-    What was cut is not among the finished `episodes`.
+    The bootstrap value is `last_value`, V of the observation after that step, and no step is spent on the reset. The
+    truncated episodes are not counted in `episodes`.
     """
     actor, rollout, episodes = collected
     steps = rollout.steps
@@ -174,13 +181,14 @@ def force_reset(agent: Agent, env: Env, collected: Collected, due: Array, key: K
 
 
 def stream_keys(key: Key, num_steps: int, env: Env) -> Array:
-    """Keys for every step of every environment, [T, E, 1 + A]: its own first, then one for each of its agents.
+    """Return keys for every step of every environment, [T, E, 1 + A]: the environment's, then one per agent.
 
-    They depend on the environment's number alone, not on which device it is on; all are made at once, outside the loop.
+    A key depends on the environment's index over all devices, so sharding does not change it. All keys of a rollout
+    are made at once, outside the scan.
     """
     agents = env.num_streams // env.num_envs
     steps, envs, users = (jnp.arange(n, dtype=jnp.uint32) for n in (num_steps, env.num_envs, 1 + agents))
     envs = envs + jnp.uint32(sharding.part_index() * env.num_envs)
-    # One number for each, the same whatever the number of environments: their axis comes first
+    # A unique number for each key. Environments are the slowest axis, so adding more leaves these numbers unchanged
     numbers = (envs[None, :, None] * num_steps + steps[:, None, None]) * (1 + agents) + users[None, None, :]
     return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers.reshape(-1)).reshape(numbers.shape)

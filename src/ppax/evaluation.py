@@ -1,4 +1,4 @@
-"""Evaluate a policy over whole episodes, on environments and keys of its own, with frozen statistics."""
+"""Evaluate a policy over whole episodes, on separate environments and keys, with frozen normalization statistics."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from ppax.types import ActorState, Key, LearnerState, VectorStep
 
 
 class Evaluation(NamedTuple):
-    """Undiscounted, unscaled returns of whole episodes; those of an environment's agents one after the other."""
+    """Undiscounted, unscaled returns and lengths of whole episodes; the agents of one environment are adjacent."""
 
     returns: np.ndarray  # [episodes]
     lengths: np.ndarray  # [episodes]
-    finished: np.ndarray  # [episodes] False: still running when `max_steps` was reached; not in the means
-    num_agents: int = 1  # in an environment
-    sizes: tuple[tuple[str, int], ...] = ()  # of its groups
-    agents: np.ndarray | None = None  # [episodes] whose they are; None: of all agents in turn
-    unplayed: int = 0  # episodes that are missing: one before them was still running at `max_steps`, on the host
+    finished: np.ndarray  # [episodes] False: cut at `max_steps`, and left out of the means
+    num_agents: int = 1  # agents per environment
+    sizes: tuple[tuple[str, int], ...] = ()  # name and number of agents of each group
+    agents: np.ndarray | None = None  # [episodes] index of the agent; None: 0, 1, ..., repeating
+    unplayed: int = 0  # host environments only: episodes not played, as an earlier one was cut at `max_steps`
 
     def __repr__(self) -> str:
         done = int(np.sum(self.finished))
@@ -39,7 +39,7 @@ class Evaluation(NamedTuple):
 
     @property
     def by_agent(self) -> dict[str, Evaluation]:
-        """What each agent and group did, by its name in the logs; {} where there is one agent."""
+        """Evaluation of each agent and group, by its name in the logs; {} for environments with one agent."""
         agent = np.arange(len(self.returns)) % self.num_agents if self.agents is None else self.agents
         every = {name: np.isin(agent, places) for name, places in agent_columns(self.num_agents, self.sizes).items()}
         rows = {name: (self.returns[own], self.lengths[own], self.finished[own]) for name, own in every.items()}
@@ -62,13 +62,13 @@ class Evaluation(NamedTuple):
 
 
 class Running(NamedTuple):
-    """The first episode of every stream, so far."""
+    """Loop state of `run_episodes`: the first episode of every stream, so far."""
 
     actor: ActorState
-    returns: Array  # [B]
+    returns: Array  # [B] undiscounted
     lengths: Array  # [B]
     finished: Array  # [B]
-    elapsed: Array  # []
+    elapsed: Array  # [] steps
     key: Key
 
 
@@ -81,20 +81,21 @@ def evaluate(
     deterministic: bool = True,
     max_steps: int = 100_000,
 ) -> Evaluation:
-    """Play `episodes` whole episodes and report each one's return.
+    """Play `episodes` whole episodes and return the return and length of each.
 
-    `deterministic` takes the most likely action; otherwise actions are sampled. Nothing of the training run changes:
-    not its environments, keys or statistics. `max_steps` bounds environments that never end.
+    `deterministic` takes the mode of the action distribution; otherwise actions are sampled. The state of the training
+    run stays as it is: its environments, keys and statistics. An episode is cut after `max_steps` steps.
 
-    Native environments are as many as episodes. Of host environments as many are made as the run has, and closed again;
-    a vector environment that the user has made is used itself, and training, if it goes on, begins new episodes.
+    Native environments: one per episode. Host environments: as many new ones as the run has, closed afterwards. A
+    vector environment passed in by the user cannot be copied and is used itself; training then resets it. Raises
+    ConfigError where host environments are given an agent that they cannot have (`Groups`, `SelfPlay`).
     """
     if isinstance(env, HostEnv):
         out = play_episodes(require_host_agent(agent), env, learner, key, episodes, deterministic, max_steps)
         if out.unplayed:
             warnings.warn(
-                f"{out.unplayed} of {episodes} episodes were not played: their environments did not end an episode, or "
-                f"their agents did not appear, within max_steps = {max_steps}",
+                f"{out.unplayed} of {episodes} episodes were not played: an earlier episode did not end, or "
+                f"an agent did not appear, within max_steps = {max_steps}",
                 stacklevel=2,
             )
         return Evaluation(*out[:3], env.num_agents, agents=out.agents, unplayed=out.unplayed)
@@ -105,7 +106,7 @@ def evaluate(
 
 
 class Moved(NamedTuple):
-    """Every stream one step further, and that step."""
+    """Actor state after one step of all streams, and that step's result."""
 
     actor: ActorState
     step: VectorStep
@@ -114,7 +115,7 @@ class Moved(NamedTuple):
 def act_and_step(
     agent: Agent, env: VectorEnv, learner: LearnerState, actor: ActorState, deterministic: bool, key: Key
 ) -> Moved:
-    """One step of all streams with the policy: its most likely actions if `deterministic`, else sampled ones."""
+    """Step all streams once with the policy: the mode of its distribution if `deterministic`, else a sample."""
     act_key, env_key = jax.random.split(key)
     policy = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
     distribution = policy.distribution
@@ -134,28 +135,28 @@ def act_and_step(
 def run_episodes(
     agent: Agent, env: VectorEnv, learner: LearnerState, key: Key, deterministic: bool, max_steps: int
 ) -> Running:
-    """The first episode of every stream, to its end; pure."""
+    """Play the first episode of every stream to its end, at most `max_steps` steps. A pure function."""
 
-    def running(now: Running) -> Array:
-        return ~now.finished.all() & (now.elapsed < max_steps)
+    def unfinished(state: Running) -> Array:
+        return ~state.finished.all() & (state.elapsed < max_steps)
 
-    def step(now: Running) -> Running:
-        key, step_key = jax.random.split(now.key)
-        actor, out = act_and_step(agent, env, learner, now.actor, deterministic, step_key)
-        counts = out.valid & ~now.finished
+    def step(state: Running) -> Running:
+        key, step_key = jax.random.split(state.key)
+        actor, out = act_and_step(agent, env, learner, state.actor, deterministic, step_key)
+        counted = out.valid & ~state.finished
         return Running(
             actor=actor,
-            returns=now.returns + jnp.where(counts, out.reward, 0.0),
-            lengths=now.lengths + counts,
-            finished=now.finished | out.terminated | out.truncated,
-            elapsed=now.elapsed + 1,
+            returns=state.returns + jnp.where(counted, out.reward, 0.0),
+            lengths=state.lengths + counted,
+            finished=state.finished | out.terminated | out.truncated,
+            elapsed=state.elapsed + 1,
             key=key,
         )
 
     start_key, run_key = jax.random.split(key)
     actor = start_actor(agent, env, start_key)
     zeros = jnp.zeros(env.num_streams, jnp.float32)
-    idle = jnp.zeros(env.num_streams, bool)
+    unended = jnp.zeros(env.num_streams, bool)
     return jax.lax.while_loop(
-        running, step, Running(actor, zeros, zeros.astype(jnp.int32), idle, jnp.int32(0), run_key)
+        unfinished, step, Running(actor, zeros, zeros.astype(jnp.int32), unended, jnp.int32(0), run_key)
     )

@@ -1,4 +1,4 @@
-"""Options: the fields of parts as settings with a dotted path, checked where a configuration enters."""
+"""Options: fields of parts as settings with a dotted path; their values are checked when a configuration is read."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import jax
 from ppax.types import ConfigError
 
 Config = dict[str, Any]
-LIMITS = ("low", "high", "above", "choices")  # in the metadata of a field
-NONE = "none"  # TOML and command lines have no None
-DEEPEST = 32  # tables in tables; a run has four
-# What other libraries call an option, by which name it is looked for here
+LIMITS = ("low", "high", "above", "choices")  # keys of the metadata of a field
+NONE = "none"  # spelling of None in TOML and on the command line
+DEEPEST = 32  # limit of nested tables; a run needs four
+# Names of options in other libraries, for suggestions after an unknown name
 ALIASES = {
     "lr": "learning_rate",
     "total_timesteps": "total_steps",
@@ -41,20 +41,20 @@ ALIASES = {
 
 
 class Option(NamedTuple):
-    """One setting: where it stands, what it may be."""
+    """Setting: its dotted path, type, default, description and limits."""
 
     path: str
     kind: type  # int, float, bool or str
-    many: bool  # a list of them
+    many: bool  # a list of values
     optional: bool  # None is allowed
     default: Any
     doc: str
     limits: dict[str, Any]
-    leaf: bool = False  # a number of a part: with independent agents a list has one for each player
+    leaf: bool = False  # a number of a part; with independent agents it may be a list, one value per player
 
 
 def option_of(field: dataclasses.Field[Any], hint: Any, path: str) -> Option:
-    """The option that a field of a part is."""
+    """Option for a field of a part with type `hint`, at dotted `path`."""
     optional = many = False
     kind: Any = float
     if field.metadata.get("static"):
@@ -72,9 +72,9 @@ def option_of(field: dataclasses.Field[Any], hint: Any, path: str) -> Option:
 
 
 def check_value(option: Option, value: Any, each: bool = False) -> Any:
-    """`value` in the option's type; ConfigError with field, value, what is allowed and the nearest valid value.
+    """Return `value` in the option's type; ConfigError with field, value, allowed values and the nearest valid one.
 
-    `each`: a number may also be a list, one for each player.
+    `each`: a number may also be a list, one value per player.
     """
     if option.leaf and isinstance(value, list | tuple):
         if not each:
@@ -97,7 +97,7 @@ def check_value(option: Option, value: Any, each: bool = False) -> Any:
 
 
 def check_limits(path: str, value: Any, limits: dict[str, Any]) -> Any:
-    """`value`, if it is within `limits`; else ConfigError with the nearest valid one, which calls it `path`."""
+    """Return `value` if it is within `limits`; else raise ConfigError, naming `path` and the nearest valid value."""
     choices, low, high, above = (limits.get(name) for name in ("choices", "low", "high", "above"))
     if choices is not None and value not in choices:
         nearest = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.0)[0]
@@ -118,8 +118,8 @@ def check_limits(path: str, value: Any, limits: dict[str, Any]) -> Any:
 
 
 def check_numbers(part: Any, path: str = "agent") -> None:
-    """ConfigError for a number or choice out of range in a part and the parts inside it; traced numbers pass."""
-    if isinstance(part, type):  # a class, as the family of a head's distribution
+    """Raise ConfigError for a value out of range in a part or in the parts inside it; tracers are not checked."""
+    if isinstance(part, type):  # a class, such as the distribution family of a head
         return
     if isinstance(part, Mapping):
         for name, inner in part.items():
@@ -131,7 +131,7 @@ def check_numbers(part: Any, path: str = "agent") -> None:
         if dataclasses.is_dataclass(value) or isinstance(value, Mapping):
             check_numbers(value, where)
         elif limits and not isinstance(value, jax.core.Tracer):
-            # a sweep and independent players have an array of numbers
+            # sweeps and independent players have an array of values
             for one in _numbers_in(value):
                 check_limits(where, one, limits)
 
@@ -147,7 +147,7 @@ def _numbers_in(value: Any) -> Iterator[Any]:
 
 
 def nearest(path: str, known: Collection[str]) -> str:
-    """The option that an unknown `path` most likely means: one of the same name elsewhere, else the most alike."""
+    """Closest known option to an unknown `path`: same last name at another path, else most similar spelling."""
     own = path.rpartition(".")[2]
     name = ALIASES.get(own, own)
     namesakes = [other for other in known if other == name or other.rpartition(".")[2] == name]
@@ -155,7 +155,7 @@ def nearest(path: str, known: Collection[str]) -> str:
 
 
 def flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted path, value) of every leaf."""
+    """Yield (dotted path, value) of every leaf."""
     _require_shallow(prefix)
     for name, value in config.items():
         if isinstance(value, dict) and value:
@@ -166,11 +166,11 @@ def flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def _require_shallow(path: str) -> None:
     if path.count(".") > DEEPEST:
-        raise ConfigError(f"{path[:60]}...: {path.count('.')} tables in one another; must be at most {DEEPEST}")
+        raise ConfigError(f"{path[:60]}...: {path.count('.')} nested tables; must be at most {DEEPEST}")
 
 
 def unflatten(values: dict[str, Any]) -> Config:
-    """The inverse of `flatten`."""
+    """Rebuild nested tables from dotted paths: the inverse of `flatten`."""
     config: Config = {}
     for path, value in values.items():
         _require_shallow(path)

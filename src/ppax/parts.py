@@ -13,23 +13,23 @@ T = TypeVar("T")
 
 
 def number(doc: str = "", *, default: Any, **limits: float) -> Any:
-    """A leaf: a number in an equation, traced, so it can be swept by vmap and annealed by a schedule.
+    """Declare a leaf: a number in an equation, traced, so that vmap can sweep it and a schedule can anneal it.
 
-    `limits` are `low`, `high` (inclusive) and `above` (exclusive); config.py checks them.
+    `limits` are `low`, `high` (inclusive) and `above` (exclusive); `ppax.options` checks them.
     """
     return dataclasses.field(default=default, metadata={"doc": doc, **limits})
 
 
 def static(doc: str = "", *, default: Any = dataclasses.MISSING, **limits: Any) -> Any:
-    """A static field: a size or a choice, part of the program's identity; changing it recompiles.
+    """Declare a static field: a size or a choice. A new value compiles a new program.
 
-    `limits` are `low`, `high` (inclusive) and `choices`; config.py checks them.
+    `limits` are `low`, `high` (inclusive) and `choices`; `ppax.options` checks them.
     """
     return dataclasses.field(default=default, metadata={"static": True, "doc": doc, **limits})
 
 
 def _described(fields: tuple[dataclasses.Field[Any], ...]) -> list[str]:
-    """The fields for `help`: name, default, meaning or kind."""
+    """Lines for `help`: name, default, and description or type of each field."""
     lines = []
     for field in fields:
         default = "" if field.default is dataclasses.MISSING else f" = {field.default!r}"
@@ -38,7 +38,7 @@ def _described(fields: tuple[dataclasses.Field[Any], ...]) -> list[str]:
 
 
 def brief(tree: Any) -> str:
-    """`Class(field=value)` with the fields that differ from their defaults; of arrays their number."""
+    """Short repr, `Class(field=value)`: fields that differ from their defaults; arrays by their sizes only."""
     shown = [
         f"{field.name}={_short(getattr(tree, field.name))}"
         for field in dataclasses.fields(tree)
@@ -48,7 +48,7 @@ def brief(tree: Any) -> str:
 
 
 def _derived(field: dataclasses.Field[Any]) -> bool:
-    """Whether a field follows from what the part was made for: it has neither a default nor a meaning to set."""
+    """Whether a field is computed from the environment and not set by the user: no default and no description."""
     return bool(field.metadata) and not field.metadata.get("doc") and field.default is dataclasses.MISSING
 
 
@@ -72,19 +72,19 @@ def _equal(value: Any, default: Any) -> bool:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(number, static, dataclasses.field))
 def part(cls: type[T]) -> type[T]:
-    """A frozen dataclass that is a JAX pytree: fields are leaves or sub-trees, `static()` fields are not."""
-    cls.__doc__ = cls.__doc__ or cls.__name__  # else dataclass writes the signature there
+    """Class decorator: a frozen dataclass that is a JAX pytree; fields are leaves or subtrees, unless `static()`."""
+    cls.__doc__ = cls.__doc__ or cls.__name__  # otherwise dataclass writes the signature there
     own_repr = "__repr__" in vars(cls)
     frozen: Any = dataclasses.dataclass(frozen=True)(cls)
     fields = dataclasses.fields(frozen)
     if not own_repr and any(not field.metadata for field in fields):
-        frozen.__repr__ = brief  # it is made of other parts, or of arrays: all of it would be pages
+        frozen.__repr__ = brief  # parts or arrays inside: the full repr would be pages long
     frozen.__doc__ = "\n".join([cls.__doc__, *_described(fields)])
     leaves = [field.name for field in fields if not field.metadata.get("static")]
     statics = [field.name for field in fields if field.metadata.get("static")]
 
     # Not `register_dataclass`: there, trees of two classes with the same fields compare equal (seen in JAX 0.10 and
-    # 0.11), so that jit may run the program of one part for another. The class belongs to the structure.
+    # 0.11), so that jit may run the program of one part for another. Here the tree structure includes the class.
     def flatten(tree: Any) -> tuple[list[Any], Any]:
         return [getattr(tree, name) for name in leaves], (frozen, tuple(getattr(tree, name) for name in statics))
 

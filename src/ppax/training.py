@@ -1,4 +1,4 @@
-"""Train, as pure functions: jit them, vmap them over seeds, or over any number of the agent."""
+"""Training as pure functions: `jax.jit` them, or `jax.vmap` them over seeds or any hyperparameter."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from ppax.program.sharding import SAME, SPLIT
 from ppax.types import ConfigError, Episodes, Key, Rollout, TrainState
 
 LOOPS = "call ppax.fit(agent, env, total_steps), or ppax.compile(agent, env, state), which is called like ppax.train"
-RESTART = 2**32 - 1  # folded into the key of a rollout: no step of any environment has that number
+RESTART = 2**32 - 1  # folded into the rollout's key for forced resets; larger than any number that `stream_keys` uses
 
 
 class Trained(NamedTuple):
-    """The state after some iterations, and scalar metrics over all of them."""
+    """State after the iterations, and scalar metrics reduced over them."""
 
     state: TrainState
     metrics: Summary  # a mapping: metrics["episode_return"]
 
 
 def make_key(seed: int) -> Key:
-    """A key from all 64 bits of a seed; `jax.random.key` keeps 32."""
+    """Return a key made from all 64 bits of `seed`; `jax.random.key` keeps 32. ConfigError outside 0 to 2^64 - 1."""
     if not 0 <= seed < 2**64:
         nearest = 0 if seed < 0 else 2**64 - 1
         raise ConfigError(f"seed = {seed}: must be from 0 to 2^64 - 1; nearest valid value: {nearest}")
@@ -48,11 +48,11 @@ def make_key(seed: int) -> Key:
 
 
 def start(agent: Agent, env: Env, num_steps: int, key: Key, iterations_per_env_reset: int | None = None) -> TrainState:
-    """A run before its first iteration: fresh weights, every environment at the start of an episode.
+    """Return the state before the first iteration: initialised weights and freshly reset environments.
 
-    `num_steps` is the length of a rollout. After each `iterations_per_env_reset` iterations every episode is cut, as a
-    truncation, and all environments begin anew; None, 0 or a negative number: only here. Raises ConfigError where
-    the sizes do not divide, a number that is not traced is out of range, or a network was made for other spaces.
+    `num_steps` is the length of a rollout. Every `iterations_per_env_reset` iterations all episodes are truncated and
+    all environments reset; None, 0 or a negative number turns this off. Raises ConfigError where sizes do not divide,
+    a number that is not traced is out of range, or the network was made for other spaces.
     """
     check_sizes(agent, env, num_steps)
     learner_key, actor_key, run_key = jax.random.split(key, 3)
@@ -65,18 +65,18 @@ def start(agent: Agent, env: Env, num_steps: int, key: Key, iterations_per_env_r
         num_steps=num_steps,
         iterations_per_env_reset=iterations_per_env_reset,
     )
-    # Copies: where two fields hold one array, as an environment may return its state for its observation, a program
-    # could not use the memory of both again
+    # Copies, as two fields may hold the same array (an environment may return its state as its observation), and one
+    # buffer cannot be donated twice
     return place(agent, env, jax.tree.map(jnp.copy, state))
 
 
 def place(agent: Agent, env: Env, state: TrainState) -> TrainState:
-    """`state` on the devices on which `train` runs."""
+    """Shard `state` over the devices on which `train` runs."""
     return sharding.place(state, state_specs(state), num_devices(agent, env, state.num_steps))
 
 
 def num_devices(agent: Agent, env: Env, num_steps: int) -> int:
-    """Over how many devices `train` splits the environments and every minibatch."""
+    """Return the number of devices over which `train` shards the environments and every minibatch."""
     counts = []
     for learner, streams in agent.learners(env.num_streams):
         length = learner.sequence_length(num_steps)
@@ -86,7 +86,7 @@ def num_devices(agent: Agent, env: Env, num_steps: int) -> int:
 
 
 def state_specs(state: TrainState) -> TrainState:
-    """Which fields of a TrainState are split over devices: the environments, and nothing else."""
+    """Sharding of each field of a TrainState: `actor` is split by environment, all else is replicated."""
     specs: dict[str, Any] = {"learner": SAME, "actor": SPLIT, "key": SAME, "iteration": SAME, "env_steps": SAME}
     return dataclasses.replace(state, **specs)
 
@@ -98,15 +98,15 @@ def train(
     num_iterations: int | Array,
     total_iterations: int | Array | None = None,
 ) -> Trained:
-    """Run `num_iterations` iterations: collect a rollout, learn from it.
+    """Run `num_iterations` iterations, each of one rollout and one update.
 
-    Metrics are scalars: means over the iterations (`episode_return` and `episode_length` over finished episodes,
-    NaN where none finished); memory does not grow with `num_iterations`. Schedules see the progress
-    `iteration / total_iterations`; by default these iterations are the last ones planned. Raises ConfigError for
-    environments on the host, which no program can step.
+    Metrics are scalars: means over the iterations (`episode_return` and `episode_length`: over finished episodes, NaN
+    where none finished). Memory use does not depend on `num_iterations`. Schedules are given the progress
+    `iteration / total_iterations`; by default training ends after these iterations. Raises ConfigError for host
+    environments, which a compiled program cannot step.
 
-    An iteration whose rollout, gradient or weights are not finite is not taken: the state stays as it was before it,
-    `state.iteration` says how far it came, and the metric `grad_norm` is NaN.
+    An iteration is discarded if its rollout, gradient or new weights are not finite: the state before it is kept,
+    `state.iteration` does not advance, and the metric `grad_norm` is NaN.
     """
     require_native(env, "ppax.train", LOOPS)
     if total_iterations is None:
@@ -127,8 +127,8 @@ def train(
 
 
 def _train(agent: Agent, env: VectorEnv, state: TrainState, num_iterations: Array, total: Array) -> Trained:
-    """`train`, on one device or on this device's share of the environments."""
-    once = jax.jit(iteration)  # traced once, for its metrics' names and for the loop
+    """Run the loop of `train` on one device, or on one device's shard of the environments."""
+    once = jax.jit(iteration)  # so that `eval_shape` and the loop below trace it once
 
     def iterate(_: Array, carried: tuple[TrainState, Summary]) -> tuple[TrainState, Summary]:
         before, totals = carried
@@ -136,27 +136,27 @@ def _train(agent: Agent, env: VectorEnv, state: TrainState, num_iterations: Arra
         return after, add_up(totals, metrics, after.iteration > before.iteration)
 
     shapes = jax.eval_shape(once, agent, env, state, total).metrics
-    begun = state.iteration
+    first_iteration = state.iteration
     state, sums = jax.lax.fori_loop(0, num_iterations, iterate, (state, nothing(shapes)))
-    return Trained(state, averaged(sums, state.iteration - begun))
+    return Trained(state, averaged(sums, state.iteration - first_iteration))
 
 
-def add_up(totals: Summary, metrics: Summary, taken: Array) -> Summary:
-    """The totals of some iterations and of one more; where that was not taken, only `grad_norm` says so."""
+def add_up(totals: Summary, metrics: Summary, accepted: Array) -> Summary:
+    """Add one iteration's metrics to the totals; if it was discarded (not `accepted`), only set `grad_norm` to NaN."""
     kinds = totals.kinds()
     forgetting = jnp.where(each(kinds, "last"), 0.0, totals.means)
     more = merge(dataclasses.replace(totals, means=forgetting), metrics)
     fault = jnp.where(np.array([name == "grad_norm" for name in kinds], bool), jnp.nan, totals.means)
     return dataclasses.replace(
-        totals, means=jnp.where(taken, more.means, fault), tops=jnp.where(taken, more.tops, totals.tops)
+        totals, means=jnp.where(accepted, more.means, fault), tops=jnp.where(accepted, more.tops, totals.tops)
     )
 
 
 def averaged(totals: Summary, num_iterations: int | Array) -> Summary:
-    """Metrics of many iterations from their totals."""
+    """Divide totals by the number of iterations, or of episodes, as each metric declares."""
     kinds = totals.kinds()
     every = list(kinds)
-    # per episode: NaN, not 0, where no episode finished
+    # Per-episode metrics are NaN, not 0, where no episode finished
     episodes = ["episodes" + name.removeprefix(name.partition("/")[0]) for name in every]
     counts = totals.means[np.array([every.index(name) if name in every else 0 for name in episodes])]
     divisor = jnp.where(each(kinds, "per_episode"), counts, num_iterations)
@@ -165,16 +165,16 @@ def averaged(totals: Summary, num_iterations: int | Array) -> Summary:
 
 
 class IterationInputs(NamedTuple):
-    """What an iteration begins with."""
+    """Inputs of one iteration: the annealed agent and the PRNG keys."""
 
     agent: Agent  # annealed
-    key: Key  # of the iterations after it
+    key: Key  # `TrainState.key` after this iteration
     collect_key: Key
     update_keys: Key  # [num_epochs]
 
 
 def iteration_inputs(agent: Agent, state: TrainState, total_iterations: int | Array) -> IterationInputs:
-    """The agent as it is at this progress of training, and the iteration's keys."""
+    """Anneal the agent to the training progress and split the iteration's keys."""
     keys = jax.random.split(state.key, 2 + agent.num_epochs)
     key, collect_key, update_keys = keys[0], keys[1], keys[2:]
     progress = state.iteration / total_iterations
@@ -183,104 +183,109 @@ def iteration_inputs(agent: Agent, state: TrainState, total_iterations: int | Ar
 
 
 def iteration(agent: Agent, env: VectorEnv, state: TrainState, total_iterations: int | Array) -> Trained:
-    """One rollout and one update."""
-    now = iteration_inputs(agent, state, total_iterations)
-    collected = collect(now.agent, env, state.learner, state.actor, state.num_steps, now.collect_key)
-    return finish_iteration(now, env, state, collected)
+    """Run one iteration: one rollout and one update."""
+    inputs = iteration_inputs(agent, state, total_iterations)
+    collected = collect(inputs.agent, env, state.learner, state.actor, state.num_steps, inputs.collect_key)
+    return finish_iteration(inputs, env, state, collected)
 
 
-def finish_iteration(plan: IterationInputs, env: Env, state: TrainState, collected: Collected) -> Trained:
-    """The rest of an iteration, once its rollout is there."""
-    annealed, key, collect_key, update_keys = plan
+def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, collected: Collected) -> Trained:
+    """Finish an iteration from its rollout: forced reset, update, metrics, and discarding if not finite."""
+    annealed, key, collect_key, update_keys = inputs
     period = state.iterations_per_env_reset
     if period is not None and period > 0:
         due = (state.iteration + 1) % period == 0
         collected = force_reset(annealed, env, collected, due, jax.random.fold_in(collect_key, RESTART))
     actor, rollout, episodes = collected
     learner, metrics = annealed.update(state.learner, rollout, update_keys)
-    if isinstance(annealed, SelfPlay):  # past selves: their returns are not those of the groups, their seats change
+    if isinstance(
+        annealed, SelfPlay
+    ):  # leave episodes of past selves out of the statistics; reset the carry of new opponents
         episodes = annealed.own_episodes(episodes)
         before: Any = state.learner
         after: Any = learner
-        actor = actor._replace(carry=annealed.settled(before, after, actor.carry))
+        actor = actor._replace(carry=annealed.reset_swapped_carries(before, after, actor.carry))
     metrics = metrics | episode_metrics(episodes, env.num_agents, env.sizes)
     env_steps = counter.add(state.env_steps, sharding.total(rollout.steps.valid.sum(dtype=jnp.uint32)))
-    now: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "learner": learner,
         "actor": actor,
         "key": key,
         "iteration": state.iteration + 1,
         "env_steps": env_steps,
     }
-    # one that is not finite changes nothing: not the weights, and no statistic that is kept for ever
-    wrong = [places.any() for places in not_finite(env, rollout).values()]
-    spoilt = jnp.stack([*wrong, ~jnp.isfinite(metrics["grad_norm"]), *_faults(learner)]).any()
-    taken = sharding.total(spoilt.astype(jnp.int32)) == 0
-    after = dataclasses.replace(state, **now)
-    return Trained(jax.tree.map(partial(_either, taken), after, state), pack(metrics))
+    # Discard the whole iteration if anything is not finite: neither weights nor running statistics would recover
+    bad_data = [places.any() for places in not_finite(env, rollout).values()]
+    rejected = jnp.stack([*bad_data, ~jnp.isfinite(metrics["grad_norm"]), *_bad_leaves(learner)]).any()
+    accepted = sharding.total(rejected.astype(jnp.int32)) == 0
+    after = dataclasses.replace(state, **fields)
+    return Trained(jax.tree.map(partial(_either, accepted), after, state), pack(metrics))
 
 
-def _faults(learner: Any) -> Iterator[Array]:
-    """Whether a float array of a learner is not finite, [] each; an optimiser's state may keep infinities."""
+def _bad_leaves(learner: Any) -> Iterator[Array]:
+    """Yield a flag [] per float array of a learner: not finite; in an optimiser's state, which may be infinite: NaN."""
     for path, x in jax.tree_util.tree_leaves_with_path(learner):
         if jnp.issubdtype(x.dtype, jnp.floating):
             of_optimizer = any(getattr(key, "name", "") == "opt_state" for key in path)
             yield jnp.isnan(x).any() if of_optimizer else ~jnp.isfinite(x).all()
 
 
-def _either(taken: Array, after: Array, before: Array) -> Array:
-    """`after` where `taken`, else `before`; a key may be used again, where its iteration was not taken."""
+def _either(accepted: Array, after: Array, before: Array) -> Array:
+    """Return `after` if `accepted`, else `before`; a discarded iteration's key is used again, which is intended."""
     if jnp.issubdtype(before.dtype, jax.dtypes.prng_key):
-        numbers = _either(taken, jax.random.key_data(after), jax.random.key_data(before))
+        numbers = _either(accepted, jax.random.key_data(after), jax.random.key_data(before))
         return jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(before))
-    return jnp.where(taken, after, before)
+    return jnp.where(accepted, after, before)
 
 
 def not_finite(env: Env, rollout: Rollout) -> dict[str, Array]:
-    """Rewards, observations and values of a rollout that count and are not finite, by field, [T, E * A] each."""
+    """Masks of the rollout's rewards, values and observations that training uses and that are not finite.
+
+    Each is [T, B] (observations of a group [T, E * A_g]), by field: "reward", "value", "observation...".
+    """
     steps = rollout.steps
     cut = steps.truncated & ~steps.terminated
-    # the last observation of a truncated episode is not acted on, but valued
+    # The final observation of a truncated episode is used too: its value is the bootstrap value
     seen = steps.valid | jnp.concatenate([jnp.zeros_like(cut[:1]), cut[:-1]])
-    shares: dict[str, Array] = {}  # of each group of agents, where there are any
+    seen_by_group: dict[str, Array] = {}
     if env.sizes:
         edges = np.cumsum([size for _, size in env.sizes])[:-1].tolist()
         parts = jnp.split(seen.reshape(len(seen), env.num_envs, -1), edges, axis=2)
-        shares = {name: x.reshape(len(seen), -1) for (name, _), x in zip(env.sizes, parts, strict=True)}
+        seen_by_group = {name: x.reshape(len(seen), -1) for (name, _), x in zip(env.sizes, parts, strict=True)}
     wrong = {"reward": ~jnp.isfinite(steps.reward) & steps.valid, "value": ~jnp.isfinite(steps.value) & seen}
     for path, x in jax.tree_util.tree_leaves_with_path(steps.obs):
         if jnp.issubdtype(x.dtype, jnp.floating):
-            own = shares[path[0].key] if shares else seen
+            own = seen_by_group[path[0].key] if seen_by_group else seen
             finite = jnp.isfinite(x).all(axis=tuple(range(2, x.ndim)))
             wrong[f"observation{jax.tree_util.keystr(path)}"] = ~finite & own
     return wrong
 
 
 def episode_metrics(episodes: Episodes, num_agents: int, sizes: tuple[tuple[str, int], ...]) -> Table:
-    """Sums over finished episodes of all streams, and of each agent and group: "episode_return/agent_0"."""
+    """Return sums over finished episodes: of all streams, and of each agent and group ("episode_return/agent_0")."""
     sums = jnp.stack([x.astype(jnp.float32).reshape(-1, num_agents) for x in episodes]).sum(axis=1)
     sums = sharding.total(sums)  # [3, A]
-    of_all = {"": sums.sum(axis=1)}
-    own = {
+    overall = {"": sums.sum(axis=1)}
+    by_agent = {
         f"/{player}": sums[:, np.array(places)].sum(axis=1)
         for player, places in agent_columns(num_agents, sizes).items()
     }
     table = Table({})
-    for ending, (count, returns, lengths) in (of_all | own).items():
-        table |= reduced("sum", {f"episodes{ending}": count})
-        table |= reduced("per_episode", {f"episode_return{ending}": returns, f"episode_length{ending}": lengths})
+    for suffix, (count, returns, lengths) in (overall | by_agent).items():
+        table |= reduced("sum", {f"episodes{suffix}": count})
+        table |= reduced("per_episode", {f"episode_return{suffix}": returns, f"episode_length{suffix}": lengths})
     return table
 
 
 def check_sizes(agent: Agent, env: Env, num_steps: int) -> None:
-    """Raise ConfigError, with the nearest sizes that work, where a size does not divide another."""
+    """Check agent, environment and sizes against each other; ConfigError names the nearest sizes that work."""
     require_arguments(agent, env)
     if isinstance(env, HostEnv):
         require_host_agent(agent)
     require_fit(agent, env.num_agents, env.sizes, env.name)
     if isinstance(agent, SelfPlay) and agent.num_envs != env.num_envs:
         raise ConfigError(
-            f"SelfPlay.num_envs = {agent.num_envs}: {env.name or 'the environment'} has {env.num_envs}; "
+            f"SelfPlay.num_envs = {agent.num_envs}: {env.name or 'the environment'} has num_envs = {env.num_envs}; "
             "write SelfPlay(groups, pool, env.num_envs)"
         )
     check_numbers(agent)

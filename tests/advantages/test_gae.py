@@ -116,7 +116,7 @@ def test_two_steps_by_hand():
     np.testing.assert_allclose(got.value, [3.0, 2.0], rtol=1e-6)
 
 
-def test_truncation_keeps_the_value_beyond_and_termination_does_not():
+def test_truncation_bootstraps_and_termination_does_not():
     # gamma = .5, lambda = 1. V' of the ended step is 8, the next row's own V is 3, as after an autoreset.
     # truncated:  A_0 = 1 + .5 * 8 - 2 = 3;  terminated: A_0 = 1 - 2 = -1;  both: termination wins.
     # Row 1 is another episode: A_1 = 1 + .5 * 4 - 3 = 0 in every case, and adds nothing to A_0.

@@ -49,7 +49,7 @@ def test_clips_below_1_count_without_ratios_too():
     np.testing.assert_allclose(got.advantage, [1.0])
 
 
-def test_the_two_kinds_of_end():
+def test_termination_and_truncation():
     # gamma .5, lambda 1, w = 1, V' of the ended step 8, next episode's windfall 100 must not reach row 0.
     # truncated: 1 + .5*8 - 2 = 3; terminated, or both: 1 - 2 = -1.
     for flags, expected in (

@@ -63,7 +63,7 @@ def test_two_steps_by_hand():
     np.testing.assert_allclose(got.advantage, [1.0, 2.0], atol=1e-6)
 
 
-def test_the_two_kinds_of_end():
+def test_termination_and_truncation():
     # gamma .5: truncated: v_0 = 1 + .5*8 = 5; terminated, or both: v_0 = 1. Advantage v_0 - 2. Row 1 never reaches it.
     for flags, expected in (
         ({"truncated": [0]}, 5),

@@ -50,7 +50,7 @@ def orchestra(num_envs=NUM_ENVS, **options):
 
 
 @pytest.mark.nightly
-def test_groups_of_one_are_players_who_learn_apart():
+def test_groups_of_one_agent_equal_independent_players():
     """The same keys, the same streams: two groups of one agent each, and two independent players."""
     alike = VectorEnv(Copies(TimeLimit(builtin.Pendulum(), 12), 2), NUM_ENVS)
     apart = grouped(alike, {"a": [0], "b": [1]})
@@ -67,7 +67,7 @@ def test_groups_of_one_are_players_who_learn_apart():
     assert float(two.metrics["value_loss"]) == pytest.approx(float(one.metrics["value_loss"]), rel=1e-4)
 
 
-def test_agents_are_dealt_out_and_put_back():
+def test_actions_and_rewards_of_groups_keep_their_order():
     """The order of groups is no one's order: actions go to whom they are of, rewards come back with them."""
     team = Team()
     env = grouped(TimeLimit(team, 8), {"late": [2], "others": [1, 0]})
@@ -93,7 +93,7 @@ def test_agents_are_dealt_out_and_put_back():
     np.testing.assert_array_equal(mine.obs[np.array([2, 0])], theirs.obs["two"])
 
 
-def test_a_group_finds_the_memories_at_the_starts_of_its_own_sequences():
+def test_stored_carries_match_each_groups_sequence_length():
     """Sequences of 2 and of 4 steps: a rollout of 8 keeps memories at 0, 2, 4, 6; the second group reads 0 and 4."""
     groups = (("short", 1), ("long", 1))
     env = VectorEnv(builtin.Pendulum(), 3)
@@ -301,7 +301,7 @@ def test_groups_whose_names_in_the_logs_are_the_same_are_refused():
     """Two agents of `prey` are logged as prey_0 and prey_1, and so would be a group of that name."""
     env = grouped(ppax.make("Pursuit-3", 4), {"prey": [0, 1], "prey_1": [2]})
     agents = {name: ppax.PPO(mlp(group, hidden=(4,))) for name, group in env.groups.items()}
-    with pytest.raises(ConfigError, match="prey_1 is a group, and an agent of the group prey: name it otherwise"):
+    with pytest.raises(ConfigError, match="prey_1 is a group, and an agent of the group prey: rename the group"):
         ppax.start(ppax.Groups(agents, env.sizes), env, NUM_STEPS, jax.random.key(0))
 
 
@@ -321,7 +321,7 @@ def refused(**changes):
     [
         (lambda: refused(groups__prey__players=[0, 1]), "must have each of the 3 agents of Pursuit-3, 0 to 2, once"),
         (lambda: refused(groups__prey__players=[]), "no group may be empty"),
-        (lambda: refused(groups={"prey": {}}), "the agents of Pursuit-3 are alike; say which they are: players = "),
+        (lambda: refused(groups={"prey": {}}), "Pursuit-3 defines no groups, its agents are alike; .*players = "),
         (lambda: refused(groups={"a.b": {}}), r"groups.'a.b': a group's name has no dot and no equals sign"),
         (lambda: refused(groups={"prey": 3}), r"groups.prey = 3: must be a table, \[groups.prey\]"),
         (lambda: refused(groups__prey__agent__gama=0.5), "unknown option 'groups.prey.agent.gama'; did you mean"),

@@ -59,7 +59,7 @@ def assert_same(one, other, **tolerance):
 
 
 @pytest.mark.parametrize("memory", [False, pytest.param(True, marks=pytest.mark.nightly)])
-def test_players_learn_as_they_would_alone(memory, monkeypatch):
+def test_each_independent_player_learns_as_in_a_solo_run(memory, monkeypatch):
     """Three players in environments of their own, with numbers of their own: each as in a run of its own."""
     players, iterations = 3, 10
     options = {"memory": GRU(), "seq_len": 4} if memory else {"normalize_reward": True, "kl": KLControl(target_kl=0.01)}
@@ -100,7 +100,7 @@ def test_players_learn_as_they_would_alone(memory, monkeypatch):
     assert min(jax.tree.leaves(moved)) > 1e-4
 
 
-def test_one_agent_is_no_agents():
+def test_one_agent_equals_an_environment_without_an_agent_axis():
     """The same parameters, bit for bit, with an agent axis and without."""
     without, axis = (VectorEnv(env, NUM_ENVS) for env in (PENDULUM, Axis(PENDULUM)))
     agent = ppo(without, normalize_obs=True)
@@ -109,7 +109,7 @@ def test_one_agent_is_no_agents():
     assert one.metrics.names == other.metrics.names
 
 
-def test_what_the_dead_see_and_earn_changes_no_bit():
+def test_rows_of_absent_agents_have_no_influence():
     team = Team()
     env = VectorEnv(Poisoned(team), NUM_ENVS)
     agent = ppax.Independent(ppo(env, normalize_obs=True), 3)
@@ -212,7 +212,7 @@ def test_a_run_file_and_a_command_line_say_it():
 
 @pytest.mark.parametrize("agents", ["independent", "shared"])
 def test_independent_with_one_agent_is_said_to_change_nothing(agents, monkeypatch):
-    fits = importlib.import_module("ppax.fit")
+    fits = importlib.import_module("ppax.run.fit")
     monkeypatch.setattr(fits, "state_shapes", lambda *_: pytest.fail("far enough"))
     agent, env, run = config.build({"env": "CartPole-v1", "num_envs": 4, "agents": agents})
     with warnings.catch_warnings(record=True) as caught:

@@ -11,7 +11,7 @@ from worlds import QUICK
 
 import ppax
 from ppax import config
-from ppax.agents.opponents import START, Pool, chance
+from ppax.agents.opponents import START, Pool, win_probability
 from ppax.agents.self_play import SelfPlay, SelfPlayState
 from ppax.arrays.metrics import Table, pack
 from ppax.collection import Collected
@@ -107,7 +107,7 @@ def test_past_selves_act_by_their_own_policies(world, vmapped_keys):
 
 
 @pytest.mark.nightly
-def test_nobody_learns_from_past_selves(world):
+def test_rows_of_past_selves_are_left_out_of_the_update(world):
     """Whatever stands in their rows changes no bit; in the rows of the others it would."""
     agent, env, state, _ = world
     key = jax.random.key(5)
@@ -181,7 +181,7 @@ def test_ratings_by_hand():
     np.testing.assert_array_equal(after.returns[6], 0.0)
 
 
-def test_an_episode_that_a_forced_reset_cut_is_no_game():
+def test_episodes_truncated_by_a_forced_reset_are_not_rated():
     """All environments begin anew at the first step, from episodes in which the past selves were ahead."""
     agent, _, learner = by_hand()
     rewards = np.ones((3, NUM_ENVS, 3), np.float32)
@@ -215,19 +215,21 @@ def test_episodes_of_a_group_are_those_that_it_plays_as_it_is_now():
     assert float(metrics["episode_return"]) == 0.0
 
 
-def test_a_past_self_that_takes_anothers_seat_has_an_empty_memory():
+def test_a_new_opponent_in_a_running_episode_starts_with_an_initial_carry():
     """Seats of the prey: the first has another self now, the second the same; the hunters' places: 1 was replaced."""
     agent, env, learner = by_hand(GRU(2))
     carry = jax.tree.map(jnp.ones_like, agent.initial_carry(env.num_streams))
     opponents = {"prey": jnp.array([2, 0]), "hunters": jnp.array([0, 1])}
     before = learner._replace(kept=jnp.int32(4))  # the next place in a pool of 3 is 1
-    memories = agent.settled(before, before._replace(kept=jnp.int32(5), opponents=opponents), carry)
+    memories = agent.reset_swapped_carries(before, before._replace(kept=jnp.int32(5), opponents=opponents), carry)
     emptied = {"prey": [4], "hunters": [14, 15]}  # environment 4; environment 7, in which there are two hunters
     for name, rows in emptied.items():
         for x in jax.tree.leaves(memories[name]):
             np.testing.assert_array_equal(np.flatnonzero((x == 0.0).all(axis=1)), rows)
             np.testing.assert_array_equal(np.delete(x, rows, axis=0), 1.0)
-    assert same(agent.settled(before, before._replace(opponents=opponents), carry), carry)  # none was drawn
+    assert same(
+        agent.reset_swapped_carries(before, before._replace(opponents=opponents), carry), carry
+    )  # none was drawn
 
 
 def test_an_iteration_leaves_out_what_past_selves_earned_and_remember(monkeypatch):
@@ -246,14 +248,14 @@ def test_an_iteration_leaves_out_what_past_selves_earned_and_remember(monkeypatc
     assert out.state.actor.carry["prey"]["actor"][:4].all()
 
 
-def test_who_plays_is_drawn_as_asked():
+def test_opponents_are_sampled_as_configured():
     wins, age = jnp.array([0.5, 0.25, 0.125]), jnp.array([2, 1, 0])
     drawn = {kind: np.exp(Pool(sampling=kind).logits(wins, age)) for kind in ("uniform", "recent", "hard")}
     shares = {kind: x / x.sum() for kind, x in drawn.items()}
     np.testing.assert_allclose(shares["uniform"], np.ones(3) / 3)
     np.testing.assert_allclose(shares["recent"], np.array([1 / 3, 1 / 2, 1]) / (11 / 6), rtol=1e-5)
     np.testing.assert_allclose(shares["hard"], np.array([16, 4, 1]) / 21, rtol=1e-5)
-    assert float(chance(jnp.float32(1400.0), jnp.float32(1000.0))) == pytest.approx(10 / 11)
+    assert float(win_probability(jnp.float32(1400.0), jnp.float32(1000.0))) == pytest.approx(10 / 11)
 
 
 PLAN = """
@@ -316,7 +318,7 @@ def test_a_resumed_run_knows_its_past_selves(tmp_path):
         (lambda: checked(one_group=True), "takes at least two groups"),
         (
             lambda: for_more_environments(),
-            r"num_envs = 8: Pursuit-3 has 12; write SelfPlay\(groups, pool, env",
+            r"num_envs = 8: Pursuit-3 has num_envs = 12; write SelfPlay\(groups, pool, env",
         ),
         (lambda: checked(devices=2), "program.devices = 2: self-play runs on one; write 1"),
         (lambda: config.build(tomllib.loads(PLAN.split("[groups")[0])), "self_play: Pursuit-2 has no groups"),

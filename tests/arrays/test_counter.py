@@ -1,4 +1,4 @@
-"""Counts beyond 32 bits, on devices that have no 64."""
+"""64-bit counts on devices without 64-bit integers."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Masks: their layout, what environments may give, and steps in which nothing can be chosen."""
+"""Action masks: layout, masks from environments, and steps without any allowed action."""
 
 import dataclasses
 
@@ -35,7 +35,7 @@ def test_the_layout_and_what_stands_in_for_missing_masks():
     assert masks.complete(NESTED, None, 2) is None
 
 
-def test_a_tuple_of_masks_is_one_after_the_other():
+def test_a_tuple_of_masks_is_concatenated():
     ragged = tuple(jnp.full((2, n), i % 2 == 0) for i, n in enumerate((3, 2, 4)))
     got = masks.complete(SPACES["ragged"], ragged, 2)
     np.testing.assert_array_equal(got, [[1, 1, 1, 0, 0, 1, 1, 1, 1]] * 2)
@@ -44,8 +44,8 @@ def test_a_tuple_of_masks_is_one_after_the_other():
 @pytest.mark.parametrize(
     ("space", "mask", "message"),
     [
-        (spaces.Discrete(3), jnp.ones((2, 4), bool), r"shape \(4,\) in one stream, Discrete\(3\) takes \(3,\)"),
-        (SPACES["bits"], jnp.ones((2, 4), bool), r"takes \(8,\)"),
+        (spaces.Discrete(3), jnp.ones((2, 4), bool), r"shape \(4,\) in one stream, Discrete\(3\) needs \(3,\)"),
+        (SPACES["bits"], jnp.ones((2, 4), bool), r"needs \(8,\)"),
         (NESTED, {"pari": None}, r"action_mask\['pari'\]: the action has 'bits', 'many', 'pair' only"),
         (NESTED, {"pair": (None,)}, r"action_mask\['pair'\] has 1 entries, the action 2"),
         (NESTED, {"pair": (jnp.ones((2, 3)), None)}, r"action_mask\['pair'\]\[0\] has shape \(3,\)"),
@@ -56,13 +56,13 @@ def test_a_mask_that_does_not_fit_is_refused_by_name(space, mask, message):
         masks.complete(space, mask, 2)
 
 
-def test_a_step_is_idle_only_where_nothing_at_all_can_be_chosen():
+def test_a_step_is_idle_only_if_no_component_allows_an_action():
     mask = {"a": jnp.array([[False, False], [False, True], [False, False]]), "b": jnp.array([[False], [False], [True]])}
     np.testing.assert_array_equal(masks.allows_something(mask), [False, True, True])
 
 
 def test_environments_may_leave_masks_out_and_the_agent_still_sees_a_tree_like_the_action():
-    """Else a free Box beside a kind of which nothing is allowed would be an idle step."""
+    """A Box beside a fully masked component would otherwise be an idle step."""
     env = VectorEnv(Spaced("hybrid", RANDOM_MASKS["hybrid"]), 2)
     state, _, mask = env.reset(jax.random.key(0))
     action = jax.tree.map(jnp.asarray, {"kind": np.ones(2, np.int32), "where": np.zeros((2, 2), np.float32)})
@@ -88,7 +88,7 @@ def prepared(agent, key=0):
 
 
 @pytest.mark.parametrize("memory", [False, True])
-def test_an_idle_step_takes_the_first_action_counts_for_the_environment_and_weighs_nothing(memory):
+def test_an_idle_step_takes_the_first_action_and_has_weight_0_for_the_policy(memory):
     network = mlp(STUCK, hidden=(4,))
     agent = ppax.PPO(Leaky(network) if memory else network, minibatch=Shuffle(1), num_epochs=1, normalize_obs=True)
     learner, rollout = prepared(agent)

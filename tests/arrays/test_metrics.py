@@ -1,4 +1,4 @@
-"""Metrics are reduced as they were declared, whatever they, the groups and the agents are called."""
+"""Metrics are reduced as declared, whatever their names and those of groups and agents."""
 
 import dataclasses
 

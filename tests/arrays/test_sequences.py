@@ -1,4 +1,4 @@
-"""Cutting rollouts into sequences, and means that know which rows count."""
+"""Cutting rollouts into sequences, masked means, discounted sums."""
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +38,7 @@ def test_rows_and_pairs_are_inverses():
     np.testing.assert_array_equal(to_pairs(rows, 3), x)
 
 
-def test_masked_mean_and_std_are_numpy_s_over_the_rows_that_count():
+def test_masked_mean_and_std_equal_numpy_over_valid_rows():
     rng = np.random.default_rng(0)
     mean_and_std = jax.jit(lambda x, valid: (masked_mean(x, valid), masked_std(x, valid)))
     for share in (0.0, 0.02, 0.3, 0.9, 1.0) * 4:

@@ -7,7 +7,7 @@ PARALLEL = "tests/program/test_sharding.py::"
 DEVICES = [
     Mutation(
         "devices that do not divide a minibatch drop sequences",
-        "            if size % asked:",
+        "            if size % devices:",
         "            if False:",
         (PARALLEL + "test_devices_that_do_not_divide_are_refused",),
         "ppax/program/layout.py",
@@ -23,7 +23,7 @@ DEVICES = [
         "an axis of the user's couples seeds",
         'AXIS = "ppax.parallel"',
         'AXIS = "devices"',
-        (PARALLEL + "test_an_axis_of_the_users_exchanges_nothing",),
+        (PARALLEL + "test_a_users_mapped_axis_communicates_nothing",),
         "ppax/program/sharding.py",
     ),
     Mutation(
@@ -73,13 +73,13 @@ PAST_SELVES = [
         "an episode that a forced reset cut is a game",
         "over = ended & counts",
         "over = (ended | first) & counts",
-        (SELF_PLAY + "test_an_episode_that_a_forced_reset_cut_is_no_game",),
+        (SELF_PLAY + "test_episodes_truncated_by_a_forced_reset_are_not_rated",),
         "ppax/agents/self_play.py",
     ),
     Mutation(
         "returns of past selves are those of the group",
-        "now[self._blocks()[name], begin : begin + size] = False",
-        "now[self._blocks()[name], begin : begin + size] = True",
+        "current[self._blocks()[name], begin : begin + size] = False",
+        "current[self._blocks()[name], begin : begin + size] = True",
         (SELF_PLAY + "test_episodes_of_a_group_are_those_that_it_plays_as_it_is_now",),
         "ppax/agents/self_play.py",
     ),
@@ -94,14 +94,14 @@ PAST_SELVES = [
         "a past self inherits the memory of the one before it",
         "other = drawn & ((seats != before.opponents[name]) | (seats == place))",
         "other = drawn & (seats != seats)",
-        (SELF_PLAY + "test_a_past_self_that_takes_anothers_seat_has_an_empty_memory",),
+        (SELF_PLAY + "test_a_new_opponent_in_a_running_episode_starts_with_an_initial_carry",),
         "ppax/agents/self_play.py",
     ),
     Mutation(
         "a learner that joins the pool inherits the memory of the oldest",
         "(seats != before.opponents[name]) | (seats == place))",
         "(seats != before.opponents[name]))",
-        (SELF_PLAY + "test_a_past_self_that_takes_anothers_seat_has_an_empty_memory",),
+        (SELF_PLAY + "test_a_new_opponent_in_a_running_episode_starts_with_an_initial_carry",),
         "ppax/agents/self_play.py",
     ),
     Mutation(
@@ -166,7 +166,7 @@ FILES = [
     ),
     Mutation(
         "two columns of the logs have one name",
-        'if f"{group}_{player[6:]}" in there:',
+        'if f"{group}_{player[6:]}" in groups:',
         "if False:",
         (GROUPS + "test_groups_whose_names_in_the_logs_are_the_same_are_refused",),
         "ppax/agents/multi_agent.py",
@@ -175,14 +175,14 @@ FILES = [
 RECORDS = [
     Mutation(
         "objects that no file builds are not marked",
-        'return list(_unlike(agent, again, "agent"))',
+        'return list(_differences(agent, rebuilt, "agent"))',
         "return []",
         (RECORD + "test_an_agent_that_no_file_builds_is_marked",),
         "ppax/run/record.py",
     ),
     Mutation(
         "a wrapped environment is recorded by its name",
-        'return list(_unlike(env, again, "env"))',
+        'return list(_differences(env, rebuilt, "env"))',
         "return []",
         (RECORD + "test_an_environment_that_no_name_gives_is_marked",),
         "ppax/run/record.py",

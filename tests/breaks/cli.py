@@ -56,7 +56,7 @@ MUTATIONS: list[Mutation] = [
         "**(trained if run.history else {}),",
         "**trained,",
         (CLI + "test_evaluate_says_the_same_twice",),
-        "ppax/cli/main.py",
+        "ppax/cli/output.py",
     ),
     Mutation(
         "a network for other observations is not noticed",

@@ -3,7 +3,7 @@
 from breaks.base import Mutation
 
 CONVOLUTION = "tests/networks/test_convolution.py::"
-PRODUCTS = CONVOLUTION + "test_products_are_the_convolution_with_its_gradients"
+PRODUCTS = CONVOLUTION + "test_convolution_by_products_equals_xla_with_gradients"
 FILE = "encoders/convolution.py"
 
 MUTATIONS = [
@@ -11,7 +11,7 @@ MUTATIONS = [
         "a CPU convolves by the library",
         'convolve_by_products if jax.default_backend() == "cpu" else convolve_by_library',
         "convolve_by_library",
-        (CONVOLUTION + "test_the_library_convolves_on_accelerators_only",),
+        (CONVOLUTION + "test_xla_convolution_is_used_on_accelerators_only",),
         FILE,
     ),
     Mutation(
@@ -39,14 +39,14 @@ MUTATIONS = [
         "equal numbers share the gradient of the largest",
         "return jnp.where((a >= b) | (a != a), a, b)",
         "return jnp.maximum(a, b)",
-        (CONVOLUTION + "test_pooling_is_that_of_the_library_with_its_gradient",),
+        (CONVOLUTION + "test_max_pool_equals_xla_with_gradients",),
         FILE,
     ),
     Mutation(
         "factors of a convolution are not rounded",
         "return matmul(patches, kernel.reshape(-1, filters))",
         "return (patches.astype(jnp.float32) @ kernel.reshape(-1, filters).astype(jnp.float32))",
-        (CONVOLUTION + "test_rounded_factors_and_sums_in_float32",),
+        (CONVOLUTION + "test_bfloat16_convolution_rounds_factors_and_accumulates_float32",),
         FILE,
     ),
     Mutation(

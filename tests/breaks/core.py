@@ -3,22 +3,22 @@
 from breaks.base import Mutation
 
 MASKS = "tests/arrays/test_masks.py::"
-IDLE = MASKS + "test_an_idle_step_takes_the_first_action_counts_for_the_environment_and_weighs_nothing"
+IDLE = MASKS + "test_an_idle_step_takes_the_first_action_and_has_weight_0_for_the_policy"
 EMPTY = "tests/learning/test_empty_minibatch.py::"
-BESIDE = EMPTY + "test_an_empty_minibatch_beside_a_full_one_is_no_step_and_no_part_of_a_mean"
+BESIDE = EMPTY + "test_an_empty_minibatch_skips_its_gradient_step_and_its_metrics"
 ALIKE = "tests/system/test_reference.py::test_standardize_leaves_constant_advantages_zero_and_single_ones_alone"
 CHUNKS = "tests/learning/test_gradient.py::"
 DRAWN = "tests/minibatches/test_in_training.py::"
-UNBIASED = DRAWN + "test_in_expectation_a_weighted_draw_learns_what_all_rows_say"
+UNBIASED = DRAWN + "test_importance_weights_make_the_expected_gradient_unbiased"
 KL = "tests/learning/test_kl_control.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
         "steps without a choice leave the value loss",
-        "counted = batches.Counted(steps.valid, masks.acting(steps))",
+        "row_masks = batches.RowMasks(steps.valid, masks.acting(steps))",
         "acting = masks.acting(steps)\n"
         "        steps = dataclasses.replace(steps, valid=steps.valid if acting is None else acting)\n"
-        "        counted = batches.Counted(steps.valid, masks.acting(steps))",
+        "        row_masks = batches.RowMasks(steps.valid, masks.acting(steps))",
         (IDLE, MASKS + "test_the_value_of_forced_waiting_is_learned"),
     ),
     Mutation(
@@ -50,25 +50,25 @@ MUTATIONS: list[Mutation] = [
         "an empty minibatch lowers the KL penalty",
         "d = masked_mean(_kl(history)[-1], acts[-1])",
         "d = _kl(history)[-1].mean()",
-        (KL + "test_minibatches_without_a_choice_say_nothing_of_the_coefficient",),
+        (KL + "test_minibatches_without_allowed_actions_do_not_change_the_kl_coefficient",),
     ),
     Mutation(
         "advantages that are all alike become their rounding",
-        "std > ALIKE * jnp.abs(middle)",
-        "std > 0.0 * jnp.abs(middle)",
+        "std > ALIKE * jnp.abs(average)",
+        "std > 0.0 * jnp.abs(average)",
         (ALIKE,),
     ),
     Mutation(
         "padding of the last chunk counts",
         "jnp.pad(valid, ((0, padding), (0, 0)))",
         "copies(valid)",
-        (CHUNKS + "test_every_size_of_chunks_gives_the_gradient_of_the_whole",),
+        (CHUNKS + "test_every_chunk_size_gives_the_gradient_without_chunks",),
     ),
     Mutation(
         "a chunk of less than a sequence is the whole minibatch",
         "max(1, chunk_rows // seq_len))",
         "(chunk_rows // seq_len or sequences))",
-        (CHUNKS + "test_chunks_are_at_most_as_large_as_asked_and_hardly_smaller",),
+        (CHUNKS + "test_chunks_are_at_most_chunk_rows_and_hardly_smaller",),
     ),
     Mutation(
         "the value loss has no importance weights",
@@ -92,7 +92,7 @@ MUTATIONS: list[Mutation] = [
         "KL controls are accepted where no KL is seen",
         "if gradient_steps == 1 and wanted:",
         "if gradient_steps == 0 and wanted:",
-        (KL + "test_a_control_is_refused_where_the_only_gradient_step_sees_no_kl",),
+        (KL + "test_a_control_is_refused_with_a_single_gradient_step",),
     ),
     Mutation(
         "V-trace is accepted where every ratio is 1",

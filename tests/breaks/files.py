@@ -18,7 +18,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "links are looked for at the top of a run directory alone",
-        "left.append(Path(entry.path))",
+        "pending.append(Path(entry.path))",
         "pass",
         (RUN_DIR + "test_a_run_directory_with_links_is_refused_by_name",),
         "storage/safe_files.py",
@@ -130,7 +130,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "an edited run file is not reported",
-        "if paths and before.config:",
+        "if paths and saved.config:",
         "if False:",
         (RUN_DIR + "test_a_number_that_was_edited_under_a_checkpoint_is_said",),
         "run/origin.py",

@@ -35,15 +35,15 @@ NOT_VALID = PPO + "test_rows_that_do_not_count_change_nothing_bit_for_bit[discre
 ESTIMATORS = [
     Mutation(
         "a truncation taken for a death in GAE",
-        "beyond = jnp.where(steps.terminated, 0.0, next_value)",
-        "beyond = jnp.where(steps.ended, 0.0, next_value)",
-        (GAE + "test_truncation_keeps_the_value_beyond_and_termination_does_not",),
+        "bootstrap = jnp.where(steps.terminated, 0.0, next_value)",
+        "bootstrap = jnp.where(steps.ended, 0.0, next_value)",
+        (GAE + "test_truncation_bootstraps_and_termination_does_not",),
         "advantages/gae.py",
     ),
     Mutation(
         "terminated and truncated swapped in GAE",
-        "beyond = jnp.where(steps.terminated, 0.0, next_value)",
-        "beyond = jnp.where(steps.truncated, 0.0, next_value)",
+        "bootstrap = jnp.where(steps.terminated, 0.0, next_value)",
+        "bootstrap = jnp.where(steps.truncated, 0.0, next_value)",
         (GAE + "test_agrees_with_a_float64_loop_on_1000_random_streams",),
         "advantages/gae.py",
     ),
@@ -155,37 +155,37 @@ LOSSES = [
         "the ratio clipped on one side",
         "jnp.clip(ratio, 1.0 - self.clip_eps,",
         "jnp.clip(ratio, 0.0,",
-        (CLIPPED + "test_the_gradient_stops_only_beyond_the_clip_in_the_wanted_direction",),
+        (CLIPPED + "test_the_gradient_is_zero_only_outside_the_clip_range_in_the_improving_direction",),
     ),
     Mutation(
         "the better of ratio and clipped ratio",
         "jnp.minimum(ratio * advantage",
         "jnp.maximum(ratio * advantage",
-        (CLIPPED + "test_the_gradient_stops_only_beyond_the_clip_in_the_wanted_direction",),
+        (CLIPPED + "test_the_gradient_is_zero_only_outside_the_clip_range_in_the_improving_direction",),
     ),
     Mutation(
         "dual clip for good actions",
         "jnp.where(advantage < 0.0, jnp.maximum(surrogate",
         "jnp.where(advantage > 0.0, jnp.maximum(surrogate",
-        (CLIPPED + "test_dual_clip_stops_what_a_negative_advantage_can_ask_of_a_large_ratio",),
+        (CLIPPED + "test_dual_clip_bounds_the_ratio_for_negative_advantages",),
     ),
     Mutation(
         "dual clip's sign",
         "jnp.maximum(surrogate, self.dual_clip * advantage)",
         "jnp.maximum(surrogate, -self.dual_clip * advantage)",
-        (CLIPPED + "test_dual_clip_stops_what_a_negative_advantage_can_ask_of_a_large_ratio",),
+        (CLIPPED + "test_dual_clip_bounds_the_ratio_for_negative_advantages",),
     ),
     Mutation(
         "a runaway ratio is not bounded",
         "LOG_RATIO_BOUND = 20.0",
         "LOG_RATIO_BOUND = 1e9",
-        (CLIPPED + "test_a_runaway_ratio_stays_finite",),
+        (CLIPPED + "test_an_extreme_ratio_stays_finite",),
     ),
     Mutation(
         "Huber without the half",
         "(jnp.abs(error) - 0.5 * inside)",
         "(jnp.abs(error) - inside)",
-        (REGRESSION + "test_huber_is_half_a_square_near_the_target_and_a_line_beyond",),
+        (REGRESSION + "test_huber_is_quadratic_near_the_target_and_linear_beyond_delta",),
     ),
     Mutation(
         "the value loss without the half",
@@ -211,7 +211,7 @@ DATA = [
         "means over all rows",
         "count = jnp.maximum(valid.sum(dtype=jnp.float32), 1.0)",
         "count = valid.size",
-        (SEQUENCES + "test_masked_mean_and_std_are_numpy_s_over_the_rows_that_count",),
+        (SEQUENCES + "test_masked_mean_and_std_equal_numpy_over_valid_rows",),
     ),
     Mutation(
         "losses mean over all rows",
@@ -228,7 +228,7 @@ DATA = [
     ),
     Mutation(
         "advantages centred over all rows",
-        "centred = advantage - middle",
+        "centred = advantage - average",
         "centred = advantage - advantage.mean()",
         (ROWS,),
     ),
@@ -242,7 +242,7 @@ DATA = [
         "an empty place counts",
         "valid[index] & (index < valid.shape[0])[:, None]",
         "valid[index]",
-        (IN_TRAINING + "test_an_empty_place_changes_nothing",),
+        (IN_TRAINING + "test_padding_changes_nothing",),
     ),
     Mutation(
         "importance weights are not applied",
@@ -254,7 +254,7 @@ DATA = [
         "weights of the advantages are not applied",
         "advantage = advantage * advantage_weight[:, None]",
         "advantage = advantage + 0.0 * advantage_weight[:, None]",
-        (IN_TRAINING + "test_in_expectation_a_weighted_draw_learns_what_all_rows_say[advantage]",),
+        (IN_TRAINING + "test_importance_weights_make_the_expected_gradient_unbiased[advantage]",),
     ),
     Mutation(
         "the same order in every epoch",
@@ -266,19 +266,19 @@ DATA = [
         "priorities without alpha",
         "share**self.alpha",
         "share",
-        (PRIORITISED + "test_chances_are_powers_of_the_sums_of_absolute_advantages",),
+        (PRIORITISED + "test_probabilities_are_powers_of_sums_of_absolute_advantages",),
     ),
     Mutation(
         "rows that do not count have a priority",
         "jnp.abs(jnp.where(valid, advantage, 0.0)).sum(axis=1)",
         "jnp.abs(advantage).sum(axis=1)",
-        (PRIORITISED + "test_rows_that_are_not_valid_have_no_say",),
+        (PRIORITISED + "test_invalid_rows_do_not_change_probabilities",),
     ),
     Mutation(
         "beta is not annealed",
         "(self.beta_end - self.beta) * share",
         "(self.beta_end - self.beta) * 0.0",
-        (PRIORITISED + "test_beta_moves_to_its_end_on_a_straight_line",),
+        (PRIORITISED + "test_beta_is_annealed_linearly",),
     ),
     Mutation(
         "importance weights upside down",
@@ -290,7 +290,7 @@ DATA = [
         "statistics count rows that do not",
         "jnp.where(weight, y, 0.0).sum(axes)",
         "y.sum(axes)",
-        (NORMALIZE + "test_rows_that_do_not_count_change_nothing_whatever_stands_in_them",),
+        (NORMALIZE + "test_invalid_rows_change_no_statistics",),
     ),
     Mutation(
         "statistics forget how far the means are apart",
@@ -326,7 +326,7 @@ COLLECTING = [
     ),
     Mutation(
         "the reward trace goes on into the next episode",
-        "reward_trace=jnp.where(begun_anew, 0.0, trace)",
+        "reward_trace=jnp.where(reset_trace, 0.0, trace)",
         "reward_trace=trace",
         (TRACE,),
     ),
@@ -358,7 +358,7 @@ COLLECTING = [
         "memory does not go from step to step",
         "carry=decision.carry\n",
         "carry=actor.carry\n",
-        (PPO + "test_carries_persist_over_rollouts_and_are_forgotten_at_an_episodes_start",),
+        (PPO + "test_carries_persist_over_rollouts_and_are_reset_at_an_episodes_start",),
     ),
     Mutation(
         "V of the last observation from another memory",
@@ -424,11 +424,11 @@ COLLECTING = [
 LEARNING = [
     Mutation(
         "statistics move before learning",
-        "        vector, to_params = ravel_pytree(learner.params)\n        counted",
+        "        vector, to_params = ravel_pytree(learner.params)\n        row_masks",
         "        if self.normalize_obs:\n"
-        "            moved = normalize.update_obs_stats(learner.obs_stats, steps.obs, steps.valid)\n"
+        "            moved = normalization.update_obs_stats(learner.obs_stats, steps.obs, steps.valid)\n"
         "            learner = learner._replace(obs_stats=moved)\n"
-        "        vector, to_params = ravel_pytree(learner.params)\n        counted",
+        "        vector, to_params = ravel_pytree(learner.params)\n        row_masks",
         ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[clipped-False-True-constant]",),
         "/ppo.py",
     ),
@@ -444,8 +444,8 @@ LEARNING = [
     ),
     Mutation(
         "statistics of observations never move",
-        "if self.normalize_obs:  # only now",
-        "if False:  # only now",
+        "if self.normalize_obs:  # after learning",
+        "if False:  # after learning",
         (NORMALISED,),
     ),
     Mutation(
@@ -459,7 +459,7 @@ LEARNING = [
         "memory is never forgotten",
         "to_pairs(features, length), first)",
         "to_pairs(features, length), first & False)",
-        (PPO + "test_carries_persist_over_rollouts_and_are_forgotten_at_an_episodes_start",),
+        (PPO + "test_carries_persist_over_rollouts_and_are_reset_at_an_episodes_start",),
     ),
     Mutation(
         "rows that do not count are not emptied",
@@ -477,13 +477,13 @@ LEARNING = [
         "each chunk's gradient is clipped",
         "return Gradient(share * gradient,",
         "return Gradient(share * gradient / jnp.maximum(1.0, 4.0 * jnp.linalg.norm(gradient)),",
-        (ACCUMULATE + "test_a_mean_by_hand",),
+        (ACCUMULATE + "test_accumulated_gradient_of_a_mean_by_hand",),
     ),
     Mutation(
         "chunks weigh alike",
         "share = valid.sum(dtype=jnp.float32) / all_rows",
         "share = 1.0 / chunks",
-        (ACCUMULATE + "test_a_mean_by_hand",),
+        (ACCUMULATE + "test_accumulated_gradient_of_a_mean_by_hand",),
     ),
     Mutation(
         "no sum over devices",
@@ -513,19 +513,19 @@ LEARNING = [
         "the KL-adaptive rate runs away",
         "jnp.where(kl > 2.0 * target, slower, jnp.where(near, faster, 1.0))",
         "jnp.where(kl > 2.0 * target, faster, jnp.where(near, slower, 1.0))",
-        (KL + "test_the_rule_of_the_learning_rate",),
+        (KL + "test_learning_rate_rule_of_the_kl",),
     ),
     Mutation(
         "the KL penalty adapts the wrong way",
         "jnp.where(d > 1.5 * self.coef_target, 2.0,",
         "jnp.where(d > 1.5 * self.coef_target, 0.5,",
-        (KL + "test_the_rule_of_the_coefficient",),
+        (KL + "test_kl_coefficient_rule_of_the_kl",),
     ),
     Mutation(
         "re-estimated sequences take another's end",
         "source.end_value[pieces - 1 :: pieces]",
         "source.end_value[::pieces]",
-        ("tests/learning/test_reestimation.py::test_joined_sequences_end_as_their_last_piece_does",),
+        ("tests/learning/test_reestimation.py::test_joined_sequences_keep_the_end_value_of_the_last_one",),
     ),
     Mutation(
         "the optimiser's decays swapped",
@@ -556,14 +556,14 @@ LEARNING = [
         "log_std has no gradient",
         "z = (action - self.mean) * jnp.exp(-self.log_std)",
         "z = (action - self.mean) * jnp.exp(-jax.lax.stop_gradient(self.log_std))",
-        ("tests/distributions/test_normal.py::test_the_gradient_by_hand",),
+        ("tests/distributions/test_normal.py::test_gradients_by_hand",),
         "distributions/normal.py",
     ),
     Mutation(
         "the entropy's constant",
         "self.log_std + 0.5 * (LOG_2PI + 1.0)",
         "self.log_std + 0.5 * LOG_2PI",
-        ("tests/distributions/test_normal.py::test_entropy_is_the_mean_surprise",),
+        ("tests/distributions/test_normal.py::test_entropy_is_the_mean_of_minus_log_prob",),
         "distributions/normal.py",
     ),
     Mutation(
@@ -576,25 +576,25 @@ LEARNING = [
         "products summed in bfloat16",
         "axes, preferred_element_type=jnp.float32)",
         "axes).astype(jnp.float32)",
-        (PRODUCTS + "test_both_factors_are_rounded_and_the_sum_is_not",),
+        (PRODUCTS + "test_factors_are_rounded_and_accumulation_is_float32",),
     ),
     Mutation(
-        "blocks of a turned matrix side by side",
+        "blocks of a transposed matrix side by side",
         "jax.lax.optimization_barrier(blocks).transpose(1, 0, 2)",
         "jax.lax.optimization_barrier(blocks)",
-        (PRODUCTS + "test_gradients_are_products_of_rounded_factors_too",),
+        (PRODUCTS + "test_gradients_are_products_of_rounded_factors",),
     ),
     Mutation(
         "short layers rounded too",
-        "if min(kernel.shape) < SHORT:",
+        "if min(kernel.shape) < MIN_SIDE:",
         "if min(kernel.shape) < 1:",
-        (PRODUCTS + "test_short_layers_are_not_rounded",),
+        (PRODUCTS + "test_kernels_below_min_side_are_not_rounded",),
     ),
     Mutation(
         "the gradient of weights as of the first factor",
         'form={"AB": "AtB", "AtB": "AB"}[form])',
         'form={"AB": "AtB", "AtB": "AtB"}[form])',
-        (PRODUCTS + "test_gradients_of_gradients",),
+        (PRODUCTS + "test_second_derivatives",),
     ),
 ]
 RUNNING = [
@@ -639,12 +639,12 @@ RUNNING = [
         "evaluation samples when it should not",
         "distribution.mode() if deterministic else",
         "distribution.mode() if not deterministic else",
-        (EVALUATE + "test_the_most_likely_action_unless_it_is_sampled",),
+        (EVALUATE + "test_deterministic_evaluation_takes_the_mode",),
     ),
     Mutation(
         "evaluation counts the next episode too",
-        "counts = out.valid & ~now.finished",
-        "counts = out.valid",
+        "counted = out.valid & ~state.finished",
+        "counted = out.valid",
         (EVALUATE + "test_an_early_end_is_not_followed_by_a_second_episode",),
     ),
     Mutation(
@@ -724,14 +724,14 @@ RUNNING = [
         "the guard is blind to statics",
         "            elif one != other:",
         "            elif False:",
-        ("tests/program/test_compilation.py::test_what_changed_is_named",),
+        ("tests/program/test_compilation.py::test_errors_name_the_changed_field",),
     ),
     Mutation(
         "the guard is blind to shapes",
         "if before != now:",
         "if False:",
         (
-            "tests/program/test_compilation.py::test_what_changed_is_named",
+            "tests/program/test_compilation.py::test_errors_name_the_changed_field",
             "tests/program/test_compilation.py::test_differences_of_plain_trees",
         ),
         "program/compilation.py",
@@ -744,8 +744,8 @@ RUNNING = [
     ),
     Mutation(
         "shares of the time not over the whole",
-        "taken / whole for",
-        "taken / iteration / 2 for",
+        "duration / whole for",
+        "duration / iteration / 2 for",
         (BENCH + "test_the_report_of_a_run",),
     ),
     Mutation(
@@ -764,14 +764,14 @@ HOSTED = [
     ),
     Mutation(
         "V of a cut episode without its memory",
-        "going_on = np.zeros(len(cut), bool)",
-        "going_on = np.ones(len(cut), bool)",
+        "first = np.zeros(len(cut), bool)",
+        "first = np.ones(len(cut), bool)",
         (HOST + "test_identical_transitions_have_identical_advantages[gru]",),
     ),
     Mutation(
         "a reset in the same step is not the first of an episode",
         "            first = ended\n",
-        "            first = begun\n",
+        "            first = resetting\n",
         (HOST + "test_identical_transitions_have_identical_advantages[gru]",),
     ),
     Mutation(
@@ -794,8 +794,8 @@ HOSTED = [
     ),
     Mutation(
         "evaluation favours short episodes",
-        "if self.left[i] > 0 and not gone[i - rows.start]:",
-        "if self.left.any() and not gone[i - rows.start]:",
+        "if self.left[i] > 0 and not missing[i - rows.start]:",
+        "if self.left.any() and not missing[i - rows.start]:",
         ("tests/envs/hosting/test_handle.py::test_evaluation_plays_whole_episodes_fairly",),
     ),
     Mutation(
@@ -863,20 +863,20 @@ ENVIRONMENTS = [
     ),
     Mutation(
         "training begins with an unsound environment",
-        "    require_sound(env)\n",
-        "",
+        "    require_sound(env)  #",
+        "    #",
         (CHECK_ENV + "test_training_refuses_before_it_compiles",),
         "ppax/run/fit.py",
     ),
     Mutation(
         "the step that only resets counts as played",
-        "        lengths[-1] += moved.counts",
+        "        lengths[-1] += result.counts",
         "        lengths[-1] += 1",
         (PLAY + "test_frames_are_those_of_whole_episodes",),
     ),
 ]
 PARAMS = "tests/envs/wrappers/test_params.py::"
-GRADIENTS = "tests/networks/test_memories.py::test_gradients_of_all_parameters_are_those_of_the_equations"
+GRADIENTS = "tests/networks/test_memories.py::test_parameter_gradients_equal_finite_differences"
 LATER = [
     Mutation(
         "the numbers of an episode are drawn again in every step",
@@ -898,38 +898,38 @@ LATER = [
     ),
     Mutation(
         "the GRU's gradient goes through its loop too",
-        "before(carry, h, first)\n        after, past, told = jax.lax.stop_gradient((after, past, told))",
-        "before(carry, h, first)\n        after, past, told = after, past, told",
+        "(carry, h, first)\n        last, previous, recurrent_out = jax.lax.stop_gradient(",
+        "(carry, h, first)\n        last, previous, recurrent_out = (",
         (GRADIENTS + "[gru]",),
     ),
     Mutation(
-        "the GRU's gradient through time forgets what is kept",
-        "return kept * total + matmul",
+        "the GRU's gradient through time lacks the update gate's direct path",
+        "return keep * total + matmul",
         "return matmul",
         (GRADIENTS + "[gru]",),
     ),
     Mutation(
-        "the LSTM's gradient through time forgets what its output shows of the cell",
-        "c = later.c + h * shown",
-        "c = later.c + own * shown",
+        "the LSTM's gradient through time lacks later steps' gradient of the hidden state",
+        "c = from_later.c + h * dh_dc",
+        "c = from_later.c + own * dh_dc",
         (GRADIENTS + "[lstm]",),
     ),
     Mutation(
-        "the LSTM's gradient through time forgets the cell's",
-        "return Cell(kept * c, matmul(",
+        "the LSTM's gradient through time lacks the forget gate's direct path",
+        "return Cell(keep * c, matmul(",
         "return Cell(0.0 * c, matmul(",
         (GRADIENTS + "[lstm]",),
     ),
     Mutation(
-        "the LSTM begins by forgetting half",
-        "jnp.concatenate([nothing, nothing + 1.0, nothing, nothing])",
-        "jnp.concatenate([nothing, nothing, nothing, nothing])",
-        ("tests/networks/test_memories.py::test_a_fresh_lstm_keeps_most_of_its_cell",),
+        "the LSTM's forget gate has bias 0",
+        "jnp.concatenate([zeros, zeros + 1.0, zeros, zeros])",
+        "jnp.concatenate([zeros, zeros, zeros, zeros])",
+        ("tests/networks/test_memories.py::test_lstm_initial_forget_gate_is_open",),
     ),
     Mutation(
         "the LSTM's recurrent matrix has no gradient",
-        "known_product(told, past.h, kernel)",
-        "told",
+        "recurrent_matmul(recurrent_out, previous.h, kernel)",
+        "recurrent_out",
         (GRADIENTS + "[lstm]",),
     ),
 ]
@@ -947,8 +947,8 @@ SUITES = [
     ),
     Mutation(
         "steps of absent agents count",
-        'arrays.valid[place], over[i] = info["begun"], info["valid"], info["over"]',
-        'arrays.valid[place], over[i] = info["begun"], True, info["over"]',
+        'arrays.valid[place], over[i] = info["agent_first"], info["valid"], info["over"]',
+        'arrays.valid[place], over[i] = info["agent_first"], True, info["over"]',
         (TEAM + "test_every_row_is_as_told_by_hand[sync]",),
     ),
     Mutation(
@@ -971,14 +971,14 @@ SUITES = [
     ),
     Mutation(
         "on the host players' numbers have one shape when compiled and another in training",
-        "self._arguments = _spread(agent), learner, key",
+        "self._arguments = _with_players(agent), learner, key",
         "self._arguments = agent, learner, key",
         (TEAM + "test_a_run_with_a_central_critic_resumes_on_the_host[independent]",),
     ),
     Mutation(
         "an agent that comes later begins no episode",
-        "self._looks(self._there & ~valid, seen)",
-        "self._looks(self._there & False, seen)",
+        "self._observe(self._there & ~valid, seen)",
+        "self._observe(self._there & False, seen)",
         (TEAM + "test_every_row_is_as_told_by_hand[sync]",),
     ),
     Mutation(
@@ -1013,7 +1013,7 @@ SUITES = [
     ),
     Mutation(
         "reward scaling goes by what statistics count",
-        "reward_trace=jnp.where(begun_anew, 0.0, trace),",
+        "reward_trace=jnp.where(reset_trace, 0.0, trace),",
         "reward_trace=jnp.where(ended, 0.0, trace),",
         (ATARI + "test_episodes_are_whole_games_while_lives_are_learned_from",),
     ),
@@ -1059,7 +1059,7 @@ MULTI = "tests/agents/test_multi_agent.py::"
 GROUPS = "tests/agents/test_groups.py::"
 SELF_PLAY = "tests/agents/test_self_play.py::"
 VIEW = "tests/envs/wrappers/test_team_view.py::"
-ALONE = MULTI + "test_players_learn_as_they_would_alone"
+ALONE = MULTI + "test_each_independent_player_learns_as_in_a_solo_run"
 MANY = [
     Mutation(
         "players read each other's streams",
@@ -1093,35 +1093,38 @@ MANY = [
         "groups learn from each other's rewards",
         "begin, begin + size, axis=axis + 1)",
         "0, size, axis=axis + 1)",
-        (GROUPS + "test_groups_of_one_are_players_who_learn_apart", GROUPS + "test_unlike_agents_learn_their_parts"),
+        (
+            GROUPS + "test_groups_of_one_agent_equal_independent_players",
+            GROUPS + "test_unlike_agents_learn_their_parts",
+        ),
         "ppax/agents/groups.py",
     ),
     Mutation(
         "actions of groups reach the wrong agents",
         "jnp.concatenate(x)[np.argsort(order)]",
         "jnp.concatenate(x)[order]",
-        (GROUPS + "test_agents_are_dealt_out_and_put_back",),
+        (GROUPS + "test_actions_and_rewards_of_groups_keep_their_order",),
         "wrappers/agent_groups.py",
     ),
     Mutation(
         "rewards of groups are not put in their order",
         "reward=step.reward[order]",
         "reward=step.reward",
-        (GROUPS + "test_agents_are_dealt_out_and_put_back",),
+        (GROUPS + "test_actions_and_rewards_of_groups_keep_their_order",),
         "wrappers/agent_groups.py",
     ),
     Mutation(
         "a group begins its sequences with a memory of another step",
         "jax.tree.map(lambda x: x[::stride], steps.carry[name])",
         "jax.tree.map(lambda x: x[: x.shape[0] // stride], steps.carry[name])",
-        (GROUPS + "test_a_group_finds_the_memories_at_the_starts_of_its_own_sequences",),
+        (GROUPS + "test_stored_carries_match_each_groups_sequence_length",),
         "ppax/agents/groups.py",
     ),
     Mutation(
         "past selves are learned from",
         "return jnp.concatenate([before, jax.lax.slice_in_dim(x, rows.stop, x.shape[axis], axis=axis)], axis)",
         "return x",
-        (SELF_PLAY + "test_nobody_learns_from_past_selves",),
+        (SELF_PLAY + "test_rows_of_past_selves_are_left_out_of_the_update",),
         "agents/opponents.py",
     ),
     Mutation(
@@ -1149,14 +1152,17 @@ MANY = [
         "places of the pool that are still empty play",
         "jnp.where(jnp.arange(size) < kept, self.pool.logits",
         "jnp.where(jnp.arange(size) >= 0, self.pool.logits",
-        (SELF_PLAY + "test_who_plays_is_drawn_as_asked", SELF_PLAY + "test_the_pool_keeps_what_the_learners_were"),
+        (
+            SELF_PLAY + "test_opponents_are_sampled_as_configured",
+            SELF_PLAY + "test_the_pool_keeps_what_the_learners_were",
+        ),
         "agents/self_play.py",
     ),
     Mutation(
         "the hardest opponents play least",
         "return 2.0 * jnp.log(wins)",
         "return -2.0 * jnp.log(wins)",
-        (SELF_PLAY + "test_who_plays_is_drawn_as_asked",),
+        (SELF_PLAY + "test_opponents_are_sampled_as_configured",),
         "agents/opponents.py",
     ),
     Mutation(
@@ -1186,23 +1192,23 @@ MANY = [
 ]
 LATEST = [
     Mutation(
-        "all memories of a fresh minGRU halve at each step",
+        "minGRU without chrono initialisation: every state halves at each step",
         'parts[0] | {"bias": parts[0]["bias"] - jnp.log(steps)}',
         'parts[0] | {"bias": parts[0]["bias"] - 0.0 * jnp.log(steps)}',
-        ("tests/networks/test_memories.py::test_a_fresh_mingru_remembers_for_unlike_many_steps",),
+        ("tests/networks/test_memories.py::test_mingru_initial_time_scales_are_spread",),
     ),
     Mutation(
         "a compiled program keeps the numbers of its first call",
         "if self._seen[0] is not agent or self._seen[1] is not env:",
         "if self._seen[0] is None:",
-        ("tests/program/test_compilation.py::test_numbers_change_and_nothing_compiles",),
+        ("tests/program/test_compilation.py::test_changed_hyperparameters_do_not_recompile",),
         "program/compilation.py",
     ),
     Mutation(
         "a state of another size is refused in JAX's words alone",
         "self._guard(agent, env, state)\n            raise",
         "raise",
-        ("tests/program/test_compilation.py::test_what_changed_is_named",),
+        ("tests/program/test_compilation.py::test_errors_name_the_changed_field",),
         "program/compilation.py",
     ),
 ]

@@ -11,8 +11,8 @@ LOCATED = FAULTS + "test_a_fault_is_located_and_the_state_before_it_is_kept"
 MUTATIONS: list[Mutation] = [
     Mutation(
         "masks looked at where no action is taken",
-        "idle = ~self.mask[:-1].any(axis=-1) & valid",
-        "idle = ~self.mask[:-1].any(axis=-1)",
+        "empty = ~self.mask[:-1].any(axis=-1) & valid",
+        "empty = ~self.mask[:-1].any(axis=-1)",
         (HOST + "test_no_forbidden_action_is_taken_and_a_mask_after_the_end_may_allow_nothing[group]",),
     ),
     Mutation(
@@ -62,7 +62,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "first observations are not looked at",
-        "        _check_beginning(env, now)\n",
+        "        _check_initial(env, initial)\n",
         "",
         (RUNNING + "test_a_first_observation_that_is_not_finite_is_located_before_the_policy_acts[group]",),
     ),
@@ -80,26 +80,26 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "an iteration that is not finite is taken",
-        "taken = sharding.total(spoilt.astype(jnp.int32)) == 0",
-        "taken = sharding.total(spoilt.astype(jnp.int32)) >= 0",
+        "accepted = sharding.total(rejected.astype(jnp.int32)) == 0",
+        "accepted = sharding.total(rejected.astype(jnp.int32)) >= 0",
         (LOCATED + "[reward-nan-None-options4]",),
     ),
     Mutation(
         "observations are not looked at",
         '            wrong[f"observation{jax.tree_util.keystr(path)}"] = ~finite & own\n',
         '            wrong[f"observation{jax.tree_util.keystr(path)}"] = ~finite & False\n',
-        (LOCATED + "[observation-inf-None-options6]",),
+        (LOCATED + "[observation--inf-3-options1]",),
     ),
     Mutation(
         "weights are not looked at",
-        "*(x for x in jax.tree.leaves(learner) if jnp.issubdtype(x.dtype, jnp.floating))",
+        ", *_bad_leaves(learner)",
         "",
         (FAULTS + "test_a_fault_of_the_network_is_told_from_one_of_the_environment",),
     ),
     Mutation(
         "an evaluation waits for ever for an agent",
-        "gone = self._absent[rows] >= self.max_steps",
-        "gone = self._absent[rows] >= 100 * self.max_steps",
+        "missing = self._absent[rows] >= self.max_steps",
+        "missing = self._absent[rows] >= 100 * self.max_steps",
         (PETTINGZOO + "test_an_evaluation_ends_where_an_agent_never_appears",),
     ),
     Mutation(

@@ -4,7 +4,7 @@ from breaks.base import Mutation
 
 X64 = "tests/system/test_x64.py::test_runs_with_64_bit_types_keep_32_and_equal_those_without"
 PRECISION = "tests/system/test_precision.py::test_only_factors_of_products_with_sides_of_16_and_more_are_rounded"
-HEADS = "tests/networks/test_heads.py::test_a_standard_deviation_that_no_action_has_is_refused"
+HEADS = "tests/networks/test_heads.py::test_log_std_init_without_standard_deviation_is_refused"
 TRAIN = "tests/test_training.py::"
 TRAINED = "tests/run/test_result.py::"
 
@@ -94,10 +94,10 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "silence about a metric without numbers",
-        "for sentence in self.ending.unseen() if done == self.total else ():",
+        "for sentence in self.monitor.metrics_without_values() if done == self.total_iterations else ():",
         "for sentence in ():",
-        ("tests/run/test_ending.py::test_a_metric_that_no_row_had_is_said_at_the_end",),
-        "ppax/run/fit.py",
+        ("tests/run/test_metrics_without_values.py::test_a_metric_that_no_row_had_is_said_at_the_end",),
+        "ppax/run/loop.py",
     ),
     Mutation(
         "resets counted without a word",

@@ -12,8 +12,8 @@ from worlds import Counter, Leaky, Masked, Team
 import ppax
 from ppax.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
 from ppax.checks import acting, environment, experience, learning
+from ppax.checks.context import fast_compiled, make_context
 from ppax.checks.report import attempt
-from ppax.checks.world import make, quick
 from ppax.collection import collect
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.minibatches import Prioritised, Shuffle
@@ -41,11 +41,11 @@ def world_of(env, network=mlp, num_steps=STEPS, **options):
     env = env_of(env)
     made = network(mlp(env, hidden=(8,)))
     agent = ppax.PPO(made, **{"minibatch": Shuffle(2)} | options)
-    state = quick(lambda key: ppax.start(agent, env, num_steps, key))(key())
-    gather = quick(lambda *now: collect(agent, env, *now[:2], num_steps, now[2]))
+    state = fast_compiled(lambda key: ppax.start(agent, env, num_steps, key))(key())
+    gather = fast_compiled(lambda *now: collect(agent, env, *now[:2], num_steps, now[2]))
     actor = gather(state.learner, state.actor, key(2)).actor
     rollout = gather(state.learner, actor, key(3)).rollout
-    return make(agent, env, state.learner, actor, key(3), rollout)
+    return make_context(agent, env, state.learner, actor, key(3), rollout)
 
 
 def plain(network):
@@ -142,7 +142,7 @@ def test_rows_in_another_order():
     assert "terminated differs" in tampered(terminated=steps.truncated, truncated=steps.terminated)
     assert "the next first differs" in tampered(first=jnp.roll(steps.first, 1, axis=0))
     assert "reward differs" in tampered(reward=jnp.roll(steps.reward, 1, axis=0))
-    assert "a step after an end still counts" in tampered(valid=jnp.ones_like(steps.valid))
+    assert "a step after an end is still valid" in tampered(valid=jnp.ones_like(steps.valid))
 
 
 # ---------------------------------------------------------------- networks and distributions
@@ -221,7 +221,7 @@ def test_an_estimator_that_is_wrong(monkeypatch):
 
 
 def test_ends_of_the_wrong_kind():
-    assert "for good" in failed(learning.check_ends, with_advantage(broken.Immortal()), key())
+    assert "after a termination" in failed(learning.check_ends, with_advantage(broken.Immortal()), key())
     assert "truncations" in failed(learning.check_ends, with_advantage(broken.CutIsDeath()), key())
 
 
@@ -247,7 +247,7 @@ def test_a_parameter_that_nothing_reads():
 
 def test_a_loss_that_looks_at_rows_that_do_not_count():
     world = world_of(Counter(), plain, loss=broken.Unmasked(), num_epochs=1)
-    assert "as many rows again" in failed(learning.check_empty_rows, world, key())
+    assert "doubling the rows" in failed(learning.check_empty_rows, world, key())
 
 
 def test_an_estimator_that_multiplies_by_zero():

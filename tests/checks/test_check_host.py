@@ -133,7 +133,7 @@ FAULTS = {
     "kind": (
         lambda: Changed(observation_space=spaces.Box(-9, 9, (FEATURES + 1,), np.int32)),
         "shapes",
-        "obs is float32, which does not go into int32",
+        "obs is float32, which cannot be cast to int32",
     ),
     "entries": (lambda: Changed(obs(lambda x: {"a": x})), "shapes", "obs is a dict, not an array"),
     "no array": (lambda: Changed(obs(lambda x: None)), "shapes", "obs is a NoneType, not an array"),

@@ -206,7 +206,7 @@ def test_a_damaged_checkpoint_is_a_disk_fault(trained, tmp_path):
     (copy / "checkpoints" / "0000000003" / "manifest.json").write_text("{}")
     done = process("evaluate", copy)  # not in this process, where a warning is an error
     assert done.returncode == 5
-    assert "warning: passed over a damaged checkpoint" in done.stderr
+    assert "warning: skipped a damaged checkpoint" in done.stderr
     assert "0000000003" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -429,7 +429,7 @@ def test_wrong_use_is_refused_before_anything_is_written(arguments, named, tmp_p
         (["train", "CartPole-v1", "--log.console", "maybe"], "--log.console true"),
         (["train", "CartPole-v1", "--no-log.console=false"], "--log.console false"),
         (["train", "CartPole-v1", "--stop", "(" * 5000 + "loss >= 1" + ")" * 5000], "parentheses"),
-        (["train", "CartPole-v1", "--env-params." + "a." * 3000 + "b", "1"], "tables in one another"),
+        (["train", "CartPole-v1", "--env-params." + "a." * 3000 + "b", "1"], "nested tables"),
         (["resume"], "run"),
         (["evaluate", ".", "--episodes", "many"], "invalid int value"),
         (["train", "CartPole-v2"], "CartPole-v1"),

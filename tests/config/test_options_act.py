@@ -5,6 +5,7 @@ from the option's limits stands in VALUES; an option that acts only beside anoth
 in its help. A new option is covered without a line here, or fails until it has one.
 """
 
+import dataclasses
 import functools
 import json
 import random
@@ -226,7 +227,7 @@ def named(case):
 
 
 ALL = cases()
-DRAWN = random.Random(1).sample(ALL, 8)
+DRAWN = random.Random(1).sample(ALL, 3)
 # Each of these once did nothing, without a word
 ALWAYS = [case for case in ALL if case[0] == "discrete" and not case[1] and case[2].path.endswith("log_std_init")]
 
@@ -317,7 +318,7 @@ def test_every_option_of_every_part_is_walked():
     seen = {(option.path.rpartition(".")[2]) for _, _, option in ALL}
     for slot, choices in config.PARTS.items():
         for cls in choices.values():
-            names = {field.name for field in config.dataclasses.fields(cls) if field.metadata}
+            names = {field.name for field in dataclasses.fields(cls) if field.metadata}
             names -= {"actor_readers", "critic_readers", "head", *config.PARTS, "critic"}
             assert names <= seen, (slot, cls, names - seen)
     assert len({named(case) for case in ALL}) == len(ALL)

@@ -1,4 +1,4 @@
-"""Critics inside training: rewards of any scale, sweeps, checkpoints, and options by every way in."""
+"""Critics inside training: rewards of any scale, sweeps, checkpoints, options in run files and on the command line."""
 
 import functools
 from typing import Any
@@ -40,7 +40,7 @@ class Scaled:
 
 
 def probe_values(critic):
-    """V of what DiscountProbe shows after 120 iterations with rewards times 1000; gamma 0.9 makes it 900 and 1000."""
+    """V in DiscountProbe after 120 iterations with rewards times 1000; gamma 0.9 makes it 900 and 1000."""
     env = VectorEnv(Scaled(builtin.DiscountProbe()), 64)
     agent = ppax.PPO(
         mlp(env, hidden=(32,)), gamma=0.9, learning_rate=5e-3, loss=ClippedSurrogate(vf_coef=1.0), critic=critic

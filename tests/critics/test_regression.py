@@ -1,4 +1,4 @@
-"""V as one number: which branch of the clipped error has a gradient, where Huber's line begins."""
+"""Regression critic: gradient of each branch of the clipped loss, and the Huber loss."""
 
 import numpy as np
 from loss_rows import batch_of, run
@@ -9,7 +9,7 @@ from ppax.losses import ClippedSurrogate
 ONLY = ClippedSurrogate(vf_coef=1.0)  # with advantage 0 nothing but the critic's loss
 
 
-def test_value_clip_stops_only_a_move_that_went_too_far_and_makes_things_worse():
+def test_value_clip_zeroes_the_gradient_only_where_the_clipped_loss_is_larger():
     # V_old = 0, c = 1. Loss 0.5 max((V - R)^2, (clip(V, -1, 1) - R)^2), slope V - R or 0
     cases = [
         # V, R, loss, slope
@@ -28,7 +28,7 @@ def test_value_clip_stops_only_a_move_that_went_too_far_and_makes_things_worse()
     np.testing.assert_allclose([got.loss, got.by_value[0]], [1.125, -1.5], rtol=1e-6)
 
 
-def test_huber_is_half_a_square_near_the_target_and_a_line_beyond():
+def test_huber_is_quadratic_near_the_target_and_linear_beyond_delta():
     # delta = 2: 0.5 e^2 up to |e| = 2, then 2 (|e| - 1); the slope is e, then 2 sign e: never 0
     for error, loss, slope in ((1.0, 0.5, 1.0), (-2.0, 2.0, -2.0), (5.0, 8.0, 2.0), (-1e4, 19998.0, -2.0)):
         got = run(ONLY, [0.0], batch_of([0.0], target=-error), critic=Regression(huber_delta=2.0))

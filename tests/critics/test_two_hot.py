@@ -1,4 +1,4 @@
-"""Two-hot: bins, targets and the mean by hand and in float64; where V begins; what is refused."""
+"""Two-hot: bins, targets and the mean by hand and in float64; initial V; refused options."""
 
 import jax
 import jax.numpy as jnp
@@ -96,7 +96,7 @@ def test_at_first_v_is_near_zero(critic, start):
     np.testing.assert_allclose(critic.value((), rescale.shift), start, rtol=1e-5, atol=0.02)
 
 
-def test_what_lies_outside_is_counted():
+def test_targets_outside_the_bins_are_reported():
     targets = jnp.array([-3.0, -2.0, 0.0, 4.0, 4.1, 9.0])
     valid = jnp.array([True, True, True, True, True, False])
     np.testing.assert_allclose(LINEAR.metrics((), targets, valid)["targets_outside"], 0.4, rtol=1e-6)

@@ -1,4 +1,4 @@
-"""Beta: against scipy in float64, sampling, the box, and parameters at extremes."""
+"""Beta distribution: against scipy in float64, sampling, bounds, and extreme parameters."""
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +43,7 @@ def test_against_float64():
         assert (p.logpdf(got["mode"]) >= p.logpdf(near)).all()
 
 
-def test_samples_have_scipy_s_moments_and_surprise():
+def test_samples_have_scipy_s_moments_and_entropy():
     n = 200_000
     d = Beta(*(np.broadcast_to(x[0], (n, 2)) for x in (A, B)), *BOX)
     x, log_p, entropy = jax.jit(lambda key: ((x := d.sample(key)), d.log_prob(x), d.entropy()[0]))(jax.random.key(0))
@@ -66,8 +66,8 @@ def for_outputs(outputs, key):
 
 
 @pytest.mark.parametrize("network_says", [-1e4, -50.0, 0.0, 50.0, 1e4])
-def test_values_and_gradients_are_finite_for_whatever_the_network_says(network_says):
-    """And samples stay inside, where their density is finite."""
+def test_values_and_gradients_are_finite_for_extreme_outputs(network_says):
+    """Check also that samples stay inside, where their density is finite."""
     for other in (-1e4, 0.0, 1e4):
         x, values, mode, sent = for_outputs(np.array([network_says] * 2 + [other] * 2, np.float32), jax.random.key(0))
         assert all(np.isfinite(v).all() for v in jax.tree.leaves(values)), other
@@ -78,14 +78,14 @@ def test_values_and_gradients_are_finite_for_whatever_the_network_says(network_s
             np.testing.assert_allclose(mode, 0.5, atol=1e-6)
 
 
-def test_the_head_s_parameters():
+def test_beta_head_parameters():
     # softplus(0) + 1 = 1.6931, softplus(2) + 1 = 3.1269; alpha first
     d = head_for(SPACES["box"], "beta")(jnp.array([0.0, 2.0, 2.0, 0.0]), None, None)
     np.testing.assert_allclose([d.alpha, d.beta], [[1.693147, 3.126928], [3.126928, 1.693147]], rtol=1e-6)
 
 
 def test_large_parameters():
-    """A policy that is nearly certain: a standard deviation of 1 % of the range."""
+    """Check a nearly deterministic policy, with a standard deviation of 1 % of the range."""
     a, b = np.float32(1200.0), np.float32(800.0)
     x = np.float32(0.61)
     got = answers(*[Beta(jnp.array([a]), jnp.array([b]), (0.0,), (1.0,), (1,))] * 2, jnp.array([x]))
@@ -97,7 +97,7 @@ def test_large_parameters():
     np.testing.assert_allclose(gradient(jnp.array([a]))[0], expected, rtol=1e-3, atol=1e-6)
 
 
-def test_rows_that_do_not_count_hold_zero_and_poison_nothing():
+def test_zero_rows_have_finite_values_and_gradients():
     for x in (0.0, 1.0):
         log_p = lambda a, b, x=x: Beta(a, b, *BOX).log_prob(jnp.full(2, x))  # noqa: E731
         value, gradients = jax.value_and_grad(log_p, (0, 1))(jnp.asarray(A[0]), jnp.asarray(B[0]))
@@ -105,7 +105,7 @@ def test_rows_that_do_not_count_hold_zero_and_poison_nothing():
         assert all(np.isfinite(g).all() for g in gradients)
 
 
-def test_a_sample_never_reaches_the_ends():
+def test_samples_never_reach_0_or_1():
     # a mean of 1 - 1e-9 is 1 in float32
     for a, b in ((1e9, 1.0), (1.0, 1e9)):
         d = Beta(jnp.full((100, 2), a), jnp.full((100, 2), b), *BOX)

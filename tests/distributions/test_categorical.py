@@ -1,4 +1,4 @@
-"""Categorical: against scipy and closed forms in float64, sampling, masks, spaces that do not start at 0."""
+"""Categorical distribution: against scipy and closed forms in float64, sampling, masks, spaces with a start."""
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ def answers(d, other, action, key):
 
 @jax.jit
 def gradients(z, mask, other):
-    """Of log_prob (of action 0), entropy and kl with respect to the logits."""
+    """Return gradients of log_prob (of action 0), entropy and kl with respect to the logits."""
 
     def f(z):
         d = Categorical.masked(z, mask)
@@ -85,7 +85,7 @@ def test_rows_are_sampled_independently():
     assert abs((a[:, 0] == a[:, 1]).mean() - 0.5) < 0.008
 
 
-def test_a_masked_action_is_never_sampled_and_has_no_part_in_anything():
+def test_masked_actions_are_never_sampled_and_contribute_nothing():
     z = jnp.asarray(LOGITS[0, 0])
     mask = jnp.array([True, False, True, False, True])
     d = Categorical.masked(z, mask)
@@ -120,7 +120,7 @@ def test_gradients_with_a_mask_are_finite_and_leave_masked_logits_alone(allowed)
         assert (gradient != 0.0).any() == (len(allowed) > 1), name
 
 
-def test_a_mask_that_allows_nothing_means_the_first_action_with_certainty():
+def test_all_false_mask_allows_the_first_action_only():
     z = jnp.asarray(LOGITS[0, :2])
     d = Categorical.masked(z, jnp.array([[False] * 5, [True] * 4 + [False]]))
     np.testing.assert_array_equal(d.log_prob(jnp.array([0, 4]))[0], 0.0)
@@ -144,7 +144,7 @@ def test_importance_weights():
     assert abs(wf.mean() - exact) < 5 * wf.std() / np.sqrt(n)
 
 
-def test_a_space_that_does_not_start_at_zero():
+def test_env_action_of_a_space_that_does_not_start_at_zero():
     space = spaces.Discrete(3, start=-1)
     d = Categorical(jnp.array([[0.0, 0.0, 5.0], [5.0, 0.0, 0.0]]), start=int(space.start))
     a = d.mode()

@@ -1,4 +1,4 @@
-"""Joint and ragged actions: by enumeration and by their components, masks, the smaller space that a mask leaves."""
+"""Joint and ragged actions: against enumeration and their components; masks against the smaller space."""
 
 import itertools
 
@@ -23,7 +23,7 @@ def answers(d, other, action):
 
 @pytest.mark.parametrize("name", ["ragged", "grid", "bits"])
 def test_all_actions_enumerated(name):
-    """Probabilities of all actions sum to 1; entropy and kl are sums over all of them; what is sent is in the space."""
+    """Enumerate all actions: probabilities sum to 1; entropy and kl are sums; env actions lie in the space."""
     space = SPACES[name]
     counts = [2] * 4 if name == "bits" else space.nvec.ravel()
     head = head_for(space)
@@ -46,13 +46,13 @@ def test_all_actions_enumerated(name):
     assert head(z, None, None).mode().tolist() == [int(p.argmax()) for p in each]
 
 
-def test_the_numbers_of_a_space_that_starts_elsewhere():
+def test_env_action_of_a_space_with_start():
     d = head_for(SPACES["ragged"])(jnp.zeros(9), None, None)
     assert d.env_action(jnp.array([2, 0, 3])).tolist() == [2, 5, 2]  # starts are 0, 5, -1
 
 
-def test_a_masked_ragged_space_is_the_smaller_space():
-    """[3, 2, 4] with some actions forbidden, against a MultiDiscrete of only those allowed."""
+def test_masked_ragged_space_equals_the_smaller_space():
+    """Compare [3, 2, 4] with masked actions and a MultiDiscrete of the allowed ones."""
     mask = np.array([1, 0, 1, 0, 1, 1, 1, 0, 1], bool)
     z, z2 = RNG.normal(0.0, 1.5, (2, 9)).astype(np.float32)
     big, big2 = (head_for(SPACES["ragged"])(jnp.asarray(x), None, jnp.asarray(mask)) for x in (z, z2))
@@ -72,7 +72,7 @@ def test_a_masked_ragged_space_is_the_smaller_space():
 
 
 @pytest.mark.parametrize("allowed", [[0, 3, 5], [2, 4, 8], []])
-def test_gradients_where_one_action_or_none_is_allowed_are_zero(allowed):
+def test_gradients_are_zero_with_at_most_one_allowed_action(allowed):
     mask = jnp.asarray(np.isin(np.arange(9), allowed))
     z = jnp.asarray(RNG.normal(0.0, 1.5, 9), jnp.float32)
     head = head_for(SPACES["ragged"])
@@ -86,7 +86,7 @@ def test_gradients_where_one_action_or_none_is_allowed_are_zero(allowed):
     np.testing.assert_array_equal(gradient, 0.0)
 
 
-def test_a_joint_is_the_sum_of_its_components_which_are_drawn_independently():
+def test_joint_sums_components_and_samples_them_independently():
     space, n = SPACES["nested"], 100_000
     head = head_for(space)
     assert (head.size, head.log_std_size) == (2 * 2 + 5 + 2 + 1, 1)
@@ -120,13 +120,13 @@ def test_a_joint_is_the_sum_of_its_components_which_are_drawn_independently():
     assert np.abs(correlation).max() < 5 / np.sqrt(n)
 
 
-def test_components_alike_get_keys_of_their_own():
+def test_equal_components_are_sampled_with_different_keys():
     d = Joint(tuple(Normal(jnp.zeros((1000, 1)), jnp.zeros((1000, 1))) for _ in range(2)))
     one, other = (np.asarray(x)[:, 0] for x in d.sample(jax.random.key(0)))
     assert abs(np.corrcoef(one, other)[0, 1]) < 5 / np.sqrt(1000)
 
 
-def test_each_component_has_its_own_mask_and_one_may_be_missing():
+def test_components_have_their_own_masks_and_one_may_be_missing():
     head = head_for(SPACES["nested"])
     z, free = jnp.asarray(RNG.normal(0.0, 1.0, head.size), jnp.float32), jnp.zeros(1)
     bits, many = jnp.array([True, False, True, True]), jnp.array([False, True, True, False, True])

@@ -1,4 +1,4 @@
-"""Normal: against scipy in float64, sampling, clipping on the environment's side only, every shape of Box."""
+"""Normal distribution: against scipy in float64, sampling, clipping of env actions only, every shape of Box."""
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +49,7 @@ def test_against_float64(batch):
     assert got["sample"].shape == (*batch, 3)
 
 
-def test_kl_of_very_unlike_widths_is_finite():
+def test_kl_of_very_different_standard_deviations_is_finite():
     # sigma_1 = e^-50, sigma_2 = 1: KL = 50 + (e^-100 + 0) / 2 - 1/2 = 49.5, though e^-100 is 0 in float32
     narrow, wide = (Normal(jnp.zeros(1), jnp.full(1, s)) for s in (-50.0, 0.0))
     np.testing.assert_allclose(narrow.kl(wide), 49.5, rtol=1e-6)
@@ -68,7 +68,7 @@ def test_sampling_moments():
     assert abs((z[:, 0] * z[:, 1]).mean()) < 5 / root  # dimensions are independent
 
 
-def test_entropy_is_the_mean_surprise():
+def test_entropy_is_the_mean_of_minus_log_prob():
     n = 200_000
     d = Normal(jnp.zeros((n, 2)), jnp.broadcast_to(jnp.array([-1.0, 0.5]), (n, 2)))
     surprise = -np.asarray(d.log_prob(d.sample(jax.random.key(2))), np.float64)
@@ -87,7 +87,7 @@ def test_importance_weights():
     assert abs(wf.mean() - 0.2) < 5 * wf.std() / np.sqrt(n)
 
 
-def test_the_environment_gets_a_clipped_action_and_the_log_prob_is_of_the_raw_one():
+def test_env_action_is_clipped_and_log_prob_is_of_the_unclipped_action():
     d = Normal(jnp.zeros((1000, 1)), jnp.zeros((1000, 1)), low=(-0.5,), high=(0.5,), shape=(1,))
     raw = d.sample(jax.random.key(4))
     sent = d.env_action(raw)
@@ -128,7 +128,7 @@ def test_every_box(box, batch):
         assert box.contains(np.asarray(one))
 
 
-def test_the_gradient_by_hand():
+def test_gradients_by_hand():
     # d log p / d mu = z / sigma, d log p / d log sigma = z^2 - 1, at mu = 1, sigma = 2, a = 4: z = 1.5
     by_mean, by_log_std = jax.grad(lambda m, s: Normal(m, s).log_prob(jnp.array([4.0])), argnums=(0, 1))(
         jnp.array([1.0]), jnp.log(jnp.array([2.0]))

@@ -1,4 +1,4 @@
-"""Squashed and ball normals: against float64 change of variables, integration to 1, Monte Carlo, and at extremes."""
+"""Squashed and ball normals: against float64 change of variables, integration to 1, Monte Carlo, and extremes."""
 
 import jax
 import jax.numpy as jnp
@@ -23,20 +23,20 @@ def verbs(d, u):
 
 
 @jax.jit
-def many_surprises(d, key):
-    """-log p of 10^6 samples, in rows."""
+def minus_log_probs(d, key):
+    """Return -log p of 10^6 samples, in rows."""
     rows = jax.vmap(lambda key: -d.log_prob(d.sample(key)))(jax.random.split(key, 1_000_000))
     return rows, d.entropy()
 
 
 def squashed_jacobian(u):
-    """log|dy/du| by 1 - tanh^2 in higher precision than float64: 4 e^-2|u| / (1 + e^-2|u|)^2."""
+    """Return log|dy/du| by 1 - tanh^2, accurate beyond float64: 4 e^-2|u| / (1 + e^-2|u|)^2."""
     a = np.abs(u.astype(np.longdouble))
     return np.log(4.0) - 2 * a - 2 * np.log1p(np.exp(-2 * a))
 
 
 @pytest.mark.parametrize("u", [0.0, 1e-4, -0.7, 5.0, -10.0, 20.0, -20.0, 40.0])
-def test_log_prob_of_a_squashed_action_is_exact_also_where_tanh_rounds_to_one(u):
+def test_squashed_log_prob_is_exact_where_tanh_rounds_to_one(u):
     at = np.full(3, u, np.float32)
     half = (np.array(HIGH) - LOW) / 2
     normal = stats.norm(MEAN.astype(np.float64), np.exp(LOG_STD.astype(np.float64))).logpdf(at)
@@ -45,8 +45,8 @@ def test_log_prob_of_a_squashed_action_is_exact_also_where_tanh_rounds_to_one(u)
 
 
 @pytest.mark.parametrize("length", [1e-6, 0.05, 0.15, 1.0, 5.0, 20.0])
-def test_log_prob_in_a_ball_is_that_of_the_jacobian_matrix(length):
-    """By the determinant of dy/du, differentiated in complex steps; for long u by its eigenvalues."""
+def test_ball_log_prob_equals_the_jacobian_determinant(length):
+    """Compare with the determinant of dy/du by complex-step differentiation; for long u with its eigenvalues."""
     u = (length * np.array([2.0, -1.0, 2.0]) / 3.0).astype(np.float32)
 
     def ball(u):
@@ -64,8 +64,8 @@ def test_log_prob_in_a_ball_is_that_of_the_jacobian_matrix(length):
     np.testing.assert_allclose(verbs(BALL, u)[0], normal - log_det, rtol=1e-6, atol=5e-6)
 
 
-def test_a_squashed_density_is_one_over_the_box_and_a_ball_s_over_the_ball():
-    """By the midpoint rule, over actions and not over u."""
+def test_densities_integrate_to_one_over_box_and_ball():
+    """Integrate by the midpoint rule over actions, not over u."""
     n = 20_000
     y = (np.arange(n) + 0.5) / n  # a share of the box [-1, 3]
     u = np.arctanh(2 * y - 1)[:, None].astype(np.float32)
@@ -90,22 +90,22 @@ def test_a_squashed_density_is_one_over_the_box_and_a_ball_s_over_the_ball():
 
 @pytest.mark.parametrize("d", [SQUASHED, BALL], ids=["squashed", "ball"])
 @pytest.mark.parametrize("wider", [0.0, 1.5])
-def test_entropy_is_the_mean_surprise_of_a_million_samples(d, wider):
+def test_entropy_is_the_mean_of_minus_log_prob_of_a_million_samples(d, wider):
     d = type(d)(d.mean, d.log_std + np.float32(wider), *vars_of(d))
-    surprise, entropy = many_surprises(d, jax.random.key(0))
+    surprise, entropy = minus_log_probs(d, jax.random.key(0))
     surprise = np.asarray(surprise, np.float64)
     assert abs(surprise.mean() - float(entropy)) < 4 * surprise.std() / 1000 + 5e-4
 
 
 def vars_of(d):
-    """Its static fields, in order."""
+    """Return its static fields, in order."""
     return [getattr(d, name) for name in list(vars(d))[2:]]
 
 
 MEANS, STDS = [0.0, 0.1, 1.0, 10.0, -30.0], [1e-3, 0.1, 1.0, 5.0, 20.0]
 
 
-def test_the_entropy_s_integral_against_quadrature_in_float64():
+def test_entropy_integral_against_float64_quadrature():
     mean, std = (x.ravel().astype(np.float32) for x in np.meshgrid(MEANS, STDS))
     got = jax.jit(tanh.mean_log_cosh)(mean, np.log(std))
     in_one_dimension = jax.jit(tanh.radial_means)(mean[:, None], np.log(std)[:, None])
@@ -123,8 +123,8 @@ def test_the_entropy_s_integral_against_quadrature_in_float64():
         assert abs(in_one_dimension.log_sinhc[i] - both) < 3e-4, (m, s)
 
 
-def test_the_entropy_s_gradient_reaches_mean_and_scale():
-    """By differences of the float64 integral above, in one dimension: of H = log s - 2 E log cosh u, and constants."""
+def test_entropy_gradients_of_mean_and_scale():
+    """Compare with differences of the float64 integral above: in 1-D H = log s - 2 E log cosh u + constant."""
 
     def entropy(m, s):
         f = lambda u: (np.logaddexp(u, -u) - np.log(2.0)) * stats.norm.pdf(u, m, s)  # noqa: E731
@@ -141,7 +141,7 @@ def test_the_entropy_s_gradient_reaches_mean_and_scale():
 
 
 @pytest.mark.parametrize("d", [SQUASHED, BALL], ids=["squashed", "ball"])
-def test_kl_is_that_of_the_actions(d):
+def test_kl_equals_that_of_the_squashed_actions(d):
     other = type(d)(d.mean + np.float32(0.3), d.log_std * np.float32(0.7), *vars_of(d))
 
     @jax.jit
@@ -157,7 +157,7 @@ def test_kl_is_that_of_the_actions(d):
 
 @pytest.mark.parametrize("d", [SQUASHED, BALL], ids=["squashed", "ball"])
 @pytest.mark.parametrize("log_std", [-12.0, 0.0, 3.0])
-def test_everything_and_its_gradient_is_finite_at_extremes(d, log_std):
+def test_values_and_gradients_are_finite_at_extremes(d, log_std):
     @jax.jit
     def values_and_gradients(mean, log_std, u):
         def f(mean, log_std, u):
@@ -171,13 +171,13 @@ def test_everything_and_its_gradient_is_finite_at_extremes(d, log_std):
         assert all(np.isfinite(x).all() for x in jax.tree.leaves(got)), (mean, u)
 
 
-def test_the_gradient_of_the_radial_jacobian_near_zero():
+def test_radial_jacobian_gradient_near_zero():
     # log|dy/du| = -(2 / 6 ... ): (d - 1) r^2 / 6 - (d + 1) r^2 / 2 = -5 r^2 / 3 for d = 3, so -10 u / 3 by u
     u = jnp.array([1e-3, -2e-3, 0.0])
     np.testing.assert_allclose(jax.grad(tanh.log_det_radial)(u), -10.0 * u / 3.0, rtol=1e-4)
 
 
-def test_a_saturated_action_is_the_bound_and_still_has_its_own_log_prob():
+def test_saturated_actions_are_the_bound_and_keep_their_log_prob():
     u = np.array([[30.0] * 3, [40.0] * 3, [-40.0] * 3], np.float32)
     wide = SquashedNormal(*(np.broadcast_to(x, (3, 3)) for x in (MEAN, LOG_STD)), *BOX)
     log_p, sent = verbs(wide, u)
@@ -185,7 +185,7 @@ def test_a_saturated_action_is_the_bound_and_still_has_its_own_log_prob():
     assert log_p[0] != log_p[1]
 
 
-def test_heads_of_every_squashed_box_send_its_shape():
+def test_env_actions_of_squashed_heads_have_the_shape_of_the_box():
     for name, family in (("wide", "squashed"), ("box", "squashed"), ("wide", "ball")):
         head = head_for(SPACES[name], family)
         zeros = np.zeros(head.size, np.float32)

@@ -88,7 +88,7 @@ def test_the_numpy_policy_is_the_network(obs, action, options):
     assert isinstance(policy, InNumpy)
     seen = seen_by(env, np.random.default_rng(0))
     policy.begin(agent, learner, 5, jax.random.key(3))
-    jitted = jax.jit(policies._drawn, compiler_options=QUICK)
+    jitted = jax.jit(policies._sample, compiler_options=QUICK)
     noise = jax.tree.unflatten(jax.tree.structure(policy._noise(1, np.random.default_rng(0))), policy._leaves)
     for t in (0, 4):
         own = jax.tree.map(lambda x, t=t: x[t], noise)
@@ -121,7 +121,7 @@ def test_actions_are_distributed_as_the_network_says():
     np.testing.assert_allclose(vector.std(axis=0) / std, 1.0, atol=5 / np.sqrt(2 * count))
 
 
-def test_the_likeliest_action():
+def test_deterministic_policies_take_the_mode():
     env = world("dict", "hybrid")
     agent = ppax.PPO(network(env, hidden=(8,)))
     learner, seen = learner_of(agent, env), seen_by(env, np.random.default_rng(0))
@@ -135,7 +135,7 @@ def test_the_likeliest_action():
 
 
 @pytest.mark.parametrize("what", ["memory", "beta", "convolution", "bfloat16", "large"])
-def test_what_numpy_cannot_do_or_not_faster_is_compiled(what, monkeypatch):
+def test_policies_that_numpy_cannot_run_faster_are_compiled(what, monkeypatch):
     monkeypatch.setattr(policies, "Compiled", lambda *arguments: "compiled")
     action = "box" if what == "beta" else "discrete"
     env = world("box", action)
@@ -193,7 +193,7 @@ def test_an_operation_without_counterpart_is_refused():
         NumpyProgram(lambda slow, x: jnp.sort(x) + slow, np.float32(1.0), np.zeros(3, np.float32))
 
 
-def test_what_depends_on_parameters_alone_is_computed_once():
+def test_operations_on_parameters_alone_run_once_in_bind():
     program = NumpyProgram(lambda slow, x: jnp.exp(slow) * jnp.tanh(x), np.float32(1.0), np.zeros(3, np.float32))
     assert (len(program._once), len(program._each)) >= (1, 1)
     assert not {np.exp} & {step[0] for step in program._each}

@@ -103,7 +103,7 @@ def test_a_rollout_without_a_valid_row_changes_no_bit_of_the_learner(options):
             assert not all(same_bits(getattr(learner, name), getattr(moved, name))), name
 
 
-def test_an_empty_minibatch_beside_a_full_one_is_no_step_and_no_part_of_a_mean():
+def test_an_empty_minibatch_skips_its_gradient_step_and_its_metrics():
     options = {"optimizer": DECAYS, "learning_rate": 0.01, "num_epochs": 2, "seq_len": 8, "loss": KLPenalty()}
     control = KLControl(coef_target=1e-4)
     agent = ppax.PPO(mlp(ENV, hidden=(8,)), minibatch=Fixed(((0, 1), (2, 3))), kl=control, **options)
@@ -116,7 +116,7 @@ def test_an_empty_minibatch_beside_a_full_one_is_no_step_and_no_part_of_a_mean()
 
 
 @pytest.mark.parametrize("memory", [None, GRU(6)])
-def test_a_dead_player_rests_while_others_learn(memory, vmapped_keys):
+def test_a_player_without_valid_rows_does_not_change_while_others_learn(memory, vmapped_keys):
     env = VectorEnv(Team(), 4)
     network = mlp(env, hidden=(8,)) if memory is None else dataclasses.replace(mlp(env, hidden=(8,)), memory=memory)
     agent = ppax.Independent(ppax.PPO(network, minibatch=Shuffle(2), optimizer=DECAYS, learning_rate=0.01), 3)
@@ -128,7 +128,7 @@ def test_a_dead_player_rests_while_others_learn(memory, vmapped_keys):
 
 
 @pytest.mark.nightly
-def test_a_dead_group_rests_while_the_other_learns():
+def test_a_group_without_valid_rows_does_not_change_while_the_other_learns():
     env = grouped(VectorEnv(Team(), 4), {"old": [0, 2], "young": [1]})
     agents = {
         name: ppax.PPO(mlp(env.groups[name], hidden=(8,)), minibatch=Shuffle(2), optimizer=DECAYS, learning_rate=0.01)

@@ -1,4 +1,4 @@
-"""A minibatch in chunks is the minibatch: same gradient, same metrics, same update, but for rounding."""
+"""Gradient accumulation: same gradient, metrics and update as without chunks, up to rounding."""
 
 import dataclasses
 
@@ -21,7 +21,7 @@ from ppax.program.layout import Program
 from ppax.types import LossOutput
 
 
-def test_a_mean_by_hand():
+def test_accumulated_gradient_of_a_mean_by_hand():
     # d/dw of the mean over valid rows of w x: the mean of the valid x, (1 + 2 + 4) / 3
     data, valid = jnp.array([1.0, 2.0, 100.0, 4.0]), jnp.array([True, True, False, True])
 
@@ -37,7 +37,7 @@ def test_a_mean_by_hand():
 
 
 @pytest.mark.parametrize("memory", [pytest.param(False, marks=pytest.mark.nightly), True])
-def test_a_whole_update_in_chunks(memory):
+def test_an_update_does_not_depend_on_gradient_accumulation(memory):
     env = VectorEnv(TimeLimit(builtin.CartPole(), 9), 6)
     network = mlp(env, hidden=(16,))
     agent = ppax.PPO(
@@ -68,8 +68,8 @@ def test_a_whole_update_in_chunks(memory):
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 7, 11, 100])
 @pytest.mark.parametrize("length", [1, 3])
-def test_every_size_of_chunks_gives_the_gradient_of_the_whole(rows, length):
-    """A prime number of sequences, of which some rows are not valid, against the mean in float64."""
+def test_every_chunk_size_gives_the_gradient_without_chunks(rows, length):
+    """A prime number of sequences with some invalid rows, against the mean in float64."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(11, length)).astype(np.float32)
     valid = rng.random((11, length)) < 0.7
@@ -89,7 +89,7 @@ def test_every_size_of_chunks_gives_the_gradient_of_the_whole(rows, length):
     assert max(n * m for n, m in shapes) <= max(rows, length)
 
 
-def test_chunks_are_at_most_as_large_as_asked_and_hardly_smaller():
+def test_chunks_are_at_most_chunk_rows_and_hardly_smaller():
     assert chunk_sizes(8192, 1, 8192) == (1, 8192)
     assert chunk_sizes(2**19, 1, 8192) == (64, 8192)
     assert chunk_sizes(64, 128, 8192) == (1, 64)

@@ -1,4 +1,4 @@
-"""Controls of how far the policy moves: each rule by hand, and inside updates that are swept, chunked and repeated."""
+"""KL control: each rule by hand, and in updates with sweeps, gradient accumulation and resumed state."""
 
 import dataclasses
 import functools
@@ -41,15 +41,15 @@ BOUNDS = {"lowest": 1e-5, "highest": 1e-2}
         (0.0, 0.03, 0.0),
     ],
 )
-def test_the_rule_of_the_learning_rate(now, kl, after):
+def test_learning_rate_rule_of_the_kl(now, kl, after):
     change = rate_change(jnp.float32(now), jnp.float32(kl), 0.01, **BOUNDS)
     assert np.isfinite(change)
     np.testing.assert_allclose(now * change, after, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("kl", "after"), [(0.031, 2.0), (0.029, 1.0), (0.014, 1.0), (0.013, 0.5), (0.0, 0.5)])
-def test_the_rule_of_the_coefficient(kl, after):
-    """Target 0.02: doubled above 0.03, halved below 0.01333; seen are the steps of the last epoch only."""
+def test_kl_coefficient_rule_of_the_kl(kl, after):
+    """Target 0.02: doubled above 0.03, halved below 0.01333; only steps of the last epoch count."""
     control = KLControl(coef_target=0.02)
     state = control.begin(control.init(KLPenalty()))
     history = {"approx_kl": jnp.array([[9.0, 9.0], [kl - 0.001, kl + 0.001]])}
@@ -59,8 +59,8 @@ def test_the_rule_of_the_coefficient(kl, after):
     assert control.metrics(kept, KLPenalty(3.0)) == {"kl_coef": 3.0 * after}
 
 
-def test_minibatches_without_a_choice_say_nothing_of_the_coefficient():
-    """Their KL of 0 would halve the mean, 0.031, and so the coefficient."""
+def test_minibatches_without_allowed_actions_do_not_change_the_kl_coefficient():
+    """Their KL of 0 would halve the mean KL, 0.031, and therefore the coefficient."""
     control = KLControl(coef_target=0.02)
     kept, history = control.init(KLPenalty()), {"approx_kl": jnp.array([[0.0, 0.031, 0.0, 0.0]])}
     assert control.end(control.begin(kept), history, jnp.array([[False, True, False, False]])).coef == 2.0
@@ -68,7 +68,7 @@ def test_minibatches_without_a_choice_say_nothing_of_the_coefficient():
 
 
 @pytest.mark.parametrize("name", ["target_kl", "rate_target", "coef_target"])
-def test_a_control_is_refused_where_the_only_gradient_step_sees_no_kl(name):
+def test_a_control_is_refused_with_a_single_gradient_step(name):
     env = ppax.make("CartPole-v1", 2)
     options = {"kl": KLControl(**{name: 0.01}), "loss": KLPenalty(), "num_epochs": 1}
     with pytest.raises(ppax.ConfigError, match=rf"kl\.{name}: with one gradient step .*num_minibatches to at least 2"):
@@ -85,23 +85,23 @@ def test_the_coefficient_stays_finite_for_ever():
         assert kept.coef == end
 
 
-def test_stopping_is_for_the_rest_of_the_update_and_for_nan():
+def test_an_early_stop_lasts_for_the_update_and_nan_stops_too():
     control = KLControl(target_kl=0.02)
     state, seen = control.begin(()), []
     for kl in (0.0, 0.02, 0.021, 0.0):
-        state = control.judge(state, 1e-3, {"approx_kl": jnp.float32(kl)})
+        state = control.adapt(state, 1e-3, {"approx_kl": jnp.float32(kl)})
         seen.append(bool(state.stopped))
     assert seen == [False, False, True, True]
     assert control.end(state, {"approx_kl": jnp.zeros((1, 4))}, jnp.ones((1, 4), bool)) == ()
     assert not control.begin(()).stopped  # the next update begins anew
-    assert bool(control.judge(control.begin(()), 1e-3, {"approx_kl": jnp.float32(jnp.nan)}).stopped)
+    assert bool(control.adapt(control.begin(()), 1e-3, {"approx_kl": jnp.float32(jnp.nan)}).stopped)
 
 
-def test_the_rate_rests_once_the_update_has_stopped():
+def test_the_learning_rate_does_not_change_after_an_early_stop():
     control = KLControl(target_kl=0.02, rate_target=0.01)
     state, rates = control.begin(control.init(None)), []
     for kl in (0.001, 0.03, 0.03, 0.03):
-        state = control.judge(state, 1e-3, {"approx_kl": jnp.float32(kl)})
+        state = control.adapt(state, 1e-3, {"approx_kl": jnp.float32(kl)})
         rates.append(float(state.rate))
     np.testing.assert_allclose(rates, [1.5, 1.0, 1.0, 1.0], rtol=1e-6)
 
@@ -111,13 +111,13 @@ def test_what_cannot_work_is_refused_by_name():
     with pytest.raises(ppax.ConfigError, match=r"kl\.coef_target: ClippedSurrogate has no kl_coef.*KLPenalty"):
         ppax.start(ppax.PPO(mlp(env), kl=KLControl(coef_target=0.01)), env, 8, jax.random.key(0))
     with pytest.raises(ppax.ConfigError, match="approx_kl"):
-        KLControl(0.01).judge(KLState(stopped=jnp.bool_(False)), 1e-3, {})
+        KLControl(0.01).adapt(KLState(stopped=jnp.bool_(False)), 1e-3, {})
 
 
-def test_off_is_nothing():
+def test_controls_that_are_off_keep_no_state():
     assert jax.tree.leaves(KLControl().init(ClippedSurrogate())) == []
     assert KLControl().begin(()) == KLState()
-    assert KLControl().judge(KLState(), 1e-3, {}) == KLState()
+    assert KLControl().adapt(KLState(), 1e-3, {}) == KLState()
 
 
 # ---------------------------------------------------------------- inside an update
@@ -163,7 +163,7 @@ def test_a_stopped_update_is_one_with_fewer_epochs():
     assert far.metrics["updates_skipped"] == 0.0
 
 
-def test_in_a_sweep_each_member_stops_for_itself(vmapped_keys):
+def test_sweep_members_stop_independently(vmapped_keys):
     agent, learner, rollout = make()
     targets = jnp.array([1e-5, 3e-3, 1e3])
 
@@ -181,7 +181,7 @@ def test_in_a_sweep_each_member_stops_for_itself(vmapped_keys):
 
 
 def test_controls_do_not_depend_on_chunks():
-    """The KL that decides is that of the whole minibatch, in however many pieces it is taken."""
+    """KL of the whole minibatch decides, for any number of chunks."""
     control = KLControl(1e-3, 1e-2, rate_max=0.1, coef_target=1e-3)
     agent, learner, rollout = make(kl=control, loss=KLPenalty(), learning_rate=0.01)
     whole = learn(dataclasses.replace(agent, program=Program(chunk_rows=10**6)), learner, rollout)

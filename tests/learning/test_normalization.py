@@ -1,4 +1,4 @@
-"""Running statistics: exact at any count and for any chunking, deaf to rows that do not count; reward scaling."""
+"""Running statistics: exact at any count and for any chunking, independent of invalid rows; reward normalisation."""
 
 import dataclasses
 
@@ -36,7 +36,7 @@ def close(stats, x, rtol=1e-6, **prior):
     np.testing.assert_allclose(stats.var.high, var, rtol=rtol)
 
 
-def test_before_the_first_sample_nothing_is_changed_and_it_weighs_nothing():
+def test_initial_statistics_normalise_nothing_and_have_no_weight():
     stats = normalization.init_stats((2,))
     np.testing.assert_array_equal(stats.count, [0, 0])
     np.testing.assert_array_equal([stats.mean.high, stats.var.high], [[0, 0], [1, 1]])
@@ -61,7 +61,7 @@ def test_chunking_does_not_matter():
         close(stats, x, rtol=1e-5)
 
 
-def test_categories_stay_as_they_are():
+def test_categorical_observations_are_not_normalised():
     space = spaces.Tuple([spaces.Discrete(9), spaces.MultiDiscrete([3, 4]), spaces.Box(-9, 9, (2,))])
     obs = jax.tree.map(lambda *x: jnp.stack(x)[:, None], *(space.sample() for _ in range(5)))
     stats = normalization.update_obs_stats(normalization.init_obs_stats(space), obs, jnp.ones((5, 1), bool))
@@ -86,7 +86,7 @@ def test_rollouts_have_two_leading_axes_and_trees_have_leaves():
         np.testing.assert_allclose(seen[name], (obs[name] - mean) / np.sqrt(var), rtol=1e-5, atol=1e-5)
 
 
-def test_rows_that_do_not_count_change_nothing_whatever_stands_in_them():
+def test_invalid_rows_change_no_statistics():
     x = np.random.default_rng(2).normal(size=(6, 4)).astype(np.float32)
     valid = np.array([True, False, True, True, False, True])
     stats = normalization.init_stats((4,))
@@ -99,7 +99,7 @@ def test_rows_that_do_not_count_change_nothing_whatever_stands_in_them():
 
 
 def old_stats(mean, var=1.0):
-    """A billion samples seen."""
+    """Statistics of a billion samples."""
     return RunningStats(
         jnp.array([10**9, 0], jnp.uint32),
         Pair(jnp.float32(mean), jnp.float32(0)),
@@ -175,7 +175,7 @@ def test_normalizing_keeps_what_a_large_mean_would_round_away():
     np.testing.assert_allclose(seen, [-0.5, 1.5], rtol=1e-6)
 
 
-def test_merging_keeps_it_too():
+def test_merging_keeps_what_a_large_mean_would_round_away():
     # 100 samples of mean 2^24 + .5 and then 2^24 and 2^24 + 2: the mean's excess is (50 + 0 + 2) / 102 = .5098
     stats = old_stats(2.0**24)._replace(count=jnp.array([100, 0], jnp.uint32))
     stats = stats._replace(mean=stats.mean._replace(low=jnp.float32(0.5)))

@@ -1,4 +1,4 @@
-"""Estimating again: with weights that have not moved it must change nothing, in any world, with and without memory."""
+"""Recomputed targets: with unchanged weights they equal the stored ones, with and without memory."""
 
 import dataclasses
 import functools
@@ -57,7 +57,9 @@ start = jax.jit(ppax.start, static_argnums=2, compiler_options=QUICK)
         ("truncated", True, "minibatch", 4, GAE(0.0), "minibatch"),
     ],
 )
-def test_with_the_same_weights_it_is_the_same(world, memory, mode, length, advantage, normalize):
+def test_recomputed_targets_with_the_same_weights_are_the_stored_ones(
+    world, memory, mode, length, advantage, normalize
+):
     options = {"seq_len": length, "advantage": advantage, "normalize_advantage": normalize, "recompute": mode}
     agent, learner, rollout = played(world, memory=memory, learning_rate=0.0, normalize_reward=True, **options)
     agent = dataclasses.replace(agent, recompute="never")  # with V-trace a user could not start so
@@ -74,8 +76,8 @@ def test_with_the_same_weights_it_is_the_same(world, memory, mode, length, advan
         assert abs(learn(agent, learner, spoilt).metrics["value_loss"] - once["value_loss"]) > 1e-3
 
 
-def test_targets_of_rows_that_do_not_count_are_zero():
-    """Minibatches may rank sequences by them."""
+def test_recomputed_targets_of_invalid_rows_are_zero():
+    """Samplers may rank sequences by their targets."""
     agent, learner, rollout = played("agents", memory=False, recompute="minibatch", seq_len=12)
     steps, _, source = agent._prepare(learner, rollout)[1]
     targets = jax.jit(agent._recompute)(learner, steps, source)
@@ -85,7 +87,7 @@ def test_targets_of_rows_that_do_not_count_are_zero():
         assert (x[steps.valid] != 0.0).any()
 
 
-def test_joined_sequences_end_as_their_last_piece_does():
+def test_joined_sequences_keep_the_end_value_of_the_last_one():
     # two streams in three pieces of two steps each
     steps = Transition(*[None] * 8, valid=jnp.ones((6, 2), bool), carry=())
     joined, source = join(steps, TargetInputs(jnp.arange(12.0).reshape(6, 2), jnp.arange(6.0)), 6)
@@ -103,7 +105,7 @@ def test_v_trace_is_refused_where_ratios_are_not_recomputed():
     ppax.start(dataclasses.replace(agent, recompute="epoch"), env, 8, jax.random.key(0))
 
 
-def test_never_keeps_nothing_for_it():
+def test_without_recompute_no_target_inputs_are_stored():
     agent, learner, rollout = played("truncated", memory=False)
     assert jax.tree.leaves(agent._prepare(learner, rollout)[1].source) == []
     assert agent.sequence_length(12) == 1

@@ -1,4 +1,4 @@
-"""The clipped surrogate: which branch has a gradient, what each coefficient does, which rows count."""
+"""Clipped surrogate: gradient of each branch, effect of each coefficient, invalid rows."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from ppax.distributions import Categorical
 from ppax.losses import ClippedSurrogate
 
 
-def test_the_gradient_stops_only_beyond_the_clip_in_the_wanted_direction():
+def test_the_gradient_is_zero_only_outside_the_clip_range_in_the_improving_direction():
     # d loss / d log_prob = -A w / n, and 0 where w left [.8, 1.2] in the wanted direction
     cases = [
         # A, w, -A w or 0
@@ -53,7 +53,7 @@ def test_every_term_by_hand():
         np.testing.assert_allclose(metrics[name], x, rtol=1e-5, err_msg=name)
 
 
-def test_dual_clip_stops_what_a_negative_advantage_can_ask_of_a_large_ratio():
+def test_dual_clip_bounds_the_ratio_for_negative_advantages():
     # c = 3: for A < 0 the objective is max(min(w A, clip(w) A), 3 A), so nothing beyond w = 3; A > 0 as without
     cases = [
         # A, w, objective, -A w or 0
@@ -142,14 +142,14 @@ def test_no_valid_row_gives_zero_and_no_gradient():
         np.testing.assert_array_equal(gradient, 0.0)
 
 
-def test_a_runaway_ratio_stays_finite():
+def test_an_extreme_ratio_stays_finite():
     for log_ratio in (1e3, -1e3, 89.0):  # e^89 is infinite in float32
         for advantage in (1.0, -1.0, 0.0):
             got = run(ClippedSurrogate(), [log_ratio / 2], batch_of([advantage], old_log_prob=-log_ratio / 2))
             assert all(np.isfinite(x).all() for x in jax.tree.leaves(got)), (log_ratio, advantage)
 
 
-def test_ordinary_ratios_are_not_touched_by_the_bound():
+def test_the_log_ratio_bound_does_not_change_ordinary_ratios():
     metrics = run(ClippedSurrogate(), [15.0], batch_of([1.0])).metrics
     np.testing.assert_allclose(metrics["ratio_max"], np.exp(15.0), rtol=1e-5)
 

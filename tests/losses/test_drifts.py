@@ -1,4 +1,4 @@
-"""Losses with a drift instead of a clip: values and slopes in closed form, and what all losses must have in common."""
+"""KL penalty and DPO: values and gradients in closed form, and properties of all losses."""
 
 import jax
 import jax.numpy as jnp
@@ -72,8 +72,8 @@ def test_at_the_old_policy_every_loss_has_the_policy_gradient(loss):
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
-def test_critic_entropy_and_rows_that_do_not_count(loss):
-    """The same critic and entropy in each loss; a row that is not valid changes nothing, even if it is absurd."""
+def test_value_and_entropy_terms_and_invalid_rows(loss):
+    """The same critic and entropy in each loss; an invalid row changes nothing, whatever its values."""
     loss, critic = type(loss)(vf_coef=2.0, ent_coef=0.1), Regression(value_clip=1.0, huber_delta=2.0)
     for junk in (0.0, 1e6, -50.0):
         valid = np.array([True, False, True])
@@ -88,7 +88,7 @@ def test_critic_entropy_and_rows_that_do_not_count(loss):
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
-def test_a_runaway_ratio_stays_finite(loss):
+def test_an_extreme_ratio_stays_finite(loss):
     for log_ratio in (1e3, -1e3, 89.0):
         for advantage in (1.0, -1.0, 0.0):
             got = run(loss, [log_ratio / 2], batch_of([advantage], old_log_prob=-log_ratio / 2))

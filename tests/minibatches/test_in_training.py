@@ -1,4 +1,4 @@
-"""Minibatches inside an update: an empty place changes nothing, weights and annealing arrive."""
+"""Minibatches inside an update: padding changes nothing; weights and annealing have their effect."""
 
 import dataclasses
 import functools
@@ -58,7 +58,7 @@ def update(minibatch, **options):
 
 
 @pytest.mark.parametrize("options", [{}, {"recompute": "minibatch"}])
-def test_an_empty_place_changes_nothing(options):
+def test_padding_changes_nothing(options):
     with_empty, metrics = update(Fixed(((3, 0, 5), (1, 5, 2))), **options)
     without, expected = update(Fixed(((3, 0), (1, 2))), **options)
     np.testing.assert_allclose(with_empty, without, rtol=1e-5, atol=1e-6)
@@ -90,7 +90,7 @@ def test_weights_scale_the_policy_gradient():
 
 
 def rows_missing(rollout):
-    """A rollout in which some rows are not valid, in some streams more than in others."""
+    """Rollout with invalid rows, more in some streams than in others."""
     missing = jnp.zeros_like(rollout.steps.valid).at[2:, 1].set(True).at[5, 3].set(True)
     return rollout._replace(steps=dataclasses.replace(rollout.steps, valid=rollout.steps.valid & ~missing))
 
@@ -103,8 +103,8 @@ def rows_missing(rollout):
         pytest.param({"replacement": True, "weighted": "advantage"}, id="advantage"),
     ],
 )
-def test_in_expectation_a_weighted_draw_learns_what_all_rows_say(options, vmapped_keys):
-    """Loss terms and gradient, meaned over draws, against those of the whole rollout; beta = 1, 5 sigma.
+def test_importance_weights_make_the_expected_gradient_unbiased(options, vmapped_keys):
+    """Mean loss terms and gradient over draws against those of the whole rollout; beta = 1, 5 sigma.
 
     One step of gradient descent with rate 1 from other parameters than those that acted, so that ratios are not 1.
     """
@@ -149,7 +149,7 @@ def test_in_expectation_a_weighted_draw_learns_what_all_rows_say(options, vmappe
 
 
 def test_advantages_are_standardised_by_their_weights():
-    """Drawn with replacement from A = 0, 1, ... by chance |A|, weights make mean and std those of a uniform draw."""
+    """Drawn with replacement in proportion to |A|: weights make mean and std those of a uniform draw."""
     advantage = np.arange(16.0, dtype=np.float32)
     index = np.repeat(np.arange(16), np.arange(16))  # as often as its advantage says
     weight = 1.0 / np.maximum(advantage, 1.0)

@@ -1,4 +1,4 @@
-"""Prioritised: chances, weights and draws by hand, by enumeration and by Monte Carlo."""
+"""Prioritised: probabilities, weights and draws by hand, by enumeration and by Monte Carlo."""
 
 import itertools
 
@@ -36,23 +36,23 @@ def chances(part, data):
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0, 3.0])
-def test_chances_are_powers_of_the_sums_of_absolute_advantages(alpha):
+def test_probabilities_are_powers_of_sums_of_absolute_advantages(alpha):
     np.testing.assert_allclose(chances(Prioritised(alpha), SIMPLE), MASS**alpha / (MASS**alpha).sum(), rtol=1e-5)
 
 
-def test_rows_that_are_not_valid_have_no_say():
+def test_invalid_rows_do_not_change_probabilities():
     data = batch([[1, np.nan], [2, 7], [3, np.inf]], [[True, False], [True, False], [True, False]])
     np.testing.assert_allclose(chances(Prioritised(1.0), data), [1 / 6, 2 / 6, 3 / 6], rtol=1e-6)
 
 
-def test_what_is_not_finite_is_never_drawn_even_with_alpha_0():
+def test_sequences_with_non_finite_advantages_are_never_drawn():
     data = batch([[1, 1], [np.nan, 0], [3, 3], [np.inf, 0]])
     np.testing.assert_allclose(chances(Prioritised(1.0), data), [0.25, 0, 0.75, 0])
     np.testing.assert_allclose(chances(Prioritised(0.0), data), [0.5, 0, 0.5, 0])
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
-def test_any_scale_of_advantages_gives_the_same_chances(scale):
+def test_probabilities_do_not_depend_on_the_scale_of_advantages(scale):
     np.testing.assert_allclose(
         chances(Prioritised(3.0), batch(MASS[:, None] * scale)), MASS**3 / (MASS**3).sum(), rtol=1e-5
     )
@@ -135,7 +135,7 @@ def test_sequences_without_advantage_come_last_and_weigh_nothing():
     assert (np.abs(counts[[0, 2, 4]] - DRAWS / 3) < 5 * np.sqrt(DRAWS * 2 / 9)).all()
 
 
-def test_beta_moves_to_its_end_on_a_straight_line():
+def test_beta_is_annealed_linearly():
     betas = [float(Prioritised(0.8, 0.2).anneal(jnp.float32(x)).beta) for x in (0.0, 0.25, 0.5, 1.0, 2.0)]
     np.testing.assert_allclose(betas, [0.2, 0.4, 0.6, 1.0, 1.0], rtol=1e-6)
     part = Prioritised(0.8, 0.2, beta_end=0.2)

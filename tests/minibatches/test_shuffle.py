@@ -1,4 +1,4 @@
-"""Shuffle: every sequence exactly once an epoch, in an order of its own."""
+"""Shuffle: every sequence exactly once per epoch, in a new order."""
 
 import jax
 import jax.numpy as jnp
@@ -69,7 +69,7 @@ def test_large_permutations_look_random(size, draws):
     assert abs((orders[1:] == orders[:-1]).sum(axis=1).mean() - 1.0) < 5 / np.sqrt(draws)
 
 
-def test_padding_deals_every_sequence_once_and_leaves_one_place_empty_where_it_must():
+def test_padding_uses_every_sequence_once_with_at_most_one_padding_index_per_minibatch():
     for parts, sequences in ((4, 91), (4, 5), (3, 8), (7, 7), (6, 24), (5, 6), (4, 4099)):
         index = indices(parts, sequences, 0, "pad")
         assert index.shape == (parts, -(-sequences // parts)) == (parts, Shuffle(parts, "pad").size(sequences))

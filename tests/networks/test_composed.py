@@ -1,4 +1,4 @@
-"""The composed network: what each tower reads and remembers, and that all kinds train."""
+"""Composed network: inputs and memory of each torso, and training of all kinds."""
 
 import dataclasses
 
@@ -39,7 +39,7 @@ DICT = spaces.Dict(
 
 @ppax.part
 class Gallery:
-    """A Dict observation of all kinds; the reward is for naming the place."""
+    """Environment with a Dict observation of all kinds; the reward is for naming the place."""
 
     num_agents = None
     observation_space = DICT
@@ -72,8 +72,8 @@ def example(space=DICT, seed=0):
     return jax.tree.map(jnp.asarray, space.sample())
 
 
-def say(net, params, obs):
-    """Logits and value of one observation at an episode's start."""
+def forward(net, params, obs):
+    """Return logits and value of one observation at an episode's start."""
     row = lambda x: x[None]  # noqa: E731
     memory = net.remember(params, net.initial_carry(), jax.tree.map(row, net.encode(params, obs)), jnp.ones(1, bool))
     out = net.decide(params, jax.tree.map(lambda x: x[0], memory.features), None)
@@ -84,25 +84,25 @@ def say(net, params, obs):
 
 
 @pytest.mark.parametrize("memory", [memories.NoMemory(), memories.GRU(6)], ids=["none", "gru"])
-def test_what_the_critic_alone_reads_does_not_reach_the_actor(memory):
+def test_critic_only_observations_do_not_reach_the_actor(memory):
     reads = {"actor_obs": ("seen", "image"), "critic_obs": ("secret", "seen.place")}
     net = network(World(DICT), memory=memory, hidden=(8,), **reads)
     params = jax.jit(net.init, compiler_options=QUICK)(jax.random.key(0))
     obs, other = example(), example(seed=1)
-    logits, value = say(net, params, obs)
+    logits, value = forward(net, params, obs)
     for name, reaches_actor, reaches_critic in (("secret", False, True), ("image", True, False)):
         moved = obs | {name: other[name]}
-        new_logits, new_value = say(net, params, moved)
+        new_logits, new_value = forward(net, params, moved)
         assert (np.abs(new_logits - logits).max() > 0) == reaches_actor
         assert (np.abs(new_value - value).max() > 0) == reaches_critic
     speed = obs | {
         "seen": obs["seen"] | {"speed": other["seen"]["speed"]}
     }  # of "seen" the critic reads the place alone
-    assert np.abs(say(net, params, speed)[1] - value).max() == 0
+    assert np.abs(forward(net, params, speed)[1] - value).max() == 0
 
 
-def test_layers_behind_the_memory_are_the_heads_own():
-    """By hand, with a value that is rescaled as PopArt does."""
+def test_head_hidden_layers_are_separate_for_policy_and_value():
+    """Compare with a computation by hand, also after PopArt's rescaling of the value."""
     net = network(CARTPOLE, hidden=(8,), head_hidden=(5,), activation="relu", shared=True)
     params = jax.jit(net.init, compiler_options=QUICK)(jax.random.key(0))
     params = net.rescale_value(params, 2.0, 1.0)
@@ -119,8 +119,8 @@ def test_layers_behind_the_memory_are_the_heads_own():
     assert float(head["bias"][0]) == 1.0
 
 
-def test_a_dict_observation_is_its_entries_side_by_side():
-    """By hand: bytes over 255, the place one-hot from 1, in the order of the space's keys."""
+def test_dict_observation_is_the_concatenation_of_its_entries():
+    """Compare with a computation by hand: pixels / 255, the place one-hot from 1, in the order of the space's keys."""
     net = network(World(DICT), encoder=encoders.Flat(), hidden=())
     obs = example()
     place = int(obs["seen"]["place"])
@@ -144,7 +144,7 @@ def test_a_dict_observation_is_its_entries_side_by_side():
     ],
     ids=str,
 )
-def test_numbers_of_every_kind_of_space(space, obs, numbers):
+def test_preprocessing_of_every_kind_of_space(space, obs, numbers):
     net = network(World(space), hidden=())
     obs = tuple(map(jnp.asarray, obs)) if isinstance(obs, tuple) else jnp.asarray(np.asarray(obs, space.dtype))
     features = net.encode({"actor": {}, "critic": {}, "policy": {"kernel": jnp.zeros(())}}, obs)["critic"]
@@ -158,7 +158,7 @@ def test_numbers_of_every_kind_of_space(space, obs, numbers):
         ({"critic_obs": ("secre",)}, r"network\.critic_obs: no entry 'secre' .* there are .*secret"),
         ({"encoder": {"photo": encoders.SmallCNN()}}, r"network\.encoder: no entry 'photo'"),
         ({"shared": True, "critic_obs": ("secret",)}, r"network\.shared = true"),
-        ({"encoder": encoders.NatureCNN()}, r"NatureCNN.* leaves nothing of image \[6, 5, 2\]"),
+        ({"encoder": encoders.NatureCNN()}, r"NatureCNN.* has an empty output for image \[6, 5, 2\]"),
     ],
 )
 def test_what_does_not_fit_is_refused(options, named):
@@ -166,7 +166,7 @@ def test_what_does_not_fit_is_refused(options, named):
         network(World(DICT), **options)
 
 
-def test_a_convolution_needs_an_image():
+def test_convolution_without_an_image_is_refused():
     with pytest.raises(ppax.ConfigError, match=r"there are obs \[4\]: use flat"):
         network(CARTPOLE, encoder=encoders.SmallCNN())
 
@@ -200,7 +200,7 @@ QUICKEST = ("gru", "mingru")
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICKEST else pytest.mark.nightly) for n in SMALL])
 def test_every_memory_trains_and_its_first_ratio_is_one(name):
-    """In sequences of half a rollout, over episodes of five steps: resets fall everywhere."""
+    """Train on sequences of half a rollout with episodes of five steps, so that resets fall everywhere."""
     shared = name in ("lstm", "lru", "window")
     net = network(CARTPOLE, hidden=(8,), memory=SMALL[name], shared=shared)
     state = three_updates(agent_of(net, seq_len=4), CARTPOLE)
@@ -208,7 +208,7 @@ def test_every_memory_trains_and_its_first_ratio_is_one(name):
 
 
 @pytest.mark.parametrize("name", ["gru", pytest.param("attention", marks=pytest.mark.nightly)])
-def test_memory_with_everything_else(name):
+def test_memories_train_with_every_other_option(name):
     options = {"normalize_obs": True, "normalize_reward": True, "recompute": "epoch", "compute_dtype": "bfloat16"}
     net = network(CARTPOLE, hidden=(8,), memory=SMALL[name])
     agent = agent_of(net, seq_len=4, program=Program(devices=2, chunk_rows=8), **options)
@@ -218,7 +218,7 @@ def test_memory_with_everything_else(name):
 
 
 @pytest.mark.parametrize("name", ["picture", *(pytest.param(n, marks=pytest.mark.nightly) for n in ("none", "vector"))])
-def test_every_observation_trains(name):
+def test_every_kind_of_observation_trains(name):
     env = VectorEnv(Gallery(), 4)
     chosen = {
         "none": {},
@@ -228,8 +228,8 @@ def test_every_observation_trains(name):
     three_updates(agent_of(network(env, hidden=(8,), **chosen), normalize_obs=name == "vector"), env)
 
 
-def test_carries_are_kept_where_sequences_begin_and_persist():
-    """A window over rollouts is that over one long one; of each rollout only the sequences' starts are stored."""
+def test_carries_are_stored_at_sequence_starts_and_persist_over_rollouts():
+    """Compare windows over several rollouts with those over one; only carries at sequence starts are stored."""
     env = VectorEnv(Counter(6), 2)
     net = network(env, hidden=(), memory=memories.Window(steps=3, hidden=()))
     agent = agent_of(net, seq_len=2)
@@ -246,7 +246,7 @@ def test_carries_are_kept_where_sequences_begin_and_persist():
     assert times == [[-1, -1], [0, 1], [2, 3], [4, 5], [-1, 0], [1, 2]]
 
 
-def test_evaluation_begins_each_episode_without_memory():
+def test_evaluation_resets_memory_at_each_episode():
     env = VectorEnv(TimeLimit(builtin.CartPole(), 9), 2)
     agent = agent_of(network(env, hidden=(), memory=SMALL["gru"]))
     state = start(agent, env, 8)
@@ -258,8 +258,8 @@ def test_evaluation_begins_each_episode_without_memory():
     assert np.abs(policy(state.learner, carry, obs, jnp.zeros(2, bool), None).value - values[0]).max() > 1e-3
 
 
-def test_sequences_of_any_length_teach_the_same_without_memory():
-    """A memory that keeps nothing: the window of one step."""
+def test_updates_do_not_depend_on_seq_len_without_memory():
+    """Use a window of one step, a memory without past."""
 
     def run(seq_len):
         net = network(CARTPOLE, hidden=(8,), memory=memories.Window(steps=1, hidden=()))
@@ -275,7 +275,7 @@ def test_sequences_of_any_length_teach_the_same_without_memory():
 # ---------------------------------------------------------------- run files
 
 
-def test_networks_of_run_files_are_those_of_python():
+def test_networks_from_run_files_equal_those_from_python():
     plan = {
         "env": "CartPole-v1",
         "agent": {
@@ -339,7 +339,7 @@ def equinox_torso(key):
 
 
 @pytest.mark.parametrize("library", ["nnx", "linen", "equinox"])
-def test_a_module_of_another_library_computes_what_its_parameters_say(library):
+def test_adapter_output_is_that_of_the_module_with_its_parameters(library):
     with jax.numpy_rank_promotion("allow"):
         if library == "linen":
             from flax import linen
@@ -358,19 +358,19 @@ def test_a_module_of_another_library_computes_what_its_parameters_say(library):
         np.testing.assert_allclose(net.encode(learned, jnp.asarray(x))["actor"], by_hand, rtol=1e-5, atol=1e-6)
 
 
-def test_a_module_with_more_than_parameters_is_refused():
+def test_module_with_state_besides_parameters_is_refused():
     with pytest.raises(ppax.ConfigError, match="nnx_with_noise has state beside its parameters: BatchStat"):
         network(CARTPOLE, encoder=adapters.NNX(nnx_with_noise), hidden=()).init(jax.random.key(0))
 
 
-def test_a_library_that_is_not_there_is_named_with_its_extra(monkeypatch):
+def test_missing_library_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "equinox", None)
     with pytest.raises(ImportError, match=r"pip install 'ppax\[equinox\]'"):
         adapters.Equinox(equinox_torso)({}, jnp.zeros(4))
 
 
-def test_joined_sequences_begin_with_the_memory_of_the_first():
-    """Two streams of four steps, cut into sequences of two and put together again; memory says stream and step."""
+def test_rejoined_sequences_start_with_the_carry_of_the_first():
+    """Cut two streams of four steps into sequences of two and rejoin them; the carry encodes stream and step."""
     valid = jnp.ones((4, 2), bool)
     carry = jnp.array([[[0, 0], [1, 0]], [[0, 2], [1, 2]]])  # [T / L, B, 2]
     steps = Transition(*[None] * 8, valid=valid, carry=carry)

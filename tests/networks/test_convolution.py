@@ -1,4 +1,4 @@
-"""Convolution and pooling as a CPU does them: against XLA's own, and against loops in float64, with gradients."""
+"""CPU convolution and pooling against XLA's and against float64 loops, with gradients."""
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ def numbers(shape, filters, out, seed=0):
 
 
 def with_gradients(convolve, x, kernel, stride, padding):
-    """Value for a batch of images inside a loop, and gradients of a sum with drawn weights: those weights, too."""
+    """Return the output for a batch of images inside a loop, gradients of a randomly weighted sum, and the weights."""
 
     def run(x, kernel):
         many = lambda x, kernel: jax.vmap(lambda x: convolve(x, kernel, stride, padding))(x)  # noqa: E731
@@ -49,7 +49,7 @@ def with_gradients(convolve, x, kernel, stride, padding):
 
 
 def loops(x, kernel, g, stride, padding):
-    """Value and gradients of one image, written out in float64."""
+    """Return output and gradients of one image, by float64 loops."""
     x, kernel, g = (np.asarray(a, np.float64) for a in (x, kernel, g))
     (high, wide), pads = kernel.shape[:2], ((0, 0), (0, 0))
     if padding == "SAME":
@@ -68,7 +68,7 @@ def loops(x, kernel, g, stride, padding):
 
 
 @pytest.mark.parametrize("case", [*OF_ENCODERS, *map(drawn, range(12))], ids=str)
-def test_products_are_the_convolution_with_its_gradients(case):
+def test_convolution_by_products_equals_xla_with_gradients(case):
     shape, filters, out, stride, padding = case
     x, kernel = numbers(shape, filters, out)
     found, g = with_gradients(convolve_by_products, x, kernel, stride, padding)
@@ -83,7 +83,7 @@ def test_products_are_the_convolution_with_its_gradients(case):
 
 
 @pytest.mark.parametrize("case", OF_ENCODERS, ids=str)
-def test_rounded_factors_and_sums_in_float32(case):
+def test_bfloat16_convolution_rounds_factors_and_accumulates_float32(case):
     shape, filters, _, stride, padding = case
     x, kernel = numbers(shape, filters, 16)
     rounded = [jnp.asarray(a, jnp.bfloat16) for a in (x, kernel)]
@@ -102,7 +102,7 @@ def test_rounded_factors_and_sums_in_float32(case):
 
 @pytest.mark.parametrize("size", [(8, 8), (7, 10), (5, 1), (2, 3)], ids=str)
 @pytest.mark.parametrize("equals", [False, True])
-def test_pooling_is_that_of_the_library_with_its_gradient(monkeypatch, size, equals):
+def test_max_pool_equals_xla_with_gradients(monkeypatch, size, equals):
     x = np.random.default_rng(0).normal(size=(3, *size, 2)).astype(np.float32)
     x = np.round(x) if equals else x
 
@@ -117,7 +117,7 @@ def test_pooling_is_that_of_the_library_with_its_gradient(monkeypatch, size, equ
     np.testing.assert_allclose(own[1], library[1], atol=1e-6)
 
 
-def test_pooling_keeps_nan():
+def test_max_pool_propagates_nan():
     x = jnp.zeros((4, 4, 1)).at[1, 1].set(jnp.nan)
     np.testing.assert_array_equal(jnp.isnan(max_pool(x))[..., 0], [[True, False], [False, False]])
 
@@ -132,7 +132,7 @@ def primitives(jaxpr):
 
 @pytest.mark.parametrize("encoder", [encoders.NatureCNN(), encoders.ImpalaCNN(), encoders.SmallCNN()], ids=str)
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
-def test_the_library_convolves_on_accelerators_only(monkeypatch, encoder, backend):
+def test_xla_convolution_is_used_on_accelerators_only(monkeypatch, encoder, backend):
     monkeypatch.setattr(convolution.jax, "default_backend", lambda: backend)
     x = jnp.zeros((40, 40, 4))
     params = jax.eval_shape(encoder.init, jax.random.key(0), x)
@@ -141,7 +141,7 @@ def test_the_library_convolves_on_accelerators_only(monkeypatch, encoder, backen
     assert bool(found) == (backend == "gpu"), found
 
 
-def test_the_library_in_bfloat16_takes_images_in_float32(monkeypatch):
+def test_xla_convolution_in_bfloat16_accepts_float32_images(monkeypatch):
     monkeypatch.setattr(convolution.jax, "default_backend", lambda: "gpu")
     x, kernel = numbers((6, 6, 2), (3, 3), 4)
     params = {"kernel": jnp.asarray(kernel, jnp.bfloat16), "bias": jnp.zeros(4, jnp.bfloat16)}

@@ -1,4 +1,4 @@
-"""Convolutions against loops in float64, and which encoder reads which image."""
+"""Convolutional encoders against float64 loops, and the automatic choice of encoder."""
 
 import math
 
@@ -13,7 +13,7 @@ from ppax.networks import encoders, network
 
 
 def correlate(x, kernel, bias, stride=1, pad=0):
-    """[height, width, channels], written out."""
+    """Cross-correlation of [height, width, channels], by loops."""
     x = np.pad(x, ((pad, pad), (pad, pad), (0, 0)))
     size = kernel.shape[0]
     rows, columns = ((n - size) // stride + 1 for n in x.shape[:2])
@@ -30,7 +30,7 @@ def relu(x):
 
 
 def pool(x):
-    """The largest of 3 x 3, every second place, of an even number of rows and columns."""
+    """Max pooling with window 3 x 3 and stride 2, for even numbers of rows and columns."""
     padded = np.pad(x, ((0, 1), (0, 1), (0, 0)), constant_values=-np.inf)
     rows, columns = (n // 2 for n in x.shape[:2])
     return np.array(
@@ -66,7 +66,7 @@ def impala(p, x):
     ],
     ids=["nature", "small", "impala"],
 )
-def test_convolutions_are_those_of_the_loops(encoder, oracle, shape, layout):
+def test_encoders_equal_float64_loops(encoder, oracle, shape, layout):
     rng = np.random.default_rng(0)
     x = rng.normal(size=shape).astype(np.float32)
     seen = jnp.asarray(x if layout == "hwc" else np.moveaxis(x, -1, 0))
@@ -95,7 +95,7 @@ def test_filters_are_orthogonal():
         ((7,), np.float32, encoders.Flat()),
     ],
 )
-def test_the_automatic_choice(shape, dtype, encoder):
+def test_automatic_choice_of_encoder(shape, dtype, encoder):
     class World:
         observation_space = spaces.Box(0, 255 if dtype is np.uint8 else 1, shape, np.int8 if dtype is bool else dtype)
         action_space = spaces.Discrete(2)
@@ -109,7 +109,7 @@ def test_the_automatic_choice(shape, dtype, encoder):
         assert reader.size() == math.prod(shape)
 
 
-def test_bytes_are_scaled_once():
+def test_pixels_are_scaled_once():
     class World:
         observation_space = spaces.Box(0, 255, (5, 5, 1), np.uint8)
         action_space = spaces.Discrete(2)

@@ -1,4 +1,4 @@
-"""Heads: what is sent lies in the space, for random spaces; standard deviations; what cannot be is refused by name."""
+"""Heads: env actions lie in random spaces; standard deviations; refusal of invalid spaces and options."""
 
 import jax
 import jax.numpy as jnp
@@ -14,14 +14,14 @@ from ppax import config
 from ppax.distributions import BallNormal, Beta, Normal, SquashedNormal
 from ppax.networks import mlp
 from ppax.networks.head_for import head_for
-from ppax.networks.heads import hold, log_softplus
+from ppax.networks.heads import clip_inward, log_softplus
 from ppax.types import ConfigError
 
 EXTREMES = np.array([0.0, 1.0, -1.0, 20.0, -20.0, 1e30, -1e30, 1e-30], np.float32)
 
 
 class World:
-    """Only spaces."""
+    """Spaces of an environment, without steps."""
 
     def __init__(self, action_space):
         self.observation_space, self.action_space = spaces.Box(-1.0, 1.0, (3,), np.float32), action_space
@@ -29,7 +29,7 @@ class World:
 
 @st.composite
 def boxes(draw):
-    """Two elements, of any float type, with any bounds."""
+    """Draw a Box of two elements, of any float dtype, with any bounds."""
     dtype = draw(st.sampled_from([np.float16, np.float32, np.float64]))
     width = {np.float16: 16, np.float32: 32, np.float64: 64}[dtype]
     top = float(np.finfo(dtype).max) if dtype != np.float64 else 1e300
@@ -50,7 +50,7 @@ def of_space(dtype, x):
 @example(spaces.Box(np.float32([0.0, -3.4028235e38]), np.float32([0.0, -3.4028235e38])), "normal", 0)
 @example(spaces.Box(np.float32([0.0, 3.4028235e38]), np.float32([0.0, 3.4028235e38])), "normal", 0)
 @given(boxes(), st.sampled_from(["normal", "squashed", "beta"]), st.integers(0, 2**32 - 1))
-def test_what_is_sent_is_in_the_box_at_every_extreme(box, family, seed):
+def test_env_actions_lie_in_the_box_at_extreme_outputs(box, family, seed):
     try:
         head = head_for(box, family)
     except ppax.ConfigError:
@@ -83,7 +83,7 @@ TREES = st.recursive(
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(TREES, st.integers(0, 2**31 - 1))
-def test_what_is_sent_is_in_any_nested_space(space, seed):
+def test_env_actions_lie_in_any_nested_space(space, seed):
     head, rng = head_for(space), np.random.default_rng(seed)
     outputs, log_std = (jnp.asarray(rng.normal(0, 3, n), jnp.float32) for n in (head.size, head.log_std_size))
     d = head(outputs, log_std, None)
@@ -94,7 +94,7 @@ def test_what_is_sent_is_in_any_nested_space(space, seed):
 
 
 def as_sampled(space, sent):
-    """Arrays of JAX as what gymnasium calls actions."""
+    """Convert JAX arrays to actions that `space.contains` accepts."""
     if isinstance(space, spaces.Dict):
         return {name: as_sampled(space[name], x) for name, x in sent.items()}
     if isinstance(space, spaces.Tuple):
@@ -116,7 +116,7 @@ def test_options_choose_the_distribution_from_python_and_run_files(family):
     assert agent.network.head.size == (2 if family == "beta" else 1)
 
 
-def test_the_standard_deviation_may_depend_on_the_observation():
+def test_state_dependent_standard_deviation():
     head = head_for(SPACES["box"], state_std=True, log_std_init=-0.7)
     assert (head.size, head.log_std_size) == (4, 0)
     d = head(jnp.array([0.1, 0.2, 0.0, 3.0]), None, None)
@@ -129,7 +129,7 @@ def test_the_standard_deviation_may_depend_on_the_observation():
     assert params["policy"]["kernel"].shape == (64, 4)
 
 
-def test_log_softplus_is_right_and_has_a_gradient_everywhere():
+def test_log_softplus_values_and_gradients():
     x = np.array([-200.0, -80.0, -15.1, -14.9, -1.0, 0.0, 5.0, 80.0], np.float32)
     exact = np.log(np.logaddexp(0.0, x.astype(np.longdouble)))
     exact[:2] = x[:2]  # log(e^x) where e^x is too small even there
@@ -150,17 +150,17 @@ def test_bounds_of_the_standard_deviation(state_std):
     np.testing.assert_allclose(one_sided.log_std, [np.log(0.1), 9.0], rtol=1e-6)
 
 
-def test_beyond_a_bound_only_the_gradient_that_leads_back_passes():
+def test_clip_inward_passes_only_gradients_that_lead_back_inside():
     x = jnp.array([-3.0, -3.0, 0.5, 0.5, 3.0, 3.0])
     slope = jnp.array([1.0, -1.0, 1.0, -1.0, 1.0, -1.0])  # descending moves against it
-    gradient = jax.grad(lambda x: (slope * hold(x, -1.0, 1.0)).sum())(x)
+    gradient = jax.grad(lambda x: (slope * clip_inward(x, -1.0, 1.0)).sum())(x)
     np.testing.assert_array_equal(gradient, [0.0, -1.0, 1.0, -1.0, 1.0, 0.0])
-    np.testing.assert_array_equal(hold(x, -1.0, 1.0), [-1.0, -1.0, 0.5, 0.5, 1.0, 1.0])
-    np.testing.assert_array_equal(jax.grad(lambda x: (slope * hold(x, None, 1.0)).sum())(x)[:2], [1.0, -1.0])
-    np.testing.assert_array_equal(jax.grad(lambda x: (slope * hold(x, -1.0, None)).sum())(x)[4:], [1.0, -1.0])
+    np.testing.assert_array_equal(clip_inward(x, -1.0, 1.0), [-1.0, -1.0, 0.5, 0.5, 1.0, 1.0])
+    np.testing.assert_array_equal(jax.grad(lambda x: (slope * clip_inward(x, None, 1.0)).sum())(x)[:2], [1.0, -1.0])
+    np.testing.assert_array_equal(jax.grad(lambda x: (slope * clip_inward(x, -1.0, None)).sum())(x)[4:], [1.0, -1.0])
 
 
-def test_the_ball_s_radius():
+def test_ball_radius():
     def ball(space, **options):
         head = head_for(space, "ball", **options)
         far = jnp.full(head.size, 50.0)
@@ -185,7 +185,7 @@ REFUSED = [
     (SPACES["half"], {"distribution": "ball"}, "no middle"),
     (UNEVEN, {"distribution": "ball"}, "ball_radius, at most 1"),
     (UNEVEN, {"distribution": "ball", "ball_radius": 1.5}, "ball_radius = 1.5: at most 1"),
-    (spaces.Box(-np.inf, np.inf, (2,)), {"distribution": "ball"}, "say how large"),
+    (spaces.Box(-np.inf, np.inf, (2,)), {"distribution": "ball"}, "give ball_radius$"),
     (UNEVEN, {"ball_radius": 1.0}, "only distribution"),
     (UNEVEN, {"distribution": "betta"}, "nearest: beta"),
     (UNEVEN, {"distribution": "beta", "state_std": True}, "no standard deviation"),
@@ -198,18 +198,18 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("space", "options", "message"), REFUSED)
-def test_what_cannot_be_is_refused_by_name(space, options, message):
+def test_invalid_spaces_and_options_are_refused(space, options, message):
     with pytest.raises(ppax.ConfigError, match=message):
         head_for(space, **options)
 
 
-def test_options_are_about_the_boxes_of_a_nested_space():
+def test_options_apply_to_the_boxes_of_a_nested_space():
     components = head_for(SPACES["nested"], "squashed")(jnp.zeros(12), jnp.zeros(1), None).components
     assert type(components["pair"].components[1]) is SquashedNormal
 
 
 @pytest.mark.parametrize(("space", "options"), [("two", {}), ("ragged", {}), ("box", {"distribution": "beta"})])
-def test_a_standard_deviation_that_no_action_has_is_refused(space, options):
-    """`log_std_init` of actions that are discrete or Beta did nothing, without a word."""
+def test_log_std_init_without_standard_deviation_is_refused(space, options):
+    """Refuse `log_std_init` for discrete and Beta actions, where it has no effect."""
     with pytest.raises(ConfigError, match=r"log_std_init = -0\.5"):
         head_for(SPACES[space], **options, log_std_init=-0.5)

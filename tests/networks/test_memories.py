@@ -1,4 +1,4 @@
-"""Every memory: one step after the other and whole sequences say the same, and both what float64 NumPy says."""
+"""Memories: single steps and sequences agree, and both equal float64 NumPy implementations."""
 
 import functools
 import math
@@ -34,7 +34,7 @@ def init_of(memory, seed=0):
 
 @functools.cache
 def params_of(memory, seed=0):
-    """As `init` makes them, and moved, so that nothing is zero."""
+    """Return initial parameters plus noise, so that none is zero."""
     params = init_of(memory, seed)
     rng = np.random.default_rng(seed)
     return jax.tree.map(lambda x: x + 0.2 * jnp.asarray(rng.normal(size=x.shape), x.dtype), params)
@@ -47,17 +47,17 @@ def data(resets, seed=1):
 
 
 def stages(memory, params, carry, x, first):
-    """A sequence [L, size] through all three stages: the carry after it, and the features [L, ...]."""
-    told = jax.vmap(memory.before, (None, 0))(params, x)
-    carry, y = memory.through(params, carry, told, first)
-    return carry, jax.vmap(memory.after, (None, 0))(params, y)
+    """Apply all three stages to a sequence [L, size]; return the last carry and the features [L, ...]."""
+    inputs = jax.vmap(memory.project_in, (None, 0))(params, x)
+    carry, y = memory.scan(params, carry, inputs, first)
+    return carry, jax.vmap(memory.project_out, (None, 0))(params, y)
 
 
 run = jax.jit(stages, static_argnums=0, compiler_options=QUICK)
 
 
-def begun(memory, params):
-    """A carry in the middle of an episode."""
+def mid_episode_carry(memory, params):
+    """Return a carry in the middle of an episode."""
     x, first = data("ends", seed=7)
     return run(memory, params, memory.initial_carry(SIZE), x, first & False)[0]
 
@@ -84,10 +84,10 @@ def affine(p, x):
 def gru(memory, p, h, x):
     kernel, bias = p["input"]["kernel"], p["input"]["bias"]
     part = lambda i: slice(6 * i, 6 * i + 6)  # noqa: E731
-    told = [np.dot(x, kernel[:, part(i)]) + bias[part(i)] for i in range(3)]
-    own = [np.dot(h, p["recurrent"][:, part(i)]) for i in range(3)]
-    r, z = sigmoid(told[0] + own[0]), sigmoid(told[1] + own[1])
-    n = np.tanh(told[2] + r * (own[2] + p["bias_n"]))
+    inputs = [np.dot(x, kernel[:, part(i)]) + bias[part(i)] for i in range(3)]
+    recurrent = [np.dot(h, p["recurrent"][:, part(i)]) for i in range(3)]
+    r, z = sigmoid(inputs[0] + recurrent[0]), sigmoid(inputs[1] + recurrent[1])
+    n = np.tanh(inputs[2] + r * (recurrent[2] + p["bias_n"]))
     h = (1 - z) * n + z * h
     return h, h
 
@@ -103,28 +103,28 @@ def lstm(memory, p, carry, x):
 def mingru(memory, p, h, x):
     gates = affine(p["input"], x)
     gates = np.concatenate([gates, x]) if len(gates) == 3 * memory.width else gates
-    k, candidate, highway, passing = np.split(gates, 4)
+    k, candidate, highway, skip = np.split(gates, 4)
     candidate = np.array([v + 0.5 if v >= 0 else sigmoid(v) for v in candidate])
     # the paper's form in logarithms, by logaddexp
     with np.errstate(divide="ignore"):
         log_keep, log_take = -np.logaddexp(0, k), -np.logaddexp(0, -k)
         h = np.exp(np.logaddexp(log_keep + np.log(h), log_take + np.log(candidate)))
-    return h, sigmoid(highway) * h + (1 - sigmoid(highway)) * passing
+    return h, sigmoid(highway) * h + (1 - sigmoid(highway)) * skip
 
 
 def lru(memory, p, h, x):
     if not np.iscomplexobj(h):
         h = h[: memory.width // 2] + 1j * h[memory.width // 2 :]
     n, u = memory.width // 2, affine(p["embed"], x) if "embed" in p else x
-    told = np.dot(u, p["in"][:, :n] + 1j * p["in"][:, n:])
-    h = np.exp(-np.exp(p["nu"]) + 1j * np.exp(p["theta"])) * h + np.exp(p["gamma"]) * told
+    inputs = np.dot(u, p["in"][:, :n] + 1j * p["in"][:, n:])
+    h = np.exp(-np.exp(p["nu"]) + 1j * np.exp(p["theta"])) * h + np.exp(p["gamma"]) * inputs
     y = np.dot(h, p["out"][:n] - 1j * p["out"][n:]).real + p["skip"] * u
     y = gelu(y)
     return h, u + y * sigmoid(affine(p["gate"], y))
 
 
 def attention(memory, p, past, x):
-    """`past` is a list of (key, value), the latest last."""
+    """Attend over `past`, a list of (key, value), the latest last."""
     u = affine(p["embed"], x)
     q, k, v = np.split(affine(p["qkv"], norm(p["norm"], u)), 3)
     past = ([*past, (k, v)])[-memory.steps :]
@@ -171,22 +171,22 @@ def expected(name, params, carry, x, first):
 
 @pytest.mark.parametrize("resets", RESETS)
 @pytest.mark.parametrize("name", MEMORIES)
-def test_sequences_are_those_of_the_equations(name, resets):
+def test_sequences_equal_float64_equations(name, resets):
     memory = MEMORIES[name]
     params, (x, first) = params_of(memory), data(resets)
-    # the oracle's memory before the sequence: that of the same steps before it
+    # the oracle's carry before the sequence comes from the same preceding steps
     before, never = data("ends", seed=7)[0], np.zeros(LENGTH, bool)
     whole = expected(name, params, ORACLES[name][1](), np.concatenate([before, x]), np.concatenate([never, first]))
-    got = run(memory, params, begun(memory, params), x, first)[1]
+    got = run(memory, params, mid_episode_carry(memory, params), x, first)[1]
     np.testing.assert_allclose(got, whole[LENGTH:], atol=2e-6, rtol=2e-5)
 
 
 @pytest.mark.parametrize("resets", RESETS)
 @pytest.mark.parametrize("name", MEMORIES)
-def test_acting_step_by_step_is_the_sequence(name, resets):
+def test_single_steps_equal_the_sequence(name, resets):
     memory = MEMORIES[name]
     params, (x, first) = params_of(memory), data(resets)
-    start = carry = begun(memory, params)
+    start = carry = mid_episode_carry(memory, params)
     rows = []
     for t in range(LENGTH):
         carry, y = run(memory, params, carry, x[t : t + 1], first[t : t + 1])
@@ -194,31 +194,31 @@ def test_acting_step_by_step_is_the_sequence(name, resets):
     last, whole = run(memory, params, start, x, first)
     # relative too: attention's features reach 4, where the next float32 is 5e-7 away
     np.testing.assert_allclose(np.stack(rows), whole, atol=1e-6, rtol=1e-6)
-    for one, other in zip(*(jax.tree.leaves(remembered(x)) for x in (carry, last)), strict=True):
+    for one, other in zip(*(jax.tree.leaves(without_padding(x)) for x in (carry, last)), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6, rtol=1e-6)
 
 
-def remembered(carry):
-    """Of a window only what is real."""
+def without_padding(carry):
+    """Zero the padding of a window's carry."""
     return (carry.steps * carry.real[:, None], carry.real) if isinstance(carry, Recent) else carry
 
 
 @pytest.mark.parametrize("name", [name for name in MEMORIES if name != "none"])
-def test_nothing_passes_a_reset_not_even_nan(name):
+def test_resets_clear_the_carry_even_of_nan(name):
     memory = MEMORIES[name]
     params = params_of(memory)
     x, _ = data("never")
-    clean = run(memory, params, begun(memory, params), x[:1], jnp.ones(1, bool))
-    spoilt = jax.tree.map(lambda c: c * jnp.nan if c.dtype == jnp.float32 else c, begun(memory, params))
+    clean = run(memory, params, mid_episode_carry(memory, params), x[:1], jnp.ones(1, bool))
+    spoilt = jax.tree.map(lambda c: c * jnp.nan if c.dtype == jnp.float32 else c, mid_episode_carry(memory, params))
     again = run(memory, params, spoilt, x[:1], jnp.ones(1, bool))
     for one, other in zip(jax.tree.leaves(clean[1]), jax.tree.leaves(again[1]), strict=True):
         np.testing.assert_array_equal(one, other)
-    kept = run(memory, params, begun(memory, params), x[:1], jnp.zeros(1, bool))[1]
-    assert np.abs(kept - clean[1]).max() > 1e-3  # without a reset the past does count
+    kept = run(memory, params, mid_episode_carry(memory, params), x[:1], jnp.zeros(1, bool))[1]
+    assert np.abs(kept - clean[1]).max() > 1e-3  # without a reset the carry matters
 
 
 @pytest.mark.parametrize("name", [name for name in MEMORIES if name != "none"])
-def test_gradients_stop_at_resets_and_nowhere_else(name):
+def test_gradients_stop_at_resets_only(name):
     memory = MEMORIES[name]
     params, (x, _) = params_of(memory), data("never")
     first = jnp.arange(LENGTH) == 6
@@ -226,7 +226,7 @@ def test_gradients_stop_at_resets_and_nowhere_else(name):
     def eighth(x, carry):
         return stages(memory, params, carry, x, first)[1][8].sum()
 
-    gradient = jax.jit(jax.grad(eighth), compiler_options=QUICK)(x, begun(memory, params))
+    gradient = jax.jit(jax.grad(eighth), compiler_options=QUICK)(x, mid_episode_carry(memory, params))
     gradient = np.abs(np.asarray(gradient)).sum(axis=1)
     assert (gradient[:6] == 0).all()
     assert (gradient[6:9] > 0).all()
@@ -234,8 +234,8 @@ def test_gradients_stop_at_resets_and_nowhere_else(name):
 
 
 @pytest.mark.parametrize("name", [name for name in MEMORIES if "wide" not in name])
-def test_gradients_of_all_parameters_are_those_of_the_equations(name):
-    """Along a random direction of each, against differences of the float64 oracle; over two streams at once."""
+def test_parameter_gradients_equal_finite_differences(name):
+    """Compare along random directions with finite differences of the float64 oracle, for two streams at once."""
     memory, params = MEMORIES[name], params_of(MEMORIES[name])
     x, first = jax.tree.map(lambda *leaves: jnp.stack(leaves), data("often"), data("ends", seed=5))
     weight = np.random.default_rng(3).normal(size=(*x.shape[:2], memory.output_size(SIZE)))
@@ -267,7 +267,7 @@ def test_gradients_of_all_parameters_are_those_of_the_equations(name):
 
 
 @pytest.mark.parametrize("name", ["attention", "window"])
-def test_a_window_sees_so_many_steps_and_no_more(name):
+def test_window_length_is_steps(name):
     memory = MEMORIES[name]
     params, (x, first) = params_of(memory), data("never")
     run_of = lambda x: run(memory, params, memory.initial_carry(SIZE), x, first)[1]  # noqa: E731
@@ -276,8 +276,8 @@ def test_a_window_sees_so_many_steps_and_no_more(name):
 
 
 @pytest.mark.parametrize(("length", "steps"), [(1, 5), (4, 5), (5, 5), (12, 5), (7, 3), (12, 1), (12, 40)])
-def test_attention_is_the_same_in_blocks_of_any_size(length, steps):
-    """Blocks divide the sequence; the oracle knows none."""
+def test_attention_does_not_depend_on_block_size(length, steps):
+    """Compare sequences cut into blocks of queries with an oracle without blocks."""
     memory = Attention(6, steps=steps, heads=3)
     params, (x, first) = params_of(memory), data("often")
     params = jax.tree.map(np.asarray, params)
@@ -290,9 +290,9 @@ def test_attention_is_the_same_in_blocks_of_any_size(length, steps):
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.complex64])
-@pytest.mark.parametrize("form", [time.in_turn, time.at_once])
-def test_both_forms_of_a_linear_recurrence_are_the_loop(form, kind):
-    """A CPU goes through time in turn, an accelerator takes all steps at once."""
+@pytest.mark.parametrize("form", [time.sequential_scan, time.parallel_scan])
+def test_sequential_and_parallel_scan_equal_the_loop(form, kind):
+    """Check both forms: sequential on a CPU, parallel on an accelerator."""
     rng = np.random.default_rng(0)
     a, b = rng.uniform(-1, 1, (2, 13, 3)) + (1j * rng.uniform(-1, 1, (2, 13, 3)) if kind is np.complex64 else 0)
     a[[6, 12]] = 0  # resets
@@ -305,8 +305,8 @@ def test_both_forms_of_a_linear_recurrence_are_the_loop(form, kind):
     np.testing.assert_allclose(carry, rows[-1], atol=1e-6)
 
 
-def test_a_long_memory_does_not_overflow():
-    """Products of 4096 coefficients underflow; the memory is still the one that the loop in float64 gives."""
+def test_long_sequence_does_not_overflow():
+    """Products of 4096 coefficients underflow; outputs still equal those of the float64 loop."""
     memory, length = MinGRU(6), 4096
     rng = np.random.default_rng(0)
     x = jnp.asarray(3 * rng.normal(size=(length, SIZE)), jnp.float32)
@@ -315,7 +315,7 @@ def test_a_long_memory_does_not_overflow():
     np.testing.assert_allclose(got, expected("mingru", params, np.zeros(6), x, np.zeros(length, bool)), atol=1e-5)
 
 
-def test_what_the_weights_are_at_the_start():
+def test_initial_weights_of_gru_and_lru():
     kernel = init_of(GRU(6))["recurrent"]
     for gate in np.split(np.asarray(kernel, np.float64), 3, axis=1):
         np.testing.assert_allclose(gate.T @ gate, np.eye(6), atol=1e-5)
@@ -326,18 +326,18 @@ def test_what_the_weights_are_at_the_start():
     np.testing.assert_allclose(np.exp(np.asarray(params["gamma"])), np.sqrt(1 - radius**2), rtol=1e-4)
 
 
-def test_an_odd_width_has_no_complex_numbers():
+def test_lru_refuses_odd_width():
     with pytest.raises(ppax.ConfigError, match="width = 7 must be even; nearest: 8"):
         LRU(7).init(jax.random.key(0), SIZE)
 
 
-def test_heads_that_do_not_divide_are_refused():
+def test_attention_refuses_heads_that_do_not_divide_width():
     with pytest.raises(ppax.ConfigError, match="heads = 4 does not divide width = 6"):
         Attention(6, heads=4).init(jax.random.key(0), SIZE)
 
 
-def test_a_fresh_mingru_remembers_for_unlike_many_steps():
-    """With no input a gate of 1 / (1 + s) leaves (s / (1 + s))^k after k steps; s is spread from 1 to `longest`."""
+def test_mingru_initial_time_scales_are_spread():
+    """Without input a gate of 1 / (1 + s) leaves (s / (1 + s))^k after k steps; s is uniform from 1 to `longest`."""
     cell = MinGRU(512, longest=32)
     bias = np.asarray(cell.init(jax.random.key(0), 4)["input"]["bias"], np.float64)
     kept = 1.0 - 1.0 / (1.0 + np.exp(-bias[:512]))
@@ -349,8 +349,8 @@ def test_a_fresh_mingru_remembers_for_unlike_many_steps():
     assert not np.asarray(MinGRU(8, longest=1).init(jax.random.key(0), 4)["input"]["bias"]).any()
 
 
-def test_a_fresh_lstm_keeps_most_of_its_cell():
-    """With nothing to see and nothing shown, the cell fades by sigmoid(1) a step."""
+def test_lstm_initial_forget_gate_is_open():
+    """Without input and output the cell decays by sigmoid(1) at each step."""
     memory = LSTM(6)
     params = jax.tree.map(jnp.zeros_like, init_of(memory)) | {"input": init_of(memory)["input"]}
     params["input"]["kernel"] = jnp.zeros_like(params["input"]["kernel"])

@@ -1,4 +1,4 @@
-"""The MLP: orthogonal weights, the field's gains, and the arithmetic of its layers."""
+"""MLP: orthogonal weights, gains, and the arithmetic of its layers."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from ppax.networks.layers import orthogonal
 
 
 class World:
-    """Only spaces."""
+    """Spaces of an environment, without steps."""
 
     def __init__(self, observation_space, action_space):
         self.observation_space, self.action_space = observation_space, action_space
@@ -31,7 +31,7 @@ def test_orthogonal_weights_have_orthogonal_vectors_of_the_gains_length(shape):
 
 
 def test_orthogonal_weights_are_uniform():
-    """In two dimensions the first vector's angle is uniform, and reflections are as likely as rotations."""
+    """Check in two dimensions: the first vector's angle is uniform; reflections are as likely as rotations."""
     w = np.asarray(jax.vmap(lambda key: orthogonal(key, 2, 2, 1.0))(jax.random.split(jax.random.key(0), 4000)))
     angle = np.arctan2(w[:, 1, 0], w[:, 0, 0])
     counts = np.histogram(angle, bins=8, range=(-np.pi, np.pi))[0]
@@ -51,7 +51,7 @@ def test_gains_of_the_layers():
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_shared_torso_is_one_torso(shared):
+def test_shared_torso_has_one_set_of_parameters(shared):
     network = mlp(DISCRETE, shared=shared)
     params = network.init(jax.random.key(0))
     assert ("critic" in params) is not shared
@@ -59,7 +59,7 @@ def test_a_shared_torso_is_one_torso(shared):
     assert len(features) == (1 if shared else 2)
 
 
-def test_the_arithmetic_of_one_observation():
+def test_forward_pass_of_one_observation_by_hand():
     network = mlp(CONTINUOUS, hidden=(5,), activation="relu", log_std_init=-0.5)
     params = network.init(jax.random.key(0))
     obs = np.array([0.5, -1.0, 0.25], np.float32)
@@ -71,14 +71,14 @@ def test_the_arithmetic_of_one_observation():
     np.testing.assert_allclose(out.distribution.log_std, [-0.5, -0.5])
 
 
-def test_no_hidden_layer_is_a_linear_network():
+def test_without_hidden_layers_the_network_is_linear():
     network = mlp(DISCRETE, hidden=())
     params = network.init(jax.random.key(0))
     out = network.decide(params, network.encode(params, jnp.ones(3)), None)
     assert out.distribution.logits.shape == (4,)
 
 
-def test_what_it_cannot_read_is_refused_by_name():
+def test_unsupported_spaces_are_refused():
     with pytest.raises(ppax.ConfigError, match="observation space Text"):
         mlp(World(spaces.Text(3), spaces.Discrete(2)))
     with pytest.raises(ppax.ConfigError, match=r"action space Text"):

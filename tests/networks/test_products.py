@@ -1,4 +1,4 @@
-"""Products of rounded factors: against float64 products of the same factors, forwards, backwards, and under vmap."""
+"""Products in bfloat16 against float64 products of the rounded factors: forwards, backwards, and under vmap."""
 
 from functools import partial
 
@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppax.networks.products import SHORT, matmul
+from ppax.networks.products import MIN_SIDE, matmul
 
 SIDES = [(16, 16), (33, 17), (64, 128)]
-ROWS = [1, 2, 3, 8, 9, 64]  # turned in blocks of 8 where they divide
+ROWS = [1, 2, 3, 8, 9, 64]  # transposed in blocks of 8 where they divide
 
 
 def near(x):
-    """`x` rounded to bfloat16, in float64."""
+    """Return `x` rounded to bfloat16, in float64."""
     return np.asarray(jnp.asarray(x, jnp.bfloat16), np.float64)
 
 
@@ -27,7 +27,7 @@ def data(rows, sides, seed=0):
 
 
 def assert_product(found, a, b):
-    """`found` is float32 and the product of `a` and `b` up to what summing in float32 loses."""
+    """Assert that `found` is float32, and the product of `a` and `b` up to float32 accumulation errors."""
     assert found.dtype == jnp.float32
     np.testing.assert_allclose(found, a @ b, atol=1e-6 * float((np.abs(a) @ np.abs(b)).max()))
 
@@ -38,7 +38,7 @@ def rows_product(x, kernel):
 
 @pytest.mark.parametrize("sides", SIDES)
 @pytest.mark.parametrize("rows", ROWS)
-def test_both_factors_are_rounded_and_the_sum_is_not(rows, sides):
+def test_factors_are_rounded_and_accumulation_is_float32(rows, sides):
     x, kernel, _ = data(rows, sides)
     for found in (jax.jit(rows_product)(x, kernel), matmul(x, kernel), matmul(x[None], kernel)[0]):
         assert_product(found, near(x), near(kernel))
@@ -47,7 +47,7 @@ def test_both_factors_are_rounded_and_the_sum_is_not(rows, sides):
 
 @pytest.mark.parametrize("sides", SIDES)
 @pytest.mark.parametrize("rows", ROWS)
-def test_gradients_are_products_of_rounded_factors_too(rows, sides):
+def test_gradients_are_products_of_rounded_factors(rows, sides):
     x, kernel, g = data(rows, sides)
 
     def pulled(x, kernel, g):
@@ -57,11 +57,13 @@ def test_gradients_are_products_of_rounded_factors_too(rows, sides):
     of_x, of_kernel = jax.jit(pulled)(x, kernel.astype(jnp.float32), g)
     assert_product(of_x, near(g), near(kernel).T)
     whole = near(x).T @ near(g)
-    np.testing.assert_allclose(of_kernel, whole, atol=2.0**-8 * np.abs(whole).max())  # told in the weights' precision
+    np.testing.assert_allclose(
+        of_kernel, whole, atol=2.0**-8 * np.abs(whole).max()
+    )  # returned in the weights' precision
 
 
 @pytest.mark.parametrize("sides", SIDES)
-def test_gradients_of_gradients(sides):
+def test_second_derivatives(sides):
     x, kernel, g = data(9, sides)
     wide = kernel.astype(jnp.float32)
 
@@ -79,7 +81,7 @@ def test_gradients_of_gradients(sides):
     assert_product(tangent, near(x), near(kernel))
 
 
-def test_members_with_weights_of_their_own():
+def test_vmap_over_kernels():
     x, kernel, g = (jnp.stack(both) for both in zip(data(9, (16, 32)), data(9, (16, 32), seed=9), strict=True))
     many = jax.jit(jax.vmap(rows_product))(x, kernel)
     shared = jax.jit(jax.vmap(rows_product, (None, 0)))(x[0], kernel)
@@ -92,15 +94,15 @@ def test_members_with_weights_of_their_own():
         np.testing.assert_allclose(np.float64(of_kernel[i]), whole, atol=2.0**-8 * np.abs(whole).max())
 
 
-def test_short_layers_are_not_rounded():
-    x, kernel, _ = data(9, (SHORT - 1, 64))
+def test_kernels_below_min_side_are_not_rounded():
+    x, kernel, _ = data(9, (MIN_SIDE - 1, 64))
     wide = jnp.asarray(np.random.default_rng(3).normal(size=(9, 64)), jnp.float32)
     assert_product(jax.jit(rows_product)(x, kernel), np.float64(x), near(kernel))
     assert_product(jax.jit(rows_product)(wide, kernel.T), np.float64(wide), near(kernel).T)
 
 
-def test_float32_weights_mean_an_ordinary_product():
+def test_float32_kernels_use_an_ordinary_product():
     x, kernel, _ = data(9, (16, 32))
     program = str(jax.make_jaxpr(rows_product)(x, kernel.astype(jnp.float32)))
     assert "bf16" not in program
-    assert "rounded_product" not in program
+    assert "bf16_matmul" not in program

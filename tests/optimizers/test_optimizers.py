@@ -1,4 +1,4 @@
-"""Optimisers: float64 loops from the papers, optax's own result, and which parameters each one moves."""
+"""Optimisers: float64 loops from the papers, optax's own result, and the parameters that each one changes."""
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,7 @@ EVERY = [
 
 
 def tree(seed=0, shared=False):
-    """Parameters named as the MLP names them."""
+    """Parameters with the names of the MLP."""
     rng = np.random.default_rng(seed)
     params = {
         "actor": {"0": {"kernel": rng.normal(size=(4, 8)), "bias": rng.normal(size=8)}},
@@ -43,7 +43,7 @@ def tree(seed=0, shared=False):
 
 
 def descend(part, params, gradients, rate=RATE):
-    """Parameters after each gradient; the transformation is made anew each time, as `update` does."""
+    """Parameters after each gradient; the transformation is rebuilt each time, as `update` does."""
 
     @jax.jit
     def step(part, rate, params, state, gradient):
@@ -194,12 +194,12 @@ def test_a_group_is_clipped_before_its_optimiser():
     np.testing.assert_allclose(norm, 0.1 * 0.5, rtol=1e-4)
 
 
-def test_what_cannot_be_parted_is_refused_by_name():
+def test_parameters_without_a_unique_owner_are_refused():
     with pytest.raises(ConfigError, match=r"no 'critic' .* 'policy', .*network.shared = false"):
         ActorCritic()(RATE).init(tree(shared=True))
-    with pytest.raises(ConfigError, match=r"whose are the parameters 'memory'\? .*optimizer.actor_keys"):
+    with pytest.raises(ConfigError, match=r"the parameters 'memory' belong neither .*optimizer.actor_keys"):
         ActorCritic()(RATE).init({**tree(), "memory": jnp.zeros(2)})
-    with pytest.raises(ConfigError, match=r"'value' stands in actor_keys and in critic_keys"):
+    with pytest.raises(ConfigError, match=r"'value' is in actor_keys and in critic_keys"):
         ActorCritic(actor_keys=("actor", "policy", "log_std", "value"))(RATE).init(tree())
     with pytest.raises(ConfigError, match=r"no 'critic', 'value'"):
         ActorCritic()(RATE).init(jnp.zeros(3))
@@ -207,7 +207,7 @@ def test_what_cannot_be_parted_is_refused_by_name():
     named(RATE).init({**tree(), "memory": jnp.zeros(2)})
 
 
-def test_a_real_network_is_parted_and_a_shared_one_refused():
+def test_separate_networks_are_partitioned_and_shared_ones_refused():
     env = ppax.make("CartPole-v1", 2)
     agent = ppax.PPO(mlp(env, hidden=(4,)), optimizer=ActorCritic(Muon(), Adam(), actor_scale=0.0))
     before = agent.init(env.observation_space, jax.random.key(0)).params
@@ -222,8 +222,8 @@ def test_a_real_network_is_parted_and_a_shared_one_refused():
         jax.eval_shape(lambda key: shared.init(env.observation_space, key), jax.random.key(0))
 
 
-def test_a_group_rests_after_its_own_epochs():
-    """The critic as if it were alone; the actor as if the gradients of later epochs had never been."""
+def test_actor_or_critic_does_not_change_after_its_last_epoch():
+    """The critic learns as if alone; the actor as if there were no later epochs."""
     part = ActorCritic(SGD(0.9), Adam(), actor_epochs=2)
     gradients, epochs = [tree(i) for i in range(1, 7)], [0, 0, 1, 1, 2, 2]
     params, state, states = tree(), part(RATE).init(tree()), []
@@ -244,7 +244,7 @@ def test_a_group_rests_after_its_own_epochs():
 
 
 def test_epochs_of_their_own_in_an_update():
-    """Without a common clip neither knows of the other: each is as in an update of just its epochs."""
+    """Without common clipping they are independent: each learns as in an update of its own number of epochs."""
     env = ppax.make("Pendulum-v1", 4)
 
     def make(num_epochs, **epochs):

@@ -36,7 +36,7 @@ def test_it_trains_as_train_does(made):
     assert program.compile_seconds >= program.xla_seconds > 0.0
 
 
-def test_numbers_change_and_nothing_compiles(made):
+def test_changed_hyperparameters_do_not_recompile(made):
     agent, env, program = made
     slow = dataclasses.replace(agent, learning_rate=jnp.float32(0.0), loss=dataclasses.replace(agent.loss, clip_eps=1))
     program(agent, env, fresh(agent, env), 1, 10)  # numbers of the last call are on the devices: no longer these
@@ -58,7 +58,7 @@ def changed_agents(agent, env):
     yield replace(agent, learning_rate=jnp.ones(2)), r"agent.learning_rate was float32\[\] and is float32\[2\]"
 
 
-def test_what_changed_is_named(made):
+def test_errors_name_the_changed_field(made):
     """By the guard where agent or environments are others, else by it after JAX has refused."""
     agent, env, program = made
     program(agent, env, fresh(agent, env), 1)

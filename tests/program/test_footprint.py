@@ -81,7 +81,7 @@ def test_more_rows_than_can_be_numbered(monkeypatch):
         require_memory(*shapes(2**16, 2**16))
 
 
-def test_the_end_of_memory_is_explained():
+def test_out_of_memory_errors_carry_the_sizes_of_the_run():
     needed = Footprint(1000, 2_000_000, 3_000_000_000)
     for error in (MemoryError(), jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes")):
         text = "weights and optimiser 1 kB, environments 2 MB, a rollout 3 GB"

@@ -147,7 +147,7 @@ def test_sizes_are_checked_before_anything_is_made():
 
 @pytest.mark.parametrize("axis", ["devices", "members", "batch"])
 @pytest.mark.parametrize("mapped", ["vmap", "pmap", "shard_map"])
-def test_an_axis_of_the_users_exchanges_nothing(mapped, axis):
+def test_a_users_mapped_axis_communicates_nothing(mapped, axis):
     """Seeds under any mapped axis, however it is called, are runs of their own."""
     x = np.arange(2.0, dtype=np.float32)
 
@@ -205,15 +205,15 @@ def test_devices_are_the_users_choice_first(before, environment, devices):
 def test_with_a_device_on_each_core_every_thread_of_xla_has_its_own(devices, apart):
     code = f"""
 import os, threading, time, jax, jax.numpy as jnp
-from ppax import parallel
+from ppax.program import sharding
 def sleep():  # under a name that was cut inside a letter
     open(f"/proc/self/task/{{threading.get_native_id()}}/comm", "wb").write("esswerte lesen\u00fc".encode()[:15])
     time.sleep(60)
 threading.Thread(target=sleep, daemon=True).start()
 time.sleep(0.2)
-whole = lambda x: parallel.total(x.sum())
+whole = lambda x: sharding.total(x.sum())
 x = jnp.ones(2 * {devices})
-jax.jit(parallel.split(whole, {devices}, parallel.SPLIT, parallel.SAME))(x).block_until_ready()
+jax.jit(sharding.split(whole, {devices}, sharding.SPLIT, sharding.SAME))(x).block_until_ready()
 tasks = map(int, os.listdir("/proc/self/task"))
 own = [task for task in tasks if open(f"/proc/self/task/{{task}}/comm", "rb").read().strip() == b"tf_XLAEigen"]
 print([sorted(os.sched_getaffinity(task)) for task in own], end=";")

@@ -13,7 +13,7 @@ import ppax
 from ppax.critics import PopArt
 from ppax.networks import mlp
 
-sweeps = importlib.import_module("ppax.sweep")  # `ppax.sweep` is the function
+sweeps = importlib.import_module("ppax.program.sweeps")
 pytestmark = pytest.mark.usefixtures("vmapped_keys")
 
 

@@ -287,7 +287,7 @@ def test_the_directory_says_what_the_run_was_made_with(tmp_path, monkeypatch):
 def test_a_repository_without_a_commit_is_no_fault(tmp_path, head):
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "HEAD").write_text(head)
-    from ppax.run.provenance import git_commit
+    from ppax.run.origin import git_commit
 
     assert git_commit(tmp_path) is None
 
@@ -324,7 +324,7 @@ def test_a_checkpoint_of_another_run_is_passed_over(run, tmp_path):
     fit(tmp_path / "other", 9)
     newest = checkpoint.list_checkpoints(tmp_path / "other" / "checkpoints")[-1]
     shutil.copytree(newest, run / "checkpoints" / newest.name)
-    with pytest.warns(UserWarning, match=r"passed over .*0000000009 is of another run"):
+    with pytest.warns(UserWarning, match=r"skipped .*0000000009 is of another run"):
         assert int(ppax.resume(run, console=False).state.iteration) == 4
 
 
@@ -403,7 +403,7 @@ def test_checkpoints_that_are_not_finite_are_passed_over(run, value):
     for iteration in (3, 4):
         now = dataclasses.replace(state, learner=poisoned, iteration=jax.numpy.int32(iteration))
         checkpoint.save(run / "checkpoints", now)
-    with pytest.warns(UserWarning, match=r"passed over .*is not finite: learner\.params") as caught:
+    with pytest.warns(UserWarning, match=r"skipped .*is not finite: learner\.params") as caught:
         resumed = ppax.resume(run, console=False)
     assert len([x for x in caught if "not finite" in str(x.message)]) == 2
     assert [row["iteration"] for row in resumed.history] == [3, 4]

@@ -76,12 +76,16 @@ def expected(env, state, field):
 
 CASES = [
     ("reward", "nan", None, {}),
-    ("reward", "inf", 3, {}),
-    ("observation", "nan", None, {}),
-    ("observation", "-inf", 3, {}),
-    ("reward", "nan", None, {"minibatch": ppax.minibatches.Prioritised(), "seq_len": STEPS}),
-    ("reward", "inf", None, {"normalize_reward": True}),
-    ("observation", "inf", None, {"normalize_obs": True}),
+    ("observation", "-inf", 3, {"normalize_obs": True}),
+    *(
+        pytest.param(*case, marks=pytest.mark.nightly)
+        for case in (
+            ("reward", "inf", 3, {}),
+            ("observation", "nan", None, {}),
+            ("reward", "nan", None, {"minibatch": ppax.minibatches.Prioritised(), "seq_len": STEPS}),
+            ("reward", "inf", None, {"normalize_reward": True}),
+        )
+    ),
 ]
 
 
@@ -141,7 +145,9 @@ def _keeping(made):
 def test_a_fault_of_the_network_is_told_from_one_of_the_environment(tmp_path):
     agent, env = set_up()
     wild = dataclasses.replace(agent, learning_rate=1e38)
-    with pytest.raises(ppax.NumericalError, match="its observations and rewards are finite, so the network made it"):
+    with pytest.raises(
+        ppax.NumericalError, match="its observations and rewards are finite, so it comes from the network"
+    ):
         ppax.fit(wild, env, 40 * STEPS * ENVS, num_steps=STEPS, log=Log(console=False), run_dir=tmp_path)
     kept = ppax.checkpoint.newest_valid(tmp_path / "checkpoints")[0]
     from safetensors.numpy import load_file

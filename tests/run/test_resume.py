@@ -177,7 +177,7 @@ def test_passes_over_a_damaged_checkpoint(tmp_path):
     assert (final_bytes(tmp_path / "run"), rows_of(tmp_path / "run")) == before
 
 
-@pytest.mark.filterwarnings("ignore:passed over")
+@pytest.mark.filterwarnings("ignore:skipped")
 def test_only_damaged_checkpoints_are_an_error_not_a_fresh_start(tmp_path):
     agent, env = make()
     fit(agent, env, 4, tmp_path / "run")

@@ -1,4 +1,4 @@
-"""Schedules: the list of values that N updates really use, leaves at any depth, clear refusals."""
+"""Schedules: values used by N updates, numbers at any depth, refused options."""
 
 import jax
 import jax.numpy as jnp
@@ -20,12 +20,12 @@ AGENT = PPO(mlp(Spaces), learning_rate=3e-4)
 
 
 def used(schedule, updates, read=lambda agent: agent.learning_rate):
-    """What each update u of N sees: progress u / N, as `train` counts it, and 1000 steps an update."""
+    """Values in each update u of N: progress u / N, as in `train`, and 1000 steps per update."""
     value = jax.jit(jax.vmap(lambda u: jnp.asarray(read(schedule(AGENT, u / updates, 1000.0 * u)), jnp.float32)))
     return np.asarray(value(jnp.arange(updates)), np.float64)
 
 
-def test_linear_begins_full_and_ends_one_step_above_nothing():
+def test_linear_starts_at_the_full_value_and_its_last_update_is_above_the_end():
     # N = 4: 1, 3/4, 1/2, 1/4 of 3e-4
     np.testing.assert_allclose(used(Linear(), 4), 3e-4 * np.array([1.0, 0.75, 0.5, 0.25]), rtol=1e-6)
     for updates in (1, 7, 977):
@@ -53,7 +53,7 @@ def test_constant():
 
 
 @pytest.mark.parametrize("schedule", [Linear, Cosine])
-def test_nothing_runs_past_the_end(schedule):
+def test_schedules_are_constant_after_the_end(schedule):
     """Training may go on after the planned end: a rate must not turn negative, nor rise again."""
     for progress in (1.0, 1.25, 2.0):
         assert schedule()(AGENT, jnp.float32(progress)).learning_rate == 0.0
@@ -70,8 +70,8 @@ def test_nested_leaves_and_only_those_named(schedule):
     assert jax.tree.structure(agent) == jax.tree.structure(AGENT)
 
 
-def test_it_does_not_compound():
-    """The agent that is annealed is the configured one each time, so calling twice means the same twice."""
+def test_schedules_apply_to_the_initial_agent_and_do_not_compound():
+    """The agent that is annealed is the configured one each time, so that two calls give the same result."""
     schedule = Linear()
     a, b = (schedule(AGENT, jnp.float32(0.5)).learning_rate for _ in range(2))
     assert a == b
@@ -159,7 +159,7 @@ def test_values_and_places_are_numbers_that_sweep(schedule):
         ({"at": (0.0, 1e6), "values": (1.0, 2.0)}, 'by = "env_steps"'),
     ],
 )
-def test_points_that_make_no_function_are_refused(schedule, options, words):
+def test_invalid_knots_are_refused(schedule, options, words):
     part = schedule(**options)
     with pytest.raises(ConfigError, match=words):  # as `fit` asks, before it compiles
         jax.eval_shape(part, AGENT, jnp.float32(0.0), jnp.float32(0.0))

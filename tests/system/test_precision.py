@@ -29,8 +29,8 @@ def make(memory=False, **options):
 def products(jaxpr):
     """Every matrix product, with those of programs inside: the types of its factors, or that it rounds them."""
     for eqn in jaxpr.eqns:
-        if eqn.primitive.name in ("dot_general", "rounded_product"):
-            rounds = eqn.primitive.name == "rounded_product"
+        if eqn.primitive.name in ("dot_general", "bf16_matmul"):
+            rounds = eqn.primitive.name == "bf16_matmul"
             yield "rounded" if rounds else tuple(str(x.aval.dtype) for x in eqn.invars)
         for inner in jax.tree.leaves(eqn.params, is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")):
             if hasattr(inner, "jaxpr") or hasattr(inner, "eqns"):

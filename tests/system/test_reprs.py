@@ -42,6 +42,10 @@ def test_an_evaluation_prints_its_mean():
 
 
 def test_help_of_an_agent_says_what_its_fields_mean():
-    for text in ("learning_rate = 0.0003: step size of the optimiser", "advantage = GAE(", "num_epochs = 4: passes"):
+    for text in (
+        "learning_rate = 0.0003: learning rate of the optimiser",
+        "advantage = GAE(",
+        "num_epochs = 4: passes",
+    ):
         assert text in ppax.PPO.__doc__
-    assert "clip_eps = 0.2: how far" in ppax.losses.ClippedSurrogate.__doc__
+    assert "clip_eps = 0.2: clip range" in ppax.losses.ClippedSurrogate.__doc__

@@ -11,7 +11,7 @@ from x64_runs import all_numbers, numbers
 
 import ppax
 
-pytestmark = pytest.mark.timeout(900)  # two processes that compile a dozen small programs each
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]  # two processes that compile a dozen small programs each
 
 
 @pytest.fixture(scope="module")

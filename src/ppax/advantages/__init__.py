@@ -1,4 +1,4 @@
-"""Advantage estimators: one a file, written for one stream."""
+"""Advantage estimators, one a file, each written for one stream."""
 
 from ppax.advantages.gae import GAE
 from ppax.advantages.monte_carlo import MonteCarlo

@@ -1,1 +1,1 @@
-"""Agents made of PPO agents: independent players, unlike groups, self-play against past opponents."""
+"""Multi-agent learners built from PPO: independent players, heterogeneous groups, self-play against past selves."""

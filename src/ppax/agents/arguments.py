@@ -1,4 +1,4 @@
-"""Arguments of `fit`, `start` and `sweep`, checked before anything is traced: a sentence for each usual mistake."""
+"""Checks of the arguments of `fit`, `start` and `sweep` before tracing, with a message for each common mistake."""
 
 from __future__ import annotations
 
@@ -28,50 +28,50 @@ CALLED = {
     "minibatch": "ppax.minibatches.Shuffle()",
     "optimizer": "ppax.optimizers.Adam()",
     "schedule": "ppax.schedules.Constant()",
-}  # parts that are functions, and the usual one
+}  # fields of PPO that must be callable, with the default to suggest
 
 
 def require_arguments(agent: Agent, env: Env) -> None:
-    """ConfigError, with what to write instead, where these are no agent and environment, or not made for each other."""
+    """Raise ConfigError, with the remedy, unless `agent` and `env` are valid and the networks fit the spaces."""
     require_env(env)
-    for name, one, seen in _learners(agent, env):
-        require_ppo(one, name)
+    for name, learner, seen in _learners(agent, env):
+        require_ppo(learner, name)
         if seen is not None:
-            require_made_for(one.network, seen, f"{name}.network", env.name)
+            require_made_for(learner.network, seen, f"{name}.network", env.name)
 
 
 def warn_of_single_rows(agent: Agent, env: Env, num_steps: int) -> None:
-    """A warning where each gradient step sees one row: it runs, and is noise."""
+    """Warn if minibatches have one row: training runs, but its gradients are noise."""
     for learner, streams in agent.learners(env.num_streams):
         length = learner.sequence_length(num_steps)
         if num_steps % length == 0 and length * learner.minibatch.size(num_steps * streams // length) == 1:
             warnings.warn(
-                f"num_envs = {env.num_envs}, num_steps = {num_steps}: each gradient step sees one row, whose advantage "
-                "cannot be standardised; take at least num_envs = 8 and num_steps = 128",
+                f"num_envs = {env.num_envs}, num_steps = {num_steps}: each minibatch has one row, whose advantage "
+                "cannot be standardised; use at least num_envs = 8 and num_steps = 128",
                 stacklevel=4,
             )
 
 
 def require_env(env: Any) -> None:
-    """ConfigError where `env` is none of ppax's."""
+    """Raise ConfigError unless `env` is a VectorEnv or a HostEnv."""
     if isinstance(env, VectorEnv | HostEnv):
         return
     if isinstance(env, str):
-        mend = f"is the name of an environment: write ppax.make({env!r})"
+        remedy = f"is the name of an environment: write ppax.make({env!r})"
     elif isinstance(env, gymnasium.Env):
         name = f'ppax.make("gymnasium/{env.spec.id}"), or ' if env.spec else ""
-        mend = f"is one gymnasium.Env: write {name}ppax.envs.host(f, num_envs=8), where f() makes one"
+        remedy = f"is one gymnasium.Env: write {name}ppax.envs.host(f, num_envs=8), where f() makes one"
     elif isinstance(env, GymVectorEnv):
-        mend = "is a vector environment of Gymnasium: write ppax.envs.host(env)"
+        remedy = "is a vector environment of Gymnasium: write ppax.envs.host(env)"
     elif callable(getattr(env, "reset", None)) and callable(getattr(env, "step", None)):
-        mend = "is one environment: write ppax.envs.VectorEnv(env, num_envs=64)"
+        remedy = "is one environment: write ppax.envs.VectorEnv(env, num_envs=64)"
     else:
-        mend = "is no environment: write ppax.make(NAME), ppax.envs.VectorEnv(env, num_envs) or ppax.envs.host(f)"
-    raise ConfigError(f"env: a {type(env).__name__} {mend}")
+        remedy = "is no environment: write ppax.make(NAME), ppax.envs.VectorEnv(env, num_envs) or ppax.envs.host(f)"
+    raise ConfigError(f"env: a {type(env).__name__} {remedy}")
 
 
 def require_ppo(agent: Any, name: str = "agent") -> None:
-    """ConfigError where `agent` is no PPO, or one of its fields is not what belongs there."""
+    """Raise ConfigError unless `agent` is a PPO with valid fields; `name` is its name in the message."""
     if not isinstance(agent, PPO):
         kind = agent.__name__ if isinstance(agent, type) else f"a {type(agent).__name__}"
         raise ConfigError(f"{name}: {kind} is no agent: write ppax.PPO(ppax.networks.mlp(env))")
@@ -83,20 +83,20 @@ def require_ppo(agent: Any, name: str = "agent") -> None:
             f"{name}.optimizer: an optax transformation has a learning rate of its own, which no schedule can change: "
             "write optimizer=ppax.optimizers.Adam(), learning_rate=1e-3"
         )
-    for field, usual in CALLED.items():
+    for field, default in CALLED.items():
         value = getattr(agent, field)
         if isinstance(value, type) or not callable(value):
-            raise ConfigError(f"{name}.{field}: {_short(value)} is no part: write {field}={usual}")
+            raise ConfigError(f"{name}.{field}: {_short(value)} is no part: write {field}={default}")
     require_static(agent, name)
 
 
 def require_static(tree: Any, name: str) -> None:
-    """ConfigError where a static field of a part is an array."""
+    """Raise ConfigError if a static field of a part is an array; `name` is the path to the part."""
     for field in dataclasses.fields(tree):
         value, path = getattr(tree, field.name), f"{name}.{field.name}"
         if field.metadata.get("static") and isinstance(value, jax.Array | np.ndarray):
             raise ConfigError(
-                f"{path}: an array, and it is a size or a choice that belongs to the program: it cannot be swept. "
+                f"{path}: an array, but this field is static (compiled into the program) and cannot be swept. "
                 f"Give a plain {field.name}, and call ppax.fit or ppax.sweep once for each value"
             )
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -104,13 +104,13 @@ def require_static(tree: Any, name: str) -> None:
 
 
 def _learners(agent: Any, env: Any) -> list[tuple[str, Any, Any]]:
-    """Each PPO, what it is called, and the environment or group of agents that it acts for."""
+    """Return name, PPO and environment (or its group; None if unknown) of each learner."""
     agent = agent.agent if isinstance(agent, SelfPlay) else agent
     if isinstance(agent, Groups):
-        every = [(f"agents[{name!r}]", one, env.groups.get(name)) for name, one in agent.agents.items()]
+        learners = [(f"agents[{name!r}]", one, env.groups.get(name)) for name, one in agent.agents.items()]
     else:
-        every = [("agent", agent, env if not env.sizes else None)]
-    return [(name, one.agent if isinstance(one, Independent) else one, seen) for name, one, seen in every]
+        learners = [("agent", agent, env if not env.sizes else None)]
+    return [(name, one.agent if isinstance(one, Independent) else one, seen) for name, one, seen in learners]
 
 
 def _short(value: Any) -> str:

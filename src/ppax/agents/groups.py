@@ -1,7 +1,7 @@
-"""Groups of unlike agents: each has an agent of its own, with other spaces, networks and numbers.
+"""Heterogeneous groups: each group of an environment's agents is trained by its own agent.
 
-An environment with groups has a dict for `num_agents`; observations, actions and masks are dicts by the same names, and
-so are spaces. Rewards and ends stay arrays, the groups one after the other.
+Groups may differ in spaces, networks and hyperparameters. In such an environment `num_agents`, the spaces,
+observations, actions and masks are dicts by group name. Rewards and flags are arrays over all agents, ordered by group.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from gymnasium import spaces
 from jax import Array
 
-from ppax.agents.independent import Independent, joined
+from ppax.agents.independent import Independent, reduce_players
 from ppax.arrays.metrics import Table, reductions_of
 from ppax.learning.diagnostics import Update
 from ppax.learning.forward import Policy
@@ -24,43 +24,48 @@ from ppax.ppo import PPO
 from ppax.program.layout import Program
 from ppax.types import Decision, Key, PyTree, Rollout, Scalar, Transition, part, static
 
-OWN_TREES = ("obs", "action", "carry", "action_mask")  # fields of a Transition that are dicts by group
+OWN_TREES = (
+    "obs",
+    "action",
+    "carry",
+    "action_mask",
+)  # fields of Transition that are dicts by group; FLAT: the others, [T, B]
 FLAT = tuple(field.name for field in dataclasses.fields(Transition) if field.name not in OWN_TREES)
 
 
 @part
 class ByGroup:
-    """Distributions of every group's actions, [E * A_g] each."""
+    """Action distributions of all groups, by group name, [E * A_g] each."""
 
     parts: dict[str, Any]
 
     def sample(self, key: Key) -> PyTree:
-        """Draw an action of everyone."""
+        """Sample actions of all groups; `key` is one key."""
         keys = jax.random.split(key, len(self.parts))
         return {name: one.sample(key) for (name, one), key in zip(self.parts.items(), keys, strict=True)}
 
     def mode(self) -> PyTree:
-        """The most likely action of everyone."""
+        """Mode of every group's distribution."""
         return {name: one.mode() for name, one in self.parts.items()}
 
     def env_action(self, action: PyTree) -> PyTree:
-        """What the environment receives."""
+        """Return the actions that the environment receives; see `Distribution.env_action`."""
         return {name: one.env_action(action[name]) for name, one in self.parts.items()}
 
 
 @part
 class Groups:
-    """Agents by the name of their group: a PPO, which its members share, or Independent, one for each of them.
+    """Agents by group name: a PPO, shared by the group's members, or an Independent, with one PPO per member.
 
-    `sizes` is `env.sizes`. A learner is a dict of the groups' learners. Streams [B] are environment by environment, in
-    each the groups in the order of `sizes`.
+    `sizes` is `env.sizes`. The learner is a dict of the groups' learners. The streams [B] are ordered by environment,
+    then by group in the order of `sizes`, then by member.
     """
 
     agents: dict[str, PPO | Independent]
-    sizes: tuple[tuple[str, int], ...] = static("name of each group, and how many are in it")
+    sizes: tuple[tuple[str, int], ...] = static("(name, number of agents) of each group")
 
     def init(self, observation_space: spaces.Dict, key: Key) -> Any:
-        """Fresh learners, a dict of LearnerState, for a dict of the groups' observations."""
+        """Initialise every group's learner: a dict of LearnerState, from a Dict space of the groups' observations."""
         keys = jax.random.split(key, len(self.sizes))
         return {
             name: self.agents[name].init(observation_space[name], key)
@@ -76,7 +81,10 @@ class Groups:
         action_mask: PyTree | None,
         key: Key,
     ) -> Decision:
-        """Sample an action of everyone; `first` and `key` are [B] (or one key), the rest dicts of [E * A_g, ...]."""
+        """Sample actions of all groups.
+
+        `first` is [B], `key` is [B] or one key; carry, obs and mask are dicts of [E * A_g, ...] by group.
+        """
         key = jax.random.split(key, first.shape[0]) if key.ndim == 0 else key
         firsts, keys = self.apart(first), self.apart(key)
         out = {
@@ -87,8 +95,8 @@ class Groups:
         def each(field: str) -> dict[str, Any]:
             return {name: getattr(one, field) for name, one in out.items()}
 
-        numbers = self._join(each("log_prob")), self._join(each("value"))
-        return Decision(each("carry"), each("action"), each("env_action"), *numbers)
+        log_prob, value = self._join(each("log_prob")), self._join(each("value"))
+        return Decision(each("carry"), each("action"), each("env_action"), log_prob, value)
 
     def policy(
         self,
@@ -98,24 +106,24 @@ class Groups:
         first: Array,
         action_mask: PyTree | None,
     ) -> Policy:
-        """Distributions, next carries, and values [B] for the current observations."""
+        """Return action distributions, next carries and values [B] for the current observations."""
         firsts = self.apart(first)
         out = {
             name: agent.policy(learner[name], carry[name], obs[name], firsts[name], _of(action_mask, name))
             for name, agent in self._members()
         }
         parts = ByGroup({name: one.distribution for name, one in out.items()})
-        numbers: Any = {name: one.numbers for name, one in out.items()}
+        value_outputs: Any = {name: one.value_outputs for name, one in out.items()}
         value = self._join({name: one.value for name, one in out.items()})
-        return Policy({name: one.carry for name, one in out.items()}, parts, numbers, value)
+        return Policy({name: one.carry for name, one in out.items()}, parts, value_outputs, value)
 
     def update(self, learner: Any, rollout: Rollout, key: Key) -> Update:
-        """Every group learns from its own streams; `key` is one, or one for each epoch."""
+        """Update every group's learner on the group's own streams; `key` is one key, or [num_epochs]."""
         key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
         return self.learn(learner, {name: self.rollout(name, rollout) for name, _ in self.sizes}, key)
 
     def learn(self, learner: Any, rollouts: Mapping[str, Rollout], key: Key) -> Update:
-        """Every group learns from its rollout; keys [num_epochs]."""
+        """Update every group's learner on its rollout in `rollouts`; `key` is [num_epochs]."""
         learners: Any = {}
         metrics = {}
         for place, (name, agent) in enumerate(self._members()):
@@ -124,57 +132,57 @@ class Groups:
         return Update(learners, of_groups(metrics))
 
     def initial_carry(self, num_streams: int) -> PyTree:
-        """Memories at the start of an episode."""
+        """Return the carry at the start of an episode, by group."""
         envs = num_streams // self.num_agents
         return {name: self.agents[name].initial_carry(envs * size) for name, size in self.sizes}
 
     def sequence_length(self, num_steps: int) -> int:
-        """Steps between memories that a rollout keeps: every group finds those at the starts of its sequences."""
-        remember = [agent for _, agent in self._members() if jax.tree.leaves(agent.initial_carry(1))]
-        return math.gcd(*(agent.sequence_length(num_steps) for agent in remember)) or num_steps
+        """Steps between two stored carries: greatest common divisor of the sequence lengths of recurrent groups."""
+        recurrent = [agent for _, agent in self._members() if jax.tree.leaves(agent.initial_carry(1))]
+        return math.gcd(*(agent.sequence_length(num_steps) for agent in recurrent)) or num_steps
 
     def annealed(self, progress: Array, env_steps: Array) -> Groups:
-        """Every group's agent at this progress of training."""
+        """Return this agent with every group annealed to `progress` (0 to 1) and `env_steps`."""
         agents = {name: agent.annealed(progress, env_steps) for name, agent in self._members()}
         return dataclasses.replace(self, agents=agents)
 
     def learners(self, num_streams: int) -> tuple[tuple[PPO, int], ...]:
-        """Who learns, and from how many of the streams."""
+        """Return every PPO that is trained, with the number of streams that it is trained on."""
         envs = num_streams // self.num_agents
         return tuple(one for name, size in self.sizes for one in self.agents[name].learners(envs * size))
 
     def discount(self, num_streams: int) -> Scalar:
-        """Discount of each stream's rewards, [B]."""
+        """Return the discount of each stream, [B]."""
         envs = num_streams // self.num_agents
         return self._join(
             {name: jnp.broadcast_to(self.agents[name].discount(envs * n), (envs * n,)) for name, n in self.sizes}
         )
 
     def check(self) -> None:
-        """Raise ConfigError for numbers that exclude each other."""
+        """Raise ConfigError for hyperparameters that contradict each other."""
         for agent in self.agents.values():
             agent.check()
 
     @property
     def num_agents(self) -> int:
-        """Agents in an environment."""
+        """Number of agents per environment."""
         return sum(size for _, size in self.sizes)
 
     @property
     def num_epochs(self) -> int:
-        """The most passes over a rollout that a group makes."""
+        """Largest number of epochs of any group."""
         return max(agent.num_epochs for agent in self.agents.values())
 
     @property
     def program(self) -> Program:
-        """How the compiled program is laid out, as the first group says."""
+        """Layout of the compiled program: that of the first group."""
         return self._members()[0][1].program
 
     def _members(self) -> list[tuple[str, PPO | Independent]]:
         return [(name, self.agents[name]) for name, _ in self.sizes]
 
     def apart(self, x: Array, axis: int = 0) -> dict[str, Array]:
-        """[..., B, ...] as [..., E * A_g, ...] of each group."""
+        """Split [..., B, ...] along `axis` into [..., E * A_g, ...] of each group."""
         before, after = x.shape[:axis], x.shape[axis + 1 :]
         x, begin, parts = x.reshape(*before, -1, self.num_agents, *after), 0, {}
         for name, size in self.sizes:
@@ -183,11 +191,11 @@ class Groups:
         return parts
 
     def _join(self, parts: Mapping[str, Array]) -> Array:
-        """[E * A_g] of each group as [B]."""
+        """Undo `apart`: join [E * A_g] of each group to [B]."""
         return jnp.concatenate([parts[name].reshape(-1, size) for name, size in self.sizes], axis=1).reshape(-1)
 
     def rollout(self, name: str, rollout: Rollout) -> Rollout:
-        """What the group has seen."""
+        """Return the part of a rollout that belongs to the group `name`."""
         agent, steps = self.agents[name], rollout.steps
         flat = {field: getattr(steps, field) for field in FLAT}
         own: dict[str, Any] = {k: None if x is None else self.apart(x, 1)[name] for k, x in flat.items()}
@@ -195,8 +203,8 @@ class Groups:
         stride = max(1, agent.sequence_length(num_steps) // self.sequence_length(num_steps))
         carry = jax.tree.map(lambda x: x[::stride], steps.carry[name])
         trees = {"obs": steps.obs[name], "action": steps.action[name], "carry": carry}
-        taken = Transition(**own, **trees, action_mask=_of(steps.action_mask, name))
-        return Rollout(taken, self.apart(rollout.last_value)[name], self.apart(rollout.reward_trace, 1)[name])
+        group_steps = Transition(**own, **trees, action_mask=_of(steps.action_mask, name))
+        return Rollout(group_steps, self.apart(rollout.last_value)[name], self.apart(rollout.reward_trace, 1)[name])
 
 
 def _of(tree: PyTree | None, name: str) -> PyTree | None:
@@ -204,14 +212,17 @@ def _of(tree: PyTree | None, name: str) -> PyTree | None:
 
 
 def of_groups(metrics: Mapping[str, Mapping[str, Array]]) -> Table:
-    """Metrics that all groups have, over all, and each group's as `name/group`, those of its players `name/group_0`."""
+    """Merge the groups' metrics into one table.
+
+    Each is named `name/group`, of a single player `name/group_0`. The plain `name` is the reduction over groups, where
+    all groups have the metric and reduce it alike.
+    """
     kinds = {group: dict(reductions_of(own)) for group, own in metrics.items()}
-    # reduced in the same way, else there is no metric of all
     every = [
         {(name, kinds[group].get(name, "mean")) for name in own if "/" not in name} for group, own in metrics.items()
     ]
     common = sorted(set.intersection(*every))
-    out = {name: joined(kind, jnp.stack([own[name] for own in metrics.values()])) for name, kind in common}
+    out = {name: reduce_players(kind, jnp.stack([own[name] for own in metrics.values()])) for name, kind in common}
     reductions = dict(common)
     for group, own in metrics.items():
         for name, x in own.items():

@@ -1,4 +1,4 @@
-"""Who learns: one policy for all agents, each player its own, or unlike groups; and what they are called."""
+"""The Agent type: PPO (one policy for all), Independent, Groups or SelfPlay; checks and names in logs."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ppax.program.layout import Program
 from ppax.types import ConfigError
 
 Agent = PPO | Independent | Groups | SelfPlay
-HostAgent = PPO | Independent  # what environments on the host can have
+HostAgent = PPO | Independent  # agents that work with host environments
 
 
 def require_fit(agent: Agent, num_agents: int, sizes: Sequence[tuple[str, int]], name: str) -> None:
-    """ConfigError where `agent` is not one for an environment of so many agents, in groups of these sizes."""
+    """Raise ConfigError unless `agent` fits the environment's number of agents and groups (`env.sizes`)."""
     where = name or "the environment"
     agent = agent.agent if isinstance(agent, SelfPlay) else agent
     if isinstance(agent, Groups) != bool(sizes):
-        there = ", ".join(f"{group} ({size})" for group, size in sizes)
+        listed = ", ".join(f"{group} ({size})" for group, size in sizes)
         raise ConfigError(
-            f"{where} has groups of agents, {there}: write ppax.Groups({{...}}, env.sizes)"
+            f"{where} has groups of agents, {listed}: write ppax.Groups({{...}}, env.sizes)"
             if sizes
             else f"Groups: {where} has no groups; write ppax.envs.grouped(env, {{name: [0, ...], ...}}) around it"
         )
@@ -42,31 +42,31 @@ def require_fit(agent: Agent, num_agents: int, sizes: Sequence[tuple[str, int]],
 
 
 def require_names(sizes: Sequence[tuple[str, int]]) -> None:
-    """ConfigError where two groups, or a group and an agent of another, have one name in the logs."""
-    there = [name for name, _ in sizes]
+    """Raise ConfigError if a group has the same name in logs as an agent of another group."""
+    groups = [name for name, _ in sizes]
     for group, size in sizes:
         for player in names(size):
-            if f"{group}_{player[6:]}" in there:
+            if f"{group}_{player[6:]}" in groups:
                 raise ConfigError(
-                    f"{group}_{player[6:]} is a group, and an agent of the group {group}: name it otherwise"
+                    f"{group}_{player[6:]} is a group, and an agent of the group {group}: rename the group"
                 )
 
 
 def agent_columns(num_agents: int, sizes: Sequence[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
-    """Places of each agent and group among an environment's agents, by their names in the logs."""
+    """Return the indices of each agent and group among an environment's agents, by name in logs."""
     if not sizes:
         return {name: (place,) for place, name in enumerate(names(num_agents))}
-    found: dict[str, tuple[int, ...]] = {}
+    columns: dict[str, tuple[int, ...]] = {}
     begin = 0
     for group, size in sizes:
-        found[group] = tuple(range(begin, begin + size))
-        found |= {f"{group}_{name[6:]}": (begin + place,) for place, name in enumerate(names(size))}
+        columns[group] = tuple(range(begin, begin + size))
+        columns |= {f"{group}_{name[6:]}": (begin + place,) for place, name in enumerate(names(size))}
         begin += size
-    return found
+    return columns
 
 
 def sharing_of(agent: Agent) -> str:
-    """Whether agents that are alike share their weights, as run files call it (config_groups.py)."""
+    """Return "shared" or "independent": the weight sharing of `agent`, as written in run files."""
     if isinstance(agent, SelfPlay):
         return sharing_of(agent.agent)
     if isinstance(agent, Groups):
@@ -76,9 +76,9 @@ def sharing_of(agent: Agent) -> str:
 
 
 def with_program(agent: Agent, program: Program) -> Agent:
-    """The same agent, laid out otherwise."""
+    """Return `agent` with another program layout; SelfPlay, which always runs on one device, unchanged."""
     if isinstance(agent, SelfPlay):
-        return agent  # always on one device
+        return agent
     if isinstance(agent, Groups):
         agents: dict[str, Any] = {name: with_program(one, program) for name, one in agent.agents.items()}
         return dataclasses.replace(agent, agents=agents)
@@ -88,32 +88,32 @@ def with_program(agent: Agent, program: Program) -> Agent:
 
 
 def with_devices(agent: Agent, devices: int) -> Agent:
-    """The same agent, split over so many devices."""
+    """Return `agent` with `program.devices` set to `devices`; SelfPlay unchanged."""
     if isinstance(agent, Groups):
         agents: dict[str, Any] = {name: with_devices(one, devices) for name, one in agent.agents.items()}
         return dataclasses.replace(agent, agents=agents)
     if isinstance(agent, SelfPlay):
-        return with_program(agent, Program())  # leaves it as it is
+        return with_program(agent, Program())  # unchanged
     one = agent.agent if isinstance(agent, Independent) else agent
     return with_program(agent, dataclasses.replace(one.program, devices=devices))
 
 
 def pool_of(agent: Agent) -> Pool:
-    """How the groups play against past selves; `every` is None where they do not."""
+    """Return the pool of past selves; an agent without self-play has `Pool(every=None)`."""
     return agent.pool if isinstance(agent, SelfPlay) else Pool()
 
 
 def require_host_agent(agent: Agent) -> HostAgent:
-    """`agent`, if all that it acts for are alike; ConfigError that environments on the host need that."""
+    """Return `agent` if it is a PPO or Independent, as host environments need; else raise ConfigError."""
     if isinstance(agent, HostAgent):
         return agent
     kind = type(agent).__name__
     usable = "one policy for all agents, or Independent, one for each"
-    raise ConfigError(f"an environment on the host works with {usable}; this run has {kind}")
+    raise ConfigError(f"host environments work with {usable}; this run has {kind}")
 
 
 def require_single_policy(agent: Agent, what: str) -> PPO:
-    """`agent`, if it is one for all streams; ConfigError that `what` needs that."""
+    """Return `agent` if it is a PPO (one policy for all streams); else raise ConfigError that `what` needs one."""
     if isinstance(agent, PPO):
         return agent
     raise ConfigError(f"{what} works with one policy for all agents; this run has {type(agent).__name__}")

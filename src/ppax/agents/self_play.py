@@ -1,6 +1,6 @@
-"""Self-play: in a share of the environments one group is a past self, drawn from a pool on the device; Elo ratings.
+"""Self-play: in a fraction of the environments one group is played by past selves from a pool, rated by Elo.
 
-Who plays only against what the others are now forgets how to beat what they were: Bansal et al. 2018, "Emergent
+Policies trained against current opponents only may lose to earlier ones: Bansal et al. 2018, "Emergent
 complexity via multi-agent competition", https://arxiv.org/abs/1710.03748.
 """
 
@@ -16,7 +16,7 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.agents.groups import Groups
-from ppax.agents.opponents import START, chance, seats_of, without
+from ppax.agents.opponents import START, by_opponent, win_probability, without_streams
 from ppax.agents.opponents import Pool as Pool
 from ppax.arrays.metrics import reduced
 from ppax.arrays.sequences import where_rows
@@ -28,34 +28,35 @@ from ppax.types import ConfigError, Decision, Episodes, Key, Metrics, PyTree, Ro
 
 
 class SelfPlayState(NamedTuple):
-    """Learners, and all that is remembered of what they were."""
+    """Current learners, pool of past selves, ratings, and running scores of the episodes."""
 
-    now: dict[str, Any]  # of each group, its learner
-    pool: dict[str, Any]  # [P, ...] learners without what only learning needs
-    kept: Array  # [] int32 how often the learners were kept; the newest is at place (kept - 1) % P
-    opponents: dict[str, Array]  # [K] places in the pool of those who play
-    elo: dict[str, Array]  # [] rating of what the group is now
-    past_elo: dict[str, Array]  # [P] and of its past selves
-    returns: Array  # [E, A] of the running episodes
-    counts: Array  # [E] the running episode began with the opponents that it has
+    now: dict[str, Any]  # current learner of each group
+    pool: dict[str, Any]  # [P, ...] snapshots of each group's learner, without training state such as the optimiser's
+    kept: Array  # [] int32 number of snapshots taken; the newest is at index (kept - 1) % P
+    opponents: dict[str, Array]  # [K] pool indices of the past selves that play
+    elo: dict[str, Array]  # [] Elo rating of the current learner
+    past_elo: dict[str, Array]  # [P] Elo ratings of the past selves
+    returns: Array  # [E, A] returns of the running episodes
+    counts: Array  # [E] whether the running episode began with its present opponents
     iteration: Array  # [] int32
 
 
 @part
 class SelfPlay:
-    """`agent`, whose groups also play against past selves of each other.
+    """Groups trained against each other and against past selves of each other.
 
-    The last `share` of the environments is dealt out to the groups: in its part, a group is a past self, from which
-    nobody learns; its rows are left out of the update. Who has earned more in an episode than the others on average has
-    won. Runs on one device. `num_envs` is that of the environment; evaluation is of what the groups are now.
+    A fraction `pool.share` of the environments, the last ones, is divided among the groups. In its block, a group is
+    played by past selves, whose rows are left out of the update. A group wins an episode if its mean return is higher
+    than that of the other agents. Runs on one device. `num_envs` must be that of the environment. Evaluation uses the
+    current learners.
     """
 
     agent: Groups
     pool: Pool
-    num_envs: int = static("environments that are stepped together", low=1)
+    num_envs: int = static("number of parallel environments", low=1)
 
     def init(self, observation_space: spaces.Dict, key: Key) -> Any:
-        """Fresh learners; the pool has them as its first."""
+        """Initialise the learners; the pool starts with a snapshot of them."""
         now = self.agent.init(observation_space, key)
         names, size = [name for name, _ in self.sizes], self.pool.size
         return SelfPlayState(
@@ -73,7 +74,7 @@ class SelfPlay:
     def act(
         self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
     ) -> Decision:
-        """Sample an action of everyone, of past selves by their own policies; see `Groups.act`."""
+        """Sample actions of all groups, in past selves' rows from their own policies; see `Groups.act`."""
         key = jax.random.split(key, first.shape[0]) if key.ndim == 0 else key
         decision = self.agent.act(learner.now, carry, obs, first, action_mask, key)
         firsts, keys = self.agent.apart(first), self.agent.apart(jax.random.clone(key))
@@ -82,9 +83,9 @@ class SelfPlay:
                 continue
             mask = None if action_mask is None else action_mask[name]
             seen = (carry[name], obs[name], firsts[name], mask, keys[name])
-            seats = jax.tree.map(lambda x, rows=rows: seats_of(x[rows], self.pool.opponents), seen)
+            inputs = jax.tree.map(lambda x, rows=rows: by_opponent(x[rows], self.pool.opponents), seen)
             past = jax.tree.map(lambda x, name=name: x[learner.opponents[name]], learner.pool[name])
-            acted = jax.vmap(self.agent.agents[name].act)(past, *seats)
+            acted = jax.vmap(self.agent.agents[name].act)(past, *inputs)
             for field in ("carry", "action", "env_action"):
                 before, after = getattr(decision, field), getattr(acted, field)
                 merged = jax.tree.map(
@@ -94,31 +95,31 @@ class SelfPlay:
         return decision
 
     def policy(self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None) -> Policy:
-        """What all groups are now."""
+        """Return the current policies of all groups; see `Groups.policy`."""
         return self.agent.policy(learner.now, carry, obs, first, action_mask)
 
     def update(self, learner: Any, rollout: Rollout, key: Key) -> Update:
-        """Every group learns from where it is itself; ratings and, every so often, the pool follow."""
+        """Update every group on its own rows, then the Elo ratings and, every `pool.every` iterations, the pool."""
         key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
-        seen = {name: without(self.agent.rollout(name, rollout), rows) for name, rows in self._rows().items()}
+        seen = {name: without_streams(self.agent.rollout(name, rollout), rows) for name, rows in self._rows().items()}
         now, metrics = self.agent.learn(learner.now, seen, key)
         learners: Any = now
         rated = self._rate(learner, rollout)
-        draw_key = jax.random.fold_in(key[0], self.num_agents)  # players and groups have smaller numbers
+        draw_key = jax.random.fold_in(key[0], self.num_agents)  # larger than any number folded in by players and groups
         learner = self._keep(rated._replace(now=learners, iteration=learner.iteration + 1), draw_key)
         return Update(learner, metrics | reduced("last", self._ratings(learner)))
 
     def _rate(self, learner: SelfPlayState, rollout: Rollout) -> SelfPlayState:
-        """Ratings after the episodes that ended in a rollout; who beats a better one gains more.
+        """Update Elo ratings from the episodes that ended in a rollout.
 
-        An episode has ended where no agent acts and the environment begins anew. Where one begins without that, it was
-        cut by a forced reset, and nobody has won.
+        An episode ends at the autoreset step, in which no agent acts. An episode that starts without one was
+        truncated by a forced reset and is not rated.
         """
         weights = self._margin_weights()
 
-        def step(state: tuple[Array, Array], now: tuple[Array, Array, Array]) -> Any:
+        def step(state: tuple[Array, Array], inputs: tuple[Array, Array, Array]) -> Any:
             returns, counts = state
-            reward, first, ended = now
+            reward, first, ended = inputs
             margin = (returns * weights).sum(axis=1)
             over = ended & counts
             score = jnp.where(margin > 0.0, 1.0, jnp.where(margin < 0.0, 0.0, 0.5))
@@ -133,7 +134,7 @@ class SelfPlay:
         games, wins = games.sum(axis=0, dtype=jnp.float32), wins.sum(axis=0)  # [E]
         elo, past_elo = dict(learner.elo), dict(learner.past_elo)
         for name, block in self._blocks().items():
-            played, won = (seats_of(x[block], self.pool.opponents).sum(axis=1) for x in (games, wins))  # [K]
+            played, won = (by_opponent(x[block], self.pool.opponents).sum(axis=1) for x in (games, wins))  # [K]
             seats = learner.opponents[name]
             surprise = won / jnp.maximum(played, 1.0) - self._chance(learner, name)[seats]
             gain = jnp.where(played > 0.0, self.pool.elo_step * surprise, 0.0)
@@ -144,7 +145,7 @@ class SelfPlay:
         return learner._replace(elo=elo, past_elo=past_elo, returns=returns, counts=counts)
 
     def _keep(self, learner: SelfPlayState, key: Key) -> SelfPlayState:
-        """Where it is time, the learners join the pool, and other past selves play."""
+        """Every `pool.every` iterations, add a snapshot of the learners to the pool and draw new opponents."""
         size = self.pool.size
         due = learner.iteration % (self.pool.every or 1) == 0
         place = learner.kept % size
@@ -167,9 +168,9 @@ class SelfPlay:
         return jax.tree.map(lambda new, old: jnp.where(due, new, old), after, learner)
 
     def _chance(self, learner: SelfPlayState, name: str) -> Array:
-        """How likely each past self [P] of a group wins against what the others are now."""
+        """Return the win probability of each past self [P] of a group against the others' current learners."""
         others = [elo for other, elo in learner.elo.items() if other != name]
-        return chance(learner.past_elo[name], jnp.stack(others).mean())
+        return win_probability(learner.past_elo[name], jnp.stack(others).mean())
 
     def _ratings(self, learner: SelfPlayState) -> Metrics:
         table = {f"elo/{name}": learner.elo[name] for name, _ in self.sizes}
@@ -178,42 +179,44 @@ class SelfPlay:
         return table
 
     def own_episodes(self, episodes: Episodes) -> Episodes:
-        """Those [B] of what the groups are now; none of past selves."""
-        now = np.ones((self.num_envs, self.num_agents), bool)
+        """Return the episode statistics [B] with those of past selves set to 0."""
+        current = np.ones((self.num_envs, self.num_agents), bool)
         begin = 0
         for name, size in self.sizes:
-            now[self._blocks()[name], begin : begin + size] = False
+            current[self._blocks()[name], begin : begin + size] = False
             begin += size
-        return Episodes(*(jnp.where(now.reshape(-1), x, 0) for x in episodes))
+        return Episodes(*(jnp.where(current.reshape(-1), x, 0) for x in episodes))
 
-    def settled(self, before: SelfPlayState, after: SelfPlayState, carry: dict[str, Any]) -> dict[str, Any]:
-        """Memories after an update: empty for a past self that has taken the seat of another in mid-episode."""
+    def reset_swapped_carries(
+        self, before: SelfPlayState, after: SelfPlayState, carry: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return carries after an update: initial ones for past selves that replace another during an episode."""
         drawn, place = after.kept != before.kept, before.kept % self.pool.size
-        memories = dict(carry)
+        carries = dict(carry)
         for name, rows in self._rows().items():
             seats = after.opponents[name]
-            # at `place` of the pool there is another self now
+            # `place` in the pool now has a new snapshot
             other = drawn & ((seats != before.opponents[name]) | (seats == place))
             other = jnp.repeat(other, (rows.stop - rows.start) // self.pool.opponents)
-            empty = self.agent.agents[name].initial_carry(rows.stop - rows.start)
-            own = where_rows(other, empty, jax.tree.map(lambda x, rows=rows: x[rows], carry[name]))
-            memories[name] = jax.tree.map(lambda x, y, rows=rows: x.at[rows].set(y), carry[name], own)
-        return memories
+            initial = self.agent.agents[name].initial_carry(rows.stop - rows.start)
+            own = where_rows(other, initial, jax.tree.map(lambda x, rows=rows: x[rows], carry[name]))
+            carries[name] = jax.tree.map(lambda x, y, rows=rows: x.at[rows].set(y), carry[name], own)
+        return carries
 
     def _blocks(self) -> dict[str, slice]:
-        """The environments in which each group is a past self."""
+        """Return the block of environments in which each group is played by past selves."""
         groups = len(self.sizes)
         length = int(self.num_envs * self.pool.share / groups) // self.pool.opponents * self.pool.opponents
         begin = self.num_envs - groups * length
         return {name: slice(begin + i * length, begin + (i + 1) * length) for i, (name, _) in enumerate(self.sizes)}
 
     def _rows(self) -> dict[str, slice]:
-        """The same, as streams of the group."""
+        """Return the blocks of `_blocks` as rows of each group's streams."""
         sizes = dict(self.sizes)
         return {name: slice(b.start * sizes[name], b.stop * sizes[name]) for name, b in self._blocks().items()}
 
     def _margin_weights(self) -> np.ndarray:
-        """What makes of returns [A] how much more the past self's group has than the others, [E, A]."""
+        """Weights [E, A] that turn returns into the margin of the past self's group over the other agents' mean."""
         weights, begin = np.zeros((self.num_envs, self.num_agents), np.float32), 0
         for name, size in self.sizes:
             block = self._blocks()[name]
@@ -223,20 +226,23 @@ class SelfPlay:
         return weights
 
     def learners(self, num_streams: int) -> tuple[tuple[PPO, int], ...]:
-        """Who learns, and from how many of the streams: from those where it is no past self; on one device."""
-        found: list[tuple[PPO, int]] = []
+        """Return every PPO that is trained, with its number of streams (past selves left out), on one device."""
+        learners: list[tuple[PPO, int]] = []
         for name, size in self.sizes:
             block = self._blocks()[name]
             streams = (self.num_envs - (block.stop - block.start)) * size
-            found += self.agent.agents[name].learners(streams)
-        alone = [(dataclasses.replace(one, program=_alone(one.program)), streams) for one, streams in found]
-        return tuple(alone)
+            learners += self.agent.agents[name].learners(streams)
+        return tuple(
+            (dataclasses.replace(one, program=_on_one_device(one.program)), streams) for one, streams in learners
+        )
 
     def check(self) -> None:
-        """Raise ConfigError for numbers that exclude each other."""
+        """Raise ConfigError for fewer than two groups, several devices, or too few environments for the opponents."""
         self.agent.check()
         if len(self.sizes) < 2:
-            raise ConfigError("self_play: takes at least two groups that play against each other; there is one")
+            raise ConfigError(
+                "self_play: takes at least two groups that play against each other; this environment has one"
+            )
         for one in (learner for agent in self.agent.agents.values() for learner, _ in agent.learners(1)):
             if one.program.devices not in (None, 1):
                 raise ConfigError(f"program.devices = {one.program.devices}: self-play runs on one; write 1")
@@ -249,47 +255,47 @@ class SelfPlay:
             )
 
     def annealed(self, progress: Array, env_steps: Array) -> SelfPlay:
-        """Every group's agent at this progress of training."""
+        """Return this agent with every group annealed to `progress` (0 to 1) and `env_steps`."""
         return dataclasses.replace(self, agent=self.agent.annealed(progress, env_steps))
 
     def initial_carry(self, num_streams: int) -> PyTree:
-        """Memories at the start of an episode."""
+        """Return the carry at the start of an episode, by group."""
         return self.agent.initial_carry(num_streams)
 
     def sequence_length(self, num_steps: int) -> int:
-        """Steps between memories that a rollout keeps."""
+        """Steps between two carries that a rollout stores."""
         return self.agent.sequence_length(num_steps)
 
     def discount(self, num_streams: int) -> Scalar:
-        """Discount of each stream's rewards, [B]."""
+        """Return the discount of each stream, [B]."""
         return self.agent.discount(num_streams)
 
     @property
     def sizes(self) -> tuple[tuple[str, int], ...]:
-        """Name of each group, and how many are in it."""
+        """Name and number of agents of each group."""
         return self.agent.sizes
 
     @property
     def num_agents(self) -> int:
-        """Agents in an environment."""
+        """Number of agents per environment."""
         return self.agent.num_agents
 
     @property
     def num_epochs(self) -> int:
-        """The most passes over a rollout that a group makes."""
+        """Largest number of epochs of any group."""
         return self.agent.num_epochs
 
     @property
     def program(self) -> Program:
-        """How the compiled program is laid out: on one device."""
-        return _alone(self.agent.program)
+        """Layout of the compiled program: on one device."""
+        return _on_one_device(self.agent.program)
 
 
-def _alone(program: Program) -> Program:
+def _on_one_device(program: Program) -> Program:
     return dataclasses.replace(program, devices=1)
 
 
 def _frozen(learners: dict[str, Any]) -> dict[str, Any]:
-    """What of learners acts."""
+    """Return learners without their training state (optimiser, reward statistics, KL control)."""
     nothing: dict[str, Any] = {"opt_state": (), "reward_stats": None, "control": ()}
     return {name: learner._replace(**nothing) for name, learner in learners.items()}

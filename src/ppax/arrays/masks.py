@@ -1,12 +1,11 @@
-"""Masks of allowed actions: True = allowed. A mask is a tree like the action.
+"""Action masks: True = allowed. A mask is a tree like the action.
 
-Discrete: [n]. MultiDiscrete: [sum of nvec], one component after the other. MultiBinary of k bits: [2 k], for each bit
-whether it may be 0 and whether it may be 1. Box: [1], always True, because there is nothing to forbid. Dict and Tuple:
-a dict and a tuple of these.
+Discrete: [n]. MultiDiscrete: [sum of nvec], components concatenated. MultiBinary of k bits: [2 k], for each bit whether
+0 and whether 1 is allowed. Box: [1], always True. Dict and Tuple: a dict and a tuple of these.
 
-Where the mask of a component allows nothing, that component takes its first action with certainty and adds nothing to
-log-probability, entropy and KL. Where nothing at all can be chosen, the step weighs nothing in the policy's learning:
-loss, entropy, KL, ratios and the standardisation of advantages. The critic learns V of it, which is bootstrapped from.
+A component whose mask allows no action takes its first action with probability 1 and contributes 0 to log-probability,
+entropy and KL. A step without any allowed action has weight 0 for the policy: in loss, entropy, KL, ratios and the
+standardisation of advantages. The critic still learns its V, because earlier steps bootstrap from it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from ppax.types import ConfigError, PyTree, Transition
 
 
 def size_of(space: spaces.Space) -> int | None:
-    """Entries of the mask for one action of `space`; None for a space of several, or of an unknown kind."""
+    """Number of mask entries for one action of `space`; None for Dict, Tuple and unknown spaces."""
     if isinstance(space, spaces.Discrete):
         return int(space.n)
     if isinstance(space, spaces.MultiDiscrete):
@@ -31,10 +30,10 @@ def size_of(space: spaces.Space) -> int | None:
 
 
 def complete(space: spaces.Space, mask: PyTree | None, num_streams: int, name: str = "action_mask") -> PyTree | None:
-    """`mask` [B, ...] as an environment gives it, in the layout above and boolean; None if it gives none.
+    """Boolean mask in the layout above from an environment's `mask` [B, ...]; None if there is none.
 
-    A component may be left out or None: all of it is allowed. The masks of a MultiDiscrete may come as a tuple, one for
-    each component. ConfigError where a shape does not fit.
+    A missing or None component allows all actions. A MultiDiscrete mask may be a tuple with one mask per component.
+    Raises ConfigError for a wrong shape.
     """
     if mask is None:
         return None
@@ -52,12 +51,12 @@ def complete(space: spaces.Space, mask: PyTree | None, num_streams: int, name: s
         return mask
     flat = jnp.concatenate([jnp.asarray(x, bool) for x in jax.tree.leaves(mask)], axis=-1)
     if flat.shape != (num_streams, size):
-        raise ConfigError(f"{name} has shape {flat.shape[1:]} in one stream, {space} takes ({size},)")
+        raise ConfigError(f"{name} has shape {flat.shape[1:]} in one stream, {space} needs ({size},)")
     return flat
 
 
 def _given(space: spaces.Space, mask: PyTree | None, num_streams: int, name: str) -> PyTree:
-    """`complete`, and everything allowed where there is no mask."""
+    """Complete a component's mask; all actions allowed if it is None."""
     if mask is not None:
         return complete(space, mask, num_streams, name)
     if isinstance(space, spaces.Dict):
@@ -69,10 +68,10 @@ def _given(space: spaces.Space, mask: PyTree | None, num_streams: int, name: str
 
 
 def allows_something(mask: PyTree) -> Array:
-    """Whether anything can be chosen, [...]; leaves of `mask` are [..., n]."""
+    """Whether a mask allows any action, [...]; leaves of `mask` are [..., n]."""
     return jnp.stack([leaf.any(axis=-1) for leaf in jax.tree.leaves(mask)]).any(axis=0)
 
 
 def acting(steps: Transition) -> Array | None:
-    """Valid rows in which an action could be chosen, [...]: those that the policy learns from; None: all valid rows."""
+    """Rows that the policy learns from, [...]: valid, with an allowed action; None: all valid rows."""
     return None if steps.action_mask is None else steps.valid & allows_something(steps.action_mask)

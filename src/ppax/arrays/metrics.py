@@ -1,14 +1,15 @@
-"""Metrics by name, each with its reduction: how it is computed over chunks of a minibatch, players, groups, iterations.
+"""Metrics by name, each with its reduction over chunks of a minibatch, players, groups and iterations.
 
 | reduction | over chunks, players and groups | over iterations |
 |---|---|---|
 | mean (the default) | mean over valid rows | mean |
 | max, min | the extreme | the extreme |
-| last | mean | the last iteration's, as of a learning rate |
-| sum | mean | sum, as of the number of episodes |
-| per_episode | mean | sum over the number of episodes, `episodes` with the same ending |
+| last | mean | value of the last iteration, e.g. of a learning rate |
+| sum | mean | sum, e.g. of the number of episodes |
+| per_episode | mean | sum divided by the number of episodes (`episodes` with the same suffix) |
 
-A reduction is declared where a metric is made, never read from its name: names have those of groups and agents in them.
+A reduction is declared where a metric is computed and never inferred from its name, which may contain names of groups
+and agents.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from ppax.parts import part, static
 from ppax.types import ConfigError
 
 REDUCTIONS = ("mean", "max", "min", "last", "sum", "per_episode")
-Reductions = tuple[tuple[str, str], ...]  # (name, reduction) of the metrics that are no means
+Reductions = tuple[tuple[str, str], ...]  # (name, reduction) of all metrics that are no means
 
 
 @part
 class Table(Mapping[str, Array]):
-    """Metrics by name with their reductions; `|` joins two of them. In a plain dict all are means."""
+    """Metrics by name with their reductions; `|` merges two tables. In a plain dict all reductions are means."""
 
     arrays: dict[str, Array]
     reductions: Reductions = static(default=())
@@ -47,8 +48,8 @@ class Table(Mapping[str, Array]):
 
     def __or__(self, other: Mapping[str, Array]) -> Table:
         both = dict(reductions_of(self)), dict(reductions_of(other))
-        kept = {name: kind for name, kind in both[0].items() if name not in other} | both[1]
-        return Table({**self, **other}, tuple(kept.items()))
+        merged = {name: kind for name, kind in both[0].items() if name not in other} | both[1]
+        return Table({**self, **other}, tuple(merged.items()))
 
     def __ror__(self, other: Mapping[str, Array]) -> Table:
         return Table(dict(other)) | self
@@ -56,10 +57,10 @@ class Table(Mapping[str, Array]):
 
 @part
 class Summary(Mapping[str, Array]):
-    """Metrics by name, kept in two arrays: merging many of them is two operations and not two for each name."""
+    """Metrics by name, packed into two arrays: merging takes two operations instead of two per name."""
 
     means: Array  # [..., k]
-    tops: Array  # [..., j] maxima, and minima with their sign turned
+    tops: Array  # [..., j] maxima, and negated minima
     names: tuple[str, ...] = static(default=())
     reductions: Reductions = static(default=())
 
@@ -77,37 +78,37 @@ class Summary(Mapping[str, Array]):
         return len(self.names)
 
     def kinds(self) -> dict[str, str]:
-        """Names and reductions of `means`, in their order."""
+        """Names and reductions of the columns of `means`, in order."""
         places = _places(self.names, self.reductions)
         return {name: kind for name, (_, kind) in places.items() if kind not in ("max", "min")}
 
 
 def reduced(reduction: str, metrics: Mapping[str, Array]) -> Table:
-    """`metrics`, which are reduced so: one of "mean", "max", "min", "last", "sum" and "per_episode"."""
+    """Declare a reduction for `metrics`: "mean", "max", "min", "last", "sum" or "per_episode"; else ConfigError."""
     if reduction not in REDUCTIONS:
         raise ConfigError(f"reduction = {reduction!r}: must be one of {', '.join(REDUCTIONS)}")
     return Table(dict(metrics), tuple((name, reduction) for name in metrics if reduction != "mean"))
 
 
 def reductions_of(metrics: Mapping[str, Array]) -> Reductions:
-    """Of the metrics that are no means."""
+    """Declared reductions of the metrics that are no means."""
     return metrics.reductions if isinstance(metrics, Table | Summary) else ()
 
 
 @functools.cache
 def _places(names: tuple[str, ...], reductions: Reductions) -> dict[str, tuple[int, str]]:
-    """Where each metric stands, in `means` or in `tops`, and its reduction."""
-    kinds, found, count = dict(reductions), {}, [0, 0]
+    """Column of each metric in `means` or `tops`, and its reduction."""
+    kinds, places, count = dict(reductions), {}, [0, 0]
     for name in names:
         kind = kinds.get(name, "mean")
         top = kind in ("max", "min")
-        found[name] = count[top], kind
+        places[name] = count[top], kind
         count[top] += 1
-    return found
+    return places
 
 
 def pack(metrics: Mapping[str, Array]) -> Summary:
-    """Scalars by name, as two arrays."""
+    """Pack scalars by name into two arrays."""
     kinds = dict(reductions_of(metrics))
     tops = [-x if kinds[name] == "min" else x for name, x in metrics.items() if kinds.get(name) in ("max", "min")]
     means = [jnp.asarray(x, jnp.float32) for name, x in metrics.items() if kinds.get(name) not in ("max", "min")]
@@ -121,21 +122,21 @@ def pack(metrics: Mapping[str, Array]) -> Summary:
 
 
 def unpack(summary: Summary) -> Table:
-    """Undo `pack`."""
+    """Inverse of `pack`."""
     return Table(dict(summary), summary.reductions)
 
 
 def nothing(like: Summary) -> Summary:
-    """What changes nothing when it is merged."""
+    """Neutral element of `merge`, with the metrics of `like`."""
     means, tops = jnp.zeros_like(like.means), jnp.full_like(like.tops, -jnp.inf)
     return dataclasses.replace(like, means=means, tops=tops)
 
 
 def merge(one: Summary, other: Summary) -> Summary:
-    """Both parts: extremes of both, and the sums of what shall become means."""
+    """Merge two summaries: maxima of `tops`, sums of `means` (their weights are applied before)."""
     return dataclasses.replace(one, means=one.means + other.means, tops=jnp.maximum(one.tops, other.tops))
 
 
 def each(names: Mapping[str, str], *reductions: str) -> np.ndarray:
-    """Which of the metrics, of which `names` has the reductions, have one of `reductions`, [k] bool."""
+    """Mask [k] bool of the metrics in `names` (name -> reduction) whose reduction is one of `reductions`."""
     return np.array([kind in reductions for kind in names.values()], bool)

@@ -1,4 +1,4 @@
-"""Sequences of one stream, and means that know which rows count."""
+"""Sequences and rows: reshaping, masked means over valid rows, discounted sums."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ def to_rows(tree: Tree) -> Tree:
 
 
 def to_pairs(tree: Tree, length: int) -> Tree:
-    """Undo `to_rows`: [N, ...] becomes [N / length, length, ...]."""
+    """Inverse of `to_rows`: [N, ...] becomes [N / length, length, ...]."""
     return jax.tree.map(lambda x: x.reshape(x.shape[0] // length, length, *x.shape[1:]), tree)
 
 
 def where_rows(mask: Array, yes: PyTree, no: PyTree) -> PyTree:
-    """`yes` in the rows where `mask` [...] is True, `no` elsewhere; trees of leaves [..., any]."""
+    """Select rows: `yes` where `mask` [...] is True, else `no`; leaves of both trees are [..., any]."""
     return jax.tree.map(lambda a, b: jnp.where(mask.reshape(mask.shape + (1,) * (a.ndim - mask.ndim)), a, b), yes, no)
 
 
 def zero_rows(valid: Array, tree: PyTree) -> PyTree:
-    """Rows that do not count become zeros, so that whatever stood there cannot spread, not even NaN."""
+    """Set rows of `tree` that are not `valid` to zero, so that NaN there cannot spread."""
     return where_rows(valid, tree, jax.tree.map(lambda x: jnp.zeros((), x.dtype), tree))
 
 
 def masked_mean(x: Array, valid: Array) -> Array:
-    """Mean of `x` over the rows where `valid`; 0 where there is none."""
+    """Mean of `x` over the rows where `valid`; 0 if there is none."""
     count = jnp.maximum(valid.sum(dtype=jnp.float32), 1.0)
     return jnp.where(valid, x, 0.0).sum() / count
 
 
 def masked_means(columns: Sequence[Array], valid: Array) -> Array:
-    """Means of several quantities over the rows where `valid`, [k], in one pass; 0 where there is none."""
+    """Means of k columns over the rows where `valid`, [k], in one pass; 0 if there is none."""
     rows = jnp.where(valid[None], jnp.stack([x.astype(jnp.float32) for x in columns]), 0.0)
     return rows.sum(tuple(range(1, rows.ndim))) / jnp.maximum(valid.sum(dtype=jnp.float32), 1.0)
 
@@ -62,11 +62,11 @@ def masked_std(x: Array, valid: Array) -> Array:
 
 
 def discounted_sum(x: Array, discount: Scalar, ended: Array) -> Array:
-    """y_t = x_t + discount_t y_{t+1}, not beyond an episode's end. One stream, [T]; one discount, or [T] of them."""
+    """Discounted sum y_t = x_t + discount_t (1 - ended_t) y_{t+1} of one stream, [T]; `discount` is [] or [T]."""
 
-    def step(later: Array, now: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-        x_t, discount_t, ended_t = now
-        # where, not multiplication: what lies beyond an end may be NaN
+    def step(later: Array, row: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        x_t, discount_t, ended_t = row
+        # where, not multiplication: `later` may be NaN after an episode's end
         y_t = x_t + discount_t * jnp.where(ended_t, 0.0, later)
         return y_t, y_t
 
@@ -75,7 +75,7 @@ def discounted_sum(x: Array, discount: Scalar, ended: Array) -> Array:
 
 
 def nearest_divisors(total: int, wanted: int) -> str:
-    """The three divisors of `total` nearest to `wanted`, as the end of an error message."""
+    """End of an error message: the three divisors of `total` nearest to `wanted`."""
     divisors = (d for d in range(1, total + 1) if total % d == 0)
     nearest = sorted(sorted(divisors, key=lambda d: (abs(d - wanted), d))[:3])
     return f"nearest that do: {', '.join(map(str, nearest))}"

@@ -1,4 +1,4 @@
-"""Checks of the policy: that learning sees the very policy that acted, and that its distribution is one."""
+"""Checks of the policy: replay of the stored rollout, memory resets, log-probabilities and action masks."""
 
 from __future__ import annotations
 
@@ -11,87 +11,90 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.checks.context import CheckContext, fast_compiled, max_difference, named_leaves, replayed
 from ppax.checks.report import Finding, none_of, skip, within
-from ppax.checks.world import CheckContext, distance, numbers, quick, taken_again
 from ppax.host.policy import InNumpy, Observed, make_policy
 from ppax.ppo import PPO
 from ppax.types import Key, LearnerState, PyTree, Transition
 
-EXACT = {"float32": 1e-6, "bfloat16": 5e-2}  # of a ratio; bfloat16 has 8 bits, and rounds by the shape of a product
-CLOSE = {"float32": 1e-5, "bfloat16": 5e-2}  # relative
-SHAKE = 0.2  # standard deviation of what is added to weights, so that the distribution is no longer an even one
-DRAWS, TURNS, STATES = 64, 64, 16
-SIGMAS = 6.0
+EXACT = {
+    "float32": 1e-6,
+    "bfloat16": 5e-2,
+}  # tolerance of a ratio; bfloat16 has 8 bits, and its rounding depends on shapes
+CLOSE = {"float32": 1e-5, "bfloat16": 5e-2}  # relative tolerance
+NOISE = 0.2  # standard deviation of the noise added to weights, so that the distribution is not uniform
+DRAWS, TURNS, STATES = 64, 64, 16  # samples at once, times, observations
+SIGMAS = 6.0  # allowed deviation of a mean score, in standard errors
 
 
-def check_ratio(world: CheckContext, key: Key) -> Finding:
-    """The ratio is 1 before the first gradient step, on every row."""
-    metrics = world.probe(world.learner, world.rollout, key).metrics
+def check_ratio(context: CheckContext, key: Key) -> Finding:
+    """Check that the probability ratio is 1 before the first gradient step, on every row."""
+    metrics = context.probe(context.learner, context.rollout, key).metrics
     if "ratio_first_max_dev" not in metrics:
-        return skip("your loss has no metrics ratio_max and ratio_min to see it by; `replay` says nearly the same")
-    steps = world.rollout.steps
+        return skip("the loss has no metrics ratio_max and ratio_min; `replay` checks nearly the same")
+    steps = context.rollout.steps
     largest = float(jnp.where(steps.valid, jnp.abs(steps.log_prob), 0.0).max())
     return within(
         float(metrics["ratio_first_max_dev"]),
-        # a log-probability of 20 is itself known to 2e-6 only
-        EXACT[world.agent.compute_dtype] * max(1.0, largest),
-        "is 1 before the first gradient step, but for",
+        # float32 rounds a log-probability of 20 to 2e-6
+        EXACT[context.agent.compute_dtype] * max(1.0, largest),
+        "is 1 before the first gradient step; largest deviation",
         "Learning sees another policy than the one that acted, so every gradient is wrong: something changes between "
         "acting and learning (dropout, statistics of a batch, a list in Python), or memory is not carried as stored.",
     )
 
 
-def check_host_policy(world: CheckContext) -> Finding:
-    """The call that acts on the host, which may be one in NumPy, does what the network says."""
-    env, steps = world.env, world.rollout.steps
-    policy = make_policy(world.agent, env, world.learner, deterministic=True)
-    policy.begin(world.agent, world.learner, 1, jax.random.key(0))
+def check_host_policy(context: CheckContext) -> Finding:
+    """Check that the host policy (NumPy or compiled) gives the actions of the network."""
+    env, steps = context.env, context.rollout.steps
+    policy = make_policy(context.agent, env, context.learner, deterministic=True)
+    policy.begin(context.agent, context.learner, 1, jax.random.key(0))
 
-    def likely(learner: LearnerState, *seen: PyTree) -> PyTree:
-        distribution = world.agent.policy(learner, *seen).distribution
+    def mode_actions(learner: LearnerState, *seen: PyTree) -> PyTree:
+        distribution = context.agent.policy(learner, *seen).distribution
         return distribution.env_action(distribution.mode())
 
-    expected, off, count = quick(likely), 0.0, 0
+    expected, off, count = fast_compiled(mode_actions), 0.0, 0
     for rows in env.host.groups:
         carry = jax.tree.map(lambda x, rows=rows: np.asarray(x[0, rows]), steps.carry)
         seen = jax.tree.map(lambda x, rows=rows: np.asarray(x[0, rows]), (steps.obs, steps.first, steps.action_mask))
         acted = policy.act(0, rows, Observed(carry, *seen)).env_action
-        wanted = jax.tree.leaves(expected(world.learner, carry, *seen))
-        off = max(off, distance(acted, wanted, np.ones(rows.stop - rows.start, bool)))
+        wanted = jax.tree.leaves(expected(context.learner, carry, *seen))
+        off = max(off, max_difference(acted, wanted, np.ones(rows.stop - rows.start, bool)))
         count += rows.stop - rows.start
     kind = "NumPy" if isinstance(policy, InNumpy) else "one compiled call a step"
     return within(
         off,
-        CLOSE[world.agent.compute_dtype],
-        f"acts by {kind}; for {count} observations its likeliest actions are those of the network but for",
+        CLOSE[context.agent.compute_dtype],
+        f"acts by {kind}; for {count} observations its modes are those of the network; largest deviation",
         "Please report it: with this network the NumPy policy is not the compiled one.",
     )
 
 
-def check_replay(world: CheckContext) -> Finding:
-    """Acting again step by step, from the memory at the rollout's start, gives what was stored."""
-    steps, again = world.rollout.steps, taken_again(world)
+def check_replay(context: CheckContext) -> Finding:
+    """Check that acting again, step by step from the memory at the rollout's start, gives the stored values."""
+    steps, again = context.rollout.steps, replayed(context)
     valid = np.asarray(steps.valid)
     off = {
-        "log_prob": distance(again.log_prob, steps.log_prob, valid),
-        "value": distance(again.value, steps.value, valid),
+        "log_prob": max_difference(again.log_prob, steps.log_prob, valid),
+        "value": max_difference(again.value, steps.value, valid),
     }
-    for (path, stored), (_, now) in zip(numbers(steps.carry), numbers(again.carry), strict=True):
-        stride = len(now) // len(stored)  # memory may be stored where sequences begin only
-        off[f"carry{path}"] = distance(now[::stride], stored, np.ones(stored.shape[:2], bool))
+    for (path, stored), (_, now) in zip(named_leaves(steps.carry), named_leaves(again.carry), strict=True):
+        stride = len(now) // len(stored)  # the carry may be stored only at the start of sequences
+        off[f"carry{path}"] = max_difference(now[::stride], stored, np.ones(stored.shape[:2], bool))
     worst = max(off, key=lambda name: off[name])
     return within(
         off[worst],
-        CLOSE[world.agent.compute_dtype],
-        f"each stored step taken again gives the stored values; {worst} is off by",
-        "The network's answer depends on more than its parameters, memory and observation, or remembers differently "
-        "from one step to the next.",
+        CLOSE[context.agent.compute_dtype],
+        f"recomputed steps give the stored values; {worst} is off by",
+        "The network's output depends on more than parameters, memory and observation, or its memory over a sequence "
+        "differs from its memory step by step.",
     )
 
 
-def check_memory(world: CheckContext) -> Finding:
-    """Where an episode begins, nothing is left of what was before."""
-    agent, steps, carry = world.agent, world.rollout.steps, world.actor.carry
+def check_memory(context: CheckContext) -> Finding:
+    """Check that memory is reset where an episode begins."""
+    agent, steps, carry = context.agent, context.rollout.steps, context.actor.carry
     if not jax.tree.leaves(agent.network.initial_carry()):
         return skip("the network has no memory")
     half = steps.first.shape[0] // 2
@@ -99,17 +102,21 @@ def check_memory(world: CheckContext) -> Finding:
     never = jnp.zeros_like(steps.first)
     everywhere = np.ones(steps.first.shape, bool)
 
-    def moved(first: Array, begin: int) -> float:
-        """By how much the junk changes what is said from step `begin` on."""
-        one, other = (world.again(world.learner, x, dataclasses.replace(steps, first=first)) for x in (junk, carry))
-        return distance((one.value, one.log_prob), (other.value, other.log_prob), everywhere & _from(begin, steps))
+    def change(first: Array, begin: int) -> float:
+        """Largest change of values and log-probabilities from step `begin` on, caused by the changed memory."""
+        one, other = (
+            context.replay(context.learner, x, dataclasses.replace(steps, first=first)) for x in (junk, carry)
+        )
+        return max_difference(
+            (one.value, one.log_prob), (other.value, other.log_prob), everywhere & _from(begin, steps)
+        )
 
-    if moved(never, 0) == 0.0:
-        return skip("other memory made no difference to the policy or the value, so none could be left over")
+    if change(never, 0) == 0.0:
+        return skip("the memory has no influence on policy and value, so a missing reset could not be seen")
     return within(
-        moved(never.at[half].set(True), half),
+        change(never.at[half].set(True), half),
         0.0,
-        "where an episode begins nothing is left of the one before; the answer changes by",
+        "memory is reset where an episode begins; with other memory before it, outputs change by",
         "Memory leaks from one episode into the next: in remember, before each step, "
         "carry = jnp.where(first, self.initial_carry(), carry).",
     )
@@ -120,68 +127,68 @@ def _from(begin: int, steps: Transition) -> np.ndarray:
     return after
 
 
-def check_distribution(world: CheckContext, key: Key) -> Finding:
-    """Log-probabilities are those of the samples: the mean of the score, E[d log p / d parameter], is 0."""
-    again, steps = taken_again(world), world.rollout.steps
+def check_distribution(context: CheckContext, key: Key) -> Finding:
+    """Check that log_prob is the density of the samples: the mean score E[d log p / d parameter] is 0."""
+    again, steps = replayed(context), context.rollout.steps
     valid = np.asarray(steps.valid)
     finite = {"log_prob": again.log_prob, "entropy": again.entropy}
     problems = [f"{name} is not finite" for name, x in finite.items() if not np.isfinite(np.asarray(x)[valid]).all()]
     at = np.nonzero(valid)
     seen = steps.obs, steps.first, steps.action_mask
     rows = jax.tree.map(lambda x: x[at[0][:STATES], at[1][:STATES]], (again.carry, *seen))
-    learner = world.learner._replace(params=_shake(world.learner.params, key))
-    sums = quick(lambda *now: _scores(world.agent, *now))(learner, rows, jax.random.fold_in(key, 1))
+    learner = context.learner._replace(params=_with_noise(context.learner.params, key))
+    sums = fast_compiled(lambda *args: _scores(context.agent, *args))(learner, rows, jax.random.fold_in(key, 1))
     worst = max((_excess(*map(np.asarray, pair)) for pair in sums), default=0.0)
     if not worst <= 1.0:
         problems.append(f"the mean score of {DRAWS * TURNS} samples is {worst:.1f} times what chance allows")
     found = none_of(
         problems,
         f"log_prob is of the samples: their mean score is {worst:.2f} of what chance allows",
-        "log_prob must be the density of what sample draws, as drawn (before a clip or squash, or with its Jacobian); "
+        "log_prob must be the density of the samples themselves (before a clip or squash, or with its Jacobian); "
         "else the policy gradient is biased.",
     )
     return found._replace(number=float(worst))
 
 
-def check_masks(world: CheckContext) -> Finding:
-    """No forbidden action is taken, and the mask is applied again in learning."""
-    steps = world.rollout.steps
+def check_masks(context: CheckContext) -> Finding:
+    """Check that no forbidden action is taken, and that the mask changes the distribution in learning, too."""
+    steps = context.rollout.steps
     if steps.action_mask is None:
         return skip("the environment gives no action_mask")
     valid = np.asarray(steps.valid)
     leaves = [np.asarray(x) for x in jax.tree.leaves(steps.action_mask)]
     problems, idle = [], 0
-    if isinstance(world.env.action_space, spaces.Discrete):
-        chosen = np.asarray(taken_again(world).env_action) - int(world.env.action_space.start)
+    if isinstance(context.env.action_space, spaces.Discrete):
+        chosen = np.asarray(replayed(context).env_action) - int(context.env.action_space.start)
         some, taken = leaves[0].any(axis=-1), np.take_along_axis(leaves[0], chosen[..., None], -1)[..., 0]
         forbidden, idle = int((valid & ~taken & some).sum()), int((valid & ~some).sum())
         problems = [f"{forbidden} forbidden actions were taken"] if forbidden else []
     if all(x[valid].all() for x in leaves):
         return none_of(problems, "nothing was forbidden in this rollout", "")
     free = dataclasses.replace(steps, action_mask=jax.tree.map(jnp.ones_like, steps.action_mask))
-    without = world.again(world.learner, world.actor.carry, free).log_prob
-    moved = distance(without, steps.log_prob, valid)
-    if moved == 0.0:
+    without = context.replay(context.learner, context.actor.carry, free).log_prob
+    difference = max_difference(without, steps.log_prob, valid)
+    if difference == 0.0:
         problems.append("the network's distribution is the same without the mask")
     nothing = f"; {idle} masks allow nothing at all" if idle else ""
     return none_of(
         problems,
-        f"no forbidden action was taken, and without masks log_prob would be off by up to {moved:.2g}{nothing}",
-        "decide must give the mask to the distribution (Categorical.masked), which must not draw what it forbids.",
+        f"no forbidden action was taken, and without masks log_prob would be off by up to {difference:.2g}{nothing}",
+        "decide must pass the mask to the distribution (Categorical.masked), which must not sample forbidden actions.",
     )
 
 
 def _scores(agent: PPO, learner: LearnerState, rows: PyTree, key: Key) -> list[tuple[Array, Array]]:
-    """Sums of d log p / d x and of its square over samples, for every number x of the distributions."""
+    """Sums over samples of d log p / d x and of its square, for every parameter x of the distributions."""
     distribution = agent.policy(learner, *rows).distribution
     leaves, structure = jax.tree.flatten(distribution)
     smooth = [jnp.issubdtype(x.dtype, jnp.floating) for x in leaves]
     own = [x for is_smooth, x in zip(smooth, leaves, strict=True) if is_smooth]
 
     def log_prob(own: list[Array], action: PyTree) -> Array:
-        given = iter(own)
-        now = [next(given) if is_smooth else x for is_smooth, x in zip(smooth, leaves, strict=True)]
-        total: Array = jax.tree.unflatten(structure, now).log_prob(action).sum()
+        parameters = iter(own)
+        merged = [next(parameters) if is_smooth else x for is_smooth, x in zip(smooth, leaves, strict=True)]
+        total: Array = jax.tree.unflatten(structure, merged).log_prob(action).sum()
         return total
 
     def turn(sums: Any, key: Key) -> tuple[Any, None]:
@@ -194,15 +201,15 @@ def _scores(agent: PPO, learner: LearnerState, rows: PyTree, key: Key) -> list[t
     return sums
 
 
-def _shake(params: PyTree, key: Key) -> PyTree:
+def _with_noise(params: PyTree, key: Key) -> PyTree:
     leaves, structure = jax.tree.flatten(params)
     keys = jax.random.split(key, len(leaves))
-    noise = [SHAKE * jax.random.normal(k, x.shape, x.dtype) for k, x in zip(keys, leaves, strict=True)]
+    noise = [NOISE * jax.random.normal(k, x.shape, x.dtype) for k, x in zip(keys, leaves, strict=True)]
     return jax.tree.unflatten(structure, [x + y for x, y in zip(leaves, noise, strict=True)])
 
 
 def _excess(total: np.ndarray, squares: np.ndarray) -> float:
-    """The largest mean over what chance allows; rare actions that were never drawn are within 20 / n."""
+    """Largest |mean score| over its tolerance, SIGMAS standard errors + 20 / n (for rare actions never sampled)."""
     n = DRAWS * TURNS
     mean, second = total / n, squares / n
     error = np.sqrt(np.maximum(second - mean**2, 0.0) / n)

@@ -1,4 +1,4 @@
-"""`check_env`: whether an environment is what it says it is, before anything is trained on it."""
+"""`check_env`: check an environment against the interface and its own spaces, before training on it."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import jax
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
 from ppax.checks import environment, experience, on_host, protocol
+from ppax.checks.context import CheckContext, context_from_rollouts
 from ppax.checks.report import Check, Finding, Report, attempt, not_tried
-from ppax.checks.world import CheckContext, look
 from ppax.envs import HOST_SUITES, Env, HostEnv, host, make
 from ppax.envs.vector import VectorEnv
 from ppax.networks import mlp
 from ppax.ppo import PPO
 from ppax.types import ConfigError, Environment, Key
 
-ENVS, STEPS = 8, 64  # of the rollout that is looked at
-FEW = 3  # environments on the host
+ENVS, STEPS = 8, 64  # environments and steps of the rollout
+FEW = 3  # environments, on the host
 
 
 def check_env(env: Environment | Env | gymnasium.Env | GymVectorEnv | str, key: Key | None = None) -> Report:
     """Check an environment against the protocol and its own spaces: resets, steps, and a short random rollout.
 
-    `env` is one of yours, a vector of them, or a name as `ppax.make` takes it; for environments on the host also a
-    `gymnasium.Env`, a function that makes one, or a `gymnasium.vector.VectorEnv`, which are stepped by hand and compile
-    nothing. Nothing is trained. The report says for each failure what was received and what to write instead. Raises
-    ConfigError for an unknown name.
+    `env` is an environment, a `VectorEnv` of it, or a name for `ppax.make`; for environments on the host also a
+    `gymnasium.Env`, a function that makes one, or a `gymnasium.vector.VectorEnv`, for which nothing is compiled.
+    Nothing is trained. For each failure the report has what was received and what to write instead. Raises ConfigError
+    for an unknown name.
     """
     begin, key = time.perf_counter(), jax.random.key(0) if key is None else key
     if isinstance(env, str):
@@ -40,7 +40,7 @@ def check_env(env: Environment | Env | gymnasium.Env | GymVectorEnv | str, key: 
         checks = on_host.all_checks(env, int(jax.random.bits(key)) >> 1)
     else:
         vector = env if isinstance(env, VectorEnv) else VectorEnv(env, ENVS)
-        with jax.debug_key_reuse(False):  # one check is about that, and switches it on
+        with jax.debug_key_reuse(False):  # only `keys` checks key reuse
             checks = _all_checks(vector, key)
     return Report(tuple(checks), time.perf_counter() - begin)
 
@@ -48,11 +48,11 @@ def check_env(env: Environment | Env | gymnasium.Env | GymVectorEnv | str, key: 
 def _all_checks(vector: VectorEnv, key: Key) -> list[Check]:
     keys = iter(jax.random.split(key, 16))
     checks = declared_checks(vector, next(keys))
-    worlds: list[CheckContext] = []
+    contexts: list[CheckContext] = []
 
     def play(key: Key) -> Finding:
-        worlds.append(look(PPO(mlp(vector, hidden=(8,)), num_epochs=1), vector, STEPS, key))
-        ends = int(worlds[0].rollout.steps.ended.sum())
+        contexts.append(context_from_rollouts(PPO(mlp(vector, hidden=(8,)), num_epochs=1), vector, STEPS, key))
+        ends = int(contexts[0].rollout.steps.ended.sum())
         rows = f"{STEPS} steps of {vector.num_envs} environments with random actions"
         return Finding(True, f"{rows}: {ends} episodes ended in the last rollout", float(ends))
 
@@ -67,18 +67,18 @@ def _all_checks(vector: VectorEnv, key: Key) -> list[Check]:
     for name, (check, subject) in more.items():
         checks.append(attempt(name, check, subject, next(keys)) if sound else not_tried(name))
     checks.append(attempt("rollout", play, next(keys)) if sound else not_tried("rollout"))
-    for name, seen in {
+    for name, of_rollout in {
         "finite": experience.check_finite,
         "spaces": experience.check_inside,
         "final obs": experience.check_final,
         "alignment": experience.check_alignment,
     }.items():
-        checks.append(attempt(name, seen, worlds[0]) if worlds else not_tried(name))
+        checks.append(attempt(name, of_rollout, contexts[0]) if contexts else not_tried(name))
     return checks
 
 
 def declared_checks(env: VectorEnv, key: Key) -> list[Check]:
-    """The checks that compile nothing: what is declared, and the shapes and types of a reset and a step."""
+    """Run the checks that compile nothing: protocol, declared spaces, and shapes and types of a reset and a step."""
     protocol_key, shapes_key = jax.random.split(key)
     checks = [attempt("protocol", protocol.check_protocol, env, protocol_key)]
     more: list[tuple[str, Any, tuple[Any, ...]]] = [
@@ -91,9 +91,9 @@ def declared_checks(env: VectorEnv, key: Key) -> list[Check]:
 
 
 def require_sound(env: Env) -> None:
-    """ConfigError, before anything compiles, where an environment is not what it declares.
+    """Raise ConfigError, before anything compiles, where an environment does not match its declaration.
 
-    Of environments on the host one of each kind is made, reset and stepped once; EnvError where it raises an exception.
+    On the host, one environment of each kind is made, reset and stepped once; EnvError where it raises an exception.
     """
     if isinstance(env, HostEnv):
         checks, name = on_host.declared_checks(env), env.name

@@ -1,4 +1,4 @@
-"""Elements of spaces, as environments on the host give them: parts, whether they lie inside, whether they differ."""
+"""Elements of Gymnasium spaces: iterate over leaves, test bounds, compare."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-CLOSE = 1e-5  # relative, between an episode and the same one again
+CLOSE = 1e-5  # relative tolerance, between two runs of the same episode
 
 
 def parts(space: spaces.Space, element: Any, name: str) -> Iterator[tuple[str, spaces.Space, Any]]:
-    """Every part of an element that is no collection, with its space."""
+    """Yield (name, space, value) for every leaf of an element of Dict and Tuple spaces."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         for key, inner in space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces):
             yield from parts(inner, element[key], f"{name}[{key!r}]")
@@ -21,7 +21,7 @@ def parts(space: spaces.Space, element: Any, name: str) -> Iterator[tuple[str, s
 
 
 def outside(name: str, space: spaces.Space, x: np.ndarray) -> Iterator[str]:
-    """Where one part of an element leaves its space; a batch of them is the same."""
+    """Yield a message for the first number outside `space`; `x` may have batch axes."""
     if isinstance(space, spaces.Box):
         low, high = space.low, space.high
     elif isinstance(space, spaces.Discrete):
@@ -40,17 +40,17 @@ def outside(name: str, space: spaces.Space, x: np.ndarray) -> Iterator[str]:
         yield f"{name}{place} = {x[where]:g} is outside [{lowest:g}, {highest:g}]"
 
 
-def once(found: Iterator[Iterator[str]]) -> list[str]:
-    """Of each thing that is wrong the first sentence; which number a place has does not make another of it."""
+def once(problems: Iterator[Iterator[str]]) -> list[str]:
+    """Keep the first message of each kind; messages that differ only after " = " are of one kind."""
     first: dict[str, str] = {}
-    for sentences in found:
-        for sentence in sentences:
-            first.setdefault(sentence.partition(" = ")[0], sentence)
+    for messages in problems:
+        for message in messages:
+            first.setdefault(message.partition(" = ")[0], message)
     return list(first.values())
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two trees hold the same numbers, but for rounding."""
+    """Whether two trees hold the same numbers, up to rounding."""
     if one is None or other is None:
         return one is other
     if isinstance(one, dict):
@@ -64,9 +64,9 @@ def same(one: Any, other: Any) -> bool:
 
 
 def distinct(elements: list[Any]) -> int:
-    """How many of them differ."""
-    found: list[Any] = []
+    """Number of distinct elements."""
+    kept: list[Any] = []
     for element in elements:
-        if not any(same(element, other) for other in found):
-            found.append(element)
-    return len(found)
+        if not any(same(element, other) for other in kept):
+            kept.append(element)
+    return len(kept)

@@ -1,4 +1,4 @@
-"""Checks of the environment alone: shapes, keys, and that it is a function of its arguments."""
+"""Checks of a JAX-native environment without an agent: shapes, types, PRNG keys, determinism, resets."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.checks.context import differing_leaves, named_leaves
 from ppax.checks.report import Finding, none_of, skip
-from ppax.checks.world import numbers, unlike
 from ppax.envs.hosting.arrays import in_32_bits
 from ppax.envs.vector import VectorEnv
 from ppax.types import EnvReset, EnvStep, Key, PyTree
@@ -23,7 +23,7 @@ DRAWS = {"random_bits", "threefry2x32", "rng_bit_generator", "random_gamma"}
 
 
 def check_shapes(env: VectorEnv, key: Key) -> Finding:
-    """Observations, rewards, flags, masks and state have the shapes and types that the spaces and the protocol say."""
+    """Check shapes and types of observations, rewards, flags, masks and state against the spaces and the protocol."""
     begin, step = jax.eval_shape(lambda key: reset_and_step(env, key), key)
     axis = () if env.env.num_agents is None else (env.num_agents,)
     groups = {name: _like_space(one.observation_space, (one.num_agents,)) for name, one in env.groups.items()}
@@ -43,14 +43,14 @@ def check_shapes(env: VectorEnv, key: Key) -> Finding:
         problems += _differences("action_mask at reset", begin.action_mask, mask)
     return none_of(
         problems,
-        "of observations, rewards, flags, masks and state are as declared, and stay",
-        "The network and the compiled loop are made for what the spaces declare: return those types "
-        "(jnp.asarray(x, jnp.float32)), or declare what is returned.",
+        "of observations, rewards, flags, masks and state are as declared, and constant",
+        "The network and the compiled loop are made for the declared spaces: return those types "
+        "(jnp.asarray(x, jnp.float32)), or declare the returned ones.",
     )
 
 
 def check_keys(env: VectorEnv, key: Key) -> Finding:
-    """`reset` and `step` draw from each key once."""
+    """Check that `reset` and `step` use each PRNG key once."""
     problems = []
     with jax.debug_key_reuse(True):
         try:
@@ -60,34 +60,33 @@ def check_keys(env: VectorEnv, key: Key) -> Finding:
     return none_of(
         problems,
         "are each used once in reset and step",
-        "What is drawn from one key twice is the same numbers twice: key, other = jax.random.split(key), "
-        "and draw once from each.",
+        "Samples from the same key are equal: key, other = jax.random.split(key), and sample once from each.",
     )
 
 
 def check_repeats(env: VectorEnv, key: Key) -> Finding:
-    """The same key and action give the same result, in another program too."""
-    # a new function each time, so that both are traced: what Python remembers between traces shows
+    """Check that the same key and action give the same step, in another compiled program, too."""
+    # a new function each time, so that both are traced and state kept in Python between traces shows
     one, other = (jax.jit(lambda key: reset_and_step(env, key))(jax.random.clone(key)) for _ in range(2))
     return none_of(
-        [f"{path} differs" for path in unlike(one, other)],
+        [f"{path} differs" for path in differing_leaves(one, other)],
         "the same key and action give the same step, bit for bit",
         "reset and step must be functions of their arguments: no numpy.random, no counter or list in Python; "
-        "keep what changes in the state, and draw with jax.random from the key.",
+        "keep what changes in the state, and sample with jax.random from the key.",
     )
 
 
 def check_resets(env: VectorEnv, key: Key) -> Finding:
-    """Episodes begin differently where anything is drawn."""
+    """Check that different keys give different initial states, if reset is random at all."""
     begin = jax.jit(jax.vmap(env.env.reset))(jax.random.split(key, RESETS))
-    rows = [x.reshape(RESETS, -1) for _, x in numbers(_without_keys((begin.state, begin.obs)))]
+    rows = [x.reshape(RESETS, -1) for _, x in named_leaves(_without_keys((begin.state, begin.obs)))]
     distinct = len({b"".join(x[i].tobytes() for x in rows) for i in range(RESETS)})
     if distinct == 1:
-        if not _draws(jax.make_jaxpr(env.env.reset)(jax.random.key(0)).jaxpr):
-            return skip("reset draws nothing at random, so every episode begins alike")
+        if not _is_random(jax.make_jaxpr(env.env.reset)(jax.random.key(0)).jaxpr):
+            return skip("reset draws nothing at random: all episodes start in the same state")
         return Finding(
             False,
-            f"{RESETS} keys give one and the same start",
+            f"{RESETS} keys give the same start",
             1.0,
             "reset draws random numbers, but not from the key that it is given: use that key, not one made inside.",
         )
@@ -95,7 +94,7 @@ def check_resets(env: VectorEnv, key: Key) -> Finding:
 
 
 def reset_and_step(env: VectorEnv, key: Key) -> tuple[EnvReset, EnvStep]:
-    """A reset of one environment, and a step from there with some action."""
+    """Reset one environment and take one step with an action of the action space."""
     reset_key, step_key = jax.random.split(key)
     begin = env.env.reset(reset_key)
     groups = {name: _some_actions(one.action_space, one.num_agents) for name, one in env.groups.items()}
@@ -106,7 +105,7 @@ def reset_and_step(env: VectorEnv, key: Key) -> tuple[EnvReset, EnvStep]:
 
 
 def _some_actions(space: spaces.Space, agents: int) -> PyTree:
-    """Actions [agents, ...] of `space`."""
+    """Sample actions [agents, ...] of `space`."""
     space = copy.deepcopy(space)  # its random state is the user's
     space.seed(0)
     actions = [_plain(space.sample()) for _ in range(agents)]
@@ -121,12 +120,12 @@ def _like_space(space: spaces.Space, axis: tuple[int, ...]) -> PyTree:
 
 
 def _narrow(tree: PyTree) -> PyTree:
-    """Shapes as `VectorEnv` hands them on, which makes 32 bits of 64."""
+    """Shapes and types after `VectorEnv`, which converts 64 bits to 32."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, in_32_bits(x.dtype)), tree)
 
 
 def _plain(tree: Any) -> Any:
-    """Mappings as dicts."""
+    """Convert mappings to dicts."""
     return {name: _plain(x) for name, x in tree.items()} if isinstance(tree, dict) else tree
 
 
@@ -137,10 +136,10 @@ def _differences(name: str, given: PyTree, expected: PyTree) -> Iterator[str]:
     leaves = jax.tree_util.tree_leaves_with_path(given)
     for (path, a), b in zip(leaves, jax.tree.leaves(expected), strict=True):
         if (a.shape, a.dtype) != (b.shape, b.dtype):
-            yield f"{name}{jax.tree_util.keystr(path)} is {_words(a)}, not {_words(b)}"
+            yield f"{name}{jax.tree_util.keystr(path)} is {_shape_text(a)}, not {_shape_text(b)}"
 
 
-def _words(x: Any) -> str:
+def _shape_text(x: Any) -> str:
     return f"{x.dtype}[{','.join(map(str, x.shape))}]"
 
 
@@ -148,13 +147,13 @@ def _without_keys(tree: PyTree) -> list[Array]:
     return [x for x in jax.tree.leaves(tree) if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]
 
 
-def _draws(jaxpr: Any) -> bool:
-    """Whether a program draws random numbers anywhere."""
+def _is_random(jaxpr: Any) -> bool:
+    """Whether a jaxpr draws random numbers, in inner jaxprs, too."""
     for equation in jaxpr.eqns:
         if equation.primitive.name in DRAWS:
             return True
         for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
             inner = getattr(inner, "jaxpr", inner)
-            if hasattr(inner, "eqns") and _draws(inner):
+            if hasattr(inner, "eqns") and _is_random(inner):
                 return True
     return False

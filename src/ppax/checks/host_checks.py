@@ -1,4 +1,4 @@
-"""Checks of environments on the host: what they gave, beside what their spaces and Gymnasium's interface say."""
+"""Checks of environments on the host: recorded resets and steps against their spaces and Gymnasium's interface."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import numpy as np
 from ppax.arrays import masks
 from ppax.checks.elements import distinct, once, outside, parts, same
 from ppax.checks.report import Finding, none_of, skip
-from ppax.checks.watched import EnvEvent, EnvTrace, Subject
+from ppax.checks.trace import EnvEvent, EnvTrace, Subject
 from ppax.envs.hosting.arrays import flat_mask, leaves_of, misfits
 
 FLAGS = ("terminated", "truncated")
 
 
-def check_shapes(seen: EnvTrace) -> Finding:
-    """What would not go into the arrays that learning reads."""
-    problems = once(_misshapen(subject, moment) for subject, moment in seen.all())
+def check_shapes(trace: EnvTrace) -> Finding:
+    """Check shapes and structure of observations, rewards and flags."""
+    problems = once(_misshapen(subject, event) for subject, event in trace.all())
     return none_of(
         problems,
-        f"observations, rewards and flags of {_count(seen)} are as declared",
-        "Return what the observation space declares, one number for the reward and one flag each; or declare what is "
-        "returned. NumPy would spread a wrong shape over the array without a word.",
+        f"observations, rewards and flags of {_count(trace)} are as declared",
+        "Return observations as declared, one number for the reward and one flag each; or declare the returned shapes. "
+        "NumPy would broadcast a wrong shape without an error.",
     )
 
 
-def check_types(seen: EnvTrace) -> Finding:
-    """Types that are cast in silence: harmless here, and elsewhere not."""
-    problems = once(_mistyped(subject, moment) for subject, moment in seen.all())
+def check_types(trace: EnvTrace) -> Finding:
+    """Check types that NumPy casts without an error: harmless in ppax, but not in other libraries."""
+    problems = once(_mistyped(subject, event) for subject, event in trace.all())
     return none_of(
         problems,
         "observations have the types of their spaces, rewards are floats and flags are bools",
@@ -37,159 +37,158 @@ def check_types(seen: EnvTrace) -> Finding:
     )
 
 
-def check_finite(seen: EnvTrace) -> Finding:
-    """No NaN or infinity."""
+def check_finite(trace: EnvTrace) -> Finding:
+    """Check that observations and rewards have no NaN or infinity."""
 
-    def wrong(subject: Subject, moment: EnvEvent) -> Iterator[str]:
+    def problems_of(subject: Subject, event: EnvEvent) -> Iterator[str]:
         for leaf in leaves_of(subject.observation_space):
-            x = np.asarray(leaf.of(moment.obs))
+            x = np.asarray(leaf.of(event.obs))
             if x.dtype.kind == "f" and not np.isfinite(x).all():
                 where = tuple(map(int, np.argwhere(~np.isfinite(x))[0]))
-                yield f"obs{_path(leaf.path)}{list(where)} is {x[where]} after {moment.where}"
-        if moment.step is not None and not np.isfinite(np.asarray(moment.step[0], float)).all():
-            yield f"the reward is {moment.step[0]}"
+                yield f"obs{_path(leaf.path)}{list(where)} is {x[where]} after {event.where}"
+        if event.step is not None and not np.isfinite(np.asarray(event.step[0], float)).all():
+            yield f"the reward is {event.step[0]}"
 
     return none_of(
-        once(wrong(subject, moment) for subject, moment in seen.all()),
-        f"all observations and rewards of {_count(seen)} are",
+        once(problems_of(subject, event) for subject, event in trace.all()),
+        f"all observations and rewards of {_count(trace)} are",
         "One NaN reaches every weight: look for a division by zero, a root or logarithm of a negative number, or an "
         "unstable simulation.",
     )
 
 
-def check_inside(seen: EnvTrace) -> Finding:
-    """Observations lie in their space."""
+def check_inside(trace: EnvTrace) -> Finding:
+    """Check that observations are inside their space."""
 
-    def wrong(subject: Subject, moment: EnvEvent) -> Iterator[str]:
-        for name, space, x in parts(subject.observation_space, moment.obs, "obs"):
+    def problems_of(subject: Subject, event: EnvEvent) -> Iterator[str]:
+        for name, space, x in parts(subject.observation_space, event.obs, "obs"):
             yield from outside(name, space, np.asarray(x))
 
     return none_of(
-        once(wrong(subject, moment) for subject, moment in seen.all()),
+        once(problems_of(subject, event) for subject, event in trace.all()),
         "observations are inside their space",
         "Declare the bounds that hold; infinite ones are allowed. Categories count from the space's start.",
     )
 
 
-def check_masks(seen: EnvTrace) -> Finding:
-    """Masks of allowed actions have the layout of masks.py, come always, and allow something."""
-    if not any("action_mask" in moment.info for _, moment in seen.all()):
+def check_masks(trace: EnvTrace) -> Finding:
+    """Check that action masks have the layout of arrays/masks.py, come with every observation, and allow an action."""
+    if not any("action_mask" in event.info for _, event in trace.all()):
         return skip('the environment gives no info["action_mask"]')
 
-    def wrong(subject: Subject, moment: EnvEvent) -> Iterator[str]:
+    def problems_of(subject: Subject, event: EnvEvent) -> Iterator[str]:
         size = masks.size_of(subject.action_space)
-        if size is None or "action_mask" not in moment.info:
+        if size is None or "action_mask" not in event.info:
             kind = type(subject.action_space).__name__
-            yield f"there is none after {moment.where}" if size is not None else f"actions are a {kind}, masks unused"
+            yield f"there is none after {event.where}" if size is not None else f"actions are a {kind}, masks unused"
             return
-        given = moment.info["action_mask"]
-        over = np.zeros(subject.axis or 1, bool) if moment.step is None else np.ravel(np.logical_or(*moment.step[1:]))
+        given = event.info["action_mask"]
+        over = np.zeros(subject.axis or 1, bool) if event.step is None else np.ravel(np.logical_or(*event.step[1:]))
         for ended, mask in zip(over, given if subject.axis else [given], strict=True):
             if mask is not None and (flat := flat_mask(mask)).size != size:
                 yield f"it has {flat.size} entries, {subject.action_space} takes {size}"
-            elif mask is not None and not flat.any() and not ended:  # no action is taken after an episode's end
-                yield f"it allows nothing after {moment.where}"
+            elif mask is not None and not flat.any() and not ended:  # after an episode's end no action is needed
+                yield f"it allows nothing after {event.where}"
 
     return none_of(
-        once(wrong(subject, moment) for subject, moment in seen.all()),
-        "masks come with every observation, fit the actions and allow something",
+        once(problems_of(subject, event) for subject, event in trace.all()),
+        "masks come with every observation, fit the actions and allow at least one",
         'Give info["action_mask"] at every reset and step: 1 for each action that is allowed, for a MultiDiscrete one '
-        "component after the other. Where nothing can be done, end the episode; after its end a mask may be all 0.",
+        "component after the other. Where no action is possible, end the episode; after its end a mask may be all 0.",
     )
 
 
-def check_tally(seen: EnvTrace) -> Finding:
-    """`info["episode_stats"]`, from which statistics are counted, comes always or never."""
-    given = ["episode_stats" in moment.info for _, moment in seen.all()]
+def check_episode_stats(trace: EnvTrace) -> Finding:
+    """Check that `info["episode_stats"]` comes with every reset and step, or with none."""
+    given = ["episode_stats" in event.info for _, event in trace.all()]
     if not any(given):
         return skip('the environment gives no info["episode_stats"]')
-    missing = [f"there is none after {moment.where}" for _, moment in seen.all() if "episode_stats" not in moment.info]
+    missing = [f"there is none after {event.where}" for _, event in trace.all() if "episode_stats" not in event.info]
     return none_of(
         once(iter([problem]) for problem in missing),
         f"it comes with all {len(given)} resets and steps",
-        'Give info["episode_stats"] = (reward, over) at every reset and step: episode_return and episode_length are '
-        "counted from it alone.",
+        'Give info["episode_stats"] = (reward, ended) at every reset and step: episode_return and episode_length are '
+        "computed from it alone.",
     )
 
 
-def check_seeds(seen: EnvTrace) -> Finding:
-    """The same seed and actions give the same episode: in another environment of the kind, and in one used before."""
-    one, problems = seen.moments[0], []
+def check_seeds(trace: EnvTrace) -> Finding:
+    """Check that the same seed and actions give the same episode, in another environment and in the same one."""
+    one, problems = trace.events[0], []
     first = one[0].obs
-    for subject, moments in zip(seen.subjects[1:], seen.moments[1:], strict=True):
-        if type(subject.env) is type(seen.subjects[0].env) and not same(first, moments[0].obs):
-            problems.append(f"environment {subject.number} begins elsewhere than environment 0 with the same seed")
-    if not same(first, seen.again[0].obs):
+    for subject, events in zip(trace.subjects[1:], trace.events[1:], strict=True):
+        if type(subject.env) is type(trace.subjects[0].env) and not same(first, events[0].obs):
+            problems.append(f"environment {subject.number} starts differently from environment 0 with the same seed")
+    if not same(first, trace.repeated[0].obs):
         problems.append("the first observation differs when it is reset with the same seed again")
     else:
-        for t, (a, b) in enumerate(zip(one, seen.again, strict=False)):
+        for t, (a, b) in enumerate(zip(one, trace.repeated, strict=False)):
             if not (same(a.obs, b.obs) and same(a.step, b.step)):
                 problems.append(f"step {t} differs when the same seed and actions are given again")
                 break
     return none_of(
         problems,
-        f"the same seed gives the same start, and the same actions the same {len(seen.again) - 1} steps",
-        "Runs could not be repeated: call super().reset(seed=seed), draw from self.np_random alone, and set everything "
-        "back in reset.",
+        f"the same seed gives the same start, and the same actions the same {len(trace.repeated) - 1} steps",
+        "Runs are not reproducible: call super().reset(seed=seed), draw from self.np_random alone, and reset all state "
+        "in reset.",
     )
 
 
-def check_resets(seen: EnvTrace) -> Finding:
-    """Episodes begin differently, with other seeds and without."""
-    seeded, unseeded = (distinct([moment.obs for moment in group]) for group in (seen.starts, seen.unseeded))
-    text = (
-        f"{len(seen.starts)} seeds give {seeded} different starts, {len(seen.unseeded)} resets without seed {unseeded}"
-    )
+def check_resets(trace: EnvTrace) -> Finding:
+    """Check that episodes start differently, with different seeds and without seed."""
+    seeded, unseeded = (distinct([event.obs for event in group]) for group in (trace.starts, trace.unseeded))
+    starts = len(trace.starts)
+    text = f"{starts} seeds give {seeded} different starts, {len(trace.unseeded)} resets without seed {unseeded}"
     if seeded == unseeded == 1:
-        return skip(f"every episode begins alike: {text}")
+        return skip(f"all episodes start alike: {text}")
     return Finding(
         unseeded > 1,
         text,
         float(unseeded),
-        "ppax gives seeds once, at the beginning; later resets come without: they must not start the generator anew. "
-        "super().reset(seed=seed) does it right.",
+        "ppax passes a seed only to the first reset: later resets, without seed, must not restart the generator. "
+        "super().reset(seed=seed) handles both.",
     )
 
 
-def check_episodes(seen: EnvTrace) -> Finding:
-    """Episodes end, and what follows is a new one."""
+def check_episodes(trace: EnvTrace) -> Finding:
+    """Check that episodes end, and that reset starts new ones."""
     problems, lengths, ends = [], [], 0
-    for subject, moments in zip(seen.subjects, seen.moments, strict=True):
-        if subject.vector:  # its environments end one by one, and it resets them itself
-            ends += sum(int(np.logical_or(*moment.step[1:]).sum()) for moment in moments if moment.step is not None)
+    for subject, events in zip(trace.subjects, trace.events, strict=True):
+        if subject.vector:  # a vector autoresets its environments one by one
+            ends += sum(int(np.logical_or(*event.step[1:]).sum()) for event in events if event.step is not None)
             continue
         length = at_once = 0
-        for before, moment in itertools.pairwise(moments):
-            length = 0 if moment.step is None else length + 1
-            if moment.ended:
+        for before, event in itertools.pairwise(events):
+            length = 0 if event.step is None else length + 1
+            if event.ended:
                 lengths.append(length)
                 at_once += before.step is None
         if at_once > 1 and at_once >= len(lengths) - 1 and max(lengths) > 1:
             problems.append(f"after the first episode of environment {subject.number}, the first step ends all others")
-        alike = [same(a.obs, b.obs) for a, b in _around_ends(moments)]
-        if len(alike) > 1 and all(alike) and not _alike(seen.unseeded):
+        alike = [same(a.obs, b.obs) for a, b in _around_ends(events)]
+        if len(alike) > 1 and all(alike) and not _alike(trace.unseeded):
             problems.append(
                 f"the last observation of an episode of environment {subject.number} is the first of the next one"
             )
     if ends:
         return Finding(True, f"{ends} episodes ended", float(ends))
     if not lengths:
-        steps = sum(moment.step is not None for moments in seen.moments for moment in moments)
+        steps = sum(event.step is not None for events in trace.events for event in events)
         return skip(f"no episode ended in {steps} steps: if none ever does, give the environment a time limit")
     return none_of(
         problems,
         f"{len(lengths)} episodes ended, after {min(lengths)} to {max(lengths)} steps",
-        "reset must set everything back, the counter of steps too; step must return the episode's own last "
-        "observation and must not reset: ppax resets.",
+        "reset must reset all state, the step counter too; step must return the final observation of the episode and "
+        "must not reset: ppax resets.",
     )
 
 
-def _misshapen(subject: Subject, moment: EnvEvent) -> Iterator[str]:
-    for problem in misfits(subject.observation_space, moment.obs, "obs", subject.axis):
-        yield f"{problem} ({moment.where})"
-    if moment.step is None:
+def _misshapen(subject: Subject, event: EnvEvent) -> Iterator[str]:
+    for problem in misfits(subject.observation_space, event.obs, "obs", subject.axis):
+        yield f"{problem} ({event.where})"
+    if event.step is None:
         return
-    for name, x in zip(("reward", *FLAGS), moment.step, strict=True):
+    for name, x in zip(("reward", *FLAGS), event.step, strict=True):
         given = np.asarray(x)
         if given.shape != subject.axis:
             yield f"{name} has the shape {list(given.shape)}, not {list(subject.axis)}"
@@ -197,36 +196,36 @@ def _misshapen(subject: Subject, moment: EnvEvent) -> Iterator[str]:
             yield f"{name} is {x!r}, a {type(x).__name__}"
 
 
-def _mistyped(subject: Subject, moment: EnvEvent) -> Iterator[str]:
+def _mistyped(subject: Subject, event: EnvEvent) -> Iterator[str]:
     for leaf in leaves_of(subject.observation_space):
-        x = leaf.of(moment.obs)
+        x = leaf.of(event.obs)
         whole = leaf.given.kind in "iu" and not leaf.shape and np.asarray(x).dtype.kind in "iu"  # Discrete takes any
         if not whole and np.asarray(x).dtype != leaf.given:
-            yield f"obs{_path(leaf.path)} is {np.asarray(x).dtype} after {moment.where}, its space {leaf.given}"
-    if moment.step is None:
+            yield f"obs{_path(leaf.path)} is {np.asarray(x).dtype} after {event.where}, its space {leaf.given}"
+    if event.step is None:
         return
-    reward, *flags = (np.asarray(x) for x in moment.step)
+    reward, *flags = (np.asarray(x) for x in event.step)
     if reward.dtype.kind not in "fiu":
-        yield f"reward is {moment.step[0]!r}, not a number"
+        yield f"reward is {event.step[0]!r}, not a number"
     for name, flag in zip(FLAGS, flags, strict=True):
         if flag.dtype.kind != "b":
             yield f"{name} is {flag.dtype}, not a bool"
 
 
-def _alike(moments: tuple[EnvEvent, ...]) -> bool:
-    return distinct([moment.obs for moment in moments]) == 1
+def _alike(events: tuple[EnvEvent, ...]) -> bool:
+    return distinct([event.obs for event in events]) == 1
 
 
-def _around_ends(moments: tuple[EnvEvent, ...]) -> Iterator[tuple[EnvEvent, EnvEvent]]:
-    """The last moment of each episode and the first one of the next."""
-    for before, moment in itertools.pairwise(moments):
-        if before.ended and moment.step is None:
-            yield before, moment
+def _around_ends(events: tuple[EnvEvent, ...]) -> Iterator[tuple[EnvEvent, EnvEvent]]:
+    """Yield the last event of each episode and the reset after it."""
+    for before, event in itertools.pairwise(events):
+        if before.ended and event.step is None:
+            yield before, event
 
 
-def _count(seen: EnvTrace) -> str:
-    steps = sum(moment.step is not None for _, moment in seen.all())
-    return f"{steps} steps of {len(seen.subjects)} environment{'s' if len(seen.subjects) > 1 else ''}"
+def _count(trace: EnvTrace) -> str:
+    steps = sum(event.step is not None for _, event in trace.all())
+    return f"{steps} steps of {len(trace.subjects)} environment{'s' if len(trace.subjects) > 1 else ''}"
 
 
 def _path(path: tuple[str | int, ...]) -> str:

@@ -1,7 +1,8 @@
-"""Advantages in float64 NumPy, as sums forward from each step: a second way to the estimators' results.
+"""Advantages in float64 NumPy, as forward sums from each step: an independent computation for the estimators.
 
-All of them are sums of one-step errors delta_u = rho (r_u + gamma V'_u - V_u) with weights (gamma c)^(u - t), up to the
-end of an episode: lambda-returns in every form (Schulman et al. 2016, https://arxiv.org/abs/1506.02438, eq. 11 and 12).
+Every estimator is a sum of one-step errors delta_u = rho (r_u + gamma V'_u - V_u) with weights (gamma c)^(u - t), up to
+the end of an episode: lambda-returns in all their forms (Schulman et al. 2016, https://arxiv.org/abs/1506.02438, eq. 11
+and 12).
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from ppax.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
 
 
 class Weights(NamedTuple):
-    """What an estimator is, on the policy that acted."""
+    """Coefficients of an estimator where all ratios are 1."""
 
     trace: float  # c
     step: float = 1.0  # rho
-    canonical: bool = False  # the advantage looks one step ahead, to the next target
+    canonical: bool = False  # the advantage is one-step, with the next target as next value
 
 
 def weights_of(part: Any) -> Weights | None:
-    """The weights of one of ppax's estimators; None for any other."""
+    """Coefficients of an estimator of ppax; None for any other."""
     if type(part) is GAE:
         return Weights(float(part.gae_lambda))
     if type(part) is TDLambda:
@@ -39,19 +40,19 @@ def weights_of(part: Any) -> Weights | None:
 
 def targets(weights: Weights, steps: Any, next_value: Any, gamma: float) -> tuple[np.ndarray, np.ndarray]:
     """Advantages and value targets [T, B] from steps and the value after each."""
-    reward, value, beyond = (np.asarray(x, np.float64) for x in (steps.reward, steps.value, next_value))
+    reward, value, next_v = (np.asarray(x, np.float64) for x in (steps.reward, steps.value, next_value))
     terminated, truncated = np.asarray(steps.terminated), np.asarray(steps.truncated)
     ended = terminated | truncated
-    beyond = np.where(terminated, 0.0, beyond)
-    delta = weights.step * (reward + gamma * beyond - value)
+    next_v = np.where(terminated, 0.0, next_v)
+    delta = weights.step * (reward + gamma * next_v - value)
     total = np.zeros_like(delta)
     for t in range(len(delta)):
-        weight, goes_on = 1.0, np.ones(delta.shape[1], bool)
+        weight, in_episode = 1.0, np.ones(delta.shape[1], bool)
         for u in range(t, len(delta)):
-            total[t] += np.where(goes_on, weight * delta[u], 0.0)
-            weight, goes_on = weight * gamma * weights.trace, goes_on & ~ended[u]
+            total[t] += np.where(in_episode, weight * delta[u], 0.0)
+            weight, in_episode = weight * gamma * weights.trace, in_episode & ~ended[u]
     target = value + total
     if not weights.canonical:
         return total, target
-    following = np.where(ended, beyond, np.concatenate([target[1:], beyond[-1:]]))
+    following = np.where(ended, next_v, np.concatenate([target[1:], next_v[-1:]]))
     return weights.step * (reward + gamma * following - value), target

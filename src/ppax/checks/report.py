@@ -1,4 +1,4 @@
-"""What a self-test says: one line for each check, and for a failure what it means and what to do."""
+"""Report of the checks: one line for each, and for a failure its meaning and remedy."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any, NamedTuple
 
 import jax
 
-PLACES = tuple(str(Path(module).parent) for module in (jax.__file__, Path(__file__).parent))
+LIBRARIES = tuple(str(Path(module).parent) for module in (jax.__file__, Path(__file__).parent))
 SHOWN = 2  # frames of a traceback
-WIDTH = 12  # of the column of names
+WIDTH = 12  # of the column of check names
 
 
 class Finding(NamedTuple):
-    """What one check found."""
+    """Result of one check."""
 
-    passed: bool | None  # None: it does not apply
-    text: str  # what was measured, or why it does not apply
-    number: float | None = None  # what was measured
-    advice: str = ""  # what a failure means and what to do
+    passed: bool | None  # None: does not apply
+    text: str  # the measurement, or why the check does not apply
+    number: float | None = None  # the measurement
+    advice: str = ""  # meaning and remedy of a failure
 
 
 class Check(NamedTuple):
-    """A finding with its name."""
+    """Finding with the name of its check."""
 
     name: str
     passed: bool | None
@@ -47,11 +47,11 @@ class Report(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Whether none failed."""
+        """Whether no check failed."""
         return all(check.passed is not False for check in self.checks)
 
     def __getitem__(self, name: Any) -> Any:
-        """The check called `name`."""
+        """Return the check called `name`; an index or slice works as for any tuple."""
         if isinstance(name, str):
             return {check.name: check for check in self.checks}[name]
         return tuple.__getitem__(self, name)
@@ -62,7 +62,7 @@ class Report(NamedTuple):
         return "\n".join([*map(str, self.checks), f"{total}, in {self.seconds:.0f} s"])
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the report as data for JSON."""
         return {
             "passed": self.passed,
             "seconds": self.seconds,
@@ -71,17 +71,17 @@ class Report(NamedTuple):
 
 
 def _finite(number: float | None) -> float | None:
-    """Infinities are not JSON."""
+    """Replace NaN and infinities, which JSON does not have, by None."""
     return number if number is not None and math.isfinite(number) else None
 
 
 def within(number: float, allowed: float, text: str, advice: str) -> Finding:
-    """Passed if `number` is at most `allowed`; NaN is not."""
+    """Finding that passes if `number` is at most `allowed`; NaN fails."""
     return Finding(number <= allowed, f"{text} {number:.2g} (allowed {allowed:.2g})", number, advice)
 
 
 def none_of(problems: list[str], text: str, advice: str) -> Finding:
-    """Passed if there is no problem; else the first ones are told."""
+    """Finding that passes if there are no problems; else its text has the first three."""
     if not problems:
         return Finding(True, text, 0.0)
     more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
@@ -89,29 +89,29 @@ def none_of(problems: list[str], text: str, advice: str) -> Finding:
 
 
 def skip(why: str) -> Finding:
-    """It does not apply."""
+    """Finding of a check that does not apply."""
     return Finding(None, f"does not apply: {why}")
 
 
 def not_tried(name: str, why: str = "an earlier check failed") -> Check:
-    """A check that could not be made."""
+    """Check that could not run."""
     return Check(name, None, f"not tried: {why}", None, "")
 
 
 def attempt(name: str, check: Callable[..., Finding], *arguments: Any) -> Check:
-    """Run one check; an exception, which may come from the user's code, is its failure."""
+    """Run one check; an exception, often from the user's code, is a failure."""
     try:
-        found = check(*arguments)
+        finding = check(*arguments)
     except (Exception, SystemExit) as error:
-        found = Finding(False, f"raised {type(error).__name__}", None, last_lines(error))
-    passed = None if found.passed is None else bool(found.passed)
-    return Check(name, passed, found.text, found.number, found.advice if passed is False else "")
+        finding = Finding(False, f"raised {type(error).__name__}", None, last_lines(error))
+    passed = None if finding.passed is None else bool(finding.passed)
+    return Check(name, passed, finding.text, finding.number, finding.advice if passed is False else "")
 
 
 def last_lines(error: BaseException) -> str:
-    """The message, and the last frames that are neither JAX's nor ppax's, on one line."""
+    """Format an exception on one line: the last frames outside JAX and ppax, and the message."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(PLACES)] or list(frames)
+    own = [frame for frame in frames if not frame.filename.startswith(LIBRARIES)] or list(frames)
     places = [f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in own[-SHOWN:]]
     message = " ".join(str(error).split("\n\n")[0].split())
     return " -> ".join([*places, f"{type(error).__name__}: {message}"])

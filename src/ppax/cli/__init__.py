@@ -1,1 +1,1 @@
-"""The command line: a file for each command."""
+"""Command line: one file for each command."""

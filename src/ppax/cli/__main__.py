@@ -1,4 +1,4 @@
-"""`python -m ppax.cli`."""
+"""Run the command line: `python -m ppax.cli`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`ppax bench`: how fast a run is on this machine, where its time goes, and `--tune`."""
+"""`ppax bench`: measure steps per second and the time of each stage; `--tune` searches the program layout."""
 
 from __future__ import annotations
 
@@ -22,29 +22,32 @@ from ppax.storage import safe_files
 from ppax.tools import bench
 from ppax.types import ConfigError
 
-TABLE = "agent.program"
-EVERY = 10.0  # seconds between two words on a stage that takes long
+TABLE = "agent.program"  # of the run file
+EVERY = 10.0  # seconds between progress messages of a long stage
 
 
 def add_bench(parser: argparse.ArgumentParser) -> None:
-    """Options that only `ppax bench` has."""
+    """Add the options that only `ppax bench` has."""
     parser.add_argument(
         "--seconds",
         type=float,
         default=5.0,
-        help="how long to run, after compilation and one iteration, which is all where it takes longer (default: 5)",
+        help="seconds to measure, after compilation and a first iteration; if that takes longer, it is the measurement "
+        "(default: 5)",
     )
     parser.add_argument(
-        "--tune", action="store_true", help="try other layouts of the program, and write the best into the run file"
+        "--tune",
+        action="store_true",
+        help="try other program layouts (devices, chunk_rows, unroll) and write the fastest into the run file",
     )
 
 
 class Progress:
-    """Prints each stage as it begins, and every EVERY seconds how long it has taken so far."""
+    """Progress messages: each stage at its start, and its elapsed time every EVERY seconds."""
 
     def __init__(self, say: Callable[[str], None]):
         self._say, self._ended = say, threading.Event()
-        self._stage, self._begun = "", 0.0
+        self._stage, self._started = "", 0.0
         self._thread = threading.Thread(target=self._repeat, daemon=True)
 
     def __enter__(self) -> Progress:
@@ -56,18 +59,18 @@ class Progress:
         self._thread.join()
 
     def begin(self, stage: str) -> None:
-        """A stage begins; the one before has ended."""
-        self._stage, self._begun = stage, time.monotonic()
+        """Start a stage, which ends the one before."""
+        self._stage, self._started = stage, time.monotonic()
         self._say(f"{stage} ...")
 
     def _repeat(self) -> None:
         while not self._ended.wait(EVERY):
             if self._stage:
-                self._say(f"{self._stage}: {time.monotonic() - self._begun:.0f} s so far")
+                self._say(f"{self._stage}: {time.monotonic() - self._started:.0f} s so far")
 
 
 def run_bench(options: argparse.Namespace, built: Built, say: Any) -> dict[str, Any]:
-    """Measure, report, and tune if asked to; the result as plain data."""
+    """Measure a run, print the report, and with `--tune` search the program layout; returns the result for JSON."""
     if not options.seconds > 0:
         raise ConfigError(f"--seconds {options.seconds}: must be above 0; nearest valid value: 1")
     agent, env, run = require_single_policy(built.agent, "ppax bench"), built.env, built.run
@@ -103,7 +106,7 @@ def run_bench(options: argparse.Namespace, built: Built, say: Any) -> dict[str, 
 
 
 def write_program(path: Path, program: Program) -> None:
-    """Set the table of the program in a run file; everything else, comments too, stays as it is."""
+    """Set the table [agent.program] of a run file; everything else, comments too, stays unchanged."""
     table = {name: value for name, value in config.describe(program).items() if value is not None}
     if path.suffix == ".json":
         plan = json.loads(path.read_text(encoding="utf-8"))
@@ -114,5 +117,5 @@ def write_program(path: Path, program: Program) -> None:
         lines = [f"[{TABLE}]", *(f"{name} = {value}" for name, value in table.items())]
         rest = re.sub(rf"(?m)^\[{re.escape(TABLE)}\]\n(?:(?!\[).*\n?)*", "", old).rstrip()
         text = rest + "\n\n" + "\n".join(lines) + "\n"
-    config.resolve(config.parse(text, path))  # what is written can be read
+    config.resolve(config.parse(text, path))  # raises before an invalid file is written
     safe_files.write_text(path, text)

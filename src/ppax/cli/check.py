@@ -1,4 +1,4 @@
-"""`ppax check-env`: whether an environment is what it says it is, before anything is trained on it."""
+"""`ppax check-env`: check an environment against its spaces and the interface, before training on it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ppax.checks import Report, check_env
 
 
 def add_check_env(parser: argparse.ArgumentParser) -> None:
-    """Options that only `ppax check-env` has."""
-    parser.add_argument("name", help="an environment (`ppax envs`)")
+    """Add the options that only `ppax check-env` has."""
+    parser.add_argument("name", help="environment id (`ppax envs` lists them)")
 
 
 def run_check_env(options: argparse.Namespace, say: Any) -> Report:
-    """Check, and say what was found."""
+    """Check the environment and print the report."""
     report = check_env(options.name)
     say(str(report))
     return report

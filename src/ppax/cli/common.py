@@ -1,9 +1,10 @@
-"""What the commands share: lines for the reader, commands that there are not, and how an interrupted run goes on."""
+"""Shared by the commands: exit codes, printing, unknown commands, and the message of an interrupted run."""
 
 from __future__ import annotations
 
 import difflib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,22 +15,29 @@ from ppax.envs import BUILTIN, HOST_SUITES, SUITES
 from ppax.run.directory import RUN_FILE
 from ppax.types import ConfigError
 
-VERBS = ("train", "resume", "evaluate", "play", "selftest", "check-env", "bench", "presets", "envs")
+COMMANDS = ("train", "resume", "evaluate", "play", "selftest", "check-env", "bench", "presets", "envs")
+DONE, FAILED, USAGE, ENVIRONMENT, NUMERICAL, DISK, STOPPED = 0, 1, 2, 3, 4, 5, 75  # exit codes
 
 
-def printed(text: str, stream: TextIO) -> None:
-    """A line for whoever reads; where nobody does any more (`ppax train ... | head`), the command goes on."""
+def print_line(text: str, stream: TextIO) -> None:
+    """Print one line; the command goes on where the reader of a pipe has left (`ppax train ... | head`)."""
     try:
         print(text, file=stream, flush=True)
     except OSError:
-        # Python writes what is left at the end, and would fail again
+        # Python flushes the stream again at exit, and would fail again
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def require_verb(arguments: list[str]) -> None:
-    """ConfigError for a command that there is not: which one it most likely means."""
+def fail(error: object, code: int) -> int:
+    """Print an error to standard error; returns the exit code."""
+    print_line(f"ppax: {error}", sys.stderr)
+    return code
+
+
+def require_command(arguments: list[str]) -> None:
+    """Raise ConfigError for an unknown command, with the most likely one."""
     first = arguments[0]
-    if first.startswith("-") or first in VERBS:
+    if first.startswith("-") or first in COMMANDS:
         return
     path = Path(first)
     if (
@@ -40,17 +48,17 @@ def require_verb(arguments: list[str]) -> None:
     ):
         likely = f"ppax train {first}"
     else:
-        likely = f"ppax {difflib.get_close_matches(first, VERBS, n=1, cutoff=0.0)[0]}"
-    raise ConfigError(f"no command {first!r}; did you mean `{likely}`? The commands: {', '.join(VERBS)}")
+        likely = f"ppax {difflib.get_close_matches(first, COMMANDS, n=1, cutoff=0.0)[0]}"
+    raise ConfigError(f"no command {first!r}; did you mean `{likely}`? The commands: {', '.join(COMMANDS)}")
 
 
 @contextmanager
 def resumable(run_dir: Callable[[], Path]) -> Iterator[None]:
-    """A second Ctrl-C says how the run goes on, if it has begun in the directory that `run_dir` returns by then."""
+    """Add to a KeyboardInterrupt the command that resumes the run, if its run file is already in `run_dir()`."""
     try:
         yield
     except KeyboardInterrupt:
         path = run_dir()
         known = (path / RUN_FILE).exists()
-        how = f"; `ppax resume {path}` continues from the last checkpoint" if known else ""
-        raise KeyboardInterrupt(how) from None
+        remedy = f"; `ppax resume {path}` continues from the last checkpoint" if known else ""
+        raise KeyboardInterrupt(remedy) from None

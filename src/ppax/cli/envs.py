@@ -1,4 +1,4 @@
-"""`ppax envs`: the environments that are here, those that an extra would add, and what one of them is like."""
+"""`ppax envs`: list installed environments and those of optional extras, or describe one environment."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from ppax.envs.wrappers import params
 from ppax.envs.wrappers.action_repeat import ActionRepeat
 from ppax.envs.wrappers.time_limit import TimeLimit
 
-MANY, FEW = 300, 20  # ids of a suite: of more than so many, so many are shown
-LIMITS = ("time_limit", "max_steps")  # where suites keep limits of their own
+MANY, FEW = 300, 20  # a suite of more than MANY ids is listed by its first FEW
+LIMITS = ("time_limit", "max_steps")  # attributes in which suites keep their own time limit
 
 
 def add_envs(parser: argparse.ArgumentParser) -> None:
-    """Options that only `ppax envs` has."""
-    parser.add_argument("name", nargs="?", help="describe this one: spaces, agents, time limit")
+    """Add the options that only `ppax envs` has."""
+    parser.add_argument("name", nargs="?", help="environment id to describe: spaces, agents, time limit, parameters")
 
 
 def run_envs(options: argparse.Namespace, say: Any) -> dict[str, Any]:
-    """Say what there is, or what one environment is like; the same as plain data."""
+    """Print the list, or the description of one environment; returns the same for JSON."""
     if options.name is not None:
         about = describe(options.name)
         width = max(map(len, about))
         say("\n".join(f"{name:<{width}}  {_shown(value)}" for name, value in about.items()))
         return about
-    there = catalogue()
-    lines = ["built in:", *(f"  {name}" for name in there["builtin"])]
-    for suite, names in there["installed"].items():
+    listed = catalogue()
+    lines = ["built in:", *(f"  {name}" for name in listed["builtin"])]
+    for suite, names in listed["installed"].items():
         shown = [f"  {suite}/{name}" for name in names]
         lines += [
             f"{suite}:",
             *(shown if len(shown) <= MANY else [*shown[:FEW], f"  and {len(shown) - FEW:,} more: --json"]),
         ]
-    lines += [f"{suite} is installed and cannot be imported: {why}" for suite, why in there["broken"].items()]
-    lines += ["with an extra:"] if there["extras"] else []
-    lines += [f'  {suite + "/ID":<16} pip install "ppax[{suite}]"' for suite in there["extras"]]
+    lines += [f"{suite} is installed and cannot be imported: {why}" for suite, why in listed["broken"].items()]
+    lines += ["with an extra:"] if listed["extras"] else []
+    lines += [f'  {suite + "/ID":<16} pip install "ppax[{suite}]"' for suite in listed["extras"]]
     say("\n".join(lines))
-    return there
+    return listed
 
 
 def _shown(value: Any) -> str:
@@ -53,37 +53,37 @@ def _shown(value: Any) -> str:
 
 
 def catalogue() -> dict[str, Any]:
-    """Built-in names, the ids of installed suites, why others do not import, and the extras that would add more."""
-    there: dict[str, list[str]] = {}
+    """List built-in ids, ids of installed suites, import errors of broken suites, and suites that an extra installs."""
+    listed: dict[str, list[str]] = {}
     broken: dict[str, str] = {}
     every = [*registry.HOST_SUITES, *registry.SUITES]
     for suite in filter(registry.installed, every):
         try:
-            there[suite] = registry.ids(suite)
-        except Exception as error:  # whatever a library that does not fit the others can raise
+            listed[suite] = registry.ids(suite)
+        except Exception as error:  # incompatible versions of libraries raise anything
             broken[suite] = " ".join(f"{type(error).__name__}: {error}".split())
-    extras = [suite for suite in every if suite not in there and suite not in broken]
-    return {"builtin": list(envs.BUILTIN), "installed": there, "broken": broken, "extras": extras}
+    extras = [suite for suite in every if suite not in listed and suite not in broken]
+    return {"builtin": list(envs.BUILTIN), "installed": listed, "broken": broken, "extras": extras}
 
 
 def describe(name: str) -> dict[str, Any]:
-    """What the environment called `name` is like."""
+    """Describe an environment: spaces, agents, time limit, resets and parameters."""
     env = envs.make(name, num_envs=1)
     spaces = {"observation_space": str(env.observation_space), "action_space": str(env.action_space)}
     if isinstance(env, envs.HostEnv):
         suite, _, env_id = name.partition("/")
-        there = suite == "gymnasium"
-        limit = spec_of(env_id).max_episode_steps if there else None
+        is_gymnasium = suite == "gymnasium"
+        limit = spec_of(env_id).max_episode_steps if is_gymnasium else None
         about = {"name": name, **spaces, "agents": env.num_agents, "time_limit": limit, "stepped": "on the host"}
-        return about | ({"env_params": made_with(env_id)} if there else {})
+        return about | ({"env_params": constructor_arguments(env_id)} if is_gymnasium else {})
     resets = type(env.resets).__name__ if not hasattr(env.resets, "__name__") else env.resets.__name__
     inner = {"agents": env.num_agents, "time_limit": time_limit(env.env), "resets": resets}
     numbers = {key: params.read(env.env, key) for key in params.places(env.env)}
     return {"name": name, **spaces, **inner, "env_params": numbers}
 
 
-def made_with(env_id: str) -> dict[str, Any]:
-    """What a Gymnasium environment can be made with, and the defaults."""
+def constructor_arguments(env_id: str) -> dict[str, Any]:
+    """Constructor arguments of a Gymnasium environment, with their defaults."""
     spec = spec_of(env_id)
     if not isinstance(spec.entry_point, str):
         return dict(spec.kwargs)
@@ -95,7 +95,7 @@ def made_with(env_id: str) -> dict[str, Any]:
 
 
 def time_limit(env: Any) -> int | None:
-    """Steps after which an episode is cut; None where there is no such limit, or the suite does not say."""
+    """Steps after which an episode is truncated; None where no limit is known."""
     if isinstance(env, TimeLimit):
         return int(env.max_steps)
     if isinstance(env, ActionRepeat):

@@ -1,4 +1,4 @@
-"""The options of `ppax train`: those of the run, made from the parts' own fields, and a few of the command."""
+"""Options of `ppax train`, `bench`, `selftest`: of the command, and of the run, made from the fields of the parts."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ EXAMPLES = """examples:
   ppax train CartPole-v1 --agent.learning-rate 3e-4 --num-envs 256 --seed 3
   ppax train run.toml --agent.schedule.part linear
 """
-ALL = "all"  # of `--help all`
+ALL = "all"  # `--help all`
 BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
-USUAL = [  # what `--help` shows first
+USUAL = [  # shown by `--help` without a part
     "num_envs",
     "num_steps",
     "total_steps",
@@ -44,60 +44,69 @@ USUAL = [  # what `--help` shows first
     "agent.network.hidden",
     "agent.network.memory.part",
 ]
-VERBS = {
+DESCRIPTIONS = {
     "train": "Train an agent.",
-    "bench": "Measure how fast a run is here, and where its time goes.",
-    "selftest": "Check that agent and environment are sound, in plain words.",
+    "bench": "Measure steps per second of a run on this machine, and the time of each stage.",
+    "selftest": "Check an agent in its environment for common faults.",
 }
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
-    """Options that only `ppax train` has."""
-    parser.add_argument("--run-dir", type=Path, help="where the run is recorded (default: a new one in runs/)")
+    """Add the options that only `ppax train` has."""
+    parser.add_argument("--run-dir", type=Path, help="directory of config, logs, checkpoints (default: new, in runs/)")
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
-    """Options that every command has."""
-    parser.add_argument("--json", action="store_true", help="one JSON object as the last line of standard output")
+    """Add the options that every command has."""
+    parser.add_argument("--json", action="store_true", help="print the result as one line of JSON to standard output")
     parser.add_argument(
         "--cache",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="keep compiled programs in the user's cache directory (default: on)",
+        help="cache compiled programs on disk, in the user's cache directory (default: on)",
     )
 
 
 def parse_run(
-    verb: str, arguments: list[str], add: Callable[[argparse.ArgumentParser], None]
+    command: str, arguments: list[str], add: Callable[[argparse.ArgumentParser], None]
 ) -> tuple[argparse.Namespace, Config]:
-    """Options of the command itself, those that `add` adds among them, and the configuration of the run it is about."""
+    """Parse the arguments of a command that takes a run: options of the command, and the configuration of the run.
+
+    `add` adds the options that only this command has. Raises ConfigError for unknown options and invalid values.
+    """
     topic, arguments = _help_topic([_dashed(argument) for argument in arguments])
     parser = argparse.ArgumentParser(
-        prog=f"ppax {verb}",
-        usage=f"ppax {verb} TARGET [options]",
-        description=f"{VERBS[verb]} Every option of the run file can be given here.",
-        epilog=EXAMPLES.replace("ppax train", f"ppax {verb}"),
+        prog=f"ppax {command}",
+        usage=f"ppax {command} TARGET [options]",
+        description=f"{DESCRIPTIONS[command]} Every option of the run file can also be given on the command line.",
+        epilog=EXAMPLES.replace("ppax train", f"ppax {command}"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
         add_help=False,
     )
-    text = "a preset (`ppax presets`), a run file (.toml, .json), or an environment (`ppax envs`)"
+    text = "preset (`ppax presets`), run file (.toml, .json), run directory, or environment id (`ppax envs`)"
     parser.add_argument("target", help=text)
     add(parser)
     add_common(parser)
-    parser.add_argument("--help", "-h", metavar="PART", nargs="?", help="the options of a part; `all`: of everything")
+    parser.add_argument(
+        "--help",
+        "-h",
+        metavar="PART",
+        nargs="?",
+        help="show the options of one PART; `all`: all options",
+    )
     target = arguments[0] if arguments and not arguments[0].startswith("-") else None
     base = _choose_parts(_choose_groups({} if target is None else config.find(target), arguments), arguments)
-    # groups take parts and numbers from the run's table, and with them options
+    # groups inherit parts and numbers from the table [agent], and with them options
     known = {option.path: option for option in config.options(group_tables.filled(base))}
     defaults = dict(flatten(config.resolve(base)))
     _add_options(parser, known, defaults, topic)
     if topic is not None:
-        _print_help(parser, known, topic, verb)
+        _print_help(parser, known, topic, command)
     arguments, free = _free_options(_booleans(arguments, known))
     options, unknown = parser.parse_known_args(arguments)
-    if options.target != target:  # it decides what the options mean
-        raise ConfigError(f"write the target first: ppax {verb} {options.target} ...")
+    if options.target != target:  # the target decides which options exist
+        raise ConfigError(f"write the target first: ppax {command} {options.target} ...")
     if unknown:
         name = _renamed(unknown[0].split("=")[0].lstrip("-"), "-", "_")
         raise ConfigError(f"unknown option {unknown[0]!r}; did you mean --{_renamed(nearest(name, known), '_', '-')}?")
@@ -106,7 +115,7 @@ def parse_run(
 
 
 def _help_topic(arguments: list[str]) -> tuple[str | None, list[str]]:
-    """What help is asked for, "" for the usual options and None for none; and the arguments without the question."""
+    """Part after `--help` ("" without one, None without `--help`), and the other arguments."""
     place = next((i for i, argument in enumerate(arguments) if argument in ("-h", "--help")), None)
     if place is None:
         return None, arguments
@@ -118,7 +127,7 @@ def _help_topic(arguments: list[str]) -> tuple[str | None, list[str]]:
 def _add_options(
     parser: argparse.ArgumentParser, known: dict[str, Option], defaults: Config, topic: str | None
 ) -> None:
-    """All options of the run; those that `topic` does not ask for are taken and not shown."""
+    """Add all options of the run; those outside `topic` are parsed and hidden from the help."""
     groups: dict[str, Any] = {}
     order = sorted(known, key=lambda path: USUAL.index(path) if path in USUAL else len(USUAL)) if topic == "" else known
     for path in order:
@@ -134,21 +143,21 @@ def _add_options(
         _add_option(groups[section], known[path], defaults[path], shown)
 
 
-def _print_help(parser: argparse.ArgumentParser, known: dict[str, Option], topic: str, verb: str) -> None:
-    """The help that was asked for; leaves as argparse does."""
+def _print_help(parser: argparse.ArgumentParser, known: dict[str, Option], topic: str, command: str) -> None:
+    """Print the help on `topic` and exit."""
     sections = sorted({path.rpartition(".")[0] for path in known} - {""})
     if topic not in ("", ALL, *known, *sections):
-        raise ConfigError(f"--help {topic}: no such part; did you mean {nearest(topic, [*sections, *known])!r}?")
+        raise ConfigError(f"--help {topic}: unknown part; did you mean {nearest(topic, [*sections, *known])!r}?")
     if topic != ALL:
         parts = ", ".join(sections)
-        more = f"Options of one part: ppax {verb} TARGET --help PART, PART one of {parts}; of all: --help all."
+        more = f"All options: --help all. Options of one part: ppax {command} TARGET --help PART, PART one of {parts}."
         parser.epilog = f"{parser.epilog}\n{textwrap.fill(more, 100, break_on_hyphens=False)}"
     parser.print_help()
     raise SystemExit(0)
 
 
 def _booleans(arguments: list[str], known: dict[str, Option]) -> list[str]:
-    """`--log.console false` and `--log.console=false` as `--no-log.console`: argparse knows that alone."""
+    """Rewrite `--log.console false` and `--log.console=false` as `--no-log.console`, the only form argparse knows."""
     flags = {"--" + path.replace("_", "-") for path, option in known.items() if option.kind is bool} | {"--cache"}
     rest, left = [], list(arguments)
     while left:
@@ -166,7 +175,7 @@ def _booleans(arguments: list[str], known: dict[str, Option]) -> list[str]:
 
 
 def _free_options(arguments: list[str]) -> tuple[list[str], Config]:
-    """The options that argparse is to see, and those that only the environment knows: `--env-params.gravity 12`."""
+    """Split off options without a declared type, as `--env-params.gravity 12`: the other arguments, {path: value}."""
     rest, free, left = [], {}, list(arguments)
     while left:
         argument = left.pop(0)
@@ -182,7 +191,7 @@ def _free_options(arguments: list[str]) -> tuple[list[str], Config]:
 
 
 def _number_or_text(text: str) -> Any:
-    """As TOML would read it; what it cannot read is a text."""
+    """Parse a value as TOML; text that is no TOML value stays text."""
     try:
         return tomllib.loads(f"x = {text}")["x"]
     except tomllib.TOMLDecodeError:
@@ -190,9 +199,9 @@ def _number_or_text(text: str) -> Any:
 
 
 def _dashed(argument: str) -> str:
-    """`--num_envs=8` as `--num-envs=8`, and `--agent.loss` as `--agent.loss.part`: both are accepted.
+    """Rewrite `--num_envs=8` as `--num-envs=8`, and `--agent.loss` as `--agent.loss.part`.
 
-    Names of groups stay as they are.
+    Names of groups stay unchanged.
     """
     if not argument.startswith("--"):
         return argument
@@ -204,7 +213,7 @@ def _dashed(argument: str) -> str:
 
 
 def _renamed(path: str, old: str, new: str) -> str:
-    """A dotted path with `new` for `old` everywhere but in a group's name."""
+    """Replace `old` by `new` in a dotted path, except in a group's name."""
     words = path.split(".")
     return ".".join(
         word if words[0] == "groups" and place == 1 else word.replace(old, new) for place, word in enumerate(words)
@@ -212,14 +221,17 @@ def _renamed(path: str, old: str, new: str) -> str:
 
 
 def _choose_groups(base: Config, arguments: list[str]) -> Config:
-    """`--groups.NAME....` decides which groups exist, so it is read first."""
-    asked = [argument.partition("=")[0].split(".")[1] for argument in arguments if argument.startswith("--groups.")]
+    """Add the groups named by `--groups.NAME....`: they decide which options exist."""
+    named = [argument.partition("=")[0].split(".")[1] for argument in arguments if argument.startswith("--groups.")]
     groups = group_tables.tables(base)
-    return base | {"groups": groups | {name: {} for name in asked if name not in groups}} if asked else base
+    return base | {"groups": groups | {name: {} for name in named if name not in groups}} if named else base
 
 
 def _choose_parts(base: Config, arguments: list[str]) -> Config:
-    """`--agent.loss.part NAME` decides which options exist, so it is read first; another part starts afresh."""
+    """Set the parts named by `--agent.loss.part NAME`: they decide which options exist.
+
+    Another part than that of `base` starts from its own defaults.
+    """
     flat = dict(flatten(base))
     for position, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
@@ -238,7 +250,8 @@ def _choose_parts(base: Config, arguments: list[str]) -> Config:
 def _add_option(group: Any, option: Option, default: Any, visible: bool = True) -> None:
     flag = "--" + _renamed(option.path, "_", "-")
     shown = " ".join(map(str, default)) if isinstance(default, list) else default
-    text = f"{option.doc} (default: {str(shown).lower() if shown is None else shown})".replace("%", "%%")
+    text = f"{option.doc} (default: {str(shown).lower() if shown is None or option.kind is bool else shown})"
+    text = text.replace("%", "%%")
     common = {"dest": option.path, "default": argparse.SUPPRESS, "help": text if visible else argparse.SUPPRESS}
     if option.kind is bool:
         group.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
@@ -252,17 +265,17 @@ def _parser(option: Option) -> Any:
     def parse(text: str) -> Any:
         if option.optional and text == NONE:
             return text
-        if option.leaf and "," in text:  # one for each player
+        if option.leaf and "," in text:  # one number for each agent
             return [parse(x) for x in text.split(",")]
         if option.kind is not int:
             return option.kind(text)
         try:
             return int(text)
         except ValueError:
-            value = float(text)  # 1e6 is a whole number too, and 2.5 is none
+            value = float(text)  # 1e6 is a whole number, 2.5 is not
             if not value.is_integer():  # nor is infinity
                 raise
             return int(value)
 
-    parse.__name__ = option.kind.__name__  # argparse says "invalid <name> value"
+    parse.__name__ = option.kind.__name__  # for argparse's "invalid <name> value"
     return parse

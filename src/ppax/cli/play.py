@@ -1,4 +1,4 @@
-"""`ppax play`: a trained policy as a film. Nothing is opened."""
+"""`ppax play`: record a trained policy as a video file; no window is opened."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from ppax.training import make_key
 
 
 def add_play(parser: argparse.ArgumentParser) -> None:
-    """Options that only `ppax play` has."""
+    """Add the options that only `ppax play` has."""
     parser.add_argument("run", type=Path, help="run directory")
-    parser.add_argument("--output", type=Path, help="the film, .gif or .mp4 (default: play.gif in the run directory)")
-    parser.add_argument("--episodes", type=int, default=1, help="how many, one after the other (default: 1)")
-    parser.add_argument("--max-steps", type=int, default=2000, help="of all episodes together (default: 2000)")
-    parser.add_argument("--fps", type=float, default=30.0, help="steps a second in the film (default: 30)")
-    parser.add_argument("--seed", type=int, default=0, help="of the episodes (default: 0)")
-    parser.add_argument("--best", action="store_true", help="the best policy that was kept, not the last one")
-    parser.add_argument("--sampled", action="store_true", help="sample actions, not the most likely one")
+    parser.add_argument("--output", type=Path, help="video file, .gif or .mp4 (default: play.gif in the run directory)")
+    parser.add_argument("--episodes", type=int, default=1, help="number of episodes, one after the other (default: 1)")
+    parser.add_argument(
+        "--max-steps", type=int, default=2000, help="limit on the steps of all episodes (default: 2000)"
+    )
+    parser.add_argument("--fps", type=float, default=30.0, help="frames (= steps) per second (default: 30)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of the episodes (default: 0)")
+    parser.add_argument("--best", action="store_true", help="play the best policy of the run, not the last")
+    parser.add_argument("--sampled", action="store_true", help="sample actions instead of taking the mode")
 
 
 def run_play(options: argparse.Namespace, say: Any) -> dict[str, Any]:
-    """Play, write the film, and say where it is; the same as plain data."""
+    """Play, write the video, print returns and path; returns the same for JSON."""
     for name in ("episodes", "max_steps", "fps"):
         check_limits(f"--{name.replace('_', '-')}", getattr(options, name), {"low": 1})
     path = options.output or options.run / "play.gif"
@@ -42,7 +44,7 @@ def run_play(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     for returns, length in zip(played.returns, played.lengths, strict=True):
         say(f"return {', '.join(f'{x:.2f}' for x in returns)} in {length} steps")
     if not played.finished:
-        say(f"the last episode was still running after {options.max_steps} steps; --max-steps plays on")
+        say(f"the last episode was still running after {options.max_steps} steps; increase --max-steps to see its end")
     say(f"{count} frames: {path}")
     return {
         "path": str(path),

@@ -1,4 +1,4 @@
-"""`ppax selftest`: what must hold of any agent and environment, checked on those of a run."""
+"""`ppax selftest`: check agent and environment of a run for common faults."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ppax.training import make_key
 
 
 def add_selftest(parser: argparse.ArgumentParser) -> None:
-    """Options that only `ppax selftest` has: none, its seed is the run's."""
+    """Add no option: `ppax selftest` has those of a run, and takes the run's seed."""
 
 
 def run_selftest(built: Built, say: Any) -> Report:
-    """Check, and say what was found."""
+    """Check agent and environment and print the report."""
     agent, env, run = built
     say(f"{run.env}: {run.num_envs} environments, rollouts of {run.num_steps * env.num_streams:,} steps")
     report = selftest(require_single_policy(agent, "ppax selftest"), env, run.num_steps, make_key(run.seed))

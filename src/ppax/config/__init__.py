@@ -1,4 +1,4 @@
-"""Between plain data and parts: options, settings of a run, the catalogue of parts, TOML."""
+"""Configurations: options, settings of a run, the catalogue of parts, conversion from and to TOML and objects."""
 
 from ppax.config.build import (
     FREE,
@@ -23,6 +23,7 @@ from ppax.config.build import (
 )
 from ppax.config.catalogue import PARTS
 from ppax.config.settings import BestSettings, EvalSettings, Log, Run
+from ppax.options import flatten, unflatten
 
 __all__ = [
     "FREE",
@@ -40,6 +41,7 @@ __all__ = [
     "describe_run",
     "file_of",
     "find",
+    "flatten",
     "is_free",
     "objects_of",
     "options",
@@ -49,4 +51,5 @@ __all__ = [
     "resolve",
     "settings",
     "to_toml",
+    "unflatten",
 ]

@@ -1,7 +1,7 @@
-"""A run as plain data: nested dicts, as TOML holds them, checked before anything compiles.
+"""Configuration of a run as nested dicts, as in TOML: options, checks, conversion to objects and back.
 
-The options are the fields of the parts themselves: name, type, default, limits and documentation stand once, at the
-field (`number`, `static` in types.py). Parts are named: `[agent.advantage] part = "gae"`.
+The options are the fields of the parts: name, type, default, limits and help stand at the field (`number`, `static` in
+parts.py). A part is chosen by its name: `[agent.advantage] part = "gae"`. Checks run before anything compiles.
 """
 
 from __future__ import annotations
@@ -38,16 +38,17 @@ from ppax.ppo import PPO
 from ppax.program.layout import Program
 from ppax.types import ConfigError
 
-OBJECTS = "objects"  # places of a run that its file does not hold (record.py); no option: only `fit` writes it
+# Key that lists the Python objects that a run file cannot hold (run/record.py); `fit` writes it, it is no option.
+OBJECTS = "objects"
 RUN_FILE = "run.toml"  # in a run directory
-FREE = ("env_params", "eval.env_params")  # tables whose names are the environment's business
-# Tables without a choice of parts.
+FREE = ("env_params", "eval.env_params")  # tables with free names, which the environment checks
+# Sections: tables with a fixed class, without a choice of parts.
 SECTIONS: dict[str, type] = {"best": BestSettings, "log": Log, "eval": EvalSettings, "self_play": Pool}
 SECTIONS |= {"program": Program, "kl": KLControl}
 
 
 class Built(NamedTuple):
-    """What a configuration stands for."""
+    """Objects that a configuration describes."""
 
     agent: Agent
     env: Env
@@ -58,7 +59,7 @@ class Built(NamedTuple):
 
 
 def options(config: Config) -> Iterator[Option]:
-    """Every option there is, given which parts `config` names; unknown part names raise ConfigError."""
+    """Yield every option of the parts that `config` names; raise ConfigError for an unknown part name."""
     yield from _options(Run, config, "")
     yield from _options(PPO, _table(config, "agent", "agent"), "agent.")
     for name, table in group_tables.tables(config).items():
@@ -75,13 +76,12 @@ def _options(cls: type, config: Config, prefix: str) -> Iterator[Option]:
         elif field.name in PARTS:
             section, choices = _table(config, field.name, path), choices_of(cls, field.name)
             default = next(iter(choices))
-            part = Option(f"{path}.part", str, False, False, default, "which part", {"choices": tuple(choices)})
+            part = Option(f"{path}.part", str, False, False, default, "name of the part", {"choices": tuple(choices)})
             name = check_value(part, section.get("part", default))
             yield part
             yield from _options(choices[name], section, path + ".")
-        elif (
-            path not in FREE and field.default is not dataclasses.MISSING
-        ):  # without a default it comes from the environment
+        elif path not in FREE and field.default is not dataclasses.MISSING:
+            # a field without default is set from the environment
             yield option_of(field, hints[field.name], path)
 
 
@@ -95,33 +95,33 @@ def _table(config: Config, name: str, path: str) -> Config:
 
 
 def resolve(config: Config) -> Config:
-    """The configuration with every default filled in; raises ConfigError for anything that cannot be."""
+    """Fill in every default and check every value; raise ConfigError for an unknown option or an invalid value."""
     config = group_tables.filled(config)
     known = {option.path: option for option in options(config)}
     given = dict(flatten(config))
-    marks = {OBJECTS: given.pop(OBJECTS)} if given.get(OBJECTS) else {}
+    objects = {OBJECTS: given.pop(OBJECTS)} if given.get(OBJECTS) else {}
     free = {path: value for path, value in given.items() if is_free(path)}
     for path in given:
         if path not in known and path not in free:
             raise ConfigError(f"unknown option {path!r}; did you mean {nearest(path, known)!r}?")
-    each = group_tables.apart(config)  # where numbers may be lists
+    per_agent = group_tables.apart(config)  # prefixes of tables whose numbers may be lists, one per agent
     values = {
-        path: check_value(option, given.get(path, option.default), path.partition("agent.")[0] in each)
+        path: check_value(option, given.get(path, option.default), path.partition("agent.")[0] in per_agent)
         for path, option in known.items()
     }
-    return unflatten(values | free) | marks
+    return unflatten(values | free) | objects
 
 
 def objects_of(config: Config) -> list[str]:
-    """Places of a run that its file does not hold; ConfigError where they are no list of texts."""
+    """Paths of the Python objects that the run file cannot hold; ConfigError unless they are a list of strings."""
     places = config.get(OBJECTS, [])
     if not isinstance(places, list) or not all(isinstance(place, str) for place in places):
-        raise ConfigError(f"{OBJECTS} = {places!r}: must be a list of texts")
+        raise ConfigError(f"{OBJECTS} = {places!r}: must be a list of strings")
     return places
 
 
 def is_free(path: str) -> bool:
-    """Whether an option belongs to the environment, which alone knows whether there is such a one."""
+    """Return whether `path` is a parameter of the environment, which checks it itself."""
     return path.startswith(tuple(f"{name}." for name in FREE))
 
 
@@ -129,17 +129,17 @@ def is_free(path: str) -> bool:
 
 
 def build(config: Config, env: Env | None = None) -> Built:
-    """The agent, environment and run that a configuration describes; for `env` instead, where it is given."""
+    """Build agent, environment and run of a configuration; `env` replaces the configured environment."""
     config = resolve(config)
     places = [place for place in objects_of(config) if not place.startswith("callbacks")]
     if places:
         raise ConfigError(
             f"objects = {', '.join(places)}: this run was made from Python objects that its file does not hold; "
-            "pass them to ppax.fit, or take the line `objects` out, and what ppax has for them is used"
+            "pass them to ppax.fit, or remove the line `objects` to use the parts of ppax in their place"
         )
     if env is None:
         env = build_env(config)
-    tables = group_tables.known(config, dict(env.sizes))
+    tables = group_tables.checked_tables(config, dict(env.sizes))
     if not env.sizes:
         group_tables.require_groups(config)
         return Built(_agent(config, env), env, settings(config))
@@ -149,21 +149,21 @@ def build(config: Config, env: Env | None = None) -> Built:
 
 
 def build_env(config: Config) -> Env:
-    """The environment that a configuration describes."""
+    """Build the environment of a configuration."""
     config = resolve(config)
-    made = {name: config[name] for name in envs.SETTINGS if name != "env"}
-    one = envs.make(config["env"], **made, env_params=config.get("env_params"))
-    return envs.grouped(one, group_tables.players_of(config))
+    env_settings = {name: config[name] for name in envs.SETTINGS if name != "env"}
+    env = envs.make(config["env"], **env_settings, env_params=config.get("env_params"))
+    return envs.grouped(env, group_tables.players_of(config))
 
 
 def _agent(config: Config, env: Any) -> PPO | Independent:
-    """What learns by the tables `agents` and `agent`, for an environment or a group of its agents."""
+    """Build the agent of the tables `agents` and `agent`, for an environment or a group of its agents."""
     agent = PPO(**_arguments(PPO, config["agent"], env))
     return Independent(agent, env.num_agents) if config["agents"] == group_tables.INDEPENDENT else agent
 
 
 def settings(config: Config) -> Run:
-    """The settings of a run beside its agent."""
+    """Build the settings of a run, without its agent."""
     values = resolve({name: value for name, value in config.items() if name not in ("agent", "groups", OBJECTS)})
     sections: dict[str, Any] = {name: SECTIONS[name](**values.pop(name)) for name in SECTIONS if name in values}
     values.pop("agent")
@@ -171,16 +171,16 @@ def settings(config: Config) -> Run:
 
 
 def _arguments(cls: type, config: Config, env: Env) -> dict[str, Any]:
-    """What to make a part of class `cls` from."""
+    """Constructor arguments of a part of class `cls`."""
     arguments: dict[str, Any] = {}
     for name, value in config.items():
         if name in SECTIONS:
             arguments[name] = SECTIONS[name](**value)
         elif name in PARTS:
-            kind = choices_of(cls, name)[value["part"]]
-            make = partial(NETWORKS[value["part"]], env) if name == "network" else kind
+            part_class = choices_of(cls, name)[value["part"]]
+            make = partial(NETWORKS[value["part"]], env) if name == "network" else part_class
             inner = {key: v for key, v in value.items() if key != "part"}
-            arguments[name] = make(**_arguments(kind, inner, env))
+            arguments[name] = make(**_arguments(part_class, inner, env))
         elif isinstance(value, list):
             fields = {field.name: field for field in dataclasses.fields(cls)}
             leaf = option_of(fields[name], typing.get_type_hints(cls)[name], name).leaf
@@ -191,7 +191,7 @@ def _arguments(cls: type, config: Config, env: Env) -> dict[str, Any]:
 
 
 def describe_run(agent: Agent, env: Env, run: Run) -> Config:
-    """The whole configuration of a run: what `build` builds it from again."""
+    """Configuration of a whole run: the inverse of `build`."""
     agent = agent.agent if isinstance(agent, SelfPlay) else agent
     if not isinstance(agent, Groups):
         return describe(run) | {"agent": describe(agent)}
@@ -204,9 +204,9 @@ def describe_run(agent: Agent, env: Env, run: Run) -> Config:
 
 
 def describe(part: Any, each: bool = False) -> Config:
-    """The configuration of an agent or run, with all in it: the inverse of `build`, and a check of every number.
+    """Configuration of an agent, a run or a part, with all nested parts: the inverse of `build`. Checks every number.
 
-    `each`: numbers may be arrays, one for each player.
+    `each`: numbers may be arrays, one per player.
     """
     if isinstance(part, Independent):
         return describe(part.agent, each=True)
@@ -230,7 +230,7 @@ def describe(part: Any, each: bool = False) -> Config:
 
 
 def _numbers(part: Any) -> Config:
-    """What a file can hold of a part of the user's own: its numbers and texts, checked."""
+    """Numbers and strings of a user-defined part, checked: the fields that a file can hold."""
     fields = dataclasses.fields(part) if dataclasses.is_dataclass(part) else ()
     values = {field.name: _plain(getattr(part, field.name)) for field in fields if field.metadata}
     limits: dict[str, Any] = {field.name: dict(field.metadata) for field in fields}
@@ -239,7 +239,7 @@ def _numbers(part: Any) -> Config:
 
 
 def _plain(value: Any) -> Any:
-    if getattr(value, "ndim", 0):  # one for each player, in as many digits as there are
+    if getattr(value, "ndim", 0):  # one per player, in the shortest digits of float32
         return [float(str(x)) for x in np.asarray(value)]
     return value.item() if hasattr(value, "item") else value
 
@@ -248,7 +248,7 @@ def _plain(value: Any) -> Any:
 
 
 def read(path: Path) -> Config:
-    """A configuration file, TOML or JSON."""
+    """Read a configuration file, TOML or JSON; ConfigError where that fails."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -257,32 +257,32 @@ def read(path: Path) -> Config:
 
 
 def parse(text: str, path: Path) -> Config:
-    """What stands in the configuration file `path`."""
+    """Parse the text of the configuration file `path`, whose suffix chooses JSON or TOML."""
     loads = json.loads if path.suffix == ".json" else tomllib.loads
     try:
         config = loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: {error}") from error
     if not isinstance(config, dict):
-        raise ConfigError(f"{path}: a run is a table of options, not {type(config).__name__}")
+        raise ConfigError(f"{path}: a run file must be a table of options, not {type(config).__name__}")
     return config
 
 
 def to_toml(config: Config) -> str:
-    """As TOML, where "none" stands for None."""
+    """Write a configuration as TOML, with "none" for None."""
     return tomli_w.dumps(unflatten({path: NONE if value is None else value for path, value in flatten(config)}))
 
 
 def presets() -> dict[str, Path]:
-    """Names and files of the tuned runs that come with ppax."""
+    """Presets, the tuned runs that come with ppax: files by name."""
     root = Path(str(resources.files("ppax") / "presets"))
     return {str(p.relative_to(root).with_suffix("")): p for p in sorted(root.rglob("*.toml"))}
 
 
 def file_of(target: str) -> Path | None:
-    """The run file that `target` is, or that lies in the run directory `target`; None: it is a name.
+    """Run file at `target`, or in the run directory `target`; None where `target` is a preset or an environment.
 
-    ConfigError for files of another kind and for directories without a run.
+    Raises ConfigError for files of another kind and for directories without a run.
     """
     path = Path(target)
     if path.suffix in (".toml", ".json"):
@@ -299,7 +299,7 @@ def file_of(target: str) -> Path | None:
 
 
 def find(target: str) -> Config:
-    """The configuration that `target` names: a file, a preset, or an environment with the defaults."""
+    """Configuration of `target`: a file, a preset, or an environment with the defaults."""
     path = file_of(target)
     if path is not None:
         return read(path)

@@ -1,4 +1,4 @@
-"""The parts that come with ppax, by their names in a run file."""
+"""Catalogue of the parts that come with ppax, by their names in a run file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ADVANTAGES = {
     "td_lambda": TDLambda,
     "monte_carlo": MonteCarlo,
 }
-# Which parts there are, by the name of the field that holds them.
+# Choices of each field that holds a part; the first is the default.
 PARTS: dict[str, dict[str, type]] = {
     "network": {"mlp": Composed},
     "encoder": {
@@ -59,18 +59,18 @@ PARTS: dict[str, dict[str, type]] = {
     "first": SCHEDULES,  # of Both
     "second": SCHEDULES,
 }
-# Fields of a part that hold another kind than the agent's field of that name.
+# Fields of a part with other choices than the field of that name elsewhere.
 INNER: dict[type, dict[str, dict[str, type]]] = {ActorCritic: {"critic": OPTIMIZERS}}
-# A network is made for the spaces of an environment.
+# Constructors of networks: they take the environment, for its spaces.
 NETWORKS: dict[str, Callable[..., Any]] = {"mlp": network}
 
 
 def slots_of(cls: type) -> dict[str, dict[str, type]]:
-    """Fields of a part that hold parts, with the choices of each."""
+    """Fields of `cls` that hold parts, with the choices of each by name."""
     slots = PARTS | INNER.get(cls, {})
     return {field.name: slots[field.name] for field in dataclasses.fields(cls) if field.name in slots}
 
 
 def choices_of(cls: type, name: str) -> dict[str, type]:
-    """The parts that field `name` of a part may hold, by their names; the first is the default."""
+    """Parts that field `name` of `cls` may hold, by their names; the first is the default."""
     return (PARTS | INNER.get(cls, {}))[name]

@@ -1,10 +1,10 @@
-"""Groups of agents in a run file: a table each, whose agent is that of the run but for what the table says.
+"""Groups of agents in a run file: one table per group, which overrides options of the run's `[agent]`.
 
 agents = "shared"
 [agent]
 learning_rate = 1e-3
 [groups.prey]
-players = [0]              # of an environment whose agents are alike; where they are not, it has groups of its own
+players = [0]              # only where all agents are alike; otherwise the environment defines the groups
 [groups.prey.agent]
 learning_rate = 3e-4
 """
@@ -20,25 +20,25 @@ from ppax.options import Config, Option
 from ppax.ppo import PPO
 from ppax.types import ConfigError
 
-SHARED, INDEPENDENT = SHARING = ("shared", "independent")  # weights
-AGENTS = "streams of one policy, or each its own player, whose numbers may be lists, one for each"
-PLAYERS = "numbers of the agents in this group; none: the environment has groups of its own"
+SHARED, INDEPENDENT = SHARING = ("shared", "independent")  # parameter sharing between agents
+AGENTS = "shared, one policy for all agents, or independent, one policy per agent (numbers may be lists, one per agent)"
+PLAYERS = "indices of the agents in this group; none: the environment defines its groups"
 
 
 def tables(config: Config) -> dict[str, Config]:
-    """The groups' tables by their names; ConfigError where they are none."""
-    found = config.get("groups", {})
-    for name, table in {"groups": found}.items() if not isinstance(found, dict) else found.items():
+    """Return the tables of the groups by name; ConfigError for an invalid name or something that is no table."""
+    groups = config.get("groups", {})
+    for name, table in {"groups": groups}.items() if not isinstance(groups, dict) else groups.items():
         if any(sign in name for sign in ".=") or not name:
             raise ConfigError(f"groups.{name!r}: a group's name has no dot and no equals sign, and is not empty")
         where = name if name == "groups" else f"groups.{name}"
         if not isinstance(table, dict):
             raise ConfigError(f"{where} = {table!r}: must be a table, [{where}]")
-    return dict(found)
+    return dict(groups)
 
 
 def filled(config: Config) -> Config:
-    """`config` where each group's table says all that it takes from the run's."""
+    """Copy into each group's table the options that it inherits from the run."""
     groups = {}
     for name, table in tables(config).items():
         groups[name] = {"agents": config.get("agents", SHARED)} | table
@@ -48,48 +48,52 @@ def filled(config: Config) -> Config:
 
 
 def apart(config: Config) -> set[str]:
-    """Paths of the tables whose agents are each its own player: "" for the run's, "groups.prey." for a group's."""
-    found = {f"groups.{name}.": table for name, table in tables(config).items()}
-    return {path for path, table in {"": config, **found}.items() if table.get("agents") == INDEPENDENT}
+    """Path prefixes of tables with independent agents: "" for the run's, "groups.prey." for a group's."""
+    groups = {f"groups.{name}.": table for name, table in tables(config).items()}
+    return {path for path, table in {"": config, **groups}.items() if table.get("agents") == INDEPENDENT}
 
 
 def own_options(name: str) -> list[Option]:
-    """What a group's table has beside its agent."""
+    """Options of a group's table outside its `agent`."""
     players = Option(f"groups.{name}.players", int, True, True, None, PLAYERS, {"low": 0})
     return [players, Option(f"groups.{name}.agents", str, False, False, SHARED, AGENTS, {"choices": SHARING})]
 
 
 def players_of(config: Config) -> dict[str, Any]:
-    """Agents' numbers by group, where they are given."""
+    """Indices of the agents of each group, for the groups that give them."""
     given = {name: table.get("players") for name, table in tables(config).items()}
     return {name: players for name, players in given.items() if players is not None}
 
 
-def known(config: Config, there: Collection[str]) -> dict[str, Config]:
-    """The groups' tables; ConfigError where one is of no group that is `there`."""
-    env, found = config["env"], tables(config)
-    for name in found:
-        if not there:
-            raise ConfigError(f"groups.{name}: the agents of {env} are alike; say which they are: players = [0, ...]")
-        if name not in there:
-            nearest = difflib.get_close_matches(name, there, n=1, cutoff=0.0)[0]
-            raise ConfigError(f"groups.{name}: {env} has groups {', '.join(there)}; did you mean {nearest!r}?")
-    return found
+def checked_tables(config: Config, env_groups: Collection[str]) -> dict[str, Config]:
+    """Return the tables of the groups by name; ConfigError for a group that is not among `env_groups`."""
+    env, groups = config["env"], tables(config)
+    for name in groups:
+        if not env_groups:
+            raise ConfigError(
+                f"groups.{name}: {env} defines no groups, its agents are alike; list the agents of the group: "
+                "players = [0, ...]"
+            )
+        if name not in env_groups:
+            nearest = difflib.get_close_matches(name, env_groups, n=1, cutoff=0.0)[0]
+            raise ConfigError(f"groups.{name}: {env} has groups {', '.join(env_groups)}; did you mean {nearest!r}?")
+    return groups
 
 
 def require_groups(config: Config) -> None:
-    """ConfigError where something needs groups, and the environment has none."""
+    """Raise ConfigError where self-play is on and the environment has no groups."""
     if config["self_play"]["every"] is not None:
         raise ConfigError(
-            f"self_play: {config['env']} has no groups that play against each other; say which agents they are, "
+            f"self_play: {config['env']} has no groups that play against each other; list the agents of each group, "
             "[groups.NAME] players = [0, ...]"
         )
 
 
 def _merged(base: Any, own: Any, cls: type | None) -> Any:
-    """`own` over `base`, tables of a part of class `cls` (None: unknown); another part starts afresh.
+    """Merge table `own` into table `base` of a part of class `cls` (None: unknown class); `own` has priority.
 
-    A table that does not say which part it is of is of the default one, or, in `own`, of that in `base`.
+    A nested table that names another part than `base` does replaces the one in `base` whole. A table without `part`
+    means the default part; in `own`, the part of `base`.
     """
     if not isinstance(base, Mapping) or not isinstance(own, Mapping):
         return own

@@ -1,4 +1,4 @@
-"""The settings of a run beside its agent: the fields of run files."""
+"""Settings of a run without its agent: the fields of run files outside `[agent]` and `[groups]`."""
 
 from __future__ import annotations
 
@@ -15,74 +15,92 @@ NO_POOL = Pool()
 
 @dataclasses.dataclass(frozen=True)
 class Log:
-    """What is recorded while a run trains."""
+    """Log rows, checkpoints and progress of a run."""
 
     every: int | None = static(
-        "iterations between log rows; by default about 1 % of the run, on the host checkpoint_seconds at most",
+        "iterations between log rows; none: about 1 % of the run, at most 2^18 steps; host environments also log "
+        "after log.checkpoint_seconds",
         default=None,
         low=1,
         high=2**31 - 1,
     )
-    checkpoint_seconds: float = static("seconds between checkpoints, at log rows", default=30.0, low=0.0)
+    checkpoint_seconds: float = static(
+        "minimum seconds between checkpoints; they are saved at log rows", default=30.0, low=0.0
+    )
     tensorboard: bool = static("also write TensorBoard event files", default=False)
-    console: bool = static("show progress", default=True)
+    console: bool = static("show a progress line with steps per second and episode return", default=True)
 
 
 @dataclasses.dataclass(frozen=True)
 class EvalSettings:
-    """How the trained policy is judged."""
+    """Evaluation of the trained policy."""
 
-    episodes: int = static("whole episodes, on environments of their own", default=128, low=1)
-    deterministic: bool = static("the most likely action; otherwise actions are sampled", default=True)
-    env_params: Config = dataclasses.field(default_factory=dict)  # beside those of training, or in their place
+    episodes: int = static(
+        "number of whole evaluation episodes, on environments separate from training", default=128, low=1
+    )
+    deterministic: bool = static(
+        "evaluate with the mode of the action distribution; otherwise with sampled actions", default=True
+    )
+    env_params: Config = dataclasses.field(default_factory=dict)  # added to those of training, which they override
 
 
 @dataclasses.dataclass(frozen=True)
 class BestSettings:
-    """Which policy is kept beside the last one."""
+    """Best policy of a run, kept in addition to the last one."""
 
     metric: str | None = static(
-        "keep the policy that was best by this metric at a log row; by default none", default=None
+        "metric of the log rows by which the best policy is kept, as episode_return; none: keep none",
+        default=None,
     )
-    mode: str = static("whether high or low is good", default="max", choices=("max", "min"))
+    mode: str = static(
+        "max: higher values of best.metric are better; min: lower values are better",
+        default="max",
+        choices=("max", "min"),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A whole run, beside its agent."""
+    """Settings of a run: environment, sizes, seed, logging, evaluation; the agent is separate."""
 
-    env: str = static("environment: a built-in name, or suite/id", default="CartPole-v1")
-    num_envs: int = static("environments stepped together", default=64, low=1)
-    num_steps: int = static("steps of every environment in one rollout", default=128, low=1)
+    env: str = static("environment: a built-in name such as CartPole-v1, or SUITE/ID", default="CartPole-v1")
+    num_envs: int = static("number of parallel environments", default=64, low=1)
+    num_steps: int = static("rollout length: steps of each environment per iteration", default=128, low=1)
     total_steps: int = static(
-        "steps to train on, of every agent of all environments, steps that only reset an environment counted too; "
-        "rounded up to whole rollouts",
+        "length of training in steps, summed over environments and agents; autoreset steps count too; rounded up to "
+        "whole rollouts",
         default=500_000,
         low=1,
     )
-    seed: int = static("of everything random", default=0, low=0, high=2**64 - 1)
-    action_repeat: int = static("times that each action is taken; they count as one step", default=1, low=1)
+    seed: int = static(
+        "random seed of weights, environments, actions and minibatches", default=0, low=0, high=2**64 - 1
+    )
+    action_repeat: int = static(
+        "action repeat: times that each action is applied; the repeats count as one step", default=1, low=1
+    )
     vectorization: str = static(
-        "host environments: sync, in this process, or async, in worker processes",
+        "execution of host environments: sync steps them in this process, async in worker processes",
         default="sync",
         choices=VECTORIZATIONS,
     )
-    env_params: Config = dataclasses.field(default_factory=dict)  # the environment's own numbers, as `make` has them
+    env_params: Config = dataclasses.field(default_factory=dict)  # parameters of the environment, as `make` takes them
     iterations_per_env_reset: int | None = static(
-        "iterations after which all environments begin anew, episodes truncated; none, 0 and below: only at first",
+        "iterations between forced resets of all environments, which truncate episodes; none or below 1: never",
         default=None,
         low=-(2**31),
         high=2**31 - 1,
     )
-    agent_ids: bool = static("agents see who of them they are", default=False)
-    central_critic: bool = static("the critic sees what all agents see; actors do not", default=False)
+    agent_ids: bool = static("each agent observes its own agent index", default=False)
+    central_critic: bool = static(
+        "centralised critic: it observes the joint observation of all agents, actors only their own", default=False
+    )
     agents: str = static(
-        f"those that are alike: {group_tables.AGENTS}",
+        f"parameter sharing: {group_tables.AGENTS}",
         default="shared",
         choices=group_tables.SHARING,
     )
     stop: str | None = static(
-        'when to stop early, as "episode_return >= 475 or episode_return stops rising for 20"', default=None
+        'early stopping condition, as "episode_return >= 475 or episode_return stops rising for 20"', default=None
     )
     best: BestSettings = BestSettings()
     self_play: Pool = NO_POOL

@@ -1,4 +1,4 @@
-"""Critics: one a file; what the numbers that a network's critic ends in stand for, and how they are learned."""
+"""Critics, one a file: from a network's value outputs to V, and the loss that trains them."""
 
 from ppax.critics.popart import PopArt
 from ppax.critics.regression import Regression

@@ -1,4 +1,4 @@
-"""What the numbers that a network's critic ends in stand for: the protocol of a critic, and its part in an update."""
+"""Critic protocol: from value-head outputs to V and a loss; and the critic's steps in an update."""
 
 from __future__ import annotations
 
@@ -12,62 +12,62 @@ from ppax.types import Batch, LearnerState, Metrics, Network, Params, PyTree, Sc
 
 
 class Rescale(NamedTuple):
-    """A change of the critic's last layer: its numbers become scale * numbers + shift."""
+    """Change of the value head's last layer: its outputs become scale * outputs + shift."""
 
     scale: Scalar  # []
     shift: Scalar  # [] or [num_values]
 
 
 class Adapted(NamedTuple):
-    """What a critic keeps now, and how the network's last layer must change for it; None: not at all."""
+    """State of the critic, and the change of the value head that goes with it; None: no change."""
 
     state: PyTree
     rescale: Rescale | None
 
 
 class Critic(Protocol):
-    """V of one observation in the network's numbers [num_values], and the loss from which they are learned."""
+    """Critic protocol: V of one observation from its value outputs [num_values], and their loss."""
 
     @property
     def num_values(self) -> int:
-        """Numbers that the network's critic ends in."""
+        """Number of outputs of the network's value head."""
 
     def init(self) -> Adapted:
-        """What a learner keeps at the start, () where nothing; ConfigError where the critic's own numbers cannot be."""
+        """Initial state, () if the critic has none; ConfigError for numbers that contradict each other."""
 
-    def value(self, state: PyTree, numbers: Array) -> Array:
-        """V []."""
+    def value(self, state: PyTree, value_outputs: Array) -> Array:
+        """V of one observation, [], in units of the reward."""
 
-    def error(self, state: PyTree, numbers: Array, target: Array, old_value: Array) -> Array:
-        """What is descended for one row; `old_value` is V when the action was taken, `target` its goal now."""
+    def error(self, state: PyTree, value_outputs: Array, target: Array, old_value: Array) -> Array:
+        """Value loss of one row, []; `target` is the value target, `old_value` V during collection."""
 
     def update(self, state: PyTree, targets: Array, valid: Array) -> Adapted:
-        """After a rollout with these targets [M, L], before its gradient steps; V of every observation stays."""
+        """Update the state from a rollout's targets [M, L], before its gradient steps; V must not change."""
 
     def metrics(self, state: PyTree, targets: Array, valid: Array) -> Metrics:
-        """What a human wants to see of one update."""
+        """Metrics of one update."""
 
 
 def rescaled(network: Network, params: Params, rescale: Rescale | None) -> Params:
-    """Parameters with the last layer of the critic changed."""
+    """Parameters with the value head changed by `rescale`; None: unchanged."""
     return params if rescale is None else network.rescale_value(params, *rescale)
 
 
 def adapt(critic: Critic, network: Network, learner: LearnerState, targets: Array, valid: Array) -> LearnerState:
-    """The learner once its critic has seen a rollout's targets [M, L]; policy and V are what they were."""
+    """Learner with its critic updated from a rollout's targets [M, L]; policy and V do not change."""
     state, rescale = critic.update(learner.critic, targets, valid)
     return learner._replace(params=rescaled(network, learner.params, rescale), critic=state)
 
 
-def value_losses(critic: Critic, state: PyTree, numbers: Array, batch: Batch) -> Array:
-    """The loss of each row [N] of numbers [N, num_values]."""
-    return jax.vmap(critic.error, (None, 0, 0, 0))(state, numbers, batch.targets.value, batch.steps.value)
+def value_losses(critic: Critic, state: PyTree, value_outputs: Array, batch: Batch) -> Array:
+    """Per-row losses of the critic, [N], from value outputs [N, num_values]."""
+    return jax.vmap(critic.error, (None, 0, 0, 0))(state, value_outputs, batch.targets.value, batch.steps.value)
 
 
 def clipped_value_loss(
     value: Array, target: Array, old_value: Array, value_clip: Scalar | None, huber_delta: Scalar | None
 ) -> Array:
-    """0.5 (V - R)^2, or Huber's loss; with `value_clip` the worse of V and of V clipped around the old value."""
+    """Value loss 0.5 (V - R)^2, or Huber loss; with `value_clip` the larger loss of V and of V clipped to old V."""
     error = _half_square(value - target, huber_delta)
     if value_clip is None:
         return error
@@ -78,6 +78,6 @@ def clipped_value_loss(
 def _half_square(error: Array, huber_delta: Scalar | None) -> Array:
     if huber_delta is None:
         return 0.5 * error**2
-    # Huber 1964: a straight line beyond delta, so that the gradient is bounded there and never 0
+    # Huber 1964: linear beyond delta, so that the gradient is bounded there but does not vanish
     inside = jnp.minimum(jnp.abs(error), huber_delta)
     return inside * (jnp.abs(error) - 0.5 * inside)

@@ -1,6 +1,6 @@
-"""V as one number, by least squares. Schulman et al. 2017, https://arxiv.org/abs/1707.06347
+"""V as one value output, learned by least squares. Schulman et al. 2017, https://arxiv.org/abs/1707.06347
 
-L^VF there, eq. 9, with the factor 1/2 that makes its slope the error.
+L^VF of eq. 9, times 1/2.
 """
 
 from __future__ import annotations
@@ -15,31 +15,36 @@ from ppax.types import Metrics, PyTree, Scalar, number, part
 
 @part
 class Regression:
-    """0.5 (V - R)^2, in units of the reward."""
+    """Least-squares critic: 0.5 (V - R)^2, in units of the reward.
+
+    Schulman et al. 2017, https://arxiv.org/abs/1707.06347
+    """
 
     value_clip: Scalar | None = number(
-        "how far V may move from the old V, in units of V, before its gradient stops", default=None, above=0.0
+        "value clipping: clip range of V around the old V, in units of V; none: off", default=None, above=0.0
     )
-    huber_delta: Scalar | None = number("V's error beyond which its loss is linear", default=None, above=0.0)
+    huber_delta: Scalar | None = number(
+        "Huber loss: error of V beyond which the loss is linear; none: squared error", default=None, above=0.0
+    )
 
     num_values: ClassVar[int] = 1
 
     def init(self) -> Adapted:
-        """Nothing is kept."""
+        """No state."""
         return Adapted((), None)
 
-    def value(self, state: PyTree, numbers: Array) -> Array:
-        """The only number."""
-        return numbers[0]
+    def value(self, state: PyTree, value_outputs: Array) -> Array:
+        """V: the single value output."""
+        return value_outputs[0]
 
-    def error(self, state: PyTree, numbers: Array, target: Array, old_value: Array) -> Array:
-        """The loss of one row."""
-        return clipped_value_loss(numbers[0], target, old_value, self.value_clip, self.huber_delta)
+    def error(self, state: PyTree, value_outputs: Array, target: Array, old_value: Array) -> Array:
+        """Value loss of one row."""
+        return clipped_value_loss(value_outputs[0], target, old_value, self.value_clip, self.huber_delta)
 
     def update(self, state: PyTree, targets: Array, valid: Array) -> Adapted:
-        """Nothing is learned of the targets' scale."""
+        """No change: there is no state to update."""
         return Adapted(state, None)
 
     def metrics(self, state: PyTree, targets: Array, valid: Array) -> Metrics:
-        """None."""
+        """No metrics."""
         return {}

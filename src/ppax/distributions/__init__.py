@@ -1,4 +1,4 @@
-"""Distributions over actions: one a file. Each knows its space, and what the environment receives."""
+"""Action distributions, one a file. `env_action` maps a stored action to that of the environment's space."""
 
 from ppax.distributions.ball_normal import BallNormal
 from ppax.distributions.beta import Beta

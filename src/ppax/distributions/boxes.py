@@ -1,4 +1,4 @@
-"""The bounds of a Box as float32 sees them: what is sent to an environment lies inside, whatever the space's type."""
+"""Bounds of a Box in float32, rounded so that actions lie inside the space for every dtype."""
 
 from __future__ import annotations
 
@@ -11,22 +11,25 @@ from jax import Array
 
 
 class Bounds(NamedTuple):
-    """Of a Box, flat; hashable, so that it can be static."""
+    """Flattened bounds of a Box; hashable, so that they can be static."""
 
     low: tuple[float, ...]  # d bounds
     high: tuple[float, ...]
-    shape: tuple[int, ...]  # its d elements are stored flat
-    dtype: str = "float32"  # of what the environment receives
+    shape: tuple[int, ...]  # shape of the space; its d elements are stored flat
+    dtype: str = "float32"  # dtype of the environment's action
 
 
 def bounds_of(space: spaces.Box) -> Bounds:
-    """The bounds of a Box of floats, rounded inwards where JAX has not their number: float64, and what is nearly 0."""
+    """Return the bounds of a Box of floats, rounded inwards to numbers that compiled float32 programs represent.
+
+    That concerns float64 bounds, and subnormal numbers, which compiled programs treat as 0.
+    """
     low, high = (np.ravel(bound).astype(np.float64) for bound in (space.low, space.high))
-    with np.errstate(over="ignore"):  # what float32 has not is infinity, and so is what follows its largest number
+    with np.errstate(over="ignore"):  # numbers beyond the float32 range become infinite
         low32, high32 = low.astype(np.float32), high.astype(np.float32)
         low32 = np.where(low32 < low, np.nextafter(low32, np.float32(np.inf)), low32)
         high32 = np.where(high32 > high, np.nextafter(high32, np.float32(-np.inf)), high32)
-    tiny = np.finfo(np.float32).tiny  # anything smaller is 0 to compiled programs
+    tiny = np.finfo(np.float32).tiny  # compiled programs flush smaller numbers to 0
     low32 = np.where(np.abs(low32) < tiny, np.where(low > 0, tiny, np.float32(0)), low32)
     high32 = np.where(np.abs(high32) < tiny, np.where(high < 0, -tiny, np.float32(0)), high32)
     dtype = "float32" if space.dtype == np.float64 else str(space.dtype)
@@ -34,7 +37,7 @@ def bounds_of(space: spaces.Box) -> Bounds:
 
 
 def centre_and_half(low: tuple[float, ...], high: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """The middle of each dimension and half of its width, [d] float64; 0 and infinity where it has no bounds."""
+    """Return centre and half width of each dimension, [d] float64; 0 and infinity where it has no bounds."""
     free = np.isinf(low) & np.isinf(high)
     a, b = (np.where(free, 0.0, x) for x in (low, high))
     return a / 2 + b / 2, np.where(free, np.inf, b / 2 - a / 2)
@@ -43,11 +46,11 @@ def centre_and_half(low: tuple[float, ...], high: tuple[float, ...]) -> tuple[np
 def into_box(
     action: Array, low: tuple[float, ...], high: tuple[float, ...], shape: tuple[int, ...], dtype: str
 ) -> Array:
-    """`action` [..., d] clipped to the box, in the box's shape and type."""
+    """Return `action` [..., d] clipped to the box, in the box's shape and dtype."""
     inside = jnp.clip(action, along(low, action.ndim), along(high, action.ndim))
     return inside.reshape(*action.shape[:-1], *shape).astype(dtype)
 
 
 def along(x: tuple[float, ...] | np.ndarray, ndim: int) -> np.ndarray:
-    """[d] with the leading axes of length 1 of an array with `ndim` axes."""
+    """Reshape [d] to `ndim` axes by leading axes of length 1, to broadcast with actions [..., d]."""
     return np.asarray(x, np.float32).reshape((1,) * (ndim - 1) + (-1,))

@@ -1,4 +1,4 @@
-"""Several independent actions of one kind as one: MultiDiscrete and MultiBinary are categoricals side by side."""
+"""Product of k independent distributions of one kind, such as the categoricals of MultiDiscrete and MultiBinary."""
 
 from __future__ import annotations
 
@@ -10,33 +10,36 @@ from ppax.types import Distribution, Key, part, static
 
 @part
 class Factorised:
-    """`component` with a last batch axis [..., k]; the environment receives start + action, in the space's shape."""
+    """Product over the last batch axis of `component` [..., k].
+
+    The environment's action is `start + action`, in the space's shape.
+    """
 
     component: Distribution
-    start: tuple[int, ...] = static()  # k first actions
-    shape: tuple[int, ...] = static()  # of the space; its k elements are stored flat
+    start: tuple[int, ...] = static()  # first action of each of the k components
+    shape: tuple[int, ...] = static()  # shape of the space; its k elements are stored flat
 
     def sample(self, key: Key) -> Array:
-        """Actions [..., k]."""
+        """Return sampled actions [..., k]."""
         return self.component.sample(key)
 
     def log_prob(self, action: Array) -> Array:
-        """Log-probability of all components of `action` [..., k] together, [...]."""
+        """Return the joint log-probability [...] of `action` [..., k], the sum over components."""
         return self.component.log_prob(action).sum(axis=-1)
 
     def entropy(self) -> Array:
-        """The sum of the components' entropies [...]."""
+        """Return the entropy [...], the sum over components."""
         return self.component.entropy().sum(axis=-1)
 
     def mode(self) -> Array:
-        """The most likely action of each component [..., k]."""
+        """Return the most likely action of each component [..., k]."""
         return self.component.mode()
 
     def kl(self, other: Factorised) -> Array:
-        """KL(self || other) [...]."""
+        """Return KL(self || other) [...]."""
         return self.component.kl(other.component).sum(axis=-1)
 
     def env_action(self, action: Array) -> Array:
-        """The space's own numbers of `action`."""
+        """Return `action` in the numbering and shape of the space."""
         start = np.asarray(self.start, action.dtype).reshape((1,) * (action.ndim - 1) + (-1,))
         return (action + start).reshape(*action.shape[:-1], *self.shape)

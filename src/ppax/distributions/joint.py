@@ -1,4 +1,4 @@
-"""Independent actions of different kinds as one: a Dict or a Tuple of spaces, for hybrid actions; it may be nested."""
+"""Product of independent distributions of different kinds, for Dict and Tuple spaces (hybrid actions), also nested."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from ppax.types import Distribution, Key, PyTree, part
 
 @part
 class Joint:
-    """The product of `components`; an action is a dict or tuple like them."""
+    """Product of `components`; an action is a dict or tuple of the same structure."""
 
     components: dict[str, Distribution] | tuple[Distribution, ...]
 
     def sample(self, key: Key) -> PyTree:
-        """An action of each component, by a key of its own."""
+        """Return a sample of each component, each with its own key."""
         keys = iter(jax.random.split(key, len(self.components)))
         return self._each(lambda component: component.sample(next(keys)))
 
     def log_prob(self, action: PyTree) -> Array:
-        """Log-density or log-probability of all components together [...]."""
+        """Return the joint log-density or log-probability [...], the sum over components."""
         return self._sum(lambda component, own: component.log_prob(own), action)
 
     def entropy(self) -> Array:
-        """The sum of the components' entropies [...]."""
+        """Return the entropy [...], the sum over components."""
         return self._sum(lambda component: component.entropy())
 
     def mode(self) -> PyTree:
-        """The most likely action of each component."""
+        """Return the mode of each component."""
         return self._each(lambda component: component.mode())
 
     def kl(self, other: Joint) -> Array:
-        """KL(self || other) [...]."""
+        """Return KL(self || other) [...]."""
         return self._sum(lambda component, own: component.kl(own), other.components)
 
     def env_action(self, action: PyTree) -> PyTree:
-        """What the environment receives, component by component."""
+        """Return the environment's action of each component."""
         return self._each(lambda component, own: component.env_action(own), action)
 
     def _each(self, function: Callable[..., Any], *others: Any) -> Any:
-        """`function` of every component and its part of `others`, in a container of the same kind."""
+        """Apply `function` to each component and its entries in `others`; return a container of the same kind."""
         if isinstance(self.components, dict):
             return {name: function(c, *(o[name] for o in others)) for name, c in self.components.items()}
         return tuple(function(c, *(o[i] for o in others)) for i, c in enumerate(self.components))

@@ -1,7 +1,7 @@
-"""Independent normal distribution over a Box space.
+"""Diagonal normal distribution over a Box space.
 
-The density is of the sample as drawn; clipping to the box is left to the environment's side, so the log-probability
-stays that of what was stored (details of Huang et al. 2022, https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details).
+The unclipped sample is stored, and the log-probability is its density. Only the environment's action is clipped to the
+box (Huang et al. 2022, https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details).
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ LOG_2PI = float(np.log(2.0 * np.pi))
 
 @part
 class Normal:
-    """Mean and log standard deviation for each of d dimensions; d = 1 keeps its axis."""
+    """Normal distribution with a mean and a log standard deviation for each of d dimensions; d = 1 keeps its axis."""
 
     mean: Array  # [..., d]
     log_std: Array  # [..., d]
     low: tuple[float, ...] = static(default=())  # d bounds of the box
     high: tuple[float, ...] = static(default=())
-    shape: tuple[int, ...] = static(default=())  # of the box; its d elements are stored flat
-    dtype: str = static(default="float32")  # of what the environment receives
+    shape: tuple[int, ...] = static(default=())  # shape of the box; its d elements are stored flat
+    dtype: str = static(default="float32")  # dtype of the environment's action
 
     def sample(self, key: Key) -> Array:
-        """An unclipped action [..., d]."""
+        """Return an unclipped sample [..., d]."""
         return self.mean + jnp.exp(self.log_std) * jax.random.normal(key, self.mean.shape, self.mean.dtype)
 
     def log_prob(self, action: Array) -> Array:
-        """Log-density of the unclipped `action` [..., d], summed over dimensions."""
+        """Return the log-density [...] of the unclipped `action` [..., d], summed over dimensions."""
         z = (action - self.mean) * jnp.exp(-self.log_std)
         return (-0.5 * (z**2 + LOG_2PI) - self.log_std).sum(axis=-1)
 
     def entropy(self) -> Array:
-        """Differential entropy of the unclipped normal [...], which may be negative."""
+        """Return the differential entropy [...] of the unclipped normal, which may be negative."""
         return (self.log_std + 0.5 * (LOG_2PI + 1.0)).sum(axis=-1)
 
     def mode(self) -> Array:
-        """The mean [..., d]."""
+        """Return the mean [..., d]."""
         return self.mean
 
     def kl(self, other: Normal) -> Array:
-        """KL(self || other) [...]."""
+        """Return KL(self || other) [...]."""
         log_ratio = 2.0 * (self.log_std - other.log_std)
         z = (self.mean - other.mean) * jnp.exp(-other.log_std)
         return 0.5 * (jnp.expm1(log_ratio) - log_ratio + z**2).sum(axis=-1)
 
     def env_action(self, action: Array) -> Array:
-        """`action` clipped to the box, in the box's shape."""
+        """Return `action` clipped to the box, in the box's shape."""
         return into_box(action, self.low, self.high, self.shape, self.dtype)

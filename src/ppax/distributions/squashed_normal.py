@@ -1,6 +1,6 @@
-"""Normal squashed by tanh into a Box. The action is stored as drawn, before tanh, and never recovered from it.
+"""Normal distribution squashed into a Box by tanh: Haarnoja et al. 2018, https://arxiv.org/abs/1801.01290, appendix C.
 
-Haarnoja et al. 2018, appendix C, https://arxiv.org/abs/1801.01290; the density is that of the action in the box.
+Actions are stored before tanh, so tanh is never inverted. The density is that of the squashed action in the box.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOG_2PI = float(np.log(2.0 * np.pi))
 
 @part
 class SquashedNormal:
-    """The environment receives centre + half width * tanh(u) of a normal u, in each of d bounded dimensions."""
+    """Normal u in d bounded dimensions; the environment's action is centre + half width * tanh(u)."""
 
     mean: Array  # [..., d] of u
     log_std: Array  # [..., d]
@@ -29,32 +29,32 @@ class SquashedNormal:
     dtype: str = static(default="float32")
 
     def sample(self, key: Key) -> Array:
-        """u [..., d], before tanh."""
+        """Return a sample of u [..., d], before tanh."""
         return self.mean + jnp.exp(self.log_std) * jax.random.normal(key, self.mean.shape, self.mean.dtype)
 
     def log_prob(self, action: Array) -> Array:
-        """Log-density of the squashed action at u = `action` [..., d], summed over dimensions."""
+        """Return the log-density [...] of the squashed action at u = `action` [..., d], summed over dimensions."""
         z = (action - self.mean) * jnp.exp(-self.log_std)
         normal = (-0.5 * (z**2 + LOG_2PI) - self.log_std).sum(axis=-1)
         return normal + 2.0 * log_cosh(action).sum(axis=-1) - self._log_scale  # 1 - tanh^2 = 1 / cosh^2
 
     def entropy(self) -> Array:
-        """Differential entropy of the squashed action [...], by the integral in squash.py."""
+        """Return the differential entropy [...] of the squashed action, by the integral in tanh.py."""
         normal = self.log_std + 0.5 * (LOG_2PI + 1.0)
         return (normal - 2.0 * mean_log_cosh(self.mean, self.log_std)).sum(axis=-1) + self._log_scale
 
     def mode(self) -> Array:
-        """The mean of u [..., d]: the median of the squashed action."""
+        """Return the mean of u [..., d], which is the median of the squashed action."""
         return self.mean
 
     def kl(self, other: SquashedNormal) -> Array:
-        """KL(self || other) [...]: that of the normals, for both are squashed alike."""
+        """Return KL(self || other) [...], that of the normals: squashing both by one map leaves it unchanged."""
         log_ratio = 2.0 * (self.log_std - other.log_std)
         z = (self.mean - other.mean) * jnp.exp(-other.log_std)
         return 0.5 * (jnp.expm1(log_ratio) - log_ratio + z**2).sum(axis=-1)
 
     def env_action(self, action: Array) -> Array:
-        """The squashed action, in the box's shape."""
+        """Return the squashed action in the box's shape."""
         centre, half = (along(x, action.ndim) for x in centre_and_half(self.low, self.high))
         return into_box(centre + half * jnp.tanh(action), self.low, self.high, self.shape, self.dtype)
 

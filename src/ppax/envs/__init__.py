@@ -1,4 +1,4 @@
-"""Environments: `make` one by name; write your own as the protocol `ppax.types.Environment`."""
+"""Environments: `make` creates one by name; your own implements the protocol `ppax.types.Environment`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ BUILTIN: dict[str, Callable[[], Environment]] = {
     "probe/Infinite": lambda: TimeLimit(builtin.InfiniteProbe(), 8),
     "probe/Finite": lambda: builtin.FiniteProbe(),
 }
-SETTINGS = ("env", "num_envs", "action_repeat", "vectorization", "agent_ids", "central_critic")  # of `make`
+SETTINGS = ("env", "num_envs", "action_repeat", "vectorization", "agent_ids", "central_critic")  # arguments of `make`
 
 Env = VectorEnv | HostEnv
 
@@ -62,20 +62,21 @@ def make(
     central_critic: bool = False,
     env_params: Mapping[str, Any] | None = None,
 ) -> Env:
-    """`num_envs` copies of the environment called `name`, with its usual time limit.
+    """Create `num_envs` copies of the environment called `name`, with its usual time limit.
 
-    Each action is taken `action_repeat` times, which together count as one step; the usual time limit goes on to count
-    single ones.
+    Each action is applied `action_repeat` times, which together count as one step of the agent. The usual time limit
+    counts the single steps.
 
-    Built-in ones by their own name ("CartPole-v1"), others as "suite/id" ("gymnax/Acrobot-v1", "brax/ant",
-    "jumanji/Snake-v1"); `ppax envs` lists them. Where a suite's resets are dear, a few are shared (PoolResets). Those
-    that are stepped on the host ("gymnasium/LunarLander-v3", "atari/Breakout") are in this process, or in worker
-    processes with `vectorization = "async"`. Of several agents `agent_ids` tells each who it is; with `central_critic`
-    observations have an entry "joint", of what all see, that `ppax.networks.network` gives to the critic alone.
+    Built-in environments have a plain name ("CartPole-v1"), those of other libraries are "suite/id"
+    ("gymnax/Acrobot-v1", "brax/ant", "jumanji/Snake-v1"); `ppax envs` lists them. If a reset of the suite is expensive,
+    environments share a few resets (PoolResets). Environments on the host ("gymnasium/LunarLander-v3",
+    "atari/Breakout") are stepped in this process, or in worker processes with `vectorization = "async"`. For several
+    agents, `agent_ids` adds the agent's index to its observation, and `central_critic` adds an entry "joint", the
+    observations of all agents, which `ppax.networks.network` gives to the critic only.
 
-    `env_params` are the environment's own numbers by name (`ppax envs NAME` lists them), each a value, or
-    `{"low": 0.5, "high": 2.0}`: then it is drawn anew at every reset. What is no such number goes to the suite when it
-    makes the environment: `{"enable_wind": True}` to `gymnasium.make`.
+    `env_params` are parameters of the environment by name (`ppax envs NAME` lists them). Each is a value, or a range
+    `{"low": 0.5, "high": 2.0}`, from which every reset samples uniformly. Any other name is passed to the suite's own
+    constructor: `{"enable_wind": True}` to `gymnasium.make`.
 
     Raises ConfigError for an unknown name and ImportError, naming the extra to install, for a library that is not
     installed.
@@ -87,23 +88,23 @@ def make(
         if any(views) and suite != "pettingzoo":
             option = "agent_ids" if agent_ids else "central_critic"
             raise ConfigError(f"{option} = true: {name} has one agent and no others; set it to false")
-        made = (num_envs, vectorization, action_repeat, *(views if any(views) else ()))
-        return registry.load_host(suite, env_id, made, env_params)
+        arguments = (num_envs, vectorization, action_repeat, *(views if any(views) else ()))
+        return registry.load_host(suite, env_id, arguments, env_params)
     if vectorization != "sync":
         raise ConfigError(
             f"vectorization = {vectorization!r}: {name} is stepped inside the compiled program; leave it out"
         )
     env, options = _with_params(name, env_params or {})
-    dear = SUITES[name.partition("/")[0]].dear_resets if name not in BUILTIN else False
-    resets = PoolResets() if dear else fresh_resets
+    expensive = SUITES[name.partition("/")[0]].expensive_resets if name not in BUILTIN else False
+    resets = PoolResets() if expensive else fresh_resets
     changed = tuple(name for name in env_params or {} if name not in options)
     repeated = env if action_repeat == 1 else ActionRepeat(env, action_repeat)
-    seen = team_view(repeated, agent_ids, central_critic, name)
-    return VectorEnv(seen, num_envs, name, resets, changed, tuple(options.items()))
+    viewed = team_view(repeated, agent_ids, central_critic, name)
+    return VectorEnv(viewed, num_envs, name, resets, changed, tuple(options.items()))
 
 
 def repeats_of(env: Env) -> int:
-    """How often each action is taken in `env`, as `make` was told."""
+    """Return the action repeat of `env`: environment steps for each action."""
     if isinstance(env, HostEnv):
         return env.action_repeat
     inner: Any = env.env
@@ -113,12 +114,12 @@ def repeats_of(env: Env) -> int:
 
 
 def players_of(env: Env) -> dict[str, tuple[int, ...]]:
-    """Numbers of the agents in each group, as `grouped` was told; {} where there are none, or groups of its own."""
+    """Return the agents' indices in each group, as passed to `grouped`; {} without `grouped`."""
     return dict(env.env.players) if isinstance(env, VectorEnv) and isinstance(env.env, Grouped) else {}
 
 
 def settings_of(env: Env) -> dict[str, Any]:
-    """What `make` was told, by the names of a run file."""
+    """Return the arguments of `make` that give this `env`, named as in a run file."""
     inner: Any = env.env if isinstance(env, VectorEnv) else env
     inner = inner.env if isinstance(inner, Grouped) else inner
     return {
@@ -133,7 +134,7 @@ def settings_of(env: Env) -> dict[str, Any]:
 
 
 def params_of(env: Env) -> dict[str, Any]:
-    """The environment's own numbers, as `make` was told."""
+    """Return the argument `env_params` of `make` that gives this `env`."""
     options = dict(env.options)
     if isinstance(env, HostEnv):
         return options
@@ -144,7 +145,7 @@ def params_of(env: Env) -> dict[str, Any]:
 
 
 def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
-    """The environment that `make` would have given with these numbers beside those that it was told."""
+    """Return `env` made again with `env_params` added to its own; the same object if `env_params` is empty."""
     if not env_params:
         return env
     settings = settings_of(env)
@@ -153,7 +154,10 @@ def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
 
 
 def require_native(env: Env, what: str, instead: str) -> VectorEnv:
-    """`env`, if it is stepped inside the compiled program; ConfigError that `what` needs that, and what to do."""
+    """Return `env` if it is stepped inside the compiled program.
+
+    Raises ConfigError otherwise, with `what` as the function that needs it and `instead` as the remedy.
+    """
     if isinstance(env, HostEnv):
         raise ConfigError(
             f"{what} works with environments inside the compiled program; {env.name} is stepped on the host: {instead}"
@@ -162,17 +166,17 @@ def require_native(env: Env, what: str, instead: str) -> VectorEnv:
 
 
 def _with_params(name: str, env_params: Mapping[str, Any]) -> tuple[Environment, dict[str, Any]]:
-    """One environment with these numbers, and those of them that went to its suite."""
+    """Return one environment with these parameters, and those of them that were passed to its suite."""
     env = _single(name)
-    there = params.places(env)
-    options = {key: value for key, value in env_params.items() if key not in there and name not in BUILTIN}
+    known = params.places(env)
+    options = {key: value for key, value in env_params.items() if key not in known and name not in BUILTIN}
     params.refuse_drawn(name, options)
     if options:
         suite, _, env_id = name.partition("/")
         try:
             env = registry.load(suite, env_id, options)
         except ConfigError as error:
-            raise ConfigError(f"{params.unknown(next(iter(options)), there)} ({error})") from error
+            raise ConfigError(f"{params.unknown(next(iter(options)), known)} ({error})") from error
     return params.adjust(env, {key: value for key, value in env_params.items() if key not in options}), options
 
 

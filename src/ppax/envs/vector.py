@@ -1,8 +1,9 @@
 """Many copies of one environment as streams, with next-step autoreset.
 
 The step after an episode's end ignores the action and returns the first observation of the next episode; that step is
-not `valid`. So the final observation of an episode simply is the next observation, and V of it needs no special case.
-An agent whose own episode ended while others play on is absent: its steps are not valid either, until all restart.
+not `valid`. So the final observation of an episode is the next observation of its last step, and the bootstrap value
+needs no special case. An agent whose episode has ended while other agents of the environment go on is absent: its steps
+are not valid either, until the environment resets.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from ppax.types import Environment, EnvReset, EnvStep, Key, PyTree, VectorStep, 
 
 
 class VectorState(NamedTuple):
-    """Where all environments stand."""
+    """States of all environments."""
 
     env: PyTree  # [E, ...]
-    ended: Array  # [E, A] this agent's part of the running episode is over
+    ended: Array  # [E, A] the agent's episode has ended, and its environment has not been reset yet
 
 
 @part
@@ -36,11 +37,11 @@ class VectorEnv:
     """`num_envs` copies of `env`; B = num_envs * num_agents streams."""
 
     env: Environment
-    num_envs: int = static("copies that are stepped together", default=64, low=1)
-    name: str = static("what `make` was asked for", default="")
+    num_envs: int = static("number of parallel environments", default=64, low=1)
+    name: str = static("name of the environment in `make`", default="")
     resets: Callable[[Environment, Array, Key], EnvReset] = static(default=fresh_resets)
-    changed: tuple[str, ...] = static("numbers of `env` that `make` was told (params.py)", default=())
-    options: tuple[tuple[str, Any], ...] = static("what `make` was told to load `env` with", default=())
+    changed: tuple[str, ...] = static("parameters of `env` that were set in `make`", default=())
+    options: tuple[tuple[str, Any], ...] = static("arguments of the suite's own constructor", default=())
 
     def __repr__(self) -> str:
         name = self.name or type(self.env).__name__
@@ -60,34 +61,34 @@ class VectorEnv:
 
     @property
     def actor_obs(self) -> tuple[str, ...]:
-        """Entries of a Dict observation that are not for the critic alone; (): all."""
+        """Entries of a Dict observation that the actor may read; (): all."""
         inner = self.env.env if isinstance(self.env, Grouped) else self.env
         return inner.actor_obs if isinstance(inner, TeamView) else ()
 
     @property
     def num_agents(self) -> int:
-        """Agents in each environment, 1 where there is no axis of them."""
+        """Number of agents in each environment; 1 without an agent axis."""
         return count(self.env.num_agents)
 
     @property
     def sizes(self) -> tuple[tuple[str, int], ...]:
-        """Name of each group of agents, and how many are in it; () where all are alike."""
+        """Name and number of agents of each group; () if all agents have the same spaces."""
         agents = self.env.num_agents
         return tuple(agents.items()) if isinstance(agents, dict) else ()
 
     @property
     def groups(self) -> dict[str, Group]:
-        """What each group sees and does; {} where all are alike."""
-        seen, done = self.observation_space, self.action_space
-        return {name: Group(seen[name], done[name], size, self.actor_obs) for name, size in self.sizes}  # type: ignore[index]
+        """Spaces and number of agents of each group; {} if all agents have the same spaces."""
+        obs_space, action_space = self.observation_space, self.action_space
+        return {name: Group(obs_space[name], action_space[name], size, self.actor_obs) for name, size in self.sizes}  # type: ignore[index]
 
     @property
     def num_streams(self) -> int:
-        """B."""
+        """Number of streams, B = num_envs * num_agents."""
         return self.num_envs * self.num_agents
 
     def reset(self, key: Key) -> tuple[VectorState, PyTree, PyTree | None]:
-        """Begin everywhere: the state, observations [B, ...] and masks [B, n]; `key` as in `step`."""
+        """Reset all environments: state, observations [B, ...] and action masks [B, n]; `key` as in `step`."""
         key = jax.random.split(key, self.num_envs) if key.ndim == 0 else key
         start = fresh_resets(self.env, jnp.ones(self.num_envs, bool), key)
         ended = jnp.zeros((self.num_envs, self.num_agents), bool)
@@ -98,19 +99,19 @@ class VectorEnv:
         )
 
     def step(self, state: VectorState, action: PyTree, key: Key) -> VectorStep:
-        """One step of every stream, action [B, ...]; environments whose episode is over begin the next one.
+        """Advance every stream by one step with action [B, ...]; reset environments whose episode has ended.
 
-        `key` is one for each environment, [E], or one from which those are made.
+        `key` is one key for each environment, [E], or a single key, which is split.
         """
         key = jax.random.split(key, self.num_envs) if key.ndim == 0 else key
         over = state.ended.all(axis=1)  # [E]
         taken = jax.vmap(self.env.step)(state.env, self._to_envs(action), key)
-        stay = _seen(taken)
-        now = jax.lax.cond(  # with few environments mostly nothing is over, and resets cost more than steps
+        stepped = _without_reward(taken)
+        now = jax.lax.cond(  # few environments: mostly no episode has ended, and resets cost more than steps
             over.any(),
-            # the same keys again: where an environment begins anew, its step is thrown away
-            lambda: where_rows(over, _seen(self.resets(self.env, over, jax.random.clone(key))), stay),
-            lambda: stay,
+            # reuse the keys: where an environment is reset, its step is discarded
+            lambda: where_rows(over, _without_reward(self.resets(self.env, over, jax.random.clone(key))), stepped),
+            lambda: stepped,
         )
         valid = ~state.ended  # [E, A]
         terminated, truncated = (x.reshape(valid.shape) & valid for x in (taken.terminated, taken.truncated))
@@ -130,33 +131,33 @@ class VectorEnv:
         )
 
     def _to_streams(self, tree: PyTree) -> PyTree:
-        """[E, A, ...] (or [E, ...] without an agent axis) to [B, ...]."""
+        """Reshape [E, A, ...] (or [E, ...] without an agent axis) to [B, ...]."""
         if self.env.num_agents is None:
             return tree
         return jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), tree)
 
     def _to_masks(self, mask: PyTree | None) -> PyTree | None:
-        """Masks [B, n] in the layout of masks.py."""
-        seen = self._to_streams(mask)
-        if seen is None or not self.sizes:
-            return masks.complete(self.action_space, seen, self.num_streams)
+        """Action masks [B, n] in the layout of arrays/masks.py."""
+        flat = self._to_streams(mask)
+        if flat is None or not self.sizes:
+            return masks.complete(self.action_space, flat, self.num_streams)
         return {
-            name: masks.complete(one.action_space, seen.get(name), self.num_envs * one.num_agents)
-            for name, one in self.groups.items()
+            name: masks.complete(group.action_space, flat.get(name), self.num_envs * group.num_agents)
+            for name, group in self.groups.items()
         }
 
     def _to_envs(self, tree: PyTree) -> PyTree:
-        """[B, ...] to what the environments take."""
+        """Reshape [B, ...] to [E, A, ...], or leave it without an agent axis."""
         if self.env.num_agents is None:
             return tree
         return jax.tree.map(lambda x: x.reshape(self.num_envs, -1, *x.shape[1:]), tree)
 
 
 def narrow(tree: PyTree) -> PyTree:
-    """64-bit numbers in 32 bits: with JAX_ENABLE_X64 an environment that pins no dtypes gives them."""
+    """Cast 64-bit arrays to 32 bits: with JAX_ENABLE_X64 an environment without explicit dtypes returns 64 bits."""
     return jax.tree.map(lambda x: x.astype(in_32_bits(x.dtype)), tree)
 
 
-def _seen(now: EnvReset | EnvStep) -> EnvReset:
-    """What streams get to see of it."""
+def _without_reward(now: EnvReset | EnvStep) -> EnvReset:
+    """State, observation and mask: the part that a step and a reset have in common."""
     return EnvReset(now.state, now.obs, now.action_mask)

@@ -1,4 +1,4 @@
-"""Training on environments that run on the host: the loop that steps them, and the cheapest call of the policy."""
+"""Training and evaluation on host environments: the stepping loop and fast policy inference."""
 
 from ppax.host.episodes import HostActor, play_episodes
 from ppax.host.rollouts import Gathered, Rollouts

@@ -1,4 +1,4 @@
-"""Whole episodes on host environments of their own."""
+"""Evaluation on host environments: whole episodes on separate environments."""
 
 from __future__ import annotations
 
@@ -15,46 +15,48 @@ from ppax.envs.hosting.stepper import Seen
 from ppax.host.policy import Observed, make_policy
 from ppax.types import Key, LearnerState
 
-BLOCK = 1024  # steps for which randomness is drawn at once
+BLOCK = 1024  # steps whose random numbers are drawn at once
 
 
 class Outcome(NamedTuple):
-    """Of each episode, [episodes]."""
+    """Results of evaluation episodes; arrays are [episodes]."""
 
     returns: np.ndarray
     lengths: np.ndarray
-    finished: np.ndarray  # False: cut after `max_steps`
-    agents: np.ndarray  # number of the agent whose episode it is
-    unplayed: int  # episodes that are missing, because a stream reached `max_steps` before it had played its share
+    finished: np.ndarray  # False: cut at `max_steps`
+    agents: np.ndarray  # index of the agent that played it
+    unplayed: int  # number of episodes not played, as their stream reached `max_steps` in an earlier one
 
 
 class HostActor:
-    """A policy that acts in host environments from the beginning of an episode on, and learns nothing.
+    """Policy inference in host environments, from a reset on, without training.
 
-    Whatever goes wrong, the environments have to be closed.
+    The caller must close the environments after any exception.
     """
 
     def __init__(self, agent: HostAgent, env: HostEnv, learner: LearnerState, key: Key, deterministic: bool):
         start_key, self._key = jax.random.split(key)
-        self._acting, self._env, self._steps = (agent, learner), env, [0] * len(env.host.groups)
+        self._parameters, self._env, self._steps = (agent, learner), env, [0] * len(env.host.groups)
         self._policy = make_policy(agent, env, learner, deterministic)
-        self.seen = env.host.reset(begin_seeds(start_key, env.num_envs))  # of each group, the last that was received
+        self.seen = env.host.reset(
+            begin_seeds(start_key, env.num_envs)
+        )  # latest observations of each batch of environments
         self._carry = [jax.tree.map(np.asarray, agent.initial_carry(len(one.first))) for one in self.seen]
 
     def send(self, number: int) -> None:
-        """Act in a group of environments for what was seen last, and begin the step."""
-        at, env, one = self._steps[number], self._env, self.seen[number]
-        if at % BLOCK == 0 and at == max(self._steps):  # the first group to get there
-            self._policy.begin(*self._acting, BLOCK, jax.random.fold_in(self._key, at // BLOCK))
-        obs = element_of(env.observation_space, iter(one.obs))
-        now = Observed(self._carry[number], obs, one.first, one.mask)
-        acted = self._policy.act(at % BLOCK, env.host.groups[number], now)
+        """Choose actions for the batch `number` from its latest observations and start its step."""
+        t, env, seen = self._steps[number], self._env, self.seen[number]
+        if t % BLOCK == 0 and t == max(self._steps):  # the first batch to reach this block of steps
+            self._policy.begin(*self._parameters, BLOCK, jax.random.fold_in(self._key, t // BLOCK))
+        obs = element_of(env.observation_space, iter(seen.obs))
+        inputs = Observed(self._carry[number], obs, seen.first, seen.mask)
+        acted = self._policy.act(t % BLOCK, env.host.groups[number], inputs)
         self._carry[number] = acted.carry
         self._steps[number] += 1
         env.host.send(number, acted.env_action)
 
     def receive(self, number: int) -> Seen:
-        """What came of it."""
+        """Wait for the step of the batch `number` and return its result. Raises EnvError if it failed."""
         self.seen[number] = self._env.host.receive(number)
         return self.seen[number]
 
@@ -68,43 +70,43 @@ def play_episodes(
     deterministic: bool,
     max_steps: int,
 ) -> Outcome:
-    """`episodes` whole episodes of one stream each, spread over as many environments as `env` has, or fewer.
+    """Play `episodes` whole episodes of one stream each, on at most as many new environments as `env` has.
 
-    How many each plays is fixed before, so that short episodes are no likelier than long ones to be counted.
+    The number of episodes per stream is fixed in advance, so that the sample is not biased towards short episodes.
     """
-    others = env.again(min(-(-episodes // env.num_agents), env.num_envs))
+    eval_env = env.again(min(-(-episodes // env.num_agents), env.num_envs))
     try:
-        run = _Episodes(others.num_streams, episodes, max_steps)
-        performance, groups = HostActor(agent, others, learner, key, deterministic), others.host.groups
-        for number in range(len(groups)):
-            performance.send(number)
+        run = _Episodes(eval_env.num_streams, episodes, max_steps)
+        actor, batches = HostActor(agent, eval_env, learner, key, deterministic), eval_env.host.groups
+        for number in range(len(batches)):
+            actor.send(number)
         while run.left.any():
-            for number, rows in enumerate(groups):
-                run.count(rows, performance.receive(number))
-                performance.send(number)
-        for number in range(len(groups)):
-            performance.receive(number)
-        return run.outcome(others.num_agents)
+            for number, rows in enumerate(batches):
+                run.count(rows, actor.receive(number))
+                actor.send(number)
+        for number in range(len(batches)):
+            actor.receive(number)
+        return run.outcome(eval_env.num_agents)
     except BaseException:
-        others.close()
+        eval_env.close()
         raise
     finally:
-        if others.host is not env.host:
-            others.close()
+        if eval_env.host is not env.host:
+            eval_env.close()
 
 
 class _Episodes:
-    """The episodes of every stream, so far."""
+    """Running episodes of every stream, and results of the finished ones."""
 
     def __init__(self, streams: int, episodes: int, max_steps: int):
         quota = np.full(streams, episodes // streams) + (np.arange(streams) < episodes % streams)
-        self.left, self.max_steps = quota, max_steps
+        self.left, self.max_steps = quota, max_steps  # episodes still to play [B]
         self._returns, self._lengths = np.zeros(streams), np.zeros(streams, int)
         self._absent, self._unplayed = np.zeros(streams, int), 0
         self._done: list[list[tuple[float, int, bool]]] = [[] for _ in range(streams)]
 
     def count(self, rows: slice, seen: Seen) -> None:
-        """One step of some streams."""
+        """Add one step of the streams `rows`."""
         reward, ended = np.where(seen.valid, seen.reward, 0.0), seen.terminated | seen.truncated
         if seen.episode_stats is not None:
             reward, ended = seen.episode_stats
@@ -112,19 +114,19 @@ class _Episodes:
         self._lengths[rows] += seen.valid
         self._absent[rows] = np.where(seen.valid, 0, self._absent[rows] + 1)
         stuck = ~ended & (self._lengths[rows] >= self.max_steps)
-        gone = self._absent[rows] >= self.max_steps  # an agent that does not come
-        for i in rows.start + np.flatnonzero(ended | stuck | gone):
-            if self.left[i] > 0 and not gone[i - rows.start]:
+        missing = self._absent[rows] >= self.max_steps  # the agent has been absent for `max_steps` steps
+        for i in rows.start + np.flatnonzero(ended | stuck | missing):
+            if self.left[i] > 0 and not missing[i - rows.start]:
                 self._done[i].append((self._returns[i], self._lengths[i], not stuck[i - rows.start]))
                 self.left[i] -= 1
-            if stuck[i - rows.start] or gone[i - rows.start]:
+            if stuck[i - rows.start] or missing[i - rows.start]:
                 self._unplayed += self.left[i]
                 self.left[i] = 0
             self._returns[i] = self._lengths[i] = 0
 
     def outcome(self, num_agents: int) -> Outcome:
-        """All of them, stream by stream."""
-        every = [(*one, stream % num_agents) for stream, done in enumerate(self._done) for one in done]
-        returns, lengths, finished, agents = zip(*every, strict=True) if every else ((), (), (), ())
+        """Return the finished episodes, ordered by stream."""
+        played = [(*one, stream % num_agents) for stream, done in enumerate(self._done) for one in done]
+        returns, lengths, finished, agents = zip(*played, strict=True) if played else ((), (), (), ())
         numbers = np.array(returns, np.float32), np.array(lengths, np.int32), np.array(finished, bool)
         return Outcome(*numbers, np.array(agents, int), int(self._unplayed))

@@ -1,4 +1,4 @@
-"""Actions from noise that was drawn before, all of a rollout at once: for policies that are called in NumPy."""
+"""Reparameterised sampling: actions from noise drawn in advance for a whole rollout, for policies run in NumPy."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ NORMAL = (Normal, SquashedNormal, BallNormal)
 
 
 def drawn(distribution: Distribution, noise: PyTree) -> PyTree:
-    """The action that `noise` stands for, distributed like `distribution.sample`; TypeError for other kinds."""
+    """Return the action for `noise` from `noise_for`, distributed like `distribution.sample`.
+
+    Raises TypeError for distributions without such a form.
+    """
     if isinstance(distribution, Categorical):
-        # Gumbel's trick: Maddison et al. 2014, https://arxiv.org/abs/1411.0030
+        # Gumbel-max trick: Maddison et al. 2014, https://arxiv.org/abs/1411.0030
         return jnp.argmax(distribution.logits + noise, axis=-1).astype(jnp.int32)
     if isinstance(distribution, Factorised):
         return drawn(distribution.component, noise)
@@ -26,7 +29,10 @@ def drawn(distribution: Distribution, noise: PyTree) -> PyTree:
 
 
 def noise_for(distribution: Distribution, num_steps: int, rng: np.random.Generator) -> PyTree:
-    """Noise [T, ...] for `num_steps` steps of a distribution given by its shapes; TypeError for other kinds."""
+    """Draw noise [T, ...] for `num_steps` steps of `distribution`, of which only shapes are read.
+
+    Raises TypeError for distributions without such a form.
+    """
     if isinstance(distribution, Categorical):
         return rng.gumbel(size=(num_steps, *distribution.logits.shape)).astype(np.float32)
     if isinstance(distribution, Factorised):

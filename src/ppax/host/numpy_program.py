@@ -1,7 +1,7 @@
-"""A JAX function as a list of NumPy calls: for small arrays much cheaper than calling a compiled program.
+"""Interpreter of JAX functions in NumPy: for small arrays much cheaper than a call of a compiled program.
 
-The function is traced as for compilation, so network, normalisation and distribution have one definition. What depends
-on the first argument alone, as on parameters, is computed once by `bind`.
+The function is traced to a jaxpr, so network, normalisation and distribution are defined once. Operations that depend
+only on the first argument (the parameters) are computed once, by `bind`.
 """
 
 from __future__ import annotations
@@ -18,25 +18,27 @@ from ppax.host.operations import OPERATIONS, SEVERAL
 from ppax.types import PyTree
 
 CALLS = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "custom_jvp_call", "custom_vjp_call"}
-SHAPES = {"reshape", "broadcast_in_dim", "squeeze"}  # with as many numbers as before: another view
+SHAPES = {"reshape", "broadcast_in_dim", "squeeze"}  # views, if the number of elements stays the same
 
 
 class Untranslatable(Exception):
-    """The function contains an operation that has no counterpart here."""
+    """Error: the function contains an operation that has no NumPy counterpart here."""
 
 
-Step = tuple[Callable[..., Any], tuple[int, ...], int]  # one NumPy call, the slots that it reads, and that it writes
+Step = tuple[Callable[..., Any], tuple[int, ...], int]  # a NumPy call, the slots that it reads, the slot that it writes
 
 
 class NumpyProgram:
-    """`function(slow, *fast)` for arguments of the shapes given; raises Untranslatable."""
+    """NumPy version of `function(slow, *fast)` for arguments of the given shapes. Raises Untranslatable."""
 
     def __init__(self, function: Callable[..., PyTree], slow: PyTree, *fast: PyTree):
         closed, self.result = jax.make_jaxpr(function, return_shape=True)(slow, *fast)
         self._values: list[Any] = []
         self._steps: list[Step] = []
         self._slots: dict[Any, int] = {}
-        self._views: dict[int, tuple[int, tuple[int, ...]]] = {}  # of views: the slot that they show, and its shape
+        self._views: dict[
+            int, tuple[int, tuple[int, ...]]
+        ] = {}  # slot of a view: slot of its base, and the base's shape
         inputs = [self._new(var) for var in closed.jaxpr.invars]
         self._inline(closed.jaxpr, closed.consts)
         self._outputs = [self._slot(var) for var in closed.jaxpr.outvars]
@@ -45,14 +47,14 @@ class NumpyProgram:
         self._split()
 
     def bind(self, slow: PyTree) -> None:
-        """Set the first argument, and compute what depends on it alone."""
+        """Set the first argument and run the operations that depend on it alone."""
         for slot, leaf in zip(self._slow_inputs, jax.tree.leaves(slow), strict=True):
             if slot in self._needed:
                 self._values[slot] = np.asarray(leaf)
         self._run(self._once)
 
     def __call__(self, *fast: Any) -> list[Any]:
-        """The arrays of the result, flat like those of the other arguments."""
+        """Return the leaves of the result for the leaves of the other arguments."""
         values = self._values
         for slot, leaf in zip(self._fast_inputs, fast, strict=True):
             values[slot] = leaf
@@ -76,7 +78,7 @@ class NumpyProgram:
         return self._slots[atom]
 
     def _inline(self, jaxpr: Any, consts: Sequence[Any]) -> None:
-        """Append the steps of a jaxpr, those of functions that it calls among them."""
+        """Append the steps of a jaxpr, with the functions that it calls inlined."""
         for var, const in zip(jaxpr.constvars, consts, strict=True):
             self._new(var, np.asarray(const))
         for eqn in jaxpr.eqns:
@@ -84,13 +86,13 @@ class NumpyProgram:
             if name in CALLS:
                 inner = next(eqn.params[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr") if key in eqn.params)
                 body, closed_over = getattr(inner, "jaxpr", inner), getattr(inner, "consts", ())
-                # a function that is called twice has the same variables twice: the later ones stand
+                # a function called twice has the same variables: the second call overwrites their slots
                 for var, atom in zip(body.invars, eqn.invars, strict=True):
                     self._slots[var] = self._slot(atom)
                 self._inline(body, closed_over)
                 for var, atom in zip(eqn.outvars, [self._slot(x) for x in body.outvars], strict=True):
                     self._slots[var] = atom
-            elif name == "convert_element_type" and eqn.invars[0].aval == eqn.outvars[0].aval:  # nothing to do
+            elif name == "convert_element_type" and eqn.invars[0].aval == eqn.outvars[0].aval:  # no-op
                 self._slots[eqn.outvars[0]] = self._slot(eqn.invars[0])
             elif name == "reshape" and eqn.params.get("dimensions") is not None:
                 raise Untranslatable("a reshape that permutes")
@@ -102,18 +104,18 @@ class NumpyProgram:
                     self._steps.append((function, reads, self._new(var)))
 
     def _view(self, atom: Any, var: Any) -> None:
-        """The same numbers in another shape; there and back again, as `vmap` goes around products, is no call."""
+        """Add a reshape; one that undoes an earlier reshape, as `vmap` makes around matrix products, needs no call."""
         slot, shape = self._slot(atom), tuple(var.aval.shape)
-        shown, original = self._views.get(slot, (slot, tuple(atom.aval.shape)))
+        base, original = self._views.get(slot, (slot, tuple(atom.aval.shape)))
         if shape == original:
-            self._slots[var] = shown
+            self._slots[var] = base
             return
-        made = self._new(var)
-        self._views[made] = shown, original
-        self._steps.append((methodcaller("reshape", shape), (shown,), made))
+        view = self._new(var)
+        self._views[view] = base, original
+        self._steps.append((methodcaller("reshape", shape), (base,), view))
 
     def _split(self) -> None:
-        """Drop what no output needs, and part what is computed once from what is computed at each call."""
+        """Drop unused steps, and split the rest into those run once by `bind` and those run at each call."""
         needed, kept = set(self._outputs), []
         for step in reversed(self._steps):
             _, reads, writes = step
@@ -133,14 +135,14 @@ class NumpyProgram:
 
 
 def _functions(eqn: Any) -> list[Callable[..., Any]]:
-    """What gives each result of one operation."""
+    """Return a NumPy function for each result of one operation. Raises Untranslatable."""
     name = eqn.primitive.name
     if name in SEVERAL:
         return [SEVERAL[name](eqn.params, i) for i in range(len(eqn.outvars))]
     if name not in OPERATIONS:
         raise Untranslatable(name)
     if name in ("div", "pow") and _dtype(eqn.outvars[0]).kind != "f":
-        raise Untranslatable(f"{name} of whole numbers")
+        raise Untranslatable(f"{name} of integers")
     try:
         return [OPERATIONS[name](eqn.params)]
     except NotImplementedError as error:

@@ -1,6 +1,6 @@
-"""JAX's elementary operations in NumPy: those that small feedforward networks are made of.
+"""NumPy versions of the JAX primitives that feedforward networks use.
 
-Each entry makes, from an operation's parameters, a function of arrays that gives what XLA gives but for rounding.
+Each table entry takes a primitive's parameters and returns a function of arrays, equal to XLA's except for rounding.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _select(params: dict[str, Any]) -> Function:
 def _pad(params: dict[str, Any]) -> Function:
     config = params["padding_config"]
     if any(low < 0 or high < 0 or inner for low, high, inner in config):
-        raise NotImplementedError("padding that cuts or spreads")
+        raise NotImplementedError("negative or interior padding")
     return lambda x, value: np.pad(x, [(low, high) for low, high, _ in config], constant_values=value)
 
 
@@ -165,5 +165,5 @@ OPERATIONS: dict[str, Callable[[dict[str, Any]], Function]] = {
     "argmax": _argument(np.ndarray.argmax),
     "argmin": _argument(np.ndarray.argmin),
 }
-# Those with several results: from parameters and the number of a result, the function that gives it.
+# Primitives with several results: (parameters, index of the result) -> function that returns this result
 SEVERAL: dict[str, Callable[[dict[str, Any], int], Function]] = {"unstack": _unstack, "split": _split}

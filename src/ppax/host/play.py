@@ -1,4 +1,4 @@
-"""The loop that steps host environments: rollouts to learn from, and whole episodes to judge a policy."""
+"""Stepping loop of host environments: collects a rollout for training."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ppax.host.policy import HostPolicy, Observed
 from ppax.types import ActorState, Key, PyTree
 
 
-class Played(NamedTuple):
-    """A rollout as the host saw it, in NumPy: T steps of B streams, in sequences of L."""
+class HostRollout(NamedTuple):
+    """Rollout in NumPy, before values and log-probabilities are computed: T steps of B streams, in sequences of L."""
 
     obs: PyTree  # [T + 1, B, ...]
     first: np.ndarray  # [T + 1, B]
@@ -30,29 +30,32 @@ class Played(NamedTuple):
     valid: np.ndarray  # [T, B]
     final_value: np.ndarray | None  # [T, B]
     episode_stats: EpisodeStats | None  # [T, B]
-    carry: PyTree  # [T / L, B, ...] memory before each sequence
-    last_carry: PyTree  # [B, ...]
-    env_state: np.ndarray  # [B] where the environments stand now
+    carry: PyTree  # [T / L, B, ...] carry at the start of each sequence
+    last_carry: PyTree  # [B, ...] carry after the last step
+    env_state: np.ndarray  # [B] position of the environments after the rollout, compared by `take_up`
 
 
 def take_up(agent: HostAgent, env: HostEnv, actor: ActorState, key: Key) -> ActorState:
-    """`actor` if the environments stand where it does; else all begin new episodes, with seeds from `key`."""
+    """Return `actor` if the environments are in its state; else reset them and return the state after the reset.
+
+    Seeds of the reset come from `key`. Raises EnvError if the reset fails, after closing the environments.
+    """
     host = env.host
     if host.position and (np.asarray(actor.env_state) == host.position).all():
-        now = _joined(host.last)
-        if all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in _pairs(now.obs, actor.obs)):
+        last = _joined(host.last)
+        if all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in _pairs(last.obs, actor.obs)):
             return actor
     try:
-        now = _joined(host.reset(begin_seeds(key, env.num_envs)))
-        _check_beginning(env, now)
+        initial = _joined(host.reset(begin_seeds(key, env.num_envs)))
+        _check_initial(env, initial)
     except BaseException:
         env.close()
         raise
     zeros = np.zeros(env.num_streams, np.float32)
     fresh: dict[str, Any] = {
-        "obs": element_of(env.observation_space, iter(now.obs)),
-        "first": now.first,
-        "action_mask": now.mask,
+        "obs": element_of(env.observation_space, iter(initial.obs)),
+        "first": initial.first,
+        "action_mask": initial.mask,
         "carry": jax.tree.map(np.asarray, agent.initial_carry(env.num_streams)),
         "episode_return": zeros,
         "episode_length": zeros.astype(np.int32),
@@ -62,23 +65,24 @@ def take_up(agent: HostAgent, env: HostEnv, actor: ActorState, key: Key) -> Acto
 
 
 def play(
-    policy: HostPolicy, value_of: Any, env: HostEnv, actor: ActorState, num_steps: int, length: int, begun: Any
-) -> Played:
-    """`num_steps` steps of all streams from where `actor` stands.
+    policy: HostPolicy, value_of: Any, env: HostEnv, actor: ActorState, num_steps: int, length: int, parameters: Any
+) -> HostRollout:
+    """Step all streams `num_steps` times from `actor` on, and return the rollout.
 
-    `begun` (agent, learner) acts; `value_of(agent, learner, Observed)` is V. Whatever goes wrong, Ctrl-C among it, all
-    environments are closed: they may be amidst a step.
+    `parameters` is (agent, learner); `value_of(agent, learner, Observed)` returns V [e]; `length` is L, the sequence
+    length. Raises EnvError where an environment fails or returns values that are not finite. After any exception, also
+    KeyboardInterrupt, all environments are closed, as they may be in the middle of a step.
     """
     try:
-        record = _Record(policy, value_of, env, actor, num_steps, length, begun)
-        return record.play()
+        recorder = _Recorder(policy, value_of, env, actor, num_steps, length, parameters)
+        return recorder.play()
     except BaseException:
         env.close()
         raise
 
 
-class _Record:
-    """A rollout as it grows."""
+class _Recorder:
+    """Recorder of one rollout: steps the environments and fills preallocated arrays."""
 
     def __init__(
         self,
@@ -88,53 +92,53 @@ class _Record:
         actor: ActorState,
         num_steps: int,
         length: int,
-        begun: Any,
+        parameters: Any,
     ):
-        self.policy, self.value_of, self.env, self.begun = policy, value_of, env, begun
-        self.num_steps, self.length, self.groups = num_steps, length, env.host.groups
+        self.policy, self.value_of, self.env, self.parameters = policy, value_of, env, parameters
+        self.num_steps, self.length, self.batches = num_steps, length, env.host.groups
         self.obs = [self._store(x, num_steps + 1) for x in map(np.asarray, jax.tree.leaves(actor.obs))]
         self.first = self._store(np.asarray(actor.first), num_steps + 1)
         self.mask = None if actor.action_mask is None else self._store(np.asarray(actor.action_mask), num_steps + 1)
         shape = num_steps, env.num_streams
         self.reward, self.final_value = np.empty(shape, np.float32), np.zeros(shape, np.float32)
         self.terminated, self.truncated, self.valid = (np.empty(shape, bool) for _ in range(3))
-        self.known = np.zeros(shape, bool)  # steps that have come back
-        tallies = env.host.example.tallies
-        self.episode_stats = EpisodeStats(np.zeros(shape, np.float32), np.zeros(shape, bool)) if tallies else None
+        self.known = np.zeros(shape, bool)  # steps whose results have been received
+        has_stats = env.host.example.tallies
+        self.episode_stats = EpisodeStats(np.zeros(shape, np.float32), np.zeros(shape, bool)) if has_stats else None
         self.actions: list[np.ndarray] = []
-        self.carry = [jax.tree.map(lambda x, rows=rows: x[rows], actor.carry) for rows in self.groups]
-        self.carries: list[list[PyTree]] = [[] for _ in self.groups]
+        self.carry = [jax.tree.map(lambda x, rows=rows: x[rows], actor.carry) for rows in self.batches]
+        self.carries: list[list[PyTree]] = [[] for _ in self.batches]
         self.remembers = bool(jax.tree.leaves(actor.carry))
 
-    def play(self) -> Played:
-        """All steps. A group is stepped while the policy acts for the other; always in the same order."""
+    def play(self) -> HostRollout:
+        """Collect and check the rollout. One batch steps while the policy acts for another, in a fixed order."""
         try:
             self._step()
         except EnvError:
-            self._check()  # what it got may not have been finite
+            self._check()  # invalid values received earlier are the likelier cause: report those
             raise
         self._check()
-        return self._played()
+        return self._rollout()
 
     def _step(self) -> None:
-        groups, host = list(enumerate(self.groups)), self.env.host
+        batches, host = list(enumerate(self.batches)), self.env.host
         for t in range(self.num_steps):
-            for number, rows in groups:
+            for number, rows in batches:
                 if t:
-                    self._take(t - 1, number, rows)
+                    self._receive(t - 1, number, rows)
                 if self.remembers and t % self.length == 0:
                     self.carries[number].append(jax.tree.map(np.asarray, self.carry[number]))
                 mask = None if self.mask is None else self.mask[t, rows]
                 seen = Observed(self.carry[number], self._tree(self.obs, t, rows), self.first[t, rows], mask)
                 acted = self.policy.act(t, rows, seen)
                 self.carry[number] = acted.carry
-                self._keep(t, rows, acted.action)
+                self._record_action(t, rows, acted.action)
                 host.send(number, acted.env_action)
-        for number, rows in groups:
-            self._take(self.num_steps - 1, number, rows)
+        for number, rows in batches:
+            self._receive(self.num_steps - 1, number, rows)
 
-    def _take(self, t: int, number: int, rows: slice) -> None:
-        """What came of step `t` of a group."""
+    def _receive(self, t: int, number: int, rows: slice) -> None:
+        """Wait for step `t` of a batch, record it, and compute V of final observations."""
         seen = self.env.host.receive(number)
         for store, x in zip(self.obs, seen.obs, strict=True):
             store[t + 1, rows] = x
@@ -151,15 +155,15 @@ class _Record:
                     finite = np.isfinite(leaf).reshape(len(cut), -1).all(axis=-1)
                     stream = rows.start + int(np.argmax(cut & ~finite))
                     raise EnvError(
-                        f"{_who(self.env, stream)}: its last observation is not finite at step {t} of a rollout"
+                        f"{_stream_name(self.env, stream)}: its last observation is not finite at step {t} of a rollout"
                     )
             obs = element_of(self.env.observation_space, iter(seen.final_obs))
-            going_on = np.zeros(len(cut), bool)  # the memory is that of the episode, which was cut
+            first = np.zeros(len(cut), bool)  # no reset gate: the carry belongs to the truncated episode
             mask = None if self.mask is None else np.ones_like(self.mask[t, rows])
-            value = self.value_of(*self.begun, Observed(self.carry[number], obs, going_on, mask))
+            value = self.value_of(*self.parameters, Observed(self.carry[number], obs, first, mask))
             self.final_value[t, rows] = np.where(cut, value, 0.0)
 
-    def _keep(self, t: int, rows: slice, action: list[np.ndarray]) -> None:
+    def _record_action(self, t: int, rows: slice, action: list[np.ndarray]) -> None:
         if not self.actions:
             self.actions = [
                 np.empty((self.num_steps, self.env.num_streams, *leaf.shape[1:]), leaf.dtype) for leaf in action
@@ -168,7 +172,7 @@ class _Record:
             store[t, rows] = x
 
     def _check(self) -> None:
-        """Refuse numbers that are not finite, and masks that allow nothing: nothing can be learned from them."""
+        """Raise EnvError for rewards or observations that are not finite, and action masks that allow no action."""
         valid = self.valid & self.known
         wrong = {"reward": ~np.isfinite(self.reward) & valid}
         if self.episode_stats is not None:
@@ -182,23 +186,25 @@ class _Record:
                 t, i = np.argwhere(places)[0]
                 action = [x[t, i].tolist() for x in self.actions]
                 raise EnvError(
-                    f"{_who(self.env, i)}: its {name} is not finite at step {t} of a rollout, action {action}"
+                    f"{_stream_name(self.env, i)}: its {name} is not finite at step {t} of a rollout, action {action}"
                 )
         if self.mask is not None:
-            # a mask may be empty where no action is taken, as after an episode's end
-            idle = ~self.mask[:-1].any(axis=-1) & valid
-            if idle.any():
-                t, i = np.argwhere(idle)[0]
-                raise EnvError(f"{_who(self.env, i)}: its action mask allows nothing at step {t} of a rollout")
+            # A mask may be empty in steps that ignore the action, such as autoreset steps
+            empty = ~self.mask[:-1].any(axis=-1) & valid
+            if empty.any():
+                t, i = np.argwhere(empty)[0]
+                raise EnvError(
+                    f"{_stream_name(self.env, i)}: its action mask allows no action at step {t} of a rollout"
+                )
 
-    def _played(self) -> Played:
+    def _rollout(self) -> HostRollout:
         def joined(parts: Sequence[PyTree]) -> PyTree:
             return jax.tree.map(lambda *x: np.concatenate(x), *parts)
 
         starts = list(zip(*self.carries, strict=True))
         carry = jax.tree.map(lambda *x: np.stack(x), *map(joined, starts)) if starts else ()
         host = self.env.host
-        return Played(
+        return HostRollout(
             self._tree(self.obs),
             self.first,
             self.mask,
@@ -218,26 +224,28 @@ class _Record:
         return element_of(self.env.observation_space, (x[index] for x in leaves))
 
     def _store(self, start: np.ndarray, num_steps: int) -> np.ndarray:
-        """[T + 1, B, ...] that begins with `start`."""
+        """Allocate an array [num_steps, B, ...] whose first row is `start`."""
         store = np.empty((num_steps, *start.shape), start.dtype)
         store[0] = start
         return store
 
 
-def _check_beginning(env: HostEnv, now: Seen) -> None:
-    """Refuse first observations that are not finite, before the policy acts on them."""
-    for leaf in now.obs:
+def _check_initial(env: HostEnv, initial: Seen) -> None:
+    """Raise EnvError if an observation after a reset is not finite."""
+    for leaf in initial.obs:
         if leaf.dtype.kind == "f" and not (finite := np.isfinite(leaf).reshape(len(leaf), -1).all(axis=-1)).all():
-            raise EnvError(f"{_who(env, int(np.argmin(finite)))}: its observation is not finite after its reset")
+            raise EnvError(
+                f"{_stream_name(env, int(np.argmin(finite)))}: its observation is not finite after its reset"
+            )
 
 
-def _who(env: HostEnv, stream: int) -> str:
+def _stream_name(env: HostEnv, stream: int) -> str:
     name = f"environment {stream // env.num_agents}"
     return name if env.num_agents == 1 else f"{name}, agent {stream % env.num_agents}"
 
 
 def _joined(parts: Sequence[Seen]) -> Seen:
-    """All groups as one; copies."""
+    """Concatenate the results of all batches, as copies."""
     obs = [np.concatenate(x) for x in zip(*(part.obs for part in parts), strict=True)]
     reward, terminated, truncated, first, valid = (np.concatenate([part[i] for part in parts]) for i in range(1, 6))
     mask = None if parts[0].mask is None else np.concatenate([part.mask for part in parts if part.mask is not None])

@@ -1,7 +1,7 @@
-"""What acts on the host: a policy called in NumPy where that is cheaper and possible, else one compiled call a step.
+"""Policy inference for host environments: in NumPy where that is possible and faster, else one compiled call per step.
 
-A compiled call costs about 100 us however small the network, the same in NumPy 15 us. Which is taken depends on sizes
-alone, never on timing, so that a run can be repeated.
+A compiled call takes at least about 100 us, a small network in NumPy 15 us. The choice depends only on sizes, never on
+timing, so that runs are reproducible.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from ppax.host.numpy_program import NumpyProgram, Untranslatable
 from ppax.ppo import PPO
 from ppax.types import Key, LearnerState, PyTree
 
-NUMPY_WORK = 2**23  # environments in a group times parameters, up to which NumPy is cheaper; measured on two cores
+NUMPY_WORK = 2**23  # largest (environments per batch) * (parameters) for NumPy; measured on two cores
 
 
 class Acted(NamedTuple):
-    """What a group of e streams did; actions are lists of their arrays, in the order in which JAX flattens them."""
+    """Actions and next carry of a batch of e streams; actions are lists of leaves, in JAX's flattening order."""
 
     carry: PyTree  # [e, ...]
-    action: list[np.ndarray]  # [e, ...] each, as drawn; stored
-    env_action: list[np.ndarray]  # [e, ...] each, as the environments receive it
+    action: list[np.ndarray]  # [e, ...] each, as sampled; stored in the rollout
+    env_action: list[np.ndarray]  # [e, ...] each, clipped or squashed, for the environments
 
 
 class Observed(NamedTuple):
-    """What a group of e streams acts on."""
+    """Inputs of the policy for a batch of e streams."""
 
     carry: PyTree  # [e, ...]
     obs: PyTree  # [e, ...]
@@ -44,21 +44,21 @@ class Observed(NamedTuple):
 
 
 class HostPolicy(Protocol):
-    """Acts for groups of streams, step by step."""
+    """Policy inference for batches of streams, step by step."""
 
     @property
     def structure(self) -> Any:
-        """That of an action as JAX sees it."""
+        """Tree structure of an action."""
 
     def begin(self, agent: HostAgent, learner: LearnerState, num_steps: int, key: Key) -> None:
-        """A rollout of `num_steps` steps, with these parameters."""
+        """Start a rollout of `num_steps` steps with these parameters and this key."""
 
     def act(self, t: int, rows: slice, seen: Observed) -> Acted:
-        """At step `t`, for the streams `rows`."""
+        """Return actions at step `t` for the streams `rows`."""
 
 
 class InNumpy:
-    """Feedforward policies in NumPy. Randomness is NumPy's, from a generator that the rollout's key seeds."""
+    """Feedforward policies in NumPy. Samples come from a NumPy generator seeded by the rollout's key."""
 
     def __init__(self, agent: PPO, env: HostEnv, learner: LearnerState, deterministic: bool):
         self._deterministic, self._programs = deterministic, {}
@@ -67,18 +67,18 @@ class InNumpy:
         noise = self._noise(1, np.random.default_rng(0))
         for rows in env.host.sizes():
             part = jax.tree.map(lambda x, rows=rows: x[:rows], (example, jax.tree.map(lambda x: x[0], noise)))
-            self._programs[rows] = NumpyProgram(_drawn if not deterministic else _likely, (agent, learner), *part)
+            self._programs[rows] = NumpyProgram(_sample if not deterministic else _mode, (agent, learner), *part)
             self.structure = jax.tree.structure(self._programs[rows].result[0])
 
     def begin(self, agent: HostAgent, learner: LearnerState, num_steps: int, key: Key) -> None:
-        """Bind parameters, draw all noise."""
+        """Bind the parameters and draw the noise of all steps."""
         for program in self._programs.values():
             program.bind((agent, learner))
         seed = np.asarray(jax.random.key_data(key)).tolist()
         self._leaves = jax.tree.leaves(self._noise(num_steps, np.random.default_rng(seed)))
 
     def act(self, t: int, rows: slice, seen: Observed) -> Acted:
-        """Act."""
+        """Return actions at step `t` for the streams `rows`."""
         noise = [leaf[t % len(leaf), rows] for leaf in self._leaves]
         out = self._programs[rows.stop - rows.start](*jax.tree.leaves(seen), *noise)
         return Acted((), out[: len(out) // 2], out[len(out) // 2 :])
@@ -88,12 +88,12 @@ class InNumpy:
 
 
 class Compiled:
-    """Any policy, as one compiled call for a group; randomness is that of the agent's `act`."""
+    """Any policy, as one compiled call per batch and step. Samples come from the agent's `act`."""
 
     def __init__(self, agent: HostAgent, env: HostEnv, learner: LearnerState, deterministic: bool):
         self._programs, key = {}, jax.eval_shape(lambda: jax.random.key(0))
         number = jax.ShapeDtypeStruct((), jnp.int32)
-        agent = _spread(agent)
+        agent = _with_players(agent)
         for rows in env.host.sizes():
             example = observed(agent, env, rows)
             act = jax.jit(partial(_act, deterministic=deterministic))
@@ -101,11 +101,11 @@ class Compiled:
         self.structure = jax.tree.structure(self._programs[rows].out_info[1])
 
     def begin(self, agent: HostAgent, learner: LearnerState, num_steps: int, key: Key) -> None:
-        """Keep them."""
-        self._arguments = _spread(agent), learner, key
+        """Store parameters and key."""
+        self._arguments = _with_players(agent), learner, key
 
     def act(self, t: int, rows: slice, seen: Observed) -> Acted:
-        """Act."""
+        """Return actions at step `t` for the streams `rows`."""
         agent, learner, key = self._arguments
         program = self._programs[rows.stop - rows.start]
         carry, *actions = program(agent, learner, seen, key, np.int32(t), np.int32(rows.start))
@@ -113,45 +113,47 @@ class Compiled:
 
 
 def make_policy(agent: HostAgent, env: HostEnv, learner: LearnerState, deterministic: bool = False) -> HostPolicy:
-    """The policy that suits sizes and network; of `learner`, shapes matter."""
+    """Return the faster policy for these sizes and this network; of `learner` only shapes are read."""
     params = sum(leaf.size for leaf in jax.tree.leaves(learner.params))
     if isinstance(agent, Independent):
         return Compiled(agent, env, learner, deterministic)
     small = max(env.host.sizes()) * params <= NUMPY_WORK and jax.default_backend() == "cpu"
-    if small and not jax.tree.leaves(agent.network.initial_carry()) and agent.compute_dtype == "float32":
+    # a convolution uses its weights once for each pixel: the number of parameters says nothing of its work
+    images = any(x.ndim > 3 for x in jax.tree.leaves(observed(agent, env, 1).obs))
+    if small and not images and not jax.tree.leaves(agent.network.initial_carry()) and agent.compute_dtype == "float32":
         try:
             return InNumpy(agent, env, learner, deterministic)
         except (Untranslatable, TypeError):
-            pass  # a network or distribution beyond it
+            pass  # a network or distribution without a NumPy version
     return Compiled(agent, env, learner, deterministic)
 
 
 def observed(agent: HostAgent, env: HostEnv, rows: int) -> Observed:
-    """Zeros of the shapes that `rows` streams act on."""
+    """Return zeros with the shapes of the policy's inputs for `rows` streams."""
     _, obs, mask = env.reset(jax.random.key(0))
     obs, mask = jax.tree.map(lambda x: np.zeros((rows, *x.shape[1:]), x.dtype), (obs, mask))
     carry = jax.tree.map(lambda x: np.asarray(x), agent.initial_carry(rows))
     return Observed(carry, obs, np.ones(rows, bool), mask)
 
 
-def _distribution(acting: tuple[PPO, LearnerState], seen: Observed) -> Any:
-    agent, learner = acting
+def _distribution(parameters: tuple[PPO, LearnerState], seen: Observed) -> Any:
+    agent, learner = parameters
     return agent.policy(learner, *seen).distribution
 
 
-def _drawn(acting: tuple[PPO, LearnerState], seen: Observed, noise: PyTree) -> tuple[PyTree, PyTree]:
-    distribution = _distribution(acting, seen)
+def _sample(parameters: tuple[PPO, LearnerState], seen: Observed, noise: PyTree) -> tuple[PyTree, PyTree]:
+    distribution = _distribution(parameters, seen)
     action = drawn(distribution, noise)
     return action, distribution.env_action(action)
 
 
-def _likely(acting: tuple[PPO, LearnerState], seen: Observed, noise: PyTree) -> tuple[PyTree, PyTree]:
-    distribution = _distribution(acting, seen)
+def _mode(parameters: tuple[PPO, LearnerState], seen: Observed, noise: PyTree) -> tuple[PyTree, PyTree]:
+    distribution = _distribution(parameters, seen)
     return distribution.mode(), distribution.env_action(distribution.mode())
 
 
-def _spread(agent: HostAgent) -> HostAgent:
-    """Independent with every number [A], as it is while training: a program has one shape for each argument."""
+def _with_players(agent: HostAgent) -> HostAgent:
+    """Broadcast hyperparameters of Independent to [A], as in training, so that the compiled shapes match."""
     return dataclasses.replace(agent, agent=agent.players()) if isinstance(agent, Independent) else agent
 
 
@@ -168,7 +170,7 @@ def _act(
         policy = agent.policy(learner, *seen)
         action = policy.distribution.mode()
         return policy.carry, action, policy.distribution.env_action(action)
-    # one for each stream, by its number: how streams are grouped changes nothing
+    # One key per stream, from its index: batching of the streams does not change samples
     streams = start + jnp.arange(seen.first.shape[0], dtype=jnp.int32)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, t), streams)
     decision = agent.act(learner, *seen, keys)

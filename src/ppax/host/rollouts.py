@@ -1,4 +1,4 @@
-"""Rollouts of host environments one by one, as learning sees them; training itself goes on in one program."""
+"""Collection of single rollouts from host environments, for checks; training fuses collection with the update."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ from ppax.types import ActorState, Key, LearnerState, TrainState
 
 
 class Gathered(NamedTuple):
-    """A rollout, and where it began: elsewhere than asked for, where the environments did not stand there."""
+    """A rollout, and the actor state that it started from.
 
-    begun: ActorState
+    `start` differs from the requested state if the environments were in another state and had to be reset.
+    """
+
+    start: ActorState
     collected: Collected
 
 
 class Rollouts:
-    """Collects `state.num_steps` steps of all streams with the agent's policy."""
+    """Collector of rollouts: `state.num_steps` steps of all streams with the agent's policy."""
 
     def __init__(self, agent: HostAgent, env: HostEnv, state: TrainState):
         self._agent, self._env, self._state = agent, env, state
@@ -32,7 +35,7 @@ class Rollouts:
         self._value, self._collected = jax.jit(_value), jax.jit(_collected)
 
     def __call__(self, learner: LearnerState, actor: ActorState, key: Key) -> Gathered:
-        """One rollout from `actor` on."""
+        """Collect one rollout from `actor` on. Raises EnvError, after which the environments are closed."""
         agent, num_steps = self._agent, self._state.num_steps
         reset_key, act_key = jax.random.split(key)
         actor = take_up(agent, self._env, actor, reset_key)

@@ -1,4 +1,4 @@
-"""Where the time of training on the host goes: a clock around everything that the loop calls."""
+"""Profiling of training on host environments: time per stage of the loop."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ STAGES = ("stepping", "policy", "transfer", "update")
 
 
 class Clock:
-    """Seconds that each stage of `training` on `env` takes from now on; what is left of the time is recording.
+    """Timer of the stages of `training` on `env`, in seconds since its creation or `restart`.
 
-    Stepping is what the loop waits for: what worker processes do while the policy acts is not in it.
+    "stepping" is the time that the loop waits for environments; work of worker processes during policy inference is not
+    in it. The remaining time of the loop is "recording".
     """
 
     def __init__(self, training: HostTraining, env: HostEnv):
@@ -34,7 +35,7 @@ class Clock:
         env.host.wrap(lambda stepper: _TimedStepper(stepper, self))
 
     def around(self, stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function`, timed."""
+        """Return `function` with its run time added to `stage`."""
 
         def timed(*arguments: Any) -> Any:
             begin = time.perf_counter()
@@ -45,14 +46,14 @@ class Clock:
         return timed
 
     def restart(self) -> None:
-        """Set every stage to 0 seconds."""
+        """Reset every stage to 0 seconds."""
         self.seconds = dict.fromkeys(STAGES, 0.0)
 
     def shares(self, whole: float) -> dict[str, float]:
-        """Of `whole` seconds; they add up to 1."""
+        """Return the fraction of `whole` seconds spent in each stage; the fractions add up to 1."""
         recording = max(0.0, whole - sum(self.seconds.values()))
         total = recording + sum(self.seconds.values())
-        return {name: taken / total for name, taken in (*self.seconds.items(), ("recording", recording))}
+        return {name: seconds / total for name, seconds in (*self.seconds.items(), ("recording", recording))}
 
 
 class _TimedPolicy:
@@ -61,11 +62,11 @@ class _TimedPolicy:
         self._begin, self._act = clock.around("policy", inner.begin), clock.around("policy", inner.act)
 
     def begin(self, agent: HostAgent, learner: LearnerState, num_steps: int, key: Key) -> None:
-        """As the policy inside."""
+        """Call the wrapped policy; see `HostPolicy`."""
         self._begin(agent, learner, num_steps, key)
 
     def act(self, t: int, rows: slice, seen: Observed) -> Acted:
-        """As the policy inside."""
+        """Call the wrapped policy; see `HostPolicy`."""
         acted: Acted = self._act(t, rows, seen)
         return acted
 
@@ -78,14 +79,14 @@ class _TimedStepper:
         )
 
     def reset(self, seeds: Sequence[int]) -> None:
-        """As the environments inside."""
+        """Call the wrapped environments; see `Stepper`."""
         self._reset(seeds)
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
-        """As the environments inside."""
+        """Call the wrapped environments; see `Stepper`."""
         self._send(number, action)
 
     def receive(self, number: int) -> Seen:
-        """As the environments inside."""
+        """Call the wrapped environments; see `Stepper`."""
         seen: Seen = self._receive(number)
         return seen

@@ -1,1 +1,1 @@
-"""The inside of an update: batches, forward pass, gradient, KL control, normalisation, diagnostics."""
+"""Stages of an update: batches, forward pass, gradient, KL control, normalisation, diagnostics."""

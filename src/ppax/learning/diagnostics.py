@@ -1,4 +1,4 @@
-"""What a human wants to see of one update."""
+"""Metrics of one update, for logging."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from ppax.types import Batch, LearnerState
 
 
 class Update(NamedTuple):
-    """The learner after an update, and what happened."""
+    """Result of an update: the new learner and metrics."""
 
     learner: LearnerState
     metrics: Table
 
 
 class History(NamedTuple):
-    """The gradient steps of an update, [num_epochs, num_minibatches, ...]."""
+    """Metrics of an update's gradient steps, [num_epochs, num_minibatches, ...]."""
 
     metrics: Summary
-    learns: Array  # [...] the minibatch had a valid row
-    acts: Array  # [...] and one in which an action could be chosen
+    learns: Array  # [...] whether the minibatch has a valid row
+    acts: Array  # [...] whether it has a valid row with an allowed action
 
 
 def update_metrics(batch: Batch, acting: Array, history: History) -> Table:
-    """Scalars of one update; `acting` [M, L] are the rows that the policy learns from."""
+    """Scalar metrics of one update; `acting` [M, L]: rows that the policy learns from."""
     valid, value, target = batch.steps.valid, batch.steps.value, batch.targets.value
     steps, learns = history.metrics, history.learns[..., None]
     means = jnp.where(learns, steps.means, 0.0).sum((0, 1)) / jnp.maximum(learns.sum(dtype=jnp.float32), 1.0)
@@ -37,7 +37,7 @@ def update_metrics(batch: Batch, acting: Array, history: History) -> Table:
     whole = unpack(dataclasses.replace(steps, means=means, tops=tops))
     if {"ratio_max", "ratio_min"} <= set(steps):
         first = dataclasses.replace(steps, means=steps.means[0, 0], tops=steps.tops[0, 0])
-        # before the first gradient step the ratio must be 1, or acting and learning saw different things
+        # before the first gradient step the ratio must be 1; otherwise acting and learning disagree
         deviation = jnp.maximum(first["ratio_max"] - 1.0, 1.0 - first["ratio_min"])
         whole |= reduced("max", {"ratio_first_max_dev": jnp.maximum(0.0, deviation)})
         some = history.acts.any()
@@ -48,7 +48,7 @@ def update_metrics(batch: Batch, acting: Array, history: History) -> Table:
     variances = masked_means(list((columns - average[:, None, None]) ** 2), valid)
     target_var, unexplained = variances[0], variances[1]
     return whole | {
-        # 0 where targets do not vary: there is nothing to explain
+        # 0 where targets are constant
         "explained_variance": jnp.where(target_var > 0.0, 1.0 - unexplained / target_var, 0.0),
         "advantage_std": masked_std(batch.targets.advantage, acting),
         "value_mean": average[2],

@@ -1,4 +1,4 @@
-"""What the network says: about the current observation of every stream, and about stored sequences."""
+"""Forward pass of the network: current observations of all streams, or stored sequences."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ppax.types import LearnerState, Network, PyTree
 
 
 class Policy(NamedTuple):
-    """Distribution, value and next memory."""
+    """Result of a forward pass: action distribution, value outputs, V and next carry."""
 
     carry: PyTree  # [M, ...] after each sequence
     distribution: Any  # [N] rows: M * L steps
-    numbers: Array  # [N, num_values] that the network's critic ends in
+    value_outputs: Array  # [N, num_values] of the network's value head
     value: Array  # [N] V
 
 
@@ -33,30 +33,30 @@ def forward(
     first: Array,
     action_mask: PyTree | None,
 ) -> Policy:
-    """The network over sequences [M, L, ...], from the memory `carry` [M, ...] before each.
+    """Run the network over sequences [M, L, ...], each from its initial `carry` [M, ...].
 
-    Of `learner`, parameters and statistics are read. Parameters have `dtype`; observations, features and results are
-    float32: the layers round the factors of products (networks/products.py).
+    Reads the parameters and observation statistics of `learner`. Parameters are cast to `dtype`; observations, features
+    and results are float32: layers cast the inputs of their products to `dtype` (networks/products.py).
     """
     length = first.shape[1]
     obs, action_mask = to_rows(obs), to_rows(action_mask)
     if learner.obs_stats is not None:
         obs = normalization.normalize_obs(learner.obs_stats, obs)
     params, obs = cast(learner.params, dtype), in_float32(obs)
-    # Rows, not [M, L]: only `remember` needs time, and flat matrix products are a third faster
+    # Flat rows: only `remember` needs the time axis, and flat matrix products are a third faster
     features = jax.vmap(network.encode, (None, 0))(params, obs)
     memory = jax.vmap(network.remember, (None, 0, 0, 0))(params, carry, to_pairs(features, length), first)
     outputs = jax.vmap(network.decide, (None, 0, 0))(params, in_float32(to_rows(memory.features)), action_mask)
-    carry, distribution, numbers = in_float32((memory.carry, outputs.distribution, outputs.value))
-    value = jax.vmap(critic.value, (None, 0))(learner.critic, numbers)
-    return Policy(carry, distribution, numbers, value)
+    carry, distribution, value_outputs = in_float32((memory.carry, outputs.distribution, outputs.value))
+    value = jax.vmap(critic.value, (None, 0))(learner.critic, value_outputs)
+    return Policy(carry, distribution, value_outputs, value)
 
 
 def in_float32(tree: PyTree) -> PyTree:
-    """Floating-point leaves as float32."""
+    """Cast floating-point leaves to float32."""
     return cast(tree, jnp.dtype("float32"))
 
 
 def cast(tree: PyTree, dtype: jnp.dtype) -> PyTree:
-    """Floating-point leaves as `dtype`."""
+    """Cast floating-point leaves to `dtype`."""
     return jax.tree.map(lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)

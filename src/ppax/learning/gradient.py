@@ -1,9 +1,8 @@
-"""The gradient of a mean over many rows: split over devices, and accumulated over chunks of a minibatch.
+"""Gradient of a mean over rows: data-parallel over devices, with gradient accumulation over chunks of a minibatch.
 
-Gradient accumulation: the gradients of the chunks, weighted by their valid rows, are summed before the one optimiser
-step, so that a minibatch may be larger than memory has room for its activations. On a CPU, backpropagation through some
-hundred rows of a small network is also much faster than through a million: what the forward pass wrote is still in the
-cache when the backward pass reads it (benchmarks/NOTES.md).
+Gradient accumulation: the gradients of the chunks, weighted by their numbers of valid rows, are summed before one
+optimiser step. Memory therefore holds the activations of one chunk only. On a CPU small chunks are also much faster:
+the activations of some hundred rows are still in the cache in the backward pass (benchmarks/NOTES.md).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from ppax.types import LossOutput, Params, PyTree
 
 
 class Gradient(NamedTuple):
-    """A loss's gradient as one vector, parameters in the order of `ravel_pytree`; and the loss's metrics."""
+    """Gradient of a loss as one vector, in the order of `ravel_pytree`, and the metrics of the loss."""
 
     vector: Array  # [P]
     metrics: Summary
@@ -34,59 +33,60 @@ def mean_gradient(
 ) -> Gradient:
     """Gradient of `loss(params, data, valid)`, leaves of `data` [M, ...], accumulated over chunks of `chunk_rows` rows.
 
-    It is the same as in one piece, but for rounding, because a loss and its metrics are means over the rows where
-    `valid` [M, L] (or declared extremes): each chunk weighs as much as it has valid rows. Chunks hold whole
-    sequences, at least one; the last one is padded with rows that are not valid.
+    Equal to the gradient without chunks up to rounding: a loss and its metrics are means over the rows where `valid`
+    [M, L] (or declared extremes), and each chunk has its number of valid rows as its weight. A chunk holds one or
+    more whole sequences; the last chunk is padded with invalid rows.
     """
     all_rows = jnp.maximum(valid.sum(dtype=jnp.float32), 1.0)
     data, valid = sharding.own((data, valid))
     sequences, length = valid.shape
     chunks, size = chunk_sizes(sequences, length, chunk_rows)
 
-    def piece(data: PyTree, valid: Array) -> Gradient:
+    def chunk_gradient(data: PyTree, valid: Array) -> Gradient:
         gradient, metrics = jax.grad(loss, has_aux=True)(params, data, valid)
         return Gradient(ravel_pytree(gradient)[0], pack(metrics))
 
-    def weighed(data: PyTree, valid: Array) -> Gradient:
+    def weighted_gradient(data: PyTree, valid: Array) -> Gradient:
         share = valid.sum(dtype=jnp.float32) / all_rows
-        gradient, metrics = piece(data, valid)
+        gradient, metrics = chunk_gradient(data, valid)
         return Gradient(share * gradient, dataclasses.replace(metrics, means=share * metrics.means))
 
     if chunks == 1:
-        return _over_devices(weighed(data, valid)) if sharding.num_parts() > 1 else piece(data, valid)
+        one_device = sharding.num_parts() == 1
+        return chunk_gradient(data, valid) if one_device else _sum_over_devices(weighted_gradient(data, valid))
 
     def add(sums: Gradient, chunk: tuple[PyTree, Array]) -> tuple[Gradient, None]:
-        gradient, metrics = weighed(*chunk)
+        gradient, metrics = weighted_gradient(*chunk)
         return Gradient(sums.vector + gradient, merge(sums.metrics, metrics)), None
 
     padding = chunks * size - sequences
-    if padding:  # copies of the last sequence, so that extremes stay what they are
+    if padding:  # repeat the last sequence, so that maxima and minima do not change
         copies = lambda x: jnp.concatenate([x, jnp.broadcast_to(x[-1:], (padding, *x.shape[1:]))])  # noqa: E731
         data, valid = jax.tree.map(copies, data), jnp.pad(valid, ((0, padding), (0, 0)))
-    pieces = jax.tree.map(lambda x: x.reshape(chunks, size, *x.shape[1:]), (data, valid))
-    shape = jax.eval_shape(weighed, *jax.tree.map(lambda x: x[0], pieces))
+    stacked = jax.tree.map(lambda x: x.reshape(chunks, size, *x.shape[1:]), (data, valid))
+    shape = jax.eval_shape(weighted_gradient, *jax.tree.map(lambda x: x[0], stacked))
     zeros = Gradient(jnp.zeros(shape.vector.shape, shape.vector.dtype), nothing(shape.metrics))
-    return _over_devices(jax.lax.scan(add, zeros, pieces)[0])
+    return _sum_over_devices(jax.lax.scan(add, zeros, stacked)[0])
 
 
 class Chunks(NamedTuple):
-    """Equal pieces of a minibatch; together they may have more places than it has sequences."""
+    """Number and size of the equal chunks of a minibatch; the last chunk may need padding."""
 
     number: int
     size: int  # in sequences
 
 
 def chunk_sizes(sequences: int, seq_len: int, chunk_rows: int) -> Chunks:
-    """Chunks of `sequences`, of at most `chunk_rows` rows each, and at least one sequence."""
+    """Split `sequences` into chunks of at most `chunk_rows` rows and at least one sequence each."""
     wanted = -(-sequences // max(1, chunk_rows // seq_len))
-    # the next number that divides; where none is near, chunks would be too small to be worth it, and one is padded
+    # the next number of chunks that divides; if none is near, chunks would be too small: pad the last one instead
     number = next((k for k in range(wanted, min(4 * wanted, sequences) + 1) if sequences % k == 0), wanted)
     size = -(-sequences // number)
     return Chunks(-(-sequences // size), size)
 
 
-def _over_devices(share: Gradient) -> Gradient:
-    """The sum of all devices' shares, exchanged as one array."""
+def _sum_over_devices(share: Gradient) -> Gradient:
+    """All-reduce: sum of all devices' gradients and means, exchanged as one array."""
     vector, metrics = share
     sums = sharding.total(jnp.concatenate([vector, metrics.means]))
     means, tops = sums[vector.shape[0] :], sharding.largest(metrics.tops)

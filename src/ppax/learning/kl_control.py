@@ -1,8 +1,8 @@
-"""What is done about how far the policy has moved: stop the update, change the step size, change the loss's penalty.
+"""KL control: early stop, adaptive learning rate, adaptive KL penalty.
 
-The distance is KL(old || new) of a minibatch, estimated before its gradient step by the loss's metric `approx_kl`:
-https://joschu.net/blog/kl-approx.html. Penalty coefficient: Schulman et al. 2017, section 4,
-https://arxiv.org/abs/1707.06347. Step size: as rsl_rl does, https://github.com/leggedrobotics/rsl_rl.
+KL(old || new) of a minibatch is estimated before its gradient step by the loss's metric `approx_kl`:
+https://joschu.net/blog/kl-approx.html. Adaptive penalty: Schulman et al. 2017, section 4,
+https://arxiv.org/abs/1707.06347. Adaptive learning rate: as in rsl_rl, https://github.com/leggedrobotics/rsl_rl.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from jax import Array
 from ppax.arrays.sequences import masked_mean
 from ppax.types import ConfigError, Metrics, PyTree, Scalar, number, part
 
-RATE_STEP = 1.5  # by which the step size changes at once
-NOT_MOVED = 1e-10  # what rounding alone may give before the first step: no reason to go faster
-COEF_RANGE = 2.0**20  # the penalty's coefficient stays within this factor of the loss's own
+RATE_STEP = 1.5  # factor of one change of the learning rate
+NOT_MOVED = 1e-10  # KL of rounding alone, before the first step: the learning rate does not rise
+COEF_RANGE = 2.0**20  # largest factor between the adapted and the configured kl_coef
 
 
 class KLState(NamedTuple):
-    """Where the controls stand: arrays, None where one is off."""
+    """State of the KL controls; None where a control is off."""
 
     rate: Any = None  # [] factor on the learning rate
     coef: Any = None  # [] factor on the loss's kl_coef
@@ -34,24 +34,29 @@ class KLState(NamedTuple):
 
 @part
 class KLControl:
-    """Up to three controls at once, each off while its target is none."""
+    """KL control: early stop, adaptive learning rate, adaptive KL penalty; each is off while its target is none.
+
+    Schulman et al. 2017, section 4, https://arxiv.org/abs/1707.06347; https://github.com/leggedrobotics/rsl_rl
+    """
 
     target_kl: Scalar | None = number(
-        "KL beyond which neither this gradient step nor a later one of the update is taken", default=None, above=0.0
+        "early stop: end the update before a gradient step whose KL exceeds this; none: off", default=None, above=0.0
     )
     rate_target: Scalar | None = number(
-        "KL wanted: beyond 2 of it the learning rate falls by 1.5, below 1/2 it grows", default=None, above=0.0
+        "adaptive learning rate: target KL; above 2 of it divide the rate by 1.5, below 1/2 multiply by 1.5; none: off",
+        default=None,
+        above=0.0,
     )
-    rate_min: Scalar = number("the learning rate does not fall further", default=1e-5, above=0.0)
-    rate_max: Scalar = number("the learning rate does not grow further", default=1e-2, above=0.0)
+    rate_min: Scalar = number("lower bound of the adaptive learning rate", default=1e-5, above=0.0)
+    rate_max: Scalar = number("upper bound of the adaptive learning rate", default=1e-2, above=0.0)
     coef_target: Scalar | None = number(
-        "KL wanted of an update: beyond 1.5 of it the loss's kl_coef doubles, below 1/1.5 it halves",
+        "adaptive penalty: target KL of an update; above 1.5 of it kl_coef doubles, below 1/1.5 it halves; none: off",
         default=None,
         above=0.0,
     )
 
     def init(self, loss: Any) -> PyTree:
-        """What a learner keeps between updates, () where nothing; ConfigError where `loss` has no coefficient."""
+        """Initial state kept between updates, () if none; ConfigError if `loss` lacks the kl_coef to adapt."""
         names = [field.name for field in dataclasses.fields(loss)] if dataclasses.is_dataclass(loss) else []
         if self.coef_target is not None and "kl_coef" not in names:
             raise ConfigError(
@@ -61,7 +66,7 @@ class KLControl:
         return () if rate is None and coef is None else KLState(rate, coef)
 
     def check(self, gradient_steps: int) -> None:
-        """Raise ConfigError where an update of so many gradient steps gives the controls nothing to act on."""
+        """Raise ConfigError if a control is on and an update has one gradient step only: its KL is always 0."""
         names = ("target_kl", "rate_target", "coef_target")
         wanted = [name for name in names if getattr(self, name) is not None]
         if gradient_steps == 1 and wanted:
@@ -71,13 +76,16 @@ class KLControl:
             )
 
     def begin(self, kept: PyTree) -> KLState:
-        """The state inside an update."""
+        """State at the start of an update, from the state kept between updates."""
         return KLState(*kept)._replace(stopped=None if self.target_kl is None else jnp.bool_(False))
 
-    def judge(
+    def adapt(
         self, state: KLState, learning_rate: Scalar, metrics: Mapping[str, Array], acts: Array | bool = True
     ) -> KLState:
-        """Before a gradient step, from the metrics of its loss; the same state without rows with a choice, `acts`."""
+        """Adapt the state before a gradient step, from its loss's metrics; unchanged unless `acts`.
+
+        `acts` []: whether the minibatch has a row that the policy learns from.
+        """
         rate, coef, stopped = state
         if self.rate_target is not None:
             bounds = self.rate_min, self.rate_max
@@ -88,13 +96,13 @@ class KLControl:
         return jax.tree.map(partial(jnp.where, acts), KLState(rate, coef, stopped), state)
 
     def goes_on(self, state: KLState, learns: Array) -> Array:
-        """Whether to take a gradient step [] of a minibatch that has valid rows, `learns` []."""
+        """Whether to apply a gradient step, []: `learns` (the minibatch has a valid row) and no early stop."""
         return learns if state.stopped is None else learns & ~state.stopped
 
     def end(self, state: KLState, history: Mapping[str, Array], acts: Array) -> PyTree:
-        """What the learner keeps; `history` [num_epochs, num_minibatches] are the metrics of all steps.
+        """State kept after an update; `history` [num_epochs, num_minibatches] are the metrics of its gradient steps.
 
-        `acts` [num_epochs, num_minibatches]: whether a step's minibatch had a row that the policy could learn from.
+        `acts` [num_epochs, num_minibatches]: whether a minibatch has a row that the policy learns from.
         """
         rate, coef, _ = state
         if self.coef_target is not None:
@@ -105,35 +113,35 @@ class KLControl:
         return () if rate is None and coef is None else KLState(rate, coef)
 
     def learning_rate(self, state: PyTree, learning_rate: Scalar) -> Scalar:
-        """The learning rate now."""
+        """Adapted learning rate."""
         rate = KLState(*state).rate
         return learning_rate if rate is None else learning_rate * rate
 
     def loss(self, state: PyTree, loss: Any) -> Any:
-        """The loss with its coefficient of now."""
+        """Loss with its adapted kl_coef."""
         coef = KLState(*state).coef
         return loss if coef is None else dataclasses.replace(loss, kl_coef=loss.kl_coef * coef)
 
     def step_metrics(self, state: KLState) -> Metrics:
-        """What a human wants to see of one gradient step."""
+        """Metrics of one gradient step."""
         return {} if state.stopped is None else {"updates_skipped": state.stopped.astype(jnp.float32)}
 
     def metrics(self, state: PyTree, loss: Any) -> Metrics:
-        """What a human wants to see of one update."""
+        """Metrics of one update."""
         return {} if KLState(*state).coef is None else {"kl_coef": self.loss(state, loss).kl_coef}
 
 
-def rate_change(now: Array, kl: Array, target: Scalar, lowest: Scalar, highest: Scalar) -> Array:
-    """By what to multiply the learning rate `now`."""
-    now = jnp.maximum(now, 1e-30)  # a learning rate of 0 stays 0
-    # a bound stops a change, it never makes one
-    slower = jnp.clip(lowest / now, 1.0 / RATE_STEP, 1.0)
-    faster = jnp.clip(highest / now, 1.0, RATE_STEP)
+def rate_change(rate: Array, kl: Array, target: Scalar, lowest: Scalar, highest: Scalar) -> Array:
+    """Factor on the learning rate `rate`, [], from the measured `kl`; bounded by `lowest` and `highest`."""
+    rate = jnp.maximum(rate, 1e-30)  # a learning rate of 0 stays 0
+    # a bound limits a change; it never causes one
+    slower = jnp.clip(lowest / rate, 1.0 / RATE_STEP, 1.0)
+    faster = jnp.clip(highest / rate, 1.0, RATE_STEP)
     near = (kl < 0.5 * target) & (kl > NOT_MOVED)
     return jnp.where(kl > 2.0 * target, slower, jnp.where(near, faster, 1.0))
 
 
 def _kl(metrics: Mapping[str, Array]) -> Array:
     if "approx_kl" not in metrics:
-        raise ConfigError("kl: the loss must give the metric approx_kl; without it, set every target of kl to none")
+        raise ConfigError("kl: the loss must return the metric approx_kl; without it, set every target of kl to none")
     return metrics["approx_kl"]

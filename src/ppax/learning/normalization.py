@@ -1,8 +1,7 @@
-"""Running statistics that stay right beyond 10^9 samples in float32, and what they normalise.
+"""Running mean and variance, accurate beyond 10^9 samples in float32; normalisation of observations and rewards.
 
-Mean and variance are kept as pairs of float32 (value and what rounding lost), the count as an exact pair of uint32.
-Batches are merged by Chan et al. 1979 (parallel variance); moments are taken around the running mean, never as
-E[x^2] - E[x]^2.
+Mean and variance are pairs of float32 (value and rounding error), the count is an exact pair of uint32. Batches are
+merged by Chan et al. 1979 (parallel variance); moments are taken around the running mean, never as E[x^2] - E[x]^2.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ EPSILON = 1e-8
 
 
 class Pair(NamedTuple):
-    """A float32 and the part of it that rounding lost."""
+    """Compensated float32: a value and its rounding error."""
 
     high: Array
     low: Array
 
 
 class RunningStats(NamedTuple):
-    """Moments of everything seen. Leaves have the shape of one sample, `count` is [2] uint32."""
+    """Running mean and variance of all samples. Leaves have the shape of one sample; `count` is [2] uint32."""
 
     count: Array  # type: ignore[assignment]
     mean: Pair
@@ -38,13 +37,13 @@ class RunningStats(NamedTuple):
 
 
 def init_stats(shape: tuple[int, ...]) -> RunningStats:
-    """Mean 0 and variance 1 until something is seen; they weigh nothing against it."""
+    """Statistics of no samples: mean 0 and variance 1, replaced by those of the first samples."""
     zeros = jnp.zeros(shape, jnp.float32)
     return RunningStats(counter.zero(), Pair(zeros, zeros), Pair(zeros + 1.0, zeros))
 
 
 def add(pair: Pair, x: Array) -> Pair:
-    """Sum that remembers its rounding error (Knuth's two-sum)."""
+    """Compensated addition (Knuth's two-sum)."""
     total = pair.high + x
     back = total - pair.high
     low = pair.low + ((pair.high - (total - back)) + (x - back))
@@ -53,7 +52,7 @@ def add(pair: Pair, x: Array) -> Pair:
 
 
 def update_stats(stats: RunningStats, x: Array, valid: Array) -> RunningStats:
-    """Merge samples `x` [..., *shape], counting only where `valid` [...]."""
+    """Merge samples `x` [..., *shape] where `valid` [...]."""
     axes = tuple(range(valid.ndim))
     weight = jnp.expand_dims(valid, tuple(range(valid.ndim, x.ndim)))
     seen = valid.sum(dtype=jnp.uint32)
@@ -74,11 +73,11 @@ def update_stats(stats: RunningStats, x: Array, valid: Array) -> RunningStats:
 
 
 class NoStats(NamedTuple):
-    """Of categories, which say what and not how much: they stay as they are."""
+    """Placeholder for categorical observations, which are not normalised."""
 
 
 def init_obs_stats(space: spaces.Space) -> PyTree:
-    """Statistics for every array of an observation of `space`."""
+    """Initial statistics, one for every array of an observation of `space`."""
     if isinstance(space, spaces.Dict):
         return {key: init_obs_stats(inner) for key, inner in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
@@ -89,12 +88,12 @@ def init_obs_stats(space: spaces.Space) -> PyTree:
 
 
 def is_stats(node: object) -> bool:
-    """Whether a node of a tree is one leaf's statistics."""
+    """Whether a tree node is the statistics of one array."""
     return isinstance(node, RunningStats | NoStats)
 
 
 def update_obs_stats(stats: PyTree, obs: PyTree, valid: Array) -> PyTree:
-    """Merge observations [..., *shape], counting only where `valid` [...]."""
+    """Merge observations [..., *shape] where `valid` [...]."""
 
     def one(s: RunningStats | NoStats, x: Array) -> RunningStats | NoStats:
         return s if isinstance(s, NoStats) else update_stats(s, x, valid)
@@ -103,7 +102,7 @@ def update_obs_stats(stats: PyTree, obs: PyTree, valid: Array) -> PyTree:
 
 
 def normalize_obs(stats: PyTree, obs: PyTree) -> PyTree:
-    """Observations [..., *shape] to mean 0 and variance 1, clipped at 10 standard deviations."""
+    """Standardise observations [..., *shape]; clipped at 10 standard deviations."""
 
     def one(s: RunningStats | NoStats, x: Array) -> Array:
         if isinstance(s, NoStats):
@@ -116,6 +115,6 @@ def normalize_obs(stats: PyTree, obs: PyTree) -> PyTree:
 
 
 def scale_rewards(stats: RunningStats, steps: Transition) -> Transition:
-    """Rewards [T, B] over the standard deviation of the discounted return, not centred, clipped."""
+    """Divide rewards [T, B] by the standard deviation of the discounted return, without centring; clipped at 10."""
     scaled = steps.reward * jax.lax.rsqrt(stats.var.high + EPSILON)
     return dataclasses.replace(steps, reward=jnp.clip(scaled, -CLIP, CLIP))

@@ -1,4 +1,4 @@
-"""Where metrics go. A logger has `log(row)` and `close()`; a row is numbers, among them `iteration` and `env_steps`."""
+"""Loggers of metrics: console, JSON Lines, CSV, TensorBoard; `Logger` is the Protocol of a user's own."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ppax.loggers.tensorboard import TensorBoard, require_tensorboard
 
 
 class Logger(Protocol):
-    """A sink for metrics."""
+    """Logger protocol: receives a row of metrics at every log row."""
 
     def log(self, row: Row) -> None:
-        """Take one row."""
+        """Log one row: numbers by name, among them `iteration` and `env_steps`; NaN for metrics without data."""
         ...
 
     def close(self) -> None:
-        """No more rows will come."""
+        """Release resources; called once, after the last row."""
         ...
 
 

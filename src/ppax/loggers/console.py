@@ -1,4 +1,4 @@
-"""Metrics for the eye: a live progress line on a terminal, a plain line now and then elsewhere."""
+"""Console logger: a live progress line on a terminal, plain lines at intervals elsewhere."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from ppax.loggers.files import Row
 
-PLAIN_SECONDS = 5.0  # between lines where there is no terminal
+PLAIN_SECONDS = 5.0  # minimum seconds between lines without a terminal
 COMPILING = "compiling ..."
 
 
 class _Lines(RichConsole):
-    """Rich's console, which would leave the program where nobody reads any more."""
+    """Rich console that raises at a broken pipe, where Rich would exit the program."""
 
     def on_broken_pipe(self) -> None:
-        """The error itself, so that this logger alone is dropped."""
+        """Raise BrokenPipeError, so that only this logger is removed."""
         self.quiet = True
         raise BrokenPipeError
 
@@ -30,7 +30,7 @@ class Console:
     def __init__(self, total_iterations: int, stream: TextIO | None = None):
         """Show progress up to `total_iterations` on `stream` (standard error by default)."""
         self._total = total_iterations
-        # a notebook takes plain lines: a live display there needs ipywidgets
+        # plain lines in notebooks: a live display there needs ipywidgets
         self._console = _Lines(file=stream, stderr=stream is None, force_jupyter=False)
         self._progress: Progress | None = None
         self._last = 0.0
@@ -50,7 +50,7 @@ class Console:
         self._progress.start()
 
     def begin(self, done: int) -> None:
-        """The first chunk begins, after `done` iterations."""
+        """Start the progress line after compilation, at `done` iterations."""
         if self._progress is not None:
             self._progress.reset(self._task, completed=done, text="first iterations")
 
@@ -67,18 +67,18 @@ class Console:
             self._console.print(f"{share:4.0%}  {describe(row)}  ETA {left:.0f} s", highlight=False)
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         if self._progress is not None:
-            with contextlib.suppress(OSError):  # a terminal that is gone
+            with contextlib.suppress(OSError):  # the terminal is closed
                 self._progress.stop()
 
     def _print(self, text: str) -> None:
-        with contextlib.suppress(OSError):  # nobody reads any more; `log` says so, and is dropped
+        with contextlib.suppress(OSError):  # broken pipe: the next `log` raises, and the logger is removed
             self._console.print(text, highlight=False)
 
 
 def describe(row: Row) -> str:
-    """What matters most, in one line."""
+    """Steps, speed and episode return of a row, in one line."""
     value = row["episode_return"]
     episode = "no episode ended meanwhile" if value != value else f"return {value:.1f}"
     return f"{row['env_steps']:,} env-steps  {row['steps_per_second']:,.0f} steps/s  {episode}"

@@ -1,4 +1,4 @@
-"""Metrics as TensorBoard event files, by tensorboardX (no TensorFlow)."""
+"""TensorBoard logger, by tensorboardX (no TensorFlow)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ppax.loggers.files import Row
 
 
 def require_tensorboard() -> Any:
-    """The tensorboardX module; ImportError with the extra to install where it is missing."""
+    """Import tensorboardX; ImportError, with the extra to install, if it is missing."""
     try:
         import tensorboardX
     except ImportError as error:
@@ -19,10 +19,10 @@ def require_tensorboard() -> Any:
 
 
 class TensorBoard:
-    """Scalars over env-steps in `directory`."""
+    """Logger of TensorBoard event files: scalars over env-steps."""
 
     def __init__(self, directory: Path, purge_from: int | None = None):
-        """Write below `directory`; on resume, events at `purge_from` env-steps and later are superseded."""
+        """Write below `directory`; on resume, events from `purge_from` env-steps on are superseded."""
         self._writer = require_tensorboard().SummaryWriter(str(directory), purge_step=purge_from)
 
     def log(self, row: Row) -> None:
@@ -33,5 +33,5 @@ class TensorBoard:
         self._writer.flush()
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the event file."""
         self._writer.close()

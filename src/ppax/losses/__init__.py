@@ -1,4 +1,4 @@
-"""Objectives: one a file; they see distributions, values and a batch, never the network."""
+"""Losses, one a file: functions of distribution, value losses and batch, without access to the network."""
 
 from ppax.losses.clipped import ClippedSurrogate
 from ppax.losses.dpo import DPO

@@ -1,4 +1,4 @@
-"""What losses have in common: the log-ratio, the sum of all terms and its metrics."""
+"""Shared by all losses: the log-ratio, the weighted sum of the terms, and its metrics."""
 
 from __future__ import annotations
 
@@ -11,57 +11,57 @@ from ppax.arrays.metrics import reduced
 from ppax.arrays.sequences import masked_means
 from ppax.types import Batch, LossOutput, Scalar, Transition
 
-LOG_RATIO_BOUND = 20.0  # exp(20) is far outside any clip; it keeps a runaway ratio finite in float32
+LOG_RATIO_BOUND = 20.0  # exp(20) is far outside any clip range; it keeps ratios finite in float32
 
 
 class Rows(NamedTuple):
-    """The terms of an objective for each row, all [N]; those that are descended have their sign turned already."""
+    """Per-row terms of an objective, all [N]; `policy` and `value` are minimised, `entropy` is maximised."""
 
     policy: Array
-    value: Array  # the critic's own loss
+    value: Array  # value loss
     entropy: Array
     log_ratio: Array
 
 
 class RowWeights(NamedTuple):
-    """Weights of rows in a minibatch's means over its valid rows; None: 1 for every row.
+    """Row weights in a minibatch's means over its valid rows; None: 1 for every row.
 
-    `policy` and `acting` are 0 where no action could be chosen, and larger elsewhere in proportion, so that a mean over
-    valid rows is one over the rows with a choice, also in chunks of a minibatch.
+    `policy` and `acting` are 0 in rows without an allowed action and scaled up elsewhere: a mean over valid rows then
+    equals the mean over rows with an allowed action, also when gradients are accumulated over chunks.
     """
 
     policy: Array | None  # [N] of the policy and entropy terms, importance weights included
     value: Array | None  # [N] of the value term: importance weights
-    acting: Array | None  # [N] of diagnostics of the policy (KL, ratios), without importance weights
+    acting: Array | None  # [N] of the policy's diagnostics (KL, ratios), without importance weights
 
 
 def bounded_log_ratio(log_prob: Array, steps: Transition) -> Array:
-    """Log of the probability of each stored action now over that when it was taken."""
+    """Log probability ratio of stored actions, current policy over the policy that acted, clipped at +-20."""
     return jnp.clip(log_prob - steps.log_prob, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
 
 
 def k3(log_ratio: Array) -> Array:
-    """Estimate of KL(old || new) from actions of the old policy, never negative: (w - 1) - log w.
+    """k3 estimate of KL(old || new) from actions of the old policy: (w - 1) - log w >= 0.
 
-    http://joschu.net/blog/kl-approx.html: unbiased, with little variance.
+    Unbiased, with low variance: http://joschu.net/blog/kl-approx.html
     """
     return jnp.expm1(log_ratio) - log_ratio
 
 
-def weighed(x: Array, weight: Array | None) -> Array:
-    """`weight` times rows `x` [N]; 0 where the weight is 0, whatever stands there."""
+def weighted(x: Array, weight: Array | None) -> Array:
+    """`weight` times rows `x` [N]; 0 where the weight is 0, also if `x` is NaN there."""
     return x if weight is None else jnp.where(weight == 0.0, 0.0, weight * x)
 
 
 def objective(rows: Rows, batch: Batch, vf_coef: Scalar, ent_coef: Scalar, **extra: Any) -> LossOutput:
-    """Policy + vf_coef * value - ent_coef * entropy, means over valid rows by their weights.
+    """Loss policy + vf_coef * value - ent_coef * entropy, each a weighted mean over valid rows.
 
-    `extra` rows [N] are diagnostics of the policy and become metrics.
+    `extra` are further per-row diagnostics of the policy, [N]; their means become metrics.
     """
     weights = RowWeights(None, None, None) if batch.weights is None else batch.weights
-    columns = [weighed(rows.policy, weights.policy), weighed(rows.value, weights.value)]
-    columns += [weighed(rows.entropy, weights.policy)]
-    columns += [weighed(x, weights.acting) for x in (k3(rows.log_ratio), *extra.values())]
+    columns = [weighted(rows.policy, weights.policy), weighted(rows.value, weights.value)]
+    columns += [weighted(rows.entropy, weights.policy)]
+    columns += [weighted(x, weights.acting) for x in (k3(rows.log_ratio), *extra.values())]
     policy_loss, value_loss, entropy, approx_kl, *others = masked_means(columns, batch.steps.valid)
     ratio = jnp.exp(rows.log_ratio)
     acting = batch.steps.valid if weights.acting is None else batch.steps.valid & (weights.acting > 0.0)

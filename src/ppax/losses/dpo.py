@@ -1,7 +1,7 @@
-"""Discovered policy optimisation: a drift found by meta-learning takes the clip's place. Lu et al. 2022,
+"""Discovered policy optimisation (DPO): a meta-learned drift function replaces the clip. Lu et al. 2022,
 https://arxiv.org/abs/2210.05639
 
-Its drift function there, section 5; `w` is the paper's r.
+Drift function of section 5; `w` is the paper's r.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from ppax.types import Batch, LossOutput, Scalar, number, part
 
 @part
 class DPO:
-    """-mean (w A - drift) + vf_coef * mean value_error - ent_coef * mean entropy.
+    """Discovered policy optimisation (DPO). Lu et al. 2022, https://arxiv.org/abs/2210.05639
 
-    drift = relu(x - scale tanh(x / scale)), where x = (w - 1) A and scale alpha for A >= 0, else log(w) A and beta.
+    -mean (w A - drift) + vf_coef * mean value_error - ent_coef * mean entropy, where
+    drift = relu(x - scale tanh(x / scale)), with x = (w - 1) A, scale = alpha for A >= 0,
+    and x = log(w) A, scale = beta for A < 0.
     """
 
-    alpha: Scalar = number("for A >= 0: about how large (w - 1) A may become", default=2.0, above=0.0)
-    beta: Scalar = number("for A < 0: about how large log(w) A may become", default=0.6, above=0.0)
-    vf_coef: Scalar = number("weight of the value loss", default=0.5, low=0.0)
-    ent_coef: Scalar = number("weight of the entropy bonus", default=0.0, low=0.0)
+    alpha: Scalar = number("drift scale for A >= 0: soft upper bound of (w - 1) A", default=2.0, above=0.0)
+    beta: Scalar = number("drift scale for A < 0: soft upper bound of log(w) A", default=0.6, above=0.0)
+    vf_coef: Scalar = number("value coefficient: weight of the value loss", default=0.5, low=0.0)
+    ent_coef: Scalar = number("entropy coefficient: weight of the entropy bonus", default=0.0, low=0.0)
 
     def __call__(self, distribution: Any, value_error: Array, batch: Batch) -> LossOutput:
         """Loss of rows [N]; the metric `policy_loss` includes the drift."""

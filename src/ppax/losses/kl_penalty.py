@@ -1,8 +1,8 @@
-"""A surrogate with a penalty on the KL divergence instead of a clip. Schulman et al. 2017, eq. 8,
+"""Surrogate objective with a KL penalty instead of the clip. Schulman et al. 2017, eq. 8,
 https://arxiv.org/abs/1707.06347
 
-The divergence is estimated from the stored log-probabilities (k3), which suits every distribution. `PPO.kl` may adapt
-the coefficient.
+The divergence is estimated from the stored log-probabilities (k3), which works for every distribution. `PPO.kl` may
+adapt the coefficient.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from ppax.types import Batch, LossOutput, Scalar, number, part
 
 @part
 class KLPenalty:
-    """-mean w A + kl_coef * KL(old || new) + vf_coef * mean value_error - ent_coef * mean entropy."""
+    """Surrogate loss with a KL penalty. Schulman et al. 2017, eq. 8, https://arxiv.org/abs/1707.06347
 
-    kl_coef: Scalar = number("weight of the divergence from the policy that acted", default=1.0, low=0.0)
-    vf_coef: Scalar = number("weight of the value loss", default=0.5, low=0.0)
-    ent_coef: Scalar = number("weight of the entropy bonus", default=0.0, low=0.0)
+    -mean w A + kl_coef * KL(old || new) + vf_coef * mean value_error - ent_coef * mean entropy.
+    """
+
+    kl_coef: Scalar = number("KL penalty coefficient: weight of KL(old || new)", default=1.0, low=0.0)
+    vf_coef: Scalar = number("value coefficient: weight of the value loss", default=0.5, low=0.0)
+    ent_coef: Scalar = number("entropy coefficient: weight of the entropy bonus", default=0.0, low=0.0)
 
     def __call__(self, distribution: Any, value_error: Array, batch: Batch) -> LossOutput:
         """Loss of rows [N]; the metric `policy_loss` includes the penalty."""

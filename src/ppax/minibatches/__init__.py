@@ -1,4 +1,4 @@
-"""Ways to draw minibatches: one a file."""
+"""Minibatch samplers, one a file."""
 
 from ppax.minibatches.prioritised import Prioritised
 from ppax.minibatches.shuffle import Shuffle

@@ -1,7 +1,7 @@
-"""Plain minibatches: a fresh permutation of all sequences each epoch, each used exactly once.
+"""Shuffled minibatches: a new permutation of all sequences each epoch.
 
-Large permutations come from a keyed bijection instead of a sort, which costs as much as a third of a whole iteration
-on a CPU: a Feistel network (Luby and Rackoff 1988, https://doi.org/10.1137/0217022) on the index's bits.
+Large permutations are a keyed bijection on the bits of the index, a Feistel network (Luby and Rackoff 1988,
+https://doi.org/10.1137/0217022). A sort would cost up to a third of a whole iteration on a CPU.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from jax import Array
 from ppax.arrays.sequences import nearest_divisors
 from ppax.types import Batch, ConfigError, Key, MinibatchIndices, part, static
 
-SORT_BELOW = 2048  # there sorting is as fast, and draws from all permutations
-ROUNDS = 6
+SORT_BELOW = 2048  # below this size a sort is as fast, and all permutations are possible
+ROUNDS = 6  # of the Feistel network
 
 
 @part
 class Shuffle:
-    """Every sequence once an epoch, in a fresh random order."""
+    """Shuffled minibatches: every sequence once per epoch, in a new random order."""
 
-    num_minibatches: int = static("gradient steps in one epoch", default=4, low=1)
+    num_minibatches: int = static("minibatches per epoch: one gradient step each", default=4, low=1)
     remainder: str = static(
-        "where num_minibatches does not divide the sequences: refuse, or let some minibatches have one fewer",
+        "if num_minibatches does not divide the number of sequences: error, or pad the smaller minibatches",
         default="error",
         choices=("error", "pad"),
     )
 
     def size(self, sequences: int) -> int:
-        """Places for sequences in each minibatch; ConfigError where this many sequences cannot be dealt out."""
+        """Sequences in each minibatch, padding included; ConfigError if `sequences` cannot be divided."""
         parts = self.num_minibatches
         if sequences % parts and (self.remainder == "error" or sequences < parts):
             raise ConfigError(
@@ -41,12 +41,12 @@ class Shuffle:
         return -(-sequences // parts)
 
     def __call__(self, batch: Batch, key: Key) -> MinibatchIndices:
-        """Indices [num_minibatches, size] of the sequences in `batch` [M, L]; M, one beyond, is an empty place."""
+        """Draw indices [num_minibatches, size] of the sequences in `batch` [M, L]; index M is padding."""
         sequences, parts = batch.steps.valid.shape[0], self.num_minibatches
         size, order = self.size(sequences), permutation(key, sequences)
         if size * parts == sequences:
             return MinibatchIndices(order.reshape(parts, size), None)
-        # Each of the last minibatches has one empty place: dealt evenly, none is left with nothing to learn from
+        # One padding index in each of the last minibatches: spread evenly, so that no minibatch is empty
         places = np.full((parts, size), sequences, np.int32)
         full = np.arange(parts) < parts - (size * parts - sequences)
         places[np.arange(size) < size - 1 + full[:, None]] = np.arange(sequences)
@@ -54,15 +54,15 @@ class Shuffle:
 
 
 def permutation(key: Key, size: int) -> Array:
-    """0 .. size-1 in a random order, [size] int32."""
+    """Random permutation of 0 .. size-1, [size] int32."""
     if size < SORT_BELOW:
         return jax.random.permutation(key, jnp.arange(size, dtype=jnp.int32))
     bits = (size - 1).bit_length()
-    data = jax.random.key_data(key)  # its bits, spread: another draw from it would be a dozen kernels to compile
+    data = jax.random.key_data(key)  # hash its bits: jax.random would compile a dozen kernels more
     keys = _hash(_hash(data[0] + jnp.arange(ROUNDS, dtype=jnp.uint32)) + data[-1])
 
     def scramble(x: Array) -> Array:
-        """A bijection of the numbers below 2^bits: each round xors one half with a hash of the other."""
+        """Feistel network, a bijection of the numbers below 2^bits: a round xors one half with a hash of the other."""
         high, low = bits // 2, bits - bits // 2
         left, right = x >> low, x & jnp.uint32(2**low - 1)
         for i in range(ROUNDS):
@@ -70,7 +70,7 @@ def permutation(key: Key, size: int) -> Array:
             high, low = low, high
         return (left << low) | right
 
-    # A result beyond the end is scrambled again until it is inside: still a bijection, of 0 .. size-1
+    # Cycle walking: scramble results >= size again until all are below it; a bijection of 0 .. size-1
     return jax.lax.while_loop(
         lambda x: (x >= size).any(),
         lambda x: jnp.where(x >= size, scramble(x), x),
@@ -79,7 +79,7 @@ def permutation(key: Key, size: int) -> Array:
 
 
 def _hash(x: Array) -> Array:
-    """Every bit of the result depends on every bit of `x`."""
+    """Integer hash of 32 bits: every bit of the result depends on every bit of `x`."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
     x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
     return x ^ (x >> 16)

@@ -1,9 +1,9 @@
-"""Encoders from other libraries: a module of Flax (nnx or linen) or Equinox, of which ppax sees plain parameters.
+"""Encoders from other libraries: adapters for modules of Flax (nnx or linen) and Equinox.
 
-`network(env, encoder=adapters.NNX(MyModule), hidden=())`: the module turns one observation into one vector; dense
-layers, memory and heads follow. Of an observation with several entries it gets a dict of arrays. Its state must be
-parameters alone: statistics that change while it runs (batch norm) or noise (dropout) would make acting and learning
-differ.
+`network(env, encoder=adapters.NNX(MyModule), hidden=())`: the module maps one observation to one vector; dense
+layers, memory and heads follow. It receives an observation with several entries as a dict of arrays. ppax handles its
+parameters as a plain pytree. The module may have no other state: running statistics (batch norm) or noise (dropout)
+would make acting and learning differ.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ppax.types import ConfigError, Key, Params, PyTree, part, static
 
 @part
 class NNX:
-    """A module of flax.nnx, made anew by `make(rngs)`: a named function or a class."""
+    """Encoder that wraps a flax.nnx module. `make(rngs)` creates it: a named function or a class."""
 
     make: Callable[[Any], Any] = static()
 
     def init(self, key: Key, example: PyTree) -> Params:
-        """Parameters by the module's own initialisation."""
+        """Return parameters from the module's own initialisation. ConfigError where it has other state."""
         with _extra("flax"):
             from flax import nnx
         _, params, rest = nnx.split(self.make(nnx.Rngs(key)), nnx.Param, ...)
@@ -34,7 +34,7 @@ class NNX:
         return nnx.to_pure_dict(params)
 
     def __call__(self, params: Params, x: PyTree) -> Array:
-        """The module of one observation."""
+        """Apply the module to one observation."""
         with _extra("flax"):
             from flax import nnx
         structure = nnx.graphdef(nnx.eval_shape(lambda: self.make(nnx.Rngs(0))))
@@ -43,12 +43,12 @@ class NNX:
 
 @part
 class Linen:
-    """A module of flax.linen."""
+    """Encoder that wraps a flax.linen module."""
 
     module: Any = static()
 
     def init(self, key: Key, example: PyTree) -> Params:
-        """Parameters by the module's own initialisation."""
+        """Return parameters from the module's own initialisation. ConfigError where it has other state."""
         with _extra("flax"):
             import flax.linen  # noqa: F401
         variables = self.module.init(key, example)
@@ -57,24 +57,24 @@ class Linen:
         return params
 
     def __call__(self, params: Params, x: PyTree) -> Array:
-        """The module of one observation."""
+        """Apply the module to one observation."""
         features: Array = self.module.apply({"params": params}, x)
         return features
 
 
 @part
 class Equinox:
-    """A module of Equinox, made anew by `make(key)`: a named function."""
+    """Encoder that wraps an Equinox module. `make(key)` creates it: a named function."""
 
     make: Callable[[Any], Any] = static()
 
     def init(self, key: Key, example: PyTree) -> Params:
-        """Its floating-point arrays, by their paths in the module."""
+        """Return the module's floating-point arrays by their paths in the module."""
         leaves = jax.tree_util.tree_leaves_with_path(self.make(key))
         return {_name(path): leaf for path, leaf in leaves if _is_number(leaf)}
 
     def __call__(self, params: Params, x: PyTree) -> Array:
-        """The module of one observation."""
+        """Apply the module to one observation."""
         with _extra("equinox"):
             import equinox
         module = equinox.filter_eval_shape(self.make, jax.random.key(0))
@@ -86,18 +86,19 @@ class Equinox:
 
 @contextlib.contextmanager
 def _extra(extra: str) -> Iterator[None]:
-    """Says which extra to install where a library is missing."""
+    """Name the extra to install in the ImportError of a missing library."""
     try:
         yield
     except ImportError as error:
         raise ImportError(f"{error.name} is not installed: pip install 'ppax[{extra}]'") from error
 
 
-def _refuse(module: Any, further: list[str]) -> None:
-    if further:
+def _refuse(module: Any, other_state: list[str]) -> None:
+    """Raise ConfigError for a module with state besides its parameters."""
+    if other_state:
         raise ConfigError(
-            f"network.encoder: {module.__name__} has state beside its parameters: {', '.join(further)}; "
-            "leave out what changes or draws noise while it runs, as batch norm and dropout"
+            f"network.encoder: {module.__name__} has state beside its parameters: {', '.join(other_state)}; "
+            "remove layers with running statistics or noise, such as batch norm and dropout"
         )
 
 

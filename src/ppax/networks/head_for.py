@@ -1,4 +1,4 @@
-"""The head that fits an action space, and the options of Box actions, checked before anything compiles."""
+"""Head selection by action space, and validation of the options of Box actions before compilation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAMILIES = ("normal", "squashed", "beta", "ball")  # of distributions over a Box
 
 
 class BoxOptions(NamedTuple):
-    """How actions of a Box are distributed; what stands in a run file beside the network's own options."""
+    """Distribution options of Box actions, as in run files under the network's options."""
 
     distribution: str = "normal"
     state_std: bool = False
@@ -38,30 +38,30 @@ def head_for(
     ball_radius: float | None = None,
     log_std_init: float = 0.0,
 ) -> Head:
-    """The head that fits an action space; the options are about its Boxes, ConfigError where they cannot be.
+    """Return the head for an action space. The options apply to its Box spaces; ConfigError where they are invalid.
 
-    Free log standard deviations are the network's own parameters: it starts them at `log_std_init`; with `state_std`
-    the head starts there.
+    `log_std_init` is the initial log standard deviation. State-independent log standard deviations are parameters of
+    the network, which initialises them; with `state_std` the head adds the offset.
     """
     options = BoxOptions(distribution, state_std, std_min, std_max, ball_radius, log_std_init)
     _check(options)
     if not _has_box(space):
         for name, value, default in zip(options._fields, options, BoxOptions(), strict=True):
             if value != default:
-                raise ConfigError(f"{name} = {value!r}: it is about Box actions, and {space} has none; leave it out")
+                raise ConfigError(f"{name} = {value!r}: an option of Box actions, and {space} has none; leave it out")
     return _head(space, options, "action space")
 
 
 def same_actions(head: Any, other: Any) -> bool:
-    """Whether two heads are for one action space, whatever their distributions; a head of one's own is for any."""
+    """Return whether two heads fit the same action space, with any distributions; a user's own head fits any space."""
     if isinstance(head, JointHead) and isinstance(other, JointHead):
-        alike = head.names == other.names and len(head.heads) == len(other.heads)
-        return alike and all(map(same_actions, head.heads, other.heads))
-    return None in (found := (_actions(head), _actions(other))) or found[0] == found[1]
+        same_layout = head.names == other.names and len(head.heads) == len(other.heads)
+        return same_layout and all(map(same_actions, head.heads, other.heads))
+    return None in (layouts := (_action_layout(head), _action_layout(other))) or layouts[0] == layouts[1]
 
 
-def _actions(head: Any) -> Any:
-    """The actions that a head of ppax is for."""
+def _action_layout(head: Any) -> Any:
+    """Return the sizes or bounds of the actions of a ppax head; None for a user's own head."""
     if isinstance(head, CategoricalHead):
         return head.size, head.start
     if isinstance(head, IndependentHead):
@@ -72,7 +72,7 @@ def _actions(head: Any) -> Any:
 
 
 def _check(options: BoxOptions) -> None:
-    """Refuse options that cannot be, or that another one makes meaningless."""
+    """Raise ConfigError for invalid options, and for options without effect on the chosen distribution."""
     family, state_std, low, high, radius, log_std_init = options
     if family not in FAMILIES:
         nearest = difflib.get_close_matches(str(family), FAMILIES, n=1, cutoff=0.0)[0]
@@ -83,7 +83,7 @@ def _check(options: BoxOptions) -> None:
     if low is not None and high is not None and low >= high:
         raise ConfigError(f"std_min = {low}: must be below std_max = {high}")
     if family == "beta" and (state_std or low is not None or high is not None):
-        raise ConfigError('distribution = "beta" has no standard deviation: leave out state_std, std_min and std_max')
+        raise ConfigError('distribution = "beta" has no standard deviation; leave out state_std, std_min and std_max')
     if family == "beta" and log_std_init != 0.0:
         raise ConfigError(
             f'log_std_init = {log_std_init}: distribution = "beta" has no standard deviation; nearest valid value: 0'
@@ -93,6 +93,7 @@ def _check(options: BoxOptions) -> None:
 
 
 def _has_box(space: spaces.Space) -> bool:
+    """Return whether a space is a Box or contains one."""
     if isinstance(space, spaces.Dict):
         return any(map(_has_box, space.spaces.values()))
     if isinstance(space, spaces.Tuple):
@@ -101,7 +102,7 @@ def _has_box(space: spaces.Space) -> bool:
 
 
 def _head(space: spaces.Space, options: BoxOptions, where: str) -> Head:
-    """`head_for`, of a space that is part of another at `where`."""
+    """Return the head of a space nested at `where`."""
     if isinstance(space, spaces.Discrete):
         return CategoricalHead(size=int(space.n), start=int(space.start))
     if isinstance(space, spaces.MultiDiscrete):
@@ -126,10 +127,12 @@ def _head(space: spaces.Space, options: BoxOptions, where: str) -> Head:
 def _box_head(space: spaces.Box, options: BoxOptions, where: str) -> Head:
     family, state_std, std_min, std_max, radius, log_std_init = options
     if not np.issubdtype(space.dtype, np.floating):
-        raise ConfigError(f"{where} {space}: a Box of whole numbers; write it as MultiDiscrete(nvec, start=...)")
+        raise ConfigError(
+            f"{where} {space}: a Box of whole numbers; nearest valid space: MultiDiscrete(nvec, start=...)"
+        )
     bounds = bounds_of(space)
     if any(low > high for low, high in zip(bounds.low, bounds.high, strict=True)):
-        raise ConfigError(f"{where} {space}: between two of its bounds lies no float32, in which ppax computes")
+        raise ConfigError(f"{where} {space}: no float32 number lies between two of its bounds")
     if not bounds.low:
         raise ConfigError(f"{where} {space}: it has no elements")
     if family in ("squashed", "beta"):
@@ -137,7 +140,7 @@ def _box_head(space: spaces.Box, options: BoxOptions, where: str) -> Head:
             if not -np.inf < low < high < np.inf:
                 raise ConfigError(
                     f'distribution = "{family}": {where} {space} has bounds {low} and {high} at element {i}, '
-                    'which must be finite and apart; nearest that works: distribution = "normal"'
+                    'which must be finite and different; nearest valid value: distribution = "normal"'
                 )
     if family == "beta":
         return BetaHead(bounds)
@@ -147,17 +150,19 @@ def _box_head(space: spaces.Box, options: BoxOptions, where: str) -> Head:
 
 
 def _radius(space: spaces.Box, bounds: Bounds, radius: float | None, where: str) -> float:
-    """The ball's radius: as given, or half the width of a box that is as wide in every dimension."""
+    """Return the ball's radius: as given, or half the width of a box that is equally wide in every dimension."""
     halves = centre_and_half(bounds.low, bounds.high)[1]
     smallest, largest = float(halves.min()), float(halves.max())
     half_bounded = np.isinf(bounds.low) != np.isinf(bounds.high)
     if half_bounded.any() or smallest <= 0.0:
-        raise ConfigError(f'distribution = "ball": {where} {space} has no middle; use distribution = "normal"')
+        raise ConfigError(
+            f'distribution = "ball": {where} {space} has no middle; nearest valid value: distribution = "normal"'
+        )
     if radius is None and not smallest == largest < np.inf:
         raise ConfigError(
-            f'distribution = "ball": {where} {space} is not as wide in every dimension, so say how large the ball is: '
+            f'distribution = "ball": {where} {space} is not equally wide in every dimension; give '
             "ball_radius" + (f", at most {smallest:g}" if smallest < np.inf else "")
         )
     if radius is not None and radius > smallest:
-        raise ConfigError(f"ball_radius = {radius}: at most {smallest:g} fits into {where} {space}")
+        raise ConfigError(f"ball_radius = {radius}: at most {smallest:g} for {where} {space}")
     return smallest if radius is None else radius

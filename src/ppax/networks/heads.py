@@ -1,4 +1,4 @@
-"""Heads: from a network's numbers to a distribution over an action space. One a kind of space; heads.py chooses."""
+"""Heads: from a network's outputs to an action distribution, one for each kind of space (head_for.py selects it)."""
 
 from __future__ import annotations
 
@@ -18,49 +18,49 @@ from ppax.types import Distribution, PyTree, part, static
 
 
 class Head(Protocol):
-    """From a network's numbers to a distribution."""
+    """Head protocol: from a network's outputs to an action distribution."""
 
     @property
     def size(self) -> int:
-        """Numbers it takes from the network."""
+        """Number of network outputs it takes."""
 
     @property
     def log_std_size(self) -> int:
-        """Free parameters beside them: log standard deviations that do not depend on the state."""
+        """Number of state-independent log standard deviations, which are parameters of the network."""
 
     def __call__(self, outputs: Array, log_std: Array | None, action_mask: PyTree | None) -> Distribution:
-        """Distribution from `outputs` [size] and `log_std` [log_std_size]; masks as in masks.py."""
+        """Return the distribution from `outputs` [size] and `log_std` [log_std_size]; masks as in arrays/masks.py."""
 
 
 @part
 class CategoricalHead:
-    """One number for each action of a Discrete space."""
+    """Categorical head: one logit for each action of a Discrete space."""
 
     size: int = static()
     start: int = static(default=0)
     log_std_size: int = static(default=0)
 
     def __call__(self, outputs: Array, log_std: Array | None, action_mask: Array | None) -> Categorical:
-        """Distribution from `outputs` [size]."""
+        """Return the distribution from `outputs` [size]."""
         return Categorical.masked(outputs, action_mask, self.start)
 
 
 @part
 class IndependentHead:
-    """One number for each action of each component of a MultiDiscrete or MultiBinary space, which may be ragged."""
+    """Head of MultiDiscrete and MultiBinary spaces: independent categoricals, whose numbers of actions may differ."""
 
-    counts: tuple[int, ...] = static()  # actions of each component
+    counts: tuple[int, ...] = static()  # number of actions of each component
     start: tuple[int, ...] = static()
     shape: tuple[int, ...] = static()
     log_std_size: int = static(default=0)
 
     @property
     def size(self) -> int:
-        """Numbers it takes from the network."""
+        """Number of network outputs it takes."""
         return sum(self.counts)
 
     def __call__(self, outputs: Array, log_std: Array | None, action_mask: Array | None) -> Factorised:
-        """Distribution from `outputs` [size]."""
+        """Return the distribution from `outputs` [size]."""
         ragged = min(self.counts) < max(self.counts)
         if action_mask is None and ragged:
             action_mask = jnp.ones(outputs.shape, bool)
@@ -68,11 +68,11 @@ class IndependentHead:
         return Factorised(Categorical.masked(self._rows(outputs), mask), self.start, self.shape)
 
     def _rows(self, flat: Array) -> Array:
-        """[size] as [k, n], a row a component; short ones end in zeros, which in a mask say: not allowed."""
+        """Reshape [size] to [k, n], one row for each component; short rows are padded with 0 (False in a mask)."""
         k, n = len(self.counts), max(self.counts)
         if min(self.counts) == n:
             return flat.reshape(*flat.shape[:-1], k, n)
-        # slices and not a gather, whose gradient is a scatter: slow on every device
+        # slices instead of a gather, whose gradient is a scatter: slow on every device
         ends = np.cumsum(self.counts)
         pieces = [flat[..., end - count : end] for end, count in zip(ends, self.counts, strict=True)]
         leading = [(0, 0)] * (flat.ndim - 1)
@@ -81,28 +81,31 @@ class IndependentHead:
 
 @part
 class NormalHead:
-    """A mean for each element of a Box, and a log standard deviation: a free one, or a softplus of the network's."""
+    """Head of Box spaces: a mean and a log standard deviation for each element.
+
+    The log standard deviation is a free parameter, or with `state_std` an output of the network through a softplus.
+    """
 
     bounds: Bounds = static()
-    family: Callable[..., Distribution] = static(default=Normal)  # what is made of them
-    extra: tuple[float, ...] = static(default=())  # and of these
+    family: Callable[..., Distribution] = static(default=Normal)  # constructor: (mean, log_std, *bounds, *extra)
+    extra: tuple[float, ...] = static(default=())  # further arguments, such as the ball's radius
     state_std: bool = static(default=False)
-    std_init: float = static(default=1.0)  # where the network says 0
+    std_init: float = static(default=1.0)  # standard deviation at network output 0, with state_std
     std_min: float | None = static(default=None)
     std_max: float | None = static(default=None)
 
     @property
     def size(self) -> int:
-        """Numbers it takes from the network."""
+        """Number of network outputs it takes."""
         return len(self.bounds.low) * (2 if self.state_std else 1)
 
     @property
     def log_std_size(self) -> int:
-        """Free parameters beside the network's outputs."""
+        """Number of state-independent log standard deviations."""
         return 0 if self.state_std else len(self.bounds.low)
 
     def __call__(self, outputs: Array, log_std: Array | None, action_mask: PyTree | None) -> Distribution:
-        """Distribution from `outputs` [size] and `log_std` [log_std_size]."""
+        """Return the distribution from `outputs` [size] and `log_std` [log_std_size]."""
         dims = len(self.bounds.low)
         if self.state_std:
             # softplus(shift) = std_init
@@ -111,48 +114,51 @@ class NormalHead:
         assert log_std is not None
         if not (self.std_min is None and self.std_max is None):
             low, high = (x if x is None else float(np.log(x)) for x in (self.std_min, self.std_max))
-            log_std = hold(log_std, low, high)
+            log_std = clip_inward(log_std, low, high)
         return self.family(outputs[..., :dims], log_std, *self.bounds, *self.extra)
 
 
 @part
 class BetaHead:
-    """Two numbers for each element of a bounded Box: softplus + 1 of them are the parameters."""
+    """Beta head: alpha and beta for each element of a bounded Box, both 1 + softplus(output)."""
 
     bounds: Bounds = static()
     log_std_size: int = static(default=0)
 
     @property
     def size(self) -> int:
-        """Numbers it takes from the network."""
+        """Number of network outputs it takes."""
         return 2 * len(self.bounds.low)
 
     def __call__(self, outputs: Array, log_std: Array | None, action_mask: PyTree | None) -> Beta:
-        """Distribution from `outputs` [size]."""
+        """Return the distribution from `outputs` [size]."""
         dims = len(self.bounds.low)
-        above = 1.0 + jax.nn.softplus(outputs)
-        return Beta(above[..., :dims], above[..., dims:], *self.bounds)
+        parameters = 1.0 + jax.nn.softplus(outputs)
+        return Beta(parameters[..., :dims], parameters[..., dims:], *self.bounds)
 
 
 @part
 class JointHead:
-    """Heads side by side, for a Dict space (which has names) or a Tuple."""
+    """Head of Dict spaces (with names) and Tuple spaces: one head for each component."""
 
     heads: tuple[Head, ...] = static()
     names: tuple[str, ...] | None = static(default=None)
 
     @property
     def size(self) -> int:
-        """Numbers it takes from the network."""
+        """Number of network outputs it takes."""
         return sum(head.size for head in self.heads)
 
     @property
     def log_std_size(self) -> int:
-        """Free parameters beside the network's outputs."""
+        """Number of state-independent log standard deviations."""
         return sum(head.log_std_size for head in self.heads)
 
     def __call__(self, outputs: Array, log_std: Array | None, action_mask: PyTree | None) -> Joint:
-        """Distribution from `outputs` [size] and `log_std` [log_std_size]; a mask may lack components."""
+        """Return the distribution from `outputs` [size] and `log_std` [log_std_size].
+
+        The mask of a Dict space may omit components.
+        """
         components, at, log_std_at = [], 0, 0
         for i, head in enumerate(self.heads):
             own = None if log_std is None else log_std[..., log_std_at : log_std_at + head.log_std_size]
@@ -164,21 +170,24 @@ class JointHead:
 
 
 def log_softplus(x: Array) -> Array:
-    """log(log(1 + e^x)); for small x it is x, and stays so where e^x is 0."""
+    """Return log(log(1 + e^x)), stable for very negative x, where it equals x."""
     return jnp.where(x < -15.0, x, jnp.log(jax.nn.softplus(jnp.maximum(x, -15.0))))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
-def hold(x: Array, low: float | None, high: float | None) -> Array:
-    """`x` clipped; beyond a bound the gradient passes only if descending it leads back, so that none is stuck there."""
+def clip_inward(x: Array, low: float | None, high: float | None) -> Array:
+    """Return `x` clipped to [low, high], with a gradient that can leave the bounds.
+
+    Beyond a bound the gradient passes where gradient descent moves `x` back inside, and is 0 otherwise.
+    """
     return jnp.clip(x, low, high)
 
 
-def _hold_forward(x: Array, low: float | None, high: float | None) -> tuple[Array, Array]:
+def _clip_inward_forward(x: Array, low: float | None, high: float | None) -> tuple[Array, Array]:
     return jnp.clip(x, low, high), x
 
 
-def _hold_backward(low: float | None, high: float | None, x: Array, gradient: Array) -> tuple[Array]:
+def _clip_inward_backward(low: float | None, high: float | None, x: Array, gradient: Array) -> tuple[Array]:
     outwards = jnp.zeros(x.shape, bool)
     if low is not None:
         outwards |= (x < low) & (gradient > 0.0)
@@ -187,4 +196,4 @@ def _hold_backward(low: float | None, high: float | None, x: Array, gradient: Ar
     return (jnp.where(outwards, 0.0, gradient),)
 
 
-hold.defvjp(_hold_forward, _hold_backward)
+clip_inward.defvjp(_clip_inward_forward, _clip_inward_backward)

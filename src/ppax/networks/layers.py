@@ -1,6 +1,6 @@
-"""What networks are made of: dense layers with orthogonal weights.
+"""Dense layers with orthogonal initialisation, and layer normalisation.
 
-Orthogonal initialisation with gains sqrt 2 (hidden), 0.01 (policy), 1 (value), biases 0: Andrychowicz et al. 2021,
+Gains are sqrt 2 (hidden layers), 0.01 (policy) and 1 (value), biases 0: Andrychowicz et al. 2021,
 https://arxiv.org/abs/2006.05990
 """
 
@@ -19,53 +19,56 @@ ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu, "gelu": jax.nn.gelu, "silu
 
 
 def orthogonal(key: Key, size_in: int, size_out: int, gain: float) -> Array:
-    """A uniformly random matrix whose shorter side's vectors are orthogonal, each of length `gain`.
+    """Return a random orthogonal matrix [size_in, size_out], scaled by `gain`.
 
-    Gram-Schmidt on a normal sample. `jax.nn.initializers.orthogonal` does the same by LAPACK, whose lowering imports
-    SciPy at the start of every process.
+    The vectors along the longer side are orthogonal, of length `gain`. Computed by Gram-Schmidt from a normal sample:
+    `jax.nn.initializers.orthogonal` uses LAPACK, whose lowering imports SciPy at the start of every process.
     """
     long, short = max(size_in, size_out), min(size_in, size_out)
 
-    def straighten(j: Array, q: Array) -> Array:
+    def orthogonalise(j: Array, q: Array) -> Array:
         v = q[:, j]
-        for _ in range(2):  # twice is enough: Giraud et al. 2005
+        for _ in range(2):  # two passes suffice for float32 accuracy: Giraud et al. 2005
             v = v - q @ jnp.where(jnp.arange(short) < j, q.T @ v, 0.0)
         return q.at[:, j].set(v / jnp.linalg.norm(v))
 
-    q = gain * jax.lax.fori_loop(0, short, straighten, jax.random.normal(key, (long, short), jnp.float32))
+    q = gain * jax.lax.fori_loop(0, short, orthogonalise, jax.random.normal(key, (long, short), jnp.float32))
     return q if size_in >= size_out else q.T
 
 
 def init_dense(key: Key, size_in: int, size_out: int, gain: float) -> Params:
-    """A linear layer with orthogonal weights and zero bias."""
+    """Return a linear layer with orthogonal weights and zero bias."""
     return {"kernel": orthogonal(key, size_in, size_out, gain), "bias": jnp.zeros(size_out, jnp.float32)}
 
 
 def dense(params: Params, x: Array) -> Array:
-    """x W + b for one vector."""
+    """Return x W + b for x [size_in]."""
     return matmul(x, params["kernel"]) + params["bias"]
 
 
 def init_layers(key: Key, size_in: int, widths: tuple[int, ...]) -> Params:
-    """Dense layers one after the other, numbered "0", "1", ..."""
+    """Return parameters of consecutive dense layers, named "0", "1", ..."""
     sizes, keys = (size_in, *widths), jax.random.split(key, len(widths)) if widths else ()
     return {str(i): init_dense(k, sizes[i], sizes[i + 1], math.sqrt(2.0)) for i, k in enumerate(keys)}
 
 
 def layers(params: Params, x: Array, widths: tuple[int, ...], activation: str) -> Array:
-    """One vector through dense layers, the activation after each."""
+    """Apply dense layers to one vector, each followed by the activation."""
     for i in range(len(widths)):
         x = ACTIVATIONS[activation](dense(params[str(i)], x))
     return x
 
 
 def init_norm(size: int) -> Params:
-    """A layer norm that does not yet scale or shift."""
+    """Return parameters of layer normalisation: scale 1, bias 0."""
     return {"scale": jnp.ones(size, jnp.float32), "bias": jnp.zeros(size, jnp.float32)}
 
 
 def layer_norm(params: Params, x: Array) -> Array:
-    """One vector to mean 0 and variance 1, scaled and shifted. Ba et al. 2016, https://arxiv.org/abs/1607.06450"""
+    """Normalise one vector to mean 0 and variance 1, then scale and shift.
+
+    Ba et al. 2016, https://arxiv.org/abs/1607.06450
+    """
     wide = x.astype(jnp.float32)
     centred = wide - wide.mean()
     return (centred * jax.lax.rsqrt((centred**2).mean() + 1e-6)).astype(x.dtype) * params["scale"] + params["bias"]

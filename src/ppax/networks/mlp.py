@@ -1,4 +1,4 @@
-"""The plain network: dense layers, no memory."""
+"""Feedforward network: dense layers, no memory."""
 
 from __future__ import annotations
 
@@ -16,5 +16,8 @@ def mlp(
     log_std_init: float = 0.0,
     **box: Any,
 ) -> Composed:
-    """A feedforward network for the spaces of `env`; `network` has every other choice, and `box` of Box actions."""
+    """Return a feedforward network for the spaces of `env`.
+
+    `box`: options of Box actions, as in `network`, which also offers encoders and memories.
+    """
     return network(env, hidden=hidden, activation=activation, shared=shared, log_std_init=log_std_init, **box)

@@ -1,4 +1,4 @@
-"""What stands in an observation: the arrays of a space, one by one, and how numbers are made of each."""
+"""Observation entries: the arrays of an observation space, and their preprocessing into network inputs."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from ppax.types import ConfigError, PyTree, part, static
 
 @part
 class Entry:
-    """One array of an observation: where it stands, and what its numbers mean."""
+    """One array of an observation: its path in the space, and its preprocessing (one-hot, pixel scaling or none)."""
 
-    path: tuple[str | int, ...] = static()  # keys of Dict, places in Tuple; () for an observation of one array
-    shape: tuple[int, ...] = static()  # of what `read` gives
-    categories: tuple[int, ...] = static(default=())  # how many, for each of its numbers; () where they are amounts
-    starts: tuple[int, ...] = static(default=())  # the first category's number
-    pixels: bool = static(default=False)  # bytes from 0 to 255
+    path: tuple[str | int, ...] = static()  # keys of Dict, indices of Tuple; () for an observation of one array
+    shape: tuple[int, ...] = static()  # of the output of `read`
+    categories: tuple[int, ...] = static(default=())  # categories of each element; () if not categorical
+    starts: tuple[int, ...] = static(default=())  # value of the first category, for each element
+    pixels: bool = static(default=False)  # uint8 image data from 0 to 255
 
     @property
     def name(self) -> str:
-        """Its path with dots; "obs" for an observation of one array."""
+        """Name of the entry: its path joined by dots; "obs" for an observation of one array."""
         return ".".join(map(str, self.path)) or "obs"
 
     @property
     def image(self) -> bool:
-        """Whether it has height, width and channels."""
+        """True for arrays with three axes (height, width, channels) that are not categorical."""
         return not self.categories and len(self.shape) == 3
 
     def read(self, obs: PyTree, dtype: Any) -> Array:
-        """Its array in an observation: categories one-hot, bytes from 0 to 1, the rest as it is."""
+        """Return this entry of `obs`: categories one-hot, pixels scaled to [0, 1], other numbers unchanged."""
         for step in self.path:
             obs = obs[step]
         if self.categories:
             numbers = zip(jnp.ravel(obs), self.starts, self.categories, strict=True)
             return jnp.concatenate([jax.nn.one_hot(x - start, size, dtype=dtype) for x, start, size in numbers])
         x = obs.astype(dtype)
-        # once: normalised observations are floating point
+        # only raw uint8: normalised observations are floating point already
         return x / 255 if self.pixels and obs.dtype == jnp.uint8 else x
 
 
 def entries(space: spaces.Space, path: tuple[str | int, ...] = ()) -> Iterator[Entry]:
-    """All arrays of an observation of `space`; ConfigError where there is a kind that networks here cannot read."""
+    """Yield all arrays of an observation of `space`; ConfigError for a kind of space without preprocessing."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         inner = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
         for key, value in inner:
@@ -65,17 +65,17 @@ def entries(space: spaces.Space, path: tuple[str | int, ...] = ()) -> Iterator[E
     else:
         raise ConfigError(
             f"observation space {space}: supported are Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple "
-            "of them; for another space write a network with an `encode` of your own"
+            "of these; for another space write a network with its own `encode`"
         )
 
 
-def select(found: tuple[Entry, ...], names: tuple[str, ...], field: str) -> tuple[Entry, ...]:
-    """The entries called `names`, or below such a name; all where none is named."""
+def select(available: tuple[Entry, ...], names: tuple[str, ...], field: str) -> tuple[Entry, ...]:
+    """Return the entries named in `names`, or nested below one of them; all entries where `names` is empty."""
     for name in names:
-        if not any(name in _names(entry) for entry in found):
-            there = ", ".join(entry.name for entry in found)
+        if not any(name in _names(entry) for entry in available):
+            there = ", ".join(entry.name for entry in available)
             raise ConfigError(f"network.{field}: no entry {name!r} in the observation; there are {there}")
-    return tuple(entry for entry in found if not names or set(names) & _names(entry))
+    return tuple(entry for entry in available if not names or set(names) & _names(entry))
 
 
 def _names(entry: Entry) -> set[str]:

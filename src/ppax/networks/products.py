@@ -1,11 +1,12 @@
-"""Matrix products in the precision of their weights.
+"""Matrix products in the precision of their weights (mixed precision).
 
-With weights in bfloat16 both factors are rounded to it and the sum is kept and told in float32, forwards and backwards:
-what lies between two products stays float32. Work by elements would be slower in bfloat16 on a CPU, and less exact.
+With weights in bfloat16, both factors are rounded to bfloat16; the product accumulates and returns float32, in the
+forward and the backward pass. Everything between two products stays float32: elementwise operations in bfloat16 would
+be slower on a CPU, and less accurate.
 
-This needs a primitive of its own: of a product of two types JAX makes gradients that are products of two types, which
-no matrix unit takes. And XLA gives to that of a CPU (Intel AMX) products A B and A B^T, but not A^T B, the gradient of
-weights, whose A must be turned before (benchmarks/NOTES.md).
+Two reasons for a primitive of its own. JAX's gradients of a product of mixed types are products of mixed types, which
+no matrix unit supports. And XLA's CPU backend runs A B and A B^T on the matrix unit (Intel AMX), but not A^T B, the
+gradient of the weights; there A is transposed first (benchmarks/NOTES.md).
 """
 
 from __future__ import annotations
@@ -19,45 +20,48 @@ from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-SHORT = 16  # where weights have a side below, rounding would cost more than the product saves
-BLOCK = 8  # columns that are turned at once
-AXES = {"AB": (1, 0), "ABt": (1, 1), "AtB": (0, 0)}  # of both factors, which are summed over
+MIN_SIDE = 16  # kernels with a shorter side are multiplied in float32: rounding would cost more than it saves
+BLOCK = 8  # rows per block of a transposition
+AXES = {"AB": (1, 0), "ABt": (1, 1), "AtB": (0, 0)}  # contracted axis of each factor, by form of the product
 
 
 def matmul(x: Array, kernel: Array) -> Array:
-    """`x @ kernel` for x [..., k] and kernel [k, n], in the precision of `kernel`, told in float32."""
+    """Return `x @ kernel` for x [..., k] and kernel [k, n].
+
+    A bfloat16 kernel rounds both factors to bfloat16, and accumulates and returns float32.
+    """
     if kernel.dtype != jnp.bfloat16:
         return x @ kernel
-    if min(kernel.shape) < SHORT:
+    if min(kernel.shape) < MIN_SIDE:
         return x.astype(jnp.float32) @ kernel.astype(jnp.float32)
     rows = x.reshape(-1, x.shape[-1]).astype(jnp.float32)
-    told: Array = rounded.bind(rows, kernel.astype(jnp.float32), form="AB")
-    return told.reshape(*x.shape[:-1], kernel.shape[1])
+    out: Array = bf16_matmul.bind(rows, kernel.astype(jnp.float32), form="AB")
+    return out.reshape(*x.shape[:-1], kernel.shape[1])
 
 
-rounded = Primitive("rounded_product")  # of two float32 matrices
+bf16_matmul = Primitive("bf16_matmul")  # two float32 matrices, rounded to bfloat16, to a float32 product
 
 
-def _shape(a: Any, b: Any, *, form: str) -> Any:
-    summed_a, summed_b = AXES[form]
-    return jax.core.ShapedArray((a.shape[1 - summed_a], b.shape[1 - summed_b]), jnp.float32)
+def _abstract_eval(a: Any, b: Any, *, form: str) -> Any:
+    contracted_a, contracted_b = AXES[form]
+    return jax.core.ShapedArray((a.shape[1 - contracted_a], b.shape[1 - contracted_b]), jnp.float32)
 
 
 def _multiply(a: Array, b: Array, *, form: str) -> Array:
-    summed_a, summed_b = AXES[form]
-    axes = ((summed_a,), (summed_b,)), ((), ())
+    contracted_a, contracted_b = AXES[form]
+    axes = ((contracted_a,), (contracted_b,)), ((), ())
     a, b = a.astype(jnp.bfloat16), b.astype(jnp.bfloat16)
     return jax.lax.dot_general(a, b, axes, preferred_element_type=jnp.float32)
 
 
 def _multiply_on_cpu(a: Array, b: Array, *, form: str) -> Array:
     if form == "AtB":
-        a, form = _turned(a.astype(jnp.bfloat16)), "AB"
+        a, form = _transposed_in_blocks(a.astype(jnp.bfloat16)), "AB"
     return _multiply(a, b, form=form)
 
 
-def _turned(a: Array) -> Array:
-    """The transpose, in a way that XLA does not see through: turned in blocks, which are then put in their places."""
+def _transposed_in_blocks(a: Array) -> Array:
+    """Transpose blocks of rows, then place them; XLA cannot fold this back into the product."""
     rows, columns = a.shape
     block = BLOCK if rows % BLOCK == 0 else 1
     blocks = a.reshape(rows // block, block, columns).transpose(0, 2, 1)
@@ -65,31 +69,31 @@ def _turned(a: Array) -> Array:
 
 
 def _transpose_a(g: Array, a: Any, b: Array, *, form: str) -> Array:
-    """Gradient of the first factor: of A B it is G B^T."""
+    """Return the gradient of the first factor; for A B it is G B^T."""
     if form == "AtB":
-        return rounded.bind(b, g, form="ABt")
-    return rounded.bind(g, b, form={"AB": "ABt", "ABt": "AB"}[form])
+        return bf16_matmul.bind(b, g, form="ABt")
+    return bf16_matmul.bind(g, b, form={"AB": "ABt", "ABt": "AB"}[form])
 
 
 def _transpose_b(g: Array, a: Array, b: Any, *, form: str) -> Array:
-    """Gradient of the second factor: of A B it is A^T G."""
+    """Return the gradient of the second factor; for A B it is A^T G."""
     if form == "ABt":
-        return rounded.bind(g, a, form="AtB")
-    return rounded.bind(a, g, form={"AB": "AtB", "AtB": "AB"}[form])
+        return bf16_matmul.bind(g, a, form="AtB")
+    return bf16_matmul.bind(a, g, form={"AB": "AtB", "AtB": "AB"}[form])
 
 
 def _batch(factors: Any, axes: Any, *, form: str) -> tuple[Array, int]:
     a, b = factors
-    if form != "AtB" and axes[1] is None:  # rows like any other
+    if form != "AtB" and axes[1] is None:  # unbatched second factor: the batch axis becomes rows of one product
         a = jnp.moveaxis(a, axes[0], 0)
-        told = rounded.bind(a.reshape(-1, a.shape[2]), b, form=form)
-        return told.reshape(*a.shape[:2], told.shape[1]), 0
+        out = bf16_matmul.bind(a.reshape(-1, a.shape[2]), b, form=form)
+        return out.reshape(*a.shape[:2], out.shape[1]), 0
     return jax.vmap(partial(_multiply, form=form), axes)(a, b), 0
 
 
-rounded.def_abstract_eval(_shape)
-rounded.def_impl(jax.jit(_multiply, static_argnames="form"))
-ad.defbilinear(rounded, _transpose_a, _transpose_b)
-batching.primitive_batchers[rounded] = _batch
-mlir.register_lowering(rounded, mlir.lower_fun(_multiply, multiple_results=False))
-mlir.register_lowering(rounded, mlir.lower_fun(_multiply_on_cpu, multiple_results=False), platform="cpu")
+bf16_matmul.def_abstract_eval(_abstract_eval)
+bf16_matmul.def_impl(jax.jit(_multiply, static_argnames="form"))
+ad.defbilinear(bf16_matmul, _transpose_a, _transpose_b)
+batching.primitive_batchers[bf16_matmul] = _batch
+mlir.register_lowering(bf16_matmul, mlir.lower_fun(_multiply, multiple_results=False))
+mlir.register_lowering(bf16_matmul, mlir.lower_fun(_multiply_on_cpu, multiple_results=False), platform="cpu")

@@ -1,4 +1,4 @@
-"""Optimisers, one a file: learning rate -> an optax transformation."""
+"""Optimisers, one a file: learning rate -> optax.GradientTransformation."""
 
 from ppax.optimizers.actor_critic import ActorCritic
 from ppax.optimizers.adam import Adam

@@ -17,36 +17,41 @@ from ppax.types import ConfigError, Optimizer, Params, PyTree, Scalar, number, p
 
 @part
 class ActorCritic:
-    """An optimiser, a learning rate, a clip and epochs of its own for the actor and for the critic, told apart by name.
+    """Separate optimiser, learning rate, gradient clipping and number of epochs for actor and critic.
 
-    The agent's own `max_grad_norm` looks at the gradient of both together, also while one of them rests: set it to
-    None to clip each alone. Epochs beyond a group's own leave its parameters and its optimiser as they are. A stop by
-    `kl.target_kl` stops both. Not for networks whose actor and critic share parameters: they are refused.
+    Parameters belong to the actor or the critic by their top-level name. The agent's `max_grad_norm` clips the gradient
+    of both together, also after the last epoch of one: set it to None to clip each alone. After its last epoch a
+    group's parameters and optimiser state do not change. An early stop by `kl.target_kl` stops both. Raises ConfigError
+    for networks whose actor and critic share parameters.
     """
 
     actor: Optimizer = dataclasses.field(default=Adam(), metadata={"doc": "optimiser of the actor"})
     critic: Optimizer = dataclasses.field(default=Adam(), metadata={"doc": "optimiser of the critic"})
-    actor_scale: Scalar = number("the actor's learning rate over the agent's", default=1.0, low=0.0)
-    critic_scale: Scalar = number("the critic's learning rate over the agent's", default=1.0, low=0.0)
-    actor_max_grad_norm: Scalar | None = number("bound on the norm of the actor's gradient", default=None, above=0.0)
-    critic_max_grad_norm: Scalar | None = number("bound on the norm of the critic's gradient", default=None, above=0.0)
+    actor_scale: Scalar = number("actor's learning rate over the agent's learning_rate", default=1.0, low=0.0)
+    critic_scale: Scalar = number("critic's learning rate over the agent's learning_rate", default=1.0, low=0.0)
+    actor_max_grad_norm: Scalar | None = number(
+        "gradient clipping of the actor: largest norm; none: off", default=None, above=0.0
+    )
+    critic_max_grad_norm: Scalar | None = number(
+        "gradient clipping of the critic: largest norm; none: off", default=None, above=0.0
+    )
     actor_epochs: int | None = static(
-        "passes over each rollout in which the actor learns, the first ones; by default all", default=None, low=1
+        "epochs of the actor: it learns in the first so many of num_epochs; none: all", default=None, low=1
     )
     critic_epochs: int | None = static(
-        "passes over each rollout in which the critic learns, the first ones; by default all", default=None, low=1
+        "epochs of the critic: it learns in the first so many of num_epochs; none: all", default=None, low=1
     )
     actor_keys: tuple[str, ...] = static(
-        "the actor's parameters, by top-level name; each that is there", default=("actor", "policy", "log_std")
+        "top-level names of the actor's parameters; missing ones are ignored", default=("actor", "policy", "log_std")
     )
     critic_keys: tuple[str, ...] = static(
-        "the critic's parameters, by top-level name; all must be there", default=("critic", "value")
+        "top-level names of the critic's parameters; all must exist", default=("critic", "value")
     )
 
     elementwise: ClassVar[bool] = False
 
     def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
-        """The transformation for one learning rate."""
+        """Transformation for one learning rate."""
         actor, critic = self.actor(learning_rate * self.actor_scale), self.critic(learning_rate * self.critic_scale)
         if self.actor_max_grad_norm is not None:
             actor = optax.chain(optax.clip_by_global_norm(self.actor_max_grad_norm), actor)
@@ -56,42 +61,44 @@ class ActorCritic:
         return optax.partition({"actor": actor, "critic": critic}, self._owners)
 
     def _owners(self, params: Params) -> dict[str, Any]:
-        """Whose each top-level entry of `params` is; ConfigError where that cannot be said."""
-        there = tuple(params) if isinstance(params, dict) else ()
-        missing = [key for key in self.critic_keys if key not in there]
+        """Label "actor" or "critic" for each top-level name of `params`; ConfigError if a name has none or both."""
+        names = tuple(params) if isinstance(params, dict) else ()
+        missing = [key for key in self.critic_keys if key not in names]
         if missing:
             raise ConfigError(
-                f"optimizer: the critic has no {_names(missing)} of its own among the parameters {_names(there)}; "
+                f"optimizer: the critic has no {_names(missing)} of its own among the parameters {_names(names)}; "
                 "separate optimisers need separate networks: set network.shared = false, or optimizer.critic_keys"
             )
-        unknown = [key for key in there if key not in self.actor_keys + self.critic_keys]
+        unknown = [key for key in names if key not in self.actor_keys + self.critic_keys]
         if unknown:
             raise ConfigError(
-                f"optimizer: whose are the parameters {_names(unknown)}? "
-                "Name them in optimizer.actor_keys or optimizer.critic_keys"
+                f"optimizer: the parameters {_names(unknown)} belong neither to the actor nor to the critic; "
+                "name them in optimizer.actor_keys or optimizer.critic_keys"
             )
         both = [key for key in self.actor_keys if key in self.critic_keys]
         if both:
-            raise ConfigError(f"optimizer: {_names(both)} stands in actor_keys and in critic_keys: leave it in one")
-        return {key: "critic" if key in self.critic_keys else "actor" for key in there}
+            raise ConfigError(
+                f"optimizer: {_names(both)} is in actor_keys and in critic_keys; remove it from one of them"
+            )
+        return {key: "critic" if key in self.critic_keys else "actor" for key in names}
 
 
 def _first_epochs(steps: optax.GradientTransformation, epochs: int | None) -> optax.GradientTransformation:
-    """`steps` that rest, moments and all, from epoch number `epochs` on."""
+    """Transformation `steps` in the first `epochs` epochs; afterwards zero updates and an unchanged state."""
     if epochs is None:
         return steps
-    moving = optax.with_extra_args_support(steps)
+    active = optax.with_extra_args_support(steps)
 
     def update(gradient: Params, state: PyTree, params: Params | None = None, *, epoch: Any, **extra: Any) -> Any:
-        after = moving.update(gradient, state, params, epoch=epoch, **extra)
-        resting = jax.tree.map(jnp.zeros_like, after[0]), state
-        return jax.tree.map(partial(jnp.where, epoch < epochs), after, resting)
+        after = active.update(gradient, state, params, epoch=epoch, **extra)
+        frozen = jax.tree.map(jnp.zeros_like, after[0]), state
+        return jax.tree.map(partial(jnp.where, epoch < epochs), after, frozen)
 
-    return optax.GradientTransformationExtraArgs(moving.init, update)
+    return optax.GradientTransformationExtraArgs(active.init, update)
 
 
 def check_groups(optimizer: ActorCritic, max_grad_norm: Scalar | None, num_epochs: int) -> None:
-    """ConfigError where clips or epochs of the two groups contradict those of the agent."""
+    """Raise ConfigError if clips or epochs of actor and critic contradict those of the agent."""
     own = [name for name in ("actor_max_grad_norm", "critic_max_grad_norm") if getattr(optimizer, name) is not None]
     if own and max_grad_norm is not None:
         raise ConfigError(
@@ -103,7 +110,7 @@ def check_groups(optimizer: ActorCritic, max_grad_norm: Scalar | None, num_epoch
     if most != num_epochs:
         raise ConfigError(
             f"optimizer.actor_epochs = {_or_none(actor)} and critic_epochs = {_or_none(critic)}: the larger must be "
-            f"num_epochs = {num_epochs}, which none stands for; nearest: num_epochs = {most}"
+            f"num_epochs = {num_epochs}, also the meaning of none; nearest: num_epochs = {most}"
         )
 
 

@@ -13,12 +13,12 @@ from ppax.types import Scalar, number, part
 class Adam:
     """Adam. Kingma and Ba 2015, https://arxiv.org/abs/1412.6980"""
 
-    b1: Scalar = number("decay of the mean gradient", default=0.9, low=0.0, high=1.0)
-    b2: Scalar = number("decay of the mean squared gradient", default=0.999, low=0.0, high=1.0)
-    eps: Scalar = number("added to the root of the mean square", default=1e-5, above=0.0)
+    b1: Scalar = number("Adam beta1: decay rate of the mean gradient", default=0.9, low=0.0, high=1.0)
+    b2: Scalar = number("Adam beta2: decay rate of the mean squared gradient", default=0.999, low=0.0, high=1.0)
+    eps: Scalar = number("Adam epsilon: added to the root of the mean squared gradient", default=1e-5, above=0.0)
 
-    elementwise: ClassVar[bool] = True  # may see all parameters as one vector
+    elementwise: ClassVar[bool] = True  # works on the flattened parameter vector
 
     def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
-        """The transformation for one learning rate."""
+        """Transformation for one learning rate."""
         return optax.adam(learning_rate, b1=self.b1, b2=self.b2, eps=self.eps)

@@ -1,7 +1,7 @@
-"""Optimisers as parts: learning rate -> an optax transformation, rebuilt inside each update.
+"""Optimisers as parts: learning rate -> optax.GradientTransformation, rebuilt inside each update.
 
-So the learning rate and every other number stay leaves, and the optimiser's state holds moments only. Where
-`elementwise` is True the transformation may see all parameters as one vector; otherwise it gets the tree.
+The learning rate and all other numbers therefore stay leaves, and the optimiser's state holds moments only. If
+`elementwise` is True, the transformation gets the flattened parameter vector; otherwise the parameter tree.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from ppax.types import Optimizer, Scalar
 def clipped(
     optimizer: Optimizer, learning_rate: Scalar, max_grad_norm: Scalar | None, num_epochs: int
 ) -> optax.GradientTransformationExtraArgs:
-    """The transformation of `optimizer` behind a clip by global norm; it is told the number of each epoch, `epoch`.
+    """Gradient clipping by global norm, then `optimizer`; `update` takes the extra argument `epoch`.
 
-    Raises ConfigError where what the agent says of both groups contradicts what the optimiser says of one.
+    Raises ConfigError if clips or epochs of actor and critic contradict those of the agent.
     """
     if isinstance(optimizer, ActorCritic):
         check_groups(optimizer, max_grad_norm, num_epochs)

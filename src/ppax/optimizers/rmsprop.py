@@ -11,17 +11,21 @@ from ppax.types import Scalar, number, part, static
 
 @part
 class RMSProp:
-    """g / (sqrt(v) + eps), v a decaying mean of g^2 from 0, as in PyTorch. Tieleman and Hinton 2012, lecture 6e."""
+    """RMSProp as in PyTorch: g / (sqrt(v) + eps), v the decaying mean of g^2. Tieleman and Hinton 2012, lecture 6e."""
 
-    decay: Scalar = number("decay of the mean squared gradient", default=0.99, low=0.0, high=1.0)
-    eps: Scalar = number("added to the root of the mean square", default=1e-5, above=0.0)
-    momentum: Scalar = number("share of the last step that is added to the next", default=0.0, low=0.0, high=1.0)
-    centered: bool = static("by the gradient's variance instead of its mean square", default=False)
+    decay: Scalar = number("decay rate of the mean squared gradient", default=0.99, low=0.0, high=1.0)
+    eps: Scalar = number("epsilon: added to the root of the mean squared gradient", default=1e-5, above=0.0)
+    momentum: Scalar = number(
+        "momentum: share of the last update that is added to the next", default=0.0, low=0.0, high=1.0
+    )
+    centered: bool = static(
+        "centred RMSProp: divide by the gradient's standard deviation instead of its root mean square", default=False
+    )
 
     elementwise: ClassVar[bool] = True
 
     def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
-        """The transformation for one learning rate."""
+        """Transformation for one learning rate."""
         return optax.rmsprop(
             learning_rate,
             decay=self.decay,

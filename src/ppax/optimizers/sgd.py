@@ -11,13 +11,16 @@ from ppax.types import Scalar, number, part, static
 
 @part
 class SGD:
-    """Gradient descent, with momentum: m <- g + mu m; step m, or g + mu m. Sutskever et al. 2013, PMLR 28:1139"""
+    """Stochastic gradient descent with momentum. Sutskever et al. 2013, PMLR 28:1139
 
-    momentum: Scalar = number("mu: share of the last step's momentum that is kept", default=0.0, low=0.0, high=1.0)
-    nesterov: bool = static("look ahead: one more step of momentum", default=False)
+    m <- g + mu m; the update is m, or g + mu m with Nesterov momentum.
+    """
+
+    momentum: Scalar = number("momentum mu: decay rate of the momentum", default=0.0, low=0.0, high=1.0)
+    nesterov: bool = static("Nesterov momentum", default=False)
 
     elementwise: ClassVar[bool] = True
 
     def __call__(self, learning_rate: Scalar) -> optax.GradientTransformation:
-        """The transformation for one learning rate."""
+        """Transformation for one learning rate."""
         return optax.sgd(learning_rate, momentum=self.momentum, nesterov=self.nesterov)

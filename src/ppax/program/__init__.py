@@ -1,1 +1,1 @@
-"""One program on the machine's devices: layout, sharding, ahead-of-time compilation, sweeps."""
+"""Compiled programs on the machine's devices: layout, sharding, ahead-of-time compilation, sweeps, memory."""

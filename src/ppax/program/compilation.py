@@ -1,4 +1,4 @@
-"""The training program, compiled ahead of time: what that took, and a guard that names what would compile it again."""
+"""Ahead-of-time compilation of the training program, with compile times and errors that name what changed."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from ppax.types import ConfigError, PyTree, TrainState
 
 
 class CompiledTraining:
-    """`train` as one compiled program; call it like `train`. The state that it is given is used up.
+    """Ahead-of-time compiled `train`, called like `train`. The buffers of the given state are donated.
 
-    Numbers of the agent and the environment may change from call to call. Anything else belongs to the program: where
-    a call brings another size or part, it raises ConfigError with the name of what changed.
+    Hyperparameters (leaves of agent and environment) may change from call to call. Shapes and static fields are
+    compiled in: a call with others raises ConfigError with the name of the field. `compile_seconds` is the sum of
+    `trace_seconds`, `lower_seconds` and `xla_seconds`.
     """
 
     def __init__(self, agent: Agent, env: VectorEnv, state: TrainState):
@@ -42,7 +43,7 @@ class CompiledTraining:
         lowered_at = time.perf_counter()
         self.program = lowered.compile()
         self._arguments = jax.tree.map(_shape_of, self._arguments)
-        self._seen: tuple[Any, Any] = (None, None)  # the agent and the environments of the last call
+        self._seen: tuple[Any, Any] = (None, None)  # agent and environment of the last call
         _release_compiler_memory()
         done = time.perf_counter()
         self.trace_seconds, self.lower_seconds = traced_at - begin, lowered_at - traced_at
@@ -56,31 +57,31 @@ class CompiledTraining:
         num_iterations: int,
         total_iterations: int | None = None,
     ) -> Trained:
-        """Run `num_iterations` iterations; see `train`."""
-        if self._seen[0] is not agent or self._seen[1] is not env:  # else they are on the devices already
-            self._ready, self._seen = self._on_devices(agent, env, state), (agent, env)
+        """Run `num_iterations` iterations; see `train`. Raises ConfigError if shapes or static fields differ."""
+        if self._seen[0] is not agent or self._seen[1] is not env:  # else their leaves are on the devices already
+            self._placed, self._seen = self._on_devices(agent, env, state), (agent, env)
         if total_iterations is None:
             total_iterations = int(state.iteration) + num_iterations
-        if len(state.actor.first.sharding.device_set) != self._devices:  # a state from elsewhere
+        if len(state.actor.first.sharding.device_set) != self._devices:  # not yet sharded as the program expects
             self._guard(agent, env, state)
             state = place(agent, env, state)
         counts = np.int32(num_iterations), np.int32(total_iterations)
         try:
-            trained: Trained = self.program(*self._ready, state, *counts)
-        except TypeError:  # JAX has compared all shapes and static fields, quicker than we could
+            trained: Trained = self.program(*self._placed, state, *counts)
+        except TypeError:  # from JAX's own comparison, which is faster than `differences`
             self._guard(agent, env, state)
             raise
         return trained
 
     def _on_devices(self, agent: Agent, env: VectorEnv, state: TrainState) -> tuple[Agent, VectorEnv]:
-        """Their numbers where the program wants them."""
+        """Check agent and environment and put their leaves on the program's devices."""
         self._guard(agent, env, state)
-        given = _like(self._arguments[:2], (_strong(agent), _strong(env)))
-        placed: tuple[Agent, VectorEnv] = jax.device_put(given, self.program.input_shardings[0][:2])
+        leaves = _like(self._arguments[:2], (_strong(agent), _strong(env)))
+        placed: tuple[Agent, VectorEnv] = jax.device_put(leaves, self.program.input_shardings[0][:2])
         return placed
 
     def _guard(self, agent: Agent, env: VectorEnv, state: TrainState) -> None:
-        """Name what belongs to another program."""
+        """Raise ConfigError with the first difference in shapes or static fields."""
         given = (*_like(self._arguments[:2], (_strong(agent), _strong(env))), state)
         changed = next(differences(self._arguments, given, ("agent", "env", "state")), None)
         if changed is not None:
@@ -90,10 +91,11 @@ class CompiledTraining:
 def compile(
     agent: Agent, env: Env, state: TrainState, stop: threading.Event | None = None
 ) -> CompiledTraining | HostTraining:
-    """Compile `train` for this agent, environment and state; `state` is only looked at, and may be shapes.
+    """Compile `train` ahead of time for this agent, environment and state, of which only shapes and dtypes are read.
 
-    With host environments it is a loop around compiled programs, which ends early, after an iteration, where `stop` is
-    set; one compiled program cannot be stopped.
+    For host environments the result is a Python loop around compiled programs, which returns after the current
+    iteration when `stop` is set. For native environments `stop` is ignored: a compiled program cannot be interrupted.
+    Raises ConfigError where host environments are given an agent that they cannot have.
     """
     if isinstance(env, HostEnv):
         return HostTraining(require_host_agent(agent), env, state, stop)
@@ -101,14 +103,14 @@ def compile(
 
 
 def metric_names(agent: Agent, env: Env, state: TrainState) -> tuple[str, ...]:
-    """Names of the metrics of training; nothing is compiled, `state` may be shapes."""
+    """Return the names of the training metrics, without compiling; `state` may be shapes."""
     if isinstance(env, HostEnv):
         return host_metric_names(require_host_agent(agent), env, state)
     return jax.eval_shape(lambda state: train(agent, env, state, 1, 1).metrics, state).names
 
 
 def differences(old: Any, new: Any, names: tuple[str, ...] = (), path: str = "") -> Any:
-    """Where two trees differ in anything that belongs to a compiled program: one sentence for each place."""
+    """Yield a sentence for each place in which two trees differ in shape, dtype, structure or a static field."""
     if type(old) is not type(new) and not (_is_array(old) and _is_array(new)):
         yield f"{path} was {_short(old)} and is {_short(new)}"
     elif _is_array(old):
@@ -155,21 +157,21 @@ def _short(x: Any) -> str:
 
 
 def _strong(tree: PyTree) -> PyTree:
-    """Python numbers as arrays: one program, whether a number is given plainly or as an array."""
+    """Convert Python numbers to NumPy scalars of 32 bits, so that they have the dtypes of array leaves."""
     kinds = {bool: np.bool_, int: np.int32, float: np.float32}
     return jax.tree.map(lambda x: kinds[type(x)](x) if type(x) in kinds else x, tree)
 
 
 def _like(old: PyTree, new: PyTree) -> PyTree:
-    """Whole numbers as floats where the program has floats: 1 is 1.0."""
+    """Convert integers to floats where the program takes floats: 1 to 1.0."""
     if jax.tree.structure(old) != jax.tree.structure(new):  # type: ignore[operator]
-        return new  # the guard will say what changed
-    whole = (np.bool_, np.int32)
-    return jax.tree.map(lambda a, b: a.dtype.type(b) if isinstance(b, whole) else b, old, new)
+        return new  # `_guard` raises the error
+    integers = (np.bool_, np.int32)
+    return jax.tree.map(lambda a, b: a.dtype.type(b) if isinstance(b, integers) else b, old, new)
 
 
 def _release_compiler_memory() -> None:
-    """Hand memory that the compiler has freed back to the system: some hundred MB, which glibc would keep."""
+    """Return the compiler's freed memory, some hundred MB, to the operating system; glibc would keep it."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:

@@ -1,4 +1,4 @@
-"""Memory that a run takes at least, from shapes alone, and a refusal of what cannot fit, before anything compiles."""
+"""Lower bound on a run's memory, computed from shapes before compiling, and errors where it cannot fit."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ import jax.numpy as jnp
 
 from ppax.types import ConfigError, TrainState
 
-STEP_BYTES = 20  # of a stream's step beside observation and mask: reward, value, log-probability, trace, four flags
-MOST_ROWS = 2**31 - 1  # of a rollout: rows are numbered in int32
-EXHAUSTED = "RESOURCE_EXHAUSTED"  # begins XLA's message
+STEP_BYTES = 20  # per step and stream, without observation and mask: reward, value, log-prob, trace, four flags
+MOST_ROWS = 2**31 - 1  # per rollout: rows are indexed in int32
+EXHAUSTED = "RESOURCE_EXHAUSTED"  # start of XLA's out-of-memory message
 GROUPS = Path("/sys/fs/cgroup")
 
 
 class NotEnoughMemory(Exception):
-    """A run does not fit into the memory of this machine; the message has its sizes and what to lower."""
+    """Error: a run does not fit into memory. The message has the sizes and names what to lower."""
 
 
 class Footprint(NamedTuple):
-    """Bytes that a run takes at least; gradients, activations and copies come on top."""
+    """Lower bound on the bytes of a run; gradients, activations and copies are not included."""
 
-    learner: int  # weights, optimiser, statistics: on every device
+    learner: int  # weights, optimiser state and statistics, on all devices together
     environments: int  # their states and observations
     rollout: int
 
     @property
     def total(self) -> int:
-        """Of all together."""
+        """Sum of all parts, in bytes."""
         return self.learner + self.environments + self.rollout
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class Footprint(NamedTuple):
 
 
 def footprint(state: TrainState, devices: int = 1) -> Footprint:
-    """Footprint of training from `state`, which may be shapes, split over so many devices of one memory."""
+    """Return the footprint of training from `state` (or its shapes), sharded over `devices` that share one memory."""
     seen = _nbytes((state.actor.obs, state.actor.action_mask))
     streams = int(state.actor.first.shape[0])
     rollout = state.num_steps * (seen + STEP_BYTES * streams)
@@ -50,15 +50,15 @@ def footprint(state: TrainState, devices: int = 1) -> Footprint:
 
 
 def require_room(needed: Footprint, num_envs: int, rows: int) -> None:
-    """Raise NotEnoughMemory where a run cannot fit into what is available, ConfigError for too many rows."""
+    """Raise NotEnoughMemory if a run cannot fit into available memory, ConfigError for too many rows per rollout."""
     room = available_bytes()
     if room is not None and needed.total > room:
-        scaling = needed.environments + needed.rollout  # which grows with the number of environments
+        scaling = needed.environments + needed.rollout  # proportional to the number of environments
         fitting = num_envs * max(0, room - needed.learner) // max(1, scaling)
         few = f", as to {fitting // 2:,}" if fitting > 1 else ""
         advice = f"lower num_steps, or num_envs{few}" if needed.learner < room else "lower the widths of agent.network"
         raise NotEnoughMemory(
-            f"this run takes at least {_short(needed.total)} of memory ({needed}), and {_short(room)} are available; "
+            f"this run takes at least {_short(needed.total)} of memory ({needed}); {_short(room)} are available; "
             f"{advice}"
         )
     if rows > MOST_ROWS:
@@ -67,7 +67,7 @@ def require_room(needed: Footprint, num_envs: int, rows: int) -> None:
 
 @contextmanager
 def explained(needed: Footprint | None = None) -> Iterator[None]:
-    """Raise NotEnoughMemory, with the sizes of the run, where memory ends inside."""
+    """Context manager that turns out-of-memory errors into NotEnoughMemory with the sizes of the run."""
     try:
         yield
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
@@ -81,16 +81,16 @@ def explained(needed: Footprint | None = None) -> Iterator[None]:
 
 
 def available_bytes() -> int | None:
-    """Memory that programs of this process can have; None where nobody says."""
+    """Return the memory available to this process, in bytes; None if unknown."""
     device = jax.local_devices()[0]
     if device.platform != "cpu":
         return (device.memory_stats() or {}).get("bytes_limit")
-    found = [_free_bytes(), *(_number(group / "memory.max") for group in _groups())]
-    return min((size for size in found if size is not None), default=None)
+    limits = [_free_bytes(), *(_number(group / "memory.max") for group in _groups())]
+    return min((size for size in limits if size is not None), default=None)
 
 
 def _free_bytes() -> int | None:
-    """Main memory and swap that are free, or could be."""
+    """Return available main memory plus free swap, in bytes; not on Linux: all of main memory, or None."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         table = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
@@ -101,7 +101,7 @@ def _free_bytes() -> int | None:
 
 
 def _groups() -> list[Path]:
-    """Directories of the control groups, second version, that this process is in."""
+    """Return the directories of this process's control group (cgroup v2) and its parents."""
     try:
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
@@ -111,7 +111,7 @@ def _groups() -> list[Path]:
 
 
 def _number(path: Path) -> int | None:
-    """The number in a file; None where there is none, or "max"."""
+    """Read an integer from a file; None if the file is missing or says "max"."""
     try:
         return int(path.read_text(encoding="ascii"))
     except (OSError, ValueError):
@@ -123,12 +123,12 @@ def _nbytes(tree: Any) -> int:
 
 
 def _itemsize(x: Any) -> int:
-    """Bytes of one number, or of one random key at least."""
+    """Return the bytes per element; for PRNG keys, a lower bound."""
     return 8 if jnp.issubdtype(x.dtype, jax.dtypes.extended) else int(x.dtype.itemsize)
 
 
 def _short(size: float) -> str:
-    """A size in words, with three digits."""
+    """Format a size in bytes with three digits and a unit."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if size < 1000:
             return f"{size:.3g} {unit}"

@@ -1,8 +1,8 @@
-"""One program on several devices: streams, and rows of a minibatch, are split over them.
+"""Sharding of one program over several devices, by streams and by rows of a minibatch.
 
-On a CPU, XLA runs small matrix products and loops on one core, so ppax asks JAX for one device a core. Code that is
-split sees its own share; what must know of the others calls `gather` or `total`. Outside `split` there is one part,
-nothing is exchanged, and the result is the same but for rounding.
+On a CPU, XLA runs small matrix products and loops on one core, so ppax asks JAX for one device per core. Code inside
+`split` sees its device's shard and communicates by `gather` (all-gather), `total` (sum) and `largest` (maximum).
+Outside `split` these return their argument. Results depend on the number of devices only by rounding.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 Tree = TypeVar("Tree")
 
-AXIS = "ppax.parallel"  # a name of our own: a user's `vmap(train, axis_name="devices")` must exchange nothing
-MOST_PER_CORE = 64  # devices that a checkpoint may ask for
-SPLIT = PartitionSpec(AXIS)  # every device has its share of the leading axis
-SAME = PartitionSpec()  # every device has all of it
+AXIS = "ppax.parallel"  # mesh axis name; unique, so that a user's `vmap(train, axis_name="devices")` is unaffected
+MOST_PER_CORE = 64  # largest number of CPU devices per core that a checkpoint may ask for
+SPLIT = PartitionSpec(AXIS)  # sharded along the leading axis
+SAME = PartitionSpec()  # replicated
 
 
 def use_all_cores() -> None:
-    """Ask JAX for one CPU device a core; nothing changes where the user has chosen, or where JAX has started."""
+    """Ask JAX for one CPU device per core, unless the user has set a number or JAX is already initialised."""
     by_flag = "host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if jax.config.values["jax_num_cpu_devices"] < 0 and not by_flag:
-        with contextlib.suppress(RuntimeError):  # JAX has started: programs then run on the devices there are
+        with contextlib.suppress(RuntimeError):  # JAX is initialised: programs run on its existing devices
             jax.config.update("jax_num_cpu_devices", num_cores())
 
 
 def use_cpu_devices(count: int) -> None:
-    """Ask JAX for `count` CPU devices, where it would have fewer, one a core, by `use_all_cores`."""
+    """Ask JAX for `count` CPU devices, as a resumed run needs them, if `use_all_cores` has asked for fewer."""
     if jax.config.values["jax_num_cpu_devices"] == num_cores() < count <= MOST_PER_CORE * num_cores():
-        with contextlib.suppress(RuntimeError):  # JAX has started
+        with contextlib.suppress(RuntimeError):  # JAX is initialised
             jax.config.update("jax_num_cpu_devices", count)
 
 
 def keep_apart() -> None:
-    """Give each thread that XLA computes on a core of its own, on Linux; for programs on a device for each core.
+    """Pin each XLA compute thread to its own core, on Linux; for programs with one CPU device per core.
 
-    Left alone, Linux at times runs two of them by turns on one core beside an idle one, for as long as a program lasts,
-    and mostly so after a rollout on the host: at half the speed (benchmarks/NOTES.md). It lasts as long as the process;
-    what Python starts inside a callback of a program may stay on that core.
+    Without pinning, Linux sometimes keeps two of these threads on one core beside an idle one, at half the speed,
+    mostly after a rollout of host environments (benchmarks/NOTES.md). Pinning lasts until the process ends; threads
+    that Python starts inside a JAX callback may inherit it.
     """
     if jax.default_backend() != "cpu" or not sys.platform.startswith("linux"):
         return
-    with contextlib.suppress(OSError):  # a thread that has ended, or a system that does not let us
+    with contextlib.suppress(OSError):  # a thread that has ended, or no permission
         cores, threads = sorted(os.sched_getaffinity(os.getpid())), []
         for thread in sorted(map(int, os.listdir("/proc/self/task"))):
             with open(f"/proc/self/task/{thread}/comm", "rb") as name:  # bytes: a name may be cut inside a letter
@@ -61,15 +61,15 @@ def keep_apart() -> None:
 
 
 def num_cores() -> int:
-    """Processor cores that this process may use."""
-    # of the main thread: others may be kept to a core
+    """Return the number of processor cores that this process may use."""
+    # Affinity of the main thread; other threads may be pinned to one core
     return len(os.sched_getaffinity(os.getpid())) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def split(
     function: Callable[..., Any], devices: int, in_specs: Any, out_specs: Any, axis: str = AXIS
 ) -> Callable[..., Any]:
-    """`function` on `devices` devices at once, each with its share of the arguments marked SPLIT."""
+    """Return `function` as a `shard_map` over `devices` devices; the specs are trees of SPLIT and SAME."""
     mesh = Mesh(jax.local_devices()[:devices], (axis,))
     if devices == num_cores():
         keep_apart()
@@ -77,14 +77,14 @@ def split(
 
 
 def place(tree: Tree, specs: Any, devices: int, axis: str = AXIS) -> Tree:
-    """`tree` as `split` takes and gives it; so the first call finds its arguments where every later one does."""
+    """Shard `tree` as the results of `split` are, so that the first call has the same shardings as later ones."""
     if devices == 1:
         return tree
     return jax.lax.with_sharding_constraint(tree, shardings(specs, devices, axis))
 
 
 def shapes_of(tree: Tree, specs: Any, devices: int, axis: str = AXIS) -> Tree:
-    """Shapes and dtypes of what `place` would give; of `tree` nothing more need be there."""
+    """Return shapes, dtypes and shardings of `place(tree, ...)`; `tree` may itself be shapes."""
     places = shardings(specs, devices, axis) if devices > 1 else specs
 
     def one(place: Any, part: Any) -> Any:
@@ -96,18 +96,18 @@ def shapes_of(tree: Tree, specs: Any, devices: int, axis: str = AXIS) -> Tree:
 
 
 def shardings(specs: Any, devices: int, axis: str = AXIS) -> Any:
-    """Where arrays lie that `split` takes by `specs`."""
+    """Return the NamedShardings of the arguments of `split` with `specs`."""
     mesh = Mesh(jax.local_devices()[:devices], (axis,))
     return jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs)
 
 
 def available() -> int:
-    """Over how many devices a program can be split here: over one inside a `shard_map` or `pmap` of the user's."""
+    """Return the number of devices available for `split`: 1 inside a `shard_map` or `pmap` of the user."""
     return 1 if jax.sharding.get_abstract_mesh().manual_axes else len(jax.local_devices())
 
 
 def num_parts() -> int:
-    """Over how many devices the running code is split."""
+    """Return the number of devices of the enclosing `split`; 1 outside."""
     try:
         return int(jax.lax.axis_size(AXIS))
     except NameError:  # not inside `split`
@@ -115,34 +115,34 @@ def num_parts() -> int:
 
 
 def part_index() -> Array | int:
-    """Which of the parts this is."""
+    """Return this device's index in the enclosing `split`; 0 outside."""
     return jax.lax.axis_index(AXIS) if num_parts() > 1 else 0
 
 
 def own(tree: Tree) -> Tree:
-    """This device's share, along the leading axis, of arrays that all devices have."""
+    """Return this device's shard, along the leading axis, of replicated arrays."""
     parts = num_parts()
     if parts == 1:
         return tree
 
-    def share(x: Array) -> Array:
+    def shard(x: Array) -> Array:
         return jax.lax.dynamic_slice_in_dim(x, part_index() * (x.shape[0] // parts), x.shape[0] // parts)
 
-    return jax.tree.map(share, tree)
+    return jax.tree.map(shard, tree)
 
 
 def gather(tree: Tree, axis: int = 0) -> Tree:
-    """The shares of all devices, joined along `axis`, on every device."""
+    """All-gather: join the shards of all devices along `axis`."""
     if num_parts() == 1:
         return tree
     return jax.tree.map(lambda x: jax.lax.all_gather(x, AXIS, axis=axis, tiled=True), tree)
 
 
 def total(tree: Tree) -> Tree:
-    """Sums over all devices."""
+    """Sum over all devices (psum)."""
     return jax.lax.psum(tree, AXIS) if num_parts() > 1 else tree
 
 
 def largest(tree: Tree) -> Tree:
-    """Maxima over all devices."""
+    """Maximum over all devices (pmax)."""
     return jax.lax.pmax(tree, AXIS) if num_parts() > 1 else tree

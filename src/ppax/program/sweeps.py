@@ -1,4 +1,4 @@
-"""Many runs at once in one program: seeds, or any number of the agent or the environment."""
+"""Sweeps: many runs in one compiled program, over seeds or any hyperparameter of agent or environment."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from ppax.training import Trained, start, train
 from ppax.types import ConfigError, Key, PyTree, TrainState
 
 ONE_BY_ONE = "call ppax.fit once for each seed or setting"
-MEMBERS = "ppax.sweep"  # an axis of its own: members have nothing to tell each other, unlike the parts of one run
+MEMBERS = "ppax.sweep"  # mesh axis of members; not sharding.AXIS, as members do not communicate
 
 
 def start_sweep(
     agent: Agent, env: VectorEnv, num_steps: int, keys: Key, iterations_per_env_reset: int | None = None
 ) -> TrainState:
-    """Fresh states for `sweep`, one for each key [S], on the devices on which it runs. See `ppax.start`.
+    """Return initial states for `sweep`, one for each key [S], sharded as it needs them. See `ppax.start`.
 
-    Raises ConfigError for environments on the host.
+    Raises ConfigError for host environments.
     """
     members = len(keys)
     _require(agent, env)
@@ -53,43 +53,43 @@ def sweep(
     num_iterations: int | Array,
     total_iterations: int | Array | None = None,
 ) -> Trained:
-    """`train` for many members; all results have a leading axis of members, [S].
+    """Train many members, each a run of its own; all results have a leading axis [S].
 
-    `states` come from `start_sweep`. A number of `agent` or `env` is one for all, or [S], one for each; that of
-    independent players may also be [A], one for each player, or [S, A]. The result is
-    that of `jax.vmap(train)`, but for rounding. On a CPU it is faster: members are split over the cores, and each core
-    takes one after the other, so that what a member needs stays in the cache. Elsewhere it is `jax.vmap(train)`.
-    Raises ConfigError where lengths differ, and for environments on the host.
+    `states` come from `start_sweep`. A hyperparameter of `agent` or `env` is a scalar, shared by all members, or [S],
+    one value per member; for independent players also [A], one per player, or [S, A]. The result equals that of
+    `jax.vmap(train)`, except for rounding. On a CPU, members are sharded over the cores and each core runs its members
+    one by one, which keeps a member's data in the cache; on other devices this is `jax.vmap(train)`. Raises
+    ConfigError for other shapes, and for host environments.
     """
     _require(agent, env)
     require_native(env, "ppax.sweep", ONE_BY_ONE)
     members = states.iteration.shape[0]
     if total_iterations is None:
         total_iterations = states.iteration[0] + num_iterations
-    alone, env = _members(agent, env, members)
+    agents, env = _members(agent, env, members)
     counts = (jnp.int32(num_iterations), jnp.int32(total_iterations))
 
     if jax.default_backend() != "cpu":
-        return jax.vmap(train, (0, 0, 0, None, None))(alone, env, states, *counts)
+        return jax.vmap(train, (0, 0, 0, None, None))(agents, env, states, *counts)
 
-    def one_by_one(alone: Agent, env: VectorEnv, states: TrainState, counts: tuple[Array, Array]) -> Trained:
+    def one_by_one(agents: Agent, env: VectorEnv, states: TrainState, counts: tuple[Array, Array]) -> Trained:
         trained: Trained = jax.lax.map(
-            lambda member: train(member[0], member[1], member[2], *counts), (alone, env, states)
+            lambda member: train(member[0], member[1], member[2], *counts), (agents, env, states)
         )
         return trained
 
-    def share(alone: Agent, env: VectorEnv, states: TrainState, counts: tuple[Array, Array]) -> Trained:
-        # An exchange that changes nothing: without any, XLA runs the devices of a CPU one after the other
-        return one_by_one(alone, env, states, jax.lax.pmax(counts, MEMBERS))
+    def share(agents: Agent, env: VectorEnv, states: TrainState, counts: tuple[Array, Array]) -> Trained:
+        # A no-op collective: without any collective, XLA runs the CPU devices one after the other
+        return one_by_one(agents, env, states, jax.lax.pmax(counts, MEMBERS))
 
     devices, axis = _num_devices(members), PartitionSpec(MEMBERS)
     if devices == 1:
-        return one_by_one(alone, env, states, counts)
-    return sharding.split(share, devices, (axis, axis, axis, SAME), axis, MEMBERS)(alone, env, states, counts)
+        return one_by_one(agents, env, states, counts)
+    return sharding.split(share, devices, (axis, axis, axis, SAME), axis, MEMBERS)(agents, env, states, counts)
 
 
 def _require(agent: Agent, env: VectorEnv) -> None:
-    """What `start` says too, here before JAX asks whether static fields can be hashed."""
+    """Check the arguments as `start` does, but before JAX hashes static fields, whose error is less clear."""
     require_env(env)
     for learner, _ in agent.learners(env.num_streams) if isinstance(agent, Agent) else ((agent, 0),):
         require_ppo(learner)
@@ -102,30 +102,30 @@ def _num_devices(members: int) -> int:
 
 
 def _members(agent: Agent, env: VectorEnv, members: int) -> tuple[Agent, VectorEnv]:
-    """Agent and environment of every member; each trains on one device."""
-    alone = with_program(agent, dataclasses.replace(agent.program, devices=1))
-    return _of_agent(alone, members, "agent"), _for_each(env, members, "env")
+    """Return agent and environment with a leading axis [S] on every leaf; each member runs on one device."""
+    agent = with_program(agent, dataclasses.replace(agent.program, devices=1))
+    return _of_agent(agent, members, "agent"), _for_each(env, members, "env")
 
 
 def _of_agent(agent: Agent, members: int, name: str) -> Agent:
-    """Every number with the axis of members; those of independent players may have one for each player behind it."""
+    """Return the agent with hyperparameters [S]; those of independent players may be [S, A]."""
     inner: Any = {}
     if isinstance(agent, Independent):
         inner["agent"] = _for_each(agent.agent, members, f"{name}.agent", agent.num_agents)
     elif isinstance(agent, Groups):
-        names = agent.agents.items()
-        inner["agents"] = {group: _of_agent(one, members, f"{name}.agents[{group!r}]") for group, one in names}
+        agents = agent.agents.items()
+        inner["agents"] = {group: _of_agent(one, members, f"{name}.agents[{group!r}]") for group, one in agents}
     elif isinstance(agent, SelfPlay):
         inner["agent"] = _of_agent(agent.agent, members, f"{name}.agent")
         inner["pool"] = _for_each(agent.pool, members, f"{name}.pool")
     else:
-        alone: PPO = _for_each(agent, members, name)
-        return alone
+        ppo: PPO = _for_each(agent, members, name)
+        return ppo
     return dataclasses.replace(agent, **inner)
 
 
 def _for_each(tree: PyTree, members: int, name: str, players: int = 1) -> PyTree:
-    """Every number with the axis of members; with `players`, [players] is one for each of them."""
+    """Broadcast every leaf to [S]; with several `players`, a leaf [players] becomes [S, players]."""
 
     def one(path: tuple[object, ...], x: Array) -> Array:
         if np.ndim(x) == 0:

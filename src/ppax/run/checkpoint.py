@@ -1,8 +1,8 @@
-"""Save and load a run's whole TrainState: data, never code, and never half of it.
+"""Checkpoints: save and load a whole TrainState, atomically and without executable data.
 
-A checkpoint is a directory with `state.safetensors` (every leaf under its dotted name) and `manifest.json` (kinds of
-keys, the run it is of, a checksum of the state and one of itself). It is written beside its final name, flushed to disk
-and renamed, so it is whole or absent.
+A checkpoint is a directory with `state.safetensors` (every leaf under its dotted name) and `manifest.json` (types of
+random keys, origin, checksums of the state and of the manifest). It is written under a temporary name, flushed to disk
+and renamed, so it is complete or absent.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Read = TypeVar("Read")
 
 STATE = "state.safetensors"
 NAME = re.compile(r"^\d{10}$")
-LISTINGS = 100  # of a directory in which a run that is going on replaces checkpoints while they are read
+LISTINGS = 100  # attempts to list a directory whose checkpoints a running process replaces meanwhile
 
 
 def save(
@@ -47,10 +47,10 @@ def save(
     notes: dict[str, Any] | None = None,
     origin: dict[str, Any] | None = None,
 ) -> Path:
-    """Write `state` as `directory/<iteration>`, atomically, and drop all but the newest `keep` up to this iteration.
+    """Write `state` as `directory/<iteration>`, atomically; of the checkpoints up to it keep the newest `keep`.
 
-    `notes` and `origin` (the run: its id, configuration and devices) are plain data for the manifest. Raises OSError
-    where the disk fails; then the earlier ones are untouched.
+    `notes` and `origin` (id of the run, configuration, devices) are plain data for the manifest. Raises OSError where
+    the disk fails; the earlier checkpoints are then untouched.
     """
     arrays, keys = _to_arrays(state)
     data = safetensors.numpy.save(arrays)
@@ -71,49 +71,49 @@ def save(
     sweep(directory)
     final = directory / f"{int(state.iteration):010d}"
     if final.exists() and _holds(final, sha256):
-        return final  # never replace what is good already
+        return final  # the same state is saved already
     partial = directory / f".tmp-{final.name}"
     partial.mkdir()
     try:
         safe_files.create(partial / STATE, data)
         safe_files.create(partial / MANIFEST, json.dumps(sealed(manifest), indent=1).encode())
         safe_files.flush_directory(partial)
-        if final.exists():  # damaged, or of another run: out of the way, for what is whole
+        if final.exists():  # damaged or of another run: move it away
             os.replace(final, directory / f".tmp-old-{final.name}")
         os.replace(partial, final)
         safe_files.flush_directory(directory)
     finally:
         sweep(directory)
-    # Higher numbers are checkpoints that a resume had to pass over; they are replaced when the run gets there
+    # Higher iterations are damaged checkpoints that a resume skipped; they are replaced when the run reaches them
     for old in [path for path in list_checkpoints(directory) if path.name <= final.name][:-keep]:
         shutil.rmtree(old, ignore_errors=True)
     return final
 
 
 def sweep(directory: Path) -> None:
-    """Remove what a writer that was killed has left; the caller holds the run's lock."""
+    """Remove temporary directories of a killed writer; the caller holds the lock of the run."""
     for leftover in directory.glob(".tmp-*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
 
 def load(path: Path, like: TrainState, run_id: str | None = None) -> TrainState:
-    """The state saved at `path`; `like` has the expected structure (arrays or shapes, from `jax.eval_shape`).
+    """Load the state saved at `path`; `like` has the expected structure (arrays, or shapes of `jax.eval_shape`).
 
-    Nothing of the file is ever executed. Raises DamagedCheckpoint where it is damaged, or of another run than `run_id`,
-    CheckpointError where it has another structure.
+    Executes nothing from the file. Raises DamagedCheckpoint if it is damaged or belongs to another run than `run_id`,
+    CheckpointError if it has another structure.
     """
-    return load_noted(path, like, run_id).state
+    return load_with_manifest(path, like, run_id).state
 
 
-class Noted(NamedTuple):
-    """A state, and what its manifest says."""
+class Checkpoint(NamedTuple):
+    """State and manifest of a checkpoint."""
 
     state: TrainState
     manifest: dict[str, Any]
 
 
-def load_noted(path: Path, like: TrainState, run_id: str | None = None) -> Noted:
-    """`load`, with the manifest. Both files are opened first: they are read whole even where they are then removed."""
+def load_with_manifest(path: Path, like: TrainState, run_id: str | None = None) -> Checkpoint:
+    """Load state and manifest. Opens both files first, so that they can be read even if they are removed meanwhile."""
     expected, _ = _describe(like)
     with contextlib.ExitStack() as stack:
         manifest_file, state_file = (stack.enter_context(open_regular(path / name)) for name in (MANIFEST, STATE))
@@ -122,11 +122,11 @@ def load_noted(path: Path, like: TrainState, run_id: str | None = None) -> Noted
         if manifest["bytes"] > limit:
             raise CheckpointError(f"{path / STATE} has {manifest['bytes']} bytes, this run's state at most {limit}")
         data = _verified(path, manifest, state_file)
-    return Noted(_state(path, like, manifest, data, run_id), manifest)
+    return Checkpoint(_state(path, like, manifest, data, run_id), manifest)
 
 
 def _state(path: Path, like: TrainState, manifest: dict[str, Any], data: bytes, run_id: str | None) -> TrainState:
-    """The state in `data`, the verified file of the checkpoint `path`."""
+    """Deserialise the state from `data`, the verified content of the checkpoint's state file."""
     expected, _ = _describe(like)
     saved_by = manifest["origin"].get("run")
     if run_id and saved_by and saved_by != run_id:
@@ -146,9 +146,9 @@ def _state(path: Path, like: TrainState, manifest: dict[str, Any], data: bytes, 
 
 
 def newest(directory: Path, read: Callable[[Path], Read]) -> tuple[Read | None, list[str]]:
-    """What `read` makes of the newest checkpoint that is not damaged, and a sentence for each that is passed over.
+    """Call `read` on the newest checkpoint that is not damaged; return its result and a message per skipped one.
 
-    A run that is going on removes checkpoints: where one is gone before it is read, the directory is listed again.
+    A running process removes old checkpoints: if one disappears before it is read, the directory is listed again.
     """
     for _ in range(LISTINGS):
         skipped: list[str] = []
@@ -165,9 +165,9 @@ def newest(directory: Path, read: Callable[[Path], Read]) -> tuple[Read | None, 
 
 
 def not_finite(state: TrainState) -> list[str]:
-    """Names of what the learner keeps that is not finite; of an optimiser's state only NaN counts.
+    """Names of the learner's leaves that are not finite; in optimiser states, only NaN counts.
 
-    Environments may keep infinities, as a best time so far, and optimisers as a first bound.
+    Infinities are valid in environment states (a best time so far) and optimiser states (an initial bound).
     """
     return [
         name
@@ -179,14 +179,14 @@ def not_finite(state: TrainState) -> list[str]:
 
 
 def list_checkpoints(directory: Path) -> list[Path]:
-    """Finished checkpoints, oldest first."""
+    """Paths of the complete checkpoints, oldest first."""
     if not directory.is_dir():
         return []
     return sorted(p for p in directory.iterdir() if NAME.match(p.name) and p.is_dir() and not p.is_symlink())
 
 
 def newest_valid(directory: Path) -> tuple[Path | None, list[str]]:
-    """The newest checkpoint whose checksum holds, and a sentence for each newer one that had to be passed over."""
+    """Path of the newest checkpoint with a valid checksum, and a message per newer one that was skipped."""
 
     def check(path: Path) -> Path:
         _check(path)
@@ -203,7 +203,7 @@ def _holds(path: Path, sha256: str) -> bool:
 
 
 def _check(path: Path) -> dict[str, Any]:
-    """The manifest, if the checksum holds; in constant memory."""
+    """Return the manifest if size and checksum of the state are valid; uses constant memory."""
     with open_regular(path / MANIFEST) as manifest_file, open_regular(path / STATE) as state_file:
         manifest = manifests.parse(path, manifest_file)
         _require_size(path, manifest, state_file)
@@ -220,12 +220,12 @@ def _verified(path: Path, manifest: dict[str, Any], file: BufferedReader) -> byt
 
 def _require_size(path: Path, manifest: dict[str, Any], file: BufferedReader) -> None:
     if os.fstat(file.fileno()).st_size != manifest["bytes"]:
-        raise DamagedCheckpoint(f"{path / STATE} has not the {manifest['bytes']} bytes that the manifest says")
+        raise DamagedCheckpoint(f"{path / STATE} must have {manifest['bytes']} bytes, as its manifest says")
 
 
 def _require_digest(path: Path, manifest: dict[str, Any], digest: str) -> None:
     if digest != manifest.get("sha256"):
-        raise DamagedCheckpoint(f"{path / STATE} is damaged: its checksum is not the one in the manifest")
+        raise DamagedCheckpoint(f"{path / STATE} is damaged: its checksum differs from that in the manifest")
 
 
 # ---------------------------------------------------------------- trees and named arrays
@@ -262,24 +262,24 @@ def _from_arrays(like: TrainState, arrays: dict[str, np.ndarray], keys: dict[str
     for name, leaf in _named_leaves(like).items():
         array = jnp.asarray(arrays[name])
         if _is_key(leaf):
-            kind = keys.get(name) if isinstance(keys, dict) else None
+            impl = keys.get(name) if isinstance(keys, dict) else None
             try:
-                array = jax.random.wrap_key_data(array, impl=kind if isinstance(kind, str) else "")
+                array = jax.random.wrap_key_data(array, impl=impl if isinstance(impl, str) else "")
             except (TypeError, ValueError) as error:
-                raise CheckpointError(f"{name}: {kind!r} is not a kind of random key: {error}") from error
+                raise CheckpointError(f"{name}: {impl!r} is not an implementation of random keys: {error}") from error
             if array.dtype != leaf.dtype:
                 raise CheckpointError(f"{name}: saved with keys {array.dtype}, this process uses {leaf.dtype}")
         leaves.append(array)
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
-def _differences(expected: dict[str, Any], found: dict[str, np.ndarray]) -> list[str]:
-    lines = [f"{name}: not in the checkpoint" for name in expected.keys() - found.keys()]
-    lines += [f"{name}: in the checkpoint, but not expected" for name in found.keys() - expected.keys()]
-    for name in expected.keys() & found.keys():
-        want, have = expected[name], found[name]
-        if want.shape != have.shape or want.dtype != have.dtype:
-            lines.append(f"{name}: saved {have.dtype}{have.shape}, expected {want.dtype}{want.shape}")
+def _differences(expected: dict[str, Any], saved: dict[str, np.ndarray]) -> list[str]:
+    lines = [f"{name}: not in the checkpoint" for name in expected.keys() - saved.keys()]
+    lines += [f"{name}: in the checkpoint, but not expected" for name in saved.keys() - expected.keys()]
+    for name in expected.keys() & saved.keys():
+        wanted, actual = expected[name], saved[name]
+        if wanted.shape != actual.shape or wanted.dtype != actual.dtype:
+            lines.append(f"{name}: saved {actual.dtype}{actual.shape}, expected {wanted.dtype}{wanted.shape}")
     return sorted(lines)
 
 

@@ -1,4 +1,4 @@
-"""Stop conditions as one line of text, for run files and the command line; what it may say is in `GRAMMAR`."""
+"""Parser of stop conditions as one line of text, for run files and the command line; `GRAMMAR` has the syntax."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from ppax.run.conditions import And, Condition, HitsLowerBound, HitsUpperBound, 
 from ppax.types import ConfigError
 
 GRAMMAR = (
-    "METRIC >= NUMBER, METRIC <= NUMBER, METRIC plateaus [for ROWS] [within SHARE], METRIC stops rising [for ROWS], "
-    "METRIC stops falling [for ROWS]; joined by `and`, `or` and parentheses, `and` first"
+    "METRIC >= NUMBER, METRIC <= NUMBER, METRIC plateaus [for ROWS] [within TOLERANCE], METRIC stops rising "
+    "[for ROWS], METRIC stops falling [for ROWS]; joined by `and`, `or` and parentheses, `and` first"
 )
-DEEPEST = 50  # parentheses in parentheses
+DEEPEST = 50  # maximum nesting of parentheses
 VERBS = (">=", "<=", "plateaus", "stops")
 TOKEN = re.compile(r"\s*(\(|\)|[<>=]+|[^\s()<>=]+)")
 
 
 def parse(text: str) -> Condition:
-    """The condition that `text` says; ConfigError where it says none. Rows are rows of the log."""
-    reader = _Reader(text)
-    condition = reader.either()
-    if reader.token:
-        raise reader.error("`and`, `or` or the end", ("and", "or"))
+    """Parse a stop condition; ConfigError, with the syntax, where `text` is none. ROWS counts log rows."""
+    parser = _Parser(text)
+    condition = parser.disjunction()
+    if parser.token:
+        raise parser.error("`and`, `or` or the end", ("and", "or"))
     return condition
 
 
-class _Reader:
-    """One token after the other, from the left."""
+class _Parser:
+    """Recursive-descent parser."""
 
     def __init__(self, text: str):
         self.text = text
@@ -36,62 +36,64 @@ class _Reader:
 
     @property
     def token(self) -> str:
-        """The next one, "" at the end."""
+        """Next token; "" at the end."""
         return self.tokens[0]
 
     def take(self) -> str:
-        """The next token, which is used up."""
+        """Return the next token and advance."""
         return self.tokens.pop(0)
 
     def takes(self, word: str) -> bool:
-        """Whether the next token is `word`, which then is used up."""
+        """Return whether the next token is `word`; if it is, advance."""
         return self.token == word and bool(self.take())
 
     def error(self, expected: str, choices: tuple[str, ...] = ()) -> ConfigError:
-        """What stands where something else should."""
+        """Syntax error: the next token, what was expected, the nearest of `choices`, the syntax."""
         nearest = difflib.get_close_matches(self.token, choices, n=1, cutoff=0.0)
         hint = f"; nearest: {nearest[0]}" if nearest and self.token else ""
-        found = repr(self.token) if self.token else "the end"
-        return ConfigError(f"stop = {self.text!r}: {found} stands where {expected} must{hint}. It may say: {GRAMMAR}")
+        received = repr(self.token) if self.token else "the end"
+        return ConfigError(f"stop = {self.text!r}: expected {expected}, received {received}{hint}. Syntax: {GRAMMAR}")
 
-    def either(self) -> Condition:
+    def disjunction(self) -> Condition:
         """Conditions joined by `or`."""
-        parts = [self.both()]
+        parts = [self.conjunction()]
         while self.takes("or"):
-            parts.append(self.both())
+            parts.append(self.conjunction())
         return parts[0] if len(parts) == 1 else Or(*parts)
 
-    def both(self) -> Condition:
+    def conjunction(self) -> Condition:
         """Conditions joined by `and`."""
-        parts = [self.single()]
+        parts = [self.term()]
         while self.takes("and"):
-            parts.append(self.single())
+            parts.append(self.term())
         return parts[0] if len(parts) == 1 else And(*parts)
 
-    def single(self) -> Condition:
-        """One condition, or several in parentheses."""
+    def term(self) -> Condition:
+        """Condition on one metric, or a condition in parentheses."""
         if self.takes("("):
             self.depth += 1
             if self.depth > DEEPEST:
-                raise ConfigError(f"stop = {self.text[:20]!r}...: more than {DEEPEST} parentheses in one another")
-            inside = self.either()
+                raise ConfigError(f"stop = {self.text[:20]!r}...: must have at most {DEEPEST} nested parentheses")
+            inside = self.disjunction()
             self.depth -= 1
             if not self.takes(")"):
                 raise self.error("`)`", ("and", "or", ")"))
             return inside
         if not re.fullmatch(r"[A-Za-z_][\w/]*", self.token) or self.token in ("and", "or"):
             raise self.error("the name of a metric")
-        return self.about(self.take())
+        return self.comparison(self.take())
 
-    def about(self, metric: str) -> Condition:
-        """What is said about `metric`."""
+    def comparison(self, metric: str) -> Condition:
+        """Condition on `metric`: a bound, a plateau, or the end of a rise or fall."""
         if self.takes(">="):
             return HitsUpperBound(metric, self.number("a number"))
         if self.takes("<="):
             return HitsLowerBound(metric, self.number("a number"))
         if self.takes("plateaus"):
             patience = self.rows()
-            return Plateaus(metric, patience, self.number("a share, as 1e-3") if self.takes("within") else 1e-3)
+            return Plateaus(
+                metric, patience, self.number("a relative tolerance, as 1e-3") if self.takes("within") else 1e-3
+            )
         if self.takes("stops"):
             if self.token not in ("rising", "falling"):
                 raise self.error("`rising` or `falling`", ("rising", "falling"))
@@ -99,7 +101,7 @@ class _Reader:
         raise self.error(", ".join(f"`{verb}`" for verb in VERBS), VERBS)
 
     def rows(self) -> int:
-        """How many rows, 5 where nothing is said."""
+        """Number of rows after `for`; 5 without `for`."""
         if not self.takes("for"):
             return 5
         if not self.token.isdecimal():
@@ -107,7 +109,7 @@ class _Reader:
         return int(self.take())
 
     def number(self, expected: str) -> float:
-        """A number."""
+        """Return the next token as a number; ConfigError where it is none."""
         try:
             value = float(self.token)
         except ValueError:

@@ -1,13 +1,13 @@
-"""When to stop, and which policy to keep: callbacks for `fit`, called with (state, row) at every log row.
+"""Stop conditions and the best policy as callbacks of `fit`, called with (state, row) at every log row.
 
     best = KeepBest("episode_return")
     stop = Or(HitsUpperBound("episode_return", 475), StopsRising("episode_return", patience=20))
     run = ppax.fit(agent, env, callbacks=[best, stop])
     ppax.evaluate(agent, env, best.learner, jax.random.key(0))
 
-A row where the metric is NaN (no episode finished) does not count: the verdict stays as it was. What they remember is
-of one run, and begins anew when rows of another run come, or when a run is resumed by a new process. Those that stand
-in the run file (`stop`, `best`; conditions.py, ending.py) remember over a resume too.
+A row where the metric is NaN (no episode finished) is skipped: the verdict stays the same. The state of a condition
+belongs to one run; it is reset when rows of another run arrive, and lost when a new process resumes the run. Conditions
+of the run file (`stop`, `best`; condition_text.py, ending.py) are restored at a resume.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Condition = Callable[[TrainState, Mapping[str, float]], bool | None]
 
 
 class _Watch:
-    """What all that watch one metric share."""
+    """Base of the conditions on one metric: skips NaN, resets for a new run."""
 
     def __init__(self, key: str):
         self.key, self.latest = key, math.nan
@@ -35,23 +35,23 @@ class _Watch:
         self.forget()
 
     def forget(self) -> None:
-        """As before the first row."""
+        """Reset to the state before the first row."""
         self.met = False
 
     def __call__(self, state: TrainState, row: Mapping[str, float]) -> bool:
-        """Whether the condition is met, this row included."""
+        """Return whether the condition is met after this row; ConfigError if the row lacks the metric."""
         self.check(row)
         iteration = row.get("iteration", math.inf)
-        if iteration <= self._iteration and iteration < math.inf:  # rows of one run only go up
+        if iteration <= self._iteration and iteration < math.inf:  # a new run: iterations of one run only increase
             self.forget()
         self._iteration = iteration
         if not math.isnan(row[self.key]):
             self.latest = float(row[self.key])
-            self.met = self._judge(self.latest, state, row)
+            self.met = self._update(self.latest, state, row)
         return self.met
 
     def check(self, names: Collection[str]) -> None:
-        """Raise ConfigError, with the nearest name, where none of `names` is the metric's."""
+        """Raise ConfigError, with the nearest name, if the metric is not among `names`."""
         if self.key not in names:
             nearest = difflib.get_close_matches(self.key, names, n=1, cutoff=0.0)
             raise ConfigError(
@@ -59,12 +59,13 @@ class _Watch:
                 + (f"; did you mean {nearest[0]!r}?" if nearest else "")
             )
 
-    def _judge(self, value: float, state: TrainState, row: Mapping[str, float]) -> bool:
+    def _update(self, value: float, state: TrainState, row: Mapping[str, float]) -> bool:
+        """Take a row with the metric's `value`; return whether the condition is met."""
         raise NotImplementedError
 
 
 class HitsUpperBound(_Watch):
-    """The metric is at `bound` or above."""
+    """Condition: the metric is at least `bound`."""
 
     def __str__(self) -> str:
         return f"{self.key} >= {self.bound:.12g}"
@@ -73,12 +74,12 @@ class HitsUpperBound(_Watch):
         super().__init__(key)
         self.bound = _checked(self, "bound", bound)
 
-    def _judge(self, value: float, state: TrainState, row: Mapping[str, float]) -> bool:
+    def _update(self, value: float, state: TrainState, row: Mapping[str, float]) -> bool:
         return value >= self.bound
 
 
 class HitsLowerBound(_Watch):
-    """The metric is at `bound` or below."""
+    """Condition: the metric is at most `bound`."""
 
     def __str__(self) -> str:
         return f"{self.key} <= {self.bound:.12g}"
@@ -87,14 +88,14 @@ class HitsLowerBound(_Watch):
         super().__init__(key)
         self.bound = _checked(self, "bound", bound)
 
-    def _judge(self, value: float, state: TrainState, row: Mapping[str, float]) -> bool:
+    def _update(self, value: float, state: TrainState, row: Mapping[str, float]) -> bool:
         return value <= self.bound
 
 
 class Plateaus(_Watch):
-    """For `patience` rows in succession the metric stayed within `rtol` of where it was before them.
+    """Condition: for `patience` consecutive rows the metric stayed within relative tolerance `rtol`.
 
-    Compared with the value before all of them, not with the row before: a slow climb is no plateau.
+    The reference is the value before the first of these rows, not the previous row: a slow rise is not a plateau.
     """
 
     def __init__(self, key: str, patience: int = 5, rtol: float = 1e-3):
@@ -105,10 +106,10 @@ class Plateaus(_Watch):
         return f"{self.key} plateaus for {self.patience} within {self.rtol:.12g}"
 
     def forget(self) -> None:
-        """As before the first row."""
+        """Reset to the state before the first row."""
         self.met, self.level, self.rows = False, math.nan, 0
 
-    def _judge(self, value: float, state: TrainState, row: Mapping[str, float]) -> bool:
+    def _update(self, value: float, state: TrainState, row: Mapping[str, float]) -> bool:
         if abs(value - self.level) <= self.rtol * abs(self.level):
             self.rows += 1
         else:
@@ -117,7 +118,7 @@ class Plateaus(_Watch):
 
 
 class StopsRising(_Watch):
-    """For `patience` rows in succession the metric was not above its highest."""
+    """Condition: for `patience` consecutive rows the metric did not exceed its maximum so far."""
 
     sign = 1.0
 
@@ -129,10 +130,10 @@ class StopsRising(_Watch):
         return f"{self.key} stops {'rising' if self.sign > 0.0 else 'falling'} for {self.patience}"
 
     def forget(self) -> None:
-        """As before the first row."""
+        """Reset to the state before the first row."""
         self.met, self.best, self.rows = False, math.nan, 0
 
-    def _judge(self, value: float, state: TrainState, row: Mapping[str, float]) -> bool:
+    def _update(self, value: float, state: TrainState, row: Mapping[str, float]) -> bool:
         if math.isnan(self.best) or self.sign * value > self.sign * self.best:
             self.best, self.rows = value, 0
         else:
@@ -141,19 +142,19 @@ class StopsRising(_Watch):
 
 
 class StopsFalling(StopsRising):
-    """For `patience` rows in succession the metric was not below its lowest."""
+    """Condition: for `patience` consecutive rows the metric did not fall below its minimum so far."""
 
     sign = -1.0
 
 
 class And:
-    """All of the conditions are met at once."""
+    """Condition: all of `conditions` are met at the same row."""
 
     def __init__(self, *conditions: Condition):
         self.conditions = _checked_conditions(self, conditions)
 
     def __call__(self, state: TrainState, row: Mapping[str, float]) -> bool:
-        """Whether all are met; every one sees every row."""
+        """Return whether all are met; every condition is called with every row."""
         self.verdicts = [bool(condition(state, row)) for condition in self.conditions]
         return all(self.verdicts)
 
@@ -162,13 +163,13 @@ class And:
 
 
 class Or:
-    """At least one of the conditions is met."""
+    """Condition: at least one of `conditions` is met."""
 
     def __init__(self, *conditions: Condition):
         self.conditions = _checked_conditions(self, conditions)
 
     def __call__(self, state: TrainState, row: Mapping[str, float]) -> bool:
-        """Whether one is met; every one sees every row."""
+        """Return whether any is met; every condition is called with every row."""
         self.verdicts = [bool(condition(state, row)) for condition in self.conditions]
         return any(self.verdicts)
 
@@ -177,9 +178,10 @@ class Or:
 
 
 class KeepBest(_Watch):
-    """Keeps the learner as it was at the row with the best value of a metric; never ends a run.
+    """Callback that keeps a copy of the learner at the row with the best value of a metric; it never ends a run.
 
-    A row's metrics are of the iterations up to it, and most of them of policies a little older than what is kept.
+    The metrics of a row cover the iterations since the row before, so most of them come from slightly older policies
+    than the one kept.
     """
 
     def __init__(self, key: str, mode: str = "max"):
@@ -189,34 +191,34 @@ class KeepBest(_Watch):
         self.mode = mode
 
     def forget(self) -> None:
-        """As before the first row."""
+        """Reset to the state before the first row."""
         self.met = False
-        self.value = math.nan  # NaN and None until a row has a value
-        self.policy: TrainState | None = None  # on the host, in NumPy; without `actor` and `key`
+        self.value = math.nan  # NaN, and below None, until a row has a value
+        self.policy: TrainState | None = None  # NumPy arrays on the host; without `actor` and `key`
         self.row: dict[str, float] | None = None
 
     @property
     def learner(self) -> LearnerState | None:
-        """The best learner so far; None until a row has a value."""
+        """Best learner so far; None until a row has a value."""
         return None if self.policy is None else self.policy.learner
 
-    def _judge(self, value: float, state: TrainState, row: Mapping[str, float]) -> bool:
+    def _update(self, value: float, state: TrainState, row: Mapping[str, float]) -> bool:
         better = value > self.value if self.mode == "max" else value < self.value
         if self.policy is None or better:
-            # copied: the next chunk of training overwrites the memory of this state
+            # copy: the next chunk of training reuses the memory of this state (buffer donation)
             self.policy = jax.tree.map(lambda x: np.array(x, copy=True), policy_of(state))
             self.value, self.row = value, dict(row)
         return False
 
 
 def policy_of(state: TrainState) -> TrainState:
-    """What of a state plays and says when it was, without environments and keys."""
+    """Copy of a state without environments and keys: the learner and its step counters."""
     without: dict[str, Any] = {"actor": (), "key": ()}
     return dataclasses.replace(state, **without)
 
 
 def watches(condition: object) -> Iterator[_Watch]:
-    """Everything in `condition` that looks at a metric."""
+    """Yield the conditions on single metrics in `condition`, inside And and Or too."""
     if isinstance(condition, _Watch):
         yield condition
     elif isinstance(condition, And | Or):
@@ -225,7 +227,7 @@ def watches(condition: object) -> Iterator[_Watch]:
 
 
 def why(condition: object) -> str:
-    """What of `condition`, which was met at the last row, was met, and where the metrics stood."""
+    """Describe the parts of `condition` that were met at the last row, with the values of their metrics."""
     if isinstance(condition, And | Or):
         met = [why(part) for part, verdict in zip(condition.conditions, condition.verdicts, strict=True) if verdict]
         return (" and " if isinstance(condition, And) else " or ").join(met)
@@ -242,7 +244,7 @@ def _name(condition: object) -> str:
 
 def _checked(owner: _Watch, name: str, value: float, low: float = -math.inf) -> float:
     if math.isnan(value) or value < low:
-        raise ConfigError(f"{type(owner).__name__}: {name} = {value}: must be a number, {low:g} or more")
+        raise ConfigError(f"{type(owner).__name__}: {name} = {value}: must be a number, at least {low:g}")
     return value
 
 

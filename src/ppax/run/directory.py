@@ -1,13 +1,13 @@
-"""A run's directory: who may write in it, and what stands where.
+"""Run directory: layout, lock, record of the starts, checks for links.
 
 run.toml         the resolved configuration; reproduces the run
-about.json       its id, and for each start versions, git commit and hardware
-metrics.jsonl    one row a chunk of iterations; metrics.csv has the same
-checkpoints/     the newest whole states
-best/            the best policy so far, when asked for
-stopped.json     why it ended: all done, a stop condition, a signal, a fault
+about.json       id of the run, and versions, git commit and hardware of each start
+metrics.jsonl    one row per chunk of iterations; metrics.csv has the same
+checkpoints/     the newest complete states
+best/            the best policy so far, with `best.metric`
+stopped.json     reason for the end: all done, a stop condition, a signal, a fault
 evaluation.json  the evaluation at its end
-tensorboard/     event files, when asked for
+tensorboard/     event files, with `log.tensorboard`
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from ppax.storage import safe_files
 from ppax.types import ConfigError
 
 RUN_FILE, LOCK, OWNER = configs.RUN_FILE, ".lock", ".owner"
-STATES = ("checkpoints", "best")  # directories of states
+STATES = ("checkpoints", "best")  # directories that hold checkpoints
 ABOUT = "about.json"
-OWNER_LIMIT, ABOUT_LIMIT = 2**16, 2**24  # bytes; far above any real one
-STARTS = 100  # the first start and so many later ones are recorded
+OWNER_LIMIT, ABOUT_LIMIT = 2**16, 2**24  # bytes; far above the size of a valid file
+STARTS = 100  # number of later starts recorded after the first
 
 
 class RunDirectory:
-    """An open run directory; exclusively ours until closed, also across processes."""
+    """Open run directory, locked against other processes until it is closed."""
 
     def __init__(self, path: Path):
-        """Lock `path`, which must exist. Raises ConfigError where another process is using it, or it contains links."""
+        """Lock `path`, which must exist. Raise ConfigError if another process uses it or it contains links."""
         refuse_unusual(path)
         self.path = path
         self._lock = filelock.FileLock(path / LOCK, blocking=False)
@@ -51,7 +51,7 @@ class RunDirectory:
             self._lock.acquire()
         except filelock.Timeout as error:
             raise ConfigError(f"run directory {path} is in use by {_owner(path)}") from error
-        # held open, so that no later directory gets the same number
+        # an open handle keeps the inode number from being reused
         self._handle = os.open(path, os.O_RDONLY) if os.name == "posix" else None
         try:
             safe_files.sweep(path)
@@ -63,12 +63,12 @@ class RunDirectory:
 
     @classmethod
     def create(cls, paths: Path | Iterable[Path], config: Config) -> RunDirectory:
-        """A new run's directory, with its configuration in it; of several paths, the first that nothing has yet.
+        """Create the directory of a new run and write its configuration; of several paths, use the first free one.
 
-        Raises ConfigError where a run is there already, OSError where it cannot be written.
+        Raises ConfigError where it already holds a run, OSError where it cannot be written.
         """
         path = _first_free(paths)
-        with tempfile.TemporaryFile(dir=path) as probe:  # better to fail now than at the first checkpoint
+        with tempfile.TemporaryFile(dir=path) as probe:  # fails here, not at the first checkpoint
             probe.write(b"x")
             probe.flush()
             os.fsync(probe.fileno())
@@ -84,12 +84,12 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
-        """An existing run's directory."""
+        """Open the directory of an existing run; ConfigError where there is none."""
         find(path)
         return cls(path)
 
     def record_start(self, start: dict[str, Any]) -> None:
-        """Add to the run's record with what it begins, or goes on."""
+        """Append a start (versions, hardware, time) to about.json."""
         about = read_about(self.path)
         starts = [*about.get("starts", []), start]
         self._write_about(about | {"starts": starts[:1] + starts[1:][-STARTS:]})
@@ -97,8 +97,8 @@ class RunDirectory:
     def _write_about(self, about: dict[str, Any]) -> None:
         safe_files.write_text(self.path / ABOUT, json.dumps(about, indent=1) + "\n")
 
-    def require_there(self) -> None:
-        """Raise OSError where the directory was removed, or replaced, since it was opened."""
+    def require_unchanged(self) -> None:
+        """Raise FileNotFoundError if the directory was removed or replaced since it was opened."""
         try:
             same = self._handle is None or os.path.samestat(self.path.stat(), os.fstat(self._handle))
         except OSError:
@@ -109,12 +109,12 @@ class RunDirectory:
 
     @property
     def checkpoints(self) -> Path:
-        """Where whole states are kept."""
+        """Directory of the checkpoints."""
         return self.path / "checkpoints"
 
     def close(self) -> None:
-        """Let others in."""
-        with contextlib.suppress(OSError):  # the directory may be gone
+        """Release the lock."""
+        with contextlib.suppress(OSError):  # the directory may have been removed
             (self.path / OWNER).unlink(missing_ok=True)
         if self._handle is not None:
             os.close(self._handle)
@@ -131,7 +131,7 @@ class RunDirectory:
 
 
 def find(path: Path) -> Config:
-    """The configuration of the run in `path`; ConfigError where there is none, or where it contains links."""
+    """Configuration of the run in `path`; ConfigError where there is no run or the directory contains links."""
     if not (path / RUN_FILE).is_file():
         raise ConfigError(f"{path} is not a run directory: it has no {RUN_FILE}")
     refuse_unusual(path)
@@ -139,36 +139,36 @@ def find(path: Path) -> Config:
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """Identity of the run in `path`, and with what it was begun and resumed; {} where that is not recorded."""
+    """Content of about.json, id and starts of the run in `path`; {} where it is missing or invalid."""
     try:
         about = json.loads(safe_files.read(path / ABOUT, ABOUT_LIMIT))
     except (OSError, ValueError, RecursionError):
         return {}
-    whole = isinstance(about, dict) and isinstance(about.get("id"), str) and isinstance(about.get("starts"), list)
-    return about if whole else {}
+    valid = isinstance(about, dict) and isinstance(about.get("id"), str) and isinstance(about.get("starts"), list)
+    return about if valid else {}
 
 
 def refuse_unusual(path: Path) -> None:
-    """Raise ConfigError, with their names, where a run directory contains links, pipes, devices or sockets.
+    """Raise ConfigError, with their names, if a run directory contains links, pipes, devices or sockets.
 
-    A link would let the directory's author choose which of the user's files ppax overwrites or removes.
+    Through a link, the author of the directory could choose which of the user's files ppax overwrites or removes.
     """
     names = safe_files.unusual(path)
-    lock = path / LOCK  # the only file that is not replaced but opened: it must not be another file's second name
+    lock = path / LOCK  # opened, not replaced: it must not be a hard link to another file
     if LOCK not in names and lock.exists() and lock.stat().st_nlink > 1:
         names.append(LOCK)
     if names:
         shown = ", ".join(ascii(name) for name in names[: safe_files.NAMED])
         more = f" and {len(names) - safe_files.NAMED} more" if len(names) > safe_files.NAMED else ""
         raise ConfigError(
-            f"{path} contains links or other things that are neither files nor directories: {shown}{more}; a run "
-            "directory has none of them, and through a link ppax would write elsewhere. Remove them, or put in their "
-            "place the files that they point to"
+            f"{path} contains links or other entries that are neither regular files nor directories: {shown}{more}. "
+            "Through a link ppax would write outside of the run directory: remove them, or replace them by the files "
+            "that they point to"
         )
 
 
 def _first_free(paths: Path | Iterable[Path]) -> Path:
-    """`paths` itself, made where it is not there; of several the first that this process could make."""
+    """Return the single path, created if missing; of several, the first that this process could create."""
     if isinstance(paths, Path):
         paths.mkdir(parents=True, exist_ok=True)
         return paths
@@ -177,11 +177,11 @@ def _first_free(paths: Path | Iterable[Path]) -> Path:
         with contextlib.suppress(FileExistsError):
             path.mkdir()
             return path
-    raise FileExistsError(errno.EEXIST, "no name for a run directory is free")
+    raise FileExistsError(errno.EEXIST, "all names for the run directory are taken by other runs")
 
 
 def _refuse_run(path: Path) -> None:
-    """Raise ConfigError where a run, or what is left of one, is in `path`."""
+    """Raise ConfigError if `path` holds a run, or checkpoints of one."""
     if (path / RUN_FILE).exists():
         raise ConfigError(
             f"{path} already holds a run: continue it with `ppax resume {path}`, or choose another directory"
@@ -189,7 +189,7 @@ def _refuse_run(path: Path) -> None:
     for name in STATES:
         if (path / name).is_dir() and any((path / name).iterdir()):
             raise ConfigError(
-                f"{path} has no {RUN_FILE}, but {name}/ of another run in it, which would be mistaken for this one's: "
+                f"{path} has no {RUN_FILE}, but it holds {name}/ of another run, which would be taken for this run's: "
                 f"remove {path / name}, or choose another directory"
             )
 

@@ -1,4 +1,4 @@
-"""When a run ends and why, and its best policy so far: what run file and callbacks say, remembered over a resume."""
+"""End of a run: stop conditions, callbacks, the reason for the end; the best policy. Restored at a resume."""
 
 from __future__ import annotations
 
@@ -35,59 +35,59 @@ REASONS = {
     "fault": "rollout, gradient or weights of the next iteration were not finite",
     "environment": "an environment failed; it can be resumed",
 }
-OWN_ROWS = ("iteration", "env_steps", "steps_per_second", "seconds")  # what a log row has beside metrics
+OWN_ROWS = ("iteration", "env_steps", "steps_per_second", "seconds")  # entries of a log row that are not metrics
 
 
 class Best(NamedTuple):
-    """The best policy of a run."""
+    """Best policy of a run, as saved in its directory."""
 
     policy: TrainState  # without `actor` and `key`
-    row: Row  # the log row at which it was the best
-    metric: str  # by which it is
+    row: Row  # log row at which the metric was best
+    metric: str  # metric of the comparison
     mode: str  # "max" or "min"
     value: float
 
 
 class RunMonitor:
-    """Asked at every log row whether to stop, it also looks which policy is the best."""
+    """Calls stop condition, best-policy tracker and callbacks at every log row; records the reason for the end."""
 
     def __init__(self, run: Run, callbacks: Sequence[Callback | Logger]):
         self.stop: Any = None if run.stop is None else parse(run.stop)
         self.best = None if run.best.metric is None else KeepBest(run.best.metric, run.best.mode)
-        asked: list[Any] = [callback for callback in callbacks if not hasattr(callback, "log")]
-        self.callbacks = [*asked, *(own for own in (self.stop, self.best) if own is not None)]
-        self.why = ""  # the run stopped before its end; "" as long as it has not
-        self._saved: Row | None = None  # of the best policy on disk
+        functions: list[Any] = [callback for callback in callbacks if not hasattr(callback, "log")]
+        self.callbacks = [*functions, *(own for own in (self.stop, self.best) if own is not None)]
+        self.why = ""  # reason of an early stop; "" while there is none
+        self._saved: Row | None = None  # row of the best policy on disk
 
     def check(self, agent: Agent, env: Env, state: TrainState) -> None:
-        """Raise ConfigError for a metric that the run will not log; nothing is compiled, `state` may be shapes."""
-        watching = [watch for callback in self.callbacks for watch in watches(callback)]
-        if not watching:
+        """Raise ConfigError for a metric that the run will not log; compiles nothing, `state` may be shapes."""
+        conditions = [watch for callback in self.callbacks for watch in watches(callback)]
+        if not conditions:
             return
         names = metric_names(agent, env, state)
-        for watch in watching:
-            watch.check((*OWN_ROWS, *names))
+        for condition in conditions:
+            condition.check((*OWN_ROWS, *names))
 
-    def recall(self, run_dir: Path, iteration: int, like: TrainState) -> None:
-        """What the run's own conditions had seen up to `iteration`, and its best policy; `like` is a state's shapes."""
+    def restore(self, run_dir: Path, iteration: int, like: TrainState) -> None:
+        """Replay the log rows up to `iteration` through `stop`, load the best policy; `like` is a state's shapes."""
         for row in rows_until(run_dir / "metrics.jsonl", iteration):
-            known = {name: math.nan if value is None else value for name, value in row.items()}
-            if self.stop is not None and all(watch.key in known for watch in watches(self.stop)):
-                # of the state itself they see nothing
-                self.why = why(self.stop) if self.stop(None, known) else ""
+            values = {name: math.nan if value is None else value for name, value in row.items()}
+            if self.stop is not None and all(watch.key in values for watch in watches(self.stop)):
+                # conditions of the run file do not use the state
+                self.why = why(self.stop) if self.stop(None, values) else ""
         best = None if self.best is None else load_best(run_dir, like)
         if best is not None and self.best is not None and (best.metric, best.mode) == (self.best.key, self.best.mode):
             self.best.policy, self.best.row, self.best.value = best.policy, best.row, best.value
             self._saved = best.row
 
-    def look(self, state: TrainState, row: Row) -> bool:
-        """Whether the run shall stop here; every callback sees every row."""
-        ended = [callback for callback in self.callbacks if callback(state, row)]
-        self.why = " or ".join(map(why, ended))
-        return bool(ended)
+    def update(self, state: TrainState, row: Row) -> bool:
+        """Call every callback with a new log row; return whether one of them stops the run."""
+        stopping = [callback for callback in self.callbacks if callback(state, row)]
+        self.why = " or ".join(map(why, stopping))
+        return bool(stopping)
 
-    def unseen(self) -> list[str]:
-        """A sentence for each metric that `stop` or `best` waited for and no log row had."""
+    def metrics_without_values(self) -> list[str]:
+        """Warnings, one for each metric of `stop` or `best` that was NaN in every log row."""
         own = {"stop": self.stop, "best": None if self.best is None or self.best.policy is not None else self.best}
         return [
             f"{name}: no log row had a number for {watch.key}"
@@ -101,7 +101,7 @@ class RunMonitor:
         ]
 
     def save(self, run_dir: Path, origin: dict[str, Any] | None = None) -> None:
-        """Write the best policy, atomically, unless it is there; `origin` is that of `checkpoint.save`."""
+        """Write the best policy atomically, if it has changed; `origin` is that of `checkpoint.save`."""
         best = self.best
         if best is None or best.policy is None or best.row is None or best.row is self._saved:
             return
@@ -114,7 +114,7 @@ class RunMonitor:
         self._saved = best.row
 
     def record(self, run_dir: Path | None, state: TrainState, kind: str) -> None:
-        """Write why the run ends here, atomically; `kind` is one of REASONS. A disk that fails is only a warning."""
+        """Write the reason for the end to stopped.json, atomically; `kind` is of REASONS. Warn if the disk fails."""
         if run_dir is None:
             return
         kind = "stopped" if self.why else kind
@@ -122,31 +122,31 @@ class RunMonitor:
         numbers = {"iteration": int(state.iteration), "env_steps": counter.to_int(state.env_steps)}
         try:
             safe_files.write_text(run_dir / STOPPED, json.dumps(reason | numbers) + "\n")
-        except OSError as error:  # the reason itself, perhaps a fault, must not be lost for it
+        except OSError as error:  # must not hide the exception that ended the run
             warnings.warn(f"{run_dir / STOPPED} could not be written: {error}", stacklevel=2)
 
 
 def load_best(run_dir: Path, like: TrainState, run_id: str | None = None) -> Best | None:
-    """The best policy in a run's directory, None where there is none; `like` is a state's shapes."""
+    """Load the best policy of a run directory; None where there is none. `like` is a state's shapes."""
     for _ in range(checkpoint.LISTINGS):
-        paths = checkpoint.list_checkpoints(run_dir / BEST)  # one, or two after a kill between writing and removing
-        found: Best | None = None
+        paths = checkpoint.list_checkpoints(run_dir / BEST)  # two if a kill came between writing and removing
+        best: Best | None = None
         problems = []
         for path in paths:
             try:
-                noted = checkpoint.load_noted(path, policy_of(like), run_id)
-                best = _best(noted.manifest["notes"], jax.device_get(noted.state))
+                loaded = checkpoint.load_with_manifest(path, policy_of(like), run_id)
+                candidate = _best(loaded.manifest["notes"], jax.device_get(loaded.state))
             except checkpoint.CheckpointError as error:
                 problems.append(error)
                 continue
-            sign = 1.0 if best.mode == "max" else -1.0
-            if found is None or sign * best.value > sign * found.value:
-                found = best
-        if all(path.is_dir() for path in paths):  # else a run that is going on has a better one by now
+            sign = 1.0 if candidate.mode == "max" else -1.0
+            if best is None or sign * candidate.value > sign * best.value:
+                best = candidate
+        if all(path.is_dir() for path in paths):  # otherwise a running process has replaced it: list again
             break
     for problem in problems:
-        warnings.warn(f"passed over a damaged best policy: {problem}", stacklevel=2)
-    return found
+        warnings.warn(f"skipped a damaged best policy: {problem}", stacklevel=2)
+    return best
 
 
 def _best(notes: Any, policy: TrainState) -> Best:
@@ -156,4 +156,6 @@ def _best(notes: Any, policy: TrainState) -> Best:
             raise ValueError(notes["mode"])
         return Best(policy, row, str(notes["metric"]), str(notes["mode"]), row[notes["metric"]])
     except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise checkpoint.CheckpointError(f"{BEST}: its manifest does not say by which metric it is the best") from error
+        raise checkpoint.CheckpointError(
+            f"{BEST}: its manifest does not name the metric by which it is the best"
+        ) from error

@@ -1,64 +1,76 @@
-"""Origin of a checkpoint: the run that saved it, its configuration and its devices; differences from now are said."""
+"""Origin of checkpoints (run, configuration, devices), and versions, hardware and git commit of each start of a run."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
+import platform
+import re
+import time
 import warnings
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from ppax import config
 from ppax.agents.multi_agent import Agent, with_devices
 from ppax.config import Run
 from ppax.envs import Env
 from ppax.options import flatten
+from ppax.program import sharding
 from ppax.run import checkpoint
 from ppax.run import directory as run_dirs
 from ppax.training import num_devices
 from ppax.types import ConfigError
 
-# Settings that a user may change in the run file of a stopped run without changing what was learned so far
+# Options that do not change what is learned: a user may edit them in the run file of a stopped run
 FREE = ("total_steps", "stop", "best.", "log.", "eval.", "vectorization")
+COMMIT = re.compile(r"[0-9a-f]{40,64}")
+GIT_FILE_LIMIT = 2**16  # bytes read of a file of git's
+PACKAGES = ("ppax", "jax", "jaxlib", "numpy")
 
 
 class Origin(NamedTuple):
-    """What the manifest of a checkpoint says of its run."""
+    """Run, devices, platform and configuration that saved a checkpoint, from its manifest."""
 
-    run: str  # id in about.json; "": not recorded
-    devices: int  # over which the program is split; 0: not recorded
+    run: str  # id in about.json; "": unknown
+    devices: int  # number of devices of the program; 0: unknown
     platform: str
     jax: str
-    config: dict[str, Any]  # values by dotted path, of what decides what is learned
+    config: dict[str, Any]  # values by dotted path, without the options in FREE
 
 
-NOWHERE = Origin("", 0, "", "", {})  # where there is no checkpoint
+NOWHERE = Origin("", 0, "", "", {})  # stands for no checkpoint
 
 
 def origin_of(run_dir: Path, agent: Agent, env: Env, run: Run) -> Origin:
-    """Origin of the checkpoints that a process saves from now on."""
-    plan = run_dirs.find(run_dir)
-    with contextlib.suppress(ConfigError):  # parts of the user's own cannot be resolved
-        plan = config.resolve(plan)
-    plan = {name: value for name, value in plan.items() if name != config.OBJECTS}
-    settings = {path: value for path, value in flatten(plan) if not path.startswith(FREE)}
+    """Origin of the checkpoints that this process saves."""
+    run_config = run_dirs.find(run_dir)
+    with contextlib.suppress(ConfigError):  # user-defined parts cannot be resolved
+        run_config = config.resolve(run_config)
+    run_config = {name: value for name, value in run_config.items() if name != config.OBJECTS}
+    settings = {path: value for path, value in flatten(run_config) if not path.startswith(FREE)}
     plain = json.loads(json.dumps(settings, default=str))
     devices = num_devices(agent, env, run.num_steps)
     return Origin(run_dirs.read_about(run_dir).get("id", ""), devices, jax.default_backend(), jax.__version__, plain)
 
 
 def saved_origin(run_dir: Path) -> Origin:
-    """Origin of the newest checkpoint that can be read."""
+    """Origin of the newest checkpoint in `run_dir` that can be read; NOWHERE's values for entries that are missing."""
     manifest, _ = checkpoint.newest(run_dir / "checkpoints", checkpoint.read_manifest)
-    found = (manifest or {}).get("origin", {})
-    return Origin(*(found[name] if type(found.get(name)) is type(x) else x for name, x in NOWHERE._asdict().items()))
+    entries = (manifest or {}).get("origin", {})
+    return Origin(
+        *(entries[name] if type(entries.get(name)) is type(x) else x for name, x in NOWHERE._asdict().items())
+    )
 
 
-def as_begun(before: Origin, agent: Agent, env: Env, run: Run) -> Agent:
-    """`agent` split over the devices of its checkpoint, where they are here and the run file asks for no others."""
-    devices = before.devices
+def with_saved_devices(saved: Origin, agent: Agent, env: Env, run: Run) -> Agent:
+    """Split `agent` over as many devices as its checkpoint, if they exist and the run file sets no other number."""
+    devices = saved.devices
     if devices in (0, num_devices(agent, env, run.num_steps)) or devices > len(jax.local_devices()):
         return agent
     for learner, streams in agent.learners(env.num_streams):
@@ -68,18 +80,85 @@ def as_begun(before: Origin, agent: Agent, env: Env, run: Run) -> Agent:
     return with_devices(agent, devices)
 
 
-def say_changes(run_dir: Path, before: Origin, now: Origin | None) -> None:
-    """Warn where configuration or devices are not those of the checkpoint: the run is then no longer the same bits."""
-    if before == NOWHERE or now is None:
+def warn_of_changes(run_dir: Path, saved: Origin, current: Origin | None) -> None:
+    """Warn where configuration, devices or versions differ from the checkpoint: results are then not bit-identical."""
+    if saved == NOWHERE or current is None:
         return
     for name in ("devices", "platform", "jax"):
-        old, new = getattr(before, name), getattr(now, name)
+        old, new = getattr(saved, name), getattr(current, name)
         if old and old != new:
             text = f"{run_dir}: the checkpoint was saved with {name} = {old}, here it is {new}"
-            warnings.warn(f"{text}; the run goes on, but its bits are not those of an uninterrupted one", stacklevel=3)
-    paths = sorted(path for path in before.config | now.config if before.config.get(path) != now.config.get(path))
-    if paths and before.config:
-        changed = ", ".join(f"{path} was {before.config.get(path)!r} and is {now.config.get(path)!r}" for path in paths)
+            warnings.warn(
+                f"{text}; the run goes on, but its bits differ from those of an uninterrupted run", stacklevel=3
+            )
+    paths = sorted(path for path in saved.config | current.config if saved.config.get(path) != current.config.get(path))
+    if paths and saved.config:
+        changed = ", ".join(
+            f"{path} was {saved.config.get(path)!r} and is {current.config.get(path)!r}" for path in paths
+        )
         warnings.warn(
             f"{run_dir / run_dirs.RUN_FILE} was changed since the checkpoint was saved: {changed}", stacklevel=3
         )
+
+
+# ---------------------------------------------------------------- versions, hardware and git commit
+
+
+def versions_and_hardware() -> dict[str, Any]:
+    """Time, versions, hardware and git commit of this process, as plain data."""
+    device = jax.local_devices()[0]
+    return {
+        "time": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "git_commit": git_commit(Path.cwd()),
+        "system": platform.platform(),
+        "cores": sharding.num_cores(),
+        "platform": device.platform,
+        "device": device.device_kind,
+        "local_devices": len(jax.local_devices()),
+    }
+
+
+def git_commit(directory: Path) -> str | None:
+    """Commit checked out in the repository of `directory`; None outside of a repository.
+
+    Reads git's files and does not run git, since a repository's configuration can make git start other programs.
+    """
+    for folder in (directory, *directory.parents):
+        if os.path.lexists(folder / ".git"):
+            try:
+                return _commit(folder / ".git")
+            except (OSError, ValueError):
+                return None
+    return None
+
+
+def _commit(git: Path) -> str | None:
+    if git.is_file():  # a worktree or submodule: the file has the path of the real directory
+        git = git.parent / _text(git).removeprefix("gitdir: ")
+    head = _text(git / "HEAD")
+    if not head.startswith("ref: "):
+        return head if COMMIT.fullmatch(head) else None
+    name = head.removeprefix("ref: ")
+    common = git / _text(git / "commondir") if (git / "commondir").exists() else git
+    for ref in (git / name, common / name):
+        if ref.is_file():
+            commit = _text(ref)
+            return commit if COMMIT.fullmatch(commit) else None
+    packed = common / "packed-refs"
+    lines = packed.read_text(encoding="utf-8").splitlines() if packed.is_file() else []
+    commits = [line.split(" ")[0] for line in lines if line.endswith(f" {name}")]
+    return commits[0] if commits and COMMIT.fullmatch(commits[0]) else None
+
+
+def _text(path: Path) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read(GIT_FILE_LIMIT).strip()
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:  # a source tree that is not installed
+        return getattr({"jax": jax, "numpy": np}.get(name), "__version__", None)

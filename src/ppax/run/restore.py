@@ -1,4 +1,4 @@
-"""A run read back from its directory: what was configured, the newest whole state, the best policy."""
+"""Restore a run: agent, environment and settings from its run file, the newest state, the best policy."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from ppax.types import ConfigError, TrainState
 
 
 def fresh_state(agent: Agent, env: Env, run: Run) -> TrainState:
-    """The state before the first iteration."""
+    """Initial state of a run, before the first iteration."""
     options = {"num_steps": run.num_steps, "iterations_per_env_reset": run.iterations_per_env_reset}
-    begin = jax.jit(start, static_argnames=tuple(options), compiler_options=run_once_options())
-    state: TrainState = begin(agent, env, key=make_key(run.seed), **options)
+    init = jax.jit(start, static_argnames=tuple(options), compiler_options=run_once_options())
+    state: TrainState = init(agent, env, key=make_key(run.seed), **options)
     return state
 
 
 def state_shapes(agent: Agent, env: Env, run: Run) -> TrainState:
-    """Shapes of the state; raises ConfigError for what cannot be, and compiles nothing."""
-    begin = partial(start, agent, env, iterations_per_env_reset=run.iterations_per_env_reset)
-    shapes: Any = jax.eval_shape(lambda key: begin(num_steps=run.num_steps, key=key), jax.random.key(0))
+    """Shapes of the state, without compilation; ConfigError for invalid sizes and numbers."""
+    init = partial(start, agent, env, iterations_per_env_reset=run.iterations_per_env_reset)
+    shapes: Any = jax.eval_shape(lambda key: init(num_steps=run.num_steps, key=key), jax.random.key(0))
     return shapes
 
 
 def require_memory(agent: Agent, env: Env, shapes: TrainState) -> Footprint:
-    """What the run takes at least; NotEnoughMemory where it cannot fit."""
+    """Estimate the minimum memory of the run; NotEnoughMemory where it does not fit."""
     devices = num_devices(agent, env, shapes.num_steps) if jax.default_backend() == "cpu" else 1
     needed = footprint(shapes, devices)
     require_room(needed, env.num_envs, shapes.num_steps * env.num_streams)
@@ -46,7 +46,7 @@ def require_memory(agent: Agent, env: Env, shapes: TrainState) -> Footprint:
 
 
 def planned_iterations(env: Env, run: Run) -> int:
-    """How many rollouts make up `total_steps`, rounded up."""
+    """Number of iterations: `total_steps` in rollouts, rounded up; ConfigError above 2^31 - 1."""
     steps = run.num_steps * env.num_streams
     total = -(-run.total_steps // steps)
     if total >= 2**31:
@@ -57,17 +57,20 @@ def planned_iterations(env: Env, run: Run) -> int:
 
 
 def load_run(run_dir: Path, agent: Agent | None = None, env: Env | None = None) -> config.Built:
-    """Agent, environment and settings of the run in `run_dir`; what is passed is taken as it is."""
-    plan = run_dirs.find(run_dir)
-    record.require(plan, agent, env, str(run_dir))
-    plan = record.recorded(plan)
-    env = config.build_env(plan) if env is None else env
-    agent = config.build(plan, env).agent if agent is None else agent
-    return config.Built(agent, env, config.settings(plan))
+    """Build agent, environment and settings of the run in `run_dir`; use `agent` and `env` where they are passed."""
+    run_config = run_dirs.find(run_dir)
+    record.require(run_config, agent, env, str(run_dir))
+    run_config = record.recorded(run_config)
+    env = config.build_env(run_config) if env is None else env
+    agent = config.build(run_config, env).agent if agent is None else agent
+    return config.Built(agent, env, config.settings(run_config))
 
 
 def load_state(run_dir: Path, agent: Agent, env: Env, run: Run, fresh: bool = True) -> TrainState:
-    """The newest whole state of a run; if `fresh`, one that was stopped before its first checkpoint starts over."""
+    """Load the newest intact state of a run; if there is no checkpoint yet and `fresh`, return the initial state.
+
+    Raises CheckpointError where no checkpoint can be loaded.
+    """
     shapes, run_id = state_shapes(agent, env, run), run_dirs.read_about(run_dir).get("id")
 
     def read(path: Path) -> TrainState:
@@ -79,7 +82,7 @@ def load_state(run_dir: Path, agent: Agent, env: Env, run: Run, fresh: bool = Tr
 
     state, skipped = checkpoint.newest(run_dir / "checkpoints", read)
     for sentence in skipped:
-        warnings.warn(f"passed over a damaged checkpoint: {sentence}", stacklevel=2)
+        warnings.warn(f"skipped a damaged checkpoint: {sentence}", stacklevel=2)
     if state is None and (skipped or not fresh):
         raise checkpoint.CheckpointError(f"{run_dir} has no checkpoint that can be loaded")
     if state is None:
@@ -88,7 +91,7 @@ def load_state(run_dir: Path, agent: Agent, env: Env, run: Run, fresh: bool = Tr
 
 
 def load_best_policy(run_dir: Path, agent: Agent, env: Env, run: Run) -> Best:
-    """The best policy of a run; raises ConfigError where none was kept."""
+    """Load the best policy of a run; ConfigError where none was kept."""
     best = load_best(run_dir, state_shapes(agent, env, run), run_dirs.read_about(run_dir).get("id"))
     if best is None:
         raise ConfigError(

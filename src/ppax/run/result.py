@@ -1,4 +1,4 @@
-"""What `fit` and `resume` give back, and how they end where they cannot go on."""
+"""Result of `fit` and `resume`, and the exceptions of an interrupted or failed run."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from ppax.storage.cache import kept_programs
 from ppax.training import make_key
 from ppax.types import TrainState
 
-EVALUATION = 2**31 - 1  # folded into a seed: evaluation shares no randomness with the training of that seed
+EVALUATION = 2**31 - 1  # folded into the key: evaluation and training with the same seed use different random numbers
 
 
 class Interrupted(Exception):
-    """The run was asked to stop; it has saved itself and can be resumed."""
+    """A signal stopped the run; its state is saved, and `resume` continues it."""
 
 
 class NumericalError(Exception):
-    """Rollout, gradient or weights of an iteration were not finite; the state before it was kept."""
+    """Rollout, gradient or weights of an iteration are not finite; the state before the iteration is kept."""
 
 
 @dataclasses.dataclass(repr=False)
 class TrainedRun:
-    """What `fit` and `resume` give back."""
+    """Trained policy with the history of its run: the result of `fit` and `resume`."""
 
     agent: Agent
     env: Env
     state: TrainState
-    history: list[Row]  # the rows logged by this call, as in metrics.jsonl
+    history: list[Row]  # rows logged by this call, as in metrics.jsonl
     run_dir: Path | None
     started_at: float = 0.0  # Unix time when the first chunk began
     compile_seconds: float = 0.0
     train_seconds: float = 0.0  # of this call, without compilation
     steps_per_second: float = 0.0  # of this call, without compilation
-    stopped: str = ""  # which condition or callback ended it, and at what; "" where the plan was carried out
-    best: KeepBest | None = None  # the best policy so far, where `best` says by which metric
-    unsaved: str = ""  # why the last checkpoint could not be written; "" where it was
-    eval_env_params: Config = dataclasses.field(default_factory=dict)  # of the run's evaluation
+    stopped: str = ""  # condition or callback that ended the run, with the metric's value; "" if total_steps are done
+    best: KeepBest | None = None  # best policy so far, with `best.metric`
+    unsaved: str = ""  # error of the last checkpoint; "" if it was written
+    eval_env_params: Config = dataclasses.field(default_factory=dict)  # overrides of `eval.env_params`
 
     def __repr__(self) -> str:
         last = self.history[-1]["episode_return"] if self.history else float("nan")
@@ -58,16 +58,16 @@ class TrainedRun:
 
     @property
     def env_steps(self) -> int:
-        """Valid steps of all streams since the run began."""
+        """Valid steps of all streams since the start of the run."""
         return counter.to_int(self.state.env_steps)
 
     @property
     def total_steps(self) -> int:
-        """Steps of all streams since the run began, resets and absent agents included: as `total_steps` of a run."""
+        """Steps of all streams since the start of the run, autoreset steps and absent agents included."""
         return int(self.state.iteration) * self.state.num_steps * self.env.num_streams
 
     def steps_done(self) -> str:
-        """Valid steps in words, and how they differ from `total_steps` where they do."""
+        """Valid steps as text, with the difference from `total_steps` if there is one."""
         agents = f" of {self.env.num_agents} agents" if self.env.num_agents > 1 else ""
         absent = ", or in which an agent was absent" if agents else ""
         idle = self.total_steps - self.env_steps
@@ -75,7 +75,7 @@ class TrainedRun:
         return f"{self.env_steps:,} steps{agents}{rest}"
 
     def evaluate(self, episodes: int = 128, deterministic: bool = True, seed: int = 0) -> Evaluation:
-        """Play whole episodes with the trained policy; the run itself is not touched."""
+        """Evaluate the trained policy over whole episodes; does not change the run."""
         key = jax.random.fold_in(make_key(seed), EVALUATION)
         env = other_params(self.env, self.eval_env_params)
         with kept_programs():

@@ -1,4 +1,4 @@
-"""Saving of a run's states while it trains: when it is due, only what is finite, and again where the disk fails."""
+"""Checkpointing while a run trains: at intervals, only finite states, with retries where the disk fails."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from ppax.run.origin import Origin
 from ppax.storage.backoff import Backoff
 from ppax.types import TrainState
 
-PATIENCE = 120.0  # seconds for which a disk may fail before the run ends
-LAST_PATIENCE = 10.0  # the same at the end of a run, which waits for it
+PATIENCE = 120.0  # seconds of failing writes before the run ends
+LAST_PATIENCE = 10.0  # the same for the last checkpoint, which blocks the end of the run
 
 
 class NotFinite(Exception):
-    """A state that must not be saved: names of its leaves that are not finite."""
+    """A state that must not be saved; the message names the leaves that are not finite."""
 
 
 class Saver:
-    """The states of one run, written into its directory; without a directory nothing is written."""
+    """Checkpoint writer of one run; without a directory it writes nothing."""
 
-    def __init__(self, directory: RunDirectory | None, ending: RunMonitor, every_seconds: float):
-        """Into `directory`, at most every so many seconds; None: nothing is saved."""
-        self._directory, self._ending, self._every = directory, ending, every_seconds
-        self.origin: Origin | None = None  # of the run, for the manifests
+    def __init__(self, directory: RunDirectory | None, monitor: RunMonitor, every_seconds: float):
+        """Write below `directory`, at most once in `every_seconds`; None: write nothing."""
+        self._directory, self._monitor, self._every = directory, monitor, every_seconds
+        self.origin: Origin | None = None  # origin of the run, for the manifests
         self._last, self._saved = time.monotonic(), -1
         self._disk = Backoff(PATIENCE)
 
-    def sometimes(self, state: TrainState) -> None:
-        """Save `state` if it is due; OSError where the disk has failed for too long, or the directory is gone."""
+    def save_if_due(self, state: TrainState) -> None:
+        """Save `state` if a checkpoint is due; OSError if writes failed for PATIENCE or the directory was removed."""
         if self._directory is None:
             return
-        self._directory.require_there()
+        self._directory.require_unchanged()
         if self._disk.due if self._disk.failing else time.monotonic() - self._last >= self._every:
             self._try(state, self._disk)
 
-    def last(self, state: TrainState) -> OSError | None:
-        """Save `state` at a run's end, waiting for a disk that fails; the error where that was in vain."""
+    def save_final(self, state: TrainState) -> OSError | None:
+        """Save `state` at the end of a run, with retries for LAST_PATIENCE; return the error if they all fail."""
         if self._directory is None or int(state.iteration) == self._saved:
             return None
-        self._directory.require_there()
+        self._directory.require_unchanged()
         disk = Backoff(LAST_PATIENCE)
         while True:
             try:
@@ -55,16 +55,16 @@ class Saver:
                 time.sleep(0.01)
 
     def rescue(self, state: TrainState) -> None:
-        """Save `state` while another fault is on its way out: whatever fails now is only a warning."""
+        """Save `state` before another exception is raised: errors of the save become warnings."""
         try:
             if self._directory is not None:
-                self._directory.require_there()
+                self._directory.require_unchanged()
                 self._write(state, self._directory)
         except Exception as error:
             warnings.warn(f"the state before the fault was not saved: {error}", stacklevel=2)
 
-    def kept(self) -> str:
-        """Sentence that says where the newest whole checkpoint is, to follow a message of a fault."""
+    def newest_checkpoint_note(self) -> str:
+        """End of an error message: the path of the newest intact checkpoint; "" without a directory."""
         if self._directory is None:
             return ""
         path, _ = checkpoint.newest_valid(self._directory.checkpoints)
@@ -78,17 +78,17 @@ class Saver:
             delay = disk.failed()
             if disk.hopeless:
                 raise
-            text = f"checkpoint failed ({error}); the earlier one was kept, trying again in {delay:.1f} s"
+            text = f"checkpoint failed ({error}); the earlier one is kept, next attempt in {delay:.1f} s"
             warnings.warn(text, stacklevel=3)
         else:
-            disk.worked()
+            disk.succeeded()
             self._last, self._saved = time.monotonic(), int(state.iteration)
 
     def _write(self, state: TrainState, directory: RunDirectory) -> None:
         names = checkpoint.not_finite(state)
         if names:
             raise NotFinite(", ".join(names))
-        # first: a best policy may be newer than the state, never be lost
+        # before the state: the best policy may be newer than the state, but never missing
         origin = self.origin._asdict() if self.origin else None
-        self._ending.save(directory.path, origin)
+        self._monitor.save(directory.path, origin)
         checkpoint.save(directory.checkpoints, state, origin=origin)

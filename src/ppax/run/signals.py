@@ -1,4 +1,4 @@
-"""SIGTERM, SIGHUP and Ctrl-C as a request to finish the iteration, save and stop."""
+"""Signal handlers: SIGTERM, SIGHUP and Ctrl-C request the run to finish its chunk, save and stop."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 
 _HANGUP = [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []  # a closed terminal; Windows has none
 ON_DISK = (signal.SIGTERM, signal.SIGINT, *_HANGUP)  # of a run that can be resumed
-IN_MEMORY = (signal.SIGINT,)  # of one that is given back: nothing would be left after SIGTERM
+IN_MEMORY = (signal.SIGINT,)  # of a run without directory: after SIGTERM its result would be lost
 
 
 @contextmanager
 def stop_on_signals(names: Sequence[signal.Signals]) -> Iterator[threading.Event]:
-    """These signals set the event; a second one acts as it would have without us.
+    """Set the event at the first of these signals, and restore the earlier handlers for the second one.
 
-    One that is ignored stays ignored, as `nohup` and a script's background jobs ask for.
+    Ignored signals stay ignored, as under `nohup` and in background jobs of scripts.
     """
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -34,7 +34,7 @@ def stop_on_signals(names: Sequence[signal.Signals]) -> Iterator[threading.Event
     def handle(number: int, frame: Any) -> None:
         stop.set()
         restore()
-        with contextlib.suppress(OSError):  # a terminal that is gone
+        with contextlib.suppress(OSError):  # the terminal is closed
             print("stopping: finishing this chunk; once more to stop at once", file=sys.stderr, flush=True)
 
     for name in earlier:

@@ -1,8 +1,7 @@
-"""Schedules: (agent, progress in [0, 1], env_steps) -> agent. They may anneal any number of the agent.
+"""Schedules: (agent, progress in [0, 1], env_steps) -> agent. A schedule may anneal any number of the agent.
 
-`progress` is iterations done over iterations planned, so the first update is at the full value and the last one of n is
-at 1/n of the way above the end: never at or below it. `env_steps` counts the valid steps of all streams so far, those
-of training only. Neither counts gradient steps: an epoch more or less changes no schedule.
+`progress` is iterations done / iterations planned: 0 in the first update, 1 - 1/n in the last of n. `env_steps` counts
+the valid training steps of all streams so far. Neither depends on the number of epochs or gradient steps.
 """
 
 from __future__ import annotations
@@ -19,7 +18,10 @@ from ppax.types import ConfigError, Scalar
 
 
 def replace_at(tree: Any, path: str, change: Callable[[Any], Any]) -> Any:
-    """A copy of a part with the number at a dotted `path` ("loss.clip_eps") changed."""
+    """Copy of a part with `change` applied to the number at a dotted `path`, such as "loss.clip_eps".
+
+    Raises ConfigError if there is no number at `path`.
+    """
     name, _, rest = path.partition(".")
     fields = dataclasses.fields(tree) if dataclasses.is_dataclass(tree) else ()
     names = [field.name for field in fields if not field.metadata.get("static")]
@@ -29,19 +31,19 @@ def replace_at(tree: Any, path: str, change: Callable[[Any], Any]) -> Any:
         names += [f"{name}.{field.name}" for field in inner if not field.metadata.get("static")]
         raise ConfigError(f"schedule: {path!r} is not a number of {type(tree).__name__}; it has {', '.join(names)}")
     if rest and not dataclasses.is_dataclass(value):
-        raise ConfigError(f"schedule: {name!r} is a number, there is no {rest!r} below it")
+        raise ConfigError(f"schedule: {name!r} is a number and has no field {rest!r}")
     return dataclasses.replace(tree, **{name: replace_at(value, rest, change) if rest else change(value)})
 
 
 def scale(agent: Any, leaves: tuple[str, ...], share: Scalar) -> Any:
-    """The agent with each named number times `share`."""
+    """Agent with the number at each path of `leaves` multiplied by `share`."""
     for path in leaves:
         agent = replace_at(agent, path, lambda value: value * share)
     return agent
 
 
 def anneal_parts(agent: Any, progress: Array) -> Any:
-    """The agent with each part that has a course of its own (`anneal`) at this progress of training."""
+    """Agent with `anneal(progress)` applied to each part that has this method; `progress` is in [0, 1]."""
     parts = {field.name: getattr(agent, field.name) for field in dataclasses.fields(agent)}
     return dataclasses.replace(
         agent, **{name: part.anneal(progress) for name, part in parts.items() if hasattr(part, "anneal")}
@@ -49,18 +51,19 @@ def anneal_parts(agent: Any, progress: Array) -> Any:
 
 
 def knots(schedule: Any) -> tuple[Array, Array]:
-    """Where and what, as arrays; ConfigError where they do not make a function of 0 and up."""
+    """Knots of a piecewise schedule, positions and values [k]; ConfigError if they do not start at 0 and rise."""
     at, values = schedule.at, schedule.values
     if len(at) != len(values) or not at:
         raise ConfigError(
-            f"schedule: at has {len(at)} entries and values has {len(values)}; each value needs its place"
+            f"schedule: at has {len(at)} entries and values has {len(values)}; "
+            "they must have the same number of entries, at least 1"
         )
     known = [x for x in at if isinstance(x, int | float)]
-    if len(known) == len(at):  # inside a compiled program they are traced; `fit` asks before
+    if len(known) == len(at):  # traced inside a compiled program; `fit` checks them before
         if known[0] != 0:
             raise ConfigError(f"schedule: at = {known} must begin at 0, so that the first update has a value")
         if any(a >= b for a, b in itertools.pairwise(known)):
             raise ConfigError(f"schedule: at = {known} must rise from one entry to the next")
         if schedule.by == "progress" and known[-1] > 1:
-            raise ConfigError(f'schedule: at = {known}: progress ends at 1; for steps say by = "env_steps"')
+            raise ConfigError(f'schedule: at = {known}: progress ends at 1; for steps write by = "env_steps"')
     return jnp.stack([jnp.float32(x) for x in at]), jnp.stack([jnp.float32(x) for x in values])

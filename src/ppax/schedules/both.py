@@ -1,4 +1,4 @@
-"""Two schedules at once."""
+"""Composition of two schedules."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from ppax.types import Schedule, part
 
 @part
 class Both:
-    """Two schedules, one after the other; `both` may hold another `both`."""
+    """Composition of two schedules; each may be a `Both` again."""
 
-    first: Schedule = dataclasses.field(default=Constant(), metadata={"doc": "the one that acts first"})
-    second: Schedule = dataclasses.field(default=Constant(), metadata={"doc": "the one that acts after it"})
+    first: Schedule = dataclasses.field(default=Constant(), metadata={"doc": "schedule applied first"})
+    second: Schedule = dataclasses.field(
+        default=Constant(), metadata={"doc": "schedule applied second, to the result of the first"}
+    )
 
     def __call__(self, agent: Any, progress: Array, env_steps: Array) -> Any:
-        """The agent as both make it."""
+        """Agent with both schedules applied."""
         return self.second(self.first(agent, progress, env_steps), progress, env_steps)

@@ -1,4 +1,4 @@
-"""Constant schedule: nothing is annealed."""
+"""Constant schedule."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ppax.types import part
 
 @part
 class Constant:
-    """Nothing is annealed."""
+    """Constant schedule: no number is annealed."""
 
     def __call__(self, agent: Any, progress: Array, env_steps: Array | float = 0.0) -> Any:
-        """The agent as it is."""
+        """Return the agent unchanged."""
         return agent

@@ -13,15 +13,21 @@ from ppax.types import Scalar, number, part, static
 
 @part
 class Interpolated:
-    """Each named number moves on straight lines through the points (at[i], values[i]), and stays at the last one."""
+    """Piecewise-linear schedule through the points (at[i], values[i]); constant after the last point."""
 
-    leaves: tuple[str, ...] = static("dotted names of the numbers to set", default=("learning_rate",))
-    at: tuple[Scalar, ...] = number("where each value is reached; the first at 0", default=(0.0,), low=0.0)
-    values: tuple[Scalar, ...] = number("the value there", default=(3e-4,))
-    by: str = static("what `at` counts", default="progress", choices=("progress", "env_steps"))
+    leaves: tuple[str, ...] = static(
+        "paths of the numbers to set, such as learning_rate or loss.clip_eps", default=("learning_rate",)
+    )
+    at: tuple[Scalar, ...] = number("position of each value; the first is 0", default=(0.0,), low=0.0)
+    values: tuple[Scalar, ...] = number("value at each position; linear in between", default=(3e-4,))
+    by: str = static(
+        "unit of at: progress of training in [0, 1], or env_steps",
+        default="progress",
+        choices=("progress", "env_steps"),
+    )
 
     def __call__(self, agent: Any, progress: Array, env_steps: Array) -> Any:
-        """The agent at `progress` of training, or after `env_steps`."""
+        """Agent at `progress` of training in [0, 1], or after `env_steps` valid steps."""
         at, values = knots(self)
         value = jnp.interp(progress if self.by == "progress" else env_steps, at, values)
         for path in self.leaves:

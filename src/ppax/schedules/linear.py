@@ -13,11 +13,13 @@ from ppax.types import Scalar, number, part, static
 
 @part
 class Linear:
-    """Each named number falls on a straight line from its value to `end` times its value."""
+    """Linear schedule: each named number is annealed from its value to `end` times its value."""
 
-    leaves: tuple[str, ...] = static("dotted names of the numbers to anneal", default=("learning_rate",))
-    end: Scalar = number("share of the value that is left at the end", default=0.0, low=0.0)
+    leaves: tuple[str, ...] = static(
+        "paths of the numbers to anneal, such as learning_rate or loss.clip_eps", default=("learning_rate",)
+    )
+    end: Scalar = number("final value over initial value", default=0.0, low=0.0)
 
     def __call__(self, agent: Any, progress: Array, env_steps: Array | float = 0.0) -> Any:
-        """The agent at `progress`."""
+        """Agent at `progress` of training, in [0, 1]."""
         return scale(agent, self.leaves, 1.0 - jnp.clip(progress, 0.0, 1.0) * (1.0 - self.end))

@@ -13,18 +13,24 @@ from ppax.types import Scalar, number, part, static
 
 @part
 class Steps:
-    """Each named number is values[i] from at[i] on, until at[i + 1]: a stairway."""
+    """Piecewise-constant schedule: each named number is values[i] from at[i] until at[i + 1]."""
 
-    leaves: tuple[str, ...] = static("dotted names of the numbers to set", default=("learning_rate",))
-    at: tuple[Scalar, ...] = number("where each value begins; the first at 0", default=(0.0,), low=0.0)
-    values: tuple[Scalar, ...] = number("the value from there on", default=(3e-4,))
-    by: str = static("what `at` counts", default="progress", choices=("progress", "env_steps"))
+    leaves: tuple[str, ...] = static(
+        "paths of the numbers to set, such as learning_rate or loss.clip_eps", default=("learning_rate",)
+    )
+    at: tuple[Scalar, ...] = number("position at which each value starts; the first is 0", default=(0.0,), low=0.0)
+    values: tuple[Scalar, ...] = number("value from each position on", default=(3e-4,))
+    by: str = static(
+        "unit of at: progress of training in [0, 1], or env_steps",
+        default="progress",
+        choices=("progress", "env_steps"),
+    )
 
     def __call__(self, agent: Any, progress: Array, env_steps: Array) -> Any:
-        """The agent at `progress` of training, or after `env_steps`."""
+        """Agent at `progress` of training in [0, 1], or after `env_steps` valid steps."""
         at, values = knots(self)
-        now = progress if self.by == "progress" else env_steps
-        value = values[jnp.sum(now >= at) - 1]
+        position = progress if self.by == "progress" else env_steps
+        value = values[jnp.sum(position >= at) - 1]
         for path in self.leaves:
             agent = replace_at(agent, path, lambda _: value)
         return agent

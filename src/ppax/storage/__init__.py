@@ -1,1 +1,1 @@
-"""Files on disk: written atomically under fresh names, retried, with checksums; the cache of compiled programs."""
+"""Files on disk: atomic writes, retries, checksums of checkpoints; the cache of compiled programs."""

@@ -1,4 +1,4 @@
-"""Back-off: when to try again what a full disk, or a lack of handles, has made fail."""
+"""Exponential backoff for writes that fail, as on a full disk or without free file handles."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ FIRST_DELAY, LONGEST_DELAY = 0.1, 30.0  # seconds until the next attempt: double
 
 
 class Backoff:
-    """Attempts with growing delays between them, for at most `patience` seconds."""
+    """Retry schedule: delays that double, for at most `patience` seconds."""
 
     def __init__(self, patience: float):
         self._patience, self._failures = patience, 0
@@ -16,25 +16,25 @@ class Backoff:
 
     @property
     def failing(self) -> bool:
-        """Whether the last attempt failed."""
+        """True if the last attempt failed."""
         return self._failures > 0
 
     @property
     def due(self) -> bool:
-        """Whether to try now."""
+        """True if the next attempt may be made now."""
         return not self.failing or time.monotonic() >= self._next
 
     @property
     def hopeless(self) -> bool:
-        """Whether it has failed for as long as it may."""
+        """True if attempts have failed for `patience` seconds."""
         return self.failing and time.monotonic() - self._failing_since >= self._patience
 
-    def worked(self) -> None:
-        """Note an attempt that did not fail."""
+    def succeeded(self) -> None:
+        """Record a successful attempt."""
         self._failures = 0
 
     def failed(self) -> float:
-        """Note an attempt that failed; seconds until the next one."""
+        """Record a failed attempt; return the seconds until the next one."""
         now = time.monotonic()
         if not self.failing:
             self._failing_since = now

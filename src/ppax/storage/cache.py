@@ -1,7 +1,7 @@
-"""Compiled programs kept between processes, in the user's cache directory.
+"""Persistent cache of compiled programs, in the user's cache directory.
 
-JAX's own settings come first: `JAX_COMPILATION_CACHE_DIR` is another directory, and
-`JAX_ENABLE_COMPILATION_CACHE=false` keeps nothing.
+JAX's own settings have priority: `JAX_COMPILATION_CACHE_DIR` chooses another directory,
+`JAX_ENABLE_COMPILATION_CACHE=false` turns the cache off.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache
 
 DIRECTORY, ENABLED = "jax_compilation_cache_dir", "jax_enable_compilation_cache"
-# JAX would keep only what took a second to compile: a run has many smaller programs
+# Cache small programs too: by default JAX keeps only those that took a second to compile
 THRESHOLDS: dict[str, object] = {
     "jax_persistent_cache_min_compile_time_secs": 0.0,
     "jax_persistent_cache_min_entry_size_bytes": -1,
@@ -23,16 +23,16 @@ THRESHOLDS: dict[str, object] = {
 
 
 def keep_programs() -> dict[str, object]:
-    """Keep what is compiled from now on; JAX's settings as they were, {} where the user has chosen or nothing can be.
+    """Turn the cache on; return the earlier settings of JAX, {} if the user has set them or no directory can be made.
 
-    `jax.config` has what the environment says too.
+    `jax.config` includes the settings from environment variables.
     """
     if getattr(jax.config, DIRECTORY) or not getattr(jax.config, ENABLED):
         return {}
     path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ppax" / "jax"
     try:
         path.mkdir(parents=True, exist_ok=True)
-    except OSError:  # a home that cannot be written: compile every time
+    except OSError:  # the home directory is not writable: no cache
         return {}
     settings: dict[str, object] = {DIRECTORY: str(path), **THRESHOLDS}
     before = {name: getattr(jax.config, name) for name in settings}
@@ -42,7 +42,7 @@ def keep_programs() -> dict[str, object]:
 
 @contextmanager
 def kept_programs() -> Iterator[None]:
-    """Keep what is compiled inside; JAX's settings are the user's again afterwards."""
+    """Context with the cache on; restores JAX's settings at its end."""
     before = keep_programs()
     try:
         yield
@@ -54,4 +54,4 @@ def kept_programs() -> Iterator[None]:
 def _apply(settings: dict[str, object]) -> None:
     for name, value in settings.items():
         jax.config.update(name, value)
-    compilation_cache.reset_cache()  # JAX looks at its settings when it first compiles, and not again
+    compilation_cache.reset_cache()  # JAX looks at its settings only at the first compilation

@@ -1,4 +1,4 @@
-"""Manifest of a checkpoint: what its state is of, with a checksum of the state and one of itself."""
+"""Manifest of a checkpoint: iteration, origin, and checksums of the state and of the manifest itself."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from ppax.storage import safe_files
 
 FORMAT = 2
 MANIFEST = "manifest.json"
-MANIFEST_LIMIT = 16 * 2**20  # bytes; far above any real one, far below what could hurt
+MANIFEST_LIMIT = 16 * 2**20  # bytes; far above any valid manifest, small enough to read into memory
 
 
 class CheckpointError(Exception):
-    """A checkpoint is damaged, or is not of this run; the message says which and what to do."""
+    """A checkpoint is damaged or belongs to another run; the message says which."""
 
 
 class DamagedCheckpoint(CheckpointError):
-    """A checkpoint that an older one may stand in for: damaged, not finite, or of another run."""
+    """A checkpoint to skip in favour of an older one: damaged, not finite, or of another run."""
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """What a checkpoint says of itself."""
+    """Read and verify the manifest of the checkpoint directory `path`."""
     with open_regular(path / MANIFEST) as file:
         return parse(path, file)
 
 
 def sealed(manifest: dict[str, Any]) -> dict[str, Any]:
-    """`manifest` with the checksum of all its other entries."""
+    """Add the checksum of all other entries to `manifest`."""
     rest = {name: value for name, value in manifest.items() if name != "checksum"}
     return rest | {"checksum": hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()}
 
 
 def parse(path: Path, file: BufferedReader) -> dict[str, Any]:
-    """The manifest of the checkpoint `path`, whose open file is `file`."""
+    """Parse and verify the manifest of the checkpoint `path` from its open file; DamagedCheckpoint if invalid."""
     where = path / MANIFEST
     try:
         if os.fstat(file.fileno()).st_size > MANIFEST_LIMIT:
@@ -45,12 +45,12 @@ def parse(path: Path, file: BufferedReader) -> dict[str, Any]:
         manifest = json.loads(file.read())
         version = manifest["format"]
         if version == FORMAT and manifest["checksum"] != sealed(manifest)["checksum"]:
-            raise DamagedCheckpoint(f"{where} is damaged: its checksum is not that of its entries")
-        kinds = {"bytes": int, "iteration": int, "origin": dict, "notes": dict}
-        whole = all(type(manifest[name]) is kind for name, kind in kinds.items()) if version == FORMAT else False
+            raise DamagedCheckpoint(f"{where} is damaged: its checksum does not fit its entries")
+        types = {"bytes": int, "iteration": int, "origin": dict, "notes": dict}
+        complete = all(type(manifest[name]) is kind for name, kind in types.items()) if version == FORMAT else False
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DamagedCheckpoint(f"{where} is missing or damaged: {error}") from error
-    if not whole:
+    if not complete:
         raise DamagedCheckpoint(
             f"{where}: not a checkpoint of format {FORMAT}; another version of ppax may have saved it"
         )
@@ -60,7 +60,7 @@ def parse(path: Path, file: BufferedReader) -> dict[str, Any]:
 
 
 def open_regular(file: Path) -> BufferedReader:
-    """`file` for reading; DamagedCheckpoint where it is not there, or no regular file."""
+    """Open `file` for reading; DamagedCheckpoint if it is missing or not a regular file."""
     try:
         return os.fdopen(safe_files.open_to_read(file), "rb")
     except OSError as error:

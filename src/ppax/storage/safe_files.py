@@ -1,7 +1,7 @@
-"""Files of a run: written under a fresh random name and renamed, never through a link; read only if regular files.
+"""Atomic writes under a random temporary name, never through a link; reads of regular files only.
 
-A run directory may come from a stranger: a link in it would let its author choose which of the user's files are
-overwritten, and a named pipe would be waited for without end.
+A run directory may come from somebody else: through a link in it, its author could choose which of the user's files are
+overwritten, and reading a named pipe would block forever.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-PARTIAL = ".tmp-"  # begins the names of files that are being written
-# flags that Windows lacks are 0 there
+PARTIAL = ".tmp-"  # prefix of the names of temporary files
+# Flags that Windows lacks are 0 there
 PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | PLAIN
-NAMED = 10  # names of links in one message at most
+NAMED = 10  # maximum number of names in one message
 
 
 def write(path: Path, data: bytes) -> None:
-    """Put `data` in the place of the file `path`, whole or not at all; what was there, a link too, is replaced."""
+    """Write `data` to the file `path` atomically; replaces what is there, also a link."""
     with replacing(path) as partial, open(partial, "wb") as file:
         file.write(data)
 
@@ -34,7 +34,7 @@ def write_text(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A new empty file beside `path`, which takes its place at the end; for libraries that write by themselves."""
+    """Context with a new empty file, renamed to `path` at the end; for libraries that open the file themselves."""
     partial = path.with_name(f"{PARTIAL}{secrets.token_hex(8)}{path.suffix}")
     try:
         create(partial, b"")
@@ -49,7 +49,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def create(path: Path, data: bytes) -> None:
-    """Write the file `path`, which must not exist, to the disk itself."""
+    """Write the file `path`, which must not exist, and flush it to disk."""
     with os.fdopen(os.open(path, NEW, 0o666), "wb") as file:
         file.write(data)
         file.flush()
@@ -57,17 +57,17 @@ def create(path: Path, data: bytes) -> None:
 
 
 def open_to_append(path: Path) -> int:
-    """Handle for appending to a regular file, which is made where there is none."""
+    """Open a regular file for appending, created if missing; return its handle."""
     return _regular(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | PLAIN | _no_wait(), 0o666), path)
 
 
 def open_to_read(path: Path) -> int:
-    """Handle for reading a regular file; OSError for links, pipes and devices."""
+    """Open a regular file for reading; return its handle. OSError for links, pipes and devices."""
     return _regular(os.open(path, os.O_RDONLY | PLAIN | _no_wait()), path)
 
 
 def read(path: Path, limit: int | None = None) -> bytes:
-    """Content of a regular file of at most `limit` bytes; OSError for links, pipes, devices and longer ones."""
+    """Content of a regular file; OSError for links, pipes, devices and files of more than `limit` bytes."""
     with os.fdopen(open_to_read(path), "rb") as file:
         if limit is not None and os.fstat(file.fileno()).st_size > limit:
             raise OSError(errno.EFBIG, f"more than {limit} bytes", str(path))
@@ -75,34 +75,34 @@ def read(path: Path, limit: int | None = None) -> bytes:
 
 
 def flush_directory(directory: Path) -> None:
-    """Make a directory's entries durable, where the system can."""
+    """Flush the entries of a directory to disk, where the system supports it."""
     if os.name == "posix":
         _flush(directory, os.O_RDONLY)  # the user may reach it through a link
 
 
 def sweep(directory: Path) -> None:
-    """Remove files that a writer that was killed has left; the caller holds the run's lock."""
+    """Remove temporary files of a killed writer; the caller holds the lock of the run."""
     for leftover in directory.glob(f"{PARTIAL}*"):
         with contextlib.suppress(OSError):
             leftover.unlink()
 
 
 def unusual(directory: Path) -> list[str]:
-    """Names below `directory` of links, pipes, devices and sockets: everything but regular files and directories."""
-    found, left = [], [directory]
-    while left:
-        here = left.pop()
-        with contextlib.suppress(FileNotFoundError):  # a run that is going on removes old checkpoints
-            for entry in os.scandir(here):
+    """Paths below `directory` that are neither regular files nor directories: links, pipes, devices, sockets."""
+    found, pending = [], [directory]
+    while pending:
+        folder = pending.pop()
+        with contextlib.suppress(FileNotFoundError):  # a running process removes old checkpoints
+            for entry in os.scandir(folder):
                 if entry.is_dir(follow_symlinks=False):
-                    left.append(Path(entry.path))
+                    pending.append(Path(entry.path))
                 elif not entry.is_file(follow_symlinks=False) and os.path.lexists(entry.path):
                     found.append(os.path.relpath(entry.path, directory))
     return sorted(found)
 
 
 def _regular(handle: int, path: Path) -> int:
-    """`handle`, if it is of a regular file."""
+    """Return `handle` if it is of a regular file; close it and raise OSError otherwise."""
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return handle
     os.close(handle)
@@ -110,7 +110,7 @@ def _regular(handle: int, path: Path) -> int:
 
 
 def _no_wait() -> int:
-    """Flag that opens a named pipe at once, instead of waiting for its other end."""
+    """Flag that opens a named pipe without blocking."""
     return getattr(os, "O_NONBLOCK", 0)
 
 

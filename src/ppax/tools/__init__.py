@@ -1,1 +1,1 @@
-"""Tools around a run: bench, play, video."""
+"""Tools for runs: speed measurement, playing a policy, video files, presets."""

@@ -1,4 +1,4 @@
-"""How fast one run is on this machine, where its time goes, and which layout of the program is fastest."""
+"""Speed of a run on this machine: steps per second, time of each stage, and a search for the fastest program layout."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from ppax.program.sharding import SAME, SPLIT
 from ppax.training import check_sizes, num_devices, start
 from ppax.types import Batch, Rollout, TrainState
 
-SMALL = 512  # rows: below, starting operations costs more than what they do
-WORKER_SECONDS = 5e-4  # a step of all environments, from which on worker processes pay for their messages
+SMALL = 512  # rows of a minibatch: below, the overhead of starting operations dominates
+WORKER_SECONDS = 5e-4  # step of all environments: above, worker processes gain more than their messages cost
 CPU_INFO = Path("/proc/cpuinfo")  # Linux
-SET_UP = 2.0  # seconds: a first iteration that takes less may be mostly what is set up once
-GAIN = 1.03  # a layout must be this much faster to be chosen: less is noise
+SET_UP = 2.0  # seconds: a first iteration that takes less may be mostly one-time setup
+GAIN = 1.03  # least speedup at which a layout is chosen: less is measurement noise
 STEPS = jax.sharding.PartitionSpec(None, sharding.AXIS)
-COLLECTED = Rollout(STEPS, SPLIT, STEPS)  # type: ignore[arg-type]  # which axis of a rollout the devices share
+COLLECTED = Rollout(STEPS, SPLIT, STEPS)  # type: ignore[arg-type]  # sharded axes
 
 
 def quiet(stage: str) -> None:
-    """Say nothing of a stage."""
+    """Print nothing: the default for `say`."""
 
 
 class BenchReport(NamedTuple):
-    """What one iteration costs."""
+    """Speed and cost of one iteration."""
 
-    steps_per_second: float  # rows: autoreset steps included
+    steps_per_second: float  # autoreset steps included
     seconds: float  # of one iteration, median
-    shares: dict[str, float]  # of its stages: add up to 1
+    shares: dict[str, float]  # {stage: share of the time}; they add up to 1
     compile_seconds: float
     peak_memory_mb: float
     devices: int
@@ -51,62 +51,62 @@ class BenchReport(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A layout of the program, and how much faster than the rule's it was, measured side by side."""
+    """Program layout chosen by `tune`, and its speedup over the layout of the agent, measured side by side."""
 
     program: Program
     speedup: float
 
 
 class Runner:
-    """One compiled program and the state that it carries on."""
+    """Compiled program of a run, with its current state."""
 
     def __init__(self, agent: PPO, env: Env, num_steps: int, say: Callable[[str], None] = quiet):
         self.agent, self.env = agent, env
         say("compiling")
-        self.state = begin(agent, env, num_steps)
+        self.state = start_compiled(agent, env, num_steps)
         self.program: Any = compile(agent, env, self.state)
-        self.spent = 0.0  # on iterations
+        self.spent = 0.0  # seconds spent on iterations
         self.clock: Clock | None = None
         if isinstance(self.program, HostTraining):
             assert isinstance(env, HostEnv)
             self.clock = Clock(self.program, env)
         say("first iteration")
-        self.first = self.seconds(1)  # pays for what is set up once, too
+        self.first = self.seconds(1)  # includes one-time setup
 
     def seconds(self, iterations: int) -> float:
-        """Wall time of so many iterations."""
+        """Run `iterations` iterations; returns their wall time in seconds."""
         begin = time.perf_counter()
         self.state, metrics = self.program(self.agent, self.env, self.state, iterations, 2**31 - 1)
         jax.block_until_ready((self.state, metrics))
-        taken = time.perf_counter() - begin
-        self.spent += taken
-        return taken
+        duration = time.perf_counter() - begin
+        self.spent += duration
+        return duration
 
     def restart(self) -> None:
-        """Forget the time of all iterations so far."""
+        """Reset the measured times to 0."""
         self.spent = 0.0
         if self.clock is not None:
             self.clock.restart()
 
     def iterations_in(self, seconds: float) -> int:
-        """How many iterations take about `seconds`."""
-        count, taken = 1, self.seconds(1)
-        while taken < seconds / 8:
+        """Number of iterations that take about `seconds`."""
+        count, duration = 1, self.seconds(1)
+        while duration < seconds / 8:
             count *= 2
-            taken = self.seconds(count)
-        return max(1, round(count * seconds / taken))
+            duration = self.seconds(count)
+        return max(1, round(count * seconds / duration))
 
 
 def measure(
     agent: PPO, env: Env, num_steps: int, seconds: float = 5.0, say: Callable[[str], None] = quiet
 ) -> BenchReport:
-    """Run some iterations, about `seconds`, and its stages one by one. Raises ConfigError for sizes that do not fit.
+    """Measure iterations for about `seconds`, then each stage alone. Raises ConfigError for sizes that do not divide.
 
-    Compilation and the first iteration come before; where that one takes longer than `seconds` (and SET_UP), it
-    is all that is measured. `say` gets the name of each stage of the measurement as it begins.
+    Compilation and the first iteration are not part of `seconds`; where the first iteration takes longer than
+    `seconds` and SET_UP, it is the whole measurement. `say` is called with the name of each stage at its start.
 
-    Stages of a compiled run: rollout, targets, shuffle, gradient steps. On the host: stepping (what the loop waits
-    for), policy, transfer, update, and recording.
+    Stages of a compiled run: rollout, targets, shuffle, gradient steps. On the host: stepping (time that the loop
+    waits for environments), policy, transfer, update, recording.
     """
     check_sizes(agent, env, num_steps)
     runner = Runner(agent, env, num_steps, say)
@@ -124,7 +124,7 @@ def measure(
         stages = dict(_stages(agent, require_native(env, "", ""), runner.state, seconds / 10))
         stages["gradient steps"] = max(0.0, iteration - sum(stages.values()))
         whole = sum(stages.values())
-        shares = {name: taken / whole for name, taken in stages.items()}
+        shares = {name: duration / whole for name, duration in stages.items()}
         rounding = agent.compute_dtype == "float32" and bfloat16_unit()
         text = advice(shares, minibatch, env.num_envs, devices, rounding)
     speed, compiled = rows / iteration, runner.program.compile_seconds
@@ -132,28 +132,31 @@ def measure(
 
 
 def rounds(runner: Runner, seconds: float) -> list[float]:
-    """Seconds of an iteration, from several rounds that take about `seconds` together, or from the first iteration."""
+    """Seconds per iteration, one for each round; the rounds take about `seconds` together.
+
+    A first iteration that already takes `seconds` is the only round.
+    """
     if runner.first >= max(seconds, SET_UP):
         return [runner.first]
-    runner.restart()  # without what is set up once
+    runner.restart()  # without one-time setup
     count = 1
     times: list[float] = []
     while not times or runner.spent + times[-1] * count <= seconds:
-        taken = runner.seconds(count)
-        if taken < seconds / 10:  # too short to be exact
+        duration = runner.seconds(count)
+        if duration < seconds / 10:  # too short for an exact time
             count *= 2
         else:
-            times.append(taken / count)
+            times.append(duration / count)
     return times
 
 
 def host_advice(shares: dict[str, float], step_seconds: float, minibatch_rows: int, env: HostEnv) -> str:
-    """One sentence for a run on the host; `step_seconds` is what a step of all environments takes, learning too."""
+    """Advice, one sentence, on making a host run faster; `step_seconds` is iteration time / num_steps."""
     cores, stepping = sharding.num_cores(), shares["stepping"] * step_seconds
     each = f"{stepping / env.num_envs * 1e6:,.0f} us for each environment"
     acting, learning = shares["policy"] + shares["recording"], shares["transfer"] + shares["update"]
     if shares["stepping"] >= max(acting, learning):
-        # of worker processes one sees only what one waits for
+        # with worker processes, stepping is only the time that the loop waits for them
         short = stepping < (WORKER_SECONDS / 2 if env.vectorization == "async" else WORKER_SECONDS)
         if env.vectorization == "async" and short:
             return f"Steps are short ({each}), and messages to worker processes cost more: leave out vectorization."
@@ -172,12 +175,12 @@ def host_advice(shares: dict[str, float], step_seconds: float, minibatch_rows: i
 
 
 def bfloat16_unit() -> bool:
-    """Whether this processor has a unit for products in bfloat16 that ppax can use: AMX, as far as Linux says."""
+    """Whether this processor multiplies bfloat16 matrices in hardware: AMX, which only Linux reports."""
     return jax.default_backend() == "cpu" and CPU_INFO.exists() and "amx_bf16" in CPU_INFO.read_text(encoding="utf-8")
 
 
 def advice(shares: dict[str, float], minibatch_rows: int, num_envs: int, devices: int, rounding: bool = False) -> str:
-    """One sentence: what would make this run faster; `rounding`: whether rounded factors of products would."""
+    """Advice, one sentence, on making a compiled run faster; `rounding`: whether bfloat16 would."""
     cores = sharding.num_cores()
     if jax.default_backend() == "cpu" and devices < cores and minibatch_rows >= 2 * SMALL and num_envs % cores:
         better = math.ceil(num_envs / cores) * cores
@@ -198,9 +201,10 @@ def advice(shares: dict[str, float], minibatch_rows: int, num_envs: int, devices
 
 
 def tune(agent: PPO, env: Env, num_steps: int, seconds: float = 100.0, say: Callable[[str], None] = quiet) -> Choice:
-    """Try layouts for at most about `seconds`: devices, then chunks, then unrolling; each beside the best so far.
+    """Search the program layout for at most about `seconds`: devices, then chunk_rows, then unroll.
 
-    ConfigError for environments on the host, where other things decide.
+    Each candidate runs in turn with the best so far. Raises ConfigError for environments on the host, whose speed
+    depends on stepping and acting.
     """
     env = require_native(env, "--tune", "leave it out; `ppax bench` says where the time goes")
     check_sizes(agent, env, num_steps)
@@ -224,7 +228,7 @@ def tune(agent: PPO, env: Env, num_steps: int, seconds: float = 100.0, say: Call
 
 
 def peak_memory_mb() -> float:
-    """The highest resident set of this process so far; 0 where the system does not say."""
+    """Peak resident memory of this process in MB; 0 where the system does not report it."""
     try:
         import resource
     except ImportError:  # Windows
@@ -233,8 +237,8 @@ def peak_memory_mb() -> float:
     return float(peak / (2**20 if sys.platform == "darwin" else 2**10))
 
 
-def begin(agent: PPO, env: Env, num_steps: int) -> TrainState:
-    """A fresh state, compiled."""
+def start_compiled(agent: PPO, env: Env, num_steps: int) -> TrainState:
+    """Return the state of `start`, from one compiled program."""
     state: TrainState = jax.jit(start, static_argnames="num_steps")(agent, env, num_steps, jax.random.key(0))
     return state
 
@@ -248,7 +252,7 @@ def _candidates(agent: PPO, env: VectorEnv, num_steps: int) -> Iterator[tuple[st
 
 
 def _stages(agent: PPO, env: VectorEnv, state: TrainState, seconds: float) -> Iterator[tuple[str, float]]:
-    """Seconds of what comes before the gradient steps, each stage as a program of its own, measured for `seconds`."""
+    """Yield (stage, seconds) of each stage before the gradient steps, measured for `seconds` as its own program."""
     devices, num_steps = num_devices(agent, env, state.num_steps), state.num_steps
     own = dataclasses.replace(env, num_envs=env.num_envs // devices)
 
@@ -259,19 +263,19 @@ def _stages(agent: PPO, env: VectorEnv, state: TrainState, seconds: float) -> It
     def act(learner: Any, actor: Any) -> Rollout:
         return collect(agent, own, learner, actor, num_steps, jax.random.key(0)).rollout
 
-    taken, rollout = compiled(act, (SAME, SPLIT), COLLECTED, state.learner, state.actor)
-    yield "rollout", taken
-    taken, experience = compiled(
+    duration, rollout = compiled(act, (SAME, SPLIT), COLLECTED, state.learner, state.actor)
+    yield "rollout", duration
+    duration, experience = compiled(
         lambda learner, rollout: agent._prepare(learner, rollout)[1], (SAME, COLLECTED), SAME, state.learner, rollout
     )
-    yield "targets", taken
+    yield "targets", duration
     batch = Batch(experience.steps, experience.targets)
-    taken, _ = _time(jax.jit(lambda batch: agent.minibatch(batch, jax.random.key(0))), seconds, batch)
-    yield "shuffle", agent.num_epochs * taken
+    duration, _ = _time(jax.jit(lambda batch: agent.minibatch(batch, jax.random.key(0))), seconds, batch)
+    yield "shuffle", agent.num_epochs * duration
 
 
 def _time(program: Callable[..., Any], seconds: float, *arguments: Any) -> tuple[float, Any]:
-    """Median seconds of a call, from ten of them or from those that fit into `seconds`; and its result."""
+    """Median seconds of a call, over ten calls or as many as fit into `seconds`; and its result."""
     result = jax.block_until_ready(program(*arguments))
     times: list[float] = []
     while not times or (len(times) < 10 and sum(times) < seconds):

@@ -1,4 +1,4 @@
-"""The tuned runs of `ppax presets` in Python."""
+"""Presets in Python: the tuned runs that `ppax presets` lists."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from ppax.types import ConfigError
 
 
 class Preset(NamedTuple):
-    """A tuned run: what learns, where, and the settings beside it."""
+    """Tuned run: agent, environment and run settings."""
 
     agent: Agent
     env: Env
     run: Run
 
     def fit(self, run_dir: str | Path | None = None, callbacks: Sequence[Callback | Logger] = ()) -> TrainedRun:
-        """Train it as `ppax train` does; `run_dir` and `callbacks` are those of `ppax.fit`."""
+        """Train the preset as `ppax train` does; `run_dir` and `callbacks` as in `ppax.fit`."""
         return fit_run(self.agent, self.env, self.run, run_dir, callbacks)
 
 
 def preset(name: str, **options: Any) -> Preset:
-    """The tuned run called `name`, as `ppax presets` lists them; `ppax.preset("CartPole-v1").fit()` trains it.
+    """Return the tuned run `name` (`ppax presets` lists them); `ppax.preset("CartPole-v1").fit()` trains it.
 
-    `options` change it as a run file would: `seed=3, agent={"learning_rate": 1e-4}`. Raises ConfigError for an unknown
-    name, with the nearest one, and for options that cannot be.
+    `options` override its run file, with the same names: `seed=3, agent={"learning_rate": 1e-4}`. Raises ConfigError
+    for an unknown name, with the nearest one, and for invalid options.
     """
-    there = config.presets()
-    if name not in there:
-        nearest = difflib.get_close_matches(name, there, n=1, cutoff=0.0)[0]
-        raise ConfigError(f"no preset {name!r}; did you mean {nearest!r}? There are: {', '.join(there)}")
-    plan = dict(flatten(config.read(there[name]))) | dict(flatten(options))
-    return Preset(*config.build(unflatten(plan)))
+    presets = config.presets()
+    if name not in presets:
+        nearest = difflib.get_close_matches(name, presets, n=1, cutoff=0.0)[0]
+        raise ConfigError(f"no preset {name!r}; did you mean {nearest!r}? There are: {', '.join(presets)}")
+    run_config = dict(flatten(config.read(presets[name]))) | dict(flatten(options))
+    return Preset(*config.build(unflatten(run_config)))

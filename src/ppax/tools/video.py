@@ -1,4 +1,4 @@
-"""Pictures as a film: GIF with Pillow, MP4 with imageio-ffmpeg."""
+"""Video files from frames: GIF with Pillow, MP4 with imageio-ffmpeg."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ FORMATS = (".gif", ".mp4")
 
 
 def require_video(path: Path) -> None:
-    """ConfigError for a format that cannot be written, ImportError where what writes it is not installed."""
+    """Raise ConfigError for a format other than .gif and .mp4, ImportError where its encoder is not installed."""
     if path.suffix not in FORMATS:
-        raise ConfigError(f"{path}: a film is written as .gif or .mp4; nearest valid value: {path.with_suffix('.gif')}")
+        raise ConfigError(f"{path}: write a video as .gif or .mp4; nearest valid value: {path.with_suffix('.gif')}")
     try:
         if path.suffix == ".gif":
             import PIL.Image  # noqa: F401
@@ -28,9 +28,9 @@ def require_video(path: Path) -> None:
 
 
 def write_video(path: Path, frames: Iterable[np.ndarray], frames_per_second: float) -> int:
-    """Write pictures [H, W, 3], uint8 and all of one size, as a film; how many there were.
+    """Write frames, uint8 [H, W, 3] and all of one size, as a video; returns their number.
 
-    The format follows from the name: .gif or .mp4. Raises as `require_video` does.
+    The suffix of `path` chooses the format: .gif or .mp4. Raises as `require_video` does.
     """
     require_video(path)
     pictures = list(frames)
@@ -43,7 +43,7 @@ def write_video(path: Path, frames: Iterable[np.ndarray], frames_per_second: flo
 def _write_gif(path: Path, pictures: list[np.ndarray], frames_per_second: float) -> None:
     from PIL import Image
 
-    # one palette for all: a palette for each would flicker
+    # one palette for all frames: a palette for each would flicker
     palette = Image.fromarray(np.concatenate(pictures[:: max(1, len(pictures) // 8)])).quantize(128)
     images = [Image.fromarray(x).quantize(palette=palette, dither=Image.Dither.NONE) for x in pictures]
     duration = round(1000 / frames_per_second)
@@ -53,7 +53,7 @@ def _write_gif(path: Path, pictures: list[np.ndarray], frames_per_second: float)
 def _write_mp4(path: Path, pictures: list[np.ndarray], frames_per_second: float) -> None:
     import imageio_ffmpeg
 
-    height, width = (side + side % 2 for side in pictures[0].shape[:2])  # the codec wants even sides
+    height, width = (side + side % 2 for side in pictures[0].shape[:2])  # the codec requires even sizes
     writer = imageio_ffmpeg.write_frames(str(path), (width, height), fps=frames_per_second, macro_block_size=2)
     with warnings.catch_warnings():  # JAX warns of every fork; the child runs ffmpeg and no JAX
         warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)

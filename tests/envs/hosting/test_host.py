@@ -274,7 +274,7 @@ def test_a_mask_that_allows_nothing_where_an_action_is_taken_is_refused(how):
     one = lambda: Spaces(BOX, spaces.Discrete(3), np.zeros(3, np.int8))  # noqa: E731
     env = host(one, 2) if how == "group" else host(SyncVectorEnv([one] * 2, autoreset_mode=how))
     agent, state = begin(env, 8)
-    with pytest.raises(EnvError, match="environment 0: its action mask allows nothing at step 0 of a rollout"):
+    with pytest.raises(EnvError, match="environment 0: its action mask allows no action at step 0 of a rollout"):
         played(agent, env, state, 8)
 
 
@@ -331,7 +331,7 @@ class Changed(Maze):
 WRONG = {
     "one entry": (0, lambda x: x[:1], r"its observation has the shape \[(2, )?1\], its space \[(2, )?5\]"),
     "scalar": (0, lambda x: np.float32(3.0), r"its observation has the shape \[2?\], its space \[(2, )?5\]"),
-    "complex": (0, lambda x: x.astype(np.complex64), "its observation is complex64, which does not go into float32"),
+    "complex": (0, lambda x: x.astype(np.complex64), "its observation is complex64, which cannot be cast to float32"),
     "reward": (1, lambda x: np.array([x]), "its reward is "),
     "complex reward": (1, lambda x: np.complex64(x), "its reward is "),
     "flag": (2, lambda x: np.array([x]), "its terminated is "),

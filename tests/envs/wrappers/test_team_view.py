@@ -134,7 +134,7 @@ def test_run_files_say_it_and_know_it_again():
             "agent_ids = true: gymnasium/CartPole-v1 has one agent",
         ),
         (lambda: view(view(Team())), "a vector is made of Box and Dict of Box only. Let the environment give"),
-        (lambda: network(VectorEnv(view(Team())), shared=True), "one torso reads the same for actor and critic"),
+        (lambda: network(VectorEnv(view(Team())), shared=True), "one torso needs the same inputs for actor and critic"),
         (lambda: view(PartialView(Counter(), (0,))), "agent_ids = true: Team has one agent and no others"),
     ],
 )

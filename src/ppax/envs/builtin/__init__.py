@@ -1,4 +1,4 @@
-"""Environments that come with ppax: pure JAX, no further dependency, no time limit of their own."""
+"""Built-in environments: pure JAX, without further dependencies and without time limits."""
 
 from ppax.envs.builtin.acrobot import Acrobot
 from ppax.envs.builtin.algo_trading import AlgoTrading

@@ -1,8 +1,9 @@
-"""Two links that hang down, with a motor at the joint between them: swing the free end up.
+"""Acrobot: two hanging links with a motor at the joint between them; swing the free end up.
 
 Sutton, "Generalization in reinforcement learning: successful examples using sparse coarse coding", 1996; the equations
 are those of Sutton and Barto, "Reinforcement Learning", 2nd edition, section 11.
-Numbers, integrator, reward and end are those of Gymnasium's Acrobot-v1, but for its limit of 500 steps: use TimeLimit.
+Parameters, integrator, reward and termination are those of Gymnasium's Acrobot-v1, without its limit of 500 steps: use
+TimeLimit.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ppax.types import EnvReset, EnvStep, Key, Scalar, number, part, static
 
 
 class AcrobotState(NamedTuple):
-    """Angles, 0 hanging down and the second relative to the first, and how fast they turn."""
+    """Angles and angular velocities; the first angle is 0 hanging down, the second is relative to the first link."""
 
     theta1: Array  # [] rad
     theta2: Array  # [] rad
@@ -32,19 +33,20 @@ class AcrobotState(NamedTuple):
 class Acrobot:
     """Observation [6]: cosine and sine of both angles, both velocities. Actions: torque -1, 0, 1 at the joint.
 
-    Reward -1 a step, 0 for the one that lifts the free end by one link's length above the hinge; it terminates there.
+    The reward is -1 for each step. A step that lifts the free end one link's length above the hinge has reward 0 and
+    terminates.
     """
 
     gravity: Scalar = number("gravity, m/s^2", default=9.8)
     mass: Scalar = number("mass of a link, kg", default=1.0, above=0.0)
     length: Scalar = number("length of the first link, m", default=1.0, above=0.0)
-    centre: Scalar = number("from a link's begin to its centre of mass, m", default=0.5, above=0.0)
+    centre: Scalar = number("distance from a link's joint to its centre of mass, m", default=0.5, above=0.0)
     inertia: Scalar = number("moment of inertia of a link, kg m^2", default=1.0, above=0.0)
-    torque: Scalar = number("size of the torque, N m", default=1.0)
+    torque: Scalar = number("torque of the motor, N m", default=1.0)
     dt: Scalar = number("time step, s", default=0.2, above=0.0)
-    # static, because the observation space states them and must be known while tracing
-    max_theta1_dot: float = static("the first velocity is clipped to +- this, rad/s", default=4 * np.pi, above=0.0)
-    max_theta2_dot: float = static("the second velocity is clipped to +- this, rad/s", default=9 * np.pi, above=0.0)
+    # static: bounds of the observation space, which must be known while tracing
+    max_theta1_dot: float = static("bound on the first angular velocity, rad/s", default=4 * np.pi, above=0.0)
+    max_theta2_dot: float = static("bound on the second angular velocity, rad/s", default=9 * np.pi, above=0.0)
 
     num_agents = None  # no agent axis
 
@@ -56,16 +58,16 @@ class Acrobot:
 
     @property
     def action_space(self) -> spaces.Discrete:
-        """Torque one way, none, the other way."""
+        """Discrete: torque -1, 0, 1."""
         return spaces.Discrete(3)
 
     def reset(self, key: Key) -> EnvReset:
-        """Almost hanging down, almost at rest."""
+        """Start almost hanging down, almost at rest."""
         state = AcrobotState(*jax.random.uniform(key, (4,), jnp.float32, -0.1, 0.1))
         return EnvReset(state, _observe(state))
 
     def step(self, state: AcrobotState, action: Array, key: Key) -> EnvStep:
-        """Turn for one time step (Runge and Kutta's fourth order)."""
+        """Apply the torque for one time step (fourth-order Runge-Kutta)."""
         torque = self.torque * (jnp.asarray(action, jnp.float32) - 1.0)
         x, dt = jnp.stack(state), self.dt
         k1 = self._change(x, torque)
@@ -102,7 +104,7 @@ class Acrobot:
         return jnp.stack([theta1_dot, theta2_dot, theta1_acc, theta2_acc])
 
     def render(self, state: AcrobotState) -> np.ndarray:
-        """Both links, and the line to reach, [H, W, 3]."""
+        """Draw both links and the height to reach, [H, W, 3]."""
         canvas = Canvas((-2.2, -2.2), (2.2, 2.2))
         canvas.line((-2.2, 1.0), (2.2, 1.0), GREEN)
         first, both = float(state.theta1), float(state.theta1) + float(state.theta2)
@@ -116,11 +118,11 @@ class Acrobot:
 
 
 def _wrap(angle: Array) -> Array:
-    """The same angle from -pi to pi."""
+    """Wrap an angle to [-pi, pi)."""
     return jnp.mod(angle + np.pi, 2 * np.pi) - np.pi
 
 
 def _observe(state: AcrobotState) -> Array:
-    """Angles as points on the circle, so that a full turn changes nothing."""
+    """Observe angles as cosine and sine, which are the same after a full turn."""
     angles = (jnp.cos(state.theta1), jnp.sin(state.theta1), jnp.cos(state.theta2), jnp.sin(state.theta2))
     return jnp.stack([*angles, state.theta1_dot, state.theta2_dot])

@@ -1,6 +1,6 @@
-"""Buy low, sell high: one asset, whose price grows and swings at rates that have to be found out from its moves.
+"""Algorithmic trading of one asset, whose price drifts and oscillates at rates that the agent must infer.
 
-The task of rl8, https://github.com/theOGognf/rl8, without terminals; use TimeLimit. Actions are masked.
+The task of rl8, https://github.com/theOGognf/rl8. It never terminates; use TimeLimit. Actions are masked.
 """
 
 from __future__ import annotations
@@ -20,53 +20,53 @@ HOLD, BUY, SELL = range(3)
 
 
 class AlgoTradingState(NamedTuple):
-    """The market and what was paid."""
+    """Price process, and the position of the agent."""
 
     time: Array  # [] int32
     log_price: Array  # []
-    log_change: Array  # [] of the last step
+    log_change: Array  # [] change of log_price in the last step
     invested: Array  # [] bool
-    log_paid: Array  # [] price at which the asset was bought; while none is held, that before the last step
-    drift: Array  # []
-    swing: Array  # [] how much the price swings
-    frequency: Array  # []
+    log_paid: Array  # [] log of the purchase price; without the asset, log_price before the last step
+    drift: Array  # [] growth rate of the price
+    swing: Array  # [] amplitude of the oscillation
+    frequency: Array  # [] rad a step
 
 
 @part
 class AlgoTrading:
     """Actions: hold, buy (only without the asset), sell (only with it).
 
-    A dict is observed: `invested`, and the logarithms of price over last price (`change`) and over price paid (`gain`).
-    Selling earns the logarithm of price over price paid; holding the asset earns the last change of the price.
+    Observation: a dict of `invested` and the logarithms of price / last price (`change`) and price / purchase price
+    (`gain`). The reward of selling is log(price / purchase price); that of holding the asset is the last `change`.
     """
 
-    max_drift: Scalar = number("the price grows by a rate uniform in +- this", default=0.05, low=0.0, high=0.5)
-    max_swing: Scalar = number("... and swings by one uniform in +- this", default=0.05, low=0.0, high=0.5)
-    max_frequency: Scalar = number("... at a frequency uniform from 0 to this", default=np.pi, low=0.0)
+    max_drift: Scalar = number("bound of the price's drift, uniform in +- this", default=0.05, low=0.0, high=0.5)
+    max_swing: Scalar = number("bound of the price's amplitude, uniform in +- this", default=0.05, low=0.0, high=0.5)
+    max_frequency: Scalar = number("bound of the price's frequency, uniform from 0", default=np.pi, low=0.0)
 
     num_agents = None  # no agent axis
 
     @property
     def observation_space(self) -> spaces.Dict:
-        """A choice and two numbers."""
+        """Dict of a Discrete and two Boxes [1]."""
         amount = spaces.Box(-np.inf, np.inf, (1,), np.float32)
         return spaces.Dict({"invested": spaces.Discrete(2), "change": amount, "gain": amount})
 
     @property
     def action_space(self) -> spaces.Discrete:
-        """Hold, buy, sell."""
+        """Discrete: hold, buy, sell."""
         return spaces.Discrete(3)
 
     def reset(self, key: Key) -> EnvReset:
-        """A new asset, and nothing of it is held."""
+        """Start with a new asset, not invested."""
         time_key, rate_key, price_key = jax.random.split(key, 3)
         rates = jax.random.uniform(rate_key, (3,), jnp.float32)
         log_price = jnp.log(jax.random.uniform(price_key, (), jnp.float32, 100.0, 10_000.0))
-        nothing = jnp.zeros((), jnp.float32)
+        zero = jnp.zeros((), jnp.float32)
         state = AlgoTradingState(
             time=jax.random.randint(time_key, (), 0, 10, jnp.int32),
             log_price=log_price,
-            log_change=nothing,
+            log_change=zero,
             invested=jnp.zeros((), bool),
             log_paid=log_price,
             drift=self.max_drift * (2.0 * rates[0] - 1.0),
@@ -76,8 +76,8 @@ class AlgoTrading:
         return EnvReset(state, _observe(state), _mask(state))
 
     def step(self, state: AlgoTradingState, action: Array, key: Key) -> EnvStep:
-        """Trade at the price that was seen, then the price moves."""
-        # what the mask forbids does nothing
+        """Trade at the observed price, then advance the price."""
+        # masked actions have no effect
         buys, sells = (action == BUY) & ~state.invested, (action == SELL) & state.invested
         holds = state.invested & ~sells
         reward = jnp.where(sells, state.log_price - state.log_paid, jnp.where(holds, state.log_change, 0.0))
@@ -94,11 +94,11 @@ class AlgoTrading:
         return EnvStep(new, _observe(new), reward.astype(jnp.float32), never, never, _mask(new))
 
     def render(self, state: AlgoTradingState) -> np.ndarray:
-        """The price over the steps before, and what was paid while the asset is held, [H, W, 3]."""
+        """Draw the price over the last 40 steps, and the purchase price while invested, [H, W, 3]."""
         drift, swing, frequency = float(state.drift), float(state.swing), float(state.frequency)
         times = np.arange(int(state.time) - 40, int(state.time) + 1)
         changes = np.log1p(drift) + np.log1p(swing * np.sin(frequency * times))
-        prices = np.cumsum(changes) - changes.sum()  # relative to now
+        prices = np.cumsum(changes) - changes.sum()  # relative to the present price
         scale = max(float(np.abs(prices).max()), 0.1)
         canvas = Canvas((0.0, -0.6), (2.0, 0.6))
         canvas.line((0.0, 0.0), (2.0, 0.0), GREY, 1.0)
@@ -120,5 +120,5 @@ def _observe(state: AlgoTradingState) -> PyTree:
 
 
 def _mask(state: AlgoTradingState) -> Array:
-    """Hold always; buy without the asset, sell with it."""
+    """Action mask [3]: hold always, buy without the asset, sell with it."""
     return jnp.stack([jnp.ones((), bool), ~state.invested, state.invested])

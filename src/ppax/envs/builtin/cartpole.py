@@ -1,11 +1,11 @@
-"""Cart and pole: keep a pole upright on a cart by pushing the cart left or right.
+"""CartPole: keep a pole upright on a cart by pushing the cart left or right.
 
 Barto, Sutton, Anderson, "Neuronlike adaptive elements that can solve difficult learning control problems",
 1983, https://doi.org/10.1109/TSMC.1983.6313077; the equations of motion are those of Florian, "Correct
 equations for the dynamics of the cart-pole system", 2007,
 https://coneural.org/florian/papers/05_cart_pole.pdf.
-Numbers, integrator, reward and end are those of Gymnasium's CartPole-v1, but for its limit of 500 steps: use
-TimeLimit.
+Parameters, integrator, reward and termination are those of Gymnasium's CartPole-v1, without its limit of 500 steps:
+use TimeLimit.
 """
 
 from __future__ import annotations
@@ -33,45 +33,45 @@ class CartPoleState(NamedTuple):
 
 @part
 class CartPole:
-    """Observation [4]: the state. Action: 0 pushes left, 1 right. Reward 1 a step, the last one too."""
+    """Observation [4]: the state. Action: 0 pushes left, 1 right. Reward 1 for each step, including the last."""
 
     gravity: Scalar = number("gravity, m/s^2", default=9.8)
     cart_mass: Scalar = number("mass of the cart, kg", default=1.0, above=0.0)
     pole_mass: Scalar = number("mass of the pole, kg", default=0.1, above=0.0)
     half_length: Scalar = number("half the length of the pole, m", default=0.5, above=0.0)
-    force: Scalar = number("size of a push, N", default=10.0)
+    force: Scalar = number("force of a push, N", default=10.0)
     dt: Scalar = number("time step, s", default=0.02, above=0.0)
-    start_range: Scalar = number("each state variable starts uniform in +- this", default=0.05, low=0.0)
-    # static, because the observation space states them and must be known while tracing
-    max_x: float = static("the episode terminates beyond this position, m", default=2.4, above=0.0)
-    max_theta: float = static("... or beyond this angle, rad", default=12 * 2 * np.pi / 360, above=0.0)
+    start_range: Scalar = number("initial state: each variable uniform in +- this", default=0.05, low=0.0)
+    # static: bounds of the observation space, which must be known while tracing
+    max_x: float = static("terminates beyond this position, +- m", default=2.4, above=0.0)
+    max_theta: float = static("terminates beyond this angle, +- rad", default=12 * 2 * np.pi / 360, above=0.0)
 
     num_agents = None  # no agent axis
 
     @property
     def observation_space(self) -> spaces.Box:
-        """Box [4], twice as wide as where an episode goes on, so that it holds the last observation too."""
+        """Box [4], twice as wide as the limits of an episode, so that it contains the final observation too."""
         high = np.array([2 * self.max_x, np.inf, 2 * self.max_theta, np.inf], np.float32)
         return spaces.Box(-high, high, dtype=np.float32)
 
     @property
     def action_space(self) -> spaces.Discrete:
-        """Left, right."""
+        """Discrete: left, right."""
         return spaces.Discrete(2)
 
     def reset(self, key: Key) -> EnvReset:
-        """Close to upright, close to the middle, almost at rest."""
+        """Start almost upright, near the middle, almost at rest."""
         obs = jax.random.uniform(key, (4,), jnp.float32, -self.start_range, self.start_range)
         return EnvReset(CartPoleState(obs[0], obs[1], obs[2], obs[3]), obs)
 
     def step(self, state: CartPoleState, action: Array, key: Key) -> EnvStep:
-        """Push for one time step (explicit Euler). Terminates when the pole falls or the cart runs away."""
+        """Push for one time step (explicit Euler). Terminates when the pole falls or the cart leaves the track."""
         new = self.move(state, jnp.where(action == 1, self.force, -self.force))
         terminated = (jnp.abs(new.x) > self.max_x) | (jnp.abs(new.theta) > self.max_theta)
         return EnvStep(new, jnp.stack(new), jnp.ones((), jnp.float32), terminated, jnp.zeros((), bool))
 
     def move(self, state: CartPoleState, push: Array) -> CartPoleState:
-        """One time step with a force of `push` on the cart."""
+        """Advance by one time step with the force `push` on the cart."""
         x, x_dot, theta, theta_dot = state
         sin, cos = jnp.sin(theta), jnp.cos(theta)
         mass = self.cart_mass + self.pole_mass
@@ -92,7 +92,7 @@ class CartPole:
         )
 
     def render(self, state: CartPoleState) -> np.ndarray:
-        """Cart and pole, [H, W, 3]."""
+        """Draw cart and pole, [H, W, 3]."""
         canvas = Canvas((-self.max_x, -1.2), (self.max_x, 1.6))
         canvas.line((-self.max_x, -0.2), (self.max_x, -0.2), GREY)
         x, angle = float(state.x), float(state.theta)

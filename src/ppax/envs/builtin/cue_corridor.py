@@ -1,7 +1,7 @@
-"""A corridor that begins with a cue and ends at a fork: which way to turn was said at the start, and only there.
+"""Memory task: a cue at the start of a corridor, visible only there, is the right turn at the fork at its end.
 
-After the T-maze of Bakker, "Reinforcement Learning with Long Short-Term Memory", NeurIPS 2001; here walking needs no
-decision. Without memory the best return is 0 on average; with it, 1.
+After the T-maze of Bakker, "Reinforcement Learning with Long Short-Term Memory", NeurIPS 2001; here the agent walks by
+itself. The best mean return is 0 without memory and 1 with it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ppax.types import EnvReset, EnvStep, Key, Scalar, number, part
 
 
 class CueState(NamedTuple):
-    """Where, and what was said."""
+    """Position, and the cue of this episode."""
 
     place: Array  # [] int32, steps from the start
     cue: Array  # [] int32, 0 or 1
@@ -27,8 +27,11 @@ class CueState(NamedTuple):
 
 @part
 class CueCorridor:
-    """Observation [2]: the cue, -1 or 1 at the start and then 0; 1 at the fork. Action: left, right, of which only the
-    one at the fork counts: 1 for the side of the cue, -1 for the other, and the episode terminates."""
+    """Observation [2]: the cue (-1 or 1 at the start, 0 after it), and 1 at the fork. Actions: left, right.
+
+    Only the action at the fork has an effect: the reward is 1 for the side of the cue and -1 for the other, and the
+    episode terminates. All other rewards are 0.
+    """
 
     length: Scalar = number("steps from the cue to the fork", default=10, low=1)
 
@@ -41,23 +44,23 @@ class CueCorridor:
 
     @property
     def action_space(self) -> spaces.Discrete:
-        """Left, right."""
+        """Discrete: left, right."""
         return spaces.Discrete(2)
 
     def reset(self, key: Key) -> EnvReset:
-        """At the start, with a fair coin's cue."""
+        """Start at the cue, which is left or right with equal probability."""
         state = CueState(jnp.int32(0), jax.random.bernoulli(key).astype(jnp.int32))
-        return EnvReset(state, self._look(state))
+        return EnvReset(state, self._observe(state))
 
     def step(self, state: CueState, action: Array, key: Key) -> EnvStep:
-        """One step ahead, or to a side at the fork."""
+        """Walk one step, or turn at the fork."""
         over = state.place >= self.length
         reward = jnp.where(over, jnp.where(action == state.cue, 1.0, -1.0), 0.0)
         state = CueState(state.place + 1, state.cue)
-        return EnvStep(state, self._look(state), reward.astype(jnp.float32), over, jnp.zeros((), bool))
+        return EnvStep(state, self._observe(state), reward.astype(jnp.float32), over, jnp.zeros((), bool))
 
     def render(self, state: CueState) -> np.ndarray:
-        """The corridor, its fork, the walker, and the cue: up for 1, [H, W, 3]."""
+        """Draw the corridor, the agent, and the cue (at the top for 1), [H, W, 3]."""
         walked = min(int(state.place) / int(self.length), 1.0)
         canvas = Canvas((-0.1, -0.2), (1.1, 0.2), paper=GREY)
         canvas.line((0.0, 0.0), (1.0, 0.0), (255, 255, 255), 12.0)
@@ -66,6 +69,6 @@ class CueCorridor:
         canvas.disc((walked, 0.0), 0.03, BLUE)
         return canvas.image()
 
-    def _look(self, state: CueState) -> Array:
+    def _observe(self, state: CueState) -> Array:
         cue = jnp.where(state.place == 0, 2.0 * state.cue - 1.0, 0.0)
         return jnp.stack([cue, (state.place == self.length).astype(jnp.float32)])

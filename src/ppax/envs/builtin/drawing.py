@@ -1,4 +1,4 @@
-"""Pictures in plain NumPy: shapes in the world's own coordinates on an image, with soft edges."""
+"""Drawing in NumPy: anti-aliased shapes in world coordinates."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ COLOURS = (BLUE, AMBER, GREEN, RED, (128, 92, 164), (70, 160, 168), (150, 110, 8
 
 
 class Canvas:
-    """An image of the part of the world from `low` to `high`, y upwards, `width` pixels wide."""
+    """Image of the rectangle from `low` to `high` in world coordinates, y upwards, `width` pixels wide."""
 
     def __init__(self, low: Point, high: Point, width: int = 300, paper: Colour = PAPER):
         self.low = np.asarray(low, float)
-        self.scale = width / (high[0] - low[0])  # pixels for each unit
+        self.scale = width / (high[0] - low[0])  # pixels for each unit of length
         height = max(1, round((high[1] - low[1]) * self.scale))
         self.pixels = np.broadcast_to(np.asarray(paper, float), (height, width, 3)).copy()
         x = self.low[0] + (np.arange(width) + 0.5) / self.scale
@@ -29,20 +29,20 @@ class Canvas:
         self.x, self.y = x[None, :], y[:, None]
 
     def image(self) -> np.ndarray:
-        """[H, W, 3], uint8."""
+        """Return the image, [H, W, 3] of uint8."""
         return np.rint(self.pixels).astype(np.uint8)
 
     def disc(self, centre: Point, radius: Any, colour: Colour) -> None:
-        """A filled circle."""
+        """Draw a filled circle."""
         self._fill(np.hypot(self.x - float(centre[0]), self.y - float(centre[1])) - float(radius), colour)
 
     def ring(self, centre: Point, radius: Any, colour: Colour, thickness: float = 2.0) -> None:
-        """A circle, `thickness` pixels wide."""
+        """Draw a circle with a line of `thickness` pixels."""
         distance = np.hypot(self.x - float(centre[0]), self.y - float(centre[1]))
         self._fill(np.abs(distance - float(radius)) - 0.5 * thickness / self.scale, colour)
 
     def line(self, begin: Point, end: Point, colour: Colour, thickness: float = 2.0) -> None:
-        """A segment with round ends, `thickness` pixels wide."""
+        """Draw a line segment with round ends, `thickness` pixels wide."""
         a, b = np.asarray(begin, float), np.asarray(end, float)
         way = b - a
         share = ((self.x - a[0]) * way[0] + (self.y - a[1]) * way[1]) / max(float(way @ way), 1e-12)
@@ -51,30 +51,30 @@ class Canvas:
         self._fill(distance - 0.5 * thickness / self.scale, colour)
 
     def path(self, points: Any, colour: Colour, thickness: float = 2.0) -> None:
-        """Segments from point to point, [N, 2]."""
+        """Draw line segments between successive points, [N, 2]."""
         for begin, end in itertools.pairwise(points):
             self.line(begin, end, colour, thickness)
 
     def rectangle(self, low: Point, high: Point, colour: Colour) -> None:
-        """A filled rectangle along the axes."""
+        """Draw a filled rectangle parallel to the axes."""
         across = np.abs(self.x - 0.5 * (float(low[0]) + float(high[0]))) - 0.5 * (float(high[0]) - float(low[0]))
         upwards = np.abs(self.y - 0.5 * (float(low[1]) + float(high[1]))) - 0.5 * (float(high[1]) - float(low[1]))
         self._fill(np.maximum(across, upwards), colour)
 
     def _fill(self, distance: np.ndarray, colour: Colour) -> None:
-        """Paint where `distance` [H, W] to the shape's edge is negative, softly over one pixel."""
+        """Paint pixels whose signed `distance` [H, W] to the shape is negative, with an edge blended over one pixel."""
         cover = np.clip(0.5 - distance * self.scale, 0.0, 1.0)[..., None]
         self.pixels = (1.0 - cover) * self.pixels + cover * np.asarray(colour, float)
 
 
 def squares(numbers: Any, width: int = 300) -> np.ndarray:
-    """A picture [H, W, 3] of a few numbers: a square each, blue where negative, amber where positive, grey at 0."""
+    """Draw numbers as squares, [H, W, 3]: blue for negative, amber for positive, grey for 0."""
     values = np.ravel(np.asarray(numbers, float))
     canvas = Canvas((0.0, 0.0), (max(len(values), 4), 1.0), width)
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         share = float(np.tanh(abs(value)))
         colour = tuple(
             round((1 - share) * g + share * c) for g, c in zip(GREY, AMBER if value > 0 else BLUE, strict=True)
         )
-        canvas.rectangle((place + 0.1, 0.1), (place + 0.9, 0.9), (colour[0], colour[1], colour[2]))
+        canvas.rectangle((index + 0.1, 0.1), (index + 0.9, 0.9), (colour[0], colour[1], colour[2]))
     return canvas.image()

@@ -1,8 +1,8 @@
-"""A car in a valley, too weak to drive out: it has to go the other way first.
+"""MountainCar: a car too weak to drive out of a valley directly must first gain speed in the other direction.
 
 Moore, "Efficient memory-based learning for robot control", 1990, https://www.cl.cam.ac.uk/techreports/UCAM-CL-TR-209.pdf.
-Numbers, rewards and ends are those of Gymnasium's MountainCar-v0 and MountainCarContinuous-v0, but for their limits of
-200 and 999 steps: use TimeLimit. `Valley` is what both share, with rl8's variant (rl8.py).
+Parameters, rewards and terminations are those of Gymnasium's MountainCar-v0 and MountainCarContinuous-v0, without their
+limits of 200 and 999 steps: use TimeLimit. Both, and rl8's variant (rl8.py), share `Valley`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ppax.types import EnvReset, EnvStep, Key, Scalar, number, part, static
 
 
 class CarState(NamedTuple):
-    """Where the car is along the valley, and its speed a step."""
+    """Position of the car along the valley, and its velocity for each step."""
 
     position: Array  # []
     velocity: Array  # []
@@ -28,13 +28,13 @@ class CarState(NamedTuple):
 
 @part
 class Valley:
-    """The track: from -1.2, where a wall stops the car, to 0.6; the lowest point is at -0.52."""
+    """Track from -1.2, where a wall stops the car, to 0.6; the lowest point is at -0.52."""
 
-    gravity: Scalar = number("the hill's acceleration at its steepest", default=0.0025)
-    # static, because the observation spaces state them and must be known while tracing
-    low: float = static("the wall on the left", default=-1.2)
-    high: float = static("the end on the right", default=0.6)
-    max_speed: float = static("the velocity is clipped to +- this", default=0.07, above=0.0)
+    gravity: Scalar = number("acceleration by gravity where the track is steepest", default=0.0025)
+    # static: bounds of the observation spaces, which must be known while tracing
+    low: float = static("position of the wall on the left", default=-1.2)
+    high: float = static("position of the right end", default=0.6)
+    max_speed: float = static("bound on the velocity, in both directions", default=0.07, above=0.0)
 
     @property
     def space(self) -> spaces.Box:
@@ -45,14 +45,14 @@ class Valley:
         return spaces.Box(low, high, dtype=np.float32)
 
     def drive(self, state: CarState, push: Array) -> CarState:
-        """One step with acceleration `push`."""
+        """Advance by one step with the acceleration `push`."""
         velocity = state.velocity + push - self.gravity * jnp.cos(3.0 * state.position)
         velocity = jnp.clip(velocity, -self.max_speed, self.max_speed)
         position = jnp.clip(state.position + velocity, self.low, self.high)
         return CarState(position, jnp.where((position == self.low) & (velocity < 0.0), 0.0, velocity))
 
     def picture(self, state: CarState, goal: float) -> np.ndarray:
-        """The valley, the car and the flag at `goal`, [H, W, 3]."""
+        """Draw the valley, the car and the flag at `goal`, [H, W, 3]."""
         track = np.linspace(self.low, self.high, 60)
         canvas = Canvas((self.low, -0.1), (self.high, 1.2))
         canvas.path(np.stack([track, _height(track)], axis=1), INK)
@@ -65,7 +65,10 @@ class Valley:
 
 @part
 class MountainCar:
-    """Observation [2]: position and velocity. Actions: left, nothing, right. Reward -1 a step, to the goal."""
+    """Observation [2]: position and velocity. Actions: left, none, right. Reward -1 for each step.
+
+    It terminates at the goal, unless the car rolls back there.
+    """
 
     valley: Valley = Valley()
     force: Scalar = number("acceleration of a push", default=0.001, low=0.0)
@@ -80,11 +83,11 @@ class MountainCar:
 
     @property
     def action_space(self) -> spaces.Discrete:
-        """Left, nothing, right."""
+        """Discrete: left, none, right."""
         return spaces.Discrete(3)
 
     def reset(self, key: Key) -> EnvReset:
-        """Somewhere near the lowest point, at rest."""
+        """Start near the lowest point, at rest."""
         return start(key)
 
     def step(self, state: CarState, action: Array, key: Key) -> EnvStep:
@@ -94,18 +97,21 @@ class MountainCar:
         return EnvStep(new, jnp.stack(new), -jnp.ones((), jnp.float32), terminated, jnp.zeros((), bool))
 
     def render(self, state: CarState) -> np.ndarray:
-        """The valley and the car, [H, W, 3]."""
+        """Draw the valley and the car, [H, W, 3]."""
         return self.valley.picture(state, float(self.goal))
 
 
 @part
 class MountainCarContinuous:
-    """As MountainCar, with any push from -1 to 1: it costs 0.1 times its square, and the goal is worth 100."""
+    """MountainCar with a continuous action [1], a push from -1 to 1.
+
+    The reward is -0.1 times the square of the push, plus `goal_reward` at the goal, where it terminates.
+    """
 
     valley: Valley = Valley()
     power: Scalar = number("acceleration of a full push", default=0.0015, low=0.0)
     goal: Scalar = number("position to reach", default=0.45)
-    goal_reward: Scalar = number("for reaching it", default=100.0)
+    goal_reward: Scalar = number("reward for reaching the goal", default=100.0)
 
     num_agents = None  # no agent axis
 
@@ -120,7 +126,7 @@ class MountainCarContinuous:
         return spaces.Box(-1.0, 1.0, (1,), np.float32)
 
     def reset(self, key: Key) -> EnvReset:
-        """Somewhere near the lowest point, at rest."""
+        """Start near the lowest point, at rest."""
         return start(key)
 
     def step(self, state: CarState, action: Array, key: Key) -> EnvStep:
@@ -131,16 +137,16 @@ class MountainCarContinuous:
         return EnvStep(new, jnp.stack(new), reward.astype(jnp.float32), terminated, jnp.zeros((), bool))
 
     def render(self, state: CarState) -> np.ndarray:
-        """The valley and the car, [H, W, 3]."""
+        """Draw the valley and the car, [H, W, 3]."""
         return self.valley.picture(state, float(self.goal))
 
 
 def start(key: Key) -> EnvReset:
-    """Uniform from -0.6 to -0.4, at rest."""
+    """Start at a position uniform from -0.6 to -0.4, at rest."""
     state = CarState(jax.random.uniform(key, (), jnp.float32, -0.6, -0.4), jnp.zeros((), jnp.float32))
     return EnvReset(state, jnp.stack(state))
 
 
 def _height(position: np.ndarray | float) -> np.ndarray | float:
-    """Of the track; its slope is what gravity pulls along."""
+    """Return the height of the track, whose slope gives the acceleration by gravity."""
     return 0.45 * np.sin(3.0 * position) + 0.55

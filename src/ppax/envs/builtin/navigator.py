@@ -1,9 +1,9 @@
-"""Navigator: point masses in a box steer to their targets by pushing themselves.
+"""Navigator: agents in a box apply forces to reach their targets.
 
 The task is the single navigator of JaxDEM, https://github.com/cdelv/JaxDEM: the reward is a difference of
 potentials (Ng, Harada, Russell, "Policy invariance under reward transformations", 1999), less a little of the
-kinetic energy gained. Walls and other agents push back like springs, as in the discrete element method. With several
-agents each may see the others by LIDAR, share in the reward of all, and be paid for being where it wants to be.
+kinetic energy gained. Walls and other agents exert spring forces, as in the discrete element method. With several
+agents, LIDAR, a shared part of the reward and a bonus at the target can be added.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from jax import Array
 from ppax.envs.builtin.drawing import COLOURS, GREY, INK, Canvas
 from ppax.types import EnvReset, EnvStep, Key, Scalar, number, part, static
 
-# How JaxDEM's crowds differ from its single navigator: they see each other, and are paid for arriving
+# Differences of JaxDEM's multi-agent task from its single navigator: LIDAR, a bonus at the target, shared reward
 CROWD: dict[str, Any] = {"num_rays": 16, "goal_bonus": 0.05, "shared": 0.1}
 
 
 class NavigatorState(NamedTuple):
-    """Where the agents are, how fast they move, where each wants to go."""
+    """Positions, velocities and targets of all agents."""
 
     position: Array  # [A, 2], in a box from -1 to 1
     velocity: Array  # [A, 2]
@@ -33,30 +33,30 @@ class NavigatorState(NamedTuple):
 
 @part
 class Navigator:
-    """Discs of mass 1 in the box [-1, 1]^2; action [A, 2] in [-1, 1], in units of `max_force`. Never ends.
+    """Discs of mass 1 in the box [-1, 1]^2; action [A, 2] in [-1, 1], in units of `max_force`. It never terminates.
 
-    Observation [A, 6 + num_rays]: unit direction to the target (2), the way to it clipped to `sight` (2), velocity (2),
-    and what each ray of the LIDAR meets, discs or walls: 1 at the agent's own edge, 0 at `ray_length` from there and
-    beyond. Rays are fixed in the box, the first to the right, the others counterclockwise.
+    Observation [A, 6 + num_rays]: unit direction to the target (2), displacement to it clipped to `sight` (2), velocity
+    (2), and for each LIDAR ray the proximity of the nearest disc or wall: 1 at the agent's own edge, 0 at a distance of
+    `ray_length` or more. Ray directions are fixed, the first to the right, the others counterclockwise.
     """
 
     max_force: Scalar = number("force of a full action, along each axis", default=2.0, low=0.0)
     drag: Scalar = number("drag force for each unit of velocity", default=2.0, low=0.0)
     stiffness: Scalar = number("contact force for each unit of overlap", default=200.0, low=0.0)
     radius: Scalar = number("radius of an agent", default=0.1, above=0.0)
-    sight: Scalar = number("bound on each coordinate of the observed way to the target", default=0.5, above=0.0)
+    sight: Scalar = number("bound on each coordinate of the observed displacement", default=0.5, above=0.0)
     dt: Scalar = number("time step", default=0.05, above=0.0)
-    sharpness: Scalar = number("the potential is exp(-sharpness * distance)", default=2.0, above=0.0)
+    sharpness: Scalar = number("decay rate of the potential exp(-sharpness * distance)", default=2.0, above=0.0)
     energy_cost: Scalar = number("reward lost for each unit of kinetic energy gained", default=0.1, low=0.0)
-    goal_bonus: Scalar = number("reward for each step within a radius of the target", default=0.0)
+    goal_bonus: Scalar = number("reward for each step within `radius` of the target", default=0.0)
     shared: Scalar = number("share of the reward that is the mean over all agents", default=0.0, low=0.0, high=1.0)
-    ray_length: Scalar = number("how far the LIDAR sees", default=0.5, above=0.0)
+    ray_length: Scalar = number("range of the LIDAR", default=0.5, above=0.0)
     num_rays: int = static("rays of each agent's LIDAR; 0: none", default=0, low=0)
     num_agents: int = static("number of agents, each with its own target", default=1, low=1)
 
     @property
     def observation_space(self) -> spaces.Box:
-        """Box [6 + num_rays] of one agent; a velocity has no bound."""
+        """Box [6 + num_rays] of one agent; velocities have no bounds."""
         return spaces.Box(-np.inf, np.inf, (6 + self.num_rays,), np.float32)
 
     @property
@@ -65,7 +65,7 @@ class Navigator:
         return spaces.Box(-1.0, 1.0, (2,), np.float32)
 
     def reset(self, key: Key) -> EnvReset:
-        """Agents at rest and targets, uniform where a disc fits in the box; overlapping agents push apart."""
+        """Start agents at rest, with uniform positions and targets inside the box; overlapping agents push apart."""
         position_key, target_key = jax.random.split(key)
         shape, reach = (self.num_agents, 2), 1.0 - self.radius
         position = jax.random.uniform(position_key, shape, jnp.float32, -reach, reach)
@@ -74,7 +74,7 @@ class Navigator:
         return EnvReset(state, self._observe(state))
 
     def step(self, state: NavigatorState, action: Array, key: Key) -> EnvStep:
-        """Push for one time step (semi-implicit Euler, drag implicit, so that no drag makes it unstable)."""
+        """Advance by one time step: semi-implicit Euler, with implicit drag, which is stable for any drag."""
         force = self.max_force * jnp.clip(action, -1.0, 1.0)
         force = force + self._wall_force(state.position) + self._pair_force(state.position)
         velocity = (state.velocity + self.dt * force) / (1.0 + self.dt * self.drag)
@@ -92,14 +92,14 @@ class Navigator:
         return jnp.concatenate([*seen, self._lidar(state.position)] if self.num_rays else seen, axis=-1)
 
     def _lidar(self, position: Array) -> Array:
-        """What each ray [A, num_rays] meets first: 1 at the agent's edge, 0 at `ray_length` and beyond."""
+        """Proximity of the nearest disc or wall on each ray, [A, num_rays]: 1 at the agent's edge, 0 out of range."""
         angle = jnp.arange(self.num_rays, dtype=jnp.float32) * (2.0 * np.pi / self.num_rays)
         ray = jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=-1)  # [R, 2]
-        # walls: along each axis the ray reaches the wall on the side to which it points
+        # walls: distance along the ray to the wall in its direction, for each axis
         pace = jnp.maximum(jnp.abs(ray), 1e-6)[None]
         wall = ((1.0 - jnp.sign(ray)[None] * position[:, None, :]) / pace).min(axis=-1)  # [A, R]
-        # discs: the ray's nearest point to a centre is `ahead` along it and `aside` from it; an agent is not ahead of
-        # itself. All [A, R, A], the others last, so that the loop over them is one of vectors
+        # discs: `ahead` is the centre's coordinate along the ray and `aside` its distance from the ray; `ahead` is 0
+        # for the agent itself. All are [A, R, A], the other agents last, so that the reduction over them is vectorised
         x, y = (position[None, :, axis] - position[:, None, axis] for axis in (0, 1))
         x, y, cos, sin = x[:, None, :], y[:, None, :], ray[None, :, :1], ray[None, :, 1:]
         ahead, aside = x * cos + y * sin, x * sin - y * cos
@@ -110,7 +110,7 @@ class Navigator:
         return 1.0 - jnp.clip(free / self.ray_length, 0.0, 1.0)
 
     def render(self, state: NavigatorState) -> np.ndarray:
-        """Agents as discs, each with a line to its target, [H, W, 3]."""
+        """Draw agents as discs, each with a line to its target, [H, W, 3]."""
         canvas = Canvas((-1.05, -1.05), (1.05, 1.05))
         canvas.path([(-1, -1), (1, -1), (1, 1), (-1, 1), (-1, -1)], INK)
         places = zip(np.asarray(state.position, float), np.asarray(state.target, float), strict=True)
@@ -122,19 +122,19 @@ class Navigator:
         return canvas.image()
 
     def _potential(self, state: NavigatorState) -> Array:
-        """What the reward [A] is the difference of."""
+        """Potential [A], whose change in a step is the reward."""
         distance = _norm(state.target - state.position)
         energy = 0.5 * (state.velocity**2).sum(axis=-1)
         return jnp.exp(-self.sharpness * distance) - self.energy_cost * energy
 
     def _wall_force(self, position: Array) -> Array:
-        """Each wall pushes [A, 2] inwards in proportion to how deep a disc is in it."""
+        """Force of the walls [A, 2], inwards, proportional to the overlap."""
         right = jnp.maximum(position + self.radius - 1.0, 0.0)
         left = jnp.maximum(-position + self.radius - 1.0, 0.0)
         return self.stiffness * (left - right)
 
     def _pair_force(self, position: Array) -> Array:
-        """All other discs push [A, 2] away in proportion to the overlap, but not from the very same spot."""
+        """Force of all other discs [A, 2], outwards, proportional to the overlap; 0 for coinciding centres."""
         x, y = (position[:, None, axis] - position[None, :, axis] for axis in (0, 1))  # [A, A], to the first
         distance = jnp.sqrt(x**2 + y**2)
         push = jnp.maximum(2.0 * self.radius - distance, 0.0) / jnp.maximum(distance, 1e-6)
@@ -142,5 +142,5 @@ class Navigator:
 
 
 def _norm(vector: Array) -> Array:
-    """Length of [..., 2]."""
+    """Return the Euclidean norm of [..., 2]."""
     return jnp.sqrt((vector**2).sum(axis=-1))

@@ -1,7 +1,7 @@
 """Pendulum swing-up: a motor too weak to lift the pendulum has to swing it up and then hold it there.
 
-Dynamics, cost and numbers are those of Gymnasium's Pendulum-v1, https://gymnasium.farama.org/environments/classic_control/pendulum/,
-except its limit of 200 steps: use TimeLimit. The angle is 0 when upright.
+Dynamics, cost and parameters are those of Gymnasium's Pendulum-v1, https://gymnasium.farama.org/environments/classic_control/pendulum/,
+without its limit of 200 steps: use TimeLimit. The angle is 0 when upright.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ppax.types import EnvReset, EnvStep, Key, Scalar, number, part, static
 
 
 class PendulumState(NamedTuple):
-    """Angle from upright, not wrapped, and angular velocity."""
+    """Angle (0 is upright, not wrapped) and angular velocity."""
 
     theta: Array  # [] rad
     theta_dot: Array  # [] rad/s
@@ -33,11 +33,11 @@ class Pendulum:
     mass: Scalar = number("mass of the rod, kg", default=1.0, above=0.0)
     length: Scalar = number("length of the rod, m", default=1.0, above=0.0)
     dt: Scalar = number("time step, s", default=0.05, above=0.0)
-    start_theta: Scalar = number("starts at an angle uniform in +- this, rad", default=np.pi, low=0.0)
-    start_theta_dot: Scalar = number("starts at a velocity uniform in +- this, rad/s", default=1.0, low=0.0)
-    # static, because the spaces state them and must be known while tracing
-    max_theta_dot: float = static("the angular velocity is clipped to +- this, rad/s", default=8.0, above=0.0)
-    max_torque: float = static("the torque is clipped to +- this, N m", default=2.0, above=0.0)
+    start_theta: Scalar = number("initial angle: uniform in +- this, rad", default=np.pi, low=0.0)
+    start_theta_dot: Scalar = number("initial angular velocity: uniform in +- this, rad/s", default=1.0, low=0.0)
+    # static: bounds of the spaces, which must be known while tracing
+    max_theta_dot: float = static("bound on the angular velocity, rad/s", default=8.0, above=0.0)
+    max_torque: float = static("bound on the torque, N m", default=2.0, above=0.0)
 
     num_agents = None  # no agent axis
 
@@ -53,13 +53,13 @@ class Pendulum:
         return spaces.Box(-self.max_torque, self.max_torque, (1,), np.float32)
 
     def reset(self, key: Key) -> EnvReset:
-        """Anywhere on the circle, slowly."""
+        """Start at a random angle with a small velocity."""
         unit = jax.random.uniform(key, (2,), jnp.float32, -1.0, 1.0)
         state = PendulumState(unit[0] * self.start_theta, unit[1] * self.start_theta_dot)
         return EnvReset(state, _observe(state))
 
     def step(self, state: PendulumState, action: Array, key: Key) -> EnvStep:
-        """Apply the torque for one time step; the cost is that of the state before the step."""
+        """Apply the torque for one time step; the cost is computed from the state before the step."""
         torque = jnp.clip(action[0], -self.max_torque, self.max_torque)
         angle = jnp.mod(state.theta + np.pi, 2 * np.pi) - np.pi
         cost = angle**2 + 0.1 * state.theta_dot**2 + 0.001 * torque**2
@@ -74,7 +74,7 @@ class Pendulum:
         return EnvStep(new, _observe(new), -cost, never, never)
 
     def render(self, state: PendulumState) -> np.ndarray:
-        """The rod, upright where it is to be, [H, W, 3]."""
+        """Draw the rod, [H, W, 3]."""
         canvas = Canvas((-1.3, -1.3), (1.3, 1.3))
         angle = float(state.theta)
         canvas.line((0.0, 0.0), (-np.sin(angle), np.cos(angle)), RED, 14.0)
@@ -83,5 +83,5 @@ class Pendulum:
 
 
 def _observe(state: PendulumState) -> Array:
-    """The angle as a point on the circle, so that a full turn changes nothing."""
+    """Observe the angle as cosine and sine, which are the same after a full turn."""
     return jnp.stack([jnp.cos(state.theta), jnp.sin(state.theta), state.theta_dot])

@@ -1,8 +1,8 @@
-"""Probes: environments so small that what a learner must find is known exactly, each testing one thing more.
+"""Probes: environments with known optimal values and actions, each of which tests one more property of a learner.
 
 After Andy Jones, "Debugging RL, without the agonizing pain", 2021, https://andyljones.com/posts/rl-debugging.html.
-The first probe that fails says what is broken: the critic, its view of the observation, the discount, the
-policy gradient, the policy's view of the observation, truncation, termination.
+The first probe that fails names the defect: the critic, the critic's input, the discount, the policy gradient, the
+policy's input, bootstrapping after truncation, bootstrapping after termination.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from ppax.types import EnvReset, EnvStep, Key, Scalar, part, static
 
 
 class ExactValues(NamedTuple):
-    """The truth about a probe, for each of its K observations."""
+    """Optimal values and actions of a probe, for each of its K observations."""
 
     obs: Array  # [K, 1]
-    value: Array  # [K] V of the best policy
-    best_action: Array | None = None  # [K] int32; None where every action does as well
+    value: Array  # [K] V of the optimal policy
+    best_action: Array | None = None  # [K] int32; None if all actions are equally good
 
 
 class ProbeState(NamedTuple):
-    """What a probe shows, and for how long it has run."""
+    """Observation, and number of steps so far."""
 
     obs: Array  # [1]
     elapsed: Array  # [] int32
@@ -57,7 +57,7 @@ def _step(state: ProbeState, obs: Array, reward: Scalar, terminated: bool | Arra
 
 
 def _render(probe: Any, state: ProbeState) -> np.ndarray:
-    """The observation as squares, [H, W, 3]."""
+    """Draw the observation as squares, [H, W, 3]."""
     return squares(state.obs)
 
 
@@ -67,7 +67,7 @@ def _constant(value: float) -> Array:
 
 @part
 class ConstantProbe:
-    """One step, always the same, reward 1: V = 1. Does the critic learn at all?"""
+    """One step with a constant observation and reward 1: V = 1. Tests whether the critic learns."""
 
     num_agents = None
     observation_space = property(_observation_space)
@@ -75,11 +75,11 @@ class ConstantProbe:
     render = _render
 
     def reset(self, key: Key) -> EnvReset:
-        """Shows 0."""
+        """Start with observation 0."""
         return _start(_constant(0.0))
 
     def step(self, state: ProbeState, action: Array, key: Key) -> EnvStep:
-        """Pays 1 and terminates."""
+        """Reward 1; terminates."""
         return _step(state, state.obs, 1.0, True)
 
     def exact_values(self, gamma: Scalar) -> ExactValues:
@@ -89,7 +89,7 @@ class ConstantProbe:
 
 @part
 class ObsProbe:
-    """One step, the reward is what was seen: V = obs. Does the critic see the observation?"""
+    """One step whose reward is the observation: V = obs. Tests the critic's input."""
 
     num_agents = None
     observation_space = property(_observation_space)
@@ -97,11 +97,11 @@ class ObsProbe:
     render = _render
 
     def reset(self, key: Key) -> EnvReset:
-        """Shows -1 or 1 at random."""
+        """Start with observation -1 or 1, at random."""
         return _start(jax.random.rademacher(key, (1,), jnp.float32))
 
     def step(self, state: ProbeState, action: Array, key: Key) -> EnvStep:
-        """Pays the observation and terminates."""
+        """Reward the observation; terminates."""
         return _step(state, state.obs, state.obs[0], True)
 
     def exact_values(self, gamma: Scalar) -> ExactValues:
@@ -111,7 +111,7 @@ class ObsProbe:
 
 @part
 class DiscountProbe:
-    """Two steps that show 0 and then 1, reward 1 at the end. Is the value carried back, and discounted?"""
+    """Two steps with observations 0 and 1, reward 1 at the end: V(0) = gamma. Tests the discount."""
 
     num_agents = None
     observation_space = property(_observation_space)
@@ -119,11 +119,11 @@ class DiscountProbe:
     render = _render
 
     def reset(self, key: Key) -> EnvReset:
-        """Shows 0."""
+        """Start with observation 0."""
         return _start(_constant(0.0))
 
     def step(self, state: ProbeState, action: Array, key: Key) -> EnvStep:
-        """Pays nothing and shows 1; then pays 1 and terminates."""
+        """Reward 0 and observation 1 in the first step; reward 1 and termination in the second."""
         second = state.elapsed == 1
         return _step(state, _constant(1.0), second, second)
 
@@ -134,7 +134,7 @@ class DiscountProbe:
 
 @part
 class ActionProbe:
-    """One step, reward 1 for action 1 and -1 for action 0: V = 1. Does the policy follow the advantage?"""
+    """One step, reward 1 for action 1 and -1 for action 0: V = 1. Tests the policy gradient."""
 
     num_agents = None
     observation_space = property(_observation_space)
@@ -142,11 +142,11 @@ class ActionProbe:
     render = _render
 
     def reset(self, key: Key) -> EnvReset:
-        """Shows 0."""
+        """Start with observation 0."""
         return _start(_constant(0.0))
 
     def step(self, state: ProbeState, action: Array, key: Key) -> EnvStep:
-        """Pays for the action and terminates."""
+        """Reward 1 for action 1, -1 for action 0; terminates."""
         return _step(state, state.obs, jnp.where(action == 1, 1.0, -1.0), True)
 
     def exact_values(self, gamma: Scalar) -> ExactValues:
@@ -156,7 +156,7 @@ class ActionProbe:
 
 @part
 class ObsActionProbe:
-    """One step, reward 1 if the action matches the sign seen, else -1: V = 1. Does the policy see?"""
+    """One step, reward 1 if the action matches the observation's sign, else -1: V = 1. Tests the policy's input."""
 
     num_agents = None
     observation_space = property(_observation_space)
@@ -164,11 +164,11 @@ class ObsActionProbe:
     render = _render
 
     def reset(self, key: Key) -> EnvReset:
-        """Shows -1 or 1 at random."""
+        """Start with observation -1 or 1, at random."""
         return _start(jax.random.rademacher(key, (1,), jnp.float32))
 
     def step(self, state: ProbeState, action: Array, key: Key) -> EnvStep:
-        """Pays for the match and terminates."""
+        """Reward 1 for a match, else -1; terminates."""
         matches = (action == 1) == (state.obs[0] > 0)
         return _step(state, state.obs, jnp.where(matches, 1.0, -1.0), True)
 
@@ -179,7 +179,10 @@ class ObsActionProbe:
 
 @part
 class InfiniteProbe:
-    """Reward 1 for ever, always showing 0: V = 1 / (1 - gamma). In a TimeLimit: is a cut bootstrapped?"""
+    """Endless episode with reward 1 and observation 0: V = 1 / (1 - gamma).
+
+    In a TimeLimit it tests the bootstrap value after truncation.
+    """
 
     num_agents = None
     observation_space = property(_observation_space)
@@ -187,23 +190,23 @@ class InfiniteProbe:
     render = _render
 
     def reset(self, key: Key) -> EnvReset:
-        """Shows 0."""
+        """Start with observation 0."""
         return _start(_constant(0.0))
 
     def step(self, state: ProbeState, action: Array, key: Key) -> EnvStep:
-        """Pays 1 and goes on."""
+        """Reward 1; never terminates."""
         return _step(state, state.obs, 1.0, False)
 
     def exact_values(self, gamma: Scalar) -> ExactValues:
-        """V(0) = 1 / (1 - gamma), whatever limit cuts it."""
+        """V(0) = 1 / (1 - gamma), for any time limit."""
         return ExactValues(jnp.array([[0.0]]), 1.0 / (1.0 - jnp.array([gamma])))
 
 
 @part
 class FiniteProbe:
-    """Reward 1 for `horizon` steps, showing the share that has passed. Is an end not bootstrapped?"""
+    """Reward 1 for `horizon` steps; the observation is the elapsed fraction. Tests that V is 0 after termination."""
 
-    horizon: int = static("steps until it terminates", default=8, low=1)
+    horizon: int = static("length of an episode, steps", default=8, low=1)
 
     num_agents = None
     observation_space = property(_observation_space)
@@ -211,11 +214,11 @@ class FiniteProbe:
     render = _render
 
     def reset(self, key: Key) -> EnvReset:
-        """Shows 0."""
+        """Start with observation 0."""
         return _start(_constant(0.0))
 
     def step(self, state: ProbeState, action: Array, key: Key) -> EnvStep:
-        """Pays 1; the last of `horizon` steps terminates and shows 1."""
+        """Reward 1; the last of `horizon` steps terminates with observation 1."""
         elapsed = state.elapsed + 1
         obs = (elapsed / self.horizon)[None].astype(jnp.float32)
         return _step(state, obs, 1.0, elapsed >= self.horizon)

@@ -1,6 +1,7 @@
-"""Pursuit: a prey runs from one or two predators in the unit square; everyone chooses a heading.
+"""Pursuit: a prey flees from one or two predators in the unit square; each player chooses its heading.
 
-The hunting games of jaxagents, https://github.com/amavrits/jax-agents, whose limit is 2 s, 200 steps: use TimeLimit.
+The pursuit games of jaxagents, https://github.com/amavrits/jax-agents, without their limit of 2 s, 200 steps: use
+TimeLimit.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ppax.types import EnvReset, EnvStep, Key, Scalar, number, part, static
 
 
 class PursuitState(NamedTuple):
-    """Time, and all players; the prey is the first of them."""
+    """Time, positions and headings; the prey is the first agent."""
 
     time: Array  # [] s
     position: Array  # [A, 2] in the unit square
@@ -29,22 +30,22 @@ class PursuitState(NamedTuple):
 class Pursuit:
     """Agents: the prey, then the predators. Action [A, 1]: heading in rad, from -pi to pi.
 
-    Observation [A, 1 + 4 A]: time, all positions, all headings, and who of them the agent is (one-hot). Each step gives
-    the prey 1 and each predator -1; a capture instead -100 to the prey, 100 to the predator that is near enough, 50 to
-    the other. It terminates there, for all.
+    Observation [A, 1 + 4 A]: time, all positions, all headings, and the agent's index (one-hot). The reward of a step
+    is 1 for the prey and -1 for each predator. A capture gives the prey -100, each predator within `radius` 100 and the
+    others 50 instead, and terminates the episode of all agents.
     """
 
     prey_speed: Scalar = number("speed of the prey", default=1.0, low=0.0)
     predator_speed: Scalar = number("speed of the predators", default=1.0, low=0.0)
-    radius: Scalar = number("a predator captures from this distance", default=0.2, low=0.0)
+    radius: Scalar = number("capture distance", default=0.2, low=0.0)
     dt: Scalar = number("time step, s", default=0.01, above=0.0)
-    step_reward: Scalar = number("for the prey, a step; minus this for the predators", default=1.0)
-    capture_reward: Scalar = number("for a capture; half of it for the other predator", default=100.0)
-    num_predators: int = static("how many hunt", default=1, low=1)
+    step_reward: Scalar = number("reward of the prey for each step; predators get its negative", default=1.0)
+    capture_reward: Scalar = number("reward of a predator for a capture; half of it for the others", default=100.0)
+    num_predators: int = static("number of predators", default=1, low=1)
 
     @property
     def num_agents(self) -> int:
-        """The prey and the predators."""
+        """Number of agents: the prey and the predators."""
         return 1 + self.num_predators
 
     @property
@@ -58,13 +59,13 @@ class Pursuit:
         return spaces.Box(-np.pi, np.pi, (1,), np.float32)
 
     def reset(self, key: Key) -> EnvReset:
-        """Everyone anywhere; who is caught at once is so at the first step."""
+        """Start at uniform positions; a capture at the start takes effect in the first step."""
         position = jax.random.uniform(key, (self.num_agents, 2), jnp.float32)
         state = PursuitState(jnp.zeros((), jnp.float32), position, jnp.zeros(self.num_agents, jnp.float32))
         return EnvReset(state, self._observe(state))
 
     def step(self, state: PursuitState, action: Array, key: Key) -> EnvStep:
-        """Everyone goes its way for one time step; the square's walls stop."""
+        """Move all players for one time step; the walls of the square stop them."""
         heading = jnp.clip(action[:, 0], -np.pi, np.pi)
         speed = self._of_players(self.prey_speed, self.predator_speed)
         way = jnp.stack([jnp.cos(heading), jnp.sin(heading)], axis=-1)
@@ -81,7 +82,7 @@ class Pursuit:
         return EnvStep(new, self._observe(new), reward, terminated, jnp.zeros(self.num_agents, bool))
 
     def render(self, state: PursuitState) -> np.ndarray:
-        """The prey in blue, the predators and how far they reach, [H, W, 3]."""
+        """Draw the prey in blue, and the predators with their capture distance, [H, W, 3]."""
         canvas = Canvas((-0.05, -0.05), (1.05, 1.05))
         canvas.path([(0, 0), (1, 0), (1, 1), (0, 1), (0, 0)], INK)
         for player, (position, heading) in enumerate(zip(state.position, state.heading, strict=True)):
@@ -100,6 +101,6 @@ class Pursuit:
         )
 
     def _of_players(self, prey: Scalar, predator: Scalar) -> Array:
-        """One number for each player, [A]."""
+        """Return the prey's and the predators' number as an array, [A]."""
         is_prey = jnp.arange(self.num_agents) == 0
         return jnp.where(is_prey, jnp.asarray(prey, jnp.float32), jnp.asarray(predator, jnp.float32))

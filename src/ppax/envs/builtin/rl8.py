@@ -1,7 +1,7 @@
-"""The tasks of rl8, https://github.com/theOGognf/rl8, that differ from the usual ones: nothing in them ever ends.
+"""Classic control of rl8, https://github.com/theOGognf/rl8: variants that never terminate.
 
-There all environments are reset together after a number of rollouts; `iterations_per_env_reset` does that, and
-TimeLimit the same for each. Its Pendulum is Gymnasium's (pendulum.py).
+In rl8 all environments are reset together after a number of rollouts, as by `iterations_per_env_reset`; TimeLimit
+limits each environment separately. Rl8's Pendulum is Gymnasium's (pendulum.py).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ppax.types import EnvReset, EnvStep, Key, Scalar, number, part
 
 @part
 class EndlessCartPole:
-    """Cart and pole without terminals. Observation [5]: x, its speed, cosine and sine of the angle, its speed.
+    """CartPole that never terminates. Observation [5]: x, velocity, cosine and sine of the angle, angular velocity.
 
-    Actions: push left, none, right. Reward: minus the distance of everything from upright, in the middle, at rest.
+    Actions: push left, none, right. Reward: minus the L1 distance of the observation from upright, centred, at rest.
     """
 
     cart: CartPole = CartPole()
-    force: Scalar = number("size of a push, N", default=5.0)
-    start_std: Scalar = number("standard deviation of each state variable at the start", default=0.01, low=0.0)
+    force: Scalar = number("force of a push, N", default=5.0)
+    start_std: Scalar = number("initial state: standard deviation of each variable", default=0.01, low=0.0)
 
     num_agents = None  # no agent axis
 
@@ -38,11 +38,11 @@ class EndlessCartPole:
 
     @property
     def action_space(self) -> spaces.Discrete:
-        """Left, none, right."""
+        """Discrete: left, none, right."""
         return spaces.Discrete(3)
 
     def reset(self, key: Key) -> EnvReset:
-        """Almost upright, in the middle, at rest."""
+        """Start almost upright, centred, almost at rest."""
         state = CartPoleState(*(self.start_std * jax.random.normal(key, (4,), jnp.float32)))
         return EnvReset(state, _observe(state))
 
@@ -54,15 +54,15 @@ class EndlessCartPole:
         return EnvStep(new, obs, -jnp.abs(obs.at[2].add(-1.0)).sum(), never, never)
 
     def render(self, state: CartPoleState) -> np.ndarray:
-        """Cart and pole, [H, W, 3]."""
+        """Draw cart and pole, [H, W, 3]."""
         return self.cart.render(state)
 
 
 @part
 class EndlessMountainCar:
-    """The car in the valley without terminals. Observation [2]: position and velocity. Actions: left, none, right.
+    """MountainCar that never terminates. Observation [2]: position and velocity. Actions: left, none, right.
 
-    Reward: minus the distance from the goal, and 1 where the car is there and does not roll back.
+    Reward: minus the distance to the goal, or 1 at the goal unless the car rolls back.
     """
 
     valley: Valley = Valley()
@@ -73,16 +73,16 @@ class EndlessMountainCar:
 
     @property
     def observation_space(self) -> spaces.Box:
-        """Box [2] without bounds: what an episode starts with may be beyond those of the valley."""
+        """Box [2] without bounds: initial states may exceed those of the valley."""
         return spaces.Box(-np.inf, np.inf, (2,), np.float32)
 
     @property
     def action_space(self) -> spaces.Discrete:
-        """Left, none, right."""
+        """Discrete: left, none, right."""
         return spaces.Discrete(3)
 
     def reset(self, key: Key) -> EnvReset:
-        """Near the lowest point, at any speed."""
+        """Start near the lowest point with a random velocity."""
         draw = 0.05 * jax.random.normal(key, (2,), jnp.float32)
         state = CarState(draw[0] - 0.5, draw[1])
         return EnvReset(state, jnp.stack(state))
@@ -90,16 +90,16 @@ class EndlessMountainCar:
     def step(self, state: CarState, action: Array, key: Key) -> EnvStep:
         """Push for one step."""
         new = self.valley.drive(state, self.force * (jnp.asarray(action, jnp.float32) - 1.0))
-        there = (new.position >= self.goal) & (new.velocity >= 0.0)
-        reward = jnp.where(there, 1.0, -jnp.abs(new.position - self.goal)).astype(jnp.float32)
+        at_goal = (new.position >= self.goal) & (new.velocity >= 0.0)
+        reward = jnp.where(at_goal, 1.0, -jnp.abs(new.position - self.goal)).astype(jnp.float32)
         never = jnp.zeros((), bool)
         return EnvStep(new, jnp.stack(new), reward, never, never)
 
     def render(self, state: CarState) -> np.ndarray:
-        """The valley and the car, [H, W, 3]."""
+        """Draw the valley and the car, [H, W, 3]."""
         return self.valley.picture(state, float(self.goal))
 
 
 def _observe(state: CartPoleState) -> Array:
-    """The angle as a point on the circle."""
+    """Observe the angle as cosine and sine."""
     return jnp.stack([state.x, state.x_dot, jnp.cos(state.theta), jnp.sin(state.theta), state.theta_dot])

@@ -1,6 +1,6 @@
-"""What host environments and policy exchange: the arrays of spaces, in memory that processes can share.
+"""Arrays for observations, actions and flags of host environments, in memory that processes can share.
 
-Nothing else of ppax is imported: worker processes load this file too, and shall start fast and stay small.
+This file imports nothing else of ppax: worker processes load it too, and must start fast and stay small.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-ALIGN = 64  # bytes between the beginnings of arrays in shared memory, at least
+ALIGN = 64  # bytes; alignment of arrays in shared memory
 
 
 class Leaf(NamedTuple):
-    """One array of a space's elements: where it stands in them, and what it is here, where float64 is float32."""
+    """One array of a space's elements: its path in an element, its shape, and its dtypes (64 bits become 32 here)."""
 
-    path: tuple[str | int, ...]  # keys of Dict, places in Tuple; () for an element that is one array
+    path: tuple[str | int, ...]  # keys of Dict, indices of Tuple; () for an element that is one array
     shape: tuple[int, ...]
     dtype: np.dtype
-    given: np.dtype  # as the space has it
+    given: np.dtype  # dtype of the space
 
     def of(self, element: Any) -> Any:
-        """Its array in an element."""
+        """Return this array of an element."""
         for step in self.path:
             element = element[step]
         return element
 
 
 def in_32_bits(dtype: np.dtype) -> np.dtype:
-    """The type in which learning keeps numbers of `dtype`, with JAX_ENABLE_X64 or without."""
+    """Return `dtype` with at most 32 bits, with JAX_ENABLE_X64 or without."""
     return np.dtype(f"{dtype.name[:-2]}32") if dtype in (np.float64, np.int64, np.uint64) else dtype
 
 
 def leaves_of(space: spaces.Space, path: tuple[str | int, ...] = ()) -> Iterator[Leaf]:
-    """All arrays of elements of `space`, in the order in which JAX flattens them; a space without them gives none."""
+    """Yield all arrays of elements of `space`, in JAX's order of leaves; none for spaces without a shape."""
     if isinstance(space, spaces.Dict):
         for key in sorted(space.spaces):
             yield from leaves_of(space.spaces[key], (*path, key))
@@ -48,7 +48,7 @@ def leaves_of(space: spaces.Space, path: tuple[str | int, ...] = ()) -> Iterator
 
 
 def element_of(space: spaces.Space, leaves: Iterator[Any]) -> Any:
-    """The element of `space` that is made of `leaves`: the inverse of taking them out."""
+    """Build the element of `space` with these `leaves`, in the order of `leaves_of`."""
     if isinstance(space, spaces.Dict):
         parts = {key: element_of(space.spaces[key], leaves) for key in sorted(space.spaces)}
         return {key: parts[key] for key in space.spaces}
@@ -58,9 +58,9 @@ def element_of(space: spaces.Space, leaves: Iterator[Any]) -> Any:
 
 
 def misfits(space: spaces.Space, element: Any, name: str, axis: tuple[int, ...] = ()) -> Iterator[str]:
-    """Why an element cannot be one of `space`: entries, shapes, kinds of numbers; one sentence each.
+    """Yield the reasons why an element does not belong to `space`: entries, shapes, dtypes; one sentence each.
 
-    With `axis` it is a batch of elements. NumPy would broadcast a wrong shape without a word.
+    `axis` is the shape of the batch, if `element` is one. NumPy would broadcast a wrong shape silently.
     """
     if isinstance(space, spaces.Dict | spaces.Tuple):
         kind: Any = dict if isinstance(space, spaces.Dict) else tuple
@@ -68,9 +68,9 @@ def misfits(space: spaces.Space, element: Any, name: str, axis: tuple[int, ...] 
         if not isinstance(element, kind | list if kind is tuple else kind):
             yield f"{name} is a {type(element).__name__}, and its space a {type(space).__name__}: a {kind.__name__}"
             return
-        there = list(element) if kind is dict else list(range(len(element)))
-        if sorted(map(str, there)) != sorted(map(str, parts)):
-            yield f"{name} has the entries {there}, and its space {list(parts)}"
+        keys = list(element) if kind is dict else list(range(len(element)))
+        if sorted(map(str, keys)) != sorted(map(str, parts)):
+            yield f"{name} has the entries {keys}, and its space {list(parts)}"
             return
         for key, inner in parts.items():
             yield from misfits(inner, element[key], f"{name}[{key!r}]", axis)
@@ -85,33 +85,33 @@ def misfits(space: spaces.Space, element: Any, name: str, axis: tuple[int, ...] 
         elif x.shape != (*axis, *leaf.shape):
             yield f"{name} has the shape {list(x.shape)}, its space {[*axis, *leaf.shape]}"
         elif not np.can_cast(x.dtype, leaf.given, "same_kind"):
-            yield f"{name} is {x.dtype}, which does not go into {leaf.given}, as its space has it"
+            yield f"{name} is {x.dtype}, which cannot be cast to {leaf.given}, the dtype of its space"
 
 
 class EpisodeStats(NamedTuple):
-    """What statistics count, where that is not what is learned from: `info["episode_stats"]` of an environment."""
+    """Reward and episode end that are logged, if learning uses others: `info["episode_stats"]` of an environment."""
 
     reward: np.ndarray  # [B] float32
-    over: np.ndarray  # [B] the episode that is counted is over
+    over: np.ndarray  # [B] the logged episode has ended
 
     def rows(self, rows: slice) -> EpisodeStats:
-        """Views of some streams."""
+        """Return views of some streams."""
         return EpisodeStats(self.reward[rows], self.over[rows])
 
 
 class Arrays(NamedTuple):
-    """What environments and policy exchange, B streams; in shared memory where there are worker processes."""
+    """Arrays of B streams that environments and policy exchange; in shared memory if there are worker processes."""
 
     obs: list[np.ndarray]  # [B, ...] each
     action: list[np.ndarray]  # [B, ...] each
     reward: np.ndarray  # [B] float32
     terminated: np.ndarray  # [B] bool
     truncated: np.ndarray  # [B]
-    begun: np.ndarray  # [B] `obs` opens an episode
-    valid: np.ndarray  # [B] the action was taken: no reset, and no agent that was absent
+    first: np.ndarray  # [B] `obs` is the first of an episode
+    valid: np.ndarray  # [B] the action was applied: no reset, and no absent agent
     mask: np.ndarray | None  # [B, n] allowed actions
     episode_stats: EpisodeStats | None
-    at: np.ndarray  # [workers] int32, which environment is being stepped; -1: none
+    at: np.ndarray  # [workers] int32, index of the environment that is being stepped; -1: none
 
     def act(self, action: Sequence[np.ndarray]) -> None:
         """Write the next actions."""
@@ -119,9 +119,9 @@ class Arrays(NamedTuple):
             array[...] = given
 
     def rows(self, rows: slice) -> Arrays:
-        """Views of some streams."""
+        """Return views of some streams."""
         obs, action = ([x[rows] for x in leaves] for leaves in (self.obs, self.action))
-        flags: Any = (x[rows] for x in (self.reward, self.terminated, self.truncated, self.begun, self.valid))
+        flags: Any = (x[rows] for x in (self.reward, self.terminated, self.truncated, self.first, self.valid))
         mask, episode_stats = (
             None if self.mask is None else self.mask[rows],
             None if self.episode_stats is None else self.episode_stats.rows(rows),
@@ -134,34 +134,34 @@ class Layout(NamedTuple):
 
     num_envs: int
     workers: int
-    repeats: int  # times that each action is taken
+    repeats: int  # action repeat
     observation_space: spaces.Space  # of one stream
     action_space: spaces.Space
     mask_size: int | None  # None: the environments give no masks
-    tallies: bool  # the environments say what statistics count
-    agents: int | None  # in each environment; None: one, without an axis of agents
+    tallies: bool  # the environments give info["episode_stats"]
+    agents: int | None  # number of agents in each environment; None: one, without an agent axis
 
     def streams(self, envs: slice) -> slice:
-        """The streams of some environments."""
+        """Return the streams of some environments."""
         return slice(envs.start * (self.agents or 1), envs.stop * (self.agents or 1))
 
     def make(self, memory: Any = None) -> Arrays:
-        """The arrays, in `memory` or in new memory."""
+        """Create the arrays in `memory`, or in new memory."""
         memory = bytearray(self.nbytes()) if memory is None else memory
-        at, made = 0, []
+        offset, made = 0, []
         for shape, dtype in self._all():
-            made.append(np.ndarray(shape, dtype, memory, at))
-            at += _padded(made[-1].nbytes)
+            made.append(np.ndarray(shape, dtype, memory, offset))
+            offset += _padded(made[-1].nbytes)
         obs, action = (sum(1 for _ in leaves_of(space)) for space in (self.observation_space, self.action_space))
         rest = made[obs + action :]
-        at_work = rest.pop(0)
+        at = rest.pop(0)
         flags: Any = [rest.pop(0) for _ in range(5)]
         episode_stats = EpisodeStats(rest.pop(0), rest.pop(0)) if self.tallies else None
         mask = rest[0] if rest else None
-        return Arrays(*[made[:obs], made[obs : obs + action], *flags, mask, episode_stats, at_work])
+        return Arrays(*[made[:obs], made[obs : obs + action], *flags, mask, episode_stats, at])
 
     def nbytes(self) -> int:
-        """Memory that they take."""
+        """Return the memory that the arrays take, in bytes."""
         return sum(_padded(int(np.prod(shape)) * np.dtype(dtype).itemsize) for shape, dtype in self._all())
 
     def _all(self) -> Iterator[tuple[tuple[int, ...], Any]]:
@@ -184,16 +184,19 @@ def _padded(size: int) -> int:
 
 
 def flat_mask(mask: Any, size: int | None = None) -> np.ndarray:
-    """A mask, or a tuple of them, one for each component, as one vector; ValueError where it has not `size` entries."""
+    """Flatten a mask, or a tuple with one mask for each component, to one vector.
+
+    Raises ValueError if it does not have `size` entries.
+    """
     parts = mask if isinstance(mask, tuple | list) else (mask,)
     flat = np.concatenate([np.asarray(part, bool).reshape(-1) for part in parts])
-    if size is not None and flat.size != size:  # NumPy would spread a single entry over all actions
+    if size is not None and flat.size != size:  # NumPy would broadcast a single entry to all actions
         raise ValueError(f'info["action_mask"] has {flat.size} entries; the action space has {size}')
     return flat
 
 
 def undeclared(info: dict[str, Any], mask: bool, episode_stats: bool, axis: tuple[int, ...] = ()) -> Iterator[str]:
-    """Entries of `info` that come now and did not come with the first reset, or the reverse; one sentence each."""
+    """Yield the entries of `info` that come only now or came only with the first reset; one sentence each."""
     for name, declared in (("action_mask", mask), ("episode_stats", episode_stats)):
         if (name in info) != declared:
             now, first = ("comes", "did not come") if name in info else ("is missing", "came")

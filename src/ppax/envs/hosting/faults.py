@@ -1,4 +1,4 @@
-"""What goes wrong inside an environment."""
+"""Errors raised by environments."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 class EnvError(Exception):
     """An environment raised an exception, or its process died or hangs; all environments were closed."""
 
-    reached: Any = None  # Trained, of the iterations of the same call that were done before; None: there are none
+    reached: Any = None  # Trained: the iterations that the same call finished before; None: none
 
 
 @contextlib.contextmanager
 def exit_is_a_fault() -> Iterator[None]:
-    """Raise EnvError where code of an environment calls `sys.exit`, which would end this process."""
+    """Raise EnvError if code of an environment calls `sys.exit`, which would end this process."""
     try:
         yield
     except SystemExit:

@@ -1,4 +1,4 @@
-"""One environment on the host that draws itself."""
+"""Rendering of one environment on the host."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ MODE = "rgb_array"
 
 
 class Filmed(NamedTuple):
-    """One environment like others, in this process, and what draws it."""
+    """One environment in this process, and the object that renders it."""
 
     env: HostEnv
     drawn: Any  # a gymnasium.Env or Team
 
     def picture(self) -> np.ndarray:
-        """How it looks now, [H, W, 3] of uint8; ConfigError where it gives none, ImportError where a library lacks."""
+        """Render the present state, [H, W, 3] of uint8.
+
+        Raises ConfigError if the environment returns no such picture, ImportError if a library is missing.
+        """
         try:
             picture = self.drawn.render()
         except gymnasium.error.DependencyNotInstalled as error:
             raise ImportError(f"{self.env.name} cannot be drawn: {error}") from error
         except NotImplementedError:
             picture = None
-        except Exception as error:  # whatever a library that draws can raise
+        except Exception as error:  # any exception of a rendering library
             hint = "; without a display MuJoCo draws with MUJOCO_GL=egl" if "gl" in str(error).lower() else ""
             raise ConfigError(f"{self.env.name} cannot be drawn: {type(error).__name__}: {error}{hint}") from error
         if not isinstance(picture, np.ndarray) or picture.dtype != np.uint8 or picture.shape[2:] != (3,):
@@ -44,14 +47,14 @@ class Filmed(NamedTuple):
 
 
 def filmed(env: HostEnv) -> Filmed:
-    """One environment like those of `env`, made with `render_mode = "rgb_array"`; to be closed.
+    """Create one environment like those of `env`, with `render_mode = "rgb_array"`; the caller closes it.
 
-    ConfigError where its metadata say that it cannot be drawn, and for vector environments, which have no single one.
+    Raises ConfigError if its metadata do not list that mode, and for vector environments, which have no single one.
     """
     make: Any = env.host.factories[0]
     try:
         drawn: Any = make(render_mode=MODE)
-    except TypeError:  # it knows no such argument; perhaps it draws all the same
+    except TypeError:  # no such argument; it may render all the same
         drawn = make()
     if not isinstance(drawn, gymnasium.Env | Team):
         raise ConfigError(

@@ -1,7 +1,7 @@
-"""A `gymnasium.vector.VectorEnv` as it is, in each of Gymnasium's three autoreset modes.
+"""Stepper of a `gymnasium.vector.VectorEnv` in any of Gymnasium's three autoreset modes.
 
-https://farama.org/Vector-Autoreset-Mode. The mode is read from the environment, never assumed: vector entry points have
-one of their own, whatever was asked for.
+https://farama.org/Vector-Autoreset-Mode. The mode is read from the environment, never assumed: vector entry points
+choose their own mode, whatever the caller requested.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ppax.types import ConfigError
 
 
 class Wrapped:
-    """All environments of `vector`, as one group."""
+    """All environments of `vector`, as one batch."""
 
     def __init__(self, vector: VectorEnv, mask_size: int | None, tallies: bool = False):
         self.vector, self.mask_size, self.tallies = vector, mask_size, tallies
@@ -32,38 +32,38 @@ class Wrapped:
         self._leaves = list(leaves_of(vector.single_observation_space))
         self._given = [leaf.given for leaf in leaves_of(vector.single_action_space)]
         self._over = np.zeros(vector.num_envs, bool)
-        self._seen: Seen | None = None
+        self._result: Seen | None = None
 
     def reset(self, seeds: Sequence[int]) -> None:
-        """Begin an episode everywhere."""
-        obs, info = self._call("reset", seed=int(seeds[0]))  # one for all: not every vector environment takes a list
+        """Reset all environments."""
+        obs, info = self._call("reset", seed=int(seeds[0]))  # not every vector environment accepts a list
         none = np.zeros(self.vector.num_envs, bool)
         self._over = none
         zeros = none.astype(np.float32)
-        self._declared(info, "reset")
-        episode_stats = self._tally(info, none)
-        self._seen = Seen(self._take(obs), zeros, none, none, ~none, none, self._mask(info), None, episode_stats)
+        self._check_info(info, "reset")
+        episode_stats = self._stats_of(info, none)
+        self._result = Seen(self._leaves_of(obs), zeros, none, none, ~none, none, self._mask(info), None, episode_stats)
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
-        """One step of all."""
+        """Step all environments; reset those whose episode has ended, in the vector's own mode."""
         given = (x.astype(dtype, copy=False) for x, dtype in zip(action, self._given, strict=True))
         tree = element_of(self.vector.single_action_space, given)
         obs, reward, terminated, truncated, info = self._call("step", tree)
-        self._declared(info, "step")
+        self._check_info(info, "step")
         for name, x in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
             if np.shape(x) != self._over.shape or np.asarray(x).dtype.kind not in "fiub":
                 raise EnvError(
                     f"{self.vector} failed in step: its {name} is {x!r}; it must be {self._over.size} numbers"
                 )
-        begun = self._over  # only in NEXT_STEP
-        terminated, truncated = (np.asarray(x, bool) & ~begun for x in (terminated, truncated))
+        resetting = self._over  # environments that this step resets; only in NEXT_STEP
+        terminated, truncated = (np.asarray(x, bool) & ~resetting for x in (terminated, truncated))
         ended = terminated | truncated
         first, final, leaves, mask, episode_stats = (
-            begun,
+            resetting,
             None,
-            self._take(obs),
+            self._leaves_of(obs),
             self._mask(info),
-            self._tally(info, ended),
+            self._stats_of(info, ended),
         )
         if self._mode is AutoresetMode.NEXT_STEP:
             self._over = ended
@@ -71,23 +71,23 @@ class Wrapped:
             first = ended
             if ended.any():
                 if self._mode is AutoresetMode.DISABLED:
-                    final = [leaf.copy() for leaf in leaves]  # a reset may write where they stand
+                    final = [leaf.copy() for leaf in leaves]  # a reset may overwrite them
                     obs, info = self._call("reset", options={"reset_mask": ended})
-                    self._declared(info | {"episode_stats": ()} if self.tallies else info, "reset")
-                    leaves, mask = self._take(obs), self._mask(info, mask)
+                    self._check_info(info | {"episode_stats": ()} if self.tallies else info, "reset")
+                    leaves, mask = self._leaves_of(obs), self._mask(info, mask)
                 else:
                     final = self._final(info, leaves, ended)
-        reward = np.where(begun, 0.0, np.asarray(reward, np.float32))
-        self._seen = Seen(leaves, reward, terminated, truncated, first, ~begun, mask, final, episode_stats)
+        reward = np.where(resetting, 0.0, np.asarray(reward, np.float32))
+        self._result = Seen(leaves, reward, terminated, truncated, first, ~resetting, mask, final, episode_stats)
 
     def receive(self, number: int) -> Seen:
-        """What came of the step that was sent, or of a reset."""
-        assert self._seen is not None
-        return self._seen
+        """Return the result of the last step or reset."""
+        assert self._result is not None
+        return self._result
 
     def close(self) -> None:
-        """Close the environments, also those that are amidst a step."""
-        known = hasattr(self.vector.unwrapped, "processes")  # only those with processes know that argument
+        """Close the environments, also during a step."""
+        known = hasattr(self.vector.unwrapped, "processes")  # only vectors with processes accept `terminate`
         close_all([partial(self.vector.close, terminate=True) if known else self.vector.close])
 
     def _call(self, verb: str, *arguments: Any, **named: Any) -> Any:
@@ -97,17 +97,17 @@ class Wrapped:
             when = f"step, actions {arguments[0]!r}" if arguments else verb
             raise EnvError(f"{self.vector} failed in {when}\n{traceback.format_exc()}") from None
 
-    def _declared(self, info: dict[str, Any], verb: str) -> None:
+    def _check_info(self, info: dict[str, Any], verb: str) -> None:
         for problem in undeclared(info, self.mask_size is not None, self.tallies):
             raise EnvError(f"{self.vector} failed in {verb}: {problem}")
 
-    def _take(self, obs: Any) -> list[np.ndarray]:
+    def _leaves_of(self, obs: Any) -> list[np.ndarray]:
         for problem in misfits(self.vector.single_observation_space, obs, "its observation", (self.vector.num_envs,)):
             raise EnvError(f"{self.vector} failed: {problem}")
         return [np.asarray(leaf.of(obs)) for leaf in self._leaves]
 
     def _final(self, info: dict[str, Any], leaves: list[np.ndarray], ended: np.ndarray) -> list[np.ndarray]:
-        """Last observations, which SAME_STEP has in `info`: one element for each environment, or one batch."""
+        """Final observations in mode SAME_STEP, from `info`: one element for each environment, or one batch."""
         final = info.get("final_obs")
         if final is None:
             raise EnvError(f'{self.vector} has autoreset mode SAME_STEP and gives no info["final_obs"]')
@@ -122,15 +122,15 @@ class Wrapped:
         if self.mask_size is None:
             return None
         masks = np.ones((self.vector.num_envs, self.mask_size), bool) if before is None else before
-        given, there = info["action_mask"], info.get("_action_mask", np.ones(len(masks), bool))
-        if before is None and not np.all(there):
-            raise EnvError(f'environment {int(np.argmin(there))} of {self.vector} gives no info["action_mask"]')
-        for i in np.flatnonzero(there):
+        given, present = info["action_mask"], info.get("_action_mask", np.ones(len(masks), bool))
+        if before is None and not np.all(present):
+            raise EnvError(f'environment {int(np.argmin(present))} of {self.vector} gives no info["action_mask"]')
+        for i in np.flatnonzero(present):
             masks[i] = flat_mask(given[i], self.mask_size)
         return masks
 
-    def _tally(self, info: dict[str, Any], ended: np.ndarray) -> EpisodeStats | None:
-        """Rewards and ends that statistics count: two arrays, or, as Gymnasium's vectors join them, a pair each."""
+    def _stats_of(self, info: dict[str, Any], ended: np.ndarray) -> EpisodeStats | None:
+        """Logged rewards and episode ends, given as two arrays or, by Gymnasium's vectors, as one pair each."""
         if not self.tallies:
             return None
         given = info["episode_stats"]
@@ -138,7 +138,7 @@ class Wrapped:
             return EpisodeStats(*given)
         final = info.get("final_info", {}).get(
             "episode_stats"
-        )  # SAME_STEP: of the step itself, not of the reset after it
+        )  # SAME_STEP: belongs to the step, not to the reset after it
         pairs = [final[i] if ended[i] and final is not None else given[i] for i in range(len(ended))]
         return EpisodeStats(
             np.array([pair[0] for pair in pairs], np.float32), np.array([pair[1] for pair in pairs], bool)
@@ -146,9 +146,9 @@ class Wrapped:
 
 
 def mode_of(vector: VectorEnv) -> AutoresetMode:
-    """How `vector` begins the next episode; ConfigError where it does not say."""
-    # Gymnasium's own ones know it themselves; their metadata are those of the environment's class, where a later
-    # vector of the same class writes its own mode
+    """Return the autoreset mode of `vector`; ConfigError if it declares none."""
+    # Gymnasium's own vectors have an attribute. Their metadata are shared with the environment's class, where a later
+    # vector of the same class overwrites the mode
     mode = getattr(vector.unwrapped, "autoreset_mode", None)
     if isinstance(mode, AutoresetMode):
         return mode

@@ -1,4 +1,4 @@
-"""Environments that run on the host, or can."""
+"""Handle of environments on the host: creates them when needed, steps them, closes them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ppax.envs.hosting.stepper import Seen, Stepper
 
 
 class Example(NamedTuple):
-    """What all environments have in common, as the first one has it; in the order of the end of arrays.Layout."""
+    """Spaces and sizes of all environments, read from the first one: the last fields of arrays.Layout, in order."""
 
     observation_space: spaces.Space  # of one stream
     action_space: spaces.Space
-    mask_size: int | None  # entries of an action mask; None: there are none
-    tallies: bool  # whether statistics count something else than what is learned from (arrays.Tally)
-    agents: int | None  # in each environment; None: one, without an axis of agents
+    mask_size: int | None  # number of entries of an action mask; None: no masks
+    tallies: bool  # environments give info["episode_stats"] (arrays.EpisodeStats)
+    agents: int | None  # number of agents in each environment; None: one, without an agent axis
 
 
 def exactly(space: Any) -> str:
-    """All numbers of a space: its own `repr` leaves some out, and its `==` compares by nearness."""
+    """Return a text with all numbers of a space: its `repr` abbreviates bounds, and its `==` compares approximately."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
         return f"{type(space)}({[(name, exactly(part)) for name, part in parts]})"
@@ -32,7 +32,7 @@ def exactly(space: Any) -> str:
 
 
 class Host:
-    """Environments that run, or can: they are made at the first reset, and made again after `close`."""
+    """Handle of host environments: they are created at the first reset, and again after `close`."""
 
     def __init__(
         self,
@@ -42,41 +42,45 @@ class Host:
         factories: Sequence[Callable[[], Any]],
         unique: bool = False,
     ):
-        """`factories` make single environments to look at. `unique`: `make` and they give the same ones every time."""
+        """Keep the functions that create environments.
+
+        `make(num_envs)` creates all of them; each of `factories` creates a single one, for rendering and checks.
+        `unique`: `make` and `factories` return the same environments at each call.
+        """
         self.example, self.num_envs, self.unique, self._make = example, num_envs, unique, make
         self.factories = tuple(factories)
-        self.position = 0  # steps and resets since they were made; 0: nowhere
-        self.last: list[Seen] = []  # what each group saw last
+        self.position = 0  # steps and resets since creation; 0: not reset yet
+        self.last: list[Seen] = []  # last result of each batch
         self._stepper: Stepper | None = None
 
     @functools.cached_property
     def identity(self) -> str:
-        """Everything about one of the environments that belongs to a program."""
+        """Text that determines the compiled program: spaces and sizes of one environment."""
         return f"{exactly(self.example[0])}{exactly(self.example[1])}{self.example[2:]}"
 
     @property
     def groups(self) -> tuple[slice, ...]:
-        """Streams that are stepped together; there are two groups where one is stepped while the policy acts."""
+        """Streams of each batch; with workers there are two, one stepped while the policy acts for the other."""
         return self.stepper.groups
 
     @property
     def cuts(self) -> bool:
-        """Whether the next observation may open another episode, so that the last one must be valued at once."""
+        """Whether `obs` may already be the first of the next episode, so that final observations need a value."""
         return self.stepper.cuts
 
     @property
     def stepper(self) -> Stepper:
-        """What steps them; made, if there is none."""
+        """Stepper of the environments; created at the first use."""
         if self._stepper is None:
             self._stepper = self._make(self.num_envs)
         return self._stepper
 
     def sizes(self) -> set[int]:
-        """How many streams are stepped together."""
+        """Return the numbers of streams of the batches."""
         return {rows.stop - rows.start for rows in self.groups}
 
     def reset(self, seeds: Sequence[int]) -> list[Seen]:
-        """Begin an episode everywhere; what each group sees."""
+        """Reset all environments; return the result of each batch."""
         stepper = self.stepper
         self.position += 1
         stepper.reset(seeds)
@@ -84,21 +88,21 @@ class Host:
         return list(self.last)
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
-        """Begin one step of a group; `action` is a list of arrays [e, ...]."""
+        """Start one step of batch `number`; `action` is a list of arrays [e, ...]."""
         self.position += 1
         self.stepper.send(number, action)
 
     def receive(self, number: int) -> Seen:
-        """What came of it."""
-        self.last[number] = seen = self.stepper.receive(number)
-        return seen
+        """Wait for the step of batch `number` and return its result."""
+        self.last[number] = result = self.stepper.receive(number)
+        return result
 
     def again(self, num_envs: int) -> Host:
-        """Other environments of the same kind; these themselves where there are no others: then they begin anew."""
+        """Return a handle of new environments of the same kind; if `unique`, this one, to be reset."""
         return self if self.unique else Host(self.example, num_envs, self._make, self.factories)
 
     def wrap(self, around: Callable[[Stepper], Stepper]) -> None:
-        """Put something between these environments and those who step them, until they are closed."""
+        """Replace the stepper by `around(stepper)` until the environments are closed."""
         self._stepper = around(self.stepper)
 
     def close(self) -> None:

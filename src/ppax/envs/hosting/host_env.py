@@ -1,8 +1,8 @@
-"""Environments that are Python objects, as Gymnasium and PettingZoo have them: stepped by a loop on the host.
+"""Host environments: Python objects of Gymnasium and PettingZoo, stepped by a loop on the host.
 
-`HostEnv` stands where a native `VectorEnv` stands. What it is made of is mutable and lives in `Host`; what a program
-sees are spaces and sizes. A TrainState cannot hold where such environments stand: `actor.env_state` is only a number,
-by which `Host` knows whether it stands there. If not, as after a resume, all environments begin new episodes.
+`HostEnv` takes the place of a native `VectorEnv`. The running environments are mutable and belong to `Host`; a compiled
+program sees only spaces and sizes. A TrainState cannot contain their states: `actor.env_state` is a counter, which is
+compared with `Host.position`. If the two differ, as after a resume, all environments are reset.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TIMEOUT = 60.0  # seconds
 class HostEnv:
     """`num_envs` environments on the host; B = num_envs * num_agents streams.
 
-    Make one with `ppax.make` or `ppax.envs.host`. As a pytree it has no leaves, and its structure is a `Kind`.
+    Create one with `ppax.make` or `ppax.envs.host`. As a pytree it has no leaves, and its structure is a `Kind`.
     """
 
     host: Host
@@ -48,9 +48,9 @@ class HostEnv:
     name: str = ""
     action_repeat: int = 1
     vectorization: str = "sync"
-    options: tuple[tuple[str, Any], ...] = ()  # that `make` made them with
-    agent_ids: bool = False  # agents see who they are
-    central_critic: bool = False  # the critic sees what all agents see
+    options: tuple[tuple[str, Any], ...] = ()  # `env_params` of `make`
+    agent_ids: bool = False  # observations contain the agent's index
+    central_critic: bool = False  # the critic sees the observations of all agents
 
     @property
     def observation_space(self) -> spaces.Space:
@@ -64,40 +64,40 @@ class HostEnv:
 
     @property
     def num_agents(self) -> int:
-        """Agents in each environment."""
+        """Number of agents in each environment."""
         return self.host.example.agents or 1
 
     @property
     def sizes(self) -> tuple[tuple[str, int], ...]:
-        """Groups of agents: none."""
+        """Groups of agents: always none."""
         return ()
 
     @property
     def groups(self) -> dict[str, Group]:
-        """What each group of agents sees and does: there are none."""
+        """Spaces of each group of agents: always none."""
         return {}
 
     @property
     def actor_obs(self) -> tuple[str, ...]:
-        """Entries of a Dict observation that are not for the critic alone; (): all."""
+        """Entries of a Dict observation that the actor may read; (): all."""
         if not self.central_critic:
             return ()
         return tuple(name for name in self.observation_space.spaces if name != JOINT)  # type: ignore[attr-defined]
 
     @property
     def num_streams(self) -> int:
-        """B."""
+        """Number of streams, B = num_envs * num_agents."""
         return self.num_envs * self.num_agents
 
     def reset(self, key: Key) -> tuple[PyTree, PyTree, PyTree | None]:
-        """Nowhere yet: position 0, zeros for observations. Who steps it then begins episodes, outside of programs."""
+        """Return position 0 and zeros as observations; the host loop resets the environments, outside of programs."""
         streams, mask_size = self.num_streams, self.host.example.mask_size
         zeros = (jnp.zeros((streams, *leaf.shape), leaf.dtype) for leaf in leaves_of(self.observation_space))
         mask = None if mask_size is None else jnp.ones((streams, mask_size), bool)
         return jnp.zeros(streams, jnp.uint32), element_of(self.observation_space, zeros), mask
 
     def again(self, num_envs: int) -> HostEnv:
-        """Other environments of the same kind, or these themselves where the user has made them."""
+        """Return new environments of the same kind, or these if the user has created them."""
         other = self.host.again(num_envs)
         return dataclasses.replace(self, host=other, num_envs=other.num_envs)
 
@@ -113,10 +113,10 @@ class HostEnv:
 
 
 class Kind:
-    """Everything about a HostEnv that belongs to a program, compared by value; of the environments a weak reference.
+    """Pytree structure of a HostEnv: all that determines a program, compared by value, and a weak reference to `Host`.
 
-    JAX keeps the structures of all arguments that it has ever seen. With the environments in them it would keep these,
-    their worker processes, and one more set of compiled programs for each.
+    JAX keeps the structures of all arguments for ever. A strong reference would keep the environments and their worker
+    processes alive, and comparison by identity would compile the programs again for each set of environments.
     """
 
     def __init__(self, env: HostEnv):
@@ -131,13 +131,13 @@ class Kind:
         return hash(self._identity)
 
     def env(self) -> HostEnv:
-        """The HostEnv; without environments where these are gone."""
-        host = self._host() or Host(self._example, self._others["num_envs"], _gone, ())
+        """Return the HostEnv; its environments cannot be stepped if they no longer exist."""
+        host = self._host() or Host(self._example, self._others["num_envs"], _no_longer_exist, ())
         return HostEnv(host, **self._others)
 
 
-def _gone(num_envs: int) -> Stepper:
-    raise ConfigError("these environments belong to a program that was traced before; make them again")
+def _no_longer_exist(num_envs: int) -> Stepper:
+    raise ConfigError("these environments no longer exist, only a program traced with them does; create them again")
 
 
 jax.tree_util.register_pytree_node(HostEnv, lambda env: ((), Kind(env)), lambda kind, _: kind.env())
@@ -154,14 +154,14 @@ def host(
     agent_ids: bool = False,
     central_critic: bool = False,
 ) -> HostEnv:
-    """Environments of Gymnasium or PettingZoo as ppax trains on them.
+    """Create host environments from environments of Gymnasium or PettingZoo.
 
-    `source` is a `gymnasium.vector.VectorEnv`, in whichever autoreset mode, or a function that makes one `Env` or one
-    PettingZoo `ParallelEnv` of agents that are alike (called `num_envs` times), or a list of such functions. With
-    `vectorization = "async"` those are stepped in `workers` processes (by default one a core), of which each has to
-    answer within `timeout` seconds. Results are the same. `agent_ids` and `central_critic` are those of `make`.
+    `source` is a `gymnasium.vector.VectorEnv` in any autoreset mode, or a function that returns one `Env` or one
+    PettingZoo `ParallelEnv` whose agents have equal spaces (called `num_envs` times), or a list of such functions. With
+    `vectorization = "async"` the environments are stepped in `workers` processes (default: one for each core), each of
+    which must answer within `timeout` seconds. Results are the same. `agent_ids` and `central_critic` as in `make`.
 
-    Raises ConfigError for what cannot be. Environments that fail later raise EnvError.
+    Raises ConfigError for invalid arguments. An environment that fails later raises EnvError.
     """
     if vectorization not in VECTORIZATIONS:
         raise ConfigError(f"vectorization = {vectorization!r}: must be one of {', '.join(VECTORIZATIONS)}")
@@ -197,7 +197,10 @@ def host(
 
 
 def host_vector(make: Callable[[int], GymVectorEnv], first: GymVectorEnv, name: str, unique: bool = False) -> HostEnv:
-    """Vector environments that `make` makes, `first` being one of them; `unique`: it is the only one."""
+    """Create host environments from `make(num_envs)`, which returns a vector environment.
+
+    `first` is one of them, from which spaces are read; `unique`: it is the only one.
+    """
     mode_of(first)
     with exit_is_a_fault():
         info = _info_of(first.reset(), first)
@@ -213,12 +216,12 @@ def host_vector(make: Callable[[int], GymVectorEnv], first: GymVectorEnv, name: 
 
 
 def _example(factories: list[Factory], agent_ids: bool, central_critic: bool) -> tuple[list[Factory], Example]:
-    """The functions, those for several agents wrapped, and what one environment is like."""
+    """Return the factories, those of several agents wrapped in `Team`, and the spaces and sizes of one environment."""
     env: Any = factories[0]()
     if isinstance(env, ParallelEnv):
         close_all([env.close])
-        seen = {"agent_ids": agent_ids, "central_critic": central_critic}
-        teams = {id(factory): partial(Team, factory, **seen) for factory in factories}
+        views = {"agent_ids": agent_ids, "central_critic": central_critic}
+        teams = {id(factory): partial(Team, factory, **views) for factory in factories}
         factories = [teams[id(factory)] for factory in factories]
         try:
             env = factories[0]()
@@ -242,20 +245,23 @@ def _example(factories: list[Factory], agent_ids: bool, central_critic: bool) ->
         close_all([env.close])
 
 
-def _info_of(begin: Any, env: Any) -> dict[str, Any]:
-    """The second result of `reset`; ConfigError where there is none, as in Gym before 0.26."""
-    if isinstance(begin, tuple) and len(begin) == 2 and isinstance(begin[1], dict):
-        return begin[1]
+def _info_of(result: Any, env: Any) -> dict[str, Any]:
+    """Return the `info` of `reset`; ConfigError if there is none, as in Gym before 0.26."""
+    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
+        return result[1]
     kind = type(env).__name__
     raise ConfigError(
-        f"{kind}.reset returns a {type(begin).__name__} and no (obs, info): so did Gym before 0.26. Write "
+        f"{kind}.reset returns a {type(result).__name__} and no (obs, info): so did Gym before 0.26. Write "
         "`return obs, {}` in reset(self, *, seed=None, options=None), and in step "
         "`return obs, reward, terminated, truncated, {}`"
     )
 
 
 def _mask_size(space: spaces.Space, info: dict[str, Any], name: str) -> int | None:
-    """Entries of the action mask, where the environment gives one; ConfigError where its actions have none here."""
+    """Return the number of entries of the action mask, None without masks.
+
+    Raises ConfigError for an action space whose masks are not supported on the host.
+    """
     if "action_mask" not in info:
         return None
     if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
@@ -267,5 +273,5 @@ def _mask_size(space: spaces.Space, info: dict[str, Any], name: str) -> int | No
 
 
 def begin_seeds(key: Key, num_envs: int) -> list[int]:
-    """A seed for each environment, of 31 bits."""
+    """Draw a seed of 31 bits for each environment."""
     return [int(x) for x in np.asarray(jax.random.bits(key, (num_envs,), jnp.uint32)) >> 1]

@@ -1,4 +1,4 @@
-"""What host environments of every kind look like to those who step them."""
+"""Stepper protocol: the interface of all host environments, and the result of one step."""
 
 from __future__ import annotations
 
@@ -11,45 +11,48 @@ from ppax.envs.hosting.arrays import Arrays, EpisodeStats
 
 
 class Seen(NamedTuple):
-    """What came of one step of e streams; an observation is a list of its arrays (arrays.leaves_of)."""
+    """Result of one step, or of a reset, of e streams; an observation is the list of its arrays (arrays.leaves_of)."""
 
     obs: list[np.ndarray]  # [e, ...] the next observation
     reward: np.ndarray  # [e]
     terminated: np.ndarray  # [e]
     truncated: np.ndarray  # [e]
-    first: np.ndarray  # [e] `obs` opens an episode
-    valid: np.ndarray  # [e] False: the action was ignored, an episode began instead, or the agent was absent
+    first: np.ndarray  # [e] `obs` is the first of an episode
+    valid: np.ndarray  # [e] False: the action was ignored because of a reset, or the agent was absent
     mask: np.ndarray | None  # [e, n] allowed actions
-    # [e, ...] where an episode was truncated and `obs` already opens the next one: its last observation
+    # [e, ...] final observation of an episode that ended, if `obs` is already the first of the next one
     final_obs: list[np.ndarray] | None = None
-    episode_stats: EpisodeStats | None = None  # what statistics count, where that is something else
+    episode_stats: EpisodeStats | None = None  # logged rewards and ends, if they differ from those above
 
 
 class Stepper(Protocol):
-    """Running environments, in groups that are stepped by turns."""
+    """Running environments, in batches that are stepped alternately."""
 
     @property
     def groups(self) -> tuple[slice, ...]:
-        """Which streams are stepped together."""
+        """Streams of each batch."""
 
     @property
     def cuts(self) -> bool:
-        """Whether `Seen.final_obs` is used."""
+        """Whether `obs` may be the first of the next episode already, so that `Seen.final_obs` is needed."""
 
     def reset(self, seeds: Sequence[int]) -> None:
-        """Begin an episode everywhere; then `receive` each group."""
+        """Reset all environments; `receive` of each batch returns the result."""
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
-        """Begin one step of a group; `action` is a list of arrays [e, ...]."""
+        """Start one step of batch `number`; `action` is a list of arrays [e, ...]."""
 
     def receive(self, number: int) -> Seen:
-        """Wait for what was sent; arrays that the next step may overwrite. EnvError where it failed."""
+        """Wait for the step or reset of batch `number`; the next step may overwrite the arrays.
+
+        Raises EnvError if an environment failed.
+        """
 
     def close(self) -> None:
         """Close all environments, and end all processes."""
 
 
 def seen(arrays: Arrays) -> Seen:
-    """What stands in `arrays` after a step with next-step autoreset."""
+    """Return the contents of `arrays` after a step with next-step autoreset."""
     flags = arrays.reward, arrays.terminated, arrays.truncated
-    return Seen(arrays.obs, *flags, arrays.begun, arrays.valid, arrays.mask, None, arrays.episode_stats)
+    return Seen(arrays.obs, *flags, arrays.first, arrays.valid, arrays.mask, None, arrays.episode_stats)

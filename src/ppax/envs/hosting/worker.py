@@ -1,4 +1,4 @@
-"""A worker process: steps its groups of environments when it is told to. It is run as a script and imports no JAX."""
+"""Worker process: steps its batches of environments on request. It is run as a script and imports no JAX."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-AWAKE = 300e-6  # seconds
+AWAKE = 300e-6  # seconds of busy waiting for the next request
 
 
 def _load(*names: str) -> list[Any]:
-    """Files beside this one, without what their packages bring: that would be all of ppax."""
+    """Import files beside this one without the `__init__.py` of their packages, which would import all of ppax."""
     here = Path(__file__).parent
     for name, path in (("ppax", here.parents[1]), ("ppax.envs", here.parent), ("ppax.envs.hosting", here)):
         sys.modules[name] = package = ModuleType(name)
@@ -34,65 +34,66 @@ def _load(*names: str) -> list[Any]:
 
 
 def main() -> None:
-    """Serve the process that started this one, until it closes the connection or is gone."""
-    arrays_file, group = _load("arrays", "batch")
+    """Serve the parent process until it closes the connection or ends."""
+    arrays_file, batch = _load("arrays", "batch")
     connection, memory = Connection(int(sys.argv[1])), int(sys.argv[2])
-    for name in (signal.SIGINT, signal.SIGTERM):  # these may reach all processes; the one that started us decides
+    for name in (signal.SIGINT, signal.SIGTERM):  # these may reach all processes; the parent decides
         signal.signal(name, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    groups: list[Any] = []
+    batches: list[Any] = []
     try:
         import cloudpickle
 
         sys.path[:] = json.loads(connection.recv_bytes())
         sizes, worker, owned = cloudpickle.loads(connection.recv_bytes())
-        layout = arrays_file.Layout(*sizes)  # not pickled itself: its class would be looked for in ppax, and bring JAX
+        layout = arrays_file.Layout(*sizes)  # not pickled itself: unpickling would import ppax, and JAX with it
         arrays = layout.make(mmap.mmap(memory, layout.nbytes()))
         for envs, factories in owned:
             rows = layout.streams(envs)
-            groups.append(group.Group(factories, envs.start, layout, arrays.rows(rows), worker))
+            batches.append(batch.EnvBatch(factories, envs.start, layout, arrays.rows(rows), worker))
         connection.send_bytes(b"")
         arrived = select.poll()
         arrived.register(connection.fileno(), select.POLLIN)
         while True:
             _stay_awake(arrived)
-            _serve(groups, connection)
+            _serve(batches, connection)
     except (EOFError, OSError):
-        pass  # we are not needed any more
-    except group.Failure as failure:
+        pass  # the parent has closed the connection
+    except batch.Failure as failure:
         _report(connection, failure.report)
-    except group.RAISED:
+    except batch.RAISED:
         _report(connection, {"index": -1, "cause": traceback.format_exc()})
     finally:
-        for one in groups:
+        for one in batches:
             one.close()
 
 
 def _stay_awake(arrived: Any) -> None:
-    """For a little while wait for what comes next without sleeping: to be woken takes as long as many a step."""
+    """Wait for the next request without sleeping, for a short time: waking up takes as long as a fast step."""
     until = time.perf_counter() + AWAKE
     while not arrived.poll(0) and time.perf_counter() < until:
         os.sched_yield()
 
 
-def _serve(groups: list[Any], connection: Connection) -> None:
+def _serve(batches: list[Any], connection: Connection) -> None:
+    """Answer one request: a step of a batch, or its reset with seeds."""
     request = connection.recv_bytes()
-    if len(request) == 1:  # the number of the group that is to take a step
-        groups[request[0]].step()
+    if len(request) == 1:  # the index of the batch to step
+        batches[request[0]].step()
     else:
         number, *seeds = json.loads(request)
-        groups[number].reset(seeds)
+        batches[number].reset(seeds)
     connection.send_bytes(b"")
 
 
 def _report(connection: Connection, failure: dict[str, Any]) -> None:
-    """Send a failure; nobody reads it any more where another worker has failed first."""
+    """Send the report of a failure; the connection is closed already if another worker has failed first."""
     with contextlib.suppress(OSError):
         connection.send_bytes(json.dumps(failure).encode())
 
 
 def _end_with(parent: int) -> None:
-    """End when the process that started us has, even while an environment hangs."""
+    """End this process when the parent has ended, even while an environment hangs."""
     while os.getppid() == parent:
         time.sleep(1.0)
     os._exit(1)

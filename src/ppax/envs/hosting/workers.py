@@ -1,7 +1,7 @@
-"""Gymnasium environments in this process or in worker processes: the same groups, and the same results.
+"""Steppers of host environments in this process or in worker processes, with the same results.
 
-There are two groups of environments where there are workers, each spread over all of them: while one group is stepped,
-the policy acts for the other. They take turns in a fixed order, so nothing depends on who is faster.
+With workers the environments form two batches, each spread over all workers: while one batch is stepped, the policy
+acts for the other. The batches alternate in a fixed order, so that results do not depend on timing.
 """
 
 from __future__ import annotations
@@ -33,44 +33,44 @@ from ppax.envs.suites import atari_game
 from ppax.types import ConfigError
 
 Factory = Callable[[], Env]
-SHIPPED = (atari_game, parallel_env)  # pickled by value: to import them, a worker would import all of ppax
-START_SECONDS = 60.0  # that a worker may take to start and to make its environments, at least
+SHIPPED = (atari_game, parallel_env)  # pickled by value: importing them would import all of ppax in a worker
+START_SECONDS = 60.0  # minimum timeout for the start of a worker and of its environments
 
 
 class InProcess:
-    """All environments in this process, as one group."""
+    """Stepper of all environments in this process, as one batch."""
 
     cuts = False
 
     def __init__(self, factories: Sequence[Factory], layout: Layout):
         self.arrays, self.groups = layout.make(), (layout.streams(slice(0, layout.num_envs)),)
-        with _explained():
-            self._group = EnvBatch(factories, 0, layout, self.arrays, 0)
+        with _as_env_error():
+            self._batch = EnvBatch(factories, 0, layout, self.arrays, 0)
 
     def reset(self, seeds: Sequence[int]) -> None:
-        """Begin an episode everywhere."""
-        with _explained():
-            self._group.reset(seeds)
+        """Reset all environments."""
+        with _as_env_error():
+            self._batch.reset(seeds)
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
-        """One step of the group."""
+        """Step all environments."""
         self.arrays.act(action)
         try:
-            self._group.step()
+            self._batch.step()
         except Failure as failure:
             raise EnvError(str(failure)) from None
 
     def receive(self, number: int) -> Seen:
-        """What came of the step that was sent, or of a reset; views that the next step overwrites."""
+        """Return the result of the last step or reset: views that the next step overwrites."""
         return seen(self.arrays)
 
     def close(self) -> None:
         """Close all environments."""
-        self._group.close()
+        self._batch.close()
 
 
 class Workers:
-    """Environments in `layout.workers` processes, in two groups."""
+    """Stepper of environments in `layout.workers` processes, in two batches."""
 
     cuts = False
 
@@ -84,7 +84,7 @@ class Workers:
         self._processes: list[subprocess.Popen] = []
         self._connections: list[Connection] = []
         self._arrived: list[select.poll] = []
-        # closed also where nobody calls `close`: at the latest when this process ends
+        # closes the workers without a call of `close` too: when this object or this process ends
         self._finalizer = weakref.finalize(self, _end, self._processes, self._connections)
         with _anonymous_file(size) as memory:
             self.arrays: Arrays = layout.make(mmap.mmap(memory, size))
@@ -97,60 +97,60 @@ class Workers:
             self._answer(worker, max(timeout, START_SECONDS))
 
     def reset(self, seeds: Sequence[int]) -> None:
-        """Begin an episode everywhere; `receive` waits for it."""
+        """Start a reset of all environments; `receive` waits for it."""
         for worker in range(len(self._processes)):
             for number, envs in enumerate(self._shares(worker, len(self._processes))):
-                self._tell(worker, json.dumps([number, *seeds[envs]]).encode())
+                self._request(worker, json.dumps([number, *seeds[envs]]).encode())
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
-        """Begin a step of a group."""
+        """Start one step of batch `number`."""
         self._views[number].act(action)
         for worker in range(len(self._processes)):
-            self._tell(worker, bytes([number]))
+            self._request(worker, bytes([number]))
 
     def receive(self, number: int) -> Seen:
-        """Wait for what was sent last: a step or a reset. Every worker answers in the order in which it was told."""
+        """Wait for the step or reset of batch `number`. Every worker answers its requests in order."""
         for worker in range(len(self._processes)):
             self._answer(worker)
         return seen(self._views[number])
 
     def close(self) -> None:
-        """End all worker processes; those that do not end by themselves within a second are killed."""
+        """End all worker processes; kill those that still run after a second."""
         self._finalizer()
 
     def _shares(self, worker: int, workers: int) -> list[slice]:
-        """The environments of a worker in each group."""
+        """Return the environments of a worker in each batch."""
         edges = [[envs.start + (envs.stop - envs.start) * w // workers for w in (worker, worker + 1)]
                  for envs in self._envs]  # fmt: skip
         return [slice(*edge) for edge in edges]
 
     def _start(self, memory: int, task: tuple[Any, ...]) -> None:
-        import cloudpickle  # lambdas and classes of a script can be factories too
+        import cloudpickle  # pickles lambdas and classes of a script too
 
         for module in SHIPPED:
             cloudpickle.register_pickle_by_value(module)
         ours, theirs = Pipe()
-        # A fresh interpreter, and not a fork: JAX has threads. -P: the files beside it must not hide libraries
+        # A new interpreter instead of a fork: JAX has threads. -P: files beside worker.py must not shadow libraries
         command = [sys.executable, "-P", worker_file.__file__, str(theirs.fileno()), str(memory)]
         self._processes.append(subprocess.Popen(command, pass_fds=(theirs.fileno(), memory)))
         self._connections.append(ours)
-        self._arrived.append(select.poll())  # made once: what `Connection.poll` does costs more than many a step
+        self._arrived.append(select.poll())  # `Connection.poll` would create one at each call
         self._arrived[-1].register(ours.fileno(), select.POLLIN)
         theirs.close()
-        with contextlib.suppress(OSError):  # it is gone: `_answer` will say so
+        with contextlib.suppress(OSError):  # the worker has ended: `_answer` raises the error
             ours.send_bytes(json.dumps(sys.path).encode())
             ours.send_bytes(cloudpickle.dumps(task))
 
-    def _tell(self, worker: int, request: bytes) -> None:
+    def _request(self, worker: int, request: bytes) -> None:
         with contextlib.suppress(OSError):
             self._connections[worker].send_bytes(request)
 
     def _answer(self, worker: int, seconds: float | None = None) -> None:
-        """Wait for a worker; EnvError where it has failed, is gone or hangs, and then all are ended."""
+        """Wait for the answer of a worker; if it failed, ended or hangs, end all workers and raise EnvError."""
         connection = self._connections[worker]
         try:
             limit = self.timeout if seconds is None else seconds
-            # the number of a closed connection may be another file's by now
+            # the descriptor of a closed connection may belong to another file by now
             if not connection.closed and not self._arrived[worker].poll(1e3 * max(0.0, limit)):
                 text = f"has not answered for {limit:g} s (longer, in seconds: ppax.envs.host(..., timeout=...))"
                 raise self._lost(worker, text)
@@ -165,8 +165,8 @@ class Workers:
             index = report["index"]
             raise EnvError(describe(report) if index >= 0 else f"worker process {worker}\n{report['cause']}")
 
-    def _lost(self, worker: int, what: str) -> EnvError:
-        """The error for a worker that does not answer."""
+    def _lost(self, worker: int, reason: str) -> EnvError:
+        """Close everything and return the error for a worker that does not answer."""
         index = int(self.arrays.at[worker])
         at = ""
         if index >= 0:
@@ -175,12 +175,12 @@ class Workers:
             at = f" while stepping environment {index}, action {action}"
         process = self._processes[worker].pid
         self.close()
-        return EnvError(f"worker process {worker} (pid {process}) {what}{at}; all environments were closed")
+        return EnvError(f"worker process {worker} (pid {process}) {reason}{at}; all environments were closed")
 
 
 @contextlib.contextmanager
-def _explained() -> Iterator[None]:
-    """An environment's own exception as EnvError."""
+def _as_env_error() -> Iterator[None]:
+    """Re-raise the Failure of an environment as EnvError."""
     try:
         yield
     except Failure as failure:
@@ -189,7 +189,7 @@ def _explained() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _anonymous_file(size: int) -> Iterator[int]:
-    """A file without a name, which is gone when the last process that has it ends, however that ends."""
+    """Open an anonymous file, which the system deletes when the last process with a descriptor ends."""
     if hasattr(os, "memfd_create"):
         handle = os.memfd_create("ppax")
     else:
@@ -204,7 +204,7 @@ def _anonymous_file(size: int) -> Iterator[int]:
 
 def _end(processes: list[subprocess.Popen], connections: list[Connection]) -> None:
     for connection in connections:
-        connection.close()  # which tells them to end
+        connection.close()  # the workers end when the connection closes
     until = time.monotonic() + 1.0
     for process in processes:
         try:

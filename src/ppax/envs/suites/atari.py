@@ -12,7 +12,7 @@ from ppax.types import ConfigError
 
 
 def ids() -> list[str]:
-    """The games that are there."""
+    """Return the names of all games of the Arcade Learning Environment."""
     import gymnasium
 
     gymnasium.register_envs(library("ale_py", "atari"))
@@ -21,9 +21,9 @@ def ids() -> list[str]:
 
 
 def load(env_id: str, num_envs: int, vectorization: str = "sync", action_repeat: int = 1, **rules: Any) -> HostEnv:
-    """`num_envs` of a game; every action is taken for 4 frames.
+    """Create `num_envs` environments of a game; every action is applied for 4 frames.
 
-    `rules` are those of `AtariGame`: `ppax.make("atari/Breakout", env_params={"end_on_life_loss": False})`.
+    `rules` are arguments of `AtariGame`: `ppax.make("atari/Breakout", env_params={"end_on_life_loss": False})`.
     Raises ConfigError for an unknown game and ImportError, naming the extra to install, without ale-py.
     """
     if action_repeat != 1:

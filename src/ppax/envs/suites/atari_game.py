@@ -1,10 +1,10 @@
-"""Atari games as PPO is trained on them: Mnih et al. 2015, https://doi.org/10.1038/nature14236, and the steps that
-https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details calls details 1 to 9.
+"""Atari preprocessing of Mnih et al. 2015, https://doi.org/10.1038/nature14236, and details 1 to 9 of Atari in
+https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details.
 
-Nothing of ppax is imported: worker processes get this by value.
+This file imports nothing of ppax: it is pickled by value for worker processes.
 
-What is learned from is not what is counted: with `end_on_life_loss` each life is an episode to learn from, and rewards
-are their signs; `info["episode_stats"]` says what statistics count, which is the score of the whole game.
+Learning and logging use different rewards: with `end_on_life_loss` each life is an episode for learning, and with
+`clip_rewards` rewards are clipped to their signs, while `info["episode_stats"]` has the score of the whole game.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ NOOP, FIRE = 0, 1
 
 
 def arcade(game: str, render_mode: str | None = None) -> gymnasium.Env:
-    """A game of the Arcade Learning Environment as it is: one frame a step, in grey, each action as given."""
+    """Create a game of the Arcade Learning Environment: one greyscale frame for each step, no sticky actions."""
     import ale_py
 
-    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else each game says hello
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # suppresses the banner of each game
     gymnasium.register_envs(ale_py)
     options = {"frameskip": 1, "repeat_action_probability": 0.0, "obs_type": "grayscale", "render_mode": render_mode}
     return gymnasium.make(f"ALE/{game}-v5", disable_env_checker=True, **options)
 
 
 class AtariGame(gymnasium.Env):
-    """The game that `make` makes, whose observations are frames [H, W] in grey; observations here are [stack, 84, 84].
+    """Preprocessed game: observations [stack, size, size] of uint8, from greyscale frames [H, W] of the game of `make`.
 
-    * It begins with up to `noop_max` frames without action, and with FIRE where the game waits for that.
-    * An action is taken for `frame_skip` frames. What is seen is the brighter of the last two, pixel by pixel, because
-      some games draw things in every second frame only.
-    * The last `stack` of these pictures are stacked; at the beginning the first one stands in all places.
-    * With `end_on_life_loss` the loss of a life is `terminated`; the next reset goes on with the next life.
-    * With `clip_rewards` a reward is its sign.
+    * Random start: 1 to `noop_max` no-op frames after a reset, then FIRE if the game waits for it.
+    * Frame skip: an action is applied for `frame_skip` frames. The picture is the pixelwise maximum of the last two
+      frames, because some games draw objects only in every second frame.
+    * Frame stack: the last `stack` pictures, scaled to `size`; after a reset all of them are the first picture.
+    * Episodic life: with `end_on_life_loss` the loss of a life is `terminated`; the next reset continues the game.
+    * Reward clipping: with `clip_rewards` a reward is replaced by its sign.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012
@@ -63,27 +63,27 @@ class AtariGame(gymnasium.Env):
         meanings = self.game.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
         self._fires = len(meanings) >= 3 and meanings[FIRE] == "FIRE"
         self._stack = np.zeros((stack, size, size), np.uint8)
-        self._lives, self._goes_on = 0, False  # a life was lost, and the game is not over
+        self._lives, self._goes_on = 0, False  # True: a life was lost, and the game continues
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
-        """The next life where one was lost, unless a seed is given; else a new game."""
+        """Continue with the next life if one was lost and no seed is given; else start a new game."""
         super().reset(seed=seed)
         score, over, picture = 0.0, False, None
         if self._goes_on and seed is None:
             picture, score, over = self._life()
         if picture is None:
-            picture, begun = self._game(seed)
-            score = score if over else begun
+            picture, start_score = self._game(seed)
+            score = score if over else start_score
         self._goes_on = False
         self._stack = np.broadcast_to(self._warped(picture), self._stack.shape).copy()
         return self._stack, {"episode_stats": (score, over), "lives": self._lives}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
-        """The action, for `frame_skip` frames."""
+        """Apply the action for `frame_skip` frames."""
         before = self._lives
         picture, score, terminated, truncated = self._advance(action)
         over = terminated or truncated
-        # without the last condition: some games show no life for a few frames before they are over
+        # 0 < lives: some games show no lives for a few frames before the game is over
         lost = self.end_on_life_loss and not over and 0 < self._lives < before
         self._goes_on = lost
         self._stack = np.concatenate([self._stack[1:], self._warped(picture)[None]])
@@ -92,7 +92,7 @@ class AtariGame(gymnasium.Env):
         return self._stack, reward, terminated or lost, truncated, info
 
     def render(self) -> Any:
-        """The screen of the game, in colours."""
+        """Return the screen of the game in colour."""
         return self.game.render()
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ class AtariGame(gymnasium.Env):
         self.game.close()
 
     def _game(self, seed: int | None) -> tuple[np.ndarray, float]:
-        """The first picture of a new game, and what was scored before it."""
+        """Start a new game: its first picture, and the score of the random start."""
         while True:
             frame, info = self.game.reset(seed=seed)
             self._lives, seed, total, over = info.get("lives", 0), None, 0.0, False
@@ -116,7 +116,7 @@ class AtariGame(gymnasium.Env):
                 return frame, total
 
     def _life(self) -> tuple[np.ndarray | None, float, bool]:
-        """The next life: its first picture, what was scored on the way, and whether the game ended there instead."""
+        """Continue with the next life: its first picture (None if the game ends), the score, whether the game ended."""
         total = 0.0
         for action in (NOOP, FIRE) if self._fires else (NOOP,):
             frame, score, terminated, truncated = self._advance(action)
@@ -126,7 +126,7 @@ class AtariGame(gymnasium.Env):
         return frame, total, False
 
     def _advance(self, action: Any) -> tuple[np.ndarray, float, bool, bool]:
-        """Some frames with one action: the brighter of the last two, the score, and how the game has ended."""
+        """Apply an action for `frame_skip` frames: maximum of the last two, score, terminated, truncated."""
         before, total, frame = None, 0.0, None
         for _ in range(self.frame_skip):
             before = frame
@@ -138,15 +138,15 @@ class AtariGame(gymnasium.Env):
         return frame if before is None else np.maximum(before, frame), total, bool(terminated), bool(truncated)
 
     def _warped(self, frame: np.ndarray) -> np.ndarray:
-        """A frame [H, W] as a picture [size, size]: each pixel is the mean of what it covers."""
+        """Scale a frame [H, W] to [size, size] by area averaging."""
         return np.rint(self._rows @ (frame.astype(np.float32) @ self._columns)).astype(np.uint8)
 
 
 def area_weights(small: int, large: int) -> np.ndarray:
-    """[small, large]: with which weight each of `large` places counts in each of `small` that cover the same length."""
+    """Return the weights [small, large] of area averaging from `large` pixels to `small` pixels along one axis."""
     edges = np.linspace(0.0, large, small + 1)
     low, high = edges[:-1, None], edges[1:, None]
-    place = np.arange(large)
-    covered = np.clip(np.minimum(high, place + 1) - np.maximum(low, place), 0.0, None)
+    pixel = np.arange(large)
+    covered = np.clip(np.minimum(high, pixel + 1) - np.maximum(low, pixel), 0.0, None)
     weights: np.ndarray = (covered / covered.sum(axis=1, keepdims=True)).astype(np.float32)
     return weights

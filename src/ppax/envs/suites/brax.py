@@ -1,7 +1,7 @@
 """Adapter for brax, https://github.com/google/brax (Freeman et al. 2021, https://arxiv.org/abs/2106.13281).
 
-It takes the raw environment: brax's own wrappers send every episode back to one first state and refuse typed keys. The
-raw one never truncates; the time limit is ours (TimeLimit).
+The adapter uses the unwrapped environment: brax's own wrappers reset every episode to the same initial state and reject
+typed keys. The unwrapped environment never truncates; TimeLimit does.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from ppax.envs.wrappers import pictures
 from ppax.envs.wrappers.time_limit import TimeLimit
 from ppax.types import ConfigError, Environment, EnvReset, EnvStep, Key, PyTree, part, static
 
-EPISODE_LENGTH = 1000  # what brax cuts every one of its environments at
+EPISODE_LENGTH = 1000  # time limit of all brax environments, steps
 BACKENDS = ("generalized", "spring", "positional", "mjx")
 
 
 @part
 class Brax:
-    """One environment with brax's interface, without a time limit. Make it with `load`, not by hand.
+    """Environment with brax's interface, without a time limit. Create it with `load`.
 
-    Brax's inverted pendulum marks each of its ends as `time_out`, falls too, for a PPO that bootstraps there. Taken at
-    its word, falling would cost nothing and there would be nothing to learn, so by default an end is an end.
+    Brax's inverted pendulum marks all its terminations as `time_out`, falls included. If those were truncations, the
+    bootstrap value would make falls free and there would be nothing to learn. So by default they are terminations.
     """
 
-    env: Any = static(doc="brax's own environment")
-    time_out_truncates: bool = static(doc="an end marked `time_out` is a truncation", default=False)
+    env: Any = static(doc="environment object of brax")
+    time_out_truncates: bool = static(doc="treat an end marked `time_out` as a truncation", default=False)
 
     num_agents = None  # no agent axis
 
@@ -48,29 +48,29 @@ class Brax:
         return spaces.Box(-1.0, 1.0, (self.env.action_size,), np.float32)
 
     def reset(self, key: Key) -> EnvReset:
-        """Begin an episode."""
+        """Reset the environment."""
         state = strong(self.env.reset(key))
         return EnvReset(state, state.obs)
 
     def step(self, state: PyTree, action: Array, key: Key) -> EnvStep:
-        """Advance by one step; what is random in it is drawn from the state's own key."""
-        own = jax.tree.map(lambda x: x, state)  # ant and others write into the dicts of the state they are given
-        state = strong(self.env.step(own, jnp.asarray(action, jnp.float32)))
-        done = state.done > 0.5  # a float there
-        cut = jnp.zeros((), bool)
+        """Advance by one step; randomness comes from the key inside the state."""
+        copied = jax.tree.map(lambda x: x, state)  # ant and others modify the dicts of their argument
+        state = strong(self.env.step(copied, jnp.asarray(action, jnp.float32)))
+        done = state.done > 0.5  # brax uses a float
+        truncated = jnp.zeros((), bool)
         if self.time_out_truncates and "time_out" in state.info:
-            cut = done & (state.info["time_out"] > 0.5)
-        return EnvStep(state, state.obs, jnp.asarray(state.reward, jnp.float32), done & ~cut, cut)
+            truncated = done & (state.info["time_out"] > 0.5)
+        return EnvStep(state, state.obs, jnp.asarray(state.reward, jnp.float32), done & ~truncated, truncated)
 
     def render(self, state: PyTree) -> np.ndarray:
-        """Bodies from the side, [H, W, 3]; MuJoCo Playground's too."""
+        """Draw the bodies from the side, [H, W, 3]; also for MuJoCo Playground."""
         if hasattr(self.env, "mj_model"):
             return pictures.bodies(self.env.mj_model, state.data.qpos)
         return pictures.bodies(self.env.sys.mj_model, state.pipeline_state.q)
 
 
 def load(env_id: str, time_out_truncates: bool = False, **kwargs: Any) -> Environment:
-    """The brax environment `env_id`, cut after 1000 steps: "ant", or with a backend of its physics "spring/ant".
+    """Load the brax environment `env_id`, "ant" or with a physics backend "spring/ant"; truncated after 1000 steps.
 
     `kwargs` go to the environment and must be hashable. Raises ImportError without brax, ConfigError for an unknown
     environment or backend.
@@ -85,19 +85,19 @@ def load(env_id: str, time_out_truncates: bool = False, **kwargs: Any) -> Enviro
 
 
 def ids() -> list[str]:
-    """All environments there are."""
+    """Return the ids of all environments."""
     return sorted(library("brax.envs", "brax")._envs)
 
 
 @functools.cache
 def _make(name: str, **kwargs: Any) -> Any:
-    """One object for each configuration: brax compares its environments by identity, and so does jit."""
+    """Create one object for each configuration: brax compares environments by identity, and so does jit."""
     return library("brax.envs", "brax").get_environment(name, **kwargs)
 
 
 @functools.cache
 def _observation_space(env: Any) -> spaces.Space:
-    """Brax states sizes only; to find them, its reset is traced, so they are kept."""
+    """Return the space of a traced reset; brax declares only sizes. Cached, because tracing is slow."""
 
     def box(x: Any) -> spaces.Space:
         if isinstance(x, dict):

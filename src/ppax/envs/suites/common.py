@@ -1,4 +1,4 @@
-"""What all adapters share: optional imports, explicit dtypes, and the refusal of unknown names."""
+"""Functions of all adapters: optional imports, explicit dtypes, and errors for unknown names."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ import jax.numpy as jnp
 
 from ppax.types import ConfigError, PyTree
 
-NEWER = {"navix": (3, 12)}  # the Python that an extra needs, as in pyproject.toml
+NEWER = {"navix": (3, 12)}  # minimum Python version of an extra, as in pyproject.toml
 
 
 def library(module: str, extra: str) -> Any:
-    """The optional module; ImportError, naming the extra that brings it, where it is not there."""
+    """Import an optional module; ImportError with the extra to install if it is missing."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        newest = NEWER.get(extra, (3, 11))
-        if sys.version_info < newest:
-            versions = "{}.{} or newer; this is {}.{}".format(*newest, *sys.version_info)
+        minimum = NEWER.get(extra, (3, 11))
+        if sys.version_info < minimum:
+            versions = "{}.{} or newer; this is {}.{}".format(*minimum, *sys.version_info)
             raise ImportError(f"{module} cannot be imported ({error}): {extra} needs Python {versions}") from error
         raise ImportError(f'{module} cannot be imported ({error}): pip install "ppax[{extra}]"') from error
 
 
 def known(suite: str, env_id: str, ids: Iterable[str]) -> str:
-    """`env_id`, if it is one of `ids`; else ConfigError with the nearest one."""
-    there = list(ids)
-    if env_id in there:
+    """Return `env_id` if it is one of `ids`; else raise ConfigError with the nearest one."""
+    valid = list(ids)
+    if env_id in valid:
         return env_id
-    nearest = difflib.get_close_matches(env_id, there, n=1, cutoff=0.0)[0]
+    nearest = difflib.get_close_matches(env_id, valid, n=1, cutoff=0.0)[0]
     raise ConfigError(f"{suite} has no environment {env_id!r}; did you mean '{suite}/{nearest}'?")
 
 
 def strong(tree: PyTree) -> PyTree:
-    """The same values with explicit dtypes: suites start with Python numbers, a drift in a scan."""
+    """Remove weak types: suites start with Python numbers, whose dtype would change inside a scan."""
 
     def one(x: Any) -> Any:
         x = jnp.asarray(x)

@@ -1,6 +1,7 @@
 """Adapter for Craftax, https://github.com/MichaelTMatthews/Craftax (Matthews et al. 2024, https://arxiv.org/abs/2402.16801).
 
-It takes the environment that never resets itself. Its own time limit, which it calls an end, is lifted; ours cuts.
+The adapter uses the environment without autoreset. Craftax reports its time limit as a termination; the adapter removes
+it, and TimeLimit truncates instead.
 """
 
 from __future__ import annotations
@@ -18,51 +19,51 @@ from ppax.envs.wrappers.time_limit import TimeLimit
 from ppax.types import Environment, EnvReset, EnvStep, Key, PyTree, part, static
 
 NO_LIMIT = 2**30  # steps
-PICTURE_PIXELS = 16  # of a block in a picture: one of the sizes that Craftax keeps textures for
+PICTURE_PIXELS = 16  # pixels of a block in a picture: one of the texture sizes of Craftax
 
 
 @part
 class Craftax:
-    """One Craftax world without its time limit. Make it with `load`, not by hand."""
+    """Craftax world without its time limit. Create it with `load`."""
 
     params: PyTree  # Craftax's own EnvParams
-    env: Any = static(doc="Craftax's own environment")
+    env: Any = static(doc="environment object of Craftax")
 
     num_agents = None  # no agent axis
 
     @property
     def observation_space(self) -> spaces.Box:
-        """Numbers from 0 to 1: a vector, or pixels [H, W, 3]."""
+        """Box from 0 to 1: a vector, or pixels [H, W, 3]."""
         declared = self.env.observation_space(None)
         return spaces.Box(0.0, 1.0, declared.shape, np.float32)
 
     @property
     def action_space(self) -> spaces.Discrete:
-        """17 actions in the classic one, 43 in the full one."""
+        """Discrete: 17 actions in Craftax-Classic, 43 in Craftax."""
         return spaces.Discrete(int(self.env.num_actions))
 
     def reset(self, key: Key) -> EnvReset:
-        """Make a new world; that costs as much as several steps."""
+        """Generate a new world, which costs as much as several steps."""
         obs, state = strong(self.env.reset_env(key, self.params))
         return EnvReset(state, obs)
 
     def step(self, state: PyTree, action: Array, key: Key) -> EnvStep:
         """Advance by one step; never truncates."""
-        unlimited = self.params.replace(max_timesteps=NO_LIMIT)  # used in the test for an end, and nowhere else
+        unlimited = self.params.replace(max_timesteps=NO_LIMIT)  # used only in Craftax's test for termination
         obs, state, reward, done, _ = self.env.step_env(key, state, action, unlimited)
         state, obs = strong((state, obs))
         reward, terminated = jnp.asarray(reward, jnp.float32), jnp.asarray(done, bool)
         return EnvStep(state, obs, reward, terminated, jnp.zeros((), bool))
 
     def render(self, state: PyTree) -> np.ndarray:
-        """What the player sees, [H, W, 3]."""
+        """Draw the player's view, [H, W, 3]."""
         package = "craftax.craftax_classic" if "Classic" in type(self.env).__name__ else "craftax.craftax"
         picture = library(f"{package}.renderer", "craftax").make_craftax_pixel_renderer(PICTURE_PIXELS)(state)
         return np.clip(np.asarray(picture), 0, 255).astype(np.uint8)
 
 
 def load(env_id: str) -> Environment:
-    """The world `env_id` ("Craftax-Symbolic-v1"), cut at the time limit that Craftax gives it.
+    """Load the world `env_id` ("Craftax-Symbolic-v1"), truncated at Craftax's own time limit.
 
     Raises ImportError without Craftax, ConfigError for an unknown id.
     """
@@ -72,12 +73,12 @@ def load(env_id: str) -> Environment:
 
 
 def ids() -> list[str]:
-    """All worlds there are; Craftax keeps no list."""
+    """Return the ids of all worlds; Craftax has no list of them."""
     library("craftax", "craftax")
     return [f"Craftax{size}-{view}-v1" for size in ("-Classic", "") for view in ("Symbolic", "Pixels")]
 
 
 @functools.cache
 def _make(env_id: str) -> Any:
-    """One object for each world: Craftax compares its environments by identity, and so does jit."""
+    """Create one object for each world: Craftax compares environments by identity, and so does jit."""
     return library("craftax.craftax_env", "craftax").make_craftax_env_from_name(env_id, auto_reset=False)

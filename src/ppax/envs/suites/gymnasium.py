@@ -1,4 +1,4 @@
-"""Environments of Gymnasium by their ids: `ppax.make("gymnasium/LunarLander-v3")`."""
+"""Adapter for Gymnasium: `ppax.make("gymnasium/LunarLander-v3")`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gymnasium.envs import registration
 from ppax.envs.hosting.host_env import HostEnv, host
 from ppax.types import ConfigError
 
-EXTRAS = ("mujoco", "box2d")  # by the word that Gymnasium's own error has
+EXTRAS = ("mujoco", "box2d")  # extras, recognised by their name in Gymnasium's error
 
 
 def ids() -> list[str]:
-    """What Gymnasium has registered, of each environment the newest version."""
+    """Return the registered ids, the newest version of each environment."""
     newest: dict[tuple[str | None, str], gymnasium.envs.registration.EnvSpec] = {}
     for spec in gymnasium.registry.values():
         known = newest.setdefault((spec.namespace, spec.name), spec)
@@ -28,10 +28,10 @@ def ids() -> list[str]:
 
 
 def spec_of(env_id: str) -> registration.EnvSpec:
-    """What is registered as `env_id`; without a version it is the newest.
+    """Return the registered spec of `env_id`; without a version, the newest one.
 
-    Warns where there is a newer version. Raises ConfigError for an unknown id, and for "module:id", which Gymnasium
-    itself would import: names come from run files too, and these are data, never code.
+    Warns if there is a newer version. Raises ConfigError for an unknown id, and for "module:id", for which Gymnasium
+    would import the module: names also come from run files, which must not execute code.
     """
     module, _, name = env_id.rpartition(":")
     if module:
@@ -53,13 +53,13 @@ def spec_of(env_id: str) -> registration.EnvSpec:
 
 
 def load(env_id: str, num_envs: int, vectorization: str = "sync", action_repeat: int = 1, **options: Any) -> HostEnv:
-    """`num_envs` environments `env_id` as `spec_of` finds it, with its usual wrappers.
+    """Create `num_envs` environments `env_id`, with Gymnasium's usual wrappers.
 
     `options` go to `gymnasium.make`. Raises ConfigError for an unknown id and ImportError, naming the extra to install,
     for a missing library.
     """
     name, spec = f"gymnasium/{env_id}", spec_of(env_id)
-    # who steps them resets them first, and ours checks more, once: two wrappers less around every step
+    # the stepper resets first and has its own checks, so two of Gymnasium's wrappers are not needed
     bare = dataclasses.replace(spec, order_enforce=False)
     make = partial(gymnasium.make, bare, **{"disable_env_checker": True} | options)
     try:

@@ -1,7 +1,7 @@
 """Adapter for gymnax, https://github.com/RobertTLange/gymnax (Lange 2022), releases 0.0.9 and 1.x alike.
 
-It calls gymnax's inner `reset_env` and `step_env`, below its autoreset, so the last observation of an episode
-is the true one; the time limit is ours (TimeLimit), so a cut is never mistaken for an end.
+The adapter calls gymnax's inner `reset_env` and `step_env`, without autoreset, so that it returns the final observation
+of an episode. TimeLimit replaces gymnax's time limit, so that it is a truncation and not a termination.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ppax.envs.wrappers import pictures
 from ppax.envs.wrappers.time_limit import TimeLimit
 from ppax.types import Environment, EnvReset, EnvStep, Key, PyTree, part, static
 
-# Classic control by the class that gymnax has it in: ours, and what our states call its numbers
+# Classic control by gymnax's class: the built-in environment that draws it, and how its state renames fields
 ANGLES = {"joint_angle1": "theta1", "joint_angle2": "theta2"}
 DRAWN: dict[str, tuple[Any, dict[str, str]]] = {
     "CartPole": (builtin.CartPole, {}),
@@ -32,37 +32,37 @@ DRAWN: dict[str, tuple[Any, dict[str, str]]] = {
     "MountainCar": (builtin.MountainCar, {}),
     "ContinuousMountainCar": (builtin.MountainCarContinuous, {}),
 }
-NO_LIMIT = 2**30  # steps; far away, and gymnax's int32 clock can still count past it
+NO_LIMIT = 2**30  # steps; never reached, and below the overflow of gymnax's int32 counter
 
 
 @part
 class Gymnax:
-    """One gymnax environment without its time limit. Make it with `load`, not by hand.
+    """Gymnax environment without its time limit. Create it with `load`.
 
-    The numbers of the environment are leaves, in `params`; the spaces are those of its default numbers, for
-    spaces must be known while tracing.
+    The parameters are leaves, in `params`. The spaces belong to the default parameters, because spaces must be known
+    while tracing.
     """
 
     params: PyTree  # gymnax's own EnvParams
-    env: Any = static(doc="gymnax's own environment")
+    env: Any = static(doc="environment object of gymnax")
 
     num_agents = None  # no agent axis
 
     @property
     def observation_space(self) -> spaces.Space:
-        """Shape and dtype as the observations really have them."""
+        """Space with the shape and dtype of actual observations."""
         obs = jax.eval_shape(lambda key: self.reset(key).obs, jax.random.key(0))
         with jax.ensure_compile_time_eval():
-            return _observed(self.env.observation_space(self.env.default_params), obs)
+            return _observation_space(self.env.observation_space(self.env.default_params), obs)
 
     @property
     def action_space(self) -> spaces.Space:
-        """As gymnax declares it, bounds too."""
+        """Action space with the bounds that gymnax declares."""
         with jax.ensure_compile_time_eval():
-            return _taken(self.env.action_space(self.env.default_params))
+            return _action_space(self.env.action_space(self.env.default_params))
 
     def reset(self, key: Key) -> EnvReset:
-        """Begin an episode."""
+        """Reset the environment."""
         obs, state = self.env.reset_env(key, self.params)
         return EnvReset(*strong((state, _plain(obs))))
 
@@ -73,13 +73,13 @@ class Gymnax:
         return EnvStep(
             state,
             obs,
-            jnp.asarray(reward, jnp.float32),  # some are integers or booleans
+            jnp.asarray(reward, jnp.float32),  # some rewards are integers or booleans
             jnp.asarray(terminated, bool),
             jnp.zeros((), bool),
         )
 
     def render(self, state: PyTree) -> np.ndarray:
-        """Classic control as ours, grids as grids, the rest as the numbers that the agent sees; [H, W, 3]."""
+        """Draw the state, [H, W, 3]: classic control like the built-in environments, the rest as its observation."""
         drawn, rename = DRAWN.get(type(self.env).__name__, (None, {}))
         if drawn is not None:
             return drawn().render(
@@ -89,31 +89,31 @@ class Gymnax:
 
 
 def load(env_id: str, **kwargs: Any) -> Environment:
-    """The gymnax environment `env_id` (say "CartPole-v1"), cut at the time limit that gymnax gives it.
+    """Load the gymnax environment `env_id` ("CartPole-v1"), truncated at gymnax's own time limit.
 
     `kwargs` go to `gymnax.make` and must be hashable. Raises ImportError without gymnax, ConfigError for an
     unknown id.
     """
     env = _make(env_id, **kwargs)
     params = env.default_params
-    limit = getattr(params, "max_steps_in_episode", None)  # someone's own parameters need not have one
+    limit = getattr(params, "max_steps_in_episode", None)  # parameters of a registered environment may lack it
     adapter = Gymnax(params, env)
     return adapter if limit is None else TimeLimit(adapter, int(limit))
 
 
 def ids() -> list[str]:
-    """All environments there are."""
+    """Return the ids of all environments."""
     return list(library("gymnax", "gymnax").registered_envs)
 
 
 @functools.cache
 def _make(env_id: str, **kwargs: Any) -> Any:
-    """One object for each configuration: gymnax compares its environments by identity, and so does jit."""
+    """Create one object for each configuration: gymnax compares environments by identity, and so does jit."""
     gymnax = library("gymnax", "gymnax")
     env, _ = gymnax.make(known("gymnax", env_id, gymnax.registered_envs), **kwargs)
-    # Before 1.0 the test for an end also holds at the time limit, which would pass off every cut as an end.
-    # From 1.0 on it does not, and this changes nothing. The limit is lifted here and not in `params`, for
-    # DiscountingChain shows the time as a share of it.
+    # Before 1.0 `is_terminal` is also true at the time limit, so that every truncation would be a termination.
+    # From 1.0 on it is not, and this changes nothing. The limit is removed here and not in `params`, because
+    # DiscountingChain observes the time divided by the limit.
     env.is_terminal = functools.partial(_is_terminal_without_limit, env.is_terminal)
     return env
 
@@ -123,37 +123,37 @@ def _is_terminal_without_limit(is_terminal: Callable[..., Array], state: PyTree,
 
 
 def _plain(obs: PyTree) -> PyTree:
-    """Mappings of any kind as dicts, as networks expect them."""
+    """Convert mappings of any type to dicts, which networks expect."""
     if isinstance(obs, Mapping):
         return {name: _plain(x) for name, x in obs.items()}
     return tuple(_plain(x) for x in obs) if isinstance(obs, tuple) else obs
 
 
-def _observed(space: Any, obs: PyTree) -> spaces.Space:
-    """The space of observations like `obs`. Declared dtypes and bounds do not hold."""
+def _observation_space(space: Any, obs: PyTree) -> spaces.Space:
+    """Return the space of observations like `obs`; gymnax's declared dtypes and bounds are not reliable."""
     if hasattr(space, "spaces"):
-        return _several(space, lambda name, inner: _observed(inner, obs[name]))
-    if jnp.issubdtype(obs.dtype, jnp.floating):  # MemoryChain, MetaMaze, GaussianBandit leave their bounds: claim none
+        return _several(space, lambda name, inner: _observation_space(inner, obs[name]))
+    if jnp.issubdtype(obs.dtype, jnp.floating):  # MemoryChain, MetaMaze, GaussianBandit exceed declared bounds
         return spaces.Box(-np.inf, np.inf, obs.shape, obs.dtype)
     return _convert(space, obs.dtype)
 
 
-def _taken(space: Any) -> spaces.Space:
-    """The space of actions."""
+def _action_space(space: Any) -> spaces.Space:
+    """Return the action space."""
     if hasattr(space, "spaces"):
-        return _several(space, lambda _, inner: _taken(inner))
+        return _several(space, lambda _, inner: _action_space(inner))
     return _convert(space, np.dtype(space.dtype))
 
 
 def _several(space: Any, one: Callable[[Any, Any], spaces.Space]) -> spaces.Space:
-    """A gymnax Dict or Tuple, each of its spaces as `one` has it."""
+    """Convert a gymnax Dict or Tuple; `one(key, space)` converts each of its spaces."""
     if isinstance(space.spaces, Mapping):
         return spaces.Dict({name: one(name, inner) for name, inner in space.spaces.items()})
-    return spaces.Tuple([one(place, inner) for place, inner in enumerate(space.spaces)])
+    return spaces.Tuple([one(index, inner) for index, inner in enumerate(space.spaces)])
 
 
 def _convert(space: Any, dtype: np.dtype) -> spaces.Space:
-    """A gymnax space of one array as a gymnasium space of values of `dtype`."""
+    """Convert a gymnax space of one array to a gymnasium space with `dtype`."""
     if hasattr(space, "n"):
         return spaces.Discrete(int(space.n))
     if hasattr(space, "low"):

@@ -1,9 +1,9 @@
 """Adapter for JaxMARL, https://github.com/FLAIROx/JaxMARL (Rutherford et al. 2023, https://arxiv.org/abs/2311.10090).
 
-Observations, actions, rewards and ends of agents that are alike stand in an agent axis, in the order of `env.agents`;
-agents that differ are in groups (groups.py), by their names. The state that SMAX shows besides is for a central critic.
-The time limit of MPE and SMAX, which they call an end, is lifted; ours cuts. It calls the inner `step_env`, which never
-resets.
+Observations, actions, rewards and ends of agents with equal spaces have an agent axis, in the order of `env.agents`.
+Agents with different spaces form groups (wrappers/agent_groups.py), by their names. SMAX's `world_state` becomes
+`global_state`, the input of a central critic. MPE and SMAX report their time limit as a termination; the adapter
+removes it, and TimeLimit truncates instead. The adapter calls the inner `step_env`, which has no autoreset.
 """
 
 from __future__ import annotations
@@ -23,64 +23,64 @@ from ppax.envs.wrappers.time_limit import TimeLimit
 from ppax.types import ConfigError, Environment, EnvReset, EnvStep, Key, PyTree, Scalar, number, part, static
 
 NO_LIMIT = 2**30  # steps
-WORLD = "world_state"  # among the observations, where there is one
-CUT = ("MPE_", "SMAX")  # whose time limit cuts; elsewhere it belongs to the game, or observations show it
+WORLD = "world_state"  # key of the global state among the observations, if there is one
+TRUNCATED = ("MPE_", "SMAX")  # time limit is a truncation; elsewhere it is part of the game or observed
 
 
 @part
 class JaxMARL:
-    """One JaxMARL environment without its time limit. Make it with `load`, not by hand."""
+    """JaxMARL environment without its time limit. Create it with `load`."""
 
-    env: Any = static(doc="JaxMARL's own environment")
-    groups: tuple[tuple[str, tuple[str, ...]], ...] = static("name of each group, and its agents'; none: all are alike")
+    env: Any = static(doc="environment object of JaxMARL")
+    groups: tuple[tuple[str, tuple[str, ...]], ...] = static("name of each group, and its agents' names; (): no groups")
 
     @property
     def num_agents(self) -> int | dict[str, int]:
-        """All of them, whether still alive or not; in groups where they differ."""
+        """Number of agents, alive or not; a dict by group if their spaces differ."""
         if not self.groups:
             return len(self.env.agents)
         return {name: len(members) for name, members in self.groups}
 
     @property
     def observation_space(self) -> spaces.Space:
-        """Box without bounds, of one agent, or of one of each group."""
+        """Box without bounds for one agent, or a Dict of them by group."""
         return self._by_group(lambda members: spaces.Box(-np.inf, np.inf, _shapes(self.env)[members[0]], np.float32))
 
     @property
     def action_space(self) -> spaces.Space:
-        """Discrete or Box, of one agent, or of one of each group."""
+        """Discrete or Box for one agent, or a Dict of them by group."""
         with jax.ensure_compile_time_eval():
             return self._by_group(lambda members: _action_space(self.env.action_space(members[0])))
 
     def reset(self, key: Key) -> EnvReset:
-        """Begin an episode."""
+        """Reset the environment."""
         obs, state = self.env.reset(key)
-        return EnvReset(strong(state), self._deal(obs, jnp.float32), self._mask(state), obs.get(WORLD))
+        return EnvReset(strong(state), self._by_agent(obs, jnp.float32), self._mask(state), obs.get(WORLD))
 
     def step(self, state: PyTree, action: PyTree, key: Key) -> EnvStep:
         """Advance by one step; never truncates. An agent that is out is terminated."""
         if self.groups:
             actions = {member: action[name][i] for name, group in self.groups for i, member in enumerate(group)}
         else:
-            actions = {name: action[place] for place, name in enumerate(self.env.agents)}
+            actions = {name: action[index] for index, name in enumerate(self.env.agents)}
         obs, state, reward, done, info = self.env.step_env(key, state, actions)
         names = self._names()
         return EnvStep(
             strong(state),
-            self._deal(obs, jnp.float32),
-            self._earned(reward, info),
+            self._by_agent(obs, jnp.float32),
+            self._rewards(reward, info),
             _stack(done, names, bool) | jnp.asarray(done["__all__"], bool),
             jnp.zeros((len(names),), bool),
             self._mask(state),
             obs.get(WORLD),
         )
 
-    def _earned(self, reward: Any, info: Any) -> Array:
+    def _rewards(self, reward: Any, info: Any) -> Array:
         """Rewards of all agents, [A]."""
         return _stack(reward, self._names(), jnp.float32)
 
     def _names(self) -> list[str]:
-        """Of all agents, group by group."""
+        """Return the names of all agents, ordered by group."""
         return [member for _, members in self.groups for member in members] or list(self.env.agents)
 
     def _by_group(self, space: Callable[[Sequence[str]], spaces.Space]) -> spaces.Space:
@@ -88,30 +88,30 @@ class JaxMARL:
             return space(self.env.agents)
         return spaces.Dict({name: space(members) for name, members in self.groups})
 
-    def _deal(self, of_each: Any, dtype: Any) -> PyTree:
-        """What each agent has, [A, ...], or by group."""
+    def _by_agent(self, values: Any, dtype: Any) -> PyTree:
+        """Stack values of all agents, [A, ...], or a dict by group."""
         if not self.groups:
-            return _stack(of_each, self.env.agents, dtype)
-        return {name: _stack(of_each, members, dtype) for name, members in self.groups}
+            return _stack(values, self.env.agents, dtype)
+        return {name: _stack(values, members, dtype) for name, members in self.groups}
 
     def _mask(self, state: PyTree) -> PyTree | None:
-        return self._deal(_allowed(self.env, state), bool) if _masks(self.env) else None
+        return self._by_agent(_allowed(self.env, state), bool) if _masks(self.env) else None
 
 
 @part
 class Overcooked(JaxMARL):
-    """Overcooked, whose soups are too rare to be found by chance: it tells besides what brings one nearer."""
+    """Overcooked with reward shaping: soups are delivered too rarely by chance to learn from their reward alone."""
 
-    shaping: Scalar = number("weight of rewards for what brings a soup nearer", default=0.0, low=0.0)
+    shaping: Scalar = number("weight of the shaped reward, for steps towards a soup", default=0.0, low=0.0)
 
-    def _earned(self, reward: Any, info: Any) -> Array:
-        return super()._earned(reward, info) + self.shaping * super()._earned(info["shaped_reward"], info)
+    def _rewards(self, reward: Any, info: Any) -> Array:
+        return super()._rewards(reward, info) + self.shaping * super()._rewards(info["shaped_reward"], info)
 
 
 def load(env_id: str, **kwargs: Any) -> Environment:
-    """The environment `env_id` ("MPE_simple_spread_v3"), cut at its own time limit.
+    """Load the environment `env_id` ("MPE_simple_spread_v3"), truncated at its own time limit.
 
-    Agents that differ in what they see or do are in groups, by JaxMARL's names: "adversary", "agent". `kwargs` go to
+    Agents with different spaces form groups, by JaxMARL's names: "adversary", "agent". `kwargs` are passed to
     `jaxmarl.make` and must be hashable. Raises ImportError without JaxMARL, ConfigError for an unknown id.
     """
     env, limit = _make(known("jaxmarl", env_id, ids()), **kwargs)
@@ -120,78 +120,78 @@ def load(env_id: str, **kwargs: Any) -> Environment:
 
 
 def ids() -> list[str]:
-    """All environments there are; in some of them agents differ."""
+    """Return the ids of all environments; in some of them agents have different spaces."""
     return list(library("jaxmarl", "jaxmarl").registered_envs)
 
 
 @functools.cache
 def _make(env_id: str, **kwargs: Any) -> tuple[Any, int | None]:
-    """One object for each configuration, without its time limit, and that limit."""
+    """Create one object for each configuration, without its time limit; return it and that limit."""
     jaxmarl = library("jaxmarl", "jaxmarl")
     try:
         env = jaxmarl.make(env_id, **kwargs)
     except ValueError as error:
-        if "not installed" not in str(error):  # some need a library that is no part of JaxMARL
+        if "not installed" not in str(error):  # some need a library that JaxMARL does not install
             raise
         raise ImportError(f"jaxmarl/{env_id}: {error}") from error
     obs = jax.eval_shape(lambda key: env.reset(key)[0], jax.random.key(0))
     if not isinstance(obs, dict) or not all(hasattr(obs.get(name), "shape") for name in env.agents):
         raise ConfigError(f"jaxmarl/{env_id}: its observations are not one array for each agent by its name")
-    if not env_id.startswith(CUT) and not env_id.endswith(CUT):
+    if not env_id.startswith(TRUNCATED) and not env_id.endswith(TRUNCATED):
         return env, None
     limit = int(env.max_steps)
-    vars(env).get("_env", env).max_steps = NO_LIMIT  # where allies only are played, the game is inside
+    vars(env).get("_env", env).max_steps = NO_LIMIT  # the variant that plays only the allies wraps the game
     return env, limit
 
 
 @functools.cache
 def _groups(env: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Agents of one name but for its number, where they differ in anything; () where all are alike."""
+    """Group agents by their name without its number; () if all agents have the same spaces."""
 
-    def words(name: str) -> str:
-        return f"{_shapes(env)[name]} and {_words(env.action_space(name))}"
+    def spaces_of(name: str) -> str:
+        return f"{_shapes(env)[name]} and {_describe(env.action_space(name))}"
 
-    if len({words(name) for name in env.agents}) == 1:
+    if len({spaces_of(name) for name in env.agents}) == 1:
         return ()
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for name in env.agents:
-        found.setdefault(name.rstrip("0123456789").rstrip("_"), []).append(name)
-    if any(len({words(name) for name in members}) > 1 for members in found.values()):
-        found = {name: [name] for name in env.agents}
-    return tuple((name, tuple(members)) for name, members in found.items())
+        groups.setdefault(name.rstrip("0123456789").rstrip("_"), []).append(name)
+    if any(len({spaces_of(name) for name in members}) > 1 for members in groups.values()):
+        groups = {name: [name] for name in env.agents}
+    return tuple((name, tuple(members)) for name, members in groups.items())
 
 
 @functools.cache
 def _shapes(env: Any) -> dict[str, tuple[int, ...]]:
-    """Of each agent's observation; those that JaxMARL declares are not always those that it gives."""
+    """Return the shape of each agent's observation; the shapes that JaxMARL declares are not always right."""
     obs = jax.eval_shape(lambda key: env.reset(key)[0], jax.random.key(0))
     return {name: obs[name].shape for name in env.agents}
 
 
 @functools.cache
 def _masks(env: Any) -> bool:
-    """Whether actions are masked: most environments refuse to say which are available."""
+    """Whether the environment has action masks: most do not implement `get_avail_actions`."""
     try:
         shapes = jax.eval_shape(lambda key: _allowed(env, env.reset(key)[1]), jax.random.key(0))
     except (NotImplementedError, AttributeError):
         return False
     if not isinstance(shapes, dict):
         return False
-    every = {name: env.action_space(name) for name in env.agents}
-    return all(hasattr(space, "n") and shapes[name].shape == (int(space.n),) for name, space in every.items())
+    action_spaces = {name: env.action_space(name) for name in env.agents}
+    return all(hasattr(space, "n") and shapes[name].shape == (int(space.n),) for name, space in action_spaces.items())
 
 
 def _allowed(env: Any, state: PyTree) -> Any:
-    """What each agent may do; Hanabi has a name of its own for it."""
+    """Return the action mask of each agent; Hanabi has another name for the method."""
     return getattr(env, "get_legal_moves", env.get_avail_actions)(state)
 
 
-def _stack(of_each: Any, names: Sequence[str], dtype: Any) -> Array:
-    return jnp.stack([jnp.asarray(of_each[name], dtype) for name in names])
+def _stack(values: Any, names: Sequence[str], dtype: Any) -> Array:
+    return jnp.stack([jnp.asarray(values[name], dtype) for name in names])
 
 
-def _words(space: Any) -> str:
-    """A JaxMARL space; it has no words of its own."""
+def _describe(space: Any) -> str:
+    """Return a text for a JaxMARL space, which has no useful `repr`."""
     return f"{type(space).__name__}{[int(space.n)] if hasattr(space, 'n') else list(space.shape)}"
 
 

@@ -1,11 +1,11 @@
 """Adapter for Jumanji, https://github.com/instadeepai/jumanji (Bonnet et al. 2024, https://arxiv.org/abs/2306.09884).
 
-Observations become dicts, `action_mask` is taken out of them. Where a mask is over the product of several choices
-(BinPack, Tetris), the action is one Discrete over that product; where it is for each choice alone (Connector, JobShop),
-a MultiDiscrete. Several agents are played as one, who earns the sum of their rewards.
+Observations become dicts; `action_mask` is removed from them and returned as the mask. A mask over the product of
+several choices (BinPack, Tetris) gives one Discrete action over that product; a mask for each choice (Connector,
+JobShop) gives a MultiDiscrete action. Several agents are one agent here, whose reward is the sum of theirs.
 
-At its time limit Jumanji nearly always says that the episode has ended for good, and it is left at that: the limit is
-part of the task there, and all but PacMan observe the time.
+Jumanji reports its time limit nearly always as a termination, and the adapter keeps that: the limit is part of the
+task, and all environments but PacMan observe the time.
 """
 
 from __future__ import annotations
@@ -24,50 +24,50 @@ from ppax.envs.suites.common import known, library, strong
 from ppax.types import Environment, EnvReset, EnvStep, Key, PyTree, part, static
 
 MASK = "action_mask"
-AMOUNTS = ("step_count",)  # declared as a choice of thousands
+COUNTERS = ("step_count",)  # counters that Jumanji declares as categories
 
 
 @part
 class Jumanji:
-    """One Jumanji environment. Make it with `load`, not by hand."""
+    """Jumanji environment. Create it with `load`."""
 
-    env: Any = static(doc="Jumanji's own environment")
+    env: Any = static(doc="environment object of Jumanji")
 
     num_agents = None  # no agent axis
 
     @property
     def observation_space(self) -> spaces.Space:
-        """A Dict of what Jumanji calls the fields of an observation."""
+        """Dict with the fields of Jumanji's observation."""
         return _observation_space(self.env)
 
     @property
     def action_space(self) -> spaces.Space:
-        """Discrete, MultiDiscrete or Box; see above."""
+        """Discrete, MultiDiscrete or Box; see the file's docstring."""
         return _action_space(self.env)
 
     def reset(self, key: Key) -> EnvReset:
-        """Begin an episode."""
-        state, begin = self.env.reset(key)
-        return EnvReset(strong(state), *self._seen(begin.observation))
+        """Reset the environment."""
+        state, timestep = self.env.reset(key)
+        return EnvReset(strong(state), *self._split_mask(timestep.observation))
 
     def step(self, state: PyTree, action: Array, key: Key) -> EnvStep:
-        """Advance by one step; what is random in it is drawn from the state's own key."""
-        state, after = self.env.step(state, self._taken(action))
-        obs, mask = self._seen(after.observation)
-        over = jnp.asarray(after.last(), bool)
-        terminated = over & (jnp.asarray(after.discount) == 0.0).all()
-        reward = jnp.asarray(after.reward, jnp.float32).sum()
-        return EnvStep(strong(state), obs, reward, terminated, over & ~terminated, mask)
+        """Advance by one step; randomness comes from the key inside the state."""
+        state, timestep = self.env.step(state, self._convert_action(action))
+        obs, mask = self._split_mask(timestep.observation)
+        ended = jnp.asarray(timestep.last(), bool)
+        terminated = ended & (jnp.asarray(timestep.discount) == 0.0).all()
+        reward = jnp.asarray(timestep.reward, jnp.float32).sum()
+        return EnvStep(strong(state), obs, reward, terminated, ended & ~terminated, mask)
 
-    def _taken(self, action: Array) -> Array:
-        """The action in Jumanji's own form."""
+    def _convert_action(self, action: Array) -> Array:
+        """Convert an action of `action_space` to Jumanji's form."""
         spec, space = self.env.action_spec, self.action_space
         if spec.shape and isinstance(space, spaces.Discrete):
             action = jnp.stack(jnp.unravel_index(action, tuple(np.asarray(spec.num_values))))
         return jnp.asarray(action, spec.dtype)
 
-    def _seen(self, observation: Any) -> tuple[PyTree, Array | None]:
-        """The observation of its space, and the mask [n]."""
+    def _split_mask(self, observation: Any) -> tuple[PyTree, Array | None]:
+        """Return the observation without its mask, and the mask [n], None without masks."""
         tree = _plain(observation)
         mask = tree.pop(MASK, None) if isinstance(tree, dict) else None
         obs = _cast(self.observation_space, tree)
@@ -75,7 +75,7 @@ class Jumanji:
 
 
 def load(env_id: str, **kwargs: Any) -> Environment:
-    """The environment `env_id` ("Snake-v1"); `kwargs` go to `jumanji.make` and must be hashable.
+    """Load the environment `env_id` ("Snake-v1"); `kwargs` are passed to `jumanji.make` and must be hashable.
 
     Raises ImportError without Jumanji, ConfigError for an unknown id.
     """
@@ -83,13 +83,13 @@ def load(env_id: str, **kwargs: Any) -> Environment:
 
 
 def ids() -> list[str]:
-    """All environments there are."""
+    """Return the ids of all environments."""
     return sorted(library("jumanji", "jumanji").registered_environments())
 
 
 @functools.cache
 def _make(env_id: str, **kwargs: Any) -> Any:
-    """One object for each configuration: Jumanji compares its environments by identity, and so does jit."""
+    """Create one object for each configuration: Jumanji compares environments by identity, and so does jit."""
     return library("jumanji", "jumanji").make(env_id, **kwargs)
 
 
@@ -97,7 +97,7 @@ def _make(env_id: str, **kwargs: Any) -> Any:
 
 
 def _fields(value: Any) -> dict[str, Any] | None:
-    """The fields of a NamedTuple or dataclass; None for an array."""
+    """Return the fields of a NamedTuple or dataclass; None for an array."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return dict(value._asdict())
     if dataclasses.is_dataclass(value) and not isinstance(value, Array | jax.ShapeDtypeStruct):
@@ -106,6 +106,7 @@ def _fields(value: Any) -> dict[str, Any] | None:
 
 
 def _plain(value: Any) -> Any:
+    """Convert NamedTuples and dataclasses to dicts."""
     fields = _fields(value)
     return value if fields is None else {name: _plain(x) for name, x in fields.items()}
 
@@ -117,13 +118,13 @@ def _observation_space(env: Any) -> spaces.Space:
         return _space(env.observation_spec, shapes)
 
 
-def _space(spec: Any, value: Any, amount: bool = False) -> spaces.Space:
-    """The space of `value`, whose dtypes are right, with the bounds that `spec` declares; no categories if `amount`."""
+def _space(spec: Any, value: Any, counter: bool = False) -> spaces.Space:
+    """Return the space with the dtypes of `value` and the bounds of `spec`; a Box instead of Discrete if `counter`."""
     fields = _fields(value)
     if fields is not None:
         inner = {name: x for name, x in fields.items() if name != MASK}
-        return spaces.Dict({name: _space(getattr(spec, name), x, name in AMOUNTS) for name, x in inner.items()})
-    if hasattr(spec, "num_values") and not amount:
+        return spaces.Dict({name: _space(getattr(spec, name), x, name in COUNTERS) for name, x in inner.items()})
+    if hasattr(spec, "num_values") and not counter:
         counts = np.asarray(spec.num_values)
         return spaces.MultiDiscrete(counts) if counts.ndim else spaces.Discrete(int(counts))
     if value.dtype == bool:
@@ -151,14 +152,14 @@ def _action_space(env: Any) -> spaces.Space:
                 return spaces.MultiDiscrete(counts)
             return spaces.Discrete(int(counts.prod()))
         low, high = (np.broadcast_to(np.asarray(x), spec.shape) for x in (spec.minimum, spec.maximum))
-    if np.issubdtype(low.dtype, np.integer):  # MultiCVRP, which declares one choice more than there is
+    if np.issubdtype(low.dtype, np.integer):  # MultiCVRP, which declares one action too many
         assert mask is not None
         return spaces.MultiDiscrete(np.full(spec.shape, mask.shape[-1]))
     return spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
 
 
 def _cast(space: spaces.Space, tree: PyTree) -> PyTree:
-    """`tree` with the dtypes of `space`."""
+    """Cast `tree` to the dtypes of `space`."""
     if isinstance(space, spaces.Dict):
         return {name: _cast(inner, tree[name]) for name, inner in space.spaces.items()}
     dtype = jnp.int32 if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) else space.dtype

@@ -1,7 +1,7 @@
 """Adapter for NAVIX, https://github.com/epignatelli/navix: MiniGrid in JAX.
 
 Pignatelli et al., "NAVIX: Scaling MiniGrid Environments with JAX", 2024, https://arxiv.org/abs/2407.19396. The adapter
-calls the inner `_step`: the public one computes a reset beside every step of a batch, and throws it away.
+calls the inner `_step`: under vmap the public one computes a reset in every step and discards it.
 """
 
 from __future__ import annotations
@@ -21,49 +21,49 @@ from ppax.types import Environment, EnvReset, EnvStep, Key, PyTree, part, static
 
 @part
 class Navix:
-    """One NAVIX room. Make it with `load`, not by hand.
+    """NAVIX room. Create it with `load`.
 
-    It has a time limit of its own, which it tells from an end; where both fall on one step it is an end.
+    NAVIX has its own time limit, which is a truncation; in a step with a termination too, only that is reported.
     """
 
-    env: Any = static(doc="NAVIX's own environment")
+    env: Any = static(doc="environment object of NAVIX")
 
     num_agents = None  # no agent axis
 
     @property
     def observation_space(self) -> spaces.Box:
-        """As declared, but of the shape and dtype that the observations really have."""
+        """Box with the declared bounds, and the shape and dtype of actual observations."""
         return _observation_space(self.env)
 
     @property
     def action_space(self) -> spaces.Discrete:
-        """Turn, move, pick up, drop, toggle, done."""
+        """Discrete: turn, move, pick up, drop, toggle, done."""
         return spaces.Discrete(len(self.env.action_set))
 
     def reset(self, key: Key) -> EnvReset:
-        """Begin an episode."""
-        begin = self.env.reset(key)
-        return EnvReset(strong(self._without_pictures(begin)), strong(begin.observation))
+        """Reset the environment."""
+        timestep = self.env.reset(key)
+        return EnvReset(strong(self._without_pictures(timestep)), strong(timestep.observation))
 
     def step(self, state: PyTree, action: Array, key: Key) -> EnvStep:
-        """Advance by one step; what is random in it is drawn from the state's own key."""
-        after = self.env._step(state, jnp.asarray(action, jnp.int32))
+        """Advance by one step; randomness comes from the key inside the state."""
+        timestep = self.env._step(state, jnp.asarray(action, jnp.int32))
         return EnvStep(
-            strong(self._without_pictures(after)),
-            strong(after.observation),
-            jnp.asarray(after.reward, jnp.float32),
-            jnp.asarray(after.is_termination(), bool),
-            jnp.asarray(after.is_truncation(), bool),
+            strong(self._without_pictures(timestep)),
+            strong(timestep.observation),
+            jnp.asarray(timestep.reward, jnp.float32),
+            jnp.asarray(timestep.is_termination(), bool),
+            jnp.asarray(timestep.is_truncation(), bool),
         )
 
     def render(self, state: PyTree) -> np.ndarray:
-        """The room from above, [H, W, 3]."""
+        """Draw the room from above, [H, W, 3]."""
         cache = library("navix.rendering.cache", "navix").RenderingCache.init(state.state.grid)
         picture = library("navix.observations", "navix").rgb(state.state.replace(cache=cache))
         return np.asarray(picture)
 
     def _without_pictures(self, timestep: Any) -> Any:
-        """Without the picture of the empty room, hundreds of kilobytes, which only observations of pixels need."""
+        """Remove the cached picture of the empty room (hundreds of kilobytes), unless observations are pixels."""
         function = self.env.observation_fn
         if function.__module__ != "navix.observations" or "rgb" in function.__name__:
             return timestep
@@ -71,7 +71,7 @@ class Navix:
 
 
 def load(env_id: str, **kwargs: Any) -> Environment:
-    """The room `env_id` ("Navix-Empty-8x8-v0"); `kwargs` go to `navix.make` and must be hashable.
+    """Load the room `env_id` ("Navix-Empty-8x8-v0"); `kwargs` are passed to `navix.make` and must be hashable.
 
     Raises ImportError without NAVIX, ConfigError for an unknown id.
     """
@@ -79,12 +79,12 @@ def load(env_id: str, **kwargs: Any) -> Environment:
 
 
 def ids() -> list[str]:
-    """All rooms there are."""
+    """Return the ids of all rooms."""
     return list(library("navix", "navix").registry())
 
 
 class _Identity:
-    """NAVIX's environments hold arrays and have no hash; one object for each stands for it."""
+    """Hashable proxy of a NAVIX environment, which contains arrays and has no hash."""
 
     def __init__(self, env: Any):
         self.env = env

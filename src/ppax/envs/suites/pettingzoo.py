@@ -1,7 +1,7 @@
-"""Parallel environments of PettingZoo by their modules: `ppax.make("pettingzoo/sisl/pursuit_v5")`.
+"""Adapter for PettingZoo's parallel environments, by module: `ppax.make("pettingzoo/sisl/pursuit_v5")`.
 
-The particle environments have moved to a package of their own, mpe2: "pettingzoo/mpe/simple_spread_v3". How agents
-become streams: team.py.
+The particle environments are in a separate package, mpe2: "pettingzoo/mpe/simple_spread_v3". Agents become streams in
+hosting/parallel_env.py.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ EXTRA = "pettingzoo"
 
 
 def ids() -> list[str]:
-    """Those that can be stepped in parallel; nothing of them is imported."""
+    """Return the ids of the parallel environments, without importing them."""
     library("pettingzoo", EXTRA)
-    found = []
+    names = []
     for family, name in FAMILIES.items():
         spec = importlib.util.find_spec(name)
         places = [] if spec is None else list(spec.submodule_search_locations or [])
-        found += [f"{family}/{m.name}" for m in pkgutil.iter_modules(places) if re.search(r"_v\d+$", m.name)]
-    return found
+        names += [f"{family}/{m.name}" for m in pkgutil.iter_modules(places) if re.search(r"_v\d+$", m.name)]
+    return names
 
 
 def load(
@@ -40,13 +40,13 @@ def load(
     central_critic: bool = False,
     **options: Any,
 ) -> HostEnv:
-    """`num_envs` environments `env_id`, whose agents must be alike. `options` go to the environment.
+    """Create `num_envs` environments `env_id`; `options` are passed to the environment's constructor.
 
-    Raises ConfigError for an unknown id and for agents that are not alike, ImportError, naming the extra to install,
-    where a library is missing.
+    Raises ConfigError for an unknown id and for agents with different spaces, and ImportError, naming the extra to
+    install, if a library is missing.
     """
     family, _, name = known("pettingzoo", env_id, ids()).partition("/")
     module = library(f"{FAMILIES[family]}.{name}", EXTRA)
     make: Any = partial(module.parallel_env, **options)
-    seen = {"agent_ids": agent_ids, "central_critic": central_critic}
-    return host(make, num_envs, f"pettingzoo/{env_id}", vectorization, action_repeat=action_repeat, **seen)
+    views = {"agent_ids": agent_ids, "central_critic": central_critic}
+    return host(make, num_envs, f"pettingzoo/{env_id}", vectorization, action_repeat=action_repeat, **views)

@@ -1,6 +1,6 @@
 """Adapter for MuJoCo Playground, https://playground.mujoco.org (Zakka et al. 2025, https://arxiv.org/abs/2502.08844).
 
-Its environments have brax's interface. Time limit and action repeat stand in their configuration and are applied here.
+Its environments have brax's interface. The adapter applies the time limit and action repeat of their configuration.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ppax.types import Environment
 
 
 def load(env_id: str, impl: str = "jax", time_out_truncates: bool = False) -> Environment:
-    """The environment `env_id` ("CartpoleBalance"), cut at its own time limit, with its own action repeat.
+    """Load the environment `env_id` ("CartpoleBalance"), truncated at its own time limit, with its own action repeat.
 
     `impl` is MuJoCo's implementation, "jax" (MJX) or "warp". Observations are a Box, or a Dict of "state" and
-    "privileged_state". Raises ImportError without MuJoCo Playground, ConfigError for an unknown id, and OSError where
-    the files of a robot are not there: they are downloaded on first use.
+    "privileged_state". Raises ImportError without MuJoCo Playground, ConfigError for an unknown id, and OSError if the
+    files of a robot, which are downloaded at first use, cannot be obtained.
     """
     known("playground", env_id, ids())
     env, config = _make(env_id, impl)
@@ -33,13 +33,13 @@ def load(env_id: str, impl: str = "jax", time_out_truncates: bool = False) -> En
 
 
 def ids() -> list[str]:
-    """All environments there are."""
+    """Return the ids of all environments."""
     return sorted(library("mujoco_playground", "playground").registry.ALL_ENVS)
 
 
 @functools.cache
 def _make(env_id: str, impl: str) -> Any:
-    """One object for each configuration, and that configuration."""
+    """Create one object for each configuration; return it and the configuration."""
     registry = library("mujoco_playground", "playground").registry
     config = registry.get_default_config(env_id)
     try:

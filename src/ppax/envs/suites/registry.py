@@ -1,4 +1,4 @@
-"""The suites of environments that ppax adapts: each an extra of the same name, imported when asked for."""
+"""Registry of the environment suites: each is an extra of the same name, imported only when used."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ppax.types import ConfigError, Environment
 
 
 class Suite(NamedTuple):
-    """What is known of a suite without importing it."""
+    """Description of a suite that is available without importing it."""
 
-    library: str  # the module that the extra brings
-    dear_resets: bool = False  # a reset costs many steps, so that they are shared (vector.PoolResets)
+    library: str  # module that the extra installs
+    expensive_resets: bool = False  # a reset costs as much as many steps: use a pool (wrappers/resets.py)
 
 
 SUITES = {
     "brax": Suite("brax"),
-    "craftax": Suite("craftax", dear_resets=True),
+    "craftax": Suite("craftax", expensive_resets=True),
     "gymnax": Suite("gymnax"),
     "jaxmarl": Suite("jaxmarl"),
     "jumanji": Suite("jumanji"),
@@ -30,34 +30,34 @@ SUITES = {
 }
 
 
-# Those whose environments are stepped on the host, and the module that each needs
+# Suites whose environments are stepped on the host, and the module that each needs
 HOST_SUITES = {"gymnasium": "gymnasium", "atari": "ale_py", "envpool": "envpool", "pettingzoo": "pettingzoo"}
 
 
-def load_host(suite: str, env_id: str, made: tuple[Any, ...], options: Mapping[str, Any] | None = None) -> HostEnv:
-    """Environments `env_id` of a suite on the host; `made`: how many, their vectorization, their action repeat, and for
-    several agents `agent_ids` and `central_critic`.
+def load_host(suite: str, env_id: str, arguments: tuple[Any, ...], options: Mapping[str, Any] | None = None) -> HostEnv:
+    """Create environments `env_id` of a suite on the host.
 
-    `options` and errors are those of `load`.
+    `arguments` are `num_envs`, `vectorization`, `action_repeat`, and for several agents `agent_ids` and
+    `central_critic`. `options` and errors as in `load`.
     """
-    env: HostEnv = _load(suite, env_id, made, options)
+    env: HostEnv = _load(suite, env_id, arguments, options)
     return dataclasses.replace(env, options=tuple((options or {}).items()))
 
 
 def load(suite: str, env_id: str, options: Mapping[str, Any] | None = None) -> Environment:
-    """The environment `env_id` of a suite, made with `options`, which are the suite's own.
+    """Create the environment `env_id` of a suite with `options`, arguments of the suite's own constructor.
 
-    Raises ImportError, naming the extra, where the suite is not installed, and ConfigError for options that it does
-    not take.
+    Raises ImportError, naming the extra, if the suite is not installed, and ConfigError for options that it does not
+    accept.
     """
     env: Environment = _load(suite, env_id, (), options)
     return env
 
 
-def _load(suite: str, env_id: str, made: tuple[Any, ...], options: Mapping[str, Any] | None) -> Any:
+def _load(suite: str, env_id: str, arguments: tuple[Any, ...], options: Mapping[str, Any] | None) -> Any:
     adapter = _adapter(suite)
     try:
-        return adapter.load(env_id, *made, **(options or {}))
+        return adapter.load(env_id, *arguments, **(options or {}))
     except TypeError as error:
         if not options:
             raise
@@ -65,13 +65,13 @@ def _load(suite: str, env_id: str, made: tuple[Any, ...], options: Mapping[str, 
 
 
 def ids(suite: str) -> list[str]:
-    """All ids of an installed suite."""
-    found: list[str] = _adapter(suite).ids()
-    return found
+    """Return all ids of an installed suite."""
+    names: list[str] = _adapter(suite).ids()
+    return names
 
 
 def installed(suite: str) -> bool:
-    """Whether the suite's library is there; nothing is imported."""
+    """Whether the suite's library is installed; nothing is imported."""
     library = HOST_SUITES[suite] if suite in HOST_SUITES else SUITES[suite].library
     return importlib.util.find_spec(library) is not None
 

@@ -1,7 +1,7 @@
-"""Action repeat as a part: each action is taken several times in a row, and their rewards are summed.
+"""Action repeat: apply each action several times in a row and sum the rewards.
 
 Mnih et al., "Human-level control through deep reinforcement learning", 2015, https://doi.org/10.1038/nature14236
-(there: frame skipping, without the maximum over frames).
+(frame skipping there; without the maximum over frames).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ppax.types import Environment, EnvReset, EnvStep, Key, PyTree, part, static
 
 
 class ActionRepeatState(NamedTuple):
-    """The repeated environment's own state, and whose episode is over."""
+    """State of the repeated environment, and which agents' episodes have ended."""
 
     inner: PyTree
     ended: Array  # [] or [A]
 
 
 class _Repeats(NamedTuple):
-    """The step so far, and whose episode is over."""
+    """Scan carry: accumulated result of the repeats so far, and which agents' episodes have ended."""
 
     step: EnvStep
     ended: Array  # [] or [A]
@@ -34,28 +34,28 @@ class _Repeats(NamedTuple):
 
 @part
 class ActionRepeat:
-    """`env`, where each action is taken `repeats` times, or until the episode's end; together they are one step.
+    """Wrapper of `env` that applies each action `repeats` times, or to the episode's end, as one step of the agent.
 
-    A time limit inside counts single steps, one around it counts steps of the agent. An agent whose own episode ends
-    between gets no reward from then on, and sees the observation of its end; its fellows play on.
+    A time limit inside this wrapper counts single steps; one around it counts steps of the agent. An agent whose
+    episode ends between two repeats receives no further reward and its final observation; the other agents go on.
     """
 
     env: Environment
-    repeats: int = static("times that each action is taken", low=1)
+    repeats: int = static("action repeat: environment steps for each action", low=1)
 
     @property
     def observation_space(self) -> spaces.Space:
-        """That of `env`."""
+        """Observation space of `env`."""
         return self.env.observation_space
 
     @property
     def action_space(self) -> spaces.Space:
-        """That of `env`."""
+        """Action space of `env`."""
         return self.env.action_space
 
     @property
     def num_agents(self) -> int | dict[str, int] | None:
-        """That of `env`."""
+        """Number of agents of `env`."""
         return self.env.num_agents
 
     def reset(self, key: Key) -> EnvReset:
@@ -65,14 +65,14 @@ class ActionRepeat:
         return start._replace(state=ActionRepeatState(start.state, jnp.zeros(agents, bool)))
 
     def step(self, state: ActionRepeatState, action: PyTree, key: Key) -> EnvStep:
-        """Take `action` up to `repeats` times; rewards are summed, flags stay once they are set."""
+        """Apply `action` up to `repeats` times; sum the rewards, and keep flags once they are set."""
 
-        def once(so_far: _Repeats, turn: Array) -> tuple[_Repeats, None]:
-            before, ended = so_far
-            now = self.env.step(before.state, action, jax.random.fold_in(key, turn))
-            earlier = ended & (turn > 0)
+        def once(carry: _Repeats, repeat: Array) -> tuple[_Repeats, None]:
+            before, ended = carry
+            now = self.env.step(before.state, action, jax.random.fold_in(key, repeat))
+            earlier = ended & (repeat > 0)
             now = now._replace(
-                # where the episode is over nothing moves, so that its end stays to be seen
+                # freeze the state after the episode's end, to keep the final observation
                 state=where_rows(ended.all(), before.state, now.state),
                 obs=where_agents(self.num_agents, earlier, before.obs, now.obs),
                 reward=before.reward + jnp.where(ended, 0.0, now.reward),
@@ -84,7 +84,7 @@ class ActionRepeat:
             return _Repeats(now, ended | now.terminated | now.truncated), None
 
         shapes = jax.eval_shape(self.env.step, state.inner, action, key)
-        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes._replace(state=()))
-        begin = _Repeats(nothing._replace(state=state.inner), state.ended)
-        (step, ended), _ = jax.lax.scan(once, begin, jnp.arange(self.repeats))
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes._replace(state=()))
+        start = _Repeats(zeros._replace(state=state.inner), state.ended)
+        (step, ended), _ = jax.lax.scan(once, start, jnp.arange(self.repeats))
         return step._replace(state=ActionRepeatState(step.state, ended))

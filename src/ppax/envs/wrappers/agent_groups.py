@@ -1,7 +1,7 @@
-"""Groups of agents: what an environment is whose agents are unlike, and agents that are alike dealt out to groups.
+"""Groups of agents: for agents with different spaces, and a wrapper that splits agents with equal spaces into groups.
 
-`num_agents` is then a dict of how many there are in each group. Spaces are Dict, observations, actions and masks dicts
-by the same names, [A_g, ...] each; rewards and ends are [A], the groups one after the other.
+In such an environment `num_agents` is a dict with the number of agents in each group. Spaces are Dict; observations,
+actions and masks are dicts with the same keys, [A_g, ...] each; rewards and ends are [A], ordered by group.
 """
 
 from __future__ import annotations
@@ -21,100 +21,105 @@ from ppax.types import ConfigError, Environment, EnvReset, EnvStep, Key, PyTree,
 
 
 class Group(NamedTuple):
-    """What a network for the agents of one group is made for."""
+    """Spaces and size of one group: the arguments from which its network is built."""
 
     observation_space: spaces.Space
     action_space: spaces.Space
     num_agents: int
-    actor_obs: tuple[str, ...]  # entries of a Dict observation that are not for the critic alone; (): all
+    actor_obs: tuple[str, ...]  # entries of a Dict observation that the actor may read; (): all
 
 
 def count(num_agents: Any) -> int:
-    """All agents of an environment, 1 where there is no axis of them."""
+    """Return the number of agents of an environment; 1 without an agent axis."""
     return sum(num_agents.values()) if isinstance(num_agents, Mapping) else num_agents or 1
 
 
 def slices(num_agents: Mapping[str, int]) -> dict[str, slice]:
-    """Where each group stands among all agents."""
+    """Return the slice of each group in the agent axis."""
     ends = np.cumsum(list(num_agents.values())).tolist()
     return {name: slice(end - size, end) for (name, size), end in zip(num_agents.items(), ends, strict=True)}
 
 
 def where_agents(num_agents: Any, mask: Array, yes: PyTree, no: PyTree) -> PyTree:
-    """`yes` for the agents where `mask` [A], or [] without an axis, `no` for the others; trees as environments have."""
+    """Select `yes` for agents where `mask` is True and `no` for the others.
+
+    `mask` is [A], or [] without an agent axis; `yes` and `no` are trees [A, ...], or dicts of them by group.
+    """
     if not isinstance(num_agents, Mapping) or yes is None:
         return where_rows(mask, yes, no)
-    every = slices(num_agents)
-    return {name: where_rows(mask[every[name]], tree, no[name]) for name, tree in yes.items()}
+    rows = slices(num_agents)
+    return {name: where_rows(mask[rows[name]], tree, no[name]) for name, tree in yes.items()}
 
 
 @part
 class Grouped:
-    """`env`, whose agents, all alike, are dealt out to groups. Make it with `grouped`."""
+    """Wrapper of `env` that splits agents with equal spaces into groups. Create it with `grouped`."""
 
     env: Environment
-    players: tuple[tuple[str, tuple[int, ...]], ...] = static("name of each group, and its agents' numbers")
+    players: tuple[tuple[str, tuple[int, ...]], ...] = static("name of each group, and the indices of its agents")
 
     @property
     def num_agents(self) -> dict[str, int]:
-        """How many are in each group."""
-        return {name: len(places) for name, places in self.players}
+        """Number of agents in each group."""
+        return {name: len(indices) for name, indices in self.players}
 
     @property
     def observation_space(self) -> spaces.Dict:
-        """That of `env`, for each group."""
+        """Observation space of `env`, for each group."""
         return spaces.Dict({name: self.env.observation_space for name, _ in self.players})
 
     @property
     def action_space(self) -> spaces.Dict:
-        """That of `env`, for each group."""
+        """Action space of `env`, for each group."""
         return spaces.Dict({name: self.env.action_space for name, _ in self.players})
 
     def reset(self, key: Key) -> EnvReset:
         """Reset `env`."""
         start = self.env.reset(key)
-        return start._replace(obs=self._deal(start.obs), action_mask=self._deal(start.action_mask))
+        return start._replace(obs=self._split(start.obs), action_mask=self._split(start.action_mask))
 
     def step(self, state: PyTree, action: PyTree, key: Key) -> EnvStep:
         """Step `env`."""
         order = self._order()
-        dealt = (action[name] for name, _ in self.players)
-        step = self.env.step(state, jax.tree.map(lambda *x: jnp.concatenate(x)[np.argsort(order)], *dealt), key)
+        each = (action[name] for name, _ in self.players)
+        step = self.env.step(state, jax.tree.map(lambda *x: jnp.concatenate(x)[np.argsort(order)], *each), key)
         return step._replace(
-            obs=self._deal(step.obs),
-            action_mask=self._deal(step.action_mask),
+            obs=self._split(step.obs),
+            action_mask=self._split(step.action_mask),
             reward=step.reward[order],
             terminated=step.terminated[order],
             truncated=step.truncated[order],
         )
 
     def _order(self) -> np.ndarray:
-        """The agents' numbers, group by group."""
-        return np.array([place for _, places in self.players for place in places])
+        """Indices of the agents, ordered by group, [A]."""
+        return np.array([index for _, indices in self.players for index in indices])
 
-    def _deal(self, tree: PyTree | None) -> PyTree | None:
+    def _split(self, tree: PyTree | None) -> PyTree | None:
+        """Split a tree [A, ...] into a dict of trees [A_g, ...] by group."""
         if tree is None:
             return None
         return {name: jax.tree.map(lambda x, own=own: x[np.array(own)], tree) for name, own in self.players}
 
 
 def grouped(env: Any, players: Mapping[str, Sequence[int]]) -> Any:
-    """`env`, a VectorEnv or one environment, with its agents in groups of these names; {} leaves it as it is.
+    """Split the agents of `env`, a VectorEnv or one environment, into groups with these names; {} returns `env`.
 
-    Raises ConfigError where an agent is in no group, in two, or is not there.
+    `players` are the agents' indices in each group. Raises ConfigError if an agent is in no group or in several, if an
+    index does not exist, or if the agents of `env` have groups already.
     """
     if not players:
         return env
     inner = env.env if hasattr(env, "num_envs") else env
-    there, name = inner.num_agents, getattr(env, "name", "") or type(inner).__name__
-    if not isinstance(there, int):
-        has = "groups of its own" if isinstance(there, Mapping) else "one agent and no others"
+    num_agents, name = inner.num_agents, getattr(env, "name", "") or type(inner).__name__
+    if not isinstance(num_agents, int):
+        has = "groups of its own" if isinstance(num_agents, Mapping) else "one agent and no others"
         raise ConfigError(f"groups: {name} has {has}; leave `players` out")
-    dealt = sorted(place for places in players.values() for place in places)
-    if dealt != list(range(there)) or not all(players.values()):
+    given = sorted(index for indices in players.values() for index in indices)
+    if given != list(range(num_agents)) or not all(players.values()):
         raise ConfigError(
-            f"groups: {dict(players)} must have each of the {there} agents of {name}, 0 to {there - 1}, once, and no "
-            "group may be empty"
+            f"groups: {dict(players)} must have each of the {num_agents} agents of {name}, 0 to {num_agents - 1}, "
+            "once, and no group may be empty"
         )
-    inner = Grouped(inner, tuple((group, tuple(places)) for group, places in players.items()))
+    inner = Grouped(inner, tuple((group, tuple(indices)) for group, indices in players.items()))
     return dataclasses.replace(env, env=inner) if hasattr(env, "num_envs") else inner

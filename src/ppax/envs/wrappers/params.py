@@ -1,8 +1,8 @@
-"""Numbers of an environment by name: set, or drawn anew at every reset.
+"""Parameters of an environment by name: set to a value, or sampled at every reset.
 
-The names are fields of the environment's own parts, as `gravity` of CartPole and `max_steps` of the time limit around
-it. Drawn numbers are domain randomisation: Tobin et al., "Domain Randomization for Transferring Deep Neural Networks
-from Simulation to the Real World", 2017, https://arxiv.org/abs/1703.06907.
+The names are fields of the environment's own parts, such as `gravity` of CartPole and `max_steps` of the time limit
+around it. Sampled parameters are domain randomisation: Tobin et al., "Domain Randomization for Transferring Deep
+Neural Networks from Simulation to the Real World", 2017, https://arxiv.org/abs/1703.06907.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ppax.options import Option, check_value, nearest, option_of
 from ppax.types import ConfigError, Environment, EnvReset, EnvStep, Key, PyTree, Scalar, part, static
 
 Path = tuple[str, ...]
-Value = Any  # a number or a text, or {"low": number, "high": number}
-# limits of gymnax and Craftax, in whose place TimeLimit stands: `max_steps`
+Value = Any  # a number or a string, or {"low": number, "high": number}
+# time limits of gymnax and Craftax, replaced by `max_steps` of TimeLimit
 HIDDEN = ("max_steps_in_episode", "max_timesteps")
 
 
 class Place(NamedTuple):
-    """Where a number stands in an environment, and what it may be."""
+    """Path of a parameter in an environment, its type and limits, and whether it is static."""
 
     path: Path
     option: Option
@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 class RandomisedState(NamedTuple):
-    """The environment's own state, and the numbers of this episode."""
+    """State of the environment, and the sampled parameters of this episode."""
 
     inner: PyTree
     numbers: dict[str, Array]  # []
@@ -44,30 +44,30 @@ class RandomisedState(NamedTuple):
 
 @part
 class Randomised:
-    """`env`, some of whose numbers are drawn uniformly between `low` and `high` at every reset."""
+    """Wrapper of `env` that samples parameters uniformly between `low` and `high` at every reset."""
 
     env: Environment
     low: dict[str, Scalar]
     high: dict[str, Scalar]
-    paths: tuple[tuple[str, Path], ...] = static("where each of them stands in `env`")
+    paths: tuple[tuple[str, Path], ...] = static("path of each sampled parameter in `env`")
 
     @property
     def observation_space(self) -> spaces.Space:
-        """That of `env`."""
+        """Observation space of `env`."""
         return self.env.observation_space
 
     @property
     def action_space(self) -> spaces.Space:
-        """That of `env`."""
+        """Action space of `env`."""
         return self.env.action_space
 
     @property
     def num_agents(self) -> int | dict[str, int] | None:
-        """That of `env`."""
+        """Number of agents of `env`."""
         return self.env.num_agents
 
     def reset(self, key: Key) -> EnvReset:
-        """Draw the numbers of an episode, and begin it."""
+        """Sample the parameters of an episode and reset `env` with them."""
         keys = dict(zip(["", *self.low], jax.random.split(key, 1 + len(self.low)), strict=True))
         low, high = self.low, self.high
         numbers = {
@@ -77,12 +77,12 @@ class Randomised:
         return start._replace(state=RandomisedState(start.state, numbers))
 
     def step(self, state: RandomisedState, action: PyTree, key: Key) -> EnvStep:
-        """Step `env` with the numbers of this episode."""
+        """Step `env` with the parameters of this episode."""
         step = self.with_numbers(state.numbers).step(state.inner, action, key)
         return step._replace(state=RandomisedState(step.state, state.numbers))
 
     def with_numbers(self, numbers: Mapping[str, Scalar]) -> Environment:
-        """`env` with these numbers."""
+        """Return `env` with these parameters."""
         env = self.env
         for name, path in self.paths:
             env = _put(env, path, jnp.asarray(numbers[name], jnp.float32))
@@ -90,7 +90,7 @@ class Randomised:
 
 
 def places(env: Environment) -> dict[str, Place]:
-    """Every number of an environment by its name; of two with one name the outer one."""
+    """Return every parameter of an environment by name; the outer one of two with the same name."""
     found: dict[str, Place] = {}
     for name, place in _places(env, ()):
         found.setdefault(name, place)
@@ -98,27 +98,27 @@ def places(env: Environment) -> dict[str, Place]:
 
 
 def adjust(env: Environment, params: Mapping[str, Value]) -> Environment:
-    """`env` with other numbers: `{"gravity": 12.0, "half_length": {"low": 0.25, "high": 1.0}}`.
+    """Return `env` with other parameters: `{"gravity": 12.0, "half_length": {"low": 0.25, "high": 1.0}}`.
 
-    Those with `low` and `high` are drawn anew at every reset. Raises ConfigError for a name that `env` has not and for
-    a value that cannot be.
+    Those with `low` and `high` are sampled uniformly at every reset. Raises ConfigError for an unknown name and for an
+    invalid value.
     """
-    there = places(env)
+    known = places(env)
     low: dict[str, Scalar] = {}
     high: dict[str, Scalar] = {}
     for name, value in params.items():
-        place = there.get(name)
+        place = known.get(name)
         if place is None:
-            raise ConfigError(unknown(name, there))
+            raise ConfigError(unknown(name, known))
         if isinstance(value, Mapping):
             low[name], high[name] = _range(name, value, place)
         else:
             env = _put(env, place.path, check_value(place.option, value))
-    return Randomised(env, low, high, tuple((name, there[name].path) for name in low)) if low else env
+    return Randomised(env, low, high, tuple((name, known[name].path) for name in low)) if low else env
 
 
 def refuse_drawn(name: str, params: Mapping[str, Value]) -> None:
-    """Raise ConfigError where something that goes to a suite is to be drawn at every reset."""
+    """Raise ConfigError if an argument of the suite's own constructor is a range: only parameters can be sampled."""
     for key, value in params.items():
         if isinstance(value, Mapping):
             raise ConfigError(
@@ -128,7 +128,7 @@ def refuse_drawn(name: str, params: Mapping[str, Value]) -> None:
 
 
 def read(env: Environment, name: str) -> Value:
-    """The number called `name`, as `adjust` was told."""
+    """Return the parameter `name` in the form that `adjust` takes: a value, or a dict of `low` and `high`."""
     if isinstance(env, Randomised):
         if name in env.low:
             return {"low": _plain(env.low[name]), "high": _plain(env.high[name])}
@@ -139,16 +139,16 @@ def read(env: Environment, name: str) -> Value:
     return _plain(value)
 
 
-def unknown(name: str, there: Mapping[str, Place]) -> str:
-    """What to say of a name that is none of those in `there`."""
+def unknown(name: str, known: Mapping[str, Place]) -> str:
+    """Return the error message for a name that is not in `known`."""
     path = f"env_params.{name}"
-    if not there:
+    if not known:
         return f"unknown option {path!r}: this environment has no parameters"
-    return f"unknown option {path!r}; did you mean {nearest(name, there)!r}? There are {', '.join(there)}"
+    return f"unknown option {path!r}; did you mean {nearest(name, known)!r}? There are {', '.join(known)}"
 
 
 def _range(name: str, value: Mapping[str, Value], place: Place) -> tuple[float, float]:
-    """Lowest and highest value of a number that is drawn."""
+    """Return the checked limits of a sampled parameter."""
     path = f"env_params.{name}"
     if set(value) != {"low", "high"}:
         raise ConfigError(f"{path} = {dict(value)!r}: must be a number, or have low and high, and nothing else")
@@ -162,7 +162,7 @@ def _range(name: str, value: Mapping[str, Value], place: Place) -> tuple[float, 
 
 
 def _places(thing: Any, path: Path) -> Iterator[tuple[str, Place]]:
-    """Numbers of one part, then those of what is inside it."""
+    """Yield the parameters of one part, then those of the parts inside it."""
     hints = typing.get_type_hints(type(thing))
     inside = []
     for field in dataclasses.fields(thing):
@@ -175,7 +175,7 @@ def _places(thing: Any, path: Path) -> Iterator[tuple[str, Place]]:
             option = option_of(field, hints[field.name], f"env_params.{field.name}")
             is_static = bool(field.metadata.get("static"))
             yield field.name, Place(here, option if is_static else option._replace(kind=type(value)), is_static)
-        elif path[-1:] == ("params",):  # numbers of another library, which says no more about them
+        elif path[-1:] == ("params",):  # parameters of another library, which declares no limits
             option = Option(f"env_params.{field.name}", type(value), False, False, value, "", {})
             yield field.name, Place(here, option, False)
     for value, here in inside:
@@ -183,12 +183,13 @@ def _places(thing: Any, path: Path) -> Iterator[tuple[str, Place]]:
 
 
 def _put(thing: Any, path: Path, value: Any) -> Any:
-    """`thing` with another value at the end of `path`."""
+    """Return `thing` with the field at `path` replaced."""
     name, *rest = path
     new = _put(getattr(thing, name), tuple(rest), value) if rest else value
     return dataclasses.replace(thing, **{name: new})
 
 
 def _plain(value: Any) -> Any:
+    """Convert a scalar array to a Python number; leave everything else."""
     is_scalar = isinstance(value, np.ndarray | np.generic | Array) and value.ndim == 0
     return value.item() if is_scalar and not isinstance(value, jax.core.Tracer) else value

@@ -1,4 +1,4 @@
-"""A part of the observation: makes any task with a vector observation one that asks for memory."""
+"""Partial observability: hide entries of a vector observation, so that the task requires memory."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ppax.types import Environment, EnvReset, EnvStep, Key, PyTree, part, static
 
 @part
 class PartialView:
-    """`env`, of whose observation only the numbers at `seen` are shown."""
+    """Wrapper of `env` that returns only the observation entries at the indices `seen`."""
 
     env: Environment
-    seen: tuple[int, ...] = static("places in the observation", low=0)
+    seen: tuple[int, ...] = static("indices of the observation entries that the agent sees", low=0)
 
     @property
     def observation_space(self) -> spaces.Space:
-        """The bounds of what is shown."""
+        """Box of the visible entries."""
         space = self.env.observation_space
         assert isinstance(space, spaces.Box)
         seen = list(self.seen)
@@ -25,12 +25,12 @@ class PartialView:
 
     @property
     def action_space(self) -> spaces.Space:
-        """That of `env`."""
+        """Action space of `env`."""
         return self.env.action_space
 
     @property
     def num_agents(self) -> int | dict[str, int] | None:
-        """That of `env`."""
+        """Number of agents of `env`."""
         return self.env.num_agents
 
     def reset(self, key: Key) -> EnvReset:

@@ -1,4 +1,4 @@
-"""Pictures of worlds of other libraries, drawn in NumPy: grids of channels, and bodies of MuJoCo's models."""
+"""Pictures of other libraries' environments, drawn in NumPy: grids of channels, and bodies of MuJoCo models."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 from ppax.envs.builtin.drawing import AMBER, BLUE, COLOURS, GREY, INK, Canvas, Colour, squares
 
-CELL = 24  # pixels of a grid's cell
-ALOFT, ASIDE = np.deg2rad(15.0), np.deg2rad(20.0)  # where bodies are seen from: above the ground, beside the y axis
-SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX = 2, 3, 4, 5, 6  # MuJoCo's kinds of geoms
+CELL = 24  # pixels of a grid cell
+ALOFT, ASIDE = np.deg2rad(15.0), np.deg2rad(20.0)  # camera: elevation above the ground, and angle to the y axis
+SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX = 2, 3, 4, 5, 6  # MuJoCo's geom types
 
 
 def numbers(obs: Any) -> np.ndarray:
-    """A picture [H, W, 3] of an observation: a grid by its cells, anything else a square a number."""
+    """Draw an observation, [H, W, 3]: a grid by its cells, anything else as one square for each number."""
     values = np.asarray(obs, float)
     if values.ndim in (2, 3) and min(values.shape[:2]) > 1:
         return grid(values)
@@ -23,7 +23,10 @@ def numbers(obs: Any) -> np.ndarray:
 
 
 def grid(values: np.ndarray) -> np.ndarray:
-    """[H, W] or [H, W, C]: a colour a channel, the last one that is not 0; three channels of shades are a picture."""
+    """Draw a grid [H, W] or [H, W, C]: each cell in the colour of its last channel that is not 0.
+
+    Three channels with more than two values are drawn as RGB.
+    """
     values = values if values.ndim == 3 else values[..., None]
     if values.shape[2] == 3 and len(np.unique(values)) > 2:
         cells = np.clip(255 * values / max(values.max(), 1e-9), 0, 255)
@@ -36,7 +39,7 @@ def grid(values: np.ndarray) -> np.ndarray:
 
 
 def bodies(model: Any, positions: Any, width: int = 320) -> np.ndarray:
-    """A MuJoCo model with the generalised `positions` from the side and a little above; the camera goes with it."""
+    """Draw a MuJoCo model with the generalised `positions`, from the side and slightly above; the camera follows it."""
     mujoco: Any = importlib.import_module("mujoco")
     data = mujoco.MjData(model)
     data.qpos[:] = np.asarray(positions, float)
@@ -58,14 +61,14 @@ def bodies(model: Any, positions: Any, width: int = 320) -> np.ndarray:
 
 
 def _view() -> np.ndarray:
-    """Rows: to the right, upwards, and towards the eye, which looks along y."""
+    """Return the camera's axes as rows: right, up, and back towards the camera, which looks along y."""
     right = np.array([np.cos(ASIDE), np.sin(ASIDE), 0.0])
     back = np.array([np.sin(ASIDE) * np.cos(ALOFT), -np.cos(ASIDE) * np.cos(ALOFT), np.sin(ALOFT)])
     return np.stack([right, np.cross(back, right), back])
 
 
 def _ground(canvas: Canvas, eye: np.ndarray, middle: np.ndarray, half: float) -> None:
-    """Lines a step apart on the plane z = 0, so that one sees it move."""
+    """Draw lines at equal distances on the plane z = 0, which make motion visible."""
     step = 2.0 ** np.floor(np.log2(half))
     for x in step * np.arange(np.floor((middle[0] - 4 * half) / step), np.ceil((middle[0] + 4 * half) / step)):
         ends = np.array([[x, middle[1] - half, 0.0], [x, middle[1] + half, 0.0]])
@@ -78,6 +81,7 @@ def _ground(canvas: Canvas, eye: np.ndarray, middle: np.ndarray, half: float) ->
 def _geom(
     canvas: Canvas, eye: np.ndarray, kind: int, size: np.ndarray, place: np.ndarray, turn: np.ndarray, colour: Colour
 ) -> None:
+    """Draw one geom."""
     at = eye[:2] @ place
     if kind in (CAPSULE, CYLINDER):
         along = eye[:2] @ turn[:, 2] * size[1]
@@ -90,7 +94,7 @@ def _geom(
             for bit in (1, 2, 4):
                 if not i & bit:
                     canvas.line(corners[i], corners[i | bit], colour, 3.0)
-    else:  # a sphere; ellipsoids and meshes by their middle size
+    else:  # a sphere; ellipsoids and meshes with their mean size as radius
         radius = float(size[0] if kind == SPHERE else np.mean(size))
         canvas.disc(at, radius + 1.5 / canvas.scale, INK)
         canvas.disc(at, radius, colour)

@@ -1,4 +1,4 @@
-"""A picture of where an environment stands, through the parts around it."""
+"""Rendering of a wrapped environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ppax.types import ConfigError, PyTree
 
 
 def render(env: Any, state: PyTree) -> np.ndarray:
-    """The picture [H, W, 3], uint8, of one environment in `state`; ConfigError where it has no `render(state)`."""
+    """Render one environment in `state`, [H, W, 3] of uint8; ConfigError if it has no `render(state)`."""
     while isinstance(env, TimeLimit | ActionRepeat | PartialView | Randomised | TeamView | Grouped):
         if isinstance(env, Randomised):
             env, state = env.with_numbers(state.numbers), state.inner

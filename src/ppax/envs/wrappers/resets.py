@@ -1,4 +1,4 @@
-"""How environments begin anew: a reset for each, or a few for all that need one."""
+"""Resets in a step of many environments: one for each environment, or a small pool that they share."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from ppax.types import Environment, EnvReset, Key, part, static
 
 
 def fresh_resets(env: Environment, needed: Array, key: Key) -> EnvReset:
-    """A reset of its own for every environment, keys [E]: independent first states."""
+    """Reset every environment with its own key, [E]: independent initial states."""
     return jax.vmap(env.reset)(key)
 
 
 @part
 class PoolResets:
-    """`size` fresh resets a step, dealt out in turn to the environments that begin anew.
+    """Pool of `size` new resets in each step, assigned in turn to the environments that need one.
 
-    For environments whose reset costs many steps. More than `size` that begin on the same step share first states;
-    the next step's are fresh again. With several devices each has a pool of its own, so that, unlike everything else,
-    first states depend on how many there are.
+    For environments whose reset costs as much as many steps. If more than `size` environments reset in the same step,
+    some share an initial state; the next step has new ones. With several devices each has its own pool, so that initial
+    states, unlike everything else, depend on the number of devices.
     """
 
-    size: int = static("fresh resets in a step", default=8, low=1)
+    size: int = static("number of resets that are computed in each step", default=8, low=1)
 
     def __call__(self, env: Environment, needed: Array, key: Key) -> EnvReset:
-        """First states for all environments, of which those count that are `needed` [E]; keys [E]."""
+        """Return initial states [E, ...]; only those where `needed` [E] are used. Keys are [E]."""
         size = min(self.size, needed.shape[0])
-        starts = jax.vmap(env.reset)(key[:size])
+        resets = jax.vmap(env.reset)(key[:size])
         place = (jnp.cumsum(needed) - 1) % size  # [E]
-        dealt: EnvReset = jax.tree.map(lambda x: x[place], starts)
-        return dealt
+        assigned: EnvReset = jax.tree.map(lambda x: x[place], resets)
+        return assigned

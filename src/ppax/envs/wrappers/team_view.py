@@ -1,7 +1,7 @@
-"""What an agent sees beside its own observation: who it is, and, for a central critic, what all of them see.
+"""Agent indices and joint observations: additional observation entries for a shared policy and a central critic.
 
-One policy for all agents that is told which of them it is: Foerster et al. 2016, https://arxiv.org/abs/1605.06676.
-A critic that sees everything while each actor sees its own (MAPPO): Yu et al. 2022, https://arxiv.org/abs/2103.01955.
+A shared policy with the agent's index as input: Foerster et al. 2016, https://arxiv.org/abs/1605.06676.
+A critic of the joint observation, with actors of their own observations (MAPPO): Yu et al. 2022, https://arxiv.org/abs/2103.01955.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from ppax.types import ConfigError, Environment, EnvReset, EnvStep, Key, PyTree,
 
 
 class TeamState(NamedTuple):
-    """The environment's own state, and who is out."""
+    """State of the environment, and which agents are out."""
 
     inner: PyTree
-    out: Array  # [A] since the last step's end: what such an agent sees means nothing
+    out: Array  # [A] the agent's episode ended in an earlier step; its observation has no meaning
 
 
 @part
 class TeamView:
-    """`env`, whose observations are dicts: "own", and "agent", "joint" where asked for. Make it with `team_view`.
+    """Wrapper of `env` with dict observations: "own", and optionally "agent" and "joint". Create it with `team_view`.
 
-    "agent" is the agent's number. "joint" is the same for all agents: `global_state` of the environment where it gives
-    one, else the observations of all in one vector, zeros for those who are out.
+    "agent" is the agent's index. "joint" is the same for all agents: `global_state` of the environment if it has one,
+    else the concatenated observations of all agents, with zeros for agents that are out.
     """
 
     env: Environment
-    agent_ids: bool = static("whether agents see who they are")
-    joint_size: int = static("numbers in what the critic alone sees; 0: nothing", default=0, low=0)
+    agent_ids: bool = static("add the agent's index to its observation")
+    joint_size: int = static("size of the joint observation for the critic; 0: none", default=0, low=0)
 
     @property
     def observation_space(self) -> spaces.Dict:
-        """Dict of what one agent sees."""
+        """Dict of the entries of one agent's observation."""
         entries: dict[str, spaces.Space] = {OWN: self.env.observation_space}
         if self.agent_ids:
             entries[AGENT] = spaces.Discrete(self.num_agents)
@@ -50,26 +50,26 @@ class TeamView:
 
     @property
     def action_space(self) -> spaces.Space:
-        """That of `env`."""
+        """Action space of `env`."""
         return self.env.action_space
 
     @property
     def num_agents(self) -> int:
-        """That of `env`."""
+        """Number of agents of `env`."""
         return count(self.env.num_agents)
 
     @property
     def central_critic(self) -> bool:
-        """Whether the critic sees what all agents see."""
+        """Whether the critic sees the joint observation."""
         return self.joint_size > 0
 
     @property
     def actor_obs(self) -> tuple[str, ...]:
-        """Entries that an actor may read: all but those of the critic alone."""
+        """Entries that an actor may read: all except "joint"."""
         return (OWN, AGENT) if self.agent_ids else (OWN,)
 
     def reset(self, key: Key) -> EnvReset:
-        """Reset `env`; nobody is out."""
+        """Reset `env`; no agent is out."""
         start = self.env.reset(key)
         out = jnp.zeros(self.num_agents, bool)
         obs = self._observe(start, out)
@@ -78,11 +78,12 @@ class TeamView:
     def step(self, state: TeamState, action: PyTree, key: Key) -> EnvStep:
         """Step `env`."""
         step = self.env.step(state.inner, action, key)
-        obs = self._observe(step, state.out)  # who ends here is still seen, at its end
+        obs = self._observe(step, state.out)  # includes final observations of agents that end in this step
         out = state.out | step.terminated | step.truncated
         return step._replace(state=TeamState(step.state, out), obs=obs, global_state=None)
 
     def _observe(self, now: EnvReset | EnvStep, out: Array) -> dict[str, PyTree]:
+        """Observations of all agents with the additional entries, [A, ...] each."""
         entries = {OWN: now.obs}
         if self.agent_ids:
             entries[AGENT] = jnp.arange(self.num_agents, dtype=_dtype(spaces.Discrete(self.num_agents)))
@@ -93,7 +94,11 @@ class TeamView:
 
 
 def team_view(env: Environment, agent_ids: bool, central_critic: bool, name: str) -> Environment:
-    """`env` with what agents and critic see beside; ConfigError where that cannot be, which calls it `name`."""
+    """Return `env` with agent indices and a joint observation, as requested.
+
+    `name` is the name of `env` in errors. Raises ConfigError for environments with one agent, with agents of different
+    spaces, and with observations that cannot be flattened to a vector.
+    """
     if not agent_ids and not central_critic:
         return env
     option = "agent_ids" if agent_ids else "central_critic"
@@ -110,27 +115,28 @@ def team_view(env: Environment, agent_ids: bool, central_critic: bool, name: str
             "Dict of Box only. Let the environment give `global_state` in EnvReset and EnvStep, or set it to false"
         )
     out = jax.ShapeDtypeStruct((count(env.num_agents),), bool)
-    seen = jax.eval_shape(_joint, start.obs, out) if start.global_state is None else None
-    size = seen.size if seen is not None else sum(x.size for x in jax.tree.leaves(start.global_state))
+    joint = jax.eval_shape(_joint, start.obs, out) if start.global_state is None else None
+    size = joint.size if joint is not None else sum(x.size for x in jax.tree.leaves(start.global_state))
     return TeamView(env, agent_ids, size)
 
 
 def _joint(obs: PyTree, out: Array) -> Array:
-    """Observations [A, ...] of all agents as one vector."""
+    """Concatenate the observations [A, ...] of all agents to one vector."""
     return jnp.where(out[:, None], 0.0, _flat(obs, 1)).reshape(-1)
 
 
 def _flat(tree: PyTree, axes: int) -> Array:
-    """All numbers behind the first `axes` axes, in a row."""
+    """Flatten and concatenate all leaves behind their first `axes` axes."""
     return jnp.concatenate([x.reshape(*x.shape[:axes], -1).astype(jnp.float32) for x in jax.tree.leaves(tree)], axes)
 
 
 def _is_numbers(space: spaces.Space) -> bool:
+    """Whether the space consists of Box only, and so can be flattened to a vector."""
     if isinstance(space, spaces.Dict):
         return all(map(_is_numbers, space.spaces.values()))
     return isinstance(space, spaces.Box)
 
 
 def _dtype(space: spaces.Space) -> np.dtype:
-    """What an element of `space` is inside a program."""
+    """Return the dtype of elements of `space` in JAX."""
     return np.dtype(jax.dtypes.canonicalize_dtype(space.dtype))

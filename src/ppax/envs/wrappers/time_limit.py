@@ -1,7 +1,7 @@
-"""A time limit as a part: cuts the episodes of any native environment, and calls it truncation.
+"""Time limit: truncates the episodes of a native environment.
 
-Pardo et al., "Time Limits in Reinforcement Learning", 2018, https://arxiv.org/abs/1712.00378: a cut that is
-not part of the task must not be learned as an end, so it never touches `terminated`.
+Pardo et al., "Time Limits in Reinforcement Learning", 2018, https://arxiv.org/abs/1712.00378: a limit that
+is not part of the task must not be learned as a terminal state, so it never sets `terminated`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ppax.types import Environment, EnvReset, EnvStep, Key, PyTree, Scalar, numb
 
 
 class TimeLimitState(NamedTuple):
-    """The limited environment's own state, and the age of its episode."""
+    """State of the limited environment, and the length of its episode so far."""
 
     inner: PyTree
     elapsed: Array  # [] int32, steps since the reset
@@ -25,9 +25,9 @@ class TimeLimitState(NamedTuple):
 
 @part
 class TimeLimit:
-    """`env`, cut after `max_steps` steps. An episode that ends by itself on that step sets both flags.
+    """Wrapper of `env` that truncates after `max_steps` steps; a termination in that step sets both flags.
 
-    A walk to the right, 10 away, as an environment of one's own (`ppax.types` has Environment, EnvReset, EnvStep):
+    Example of an environment of your own, a walk to the right over a distance of 10 (types from `ppax.types`):
 
         @ppax.part
         class Walk:
@@ -47,31 +47,31 @@ class TimeLimit:
     """
 
     env: Environment
-    # a leaf, so that evaluation may run with another limit without recompiling
+    # a leaf, so that evaluation can use another limit without recompilation
     max_steps: Scalar = number("steps after which an episode is truncated", default=dataclasses.MISSING, low=1)
 
     @property
     def observation_space(self) -> spaces.Space:
-        """That of `env`."""
+        """Observation space of `env`."""
         return self.env.observation_space
 
     @property
     def action_space(self) -> spaces.Space:
-        """That of `env`."""
+        """Action space of `env`."""
         return self.env.action_space
 
     @property
     def num_agents(self) -> int | dict[str, int] | None:
-        """That of `env`."""
+        """Number of agents of `env`."""
         return self.env.num_agents
 
     def reset(self, key: Key) -> EnvReset:
-        """Reset `env` and its clock."""
+        """Reset `env` and its step counter."""
         start = self.env.reset(key)
         return start._replace(state=TimeLimitState(start.state, jnp.zeros((), jnp.int32)))
 
     def step(self, state: TimeLimitState, action: PyTree, key: Key) -> EnvStep:
-        """Step `env`; `truncated` from the step on that makes the episode `max_steps` long."""
+        """Step `env`; set `truncated` if the episode has `max_steps` steps or more."""
         step = self.env.step(state.inner, action, key)
         elapsed = state.elapsed + 1
         return step._replace(

@@ -1,4 +1,4 @@
-"""Encoders: one entry of an observation to a vector, one step at a time."""
+"""Encoders: from one entry of a single observation to a vector."""
 
 from ppax.networks.encoders.choice import Auto, ByName, Encoder, Reader, by_name, readers
 from ppax.networks.encoders.flat import Flat

@@ -1,4 +1,4 @@
-"""Convolution and pooling of images [height, width, channels]; orthogonal filters."""
+"""Convolution and max pooling of images [height, width, channels], with orthogonal initialisation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LAYOUTS = ("hwc", "chw")
 
 
 def init_conv(key: Key, size: int, channels_in: int, channels_out: int) -> Params:
-    """Filters of `size` x `size`: orthogonal as a matrix from a patch to the channels, gain sqrt 2; zero bias."""
+    """Return `size` x `size` filters, orthogonal as a matrix from patch to channels, gain sqrt 2; zero bias."""
     matrix = orthogonal(key, size * size * channels_in, channels_out, math.sqrt(2.0))
     return {
         "kernel": matrix.reshape(size, size, channels_in, channels_out),
@@ -25,17 +25,17 @@ def init_conv(key: Key, size: int, channels_in: int, channels_out: int) -> Param
 
 
 def conv(params: Params, x: Array, stride: int = 1, padding: str = "VALID") -> Array:
-    """Cross-correlation of one image [height, width, channels] with the filters, in the precision of the filters.
+    """Convolve one image [height, width, channels] with the filters, in the precision of the filters.
 
-    On a CPU as matrix products, because inside a loop XLA's CPU convolutions are 10 to 40 times slower
-    (https://github.com/jax-ml/jax/issues/12868); on accelerators as the library's convolution.
+    On a CPU it uses matrix products, because XLA's CPU convolutions are 10 to 40 times slower inside a loop
+    (https://github.com/jax-ml/jax/issues/12868); on accelerators it uses XLA's convolution.
     """
     convolve = convolve_by_products if jax.default_backend() == "cpu" else convolve_by_library
     return convolve(x, params["kernel"], stride, padding) + params["bias"][None, None]
 
 
 def convolve_by_library(x: Array, kernel: Array, stride: int, padding: str) -> Array:
-    """[H, W, C] with [h, w, C, D] by XLA's convolution: [H', W', D]."""
+    """Convolve [H, W, C] with [h, w, C, D] to [H', W', D] by XLA's convolution."""
     axes = ("NHWC", "HWIO", "NHWC")
     y: Array = jax.lax.conv_general_dilated(
         x[None].astype(kernel.dtype), kernel, (stride, stride), padding, dimension_numbers=axes
@@ -44,10 +44,10 @@ def convolve_by_library(x: Array, kernel: Array, stride: int, padding: str) -> A
 
 
 def convolve_by_products(x: Array, kernel: Array, stride: int, padding: str) -> Array:
-    """[H, W, C] with [h, w, C, D] as one product of patches with the filters: [H', W', D].
+    """Convolve [H, W, C] with [h, w, C, D] to [H', W', D] by one product of patches and filters (im2col).
 
-    Blocks of stride x stride pixels are made channels first. What remains is a convolution of stride 1, whose patches
-    are plain slices: these, and the padding that is their gradient, are cheap, unlike slices with a stride.
+    First, blocks of stride x stride pixels become channels (space to depth). The remaining convolution has stride 1;
+    its patches are plain slices. Their gradient is padding. Both are cheap, unlike slices with a stride.
     """
     rows, columns = x.shape[:2]
     high, wide, _, filters = kernel.shape
@@ -55,8 +55,11 @@ def convolve_by_products(x: Array, kernel: Array, stride: int, padding: str) -> 
     down, across = (rows + top + bottom - high) // stride + 1, (columns + left + right - wide) // stride + 1
     if min(down, across) <= 0:
         return jnp.zeros((max(down, 0), max(across, 0), filters), jnp.float32)
-    n, m = -(-high // stride), -(-wide // stride)  # blocks that a filter covers
-    ends = (down + n - 1) * stride - rows - top, (across + m - 1) * stride - columns - left  # negative: pixels unused
+    n, m = -(-high // stride), -(-wide // stride)  # blocks covered by a filter
+    ends = (
+        (down + n - 1) * stride - rows - top,
+        (across + m - 1) * stride - columns - left,
+    )  # padding at the end; negative: crop unused pixels
     x = jax.lax.pad(x, jnp.zeros((), x.dtype), ((top, ends[0], 0), (left, ends[1], 0), (0, 0, 0)))
     kernel = jnp.pad(kernel, ((0, n * stride - high), (0, m * stride - wide), (0, 0), (0, 0)))
     if stride > 1:
@@ -67,22 +70,22 @@ def convolve_by_products(x: Array, kernel: Array, stride: int, padding: str) -> 
 
 
 def _margins(size: int, window: int, stride: int, padding: str) -> tuple[int, int]:
-    """Pixels that are added before and after `size` ones."""
+    """Return the number of padding pixels before and after `size` pixels."""
     ((before, after),) = jax.lax.padtype_to_pads((size,), (window,), (stride,), padding)
     return before, after
 
 
 def _blocks(x: Array, size: int) -> Array:
-    """[H, W, C, ...] to [H / size, W / size, size * size * C, ...]: the pixels of a block as channels."""
+    """Reshape [H, W, C, ...] to [H / size, W / size, size * size * C, ...] (space to depth)."""
     rows, columns, channels, *rest = x.shape
     x = x.reshape(rows // size, size, columns // size, size, channels, *rest)
     return jnp.moveaxis(x, 2, 1).reshape(rows // size, columns // size, size * size * channels, *rest)
 
 
 def max_pool(x: Array) -> Array:
-    """The largest of each 3 x 3, every second row and column.
+    """Max pooling with window 3 x 3, stride 2 and padding "SAME".
 
-    On a CPU as comparisons of slices, with the library's gradient: all of it to the first of equal numbers.
+    On a CPU by comparing slices. The gradient is that of XLA's pooling: among equal numbers, the first receives it.
     """
     if jax.default_backend() != "cpu":
         return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (3, 3, 1), (2, 2, 1), "SAME")
@@ -90,7 +93,7 @@ def max_pool(x: Array) -> Array:
 
 
 def _largest_of_three(x: Array, axis: int) -> Array:
-    """The largest of three neighbours along `axis`, every second place."""
+    """Max pooling along `axis` with window 3 and stride 2."""
     size = x.shape[axis]
     before, _ = _margins(size, 3, 2, "SAME")
     out = -(-size // 2)
@@ -104,16 +107,16 @@ def _largest_of_three(x: Array, axis: int) -> Array:
 
 
 def _larger(a: Array, b: Array) -> Array:
-    """The larger one; `a` where they are equal, and NaN where one is."""
+    """Return the elementwise maximum; `a` where both are equal, NaN where one of them is NaN."""
     return jnp.where((a >= b) | (a != a), a, b)
 
 
 def channels_last(x: Array, layout: str) -> Array:
-    """An image as [height, width, channels]."""
+    """Return an image as [height, width, channels]."""
     return x if layout == "hwc" else jnp.moveaxis(x, 0, -1)
 
 
 def init_convs(key: Key, sizes: tuple[int, ...], channels: tuple[int, ...]) -> Params:
-    """One convolution after the other, numbered "0", "1", ...; `channels` begins with the image's."""
+    """Return parameters of consecutive convolutions, named "0", "1", ...; `channels[0]` is that of the image."""
     keys = jax.random.split(key, len(sizes))
     return {str(i): init_conv(keys[i], size, channels[i], channels[i + 1]) for i, size in enumerate(sizes)}

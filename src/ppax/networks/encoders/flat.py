@@ -1,4 +1,4 @@
-"""Numbers in a row: no parameters."""
+"""Flattening, without parameters."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ppax.types import Key, Params, PyTree, part
 
 @part
 class Flat:
-    """All numbers of an array in one vector."""
+    """Flatten an array to a vector."""
 
     def init(self, key: Key, example: PyTree) -> Params:
-        """No parameters."""
+        """Return no parameters."""
         return {}
 
     def __call__(self, params: Params, x: Array) -> Array:
-        """[...] to [size]."""
+        """Return `x` [...] as a vector [size]."""
         return jnp.ravel(x)

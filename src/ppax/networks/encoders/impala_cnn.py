@@ -1,6 +1,6 @@
-"""The residual convolutions of IMPALA: Espeholt et al. 2018, https://arxiv.org/abs/1802.01561, figure 3, right.
+"""Residual convolutions of IMPALA: Espeholt et al. 2018, https://arxiv.org/abs/1802.01561, figure 3, right.
 
-The paper's network is these and one dense layer: `hidden = [256]`, `activation = "relu"`.
+The paper's network adds one dense layer: `hidden = [256]`, `activation = "relu"`.
 """
 
 from __future__ import annotations
@@ -15,20 +15,23 @@ from ppax.types import Key, Params, PyTree, part, static
 
 @part
 class ImpalaCNN:
-    """A stage for each of `channels`: convolution, halving, two residual blocks; all of 3 x 3. In the end relu."""
+    """IMPALA's residual network: a stage for each of `channels`, then relu.
+
+    A stage is a 3 x 3 convolution, max pooling that halves the image, and two residual blocks of 3 x 3 convolutions.
+    """
 
     channels: tuple[int, ...] = static("channels of each stage", default=(16, 32, 32), low=1)
-    layout: str = static("order of an image's axes", default="hwc", choices=LAYOUTS)
+    layout: str = static("axis order of images: channels last or first", default="hwc", choices=LAYOUTS)
 
     def init(self, key: Key, example: PyTree) -> Params:
-        """Filters for images like `example`, five convolutions a stage."""
+        """Return filters for images of the shape of `example`, five convolutions for each stage."""
         channels = (channels_last(example, self.layout).shape[-1], *self.channels)
         keys = jax.random.split(key, len(self.channels))
         stages = zip(keys, channels[:-1], channels[1:], strict=True)
-        return {str(i): init_convs(k, (3,) * 5, (before, *(own,) * 5)) for i, (k, before, own) in enumerate(stages)}
+        return {str(i): init_convs(k, (3,) * 5, (size, *(out,) * 5)) for i, (k, size, out) in enumerate(stages)}
 
     def __call__(self, params: Params, x: Array) -> Array:
-        """One image to a vector."""
+        """Return the flattened features of one image."""
         x = channels_last(x, self.layout)
         for i in range(len(self.channels)):
             stage = params[str(i)]

@@ -1,4 +1,4 @@
-"""Memories: what one stream keeps from step to step. Each is a part with one interface, `time.MemoryPart`."""
+"""Memories: recurrent cells, attention and windows over one stream. All implement `time.MemoryPart`."""
 
 from ppax.networks.memories.attention import Attention
 from ppax.networks.memories.gru import GRU

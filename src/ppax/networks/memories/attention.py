@@ -3,7 +3,7 @@
 With a learned weight for each distance (Raffel et al. 2020, https://arxiv.org/abs/1910.10683, section 2.1), and layer
 norms before each half of the block (Parisotto et al. 2020, https://arxiv.org/abs/1910.06764).
 
-What is carried are keys and values of the steps before, so that acting computes each of them once.
+The carry is a cache of keys and values of recent steps, so acting computes each of them once.
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.networks.layers import dense, init_dense, init_norm, layer_norm
-from ppax.networks.memories.time import Recent, nothing_yet, with_past
+from ppax.networks.memories.time import Recent, empty_window, prepend_recent
 from ppax.types import ConfigError, Key, Memory, Params, PyTree, part, static
 
 
 @part
 class Attention:
-    """A transformer block that sees the last `steps` steps of the episode."""
+    """Causal transformer block over the last `steps` steps of the episode."""
 
-    width: int = static("size of the features and of the output", default=64, low=1)
-    steps: int = static("steps that are seen, the present one too", default=16, low=1)
-    heads: int = static("heads; they divide the width", default=4, low=1)
+    width: int = static("model width: size of the embedding and of the output", default=64, low=1)
+    steps: int = static("context length: steps attended to, including the current one", default=16, low=1)
+    heads: int = static("attention heads; must divide the width", default=4, low=1)
 
     def init(self, key: Key, size: int) -> Params:
-        """Embedding, attention, and two dense layers."""
+        """Return parameters of embedding, attention, and two dense layers.
+
+        ConfigError where `heads` does not divide `width`.
+        """
         if self.width % self.heads:
             raise ConfigError(f"network.memory: heads = {self.heads} does not divide width = {self.width}")
         embed, qkv, out, grow, shrink = jax.random.split(key, 5)
@@ -42,47 +45,47 @@ class Attention:
         }
 
     def output_size(self, size: int) -> int:
-        """The features'."""
+        """Return `width`."""
         return self.width
 
     def initial_carry(self, size: int) -> Recent:
-        """No step yet."""
-        return nothing_yet(self.steps - 1, 2 * self.width)
+        """Return an empty cache of keys and values."""
+        return empty_window(self.steps - 1, 2 * self.width)
 
-    def before(self, params: Params, x: Array) -> dict[str, Array]:
-        """Embedded features [width]; query, key and value, [width] and [2 width]."""
+    def project_in(self, params: Params, x: Array) -> dict[str, Array]:
+        """Return embedded features [width], query [width], and key and value [2 width]."""
         x = dense(params["embed"], x)
         qkv = dense(params["qkv"], layer_norm(params["norm"], x))
         return {"x": x, "query": qkv[: self.width], "kv": qkv[self.width :]}
 
-    def through(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """One stream [L, ...] to what each step attends to, [L, width]."""
-        past = with_past(carry, x["kv"].astype(jnp.float32), first)
+    def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
+        """Return each step's attention output for one stream, [L, width], and the cache after it."""
+        past = prepend_recent(carry, x["kv"].astype(jnp.float32), first)
         recent, length = past.recent(self.steps - 1), first.shape[0]
-        # blocks of about as many queries as there are keys, so that the cost grows with L and not with its square
+        # blocks of about `steps` queries: cost grows linearly with L, not with its square
         block = next(n for n in range(min(self.steps, length), 0, -1) if length % n == 0)
 
         def attend(start: Array) -> Array:
             query = jax.lax.dynamic_slice_in_dim(x["query"], start, block)
-            near = jax.tree.map(lambda y: jax.lax.dynamic_slice_in_dim(y, start, block + self.steps - 1), past)
-            return self._attend(params["distance"], query, near.steps.astype(query.dtype), near.episode)
+            window = jax.tree.map(lambda y: jax.lax.dynamic_slice_in_dim(y, start, block + self.steps - 1), past)
+            return self._attend(params["distance"], query, window.steps.astype(query.dtype), window.episode)
 
-        seen = jax.vmap(attend)(jnp.arange(0, length, block)) if block < length else attend(jnp.int32(0))[None]
-        return Memory(recent, {"x": x["x"], "seen": seen.reshape(length, self.width)})
+        attended = jax.vmap(attend)(jnp.arange(0, length, block)) if block < length else attend(jnp.int32(0))[None]
+        return Memory(recent, {"x": x["x"], "attended": attended.reshape(length, self.width)})
 
     def _attend(self, distance: Array, query: Array, kv: Array, episode: Array) -> Array:
-        """Queries of n steps over keys and values of these and the steps before, [n + steps - 1]."""
+        """Return the attention output [n, width] of n queries over keys and values [n + steps - 1, 2 width]."""
         n, size = query.shape[0], self.width // self.heads
         key, value = (y.reshape(-1, self.heads, size) for y in jnp.split(kv, 2, axis=-1))
         scores = jnp.einsum("qhd,khd->hqk", query.reshape(n, self.heads, size), key).astype(jnp.float32) * size**-0.5
-        ago = jnp.arange(n)[:, None] + self.steps - 1 - jnp.arange(n + self.steps - 1)[None]  # [n, keys]
-        near = (ago >= 0) & (ago < self.steps) & (episode[None] == episode[self.steps - 1 :, None])
-        scores += distance.astype(jnp.float32)[:, jnp.clip(ago, 0, self.steps - 1)]
-        weights = jax.nn.softmax(jnp.where(near[None], scores, -jnp.inf))
+        distances = jnp.arange(n)[:, None] + self.steps - 1 - jnp.arange(n + self.steps - 1)[None]  # [n, keys]
+        allowed = (distances >= 0) & (distances < self.steps) & (episode[None] == episode[self.steps - 1 :, None])
+        scores += distance.astype(jnp.float32)[:, jnp.clip(distances, 0, self.steps - 1)]
+        weights = jax.nn.softmax(jnp.where(allowed[None], scores, -jnp.inf))
         return jnp.einsum("hqk,khd->qhd", weights.astype(value.dtype), value).reshape(n, self.width)
 
-    def after(self, params: Params, y: PyTree) -> Array:
-        """The rest of the block."""
-        x = y["x"] + dense(params["out"], y["seen"])
+    def project_out(self, params: Params, y: PyTree) -> Array:
+        """Return the block's output [width]: residual connections, and the dense layers after attention."""
+        x = y["x"] + dense(params["out"], y["attended"])
         wide = jax.nn.gelu(dense(params["grow"], layer_norm(params["norm2"], x)))
         return x + dense(params["shrink"], wide)

@@ -1,4 +1,4 @@
-"""Of gated cells: their weights, and their product of a memory and a matrix, whose gradient is of all steps at once."""
+"""Shared code of gated cells (GRU, LSTM): initial weights, previous states, and the recurrent matrix product."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from ppax.types import Key, Params
 
 
 def init_gates(key: Key, size: int, width: int, gates: int) -> Params:
-    """Weights of `gates` gates side by side: normal over sqrt(fan in) for the input, each orthogonal for the memory."""
+    """Return the weights of `gates` gates side by side, for inputs [size] and states [width].
+
+    Input kernels are normal with standard deviation 1 / sqrt(fan-in), biases zero; each gate's recurrent kernel is
+    orthogonal.
+    """
     input_key, recurrent_key = jax.random.split(key)
     square = jax.vmap(lambda key: orthogonal(key, width, width, 1.0))(jax.random.split(recurrent_key, gates))
     kernel = jax.random.normal(input_key, (size, gates * width), jnp.float32) * size**-0.5
@@ -24,19 +28,19 @@ def init_gates(key: Key, size: int, width: int, gates: int) -> Params:
     }
 
 
-# A rule for derivatives forwards, so that JAX itself turns it around: under vmap that gives one product for all streams
+# Forward-mode rule, which JAX transposes by itself: under vmap the kernel's gradient is one product for all streams
 @jax.custom_jvp
-def known_product(told: Array, h: Array, kernel: Array) -> Array:
-    """`told`, which is `h @ kernel`; differentiable in the kernel alone."""
-    return told
+def recurrent_matmul(recurrent_out: Array, h: Array, kernel: Array) -> Array:
+    """Return `recurrent_out`, the precomputed `h @ kernel`; differentiable with respect to the kernel only."""
+    return recurrent_out
 
 
-@known_product.defjvp
-def _known_product_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
-    told, h, _ = primals
-    return told, matmul(h, tangents[2])
+@recurrent_matmul.defjvp
+def _recurrent_matmul_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    recurrent_out, h, _ = primals
+    return recurrent_out, matmul(h, tangents[2])
 
 
-def before(carry: Array, after: Array, first: Array) -> Array:
-    """What was remembered before each step, [L, width], from what was after it: nothing where `first`."""
-    return jnp.where(first[:, None], 0.0, jnp.concatenate([carry[None], after[:-1]]))
+def previous_states(carry: Array, states: Array, first: Array) -> Array:
+    """Return the state before each step [L, width], from `states` after each step; zeros where `first`."""
+    return jnp.where(first[:, None], 0.0, jnp.concatenate([carry[None], states[:-1]]))

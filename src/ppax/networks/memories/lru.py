@@ -1,7 +1,7 @@
 """Linear recurrent unit: Orvieto et al. 2023, https://arxiv.org/abs/2303.06349
 
 A diagonal linear recurrence over complex numbers inside the unit circle, in a block
-with a gated output and a way around (the paper's figure 1).
+with a gated output and a skip connection (the paper's figure 1).
 """
 
 from __future__ import annotations
@@ -20,17 +20,20 @@ from ppax.types import ConfigError, Key, Memory, Params, PyTree, part, static
 
 @part
 class LRU:
-    """Memories that turn and fade, each at a learned rate."""
+    """Linear recurrent unit: complex states with a learned decay rate and phase each."""
 
-    width: int = static("size of the memory, two for each of its complex numbers, and of its output", default=64, low=2)
-    r_min: float = static("least share of a memory that a step keeps, at the start", default=0.9, low=0.0, high=0.999)
+    width: int = static("size of output and state: width / 2 complex units; must be even", default=64, low=2)
+    r_min: float = static("initial eigenvalues: least modulus (share kept per step)", default=0.9, low=0.0, high=0.999)
     r_max: float = static(
-        "largest share of a memory that a step keeps, at the start", default=0.999, low=0.0, high=0.9999
+        "initial eigenvalues: largest modulus (share kept per step)", default=0.999, low=0.0, high=0.9999
     )
-    max_phase: float = static("largest turn of a memory in a step, at the start", default=math.pi / 10, low=0.0)
+    max_phase: float = static("initial eigenvalues: largest phase, in radians per step", default=math.pi / 10, low=0.0)
 
     def init(self, key: Key, size: int) -> Params:
-        """The paper's appendix A: |lambda| uniform in area between the radii, B and C normal, D normal."""
+        """Return parameters as in the paper's appendix A: |lambda| uniform in area between the radii; B, C, D normal.
+
+        ConfigError where `width` is odd.
+        """
         if self.width % 2:
             raise ConfigError(f"network.memory: width = {self.width} must be even; nearest: {self.width + 1}")
         radius_key, phase_key, embed_key, in_key, out_key, skip_key, gate_key = jax.random.split(key, 7)
@@ -52,32 +55,32 @@ class LRU:
         }
 
     def output_size(self, size: int) -> int:
-        """The memory's."""
+        """Return `width`."""
         return self.width
 
     def initial_carry(self, size: int) -> Array:
-        """Zeros, real and imaginary parts."""
+        """Return the zero state [width]: real parts, then imaginary parts."""
         return jnp.zeros(self.width, jnp.float32)
 
-    def before(self, params: Params, x: Array) -> dict[str, Array]:
-        """The features, embedded where their size is not the width, and what they tell the memory, both [width]."""
+    def project_in(self, params: Params, x: Array) -> dict[str, Array]:
+        """Return the features, embedded where their size is not `width`, and the recurrence's input, both [width]."""
         embedded = dense(params["embed"], x) if "embed" in params else x
         scale = jnp.exp(params["gamma"])
-        return {"x": embedded, "told": matmul(embedded, params["in"]) * jnp.concatenate([scale, scale])}
+        return {"x": embedded, "input": matmul(embedded, params["in"]) * jnp.concatenate([scale, scale])}
 
-    def through(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """One stream [L, ...] to memories [L, width]."""
+    def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
+        """Scan one stream [L, ...] to states [L, width]."""
         nu, theta = (params[name].astype(jnp.float32) for name in ("nu", "theta"))
-        share = jnp.exp(jax.lax.complex(-jnp.exp(nu), jnp.exp(theta)))
-        told = _complex(x["told"].astype(jnp.float32))
-        rate = jnp.broadcast_to(share, told.shape)
-        carry, h = linear_recurrence(rate, told, _complex(carry), first)
+        eigenvalues = jnp.exp(jax.lax.complex(-jnp.exp(nu), jnp.exp(theta)))
+        inputs = _complex(x["input"].astype(jnp.float32))
+        decay = jnp.broadcast_to(eigenvalues, inputs.shape)
+        carry, h = linear_recurrence(decay, inputs, _complex(carry), first)
         return Memory(_real(carry), {"x": x["x"], "h": _real(h)})
 
-    def after(self, params: Params, y: PyTree) -> Array:
-        """The memory's output, gated, beside the way around it."""
-        seen = jax.nn.gelu(matmul(y["h"], params["out"]) + params["skip"] * y["x"])
-        features: Array = y["x"] + seen * jax.nn.sigmoid(dense(params["gate"], seen))
+    def project_out(self, params: Params, y: PyTree) -> Array:
+        """Return the gated output plus the skip connection, [width]."""
+        hidden = jax.nn.gelu(matmul(y["h"], params["out"]) + params["skip"] * y["x"])
+        features: Array = y["x"] + hidden * jax.nn.sigmoid(dense(params["gate"], hidden))
         return features
 
 

@@ -1,5 +1,7 @@
-"""Long short-term memory: Hochreiter and Schmidhuber 1997, https://doi.org/10.1162/neco.1997.9.8.1735, with a forget
-gate (Gers et al. 2000)."""
+"""Long short-term memory: Hochreiter and Schmidhuber 1997, https://doi.org/10.1162/neco.1997.9.8.1735
+
+With a forget gate: Gers et al. 2000.
+"""
 
 from __future__ import annotations
 
@@ -10,127 +12,130 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.networks.layers import dense
-from ppax.networks.memories.gates import before, init_gates, known_product
+from ppax.networks.memories.gates import init_gates, previous_states, recurrent_matmul
 from ppax.networks.products import matmul
 from ppax.types import Key, Memory, Params, PyTree, part, static
 
 
 class Cell(NamedTuple):
-    """What an LSTM remembers, and what it shows."""
+    """State of an LSTM: cell state and hidden state (its output)."""
 
-    c: Array  # [width]
-    h: Array  # [width]
+    c: Array  # [width] cell state
+    h: Array  # [width] hidden state
 
 
 class Gates(NamedTuple):
-    """What one step decides, [width] each."""
+    """Gate activations of one step, [width] each."""
 
-    i: Array  # share of what is new that is written
-    f: Array  # share of the cell that is kept
-    g: Array  # what is new
-    o: Array  # share of the cell that is shown
+    i: Array  # input gate
+    f: Array  # forget gate: 1 keeps the cell, 0 clears it
+    g: Array  # candidate
+    o: Array  # output gate
 
 
 @part
 class LSTM:
-    """A cell that gates write to and clear, and what a gate shows of it."""
+    """Long short-term memory: a cell state with input, forget and output gates."""
 
-    width: int = static("size of the cell", default=64, low=1)
+    width: int = static("size of the LSTM's cell state and hidden state", default=64, low=1)
 
     def init(self, key: Key, size: int) -> Params:
-        """Gates i, f, g, o side by side.
+        """Return parameters: the gates i, f, g, o side by side.
 
-        The forget gate begins open: with biases of 0 a cell would lose half of what it holds at each step, and half of
-        the seeds learned nothing that lies twenty steps back. Jozefowicz et al. 2015.
+        The forget gate's bias starts at 1 (Jozefowicz et al. 2015). With 0 a cell would lose half of its content at
+        each step; then half of the seeds learned no dependency over twenty steps.
         """
         params = init_gates(key, size, self.width, 4)
-        nothing = jnp.zeros(self.width, jnp.float32)
-        bias = jnp.concatenate([nothing, nothing + 1.0, nothing, nothing])
+        zeros = jnp.zeros(self.width, jnp.float32)
+        bias = jnp.concatenate([zeros, zeros + 1.0, zeros, zeros])
         return params | {"input": params["input"] | {"bias": bias}}
 
     def output_size(self, size: int) -> int:
-        """The cell's."""
+        """Return `width`, the size of the hidden state."""
         return self.width
 
     def initial_carry(self, size: int) -> Cell:
-        """Zeros."""
+        """Return the zero state."""
         return Cell(jnp.zeros(self.width, jnp.float32), jnp.zeros(self.width, jnp.float32))
 
-    def before(self, params: Params, x: Array) -> Array:
-        """What the observation says to the gates, [4 width]."""
+    def project_in(self, params: Params, x: Array) -> Array:
+        """Return the input's contribution to the gates, [4 width]."""
         return dense(params["input"], x)
 
-    def through(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """One stream's gates [L, 4 width] to outputs [L, width].
+    def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
+        """Scan one stream from gate inputs [L, 4 width] to hidden states [L, width].
 
-        Only what one step needs of the one before is in the loops, as in the GRU's. There is no gradient for `carry`:
-        what was remembered before the sequence is data.
+        The loops compute only what one step needs from its neighbour, as in the GRU. `carry` receives no gradient:
+        the state before the sequence is data.
         """
         kernel, reset = params["recurrent"], first[:, None]
         x = x.astype(jnp.float32)
 
-        def step(cell: Cell, now: tuple[Array, Array]) -> tuple[Cell, tuple[Cell, Array]]:
-            x, first = now
+        def step(cell: Cell, inputs: tuple[Array, Array]) -> tuple[Cell, tuple[Cell, Array]]:
+            x, first = inputs
             cell = jax.tree.map(lambda s: jnp.where(first, 0.0, s), cell)
-            told = matmul(cell.h, kernel)
-            found = gates(x + told)
-            c = found.f * cell.c + found.i * found.g
-            cell = Cell(c, found.o * jnp.tanh(c))
-            return cell, (cell, told)
+            recurrent_out = matmul(cell.h, kernel)
+            gates = compute_gates(x + recurrent_out)
+            c = gates.f * cell.c + gates.i * gates.g
+            cell = Cell(c, gates.o * jnp.tanh(c))
+            return cell, (cell, recurrent_out)
 
         # a single step, as in acting, needs no loop
-        after, (cells, told) = jax.lax.scan(step, carry, (x, first), unroll=first.shape[0] == 1)
-        past = Cell(before(carry.c, cells.c, first), before(carry.h, cells.h, first))
-        after, past, told = jax.lax.stop_gradient((after, past, told))
-        found = jax.vmap(gates)(x + known_product(told, past.h, kernel))
-        c = found.f * past.c + found.i * found.g
-        slopes = jnp.where(reset, 0.0, _slopes(past.c, c, found))
-        along = jax.lax.stop_gradient((jnp.where(reset, 0.0, found.f), slopes, kernel))
-        return Memory(after, _through_time(c, found.o, *along))
+        last, (cells, recurrent_out) = jax.lax.scan(step, carry, (x, first), unroll=first.shape[0] == 1)
+        previous = Cell(previous_states(carry.c, cells.c, first), previous_states(carry.h, cells.h, first))
+        last, previous, recurrent_out = jax.lax.stop_gradient((last, previous, recurrent_out))
+        gates = jax.vmap(compute_gates)(x + recurrent_matmul(recurrent_out, previous.h, kernel))
+        c = gates.f * previous.c + gates.i * gates.g
+        gate_grads = jnp.where(reset, 0.0, _gate_grads(previous.c, c, gates))
+        constants = jax.lax.stop_gradient((jnp.where(reset, 0.0, gates.f), gate_grads, kernel))
+        return Memory(last, _backprop_through_time(c, gates.o, *constants))
 
-    def after(self, params: Params, y: PyTree) -> Array:
-        """The output itself."""
+    def project_out(self, params: Params, y: PyTree) -> Array:
+        """Return the hidden state itself, [width]."""
         features: Array = y
         return features
 
 
-def gates(x: Array) -> Gates:
-    """From what the observation and the memory say together, [4 width]."""
+def compute_gates(x: Array) -> Gates:
+    """Return the gates of one step from the sum of the input's and the state's contributions, [4 width]."""
     i, f, g, o = jnp.split(x, 4)
     return Gates(jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o))
 
 
-def _slopes(past: Array, c: Array, found: Gates) -> Array:
-    """Derivatives by what the memory says to the gates, [L, 4 width]: of the cell by i, f, g, of the output by o."""
-    i, f, g, o = found
-    of_cell = [g * i * (1.0 - i), past * f * (1.0 - f), i * (1.0 - g * g)]
+def _gate_grads(previous: Array, c: Array, gates: Gates) -> Array:
+    """Return the derivatives with respect to the gates' inputs, [L, 4 width]: of c by i, f, g and of h by o."""
+    i, f, g, o = gates
+    of_cell = [g * i * (1.0 - i), previous * f * (1.0 - f), i * (1.0 - g * g)]
     return jnp.concatenate([*of_cell, jnp.tanh(c) * o * (1.0 - o)], axis=-1)
 
 
 @jax.custom_vjp
-def _through_time(c: Array, o: Array, kept: Array, slopes: Array, kernel: Array) -> Array:
-    """Outputs [L, width], each of its own step's cell and gate; the gradients are those through all later steps too."""
+def _backprop_through_time(c: Array, o: Array, keep: Array, gate_grads: Array, kernel: Array) -> Array:
+    """Return hidden states [L, width] from cells and output gates; gradients include those through all later steps.
+
+    `keep` [L, width] is the forget gate, the direct derivative by the previous cell.
+    """
     return o * jnp.tanh(c)
 
 
-def _through_time_forward(c: Array, o: Array, kept: Array, slopes: Array, kernel: Array) -> tuple[Array, PyTree]:
-    seen = jnp.tanh(c)
-    return o * seen, (seen, o * (1.0 - seen * seen), kept, slopes, kernel)
+def _backprop_forward(c: Array, o: Array, keep: Array, gate_grads: Array, kernel: Array) -> tuple[Array, PyTree]:
+    tanh_c = jnp.tanh(c)
+    return o * tanh_c, (tanh_c, o * (1.0 - tanh_c * tanh_c), keep, gate_grads, kernel)
 
 
-def _through_time_backward(saved: PyTree, gradient: Array) -> tuple[Array | None, ...]:
-    seen, shown, kept, slopes, kernel = saved
-    back = kernel.T  # once, not in every step
+def _backprop_backward(residuals: PyTree, gradient: Array) -> tuple[Array | None, ...]:
+    tanh_c, dh_dc, keep, gate_grads, kernel = residuals
+    transposed = kernel.T  # once, not in every step
 
-    def step(later: Cell, now: tuple[Array, ...]) -> tuple[Cell, Cell]:
-        own, shown, kept, slopes = now
-        h = own + later.h
-        c = later.c + h * shown
-        return Cell(kept * c, matmul(jnp.concatenate([c, c, c, h]) * slopes, back)), Cell(c, h)
+    def step(from_later: Cell, inputs: tuple[Array, ...]) -> tuple[Cell, Cell]:
+        own, dh_dc, keep, gate_grads = inputs
+        h = own + from_later.h
+        c = from_later.c + h * dh_dc
+        return Cell(keep * c, matmul(jnp.concatenate([c, c, c, h]) * gate_grads, transposed)), Cell(c, h)
 
     start = Cell(jnp.zeros_like(gradient[0]), jnp.zeros_like(gradient[0]))
-    _, total = jax.lax.scan(step, start, (gradient, shown, kept, slopes), reverse=True)
-    return total.c, total.h * seen, None, None, None
+    _, total = jax.lax.scan(step, start, (gradient, dh_dc, keep, gate_grads), reverse=True)
+    return total.c, total.h * tanh_c, None, None, None
 
 
-_through_time.defvjp(_through_time_forward, _through_time_backward)
+_backprop_through_time.defvjp(_backprop_forward, _backprop_backward)

@@ -1,4 +1,4 @@
-"""No memory: features pass as they are."""
+"""No memory: features pass through unchanged."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from ppax.types import Key, Memory, Params, PyTree, part
 
 @part
 class NoMemory:
-    """Feedforward: what is decided depends on the present observation alone."""
+    """No memory: a feedforward network, in which actions depend on the current observation only."""
 
     def init(self, key: Key, size: int) -> Params:
-        """No parameters."""
+        """Return no parameters."""
         return {}
 
     def output_size(self, size: int) -> int:
-        """That of the features."""
+        """Return the size of the features."""
         return size
 
     def initial_carry(self, size: int) -> PyTree:
-        """Nothing."""
+        """Return the empty carry ()."""
         return ()
 
-    def before(self, params: Params, x: Array) -> PyTree:
-        """The features."""
+    def project_in(self, params: Params, x: Array) -> PyTree:
+        """Return the features unchanged."""
         return x
 
-    def through(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """The features."""
+    def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
+        """Return the features unchanged."""
         return Memory(carry, x)
 
-    def after(self, params: Params, y: PyTree) -> Array:
-        """The features."""
+    def project_out(self, params: Params, y: PyTree) -> Array:
+        """Return the features unchanged."""
         features: Array = y
         return features

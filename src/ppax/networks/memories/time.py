@@ -1,4 +1,4 @@
-"""How memories go through time: by a linear recurrence, or with a look at the last few steps."""
+"""Memory protocol, and the two ways in which memories combine steps: linear recurrences and windows of recent steps."""
 
 from __future__ import annotations
 
@@ -12,53 +12,57 @@ from ppax.types import Key, Memory, Params, PyTree
 
 
 class MemoryPart(Protocol):
-    """Memory of one stream. Only `through` sees time: the products of `before` and `after` are flat over all rows."""
+    """Memory of one stream, in three stages.
+
+    Only `scan` runs over time. `project_in` and `project_out` see single steps, so their matrix products are flat
+    products over all rows of a minibatch.
+    """
 
     def init(self, key: Key, size: int) -> Params:
-        """Parameters for features [size]."""
+        """Return parameters for features [size]."""
 
     def output_size(self, size: int) -> int:
-        """Length of what `after` gives for features [size]."""
+        """Return the length of the output of `project_out` for features [size]."""
 
     def initial_carry(self, size: int) -> PyTree:
-        """What is remembered at an episode's start; () without memory."""
+        """Return the carry at an episode's start; () without memory."""
 
-    def before(self, params: Params, x: Array) -> PyTree:
-        """What time needs of one step's features [size]."""
+    def project_in(self, params: Params, x: Array) -> PyTree:
+        """Return the input of `scan` for one step's features [size]."""
 
-    def through(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """A sequence [L, ...]; where `first`, the carry is forgotten before that step."""
+    def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
+        """Return last carry and outputs of a sequence [L, ...]; `first` [L] resets the carry before that step."""
 
-    def after(self, params: Params, y: PyTree) -> Array:
-        """Features of one step from what came out of time."""
+    def project_out(self, params: Params, y: PyTree) -> Array:
+        """Return features of one step from the output of `scan`."""
 
 
 def linear_recurrence(a: Array, b: Array, carry: Array, first: Array) -> Memory:
-    """h_t = a_t h_{t-1} + b_t, elementwise on [L, width], h_{t-1} = 0 where `first`.
+    """Return h_t = a_t h_{t-1} + b_t, elementwise on [L, width], with h_{t-1} = 0 where `first`.
 
-    On a CPU step by step: measured there, twice as fast as all at once, and compiled in a ninth of the time.
+    Sequential on a CPU: measured there, twice as fast as the parallel scan, and compiled in a ninth of the time.
     """
-    a = jnp.where(first[:, None], 0.0, a)  # a reset is a step that keeps nothing: it costs no more than any other
+    a = jnp.where(first[:, None], 0.0, a)  # a reset is a step with a = 0: it costs no more than any other
     carry = jnp.where(first[0], 0.0, carry)
-    return (in_turn if jax.default_backend() == "cpu" else at_once)(a, b, carry)
+    return (sequential_scan if jax.default_backend() == "cpu" else parallel_scan)(a, b, carry)
 
 
-def in_turn(a: Array, b: Array, carry: Array) -> Memory:
-    """`linear_recurrence` without resets, in L steps."""
+def sequential_scan(a: Array, b: Array, carry: Array) -> Memory:
+    """Compute `linear_recurrence` without resets in L steps."""
 
-    def step(h: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
-        h = now[0] * h + now[1]
+    def step(h: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
+        h = inputs[0] * h + inputs[1]
         return h, h
 
     return Memory(*jax.lax.scan(step, carry, (a, b), unroll=a.shape[0] == 1))
 
 
-def at_once(a: Array, b: Array, carry: Array) -> Memory:
-    """`linear_recurrence` without resets, in log L rounds over all steps.
+def parallel_scan(a: Array, b: Array, carry: Array) -> Memory:
+    """Compute `linear_recurrence` without resets as an associative scan, in log L rounds over all steps.
 
-    With |a| <= 1 nothing can overflow, and a product that underflows has been forgotten indeed, so this needs no
-    logarithms; they are for sums over whole prefixes (Heinsen 2023), which would divide by such products. Measured,
-    the same scan in logarithms takes three times as long.
+    It works on the numbers themselves, not on logarithms. With |a| <= 1 nothing overflows, and a product that
+    underflows belongs to content that has faded to zero. Logarithms are for sums over whole prefixes (Heinsen 2023),
+    which divide by such products. Measured, the same scan in logarithms takes three times as long.
     """
 
     def join(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -69,32 +73,32 @@ def at_once(a: Array, b: Array, carry: Array) -> Memory:
 
 
 class Recent(NamedTuple):
-    """The steps before the present one."""
+    """Carry of a window memory: the K - 1 steps before the current one."""
 
     steps: PyTree  # [K - 1, ...]
-    real: Array  # [K - 1] False: before the episode's start
+    real: Array  # [K - 1] False: padding, before the episode's start
 
 
 class Past(NamedTuple):
-    """A sequence and the steps before it, in one row."""
+    """Sequence with the K - 1 steps before it, joined along the time axis."""
 
     steps: PyTree  # [K - 1 + L, ...]
-    episode: Array  # [K - 1 + L] number of its episode, counted from the sequence's start; -1 where there was nothing
+    episode: Array  # [K - 1 + L] episode number, counted from the sequence's start; -1: padding
 
     def recent(self, length: int) -> Recent:
-        """The last `length` steps of this row, for the next sequence."""
+        """Return the last `length` steps as the carry for the next sequence."""
         start = self.episode.shape[0] - length
         return Recent(jax.tree.map(lambda x: x[start:], self.steps), self.episode[start:] == self.episode[-1])
 
 
-def nothing_yet(length: int, size: int) -> Recent:
-    """No step of `size` numbers so far, at an episode's start."""
+def empty_window(length: int, size: int) -> Recent:
+    """Return the carry at an episode's start: `length` padding steps of `size` numbers."""
     return Recent(jnp.zeros((length, size), jnp.float32), jnp.zeros(length, bool))
 
 
-def with_past(recent: Recent, x: Array, first: Array) -> Past:
-    """The sequence `x` [L, size] behind what came before it."""
+def prepend_recent(recent: Recent, x: Array, first: Array) -> Past:
+    """Join the steps of the carry and the sequence `x` [L, size]; steps of a finished episode become padding."""
     real = recent.real & ~first[0]
     episode = jnp.concatenate([jnp.where(real, 0, -1), jnp.cumsum(first, dtype=jnp.int32)])
-    # emptied, so that even NaN in what is forgotten does not count
+    # zeros in padding: NaN there would reach the result through 0 * NaN
     return Past(jnp.concatenate([jnp.where(real[:, None], recent.steps, 0.0), x]), episode)

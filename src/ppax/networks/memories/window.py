@@ -1,7 +1,7 @@
-"""The last few steps side by side: frame stacking, as in Mnih et al. 2015, https://doi.org/10.1038/nature14236
+"""Window of recent steps, concatenated: frame stacking, as in Mnih et al. 2015, https://doi.org/10.1038/nature14236
 
-The past is the stream's own, over the ends of rollouts too; only before an episode's start there are zeros. With
-`network.hidden = []` the steps are raw observations and what is decided is a feedforward function of them.
+Windows extend across the boundaries of rollouts; before an episode's start they are padded with zeros. With
+`network.hidden = []` the steps are raw observations, and policy and value are feedforward functions of them.
 """
 
 from __future__ import annotations
@@ -10,45 +10,45 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.networks.layers import ACTIVATIONS, init_layers, layers
-from ppax.networks.memories.time import Recent, nothing_yet, with_past
+from ppax.networks.memories.time import Recent, empty_window, prepend_recent
 from ppax.types import Key, Memory, Params, PyTree, part, static
 
 
 @part
 class Window:
-    """The features of the last `steps` steps, and dense layers over them."""
+    """Concatenated features of the last `steps` steps, followed by dense layers."""
 
-    steps: int = static("steps that are seen together, the present one too", default=4, low=1)
-    hidden: tuple[int, ...] = static("widths of the dense layers over them", default=(64,), low=1)
-    activation: str = static("after each of these layers", default="tanh", choices=tuple(ACTIVATIONS))
+    steps: int = static("window length: steps concatenated, including the current one", default=4, low=1)
+    hidden: tuple[int, ...] = static("widths of the dense layers over the window", default=(64,), low=1)
+    activation: str = static("activation function of these layers", default="tanh", choices=tuple(ACTIVATIONS))
 
     def init(self, key: Key, size: int) -> Params:
-        """Dense layers."""
+        """Return parameters of the dense layers."""
         return init_layers(key, self.steps * size, self.hidden)
 
     def output_size(self, size: int) -> int:
-        """The last layer's; without layers that of all steps."""
+        """Return the last layer's width; without layers, `steps * size`."""
         return self.hidden[-1] if self.hidden else self.steps * size
 
     def initial_carry(self, size: int) -> Recent:
-        """No step yet."""
-        return nothing_yet(self.steps - 1, size)
+        """Return an empty window."""
+        return empty_window(self.steps - 1, size)
 
-    def before(self, params: Params, x: Array) -> Array:
-        """The features."""
+    def project_in(self, params: Params, x: Array) -> Array:
+        """Return the features unchanged."""
         return x
 
-    def through(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """One stream's features [L, size] to windows [L, steps * size], the oldest step first."""
-        past = with_past(carry, x, first)
+    def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
+        """Gather one stream's features [L, size] into windows [L, steps * size], the oldest step first."""
+        past = prepend_recent(carry, x, first)
         length = first.shape[0]
-        now = past.episode[self.steps - 1 :]
-        seen = []
+        current = past.episode[self.steps - 1 :]
+        window = []
         for i in range(self.steps):
-            same = past.episode[i : i + length] == now
-            seen.append(jnp.where(same[:, None], past.steps[i : i + length], 0.0))
-        return Memory(past.recent(self.steps - 1), jnp.concatenate(seen, axis=-1))
+            same = past.episode[i : i + length] == current
+            window.append(jnp.where(same[:, None], past.steps[i : i + length], 0.0))
+        return Memory(past.recent(self.steps - 1), jnp.concatenate(window, axis=-1))
 
-    def after(self, params: Params, y: PyTree) -> Array:
-        """The dense layers."""
+    def project_out(self, params: Params, y: PyTree) -> Array:
+        """Return the dense layers' output for one window."""
         return layers(params, y, self.hidden, self.activation)

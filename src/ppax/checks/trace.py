@@ -1,4 +1,4 @@
-"""Host environments as they show themselves: a few of them stepped by hand with random actions, before any training."""
+"""Traces of host environments: resets and steps of a few of them with random actions, before any training."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ppax.envs.hosting.faults import exit_is_a_fault
 from ppax.envs.hosting.gym_vector import mode_of
 from ppax.envs.hosting.parallel_env import Team
 
-FEW = 3  # environments that are looked at
-SECONDS = 10.0  # for all of them
+FEW = 3  # environments in a trace
+SECONDS = 10.0  # time limit for all of them
 
 
 class EnvEvent(NamedTuple):
-    """What one environment gave: at a reset, or for an action."""
+    """Return values of one reset or step of one environment."""
 
     obs: Any
     info: Any
@@ -32,24 +32,24 @@ class EnvEvent(NamedTuple):
 
     @property
     def where(self) -> str:
-        """For messages."""
+        """Name of the call, for messages."""
         return "reset" if self.step is None else "step"
 
     @property
     def ended(self) -> bool:
-        """Whether the episode is over; of several agents, that of all."""
+        """Whether the episode has ended, with several agents for all of them."""
         if self.step is None:
             return False
-        over = self.info["over"] if "begun" in self.info else np.all(np.logical_or(self.step[1], self.step[2]))
+        over = self.info["over"] if "agent_first" in self.info else np.all(np.logical_or(self.step[1], self.step[2]))
         return bool(over)
 
 
 class ProtocolError(Exception):
-    """What came back is no step, or no reset."""
+    """`reset` or `step` returned no tuple of the required length."""
 
 
 class Subject:
-    """One environment; of several agents, or a vector of environments, with an axis of them before all others."""
+    """One environment under check. With several agents, or as a vector of environments, arrays have `axis` in front."""
 
     def __init__(self, env: Any, number: int):
         self.env, self.number = env, number
@@ -62,14 +62,14 @@ class Subject:
         self.vector, self._mode = vector, mode_of(env) if vector else None
 
     def reset(self, seed: int | None) -> EnvEvent:
-        """Begin an episode. Wrong where that is none."""
+        """Start an episode. Raises ProtocolError where the result is not (obs, info)."""
         out = self.env.reset() if seed is None else self.env.reset(seed=seed)
         if not isinstance(out, tuple) or len(out) != 2 or not isinstance(out[1], dict):
             raise ProtocolError(f"reset returns {_kind(out)}, not (obs, info), info a dict")
         return EnvEvent(*out)
 
     def step(self, action: Any) -> EnvEvent:
-        """One step. Wrong where that is none."""
+        """Make one step. Raises ProtocolError where the result is not five values."""
         out = self.env.step(action)
         if not isinstance(out, tuple) or len(out) != 5 or not isinstance(out[4], dict):
             raise ProtocolError(
@@ -77,17 +77,17 @@ class Subject:
             )
         return EnvEvent(out[0], out[4], tuple(out[1:4]))
 
-    def renew(self, last: EnvEvent) -> EnvEvent | None:
-        """The reset that must follow where an episode is over; None where none must."""
+    def reset_if_ended(self, last: EnvEvent) -> EnvEvent | None:
+        """Reset where the last step ended an episode and the environment does not autoreset; else None."""
         if self._mode is None:
             return self.reset(None) if last.ended else None
         if self._mode is not AutoresetMode.DISABLED or last.step is None:
             return None
-        over = np.logical_or(last.step[1], last.step[2])
-        return EnvEvent(*self.env.reset(options={"reset_mask": over})) if over.any() else None
+        ended = np.logical_or(last.step[1], last.step[2])
+        return EnvEvent(*self.env.reset(options={"reset_mask": ended})) if ended.any() else None
 
-    def draw(self, info: dict[str, Any], rng: np.random.Generator) -> Any:
-        """A random action that is allowed."""
+    def random_action(self, info: dict[str, Any], rng: np.random.Generator) -> Any:
+        """Sample an action that info["action_mask"] allows."""
         mask = None if masks.size_of(self.action_space) is None else info.get("action_mask")
         if not self.axis:
             return _allowed(self.action_space, mask, rng)
@@ -97,23 +97,23 @@ class Subject:
 
 
 class EnvTrace(NamedTuple):
-    """What was seen of a few environments."""
+    """Recorded resets and steps of a few environments."""
 
     subjects: tuple[Subject, ...]
-    moments: tuple[tuple[EnvEvent, ...], ...]  # of each; the first one is a reset with a seed
-    again: tuple[EnvEvent, ...]  # of the first one, as long as its moments: from the same seed, with the same actions
-    starts: tuple[EnvEvent, ...]  # resets with other seeds
-    unseeded: tuple[EnvEvent, ...]  # resets without one
+    events: tuple[tuple[EnvEvent, ...], ...]  # of each subject, from a reset with a seed on
+    repeated: tuple[EnvEvent, ...]  # of the first subject, once more with the same seed and actions
+    starts: tuple[EnvEvent, ...]  # resets of the first subject with other seeds
+    unseeded: tuple[EnvEvent, ...]  # resets of the first subject without seed
 
     def all(self) -> Iterator[tuple[Subject, EnvEvent]]:
-        """All that was seen, with whose it is."""
-        for subject, seen in zip(self.subjects, self.moments, strict=True):
-            yield from ((subject, moment) for moment in seen)
-        yield from ((self.subjects[0], moment) for moment in (*self.again, *self.starts, *self.unseeded))
+        """Yield every event with its subject."""
+        for subject, events in zip(self.subjects, self.events, strict=True):
+            yield from ((subject, event) for event in events)
+        yield from ((self.subjects[0], event) for event in (*self.repeated, *self.starts, *self.unseeded))
 
 
 def subjects_of(env: HostEnv, count: int) -> tuple[tuple[Subject, ...], bool]:
-    """`count` environments at least, one of each kind; and whether they are the user's own, not to be closed."""
+    """Return at least `count` environments, one of each kind; and whether they are the user's, not to be closed."""
     made = list(env.host.factories[: max(count, FEW)])
     if not env.host.unique:
         made += [made[0]] * max(0, count - len(made))
@@ -121,43 +121,44 @@ def subjects_of(env: HostEnv, count: int) -> tuple[tuple[Subject, ...], bool]:
         return tuple(Subject(factory(), number) for number, factory in enumerate(made)), env.host.unique
 
 
-def first_look(subjects: Sequence[Subject]) -> EnvTrace:
-    """A reset and a step of each: the least that says anything."""
-    rng, seen = np.random.default_rng(0), []
+def short_trace(subjects: Sequence[Subject]) -> EnvTrace:
+    """Record one reset and one step of each subject."""
+    rng, events = np.random.default_rng(0), []
     for subject in subjects:
         begin = subject.reset(0)
-        seen.append((begin, subject.step(subject.draw(begin.info, rng))))
-    return EnvTrace(tuple(subjects), tuple(seen), (), (), ())
+        events.append((begin, subject.step(subject.random_action(begin.info, rng))))
+    return EnvTrace(tuple(subjects), tuple(events), (), (), ())
 
 
-def watch(subjects: Sequence[Subject], steps: int, resets: int, seed: int) -> EnvTrace:
-    """Episodes of each, `steps` steps of all together; then again, and `resets` resets of both kinds, of the first."""
-    until, seen, kept = time.monotonic() + SECONDS, [], []
+def record_trace(subjects: Sequence[Subject], steps: int, resets: int, seed: int) -> EnvTrace:
+    """Record `steps` steps in all with random actions; then, of the first, repeated steps and both kinds of resets."""
+    deadline, all_events, all_actions = time.monotonic() + SECONDS, [], []
     for subject in subjects:
         rng = np.random.default_rng(seed)
         subject.action_space.seed(seed)
-        moments, actions = [subject.reset(seed)], []
+        events, actions = [subject.reset(seed)], []
         for _ in range(steps // len(subjects)):
-            if (begin := subject.renew(moments[-1])) is not None:
-                moments.append(begin)
-            actions.append(subject.draw(moments[-1].info, rng))
-            moments.append(subject.step(actions[-1]))
-            if time.monotonic() > until and len(moments) > 2:
+            if (begin := subject.reset_if_ended(events[-1])) is not None:
+                events.append(begin)
+            actions.append(subject.random_action(events[-1].info, rng))
+            events.append(subject.step(actions[-1]))
+            if time.monotonic() > deadline and len(events) > 2:
                 break
-        seen.append(tuple(moments))
-        kept.append(actions)
+        all_events.append(tuple(events))
+        all_actions.append(actions)
     one = subjects[0]
-    again = [one.reset(seed)]
-    for action in kept[0][: steps // 4]:
-        again.append(one.step(action))
-        if one.renew(again[-1]) is not None:
+    repeated = [one.reset(seed)]
+    for action in all_actions[0][: steps // 4]:
+        repeated.append(one.step(action))
+        if one.reset_if_ended(repeated[-1]) is not None:
             break
     starts = tuple(one.reset(seed + 1 + i) for i in range(resets))
-    return EnvTrace(tuple(subjects), tuple(seen), tuple(again), starts, tuple(one.reset(None) for _ in range(resets)))
+    unseeded = tuple(one.reset(None) for _ in range(resets))
+    return EnvTrace(tuple(subjects), tuple(all_events), tuple(repeated), starts, unseeded)
 
 
 def _allowed(space: spaces.Space, mask: Any, rng: np.random.Generator) -> Any:
-    """A random element that the mask allows, in the layout of masks.py; without one, any."""
+    """Sample an element that the mask (layout: arrays/masks.py) allows; without a mask, any."""
     if mask is None or isinstance(space, spaces.Box):
         return space.sample()
     flat = flat_mask(mask)

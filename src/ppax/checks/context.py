@@ -1,0 +1,188 @@
+"""Context of the checks: a rollout of the user's agent in the user's environment, and programs that process it."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ppax.collection import collect
+from ppax.envs import Env, HostEnv
+from ppax.envs.vector import VectorEnv
+from ppax.host import Gathered, Rollouts
+from ppax.learning.diagnostics import Update
+from ppax.learning.kl_control import KLControl
+from ppax.minibatches import Shuffle
+from ppax.optimizers import SGD
+from ppax.ppo import PPO
+from ppax.training import check_sizes, start
+from ppax.types import ActorState, ConfigError, Key, LearnerState, PyTree, Rollout, Transition
+
+ROWS = 1024  # rows of a rollout that suffice for the checks
+RATE = 1e6  # learning rate of the probe: the smallest gradient changes float32 weights
+ENDS = 4  # episodes that should end in the rollout
+# Programs run once or twice, so that compile time matters and run time does not
+CPU_OPTIONS = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+STEPS, SECONDS = 5000, 10.0  # limits on collecting rollouts until ENDS episodes have ended
+
+
+class Replay(NamedTuple):
+    """Outputs of the policy, recomputed step by step on the stored rollout, [T, B, ...]."""
+
+    carry: PyTree  # before the step
+    log_prob: Array
+    value: Array
+    entropy: Array
+    env_action: PyTree
+
+
+class CheckContext(NamedTuple):
+    """Rollout of the checks, the states from which it was collected, and compiled functions of it."""
+
+    agent: PPO
+    env: Any  # VectorEnv or HostEnv; some checks need a VectorEnv
+    learner: LearnerState
+    actor: ActorState  # at the start of the rollout
+    key: Key  # with which the rollout was collected
+    rollout: Rollout
+    replay: Callable[..., Replay]  # (learner, carry, steps), starting from the memory `carry`
+    update: Callable[..., Update]  # (learner, rollout, key)
+    probe: Callable[..., Update]  # (learner, rollout, key): one SGD step on all rows, learning rate RATE
+
+
+def make_context(
+    agent: PPO, env: Env, learner: LearnerState, actor: ActorState, key: Key, rollout: Rollout
+) -> CheckContext:
+    """Return a context; its functions compile at their first call."""
+    update = fast_compiled(lambda learner, rollout, key: agent.update(learner, rollout, key))
+    return CheckContext(
+        agent, env, learner, actor, key, rollout, _replay_program(agent), update, _probe_program(agent, env)
+    )
+
+
+def context_after_update(agent: PPO, env: Env, num_steps: int, key: Key) -> CheckContext:
+    """Return a context after one update: weights and statistics differ from their initial values."""
+    rollout_key, update_key = jax.random.split(key)
+
+    def learn(context: CheckContext) -> CheckContext:
+        return context._replace(learner=context.update(context.learner, context.rollout, update_key).learner)
+
+    return context_from_rollouts(agent, env, num_steps, rollout_key, learn)
+
+
+def context_from_rollouts(
+    agent: PPO,
+    env: Env,
+    num_steps: int,
+    key: Key,
+    change: Callable[[CheckContext], CheckContext] = lambda context: context,
+) -> CheckContext:
+    """Collect rollouts until ENDS episodes have ended in one, at most about STEPS steps or SECONDS.
+
+    `change` is applied after the first rollout. The context has the last rollout.
+    """
+    start_key, first_key, later_key = jax.random.split(key, 3)
+    state = fast_compiled(lambda agent, env, key: start(agent, env, num_steps, key))(agent, env, start_key)
+    gather = Rollouts(agent, env, state) if isinstance(env, HostEnv) else _compiled(agent, env, num_steps)
+    initial_actor, (actor, rollout, _) = gather(state.learner, state.actor, jax.random.clone(first_key))
+    context = change(make_context(agent, env, state.learner, initial_actor, first_key, rollout))
+    deadline = time.monotonic() + SECONDS
+    for i in range(1 + STEPS // num_steps):
+        step_key = jax.random.fold_in(later_key, i)
+        initial_actor, (actor, rollout, _) = gather(context.learner, actor, jax.random.clone(step_key))
+        context = context._replace(actor=initial_actor, key=step_key, rollout=rollout)
+        if int(rollout.steps.ended[:-2].sum()) >= ENDS or time.monotonic() > deadline:
+            break
+    return context
+
+
+def _compiled(agent: PPO, env: VectorEnv, num_steps: int) -> Callable[..., Gathered]:
+    """Return a function that collects a rollout of native environments."""
+    program = fast_compiled(lambda *now: collect(now[0], now[1], now[2], now[3], num_steps, now[4]))
+    return lambda learner, actor, key: Gathered(actor, program(agent, env, learner, actor, key))
+
+
+def _replay_program(agent: PPO) -> Callable[..., Replay]:
+    def play(learner: LearnerState, carry: PyTree, steps: Transition) -> Replay:
+        def step(carry: PyTree, stored: Any) -> tuple[PyTree, Replay]:
+            policy = agent.policy(learner, carry, stored.obs, stored.first, stored.action_mask)
+            distribution = policy.distribution
+            outputs = distribution.log_prob(stored.action), policy.value, distribution.entropy()
+            return policy.carry, Replay(carry, *outputs, distribution.env_action(stored.action))
+
+        return jax.lax.scan(step, carry, dataclasses.replace(steps, carry=()))[1]
+
+    return fast_compiled(play)
+
+
+def _probe_program(agent: PPO, env: Env) -> Callable[..., Update]:
+    plain: Any = {"max_grad_norm": None, "num_epochs": 1, "kl": KLControl(), "minibatch": Shuffle(1)}
+    probe = dataclasses.replace(agent, optimizer=SGD(), learning_rate=RATE, **plain)
+
+    def update(learner: LearnerState, rollout: Rollout, key: Key) -> Update:
+        fresh = probe.init(env.observation_space, jax.random.key(0))
+        return probe.update(learner._replace(opt_state=fresh.opt_state, control=fresh.control), rollout, key)
+
+    return fast_compiled(update)
+
+
+def replayed(context: CheckContext) -> Replay:
+    """Replay of the whole rollout."""
+    return context.replay(context.learner, context.actor.carry, context.rollout.steps)
+
+
+def gradient(context: CheckContext, rollout: Rollout, key: Key) -> dict[str, np.ndarray]:
+    """Gradient of the loss on all rows of `rollout`: {path of the leaf of params: gradient}, float64."""
+    after = context.probe(context.learner, rollout, key).learner.params
+    pairs = zip(named_leaves(context.learner.params), named_leaves(after), strict=True)
+    return {path: (a.astype(np.float64) - b) / RATE for (path, a), (_, b) in pairs}
+
+
+def smallest_env(agent: PPO, env: Env, num_steps: int) -> Env:
+    """Return `env` with as few environments as give about ROWS rows and valid sizes; on the host, new ones."""
+    check_sizes(agent, env, num_steps)
+    enough = -(-ROWS // (num_steps * (env.num_streams // env.num_envs)))
+    for num_envs in range(min(enough, env.num_envs), env.num_envs):
+        fewer = dataclasses.replace(env, num_envs=num_envs)
+        try:
+            check_sizes(agent, fewer, num_steps)
+        except ConfigError:
+            continue
+        if env.num_envs % num_envs == 0:
+            return env.again(num_envs) if isinstance(env, HostEnv) else fewer
+    return env.again(env.num_envs) if isinstance(env, HostEnv) else env
+
+
+def fast_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile with few optimisations, which is faster for programs that run once."""
+    return jax.jit(function, compiler_options=CPU_OPTIONS if jax.default_backend() == "cpu" else None)
+
+
+def named_leaves(tree: PyTree) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield (path, values) of every leaf; PRNG keys as their key data."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        yield jax.tree_util.keystr(path), np.asarray(jax.random.key_data(leaf) if is_key else leaf)
+
+
+def differing_leaves(one: PyTree, other: PyTree) -> list[str]:
+    """Paths of the leaves that are not bit-identical."""
+    pairs = zip(named_leaves(one), named_leaves(other), strict=True)
+    return [path for (path, a), (_, b) in pairs if a.shape != b.shape or a.tobytes() != b.tobytes()]
+
+
+def max_difference(one: PyTree, other: PyTree, valid: Any) -> float:
+    """Largest |a - b| / (1 + |b|) over valid rows of [N, ...]; infinite where a or b is not finite."""
+    rows, worst = np.asarray(valid), 0.0
+    for (_, a), (_, b) in zip(named_leaves(one), named_leaves(other), strict=True):
+        a, b = a[rows].astype(np.float64), b[rows].astype(np.float64)
+        if a.size:
+            with np.errstate(invalid="ignore"):
+                worst = max(worst, float(np.nan_to_num(np.abs(a - b) / (1.0 + np.abs(b)), nan=np.inf).max()))
+    return worst

@@ -1,0 +1,135 @@
+"""Output of the commands: messages, the JSON result, the report after training, and names of new run directories."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+import time
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ppax import config
+from ppax.cli.common import DISK, DONE, fail, print_line
+from ppax.evaluation import Evaluation
+from ppax.loggers.files import finite_or_none
+from ppax.run.result import TrainedRun
+from ppax.storage import safe_files
+
+EVALUATION = "evaluation.json"  # in the run directory
+
+
+def say(options: argparse.Namespace, text: str) -> None:
+    """Print a message for the reader: to standard output, or with `--json` to standard error."""
+    print_line(text, sys.stderr if options.json else sys.stdout)
+
+
+def print_json(options: argparse.Namespace, result: dict[str, Any]) -> None:
+    """Print the result as one line of JSON to standard output, if `--json` is given."""
+    if options.json:
+        print_line(json.dumps(_finite(result)), sys.stdout)
+
+
+def report_run(options: argparse.Namespace, run: TrainedRun, settings: config.EvalSettings, seed: int) -> int:
+    """Evaluate a finished run, print the report with the next commands, write EVALUATION; returns the exit code."""
+    if run.history:
+        speed = f"{run.train_seconds:.1f} s: {run.steps_per_second:,.0f} steps/s"
+        compiled = f"after {run.compile_seconds:.1f} s of compilation"
+        say(options, f"trained to {run.steps_done()} in {speed}, {compiled}")
+    else:
+        say(options, f"nothing left to train: {run.steps_done()} are done")
+    if run.stopped:
+        say(options, f"stopped early: {run.stopped}")
+    try:
+        evaluation = run.evaluate(settings.episodes, settings.deterministic, seed)
+    except KeyboardInterrupt:
+        done = f"; training is done and saved: `ppax evaluate {run.run_dir}` evaluates its policy"
+        raise KeyboardInterrupt(done) from None
+    say(options, evaluation_text(evaluation))
+    say(options, f"run directory: {run.run_dir}")
+    say(options, "next:")
+    say(options, f"  ppax evaluate {run.run_dir} --episodes 1000")
+    if run.best is not None and run.best.row is not None:
+        when = f"{run.best.key} {run.best.value:g} at {run.best.row['env_steps']:,.0f} steps"
+        say(options, f"  ppax evaluate {run.run_dir} --best   # {when}")
+    say(options, f"  ppax train {run.run_dir / 'run.toml' if run.run_dir else ''} --seed {seed + 1}")
+    result = result_of(run, evaluation)
+    _write_evaluation(run.run_dir, result)
+    print_json(options, result)
+    return fail(f"the last checkpoint could not be saved: {run.unsaved}", DISK) if run.unsaved else DONE
+
+
+def evaluation_text(evaluation: Evaluation) -> str:
+    """One line: mean return and length, episodes that are not in the mean, and the mean return of each agent."""
+    count = int(evaluation.finished.sum())
+    text = (
+        f"evaluation over {count} episodes: mean return {evaluation.mean_return:.2f} "
+        f"(std {evaluation.std_return:.2f}), mean length {evaluation.mean_length:.1f}"
+    )
+    unfinished = len(evaluation.finished) - count
+    text += f"; {unfinished} never ended and are not counted" if unfinished else ""
+    text += f"; {evaluation.unplayed} were not played" if evaluation.unplayed else ""
+    agents = (f"{name} {one.mean_return:.2f}" for name, one in evaluation.by_agent.items())
+    return "; ".join((text, *agents))
+
+
+def result_of(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
+    """JSON result of a run and its evaluation."""
+    agents = {f"mean_return/{name}": one.mean_return for name, one in evaluation.by_agent.items()}
+    trained = {
+        "steps_per_second": run.steps_per_second,
+        "train_seconds": run.train_seconds,
+        "started_at": run.started_at,
+        "compile_seconds": run.compile_seconds,
+        "stopped": run.stopped,
+    }
+    return {
+        "mean_return": evaluation.mean_return,
+        "std_return": evaluation.std_return,
+        "mean_length": evaluation.mean_length,
+        "episodes": int(evaluation.finished.sum()),
+        "unplayed": evaluation.unplayed,
+        "env_steps": run.env_steps,
+        "total_steps": run.total_steps,
+        "iterations": int(run.state.iteration),
+        "run_dir": str(run.run_dir),
+        **(trained if run.history else {}),  # unknown where this command trained nothing
+        **agents,
+    }
+
+
+def _write_evaluation(run_dir: Path | None, result: dict[str, Any]) -> None:
+    if run_dir is None:
+        return
+    try:
+        safe_files.write_text(run_dir / EVALUATION, json.dumps(_finite(result), indent=1) + "\n")
+    except OSError as error:  # a warning is enough: the result is printed, too
+        warnings.warn(f"{run_dir / EVALUATION} could not be written: {error}", stacklevel=2)
+
+
+def _finite(result: dict[str, Any]) -> dict[str, Any]:
+    """Replace NaN and infinities, which JSON does not have, by None."""
+    return {name: finite_or_none(value) for name, value in result.items()}
+
+
+class RunDirs:
+    """Candidate run directories, one after the other; `latest` is the one tried last."""
+
+    def __init__(self, paths: Iterable[Path]):
+        self._paths, self.latest = paths, Path()
+
+    def __iter__(self) -> Iterator[Path]:
+        for path in self._paths:
+            self.latest = path
+            yield path
+
+
+def new_run_dirs(run: config.Run) -> Iterator[Path]:
+    """Generate default run directories: runs/ENV-DATE-TIME-seedN, then with -2, -3, ...; a run uses the first free."""
+    name = f"{run.env.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}-seed{run.seed}"
+    yield Path("runs") / name
+    for copy in itertools.count(2):
+        yield Path("runs") / f"{name}-{copy}"

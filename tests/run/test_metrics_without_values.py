@@ -1,0 +1,20 @@
+"""Warning at the end of a run whose stop condition or best policy waited for a metric without values."""
+
+import pytest
+
+import ppax
+from ppax.config import BestSettings, Log
+from ppax.envs import VectorEnv, builtin
+from ppax.networks import mlp
+
+
+def test_a_metric_that_no_row_had_is_said_at_the_end():
+    """Episodes of this environment never end, so there is no episode_return to stop by or to be the best by."""
+    env = VectorEnv(builtin.InfiniteProbe(), 2)
+    agent = ppax.PPO(mlp(env, (4,)), num_epochs=1)
+    options = {"stop": "episode_return >= 1 or grad_norm <= -1", "best": BestSettings("episode_return")}
+    with pytest.warns(UserWarning, match="no episode ended") as said:
+        ppax.fit(agent, env, 32, num_steps=8, log=Log(console=False, every=1), **options)
+    words = [str(warning.message) for warning in said if "no log row" in str(warning.message)]
+    assert [sentence.split(":")[0] for sentence in words] == ["stop", "best"]
+    assert all("episode_return" in sentence and "TimeLimit" in sentence for sentence in words)

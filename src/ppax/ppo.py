@@ -23,7 +23,7 @@ from ppax.arrays import masks
 from ppax.arrays.metrics import pack, reduced, unpack
 from ppax.arrays.sequences import to_pairs, to_rows, zero_rows
 from ppax.critics import Regression
-from ppax.critics.base import Critic, adapt, rescaled, value_losses
+from ppax.critics.base import adapt, rescaled, value_losses
 from ppax.learning import batches, normalization
 from ppax.learning.diagnostics import History, Update, update_metrics
 from ppax.learning.forward import Policy, forward, in_float32
@@ -35,23 +35,18 @@ from ppax.minibatches import Shuffle
 from ppax.optimizers import Adam, clipped
 from ppax.program import sharding
 from ppax.program.layout import Program, only_if
+from ppax.protocols import Advantage, Critic, Loss, Minibatches, Network, Optimizer, Schedule
 from ppax.schedules import Constant, anneal_parts
 from ppax.types import (
-    Advantage,
     Batch,
     Decision,
     Key,
     LearnerState,
-    Loss,
     LossOutput,
-    Minibatches,
-    Network,
-    Optimizer,
     Params,
     PyTree,
     Rollout,
     Scalar,
-    Schedule,
     Targets,
     Transition,
     number,

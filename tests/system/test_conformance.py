@@ -9,20 +9,30 @@ import jax
 import pytest
 
 import ppax
-from ppax import advantages, config, critics, distributions, losses, minibatches, optimizers, schedules, types
-from ppax.critics import base
+from ppax import (
+    advantages,
+    config,
+    critics,
+    distributions,
+    losses,
+    minibatches,
+    optimizers,
+    protocols,
+    schedules,
+    types,
+)
 from ppax.envs import BUILTIN, TimeLimit, VectorEnv, builtin
 from ppax.networks import head_for, mlp
 
 ENV = ppax.make("CartPole-v1", 2)
 PROTOCOLS = {
-    "advantage": (types.Advantage, [advantages.GAE]),
-    "loss": (types.Loss, [losses.ClippedSurrogate, losses.DPO, losses.KLPenalty]),
-    "critic": (base.Critic, [critics.Regression, critics.TwoHot, critics.PopArt]),
-    "minibatch": (types.Minibatches, [minibatches.Shuffle]),
-    "distribution": (types.Distribution, [getattr(distributions, name) for name in distributions.__all__]),
-    "network": (types.Network, [ppax.networks.Composed]),
-    "environment": (types.Environment, [TimeLimit, *(getattr(builtin, name) for name in builtin.__all__)]),
+    "advantage": (protocols.Advantage, [advantages.GAE]),
+    "loss": (protocols.Loss, [losses.ClippedSurrogate, losses.DPO, losses.KLPenalty]),
+    "critic": (protocols.Critic, [critics.Regression, critics.TwoHot, critics.PopArt]),
+    "minibatch": (protocols.Minibatches, [minibatches.Shuffle]),
+    "distribution": (protocols.Distribution, [getattr(distributions, name) for name in distributions.__all__]),
+    "network": (protocols.Network, [ppax.networks.Composed]),
+    "environment": (protocols.Environment, [TimeLimit, *(getattr(builtin, name) for name in builtin.__all__)]),
 }
 PAIRS = [(protocol, cls) for protocol, classes in PROTOCOLS.values() for cls in classes]
 EXAMPLES = [

@@ -13,6 +13,7 @@ ROOT = Path(ppax.__file__).parent
 LEVELS = [
     {"parts"},
     {"types"},
+    {"protocols"},
     {"options", "storage"},
     {"arrays", "program.sharding"},
     {"advantages", "losses", "critics", "minibatches", "distributions", "schedules", "optimizers", "envs"},
@@ -42,7 +43,7 @@ ONLY = {
     "rich": {"loggers"},
     "cloudpickle": {"envs"},
 }
-TOP_LIMIT, FOLDER_LIMIT, LINE_LIMIT = 14, 15, 350
+TOP_LIMIT, FOLDER_LIMIT, LINE_LIMIT = 14, 15, 325
 
 
 def room_of(module: str) -> str:

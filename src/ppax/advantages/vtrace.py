@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.arrays.sequences import discounted_sum
-from ppax.types import Advantage, ConfigError, Scalar, Targets, Transition, number, part
+from ppax.protocols import Advantage
+from ppax.types import ConfigError, Scalar, Targets, Transition, number, part
 
 
 @part

@@ -17,7 +17,8 @@ from ppax.envs import HOST_SUITES, Env, HostEnv, host, make
 from ppax.envs.vector import VectorEnv
 from ppax.networks import mlp
 from ppax.ppo import PPO
-from ppax.types import ConfigError, Environment, Key
+from ppax.protocols import Environment
+from ppax.types import ConfigError, Key
 
 ENVS, STEPS = 8, 64  # environments and steps of the rollout
 FEW = 3  # environments, on the host

@@ -2,50 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
-
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.types import Batch, LearnerState, Metrics, Network, Params, PyTree, Scalar
-
-
-class Rescale(NamedTuple):
-    """Change of the value head's last layer: its outputs become scale * outputs + shift."""
-
-    scale: Scalar  # []
-    shift: Scalar  # [] or [num_values]
-
-
-class Adapted(NamedTuple):
-    """State of the critic, and the change of the value head that goes with it; None: no change."""
-
-    state: PyTree
-    rescale: Rescale | None
-
-
-class Critic(Protocol):
-    """Critic protocol: V of one observation from its value outputs [num_values], and their loss."""
-
-    @property
-    def num_values(self) -> int:
-        """Number of outputs of the network's value head."""
-
-    def init(self) -> Adapted:
-        """Initial state, () if the critic has none; ConfigError for numbers that contradict each other."""
-
-    def value(self, state: PyTree, value_outputs: Array) -> Array:
-        """V of one observation, [], in units of the reward."""
-
-    def error(self, state: PyTree, value_outputs: Array, target: Array, old_value: Array) -> Array:
-        """Value loss of one row, []; `target` is the value target, `old_value` V during collection."""
-
-    def update(self, state: PyTree, targets: Array, valid: Array) -> Adapted:
-        """Update the state from a rollout's targets [M, L], before its gradient steps; V must not change."""
-
-    def metrics(self, state: PyTree, targets: Array, valid: Array) -> Metrics:
-        """Metrics of one update."""
+from ppax.protocols import Critic, Network, Rescale
+from ppax.types import Batch, LearnerState, Params, PyTree, Scalar
 
 
 def rescaled(network: Network, params: Params, rescale: Rescale | None) -> Params:

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.arrays.sequences import masked_mean
-from ppax.critics.base import Adapted, Rescale, clipped_value_loss
+from ppax.critics.base import clipped_value_loss
+from ppax.protocols import Adapted, Rescale
 from ppax.types import Metrics, Scalar, number, part
 
 

@@ -9,7 +9,8 @@ from typing import ClassVar
 
 from jax import Array
 
-from ppax.critics.base import Adapted, clipped_value_loss
+from ppax.critics.base import clipped_value_loss
+from ppax.protocols import Adapted
 from ppax.types import Metrics, PyTree, Scalar, number, part
 
 

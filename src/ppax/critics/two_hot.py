@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.arrays.sequences import masked_mean
-from ppax.critics.base import Adapted, Rescale
+from ppax.protocols import Adapted, Rescale
 from ppax.types import ConfigError, Metrics, PyTree, Scalar, number, part, static
 
 

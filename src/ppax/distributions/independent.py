@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from jax import Array
 
-from ppax.types import Distribution, Key, part, static
+from ppax.protocols import Distribution
+from ppax.types import Key, part, static
 
 
 @part

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.types import Distribution, Key, PyTree, part
+from ppax.protocols import Distribution
+from ppax.types import Key, PyTree, part
 
 
 @part

@@ -1,4 +1,4 @@
-"""Environments: `make` creates one by name; your own implements the protocol `ppax.types.Environment`."""
+"""Environments: `make` creates one by name; your own implements the protocol `ppax.protocols.Environment`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from ppax.envs.wrappers.partial_view import PartialView
 from ppax.envs.wrappers.resets import PoolResets, fresh_resets
 from ppax.envs.wrappers.team_view import TeamView, team_view
 from ppax.envs.wrappers.time_limit import TimeLimit
-from ppax.types import ConfigError, Environment
+from ppax.protocols import Environment
+from ppax.types import ConfigError
 
 BUILTIN: dict[str, Callable[[], Environment]] = {
     "CartPole-v1": lambda: TimeLimit(builtin.CartPole(), 500),

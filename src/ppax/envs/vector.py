@@ -22,7 +22,8 @@ from ppax.envs.hosting.arrays import in_32_bits
 from ppax.envs.wrappers.agent_groups import Group, Grouped, count
 from ppax.envs.wrappers.resets import fresh_resets
 from ppax.envs.wrappers.team_view import TeamView
-from ppax.types import Environment, EnvReset, EnvStep, Key, PyTree, VectorStep, part, static
+from ppax.protocols import Environment
+from ppax.types import EnvReset, EnvStep, Key, PyTree, VectorStep, part, static
 
 
 class VectorState(NamedTuple):

@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ppax.distributions import BallNormal, Categorical, Factorised, Joint, Normal, SquashedNormal
-from ppax.types import Distribution, PyTree
+from ppax.protocols import Distribution
+from ppax.types import PyTree
 
 NORMAL = (Normal, SquashedNormal, BallNormal)
 

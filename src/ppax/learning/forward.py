@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.arrays.sequences import to_pairs, to_rows
-from ppax.critics.base import Critic
 from ppax.learning import normalization
-from ppax.types import LearnerState, Network, PyTree
+from ppax.protocols import Critic, Network
+from ppax.types import LearnerState, PyTree
 
 
 class Policy(NamedTuple):

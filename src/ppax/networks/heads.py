@@ -14,7 +14,8 @@ from jax import Array
 
 from ppax.distributions import Beta, Categorical, Factorised, Joint, Normal
 from ppax.distributions.boxes import Bounds
-from ppax.types import Distribution, PyTree, part, static
+from ppax.protocols import Distribution
+from ppax.types import PyTree, part, static
 
 
 class Head(Protocol):

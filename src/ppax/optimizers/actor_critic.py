@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import optax
 
 from ppax.optimizers.adam import Adam
-from ppax.types import ConfigError, Optimizer, Params, PyTree, Scalar, number, part, static
+from ppax.protocols import Optimizer
+from ppax.types import ConfigError, Params, PyTree, Scalar, number, part, static
 
 
 @part

@@ -9,7 +9,8 @@ from __future__ import annotations
 import optax
 
 from ppax.optimizers.actor_critic import ActorCritic, check_groups
-from ppax.types import Optimizer, Scalar
+from ppax.protocols import Optimizer
+from ppax.types import Scalar
 
 
 def clipped(

@@ -7,8 +7,9 @@ from typing import Any
 
 from jax import Array
 
+from ppax.protocols import Schedule
 from ppax.schedules.constant import Constant
-from ppax.types import Schedule, part
+from ppax.types import part
 
 
 @part

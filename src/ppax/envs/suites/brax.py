@@ -18,7 +18,8 @@ from jax import Array
 from ppax.envs.suites.common import known, library, strong
 from ppax.envs.wrappers import pictures
 from ppax.envs.wrappers.time_limit import TimeLimit
-from ppax.types import ConfigError, Environment, EnvReset, EnvStep, Key, PyTree, part, static
+from ppax.protocols import Environment
+from ppax.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
 
 EPISODE_LENGTH = 1000  # time limit of all brax environments, steps
 BACKENDS = ("generalized", "spring", "positional", "mjx")

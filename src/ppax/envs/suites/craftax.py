@@ -16,7 +16,8 @@ from jax import Array
 
 from ppax.envs.suites.common import known, library, strong
 from ppax.envs.wrappers.time_limit import TimeLimit
-from ppax.types import Environment, EnvReset, EnvStep, Key, PyTree, part, static
+from ppax.protocols import Environment
+from ppax.types import EnvReset, EnvStep, Key, PyTree, part, static
 
 NO_LIMIT = 2**30  # steps
 PICTURE_PIXELS = 16  # pixels of a block in a picture: one of the texture sizes of Craftax

@@ -21,7 +21,8 @@ from ppax.envs import builtin
 from ppax.envs.suites.common import known, library, strong
 from ppax.envs.wrappers import pictures
 from ppax.envs.wrappers.time_limit import TimeLimit
-from ppax.types import Environment, EnvReset, EnvStep, Key, PyTree, part, static
+from ppax.protocols import Environment
+from ppax.types import EnvReset, EnvStep, Key, PyTree, part, static
 
 # Classic control by gymnax's class: the built-in environment that draws it, and how its state renames fields
 ANGLES = {"joint_angle1": "theta1", "joint_angle2": "theta2"}

@@ -20,7 +20,8 @@ from jax import Array
 
 from ppax.envs.suites.common import known, library, strong
 from ppax.envs.wrappers.time_limit import TimeLimit
-from ppax.types import ConfigError, Environment, EnvReset, EnvStep, Key, PyTree, Scalar, number, part, static
+from ppax.protocols import Environment
+from ppax.types import ConfigError, EnvReset, EnvStep, Key, PyTree, Scalar, number, part, static
 
 NO_LIMIT = 2**30  # steps
 WORLD = "world_state"  # key of the global state among the observations, if there is one

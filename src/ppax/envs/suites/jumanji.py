@@ -21,7 +21,8 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.envs.suites.common import known, library, strong
-from ppax.types import Environment, EnvReset, EnvStep, Key, PyTree, part, static
+from ppax.protocols import Environment
+from ppax.types import EnvReset, EnvStep, Key, PyTree, part, static
 
 MASK = "action_mask"
 COUNTERS = ("step_count",)  # counters that Jumanji declares as categories

@@ -16,7 +16,8 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.envs.suites.common import known, library, strong
-from ppax.types import Environment, EnvReset, EnvStep, Key, PyTree, part, static
+from ppax.protocols import Environment
+from ppax.types import EnvReset, EnvStep, Key, PyTree, part, static
 
 
 @part

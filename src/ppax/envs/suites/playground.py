@@ -13,7 +13,7 @@ from ppax.envs.suites.brax import Brax
 from ppax.envs.suites.common import known, library
 from ppax.envs.wrappers.action_repeat import ActionRepeat
 from ppax.envs.wrappers.time_limit import TimeLimit
-from ppax.types import Environment
+from ppax.protocols import Environment
 
 
 def load(env_id: str, impl: str = "jax", time_out_truncates: bool = False) -> Environment:

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ppax.envs.hosting.host_env import HostEnv
-from ppax.types import ConfigError, Environment
+from ppax.protocols import Environment
+from ppax.types import ConfigError
 
 
 class Suite(NamedTuple):

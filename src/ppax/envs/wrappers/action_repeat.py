@@ -15,7 +15,8 @@ from jax import Array
 
 from ppax.arrays.sequences import where_rows
 from ppax.envs.wrappers.agent_groups import count, where_agents
-from ppax.types import Environment, EnvReset, EnvStep, Key, PyTree, part, static
+from ppax.protocols import Environment
+from ppax.types import EnvReset, EnvStep, Key, PyTree, part, static
 
 
 class ActionRepeatState(NamedTuple):

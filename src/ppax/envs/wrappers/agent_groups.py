@@ -17,7 +17,8 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.arrays.sequences import where_rows
-from ppax.types import ConfigError, Environment, EnvReset, EnvStep, Key, PyTree, part, static
+from ppax.protocols import Environment
+from ppax.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
 
 
 class Group(NamedTuple):

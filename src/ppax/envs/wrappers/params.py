@@ -19,7 +19,8 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.options import Option, check_value, nearest, option_of
-from ppax.types import ConfigError, Environment, EnvReset, EnvStep, Key, PyTree, Scalar, part, static
+from ppax.protocols import Environment
+from ppax.types import ConfigError, EnvReset, EnvStep, Key, PyTree, Scalar, part, static
 
 Path = tuple[str, ...]
 Value = Any  # a number or a string, or {"low": number, "high": number}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from gymnasium import spaces
 
-from ppax.types import Environment, EnvReset, EnvStep, Key, PyTree, part, static
+from ppax.protocols import Environment
+from ppax.types import EnvReset, EnvStep, Key, PyTree, part, static
 
 
 @part

@@ -16,7 +16,8 @@ from jax import Array
 
 from ppax.envs.hosting.parallel_env import AGENT, JOINT, OWN
 from ppax.envs.wrappers.agent_groups import count
-from ppax.types import ConfigError, Environment, EnvReset, EnvStep, Key, PyTree, part, static
+from ppax.protocols import Environment
+from ppax.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
 
 
 class TeamState(NamedTuple):

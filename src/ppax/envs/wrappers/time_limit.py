@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from gymnasium import spaces
 from jax import Array
 
-from ppax.types import Environment, EnvReset, EnvStep, Key, PyTree, Scalar, number, part
+from ppax.protocols import Environment
+from ppax.types import EnvReset, EnvStep, Key, PyTree, Scalar, number, part
 
 
 class TimeLimitState(NamedTuple):

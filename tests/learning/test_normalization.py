@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
-from ppax import PPO, collection
+from ppax import PPO, collect
 from ppax.collection import start_actor
 from ppax.envs.vector import VectorEnv
 from ppax.learning import normalization
@@ -220,8 +220,8 @@ def test_the_discounted_return_counts_the_last_reward_and_forgets_it_afterwards(
     @jax.jit
     def run(learner, key):
         start_key, *keys = jax.random.split(key, 3)
-        first = collection(agent, env, learner, start_actor(agent, env, start_key), 5, keys[0])
-        return first.rollout, collection(agent, env, learner, first.actor, 5, keys[1]).rollout
+        first = collect(agent, env, learner, start_actor(agent, env, start_key), 5, keys[0])
+        return first.rollout, collect(agent, env, learner, first.actor, 5, keys[1]).rollout
 
     first, second = run(learner, jax.random.key(1))
     expected = [1.0, 2.5, 0.0, 1.0, 2.5], [0.0, 1.0, 2.5, 0.0, 1.0]  # the second rollout goes on where it stood

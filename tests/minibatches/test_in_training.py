@@ -10,8 +10,8 @@ import pytest
 from worlds import QUICK
 
 import ppax
-from ppax import collection
-from ppax.learning.batches import Counted, choose
+from ppax import collect
+from ppax.learning.batches import RowMasks, make_minibatch
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import mlp
 from ppax.optimizers import SGD
@@ -40,7 +40,7 @@ def played():
 
     def play(key):
         state = ppax.start(agent, env, 8, key)
-        return state.learner.params, collection(agent, env, state.learner, state.actor, 8, jax.random.key(1)).rollout
+        return state.learner.params, collect(agent, env, state.learner, state.actor, 8, jax.random.key(1)).rollout
 
     return env, jax.jit(play, compiler_options=QUICK)(jax.random.key(0))
 
@@ -153,8 +153,8 @@ def test_advantages_are_standardised_by_their_weights():
     advantage = np.arange(16.0, dtype=np.float32)
     index = np.repeat(np.arange(16), np.arange(16))  # as often as its advantage says
     weight = 1.0 / np.maximum(advantage, 1.0)
-    drawn = choose(
-        Counted(jnp.ones((16, 1), bool), None),
+    drawn = make_minibatch(
+        RowMasks(jnp.ones((16, 1), bool), None),
         "minibatch",
         Targets(jnp.asarray(advantage)[:, None], jnp.zeros((16, 1))),
         MinibatchIndices(jnp.asarray(index), jnp.asarray(weight[index])),

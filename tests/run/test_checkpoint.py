@@ -199,7 +199,7 @@ SAVER = """
 import os, random, signal, sys, time
 from pathlib import Path
 import jax, numpy as np
-from ppax import checkpoint
+from ppax.run import checkpoint
 from ppax.types import ActorState, LearnerState, TrainState
 
 def state(n):

@@ -149,7 +149,7 @@ def test_a_fault_of_the_network_is_told_from_one_of_the_environment(tmp_path):
         ppax.NumericalError, match="its observations and rewards are finite, so it comes from the network"
     ):
         ppax.fit(wild, env, 40 * STEPS * ENVS, num_steps=STEPS, log=Log(console=False), run_dir=tmp_path)
-    kept = ppax.checkpoint.newest_valid(tmp_path / "checkpoints")[0]
+    kept = ppax.run.checkpoint.newest_valid(tmp_path / "checkpoints")[0]
     from safetensors.numpy import load_file
 
     arrays = load_file(kept / "state.safetensors")

@@ -18,6 +18,7 @@ def _settings(monkeypatch, tmp_path):
     """As a user has them who has set nothing; and a cache directory of one's own."""
     before = {name: getattr(jax.config, name) for name in SETTINGS}
     jax.config.update(OPTION, None)
+    jax.config.update("jax_enable_compilation_cache", True)  # other tests of this process may have switched it off
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     compilation_cache.reset_cache()

@@ -27,7 +27,7 @@ MUTATIONS: list[Mutation] = [
         "    if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):\n",
         "    if False:\n",
         (HOST + "test_masks_of_actions_with_several_components_are_refused",),
-        "hosting/host_env.py",
+        "hosting/example.py",
     ),
     Mutation(
         "the episode_stats of a reset taken for that of the step before it",

@@ -31,8 +31,10 @@ def static(doc: str = "", *, default: Any = dataclasses.MISSING, **limits: Any) 
 
 
 def slot(name: str, doc: str = "", *, default: Any = dataclasses.MISSING) -> Any:
-    """Declare a field that holds a part of the kind `name`: a run file may choose any part that
-    `config.catalogue.PARTS[name]` lists. Without `default` the part must be passed.
+    """Declare a field that holds a part of the kind `name`, which a run file may choose.
+
+    `config.catalogue.PARTS[name]` lists the choices; without one, a run file takes the first. Without `default` the
+    part must be passed in Python.
     """
     return dataclasses.field(default=default, metadata={"slot": name, "doc": doc})
 

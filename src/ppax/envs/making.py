@@ -71,10 +71,9 @@ def grouped(env: Any, players: Mapping[str, Sequence[int]]) -> Any:
     """
     if not players:
         return env
-    if isinstance(env, HostEnv):
-        require_native(env, "groups", "leave `players` out")
-    if not isinstance(env, VectorEnv):
+    if not isinstance(env, VectorEnv | HostEnv):
         return agent_groups.split(env, players, type(env).__name__)
+    env = require_native(env, "groups", "leave `players` out")
     inner = agent_groups.split(env.env, players, env.name or type(env.env).__name__)
     return dataclasses.replace(env, env=inner, made=dataclasses.replace(env.made, players=inner.players))
 

@@ -56,13 +56,13 @@ def anneal_parts(agent: Any, progress: Array) -> Any:
 
 def annealed(part: Any, progress: Array) -> Any:
     """Part with each number that declares `anneal_to` moved linearly to its end; `progress` is in [0, 1]."""
+    fields = dataclasses.fields(part) if dataclasses.is_dataclass(part) else ()
+    ends = {field.name: field.metadata["anneal_to"] for field in fields if "anneal_to" in field.metadata}
+    if not ends:
+        return part
     share = jnp.clip(progress, 0.0, 1.0)
-    changed = {}
-    for field in dataclasses.fields(part) if dataclasses.is_dataclass(part) else ():
-        if "anneal_to" in field.metadata:
-            start, end = getattr(part, field.name), getattr(part, field.metadata["anneal_to"])
-            changed[field.name] = start + (end - start) * share
-    return dataclasses.replace(part, **changed) if changed else part
+    courses = {name: (getattr(part, name), getattr(part, end)) for name, end in ends.items()}
+    return dataclasses.replace(part, **{name: start + (end - start) * share for name, (start, end) in courses.items()})
 
 
 def piecewise(schedule: Any, agent: Any, progress: Array, env_steps: Array, value: Callable[..., Array]) -> Any:

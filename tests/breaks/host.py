@@ -56,8 +56,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "each environment has programs of its own",
-        "self._identity = env.host.identity, repr(self._others)",
-        "self._identity = str(id(env.host)), repr(self._others)",
+        "self._identity = env.host.identity, *self._others.values()",
+        "self._identity = str(id(env.host)), *self._others.values()",
         (RUNNING + "test_a_run_that_is_over_leaves_no_environment_and_no_program",),
     ),
     Mutation(

@@ -61,7 +61,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "log_std_init of Beta accepted",
-        'if family == "beta" and log_std_init != 0.0:',
+        'if family == "beta" and options.log_std_init != 0.0:',
         "if False:",
         (HEADS,),
         "networks/head_for.py",

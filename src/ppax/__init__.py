@@ -6,14 +6,29 @@ from ppax.program import sharding
 
 sharding.use_all_cores()  # before anything starts JAX
 
-from ppax import advantages, critics, distributions, envs, losses, minibatches, networks, optimizers, schedules
+from ppax import (
+    advantages,
+    config,
+    critics,
+    distributions,
+    envs,
+    loggers,
+    losses,
+    minibatches,
+    networks,
+    optimizers,
+    protocols,
+    schedules,
+)
 from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
 from ppax.agents.self_play import SelfPlay
 from ppax.checks import check_env, selftest
 from ppax.collection import collect
+from ppax.config import BestSettings, Log
 from ppax.envs import EnvError, make
 from ppax.evaluation import Evaluation, evaluate
+from ppax.parts import number, part, slot, static
 from ppax.ppo import PPO
 from ppax.program.compilation import CompiledTraining, compile
 from ppax.program.layout import Program
@@ -24,31 +39,37 @@ from ppax.run.fit import fit, resume
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
 from ppax.tools.tuned import Preset, preset
 from ppax.training import start, train
-from ppax.types import ConfigError, TrainState, number, part, static
+from ppax.types import ConfigError, TrainState
 
 __version__ = "0.1.0"
 
 __all__ = [  # noqa: RUF022  # in groups
-    # Training: recorded runs, pure functions, sweeps, evaluation, checks
-    "Evaluation",
+    # Recorded runs
+    "BestSettings",
+    "Log",
     "Preset",
-    "Program",
-    "CompiledTraining",
-    "TrainState",
     "TrainedRun",
-    "check_env",
+    "config",
+    "fit",
+    "loggers",
+    "preset",
+    "resume",
+    "stop",
+    # Pure functions: training, sweeps, evaluation
+    "CompiledTraining",
+    "Evaluation",
+    "Program",
+    "TrainState",
     "collect",
     "compile",
     "evaluate",
-    "fit",
-    "preset",
-    "resume",
-    "selftest",
     "start",
     "start_sweep",
-    "stop",
     "sweep",
     "train",
+    # Checks of an agent and of an environment
+    "check_env",
+    "selftest",
     # Agents
     "PPO",
     "Groups",
@@ -65,9 +86,11 @@ __all__ = [  # noqa: RUF022  # in groups
     "minibatches",
     "networks",
     "optimizers",
+    "protocols",
     "schedules",
     "number",
     "part",
+    "slot",
     "static",
     # Errors
     "CheckpointError",

@@ -7,6 +7,7 @@ import difflib
 import math
 import typing
 from collections.abc import Collection, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -45,11 +46,11 @@ class Option(NamedTuple):
 
     path: str
     kind: type  # int, float, bool or str
-    many: bool  # a list of values
-    optional: bool  # None is allowed
-    default: Any
-    doc: str
-    limits: dict[str, Any]
+    many: bool = False  # a list of values
+    optional: bool = False  # None is allowed
+    default: Any = None
+    doc: str = ""
+    limits: Mapping[str, Any] = MappingProxyType({})
     leaf: bool = False  # a number of a part; with independent agents it may be a list, one value per player
 
 
@@ -68,7 +69,16 @@ def option_of(field: dataclasses.Field[Any], hint: Any, path: str) -> Option:
         optional, many = type(None) in typing.get_args(hint), typing.get_origin(hint) is tuple
     limits = {name: field.metadata[name] for name in LIMITS if name in field.metadata}
     leaf = not field.metadata.get("static") and not many
-    return Option(path, kind, many, optional, field.default, field.metadata.get("doc", ""), limits, leaf)
+    return Option(
+        path=path,
+        kind=kind,
+        many=many,
+        optional=optional,
+        default=field.default,
+        doc=field.metadata.get("doc", ""),
+        limits=limits,
+        leaf=leaf,
+    )
 
 
 def check_value(option: Option, value: Any, each: bool = False) -> Any:
@@ -96,7 +106,7 @@ def check_value(option: Option, value: Any, each: bool = False) -> Any:
     return check_limits(option.path, value, option.limits)
 
 
-def check_limits(path: str, value: Any, limits: dict[str, Any]) -> Any:
+def check_limits(path: str, value: Any, limits: Mapping[str, Any]) -> Any:
     """Return `value` if it is within `limits`; else raise ConfigError, naming `path` and the nearest valid value."""
     choices, low, high, above = (limits.get(name) for name in ("choices", "low", "high", "above"))
     if choices is not None and value not in choices:

@@ -12,12 +12,14 @@ import jax
 T = TypeVar("T")
 
 
-def number(doc: str = "", *, default: Any, **limits: float) -> Any:
+def number(doc: str = "", *, default: Any, anneal_to: str | None = None, **limits: float) -> Any:
     """Declare a leaf: a number in an equation, traced, so that vmap can sweep it and a schedule can anneal it.
 
-    `limits` are `low`, `high` (inclusive) and `above` (exclusive); `ppax.options` checks them.
+    `limits` are `low`, `high` (inclusive) and `above` (exclusive); `ppax.options` checks them. `anneal_to` names the
+    field that holds the value at the end of training: a number of an agent's part is annealed to it linearly.
     """
-    return dataclasses.field(default=default, metadata={"doc": doc, **limits})
+    annealed = {} if anneal_to is None else {"anneal_to": anneal_to}
+    return dataclasses.field(default=default, metadata={"doc": doc, **annealed, **limits})
 
 
 def static(doc: str = "", *, default: Any = dataclasses.MISSING, **limits: Any) -> Any:
@@ -26,6 +28,20 @@ def static(doc: str = "", *, default: Any = dataclasses.MISSING, **limits: Any) 
     `limits` are `low`, `high` (inclusive) and `choices`; `ppax.options` checks them.
     """
     return dataclasses.field(default=default, metadata={"static": True, "doc": doc, **limits})
+
+
+def slot(name: str, doc: str = "", *, default: Any = dataclasses.MISSING) -> Any:
+    """Declare a field that holds a part of the kind `name`, which a run file may choose.
+
+    `config.catalogue.PARTS[name]` lists the choices; without one, a run file takes the first. Without `default` the
+    part must be passed in Python.
+    """
+    return dataclasses.field(default=default, metadata={"slot": name, "doc": doc})
+
+
+def slots(cls: type) -> dict[str, str]:
+    """Return the fields of `cls` that hold parts, each with the kind of part that it holds."""
+    return {field.name: field.metadata["slot"] for field in dataclasses.fields(cls) if "slot" in field.metadata}
 
 
 def _described(fields: tuple[dataclasses.Field[Any], ...]) -> list[str]:
@@ -49,7 +65,8 @@ def brief(tree: Any) -> str:
 
 def _derived(field: dataclasses.Field[Any]) -> bool:
     """Whether a field is computed from the environment and not set by the user: no default and no description."""
-    return bool(field.metadata) and not field.metadata.get("doc") and field.default is dataclasses.MISSING
+    given = field.metadata.get("doc") or "slot" in field.metadata or field.default is not dataclasses.MISSING
+    return bool(field.metadata) and not given
 
 
 def _short(value: Any) -> str:
@@ -70,14 +87,14 @@ def _equal(value: Any, default: Any) -> bool:
         return False
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(number, static, dataclasses.field))
+@dataclass_transform(frozen_default=True, field_specifiers=(number, static, slot, dataclasses.field))
 def part(cls: type[T]) -> type[T]:
     """Class decorator: a frozen dataclass that is a JAX pytree; fields are leaves or subtrees, unless `static()`."""
     cls.__doc__ = cls.__doc__ or cls.__name__  # otherwise dataclass writes the signature there
     own_repr = "__repr__" in vars(cls)
     frozen: Any = dataclasses.dataclass(frozen=True)(cls)
     fields = dataclasses.fields(frozen)
-    if not own_repr and any(not field.metadata for field in fields):
+    if not own_repr and any(not field.metadata or "slot" in field.metadata for field in fields):
         frozen.__repr__ = brief  # parts or arrays inside: the full repr would be pages long
     frozen.__doc__ = "\n".join([cls.__doc__, *_described(fields)])
     leaves = [field.name for field in fields if not field.metadata.get("static")]

@@ -33,6 +33,7 @@ from ppax.losses import ClippedSurrogate
 from ppax.losses.base import bounded_log_ratio
 from ppax.minibatches import Shuffle
 from ppax.optimizers import Adam, clipped
+from ppax.parts import slot
 from ppax.program import sharding
 from ppax.program.layout import Program, only_if
 from ppax.protocols import Advantage, Critic, Loss, Minibatches, Network, Optimizer, Schedule
@@ -73,13 +74,13 @@ class PPO:
     Numbers are pytree leaves, so that `jax.vmap` over agents is a hyperparameter sweep.
     """
 
-    network: Network
-    advantage: Advantage = GAE()
-    loss: Loss = ClippedSurrogate()
-    critic: Critic = Regression()
-    minibatch: Minibatches = Shuffle()
-    optimizer: Optimizer = Adam()
-    schedule: Schedule = Constant()
+    network: Network = slot("network", "actor-critic network")
+    advantage: Advantage = slot("advantage", "advantage estimator", default=GAE())
+    loss: Loss = slot("loss", "policy loss", default=ClippedSurrogate())
+    critic: Critic = slot("critic", "value loss", default=Regression())
+    minibatch: Minibatches = slot("minibatch", "draw of the minibatches", default=Shuffle())
+    optimizer: Optimizer = slot("optimizer", "optimiser", default=Adam())
+    schedule: Schedule = slot("schedule", "annealing of numbers over training", default=Constant())
     kl: KLControl = KLControl()
     program: Program = Program()
     learning_rate: Scalar = number("learning rate of the optimiser", default=3e-4, low=0.0)

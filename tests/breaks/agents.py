@@ -148,14 +148,14 @@ FILES = [
         'word if words[0] == "groups" and place == 1 else word.replace(old, new)',
         "word.replace(old, new)",
         (OVERRIDES, GROUPS + "test_a_command_line_names_groups_with_underscores"),
-        "ppax/cli/options.py",
+        "ppax/cli/arguments.py",
     ),
     Mutation(
         "the part of a group is not looked for on the command line",
         'name.startswith(("--agent.", "--groups.")) and name.endswith(".part")',
         'name.startswith("--agent.") and name.endswith(".part")',
         (OVERRIDES,),
-        "ppax/cli/options.py",
+        "ppax/cli/arguments.py",
     ),
     Mutation(
         "a group has the options of default parts",
@@ -206,7 +206,7 @@ RECORDS = [
         'if not place.startswith("callbacks")]\n    if places:',
         'if not place.startswith("callbacks")]\n    if False:',
         (RECORD + "test_the_file_of_such_a_run_trains_nothing_else",),
-        "ppax/config/build.py",
+        "ppax/config/construction.py",
     ),
     Mutation(
         "nothing is said of independent players where there is one",

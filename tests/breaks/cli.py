@@ -28,14 +28,14 @@ MUTATIONS: list[Mutation] = [
         "if equals and not BOOLEANS[value.lower()] else name",
         "if False else name",
         (CLI + "test_both_spellings",),
-        "ppax/cli/options.py",
+        "ppax/cli/arguments.py",
     ),
     Mutation(
         "a part's name needs .part",
-        'in PARTS:\n        name += ".part"',
-        'in PARTS:\n        name += ""',
+        'in part_fields(PPO):\n        name += ".part"',
+        'in part_fields(PPO):\n        name += ""',
         (CLI + "test_both_spellings",),
-        "ppax/cli/options.py",
+        "ppax/cli/arguments.py",
     ),
     Mutation(
         "help shows every option",

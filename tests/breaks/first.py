@@ -276,8 +276,8 @@ DATA = [
     ),
     Mutation(
         "beta is not annealed",
-        "(self.beta_end - self.beta) * share",
-        "(self.beta_end - self.beta) * 0.0",
+        "start + (end - start) * share",
+        "start + (end - start) * 0.0",
         (PRIORITISED + "test_beta_is_annealed_linearly",),
     ),
     Mutation(

@@ -27,7 +27,7 @@ MUTATIONS: list[Mutation] = [
         "    if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):\n",
         "    if False:\n",
         (HOST + "test_masks_of_actions_with_several_components_are_refused",),
-        "hosting/host_env.py",
+        "hosting/example.py",
     ),
     Mutation(
         "the episode_stats of a reset taken for that of the step before it",
@@ -56,8 +56,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "each environment has programs of its own",
-        "self._identity = env.host.identity, repr(self._others)",
-        "self._identity = str(id(env.host)), repr(self._others)",
+        "self._identity = env.host.identity, *self._others.values()",
+        "self._identity = str(id(env.host)), *self._others.values()",
         (RUNNING + "test_a_run_that_is_over_leaves_no_environment_and_no_program",),
     ),
     Mutation(

@@ -7,6 +7,7 @@ PRECISION = "tests/system/test_precision.py::test_only_factors_of_products_with_
 HEADS = "tests/networks/test_heads.py::test_log_std_init_without_standard_deviation_is_refused"
 TRAIN = "tests/test_training.py::"
 TRAINED = "tests/run/test_result.py::"
+SETTINGS = "tests/envs/test_settings.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
@@ -60,7 +61,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "log_std_init of Beta accepted",
-        'if family == "beta" and log_std_init != 0.0:',
+        'if family == "beta" and options.log_std_init != 0.0:',
         "if False:",
         (HEADS,),
         "networks/head_for.py",
@@ -104,5 +105,54 @@ MUTATIONS: list[Mutation] = [
         "idle = self.total_steps - self.env_steps",
         "idle = 0",
         (TRAINED + "test_steps_that_only_reset_are_counted_apart",),
+    ),
+    Mutation(
+        "parameters of a configuration are not set in an environment of one's own",
+        'if env is None else envs.other_params(env, config.get("env_params", {}))',
+        "if env is None else env",
+        (SETTINGS + "test_build_sets_parameters_of_an_environment_of_ones_own",),
+        "config/construction.py",
+    ),
+    Mutation(
+        "resume leaves an environment of one's own as it is",
+        'if env is None else other_params(env, run_config.get("env_params", {}))',
+        "if env is None else env",
+        (SETTINGS + "test_evaluation_has_parameters_of_its_own",),
+        "run/restore.py",
+    ),
+    Mutation(
+        "sampled parameters stay sampled",
+        "for name, x in ends.items() if name not in params}",
+        "for name, x in ends.items()}",
+        (SETTINGS + "test_sampled_parameters_can_be_set_again",),
+        "wrappers/params.py",
+    ),
+    Mutation(
+        "wrappers of the user are lost in evaluation",
+        "(not own.by_name or env_params.keys() <= params.places(env.env).keys())",
+        "not own.by_name",
+        (SETTINGS + "test_a_changed_environment_made_by_name_stays_changed",),
+        "envs/making.py",
+    ),
+    Mutation(
+        "another timeout compiles again",
+        "dataclasses.field(default=TIMEOUT, compare=False)",
+        "dataclasses.field(default=TIMEOUT)",
+        (SETTINGS + "test_settings_that_change_no_program_compile_none_again",),
+        "envs/settings.py",
+    ),
+    Mutation(
+        "a timeout without worker processes is accepted",
+        'if self.vectorization == "sync":',
+        "if False:",
+        (SETTINGS + "test_a_timeout_out_of_range_or_without_effect_is_refused",),
+        "envs/settings.py",
+    ),
+    Mutation(
+        "a field holds the parts of its name",
+        "return {field: PARTS[kind] for field, kind in slots(cls).items()}",
+        "return {field: PARTS[field] for field in slots(cls) if field in PARTS}",
+        ("tests/config/test_config.py::test_fields_with_a_slot_hold_parts_whatever_their_names",),
+        "config/catalogue.py",
     ),
 ]

@@ -5,13 +5,15 @@ import difflib
 import math
 import re
 import tomllib
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
 import ppax
-from ppax import config
+from ppax import config, number, part, slot
+from ppax.advantages import GAE, TDLambda
 from ppax.config import Log
 from ppax.networks import mlp
 from ppax.types import ConfigError
@@ -55,6 +57,8 @@ def base_of(path):
         return {"env": "Pursuit-2", "groups": {"prey": {"players": [0]}, "hunter": {"players": [1]}}}
     if path == "vectorization":  # of environments on the host
         return {"env": "gymnasium/CartPole-v1"}
+    if path == "timeout":  # of their worker processes
+        return {"env": "gymnasium/CartPole-v1", "vectorization": "async"}
     schedule = OPTIONS[path][1].get("agent", {}).get("schedule")
     return {"agent": {"schedule": dict(schedule)}} if schedule and not path.endswith("schedule.part") else {}
 
@@ -513,3 +517,28 @@ def test_names_in_messages_are_close():
         assert difflib.get_close_matches(path[:-1], OPTIONS, n=1, cutoff=0.0)[0]
         with pytest.raises(ConfigError, match=r"did you mean|must be"):
             config.resolve(at(path + "x", 1, base_of(path)))
+
+
+# ---------------------------------------------------------------- slots
+
+
+@part
+class Blend:
+    """Advantage estimator with two others inside, in fields of any name."""
+
+    base: Any = slot("advantage", "estimator of most of it", default=GAE())
+    critic: Any = slot("advantage", "estimator of the rest", default=GAE())
+    weight: float = number("weight of the rest", default=0.5)
+
+
+def test_fields_with_a_slot_hold_parts_whatever_their_names(monkeypatch):
+    monkeypatch.setitem(config.PARTS, "advantage", config.PARTS["advantage"] | {"blend": Blend})
+    given = {"part": "blend", "base": {"gae_lambda": 0.5}, "critic": {"part": "td_lambda"}}
+    plan = {"agent": {"advantage": given}}
+    assert {"agent.advantage.base.gae_lambda", "agent.advantage.critic.part"} <= {o.path for o in config.options(plan)}
+    agent = config.build(plan).agent
+    assert agent.advantage == Blend(GAE(0.5), TDLambda())
+    described = config.describe(agent)
+    assert config.build({"agent": described}).agent.advantage == agent.advantage
+    with pytest.raises(ConfigError, match=r"write agent\.advantage\.base\.part = 'gae'"):
+        config.resolve({"agent": {"advantage": {"part": "blend", "base": "gae"}}})

@@ -22,6 +22,7 @@ from ppax import config
 from ppax.cli.main import main
 from ppax.envs import VectorEnv
 from ppax.options import unflatten
+from ppax.parts import slots
 from ppax.types import ConfigError, EnvReset, EnvStep, part, static
 
 # Options that cannot change the numbers of a training run
@@ -31,6 +32,7 @@ SILENT = {
     "log.tensorboard",
     "log.console",
     "vectorization",  # results are the same: tests/envs/hosting/test_handle.py
+    "timeout",  # of worker processes; refused without them: tests/envs/test_settings.py
     # the layout of the program: results are equal but for rounding, tests/system/test_reference.py
     "agent.program.devices",
     "agent.program.chunk_rows",
@@ -319,7 +321,7 @@ def test_every_option_of_every_part_is_walked():
     for slot, choices in config.PARTS.items():
         for cls in choices.values():
             names = {field.name for field in dataclasses.fields(cls) if field.metadata}
-            names -= {"actor_readers", "critic_readers", "head", *config.PARTS, "critic"}
+            names -= {"actor_readers", "critic_readers", "head", *slots(cls)}
             assert names <= seen, (slot, cls, names - seen)
     assert len({named(case) for case in ALL}) == len(ALL)
     known = {option.path for option in config.options({})}

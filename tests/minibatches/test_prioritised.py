@@ -9,6 +9,7 @@ import pytest
 
 from ppax import ConfigError
 from ppax.minibatches import Prioritised, Shuffle
+from ppax.schedules import annealed
 from ppax.types import Batch, Targets, Transition
 
 MASS = np.array([1.0, 2.0, 3.0, 4.0])  # sums of |A|: P = .1, .2, .3, .4 with alpha 1
@@ -136,11 +137,11 @@ def test_sequences_without_advantage_come_last_and_weigh_nothing():
 
 
 def test_beta_is_annealed_linearly():
-    betas = [float(Prioritised(0.8, 0.2).anneal(jnp.float32(x)).beta) for x in (0.0, 0.25, 0.5, 1.0, 2.0)]
+    betas = [float(annealed(Prioritised(0.8, 0.2), jnp.float32(x)).beta) for x in (0.0, 0.25, 0.5, 1.0, 2.0)]
     np.testing.assert_allclose(betas, [0.2, 0.4, 0.6, 1.0, 1.0], rtol=1e-6)
     part = Prioritised(0.8, 0.2, beta_end=0.2)
-    assert float(part.anneal(jnp.float32(0.7)).beta) == pytest.approx(0.2)
-    assert jax.tree.structure(part.anneal(jnp.float32(0.7))) == jax.tree.structure(part)
+    assert float(annealed(part, jnp.float32(0.7)).beta) == pytest.approx(0.2)
+    assert jax.tree.structure(annealed(part, jnp.float32(0.7))) == jax.tree.structure(part)
 
 
 def test_sizes():

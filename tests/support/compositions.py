@@ -20,8 +20,7 @@ from worlds import SPACES, dict_as_dict
 from ppax import config
 from ppax.agents.multi_agent import Agent
 from ppax.checks import require_sound
-from ppax.config import catalogue
-from ppax.config.settings import Run
+from ppax.config import Run, catalogue
 from ppax.envs import Env, VectorEnv, grouped, host
 from ppax.run.restore import state_shapes
 from ppax.training import check_sizes
@@ -473,15 +472,15 @@ def draw_minibatch(rng: random.Random) -> dict[str, Any]:
 
 
 def draw_optimizer(rng: random.Random) -> dict[str, Any]:
-    table = {"part": rng.choice(["adam", *catalogue.OPTIMIZERS])}
+    table = {"part": rng.choice(["adam", *catalogue.PARTS["optimizer"]])}
     if table["part"] == "actor_critic":
-        single = [name for name in catalogue.OPTIMIZERS if name != "actor_critic"]
+        single = [name for name in catalogue.PARTS["optimizer"] if name != "actor_critic"]
         table |= {side: {"part": rng.choice(single)} for side in ("actor", "critic")}
     return table
 
 
 def draw_schedule(rng: random.Random) -> dict[str, Any]:
-    name = rng.choice(["constant", *catalogue.SCHEDULES])
+    name = rng.choice(["constant", *catalogue.PARTS["schedule"]])
     if name in ("steps", "interpolated"):
         return {"part": name, "at": [0.0, 0.4], "values": [1e-3, 5e-4]}
     if name == "both":

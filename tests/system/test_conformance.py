@@ -3,40 +3,56 @@
 import dataclasses
 import inspect
 import itertools
+import re
 import typing
+from pathlib import Path
 
 import jax
 import pytest
 
 import ppax
-from ppax import (
-    advantages,
-    config,
-    critics,
-    distributions,
-    losses,
-    minibatches,
-    optimizers,
-    protocols,
-    schedules,
-    types,
-)
-from ppax.envs import BUILTIN, TimeLimit, VectorEnv, builtin
-from ppax.networks import head_for, mlp
+from ppax import config, distributions, optimizers, protocols, schedules, types
+from ppax.envs import BUILTIN, ActionRepeat, PartialView, TeamView, TimeLimit, VectorEnv, builtin
+from ppax.networks import encoders, head_for, mlp
+from ppax.networks.encoders.choice import Encoder
+from ppax.networks.memories.time import MemoryPart
+from ppax.parts import slots
 
 ENV = ppax.make("CartPole-v1", 2)
-PROTOCOLS = {
-    "advantage": (protocols.Advantage, [advantages.GAE]),
-    "loss": (protocols.Loss, [losses.ClippedSurrogate, losses.DPO, losses.KLPenalty]),
-    "critic": (protocols.Critic, [critics.Regression, critics.TwoHot, critics.PopArt]),
-    "minibatch": (protocols.Minibatches, [minibatches.Shuffle]),
-    "distribution": (protocols.Distribution, [getattr(distributions, name) for name in distributions.__all__]),
-    "network": (protocols.Network, [ppax.networks.Composed]),
-    "environment": (protocols.Environment, [TimeLimit, *(getattr(builtin, name) for name in builtin.__all__)]),
+
+
+class Schedule(typing.Protocol):
+    """The alias `protocols.Schedule` with the names of its arguments."""
+
+    def __call__(self, agent, progress, env_steps): ...
+
+
+SLOTS = {
+    "network": protocols.Network,
+    "encoder": Encoder,
+    "memory": MemoryPart,
+    "advantage": protocols.Advantage,
+    "loss": protocols.Loss,
+    "critic": protocols.Critic,
+    "minibatch": protocols.Minibatches,
+    "optimizer": protocols.Optimizer,
+    "schedule": Schedule,
 }
-PAIRS = [(protocol, cls) for protocol, classes in PROTOCOLS.values() for cls in classes]
+CATALOGUE = [(slot, name, cls) for slot, choices in config.PARTS.items() for name, cls in choices.items()]
+OTHERS = {
+    "distribution": (protocols.Distribution, [getattr(distributions, name) for name in distributions.__all__]),
+    "environment": (
+        protocols.Environment,
+        [TimeLimit, ActionRepeat, PartialView, TeamView, *(getattr(builtin, name) for name in builtin.__all__)],
+    ),
+}
+PAIRS = [
+    # Auto stands for one of the other encoders, which `readers` chooses
+    *((SLOTS[slot], cls) for slot, _, cls in CATALOGUE if cls is not encoders.Auto),
+    *((protocol, cls) for protocol, classes in OTHERS.values() for cls in classes),
+]
 EXAMPLES = [
-    *(cls() for slot, choices in config.PARTS.items() if slot != "network" for cls in choices.values()),
+    *(cls() for slot, _, cls in CATALOGUE if slot != "network"),
     mlp(ENV),
     ppax.PPO(mlp(ENV)),
     ENV,
@@ -85,15 +101,28 @@ def test_parts_round_trip_as_pytrees_and_numbers_are_leaves(example):
     assert jax.tree.structure(again) == structure
 
 
-@pytest.mark.parametrize("slot", config.PARTS)
-def test_every_option_of_a_part_is_documented_and_typed(slot):
-    for name, cls in config.PARTS[slot].items():
-        assert name == name.lower()
-        hints = typing.get_type_hints(cls)
-        for field in dataclasses.fields(cls):
-            assert field.name in hints
-            if field.default is not dataclasses.MISSING:
-                assert field.metadata.get("doc"), f"{cls.__name__}.{field.name} has no documentation"
+@pytest.mark.parametrize(("slot", "name", "cls"), CATALOGUE, ids=lambda x: getattr(x, "__name__", x))
+def test_every_option_of_a_part_is_documented_and_typed(slot, name, cls):
+    assert name == name.lower()
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        assert field.name in hints
+        if field.default is not dataclasses.MISSING:
+            assert field.metadata.get("doc"), f"{cls.__name__}.{field.name} has no documentation"
+        if "anneal_to" in field.metadata:
+            assert field.metadata["anneal_to"] in hints
+
+
+def test_every_kind_of_part_has_a_protocol_and_a_slot():
+    owners = [ppax.PPO, *(cls for _, _, cls in CATALOGUE)]
+    assert set(SLOTS) == set(config.PARTS) == {kind for cls in owners for kind in slots(cls).values()}
+
+
+@pytest.mark.parametrize("cls", [ppax.PPO, *(cls for _, _, cls in CATALOGUE)], ids=lambda cls: cls.__name__)
+def test_the_default_of_a_slot_is_the_first_part_of_its_kind(cls):
+    for field in dataclasses.fields(cls):
+        if "slot" in field.metadata and field.default is not dataclasses.MISSING:
+            assert field.default == next(iter(config.PARTS[field.metadata["slot"]].values()))()
 
 
 def test_equal_parts_made_twice_share_a_program():
@@ -105,6 +134,14 @@ def test_equal_parts_made_twice_share_a_program():
 def test_public_names_exist_and_are_listed_once():
     assert all(hasattr(ppax, name) for name in ppax.__all__)
     assert len(ppax.__all__) == len(set(ppax.__all__))
+
+
+def test_names_in_readme_and_documents_are_public():
+    root = Path(__file__).parents[2]
+    pages = [root / "README.md", root / "CONTRIBUTING.md", *root.glob("docs/**/*.md"), *root.glob("examples/*.py")]
+    named = {name for page in pages for name in re.findall(r"\bppax\.([A-Za-z_]+)", page.read_text())}
+    modules = {path.stem for path in Path(ppax.__file__).parent.iterdir()}
+    assert named - set(ppax.__all__) - modules == set()
 
 
 def test_schedules_and_optimizers_are_callable_parts():

@@ -115,3 +115,17 @@ def test_no_module_has_the_name_of_a_public_function():
     modules = {path.stem for path in ROOT.glob("*.py")} | {path.parent.name for path in ROOT.glob("*/__init__.py")}
     functions = {name for name in ppax.__all__ if not isinstance(getattr(ppax, name), type(ast))}
     assert modules & functions == set()
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent for path in ROOT.rglob("__init__.py")} - {ROOT}), ids=str)
+def test_no_module_has_the_name_of_a_function_exported_beside_it(folder):
+    """`ppax.config.build` would be the function, and `import ppax.config.build` the module."""
+    modules = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/__init__.py")}
+    own = ".".join(("ppax", *folder.relative_to(ROOT).parts))
+    exported = {
+        alias.asname or alias.name: f"{node.module}.{alias.name}"
+        for node in ast.walk(ast.parse((folder / "__init__.py").read_text()))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert {name for name in modules & set(exported) if exported[name] != f"{own}.{name}"} == set()

@@ -76,7 +76,7 @@ def describe(name: str) -> dict[str, Any]:
         limit = spec_of(env_id).max_episode_steps if is_gymnasium else None
         about = {"name": name, **spaces, "agents": env.num_agents, "time_limit": limit, "stepped": "on the host"}
         return about | ({"env_params": constructor_arguments(env_id)} if is_gymnasium else {})
-    resets = type(env.resets).__name__ if not hasattr(env.resets, "__name__") else env.resets.__name__
+    resets = getattr(env.resets, "__name__", type(env.resets).__name__)
     inner = {"agents": env.num_agents, "time_limit": time_limit(env.env), "resets": resets}
     numbers = {key: params.read(env.env, key) for key in params.places(env.env)}
     return {"name": name, **spaces, **inner, "env_params": numbers}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ppax import config
+from ppax.cli.arguments import booleans, choose_groups, choose_parts, dashed, free_options, renamed
 from ppax.config import group_tables
-from ppax.config.catalogue import PARTS
 from ppax.options import NONE, Config, Option, flatten, nearest, unflatten
 from ppax.types import ConfigError
 
@@ -21,7 +20,6 @@ EXAMPLES = """examples:
   ppax train run.toml --agent.schedule.part linear
 """
 ALL = "all"  # `--help all`
-BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 USUAL = [  # shown by `--help` without a part
     "num_envs",
     "num_steps",
@@ -74,7 +72,7 @@ def parse_run(
 
     `add` adds the options that only this command has. Raises ConfigError for unknown options and invalid values.
     """
-    topic, arguments = _help_topic([_dashed(argument) for argument in arguments])
+    topic, arguments = _help_topic([dashed(argument) for argument in arguments])
     parser = argparse.ArgumentParser(
         prog=f"ppax {command}",
         usage=f"ppax {command} TARGET [options]",
@@ -96,20 +94,20 @@ def parse_run(
         help="show the options of one PART; `all`: all options",
     )
     target = arguments[0] if arguments and not arguments[0].startswith("-") else None
-    base = _choose_parts(_choose_groups({} if target is None else config.find(target), arguments), arguments)
+    base = choose_parts(choose_groups({} if target is None else config.find(target), arguments), arguments)
     # groups inherit parts and numbers from the table [agent], and with them options
     known = {option.path: option for option in config.options(group_tables.filled(base))}
     defaults = dict(flatten(config.resolve(base)))
     _add_options(parser, known, defaults, topic)
     if topic is not None:
         _print_help(parser, known, topic, command)
-    arguments, free = _free_options(_booleans(arguments, known))
+    arguments, free = free_options(booleans(arguments, known))
     options, unknown = parser.parse_known_args(arguments)
     if options.target != target:  # the target decides which options exist
         raise ConfigError(f"write the target first: ppax {command} {options.target} ...")
     if unknown:
-        name = _renamed(unknown[0].split("=")[0].lstrip("-"), "-", "_")
-        raise ConfigError(f"unknown option {unknown[0]!r}; did you mean --{_renamed(nearest(name, known), '_', '-')}?")
+        name = renamed(unknown[0].split("=")[0].lstrip("-"), "-", "_")
+        raise ConfigError(f"unknown option {unknown[0]!r}; did you mean --{renamed(nearest(name, known), '_', '-')}?")
     given = {path: value for path, value in vars(options).items() if path in known}
     return options, config.resolve(unflatten(dict(flatten(base)) | given | free))
 
@@ -156,99 +154,8 @@ def _print_help(parser: argparse.ArgumentParser, known: dict[str, Option], topic
     raise SystemExit(0)
 
 
-def _booleans(arguments: list[str], known: dict[str, Option]) -> list[str]:
-    """Rewrite `--log.console false` and `--log.console=false` as `--no-log.console`, the only form argparse knows."""
-    flags = {"--" + path.replace("_", "-") for path, option in known.items() if option.kind is bool} | {"--cache"}
-    rest, left = [], list(arguments)
-    while left:
-        name, equals, value = left.pop(0).partition("=")
-        plain = name if name in flags else "--" + name.removeprefix("--no-")
-        if plain not in flags:
-            rest.append(name + equals + value)
-            continue
-        if not equals and name == plain and left and not left[0].startswith("-"):
-            equals, value = "=", left.pop(0)
-        if equals and (name != plain or value.lower() not in BOOLEANS):
-            raise ConfigError(f"{name} {value}: must be {plain}, {plain} true or {plain} false")
-        rest.append(f"--no-{name[2:]}" if equals and not BOOLEANS[value.lower()] else name)
-    return rest
-
-
-def _free_options(arguments: list[str]) -> tuple[list[str], Config]:
-    """Split off options without a declared type, as `--env-params.gravity 12`: the other arguments, {path: value}."""
-    rest, free, left = [], {}, list(arguments)
-    while left:
-        argument = left.pop(0)
-        name, equals, value = argument.partition("=")
-        path = name.removeprefix("--").replace("-", "_")
-        if not (name.startswith("--") and config.is_free(path)):
-            rest.append(argument)
-            continue
-        if not equals and not left:
-            raise ConfigError(f"{name}: needs a value")
-        free[path] = _number_or_text(value if equals else left.pop(0))
-    return rest, free
-
-
-def _number_or_text(text: str) -> Any:
-    """Parse a value as TOML; text that is no TOML value stays text."""
-    try:
-        return tomllib.loads(f"x = {text}")["x"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
-def _dashed(argument: str) -> str:
-    """Rewrite `--num_envs=8` as `--num-envs=8`, and `--agent.loss` as `--agent.loss.part`.
-
-    Names of groups stay unchanged.
-    """
-    if not argument.startswith("--"):
-        return argument
-    name, equals, value = argument.partition("=")
-    name = "--" + _renamed(name.removeprefix("--"), "_", "-")
-    if name.startswith(("--agent.", "--groups.")) and name.rpartition(".")[2] in PARTS:
-        name += ".part"
-    return name + equals + value
-
-
-def _renamed(path: str, old: str, new: str) -> str:
-    """Replace `old` by `new` in a dotted path, except in a group's name."""
-    words = path.split(".")
-    return ".".join(
-        word if words[0] == "groups" and place == 1 else word.replace(old, new) for place, word in enumerate(words)
-    )
-
-
-def _choose_groups(base: Config, arguments: list[str]) -> Config:
-    """Add the groups named by `--groups.NAME....`: they decide which options exist."""
-    named = [argument.partition("=")[0].split(".")[1] for argument in arguments if argument.startswith("--groups.")]
-    groups = group_tables.tables(base)
-    return base | {"groups": groups | {name: {} for name in named if name not in groups}} if named else base
-
-
-def _choose_parts(base: Config, arguments: list[str]) -> Config:
-    """Set the parts named by `--agent.loss.part NAME`: they decide which options exist.
-
-    Another part than that of `base` starts from its own defaults.
-    """
-    flat = dict(flatten(base))
-    for position, argument in enumerate(arguments):
-        name, equals, value = argument.partition("=")
-        if not (name.startswith(("--agent.", "--groups.")) and name.endswith(".part")):
-            continue
-        value = value if equals else "".join(arguments[position + 1 : position + 2])
-        path = _renamed(name.removeprefix("--"), "-", "_")
-        slot = path.removesuffix("part")
-        default = next((option.default for option in config.options(unflatten(flat)) if option.path == path), None)
-        if flat.get(path, default) != value:
-            flat = {key: kept for key, kept in flat.items() if not key.startswith(slot)}
-        flat[path] = value
-    return unflatten(flat)
-
-
 def _add_option(group: Any, option: Option, default: Any, visible: bool = True) -> None:
-    flag = "--" + _renamed(option.path, "_", "-")
+    flag = "--" + renamed(option.path, "_", "-")
     shown = " ".join(map(str, default)) if isinstance(default, list) else default
     text = f"{option.doc} (default: {str(shown).lower() if shown is None or option.kind is bool else shown})"
     text = text.replace("%", "%%")

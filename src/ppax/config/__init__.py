@@ -1,28 +1,11 @@
 """Configurations: options, settings of a run, the catalogue of parts, conversion from and to TOML and objects."""
 
-from ppax.config.build import (
-    FREE,
-    OBJECTS,
-    RUN_FILE,
-    Built,
-    build,
-    build_env,
-    describe,
-    describe_run,
-    file_of,
-    find,
-    is_free,
-    objects_of,
-    options,
-    parse,
-    presets,
-    read,
-    resolve,
-    settings,
-    to_toml,
-)
 from ppax.config.catalogue import PARTS
-from ppax.config.settings import BestSettings, EvalSettings, Log, Run
+from ppax.config.construction import Built, build, build_env, settings
+from ppax.config.description import describe, describe_run
+from ppax.config.run_files import RUN_FILE, file_of, find, parse, presets, read, to_toml
+from ppax.config.run_settings import BestSettings, EvalSettings, Log, Run
+from ppax.config.validation import FREE, OBJECTS, is_free, objects_of, options, resolve
 from ppax.options import flatten, unflatten
 
 __all__ = [

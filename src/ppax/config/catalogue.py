@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ppax.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
@@ -12,25 +12,10 @@ from ppax.losses import DPO, ClippedSurrogate, KLPenalty
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import Composed, encoders, memories, network
 from ppax.optimizers import SGD, ActorCritic, Adam, AdamW, Muon, RMSProp
+from ppax.parts import slots
 from ppax.schedules import Both, Constant, Cosine, Interpolated, Linear, Steps
 
-SCHEDULES = {
-    "constant": Constant,
-    "linear": Linear,
-    "cosine": Cosine,
-    "steps": Steps,
-    "interpolated": Interpolated,
-    "both": Both,
-}
-OPTIMIZERS = {"adam": Adam, "adamw": AdamW, "sgd": SGD, "rmsprop": RMSProp, "muon": Muon, "actor_critic": ActorCritic}
-ADVANTAGES = {
-    "gae": GAE,
-    "vtrace": VTrace,
-    "vtrace_canonical": CanonicalVTrace,
-    "td_lambda": TDLambda,
-    "monte_carlo": MonteCarlo,
-}
-# Choices of each field that holds a part; the first is the default.
+# Parts of each kind by their names in a run file; the first is the default. `slot` declares a field that holds one.
 PARTS: dict[str, dict[str, type]] = {
     "network": {"mlp": Composed},
     "encoder": {
@@ -49,28 +34,47 @@ PARTS: dict[str, dict[str, type]] = {
         "attention": memories.Attention,
         "window": memories.Window,
     },
-    "advantage": ADVANTAGES,
+    "advantage": {
+        "gae": GAE,
+        "vtrace": VTrace,
+        "vtrace_canonical": CanonicalVTrace,
+        "td_lambda": TDLambda,
+        "monte_carlo": MonteCarlo,
+    },
     "loss": {"clipped": ClippedSurrogate, "kl_penalty": KLPenalty, "dpo": DPO},
     "critic": {"regression": Regression, "two_hot": TwoHot, "popart": PopArt},
     "minibatch": {"shuffle": Shuffle, "prioritised": Prioritised},
-    "optimizer": OPTIMIZERS,
-    "actor": OPTIMIZERS,  # of ActorCritic
-    "schedule": SCHEDULES,
-    "first": SCHEDULES,  # of Both
-    "second": SCHEDULES,
+    "optimizer": {
+        "adam": Adam,
+        "adamw": AdamW,
+        "sgd": SGD,
+        "rmsprop": RMSProp,
+        "muon": Muon,
+        "actor_critic": ActorCritic,
+    },
+    "schedule": {
+        "constant": Constant,
+        "linear": Linear,
+        "cosine": Cosine,
+        "steps": Steps,
+        "interpolated": Interpolated,
+        "both": Both,
+    },
 }
-# Fields of a part with other choices than the field of that name elsewhere.
-INNER: dict[type, dict[str, dict[str, type]]] = {ActorCritic: {"critic": OPTIMIZERS}}
-# Constructors of networks: they take the environment, for its spaces.
-NETWORKS: dict[str, Callable[..., Any]] = {"mlp": network}
+# Constructors of the parts that are made for the spaces of an environment, which is their first argument.
+FROM_SPACES: dict[type, Callable[..., Any]] = {Composed: network}
 
 
-def slots_of(cls: type) -> dict[str, dict[str, type]]:
-    """Fields of `cls` that hold parts, with the choices of each by name."""
-    slots = PARTS | INNER.get(cls, {})
-    return {field.name: slots[field.name] for field in dataclasses.fields(cls) if field.name in slots}
+def choices_of(cls: type) -> dict[str, dict[str, type]]:
+    """Return the fields of `cls` that hold parts, with the choices of each by name."""
+    return {field: PARTS[kind] for field, kind in slots(cls).items()}
 
 
-def choices_of(cls: type, name: str) -> dict[str, type]:
-    """Parts that field `name` of `cls` may hold, by their names; the first is the default."""
-    return (PARTS | INNER.get(cls, {}))[name]
+def constructor(cls: type, env: Any) -> Callable[..., Any]:
+    """Return the constructor of the part `cls` for the environment `env`."""
+    return partial(FROM_SPACES[cls], env) if cls in FROM_SPACES else cls
+
+
+def part_fields(root: type) -> set[str]:
+    """Return the names of all fields that hold parts, in `root` and in the parts of the catalogue."""
+    return {field for cls in (root, *(cls for kind in PARTS.values() for cls in kind.values())) for field in slots(cls)}

@@ -15,7 +15,7 @@ import difflib
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ppax.config.catalogue import slots_of
+from ppax.config.catalogue import choices_of
 from ppax.options import Config, Option
 from ppax.ppo import PPO
 from ppax.types import ConfigError
@@ -55,8 +55,11 @@ def apart(config: Config) -> set[str]:
 
 def own_options(name: str) -> list[Option]:
     """Options of a group's table outside its `agent`."""
-    players = Option(f"groups.{name}.players", int, True, True, None, PLAYERS, {"low": 0})
-    return [players, Option(f"groups.{name}.agents", str, False, False, SHARED, AGENTS, {"choices": SHARING})]
+    players = Option(
+        path=f"groups.{name}.players", kind=int, many=True, optional=True, default=None, doc=PLAYERS, limits={"low": 0}
+    )
+    agents = Option(f"groups.{name}.agents", str, default=SHARED, doc=AGENTS, limits={"choices": SHARING})
+    return [players, agents]
 
 
 def players_of(config: Config) -> dict[str, Any]:
@@ -99,7 +102,7 @@ def _merged(base: Any, own: Any, cls: type | None) -> Any:
         return own
     merged = {**base, **own}
     for name, table in own.items():
-        choices = slots_of(cls).get(name, {}) if cls is not None else {}
+        choices = choices_of(cls).get(name, {}) if cls is not None else {}
         default = next(iter(choices), None)
         parts = [x.get("part", default) if isinstance(x, Mapping) else default for x in (base.get(name), table)]
         if name in base and not ("part" in _table(table) and parts[0] != parts[1]):

@@ -8,8 +8,9 @@ are not valid either, until the environment resets.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ from jax import Array
 from ppax.arrays import masks
 from ppax.arrays.sequences import where_rows
 from ppax.envs.hosting.arrays import in_32_bits
+from ppax.envs.settings import DEFAULT, EnvSettings
 from ppax.envs.wrappers.agent_groups import Group, Grouped, count
 from ppax.envs.wrappers.resets import fresh_resets
 from ppax.envs.wrappers.team_view import TeamView
@@ -41,14 +43,18 @@ class VectorEnv:
     num_envs: int = static("number of parallel environments", default=64, low=1)
     name: str = static("name of the environment in `make`", default="")
     resets: Callable[[Environment, Array, Key], EnvReset] = static(default=fresh_resets)
-    changed: tuple[str, ...] = static("parameters of `env` that were set in `make`", default=())
-    options: tuple[tuple[str, Any], ...] = static("arguments of the suite's own constructor", default=())
+    made: EnvSettings = static("settings of `make`, without name and number", default=DEFAULT)
 
     def __repr__(self) -> str:
         name = self.name or type(self.env).__name__
         agents = f" of {self.num_agents} agents" if self.num_agents > 1 else ""
         seen = f"observations {self.observation_space}, actions {self.action_space}"
         return f"VectorEnv({name}: {self.num_envs} environments{agents}, {seen})"
+
+    @property
+    def settings(self) -> EnvSettings:
+        """Settings that it was made with."""
+        return dataclasses.replace(self.made, env=self.name, num_envs=self.num_envs)
 
     @property
     def observation_space(self) -> spaces.Space:

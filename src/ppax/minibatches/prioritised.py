@@ -8,8 +8,6 @@ entropy stay biased towards frequently drawn sequences (option `weighted`).
 
 from __future__ import annotations
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -35,7 +33,11 @@ class Prioritised:
         "priority exponent: 0: uniform; 1: in proportion to a sequence's sum of |advantage|", default=0.8, low=0.0
     )
     beta: Scalar = number(
-        "importance weight exponent at the start: 0: no correction; 1: full correction", default=0.2, low=0.0, high=1.0
+        "importance weight exponent at the start: 0: no correction; 1: full correction",
+        default=0.2,
+        anneal_to="beta_end",
+        low=0.0,
+        high=1.0,
     )
     beta_end: Scalar = number(
         "importance weight exponent at the end of training; beta is annealed linearly", default=1.0, low=0.0, high=1.0
@@ -55,11 +57,6 @@ class Prioritised:
         default="loss",
         choices=("loss", "advantage"),
     )
-
-    def anneal(self, progress: Array) -> Prioritised:
-        """Return the part with beta annealed to `progress` of training, in [0, 1]."""
-        share = jnp.clip(progress, 0.0, 1.0)
-        return dataclasses.replace(self, beta=self.beta + (self.beta_end - self.beta) * share)
 
     def size(self, sequences: int) -> int:
         """Sequences in each minibatch; ConfigError if there are too few or if `weights` do not suit `replacement`."""

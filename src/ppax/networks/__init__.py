@@ -1,7 +1,6 @@
 """Networks in three stages: `encode` one observation, `remember` over a sequence, `decide` from one feature vector."""
 
 from ppax.networks import encoders, memories
-from ppax.networks.composed import Composed, network
-from ppax.networks.mlp import mlp
+from ppax.networks.composed import Composed, mlp, network
 
 __all__ = ["Composed", "encoders", "memories", "mlp", "network"]

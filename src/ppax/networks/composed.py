@@ -7,7 +7,6 @@ dense layers of their own (`head_hidden`). Encoder, memory and head are parts th
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ from ppax.networks.head_for import FAMILIES, Head, head_for, same_actions
 from ppax.networks.layers import ACTIVATIONS, dense, init_dense, init_layers, layers
 from ppax.networks.memories import MemoryPart, NoMemory
 from ppax.networks.observations import entries, select
-from ppax.parts import brief
+from ppax.parts import brief, slot
 from ppax.types import ConfigError, Key, Memory, Outputs, Params, PyTree, Scalar, part, static
 
 AUTO, NONE = Auto(), NoMemory()
@@ -34,10 +33,8 @@ class Composed:
     critic_readers: tuple[Reader, ...] = static()
     head: Head = static()
     # the user's choice of encoder, from which the readers were made
-    encoder: Any = dataclasses.field(default=AUTO, metadata={"doc": "encoder of image entries of an observation"})
-    memory: MemoryPart = dataclasses.field(
-        default=NONE, metadata={"doc": "memory over time: none, a recurrent cell, attention or a window"}
-    )
+    encoder: Any = slot("encoder", "encoder of image entries of an observation", default=AUTO)
+    memory: MemoryPart = slot("memory", "memory over time: none, a recurrent cell, attention or a window", default=NONE)
     hidden: tuple[int, ...] = static("widths of the hidden layers", default=(64, 64), low=1)
     head_hidden: tuple[int, ...] = static(
         "widths of hidden layers after the memory, separate for policy and value", default=(), low=1
@@ -191,17 +188,32 @@ def network(
             "network.shared = true: one torso needs the same inputs for actor and critic; nearest valid value: false"
         )
     return Composed(
-        readers(encoder, actor),
-        readers(encoder, critic),
-        head_for(env.action_space, **box, log_std_init=log_std_init),
-        encoder,
-        memory,
-        tuple(hidden),
-        tuple(head_hidden),
-        activation,
-        shared,
-        log_std_init,
-        tuple(actor_obs),
-        tuple(critic_obs),
+        actor_readers=readers(encoder, actor),
+        critic_readers=readers(encoder, critic),
+        head=head_for(env.action_space, **box, log_std_init=log_std_init),
+        encoder=encoder,
+        memory=memory,
+        hidden=tuple(hidden),
+        head_hidden=tuple(head_hidden),
+        activation=activation,
+        shared=shared,
+        log_std_init=log_std_init,
+        actor_obs=tuple(actor_obs),
+        critic_obs=tuple(critic_obs),
         **box,
     )
+
+
+def mlp(
+    env: Any,
+    hidden: Sequence[int] = (64, 64),
+    activation: str = "tanh",
+    shared: bool = False,
+    log_std_init: float = 0.0,
+    **box: Any,
+) -> Composed:
+    """Return a feedforward network for the spaces of `env`.
+
+    `box`: options of Box actions, as in `network`, which also offers encoders and memories.
+    """
+    return network(env, hidden=hidden, activation=activation, shared=shared, log_std_init=log_std_init, **box)

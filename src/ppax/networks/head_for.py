@@ -43,7 +43,14 @@ def head_for(
     `log_std_init` is the initial log standard deviation. State-independent log standard deviations are parameters of
     the network, which initialises them; with `state_std` the head adds the offset.
     """
-    options = BoxOptions(distribution, state_std, std_min, std_max, ball_radius, log_std_init)
+    options = BoxOptions(
+        distribution=distribution,
+        state_std=state_std,
+        std_min=std_min,
+        std_max=std_max,
+        ball_radius=ball_radius,
+        log_std_init=log_std_init,
+    )
     _check(options)
     if not _has_box(space):
         for name, value, default in zip(options._fields, options, BoxOptions(), strict=True):
@@ -73,7 +80,7 @@ def _action_layout(head: Any) -> Any:
 
 def _check(options: BoxOptions) -> None:
     """Raise ConfigError for invalid options, and for options without effect on the chosen distribution."""
-    family, state_std, low, high, radius, log_std_init = options
+    family, low, high, radius = options.distribution, options.std_min, options.std_max, options.ball_radius
     if family not in FAMILIES:
         nearest = difflib.get_close_matches(str(family), FAMILIES, n=1, cutoff=0.0)[0]
         raise ConfigError(f"distribution = {family!r}: must be one of {', '.join(FAMILIES)}; nearest: {nearest}")
@@ -82,12 +89,11 @@ def _check(options: BoxOptions) -> None:
             raise ConfigError(f"{name} = {value}: must be above 0 and finite")
     if low is not None and high is not None and low >= high:
         raise ConfigError(f"std_min = {low}: must be below std_max = {high}")
-    if family == "beta" and (state_std or low is not None or high is not None):
+    if family == "beta" and (options.state_std or low is not None or high is not None):
         raise ConfigError('distribution = "beta" has no standard deviation; leave out state_std, std_min and std_max')
-    if family == "beta" and log_std_init != 0.0:
-        raise ConfigError(
-            f'log_std_init = {log_std_init}: distribution = "beta" has no standard deviation; nearest valid value: 0'
-        )
+    if family == "beta" and options.log_std_init != 0.0:
+        given = f"log_std_init = {options.log_std_init}"
+        raise ConfigError(f'{given}: distribution = "beta" has no standard deviation; nearest valid value: 0')
     if family != "ball" and radius is not None:
         raise ConfigError(f'ball_radius = {radius}: only distribution = "ball" has one, not {family!r}')
 
@@ -107,10 +113,10 @@ def _head(space: spaces.Space, options: BoxOptions, where: str) -> Head:
         return CategoricalHead(size=int(space.n), start=int(space.start))
     if isinstance(space, spaces.MultiDiscrete):
         counts, start = (tuple(int(x) for x in np.ravel(a)) for a in (space.nvec, space.start))
-        return IndependentHead(counts, start, tuple(space.nvec.shape))
+        return IndependentHead(counts=counts, start=start, shape=tuple(space.nvec.shape))
     if isinstance(space, spaces.MultiBinary):
         size = math.prod(space.shape)
-        return IndependentHead((2,) * size, (0,) * size, tuple(space.shape))
+        return IndependentHead(counts=(2,) * size, start=(0,) * size, shape=tuple(space.shape))
     if isinstance(space, spaces.Box):
         return _box_head(space, options, where)
     if isinstance(space, spaces.Dict) and space.spaces:
@@ -125,7 +131,7 @@ def _head(space: spaces.Space, options: BoxOptions, where: str) -> Head:
 
 
 def _box_head(space: spaces.Box, options: BoxOptions, where: str) -> Head:
-    family, state_std, std_min, std_max, radius, log_std_init = options
+    family = options.distribution
     if not np.issubdtype(space.dtype, np.floating):
         raise ConfigError(
             f"{where} {space}: a Box of whole numbers; nearest valid space: MultiDiscrete(nvec, start=...)"
@@ -144,9 +150,17 @@ def _box_head(space: spaces.Box, options: BoxOptions, where: str) -> Head:
                 )
     if family == "beta":
         return BetaHead(bounds)
-    extra = (_radius(space, bounds, radius, where),) if family == "ball" else ()
+    extra = (_radius(space, bounds, options.ball_radius, where),) if family == "ball" else ()
     make: Any = {"normal": Normal, "squashed": SquashedNormal, "ball": BallNormal}[family]
-    return NormalHead(bounds, make, extra, state_std, math.exp(log_std_init), std_min, std_max)
+    return NormalHead(
+        bounds=bounds,
+        family=make,
+        extra=extra,
+        state_std=options.state_std,
+        std_init=math.exp(options.log_std_init),
+        std_min=options.std_min,
+        std_max=options.std_max,
+    )
 
 
 def _radius(space: spaces.Box, bounds: Bounds, radius: float | None, where: str) -> float:

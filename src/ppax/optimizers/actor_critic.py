@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from functools import partial
 from typing import Any, ClassVar
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from ppax.optimizers.adam import Adam
+from ppax.parts import slot
 from ppax.protocols import Optimizer
 from ppax.types import ConfigError, Params, PyTree, Scalar, number, part, static
 
@@ -26,8 +26,8 @@ class ActorCritic:
     for networks whose actor and critic share parameters.
     """
 
-    actor: Optimizer = dataclasses.field(default=Adam(), metadata={"doc": "optimiser of the actor"})
-    critic: Optimizer = dataclasses.field(default=Adam(), metadata={"doc": "optimiser of the critic"})
+    actor: Optimizer = slot("optimizer", "optimiser of the actor", default=Adam())
+    critic: Optimizer = slot("optimizer", "optimiser of the critic", default=Adam())
     actor_scale: Scalar = number("actor's learning rate over the agent's learning_rate", default=1.0, low=0.0)
     critic_scale: Scalar = number("critic's learning rate over the agent's learning_rate", default=1.0, low=0.0)
     actor_max_grad_norm: Scalar | None = number(

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +17,7 @@ from ppax.agents.arguments import require_arguments, require_env, warn_of_single
 from ppax.agents.multi_agent import Agent, pool_of, sharing_of
 from ppax.checks import require_sound
 from ppax.config import BestSettings, Log, Run, group_tables
-from ppax.envs import Env, other_params, settings_of
+from ppax.envs import Env, other_params
 from ppax.loggers import Logger, require_tensorboard
 from ppax.program import sharding
 from ppax.program.footprint import explained
@@ -69,7 +68,7 @@ def fit(
     environment fails.
     """
     require_env(env)
-    fields: dict[str, Any] = settings_of(env) | {"num_steps": num_steps, "total_steps": total_steps, "seed": seed}
+    fields = env.settings.run_fields() | {"num_steps": num_steps, "total_steps": total_steps, "seed": seed}
     fields |= {"iterations_per_env_reset": iterations_per_env_reset, "agents": sharing_of(agent)}
     run = Run(**fields, self_play=pool_of(agent), stop=stop, best=best or BestSettings(), log=log or Log())
     return fit_run(agent, env, run, run_dir, callbacks)

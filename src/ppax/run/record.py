@@ -93,7 +93,7 @@ def _differences(given: Any, rebuilt: Any, path: str) -> Iterator[str]:
     elif type(given) is not type(rebuilt):
         yield f"{path} ({_class_name(given)})"
     elif dataclasses.is_dataclass(given) and not isinstance(given, type):
-        for field in dataclasses.fields(given):
+        for field in (field for field in dataclasses.fields(given) if field.compare):
             yield from _differences(getattr(given, field.name), getattr(rebuilt, field.name), f"{path}.{field.name}")
     elif isinstance(given, dict) and given.keys() == rebuilt.keys():
         for name in given:

@@ -12,7 +12,7 @@ import jax
 from ppax import config
 from ppax.agents.multi_agent import Agent
 from ppax.config import Run
-from ppax.envs import Env
+from ppax.envs import Env, other_params
 from ppax.program.footprint import Footprint, footprint, require_room
 from ppax.program.layout import run_once_options
 from ppax.run import checkpoint, record
@@ -61,7 +61,7 @@ def load_run(run_dir: Path, agent: Agent | None = None, env: Env | None = None) 
     run_config = run_dirs.find(run_dir)
     record.require(run_config, agent, env, str(run_dir))
     run_config = record.recorded(run_config)
-    env = config.build_env(run_config) if env is None else env
+    env = config.build_env(run_config) if env is None else other_params(env, run_config.get("env_params", {}))
     agent = config.build(run_config, env).agent if agent is None else agent
     return config.Built(agent, env, config.settings(run_config))
 

@@ -1,6 +1,6 @@
 """Schedules, one a file: (agent, progress, env_steps) -> agent."""
 
-from ppax.schedules.base import anneal_parts, knots, replace_at, scale
+from ppax.schedules.base import anneal_parts, annealed, knots, piecewise, replace_at, scale
 from ppax.schedules.both import Both
 from ppax.schedules.constant import Constant
 from ppax.schedules.cosine import Cosine
@@ -16,7 +16,9 @@ __all__ = [
     "Linear",
     "Steps",
     "anneal_parts",
+    "annealed",
     "knots",
+    "piecewise",
     "replace_at",
     "scale",
 ]

@@ -14,6 +14,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.parts import slots
 from ppax.types import ConfigError, Scalar
 
 
@@ -35,23 +36,43 @@ def replace_at(tree: Any, path: str, change: Callable[[Any], Any]) -> Any:
     return dataclasses.replace(tree, **{name: replace_at(value, rest, change) if rest else change(value)})
 
 
-def scale(agent: Any, leaves: tuple[str, ...], share: Scalar) -> Any:
-    """Agent with the number at each path of `leaves` multiplied by `share`."""
+def change_each(agent: Any, leaves: tuple[str, ...], change: Callable[[Any], Any]) -> Any:
+    """Agent with `change` applied to the number at each path of `leaves`."""
     for path in leaves:
-        agent = replace_at(agent, path, lambda value: value * share)
+        agent = replace_at(agent, path, change)
     return agent
 
 
+def scale(agent: Any, leaves: tuple[str, ...], share: Scalar) -> Any:
+    """Agent with the number at each path of `leaves` multiplied by `share`."""
+    return change_each(agent, leaves, lambda value: value * share)
+
+
 def anneal_parts(agent: Any, progress: Array) -> Any:
-    """Agent with `anneal(progress)` applied to each part that has this method; `progress` is in [0, 1]."""
-    parts = {field.name: getattr(agent, field.name) for field in dataclasses.fields(agent)}
-    return dataclasses.replace(
-        agent, **{name: part.anneal(progress) for name, part in parts.items() if hasattr(part, "anneal")}
-    )
+    """Agent with the numbers of its parts that declare `anneal_to` at their values at `progress`, in [0, 1]."""
+    parts = {name: annealed(getattr(agent, name), progress) for name in slots(type(agent))}
+    return dataclasses.replace(agent, **parts)
+
+
+def annealed(part: Any, progress: Array) -> Any:
+    """Part with each number that declares `anneal_to` moved linearly to its end; `progress` is in [0, 1]."""
+    fields = dataclasses.fields(part) if dataclasses.is_dataclass(part) else ()
+    ends = {field.name: field.metadata["anneal_to"] for field in fields if "anneal_to" in field.metadata}
+    if not ends:
+        return part
+    share = jnp.clip(progress, 0.0, 1.0)
+    courses = {name: (getattr(part, name), getattr(part, end)) for name, end in ends.items()}
+    return dataclasses.replace(part, **{name: start + (end - start) * share for name, (start, end) in courses.items()})
+
+
+def piecewise(schedule: Any, agent: Any, progress: Array, env_steps: Array, value: Callable[..., Array]) -> Any:
+    """Agent with the numbers of a piecewise schedule set to `value(now, at, values)`, of its knots [k]."""
+    now = value(progress if schedule.by == "progress" else env_steps, *knots(schedule))
+    return change_each(agent, schedule.leaves, lambda _: now)
 
 
 def knots(schedule: Any) -> tuple[Array, Array]:
-    """Knots of a piecewise schedule, positions and values [k]; ConfigError if they do not start at 0 and rise."""
+    """Positions and values [k] of a piecewise schedule; ConfigError if positions do not start at 0 and rise."""
     at, values = schedule.at, schedule.values
     if len(at) != len(values) or not at:
         raise ConfigError(

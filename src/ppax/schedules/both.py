@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from jax import Array
 
+from ppax.parts import slot
 from ppax.protocols import Schedule
 from ppax.schedules.constant import Constant
 from ppax.types import part
@@ -16,10 +16,8 @@ from ppax.types import part
 class Both:
     """Composition of two schedules; each may be a `Both` again."""
 
-    first: Schedule = dataclasses.field(default=Constant(), metadata={"doc": "schedule applied first"})
-    second: Schedule = dataclasses.field(
-        default=Constant(), metadata={"doc": "schedule applied second, to the result of the first"}
-    )
+    first: Schedule = slot("schedule", "schedule applied first", default=Constant())
+    second: Schedule = slot("schedule", "schedule applied second, to the result of the first", default=Constant())
 
     def __call__(self, agent: Any, progress: Array, env_steps: Array) -> Any:
         """Agent with both schedules applied."""

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.schedules.base import knots, replace_at
+from ppax.schedules.base import piecewise
 from ppax.types import Scalar, number, part, static
 
 
@@ -28,8 +28,4 @@ class Interpolated:
 
     def __call__(self, agent: Any, progress: Array, env_steps: Array) -> Any:
         """Agent at `progress` of training in [0, 1], or after `env_steps` valid steps."""
-        at, values = knots(self)
-        value = jnp.interp(progress if self.by == "progress" else env_steps, at, values)
-        for path in self.leaves:
-            agent = replace_at(agent, path, lambda _: value)
-        return agent
+        return piecewise(self, agent, progress, env_steps, jnp.interp)

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.schedules.base import knots, replace_at
+from ppax.schedules.base import piecewise
 from ppax.types import Scalar, number, part, static
 
 
@@ -28,9 +28,8 @@ class Steps:
 
     def __call__(self, agent: Any, progress: Array, env_steps: Array) -> Any:
         """Agent at `progress` of training in [0, 1], or after `env_steps` valid steps."""
-        at, values = knots(self)
-        position = progress if self.by == "progress" else env_steps
-        value = values[jnp.sum(position >= at) - 1]
-        for path in self.leaves:
-            agent = replace_at(agent, path, lambda _: value)
-        return agent
+        return piecewise(self, agent, progress, env_steps, _last_reached)
+
+
+def _last_reached(now: Array, at: Array, values: Array) -> Array:
+    return values[jnp.sum(now >= at) - 1]

@@ -157,10 +157,10 @@ def host_advice(shares: dict[str, float], step_seconds: float, minibatch_rows: i
     acting, learning = shares["policy"] + shares["recording"], shares["transfer"] + shares["update"]
     if shares["stepping"] >= max(acting, learning):
         # with worker processes, stepping is only the time that the loop waits for them
-        short = stepping < (WORKER_SECONDS / 2 if env.vectorization == "async" else WORKER_SECONDS)
-        if env.vectorization == "async" and short:
+        short = stepping < (WORKER_SECONDS / 2 if env.settings.vectorization == "async" else WORKER_SECONDS)
+        if env.settings.vectorization == "async" and short:
             return f"Steps are short ({each}), and messages to worker processes cost more: leave out vectorization."
-        if env.vectorization == "async" or env.host.unique or short or cores == 1:
+        if env.settings.vectorization == "async" or env.host.unique or short or cores == 1:
             return f"The environments take most of the time ({each}): faster ones are what would help."
         return (
             f'The environments take most of the time ({each}): vectorization = "async" steps them in worker processes '

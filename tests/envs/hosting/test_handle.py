@@ -100,7 +100,7 @@ FAULTS = {
     ("raise", "sync"): "environment 2 failed in step, action (?s:.*)in step\n(?s:.*)ValueError: the wheel fell off",
     ("raise", "async"): "environment 2 failed in step, action (?s:.*)in step\n(?s:.*)ValueError: the wheel fell off",
     ("die", "async"): r"exit status 7 while stepping environment 2, action \[1\]",
-    ("hang", "async"): r"has not answered for 1 s.*while stepping environment 2, action \[1\]",
+    ("hang", "async"): r"has not answered for 1 s \(--timeout 300, .*while stepping environment 2, action \[1\]",
 }
 
 

@@ -11,7 +11,7 @@ from host_worlds import BOX, LIMIT, Maze
 from worlds import QUICK
 
 import ppax
-from ppax.envs import host
+from ppax.envs import EnvSettings, host
 from ppax.envs.hosting.gym_vector import Wrapped
 from ppax.envs.suites import envpool
 from ppax.host import Rollouts
@@ -126,7 +126,7 @@ def test_what_cannot_be_is_refused(small):
     with pytest.raises(ConfigError, match="did you mean 'envpool/Maze-v0'"):
         envpool.load("Maize-v0", 2)
     with pytest.raises(ConfigError, match="vectorization = 'async': EnvPool steps its environments itself"):
-        envpool.load("Maze-v0", 2, "async")
+        envpool.load("Maze-v0", 2, EnvSettings(vectorization="async"))
 
 
 @pytest.mark.skipif(installed, reason="envpool is installed")

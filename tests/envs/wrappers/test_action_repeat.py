@@ -10,7 +10,7 @@ from worlds import Counter, Masked, Team
 
 import ppax
 from ppax.config import Log
-from ppax.envs import ActionRepeat, TimeLimit, VectorEnv, repeats_of
+from ppax.envs import ActionRepeat, TimeLimit, VectorEnv
 from ppax.networks import mlp
 from ppax.run.restore import load_run
 from ppax.types import EnvReset, EnvStep, part
@@ -141,7 +141,7 @@ def test_every_repeat_draws_for_itself():
 def test_by_name_and_once_is_nothing():
     assert jax.tree.structure(ppax.make("CartPole-v1", 2, 1)) == jax.tree.structure(ppax.make("CartPole-v1", 2))
     env = ppax.make("Pendulum-v1", 3, action_repeat=7)
-    assert (repeats_of(env), repeats_of(ppax.make("Pendulum-v1"))) == (7, 1)
+    assert (env.settings.action_repeat, ppax.make("Pendulum-v1").settings.action_repeat) == (7, 1)
     agent = ppax.PPO(mlp(env, (4,)))
     learner = agent.init(env.observation_space, jax.random.key(0))
     played = ppax.evaluate(agent, env, learner, jax.random.key(1), 3)

@@ -39,8 +39,8 @@ def test_numbers_are_those_of_the_part():
     env = ppax.make("CartPole-v1", 4, action_repeat=2, env_params={"gravity": 12, "max_x": 1.0, "max_steps": 30})
     assert env.env.env.env == builtin.CartPole(gravity=12.0, max_x=1.0)
     assert env.env.env.max_steps == 30
-    assert ppax.envs.params_of(env) == {"gravity": 12.0, "max_x": 1.0, "max_steps": 30}
-    assert ppax.envs.params_of(ppax.make("CartPole-v1")) == {}
+    assert env.settings.env_params == {"gravity": 12.0, "max_x": 1.0, "max_steps": 30}
+    assert ppax.make("CartPole-v1").settings.env_params == {}
 
 
 def test_drawn_numbers_are_new_at_every_reset_and_stay_for_the_episode():
@@ -63,7 +63,7 @@ def test_drawn_numbers_are_new_at_every_reset_and_stay_for_the_episode():
     # uniform: no decile is more than five standard errors off
     counts = np.histogram(first, 10, (0.25, 1.0))[0]
     assert np.abs(counts - 400).max() < 5 * np.sqrt(400)
-    assert ppax.envs.params_of(ppax.make("CartPole-v1", env_params={"half_length": DRAWN})) == {"half_length": DRAWN}
+    assert ppax.make("CartPole-v1", env_params={"half_length": DRAWN}).settings.env_params == {"half_length": DRAWN}
 
 
 def test_a_randomised_environment_is_drawn_as_it_is():
@@ -107,8 +107,8 @@ def test_the_command_line_has_them():
 
 def test_what_is_no_number_goes_to_the_suite():
     env = ppax.make("gymnasium/CartPole-v1", 2, env_params={"sutton_barto_reward": True})
-    assert ppax.envs.params_of(env) == {"sutton_barto_reward": True}
-    assert ppax.envs.params_of(env.again(3)) == {"sutton_barto_reward": True}
+    assert env.settings.env_params == {"sutton_barto_reward": True}
+    assert env.again(3).settings.env_params == {"sutton_barto_reward": True}
     for name, value in {"gravty": 1.0, "sutton_barto_reward": {"low": 0, "high": 1}}.items():
         with pytest.raises(ppax.ConfigError, match=name):
             ppax.make("gymnasium/CartPole-v1", 2, env_params={name: value})
@@ -117,7 +117,7 @@ def test_what_is_no_number_goes_to_the_suite():
 def test_numbers_of_gymnax():
     pytest.importorskip("gymnax")
     env = ppax.make("gymnax/CartPole-v1", 2, env_params={"gravity": 12, "max_steps": 50, "force_mag": DRAWN})
-    assert ppax.envs.params_of(env) == {"gravity": 12.0, "max_steps": 50, "force_mag": DRAWN}
+    assert env.settings.env_params == {"gravity": 12.0, "max_steps": 50, "force_mag": DRAWN}
     start = jax.jit(env.reset, compiler_options=QUICK)(jax.random.key(0))[0]
     forces = np.asarray(start.env.numbers["force_mag"])
     assert len(set(forces)) == 2

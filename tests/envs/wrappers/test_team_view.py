@@ -13,7 +13,7 @@ from worlds import Counter, Team
 import ppax
 from ppax import config
 from ppax.checks import require_sound
-from ppax.envs import ActionRepeat, PartialView, TeamView, TimeLimit, VectorEnv, settings_of
+from ppax.envs import ActionRepeat, PartialView, TeamView, TimeLimit, VectorEnv
 from ppax.envs.wrappers.team_view import team_view
 from ppax.networks import network
 from ppax.types import ConfigError, EnvReset, EnvStep, part
@@ -108,11 +108,12 @@ def test_run_files_say_it_and_know_it_again():
     built = config.build(plan)
     assert isinstance(built.env.env, TeamView)
     assert built.env.observation_space["joint"].shape == (39,)
-    assert settings_of(built.env) == {
+    assert built.env.settings.run_fields() == {
         "env": "Pursuit-3",
         "num_envs": 4,
         "action_repeat": 2,
         "vectorization": "sync",
+        "timeout": 60.0,
         "agent_ids": True,
         "central_critic": True,
         "env_params": {},

@@ -66,6 +66,6 @@ def filmed(env: HostEnv) -> Filmed:
         drawn.close()
         raise ConfigError(f"{env.name} cannot be drawn: its render modes are {modes}, without {MODE!r}")
     example = env.host.example
-    layout = Layout(1, 1, env.action_repeat, *example)
+    layout = Layout(1, 1, env.settings.action_repeat, *example)
     running = Host(example, 1, lambda _: InProcess([lambda: drawn], layout), [lambda: drawn], unique=True)
-    return Filmed(HostEnv(running, 1, env.name, env.action_repeat), drawn)
+    return Filmed(HostEnv(running, 1, env.name, env.made), drawn)

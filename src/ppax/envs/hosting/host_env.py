@@ -16,24 +16,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnasium import Env, spaces
+from gymnasium import spaces
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
-from ppax.arrays import masks
 from ppax.envs.hosting.arrays import Layout, element_of, leaves_of
-from ppax.envs.hosting.batch import close_all
+from ppax.envs.hosting.example import example_of, info_of, mask_size_of
 from ppax.envs.hosting.faults import exit_is_a_fault
 from ppax.envs.hosting.gym_vector import Wrapped, mode_of
 from ppax.envs.hosting.handle import Example, Host
-from ppax.envs.hosting.parallel_env import JOINT, NoVector, ParallelEnv, Team, UnlikeAgents
+from ppax.envs.hosting.parallel_env import JOINT
 from ppax.envs.hosting.stepper import Stepper
 from ppax.envs.hosting.workers import Factory, InProcess, Workers
+from ppax.envs.settings import DEFAULT, TIMEOUT, EnvSettings
 from ppax.envs.wrappers.agent_groups import Group
 from ppax.program import sharding
 from ppax.types import ConfigError, Key, PyTree
-
-VECTORIZATIONS = ("sync", "async")
-TIMEOUT = 60.0  # seconds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,11 +43,12 @@ class HostEnv:
     host: Host
     num_envs: int
     name: str = ""
-    action_repeat: int = 1
-    vectorization: str = "sync"
-    options: tuple[tuple[str, Any], ...] = ()  # `env_params` of `make`
-    agent_ids: bool = False  # observations contain the agent's index
-    central_critic: bool = False  # the critic sees the observations of all agents
+    made: EnvSettings = DEFAULT  # of `make` or `host`, without name and number
+
+    @property
+    def settings(self) -> EnvSettings:
+        """Settings that it was made with."""
+        return dataclasses.replace(self.made, env=self.name, num_envs=self.num_envs)
 
     @property
     def observation_space(self) -> spaces.Space:
@@ -80,7 +78,7 @@ class HostEnv:
     @property
     def actor_obs(self) -> tuple[str, ...]:
         """Entries of a Dict observation that the actor may read; (): all."""
-        if not self.central_critic:
+        if not self.made.central_critic:
             return ()
         return tuple(name for name in self.observation_space.spaces if name != JOINT)  # type: ignore[attr-defined]
 
@@ -122,7 +120,7 @@ class Kind:
     def __init__(self, env: HostEnv):
         self._host, self._example = weakref.ref(env.host), env.host.example
         self._others = {field.name: getattr(env, field.name) for field in dataclasses.fields(env)[1:]}
-        self._identity = env.host.identity, repr(self._others)
+        self._identity = env.host.identity, *self._others.values()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Kind) and self._identity == other._identity
@@ -163,37 +161,40 @@ def host(
 
     Raises ConfigError for invalid arguments. An environment that fails later raises EnvError.
     """
-    if vectorization not in VECTORIZATIONS:
-        raise ConfigError(f"vectorization = {vectorization!r}: must be one of {', '.join(VECTORIZATIONS)}")
+    made = EnvSettings(
+        action_repeat=action_repeat,
+        vectorization=vectorization,
+        agent_ids=agent_ids,
+        central_critic=central_critic,
+        timeout=timeout,
+    )
     if isinstance(source, GymVectorEnv):
-        for option, value, default in (
-            ("vectorization", vectorization, "sync"),
-            ("workers", workers, None),
-            ("action_repeat", action_repeat, 1),
-            ("agent_ids", agent_ids, False),
-            ("central_critic", central_critic, False),
-        ):
-            if value != default:
-                raise ConfigError(f"{option} = {value!r}: a VectorEnv steps its environments itself; leave it out")
+        by_itself = "a VectorEnv steps its environments itself"
+        made.refuse(("vectorization", "timeout", "action_repeat", "agent_ids", "central_critic"), by_itself)
+        if workers is not None:
+            raise ConfigError(f"workers = {workers!r}: {by_itself}; leave it out")
         if num_envs not in (None, source.num_envs):
             raise ConfigError(f"num_envs = {num_envs}: {source} has {source.num_envs}; leave num_envs out")
         return host_vector(lambda _: source, source, name or "own", unique=True)
+    made.check()
     factories = [source] * (8 if num_envs is None else num_envs) if callable(source) else list(source)
     if not factories or (num_envs is not None and num_envs != len(factories)):
         raise ConfigError(f"num_envs = {num_envs}: the list has {len(factories)} functions; leave num_envs out")
     with exit_is_a_fault():
-        factories, example = _example(factories, agent_ids, central_critic)
-    cores = sharding.num_cores()
-
-    def make(num_envs: int) -> Stepper:
-        chosen = [factories[i % len(factories)] for i in range(num_envs)]
-        count = min(cores if workers is None else workers, num_envs) if vectorization == "async" else 1
-        layout = Layout(num_envs, count, action_repeat, *example)
-        return Workers(chosen, layout, timeout) if vectorization == "async" else InProcess(chosen, layout)
-
+        factories, example = example_of(factories, agent_ids, central_critic)
+    make = partial(_stepper, factories, example, made, sharding.num_cores() if workers is None else workers)
     running = Host(example, len(factories), make, [*{id(factory): factory for factory in factories}.values()])
-    made = HostEnv(running, len(factories), name or "own", action_repeat, vectorization)
-    return dataclasses.replace(made, agent_ids=agent_ids, central_critic=central_critic)
+    return HostEnv(running, len(factories), name or "own", made)
+
+
+def _stepper(
+    factories: Sequence[Factory], example: Example, settings: EnvSettings, workers: int, num_envs: int
+) -> Stepper:
+    """Create `num_envs` environments, which take turns with the factories; at most `workers` processes step them."""
+    chosen = [factories[i % len(factories)] for i in range(num_envs)]
+    is_async = settings.vectorization == "async"
+    layout = Layout(num_envs, min(workers, num_envs) if is_async else 1, settings.action_repeat, *example)
+    return Workers(chosen, layout, settings.timeout) if is_async else InProcess(chosen, layout)
 
 
 def host_vector(make: Callable[[int], GymVectorEnv], first: GymVectorEnv, name: str, unique: bool = False) -> HostEnv:
@@ -203,73 +204,16 @@ def host_vector(make: Callable[[int], GymVectorEnv], first: GymVectorEnv, name: 
     """
     mode_of(first)
     with exit_is_a_fault():
-        info = _info_of(first.reset(), first)
+        info = info_of(first.reset(), first)
     space = first.single_action_space
     example = Example(
-        first.single_observation_space, space, _mask_size(space, info, name), "episode_stats" in info, None
+        first.single_observation_space, space, mask_size_of(space, info, name), "episode_stats" in info, None
     )
     factories: list[Callable[[], Any]] = [lambda: first] if unique else [partial(make, 2)]
     running = Host(
         example, first.num_envs, lambda n: Wrapped(make(n), example.mask_size, example.tallies), factories, unique
     )
     return HostEnv(running, first.num_envs, name)
-
-
-def _example(factories: list[Factory], agent_ids: bool, central_critic: bool) -> tuple[list[Factory], Example]:
-    """Return the factories, those of several agents wrapped in `Team`, and the spaces and sizes of one environment."""
-    env: Any = factories[0]()
-    if isinstance(env, ParallelEnv):
-        close_all([env.close])
-        views = {"agent_ids": agent_ids, "central_critic": central_critic}
-        teams = {id(factory): partial(Team, factory, **views) for factory in factories}
-        factories = [teams[id(factory)] for factory in factories]
-        try:
-            env = factories[0]()
-        except UnlikeAgents as error:
-            raise ConfigError(f"agents that are not alike cannot share a policy: {error}") from error
-        except NoVector as error:
-            raise ConfigError(f"central_critic = true: {error}; set it to false") from error
-    elif agent_ids or central_critic:
-        close_all([env.close])
-        option = "agent_ids" if agent_ids else "central_critic"
-        raise ConfigError(f"{option} = true: {type(env).__name__} has one agent and no others; set it to false")
-    if not isinstance(env, Env | Team):
-        kinds = "a gymnasium.Env or a PettingZoo ParallelEnv"
-        raise ConfigError(f"{factories[0]} gives {type(env).__name__}: must be a function that makes {kinds}")
-    try:
-        info = _info_of(env.reset(), env)
-        agents = env.num_agents if isinstance(env, Team) else None
-        mask_size = _mask_size(env.action_space, info, type(env).__name__)
-        return factories, Example(env.observation_space, env.action_space, mask_size, "episode_stats" in info, agents)
-    finally:
-        close_all([env.close])
-
-
-def _info_of(result: Any, env: Any) -> dict[str, Any]:
-    """Return the `info` of `reset`; ConfigError if there is none, as in Gym before 0.26."""
-    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
-        return result[1]
-    kind = type(env).__name__
-    raise ConfigError(
-        f"{kind}.reset returns a {type(result).__name__} and no (obs, info): so did Gym before 0.26. Write "
-        "`return obs, {}` in reset(self, *, seed=None, options=None), and in step "
-        "`return obs, reward, terminated, truncated, {}`"
-    )
-
-
-def _mask_size(space: spaces.Space, info: dict[str, Any], name: str) -> int | None:
-    """Return the number of entries of the action mask, None without masks.
-
-    Raises ConfigError for an action space whose masks are not supported on the host.
-    """
-    if "action_mask" not in info:
-        return None
-    if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-        raise ConfigError(
-            f'{name} gives info["action_mask"] for actions of {space}: on the host masks are of Discrete, '
-            "MultiDiscrete and MultiBinary actions. Write several choices as one MultiDiscrete, or leave the mask out"
-        )
-    return masks.size_of(space)
 
 
 def begin_seeds(key: Key, num_envs: int) -> list[int]:

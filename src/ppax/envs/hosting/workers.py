@@ -152,8 +152,8 @@ class Workers:
             limit = self.timeout if seconds is None else seconds
             # the descriptor of a closed connection may belong to another file by now
             if not connection.closed and not self._arrived[worker].poll(1e3 * max(0.0, limit)):
-                text = f"has not answered for {limit:g} s (longer, in seconds: ppax.envs.host(..., timeout=...))"
-                raise self._lost(worker, text)
+                remedy = "--timeout 300, timeout = 300 in the run file or timeout=300 in Python allows more"
+                raise self._lost(worker, f"has not answered for {limit:g} s ({remedy})")
             answer = connection.recv_bytes()
         except (EOFError, OSError):
             with contextlib.suppress(subprocess.TimeoutExpired):

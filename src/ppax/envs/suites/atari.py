@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 from ppax.envs.hosting.host_env import HostEnv, host
+from ppax.envs.settings import DEFAULT, EnvSettings
 from ppax.envs.suites.atari_game import AtariGame, arcade
 from ppax.envs.suites.common import known, library
-from ppax.types import ConfigError
 
 
 def ids() -> list[str]:
@@ -20,15 +20,12 @@ def ids() -> list[str]:
     return sorted(spec.name for spec in specs if spec.namespace == "ALE" and spec.version == 5)
 
 
-def load(env_id: str, num_envs: int, vectorization: str = "sync", action_repeat: int = 1, **rules: Any) -> HostEnv:
+def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT, **rules: Any) -> HostEnv:
     """Create `num_envs` environments of a game; every action is applied for 4 frames.
 
     `rules` are arguments of `AtariGame`: `ppax.make("atari/Breakout", env_params={"end_on_life_loss": False})`.
     Raises ConfigError for an unknown game and ImportError, naming the extra to install, without ale-py.
     """
-    if action_repeat != 1:
-        raise ConfigError(
-            f"action_repeat = {action_repeat}: a game takes each action for 4 frames already; leave it out"
-        )
+    settings.refuse(("action_repeat",), "a game takes each action for 4 frames already")
     game = partial(AtariGame, partial(arcade, known("atari", env_id, ids())), **rules)
-    return host(game, num_envs, f"atari/{env_id}", vectorization)
+    return host(game, num_envs, f"atari/{env_id}", **settings.of_host())

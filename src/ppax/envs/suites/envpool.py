@@ -14,8 +14,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from ppax.envs.hosting.host_env import HostEnv, host_vector
+from ppax.envs.settings import DEFAULT, EnvSettings
 from ppax.envs.suites.common import known, library
-from ppax.types import ConfigError
 
 # Atari as in atari_game.py: learning from single lives and clipped rewards, logging of whole games
 RULES = {"episodic_life": True, "reward_clip": True}
@@ -72,13 +72,11 @@ def ids() -> list[str]:
     return sorted(library("envpool", "envpool").list_all_envs())
 
 
-def load(env_id: str, num_envs: int, vectorization: str = "sync", action_repeat: int = 1) -> HostEnv:
+def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT) -> HostEnv:
     """Create `num_envs` environments `env_id`, with EnvPool's own wrappers and time limits.
 
     Raises ConfigError for an unknown id and ImportError, naming the extra to install, without EnvPool.
     """
-    for option, value, default in (("vectorization", vectorization, "sync"), ("action_repeat", action_repeat, 1)):
-        if value != default:
-            raise ConfigError(f"{option} = {value!r}: EnvPool steps its environments itself; leave it out")
+    settings.refuse(("vectorization", "timeout", "action_repeat"), "EnvPool steps its environments itself")
     make = partial(Pool, known("envpool", env_id, ids()))
     return host_vector(make, make(num_envs), f"envpool/{env_id}")

@@ -12,6 +12,7 @@ import gymnasium
 from gymnasium.envs import registration
 
 from ppax.envs.hosting.host_env import HostEnv, host
+from ppax.envs.settings import DEFAULT, EnvSettings
 from ppax.types import ConfigError
 
 EXTRAS = ("mujoco", "box2d")  # extras, recognised by their name in Gymnasium's error
@@ -52,7 +53,7 @@ def spec_of(env_id: str) -> registration.EnvSpec:
         raise ConfigError(text) from error
 
 
-def load(env_id: str, num_envs: int, vectorization: str = "sync", action_repeat: int = 1, **options: Any) -> HostEnv:
+def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT, **options: Any) -> HostEnv:
     """Create `num_envs` environments `env_id`, with Gymnasium's usual wrappers.
 
     `options` go to `gymnasium.make`. Raises ConfigError for an unknown id and ImportError, naming the extra to install,
@@ -63,7 +64,7 @@ def load(env_id: str, num_envs: int, vectorization: str = "sync", action_repeat:
     bare = dataclasses.replace(spec, order_enforce=False)
     make = partial(gymnasium.make, bare, **{"disable_env_checker": True} | options)
     try:
-        return host(make, num_envs, name, vectorization, action_repeat=action_repeat)
+        return host(make, num_envs, name, **settings.of_host())
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         about = f"{error} {spec.entry_point}".lower()
         extra = next((extra for extra in EXTRAS if extra in about), None)

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from ppax.envs.hosting.host_env import HostEnv, host
+from ppax.envs.settings import DEFAULT, EnvSettings
 from ppax.envs.suites.common import known, library
 
 FAMILIES = {"butterfly": "pettingzoo.butterfly", "mpe": "mpe2", "sisl": "pettingzoo.sisl"}
@@ -31,15 +32,7 @@ def ids() -> list[str]:
     return names
 
 
-def load(
-    env_id: str,
-    num_envs: int,
-    vectorization: str = "sync",
-    action_repeat: int = 1,
-    agent_ids: bool = False,
-    central_critic: bool = False,
-    **options: Any,
-) -> HostEnv:
+def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT, **options: Any) -> HostEnv:
     """Create `num_envs` environments `env_id`; `options` are passed to the environment's constructor.
 
     Raises ConfigError for an unknown id and for agents with different spaces, and ImportError, naming the extra to
@@ -48,5 +41,4 @@ def load(
     family, _, name = known("pettingzoo", env_id, ids()).partition("/")
     module = library(f"{FAMILIES[family]}.{name}", EXTRA)
     make: Any = partial(module.parallel_env, **options)
-    views = {"agent_ids": agent_ids, "central_critic": central_critic}
-    return host(make, num_envs, f"pettingzoo/{env_id}", vectorization, action_repeat=action_repeat, **views)
+    return host(make, num_envs, f"pettingzoo/{env_id}", **settings.of_host())

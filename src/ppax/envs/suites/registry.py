@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ppax.envs.hosting.host_env import HostEnv
+from ppax.envs.settings import EnvSettings
 from ppax.protocols import Environment
 from ppax.types import ConfigError
 
@@ -35,14 +36,10 @@ SUITES = {
 HOST_SUITES = {"gymnasium": "gymnasium", "atari": "ale_py", "envpool": "envpool", "pettingzoo": "pettingzoo"}
 
 
-def load_host(suite: str, env_id: str, arguments: tuple[Any, ...], options: Mapping[str, Any] | None = None) -> HostEnv:
-    """Create environments `env_id` of a suite on the host.
-
-    `arguments` are `num_envs`, `vectorization`, `action_repeat`, and for several agents `agent_ids` and
-    `central_critic`. `options` and errors as in `load`.
-    """
-    env: HostEnv = _load(suite, env_id, arguments, options)
-    return dataclasses.replace(env, options=tuple((options or {}).items()))
+def load_host(suite: str, env_id: str, num_envs: int, settings: EnvSettings) -> HostEnv:
+    """Create `num_envs` environments `env_id` of a suite on the host. Errors as in `load`."""
+    env: HostEnv = _load(suite, env_id, (num_envs, settings), settings.env_params)
+    return dataclasses.replace(env, made=settings)
 
 
 def load(suite: str, env_id: str, options: Mapping[str, Any] | None = None) -> Environment:

@@ -6,7 +6,6 @@ actions and masks are dicts with the same keys, [A_g, ...] each; rewards and end
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -54,7 +53,7 @@ def where_agents(num_agents: Any, mask: Array, yes: PyTree, no: PyTree) -> PyTre
 
 @part
 class Grouped:
-    """Wrapper of `env` that splits agents with equal spaces into groups. Create it with `grouped`."""
+    """Wrapper of `env` that splits agents with equal spaces into groups. Create it with `ppax.envs.grouped`."""
 
     env: Environment
     players: tuple[tuple[str, tuple[int, ...]], ...] = static("name of each group, and the indices of its agents")
@@ -103,16 +102,9 @@ class Grouped:
         return {name: jax.tree.map(lambda x, own=own: x[np.array(own)], tree) for name, own in self.players}
 
 
-def grouped(env: Any, players: Mapping[str, Sequence[int]]) -> Any:
-    """Split the agents of `env`, a VectorEnv or one environment, into groups with these names; {} returns `env`.
-
-    `players` are the agents' indices in each group. Raises ConfigError if an agent is in no group or in several, if an
-    index does not exist, or if the agents of `env` have groups already.
-    """
-    if not players:
-        return env
-    inner = env.env if hasattr(env, "num_envs") else env
-    num_agents, name = inner.num_agents, getattr(env, "name", "") or type(inner).__name__
+def split(env: Environment, players: Mapping[str, Sequence[int]], name: str) -> Grouped:
+    """Split the agents of the environment `env`, called `name`, into groups. Arguments and errors as in `grouped`."""
+    num_agents = env.num_agents
     if not isinstance(num_agents, int):
         has = "groups of its own" if isinstance(num_agents, Mapping) else "one agent and no others"
         raise ConfigError(f"groups: {name} has {has}; leave `players` out")
@@ -122,5 +114,4 @@ def grouped(env: Any, players: Mapping[str, Sequence[int]]) -> Any:
             f"groups: {dict(players)} must have each of the {num_agents} agents of {name}, 0 to {num_agents - 1}, "
             "once, and no group may be empty"
         )
-    inner = Grouped(inner, tuple((group, tuple(indices)) for group, indices in players.items()))
-    return dataclasses.replace(env, env=inner) if hasattr(env, "num_envs") else inner
+    return Grouped(env, tuple((group, tuple(indices)) for group, indices in players.items()))

@@ -18,10 +18,14 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.envs.wrappers.action_repeat import ActionRepeat
+from ppax.envs.wrappers.agent_groups import Grouped
+from ppax.envs.wrappers.team_view import TeamView
 from ppax.options import Option, check_value, nearest, option_of
 from ppax.protocols import Environment
 from ppax.types import ConfigError, EnvReset, EnvStep, Key, PyTree, Scalar, part, static
 
+AROUND = (Grouped, TeamView, ActionRepeat)  # wrappers that stay outside of `Randomised`
 Path = tuple[str, ...]
 Value = Any  # a number or a string, or {"low": number, "high": number}
 # time limits of gymnax and Craftax, replaced by `max_steps` of TimeLimit
@@ -104,9 +108,14 @@ def adjust(env: Environment, params: Mapping[str, Value]) -> Environment:
     Those with `low` and `high` are sampled uniformly at every reset. Raises ConfigError for an unknown name and for an
     invalid value.
     """
-    known = places(env)
+    if isinstance(env, AROUND):
+        return dataclasses.replace(env, env=adjust(env.env, params))
     low: dict[str, Scalar] = {}
     high: dict[str, Scalar] = {}
+    if isinstance(env, Randomised):
+        low, high = ({name: x for name, x in ends.items() if name not in params} for ends in (env.low, env.high))
+        env = env.env
+    known = places(env)
     for name, value in params.items():
         place = known.get(name)
         if place is None:
@@ -129,11 +138,7 @@ def refuse_drawn(name: str, params: Mapping[str, Value]) -> None:
 
 
 def read(env: Environment, name: str) -> Value:
-    """Return the parameter `name` in the form that `adjust` takes: a value, or a dict of `low` and `high`."""
-    if isinstance(env, Randomised):
-        if name in env.low:
-            return {"low": _plain(env.low[name]), "high": _plain(env.high[name])}
-        env = env.env
+    """Return the value of the parameter `name`."""
     value: Any = env
     for step in places(env)[name].path:
         value = getattr(value, step)
@@ -144,7 +149,8 @@ def unknown(name: str, known: Mapping[str, Place]) -> str:
     """Return the error message for a name that is not in `known`."""
     path = f"env_params.{name}"
     if not known:
-        return f"unknown option {path!r}: this environment has no parameters"
+        remedy = "those of your own environment are fields of a ppax.part, declared with ppax.number or ppax.static"
+        return f"unknown option {path!r}: this environment has no parameters; {remedy}"
     return f"unknown option {path!r}; did you mean {nearest(name, known)!r}? There are {', '.join(known)}"
 
 
@@ -164,6 +170,8 @@ def _range(name: str, value: Mapping[str, Value], place: Place) -> tuple[float, 
 
 def _places(thing: Any, path: Path) -> Iterator[tuple[str, Place]]:
     """Yield the parameters of one part, then those of the parts inside it."""
+    if not dataclasses.is_dataclass(thing):
+        return
     hints = typing.get_type_hints(type(thing))
     inside = []
     for field in dataclasses.fields(thing):
@@ -177,7 +185,7 @@ def _places(thing: Any, path: Path) -> Iterator[tuple[str, Place]]:
             is_static = bool(field.metadata.get("static"))
             yield field.name, Place(here, option if is_static else option._replace(kind=type(value)), is_static)
         elif path[-1:] == ("params",):  # parameters of another library, which declares no limits
-            option = Option(f"env_params.{field.name}", type(value), False, False, value, "", {})
+            option = Option(f"env_params.{field.name}", type(value), default=value)
             yield field.name, Place(here, option, False)
     for value, here in inside:
         yield from _places(value, here)

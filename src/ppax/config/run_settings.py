@@ -6,7 +6,7 @@ import dataclasses
 
 from ppax.agents.opponents import Pool
 from ppax.config import group_tables
-from ppax.envs import VECTORIZATIONS
+from ppax.envs import TIMEOUT, VECTORIZATIONS
 from ppax.options import Config
 from ppax.types import static
 
@@ -82,6 +82,9 @@ class Run:
         "execution of host environments: sync steps them in this process, async in worker processes",
         default="sync",
         choices=VECTORIZATIONS,
+    )
+    timeout: float = static(
+        "seconds in which a worker process of host environments must answer a step", default=TIMEOUT, above=0.0
     )
     env_params: Config = dataclasses.field(default_factory=dict)  # parameters of the environment, as `make` takes them
     iterations_per_env_reset: int | None = static(

@@ -1,0 +1,106 @@
+"""Arguments of a command as the user writes them, rewritten into the options of a run before argparse reads them."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+from ppax import config
+from ppax.config import group_tables
+from ppax.config.catalogue import part_fields
+from ppax.options import Config, Option, flatten, unflatten
+from ppax.ppo import PPO
+from ppax.types import ConfigError
+
+BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+def booleans(arguments: list[str], known: dict[str, Option]) -> list[str]:
+    """Rewrite `--log.console false` and `--log.console=false` as `--no-log.console`, the only form argparse knows."""
+    flags = {"--" + path.replace("_", "-") for path, option in known.items() if option.kind is bool} | {"--cache"}
+    rest, left = [], list(arguments)
+    while left:
+        name, equals, value = left.pop(0).partition("=")
+        plain = name if name in flags else "--" + name.removeprefix("--no-")
+        if plain not in flags:
+            rest.append(name + equals + value)
+            continue
+        if not equals and name == plain and left and not left[0].startswith("-"):
+            equals, value = "=", left.pop(0)
+        if equals and (name != plain or value.lower() not in BOOLEANS):
+            raise ConfigError(f"{name} {value}: must be {plain}, {plain} true or {plain} false")
+        rest.append(f"--no-{name[2:]}" if equals and not BOOLEANS[value.lower()] else name)
+    return rest
+
+
+def free_options(arguments: list[str]) -> tuple[list[str], Config]:
+    """Split off options without a declared type, as `--env-params.gravity 12`: the other arguments, {path: value}."""
+    rest, free, left = [], {}, list(arguments)
+    while left:
+        argument = left.pop(0)
+        name, equals, value = argument.partition("=")
+        path = name.removeprefix("--").replace("-", "_")
+        if not (name.startswith("--") and config.is_free(path)):
+            rest.append(argument)
+            continue
+        if not equals and not left:
+            raise ConfigError(f"{name}: needs a value")
+        free[path] = _number_or_text(value if equals else left.pop(0))
+    return rest, free
+
+
+def _number_or_text(text: str) -> Any:
+    """Parse a value as TOML; text that is no TOML value stays text."""
+    try:
+        return tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def dashed(argument: str) -> str:
+    """Rewrite `--num_envs=8` as `--num-envs=8`, and `--agent.loss` as `--agent.loss.part`.
+
+    Names of groups stay unchanged.
+    """
+    if not argument.startswith("--"):
+        return argument
+    name, equals, value = argument.partition("=")
+    name = "--" + renamed(name.removeprefix("--"), "_", "-")
+    if name.startswith(("--agent.", "--groups.")) and name.rpartition(".")[2] in part_fields(PPO):
+        name += ".part"
+    return name + equals + value
+
+
+def renamed(path: str, old: str, new: str) -> str:
+    """Replace `old` by `new` in a dotted path, except in a group's name."""
+    words = path.split(".")
+    return ".".join(
+        word if words[0] == "groups" and place == 1 else word.replace(old, new) for place, word in enumerate(words)
+    )
+
+
+def choose_groups(base: Config, arguments: list[str]) -> Config:
+    """Add the groups named by `--groups.NAME....`: they decide which options exist."""
+    named = [argument.partition("=")[0].split(".")[1] for argument in arguments if argument.startswith("--groups.")]
+    groups = group_tables.tables(base)
+    return base | {"groups": groups | {name: {} for name in named if name not in groups}} if named else base
+
+
+def choose_parts(base: Config, arguments: list[str]) -> Config:
+    """Set the parts named by `--agent.loss.part NAME`: they decide which options exist.
+
+    Another part than that of `base` starts from its own defaults.
+    """
+    flat = dict(flatten(base))
+    for position, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if not (name.startswith(("--agent.", "--groups.")) and name.endswith(".part")):
+            continue
+        value = value if equals else "".join(arguments[position + 1 : position + 2])
+        path = renamed(name.removeprefix("--"), "-", "_")
+        slot = path.removesuffix("part")
+        default = next((option.default for option in config.options(unflatten(flat)) if option.path == path), None)
+        if flat.get(path, default) != value:
+            flat = {key: kept for key, kept in flat.items() if not key.startswith(slot)}
+        flat[path] = value
+    return unflatten(flat)

@@ -1,0 +1,93 @@
+"""From a configuration to objects: agent, environment and settings of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ppax import envs
+from ppax.agents.groups import Groups
+from ppax.agents.independent import Independent
+from ppax.agents.multi_agent import Agent
+from ppax.agents.self_play import SelfPlay
+from ppax.config import group_tables
+from ppax.config.catalogue import choices_of, constructor
+from ppax.config.run_settings import Run
+from ppax.config.validation import OBJECTS, is_section, objects_of, resolve
+from ppax.envs import Env
+from ppax.options import Config, option_of
+from ppax.ppo import PPO
+from ppax.types import ConfigError
+
+
+class Built(NamedTuple):
+    """Objects that a configuration describes."""
+
+    agent: Agent
+    env: Env
+    run: Run
+
+
+def build(config: Config, env: Env | None = None) -> Built:
+    """Build agent, environment and run of a configuration.
+
+    `env` replaces the configured environment; `env_params` of the configuration are set in it.
+    """
+    config = resolve(config)
+    places = [place for place in objects_of(config) if not place.startswith("callbacks")]
+    if places:
+        raise ConfigError(
+            f"objects = {', '.join(places)}: this run was made from Python objects that its file does not hold; "
+            "pass them to ppax.fit, or remove the line `objects` to use the parts of ppax in their place"
+        )
+    env = build_env(config) if env is None else envs.other_params(env, config.get("env_params", {}))
+    tables = group_tables.checked_tables(config, dict(env.sizes))
+    if not env.sizes:
+        group_tables.require_groups(config)
+        return Built(_agent(config, env), env, settings(config))
+    agents = {name: _agent(tables.get(name, config), group) for name, group in env.groups.items()}
+    run, groups = settings(config), Groups(agents, env.sizes)
+    return Built(groups if run.self_play.every is None else SelfPlay(groups, run.self_play, env.num_envs), env, run)
+
+
+def build_env(config: Config) -> Env:
+    """Build the environment of a configuration."""
+    config = resolve(config)
+    arguments = {name: config[name] for name in envs.ARGUMENTS if name in config}
+    return envs.grouped(envs.make(config["env"], **arguments), group_tables.players_of(config))
+
+
+def _agent(config: Config, env: Any) -> PPO | Independent:
+    """Build the agent of the tables `agents` and `agent`, for an environment or a group of its agents."""
+    agent = PPO(**_arguments(PPO, config["agent"], env))
+    return Independent(agent, env.num_agents) if config["agents"] == group_tables.INDEPENDENT else agent
+
+
+def settings(config: Config) -> Run:
+    """Build the settings of a run, without its agent."""
+    values = resolve({name: value for name, value in config.items() if name not in ("agent", "groups", OBJECTS)})
+    values.pop("agent")
+    return Run(**_arguments(Run, values, None))
+
+
+def _arguments(cls: type, config: Config, env: Any) -> dict[str, Any]:
+    """Constructor arguments of a part of class `cls`, for the environment `env`."""
+    arguments: dict[str, Any] = {}
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    hints, slots = typing.get_type_hints(cls), choices_of(cls)
+    for name, value in config.items():
+        if name in slots:
+            part = slots[name][value["part"]]
+            inner = {key: v for key, v in value.items() if key != "part"}
+            arguments[name] = constructor(part, env)(**_arguments(part, inner, env))
+        elif is_section(hints[name]):
+            arguments[name] = hints[name](**_arguments(hints[name], value, env))
+        elif isinstance(value, list):
+            leaf = option_of(fields[name], hints[name], name).leaf
+            arguments[name] = np.array(value, np.float32) if leaf else tuple(value)
+        else:
+            arguments[name] = value
+    return arguments

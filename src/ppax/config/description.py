@@ -1,0 +1,73 @@
+"""From objects to a configuration: agents, parts, environments and settings as plain data."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from typing import Any
+
+import numpy as np
+
+from ppax.agents.groups import Groups
+from ppax.agents.independent import Independent
+from ppax.agents.multi_agent import Agent, sharing_of
+from ppax.agents.self_play import SelfPlay
+from ppax.config.catalogue import choices_of
+from ppax.config.run_settings import Run
+from ppax.config.validation import is_section
+from ppax.envs import Env
+from ppax.options import Config, check_limits, check_value, option_of
+
+
+def describe_run(agent: Agent, env: Env, run: Run) -> Config:
+    """Configuration of a whole run: the inverse of `build`."""
+    agent = agent.agent if isinstance(agent, SelfPlay) else agent
+    if not isinstance(agent, Groups):
+        return describe(run) | {"agent": describe(agent)}
+    players = dict(env.settings.players)
+    groups = {
+        name: {"players": players.get(name), "agents": sharing_of(one), "agent": describe(one)}
+        for name, one in agent.agents.items()
+    }
+    return describe(run) | {"agent": describe(agent.learners(env.num_streams)[0][0]), "groups": groups}
+
+
+def describe(part: Any, each: bool = False) -> Config:
+    """Configuration of an agent, a run or a part, with all nested parts: the inverse of `build`. Checks every number.
+
+    `each`: numbers may be arrays, one per player.
+    """
+    if isinstance(part, Independent):
+        return describe(part.agent, each=True)
+    config: Config = {}
+    hints, slots = typing.get_type_hints(type(part)), choices_of(type(part))
+    for field in dataclasses.fields(part):
+        value = getattr(part, field.name)
+        if field.name in slots:
+            names = {cls: name for name, cls in slots[field.name].items()}
+            own = f"{type(value).__module__}.{type(value).__qualname__}"
+            inner = describe(value, each) if type(value) in names else _numbers(value)
+            config[field.name] = {"part": names.get(type(value), own)} | inner
+        elif is_section(hints[field.name]):
+            config[field.name] = describe(value, each)
+        elif field.name == "env_params" and value:
+            config[field.name] = dict(value)
+        elif field.metadata and field.default is not dataclasses.MISSING:
+            option = option_of(field, hints[field.name], field.name)
+            config[field.name] = check_value(option, _plain(value), each)
+    return config
+
+
+def _numbers(part: Any) -> Config:
+    """Numbers and strings of a user-defined part, checked: the fields that a file can hold."""
+    fields = dataclasses.fields(part) if dataclasses.is_dataclass(part) else ()
+    values = {field.name: _plain(getattr(part, field.name)) for field in fields if field.metadata}
+    limits: dict[str, Any] = {field.name: dict(field.metadata) for field in fields}
+    kept = {name: value for name, value in values.items() if isinstance(value, bool | int | float | str)}
+    return {name: check_limits(name, value, limits[name]) for name, value in kept.items()}
+
+
+def _plain(value: Any) -> Any:
+    if getattr(value, "ndim", 0):  # one per player, in the shortest digits of float32
+        return [float(str(x)) for x in np.asarray(value)]
+    return value.item() if hasattr(value, "item") else value

@@ -1,0 +1,77 @@
+"""Run files: configurations as TOML or JSON, the presets, and the file that a target of the command line names."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from importlib import resources
+from pathlib import Path
+
+import tomli_w
+
+from ppax import envs
+from ppax.options import NONE, Config, flatten, unflatten
+from ppax.types import ConfigError
+
+RUN_FILE = "run.toml"  # in a run directory
+
+
+def read(path: Path) -> Config:
+    """Read a configuration file, TOML or JSON; ConfigError where that fails."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+    return parse(text, path)
+
+
+def parse(text: str, path: Path) -> Config:
+    """Parse the text of the configuration file `path`, whose suffix chooses JSON or TOML."""
+    loads = json.loads if path.suffix == ".json" else tomllib.loads
+    try:
+        config = loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+    if not isinstance(config, dict):
+        raise ConfigError(f"{path}: a run file must be a table of options, not {type(config).__name__}")
+    return config
+
+
+def to_toml(config: Config) -> str:
+    """Write a configuration as TOML, with "none" for None."""
+    return tomli_w.dumps(unflatten({path: NONE if value is None else value for path, value in flatten(config)}))
+
+
+def presets() -> dict[str, Path]:
+    """Presets, the tuned runs that come with ppax: files by name."""
+    root = Path(str(resources.files("ppax") / "presets"))
+    return {str(p.relative_to(root).with_suffix("")): p for p in sorted(root.rglob("*.toml"))}
+
+
+def file_of(target: str) -> Path | None:
+    """Run file at `target`, or in the run directory `target`; None where `target` is a preset or an environment.
+
+    Raises ConfigError for files of another kind and for directories without a run.
+    """
+    path = Path(target)
+    if path.suffix in (".toml", ".json"):
+        return path
+    if target in presets() or target in envs.BUILTIN:
+        return None
+    if path.suffix in (".yaml", ".yml") or path.is_file():
+        raise ConfigError(f"{path}: a run file is TOML or JSON, named .toml or .json; see `ppax presets` for examples")
+    if (path / RUN_FILE).is_file():
+        return path / RUN_FILE
+    if path.is_dir() and target.partition("/")[0] not in (*envs.SUITES, *envs.HOST_SUITES):
+        raise ConfigError(f"{path} is a directory without {RUN_FILE}: must be a run directory, a run file or a name")
+    return None
+
+
+def find(target: str) -> Config:
+    """Configuration of `target`: a file, a preset, or an environment with the defaults."""
+    path = file_of(target)
+    if path is not None:
+        return read(path)
+    if target in presets():
+        return read(presets()[target])
+    return {"env": target}

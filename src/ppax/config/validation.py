@@ -1,0 +1,97 @@
+"""Options of a configuration, made from the fields of the parts that it names, and the checks of its values.
+
+A configuration is a nested dict, as in TOML. Name, type, default, limits and help of an option stand at the field
+(`number`, `static` in parts.py); a part is chosen by its name: `[agent.advantage] part = "gae"`. Checks run before
+anything compiles.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+from ppax.config import group_tables
+from ppax.config.catalogue import choices_of
+from ppax.config.run_settings import Run
+from ppax.options import Config, Option, check_value, flatten, nearest, option_of, unflatten
+from ppax.ppo import PPO
+from ppax.types import ConfigError
+
+# Key that lists the Python objects that a run file cannot hold (run/record.py); `fit` writes it, it is no option.
+OBJECTS = "objects"
+FREE = ("env_params", "eval.env_params")  # tables with free names, which the environment checks
+
+
+def options(config: Config) -> Iterator[Option]:
+    """Yield every option of the parts that `config` names; raise ConfigError for an unknown part name."""
+    yield from _options(Run, config, "")
+    yield from _options(PPO, _table(config, "agent", "agent"), "agent.")
+    for name, table in group_tables.tables(config).items():
+        yield from group_tables.own_options(name)
+        yield from _options(PPO, _table(table, "agent", f"groups.{name}.agent"), f"groups.{name}.agent.")
+
+
+def _options(cls: type, config: Config, prefix: str) -> Iterator[Option]:
+    hints, slots = typing.get_type_hints(cls), choices_of(cls)
+    for field in dataclasses.fields(cls):
+        path = prefix + field.name
+        if field.name in slots:
+            section, choices = _table(config, field.name, path, ".part"), slots[field.name]
+            default = next(iter(choices))
+            limits = {"choices": tuple(choices)}
+            part = Option(f"{path}.part", str, default=default, doc="name of the part", limits=limits)
+            name = check_value(part, section.get("part", default))
+            yield part
+            yield from _options(choices[name], section, path + ".")
+        elif is_section(hints[field.name]):
+            yield from _options(hints[field.name], _table(config, field.name, path), path + ".")
+        elif path not in FREE and field.default is not dataclasses.MISSING:
+            # a field without default is set from the environment
+            yield option_of(field, hints[field.name], path)
+
+
+def is_section(hint: Any) -> bool:
+    """Return whether a field of this type is a table without a choice of parts, such as `[log]` and `[agent.kl]`."""
+    return dataclasses.is_dataclass(hint)
+
+
+def _table(config: Config, name: str, path: str, key: str = "") -> Config:
+    """Return the table `name`, {} by default; `key` is the option in it that a string should have been written to."""
+    section: Config = config.get(name, {})
+    if not isinstance(section, dict):
+        remedy = f"; write {path}{key} = {section!r}" if key and isinstance(section, str) else ""
+        raise ConfigError(f"{path} = {section!r}: must be a table, [{path}]{remedy}")
+    return section
+
+
+def resolve(config: Config) -> Config:
+    """Fill in every default and check every value; raise ConfigError for an unknown option or an invalid value."""
+    config = group_tables.filled(config)
+    known = {option.path: option for option in options(config)}
+    given = dict(flatten(config))
+    objects = {OBJECTS: given.pop(OBJECTS)} if given.get(OBJECTS) else {}
+    free = {path: value for path, value in given.items() if is_free(path)}
+    for path in given:
+        if path not in known and path not in free:
+            raise ConfigError(f"unknown option {path!r}; did you mean {nearest(path, known)!r}?")
+    per_agent = group_tables.apart(config)  # prefixes of tables whose numbers may be lists, one per agent
+    values = {
+        path: check_value(option, given.get(path, option.default), path.partition("agent.")[0] in per_agent)
+        for path, option in known.items()
+    }
+    return unflatten(values | free) | objects
+
+
+def objects_of(config: Config) -> list[str]:
+    """Paths of the Python objects that the run file cannot hold; ConfigError unless they are a list of strings."""
+    places = config.get(OBJECTS, [])
+    if not isinstance(places, list) or not all(isinstance(place, str) for place in places):
+        raise ConfigError(f"{OBJECTS} = {places!r}: must be a list of strings")
+    return places
+
+
+def is_free(path: str) -> bool:
+    """Return whether `path` is a parameter of the environment, which checks it itself."""
+    return path.startswith(tuple(f"{name}." for name in FREE))

@@ -1,0 +1,72 @@
+"""Spaces and sizes of host environments, read from one of them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from gymnasium import Env, spaces
+
+from ppax.arrays import masks
+from ppax.envs.hosting.batch import close_all
+from ppax.envs.hosting.handle import Example
+from ppax.envs.hosting.parallel_env import NoVector, ParallelEnv, Team, UnlikeAgents
+from ppax.envs.hosting.workers import Factory
+from ppax.types import ConfigError
+
+
+def example_of(factories: list[Factory], agent_ids: bool, central_critic: bool) -> tuple[list[Factory], Example]:
+    """Return the factories, those of several agents wrapped in `Team`, and the spaces and sizes of one environment."""
+    env: Any = factories[0]()
+    if isinstance(env, ParallelEnv):
+        close_all([env.close])
+        views = {"agent_ids": agent_ids, "central_critic": central_critic}
+        teams = {id(factory): partial(Team, factory, **views) for factory in factories}
+        factories = [teams[id(factory)] for factory in factories]
+        try:
+            env = factories[0]()
+        except UnlikeAgents as error:
+            raise ConfigError(f"agents that are not alike cannot share a policy: {error}") from error
+        except NoVector as error:
+            raise ConfigError(f"central_critic = true: {error}; set it to false") from error
+    elif agent_ids or central_critic:
+        close_all([env.close])
+        option = "agent_ids" if agent_ids else "central_critic"
+        raise ConfigError(f"{option} = true: {type(env).__name__} has one agent and no others; set it to false")
+    if not isinstance(env, Env | Team):
+        kinds = "a gymnasium.Env or a PettingZoo ParallelEnv"
+        raise ConfigError(f"{factories[0]} gives {type(env).__name__}: must be a function that makes {kinds}")
+    try:
+        info = info_of(env.reset(), env)
+        agents = env.num_agents if isinstance(env, Team) else None
+        mask_size = mask_size_of(env.action_space, info, type(env).__name__)
+        return factories, Example(env.observation_space, env.action_space, mask_size, "episode_stats" in info, agents)
+    finally:
+        close_all([env.close])
+
+
+def info_of(result: Any, env: Any) -> dict[str, Any]:
+    """Return the `info` of `reset`; ConfigError if there is none, as in Gym before 0.26."""
+    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
+        return result[1]
+    kind = type(env).__name__
+    raise ConfigError(
+        f"{kind}.reset returns a {type(result).__name__} and no (obs, info): so did Gym before 0.26. Write "
+        "`return obs, {}` in reset(self, *, seed=None, options=None), and in step "
+        "`return obs, reward, terminated, truncated, {}`"
+    )
+
+
+def mask_size_of(space: spaces.Space, info: dict[str, Any], name: str) -> int | None:
+    """Return the number of entries of the action mask, None without masks.
+
+    Raises ConfigError for an action space whose masks are not supported on the host.
+    """
+    if "action_mask" not in info:
+        return None
+    if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        raise ConfigError(
+            f'{name} gives info["action_mask"] for actions of {space}: on the host masks are of Discrete, '
+            "MultiDiscrete and MultiBinary actions. Write several choices as one MultiDiscrete, or leave the mask out"
+        )
+    return masks.size_of(space)

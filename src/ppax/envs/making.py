@@ -1,0 +1,158 @@
+"""`make`: environments by name, with their settings; the same environment with other parameters, or in groups."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ppax.envs.catalogue import BUILTIN
+from ppax.envs.hosting.host_env import HostEnv
+from ppax.envs.settings import TIMEOUT, EnvSettings
+from ppax.envs.suites import registry
+from ppax.envs.suites.registry import HOST_SUITES, SUITES
+from ppax.envs.vector import VectorEnv
+from ppax.envs.wrappers import agent_groups, params
+from ppax.envs.wrappers.action_repeat import ActionRepeat
+from ppax.envs.wrappers.resets import PoolResets, fresh_resets
+from ppax.envs.wrappers.team_view import team_view
+from ppax.protocols import Environment
+from ppax.types import ConfigError
+
+Env = VectorEnv | HostEnv
+
+
+def make(
+    name: str,
+    num_envs: int = 64,
+    action_repeat: int = 1,
+    vectorization: str = "sync",
+    agent_ids: bool = False,
+    central_critic: bool = False,
+    env_params: Mapping[str, Any] | None = None,
+    timeout: float = TIMEOUT,
+) -> Env:
+    """Create `num_envs` copies of the environment called `name`, with its usual time limit.
+
+    Built-in environments have a plain name ("CartPole-v1"), those of other libraries are "suite/id" ("brax/ant"); `ppax
+    envs` lists them. If a reset is expensive, environments share a few (PoolResets). Each action is applied
+    `action_repeat` times, together one step of the agent; the usual time limit counts single steps. Environments on the
+    host ("gymnasium/LunarLander-v3") are stepped in this process, or with `vectorization = "async"` in worker
+    processes, which must answer within `timeout` seconds. For several agents, `agent_ids` adds the agent's index to its
+    observation, and `central_critic` adds "joint", the observations of all agents, which `ppax.networks.network` gives
+    to the critic only.
+
+    `env_params` are parameters of the environment by name (`ppax envs NAME` lists them). Each is a value, or a range
+    `{"low": 0.5, "high": 2.0}`, from which every reset samples uniformly. Any other name is passed to the suite's own
+    constructor: `{"enable_wind": True}` to `gymnasium.make`.
+
+    Raises ConfigError for an unknown name or invalid argument, and ImportError, naming the extra to install, for a
+    library that is not installed.
+    """
+    settings = EnvSettings(
+        action_repeat=action_repeat,
+        vectorization=vectorization,
+        agent_ids=agent_ids,
+        central_critic=central_critic,
+        timeout=timeout,
+        env_params=dict(env_params or {}),
+        by_name=True,
+    )
+    suite, _, env_id = name.partition("/")
+    return (_on_host if suite in HOST_SUITES and env_id else _native)(name, num_envs, settings)
+
+
+def grouped(env: Any, players: Mapping[str, Sequence[int]]) -> Any:
+    """Split the agents of `env`, a VectorEnv or one environment, into groups with these names; {} returns `env`.
+
+    `players` are the agents' indices in each group. Raises ConfigError if an agent is in no group or in several, if an
+    index does not exist, or if the agents of `env` have groups already.
+    """
+    if not players:
+        return env
+    if not isinstance(env, VectorEnv | HostEnv):
+        return agent_groups.split(env, players, type(env).__name__)
+    env = require_native(env, "groups", "leave `players` out")
+    inner = agent_groups.split(env.env, players, env.name or type(env.env).__name__)
+    return dataclasses.replace(env, env=inner, made=dataclasses.replace(env.made, players=inner.players))
+
+
+def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
+    """Return `env` with `env_params` added to its own; the same object if it has them already.
+
+    Raises ConfigError where `env` has no such parameter, and for host environments that were not made by name.
+    """
+    own = env.settings
+    merged = {**own.env_params, **env_params}
+    if merged == own.env_params:
+        return env
+    if isinstance(env, VectorEnv) and (not own.by_name or env_params.keys() <= params.places(env.env).keys()):
+        made = dataclasses.replace(env.made, env_params=merged)
+        return dataclasses.replace(env, env=params.adjust(env.env, env_params), made=made)
+    if not own.by_name:
+        raise ConfigError(
+            f"env_params {', '.join(env_params)}: {env.name} is made by your own function, which must set them: "
+            "pass ppax.envs.host(functools.partial(MyEnv, gravity=9.8), ...) without env_params. To evaluate with "
+            "other parameters, make a second one and call ppax.evaluate"
+        )
+    return grouped(make(own.env, **own.arguments() | {"env_params": merged}), dict(own.players))
+
+
+def require_native(env: Env, what: str, instead: str) -> VectorEnv:
+    """Return `env` if it is stepped inside the compiled program.
+
+    Raises ConfigError otherwise, with `what` as the function that needs it and `instead` as the remedy.
+    """
+    if isinstance(env, HostEnv):
+        raise ConfigError(
+            f"{what} works with environments inside the compiled program; {env.name} is stepped on the host: {instead}"
+        )
+    return env
+
+
+def _on_host(name: str, num_envs: int, settings: EnvSettings) -> HostEnv:
+    suite, _, env_id = name.partition("/")
+    params.refuse_drawn(name, settings.env_params)
+    for view in ("agent_ids", "central_critic"):
+        if getattr(settings, view) and suite != "pettingzoo":
+            raise ConfigError(f"{view} = true: {name} has one agent and no others; set it to false")
+    return registry.load_host(suite, env_id, num_envs, settings)
+
+
+def _native(name: str, num_envs: int, settings: EnvSettings) -> VectorEnv:
+    settings.refuse(("vectorization", "timeout"), f"{name} is stepped inside the compiled program")
+    env = _with_params(name, settings.env_params)
+    expensive = SUITES[name.partition("/")[0]].expensive_resets if name not in BUILTIN else False
+    repeated = env if settings.action_repeat == 1 else ActionRepeat(env, settings.action_repeat)
+    viewed = team_view(repeated, settings.agent_ids, settings.central_critic, name)
+    return VectorEnv(viewed, num_envs, name, resets=PoolResets() if expensive else fresh_resets, made=settings)
+
+
+def _with_params(name: str, env_params: Mapping[str, Any]) -> Environment:
+    """Return one environment with these parameters; those that it does not have are passed to its suite."""
+    env = _single(name)
+    known = params.places(env)
+    options = {key: value for key, value in env_params.items() if key not in known and name not in BUILTIN}
+    params.refuse_drawn(name, options)
+    if options:
+        suite, _, env_id = name.partition("/")
+        try:
+            env = registry.load(suite, env_id, options)
+        except ConfigError as error:
+            raise ConfigError(f"{params.unknown(next(iter(options)), known)} ({error})") from error
+    return params.adjust(env, {key: value for key, value in env_params.items() if key not in options})
+
+
+def _single(name: str) -> Environment:
+    if name in BUILTIN:
+        return BUILTIN[name]()
+    suite, _, env_id = name.partition("/")
+    if suite in SUITES and env_id:
+        return registry.load(suite, env_id)
+    nearest = difflib.get_close_matches(name, BUILTIN, n=1, cutoff=0.3)
+    raise ConfigError(
+        f"no environment {name!r}; "
+        + (f"did you mean {nearest[0]!r}? " if nearest else "")
+        + f"Built in: {', '.join(BUILTIN)}; others: {', '.join(f'{s}/ID' for s in (*SUITES, *HOST_SUITES))}"
+    )

@@ -1,0 +1,65 @@
+"""Settings of an environment: the arguments that it was made with, as they are recorded in a run file."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ppax.options import Option, check_value
+from ppax.types import ConfigError
+
+VECTORIZATIONS = ("sync", "async")
+TIMEOUT = 60.0  # seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class EnvSettings:
+    """Arguments of `make`, `host` and `grouped` that an environment was made with; of others, their defaults.
+
+    A program is compiled for the environment, not for the way it was made: settings that do not change a program are
+    not compared (`compare=False`), so that environments that differ in them alone share one.
+    """
+
+    env: str = ""  # name
+    num_envs: int = 0
+    action_repeat: int = 1  # environment steps for each action
+    vectorization: str = "sync"  # of host environments
+    agent_ids: bool = False  # each agent observes its index
+    central_critic: bool = False  # the critic observes the joint observation
+    players: tuple[tuple[str, tuple[int, ...]], ...] = ()  # name of each group, and the indices of its agents
+    timeout: float = dataclasses.field(default=TIMEOUT, compare=False)  # seconds for a step of a worker process
+    env_params: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
+    by_name: bool = dataclasses.field(default=False, compare=False)  # `make` makes it again; False: made by hand
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `make` but for the name, which are also fields of a run file."""
+        return {name: getattr(self, name) for name in ARGUMENTS}
+
+    def run_fields(self) -> dict[str, Any]:
+        """Return the fields of a run file, by their names there."""
+        return {"env": self.env} | self.arguments()
+
+    def of_host(self) -> dict[str, Any]:
+        """Return the arguments of `host` but for those that it takes by position."""
+        return {name: value for name, value in self.arguments().items() if name not in ("num_envs", "env_params")}
+
+    def check(self) -> None:
+        """Raise ConfigError for an unknown vectorization and for a timeout out of range or without effect."""
+        if self.vectorization not in VECTORIZATIONS:
+            raise ConfigError(f"vectorization = {self.vectorization!r}: must be one of {', '.join(VECTORIZATIONS)}")
+        check_value(Option("timeout", float, limits={"above": 0.0}), self.timeout)
+        if self.vectorization == "sync":
+            self.refuse(("timeout",), 'it limits worker processes, which vectorization = "async" starts')
+
+    def refuse(self, names: Iterable[str], reason: str) -> None:
+        """Raise ConfigError, with the reason, where a setting of `names` is not the default."""
+        for name in names:
+            value = getattr(self, name)
+            if value != DEFAULTS[name]:
+                raise ConfigError(f"{name} = {value!r}: {reason}; leave it out")
+
+
+DEFAULT = EnvSettings()
+DEFAULTS = {field.name: getattr(DEFAULT, field.name) for field in dataclasses.fields(EnvSettings)}
+ARGUMENTS = tuple(name for name in DEFAULTS if name not in ("env", "players", "by_name"))

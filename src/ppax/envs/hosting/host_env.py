@@ -34,6 +34,7 @@ from ppax.types import ConfigError, Key, PyTree
 
 VECTORIZATIONS = ("sync", "async")
 TIMEOUT = 60.0  # seconds
+SUCCESS = ("is_success",)  # entries of `info` that are logged by default
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,6 +154,7 @@ def host(
     action_repeat: int = 1,
     agent_ids: bool = False,
     central_critic: bool = False,
+    info_metrics: Sequence[str] | None = None,
 ) -> HostEnv:
     """Create host environments from environments of Gymnasium or PettingZoo.
 
@@ -160,6 +162,8 @@ def host(
     PettingZoo `ParallelEnv` whose agents have equal spaces (called `num_envs` times), or a list of such functions. With
     `vectorization = "async"` the environments are stepped in `workers` processes (default: one for each core), each of
     which must answer within `timeout` seconds. Results are the same. `agent_ids` and `central_critic` as in `make`.
+    `info_metrics` are entries of `info`, such as "is_success", whose values at the last steps of episodes are logged as
+    means; by default "is_success", if the environment gives it at its first step.
 
     Raises ConfigError for invalid arguments. An environment that fails later raises EnvError.
     """
@@ -177,12 +181,12 @@ def host(
                 raise ConfigError(f"{option} = {value!r}: a VectorEnv steps its environments itself; leave it out")
         if num_envs not in (None, source.num_envs):
             raise ConfigError(f"num_envs = {num_envs}: {source} has {source.num_envs}; leave num_envs out")
-        return host_vector(lambda _: source, source, name or "own", unique=True)
+        return host_vector(lambda _: source, source, name or "own", unique=True, info_metrics=info_metrics)
     factories = [source] * (8 if num_envs is None else num_envs) if callable(source) else list(source)
     if not factories or (num_envs is not None and num_envs != len(factories)):
         raise ConfigError(f"num_envs = {num_envs}: the list has {len(factories)} functions; leave num_envs out")
     with exit_is_a_fault():
-        factories, example = _example(factories, agent_ids, central_critic)
+        factories, example = _example(factories, agent_ids, central_critic, info_metrics)
     cores = sharding.num_cores()
 
     def make(num_envs: int) -> Stepper:
@@ -196,7 +200,13 @@ def host(
     return dataclasses.replace(made, agent_ids=agent_ids, central_critic=central_critic)
 
 
-def host_vector(make: Callable[[int], GymVectorEnv], first: GymVectorEnv, name: str, unique: bool = False) -> HostEnv:
+def host_vector(
+    make: Callable[[int], GymVectorEnv],
+    first: GymVectorEnv,
+    name: str,
+    unique: bool = False,
+    info_metrics: Sequence[str] | None = None,
+) -> HostEnv:
     """Create host environments from `make(num_envs)`, which returns a vector environment.
 
     `first` is one of them, from which spaces are read; `unique`: it is the only one.
@@ -205,17 +215,17 @@ def host_vector(make: Callable[[int], GymVectorEnv], first: GymVectorEnv, name: 
     with exit_is_a_fault():
         info = _info_of(first.reset(), first)
     space = first.single_action_space
-    example = Example(
-        first.single_observation_space, space, _mask_size(space, info, name), "episode_stats" in info, None
-    )
+    sizes = _mask_size(space, info, name), "episode_stats" in info, None
+    example = Example(first.single_observation_space, space, *sizes, tuple(info_metrics or ()))
     factories: list[Callable[[], Any]] = [lambda: first] if unique else [partial(make, 2)]
-    running = Host(
-        example, first.num_envs, lambda n: Wrapped(make(n), example.mask_size, example.tallies), factories, unique
-    )
+    wrapped = lambda n: Wrapped(make(n), example.mask_size, example.tallies, example.metrics)  # noqa: E731
+    running = Host(example, first.num_envs, wrapped, factories, unique)
     return HostEnv(running, first.num_envs, name)
 
 
-def _example(factories: list[Factory], agent_ids: bool, central_critic: bool) -> tuple[list[Factory], Example]:
+def _example(
+    factories: list[Factory], agent_ids: bool, central_critic: bool, info_metrics: Sequence[str] | None
+) -> tuple[list[Factory], Example]:
     """Return the factories, those of several agents wrapped in `Team`, and the spaces and sizes of one environment."""
     env: Any = factories[0]()
     if isinstance(env, ParallelEnv):
@@ -240,9 +250,22 @@ def _example(factories: list[Factory], agent_ids: bool, central_critic: bool) ->
         info = _info_of(env.reset(), env)
         agents = env.num_agents if isinstance(env, Team) else None
         mask_size = _mask_size(env.action_space, info, type(env).__name__)
-        return factories, Example(env.observation_space, env.action_space, mask_size, "episode_stats" in info, agents)
+        names = _first_metrics(env) if info_metrics is None else tuple(info_metrics)
+        stats = "episode_stats" in info
+        return factories, Example(env.observation_space, env.action_space, mask_size, stats, agents, names)
     finally:
         close_all([env.close])
+
+
+def _first_metrics(env: Any) -> tuple[str, ...]:
+    """Return the entries of `info` that are logged by default: "is_success", if a step of a sampled action gives it."""
+    try:
+        single = [env.action_space.sample() for _ in range(getattr(env, "num_agents", 1))]
+        *_, info = env.step(single if isinstance(env, Team) else single[0])
+    except Exception:  # training steps it with the policy's actions and reports what fails
+        return ()
+    infos = info.get("agent_infos", [info])
+    return tuple(name for name in SUCCESS if all(name in one for one in infos))
 
 
 def _info_of(result: Any, env: Any) -> dict[str, Any]:

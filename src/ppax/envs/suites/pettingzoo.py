@@ -48,5 +48,5 @@ def load(
     family, _, name = known("pettingzoo", env_id, ids()).partition("/")
     module = library(f"{FAMILIES[family]}.{name}", EXTRA)
     make: Any = partial(module.parallel_env, **options)
-    views = {"agent_ids": agent_ids, "central_critic": central_critic}
+    views: dict[str, Any] = {"agent_ids": agent_ids, "central_critic": central_critic}
     return host(make, num_envs, f"pettingzoo/{env_id}", vectorization, action_repeat=action_repeat, **views)

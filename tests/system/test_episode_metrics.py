@@ -1,17 +1,17 @@
-"""Metrics of the environment: means over episodes of their values at the last steps (the oracle: support/counting.py)."""
+"""Metrics of the environment: means over episodes of the values at their last steps (oracle: support/counting.py)."""
 
 import gymnasium
 import jax
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from tests.support.counting import LONG, SHORT, SUCCESS, Counting, HostCounting, HostTeam
 
 import ppax
 from ppax.envs import VectorEnv, grouped, host
 from ppax.envs.wrappers.action_repeat import ActionRepeat
 from ppax.envs.wrappers.team_view import team_view
 from ppax.envs.wrappers.time_limit import TimeLimit
-from tests.support.counting import LONG, SHORT, SUCCESS, Counting, HostCounting, HostTeam
 
 ENVS, STEPS = 8, 32
 LOG = ppax.Log(every=1, console=False)

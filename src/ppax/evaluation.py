@@ -159,16 +159,15 @@ def run_episodes(
     def step(state: Running) -> Running:
         key, step_key = jax.random.split(state.key)
         actor, out = moved(state.actor, step_key)
-        counted, ended = out.valid & ~state.finished, out.terminated | out.truncated
-        last = counted & ended
+        counted = out.valid & ~state.finished
         return Running(
             actor=actor,
             returns=state.returns + jnp.where(counted, out.reward, 0.0),
             lengths=state.lengths + counted,
-            finished=state.finished | ended,
+            finished=state.finished | out.terminated | out.truncated,
             elapsed=state.elapsed + 1,
             key=key,
-            metrics={name: jnp.where(last, x, state.metrics[name]) for name, x in out.metrics.items()},
+            metrics={name: jnp.where(counted, x, state.metrics[name]) for name, x in out.metrics.items()},
         )
 
     start_key, run_key = jax.random.split(key)

@@ -75,6 +75,23 @@ class HostCounting(gymnasium.Env):
         return np.full(1, self.time, np.float32), 1.0, over, False, info
 
 
+class Lives(HostCounting):
+    """The same, with a life lost every 2 steps, which terminates for learning; info has metrics at a game's end only."""
+
+    over = True
+
+    def reset(self, *, seed=None, options=None):
+        if self.over:
+            super().reset(seed=seed)
+        self.over = False
+        return np.full(1, self.time, np.float32), {"episode_stats": (0.0, False)}
+
+    def step(self, action):
+        obs, reward, self.over, _, info = super().step(action)
+        stats = {"episode_stats": (reward, self.over)}
+        return obs, reward, self.over or self.time % 2 == 0, False, stats | (info if self.over else {})
+
+
 class HostTeam:
     """The same for PettingZoo: two agents with episodes of their own lengths."""
 

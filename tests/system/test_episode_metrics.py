@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from tests.support.counting import LONG, SHORT, SUCCESS, Counting, HostCounting, HostTeam
+from tests.support.counting import LONG, SHORT, SUCCESS, Counting, HostCounting, HostTeam, Lives
 
 import ppax
 from ppax.envs import VectorEnv, grouped, host
@@ -34,6 +34,7 @@ MAKE = {
     "views": lambda: VectorEnv(team_view(Counting(2), True, False, ""), ENVS),
     "sync": lambda: host(HostCounting, ENVS, info_metrics=BOTH),
     "async": lambda: host(HostCounting, ENVS, vectorization="async", workers=2, info_metrics=BOTH),
+    "lives": lambda: host(Lives, ENVS, info_metrics=BOTH),
     "team": lambda: host(HostTeam, ENVS, info_metrics=BOTH),
     **{mode.name: lambda mode=mode: host(vector(mode), info_metrics=BOTH) for mode in AutoresetMode},
 }

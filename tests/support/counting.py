@@ -76,7 +76,7 @@ class HostCounting(gymnasium.Env):
 
 
 class Lives(HostCounting):
-    """The same, with a life lost every 2 steps, which terminates for learning; info has metrics at a game's end only."""
+    """The same, with a life lost every 2 steps, which terminates it; info has metrics at a game's end only."""
 
     over = True
 

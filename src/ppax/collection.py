@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
@@ -35,6 +35,7 @@ class Row(NamedTuple):
 
     steps: Transition  # [B]
     reward_trace: Array  # [B] discounted sum of the episode's rewards so far, for reward normalization
+    metrics: Mapping[str, Array]  # [B] of the environment, in steps that end an episode; else 0
 
 
 def start_actor(agent: Agent, env: Env, key: Key) -> ActorState:
@@ -80,7 +81,8 @@ def one_step(agent: Agent, env: VectorEnv, learner: LearnerState) -> Callable[[R
         state, trace = update_episode_stats(
             agent.discount(env.num_streams), (actor, episodes), out.reward, steps.ended, out.valid
         )
-        return state, Row(steps, trace)
+        metrics = {name: jnp.where(steps.ended, x, 0.0) for name, x in out.metrics.items()}
+        return state, Row(steps, trace, metrics)
 
     return step
 
@@ -105,10 +107,10 @@ def update_episode_stats(
     reward, ended = (reward, ended) if episode_stats is None else episode_stats
     returns = actor.episode_return + reward
     lengths = actor.episode_length + valid
-    episodes = Episodes(
-        episodes.count + ended,
-        episodes.return_sum + jnp.where(ended, returns, 0.0),
-        episodes.length_sum + jnp.where(ended, lengths, 0),
+    episodes = episodes._replace(
+        count=episodes.count + ended,
+        return_sum=episodes.return_sum + jnp.where(ended, returns, 0.0),
+        length_sum=episodes.length_sum + jnp.where(ended, lengths, 0),
     )
     actor = actor._replace(
         episode_return=jnp.where(ended, 0.0, returns),
@@ -158,6 +160,7 @@ def collect(
 def with_last_value(agent: Agent, learner: LearnerState, state: Running, rows: Row) -> Collected:
     """Return the rollout of `rows` [T, B] with its bootstrap value: V [B] of the observation after the last step."""
     actor, episodes = state
+    episodes = episodes._replace(metrics={name: x.sum(axis=0) for name, x in rows.metrics.items()})
     # The new carry is dropped: the next rollout evaluates this observation again, from the same carry
     last = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
     return Collected(actor, Rollout(rows.steps, last.value, rows.reward_trace), episodes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import warnings
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
@@ -29,13 +30,15 @@ class Evaluation(NamedTuple):
     num_agents: int = 1  # agents per environment
     sizes: tuple[tuple[str, int], ...] = ()  # name and number of agents of each group
     agents: np.ndarray | None = None  # [episodes] index of the agent; None: 0, 1, ..., repeating
+    metrics: Mapping[str, np.ndarray] = {}  # [episodes] the environment's metrics at each episode's last step
     unplayed: int = 0  # host environments only: episodes not played, as an earlier one was cut at `max_steps`
 
     def __repr__(self) -> str:
         done = int(np.sum(self.finished))
         left = f", unfinished={len(self.finished) - done}" if done < len(self.finished) else ""
         returns = f"mean_return={self.mean_return:.2f}, std_return={self.std_return:.2f}"
-        return f"Evaluation({returns}, mean_length={self.mean_length:.1f}, episodes={done}{left})"
+        own = "".join(f", {name}={mean:.3g}" for name, mean in self.mean_metrics.items())
+        return f"Evaluation({returns}, mean_length={self.mean_length:.1f}{own}, episodes={done}{left})"
 
     @property
     def by_agent(self) -> dict[str, Evaluation]:
@@ -43,7 +46,8 @@ class Evaluation(NamedTuple):
         agent = np.arange(len(self.returns)) % self.num_agents if self.agents is None else self.agents
         every = {name: np.isin(agent, places) for name, places in agent_columns(self.num_agents, self.sizes).items()}
         rows = {name: (self.returns[own], self.lengths[own], self.finished[own]) for name, own in every.items()}
-        return {name: Evaluation(*row) for name, row in rows.items()}
+        metrics = {name: {key: x[own] for key, x in self.metrics.items()} for name, own in every.items()}
+        return {name: Evaluation(*row, metrics=metrics[name]) for name, row in rows.items()}
 
     @property
     def mean_return(self) -> float:
@@ -60,6 +64,12 @@ class Evaluation(NamedTuple):
         """Mean length of the finished episodes, in steps."""
         return float(self.lengths[self.finished].mean()) if self.finished.any() else float("nan")
 
+    @property
+    def mean_metrics(self) -> dict[str, float]:
+        """Mean of each of the environment's metrics over the finished episodes, as `is_success`."""
+        kept = self.finished if self.finished.any() else None
+        return {name: float(x[kept].mean()) if kept is not None else float("nan") for name, x in self.metrics.items()}
+
 
 class Running(NamedTuple):
     """Loop state of `run_episodes`: the first episode of every stream, so far."""
@@ -70,6 +80,7 @@ class Running(NamedTuple):
     finished: Array  # [B]
     elapsed: Array  # [] steps
     key: Key
+    metrics: Mapping[str, Array]  # [B] at the last step
 
 
 def evaluate(
@@ -98,11 +109,12 @@ def evaluate(
                 f"an agent did not appear, within max_steps = {max_steps}",
                 stacklevel=2,
             )
-        return Evaluation(*out[:3], env.num_agents, agents=out.agents, unplayed=out.unplayed)
+        return Evaluation(*out[:3], env.num_agents, agents=out.agents, metrics=out.metrics, unplayed=out.unplayed)
     env = dataclasses.replace(env, num_envs=-(-episodes // env.num_agents))
     out = run_episodes(agent, env, learner, key, deterministic, max_steps)
     returns, lengths, finished = (np.asarray(x)[:episodes] for x in (out.returns, out.lengths, out.finished))
-    return Evaluation(returns, lengths, finished, env.num_agents, env.sizes)
+    metrics = {name: np.asarray(x)[:episodes] for name, x in out.metrics.items()}
+    return Evaluation(returns, lengths, finished, env.num_agents, env.sizes, metrics=metrics)
 
 
 class Moved(NamedTuple):
@@ -137,12 +149,16 @@ def run_episodes(
 ) -> Running:
     """Play the first episode of every stream to its end, at most `max_steps` steps. A pure function."""
 
+    @functools.partial(jax.jit, inline=True)  # so that `eval_shape` and the loop trace it once
+    def moved(actor: ActorState, key: Key) -> Moved:
+        return act_and_step(agent, env, learner, actor, deterministic, key)
+
     def unfinished(state: Running) -> Array:
         return ~state.finished.all() & (state.elapsed < max_steps)
 
     def step(state: Running) -> Running:
         key, step_key = jax.random.split(state.key)
-        actor, out = act_and_step(agent, env, learner, state.actor, deterministic, step_key)
+        actor, out = moved(state.actor, step_key)
         counted = out.valid & ~state.finished
         return Running(
             actor=actor,
@@ -151,12 +167,13 @@ def run_episodes(
             finished=state.finished | out.terminated | out.truncated,
             elapsed=state.elapsed + 1,
             key=key,
+            metrics={name: jnp.where(counted, x, state.metrics[name]) for name, x in out.metrics.items()},
         )
 
     start_key, run_key = jax.random.split(key)
     actor = start_actor(agent, env, start_key)
     zeros = jnp.zeros(env.num_streams, jnp.float32)
     unended = jnp.zeros(env.num_streams, bool)
-    return jax.lax.while_loop(
-        unfinished, step, Running(actor, zeros, zeros.astype(jnp.int32), unended, jnp.int32(0), run_key)
-    )
+    metrics = dict.fromkeys(jax.eval_shape(moved, actor, run_key).step.metrics, zeros)
+    initial = Running(actor, zeros, zeros.astype(jnp.int32), unended, jnp.int32(0), run_key, metrics)
+    return jax.lax.while_loop(unfinished, step, initial)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ from ppax.program.sharding import SAME, SPLIT
 from ppax.types import ConfigError, Episodes, Key, Rollout, TrainState
 
 LOOPS = "call ppax.fit(agent, env, total_steps), or ppax.compile(agent, env, state), which is called like ppax.train"
+ROW_FIELDS = ("iteration", "env_steps", "seconds", "steps_per_second")  # of a log row, beside its metrics
 RESTART = 2**32 - 1  # folded into the rollout's key for forced resets; larger than any number that `stream_keys` uses
 
 
@@ -205,7 +206,9 @@ def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, colle
         before: Any = state.learner
         after: Any = learner
         actor = actor._replace(carry=annealed.reset_swapped_carries(before, after, actor.carry))
-    metrics = metrics | episode_metrics(episodes, env.num_agents, env.sizes)
+    of_episodes = episode_metrics(episodes, env.num_agents, env.sizes)
+    require_new_names(metrics, of_episodes, episodes.metrics)
+    metrics = metrics | of_episodes
     env_steps = counter.add(state.env_steps, sharding.total(rollout.steps.valid.sum(dtype=jnp.uint32)))
     fields: dict[str, Any] = {
         "learner": learner,
@@ -263,18 +266,31 @@ def not_finite(env: Env, rollout: Rollout) -> dict[str, Array]:
 
 def episode_metrics(episodes: Episodes, num_agents: int, sizes: tuple[tuple[str, int], ...]) -> Table:
     """Return sums over finished episodes: of all streams, and of each agent and group ("episode_return/agent_0")."""
-    sums = jnp.stack([x.astype(jnp.float32).reshape(-1, num_agents) for x in episodes]).sum(axis=1)
-    sums = sharding.total(sums)  # [3, A]
+    columns = [episodes.count, episodes.return_sum, episodes.length_sum, *episodes.metrics.values()]
+    sums = jnp.stack([x.astype(jnp.float32).reshape(-1, num_agents) for x in columns]).sum(axis=1)
+    sums = sharding.total(sums)  # [3 + number of the environment's metrics, A]
     overall = {"": sums.sum(axis=1)}
     by_agent = {
         f"/{player}": sums[:, np.array(places)].sum(axis=1)
         for player, places in agent_columns(num_agents, sizes).items()
     }
     table = Table({})
-    for suffix, (count, returns, lengths) in (overall | by_agent).items():
+    names = ["episode_return", "episode_length", *episodes.metrics]
+    for suffix, (count, *others) in (overall | by_agent).items():
         table |= reduced("sum", {f"episodes{suffix}": count})
-        table |= reduced("per_episode", {f"episode_return{suffix}": returns, f"episode_length{suffix}": lengths})
+        table |= reduced("per_episode", {name + suffix: x for name, x in zip(names, others, strict=True)})
     return table
+
+
+def require_new_names(metrics: Mapping[str, Array], of_episodes: Mapping[str, Array], own: Mapping[str, Array]) -> None:
+    """Raise ConfigError if a metric of the environment, in `own`, has the name of another metric."""
+    reserved = {*metrics, "episodes", "episode_return", "episode_length", *ROW_FIELDS}
+    for name in own:
+        if name in reserved or "/" in name or not name.isidentifier():
+            raise ConfigError(
+                f"the environment's metric {name!r}: must be a Python identifier and not the name of another metric; "
+                f"rename it, for example to 'env_{''.join(x if x.isalnum() else '_' for x in name)}'"
+            )
 
 
 def check_sizes(agent: Agent, env: Env, num_steps: int) -> None:

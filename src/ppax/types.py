@@ -92,6 +92,7 @@ class Episodes(NamedTuple):
     count: Array  # type: ignore[assignment]  # [B] number of finished episodes
     return_sum: Array  # [B] sum of their undiscounted returns
     length_sum: Array  # [B] sum of their lengths, in steps
+    metrics: Mapping[str, Array] = {}  # [B] sums of the environment's metrics at their last steps
 
 
 class LearnerState(NamedTuple):
@@ -150,6 +151,8 @@ class EnvStep(NamedTuple):
     truncated: Array  # [] or [A] bool
     action_mask: PyTree | None = None
     global_state: PyTree | None = None
+    # [] or [A] numbers by name, such as "is_success"; their values at an episode's last step are logged, as means
+    metrics: Mapping[str, Array] = {}
 
 
 class VectorStep(NamedTuple):
@@ -163,6 +166,7 @@ class VectorStep(NamedTuple):
     valid: Array  # [B] False: autoreset step or absent agent, the action was ignored
     first: Array  # [B] `obs` is the first of an episode
     action_mask: PyTree | None = None  # [B, n]
+    metrics: Mapping[str, Array] = {}  # [B] float32
 
 
 class Outputs(NamedTuple):

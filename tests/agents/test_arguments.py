@@ -1,6 +1,9 @@
 """The mistakes of a first day: each is a ConfigError whose text is what to write instead."""
 
 import dataclasses
+import os
+import subprocess
+import sys
 
 import gymnasium
 import jax
@@ -170,3 +173,15 @@ def test_an_extra_that_needs_a_newer_python(monkeypatch):
     monkeypatch.setitem(common.NEWER, "navix", (99, 1))
     with pytest.raises(ImportError, match=r"navix needs Python 99\.1 or newer; this is 3"):
         common.library("no_such_module", "navix")
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_a_platform_that_jax_cannot_use_is_named_with_the_remedy(platform):
+    code = "import ppax; env = ppax.make('CartPole-v1', 4); ppax.fit(ppax.PPO(ppax.networks.mlp(env)), env, 100)"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, env=os.environ | {"JAX_PLATFORMS": platform}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert f"ppax.types.ConfigError: JAX_PLATFORMS = '{platform}'" in done.stderr
+    assert "unset it" in done.stderr

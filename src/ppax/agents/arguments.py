@@ -20,6 +20,7 @@ from ppax.envs import Env, HostEnv
 from ppax.envs.vector import VectorEnv
 from ppax.networks.composed import require_made_for
 from ppax.ppo import PPO
+from ppax.program import sharding
 from ppax.types import ConfigError
 
 CALLED = {
@@ -53,7 +54,8 @@ def warn_of_single_rows(agent: Agent, env: Env, num_steps: int) -> None:
 
 
 def require_env(env: Any) -> None:
-    """Raise ConfigError unless `env` is a VectorEnv or a HostEnv."""
+    """Raise ConfigError unless `env` is a VectorEnv or a HostEnv, and JAX has a device."""
+    sharding.require_backend()
     if isinstance(env, VectorEnv | HostEnv):
         return
     if isinstance(env, str):

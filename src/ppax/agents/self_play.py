@@ -185,7 +185,8 @@ class SelfPlay:
         for name, size in self.sizes:
             current[self._blocks()[name], begin : begin + size] = False
             begin += size
-        return Episodes(*(jnp.where(current.reshape(-1), x, 0) for x in episodes))
+        kept: Episodes = jax.tree.map(lambda x: jnp.where(current.reshape(-1), x, 0), episodes)
+        return kept
 
     def reset_swapped_carries(
         self, before: SelfPlayState, after: SelfPlayState, carry: dict[str, Any]

@@ -72,8 +72,9 @@ def evaluation_text(evaluation: Evaluation) -> str:
     unfinished = len(evaluation.finished) - count
     text += f"; {unfinished} never ended and are not counted" if unfinished else ""
     text += f"; {evaluation.unplayed} were not played" if evaluation.unplayed else ""
+    own = (f"{name} {mean:.3g}" for name, mean in evaluation.mean_metrics.items())
     agents = (f"{name} {one.mean_return:.2f}" for name, one in evaluation.by_agent.items())
-    return "; ".join((text, *agents))
+    return "; ".join((text, *own, *agents))
 
 
 def result_of(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
@@ -97,6 +98,7 @@ def result_of(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
         "iterations": int(run.state.iteration),
         "run_dir": str(run.run_dir),
         **(trained if run.history else {}),  # unknown where this command trained nothing
+        **evaluation.mean_metrics,
         **agents,
     }
 

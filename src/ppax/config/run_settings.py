@@ -86,6 +86,10 @@ class Run:
     timeout: float = static(
         "seconds in which a worker process of host environments must answer a step", default=TIMEOUT, above=0.0
     )
+    info_metrics: tuple[str, ...] | None = static(
+        "entries of info at the last step of an episode that are logged; none: is_success, if the first step gives it",
+        default=None,
+    )
     env_params: Config = dataclasses.field(default_factory=dict)  # parameters of the environment, as `make` takes them
     iterations_per_env_reset: int | None = static(
         "iterations between forced resets of all environments, which truncate episodes; none or below 1: never",

@@ -32,6 +32,7 @@ def make(
     central_critic: bool = False,
     env_params: Mapping[str, Any] | None = None,
     timeout: float = TIMEOUT,
+    info_metrics: Sequence[str] | None = None,
 ) -> Env:
     """Create `num_envs` copies of the environment called `name`, with its usual time limit.
 
@@ -41,7 +42,7 @@ def make(
     host ("gymnasium/LunarLander-v3") are stepped in this process, or with `vectorization = "async"` in worker
     processes, which must answer within `timeout` seconds. For several agents, `agent_ids` adds the agent's index to its
     observation, and `central_critic` adds "joint", the observations of all agents, which `ppax.networks.network` gives
-    to the critic only.
+    to the critic only. `info_metrics` are entries of a host environment's `info` that are logged, as in `host`.
 
     `env_params` are parameters of the environment by name (`ppax envs NAME` lists them). Each is a value, or a range
     `{"low": 0.5, "high": 2.0}`, from which every reset samples uniformly. Any other name is passed to the suite's own
@@ -56,6 +57,7 @@ def make(
         agent_ids=agent_ids,
         central_critic=central_critic,
         timeout=timeout,
+        info_metrics=None if info_metrics is None else tuple(info_metrics),
         env_params=dict(env_params or {}),
         by_name=True,
     )
@@ -121,7 +123,7 @@ def _on_host(name: str, num_envs: int, settings: EnvSettings) -> HostEnv:
 
 
 def _native(name: str, num_envs: int, settings: EnvSettings) -> VectorEnv:
-    settings.refuse(("vectorization", "timeout"), f"{name} is stepped inside the compiled program")
+    settings.refuse(("vectorization", "timeout", "info_metrics"), f"{name} is stepped inside the compiled program")
     env = _with_params(name, settings.env_params)
     expensive = SUITES[name.partition("/")[0]].expensive_resets if name not in BUILTIN else False
     repeated = env if settings.action_repeat == 1 else ActionRepeat(env, settings.action_repeat)

@@ -28,6 +28,7 @@ class EnvSettings:
     agent_ids: bool = False  # each agent observes its index
     central_critic: bool = False  # the critic observes the joint observation
     players: tuple[tuple[str, tuple[int, ...]], ...] = ()  # name of each group, and the indices of its agents
+    info_metrics: tuple[str, ...] | None = None  # entries of `info` that are logged; None: is_success, if it is there
     timeout: float = dataclasses.field(default=TIMEOUT, compare=False)  # seconds for a step of a worker process
     env_params: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
     by_name: bool = dataclasses.field(default=False, compare=False)  # `make` makes it again; False: made by hand

@@ -135,6 +135,7 @@ class VectorEnv:
             valid.reshape(streams),
             first.reshape(streams),
             self._to_masks(now.action_mask),
+            {name: self._to_metric(x) for name, x in taken.metrics.items()},
         )
 
     def _to_streams(self, tree: PyTree) -> PyTree:
@@ -142,6 +143,11 @@ class VectorEnv:
         if self.env.num_agents is None:
             return tree
         return jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), tree)
+
+    def _to_metric(self, x: Array) -> Array:
+        """Metric [B] in float32; a metric [E] without an agent axis is that of all agents."""
+        rows = x.reshape(self.num_envs, -1).astype(jnp.float32)
+        return jnp.broadcast_to(rows, (self.num_envs, self.num_agents)).reshape(self.num_streams)
 
     def _to_masks(self, mask: PyTree | None) -> PyTree | None:
         """Action masks [B, n] in the layout of arrays/masks.py."""

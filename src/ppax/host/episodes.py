@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -25,6 +26,7 @@ class Outcome(NamedTuple):
     lengths: np.ndarray
     finished: np.ndarray  # False: cut at `max_steps`
     agents: np.ndarray  # index of the agent that played it
+    metrics: dict[str, np.ndarray]  # entries of info at the last steps
     unplayed: int  # number of episodes not played, as their stream reached `max_steps` in an earlier one
 
 
@@ -76,7 +78,7 @@ def play_episodes(
     """
     eval_env = env.again(min(-(-episodes // env.num_agents), env.num_envs))
     try:
-        run = _Episodes(eval_env.num_streams, episodes, max_steps)
+        run = _Episodes(eval_env.num_streams, episodes, max_steps, env.host.example.metrics)
         actor, batches = HostActor(agent, eval_env, learner, key, deterministic), eval_env.host.groups
         for number in range(len(batches)):
             actor.send(number)
@@ -98,12 +100,14 @@ def play_episodes(
 class _Episodes:
     """Running episodes of every stream, and results of the finished ones."""
 
-    def __init__(self, streams: int, episodes: int, max_steps: int):
+    def __init__(self, streams: int, episodes: int, max_steps: int, metrics: Sequence[str] = ()):
         quota = np.full(streams, episodes // streams) + (np.arange(streams) < episodes % streams)
         self.left, self.max_steps = quota, max_steps  # episodes still to play [B]
         self._returns, self._lengths = np.zeros(streams), np.zeros(streams, int)
         self._absent, self._unplayed = np.zeros(streams, int), 0
-        self._done: list[list[tuple[float, int, bool]]] = [[] for _ in range(streams)]
+        self._names, nothing = metrics, np.zeros((streams, len(metrics)))
+        self._last = nothing  # latest metrics [B, k]
+        self._done: list[list[tuple[float, int, bool, list[float]]]] = [[] for _ in range(streams)]
 
     def count(self, rows: slice, seen: Seen) -> None:
         """Add one step of the streams `rows`."""
@@ -111,13 +115,16 @@ class _Episodes:
         if seen.episode_stats is not None:
             reward, ended = seen.episode_stats
         self._returns[rows] += reward
+        if seen.metrics is not None:
+            self._last[rows] = seen.metrics
         self._lengths[rows] += seen.valid
         self._absent[rows] = np.where(seen.valid, 0, self._absent[rows] + 1)
         stuck = ~ended & (self._lengths[rows] >= self.max_steps)
         missing = self._absent[rows] >= self.max_steps  # the agent has been absent for `max_steps` steps
         for i in rows.start + np.flatnonzero(ended | stuck | missing):
             if self.left[i] > 0 and not missing[i - rows.start]:
-                self._done[i].append((self._returns[i], self._lengths[i], not stuck[i - rows.start]))
+                row = self._last[i].tolist()
+                self._done[i].append((self._returns[i], self._lengths[i], not stuck[i - rows.start], row))
                 self.left[i] -= 1
             if stuck[i - rows.start] or missing[i - rows.start]:
                 self._unplayed += self.left[i]
@@ -127,6 +134,8 @@ class _Episodes:
     def outcome(self, num_agents: int) -> Outcome:
         """Return the finished episodes, ordered by stream."""
         played = [(*one, stream % num_agents) for stream, done in enumerate(self._done) for one in done]
-        returns, lengths, finished, agents = zip(*played, strict=True) if played else ((), (), (), ())
+        returns, lengths, finished, rows, agents = zip(*played, strict=True) if played else ((), (), (), (), ())
         numbers = np.array(returns, np.float32), np.array(lengths, np.int32), np.array(finished, bool)
-        return Outcome(*numbers, np.array(agents, int), int(self._unplayed))
+        columns = np.array(rows, np.float32).reshape(len(rows), len(self._names)).T
+        metrics = dict(zip(self._names, columns, strict=True))
+        return Outcome(*numbers, np.array(agents, int), metrics, int(self._unplayed))

@@ -32,6 +32,7 @@ class HostRollout(NamedTuple):
     episode_stats: EpisodeStats | None  # [T, B]
     carry: PyTree  # [T / L, B, ...] carry at the start of each sequence
     last_carry: PyTree  # [B, ...] carry after the last step
+    metrics: dict[str, np.ndarray]  # [T, B] entries of info that are logged; defined where an episode has ended
     env_state: np.ndarray  # [B] position of the environments after the rollout, compared by `take_up`
 
 
@@ -105,6 +106,7 @@ class _Recorder:
         self.known = np.zeros(shape, bool)  # steps whose results have been received
         has_stats = env.host.example.tallies
         self.episode_stats = EpisodeStats(np.zeros(shape, np.float32), np.zeros(shape, bool)) if has_stats else None
+        self.metrics = {name: np.zeros(shape, np.float32) for name in env.host.example.metrics}
         self.actions: list[np.ndarray] = []
         self.carry = [jax.tree.map(lambda x, rows=rows: x[rows], actor.carry) for rows in self.batches]
         self.carries: list[list[PyTree]] = [[] for _ in self.batches]
@@ -149,6 +151,8 @@ class _Recorder:
             self.mask[t + 1, rows] = seen.mask
         if self.episode_stats is not None and seen.episode_stats is not None:
             self.episode_stats.reward[t, rows], self.episode_stats.over[t, rows] = seen.episode_stats
+        for column, store in enumerate(self.metrics.values()):
+            store[t, rows] = 0.0 if seen.metrics is None else seen.metrics[:, column]
         if seen.final_obs is not None and (cut := seen.truncated & ~seen.terminated).any():
             for leaf in seen.final_obs:
                 if leaf.dtype.kind == "f" and not np.isfinite(leaf[cut]).all():
@@ -217,6 +221,7 @@ class _Recorder:
             self.episode_stats,
             carry,
             joined([jax.tree.map(np.asarray, carry) for carry in self.carry]),
+            self.metrics,
             np.full(self.env.num_streams, host.position, np.uint32),
         )
 

@@ -225,7 +225,9 @@ def _collected(agent: HostAgent, state: TrainState, played: HostRollout) -> Coll
     (actor, episodes), traces = jax.lax.scan(count, initial, inputs)
     obs, first, mask = after
     actor = actor._replace(env_state=played.env_state, obs=obs, first=first, action_mask=mask, carry=played.last_carry)
-    return with_last_value(agent, learner, (actor, episodes), Row(steps, traces))
+    over = steps.ended if played.episode_stats is None else played.episode_stats.over
+    metrics = {name: jnp.where(over, x, 0.0) for name, x in played.metrics.items()}
+    return with_last_value(agent, learner, (actor, episodes), Row(steps, traces, metrics))
 
 
 def _evaluate(agent: HostAgent, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
@@ -269,6 +271,7 @@ def _shapes(agent: HostAgent, env: HostEnv, state: TrainState) -> tuple[Any, ...
     cuts = number if env.host.cuts else None
     episode_stats = EpisodeStats(number, flag) if env.host.example.tallies else None
     steps = (stack(decision.action, num_steps), number, flag, flag, flag, cuts, episode_stats)
-    played = HostRollout(obs, first, mask, *steps, carry, actor.carry, actor.env_state)
+    metrics = dict.fromkeys(env.host.example.metrics, number)
+    played = HostRollout(obs, first, mask, *steps, carry, actor.carry, metrics, actor.env_state)
     arguments = agent, np.int32(1), env, state, actor, played
     return *arguments, jax.eval_shape(_learn, *arguments, None).metrics

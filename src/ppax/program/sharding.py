@@ -17,6 +17,8 @@ import jax
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from ppax.types import ConfigError
+
 Tree = TypeVar("Tree")
 
 AXIS = "ppax.parallel"  # mesh axis name; unique, so that a user's `vmap(train, axis_name="devices")` is unaffected
@@ -58,6 +60,17 @@ def keep_apart() -> None:
         if len(threads) == len(cores):
             for thread, core in zip(threads, cores, strict=True):
                 os.sched_setaffinity(thread, {core})
+
+
+def require_backend() -> None:
+    """Raise ConfigError if JAX cannot use the platform that the environment variable JAX_PLATFORMS names."""
+    try:
+        jax.local_devices()
+    except (AssertionError, RuntimeError) as error:  # AssertionError without a text: "cuda" without JAX's plugin for it
+        raise ConfigError(
+            f"JAX_PLATFORMS = {os.environ.get('JAX_PLATFORMS')!r}: {error or 'no such backend here'}; unset it to use "
+            'an installed backend, or install JAX for it: pip install "jax[cuda13]"'
+        ) from error
 
 
 def num_cores() -> int:

@@ -111,6 +111,7 @@ class Arrays(NamedTuple):
     valid: np.ndarray  # [B] the action was applied: no reset, and no absent agent
     mask: np.ndarray | None  # [B, n] allowed actions
     episode_stats: EpisodeStats | None
+    metrics: np.ndarray  # [B, k] float32, written at each episode's last step: entries `Layout.metrics` of info
     at: np.ndarray  # [workers] int32, index of the environment that is being stepped; -1: none
 
     def act(self, action: Sequence[np.ndarray]) -> None:
@@ -126,7 +127,7 @@ class Arrays(NamedTuple):
             None if self.mask is None else self.mask[rows],
             None if self.episode_stats is None else self.episode_stats.rows(rows),
         )
-        return Arrays(*[obs, action, *flags, mask, episode_stats, self.at])
+        return Arrays(*[obs, action, *flags, mask, episode_stats, self.metrics[rows], self.at])
 
 
 class Layout(NamedTuple):
@@ -140,6 +141,7 @@ class Layout(NamedTuple):
     mask_size: int | None  # None: the environments give no masks
     tallies: bool  # the environments give info["episode_stats"]
     agents: int | None  # number of agents in each environment; None: one, without an agent axis
+    metrics: tuple[str, ...] = ()  # entries of `info` that are logged, from the last step of each episode
 
     def streams(self, envs: slice) -> slice:
         """Return the streams of some environments."""
@@ -154,11 +156,11 @@ class Layout(NamedTuple):
             offset += _padded(made[-1].nbytes)
         obs, action = (sum(1 for _ in leaves_of(space)) for space in (self.observation_space, self.action_space))
         rest = made[obs + action :]
-        at = rest.pop(0)
+        at, metrics = rest.pop(0), rest.pop(0)
         flags: Any = [rest.pop(0) for _ in range(5)]
         episode_stats = EpisodeStats(rest.pop(0), rest.pop(0)) if self.tallies else None
         mask = rest[0] if rest else None
-        return Arrays(*[made[:obs], made[obs : obs + action], *flags, mask, episode_stats, at])
+        return Arrays(*[made[:obs], made[obs : obs + action], *flags, mask, episode_stats, metrics, at])
 
     def nbytes(self) -> int:
         """Return the memory that the arrays take, in bytes."""
@@ -171,6 +173,7 @@ class Layout(NamedTuple):
         for leaf in leaves_of(self.action_space):
             yield (streams, *leaf.shape), leaf.given
         yield (self.workers,), np.int32
+        yield (streams, len(self.metrics)), np.float32
         yield (streams,), np.float32
         yield from [((streams,), np.bool_)] * 4
         if self.tallies:
@@ -202,3 +205,17 @@ def undeclared(info: dict[str, Any], mask: bool, episode_stats: bool, axis: tupl
             now, first = ("comes", "did not come") if name in info else ("is missing", "came")
             remedy = "give it at every reset and step, or never"
             yield f'info["{name}"] {now} here and {first} with the first reset: {remedy}'
+
+
+def metrics_of(info: dict[str, Any], names: Sequence[str]) -> list[float]:
+    """Return the entries `names` of the `info` of an episode's last step; ValueError if one is no number or missing."""
+    found = []
+    for name in names:
+        x = np.asarray(info.get(name))
+        if x.size != 1 or x.dtype.kind not in "fiub":
+            given = f"is {info[name]!r}, not a number," if name in info else "is missing"
+            raise ValueError(
+                f'info["{name}"] {given} at the end of an episode: give it there, or leave it out of info_metrics'
+            )
+        found.append(float(x.item()))
+    return found

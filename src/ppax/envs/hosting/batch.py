@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Env, spaces
 
-from ppax.envs.hosting.arrays import Arrays, Layout, element_of, flat_mask, leaves_of, misfits, undeclared
+from ppax.envs.hosting.arrays import Arrays, Layout, element_of, flat_mask, leaves_of, metrics_of, misfits, undeclared
 
 RAISED = (Exception, SystemExit)  # sys.exit() in an environment is its error, and must not end this process
 NUMBERS = frozenset((float, int, np.float64, np.float32))  # types of a reward that need no further check
@@ -87,7 +87,7 @@ class EnvBatch:
         simple = (
             arrays.obs[0] if self.plain and alone and arrays.mask is None and arrays.episode_stats is None else None
         )
-        shape, dtypes = self.leaves[0].shape, self.dtypes[0]
+        shape, dtypes, names = self.leaves[0].shape, self.dtypes[0], self.layout.metrics
         if alone:
             arrays.first[:], arrays.valid[:], terminations[:], truncations[:] = False, True, False, False
         for i, action in enumerate(self._actions()):
@@ -113,8 +113,12 @@ class EnvBatch:
                 if not alone:
                     terminations[place], truncations[place] = terminated, truncated
                     arrays.first[place], arrays.valid[place], over[i] = info["agent_first"], info["valid"], info["over"]
+                    for agent in np.flatnonzero(terminated | truncated) if names else ():
+                        arrays.metrics[place][agent] = metrics_of(info["agent_infos"][agent], names)
                 elif terminated or truncated:
                     terminations[place], truncations[place], over[i] = terminated, truncated, True
+                    if names and info.get("episode_stats", (0.0, True))[1]:  # not at the loss of a life
+                        arrays.metrics[place] = metrics_of(info, names)
             except Failure:
                 raise
             except RAISED:

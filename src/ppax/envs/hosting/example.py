@@ -12,12 +12,15 @@ from ppax.envs.hosting.batch import close_all
 from ppax.envs.hosting.handle import Example
 from ppax.envs.hosting.parallel_env import NoVector, ParallelEnv, Team, UnlikeAgents
 from ppax.envs.hosting.workers import Factory
+from ppax.envs.settings import EnvSettings
 from ppax.types import ConfigError
 
+SUCCESS = ("is_success",)  # entries of `info` that are logged by default
 
-def example_of(factories: list[Factory], agent_ids: bool, central_critic: bool) -> tuple[list[Factory], Example]:
+
+def example_of(factories: list[Factory], settings: EnvSettings) -> tuple[list[Factory], Example]:
     """Return the factories, those of several agents wrapped in `Team`, and the spaces and sizes of one environment."""
-    env: Any = factories[0]()
+    env, agent_ids, central_critic = factories[0](), settings.agent_ids, settings.central_critic
     if isinstance(env, ParallelEnv):
         close_all([env.close])
         views = {"agent_ids": agent_ids, "central_critic": central_critic}
@@ -40,9 +43,22 @@ def example_of(factories: list[Factory], agent_ids: bool, central_critic: bool) 
         info = info_of(env.reset(), env)
         agents = env.num_agents if isinstance(env, Team) else None
         mask_size = mask_size_of(env.action_space, info, type(env).__name__)
-        return factories, Example(env.observation_space, env.action_space, mask_size, "episode_stats" in info, agents)
+        names = _first_metrics(env) if settings.info_metrics is None else settings.info_metrics
+        stats = "episode_stats" in info
+        return factories, Example(env.observation_space, env.action_space, mask_size, stats, agents, names)
     finally:
         close_all([env.close])
+
+
+def _first_metrics(env: Any) -> tuple[str, ...]:
+    """Return the entries of `info` that are logged by default: "is_success", if a step of a sampled action gives it."""
+    try:
+        single = [env.action_space.sample() for _ in range(getattr(env, "num_agents", 1))]
+        *_, info = env.step(single if isinstance(env, Team) else single[0])
+    except Exception:  # training steps it with the policy's actions and reports what fails
+        return ()
+    infos = info.get("agent_infos", [info])
+    return tuple(name for name in SUCCESS if all(name in one for one in infos))
 
 
 def info_of(result: Any, env: Any) -> dict[str, Any]:

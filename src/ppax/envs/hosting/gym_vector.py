@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from ppax.envs.hosting.arrays import EpisodeStats, element_of, flat_mask, leaves_of, misfits, undeclared
+from ppax.envs.hosting.arrays import EpisodeStats, element_of, flat_mask, leaves_of, metrics_of, misfits, undeclared
 from ppax.envs.hosting.batch import RAISED, close_all
 from ppax.envs.hosting.faults import EnvError
 from ppax.envs.hosting.stepper import Seen
@@ -24,8 +24,8 @@ from ppax.types import ConfigError
 class Wrapped:
     """All environments of `vector`, as one batch."""
 
-    def __init__(self, vector: VectorEnv, mask_size: int | None, tallies: bool = False):
-        self.vector, self.mask_size, self.tallies = vector, mask_size, tallies
+    def __init__(self, vector: VectorEnv, mask_size: int | None, tallies: bool = False, metrics: tuple[str, ...] = ()):
+        self.vector, self.mask_size, self.tallies, self.metrics = vector, mask_size, tallies, metrics
         self.groups = (slice(0, vector.num_envs),)
         self._mode = mode_of(vector)
         self.cuts = self._mode is not AutoresetMode.NEXT_STEP
@@ -65,6 +65,7 @@ class Wrapped:
             self._mask(info),
             self._stats_of(info, ended),
         )
+        metrics = self._metrics_of(info, ended if episode_stats is None else ended & episode_stats.over)
         if self._mode is AutoresetMode.NEXT_STEP:
             self._over = ended
         else:
@@ -78,7 +79,8 @@ class Wrapped:
                 else:
                     final = self._final(info, leaves, ended)
         reward = np.where(resetting, 0.0, np.asarray(reward, np.float32))
-        self._result = Seen(leaves, reward, terminated, truncated, first, ~resetting, mask, final, episode_stats)
+        rest = mask, final, episode_stats, metrics
+        self._result = Seen(leaves, reward, terminated, truncated, first, ~resetting, *rest)
 
     def receive(self, number: int) -> Seen:
         """Return the result of the last step or reset."""
@@ -143,6 +145,18 @@ class Wrapped:
         return EpisodeStats(
             np.array([pair[0] for pair in pairs], np.float32), np.array([pair[1] for pair in pairs], bool)
         )
+
+    def _metrics_of(self, info: dict[str, Any], ended: np.ndarray) -> np.ndarray:
+        """Entries of info that are logged, [E, k]; of environments that have not ended: 0."""
+        found = np.zeros((len(ended), len(self.metrics)), np.float32)
+        given = info.get("final_info", info)  # SAME_STEP: belongs to the step, not to the reset after it
+        for i in np.flatnonzero(ended) if self.metrics else ():
+            known = {x: given[x][i] for x in self.metrics if x in given and given.get(f"_{x}", ended)[i]}
+            try:
+                found[i] = metrics_of(known, self.metrics)
+            except ValueError as error:
+                raise EnvError(f"environment {i} of {self.vector} failed in step: {error}") from None
+        return found
 
 
 def mode_of(vector: VectorEnv) -> AutoresetMode:

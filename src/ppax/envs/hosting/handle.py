@@ -20,6 +20,7 @@ class Example(NamedTuple):
     mask_size: int | None  # number of entries of an action mask; None: no masks
     tallies: bool  # environments give info["episode_stats"] (arrays.EpisodeStats)
     agents: int | None  # number of agents in each environment; None: one, without an agent axis
+    metrics: tuple[str, ...] = ()  # entries of `info` that are logged, from the last step of each episode
 
 
 def exactly(space: Any) -> str:

@@ -151,6 +151,7 @@ def host(
     action_repeat: int = 1,
     agent_ids: bool = False,
     central_critic: bool = False,
+    info_metrics: Sequence[str] | None = None,
 ) -> HostEnv:
     """Create host environments from environments of Gymnasium or PettingZoo.
 
@@ -158,6 +159,8 @@ def host(
     PettingZoo `ParallelEnv` whose agents have equal spaces (called `num_envs` times), or a list of such functions. With
     `vectorization = "async"` the environments are stepped in `workers` processes (default: one for each core), each of
     which must answer within `timeout` seconds. Results are the same. `agent_ids` and `central_critic` as in `make`.
+    `info_metrics` are entries of `info`, such as "is_success", whose values at the last steps of episodes are logged as
+    means; by default "is_success", if the environment gives it at its first step.
 
     Raises ConfigError for invalid arguments. An environment that fails later raises EnvError.
     """
@@ -167,6 +170,7 @@ def host(
         agent_ids=agent_ids,
         central_critic=central_critic,
         timeout=timeout,
+        info_metrics=None if info_metrics is None else tuple(info_metrics),
     )
     if isinstance(source, GymVectorEnv):
         by_itself = "a VectorEnv steps its environments itself"
@@ -175,13 +179,13 @@ def host(
             raise ConfigError(f"workers = {workers!r}: {by_itself}; leave it out")
         if num_envs not in (None, source.num_envs):
             raise ConfigError(f"num_envs = {num_envs}: {source} has {source.num_envs}; leave num_envs out")
-        return host_vector(lambda _: source, source, name or "own", unique=True)
+        return host_vector(lambda _: source, source, name or "own", True, made)
     made.check()
     factories = [source] * (8 if num_envs is None else num_envs) if callable(source) else list(source)
     if not factories or (num_envs is not None and num_envs != len(factories)):
         raise ConfigError(f"num_envs = {num_envs}: the list has {len(factories)} functions; leave num_envs out")
     with exit_is_a_fault():
-        factories, example = example_of(factories, agent_ids, central_critic)
+        factories, example = example_of(factories, made)
     make = partial(_stepper, factories, example, made, sharding.num_cores() if workers is None else workers)
     running = Host(example, len(factories), make, [*{id(factory): factory for factory in factories}.values()])
     return HostEnv(running, len(factories), name or "own", made)
@@ -197,7 +201,13 @@ def _stepper(
     return Workers(chosen, layout, settings.timeout) if is_async else InProcess(chosen, layout)
 
 
-def host_vector(make: Callable[[int], GymVectorEnv], first: GymVectorEnv, name: str, unique: bool = False) -> HostEnv:
+def host_vector(
+    make: Callable[[int], GymVectorEnv],
+    first: GymVectorEnv,
+    name: str,
+    unique: bool = False,
+    settings: EnvSettings = DEFAULT,
+) -> HostEnv:
     """Create host environments from `make(num_envs)`, which returns a vector environment.
 
     `first` is one of them, from which spaces are read; `unique`: it is the only one.
@@ -206,14 +216,12 @@ def host_vector(make: Callable[[int], GymVectorEnv], first: GymVectorEnv, name: 
     with exit_is_a_fault():
         info = info_of(first.reset(), first)
     space = first.single_action_space
-    example = Example(
-        first.single_observation_space, space, mask_size_of(space, info, name), "episode_stats" in info, None
-    )
+    sizes = mask_size_of(space, info, name), "episode_stats" in info, None, settings.info_metrics or ()
+    example = Example(first.single_observation_space, space, *sizes)
     factories: list[Callable[[], Any]] = [lambda: first] if unique else [partial(make, 2)]
-    running = Host(
-        example, first.num_envs, lambda n: Wrapped(make(n), example.mask_size, example.tallies), factories, unique
-    )
-    return HostEnv(running, first.num_envs, name)
+    wrapped = lambda n: Wrapped(make(n), example.mask_size, example.tallies, example.metrics)  # noqa: E731
+    running = Host(example, first.num_envs, wrapped, factories, unique)
+    return HostEnv(running, first.num_envs, name, settings)
 
 
 def begin_seeds(key: Key, num_envs: int) -> list[int]:

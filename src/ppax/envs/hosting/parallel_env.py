@@ -107,7 +107,9 @@ class Team:
         self._store(obs, infos, seen)
         final, info = self._observe(self._there & ~valid, seen)
         reward = np.array(own_rewards, np.float32)
-        return final, reward, terminated, truncated, info | {"valid": valid, "over": not self._there.any()}
+        info |= {"valid": valid, "over": not self._there.any()}
+        info["agent_infos"] = [infos.get(name) or {} for name in self.names]
+        return final, reward, terminated, truncated, info
 
     def render(self) -> Any:
         """Return the environment's own picture."""

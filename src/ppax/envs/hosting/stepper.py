@@ -23,6 +23,7 @@ class Seen(NamedTuple):
     # [e, ...] final observation of an episode that ended, if `obs` is already the first of the next one
     final_obs: list[np.ndarray] | None = None
     episode_stats: EpisodeStats | None = None  # logged rewards and ends, if they differ from those above
+    metrics: np.ndarray | None = None  # [e, k] entries of info that are logged; defined where an episode has ended
 
 
 class Stepper(Protocol):
@@ -55,4 +56,12 @@ class Stepper(Protocol):
 def seen(arrays: Arrays) -> Seen:
     """Return the contents of `arrays` after a step with next-step autoreset."""
     flags = arrays.reward, arrays.terminated, arrays.truncated
-    return Seen(arrays.obs, *flags, arrays.first, arrays.valid, arrays.mask, None, arrays.episode_stats)
+    return Seen(
+        arrays.obs,
+        *flags,
+        arrays.first,
+        arrays.valid,
+        arrays.mask,
+        episode_stats=arrays.episode_stats,
+        metrics=arrays.metrics,
+    )

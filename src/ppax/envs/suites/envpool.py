@@ -79,4 +79,4 @@ def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT) -> HostEnv
     """
     settings.refuse(("vectorization", "timeout", "action_repeat"), "EnvPool steps its environments itself")
     make = partial(Pool, known("envpool", env_id, ids()))
-    return host_vector(make, make(num_envs), f"envpool/{env_id}")
+    return host_vector(make, make(num_envs), f"envpool/{env_id}", settings=settings)

@@ -6,6 +6,7 @@ Mnih et al., "Human-level control through deep reinforcement learning", 2015, ht
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -81,6 +82,7 @@ class ActionRepeat:
                 truncated=before.truncated | (now.truncated & ~ended),
                 action_mask=where_agents(self.num_agents, earlier, before.action_mask, now.action_mask),
                 global_state=where_rows(earlier.all(), before.global_state, now.global_state),
+                metrics=jax.tree.map(partial(_kept, earlier), before.metrics, now.metrics),
             )
             return _Repeats(now, ended | now.terminated | now.truncated), None
 
@@ -89,3 +91,8 @@ class ActionRepeat:
         start = _Repeats(zeros._replace(state=state.inner), state.ended)
         (step, ended), _ = jax.lax.scan(once, start, jnp.arange(self.repeats))
         return step._replace(state=ActionRepeatState(step.state, ended))
+
+
+def _kept(earlier: Array, before: Array, now: Array) -> Array:
+    """Return the metric `before` where the episode had ended `earlier` ([A]; a metric [] is of all agents)."""
+    return jnp.where(earlier if now.ndim == earlier.ndim else earlier.all(), before, now)

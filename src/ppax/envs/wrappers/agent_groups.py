@@ -89,6 +89,7 @@ class Grouped:
             reward=step.reward[order],
             terminated=step.terminated[order],
             truncated=step.truncated[order],
+            metrics={name: x[order] if x.ndim else x for name, x in step.metrics.items()},
         )
 
     def _order(self) -> np.ndarray:

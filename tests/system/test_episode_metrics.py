@@ -1,0 +1,149 @@
+"""Metrics of the environment: means over episodes of the values at their last steps (oracle: support/counting.py)."""
+
+import gymnasium
+import jax
+import numpy as np
+import pytest
+from counting import LONG, SHORT, SUCCESS, Counting, HostCounting, HostTeam, Lives
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import ppax
+from ppax.config import BestSettings, Log
+from ppax.envs import VectorEnv, grouped, host
+from ppax.envs.wrappers.action_repeat import ActionRepeat
+from ppax.envs.wrappers.team_view import team_view
+from ppax.envs.wrappers.time_limit import TimeLimit
+
+ENVS, STEPS = 8, 32
+LOG = Log(every=1, console=False)
+BOTH = ["steps", "is_success"]
+
+
+def vector(mode):
+    return SyncVectorEnv([HostCounting] * ENVS, autoreset_mode=mode)
+
+
+def limited():
+    return VectorEnv(TimeLimit(Counting(), 5), ENVS)
+
+
+MAKE = {
+    "native": lambda: VectorEnv(Counting(), ENVS),
+    "time limit": limited,
+    "agents": lambda: VectorEnv(Counting(3), ENVS),
+    "groups": lambda: grouped(VectorEnv(Counting(3), ENVS), {"red": (2, 0), "blue": (1,)}),
+    "views": lambda: VectorEnv(team_view(Counting(2), True, False, ""), ENVS),
+    "sync": lambda: host(HostCounting, ENVS, info_metrics=BOTH),
+    "async": lambda: host(HostCounting, ENVS, vectorization="async", workers=2, info_metrics=BOTH),
+    "lives": lambda: host(Lives, ENVS, info_metrics=BOTH),
+    "team": lambda: host(HostTeam, ENVS, info_metrics=BOTH),
+    **{mode.name: lambda mode=mode: host(vector(mode), info_metrics=BOTH) for mode in AutoresetMode},
+}
+
+
+def agent_for(env):
+    if getattr(env, "sizes", ()):  # a group of agents has none
+        return ppax.Groups({name: agent_for(group) for name, group in env.groups.items()}, env.sizes)
+    return ppax.PPO(ppax.networks.network(env, hidden=(8,)), num_epochs=1, minibatch=ppax.minibatches.Shuffle(1))
+
+
+def rows_of(env, agent, iterations=3):
+    total = iterations * STEPS * env.num_streams
+    return ppax.fit(agent, env, total, num_steps=STEPS, log=LOG)
+
+
+@pytest.mark.parametrize("kind", MAKE)
+def test_means_over_episodes_equal_the_lengths_that_ppax_counts(kind):
+    env = MAKE[kind]()
+    run = rows_of(env, agent_for(env))
+    for row in run.history:
+        suffixes = [name.removeprefix("episode_length") for name in row if name.startswith("episode_length")]
+        assert (len(suffixes) > 1) == (env.num_agents > 1)
+        for suffix in suffixes:
+            assert SHORT <= row[f"steps{suffix}"] <= LONG
+            assert row[f"steps{suffix}"] == pytest.approx(row[f"episode_length{suffix}"], rel=1e-6)
+            assert 0.0 < row[f"is_success{suffix}"] < 1.0
+    out = run.evaluate(episodes=24)
+    np.testing.assert_array_equal(out.metrics["steps"], out.lengths)
+    np.testing.assert_array_equal(out.metrics["is_success"], out.lengths > SUCCESS)
+    assert out.mean_metrics["is_success"] == pytest.approx(np.mean(out.lengths > SUCCESS))
+    assert "is_success=" in repr(out)
+    for one in out.by_agent.values():
+        np.testing.assert_array_equal(one.metrics["steps"], one.lengths)
+    getattr(env, "close", lambda: None)()
+
+
+def test_metrics_do_not_change_training():
+    class Silent(HostCounting):
+        def step(self, action):
+            return (*super().step(action)[:4], {})
+
+    given, silent = host(HostCounting, ENVS, info_metrics=BOTH), host(Silent, ENVS)
+    one, other = (rows_of(env, agent_for(env)).state.learner.params for env in (given, silent))
+    assert "is_success" not in rows_of(silent, agent_for(silent), 1).history[0]
+    for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_action_repeat_reports_the_metric_of_the_last_single_step():
+    env = VectorEnv(ActionRepeat(Counting(), 2), ENVS)
+    out = rows_of(env, agent_for(env), 1).evaluate(episodes=64)
+    single = out.metrics["steps"]
+    np.testing.assert_array_equal(-(-single // 2), out.lengths)
+    assert {*single.astype(int)} == {*range(SHORT, LONG + 1)}  # odd ones too: the step after the end is not counted
+
+
+def test_is_success_of_host_environments_is_logged_by_default():
+    env = host(HostCounting, ENVS)
+    row = rows_of(env, agent_for(env), 1).history[0]
+    assert 0.0 < row["is_success"] < 1.0
+    assert "steps" not in row
+    assert "is_success" not in rows_of(host(HostCounting, ENVS, info_metrics=()), agent_for(env), 1).history[0]
+
+
+def test_entries_of_the_last_step_alone_are_enough():
+    env = host(lambda: HostCounting(only_last=True), ENVS, info_metrics=BOTH)
+    row = rows_of(env, agent_for(env), 1).history[0]
+    assert row["steps"] == pytest.approx(row["episode_length"], rel=1e-6)
+
+
+def test_a_missing_entry_names_the_environment_and_the_remedy():
+    env = host(HostCounting, ENVS, info_metrics=["height"])
+    with pytest.raises(ppax.EnvError, match=r'(?s)environment \d failed in step.*info\["height"\] is missing'):
+        rows_of(env, agent_for(env), 1)
+
+
+@pytest.mark.parametrize("name", ["loss", "episode_return", "seconds", "a/b"])
+def test_names_of_other_metrics_are_refused(name):
+    class Named(HostCounting):
+        def step(self, action):
+            return (*super().step(action)[:4], {name: 1.0})
+
+    env = host(Named, ENVS, info_metrics=[name])
+    with pytest.raises(ppax.ConfigError, match=f"metric '{name}'"):
+        rows_of(env, agent_for(env), 1)
+
+
+def test_a_stop_condition_and_the_best_policy_may_name_them():
+    env = limited()
+    agent, best = agent_for(env), BestSettings(metric="is_success")
+    run = ppax.fit(agent, env, 10_000, num_steps=STEPS, log=LOG, stop="is_success >= 0.1", best=best)
+    assert len(run.history) == 1
+    assert "is_success" in run.stopped
+
+
+def test_two_devices_report_the_same_means():
+    env = VectorEnv(Counting(), ENVS)
+    agent = agent_for(env)
+    two = ppax.PPO(agent.network, num_epochs=1, minibatch=agent.minibatch, program=ppax.Program(devices=2))
+    one, other = (rows_of(env, each).history[-1] for each in (agent, two))
+    assert other["steps"] == pytest.approx(one["steps"], rel=1e-6)
+
+
+def test_gymnasium_robotics_style_wrappers_reach_ppax():
+    def make():
+        return gymnasium.wrappers.TimeLimit(HostCounting(), 4)
+
+    env = host(make, ENVS)
+    row = rows_of(env, agent_for(env), 1).history[0]
+    assert 0.0 < row["is_success"] < 1.0

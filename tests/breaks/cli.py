@@ -49,7 +49,7 @@ MUTATIONS: list[Mutation] = [
         "if self.depth > DEEPEST:",
         "if False:",
         (CLI + "test_wrong_commands",),
-        "ppax/run/condition_text.py",
+        "ppax/run/conditions/text.py",
     ),
     Mutation(
         "evaluate prints zeros for what it does not know",

@@ -10,6 +10,13 @@ MEMORY = "tests/program/test_footprint.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
+        "any object is accepted as a callback",
+        "    if not callable(given):",
+        "    if False:",
+        ("tests/run/test_callbacks.py::test_other_objects_are_refused_with_the_accepted_forms",),
+        "run/callbacks.py",
+    ),
+    Mutation(
         "links in a run directory are not looked for",
         "    if names:\n        shown",
         "    if False:\n        shown",

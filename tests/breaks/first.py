@@ -661,26 +661,28 @@ RUNNING = [
     ),
     Mutation(
         "a checkpoint without the optimiser's state",
-        "return _from_arrays(like, arrays,",
-        'arrays |= {n: x * 0 for n, x in arrays.items() if "opt_state" in n}\n    return _from_arrays(like, arrays,',
+        "return state_arrays.from_arrays(like, arrays,",
+        'arrays |= {n: x * 0 for n, x in arrays.items() if "opt_state" in n}\n    '
+        "return state_arrays.from_arrays(like, arrays,",
         (RESUME + "test_resumed_equals_uninterrupted[CartPole-v1-False]",),
     ),
     Mutation(
         "a checkpoint without its key",
-        "return _from_arrays(like, arrays,",
-        'arrays["key"] = arrays["key"] * 0\n    return _from_arrays(like, arrays,',
+        "return state_arrays.from_arrays(like, arrays,",
+        'arrays["key"] = arrays["key"] * 0\n    return state_arrays.from_arrays(like, arrays,',
         (RESUME + "test_resumed_equals_uninterrupted[CartPole-v1-False]",),
     ),
     Mutation(
         "a checkpoint without statistics",
-        "return _from_arrays(like, arrays,",
-        'arrays |= {n: x * 0 for n, x in arrays.items() if "_stats" in n}\n    return _from_arrays(like, arrays,',
+        "return state_arrays.from_arrays(like, arrays,",
+        'arrays |= {n: x * 0 for n, x in arrays.items() if "_stats" in n}\n    '
+        "return state_arrays.from_arrays(like, arrays,",
         (RESUME + "test_resumed_equals_uninterrupted[CartPole-v1-True]",),
     ),
     Mutation(
         "a checkpoint without the iteration",
-        "return _from_arrays(like, arrays,",
-        'arrays["iteration"] = arrays["iteration"] - 1\n    return _from_arrays(like, arrays,',
+        "return state_arrays.from_arrays(like, arrays,",
+        'arrays["iteration"] = arrays["iteration"] - 1\n    return state_arrays.from_arrays(like, arrays,',
         (RESUME + "test_resumed_equals_uninterrupted[CartPole-v1-False]",),
     ),
     Mutation(

@@ -94,7 +94,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "silence about a metric without numbers",
-        "for sentence in self.monitor.metrics_without_values() if done == self.total_iterations else ():",
+        "for sentence in self.monitor.metrics_without_values() if self._all_done(state) else ():",
         "for sentence in ():",
         ("tests/run/test_metrics_without_values.py::test_a_metric_that_no_row_had_is_said_at_the_end",),
         "ppax/run/loop.py",

@@ -112,8 +112,9 @@ def test_a_fault_is_recorded(tmp_path):
         {"stop": "iteration >= 1 or (loss >= 1 and episode_returns plateaus)"},
         {"best": BestSettings("episode_returns")},
         {"callbacks": [And(HitsUpperBound("loss", 1.0), KeepBest("episode_returns"))]},
+        {"callbacks": [KeepBest("episode_returns")]},
     ],
-    ids=("stop", "stops", "best", "callback"),
+    ids=("stop", "stops", "best", "condition", "callback"),
 )
 def test_an_unknown_metric_is_refused_before_anything(wrong, tmp_path, monkeypatch):
     monkeypatch.setattr(ppax.program.compilation, "compile", None)  # would fail

@@ -17,8 +17,9 @@ from ppax.cli import main
 from ppax.cli.bench import write_program
 from ppax.envs import host
 from ppax.networks import mlp
+from ppax.program import sharding
 from ppax.program.layout import Program
-from ppax.tools import bench
+from ppax.tools import advice, bench
 
 
 def test_the_report_of_a_run():
@@ -34,10 +35,10 @@ def test_the_report_of_a_run():
 
 def test_advice_fits_what_was_measured():
     quiet = {"rollout": 0.1, "targets": 0.0, "shuffle": 0.0, "gradient steps": 0.9}
-    assert "more environments" in bench.advice(quiet, 128, 4, 1)
-    assert "environment and acting" in bench.advice(quiet | {"rollout": 0.6}, 8192, 64, 2)
-    assert "Gradient steps" in bench.advice(quiet, 8192, 64, bench.sharding.num_cores())
-    assert "bfloat16" not in bench.advice(quiet, 8192, 64, bench.sharding.num_cores())
+    assert "more environments" in advice.advice(quiet, 128, 4, 1)
+    assert "environment and acting" in advice.advice(quiet | {"rollout": 0.6}, 8192, 64, 2)
+    assert "Gradient steps" in advice.advice(quiet, 8192, 64, sharding.num_cores())
+    assert "bfloat16" not in advice.advice(quiet, 8192, 64, sharding.num_cores())
 
 
 @pytest.mark.parametrize("flags", [None, "fpu avx512_bf16", "fpu amx_bf16 avx"])
@@ -45,7 +46,7 @@ def test_advice_fits_what_was_measured():
 def test_bfloat16_is_advised_where_the_processor_has_a_unit_for_it(tmp_path, monkeypatch, dtype, flags):
     if flags is not None:
         (tmp_path / "cpuinfo").write_text(f"flags : {flags}\n")
-    monkeypatch.setattr(bench, "CPU_INFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(advice, "CPU_INFO", tmp_path / "cpuinfo")
     monkeypatch.setattr(bench, "_stages", lambda *_: {"rollout": 0.0}.items())
     env = ppax.make("CartPole-v1", 64)
     report = bench.measure(ppax.PPO(mlp(env, hidden=(16,)), compute_dtype=dtype), env, 64, seconds=0.1)
@@ -129,20 +130,20 @@ def test_stages_are_named_as_they_begin_and_again_while_they_last(monkeypatch):
 
 
 def test_advice_on_the_host_fits_what_was_measured(monkeypatch):
-    monkeypatch.setattr(bench.sharding, "num_cores", lambda: 4)
+    monkeypatch.setattr(sharding, "num_cores", lambda: 4)
     here, workers = host(Maze, 4), host(Maze, 4, vectorization="async")
     own = host(SyncVectorEnv([Maze] * 4))
-    assert 'vectorization = "async"' in bench.host_advice(SLOW, 0.02, 128, here)
-    assert "(3,000 us for each environment)" in bench.host_advice(SLOW, 0.02, 128, here)
-    assert "faster ones" in bench.host_advice(SLOW, 0.02, 128, workers)
-    assert "faster ones" in bench.host_advice(SLOW, 0.02, 128, own)
-    assert "faster ones" in bench.host_advice(SLOW, 1e-4, 128, here)
-    assert "leave out vectorization" in bench.host_advice(SLOW, 1e-4, 128, workers)
+    assert 'vectorization = "async"' in advice.host_advice(SLOW, 0.02, 128, here)
+    assert "(3,000 us for each environment)" in advice.host_advice(SLOW, 0.02, 128, here)
+    assert "faster ones" in advice.host_advice(SLOW, 0.02, 128, workers)
+    assert "faster ones" in advice.host_advice(SLOW, 0.02, 128, own)
+    assert "faster ones" in advice.host_advice(SLOW, 1e-4, 128, here)
+    assert "leave out vectorization" in advice.host_advice(SLOW, 1e-4, 128, workers)
     acting = SLOW | {"stepping": 0.2, "policy": 0.6}
-    assert "more than 4 environments" in bench.host_advice(acting, 1e-4, 128, here)
+    assert "more than 4 environments" in advice.host_advice(acting, 1e-4, 128, here)
     learning = SLOW | {"stepping": 0.2, "update": 0.5}
-    assert "Minibatches of 128 rows are small" in bench.host_advice(learning, 1e-4, 128, here)
-    assert "Gradient steps" in bench.host_advice(learning, 1e-4, 8192, here)
+    assert "Minibatches of 128 rows are small" in advice.host_advice(learning, 1e-4, 128, here)
+    assert "Gradient steps" in advice.host_advice(learning, 1e-4, 8192, here)
 
 
 class Slow(Maze):
@@ -155,9 +156,9 @@ class Slow(Maze):
 
 
 def test_a_core_that_idles_is_named(monkeypatch):
-    monkeypatch.setattr(bench.sharding, "num_cores", lambda: 4)
+    monkeypatch.setattr(sharding, "num_cores", lambda: 4)
     shares = {"rollout": 0.1, "gradient steps": 0.9}
-    assert "num_envs = 68 can be split over all, 67 cannot" in bench.advice(shares, 8192, 67, 1)
+    assert "num_envs = 68 can be split over all, 67 cannot" in advice.advice(shares, 8192, 67, 1)
 
 
 def test_tuning_finds_the_faster_layout(monkeypatch):

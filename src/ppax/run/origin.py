@@ -24,6 +24,7 @@ from ppax.options import flatten
 from ppax.program import sharding
 from ppax.run import checkpoint
 from ppax.run import directory as run_dirs
+from ppax.run.directory import RunDirectory
 from ppax.training import num_devices
 from ppax.types import ConfigError
 
@@ -57,6 +58,15 @@ def origin_of(run_dir: Path, agent: Agent, env: Env, run: Run) -> Origin:
     plain = json.loads(json.dumps(settings, default=str))
     devices = num_devices(agent, env, run.num_steps)
     return Origin(run_dirs.read_about(run_dir).get("id", ""), devices, jax.default_backend(), jax.__version__, plain)
+
+
+def record_start(directory: RunDirectory | None, verb: str, agent: Agent, env: Env, run: Run) -> Origin | None:
+    """Record this start (`verb`: fit or resume) in the run directory; return the origin for its checkpoints."""
+    if directory is None:
+        return None
+    origin = origin_of(directory.path, agent, env, run)
+    directory.record_start({"verb": verb, "devices": origin.devices} | versions_and_hardware())
+    return origin
 
 
 def saved_origin(run_dir: Path) -> Origin:

@@ -1,4 +1,4 @@
-"""Numbers that are not finite in a rollout: refused before anything is learned from them, and located."""
+"""Rollouts that are not finite: the iteration is rejected and the first fault is located."""
 
 import dataclasses
 import json
@@ -23,12 +23,12 @@ LATE, STEPS, ENVS = 70, 8, 4
 
 
 class Count(NamedTuple):
-    steps: Array  # [] from a random number on
+    steps: Array  # [], starts at a random number
 
 
 @part
 class Poisoned:
-    """It never ends, and in the step in which its count reaches `LATE`, one field holds `value`."""
+    """Environment without ends; when its step count reaches `LATE`, one field is `value`."""
 
     field: str = static(default="reward")
     value: str = static(default="nan")  # NaN itself is not equal to itself
@@ -68,9 +68,9 @@ def set_up(field="reward", value="nan", num_agents=None, **options):
 
 
 def expected(env, state, field):
-    """Environment, iteration and step of the first fault, by the counts with which the environments begin."""
+    """Environment, iteration and step of the first fault, from the initial counts of the environments."""
     counts = np.asarray(state.actor.env_state.env.steps)
-    step = LATE - counts.max() - 1 + (field == "observation")  # an observation is looked at when it is acted on
+    step = LATE - counts.max() - 1 + (field == "observation")  # an observation is checked in the step that acts on it
     return int(counts.argmax()), *divmod(int(step), STEPS)
 
 
@@ -112,7 +112,7 @@ def test_a_fault_is_located_and_the_state_before_it_is_kept(field, value, num_ag
     assert json.loads((tmp_path / "stopped.json").read_text())["kind"] == "fault"
     if num_agents or options:
         return
-    # bit for bit what a shorter run has
+    # bit-identical to a shorter run
     state = made[0]
     whole = jax.jit(ppax.train, static_argnames="num_iterations", compiler_options=QUICK)
     copy = dataclasses.replace(state, key=jax.random.clone(state.key))
@@ -132,7 +132,7 @@ def _data(x):
 
 
 def _keeping(made):
-    """The program's call, that keeps a copy of the first state: its own memory is used again."""
+    """Call of the program that appends a copy of the state to `made`: its buffers are donated."""
     original = ppax.program.compilation.CompiledTraining.__call__
 
     def call(self, agent, env, state, *counts):
@@ -142,7 +142,7 @@ def _keeping(made):
     return call
 
 
-def test_a_fault_of_the_network_is_told_from_one_of_the_environment(tmp_path):
+def test_a_fault_of_the_network_is_distinguished_from_one_of_the_environment(tmp_path):
     agent, env = set_up()
     wild = dataclasses.replace(agent, learning_rate=1e38)
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Protocols: one for each kind of part that you may replace, for environments and for what watches a run, with shapes.
+"""Protocols: one for each kind of part that you may replace, for environments and for callbacks of a run, with shapes.
 
 Axes as in `types.py`: T steps of a rollout, B streams, M sequences of L steps, N = M * L flat rows.
 """
@@ -183,7 +183,7 @@ class Optimizer(Protocol):
 Schedule = Callable[[Any, Array, Array], Any]  # (agent, progress in [0, 1], env-steps so far) -> agent
 
 
-# ---------------------------------------------------------------- passed to `fit` among the `callbacks`
+# ---------------------------------------------------------------- callbacks of a run
 
 Row = dict[str, Any]  # log row: numbers by name, among them `iteration` and `env_steps`; NaN for metrics without data
 
@@ -211,10 +211,10 @@ class Logger(Protocol):
 
 
 class ConditionState(NamedTuple):
-    """State of a stop condition after a row: whether it is met, and what its next update needs."""
+    """State of a stop condition after a row: the verdict, and numbers that the next update compares with."""
 
     met: bool = False
-    reason: str = ""  # text of what is met, with the values of the metrics; "" if not met
+    reason: str = ""  # conditions that are met, with the values of their metrics; "" if not met
     reference: float = math.nan  # value that later rows are compared with; NaN before the first one
     rows: int = 0  # consecutive rows that the comparison has held
     parts: tuple[Any, ...] = ()  # states of the conditions that it combines

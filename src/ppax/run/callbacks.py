@@ -1,4 +1,4 @@
-"""Callbacks that a user passes to `fit`: functions, loggers and stop conditions, told apart and checked here only."""
+"""Callbacks passed to `fit`: functions, loggers and stop conditions. Only this file distinguishes and checks them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Callbacks(NamedTuple):
 
 
 def sort_callbacks(callbacks: Iterable[object]) -> Callbacks:
-    """Split what was passed to `fit` into loggers and conditions; ConfigError for anything else."""
+    """Sort the callbacks passed to `fit` into loggers and conditions; ConfigError for other objects."""
     sorted_ = Callbacks([], [])
     for one in callbacks:
         if isinstance(one, Logger) and not isinstance(one, type):
@@ -53,7 +53,7 @@ def sort_callbacks(callbacks: Iterable[object]) -> Callbacks:
 
 
 def as_condition(given: Any) -> StopCondition:
-    """Return a condition unchanged, and a function as the condition of its results; ConfigError for anything else."""
+    """Return a condition unchanged, and a function as the condition of its results; ConfigError for others."""
     if isinstance(given, type):
         raise ConfigError(f"callback {given.__name__} is a class: pass an object, {given.__name__}(...). It {FORMS}")
     if isinstance(given, StopCondition):

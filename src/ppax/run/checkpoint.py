@@ -78,7 +78,7 @@ def save(
 
 
 def _replace(final: Path, files: dict[str, bytes]) -> None:
-    """Write the directory `final` with these files, atomically; what was there is replaced."""
+    """Write the directory `final` with these files, atomically; an existing one is replaced."""
     directory = final.parent
     partial = directory / f".tmp-{final.name}"
     partial.mkdir()

@@ -53,7 +53,7 @@ class RunMonitor:
         self.stop = None if run.stop is None else parse(run.stop)
         self.best = None if run.best.metric is None else KeepBest(run.best.metric, run.best.mode)
         self.conditions = [*conditions, *(own for own in (self.stop, self.best) if own is not None)]
-        self.stop_reason = ""  # what ended the run early; "" while nothing has
+        self.stop_reason = ""  # conditions that ended the run early, with values; "" if none has
         self._states = [ConditionState()] * len(self.conditions)
         self._stop_place = len(conditions)  # of `stop` among the conditions
         self._with_values: set[str] = set()  # metrics that had a number in some row

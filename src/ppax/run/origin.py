@@ -45,7 +45,7 @@ class Origin(NamedTuple):
     config: dict[str, Any]  # values by dotted path, without the options in FREE
 
 
-NOWHERE = Origin("", 0, "", "", {})  # stands for no checkpoint
+UNKNOWN = Origin("", 0, "", "", {})  # without a checkpoint
 
 
 def origin_of(run_dir: Path, agent: Agent, env: Env, run: Run) -> Origin:
@@ -70,11 +70,11 @@ def record_start(directory: RunDirectory | None, verb: str, agent: Agent, env: E
 
 
 def saved_origin(run_dir: Path) -> Origin:
-    """Origin of the newest checkpoint in `run_dir` that can be read; NOWHERE's values for entries that are missing."""
+    """Origin of the newest checkpoint in `run_dir` that can be read; missing entries as in UNKNOWN."""
     manifest, _ = checkpoint.newest(run_dir / "checkpoints", checkpoint.read_manifest)
     entries = (manifest or {}).get("origin", {})
     return Origin(
-        *(entries[name] if type(entries.get(name)) is type(x) else x for name, x in NOWHERE._asdict().items())
+        *(entries[name] if type(entries.get(name)) is type(x) else x for name, x in UNKNOWN._asdict().items())
     )
 
 
@@ -92,7 +92,7 @@ def with_saved_devices(saved: Origin, agent: Agent, env: Env, run: Run) -> Agent
 
 def warn_of_changes(run_dir: Path, saved: Origin, current: Origin | None) -> None:
     """Warn where configuration, devices or versions differ from the checkpoint: results are then not bit-identical."""
-    if saved == NOWHERE or current is None:
+    if saved == UNKNOWN or current is None:
         return
     for name in ("devices", "platform", "jax"):
         old, new = getattr(saved, name), getattr(current, name)

@@ -1,4 +1,4 @@
-"""Log rows of one run: given to the user's loggers, the console, the files of the run directory and TensorBoard."""
+"""Loggers of one run: the user's, the console, the files of the run directory and TensorBoard."""
 
 from __future__ import annotations
 

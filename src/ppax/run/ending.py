@@ -52,11 +52,12 @@ class RunMonitor:
     def __init__(self, run: Run, conditions: Sequence[StopCondition] = ()):
         self.stop = None if run.stop is None else parse(run.stop)
         self.best = None if run.best.metric is None else KeepBest(run.best.metric, run.best.mode)
-        self.conditions = [*conditions, *(own for own in (self.stop, self.best) if own is not None)]
+        own = [condition for condition in (self.stop, self.best) if condition is not None]
+        self.conditions = [*conditions, *own]
         self.stop_reason = ""  # conditions that ended the run early, with values; "" if none has
         self._states = [ConditionState()] * len(self.conditions)
         self._stop_place = len(conditions)  # of `stop` among the conditions
-        self._with_values: set[str] = set()  # metrics that had a number in some row
+        self._without_values = {metric for condition in own for metric in condition.metrics}  # NaN in every row so far
         self._saved: Row | None = None  # row of the best policy on disk
 
     def check(self, agent: Agent, env: Env, state: TrainState) -> None:
@@ -80,7 +81,7 @@ class RunMonitor:
         """Update every condition with a new log row; return whether one of them ends the run."""
         pairs = zip(self.conditions, self._states, strict=True)
         self._states = [condition.update(before, state, row) for condition, before in pairs]
-        self._with_values.update(name for name, value in row.items() if not math.isnan(value))
+        self._without_values -= {metric for metric in self._without_values if not math.isnan(row[metric])}
         met = [(condition, after) for condition, after in zip(self.conditions, self._states, strict=True) if after.met]
         self.stop_reason = " or ".join(after.reason or str(condition) for condition, after in met)
         return bool(met)
@@ -91,7 +92,7 @@ class RunMonitor:
         if all(name in values for name in stop.metrics):
             after = stop.update(self._states[self._stop_place], like, values)
             self._states[self._stop_place], self.stop_reason = after, after.reason
-            self._with_values.update(name for name in stop.metrics if not math.isnan(values[name]))
+            self._without_values -= {metric for metric in stop.metrics if not math.isnan(values[metric])}
 
     def metrics_without_values(self) -> list[str]:
         """Warnings, one for each metric of `stop` or `best` that was NaN in every log row."""
@@ -104,7 +105,7 @@ class RunMonitor:
             for name, condition in own.items()
             if condition is not None
             for metric in dict.fromkeys(condition.metrics)
-            if metric not in self._with_values
+            if metric in self._without_values
         ]
 
     def save(self, run_dir: Path, origin: dict[str, Any] | None = None) -> None:

@@ -18,7 +18,7 @@ from ppax.run import checkpoint
 from ppax.run.directory import RunDirectory
 from ppax.run.restore import load_run, load_state
 
-pytestmark = pytest.mark.usefixtures("cached_programs")
+pytestmark = pytest.mark.usefixtures("cached_programs", "quick_programs", "shared_programs")
 
 ENV = ppax.make("CartPole-v1", 2)
 AGENT = ppax.PPO(mlp(ENV, (4,)), num_epochs=1)
@@ -81,14 +81,22 @@ FILES = (".owner", ".lock", "run.toml.tmp", "stopped.json.tmp", "stopped.json", 
 FILES += ("metrics.jsonl.tmp", "play.gif", "run.toml.new", "checkpoints/link", "deep/er/link")
 TRAPS = {name: linked(name) for name in FILES} | {"metrics.csv.tmp": poisoned_table}
 TRAPS |= {name: linked_folder(name) for name in ("checkpoints", "best", "tensorboard")}
+DAILY = ("metrics.jsonl", ".lock", "checkpoints")
 
 
 def contents(folder):
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-@pytest.mark.parametrize("trap", TRAPS)
-@pytest.mark.parametrize("verb", ["resume", "evaluate", "play", "train"])
+# Every trap for one command and a file, a lock and a folder for the others; all pairs at night
+PAIRS = [
+    pytest.param(verb, trap, marks=() if verb == "resume" or trap in DAILY else pytest.mark.nightly)
+    for verb in ("resume", "evaluate", "play", "train")
+    for trap in TRAPS
+]
+
+
+@pytest.mark.parametrize(("verb", "trap"), PAIRS)
 def test_a_run_directory_with_links_is_refused_with_their_names(run, stopped, tmp_path, trap, verb, capsys):
     """A shell start-up file and another run of the user, to which the links point, must not change."""
     home = tmp_path / "home"

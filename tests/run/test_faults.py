@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from jax import Array
-from worlds import QUICK
 
 import ppax
 from ppax import envs
@@ -18,7 +17,7 @@ from ppax.config import Log
 from ppax.networks import network
 from ppax.types import EnvReset, EnvStep, part, static
 
-pytestmark = pytest.mark.usefixtures("cached_programs")
+pytestmark = pytest.mark.usefixtures("cached_programs", "quick_programs")
 LATE, STEPS, ENVS = 70, 8, 4
 
 
@@ -98,7 +97,8 @@ def test_a_fault_is_located_and_the_state_before_it_is_kept(field, value, num_ag
         patch.setattr(ppax.program.compilation.CompiledTraining, "__call__", _keeping(made))
         with pytest.raises(ppax.NumericalError) as raised:
             ppax.fit(agent, env, total, num_steps=STEPS, log=log, run_dir=tmp_path)
-    where, iteration, step = expected(env, made[0], field)
+    (program, state), *_ = made
+    where, iteration, step = expected(env, state, field)
     name = "observation\\['b'\\]" if field == "observation" else "reward"
     agent_of = f", agent {num_agents - 1}" if num_agents else ""
     said = f"iteration {iteration + 1} is not finite: environment {where}{agent_of}, step {step}: its {name} is {value}"
@@ -113,11 +113,8 @@ def test_a_fault_is_located_and_the_state_before_it_is_kept(field, value, num_ag
     if num_agents or options:
         return
     # bit-identical to a shorter run
-    state = made[0]
-    whole = jax.jit(ppax.train, static_argnames="num_iterations", compiler_options=QUICK)
-    copy = dataclasses.replace(state, key=jax.random.clone(state.key))
-    shorter = whole(agent, env, copy, num_iterations=iteration, total_iterations=40)
-    longer = whole(agent, env, state, num_iterations=iteration + 3, total_iterations=40)
+    shorter = program(agent, env, jax.tree.map(jnp.copy, state), iteration, 40)
+    longer = program(agent, env, state, iteration + 3, 40)
     assert int(longer.state.iteration) == iteration
     for one, other in zip(jax.tree.leaves(shorter), jax.tree.leaves(longer), strict=True):
         if one.shape != shorter.metrics.means.shape:
@@ -132,11 +129,11 @@ def _data(x):
 
 
 def _keeping(made):
-    """Call of the program that appends a copy of the state to `made`: its buffers are donated."""
+    """Call of the program that appends it to `made`, with a copy of the state: its buffers are donated."""
     original = ppax.program.compilation.CompiledTraining.__call__
 
     def call(self, agent, env, state, *counts):
-        made.append(jax.tree.map(jnp.copy, state))
+        made.append((self, jax.tree.map(jnp.copy, state)))
         return original(self, agent, env, state, *counts)
 
     return call

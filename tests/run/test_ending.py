@@ -20,19 +20,11 @@ from ppax.run.conditions import And, HitsUpperBound, KeepBest
 from ppax.run.ending import load_best
 from ppax.run.restore import load_run, load_state, state_shapes
 
+pytestmark = pytest.mark.usefixtures("shared_programs", "quick_programs")
+
 ENV = ppax.make("CartPole-v1", 2)
 AGENT = ppax.PPO(mlp(ENV, (4,)), num_epochs=1)
 LOG = Log(every=1, checkpoint_seconds=0.0, console=False)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_program():
-    """Compile the one program of all runs here once."""
-    made, compile_ = [], ppax.program.compilation.compile
-    patch = pytest.MonkeyPatch()
-    patch.setattr(ppax.program.compilation, "compile", lambda *args: (made or made.append(compile_(*args)) or made)[0])
-    yield
-    patch.undo()
 
 
 def fit(path, iterations=8, **changes):

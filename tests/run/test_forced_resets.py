@@ -169,11 +169,8 @@ def test_members_of_a_sweep_reset_as_solo_runs():
     same(jax.jit(jax.vmap(solo), compiler_options=QUICK)(keys), together, atol=1e-5)
 
 
-def test_forced_resets_are_resumed_from_the_run_file_bit_for_bit(tmp_path, monkeypatch):
-    made, compile_ = [], ppax.program.compilation.compile  # one program for three runs
-    monkeypatch.setattr(
-        ppax.program.compilation, "compile", lambda *args: (made or made.append(compile_(*args)) or made)[0]
-    )
+@pytest.mark.usefixtures("shared_programs", "quick_programs")
+def test_forced_resets_are_resumed_from_the_run_file_bit_for_bit(tmp_path):
     env = ppax.make("Pendulum-v1", 2)
     agent = ppax.PPO(mlp(env, (4,)), num_epochs=1)
     options = {"num_steps": 4, "log": Log(every=1, console=False), "iterations_per_env_reset": 2}

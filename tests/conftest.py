@@ -71,3 +71,38 @@ def cached_programs(program_cache, monkeypatch):
     for name, value in before.items():
         jax.config.update(name, value)
     compilation_cache.reset_cache()
+
+
+@pytest.fixture
+def quick_programs(monkeypatch):
+    """Compile training programs without optimisation: faster where a test runs them only for a moment."""
+    from ppax.program import layout
+
+    monkeypatch.setattr(layout, "CPU_OPTIONS", layout.CPU_OPTIONS | {"xla_backend_optimization_level": 0})
+
+
+@pytest.fixture(scope="module")
+def _compiled():
+    return {}
+
+
+@pytest.fixture
+def shared_programs(_compiled, monkeypatch):
+    """Runs of one file whose agent, environment and state have the same structure share one compiled program."""
+    from ppax.envs import HostEnv
+    from ppax.program import compilation
+    from ppax.training import num_devices
+
+    compile_ = compilation.compile
+
+    def compile_once(agent, env, state, stop=None):
+        if isinstance(env, HostEnv):
+            return compile_(agent, env, state, stop)
+        leaves, structure = jax.tree.flatten((agent, env, state))
+        shapes = tuple(jax.numpy.shape(leaf) for leaf in leaves)
+        key = structure, shapes, num_devices(agent, env, state.num_steps)
+        if key not in _compiled:
+            _compiled[key] = compile_(agent, env, state, stop)
+        return _compiled[key]
+
+    monkeypatch.setattr(compilation, "compile", compile_once)

@@ -1,12 +1,13 @@
-"""Protocols: one for each kind of part that you may replace, and for environments, with shapes.
+"""Protocols: one for each kind of part that you may replace, for environments and for callbacks of a run, with shapes.
 
 Axes as in `types.py`: T steps of a rollout, B streams, M sequences of L steps, N = M * L flat rows.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from gymnasium import spaces
 from jax import Array
@@ -25,6 +26,7 @@ from ppax.types import (
     PyTree,
     Scalar,
     Targets,
+    TrainState,
     Transition,
 )
 
@@ -179,3 +181,52 @@ class Optimizer(Protocol):
 
 
 Schedule = Callable[[Any, Array, Array], Any]  # (agent, progress in [0, 1], env-steps so far) -> agent
+
+
+# ---------------------------------------------------------------- callbacks of a run
+
+Row = dict[str, Any]  # log row: numbers by name, among them `iteration` and `env_steps`; NaN for metrics without data
+
+
+class Callback(Protocol):
+    """Callback protocol: a function called at every log row, after the loggers and before the row's checkpoint."""
+
+    def __call__(self, state: TrainState, row: Row, /) -> bool | None:
+        """Return True to end the run after this row; it goes on after False and None.
+
+        `row` has the metrics since the row before, `state` is the state after them. The next iterations reuse the
+        memory of `state` (buffer donation): copy what you keep. An exception ends the run, and `fit` raises it.
+        """
+
+
+@runtime_checkable
+class Logger(Protocol):
+    """Logger protocol: receives every log row, in order, before the callbacks."""
+
+    def log(self, row: Row) -> None:
+        """Log one row. After an exception this logger gets no more rows: the run goes on, with a warning."""
+
+    def close(self) -> None:
+        """Release resources. Called once, at the end of the run, also of a run that failed."""
+
+
+class ConditionState(NamedTuple):
+    """State of a stop condition after a row: the verdict, and numbers that the next update compares with."""
+
+    met: bool = False
+    reason: str = ""  # conditions that are met, with the values of their metrics; "" if not met
+    reference: float = math.nan  # value that later rows are compared with; NaN before the first one
+    rows: int = 0  # consecutive rows that the comparison has held
+    parts: tuple[Any, ...] = ()  # states of the conditions that it combines
+
+
+@runtime_checkable
+class StopCondition(Protocol):
+    """Stop condition protocol: a value that may be used in many runs; its state is passed in and returned."""
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics that it reads."""
+
+    def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
+        """State after a log row, from the state before it; `ConditionState()` before the first row."""

@@ -13,14 +13,14 @@ MUTATIONS: list[Mutation] = [
         "an ignored signal is taken over",
         "if (handler := signal.getsignal(name)) is not signal.SIG_IGN}",
         "if (handler := signal.getsignal(name)) is not None}",
-        (RESUME + "test_a_signal_that_is_ignored_at_the_start_stays_ignored",),
+        (RESUME + "test_a_signal_ignored_at_the_start_stays_ignored",),
         "ppax/run/signals.py",
     ),
     Mutation(
         "Ctrl-C without a run directory loses the run",
         "stop_on_signals(ON_DISK if directory else IN_MEMORY)",
         "stop_on_signals(ON_DISK if directory else ())",
-        (RESUME + "test_ctrl_c_without_a_run_directory_gives_the_run_so_far",),
+        (RESUME + "test_ctrl_c_without_a_run_directory_returns_the_result_so_far",),
         "ppax/run/fit.py",
     ),
     Mutation(
@@ -49,7 +49,7 @@ MUTATIONS: list[Mutation] = [
         "if self.depth > DEEPEST:",
         "if False:",
         (CLI + "test_wrong_commands",),
-        "ppax/run/condition_text.py",
+        "ppax/run/conditions/text.py",
     ),
     Mutation(
         "evaluate prints zeros for what it does not know",
@@ -83,14 +83,14 @@ MUTATIONS: list[Mutation] = [
         "fit compiles anew in every process",
         "compilation_cache.reset_cache()  # JAX looks",
         "pass  # JAX looks",
-        (CACHE + "test_fit_and_evaluate_keep_their_programs_though_something_was_compiled_before",),
+        (CACHE + "test_fit_and_evaluate_cache_their_programs_after_an_earlier_compilation",),
         "ppax/storage/cache.py",
     ),
     Mutation(
         "JAX's settings stay changed after fit",
         "        if before:\n            _apply(before)",
         "        if False:\n            _apply(before)",
-        (CACHE + "test_the_settings_of_jax_are_the_users_again_afterwards",),
+        (CACHE + "test_settings_of_jax_are_restored",),
         "ppax/storage/cache.py",
     ),
     Mutation(

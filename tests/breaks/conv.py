@@ -55,7 +55,7 @@ MUTATIONS = [
         "if runner.first > 1e9:",
         (
             "tests/tools/test_bench.py::test_an_iteration_longer_than_the_time_is_measured_once",
-            "tests/tools/test_bench.py::test_rounds_take_about_the_seconds_asked_for",
+            "tests/tools/test_bench.py::test_rounds_take_about_the_given_seconds",
         ),
         "ppax/tools/bench.py",
     ),

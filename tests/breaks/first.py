@@ -661,33 +661,35 @@ RUNNING = [
     ),
     Mutation(
         "a checkpoint without the optimiser's state",
-        "return _from_arrays(like, arrays,",
-        'arrays |= {n: x * 0 for n, x in arrays.items() if "opt_state" in n}\n    return _from_arrays(like, arrays,',
-        (RESUME + "test_resumed_equals_uninterrupted[CartPole-v1-False]",),
+        "return state_arrays.from_arrays(like, arrays,",
+        'arrays |= {n: x * 0 for n, x in arrays.items() if "opt_state" in n}\n    '
+        "return state_arrays.from_arrays(like, arrays,",
+        (RESUME + "test_a_resumed_run_equals_an_uninterrupted_one[CartPole-v1-False]",),
     ),
     Mutation(
         "a checkpoint without its key",
-        "return _from_arrays(like, arrays,",
-        'arrays["key"] = arrays["key"] * 0\n    return _from_arrays(like, arrays,',
-        (RESUME + "test_resumed_equals_uninterrupted[CartPole-v1-False]",),
+        "return state_arrays.from_arrays(like, arrays,",
+        'arrays["key"] = arrays["key"] * 0\n    return state_arrays.from_arrays(like, arrays,',
+        (RESUME + "test_a_resumed_run_equals_an_uninterrupted_one[CartPole-v1-False]",),
     ),
     Mutation(
         "a checkpoint without statistics",
-        "return _from_arrays(like, arrays,",
-        'arrays |= {n: x * 0 for n, x in arrays.items() if "_stats" in n}\n    return _from_arrays(like, arrays,',
-        (RESUME + "test_resumed_equals_uninterrupted[CartPole-v1-True]",),
+        "return state_arrays.from_arrays(like, arrays,",
+        'arrays |= {n: x * 0 for n, x in arrays.items() if "_stats" in n}\n    '
+        "return state_arrays.from_arrays(like, arrays,",
+        (RESUME + "test_a_resumed_run_equals_an_uninterrupted_one[CartPole-v1-True]",),
     ),
     Mutation(
         "a checkpoint without the iteration",
-        "return _from_arrays(like, arrays,",
-        'arrays["iteration"] = arrays["iteration"] - 1\n    return _from_arrays(like, arrays,',
-        (RESUME + "test_resumed_equals_uninterrupted[CartPole-v1-False]",),
+        "return state_arrays.from_arrays(like, arrays,",
+        'arrays["iteration"] = arrays["iteration"] - 1\n    return state_arrays.from_arrays(like, arrays,',
+        (RESUME + "test_a_resumed_run_equals_an_uninterrupted_one[CartPole-v1-False]",),
     ),
     Mutation(
         "a damaged checkpoint is believed",
         'if digest != manifest.get("sha256"):',
         "if False:",
-        ("tests/run/test_checkpoint.py::test_damage_is_named_and_passed_over",),
+        ("tests/run/test_checkpoint.py::test_a_damaged_checkpoint_is_named_and_skipped",),
     ),
     Mutation(
         "members of a sweep share a rate",
@@ -740,19 +742,19 @@ RUNNING = [
         "tuning takes the slower layout",
         "if ratio > GAIN:",
         "if ratio < 1 / GAIN:",
-        (BENCH + "test_tuning_finds_the_faster_layout",),
+        (BENCH + "test_tune_finds_the_fastest_layout",),
     ),
     Mutation(
         "shares of the time not over the whole",
         "duration / whole for",
         "duration / iteration / 2 for",
-        (BENCH + "test_the_report_of_a_run",),
+        (BENCH + "test_the_report_of_a_compiled_run",),
     ),
     Mutation(
         "the run file keeps its old table",
         '"", old).rstrip()',
         'r"\\g<0>", old).rstrip()',
-        (BENCH + "test_the_layout_goes_into_the_run_file_and_nothing_else_changes",),
+        (BENCH + "test_write_program_changes_only_the_layout_in_the_run_file",),
     ),
 ]
 HOSTED = [

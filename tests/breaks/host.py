@@ -94,7 +94,7 @@ MUTATIONS: list[Mutation] = [
         "weights are not looked at",
         ", *_bad_leaves(learner)",
         "",
-        (FAULTS + "test_a_fault_of_the_network_is_told_from_one_of_the_environment",),
+        (FAULTS + "test_a_fault_of_the_network_is_distinguished_from_one_of_the_environment",),
     ),
     Mutation(
         "an evaluation waits for ever for an agent",

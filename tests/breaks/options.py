@@ -70,7 +70,7 @@ MUTATIONS: list[Mutation] = [
         "event files without a directory, in silence",
         "        if run_dir is None:\n            raise ConfigError(",
         "        if False:\n            raise ConfigError(",
-        ("tests/loggers/test_tensorboard.py::test_without_a_run_directory_it_is_refused",),
+        ("tests/loggers/test_tensorboard.py::test_log_tensorboard_without_a_run_directory_is_refused",),
         "ppax/run/fit.py",
     ),
     Mutation(
@@ -95,16 +95,16 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "silence about a metric without numbers",
-        "for sentence in self.monitor.metrics_without_values() if done == self.total_iterations else ():",
+        "for sentence in self.monitor.metrics_without_values() if self._all_done(state) else ():",
         "for sentence in ():",
-        ("tests/run/test_metrics_without_values.py::test_a_metric_that_no_row_had_is_said_at_the_end",),
+        ("tests/run/test_metrics_without_values.py::test_a_metric_that_was_always_nan_is_warned_of_at_the_end",),
         "ppax/run/loop.py",
     ),
     Mutation(
         "resets counted without a word",
         "idle = self.total_steps - self.env_steps",
         "idle = 0",
-        (TRAINED + "test_steps_that_only_reset_are_counted_apart",),
+        (TRAINED + "test_steps_done_counts_autoreset_steps_separately",),
     ),
     Mutation(
         "parameters of a configuration are not set in an environment of one's own",

@@ -1,4 +1,4 @@
-"""What a terminal, a pipe and a notebook show, and when."""
+"""Console logger on a terminal, a file and a broken pipe."""
 
 import importlib
 import io
@@ -11,7 +11,7 @@ from ppax.loggers import Console
 compiled = importlib.import_module("ppax.program.compilation")  # `ppax.compile` is a function
 
 
-def test_compiling_is_said_before_it_begins(monkeypatch, capsys):
+def test_compiling_is_printed_before_compilation(monkeypatch, capsys):
     said = []
 
     def compiling(*_):
@@ -30,7 +30,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_shows_it_until_the_first_chunk(monkeypatch):
+def test_a_terminal_shows_compiling_and_then_the_progress(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
     console = Console(10, stream)
@@ -46,5 +46,5 @@ class Gone(io.StringIO):
         raise BrokenPipeError
 
 
-def test_a_reader_that_is_gone_is_no_error_at_the_start_and_the_end():
+def test_a_broken_pipe_is_no_error_at_the_start_and_the_end():
     Console(10, Gone()).close()

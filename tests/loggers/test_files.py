@@ -1,4 +1,4 @@
-"""Metrics as files beside a disk that fails: a row is whole in them or not yet there, and none is lost."""
+"""JSON Lines and CSV on a full disk: rows are complete or not yet written, and none is lost."""
 
 import errno
 import json
@@ -14,7 +14,7 @@ ROWS = [{"iteration": i, "env_steps": 8 * i, "loss": 0.5 * i} for i in range(1, 
 
 @pytest.fixture
 def full_disk(monkeypatch):
-    """A disk on which only a few bytes of each write find room while `full` holds True; how often it was tried."""
+    """Let `os.write` write 5 bytes and then fail while `full[0]`; `tried` has an entry for each attempt."""
     full, tried, write = [False], [], os.write
 
     def partly(handle, data):
@@ -38,20 +38,20 @@ def log_all(logger, rows, before=lambda row: None, after=lambda row: None):
 
 
 @pytest.mark.parametrize("kind", [JsonLines, Csv])
-def test_rows_of_a_time_without_a_disk_are_written_afterwards(tmp_path, full_disk, kind):
+def test_rows_logged_while_the_disk_is_full_are_written_later(tmp_path, full_disk, kind):
     full, _ = full_disk
     logger = kind(tmp_path / "short")
 
     def fill(row):
         full[0] = row["iteration"] in (1, 3, 4)
 
-    def check(row):  # what is there is whole
+    def check(row):  # only complete lines
         text = (tmp_path / "short").read_text()
         assert text == "" or text.endswith("\n")
 
     with pytest.warns(UserWarning, match=r"short cannot be written .*No space left") as caught:
         log_all(logger, ROWS, fill, check)
-    assert len(caught) == 2  # one for each time
+    assert len(caught) == 2  # one for each period without disk space
     logger.close()
     whole = kind(tmp_path / "whole")
     log_all(whole, ROWS)
@@ -60,7 +60,7 @@ def test_rows_of_a_time_without_a_disk_are_written_afterwards(tmp_path, full_dis
     assert (tmp_path / "short").read_text().count("\n") == len(ROWS) + (kind is Csv)
 
 
-def test_a_disk_that_fails_is_not_asked_at_every_row(tmp_path, full_disk, monkeypatch):
+def test_failed_writes_are_retried_at_doubling_intervals(tmp_path, full_disk, monkeypatch):
     full, tried = full_disk
     now = [0.0]
     monkeypatch.setattr(backoff, "FIRST_DELAY", 1.0)
@@ -79,7 +79,7 @@ def test_a_disk_that_fails_is_not_asked_at_every_row(tmp_path, full_disk, monkey
     assert (tmp_path / "rows").read_text().count("\n") == 64
 
 
-def test_rows_that_could_not_be_written_to_the_end_are_counted(tmp_path, full_disk):
+def test_close_warns_with_the_number_of_lost_rows(tmp_path, full_disk):
     full, _ = full_disk
     logger = JsonLines(tmp_path / "rows")
     logger.log(ROWS[0])

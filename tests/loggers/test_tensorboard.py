@@ -1,4 +1,4 @@
-"""Event files, read back record by record."""
+"""TensorBoard logger: its event files, read record by record."""
 
 import math
 import struct
@@ -22,7 +22,7 @@ def events(folder):
             data = data[16 + length :]
 
 
-def test_scalars_over_env_steps(tmp_path):
+def test_rows_are_scalars_over_env_steps(tmp_path):
     logger = TensorBoard(tmp_path)
     logger.log({"iteration": 1, "env_steps": 100, "loss": 0.5, "episode_return": math.nan})
     logger.log({"iteration": 2, "env_steps": 2**33, "loss": 0.25, "episode_return": 7.0})
@@ -30,14 +30,14 @@ def test_scalars_over_env_steps(tmp_path):
     found = {(e.step, v.tag): v.simple_value for e in events(tmp_path) for v in e.summary.value}
     assert found == {
         (100, "iteration"): 1.0,
-        (100, "loss"): 0.5,  # and NaN, no finished episode, is no point of a curve
+        (100, "loss"): 0.5,  # NaN (no finished episode) is not written
         (2**33, "iteration"): 2.0,
         (2**33, "loss"): 0.25,
         (2**33, "episode_return"): 7.0,
     }
 
 
-def test_a_run_file_switches_it_on(tmp_path):
+def test_log_tensorboard_writes_every_row(tmp_path):
     import ppax
 
     env = ppax.make("CartPole-v1", 2)
@@ -48,8 +48,8 @@ def test_a_run_file_switches_it_on(tmp_path):
     assert steps == {row["env_steps"] for row in run.history}
 
 
-def test_without_a_run_directory_it_is_refused():
-    """There is no place for event files, and before, none were written without a word."""
+def test_log_tensorboard_without_a_run_directory_is_refused():
+    """Event files need a directory; ConfigError instead of a run without them."""
     import ppax
 
     env = ppax.make("CartPole-v1", 2)

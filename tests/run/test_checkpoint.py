@@ -1,4 +1,4 @@
-"""Checkpoints: exact, whole or absent, and data that is never executed (correctness: T43, faults of section 3)."""
+"""Checkpoints: bit-exact, complete or absent, never executed; damaged and hostile files are refused."""
 
 import ast
 import contextlib
@@ -37,14 +37,14 @@ KINDS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg
 
 
 def shape_of(hidden=(8, 8), num_envs=4, num_steps=NUM_STEPS, normalize=True, impl="threefry2x32"):
-    """The structure of a TrainState, without computing anything."""
+    """Shapes of a TrainState, without computation."""
     env = ppax.make("CartPole-v1", num_envs)
     agent = ppax.PPO(mlp(env, hidden), normalize_obs=normalize, normalize_reward=normalize)
     return jax.eval_shape(lambda: ppax.start(agent, env, num_steps, jax.random.key(0, impl=impl)))
 
 
 def scrambled(like, iteration=1, seed=0):
-    """Random bits in every leaf, NaN payloads and all: only an exact copy is equal."""
+    """State with random bits in every leaf, NaN payloads included: only an exact copy is equal."""
     rng = np.random.default_rng(seed)
 
     def fill(x):
@@ -91,30 +91,30 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("impl", ["threefry2x32", "rbg", "unsafe_rbg"])
 @pytest.mark.parametrize("normalize", [True, False])
-def test_a_state_comes_back_bit_for_bit(folder, impl, normalize):
+def test_a_saved_state_is_loaded_bit_for_bit(folder, impl, normalize):
     like = shape_of(normalize=normalize, impl=impl)
     state = scrambled(like)
     path = checkpoint.save(folder, state)
     found, skipped = checkpoint.newest_valid(folder)
     assert (found, skipped) == (path, [])
     assert_same(state, checkpoint.load(path, like))
-    assert_same(state, checkpoint.load(path, state))  # arrays serve as well as shapes
+    assert_same(state, checkpoint.load(path, state))  # `like` may be arrays or shapes
 
 
-def test_a_real_start_comes_back(folder):
+def test_the_state_of_start_is_loaded_bit_for_bit(folder):
     env = ppax.make("Pendulum-v1", 2)
     agent = ppax.PPO(mlp(env, (4,)), normalize_obs=True, normalize_reward=True)
     state = jax.jit(functools.partial(ppax.start, agent, env, NUM_STEPS))(jax.random.key(7))
     assert_same(state, checkpoint.load(checkpoint.save(folder, state), state))
 
 
-def test_the_same_state_is_the_same_bytes(folder, tmp_path, state):
+def test_the_same_state_is_saved_as_the_same_bytes(folder, tmp_path, state):
     one = checkpoint.save(folder, state)
     other = checkpoint.save(tmp_path / "other", state)
     assert (one / STATE).read_bytes() == (other / STATE).read_bytes()
 
 
-def test_keys_of_another_kind_are_refused(folder):
+def test_keys_of_another_implementation_are_refused(folder):
     path = checkpoint.save(folder, scrambled(shape_of(impl="rbg")))
     with pytest.raises(CheckpointError, match="key"):
         checkpoint.load(path, shape_of(impl="unsafe_rbg"))
@@ -132,7 +132,7 @@ def test_the_newest_three_are_kept(folder, like):
     assert [int(p.name) for p in checkpoint.list_checkpoints(folder)] == [1_000_001]
 
 
-def test_nothing_is_found_where_there_is_nothing(folder):
+def test_a_missing_directory_has_no_checkpoints(folder):
     assert checkpoint.list_checkpoints(folder) == []
     assert checkpoint.newest_valid(folder) == (None, [])
 
@@ -141,7 +141,7 @@ def test_nothing_is_found_where_there_is_nothing(folder):
 
 
 def failing(monkeypatch, name, call):
-    """Make the `call`-th use of `os.<name>` fail; returns the list of uses."""
+    """Let the `call`-th call of `os.<name>` fail; return the list of calls."""
     original, uses = getattr(os, name), []
 
     def function(*arguments, **keywords):
@@ -158,7 +158,7 @@ STAGES = [("mkdir", 2), *(("fsync", call) for call in range(1, 5)), ("replace", 
 
 
 @pytest.mark.parametrize(("name", "call"), STAGES)
-def test_a_save_that_fails_leaves_the_earlier_one(folder, like, monkeypatch, name, call):
+def test_a_failed_save_leaves_the_earlier_checkpoint(folder, like, monkeypatch, name, call):
     first, second = scrambled(like, 1), scrambled(like, 2, seed=1)
     checkpoint.save(folder, first)
     with monkeypatch.context() as patch:
@@ -182,8 +182,8 @@ AGAIN = [
 
 
 @pytest.mark.parametrize(("name", "call"), AGAIN)
-def test_saving_an_iteration_again_never_loses_it(folder, like, monkeypatch, name, call):
-    """The end of a run saves what was perhaps just saved; a kill in between must not take the only checkpoint."""
+def test_saving_an_iteration_again_never_loses_its_checkpoint(folder, like, monkeypatch, name, call):
+    """The end of a run may save an iteration twice; a kill during the second save must leave the first."""
     state = scrambled(like, 1)
     checkpoint.save(folder, state)
     with monkeypatch.context() as patch:
@@ -229,8 +229,8 @@ for line in sys.stdin:
 """
 
 
-def test_killed_while_saving(folder):
-    """SIGKILL at random moments: the newest checkpoint is always whole, and its leaves are of one iteration."""
+def test_a_writer_that_is_killed_leaves_a_complete_checkpoint(folder):
+    """SIGKILL at random moments: the newest checkpoint is always complete, and its leaves are of one iteration."""
     moments = random.Random(0)
     folder.mkdir(parents=True)
     command = [sys.executable, "-c", SAVER, str(folder)]
@@ -253,8 +253,8 @@ def test_killed_while_saving(folder):
             loaded = checkpoint.load(path, saved_by_saver(reached[-1]))
             assert_same(saved_by_saver(reached[-1]), loaded)
         saver.stdin.close()
-    assert reached[-1] > 3, "hardly anything was ever saved"
-    assert leftovers > 0, "no kill ever fell into a save: the test shows nothing"
+    assert reached[-1] > 3, "too few checkpoints were saved"
+    assert leftovers > 0, "no kill interrupted a save: the test shows nothing"
     checkpoint.save(folder, saved_by_saver(reached[-1] + 1))
     assert [p for p in os.listdir(folder) if p.startswith(".tmp")] == []
     assert len(os.listdir(folder)) == 3
@@ -300,7 +300,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damage_is_named_and_passed_over(folder, like, damage):
+def test_a_damaged_checkpoint_is_named_and_skipped(folder, like, damage):
     first = scrambled(like, 1)
     before = checkpoint.save(folder, first)
     path = checkpoint.save(folder, scrambled(like, 2))
@@ -316,7 +316,7 @@ def test_damage_is_named_and_passed_over(folder, like, damage):
     assert_same(first, checkpoint.load(found, like))
 
 
-def test_every_checkpoint_damaged(folder, like):
+def test_without_a_valid_checkpoint_none_is_found(folder, like):
     for iteration in (1, 2):
         flip(checkpoint.save(folder, scrambled(like, iteration)) / STATE)
     found, skipped = checkpoint.newest_valid(folder)
@@ -335,7 +335,7 @@ def test_every_checkpoint_damaged(folder, like):
         ({"normalize": False}, "learner.obs_stats"),
     ],
 )
-def test_another_structure_is_refused_leaf_by_leaf(folder, state, changed, named):
+def test_another_structure_is_refused_with_the_names_of_the_leaves(folder, state, changed, named):
     path = checkpoint.save(folder, state)
     with pytest.raises(CheckpointError) as caught:
         checkpoint.load(path, shape_of(**changed))
@@ -343,15 +343,15 @@ def test_another_structure_is_refused_leaf_by_leaf(folder, state, changed, named
     assert str(path) in str(caught.value)
 
 
-def test_another_type_is_refused(folder, like, state):
+def test_another_dtype_is_refused(folder, like, state):
     path = checkpoint.save(folder, state)
     wanted = dataclasses.replace(like, iteration=jax.ShapeDtypeStruct((), jnp.uint32))
     with pytest.raises(CheckpointError, match=r"iteration: saved int32.*expected uint32"):
         checkpoint.load(path, wanted)
 
 
-def test_every_bit_of_a_manifest_counts(folder, like, state):
-    """One flipped bit is noticed, or changes nothing that is read."""
+def test_every_bit_of_a_manifest_is_checked(folder, like, state):
+    """A flipped bit is detected, or does not change the parsed manifest."""
     notes = {"metric": "loss", "mode": "min", "row": {"iteration": 1, "loss": 0.5}}
     path = checkpoint.save(folder, state, notes=notes, origin={"run": "abc", "devices": 2})
     data, right = (path / MANIFEST).read_bytes(), checkpoint.read_manifest(path)
@@ -375,7 +375,7 @@ def test_a_checkpoint_of_another_iteration_than_its_name_is_refused(folder, like
     with pytest.raises(CheckpointError, match="iteration 1"):
         checkpoint.load(folder / "0000000030", like)
     assert checkpoint.newest_valid(folder)[0] is None
-    # and where the manifest was forged to fit
+    # also if the manifest was forged to fit
     manifest = json.loads((folder / "0000000030" / MANIFEST).read_text())
     reseal(folder / "0000000030", manifest | {"iteration": 30})
     with pytest.raises(CheckpointError, match="iteration 1, not"):
@@ -390,8 +390,8 @@ def test_a_checkpoint_of_another_run_is_refused(folder, like, state):
     assert_same(state, checkpoint.load(path, like))
 
 
-def test_a_checkpoint_that_is_removed_while_it_is_read_is_read_whole(folder, like, state, monkeypatch):
-    """As `evaluate` does beside a run that saves all the time: what was opened stays readable."""
+def test_a_checkpoint_removed_while_it_is_read_is_read_completely(folder, like, state, monkeypatch):
+    """`evaluate` reads beside a run that saves: files that are open stay readable."""
     path, opened = checkpoint.save(folder, state), []
     original = checkpoint.open_regular
 
@@ -406,7 +406,7 @@ def test_a_checkpoint_that_is_removed_while_it_is_read_is_read_whole(folder, lik
     assert not path.exists()
 
 
-def test_a_checkpoint_that_is_gone_before_it_is_read_is_looked_for_again(folder, like):
+def test_a_checkpoint_removed_before_it_is_read_makes_the_search_begin_again(folder, like):
     first, second = scrambled(like, 1), scrambled(like, 2)
     checkpoint.save(folder, first, keep=1)
     tried = []
@@ -426,7 +426,7 @@ def test_a_checkpoint_that_is_gone_before_it_is_read_is_looked_for_again(folder,
 
 
 def forge(folder, data=b"", **manifest):
-    """A checkpoint whose manifest fits its bytes, whatever they are."""
+    """Write a checkpoint of any bytes with a manifest that fits them."""
     path = folder / "0000000009"
     path.mkdir(parents=True)
     (path / STATE).write_bytes(data)
@@ -436,7 +436,7 @@ def forge(folder, data=b"", **manifest):
 
 
 def reseal(path, manifest):
-    """Write a manifest with the checksum that it has to have, by hand: whoever forges one can do that too."""
+    """Write a manifest with its valid checksum, as an attacker could."""
     manifest = {name: value for name, value in manifest.items() if name != "checksum"}
     checksum = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
     (path / MANIFEST).write_text(json.dumps(manifest | {"checksum": checksum}))
@@ -579,8 +579,8 @@ def test_links_are_not_followed(folder, tmp_path, like, state, name):
 
 
 @pytest.mark.parametrize("name", [STATE, MANIFEST])
-def test_a_link_of_the_right_length_is_not_followed(folder, tmp_path, name):
-    """A link's own size is the length of its text: here exactly what the manifest says."""
+def test_a_link_of_the_size_in_the_manifest_is_not_followed(folder, tmp_path, name):
+    """The size of a link is the length of its target's path: here the size that the manifest states."""
     target = f"{tmp_path}/" + "./" * 100 + "elsewhere"
     path = forge(folder, b"x" * len(target))
     shutil.move(path / name, tmp_path / "elsewhere")
@@ -591,7 +591,7 @@ def test_a_link_of_the_right_length_is_not_followed(folder, tmp_path, name):
     assert name in skipped[0]
 
 
-def test_a_linked_checkpoint_is_no_checkpoint(folder, tmp_path, state):
+def test_a_link_to_a_checkpoint_is_not_listed(folder, tmp_path, state):
     path = checkpoint.save(tmp_path / "other", state)
     folder.mkdir(parents=True)
     (folder / "0000000099").symlink_to(path)
@@ -600,7 +600,7 @@ def test_a_linked_checkpoint_is_no_checkpoint(folder, tmp_path, state):
 
 @pytest.mark.parametrize("name", [STATE, MANIFEST])
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_a_pipe_is_not_waited_for(folder, like, state, name):
+def test_a_pipe_is_refused_without_waiting(folder, like, state, name):
     path = checkpoint.save(folder, state)
     manifest = json.loads((path / MANIFEST).read_text())
     (path / name).unlink()
@@ -619,7 +619,7 @@ def test_a_pipe_is_not_waited_for(folder, like, state, name):
     thread.start()
     thread.join(3.0)
     waiting = thread.is_alive()
-    if waiting:  # let it go
+    if waiting:  # end the thread
         os.close(os.open(path / name, os.O_WRONLY))
         thread.join()
     assert not waiting
@@ -639,8 +639,8 @@ def peak_of(function):
 
 
 @pytest.mark.parametrize("name", [STATE, MANIFEST])
-def test_a_file_far_too_large_is_not_read(folder, like, state, name):
-    """A sparse file that claims its size: refused by what is expected, not by what fits into memory."""
+def test_a_file_larger_than_the_state_is_not_read(folder, like, state, name):
+    """A sparse file of the size in its manifest: refused because the state is smaller, before it is read."""
     path = checkpoint.save(folder, state)
     os.truncate(path / name, BOMB)
     if name == STATE:
@@ -654,7 +654,7 @@ def test_a_file_far_too_large_is_not_read(folder, like, state, name):
     assert peak_of(attempt) < 32 * 2**20
 
 
-def test_looking_for_the_newest_reads_in_pieces(folder, state):
+def test_searching_the_newest_uses_constant_memory(folder, state):
     path = checkpoint.save(folder, state)
     os.truncate(path / STATE, BOMB)
     manifest = json.loads((path / MANIFEST).read_text())
@@ -662,7 +662,7 @@ def test_looking_for_the_newest_reads_in_pieces(folder, state):
     assert peak_of(lambda: checkpoint.newest_valid(folder)) < 32 * 2**20
 
 
-def test_a_zip_is_no_checkpoint(tmp_path, like):
+def test_a_zip_file_is_refused(tmp_path, like):
     archive = tmp_path / "bomb.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("../outside", b"\0" * 2**22)
@@ -672,7 +672,7 @@ def test_a_zip_is_no_checkpoint(tmp_path, like):
     assert not (tmp_path / "outside").exists()
 
 
-# ---------------------------------------------------------------- no code anywhere
+# ---------------------------------------------------------------- no deserialised code
 
 FORBIDDEN_IMPORTS = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "joblib", "yaml"}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
@@ -698,7 +698,7 @@ def violations(source):
                 yield f"line {node.lineno}: imports {name}"
 
 
-# Names of modules that stand in the source; and what a process sends to the workers that it has started itself
+# Imports of modules named in the source, and data for worker processes that this process has started
 HARMLESS = {
     ("common.py", "import_module()"),
     ("bench.py", "compile()"),  # ppax's own
@@ -710,7 +710,7 @@ HARMLESS = {
 }
 
 
-def test_the_package_never_runs_what_it_reads():
+def test_the_package_deserialises_no_code():
     sources = sorted(Path(ppax.__file__).parent.rglob("*.py"))
     assert len(sources) > 20
     found = [f"{path.name} {text}" for path in sources for text in violations(path.read_text(encoding="utf-8"))]
@@ -721,5 +721,5 @@ def test_the_package_never_runs_what_it_reads():
     "source",
     ["import pickle", "from dill import loads", "import os, marshal", "eval('1')", "np.load(f, allow_pickle=True)"],
 )
-def test_the_search_finds_what_it_should(source):
+def test_the_search_finds_every_forbidden_call(source):
     assert list(violations(source))

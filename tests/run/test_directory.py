@@ -1,4 +1,4 @@
-"""A run directory from a stranger, one that vanishes, and one with what is left of another run."""
+"""Run directories: links and hostile rows are refused, removal ends the run, other runs and changes are detected."""
 
 import dataclasses
 import json
@@ -18,14 +18,14 @@ from ppax.run import checkpoint
 from ppax.run.directory import RunDirectory
 from ppax.run.restore import load_run, load_state
 
-pytestmark = pytest.mark.usefixtures("cached_programs")
+pytestmark = pytest.mark.usefixtures("cached_programs", "quick_programs", "shared_programs")
 
 ENV = ppax.make("CartPole-v1", 2)
 AGENT = ppax.PPO(mlp(ENV, (4,)), num_epochs=1)
 ITERATION = 8  # env-steps
 LOG = Log(every=1, checkpoint_seconds=0.0, console=False)
 PROFILE = "# the user's shell start-up file\n"
-COMMAND = "iteration; touch owned; #,env_steps\n"  # begins like a table's first line, and is a line of shell
+COMMAND = "iteration; touch owned; #,env_steps\n"  # begins like the header of metrics.csv, and is shell code
 
 
 def fit(path, iterations=4, **changes):
@@ -53,7 +53,7 @@ def run(stopped, tmp_path):
 
 
 def linked(name):
-    """A link at `name` to the user's start-up file."""
+    """Function that plants a link at `name` to the user's start-up file."""
 
     def plant(run, home):
         (run / name).unlink(missing_ok=True)
@@ -68,7 +68,7 @@ def poisoned_table(run, home):
 
 
 def linked_folder(name):
-    """`name` of the run is another run's: of the user's most precious one."""
+    """Function that replaces the folder `name` by a link to that of another run of the user."""
 
     def plant(run, home):
         shutil.rmtree(run / name, ignore_errors=True)
@@ -81,16 +81,24 @@ FILES = (".owner", ".lock", "run.toml.tmp", "stopped.json.tmp", "stopped.json", 
 FILES += ("metrics.jsonl.tmp", "play.gif", "run.toml.new", "checkpoints/link", "deep/er/link")
 TRAPS = {name: linked(name) for name in FILES} | {"metrics.csv.tmp": poisoned_table}
 TRAPS |= {name: linked_folder(name) for name in ("checkpoints", "best", "tensorboard")}
+DAILY = ("metrics.jsonl", ".lock", "checkpoints")
 
 
 def contents(folder):
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-@pytest.mark.parametrize("trap", TRAPS)
-@pytest.mark.parametrize("verb", ["resume", "evaluate", "play", "train"])
-def test_a_run_directory_with_links_is_refused_by_name(run, stopped, tmp_path, trap, verb, capsys):
-    """The canary: a shell start-up file and another run of the user, both of which must stay as they are."""
+# Every trap for one command and a file, a lock and a folder for the others; all pairs at night
+PAIRS = [
+    pytest.param(verb, trap, marks=() if verb == "resume" or trap in DAILY else pytest.mark.nightly)
+    for verb in ("resume", "evaluate", "play", "train")
+    for trap in TRAPS
+]
+
+
+@pytest.mark.parametrize(("verb", "trap"), PAIRS)
+def test_a_run_directory_with_links_is_refused_with_their_names(run, stopped, tmp_path, trap, verb, capsys):
+    """A shell start-up file and another run of the user, to which the links point, must not change."""
     home = tmp_path / "home"
     shutil.copytree(stopped, home / "precious")
     (home / "precious" / "tensorboard").mkdir()
@@ -110,7 +118,7 @@ def test_a_run_directory_with_links_is_refused_by_name(run, stopped, tmp_path, t
     assert sorted(os.listdir(run)) == inside  # nothing was written
 
 
-def test_a_lock_that_is_another_files_second_name_is_refused(run, tmp_path, capsys):
+def test_a_lock_that_is_a_hard_link_is_refused(run, tmp_path, capsys):
     (tmp_path / "thesis").write_text("four years")
     (run / ".lock").unlink(missing_ok=True)
     os.link(tmp_path / "thesis", run / ".lock")
@@ -121,7 +129,7 @@ def test_a_lock_that_is_another_files_second_name_is_refused(run, tmp_path, caps
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 @pytest.mark.parametrize("name", ["metrics.jsonl", "metrics.csv", ".owner", "stopped.json"])
-def test_a_pipe_is_refused_and_not_waited_for(run, name, capsys):
+def test_a_pipe_in_a_run_directory_is_refused_without_waiting(run, name, capsys):
     (run / name).unlink(missing_ok=True)
     os.mkfifo(run / name)
     codes = []
@@ -132,25 +140,25 @@ def test_a_pipe_is_refused_and_not_waited_for(run, name, capsys):
     assert repr(name) in capsys.readouterr().err
 
 
-def test_a_linked_run_directory_is_the_users_own_business(run, tmp_path):
+def test_a_link_to_a_run_directory_is_accepted(run, tmp_path):
     (tmp_path / "latest").symlink_to(run, target_is_directory=True)
     assert int(ppax.resume(tmp_path / "latest", console=False).state.iteration) == 4
 
 
-def test_names_in_a_message_cannot_steer_a_terminal(run, capsys):
+def test_names_in_a_message_have_no_control_characters(run, capsys):
     (run / "\x1b[2J\nppax: all is well").symlink_to("/etc/passwd")
     assert main.main(["resume", str(run), "--no-cache"]) == 2
     assert "\x1b" not in (err := capsys.readouterr().err)
     assert err.count("\n") == 1
 
 
-def test_what_a_killed_writer_left_is_removed(run):
+def test_temporary_files_of_a_killed_writer_are_removed(run):
     (run / ".tmp-0123456789abcdef").write_text("half a fi")
     with RunDirectory.open(run):
         assert not [name for name in os.listdir(run) if name.startswith(".tmp-")]
 
 
-# ---------------------------------------------------------------- rows of a stranger
+# ---------------------------------------------------------------- hostile rows
 
 
 HOSTILE_ROWS = {
@@ -166,8 +174,8 @@ HOSTILE_ROWS = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE_ROWS)
-def test_hostile_rows_stop_no_run(tmp_path, run, kind):
-    """Conditions and clocks read them; the run goes on as if they were not there."""
+def test_a_run_resumes_despite_hostile_rows(tmp_path, run, kind):
+    """Stop conditions and the recorded seconds read these rows; the run skips them."""
     text = (run / "run.toml").read_text().replace('stop = "none"', "")
     (run / "run.toml").write_text('stop = "valid_fraction >= 2 or seconds >= 1e30"\n' + text)
     lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
@@ -177,12 +185,12 @@ def test_hostile_rows_stop_no_run(tmp_path, run, kind):
     assert [row["iteration"] for row in rows if isinstance(row, dict) and len(row) > 6] == [1, 2, 3, 4]
 
 
-# ---------------------------------------------------------------- what is left of another run
+# ---------------------------------------------------------------- remains of another run
 
 
 @pytest.mark.parametrize("kept", ["checkpoints", "best"])
-def test_a_directory_with_checkpoints_and_no_run_is_refused(run, kept, capsys):
-    """Of a directory that was deleted in mid-run: its checkpoints would be taken for those of the new run."""
+def test_a_directory_with_checkpoints_but_no_run_file_is_refused(run, kept, capsys):
+    """Left of a directory that was deleted during a run: its checkpoints would be taken for those of the new run."""
     for name in os.listdir(run):
         if name != kept:
             shutil.rmtree(run / name) if (run / name).is_dir() else (run / name).unlink()
@@ -196,7 +204,7 @@ def test_a_directory_with_checkpoints_and_no_run_is_refused(run, kept, capsys):
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced", "without its file"])
-def test_a_directory_that_vanishes_ends_the_run(tmp_path, how):
+def test_a_run_ends_if_its_directory_is_removed_or_replaced(tmp_path, how):
     path = tmp_path / "run"
 
     def vanish(state, row):
@@ -209,13 +217,13 @@ def test_a_directory_that_vanishes_ends_the_run(tmp_path, how):
         fit(path, 8, callbacks=[vanish])
     assert isinstance(caught.value, OSError)  # exit code 5
     if how == "removed":
-        assert not path.exists()  # and is not made anew
+        assert not path.exists()  # and is not created again
     if how == "replaced":
         assert [int(p.name) for p in checkpoint.list_checkpoints(path / "checkpoints")] == [1]
 
 
-def test_what_was_just_written_is_never_pruned(tmp_path):
-    """Resumed before checkpoints that had to be passed over, a run has higher numbers beside it."""
+def test_a_new_checkpoint_is_never_removed_in_favour_of_higher_iterations(tmp_path):
+    """A run that skipped damaged checkpoints saves lower iterations than those."""
     state = jax.jit(lambda: ppax.start(AGENT, ENV, 4, jax.random.key(0)))()
     for iteration in (10, 20, 30, 5, 6):
         now = dataclasses.replace(state, iteration=jax.numpy.int32(iteration))
@@ -226,8 +234,8 @@ def test_what_was_just_written_is_never_pruned(tmp_path):
 # ---------------------------------------------------------------- names
 
 
-def test_of_two_unnamed_runs_the_second_takes_the_next_name(tmp_path, monkeypatch, capsys):
-    """Within one second, and also where the first has made its directory since the second looked."""
+def test_unnamed_runs_of_one_second_get_different_directories(tmp_path, monkeypatch, capsys):
+    """Also if another process creates the directory between the search for a free name and its creation."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("time.strftime", lambda *_: "20260101-000000")
     command = ["train", "CartPole-v1", "--num-envs", "2", "--num-steps", "4", "--total-steps", "8", "--no-cache"]
@@ -248,11 +256,11 @@ def test_of_two_unnamed_runs_the_second_takes_the_next_name(tmp_path, monkeypatc
     assert [(Path("runs") / name / "run.toml").exists() for name in names] == [False, True, True]
 
 
-# ---------------------------------------------------------------- what is recorded
+# ---------------------------------------------------------------- records
 
 
-def test_the_directory_says_what_the_run_was_made_with(tmp_path, monkeypatch):
-    """Versions, hardware, and the commit of the user's own repository, also of a worktree and of packed references."""
+def test_every_start_records_versions_hardware_and_commit(tmp_path, monkeypatch):
+    """The commit is that of the repository of the working directory; also of a worktree, and from packed references."""
     commit, packed = "0123456789abcdef" * 2 + "01234567", "f" * 40
     git = tmp_path / "mine" / ".git"
     (git / "refs" / "heads").mkdir(parents=True)
@@ -284,7 +292,7 @@ def test_the_directory_says_what_the_run_was_made_with(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("head", ["nonsense", "ref: refs/heads/none", "ref: ../../etc/passwd", ""])
-def test_a_repository_without_a_commit_is_no_fault(tmp_path, head):
+def test_a_repository_without_a_commit_has_none(tmp_path, head):
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "HEAD").write_text(head)
     from ppax.run.origin import git_commit
@@ -292,7 +300,7 @@ def test_a_repository_without_a_commit_is_no_fault(tmp_path, head):
     assert git_commit(tmp_path) is None
 
 
-def test_the_final_evaluation_is_kept(tmp_path, capsys):
+def test_the_final_evaluation_is_written_to_the_directory(tmp_path, capsys):
     path = tmp_path / "run"
     fit(path, callbacks=[stop_at(2)])
     assert main.main(["resume", str(path), "--no-cache", "--json"]) == 0
@@ -308,19 +316,19 @@ def edit(run, old, new):
     (run / "run.toml").write_text(text.replace(old, new))
 
 
-def test_a_number_that_was_edited_under_a_checkpoint_is_said(run):
+def test_resume_warns_of_a_number_that_was_changed_in_the_run_file(run):
     edit(run, "gamma = 0.99", "gamma = 0.9")
     with pytest.warns(UserWarning, match=r"run\.toml was changed .*agent\.gamma was 0\.99 and is 0\.9$"):
         ppax.resume(run, console=False)
 
 
-def test_more_steps_and_other_logs_are_no_other_run(run):
+def test_total_steps_and_logs_may_be_changed_in_the_run_file(run):
     edit(run, "total_steps = 32", "total_steps = 48")
     edit(run, "tensorboard = false", "tensorboard = true")
     assert int(ppax.resume(run, console=False).state.iteration) == 6
 
 
-def test_a_checkpoint_of_another_run_is_passed_over(run, tmp_path):
+def test_a_checkpoint_of_another_run_is_skipped(run, tmp_path):
     fit(tmp_path / "other", 9)
     newest = checkpoint.list_checkpoints(tmp_path / "other" / "checkpoints")[-1]
     shutil.copytree(newest, run / "checkpoints" / newest.name)
@@ -341,8 +349,8 @@ def same_weights(one, other):
     return all((a == b).all() for a, b in pairs)
 
 
-def test_the_split_over_devices_is_resumed(tmp_path, monkeypatch):
-    """Begun where there is one core and resumed where there are two: every bit is that of the run with one."""
+def test_resume_uses_the_number_of_devices_of_the_checkpoint(tmp_path, monkeypatch):
+    """Started on one device and resumed where there are two: bit-identical to the run on one."""
     with monkeypatch.context() as patch:
         patch.setattr(jax, "local_devices", lambda *_, **__: jax.devices()[:1])
         whole = fit_split(tmp_path / "whole")
@@ -350,10 +358,10 @@ def test_the_split_over_devices_is_resumed(tmp_path, monkeypatch):
     other = fit_split(tmp_path / "other")
     resumed = ppax.resume(tmp_path / "run", console=False)
     assert same_weights(whole, resumed)
-    assert not same_weights(whole, other), "the split changes no bit: the test shows nothing"
+    assert not same_weights(whole, other), "the number of devices changes no bit: the test shows nothing"
 
 
-def test_a_split_that_cannot_be_resumed_is_said(tmp_path, monkeypatch):
+def test_resume_warns_if_it_has_fewer_devices_than_the_checkpoint(tmp_path, monkeypatch):
     fit_split(tmp_path / "run", callbacks=[stop_at(2)])
     monkeypatch.setattr(jax, "local_devices", lambda *_, **__: jax.devices()[:1])
     with pytest.warns(UserWarning, match="saved with devices = 2, here it is 1; .*bits"):
@@ -364,7 +372,7 @@ def test_a_split_that_cannot_be_resumed_is_said(tmp_path, monkeypatch):
 
 
 def test_a_learner_that_is_not_finite_is_not_saved(tmp_path, monkeypatch):
-    """One observation of 1e30 leaves gradients finite, by the clip, and makes the statistics infinite."""
+    """An observation of 1e30 leaves the clipped gradient finite and makes the running statistics infinite."""
     agent = ppax.PPO(AGENT.network, num_epochs=1, normalize_obs=True)
     step = ppax.envs.builtin.CartPole.step
 
@@ -377,12 +385,12 @@ def test_a_learner_that_is_not_finite_is_not_saved(tmp_path, monkeypatch):
     with pytest.raises(ppax.NumericalError, match="is not finite") as caught:
         ppax.fit(agent, env, 800, run_dir=tmp_path / "run", num_steps=4, log=LOG)
     good = checkpoint.list_checkpoints(tmp_path / "run" / "checkpoints")
-    assert good, "it failed at once: no test"
+    assert good, "no checkpoint was saved before the fault: the test shows nothing"
     assert str(good[-1]) in str(caught.value)
     assert json.loads((tmp_path / "run" / "stopped.json").read_text())["kind"] == "fault"
 
 
-def test_no_message_names_a_checkpoint_that_is_not_there(tmp_path):
+def test_errors_name_only_checkpoints_that_exist(tmp_path):
     wild = ppax.PPO(AGENT.network, num_epochs=1, learning_rate=1e30)
     with pytest.raises(ppax.NumericalError) as caught:
         ppax.fit(wild, ENV, 400, run_dir=tmp_path / "run", num_steps=4, log=Log(every=50, console=False))
@@ -395,8 +403,8 @@ def test_no_message_names_a_checkpoint_that_is_not_there(tmp_path):
 
 
 @pytest.mark.parametrize("value", [jax.numpy.inf, jax.numpy.nan])
-def test_checkpoints_that_are_not_finite_are_passed_over(run, value):
-    """As earlier versions saved them."""
+def test_checkpoints_that_are_not_finite_are_skipped(run, value):
+    """Checkpoints as earlier versions saved them."""
     agent, env, plan = load_run(run)
     state = load_state(run, agent, env, plan)
     poisoned = state.learner._replace(params=jax.tree.map(lambda x: x + value, state.learner.params))
@@ -410,7 +418,7 @@ def test_checkpoints_that_are_not_finite_are_passed_over(run, value):
     assert checkpoint.not_finite(resumed.state) == []
 
 
-def test_infinities_that_environments_and_optimisers_keep_are_no_fault():
+def test_infinities_in_environment_and_optimiser_states_are_valid():
     state = jax.jit(lambda: ppax.start(AGENT, ENV, 4, jax.random.key(0)))()
     wild = jax.tree.map(lambda x: x + jax.numpy.inf if x.dtype == jax.numpy.float32 else x, state.learner.opt_state)
     state = dataclasses.replace(state, learner=state.learner._replace(opt_state=wild))

@@ -1,4 +1,4 @@
-"""Runs that end by what their run file says, and keep their best policy: also when they are stopped and resumed."""
+"""Stop conditions and the best policy of run files, also of runs that are stopped and resumed."""
 
 import dataclasses
 import json
@@ -20,19 +20,11 @@ from ppax.run.conditions import And, HitsUpperBound, KeepBest
 from ppax.run.ending import load_best
 from ppax.run.restore import load_run, load_state, state_shapes
 
+pytestmark = pytest.mark.usefixtures("shared_programs", "quick_programs")
+
 ENV = ppax.make("CartPole-v1", 2)
 AGENT = ppax.PPO(mlp(ENV, (4,)), num_epochs=1)
 LOG = Log(every=1, checkpoint_seconds=0.0, console=False)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_program():
-    """All runs here are of one program, which is compiled once."""
-    made, compile_ = [], ppax.program.compilation.compile
-    patch = pytest.MonkeyPatch()
-    patch.setattr(ppax.program.compilation, "compile", lambda *args: (made or made.append(compile_(*args)) or made)[0])
-    yield
-    patch.undo()
 
 
 def fit(path, iterations=8, **changes):
@@ -51,31 +43,31 @@ def same(one, other):
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(one), jax.device_get(other))
 
 
-def test_a_run_ends_where_its_run_file_says(tmp_path):
+def test_a_run_ends_by_the_stop_condition_of_its_run_file(tmp_path):
     run = fit(tmp_path / "run", stop="env_steps >= 1e9 or iteration >= 3 and valid_fraction >= 0")
     assert len(run.history) == int(run.state.iteration) == 3
     assert run.stopped == f"iteration >= 3 (at 3) and valid_fraction >= 0 (at {run.history[-1]['valid_fraction']:.6g})"
     expected = {"kind": "stopped", "why": run.stopped, "iteration": 3, "env_steps": run.env_steps}
     assert ended(tmp_path / "run") == expected
-    # it is over: there is nothing to go on with, and it still says why
+    # a resume trains nothing and keeps the reason
     again = ppax.resume(tmp_path / "run", console=False)
     assert (again.history, again.stopped) == ([], run.stopped)
     assert ended(tmp_path / "run") == expected
-    # unless the run file changes its mind
+    # unless the condition in the run file is changed
     file = tmp_path / "run" / "run.toml"
     file.write_text(file.read_text().replace("iteration >= 3", "iteration >= 5"))
     assert int(ppax.resume(tmp_path / "run", console=False).state.iteration) == 5
 
 
-def test_a_run_to_the_end_says_so(tmp_path):
+def test_a_complete_run_is_recorded_as_done(tmp_path):
     run = fit(tmp_path / "run", 2, stop="iteration >= 100")
     assert run.stopped == ""
     assert (ended(tmp_path / "run")["kind"], ended(tmp_path / "run")["iteration"]) == ("done", 2)
 
 
 @pytest.mark.parametrize("asked", ["callback", "signal"])
-def test_patience_goes_on_where_it_was(tmp_path, asked):
-    """Iterations never fall: at row 1 + 4 that has been so for four rows, although another process saw rows 1 to 3."""
+def test_stop_conditions_continue_after_a_resume(tmp_path, asked):
+    """The iteration never falls: met at row 1 + 4, although the first process logged rows 1 to 3."""
 
     def kill(state, row):
         if row["iteration"] == 3:
@@ -92,13 +84,13 @@ def test_patience_goes_on_where_it_was(tmp_path, asked):
     run = ppax.resume(path, callbacks=[lambda state, row: seen.append((path / "stopped.json").exists())], console=False)
     assert int(run.state.iteration) == 5
     assert run.stopped == "iteration stops falling for 4 (at 5)"
-    assert seen == [False, False]  # nobody says that a running run has ended
-    # rows beyond the checkpoint do not count: here those of a process that was killed
+    assert seen == [False, False]  # a running run has no stopped.json
+    # rows beyond the checkpoint, of a process that was killed, are not replayed
     shutil.rmtree(path / "checkpoints" / "0000000005")
     assert len(ppax.resume(path, console=False).history) == 1
 
 
-def test_a_fault_is_recorded(tmp_path):
+def test_a_numerical_fault_is_recorded(tmp_path):
     wild = dataclasses.replace(AGENT, learning_rate=1e30)
     with pytest.raises(ppax.NumericalError):
         ppax.fit(wild, ENV, 400, run_dir=tmp_path / "run", num_steps=4, log=LOG)
@@ -112,24 +104,25 @@ def test_a_fault_is_recorded(tmp_path):
         {"stop": "iteration >= 1 or (loss >= 1 and episode_returns plateaus)"},
         {"best": BestSettings("episode_returns")},
         {"callbacks": [And(HitsUpperBound("loss", 1.0), KeepBest("episode_returns"))]},
+        {"callbacks": [KeepBest("episode_returns")]},
     ],
-    ids=("stop", "stops", "best", "callback"),
+    ids=("stop", "stops", "best", "condition", "callback"),
 )
-def test_an_unknown_metric_is_refused_before_anything(wrong, tmp_path, monkeypatch):
+def test_an_unknown_metric_is_refused_before_compilation(wrong, tmp_path, monkeypatch):
     monkeypatch.setattr(ppax.program.compilation, "compile", None)  # would fail
     with pytest.raises(ConfigError, match="no metric 'episode_returns' is logged; did you mean 'episode_return'"):
         fit(tmp_path / "run", **wrong)
     assert not (tmp_path / "run").exists()
 
 
-def test_every_name_that_is_logged_is_known(tmp_path):
+def test_every_logged_name_is_a_known_metric(tmp_path):
     names = fit(None, 1).history[0]
     run = fit(None, 1, callbacks=[HitsUpperBound(name, 1e30) for name in names])
     assert list(run.history[0]) == list(names)
 
 
-def test_what_no_agent_can_be_leaves_no_directory(tmp_path):
-    """A run directory that was made in vain would stand in the way of the right run."""
+def test_an_invalid_agent_leaves_no_directory(tmp_path):
+    """A directory left behind would be refused by the corrected run."""
     agent = dataclasses.replace(AGENT, optimizer=ppax.optimizers.ActorCritic(actor_max_grad_norm=1.0))
     with pytest.raises(ConfigError, match="max_grad_norm"):
         ppax.fit(agent, ENV, 64, run_dir=tmp_path / "run", num_steps=4, log=LOG)
@@ -144,7 +137,7 @@ def on_disk(path):
 
 
 @pytest.mark.parametrize(("mode", "kept"), [("min", (1, 1)), ("max", (3, 6))])
-def test_the_best_is_on_disk_and_stays_over_a_resume(tmp_path, mode, kept):
+def test_the_best_policy_is_saved_and_kept_over_a_resume(tmp_path, mode, kept):
     path = tmp_path / "run"
     first = fit(path, 6, best=BestSettings("iteration", mode), callbacks=[stop_at(3)])
     assert on_disk(path) == [kept[0]]
@@ -157,18 +150,18 @@ def test_the_best_is_on_disk_and_stays_over_a_resume(tmp_path, mode, kept):
     best = load_best(path, state_shapes(agent, env, plan))
     assert (best.metric, best.mode, best.value) == ("iteration", mode, kept[1])
     np.testing.assert_equal(best.row, run.best.row)
-    # it is the policy of that iteration, as a shorter run ends with
+    # it is the policy of that iteration: the last one of a shorter run
     same(best.policy.learner, fit(None, kept[1]).state.learner)
     same(run.best.learner, best.policy.learner)
-    # by another measure nothing was the best yet, although env_steps are never as few as 1 or 3 iterations
+    # with another metric the saved policy is not used: the best is the first of the resumed rows
     file = tmp_path / "early" / "run.toml"
     file.write_text(file.read_text().replace('metric = "iteration"', 'metric = "env_steps"').replace('"max"', '"min"'))
     assert ppax.resume(tmp_path / "early", console=False).best.row["iteration"] == 4
     assert on_disk(tmp_path / "early") == [4]
 
 
-def test_the_better_of_two_is_the_best_not_the_newer(tmp_path):
-    """After a kill in between there may be two, one of them of a future that never came; and one may be damaged."""
+def test_of_two_saved_policies_the_better_one_is_loaded(tmp_path):
+    """A kill between writing and removing leaves two; one may be of a later iteration than the run, one damaged."""
     state = fit(None, 1).state
     policy, like = dataclasses.replace(state, actor=(), key=()), jax.eval_shape(lambda: state)
     for iteration, value in ((3, 5.0), (4, 9.0), (7, 8.0), (9, 99.0)):
@@ -180,7 +173,7 @@ def test_the_better_of_two_is_the_best_not_the_newer(tmp_path):
         best = load_best(tmp_path, like)
     assert (int(best.policy.iteration), best.value) == (4, 9.0)
     assert np.isnan(best.row["y"])
-    # and one whose notes say nothing
+    # also one whose manifest lacks the metric
     for path in checkpoint.list_checkpoints(tmp_path / "best"):
         shutil.rmtree(path)
     checkpoint.save(tmp_path / "best", policy, notes={"metric": "x", "row": {}})
@@ -188,7 +181,7 @@ def test_the_better_of_two_is_the_best_not_the_newer(tmp_path):
         assert load_best(tmp_path, like) is None
 
 
-def test_evaluate_the_best(tmp_path, capsys):
+def test_evaluate_loads_the_best_policy(tmp_path, capsys):
     path, common = tmp_path / "run", ["--no-cache", "--json", "--episodes", "4"]
     fit(path, 3, best=BestSettings("iteration", "min"))
     assert main.main(["evaluate", str(path), "--best", *common]) == 0
@@ -222,7 +215,7 @@ metric = "env_steps"
 """
 
 
-def test_from_a_file_and_the_command_line(tmp_path, capsys):
+def test_the_command_line_overrides_stop_and_best_of_a_run_file(tmp_path, capsys):
     file, path = tmp_path / "run.toml", tmp_path / "run"
     file.write_text(RUN_FILE)
     train = ["train", str(file), "--no-cache", "--json", "--run-dir", str(path)]
@@ -240,11 +233,11 @@ def test_from_a_file_and_the_command_line(tmp_path, capsys):
     assert "--best" not in err
 
 
-def test_the_best_is_written_before_the_state(tmp_path, monkeypatch):
-    """Between the two a process may be killed: then the state is older, and the best is found again or known."""
+def test_the_best_policy_is_written_before_the_state(tmp_path, monkeypatch):
+    """A kill between the two writes leaves an older state: the best policy is never missing."""
     order, save = [], checkpoint.save
     monkeypatch.setattr(
         checkpoint, "save", lambda path, *args, **kw: order.append(path.name) or save(path, *args, **kw)
     )
     fit(tmp_path / "run", 3, best=BestSettings("iteration", "min"))
-    assert order == ["best", "checkpoints", "checkpoints", "checkpoints"]  # and once only
+    assert order == ["best", "checkpoints", "checkpoints", "checkpoints"]  # and only once

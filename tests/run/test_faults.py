@@ -1,4 +1,4 @@
-"""Numbers that are not finite in a rollout: refused before anything is learned from them, and located."""
+"""Rollouts that are not finite: the iteration is rejected and the first fault is located."""
 
 import dataclasses
 import json
@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from jax import Array
-from worlds import QUICK
 
 import ppax
 from ppax import envs
@@ -18,17 +17,17 @@ from ppax.config import Log
 from ppax.networks import network
 from ppax.types import EnvReset, EnvStep, part, static
 
-pytestmark = pytest.mark.usefixtures("cached_programs")
+pytestmark = pytest.mark.usefixtures("cached_programs", "quick_programs")
 LATE, STEPS, ENVS = 70, 8, 4
 
 
 class Count(NamedTuple):
-    steps: Array  # [] from a random number on
+    steps: Array  # [], starts at a random number
 
 
 @part
 class Poisoned:
-    """It never ends, and in the step in which its count reaches `LATE`, one field holds `value`."""
+    """Environment without ends; when its step count reaches `LATE`, one field is `value`."""
 
     field: str = static(default="reward")
     value: str = static(default="nan")  # NaN itself is not equal to itself
@@ -68,9 +67,9 @@ def set_up(field="reward", value="nan", num_agents=None, **options):
 
 
 def expected(env, state, field):
-    """Environment, iteration and step of the first fault, by the counts with which the environments begin."""
+    """Environment, iteration and step of the first fault, from the initial counts of the environments."""
     counts = np.asarray(state.actor.env_state.env.steps)
-    step = LATE - counts.max() - 1 + (field == "observation")  # an observation is looked at when it is acted on
+    step = LATE - counts.max() - 1 + (field == "observation")  # an observation is checked in the step that acts on it
     return int(counts.argmax()), *divmod(int(step), STEPS)
 
 
@@ -98,7 +97,8 @@ def test_a_fault_is_located_and_the_state_before_it_is_kept(field, value, num_ag
         patch.setattr(ppax.program.compilation.CompiledTraining, "__call__", _keeping(made))
         with pytest.raises(ppax.NumericalError) as raised:
             ppax.fit(agent, env, total, num_steps=STEPS, log=log, run_dir=tmp_path)
-    where, iteration, step = expected(env, made[0], field)
+    (program, state), *_ = made
+    where, iteration, step = expected(env, state, field)
     name = "observation\\['b'\\]" if field == "observation" else "reward"
     agent_of = f", agent {num_agents - 1}" if num_agents else ""
     said = f"iteration {iteration + 1} is not finite: environment {where}{agent_of}, step {step}: its {name} is {value}"
@@ -112,12 +112,9 @@ def test_a_fault_is_located_and_the_state_before_it_is_kept(field, value, num_ag
     assert json.loads((tmp_path / "stopped.json").read_text())["kind"] == "fault"
     if num_agents or options:
         return
-    # bit for bit what a shorter run has
-    state = made[0]
-    whole = jax.jit(ppax.train, static_argnames="num_iterations", compiler_options=QUICK)
-    copy = dataclasses.replace(state, key=jax.random.clone(state.key))
-    shorter = whole(agent, env, copy, num_iterations=iteration, total_iterations=40)
-    longer = whole(agent, env, state, num_iterations=iteration + 3, total_iterations=40)
+    # bit-identical to a shorter run
+    shorter = program(agent, env, jax.tree.map(jnp.copy, state), iteration, 40)
+    longer = program(agent, env, state, iteration + 3, 40)
     assert int(longer.state.iteration) == iteration
     for one, other in zip(jax.tree.leaves(shorter), jax.tree.leaves(longer), strict=True):
         if one.shape != shorter.metrics.means.shape:
@@ -132,17 +129,17 @@ def _data(x):
 
 
 def _keeping(made):
-    """The program's call, that keeps a copy of the first state: its own memory is used again."""
+    """Call of the program that appends it to `made`, with a copy of the state: its buffers are donated."""
     original = ppax.program.compilation.CompiledTraining.__call__
 
     def call(self, agent, env, state, *counts):
-        made.append(jax.tree.map(jnp.copy, state))
+        made.append((self, jax.tree.map(jnp.copy, state)))
         return original(self, agent, env, state, *counts)
 
     return call
 
 
-def test_a_fault_of_the_network_is_told_from_one_of_the_environment(tmp_path):
+def test_a_fault_of_the_network_is_distinguished_from_one_of_the_environment(tmp_path):
     agent, env = set_up()
     wild = dataclasses.replace(agent, learning_rate=1e38)
     with pytest.raises(

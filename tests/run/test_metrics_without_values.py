@@ -1,4 +1,4 @@
-"""Warning at the end of a run whose stop condition or best policy waited for a metric without values."""
+"""Warning at the end of a run whose stop condition or best policy reads a metric that was always NaN."""
 
 import pytest
 
@@ -8,8 +8,8 @@ from ppax.envs import VectorEnv, builtin
 from ppax.networks import mlp
 
 
-def test_a_metric_that_no_row_had_is_said_at_the_end():
-    """Episodes of this environment never end, so there is no episode_return to stop by or to be the best by."""
+def test_a_metric_that_was_always_nan_is_warned_of_at_the_end():
+    """Episodes of this environment never end, so no row has an episode_return."""
     env = VectorEnv(builtin.InfiniteProbe(), 2)
     agent = ppax.PPO(mlp(env, (4,)), num_epochs=1)
     options = {"stop": "episode_return >= 1 or grad_norm <= -1", "best": BestSettings("episode_return")}

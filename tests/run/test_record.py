@@ -1,4 +1,4 @@
-"""A run made from Python objects is recorded exactly, or its file says which objects it needs."""
+"""Runs made from Python objects: the run file rebuilds them, or lists the objects to pass."""
 
 import dataclasses
 import tomllib
@@ -32,12 +32,12 @@ from ppax.types import ConfigError, number, part, static
 
 @part
 class MyHead(CategoricalHead):
-    """Named otherwise, the same in all else: states of one fit the other."""
+    """Head of another class with the same parameters: states of one fit the other."""
 
 
 @part
 class MyLoss(ClippedSurrogate):
-    """Has what no file holds: a function, and an array."""
+    """Loss with settings that no run file can hold: a function and an array."""
 
     shape: Callable[[float], float] = static("of the bonus", default=abs)
     weights: object = number("of the parts", default=None)
@@ -66,8 +66,8 @@ def ppo(**changes):
     return ppax.PPO(mlp(ENV, hidden=(4,)), minibatch=Shuffle(1), num_epochs=1, **changes)
 
 
-def marks(agent, env=ENV, callbacks=()):
-    """What the run file says of them, after a trip through TOML."""
+def objects_of(agent, env=ENV, callbacks=()):
+    """Objects listed in the run file, after a round trip through TOML."""
     run = config.Run(**env.settings.run_fields(), self_play=getattr(agent, "pool", Pool()))
     plan = config.describe_run(agent, env, dataclasses.replace(run, agents=sharing_of(agent)))
     return record.objects(agent, env, tomllib.loads(config.to_toml(plan)), callbacks)
@@ -97,8 +97,8 @@ def pursuit(change=lambda agents: agents):
         (lambda: dataclasses.replace(ppo(), network=partial(abs)), "agent.network (partial)"),
     ],
 )
-def test_an_agent_that_no_file_builds_is_marked(make, expected):
-    assert marks(make())[0] == expected
+def test_agents_that_the_run_file_cannot_rebuild_are_listed(make, expected):
+    assert objects_of(make())[0] == expected
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,9 @@ def test_an_agent_that_no_file_builds_is_marked(make, expected):
         (lambda: ppax.make("CartPole-v1", 4, action_repeat=2, env_params={"gravity": {"low": 8.0, "high": 9.0}}), []),
     ],
 )
-def test_an_environment_that_no_name_gives_is_marked(make, expected):
+def test_environments_that_the_run_file_cannot_rebuild_are_listed(make, expected):
     env = make()
-    found = [place for place in marks(ppo(), env) if place.startswith("env")]
+    found = [place for place in objects_of(ppo(), env) if place.startswith("env")]
     assert found == (["env (gymnasium/CartPole-v1)"] if expected is None else expected)
 
 
@@ -131,22 +131,22 @@ def test_an_environment_that_no_name_gives_is_marked(make, expected):
         ppax.PPO(network(ENV, hidden=[8, 8], shared=True, memory=ppax.networks.memories.GRU(3)), seq_len=4),
     ],
 )
-def test_what_the_file_builds_is_not_marked(agent):
-    assert marks(agent) == []
+def test_agents_that_the_run_file_rebuilds_are_not_listed(agent):
+    assert objects_of(agent) == []
 
 
-def test_groups_are_looked_through():
+def test_parts_of_each_group_are_compared():
     agent, env = pursuit()
-    assert marks(agent, env) == []
-    assert marks(SelfPlay(agent, Pool(every=2, opponents=1), 4), env) == []
+    assert objects_of(agent, env) == []
+    assert objects_of(SelfPlay(agent, Pool(every=2, opponents=1), 4), env) == []
     agent, env = pursuit(lambda agents: agents | {"hunter": dataclasses.replace(agents["hunter"], loss=MyLoss())})
-    assert marks(agent, env) == ["agent.agents.hunter.loss (MyLoss)"]
+    assert objects_of(agent, env) == ["agent.agents.hunter.loss (MyLoss)"]
 
 
-def test_presets_are_built_from_their_files():
+def test_presets_are_rebuilt_from_their_run_files():
     for name in ("CartPole-v1", "Pendulum-v1", "styles/brax", "styles/rl8", "styles/cleanrl"):
         built = config.build(config.find(name))
-        assert marks(built.agent, built.env) == [], name
+        assert objects_of(built.agent, built.env) == [], name
 
 
 # ---------------------------------------------------------------- runs
@@ -154,7 +154,7 @@ def test_presets_are_built_from_their_files():
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A finished run of one iteration with a head of its own, and a callback."""
+    """Finished run of one iteration with a user-defined head and a callback."""
     path, agent = tmp_path_factory.mktemp("runs") / "mine", with_head(ppo(), MyHead(2))
     log = Log(every=1, checkpoint_seconds=0.0, console=False)
     ppax.fit(agent, ENV, 32, run_dir=path, num_steps=8, log=log, callbacks=[lambda state, row: None])
@@ -162,29 +162,29 @@ def run(tmp_path_factory):
 
 
 @pytest.mark.parametrize("verb", ["resume", "evaluate", "play"])
-def test_commands_say_which_object_to_pass(run, verb, capsys):
+def test_commands_name_the_object_to_pass(run, verb, capsys):
     assert main.main([verb, str(run[0])]) == main.USAGE
     said = capsys.readouterr().err
     assert "cannot hold: agent.network.head (MyHead). Pass the same agent in Python" in said
     assert f"run = ppax.resume('{run[0]}', agent=agent)" in said
 
 
-def test_a_command_that_resumes_says_which_callbacks_it_lacks(tmp_path, capsys):
-    """A run that is done: nothing is trained, and nothing compiled."""
+def test_the_command_resume_names_the_callbacks_it_lacks(tmp_path, capsys):
+    """The run file is invalid, so nothing is trained or compiled."""
     (tmp_path / "run.toml").write_text(config.to_toml({"env": "no such", "objects": ["callbacks (watch, Keep)"]}))
-    assert main.main(["resume", str(tmp_path)]) == main.USAGE  # of the environment
+    assert main.main(["resume", str(tmp_path)]) == main.USAGE  # because of the environment
     text = (
         f"this run had callbacks (watch, Keep), which are not called here; ppax.resume('{tmp_path}', callbacks=[...])"
     )
     assert text in capsys.readouterr().out
 
 
-def test_the_file_of_such_a_run_trains_nothing_else(run, capsys):
+def test_train_refuses_a_run_file_with_objects(run, capsys):
     assert main.main(["train", str(run[0] / "run.toml")]) == main.USAGE
     assert "objects = agent.network.head (MyHead): this run was made from Python objects" in capsys.readouterr().err
 
 
-def test_with_the_object_it_goes_on(run):
+def test_resume_continues_with_the_object(run):
     path, agent = run
     plan = config.read(path / "run.toml")
     assert plan[config.OBJECTS] == ["agent.network.head (MyHead)", "callbacks (<lambda>)"]
@@ -201,7 +201,7 @@ def test_with_the_object_it_goes_on(run):
         ({"env": 1}, None),
     ],
 )
-def test_what_is_passed_is_not_asked_for(given, text):
+def test_only_objects_that_are_not_passed_are_required(given, text):
     plan = {"env": "", config.OBJECTS: ["env (Counter)", "callbacks (f)"]}
     ask = partial(record.require, plan, given.get("agent"), given.get("env"), "runs/x")
     if text is None:
@@ -212,7 +212,7 @@ def test_what_is_passed_is_not_asked_for(given, text):
 
 
 @pytest.mark.parametrize("wrong", [3, "agent", [1], {"agent": 1}])
-def test_marks_that_are_no_texts_are_refused(wrong):
+def test_objects_that_are_not_texts_are_refused(wrong):
     with pytest.raises(ConfigError, match="objects"):
         record.require({"env": "CartPole-v1", config.OBJECTS: wrong}, None, None, "runs/x")
 

@@ -1,4 +1,4 @@
-"""Words of a run that has been trained."""
+"""`TrainedRun`: counts of steps and their text."""
 
 from worlds import Counter, Team
 
@@ -12,15 +12,15 @@ def trained(env):
     return ppax.fit(agent, env, 1, num_steps=8, log=Log(console=False))
 
 
-def test_steps_that_only_reset_are_counted_apart():
-    """Episodes of three steps and a reset: of 8 rows of 2 environments each has two resets."""
+def test_steps_done_counts_autoreset_steps_separately():
+    """Episodes of three steps and an autoreset step: two of 8 rows of each environment only reset it."""
     run = trained(VectorEnv(Counter(3), 2))
     assert (run.env_steps, run.total_steps) == (12, 16)
     assert run.steps_done() == "12 steps (16 of total_steps: 4 only reset an environment)"
 
 
-def test_steps_of_agents_are_said_to_be_theirs():
-    """Three agents with 2, 3, 4 steps in an episode, reset together in the fifth: 8 rows have 2 + 2, 3 + 3, 4 + 3."""
+def test_steps_done_names_the_number_of_agents():
+    """Agents with 2, 3, 4 steps an episode, reset in the fifth: 8 rows have 2 + 2, 3 + 3, 4 + 3 valid steps."""
     run = trained(VectorEnv(Team(), 2))
     valid = 2 * (4 + 6 + 7)
     assert (run.env_steps, run.total_steps) == (valid, 48)
@@ -28,6 +28,6 @@ def test_steps_of_agents_are_said_to_be_theirs():
     assert run.steps_done() == f"{valid} steps of 3 agents ({rest})"
 
 
-def test_where_both_are_the_same_there_is_one_number():
+def test_steps_done_is_one_number_without_autoreset_steps():
     """No episode ends in 8 steps."""
     assert trained(VectorEnv(Counter(30), 2)).steps_done() == "16 steps"

@@ -1,4 +1,4 @@
-"""A run that is stopped, killed or damaged goes on as if nothing had happened (correctness: T42, T43, section 3)."""
+"""Resumed runs equal uninterrupted ones: after stops, kills, signals, damaged files and disk errors."""
 
 import csv
 import itertools
@@ -28,24 +28,24 @@ SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 TIMING = ("steps_per_second", "seconds")
 NUM_ENVS, NUM_STEPS = 4, 8
 ROLLOUT = NUM_ENVS * NUM_STEPS
-TOTAL = 80  # rollouts of a run in a process: long enough to be hit, short enough to wait for
+TOTAL = 80  # rollouts of a run in a process: long enough to be interrupted, short enough to wait for
 
 
 def rows_of(directory):
-    """The rows of metrics.jsonl without their times."""
+    """Rows of metrics.jsonl without times."""
     lines = (Path(directory) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return [{name: x for name, x in json.loads(line).items() if name not in TIMING} for line in lines]
 
 
 def table_of(directory):
-    """The rows of metrics.csv without their times, and the raw bytes."""
+    """Rows of metrics.csv without times, and the raw bytes."""
     data = (Path(directory) / "metrics.csv").read_bytes()
     table = list(csv.DictReader(data.decode().splitlines()))
     return [{name: x for name, x in row.items() if name not in TIMING} for row in table], data
 
 
 def final_bytes(directory):
-    """The newest checkpoint's number and state, as it lies on disk."""
+    """Iteration and state file of the newest checkpoint."""
     path, skipped = checkpoint.newest_valid(Path(directory) / "checkpoints")
     assert skipped == []
     return int(path.name), (path / "state.safetensors").read_bytes()
@@ -61,7 +61,7 @@ def assert_same_state(one, other):
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
-    """Compiled programs are shared by all tests here, in this process and in others."""
+    """Cache of compiled programs, shared by all tests here and the processes that they start."""
     return tmp_path_factory.mktemp("cache")
 
 
@@ -112,8 +112,8 @@ def stop_at(iteration):
         pytest.param("Pendulum-v1", True, marks=pytest.mark.nightly),
     ],
 )
-def test_resumed_equals_uninterrupted(tmp_path, name, normalize):
-    """2N iterations at once, and N + N: every bit of the state and every metric."""
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, name, normalize):
+    """2 N iterations at once, and N + N: every bit of the state and every metric are equal."""
     agent, env = make(name, normalize)
     whole = fit(agent, env, 20, tmp_path / "whole")
     half = fit(agent, env, 20, tmp_path / "half", callbacks=[stop_at(10)])
@@ -128,8 +128,8 @@ def test_resumed_equals_uninterrupted(tmp_path, name, normalize):
     assert len(rows_of(tmp_path / "half")) == 20
 
 
-def test_resumed_from_its_own_file_and_in_other_chunks(tmp_path):
-    """Parts by name come from run.toml; how often rows are logged changes no bit of the state."""
+def test_a_run_resumed_from_its_run_file_equals_one_with_other_chunks(tmp_path):
+    """Agent and environment are rebuilt from run.toml; the interval of log rows changes no bit of the state."""
     agent, env = make()
     schedule = ppax.schedules.Linear()
     agent = ppax.PPO(agent.network, num_epochs=2, schedule=schedule)
@@ -142,7 +142,7 @@ def test_resumed_from_its_own_file_and_in_other_chunks(tmp_path):
     assert [row["iteration"] for row in rows_of(tmp_path / "half")] == list(range(1, 13))
 
 
-def test_a_run_without_a_checkpoint_starts_over(tmp_path):
+def test_a_run_without_a_checkpoint_starts_again(tmp_path):
     agent, env = make()
     whole = fit(agent, env, 4, tmp_path / "run")
     for path in checkpoint.list_checkpoints(tmp_path / "run" / "checkpoints"):
@@ -154,7 +154,7 @@ def test_a_run_without_a_checkpoint_starts_over(tmp_path):
     assert [row["iteration"] for row in rows_of(tmp_path / "run")] == [1, 2, 3, 4]
 
 
-def test_a_finished_run_has_nothing_left(tmp_path):
+def test_resuming_a_finished_run_trains_nothing(tmp_path):
     agent, env = make()
     whole = fit(agent, env, 4, tmp_path / "run")
     before = final_bytes(tmp_path / "run"), rows_of(tmp_path / "run")
@@ -164,7 +164,7 @@ def test_a_finished_run_has_nothing_left(tmp_path):
     assert (final_bytes(tmp_path / "run"), rows_of(tmp_path / "run")) == before
 
 
-def test_passes_over_a_damaged_checkpoint(tmp_path):
+def test_a_damaged_checkpoint_is_skipped_at_a_resume(tmp_path):
     agent, env = make()
     whole = fit(agent, env, 6, tmp_path / "run")
     before = final_bytes(tmp_path / "run"), rows_of(tmp_path / "run")
@@ -178,7 +178,7 @@ def test_passes_over_a_damaged_checkpoint(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:skipped")
-def test_only_damaged_checkpoints_are_an_error_not_a_fresh_start(tmp_path):
+def test_if_all_checkpoints_are_damaged_resume_raises(tmp_path):
     agent, env = make()
     fit(agent, env, 4, tmp_path / "run")
     for path in checkpoint.list_checkpoints(tmp_path / "run" / "checkpoints"):
@@ -188,7 +188,7 @@ def test_only_damaged_checkpoints_are_an_error_not_a_fresh_start(tmp_path):
     assert len(rows_of(tmp_path / "run")) == 4
 
 
-def test_another_agent_is_refused(tmp_path):
+def test_an_agent_of_another_structure_is_refused(tmp_path):
     agent, env = make()
     fit(agent, env, 4, tmp_path / "run")
     other = ppax.PPO(mlp(env, (9,)))
@@ -196,7 +196,7 @@ def test_another_agent_is_refused(tmp_path):
         ppax.resume(tmp_path / "run", other, env, console=False)
 
 
-def test_what_is_passed_is_used(tmp_path):
+def test_resume_uses_the_agent_that_is_passed(tmp_path):
     agent, env = make()
     fit(agent, env, 2, tmp_path / "run")
     mine = ppax.PPO(agent.network, num_epochs=2, gamma=0.5)
@@ -207,7 +207,7 @@ def test_what_is_passed_is_used(tmp_path):
 
 
 def test_rows_beyond_the_checkpoint_are_dropped(tmp_path):
-    """A killed process had already logged more, and half a line: they are written once, and whole."""
+    """A killed process has logged further rows and half a line: after the resume each row stands there once."""
     agent, env = make()
     fit(agent, env, 8, tmp_path / "whole")
     fit(agent, env, 8, tmp_path / "run", callbacks=[stop_at(3)])
@@ -225,7 +225,7 @@ HARM = [b"", b"iteration,env_st", b"\0" * 100 + b"\n", b"{}\n", b"x,y\n"]
 
 
 @pytest.mark.parametrize("harm", [*HARM, b"5\n", b"[1]\n"])
-def test_harmed_rows_do_not_stop_a_run(tmp_path, harm):
+def test_a_run_resumes_despite_damaged_rows(tmp_path, harm):
     agent, env = make()
     fit(agent, env, 3, tmp_path / "run", callbacks=[stop_at(2)])
     if b"iteration" not in harm:
@@ -238,7 +238,7 @@ def test_harmed_rows_do_not_stop_a_run(tmp_path, harm):
     assert [row["iteration"] for row in table_of(tmp_path / "run")[0]][-1] == "3"
 
 
-def test_the_table_has_one_kind_of_line_end(tmp_path):
+def test_the_csv_file_has_one_kind_of_line_end(tmp_path):
     agent, env = make()
     fit(agent, env, 3, tmp_path / "run", callbacks=[stop_at(2)])
     ppax.resume(tmp_path / "run", agent, env, console=False)
@@ -246,7 +246,7 @@ def test_the_table_has_one_kind_of_line_end(tmp_path):
     assert data.count(b"\r\n") in (0, data.count(b"\n"))
 
 
-def test_the_clock_goes_on(tmp_path):
+def test_the_recorded_seconds_continue_after_a_resume(tmp_path):
     agent, env = make()
     fit(agent, env, 4, tmp_path / "run", callbacks=[stop_at(2)])
     ppax.resume(tmp_path / "run", agent, env, console=False)
@@ -255,11 +255,11 @@ def test_the_clock_goes_on(tmp_path):
     assert len(set(seconds)) == 4
 
 
-# ---------------------------------------------------------------- disks that fail
+# ---------------------------------------------------------------- disk errors
 
 
 def failing_saves(monkeypatch, which):
-    """Let the saves whose number is in `which` fail; returns what was saved."""
+    """Let the saves with a number in `which` fail; return the iterations that were saved."""
     original, saved, calls = checkpoint.save, [], []
 
     def save(directory, state, *arguments, **keywords):
@@ -273,7 +273,7 @@ def failing_saves(monkeypatch, which):
     return saved
 
 
-def test_a_full_disk_costs_no_training(tmp_path, monkeypatch):
+def test_failed_checkpoints_do_not_change_the_training(tmp_path, monkeypatch):
     monkeypatch.setattr(backoff, "FIRST_DELAY", 0.0)
     agent, env = make()
     whole = fit(agent, env, 8, tmp_path / "whole")
@@ -291,7 +291,7 @@ def test_a_disk_that_stays_full_ends_the_run(tmp_path, monkeypatch):
     agent, env = make()
     failing_saves(monkeypatch, set(range(2, 100)))
     clock = itertools.count()
-    monkeypatch.setattr(saving.time, "monotonic", lambda: float(next(clock)))  # a second for every look
+    monkeypatch.setattr(saving.time, "monotonic", lambda: float(next(clock)))  # a second for each call
     monkeypatch.setattr(saving, "PATIENCE", 20.0)
     with pytest.raises(OSError, match="No space left"):
         fit(agent, env, 100, tmp_path / "run")
@@ -300,8 +300,8 @@ def test_a_disk_that_stays_full_ends_the_run(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:checkpoint failed")
-def test_a_disk_that_is_full_for_a_moment_ends_no_run(tmp_path, monkeypatch):
-    """Three rows follow each other in milliseconds: three failures are no reason to give up."""
+def test_a_few_failed_checkpoints_do_not_end_a_run(tmp_path, monkeypatch):
+    """Rows follow each other in milliseconds: the run ends by the duration of failures, not by their number."""
     agent, env = make()
     saved = failing_saves(monkeypatch, {2, 3, 4, 5})
     run = fit(agent, env, 8, tmp_path / "run")
@@ -310,7 +310,7 @@ def test_a_disk_that_is_full_for_a_moment_ends_no_run(tmp_path, monkeypatch):
     assert saved[-1] == final_bytes(tmp_path / "run")[0] == 8
 
 
-def test_the_run_is_given_back_where_its_last_checkpoint_cannot_be_written(tmp_path, monkeypatch):
+def test_the_result_is_returned_if_the_last_checkpoint_fails(tmp_path, monkeypatch):
     agent, env = make()
     monkeypatch.setattr(saving, "LAST_PATIENCE", 0.0)
     failing_saves(monkeypatch, set(range(1, 100)))
@@ -323,8 +323,8 @@ def test_the_run_is_given_back_where_its_last_checkpoint_cannot_be_written(tmp_p
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_no_fault_of_the_disk_hides_that_of_an_environment(tmp_path, monkeypatch):
-    """Without a handle left neither a checkpoint nor stopped.json can be written: the error is still the first one."""
+def test_an_error_of_the_disk_does_not_hide_that_of_an_environment(tmp_path, monkeypatch):
+    """Without file handles neither checkpoint nor stopped.json can be written: the first error is raised."""
 
     class Failing(CartPoleEnv):
         taken = 0
@@ -348,7 +348,7 @@ def test_no_fault_of_the_disk_hides_that_of_an_environment(tmp_path, monkeypatch
 
 
 @pytest.mark.filterwarnings("ignore:the last checkpoint")
-def test_failing_at_the_end_is_a_disk_fault(tmp_path, monkeypatch, capsys):
+def test_a_failed_last_checkpoint_has_the_exit_code_of_a_disk_error(tmp_path, monkeypatch, capsys):
     last = []
     original = checkpoint.save
 
@@ -366,7 +366,7 @@ def test_failing_at_the_end_is_a_disk_fault(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("verb", ["train", "resume"])
-def test_a_run_directory_that_cannot_be_written(tmp_path, capsys, verb):
+def test_a_run_directory_that_cannot_be_written_has_its_exit_code(tmp_path, capsys, verb):
     (tmp_path / "file").write_text("x")
     if verb == "train":
         assert main.main(["train", *tiny(tmp_path / "file" / "run")]) == 5
@@ -381,7 +381,7 @@ def test_a_run_directory_that_cannot_be_written(tmp_path, capsys, verb):
 # ---------------------------------------------------------------- one owner
 
 
-def test_a_run_directory_has_one_owner(tmp_path):
+def test_a_run_directory_in_use_is_refused(tmp_path):
     agent, env = make()
     fit(agent, env, 2, tmp_path / "run")
     with (
@@ -392,7 +392,7 @@ def test_a_run_directory_has_one_owner(tmp_path):
     ppax.resume(tmp_path / "run", agent, env, console=False)
 
 
-def test_an_error_lets_go_of_the_directory(tmp_path):
+def test_an_error_releases_the_lock_of_the_directory(tmp_path):
     agent, env = make()
 
     def fail(state, row):
@@ -405,7 +405,7 @@ def test_an_error_lets_go_of_the_directory(tmp_path):
     ppax.resume(tmp_path / "run", agent, env, console=False)
 
 
-def test_not_a_run_directory(tmp_path):
+def test_a_directory_without_a_run_is_refused(tmp_path):
     with pytest.raises(ppax.ConfigError, match=r"not a run directory.*run\.toml"):
         ppax.resume(tmp_path)
     assert os.listdir(tmp_path) == []
@@ -415,14 +415,14 @@ def test_not_a_run_directory(tmp_path):
 
 
 def tiny(run_dir, total=TOTAL, every=1, epochs=1):
-    """Arguments of a run of `total` rollouts that is saved after each."""
+    """Arguments of a run of `total` rollouts, saved after each."""
     sizes = ["--num-envs", NUM_ENVS, "--num-steps", NUM_STEPS, "--total-steps", total * ROLLOUT]
     agent = ["--agent.network.hidden", 8, "--agent.num-epochs", epochs, "--eval.episodes", 2]
     log = ["--log.every", every, "--log.checkpoint-seconds", 0, "--no-log.console"]
     return [str(x) for x in ["Pendulum-v1", *sizes, *agent, *log, "--run-dir", run_dir]]
 
 
-# One process that has imported everything and forks for every command: real processes, without seconds of imports each
+# Process that has imported everything and forks for each command: real processes without their import time
 FORKS = """
 import json, os, signal, sys
 import ppax.cli.main
@@ -439,9 +439,9 @@ for line in sys.stdin:
         continue
     pid = os.fork()
     if pid == 0:
-        # not what this suite was started with, which may be the background job of a script
+        # independent of the handlers that pytest was started with, as in a background job of a script
         signal.signal(signal.SIGINT, signal.SIG_IGN if job["ignored"] else signal.default_int_handler)
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` of the suite is none of the run
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also if pytest runs under `nohup`
         for stream, file in ((0, os.devnull), (1, job["out"] + ".out"), (2, job["out"] + ".err")):
             os.dup2(os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC), stream)
         sys.argv = ["ppax", *job["argv"]]
@@ -466,7 +466,7 @@ class Process:
         return self.code
 
     def wait(self, seconds=120.0):
-        """The exit code; None where it did not end in time."""
+        """Exit code; None if the process did not end in time."""
         deadline = time.monotonic() + seconds
         while self.poll() is None and time.monotonic() < deadline:
             time.sleep(0.005)
@@ -512,7 +512,7 @@ def launch(forks, tmp_path):
 
 
 def wait_for_rows(process, directory, count):
-    """Until metrics.jsonl has `count` lines."""
+    """Wait until metrics.jsonl has `count` lines."""
     deadline = time.monotonic() + 120
     file = Path(directory) / "metrics.jsonl"
     while not file.exists() or file.read_bytes().count(b"\n") < count:
@@ -523,7 +523,7 @@ def wait_for_rows(process, directory, count):
 
 @pytest.fixture(scope="module")
 def uninterrupted(forks, tmp_path_factory):
-    """The run that all others must equal."""
+    """State file, rows and table of an uninterrupted run."""
     folder = tmp_path_factory.mktemp("uninterrupted")
     process = Process(forks, folder / "process", ["train", *tiny(folder / "run")])
     assert process.wait() == 0, process.err
@@ -542,14 +542,14 @@ def assert_equals(directory, uninterrupted):
     assert [p for p in os.listdir(Path(directory) / "checkpoints") if p.startswith(".tmp")] == []
 
 
-def test_killed_and_resumed(launch, tmp_path, uninterrupted):
-    """SIGKILL five times at random moments: the final state is the same file, the metrics the same rows."""
+def test_a_run_that_is_killed_five_times_equals_an_uninterrupted_one(launch, tmp_path, uninterrupted):
+    """SIGKILL at random moments: the final state file and the metrics are equal."""
     moments, directory, reached = random.Random(1), tmp_path / "run", 0
     process = launch("train", *tiny(directory))
     for _ in range(5):
         wait_for_rows(process, directory, reached + 6)
         time.sleep(moments.uniform(0.0, 0.05))
-        assert process.poll() is None, "the run is too short to be hit"
+        assert process.poll() is None, "the run ended before the kill"
         process.send(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
         path, skipped = checkpoint.newest_valid(directory / "checkpoints")
@@ -562,7 +562,7 @@ def test_killed_and_resumed(launch, tmp_path, uninterrupted):
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_stopped_by_a_signal_and_resumed(launch, tmp_path, uninterrupted, number):
+def test_a_run_stopped_by_a_signal_and_resumed_equals_an_uninterrupted_one(launch, tmp_path, uninterrupted, number):
     directory = tmp_path / "run"
     process = launch("train", *tiny(directory))
     wait_for_rows(process, directory, 20)
@@ -571,15 +571,15 @@ def test_stopped_by_a_signal_and_resumed(launch, tmp_path, uninterrupted, number
     assert f"ppax resume {directory}" in process.err
     assert "Traceback" not in process.err
     rows, (iteration, _) = rows_of(directory), final_bytes(directory)
-    assert rows[-1]["iteration"] == iteration < TOTAL, "what was trained is saved and logged"
+    assert rows[-1]["iteration"] == iteration < TOTAL, "the last logged iteration is saved"
     process = launch("resume", directory)
     assert process.wait() == 0, process.err
     assert_equals(directory, uninterrupted)
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_second_signal_ends_it_at_once(launch, tmp_path, number):
-    """In the middle of a chunk of minutes: the first signal waits for its end, the second does not."""
+def test_a_second_signal_ends_the_process_at_once(launch, tmp_path, number):
+    """During a chunk of minutes: the first signal waits for its end, the second does not."""
     directory = tmp_path / "run"
     process = launch("train", *tiny(directory, total=10_000_000, every=10_000_000, epochs=50))
     deadline = time.monotonic() + 60
@@ -596,8 +596,8 @@ def test_a_second_signal_ends_it_at_once(launch, tmp_path, number):
     assert "Traceback" not in process.err
 
 
-def test_a_signal_that_is_ignored_at_the_start_stays_ignored(launch, tmp_path):
-    """As `nohup` and a script's background jobs start it; SIGTERM is answered all the same."""
+def test_a_signal_ignored_at_the_start_stays_ignored(launch, tmp_path):
+    """SIGINT as under `nohup` and in background jobs of scripts; SIGTERM still stops the run."""
     directory = tmp_path / "run"
     process = launch("train", *tiny(directory, total=1_000_000), ignored=True)
     wait_for_rows(process, directory, 1)
@@ -608,7 +608,7 @@ def test_a_signal_that_is_ignored_at_the_start_stays_ignored(launch, tmp_path):
     assert process.wait() == 75, process.err
 
 
-def test_ctrl_c_without_a_run_directory_gives_the_run_so_far():
+def test_ctrl_c_without_a_run_directory_returns_the_result_so_far():
     agent, env = make()
 
     def press(state, row):
@@ -630,7 +630,7 @@ import os, pty, signal, sys
 
 pid, terminal = pty.fork()
 if pid == 0:
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` of the suite is none of the run
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also if pytest runs under `nohup`
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.execv(sys.executable, [sys.executable, "-m", "ppax.cli", *sys.argv[1:]])
 print(pid, flush=True)
@@ -640,8 +640,8 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 """
 
 
-def test_a_closed_terminal_stops_and_saves(tmp_path):
-    """A dropped connection: the console can say nothing any more, and the run still saves itself and ends with 75."""
+def test_a_run_whose_terminal_is_closed_saves_and_stops(tmp_path):
+    """A dropped connection: the console cannot be written, and the run still saves and exits with 75."""
     directory = tmp_path / "run"
     run = [x for x in tiny(directory, total=1_000_000) if x != "--no-log.console"]
     command = [sys.executable, "-c", IN_TERMINAL, "train", *run, "--log.checkpoint-seconds", "1000"]
@@ -659,7 +659,7 @@ def test_a_closed_terminal_stops_and_saves(tmp_path):
     assert final_bytes(directory)[0] == rows_of(directory)[-1]["iteration"]
 
 
-def test_in_use_by_another_process(launch, tmp_path, capsys):
+def test_a_run_directory_in_use_by_another_process_is_refused(launch, tmp_path, capsys):
     directory = tmp_path / "run"
     process = launch("train", *tiny(directory, total=1_000_000))
     wait_for_rows(process, directory, 1)
@@ -669,7 +669,7 @@ def test_in_use_by_another_process(launch, tmp_path, capsys):
     assert main.main(["train", *tiny(directory)]) == 2
     assert str(process.pid) in capsys.readouterr().err
     assert process.poll() is None
-    wait_for_rows(process, directory, rows + 2)  # it was not disturbed
+    wait_for_rows(process, directory, rows + 2)  # the run goes on
     process.send(signal.SIGKILL)
     process.wait()
     assert main.main(["train", *tiny(directory)]) == 2

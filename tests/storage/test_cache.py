@@ -1,4 +1,4 @@
-"""Compiled programs are kept between processes by `fit` too, and JAX's settings stay the user's."""
+"""Persistent cache of compiled programs in `fit`, `evaluate` and commands; settings of JAX are restored."""
 
 import jax
 import pytest
@@ -15,10 +15,10 @@ SETTINGS = (OPTION, "jax_enable_compilation_cache", *cache.THRESHOLDS)
 
 @pytest.fixture(autouse=True)
 def _settings(monkeypatch, tmp_path):
-    """As a user has them who has set nothing; and a cache directory of one's own."""
+    """Default settings of JAX, and an empty cache directory."""
     before = {name: getattr(jax.config, name) for name in SETTINGS}
     jax.config.update(OPTION, None)
-    jax.config.update("jax_enable_compilation_cache", True)  # other tests of this process may have switched it off
+    jax.config.update("jax_enable_compilation_cache", True)  # other tests of this process may have turned it off
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     compilation_cache.reset_cache()
@@ -39,24 +39,24 @@ def names(folder):
     return {path.name.rpartition("-")[0].partition("-")[0] for path in folder.glob("*") if "atime" not in path.name}
 
 
-def test_fit_and_evaluate_keep_their_programs_though_something_was_compiled_before(tmp_path):
-    jax.jit(lambda x: x + 1)(1.0)  # JAX decides at its first compilation whether there is a cache
+def test_fit_and_evaluate_cache_their_programs_after_an_earlier_compilation(tmp_path):
+    jax.jit(lambda x: x + 1)(1.0)  # JAX reads the settings of the cache at its first compilation
     run = trained()
     assert "jit_train" in names(tmp_path / "cache" / "ppax" / "jax")
     run.evaluate(2)
     assert "jit_run_episodes" in names(tmp_path / "cache" / "ppax" / "jax")
 
 
-def test_the_settings_of_jax_are_the_users_again_afterwards(tmp_path):
+def test_settings_of_jax_are_restored(tmp_path):
     before = [getattr(jax.config, name) for name in SETTINGS]
     trained()
     assert [getattr(jax.config, name) for name in SETTINGS] == before
     files = set((tmp_path / "cache").rglob("*"))
     jax.jit(lambda x: x * 3 + 1)(1.0)
-    assert set((tmp_path / "cache").rglob("*")) == files, "what the user compiles is the user's business"
+    assert set((tmp_path / "cache").rglob("*")) == files, "programs of the user are not cached"
 
 
-def test_a_directory_of_the_users_own_is_taken(tmp_path):
+def test_a_cache_directory_set_by_the_user_is_used(tmp_path):
     jax.config.update(OPTION, str(tmp_path / "mine"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     compilation_cache.reset_cache()  # another test of this process may have compiled before
@@ -65,20 +65,20 @@ def test_a_directory_of_the_users_own_is_taken(tmp_path):
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_cache_that_is_switched_off_stays_off(tmp_path):
+def test_a_cache_turned_off_by_the_user_stays_off(tmp_path):
     jax.config.update("jax_enable_compilation_cache", False)
     trained()
     assert not (tmp_path / "cache").exists()
 
 
-def test_the_command_line_switches_it_off_for_the_whole_command(tmp_path):
+def test_no_cache_turns_the_cache_off_for_the_whole_command(tmp_path):
     sizes = ["--num-envs", "2", "--num-steps", "4", "--total-steps", "8", "--agent.network.hidden", "2"]
     sizes += ["--eval.episodes", "2", "--agent.minibatch.num-minibatches", "1", "--run-dir", str(tmp_path / "run")]
     assert main.main(["train", "probe/Constant", *sizes, "--no-cache"]) == 0
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_home_that_cannot_be_written_is_no_error(monkeypatch, tmp_path):
+def test_a_home_directory_that_cannot_be_written_is_no_error(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert cache.keep_programs() == {}

@@ -1,4 +1,4 @@
-"""Files that are new, whole, and where they should be."""
+"""Atomic writes; links, pipes and large files are refused."""
 
 import os
 import threading
@@ -16,12 +16,12 @@ def victim(tmp_path):
     assert path.read_text() == "precious"
 
 
-def test_a_file_is_replaced_whole(tmp_path):
+def test_a_file_is_replaced_atomically(tmp_path):
     safe_files.write(tmp_path / "file", b"one")
     safe_files.write_text(tmp_path / "file", "zwölf")
     assert (tmp_path / "file").read_text(encoding="utf-8") == "zwölf"
     assert os.listdir(tmp_path) == ["file"]
-    (tmp_path / "plain").write_text("")  # the user's mask decides who may read it, as for any file
+    (tmp_path / "plain").write_text("")  # permissions follow the umask, as for any file
     assert (tmp_path / "file").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
@@ -32,7 +32,7 @@ def test_a_link_is_replaced_and_not_followed(tmp_path, victim):
     assert safe_files.read(tmp_path / "file") == b"mine"
 
 
-def test_a_new_file_is_new(tmp_path, victim):
+def test_create_refuses_existing_files_and_links(tmp_path, victim):
     (tmp_path / "link").symlink_to(victim)
     os.link(victim, tmp_path / "second")
     for name in ("link", "second", "victim"):
@@ -40,7 +40,7 @@ def test_a_new_file_is_new(tmp_path, victim):
             safe_files.create(tmp_path / name, b"mine")
 
 
-def test_no_link_is_followed(tmp_path, victim):
+def test_links_are_not_opened(tmp_path, victim):
     (tmp_path / "link").symlink_to(victim)
     for function in (safe_files.open_to_append, safe_files.open_to_read, safe_files.read):
         with pytest.raises(OSError, match="link"):
@@ -49,7 +49,7 @@ def test_no_link_is_followed(tmp_path, victim):
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 @pytest.mark.parametrize("function", [safe_files.open_to_append, safe_files.read])
-def test_no_pipe_is_waited_for(tmp_path, function):
+def test_pipes_are_refused_without_waiting(tmp_path, function):
     os.mkfifo(tmp_path / "pipe")
     errors = []
 
@@ -65,7 +65,7 @@ def test_no_pipe_is_waited_for(tmp_path, function):
     assert len(errors) == 1
 
 
-def test_what_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
+def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
     safe_files.write(tmp_path / "file", b"old")
 
     def fail(*_):
@@ -80,14 +80,14 @@ def test_what_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
         assert safe_files.read(tmp_path / "file") == b"old"
 
 
-def test_more_than_a_limit_is_not_read(tmp_path):
+def test_files_above_the_limit_are_not_read(tmp_path):
     safe_files.write(tmp_path / "file", b"12345")
     assert safe_files.read(tmp_path / "file", 5) == b"12345"
     with pytest.raises(OSError, match="more than 4 bytes"):
         safe_files.read(tmp_path / "file", 4)
 
 
-def test_unusual_names(tmp_path):
+def test_unusual_lists_links_in_all_folders(tmp_path):
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "file").write_text("x")
     (tmp_path / "a" / "b" / "to nowhere").symlink_to("nowhere")

@@ -31,7 +31,9 @@ def shortened(code):
     """The same program with one or two iterations, few environments, and without evaluation."""
     code = re.sub(r"total_steps=[\d_]+", "total_steps=512", code)
     code = re.sub(r"num_iterations=\d+", "num_iterations=2", code.replace("states, 20)", "states, 2)"))
-    code = code.replace("total_steps=512, ", "total_steps=512, num_steps=32, " * ("num_steps=" not in code))
+    code = re.sub(r"num_steps=\d+", "num_steps=32", code)
+    if "num_steps=" not in code:
+        code = code.replace("total_steps=512, ", "total_steps=512, num_steps=32, ")
     code = re.sub(r"run\.evaluate\(episodes=\d+\)\.mean_return", "run.env_steps", code)
     return re.sub(r"num_envs=\d+", "num_envs=8", code)
 
@@ -47,7 +49,7 @@ def run(code):
 PROGRAMS = [pytest.param(code, id=f"{name}-{i}") for name in RUN for i, code in enumerate(blocks(name))]
 
 
-@pytest.mark.usefixtures("vmapped_keys")
+@pytest.mark.usefixtures("vmapped_keys", "quick_programs")
 @pytest.mark.parametrize("code", PROGRAMS)
 def test_python_blocks_run(code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

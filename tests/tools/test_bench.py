@@ -1,4 +1,4 @@
-"""`ppax bench`: shares that add up, advice that fits, a tuned layout that lands in the run file."""
+"""`ppax bench`: shares of the time, advice, and the search for a program layout."""
 
 import json
 import threading
@@ -17,11 +17,12 @@ from ppax.cli import main
 from ppax.cli.bench import write_program
 from ppax.envs import host
 from ppax.networks import mlp
+from ppax.program import sharding
 from ppax.program.layout import Program
-from ppax.tools import bench
+from ppax.tools import advice, bench
 
 
-def test_the_report_of_a_run():
+def test_the_report_of_a_compiled_run():
     env = ppax.make("CartPole-v1", 4)
     report = bench.measure(ppax.PPO(mlp(env, hidden=(16,))), env, 16, seconds=0.1)
     assert set(report.shares) == {"rollout", "targets", "shuffle", "gradient steps"}
@@ -32,20 +33,20 @@ def test_the_report_of_a_run():
     assert report.advice.endswith(".")
 
 
-def test_advice_fits_what_was_measured():
+def test_advice_follows_the_largest_stage():
     quiet = {"rollout": 0.1, "targets": 0.0, "shuffle": 0.0, "gradient steps": 0.9}
-    assert "more environments" in bench.advice(quiet, 128, 4, 1)
-    assert "environment and acting" in bench.advice(quiet | {"rollout": 0.6}, 8192, 64, 2)
-    assert "Gradient steps" in bench.advice(quiet, 8192, 64, bench.sharding.num_cores())
-    assert "bfloat16" not in bench.advice(quiet, 8192, 64, bench.sharding.num_cores())
+    assert "more environments" in advice.advice(quiet, 128, 4, 1)
+    assert "environment and acting" in advice.advice(quiet | {"rollout": 0.6}, 8192, 64, 2)
+    assert "Gradient steps" in advice.advice(quiet, 8192, 64, sharding.num_cores())
+    assert "bfloat16" not in advice.advice(quiet, 8192, 64, sharding.num_cores())
 
 
 @pytest.mark.parametrize("flags", [None, "fpu avx512_bf16", "fpu amx_bf16 avx"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_bfloat16_is_advised_where_the_processor_has_a_unit_for_it(tmp_path, monkeypatch, dtype, flags):
+def test_bfloat16_is_advised_on_processors_with_a_unit_for_it(tmp_path, monkeypatch, dtype, flags):
     if flags is not None:
         (tmp_path / "cpuinfo").write_text(f"flags : {flags}\n")
-    monkeypatch.setattr(bench, "CPU_INFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(advice, "CPU_INFO", tmp_path / "cpuinfo")
     monkeypatch.setattr(bench, "_stages", lambda *_: {"rollout": 0.0}.items())
     env = ppax.make("CartPole-v1", 64)
     report = bench.measure(ppax.PPO(mlp(env, hidden=(16,)), compute_dtype=dtype), env, 64, seconds=0.1)
@@ -58,7 +59,7 @@ SLOW = {"stepping": 0.6, "policy": 0.2, "transfer": 0.0, "update": 0.1, "recordi
 
 
 def test_the_report_of_a_run_on_the_host():
-    """Stepping sleeps, so that it must take most of the time."""
+    """Steps that sleep take most of the time."""
     with host(partial(Slow, 5e-3), 2, name="slow") as env:
         agent = ppax.PPO(mlp(env, hidden=(8,)), num_epochs=1)
         report = bench.measure(agent, env, 8, seconds=0.1)
@@ -86,12 +87,12 @@ def test_an_iteration_longer_than_the_time_is_measured_once(monkeypatch):
     with host(Counted, 2, name="counted") as env:
         report = bench.measure(ppax.PPO(mlp(env, hidden=(8,)), num_epochs=1), env, 8, seconds=0.1)
     assert Counted.steps <= 2 * 8
-    assert report.seconds > 0.1  # longer than asked for, as one iteration is
+    assert report.seconds > 0.1  # one iteration takes longer than the given seconds
     assert sum(report.shares.values()) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("cost", [0.003, 0.4, 3.0, 7.0])
-def test_rounds_take_about_the_seconds_asked_for(cost):
+def test_rounds_take_about_the_given_seconds(cost):
     class Fake:
         first, spent, calls = 2 * cost, 0.0, 0
 
@@ -113,7 +114,7 @@ def test_rounds_take_about_the_seconds_asked_for(cost):
         assert (times, runner.calls) == ([runner.first], 0)
 
 
-def test_stages_are_named_as_they_begin_and_again_while_they_last(monkeypatch):
+def test_stages_are_reported_at_their_start_and_at_intervals(monkeypatch):
     lines, again = [], threading.Event()
     monkeypatch.setattr(cli_bench, "EVERY", 0.01)
 
@@ -128,21 +129,21 @@ def test_stages_are_named_as_they_begin_and_again_while_they_last(monkeypatch):
     assert lines[:2] == ["compiling ...", "compiling: 0 s so far"]
 
 
-def test_advice_on_the_host_fits_what_was_measured(monkeypatch):
-    monkeypatch.setattr(bench.sharding, "num_cores", lambda: 4)
+def test_advice_for_host_environments_follows_the_largest_stage(monkeypatch):
+    monkeypatch.setattr(sharding, "num_cores", lambda: 4)
     here, workers = host(Maze, 4), host(Maze, 4, vectorization="async")
     own = host(SyncVectorEnv([Maze] * 4))
-    assert 'vectorization = "async"' in bench.host_advice(SLOW, 0.02, 128, here)
-    assert "(3,000 us for each environment)" in bench.host_advice(SLOW, 0.02, 128, here)
-    assert "faster ones" in bench.host_advice(SLOW, 0.02, 128, workers)
-    assert "faster ones" in bench.host_advice(SLOW, 0.02, 128, own)
-    assert "faster ones" in bench.host_advice(SLOW, 1e-4, 128, here)
-    assert "leave out vectorization" in bench.host_advice(SLOW, 1e-4, 128, workers)
+    assert 'vectorization = "async"' in advice.host_advice(SLOW, 0.02, 128, here)
+    assert "(3,000 us for each environment)" in advice.host_advice(SLOW, 0.02, 128, here)
+    assert "faster ones" in advice.host_advice(SLOW, 0.02, 128, workers)
+    assert "faster ones" in advice.host_advice(SLOW, 0.02, 128, own)
+    assert "faster ones" in advice.host_advice(SLOW, 1e-4, 128, here)
+    assert "leave out vectorization" in advice.host_advice(SLOW, 1e-4, 128, workers)
     acting = SLOW | {"stepping": 0.2, "policy": 0.6}
-    assert "more than 4 environments" in bench.host_advice(acting, 1e-4, 128, here)
+    assert "more than 4 environments" in advice.host_advice(acting, 1e-4, 128, here)
     learning = SLOW | {"stepping": 0.2, "update": 0.5}
-    assert "Minibatches of 128 rows are small" in bench.host_advice(learning, 1e-4, 128, here)
-    assert "Gradient steps" in bench.host_advice(learning, 1e-4, 8192, here)
+    assert "Minibatches of 128 rows are small" in advice.host_advice(learning, 1e-4, 128, here)
+    assert "Gradient steps" in advice.host_advice(learning, 1e-4, 8192, here)
 
 
 class Slow(Maze):
@@ -154,14 +155,14 @@ class Slow(Maze):
         return super().step(action)
 
 
-def test_a_core_that_idles_is_named(monkeypatch):
-    monkeypatch.setattr(bench.sharding, "num_cores", lambda: 4)
+def test_advice_names_a_num_envs_that_uses_all_cores(monkeypatch):
+    monkeypatch.setattr(sharding, "num_cores", lambda: 4)
     shares = {"rollout": 0.1, "gradient steps": 0.9}
-    assert "num_envs = 68 can be split over all, 67 cannot" in bench.advice(shares, 8192, 67, 1)
+    assert "num_envs = 68 can be split over all, 67 cannot" in advice.advice(shares, 8192, 67, 1)
 
 
-def test_tuning_finds_the_faster_layout(monkeypatch):
-    """On a clock of its own: two rows at a time are slow, one device is fast, and nothing else matters."""
+def test_tune_finds_the_fastest_layout(monkeypatch):
+    """Simulated times: chunks of 256 rows take twice as long, one device is 1.5 times as fast, nothing else matters."""
 
     class Fake:
         def __init__(self, agent, env, num_steps):
@@ -197,7 +198,7 @@ console = false
 """
 
 
-def test_the_layout_goes_into_the_run_file_and_nothing_else_changes(tmp_path):
+def test_write_program_changes_only_the_layout_in_the_run_file(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text(RUN)
     write_program(path, Program(devices=2, chunk_rows=512))
@@ -214,7 +215,7 @@ def test_the_layout_goes_into_the_run_file_and_nothing_else_changes(tmp_path):
     assert json.loads(other.read_text()) == {"env": "CartPole-v1", "agent": {"program": {"unroll": 4}}}
 
 
-def test_from_the_command_line(tmp_path, capsys):
+def test_the_command_bench(tmp_path, capsys):
     path = tmp_path / "run.toml"
     path.write_text('env = "CartPole-v1"\nnum_envs = 4\nnum_steps = 8\n')
     assert main.main(["bench", str(path), "--seconds", "0.1", "--agent.num-epochs", "1", "--json"]) == 0

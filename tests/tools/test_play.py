@@ -1,4 +1,4 @@
-"""Playing a policy: the frames are of the episodes that were played, and the film holds them."""
+"""`play`: frames of whole episodes, and their video files."""
 
 import itertools
 import json
@@ -39,10 +39,10 @@ def test_frames_are_those_of_whole_episodes():
     assert len(played.frames) == 3 * (6 + 1)  # six steps and the first state, three times
     starts = [played.frames[i] for i in (0, 7, 14)]
     assert all(x.shape == (175, 300, 3) for x in played.frames)
-    assert (starts[1] != played.frames[6]).any()  # the next episode begins elsewhere than the last one ended
+    assert (starts[1] != played.frames[6]).any()  # the next episode begins in another state than the last one ended
 
 
-def test_it_stops_after_so_many_steps():
+def test_play_stops_after_max_steps():
     agent, weights = learner(ENV)
     played = play(agent, ENV, weights, jax.random.key(1), episodes=3, max_steps=5)
     assert not played.finished
@@ -54,10 +54,10 @@ def test_each_agent_has_its_own_return():
     env = VectorEnv(TimeLimit(builtin.Pursuit(), 4), 2)
     played = play(*learner(env)[:1], env, learner(env)[1], jax.random.key(3))
     assert played.returns.shape == (1, 2)
-    assert played.returns[0, 0] == -played.returns[0, 1]  # what one gains the other loses
+    assert played.returns[0, 0] == -played.returns[0, 1]  # rewards are zero-sum
 
 
-def test_an_environment_without_pictures_is_refused_in_words():
+def test_an_environment_without_render_is_refused():
     with pytest.raises(ppax.ConfigError, match=r"Counter cannot be drawn: give the class a method render\(state\)"):
         render(TimeLimit(Counter(), 3), TimeLimit(Counter(), 3).reset(jax.random.key(0)).state)
 
@@ -65,8 +65,8 @@ def test_an_environment_without_pictures_is_refused_in_words():
 # ---------------------------------------------------------------- on the host
 
 
-def test_frames_of_an_environment_on_the_host_are_its_own():
-    """The shade says where it was at which time: episodes are whole, each begins anew, and rewards are theirs."""
+def test_frames_of_a_host_environment_follow_its_episodes():
+    """The shade of a frame encodes state and time: frames are of whole episodes and agree with their returns."""
     env = host(DrawnMaze, 3)
     agent, weights = learner(env)
     played = play(agent, env, weights, jax.random.key(2), episodes=3, deterministic=False)
@@ -82,7 +82,7 @@ def test_frames_of_an_environment_on_the_host_are_its_own():
         assert min(abs(sum(way) - reward) for way in itertools.product(*worth)) < 1e-5
         at += length + 1
     assert at == len(times)
-    assert env.host.position == 0  # those that are trained on were not touched
+    assert env.host.position == 0  # the environments of the training are not stepped
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_frames_of_an_environment_on_the_host_are_its_own():
     ],
     ids=["none", "nothing", "others", "dark", "vector"],
 )
-def test_what_cannot_be_drawn_on_the_host_is_refused_in_words(env, said):
+def test_host_environments_without_pictures_are_refused(env, said):
     env = env()
     agent = ppax.PPO(mlp(env, hidden=(8,)))
     weights = jax.eval_shape(lambda: ppax.start(agent, env, 4, jax.random.key(0))).learner  # shapes are enough
@@ -118,7 +118,7 @@ class Modes(Maze):
 
 
 @pytest.mark.nightly
-def test_command_line_on_the_host(tmp_path, capsys):
+def test_the_command_play_with_a_host_environment(tmp_path, capsys):
     run, options = tmp_path / "run", ["--num-envs", "2", "--num-steps", "8", "--total-steps", "32", "--no-cache"]
     options += ["--agent.network.hidden", "8", "--agent.num-epochs", "1", "--eval.episodes", "2"]
     gymnasium.register("Drawn-v0", DrawnMaze)
@@ -142,7 +142,7 @@ def moving(count, height=21, width=31):
     return frames
 
 
-def test_gif_has_every_frame(tmp_path):
+def test_a_gif_has_every_frame(tmp_path):
     frames = moving(8)
     assert write_video(tmp_path / "a.gif", frames, 25) == 8
     with Image.open(tmp_path / "a.gif") as film:
@@ -154,7 +154,7 @@ def test_gif_has_every_frame(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # to count frames, imageio_ffmpeg starts ffmpeg
-def test_mp4_has_every_frame(tmp_path):
+def test_an_mp4_has_every_frame(tmp_path):
     ffmpeg = pytest.importorskip("imageio_ffmpeg")
     write_video(tmp_path / "a.mp4", moving(8), 25)  # odd sides are made even
     count, seconds = ffmpeg.count_frames_and_secs(str(tmp_path / "a.mp4"))
@@ -167,7 +167,7 @@ def test_other_formats_are_refused():
         write_video(__import__("pathlib").Path("film.avi"), moving(2), 25)
 
 
-def test_command_line(tmp_path, capsys):
+def test_the_command_play(tmp_path, capsys):
     agent = ppax.PPO(mlp(ppax.make("CueCorridor-10", 4), hidden=(8,)))
     run = tmp_path / "run"
     options = {"log": Log(console=False), "best": BestSettings(metric="episode_return")}

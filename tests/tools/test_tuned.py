@@ -6,25 +6,25 @@ import ppax
 from ppax import config
 
 
-def test_a_preset_is_the_run_of_its_file():
+def test_a_preset_equals_its_run_file():
     tuned = ppax.preset("CartPole-v1")
     agent, env, run = tuned
     assert config.describe_run(agent, env, run) == config.resolve(config.find("CartPole-v1"))
 
 
-def test_options_change_it_and_leave_the_rest():
+def test_options_override_single_settings_of_a_preset():
     tuned = ppax.preset("CartPole-v1", seed=7, agent={"learning_rate": 0.5, "network": {"hidden": [8]}})
     assert (tuned.run.seed, float(tuned.agent.learning_rate), tuned.agent.network.hidden) == (7, 0.5, (8,))
     assert tuned.agent.schedule == ppax.preset("CartPole-v1").agent.schedule
 
 
-def test_it_trains():
+def test_a_preset_trains():
     sizes = {"num_envs": 2, "num_steps": 4, "total_steps": 16, "agent": {"network": {"hidden": [4]}, "num_epochs": 1}}
     run = ppax.preset("CartPole-v1", **sizes, log={"console": False}).fit()
     assert run.history[-1]["iteration"] == 2
 
 
-def test_an_unknown_name_and_an_unknown_option():
+def test_unknown_names_and_options_are_refused():
     with pytest.raises(ppax.ConfigError, match="did you mean 'CartPole-v1'"):
         ppax.preset("CartPole")
     with pytest.raises(ppax.ConfigError, match="num_envs"):

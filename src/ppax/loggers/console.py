@@ -9,7 +9,7 @@ from typing import TextIO
 from rich.console import Console as RichConsole
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from ppax.loggers.files import Row
+from ppax.protocols import Row
 
 PLAIN_SECONDS = 5.0  # minimum seconds between lines without a terminal
 COMPILING = "compiling ..."

@@ -18,10 +18,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ppax.protocols import Row
 from ppax.storage import safe_files
 from ppax.storage.backoff import Backoff
 
-Row = dict[str, Any]
 WAITING = 2**16  # maximum number of rows buffered while the disk fails; the oldest are dropped
 BEYOND = {"iteration": math.inf}  # stands for a line that is not a row
 

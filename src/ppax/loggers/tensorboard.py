@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from ppax.loggers.files import Row
+from ppax.protocols import Row
 
 
 def require_tensorboard() -> Any:

@@ -20,13 +20,12 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import safetensors
 import safetensors.numpy
 
 from ppax.arrays import counter
 from ppax.storage import manifest as manifests
-from ppax.storage import safe_files
+from ppax.storage import safe_files, state_arrays
 from ppax.storage.manifest import FORMAT, MANIFEST, MANIFEST_LIMIT, open_regular, sealed
 from ppax.storage.manifest import CheckpointError as CheckpointError
 from ppax.storage.manifest import DamagedCheckpoint as DamagedCheckpoint
@@ -52,17 +51,16 @@ def save(
     `notes` and `origin` (id of the run, configuration, devices) are plain data for the manifest. Raises OSError where
     the disk fails; the earlier checkpoints are then untouched.
     """
-    arrays, keys = _to_arrays(state)
+    arrays, keys = state_arrays.to_arrays(state)
     data = safetensors.numpy.save(arrays)
-    sha256 = hashlib.sha256(data).hexdigest()
-    manifest = {
+    manifest: dict[str, Any] = {
         "format": FORMAT,
         "iteration": int(state.iteration),
         "env_steps": counter.to_int(state.env_steps),
         "num_steps": state.num_steps,
         "jax": jax.__version__,
         "bytes": len(data),
-        "sha256": sha256,
+        "sha256": hashlib.sha256(data).hexdigest(),
         "keys": keys,
         "notes": notes or {},
         "origin": origin or {},
@@ -70,13 +68,23 @@ def save(
     directory.mkdir(parents=True, exist_ok=True)
     sweep(directory)
     final = directory / f"{int(state.iteration):010d}"
-    if final.exists() and _holds(final, sha256):
+    if final.exists() and _holds(final, manifest["sha256"]):
         return final  # the same state is saved already
+    _replace(final, {STATE: data, MANIFEST: json.dumps(sealed(manifest), indent=1).encode()})
+    # Higher iterations are damaged checkpoints that a resume skipped; they are replaced when the run reaches them
+    for old in [path for path in list_checkpoints(directory) if path.name <= final.name][:-keep]:
+        shutil.rmtree(old, ignore_errors=True)
+    return final
+
+
+def _replace(final: Path, files: dict[str, bytes]) -> None:
+    """Write the directory `final` with these files, atomically; an existing one is replaced."""
+    directory = final.parent
     partial = directory / f".tmp-{final.name}"
     partial.mkdir()
     try:
-        safe_files.create(partial / STATE, data)
-        safe_files.create(partial / MANIFEST, json.dumps(sealed(manifest), indent=1).encode())
+        for name, data in files.items():
+            safe_files.create(partial / name, data)
         safe_files.flush_directory(partial)
         if final.exists():  # damaged or of another run: move it away
             os.replace(final, directory / f".tmp-old-{final.name}")
@@ -84,10 +92,6 @@ def save(
         safe_files.flush_directory(directory)
     finally:
         sweep(directory)
-    # Higher iterations are damaged checkpoints that a resume skipped; they are replaced when the run reaches them
-    for old in [path for path in list_checkpoints(directory) if path.name <= final.name][:-keep]:
-        shutil.rmtree(old, ignore_errors=True)
-    return final
 
 
 def sweep(directory: Path) -> None:
@@ -114,11 +118,11 @@ class Checkpoint(NamedTuple):
 
 def load_with_manifest(path: Path, like: TrainState, run_id: str | None = None) -> Checkpoint:
     """Load state and manifest. Opens both files first, so that they can be read even if they are removed meanwhile."""
-    expected, _ = _describe(like)
+    expected = state_arrays.expected_arrays(like)
     with contextlib.ExitStack() as stack:
         manifest_file, state_file = (stack.enter_context(open_regular(path / name)) for name in (MANIFEST, STATE))
         manifest = manifests.parse(path, manifest_file)
-        limit = sum(_nbytes(x) for x in expected.values()) + MANIFEST_LIMIT
+        limit = sum(state_arrays.num_bytes(x) for x in expected.values()) + MANIFEST_LIMIT
         if manifest["bytes"] > limit:
             raise CheckpointError(f"{path / STATE} has {manifest['bytes']} bytes, this run's state at most {limit}")
         data = _verified(path, manifest, state_file)
@@ -127,7 +131,7 @@ def load_with_manifest(path: Path, like: TrainState, run_id: str | None = None) 
 
 def _state(path: Path, like: TrainState, manifest: dict[str, Any], data: bytes, run_id: str | None) -> TrainState:
     """Deserialise the state from `data`, the verified content of the checkpoint's state file."""
-    expected, _ = _describe(like)
+    expected = state_arrays.expected_arrays(like)
     saved_by = manifest["origin"].get("run")
     if run_id and saved_by and saved_by != run_id:
         raise DamagedCheckpoint(f"{path} is of another run ({saved_by!r}), not of this one ({run_id!r})")
@@ -135,14 +139,14 @@ def _state(path: Path, like: TrainState, manifest: dict[str, Any], data: bytes, 
         arrays = safetensors.numpy.load(data)
     except (safetensors.SafetensorError, KeyError, ValueError, TypeError) as error:
         raise DamagedCheckpoint(f"{path / STATE} is not a readable safetensors file: {error}") from error
-    problems = _differences(expected, arrays)
+    problems = state_arrays.differences(expected, arrays)
     if manifest.get("num_steps") != like.num_steps:
         problems.insert(0, f"num_steps: saved {manifest.get('num_steps')}, expected {like.num_steps}")
     if problems:
         raise CheckpointError(f"{path} does not fit this agent and environment:\n  " + "\n  ".join(problems))
     if int(arrays["iteration"]) != manifest["iteration"]:
         raise DamagedCheckpoint(f"{path / STATE} is of iteration {int(arrays['iteration'])}, not of the manifest's")
-    return _from_arrays(like, arrays, manifest.get("keys", {}))
+    return state_arrays.from_arrays(like, arrays, manifest.get("keys", {}))
 
 
 def newest(directory: Path, read: Callable[[Path], Read]) -> tuple[Read | None, list[str]]:
@@ -171,7 +175,7 @@ def not_finite(state: TrainState) -> list[str]:
     """
     return [
         name
-        for name, leaf in _named_leaves(state).items()
+        for name, leaf in state_arrays.named_leaves(state).items()
         if name.startswith("learner.")
         and jnp.issubdtype(leaf.dtype, jnp.floating)
         and bool((jnp.isnan if ".opt_state" in name else lambda x: ~jnp.isfinite(x))(jnp.asarray(leaf)).any())
@@ -226,62 +230,3 @@ def _require_size(path: Path, manifest: dict[str, Any], file: BufferedReader) ->
 def _require_digest(path: Path, manifest: dict[str, Any], digest: str) -> None:
     if digest != manifest.get("sha256"):
         raise DamagedCheckpoint(f"{path / STATE} is damaged: its checksum differs from that in the manifest")
-
-
-# ---------------------------------------------------------------- trees and named arrays
-
-
-def _is_key(x: Any) -> bool:
-    return bool(jnp.issubdtype(x.dtype, jax.dtypes.prng_key))
-
-
-def _named_leaves(state: TrainState) -> dict[str, Any]:
-    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
-    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
-
-
-def _to_arrays(state: TrainState) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    arrays, keys = {}, {}
-    for name, leaf in _named_leaves(state).items():
-        if _is_key(leaf):
-            keys[name] = str(jax.random.key_impl(leaf))
-            leaf = jax.random.key_data(leaf)
-        arrays[name] = np.array(jax.device_get(leaf), order="C")
-    return arrays, keys
-
-
-def _describe(like: TrainState) -> tuple[dict[str, jax.ShapeDtypeStruct], jax.tree_util.PyTreeDef]:
-    expected = {}
-    for name, leaf in _named_leaves(like).items():
-        expected[name] = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
-    return expected, jax.tree.structure(like)
-
-
-def _from_arrays(like: TrainState, arrays: dict[str, np.ndarray], keys: dict[str, str]) -> TrainState:
-    leaves = []
-    for name, leaf in _named_leaves(like).items():
-        array = jnp.asarray(arrays[name])
-        if _is_key(leaf):
-            impl = keys.get(name) if isinstance(keys, dict) else None
-            try:
-                array = jax.random.wrap_key_data(array, impl=impl if isinstance(impl, str) else "")
-            except (TypeError, ValueError) as error:
-                raise CheckpointError(f"{name}: {impl!r} is not an implementation of random keys: {error}") from error
-            if array.dtype != leaf.dtype:
-                raise CheckpointError(f"{name}: saved with keys {array.dtype}, this process uses {leaf.dtype}")
-        leaves.append(array)
-    return jax.tree.unflatten(jax.tree.structure(like), leaves)
-
-
-def _differences(expected: dict[str, Any], saved: dict[str, np.ndarray]) -> list[str]:
-    lines = [f"{name}: not in the checkpoint" for name in expected.keys() - saved.keys()]
-    lines += [f"{name}: in the checkpoint, but not expected" for name in saved.keys() - expected.keys()]
-    for name in expected.keys() & saved.keys():
-        wanted, actual = expected[name], saved[name]
-        if wanted.shape != actual.shape or wanted.dtype != actual.dtype:
-            lines.append(f"{name}: saved {actual.dtype}{actual.shape}, expected {wanted.dtype}{wanted.shape}")
-    return sorted(lines)
-
-
-def _nbytes(x: Any) -> int:
-    return int(np.prod(x.shape, dtype=np.int64)) * x.dtype.itemsize

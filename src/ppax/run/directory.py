@@ -33,7 +33,7 @@ from ppax.storage import safe_files
 from ppax.types import ConfigError
 
 RUN_FILE, LOCK, OWNER = configs.RUN_FILE, ".lock", ".owner"
-STATES = ("checkpoints", "best")  # directories that hold checkpoints
+FOLDERS = ("checkpoints", "best")  # directories that hold checkpoints
 ABOUT = "about.json"
 OWNER_LIMIT, ABOUT_LIMIT = 2**16, 2**24  # bytes; far above the size of a valid file
 STARTS = 100  # number of later starts recorded after the first
@@ -186,7 +186,7 @@ def _refuse_run(path: Path) -> None:
         raise ConfigError(
             f"{path} already holds a run: continue it with `ppax resume {path}`, or choose another directory"
         )
-    for name in STATES:
+    for name in FOLDERS:
         if (path / name).is_dir() and any((path / name).iterdir()):
             raise ConfigError(
                 f"{path} has no {RUN_FILE}, but it holds {name}/ of another run, which would be taken for this run's: "

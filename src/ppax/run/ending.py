@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 import shutil
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,19 +17,16 @@ from ppax.agents.multi_agent import Agent
 from ppax.arrays import counter
 from ppax.config import Run
 from ppax.envs import Env
-from ppax.loggers import Logger, Row
 from ppax.loggers.files import finite_or_none, rows_until
 from ppax.program.compilation import metric_names
+from ppax.protocols import ConditionState, Row, StopCondition
 from ppax.run import checkpoint
-from ppax.run.condition_text import parse
-from ppax.run.conditions import KeepBest, policy_of, watches, why
+from ppax.run.conditions.best import MODES, KeepBest, policy_of
+from ppax.run.conditions.text import parse
 from ppax.storage import safe_files
-from ppax.types import TrainState
-
-Callback = Callable[[TrainState, Row], bool | None]  # at every log row; True ends the run
+from ppax.types import ConfigError, TrainState
 
 BEST, STOPPED = "best", "stopped.json"
-MODES = ("max", "min")
 REASONS = {
     "done": "total_steps are done",
     "signal": "a signal asked it to stop; it can be resumed",
@@ -49,55 +47,65 @@ class Best(NamedTuple):
 
 
 class RunMonitor:
-    """Calls stop condition, best-policy tracker and callbacks at every log row; records the reason for the end."""
+    """Stop conditions, callbacks and best policy of a run, updated at every log row; the reason for its end."""
 
-    def __init__(self, run: Run, callbacks: Sequence[Callback | Logger]):
-        self.stop: Any = None if run.stop is None else parse(run.stop)
+    def __init__(self, run: Run, conditions: Sequence[StopCondition] = ()):
+        self.stop = None if run.stop is None else parse(run.stop)
         self.best = None if run.best.metric is None else KeepBest(run.best.metric, run.best.mode)
-        functions: list[Any] = [callback for callback in callbacks if not hasattr(callback, "log")]
-        self.callbacks = [*functions, *(own for own in (self.stop, self.best) if own is not None)]
-        self.why = ""  # reason of an early stop; "" while there is none
+        own = [condition for condition in (self.stop, self.best) if condition is not None]
+        self.conditions = [*conditions, *own]
+        self.stop_reason = ""  # conditions that ended the run early, with values; "" if none has
+        self._states = [ConditionState()] * len(self.conditions)
+        self._stop_place = len(conditions)  # of `stop` among the conditions
+        self._without_values = {metric for condition in own for metric in condition.metrics}  # NaN in every row so far
         self._saved: Row | None = None  # row of the best policy on disk
 
     def check(self, agent: Agent, env: Env, state: TrainState) -> None:
         """Raise ConfigError for a metric that the run will not log; compiles nothing, `state` may be shapes."""
-        conditions = [watch for callback in self.callbacks for watch in watches(callback)]
-        if not conditions:
-            return
-        names = metric_names(agent, env, state)
-        for condition in conditions:
-            condition.check((*OWN_ROWS, *names))
+        if any(condition.metrics for condition in self.conditions):
+            names = (*OWN_ROWS, *metric_names(agent, env, state))
+            for condition in self.conditions:
+                require_logged(condition, names)
 
     def restore(self, run_dir: Path, iteration: int, like: TrainState) -> None:
         """Replay the log rows up to `iteration` through `stop`, load the best policy; `like` is a state's shapes."""
-        for row in rows_until(run_dir / "metrics.jsonl", iteration):
-            values = {name: math.nan if value is None else value for name, value in row.items()}
-            if self.stop is not None and all(watch.key in values for watch in watches(self.stop)):
-                # conditions of the run file do not use the state
-                self.why = why(self.stop) if self.stop(None, values) else ""
+        if self.stop is not None:
+            for row in rows_until(run_dir / "metrics.jsonl", iteration):
+                self._replay(self.stop, like, row)
         best = None if self.best is None else load_best(run_dir, like)
         if best is not None and self.best is not None and (best.metric, best.mode) == (self.best.key, self.best.mode):
-            self.best.policy, self.best.row, self.best.value = best.policy, best.row, best.value
-            self._saved = best.row
+            self.best.keep(best.policy, best.row)
+            self._saved = self.best.row
 
     def update(self, state: TrainState, row: Row) -> bool:
-        """Call every callback with a new log row; return whether one of them stops the run."""
-        stopping = [callback for callback in self.callbacks if callback(state, row)]
-        self.why = " or ".join(map(why, stopping))
-        return bool(stopping)
+        """Update every condition with a new log row; return whether one of them ends the run."""
+        pairs = zip(self.conditions, self._states, strict=True)
+        self._states = [condition.update(before, state, row) for condition, before in pairs]
+        self._without_values -= {metric for metric in self._without_values if not math.isnan(row[metric])}
+        met = [(condition, after) for condition, after in zip(self.conditions, self._states, strict=True) if after.met]
+        self.stop_reason = " or ".join(after.reason or str(condition) for condition, after in met)
+        return bool(met)
+
+    def _replay(self, stop: StopCondition, like: TrainState, row: Row) -> None:
+        """Update `stop` alone with a row of metrics.jsonl; conditions of the run file read no state."""
+        values = {name: math.nan if value is None else value for name, value in row.items()}
+        if all(name in values for name in stop.metrics):
+            after = stop.update(self._states[self._stop_place], like, values)
+            self._states[self._stop_place], self.stop_reason = after, after.reason
+            self._without_values -= {metric for metric in stop.metrics if not math.isnan(values[metric])}
 
     def metrics_without_values(self) -> list[str]:
         """Warnings, one for each metric of `stop` or `best` that was NaN in every log row."""
         own = {"stop": self.stop, "best": None if self.best is None or self.best.policy is not None else self.best}
         return [
-            f"{name}: no log row had a number for {watch.key}"
-            + ("; no episode ended" if watch.key.startswith("episode") else "")
+            f"{name}: no log row had a number for {metric}"
+            + ("; no episode ended" if metric.startswith("episode") else "")
             + {"stop": ", so the run could not stop by it", "best": ", so no policy was kept"}[name]
             + ": give the environment a time limit (ppax.envs.TimeLimit), train longer, or watch another metric"
             for name, condition in own.items()
             if condition is not None
-            for watch in {watch.key: watch for watch in watches(condition)}.values()
-            if math.isnan(watch.latest)
+            for metric in dict.fromkeys(condition.metrics)
+            if metric in self._without_values
         ]
 
     def save(self, run_dir: Path, origin: dict[str, Any] | None = None) -> None:
@@ -117,13 +125,22 @@ class RunMonitor:
         """Write the reason for the end to stopped.json, atomically; `kind` is of REASONS. Warn if the disk fails."""
         if run_dir is None:
             return
-        kind = "stopped" if self.why else kind
-        reason = {"kind": kind, "why": self.why or REASONS[kind]}
+        kind = "stopped" if self.stop_reason else kind
+        reason = {"kind": kind, "why": self.stop_reason or REASONS[kind]}
         numbers = {"iteration": int(state.iteration), "env_steps": counter.to_int(state.env_steps)}
         try:
             safe_files.write_text(run_dir / STOPPED, json.dumps(reason | numbers) + "\n")
         except OSError as error:  # must not hide the exception that ended the run
             warnings.warn(f"{run_dir / STOPPED} could not be written: {error}", stacklevel=2)
+
+
+def require_logged(condition: StopCondition, names: Collection[str]) -> None:
+    """Raise ConfigError, with the nearest name, if `condition` reads a metric that is not among `names`."""
+    for metric in condition.metrics:
+        if metric not in names:
+            nearest = difflib.get_close_matches(metric, names, n=1, cutoff=0.0)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+            raise ConfigError(f"{condition}: no metric {metric!r} is logged{hint}")
 
 
 def load_best(run_dir: Path, like: TrainState, run_id: str | None = None) -> Best | None:

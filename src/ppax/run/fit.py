@@ -18,16 +18,20 @@ from ppax.agents.multi_agent import Agent, pool_of, sharing_of
 from ppax.checks import require_sound
 from ppax.config import BestSettings, Log, Run, group_tables
 from ppax.envs import Env, other_params
-from ppax.loggers import Logger, require_tensorboard
+from ppax.loggers import require_tensorboard
+from ppax.options import Config
 from ppax.program import sharding
 from ppax.program.footprint import explained
+from ppax.protocols import Callback, Logger, StopCondition
 from ppax.run import record
+from ppax.run.callbacks import sort_callbacks
 from ppax.run.directory import RunDirectory
-from ppax.run.ending import Callback, RunMonitor
+from ppax.run.ending import RunMonitor
 from ppax.run.loop import Loop
-from ppax.run.origin import saved_origin, warn_of_changes, with_saved_devices
+from ppax.run.origin import record_start, saved_origin, warn_of_changes, with_saved_devices
 from ppax.run.restore import fresh_state, load_run, load_state, planned_iterations, require_memory, state_shapes
 from ppax.run.result import TrainedRun
+from ppax.run.saving import Saver
 from ppax.run.signals import IN_MEMORY, ON_DISK, stop_on_signals
 from ppax.storage.cache import kept_programs
 from ppax.types import ConfigError
@@ -41,7 +45,7 @@ def fit(
     run_dir: str | Path | None = None,
     num_steps: int = 128,
     log: Log | None = None,
-    callbacks: Sequence[Callback | Logger] = (),
+    callbacks: Sequence[Callback | Logger | StopCondition] = (),
     *,
     stop: str | None = None,
     best: BestSettings | None = None,
@@ -58,10 +62,10 @@ def fit(
     (storage/cache.py).
 
     `callbacks` are called with (state, row) at every log row; returning True ends the run. An object with `log(row)`
-    and `close()` is an additional logger. A callback that keeps the state must copy it: the next chunk reuses its
-    memory (buffer donation). `stop` is a stop condition as text (condition_text.py), `best` the metric by which the
-    best policy is kept. Unlike callbacks both belong to the run's configuration, and a resumed run continues with
-    them. `iterations_per_env_reset` is that of `start`.
+    and `close()` is an additional logger, one of `ppax.stop` a stop condition. A callback that keeps the state must
+    copy it: the next chunk reuses its memory (buffer donation). `stop` is a stop condition as text
+    (conditions/text.py), `best` the metric by which the best policy is kept. Unlike callbacks both belong to the run's
+    configuration, and a resumed run continues with them. `iterations_per_env_reset` is that of `start`.
 
     Raises ConfigError, before anything compiles, for numbers out of range or sizes that do not divide; NotEnoughMemory
     where the run cannot fit; NumericalError when rollout, gradient or weights are not finite; EnvError when a host
@@ -79,7 +83,7 @@ def fit_run(
     env: Env,
     run: Run,
     run_dir: str | Path | Iterable[Path] | None = None,
-    callbacks: Sequence[Callback | Logger] = (),
+    callbacks: Sequence[Callback | Logger | StopCondition] = (),
     say: Callable[[str], None] = lambda text: None,
 ) -> TrainedRun:
     """Train with the settings of `run`; of several paths `run_dir`, use the first that does not exist yet.
@@ -90,7 +94,8 @@ def fit_run(
     require_sound(env)  # first: an environment that no network can read fits no network
     require_arguments(agent, env)
     run_config = config.describe_run(agent, env, run)
-    monitor = RunMonitor(run, callbacks)
+    loggers, conditions = sort_callbacks(callbacks)
+    monitor = RunMonitor(run, conditions)
     planned_iterations(env, run)
     other_params(env, run.eval.env_params)  # check the parameters of the evaluation before training
     agent.check()
@@ -101,27 +106,18 @@ def fit_run(
     say(f"memory, at least: {needed}")
     warn_of_single_rows(agent, env, run.num_steps)
     monitor.check(agent, env, shapes)
-    # evaluate the schedule abstractly: raises for a schedule of a number that the agent lacks
-    jax.eval_shape(agent.annealed, jnp.float32(0.0), jnp.float32(0.0))
-    if run.log.tensorboard:
-        require_tensorboard()
-        if run_dir is None:
-            raise ConfigError(
-                "log.tensorboard = true: event files are written to the run directory, and there is none; "
-                'pass run_dir="runs/mine", or set it to false'
-            )
+    _check_schedule(agent)
+    _check_tensorboard(run, run_dir)
     with ExitStack() as stack:
         directory = None
         if run_dir is not None:
-            objects = record.objects(agent, env, run_config, callbacks)
-            run_config |= {config.OBJECTS: objects} if objects else {}
-            paths = Path(run_dir) if isinstance(run_dir, str) else run_dir
-            directory = stack.enter_context(RunDirectory.create(paths, run_config))
+            directory = stack.enter_context(_new_directory(run_dir, agent, env, run_config, callbacks))
         stop_requested = stack.enter_context(stop_on_signals(ON_DISK if directory else IN_MEMORY))
         stack.enter_context(kept_programs())
         stack.enter_context(explained(needed))
-        loop = Loop(agent, env, run, directory, callbacks, monitor, stop_requested)
-        loop.begin("fit")
+        origin = record_start(directory, "fit", agent, env, run)
+        saver = Saver(directory, monitor, run.log.checkpoint_seconds, origin)
+        loop = Loop(agent, env, run, saver, loggers, monitor, stop_requested)
         stack.callback(loop.close)
         with ThreadPoolExecutor(1) as executor:  # compile `start` and `train` at the same time
             state = executor.submit(fresh_state, agent, env, run)
@@ -133,7 +129,7 @@ def resume(
     run_dir: str | Path,
     agent: Agent | None = None,
     env: Env | None = None,
-    callbacks: Sequence[Callback | Logger] = (),
+    callbacks: Sequence[Callback | Logger | StopCondition] = (),
     console: bool | None = None,
 ) -> TrainedRun:
     """Continue the run in `run_dir` from its newest intact checkpoint; results are those of an uninterrupted run.
@@ -152,12 +148,40 @@ def resume(
         agent = with_saved_devices(saved, agent, env, run)
         if console is not None:
             run = dataclasses.replace(run, log=dataclasses.replace(run.log, console=console))
-        monitor, shapes = RunMonitor(run, callbacks), state_shapes(agent, env, run)
+        loggers, conditions = sort_callbacks(callbacks)
+        monitor, shapes = RunMonitor(run, conditions), state_shapes(agent, env, run)
         stack.enter_context(explained(require_memory(agent, env, shapes)))
         state = load_state(directory.path, agent, env, run)
         monitor.check(agent, env, shapes)
         monitor.restore(directory.path, int(state.iteration), shapes)
-        loop = Loop(agent, env, run, directory, callbacks, monitor, stop_requested)
+        origin = record_start(directory, "resume", agent, env, run)
+        warn_of_changes(directory.path, saved, origin)
+        saver = Saver(directory, monitor, run.log.checkpoint_seconds, origin)
+        loop = Loop(agent, env, run, saver, loggers, monitor, stop_requested)
         stack.callback(loop.close)
-        warn_of_changes(directory.path, saved, loop.begin("resume"))
         return loop.train(state)
+
+
+def _check_schedule(agent: Agent) -> None:
+    """Raise ConfigError for a schedule of a number that the agent lacks; evaluated with shapes only."""
+    jax.eval_shape(agent.annealed, jnp.float32(0.0), jnp.float32(0.0))
+
+
+def _check_tensorboard(run: Run, run_dir: object) -> None:
+    """Raise for `log.tensorboard` without tensorboardX or without a run directory."""
+    if run.log.tensorboard:
+        require_tensorboard()
+        if run_dir is None:
+            raise ConfigError(
+                "log.tensorboard = true: event files are written to the run directory, and there is none; "
+                'pass run_dir="runs/mine", or set it to false'
+            )
+
+
+def _new_directory(
+    run_dir: str | Path | Iterable[Path], agent: Agent, env: Env, run_config: Config, callbacks: Sequence[object]
+) -> RunDirectory:
+    """Create the run directory, with the configuration and the names of the objects that no file can hold."""
+    objects = record.objects(agent, env, run_config, callbacks)
+    run_config |= {config.OBJECTS: objects} if objects else {}
+    return RunDirectory.create(Path(run_dir) if isinstance(run_dir, str) else run_dir, run_config)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 
@@ -18,14 +18,14 @@ from ppax.arrays.metrics import Summary
 from ppax.config import Run
 from ppax.envs import Env, EnvError, HostEnv
 from ppax.host import HostTraining
-from ppax.loggers import Console, Csv, JsonLines, Logger, Row, TensorBoard, last_row
+from ppax.loggers import Console
 from ppax.program import compilation
-from ppax.run.directory import RunDirectory
-from ppax.run.ending import STOPPED, Callback, RunMonitor
+from ppax.protocols import Logger, Row
+from ppax.run.ending import STOPPED, RunMonitor
 from ppax.run.faults import NETWORK, locate
-from ppax.run.origin import Origin, origin_of, versions_and_hardware
 from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
+from ppax.run.rows import RunLoggers
 from ppax.run.saving import NotFinite, Saver
 from ppax.types import TrainState
 
@@ -33,6 +33,17 @@ ROWS_PER_RUN = 100  # log rows of a run that is long enough
 CHUNK_STEPS = 2**18  # maximum env-steps of a chunk, so that a signal stops the run within seconds
 # Polling interval while a chunk runs: this share of its time so far, at most so many seconds
 POLL_SHARE, POLL_SECONDS = 0.01, 0.05
+CTRL_C = "Ctrl-C; fit(..., run_dir=PATH) makes runs that can be resumed"
+
+
+class Chunk(NamedTuple):
+    """Result of the iterations between two log rows."""
+
+    state: TrainState
+    row: Row  # {} if no iteration was completed
+    grad_norm: float  # NaN if the last iteration was rejected because it was not finite
+    error: EnvError | None  # of a host environment that failed
+    seconds: float
 
 
 class Loop:
@@ -43,35 +54,28 @@ class Loop:
         agent: Agent,
         env: Env,
         run: Run,
-        directory: RunDirectory | None,
-        callbacks: Sequence[Callback | Logger],
+        saver: Saver,
+        loggers: Sequence[Logger],
         monitor: RunMonitor,
         stop: threading.Event,
     ):
-        self.agent, self.env, self.run, self.directory = agent, env, run, directory
-        self.monitor, self.stop = monitor, stop
-        self.user_loggers: list[Any] = [c for c in callbacks if hasattr(c, "log")]
+        self.agent, self.env, self.run, self.saver, self.path = agent, env, run, saver, saver.path
+        self.user_loggers, self.monitor, self.stop = loggers, monitor, stop
         self.total_iterations = planned_iterations(env, run)
         steps = run.num_steps * env.num_streams
         self.chunk_iterations = run.log.every or max(
             1, min(self.total_iterations // ROWS_PER_RUN, CHUNK_STEPS // steps)
         )
-        self.saver = Saver(directory, monitor, run.log.checkpoint_seconds)
         self.console: Console | None = None
-
-    def begin(self, verb: str) -> Origin | None:
-        """Record this start (`verb`: fit or resume) in the run directory; return the origin for its checkpoints."""
-        if self.directory is None:
-            return None
-        origin = self.saver.origin = origin_of(self.directory.path, self.agent, self.env, self.run)
-        self.directory.record_start({"verb": verb, "devices": origin.devices} | versions_and_hardware())
-        return origin
 
     def compile(self, state: TrainState) -> Any:
         """Compile the program of all chunks. The iteration count is traced: results do not depend on chunk sizes."""
         if self.run.log.console:
             self.console = Console(self.total_iterations)  # before compilation, which may take long
-        return compilation.compile(self.agent, self.env, state, self.stop)
+        program = compilation.compile(self.agent, self.env, state, self.stop)
+        if isinstance(program, HostTraining) and self.run.log.every is None:
+            program.chunk_seconds = self.run.log.checkpoint_seconds  # slow environments: a row is due for each save
+        return program
 
     def close(self) -> None:
         """Close the console and restore the terminal, also after a failed compilation."""
@@ -80,107 +84,111 @@ class Loop:
 
     def train(self, state: TrainState, program: Any = None) -> TrainedRun:
         """Train from `state` until all iterations are done, or a signal, stop condition or callback ends the run."""
-        path = self.directory.path if self.directory else None
-        if int(state.iteration) >= self.total_iterations or self.monitor.why:
-            self.monitor.record(path, state, "done")
-            return self._trained(state, [])
+        if self._all_done(state) or self.monitor.stop_reason:
+            self.monitor.record(self.path, state, "done")
+            return self._result(state, [], self.monitor.stop_reason)
         program = program or self.compile(state)
-        if isinstance(program, HostTraining) and self.run.log.every is None:
-            program.chunk_seconds = self.run.log.checkpoint_seconds  # slow environments: a row is due for each save
-        history: list[Row] = []
-        if path is not None:
-            (path / STOPPED).unlink(missing_ok=True)
-        ended, done, first_step = False, int(state.iteration), counter.to_int(state.env_steps)
-        started_at, train_seconds = time.time(), 0.0
-        with ExitStack() as stack:
-            loggers = self._loggers(stack, state)
-            while not ended and done < self.total_iterations and not self.stop.is_set():
-                count = min(self.chunk_iterations, self.total_iterations - done)
-                chunk_start, steps_before, env_error = time.perf_counter(), counter.to_int(state.env_steps), None
-                try:
-                    state, metrics = program(self.agent, self.env, state, count, self.total_iterations)
-                except EnvError as error:
-                    env_error = error
-                    state, metrics = error.reached or (state, None)
-                row = {} if metrics is None else {name: float(x) for name, x in _wait(metrics).items()}
-                seconds = time.perf_counter() - chunk_start
-                done_before, done = done, int(state.iteration)  # a host loop may stop inside a chunk
-                env_steps = counter.to_int(state.env_steps)
-                train_seconds += seconds
-                timing = {
-                    "steps_per_second": (env_steps - steps_before) / seconds,
-                    "seconds": self.seconds_before + train_seconds,
-                }
-                if done > done_before:  # false if no iteration of the chunk was completed
-                    history.append({"iteration": done, "env_steps": env_steps} | row | timing)
-                    self._log(loggers, history[-1])
-                if env_error is not None:
-                    self.saver.rescue(state)
-                    self.monitor.record(path, state, "environment")
-                    raise env_error
-                self._check_finite(state, row)
-                ended = self.monitor.update(state, history[-1])
+        if self.path is not None:
+            (self.path / STOPPED).unlink(missing_ok=True)
+        history, ended, seconds = list[Row](), False, 0.0
+        started_at, steps_before = time.time(), counter.to_int(state.env_steps)
+        with self._open_loggers(state) as loggers:
+            while not (ended or self._all_done(state) or self.stop.is_set()):
+                chunk = self._run_chunk(program, state, loggers.seconds + seconds)
+                state, seconds = chunk.state, seconds + chunk.seconds
+                if chunk.row:
+                    history.append(chunk.row)
+                    loggers.log(chunk.row)
+                self._raise_faults(chunk)
+                ended = self.monitor.update(state, chunk.row)
                 self._save(state, self.saver.save_if_due)
             save_error = self._save(state, self.saver.save_final)
-        for sentence in self.monitor.metrics_without_values() if done == self.total_iterations else ():
-            warnings.warn(sentence, stacklevel=2)
-        self.monitor.record(path, state, "done" if done == self.total_iterations else "signal")
-        if done < self.total_iterations and not ended:
-            if save_error is not None:
-                raise save_error
-            if self.directory is not None:
-                where = f"resume with: ppax resume {self.directory.path}"
-                raise Interrupted(f"stopped after {counter.to_int(state.env_steps):,} steps; {where}")
-            if not history:  # interrupted during compilation: no result to return
-                raise KeyboardInterrupt
-            self.monitor.why = "Ctrl-C; fit(..., run_dir=PATH) makes runs that can be resumed"
-        times = (started_at, program.compile_seconds, train_seconds)
-        trained = self._trained(state, history)
-        if save_error is not None:  # the result is returned all the same
-            trained.unsaved = str(save_error)
+        self._record_end(state)
+        interrupted = not (ended or self._all_done(state))
+        if interrupted:
+            self._raise_interrupted(state, save_error, history)
+        elif save_error is not None:  # the result is returned all the same
             warnings.warn(f"the last checkpoint could not be saved: {save_error}", stacklevel=3)
-        trained.started_at, trained.compile_seconds, trained.train_seconds = times
-        trained.steps_per_second = (trained.env_steps - first_step) / max(train_seconds, 1e-9)
-        return trained
+        return dataclasses.replace(
+            self._result(state, history, CTRL_C if interrupted else self.monitor.stop_reason),
+            started_at=started_at,
+            compile_seconds=program.compile_seconds,
+            train_seconds=seconds,
+            steps_per_second=(counter.to_int(state.env_steps) - steps_before) / max(seconds, 1e-9),
+            unsaved=str(save_error or ""),
+        )
 
-    def _trained(self, state: TrainState, history: list[Row]) -> TrainedRun:
-        trained = TrainedRun(self.agent, self.env, state, history, self.directory.path if self.directory else None)
-        trained.stopped, trained.best = self.monitor.why, self.monitor.best
-        trained.eval_env_params = self.run.eval.env_params
-        return trained
+    def _all_done(self, state: TrainState) -> bool:
+        return int(state.iteration) >= self.total_iterations
 
-    def _loggers(self, stack: ExitStack, state: TrainState) -> list[Logger]:
-        done, self.seconds_before = int(state.iteration), 0.0
-        loggers: list[Logger] = [*self.user_loggers]
+    def _open_loggers(self, state: TrainState) -> RunLoggers:
+        loggers = [*self.user_loggers]
         if self.console is not None:
-            self.console.begin(done)
+            self.console.begin(int(state.iteration))
             loggers.append(self.console)
-        if self.directory is not None:
-            path = self.directory.path
-            loggers += [JsonLines(path / "metrics.jsonl", done), Csv(path / "metrics.csv", done)]
-            self.seconds_before = last_row(path / "metrics.jsonl").get("seconds", 0.0)
-            if self.run.log.tensorboard:
-                purge = counter.to_int(state.env_steps) + 1 if done else None
-                loggers.append(TensorBoard(path / "tensorboard", purge))
-        for logger in loggers:
-            stack.callback(_close, logger)
-        return loggers
+        return RunLoggers(self.path, loggers, self.run.log.tensorboard, state)
 
-    def _log(self, loggers: list[Logger], row: Row) -> None:
-        """Log one row; a logger that fails is removed with a warning, and training goes on."""
-        for logger in list(loggers):
-            try:
-                logger.log(row)
-            except Exception as error:
-                loggers.remove(logger)
-                warnings.warn(f"{type(logger).__name__} failed and is removed: {error}", stacklevel=2)
+    def _run_chunk(self, program: Any, state: TrainState, seconds_before: float) -> Chunk:
+        """Run the iterations up to the next log row; `seconds_before` is the training time of the run so far."""
+        done, steps_before = int(state.iteration), counter.to_int(state.env_steps)
+        count = min(self.chunk_iterations, self.total_iterations - done)
+        begin, error, metrics = time.perf_counter(), None, None
+        try:
+            state, metrics = program(self.agent, self.env, state, count, self.total_iterations)
+        except EnvError as env_error:
+            error = env_error
+            state, metrics = error.reached or (state, None)
+        row = {} if metrics is None else {name: float(x) for name, x in _wait(metrics).items()}
+        seconds, env_steps = time.perf_counter() - begin, counter.to_int(state.env_steps)
+        grad_norm = row.get("grad_norm", math.nan)
+        if int(state.iteration) == done:
+            return Chunk(state, {}, grad_norm, error, seconds)
+        timing = {"steps_per_second": (env_steps - steps_before) / seconds, "seconds": seconds_before + seconds}
+        # a host loop may stop inside a chunk: the state has the iterations that are done
+        row = {"iteration": int(state.iteration), "env_steps": env_steps} | row | timing
+        return Chunk(state, row, grad_norm, error, seconds)
 
-    def _check_finite(self, state: TrainState, row: Row) -> None:
-        """Raise NumericalError if the last iteration was rejected; saves `state`, which is the one before it."""
-        if math.isfinite(row["grad_norm"]):
-            return
+    def _raise_faults(self, chunk: Chunk) -> None:
+        """Save the state and raise, if an environment failed or an iteration was not finite."""
+        if chunk.error is not None:
+            self.saver.rescue(chunk.state)
+            self.monitor.record(self.path, chunk.state, "environment")
+            raise chunk.error
+        if not math.isfinite(chunk.grad_norm):
+            self._raise_not_finite(chunk.state)
+
+    def _record_end(self, state: TrainState) -> None:
+        """Write the reason for the end; warn of metrics of `stop` and `best` that never had a value."""
+        for sentence in self.monitor.metrics_without_values() if self._all_done(state) else ():
+            warnings.warn(sentence, stacklevel=3)
+        self.monitor.record(self.path, state, "done" if self._all_done(state) else "signal")
+
+    def _raise_interrupted(self, state: TrainState, save_error: OSError | None, history: list[Row]) -> None:
+        """Raise after a signal, unless the run has no directory: then its result so far is returned."""
+        if save_error is not None:
+            raise save_error
+        if self.path is not None:
+            where = f"resume with: ppax resume {self.path}"
+            raise Interrupted(f"stopped after {counter.to_int(state.env_steps):,} steps; {where}")
+        if not history:  # interrupted during compilation: no result to return
+            raise KeyboardInterrupt
+
+    def _result(self, state: TrainState, history: list[Row], stopped: str) -> TrainedRun:
+        return TrainedRun(
+            self.agent,
+            self.env,
+            state,
+            history,
+            self.path,
+            stopped=stopped,
+            best=self.monitor.best,
+            eval_env_params=self.run.eval.env_params,
+        )
+
+    def _raise_not_finite(self, state: TrainState) -> NoReturn:
+        """Save `state`, the one before the iteration that was rejected, and raise NumericalError."""
         self.saver.rescue(state)
-        self.monitor.record(self.directory.path if self.directory else None, state, "fault")
+        self.monitor.record(self.path, state, "fault")
         where = NETWORK
         if not isinstance(self.env, HostEnv):  # host rollouts are checked while they are collected
             # device_put and not NumPy: the state contains typed keys
@@ -195,20 +203,12 @@ class Loop:
         try:
             return save(state)
         except NotFinite as error:
-            self.monitor.record(self.directory.path if self.directory else None, state, "fault")
+            self.monitor.record(self.path, state, "fault")
             raise NumericalError(
                 f"after iteration {int(state.iteration)} the learner is not finite ({error}), though its gradients "
                 f"are: it was not saved{self.saver.newest_checkpoint_note()}; "
                 "look for numbers beyond 1e18 in observations and rewards"
             ) from error
-
-
-def _close(logger: Logger) -> None:
-    """Close a logger; warn where that fails, as for a console whose terminal is closed."""
-    try:
-        logger.close()
-    except Exception as error:
-        warnings.warn(f"{type(logger).__name__} could not be closed: {error}", stacklevel=2)
 
 
 def _wait(metrics: Summary) -> Summary:

@@ -24,11 +24,12 @@ from ppax.options import flatten
 from ppax.program import sharding
 from ppax.run import checkpoint
 from ppax.run import directory as run_dirs
+from ppax.run.directory import RunDirectory
 from ppax.training import num_devices
 from ppax.types import ConfigError
 
 # Options that do not change what is learned: a user may edit them in the run file of a stopped run
-FREE = ("total_steps", "stop", "best.", "log.", "eval.", "vectorization", "timeout")
+FREE = ("total_steps", "stop", "best.", "log.", "eval.", "vectorization", "timeout", "info_metrics")
 COMMIT = re.compile(r"[0-9a-f]{40,64}")
 GIT_FILE_LIMIT = 2**16  # bytes read of a file of git's
 PACKAGES = ("ppax", "jax", "jaxlib", "numpy")
@@ -44,7 +45,7 @@ class Origin(NamedTuple):
     config: dict[str, Any]  # values by dotted path, without the options in FREE
 
 
-NOWHERE = Origin("", 0, "", "", {})  # stands for no checkpoint
+UNKNOWN = Origin("", 0, "", "", {})  # without a checkpoint
 
 
 def origin_of(run_dir: Path, agent: Agent, env: Env, run: Run) -> Origin:
@@ -59,12 +60,21 @@ def origin_of(run_dir: Path, agent: Agent, env: Env, run: Run) -> Origin:
     return Origin(run_dirs.read_about(run_dir).get("id", ""), devices, jax.default_backend(), jax.__version__, plain)
 
 
+def record_start(directory: RunDirectory | None, verb: str, agent: Agent, env: Env, run: Run) -> Origin | None:
+    """Record this start (`verb`: fit or resume) in the run directory; return the origin for its checkpoints."""
+    if directory is None:
+        return None
+    origin = origin_of(directory.path, agent, env, run)
+    directory.record_start({"verb": verb, "devices": origin.devices} | versions_and_hardware())
+    return origin
+
+
 def saved_origin(run_dir: Path) -> Origin:
-    """Origin of the newest checkpoint in `run_dir` that can be read; NOWHERE's values for entries that are missing."""
+    """Origin of the newest checkpoint in `run_dir` that can be read; missing entries as in UNKNOWN."""
     manifest, _ = checkpoint.newest(run_dir / "checkpoints", checkpoint.read_manifest)
     entries = (manifest or {}).get("origin", {})
     return Origin(
-        *(entries[name] if type(entries.get(name)) is type(x) else x for name, x in NOWHERE._asdict().items())
+        *(entries[name] if type(entries.get(name)) is type(x) else x for name, x in UNKNOWN._asdict().items())
     )
 
 
@@ -82,7 +92,7 @@ def with_saved_devices(saved: Origin, agent: Agent, env: Env, run: Run) -> Agent
 
 def warn_of_changes(run_dir: Path, saved: Origin, current: Origin | None) -> None:
     """Warn where configuration, devices or versions differ from the checkpoint: results are then not bit-identical."""
-    if saved == NOWHERE or current is None:
+    if saved == UNKNOWN or current is None:
         return
     for name in ("devices", "platform", "jax"):
         old, new = getattr(saved, name), getattr(current, name)

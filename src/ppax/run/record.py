@@ -8,6 +8,7 @@ written as `objects`. A file with `objects` builds nothing unless they are passe
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -53,7 +54,7 @@ def callbacks_of(run_config: Config) -> str:
     return places[0].partition(" ")[2].strip("()") if places else ""
 
 
-def recorded(run_config: Config) -> Config:
+def without_user_parts(run_config: Config) -> Config:
     """Replace user-defined parts in `run_config` by the default parts, so that it can be built."""
     flat = {path: value for path, value in flatten(run_config) if path != OBJECTS}
     user_defined = [
@@ -71,7 +72,7 @@ def _of_env(env: Env, run_config: Config) -> list[str]:
         by_name = env.name.partition("/")[0] in envs.HOST_SUITES and all(map(_of_library, env.host.factories))
         return [] if by_name else [f"env ({env.name})"]
     try:
-        rebuilt = config.build_env(recorded(run_config))
+        rebuilt = config.build_env(without_user_parts(run_config))
     except Exception:  # an unknown name, or any exception of a suite
         return [f"env ({_class_name(env.env)})"]
     return list(_differences(env, rebuilt, "env"))
@@ -79,7 +80,7 @@ def _of_env(env: Env, run_config: Config) -> list[str]:
 
 def _of_agent(agent: Agent, env: Env, run_config: Config) -> list[str]:
     try:
-        rebuilt = config.build(recorded(run_config), env).agent
+        rebuilt = config.build(without_user_parts(run_config), env).agent
     except Exception:  # e.g. no built-in network fits the spaces
         return [f"agent ({_class_name(agent)})"]
     return list(_differences(agent, rebuilt, "agent"))
@@ -90,26 +91,30 @@ def _differences(given: Any, rebuilt: Any, path: str) -> Iterator[str]:
     if _is_number(given) and _is_number(rebuilt):
         same = np.array_equal(np.asarray(given, np.float32), np.asarray(rebuilt, np.float32), equal_nan=True)
         yield from () if same else (path,)
-    elif type(given) is not type(rebuilt):
+        return
+    parts, others = _parts(given), _parts(rebuilt)
+    if type(given) is not type(rebuilt) or parts.keys() != others.keys():
         yield f"{path} ({_class_name(given)})"
-    elif dataclasses.is_dataclass(given) and not isinstance(given, type):
-        for field in (field for field in dataclasses.fields(given) if field.compare):
-            yield from _differences(getattr(given, field.name), getattr(rebuilt, field.name), f"{path}.{field.name}")
-    elif isinstance(given, dict) and given.keys() == rebuilt.keys():
-        for name in given:
-            yield from _differences(given[name], rebuilt[name], f"{path}.{name}")
-    elif isinstance(given, tuple | list) and len(given) == len(rebuilt):
-        places = getattr(given, "_fields", range(len(given)))
-        for place, one, other in zip(places, given, rebuilt, strict=True):
-            yield from _differences(one, other, f"{path}.{place}")
-    elif not _equal(given, rebuilt):
+        return
+    for name in parts:
+        yield from _differences(parts[name], others[name], f"{path}.{name}")
+    if not parts and not _equal(given, rebuilt):
         yield f"{path} ({_class_name(given)})"
+
+
+def _parts(x: Any) -> dict[Any, Any]:
+    """Fields of a dataclass, entries of a dict or sequence, by name or position; {} for anything else."""
+    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+        return {field.name: getattr(x, field.name) for field in dataclasses.fields(x) if field.compare}
+    if isinstance(x, tuple | list):
+        return dict(zip(getattr(x, "_fields", range(len(x))), x, strict=True))
+    return x if isinstance(x, dict) else {}
 
 
 def _equal(given: Any, rebuilt: Any) -> bool:
     if given is rebuilt:
         return True
-    if callable(given) and hasattr(given, "__code__"):  # rebuilt functions: compare code and closure
+    if inspect.isfunction(given):  # rebuilt functions: compare code and closure
         mine, theirs = ([cell.cell_contents for cell in f.__closure__ or ()] for f in (given, rebuilt))
         return bool(given.__code__ == rebuilt.__code__) and not list(_differences(mine, theirs, ""))
     if getattr(type(given), "__eq__", None) is getattr(object, "__eq__", None):

@@ -11,9 +11,9 @@ from ppax.agents.multi_agent import Agent
 from ppax.arrays import counter
 from ppax.envs import Env, other_params
 from ppax.evaluation import Evaluation, evaluate
-from ppax.loggers import Row
 from ppax.options import Config
-from ppax.run.conditions import KeepBest
+from ppax.protocols import Row
+from ppax.run.conditions.best import KeepBest
 from ppax.storage.cache import kept_programs
 from ppax.training import make_key
 from ppax.types import TrainState

@@ -23,10 +23,12 @@ class NotFinite(Exception):
 class Saver:
     """Checkpoint writer of one run; without a directory it writes nothing."""
 
-    def __init__(self, directory: RunDirectory | None, monitor: RunMonitor, every_seconds: float):
-        """Write below `directory`, at most once in `every_seconds`; None: write nothing."""
-        self._directory, self._monitor, self._every = directory, monitor, every_seconds
-        self.origin: Origin | None = None  # origin of the run, for the manifests
+    def __init__(
+        self, directory: RunDirectory | None, monitor: RunMonitor, every_seconds: float, origin: Origin | None
+    ):
+        """Write below `directory`, at most once in `every_seconds`, with `origin` in manifests; None: write nothing."""
+        self._directory, self._monitor, self._every, self._origin = directory, monitor, every_seconds, origin
+        self.path = directory.path if directory else None
         self._last, self._saved = time.monotonic(), -1
         self._disk = Backoff(PATIENCE)
 
@@ -89,6 +91,6 @@ class Saver:
         if names:
             raise NotFinite(", ".join(names))
         # before the state: the best policy may be newer than the state, but never missing
-        origin = self.origin._asdict() if self.origin else None
+        origin = self._origin._asdict() if self._origin else None
         self._monitor.save(directory.path, origin)
         checkpoint.save(directory.checkpoints, state, origin=origin)

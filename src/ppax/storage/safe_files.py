@@ -22,7 +22,7 @@ NAMED = 10  # maximum number of names in one message
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write `data` to the file `path` atomically; replaces what is there, also a link."""
+    """Write `data` to the file `path` atomically; an existing file or link is replaced."""
     with replacing(path) as partial, open(partial, "wb") as file:
         file.write(data)
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -22,12 +20,10 @@ from ppax.program import sharding
 from ppax.program.compilation import compile
 from ppax.program.layout import Program
 from ppax.program.sharding import SAME, SPLIT
+from ppax.tools.advice import advice, bfloat16_unit, host_advice
 from ppax.training import check_sizes, num_devices, start
 from ppax.types import Batch, Rollout, TrainState
 
-SMALL = 512  # rows of a minibatch: below, the overhead of starting operations dominates
-WORKER_SECONDS = 5e-4  # step of all environments: above, worker processes gain more than their messages cost
-CPU_INFO = Path("/proc/cpuinfo")  # Linux
 SET_UP = 2.0  # seconds: a first iteration that takes less may be mostly one-time setup
 GAIN = 1.03  # least speedup at which a layout is chosen: less is measurement noise
 STEPS = jax.sharding.PartitionSpec(None, sharding.AXIS)
@@ -148,56 +144,6 @@ def rounds(runner: Runner, seconds: float) -> list[float]:
         else:
             times.append(duration / count)
     return times
-
-
-def host_advice(shares: dict[str, float], step_seconds: float, minibatch_rows: int, env: HostEnv) -> str:
-    """Advice, one sentence, on making a host run faster; `step_seconds` is iteration time / num_steps."""
-    cores, stepping = sharding.num_cores(), shares["stepping"] * step_seconds
-    each = f"{stepping / env.num_envs * 1e6:,.0f} us for each environment"
-    acting, learning = shares["policy"] + shares["recording"], shares["transfer"] + shares["update"]
-    if shares["stepping"] >= max(acting, learning):
-        # with worker processes, stepping is only the time that the loop waits for them
-        short = stepping < (WORKER_SECONDS / 2 if env.settings.vectorization == "async" else WORKER_SECONDS)
-        if env.settings.vectorization == "async" and short:
-            return f"Steps are short ({each}), and messages to worker processes cost more: leave out vectorization."
-        if env.settings.vectorization == "async" or env.host.unique or short or cores == 1:
-            return f"The environments take most of the time ({each}): faster ones are what would help."
-        return (
-            f'The environments take most of the time ({each}): vectorization = "async" steps them in worker processes '
-            f"on {cores} cores, while the policy acts."
-        )
-    if acting > learning:
-        return (
-            f"Acting takes most of the time, nearly as much for one environment as for many: more than {env.num_envs} "
-            "environments give more steps a second, or a smaller network."
-        )
-    return advice({"rollout": 0.0}, minibatch_rows, env.num_envs, cores)
-
-
-def bfloat16_unit() -> bool:
-    """Whether this processor multiplies bfloat16 matrices in hardware: AMX, which only Linux reports."""
-    return jax.default_backend() == "cpu" and CPU_INFO.exists() and "amx_bf16" in CPU_INFO.read_text(encoding="utf-8")
-
-
-def advice(shares: dict[str, float], minibatch_rows: int, num_envs: int, devices: int, rounding: bool = False) -> str:
-    """Advice, one sentence, on making a compiled run faster; `rounding`: whether bfloat16 would."""
-    cores = sharding.num_cores()
-    if jax.default_backend() == "cpu" and devices < cores and minibatch_rows >= 2 * SMALL and num_envs % cores:
-        better = math.ceil(num_envs / cores) * cores
-        return f"Only {devices} of {cores} cores is used: num_envs = {better} can be split over all, {num_envs} cannot."
-    if shares["rollout"] > 0.5:
-        return "The environment and acting take most of the time: a cheaper environment or network is what would help."
-    if minibatch_rows < SMALL:
-        return (
-            f"Minibatches of {minibatch_rows} rows are small: starting operations takes most of the time, so more "
-            "environments or fewer minibatches give more steps a second."
-        )
-    faster = "a smaller network or fewer epochs is what would make it faster."
-    if rounding:
-        faster = (
-            '`agent.compute_dtype = "bfloat16"` makes products faster on this processor (docs/speed.md); else ' + faster
-        )
-    return f"Gradient steps take most of the time: {faster}"
 
 
 def tune(agent: PPO, env: Env, num_steps: int, seconds: float = 100.0, say: Callable[[str], None] = quiet) -> Choice:

@@ -11,9 +11,8 @@ from ppax import config
 from ppax.agents.multi_agent import Agent
 from ppax.config import Run
 from ppax.envs import Env
-from ppax.loggers import Logger
 from ppax.options import flatten, unflatten
-from ppax.run.ending import Callback
+from ppax.protocols import Callback, Logger, StopCondition
 from ppax.run.fit import fit_run
 from ppax.run.result import TrainedRun
 from ppax.types import ConfigError
@@ -26,7 +25,9 @@ class Preset(NamedTuple):
     env: Env
     run: Run
 
-    def fit(self, run_dir: str | Path | None = None, callbacks: Sequence[Callback | Logger] = ()) -> TrainedRun:
+    def fit(
+        self, run_dir: str | Path | None = None, callbacks: Sequence[Callback | Logger | StopCondition] = ()
+    ) -> TrainedRun:
         """Train the preset as `ppax train` does; `run_dir` and `callbacks` as in `ppax.fit`."""
         return fit_run(self.agent, self.env, self.run, run_dir, callbacks)
 

@@ -1,4 +1,4 @@
-"""Forced resets: every environment begins anew after every k iterations, and what was cut counts as truncated."""
+"""Forced resets (`iterations_per_env_reset`): every k iterations all environments are reset and episodes truncated."""
 
 import dataclasses
 
@@ -23,7 +23,7 @@ ENDLESS = Counter(10**6)
 
 @part
 class Flags:
-    """No estimator: its targets show which steps were marked, 1 as truncated, 10 as terminated."""
+    """Advantage estimator whose targets are flags of the step: 1 truncated, 10 terminated."""
 
     def __call__(self, steps, next_value, gamma, ratio=None):
         marks = steps.truncated.astype(jnp.float32) + 10.0 * steps.terminated
@@ -50,7 +50,7 @@ def path(agent, env, num_steps, k, iterations):
     return out
 
 
-def test_every_second_iteration():
+def test_environments_are_reset_after_every_second_iteration():
     agent, env = make(ENDLESS, memory=True, seq_len=2)
     steps, episodes = path(agent, env, 4, 2, 5), []
     for i, (state, metrics) in enumerate(steps, 1):
@@ -62,31 +62,31 @@ def test_every_second_iteration():
         np.testing.assert_array_equal(actor.episode_return, 0 if fresh else 1 + 2 + 3 + 4)
         assert (np.asarray(actor.carry) == 0).all() == fresh
         assert (np.asarray(actor.reward_trace) == 0).all() == fresh
-        # of four steps the last one is marked
+        # the last of four steps is truncated
         assert metrics["target_mean"] == (0.25 if fresh else 0.0)
-        # every step counts, and an episode that was cut is none that finished
+        # every step is valid; a truncated episode is not a finished one
         assert counter.to_int(state.env_steps) == 16 * i
         assert metrics["episodes"] == 0
         assert np.isnan(metrics["episode_return"])
         episodes.append(np.asarray(actor.env_state.env.episode))
     np.testing.assert_array_equal(episodes[1], episodes[2])
     np.testing.assert_array_equal(episodes[3], episodes[4])
-    assert len(np.unique([episodes[0], episodes[1], episodes[3]])) == 12  # each begins with randomness of its own
+    assert len(np.unique([episodes[0], episodes[1], episodes[3]])) == 12  # every reset has a key of its own
 
 
 @pytest.mark.parametrize(
     ("env", "num_steps", "valid", "marks", "finished"),
     [
-        # ends by itself on the last step: no cut, and the next rollout loses no step to a reset
+        # terminates on the last step: no truncation, and the next rollout has no autoreset step
         (Counter(4), 4, 4, 10, 1),
-        # the last row is a reset already: nothing to cut
+        # the last row is an autoreset step: nothing to truncate
         (Counter(3), 4, 3, 10, 1),
-        # agents end after 2, 3 and 4 steps: only the last one is cut
+        # agents end after 2, 3 and 4 steps: only the last one is truncated
         (Team(), 3, 2 + 3 + 3, 10 + 10 + 1, 2),
     ],
     ids=["terminated", "reset", "agents"],
 )
-def test_only_what_runs_is_cut(env, num_steps, valid, marks, finished):
+def test_a_forced_reset_truncates_only_running_episodes(env, num_steps, valid, marks, finished):
     agent, env = make(env)
     for i, (state, metrics) in enumerate(path(agent, env, num_steps, 1, 2), 1):
         assert counter.to_int(state.env_steps) == 4 * valid * i
@@ -99,7 +99,7 @@ def test_only_what_runs_is_cut(env, num_steps, valid, marks, finished):
         assert metrics["episode_length"] == 2.5
 
 
-def test_the_value_beyond_the_cut_is_of_what_was_cut_off():
+def test_the_last_value_is_that_of_the_observation_before_the_reset():
     agent, env = make(ENDLESS)
     state = start(agent, env, 4, jax.random.key(1), iterations_per_env_reset=1)
     learner = state.learner
@@ -114,7 +114,7 @@ def test_the_value_beyond_the_cut_is_of_what_was_cut_off():
     np.testing.assert_array_equal(cut.rollout.steps.truncated, [[False] * 4] * 3 + [[True] * 4])
     left = restarted(agent, env, collected, jnp.bool_(False), jax.random.key(3))
     jax.tree.map(np.testing.assert_array_equal, left, collected)
-    # where the last row is a reset, after an end at the third, there is nothing to mark
+    # terminated at the third row, so the last one is an autoreset step: nothing to truncate
     shorter = dataclasses.replace(env, env=Counter(3))
     collected = collect(agent, shorter, learner, state.actor, 4, jax.random.key(2))
     steps = restarted(agent, shorter, collected, jnp.bool_(True), jax.random.key(3)).rollout.steps
@@ -122,7 +122,7 @@ def test_the_value_beyond_the_cut_is_of_what_was_cut_off():
     assert not np.asarray(steps.truncated).any()
 
 
-def test_off_is_the_same_program_and_negative_is_only_at_first():
+def test_without_forced_resets_the_program_is_the_same():
     agent, env = make(ENDLESS)
 
     def program(k):
@@ -140,7 +140,7 @@ def same(one, other, **tolerance):
         np.testing.assert_allclose(x, y, **tolerance)
 
 
-def test_two_devices_restart_as_one():
+def test_two_devices_reset_as_one():
     agent, env = make(Counter(5), advantage=ppax.advantages.GAE(), memory=True, seq_len=3)
     one, two = (
         path(dataclasses.replace(agent, program=Program(devices=devices)), env, 6, 2, 3)[-1] for devices in (1, 2)
@@ -153,8 +153,8 @@ def test_two_devices_restart_as_one():
 
 @pytest.mark.nightly
 @pytest.mark.usefixtures("vmapped_keys")
-def test_members_of_a_sweep_restart_each_by_itself():
-    """One after the other, where a restart is a branch, and all at once, where it is a choice."""
+def test_members_of_a_sweep_reset_as_solo_runs():
+    """A solo run resets in a branch (`cond`), a sweep selects (`where`): the states are equal."""
     agent, env = make(ENDLESS)
     keys, k = jax.random.split(jax.random.key(0), 2), {"iterations_per_env_reset": 2}
     states = jax.jit(lambda: ppax.start_sweep(agent, env, 4, keys, **k))()
@@ -169,11 +169,8 @@ def test_members_of_a_sweep_restart_each_by_itself():
     same(jax.jit(jax.vmap(solo), compiler_options=QUICK)(keys), together, atol=1e-5)
 
 
-def test_resumed_bit_for_bit_and_from_the_run_file(tmp_path, monkeypatch):
-    made, compile_ = [], ppax.program.compilation.compile  # one program for three runs
-    monkeypatch.setattr(
-        ppax.program.compilation, "compile", lambda *args: (made or made.append(compile_(*args)) or made)[0]
-    )
+@pytest.mark.usefixtures("shared_programs", "quick_programs")
+def test_forced_resets_are_resumed_from_the_run_file_bit_for_bit(tmp_path):
     env = ppax.make("Pendulum-v1", 2)
     agent = ppax.PPO(mlp(env, (4,)), num_epochs=1)
     options = {"num_steps": 4, "log": Log(every=1, console=False), "iterations_per_env_reset": 2}
@@ -183,5 +180,5 @@ def test_resumed_bit_for_bit_and_from_the_run_file(tmp_path, monkeypatch):
     resumed = ppax.resume(tmp_path / "half", console=False)
     assert int(resumed.state.iteration) == 7
     same(whole.state, resumed.state, atol=0, rtol=0)
-    # 7 is odd: the last restart was one rollout of 4 steps ago
+    # 7 is odd: the last forced reset was one rollout of 4 steps ago
     np.testing.assert_array_equal(resumed.state.actor.episode_length, 4)

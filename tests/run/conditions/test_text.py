@@ -1,15 +1,16 @@
-"""Stop conditions as text: what each means on rows written by hand, and what is said about what means nothing."""
+"""Stop conditions as text: their meaning on hand-written rows, and the messages for syntax errors."""
 
 import pytest
 
 from ppax import ConfigError
-from ppax.run.condition_text import parse
-from ppax.run.conditions import And, HitsUpperBound, KeepBest, Or, watches, why
+from ppax.protocols import ConditionState
+from ppax.run.conditions import And, HitsUpperBound, KeepBest, Or
+from ppax.run.conditions.text import parse
 
 MEANINGS = [
     ("x >= 2", [1, 1.9, 2, 3, 1], [0, 0, 1, 1, 0]),
     ("x<=-1.5e0", [0, -1.4, -1.5, -2, 0], [0, 0, 1, 1, 0]),
-    # highest 3 at row 3; 2, 3, 2.9 are not above it
+    # maximum 3 at row 3; 2, 3, 2.9 do not exceed it
     ("x stops rising for 3", [1, 2, 3, 2, 3, 2.9], [0, 0, 0, 0, 0, 1]),
     ("x stops falling for 2", [3, 2, 1, 1, 1], [0, 0, 0, 0, 1]),
     ("x stops rising", [1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 1]),  # 5 rows
@@ -24,11 +25,19 @@ MEANINGS = [
 ]
 
 
+def states(condition, rows):
+    """State of the condition after each row."""
+    after, found = ConditionState(), []
+    for row in rows:
+        found.append(after := condition.update(after, None, row))
+    return found
+
+
 @pytest.mark.parametrize(("text", "values", "expected"), MEANINGS, ids=[text for text, _, _ in MEANINGS])
-def test_what_it_means(text, values, expected):
-    for condition in (parse(text), parse(str(parse(text)))):  # also when it is said again in its own words
-        got = [condition(None, {"iteration": i, "x": x, "y": 1.0}) for i, x in enumerate(values)]
-        assert got == [bool(e) for e in expected]
+def test_texts_mean_the_same_parsed_and_printed(text, values, expected):
+    rows = [{"iteration": i, "x": x, "y": 1.0} for i, x in enumerate(values)]
+    for condition in (parse(text), parse(str(parse(text)))):
+        assert [after.met for after in states(condition, rows)] == [bool(e) for e in expected]
 
 
 @pytest.mark.parametrize(
@@ -54,28 +63,32 @@ def test_what_it_means(text, values, expected):
         ("__import__('os')", ["received '('"]),
     ],
 )
-def test_what_means_nothing_is_named(text, words):
+def test_syntax_errors_name_the_token_and_the_nearest_word(text, words):
     with pytest.raises(ConfigError) as caught:
         parse(text)
     for word in words:
         assert word in str(caught.value)
 
 
-def test_why_says_what_was_met_and_where():
+def test_the_reason_has_the_parts_that_are_met_with_their_values():
     condition = parse("x >= 475 or (x <= 1 and y >= 2) or y stops rising for 1")
-    assert not condition(None, {"iteration": 1, "x": 20.0, "y": 5.0})
-    assert condition(None, {"iteration": 2, "x": 480.25, "y": 4.0})
-    assert why(condition) == "x >= 475 (at 480.25) or y stops rising for 1 (at 4)"
-    assert condition(None, {"iteration": 3, "x": 0.5, "y": 7.0})
-    assert why(condition) == "x <= 1 (at 0.5) and y >= 2 (at 7)"
+    rows = [(20.0, 5.0), (480.25, 4.0), (0.5, 7.0)]
+    assert [after.reason for after in states(condition, [{"x": x, "y": y} for x, y in rows])] == [
+        "",
+        "x >= 475 (at 480.25) or y stops rising for 1 (at 4)",
+        "x <= 1 (at 0.5) and y >= 2 (at 7)",
+    ]
 
+
+def test_functions_in_a_condition_are_named():
     def late(state, row):
         return True
 
-    assert why(late) == "callback late"
-    assert str(And(late, Or(late, HitsUpperBound("x", 1.0)))) == "callback late and (callback late or x >= 1)"
+    condition = And(late, Or(late, HitsUpperBound("x", 1.0)))
+    assert str(condition) == "callback late and (callback late or x >= 1)"
+    assert states(condition, [{"x": 0.0}])[0].reason == "callback late and callback late"
 
 
-def test_everything_that_watches_is_found():
+def test_metrics_are_those_of_all_parts():
     condition = Or(parse("a >= 1 and (b <= 2 or c plateaus)"), KeepBest("d"), lambda state, row: None)
-    assert [watch.key for watch in watches(condition)] == ["a", "b", "c", "d"]
+    assert condition.metrics == ("a", "b", "c", "d")

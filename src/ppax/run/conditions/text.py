@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import re
 
-from ppax.run.conditions import And, Condition, HitsLowerBound, HitsUpperBound, Or, Plateaus, StopsFalling, StopsRising
+from ppax.protocols import StopCondition
+from ppax.run.conditions.combined import And, Or
+from ppax.run.conditions.single import HitsLowerBound, HitsUpperBound, Plateaus, StopsFalling, StopsRising
 from ppax.types import ConfigError
 
 GRAMMAR = (
@@ -17,7 +19,7 @@ VERBS = (">=", "<=", "plateaus", "stops")
 TOKEN = re.compile(r"\s*(\(|\)|[<>=]+|[^\s()<>=]+)")
 
 
-def parse(text: str) -> Condition:
+def parse(text: str) -> StopCondition:
     """Parse a stop condition; ConfigError, with the syntax, where `text` is none. ROWS counts log rows."""
     parser = _Parser(text)
     condition = parser.disjunction()
@@ -54,21 +56,21 @@ class _Parser:
         received = repr(self.token) if self.token else "the end"
         return ConfigError(f"stop = {self.text!r}: expected {expected}, received {received}{hint}. Syntax: {GRAMMAR}")
 
-    def disjunction(self) -> Condition:
+    def disjunction(self) -> StopCondition:
         """Conditions joined by `or`."""
         parts = [self.conjunction()]
         while self.takes("or"):
             parts.append(self.conjunction())
         return parts[0] if len(parts) == 1 else Or(*parts)
 
-    def conjunction(self) -> Condition:
+    def conjunction(self) -> StopCondition:
         """Conditions joined by `and`."""
         parts = [self.term()]
         while self.takes("and"):
             parts.append(self.term())
         return parts[0] if len(parts) == 1 else And(*parts)
 
-    def term(self) -> Condition:
+    def term(self) -> StopCondition:
         """Condition on one metric, or a condition in parentheses."""
         if self.takes("("):
             self.depth += 1
@@ -83,7 +85,7 @@ class _Parser:
             raise self.error("the name of a metric")
         return self.comparison(self.take())
 
-    def comparison(self, metric: str) -> Condition:
+    def comparison(self, metric: str) -> StopCondition:
         """Condition on `metric`: a bound, a plateau, or the end of a rise or fall."""
         if self.takes(">="):
             return HitsUpperBound(metric, self.number("a number"))

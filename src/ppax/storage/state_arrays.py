@@ -1,0 +1,79 @@
+"""State of a run as named arrays, for the files of checkpoints, and back."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ppax.storage.manifest import CheckpointError
+from ppax.types import TrainState
+
+
+def named_leaves(state: TrainState) -> dict[str, Any]:
+    """Leaves of a state by dotted path, as `learner.params.actor.kernel`."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
+
+
+class Arrays(NamedTuple):
+    """A state as NumPy arrays by name."""
+
+    arrays: dict[str, np.ndarray]
+    keys: dict[str, str]  # implementation of the random keys among them
+
+
+def to_arrays(state: TrainState) -> Arrays:
+    """Copy a state to the host; random keys become their data."""
+    arrays, keys = {}, {}
+    for name, leaf in named_leaves(state).items():
+        if _is_key(leaf):
+            keys[name] = str(jax.random.key_impl(leaf))
+            leaf = jax.random.key_data(leaf)
+        arrays[name] = np.array(jax.device_get(leaf), order="C")
+    return Arrays(arrays, keys)
+
+
+def expected_arrays(like: TrainState) -> dict[str, jax.ShapeDtypeStruct]:
+    """Shapes of the arrays of a state with the structure of `like`."""
+    leaves = named_leaves(like).items()
+    return {name: jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf for name, leaf in leaves}
+
+
+def from_arrays(like: TrainState, arrays: dict[str, np.ndarray], keys: dict[str, str]) -> TrainState:
+    """State with the structure of `like`; CheckpointError if its random keys are of another implementation."""
+    leaves = []
+    for name, leaf in named_leaves(like).items():
+        array = jnp.asarray(arrays[name])
+        if _is_key(leaf):
+            impl = keys.get(name) if isinstance(keys, dict) else None
+            try:
+                array = jax.random.wrap_key_data(array, impl=impl if isinstance(impl, str) else "")
+            except (TypeError, ValueError) as error:
+                raise CheckpointError(f"{name}: {impl!r} is not an implementation of random keys: {error}") from error
+            if array.dtype != leaf.dtype:
+                raise CheckpointError(f"{name}: saved with keys {array.dtype}, this process uses {leaf.dtype}")
+        leaves.append(array)
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def differences(expected: dict[str, Any], saved: dict[str, np.ndarray]) -> list[str]:
+    """Sentence for each array that is missing, not expected, or of another shape or dtype."""
+    lines = [f"{name}: not in the checkpoint" for name in expected.keys() - saved.keys()]
+    lines += [f"{name}: in the checkpoint, but not expected" for name in saved.keys() - expected.keys()]
+    for name in expected.keys() & saved.keys():
+        wanted, actual = expected[name], saved[name]
+        if wanted.shape != actual.shape or wanted.dtype != actual.dtype:
+            lines.append(f"{name}: saved {actual.dtype}{actual.shape}, expected {wanted.dtype}{wanted.shape}")
+    return sorted(lines)
+
+
+def num_bytes(x: Any) -> int:
+    """Size of an array in bytes."""
+    return int(np.prod(x.shape, dtype=np.int64)) * x.dtype.itemsize
+
+
+def _is_key(x: Any) -> bool:
+    return bool(jnp.issubdtype(x.dtype, jax.dtypes.prng_key))

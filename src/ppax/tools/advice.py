@@ -1,0 +1,65 @@
+"""Advice of `ppax bench`: one sentence on what would make a run faster, from the time of each stage."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import jax
+
+from ppax.envs import HostEnv
+from ppax.program import sharding
+
+SMALL = 512  # rows of a minibatch: below, the overhead of starting operations dominates
+WORKER_SECONDS = 5e-4  # step of all environments: above, worker processes gain more than their messages cost
+CPU_INFO = Path("/proc/cpuinfo")  # Linux
+
+
+def host_advice(shares: dict[str, float], step_seconds: float, minibatch_rows: int, env: HostEnv) -> str:
+    """Advice, one sentence, on making a host run faster; `step_seconds` is iteration time / num_steps."""
+    cores, stepping = sharding.num_cores(), shares["stepping"] * step_seconds
+    each = f"{stepping / env.num_envs * 1e6:,.0f} us for each environment"
+    acting, learning = shares["policy"] + shares["recording"], shares["transfer"] + shares["update"]
+    if shares["stepping"] >= max(acting, learning):
+        # with worker processes, stepping is only the time that the loop waits for them
+        short = stepping < (WORKER_SECONDS / 2 if env.settings.vectorization == "async" else WORKER_SECONDS)
+        if env.settings.vectorization == "async" and short:
+            return f"Steps are short ({each}), and messages to worker processes cost more: leave out vectorization."
+        if env.settings.vectorization == "async" or env.host.unique or short or cores == 1:
+            return f"The environments take most of the time ({each}): faster ones are what would help."
+        return (
+            f'The environments take most of the time ({each}): vectorization = "async" steps them in worker processes '
+            f"on {cores} cores, while the policy acts."
+        )
+    if acting > learning:
+        return (
+            f"Acting takes most of the time, nearly as much for one environment as for many: more than {env.num_envs} "
+            "environments give more steps a second, or a smaller network."
+        )
+    return advice({"rollout": 0.0}, minibatch_rows, env.num_envs, cores)
+
+
+def bfloat16_unit() -> bool:
+    """Whether this processor multiplies bfloat16 matrices in hardware: AMX, which only Linux reports."""
+    return jax.default_backend() == "cpu" and CPU_INFO.exists() and "amx_bf16" in CPU_INFO.read_text(encoding="utf-8")
+
+
+def advice(shares: dict[str, float], minibatch_rows: int, num_envs: int, devices: int, rounding: bool = False) -> str:
+    """Advice, one sentence, on making a compiled run faster; `rounding`: whether bfloat16 would."""
+    cores = sharding.num_cores()
+    if jax.default_backend() == "cpu" and devices < cores and minibatch_rows >= 2 * SMALL and num_envs % cores:
+        better = math.ceil(num_envs / cores) * cores
+        return f"Only {devices} of {cores} cores is used: num_envs = {better} can be split over all, {num_envs} cannot."
+    if shares["rollout"] > 0.5:
+        return "The environment and acting take most of the time: a cheaper environment or network is what would help."
+    if minibatch_rows < SMALL:
+        return (
+            f"Minibatches of {minibatch_rows} rows are small: starting operations takes most of the time, so more "
+            "environments or fewer minibatches give more steps a second."
+        )
+    faster = "a smaller network or fewer epochs is what would make it faster."
+    if rounding:
+        faster = (
+            '`agent.compute_dtype = "bfloat16"` makes products faster on this processor (docs/speed.md); else ' + faster
+        )
+    return f"Gradient steps take most of the time: {faster}"

@@ -54,7 +54,7 @@ def callbacks_of(run_config: Config) -> str:
     return places[0].partition(" ")[2].strip("()") if places else ""
 
 
-def without_user_parts(run_config: Config) -> Config:
+def recorded(run_config: Config) -> Config:
     """Replace user-defined parts in `run_config` by the default parts, so that it can be built."""
     flat = {path: value for path, value in flatten(run_config) if path != OBJECTS}
     user_defined = [
@@ -72,7 +72,7 @@ def _of_env(env: Env, run_config: Config) -> list[str]:
         by_name = env.name.partition("/")[0] in envs.HOST_SUITES and all(map(_of_library, env.host.factories))
         return [] if by_name else [f"env ({env.name})"]
     try:
-        rebuilt = config.build_env(without_user_parts(run_config))
+        rebuilt = config.build_env(recorded(run_config))
     except Exception:  # an unknown name, or any exception of a suite
         return [f"env ({_class_name(env.env)})"]
     return list(_differences(env, rebuilt, "env"))
@@ -80,7 +80,7 @@ def _of_env(env: Env, run_config: Config) -> list[str]:
 
 def _of_agent(agent: Agent, env: Env, run_config: Config) -> list[str]:
     try:
-        rebuilt = config.build(without_user_parts(run_config), env).agent
+        rebuilt = config.build(recorded(run_config), env).agent
     except Exception:  # e.g. no built-in network fits the spaces
         return [f"agent ({_class_name(agent)})"]
     return list(_differences(agent, rebuilt, "agent"))

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import warnings
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
-from ppax.agents.multi_agent import Agent, agent_columns, require_host_agent
-from ppax.collection import start_actor
-from ppax.envs import Env, HostEnv
-from ppax.envs.vector import VectorEnv
-from ppax.host import play_episodes
-from ppax.types import ActorState, Key, LearnerState, VectorStep
+from ppax.agents.multi_agent import agent_columns
+from ppax.envs import Env
+from ppax.program.backends import backend_of
+from ppax.protocols import Agent
+from ppax.types import Key, LearnerState
 
 
 class Evaluation(NamedTuple):
@@ -61,17 +55,6 @@ class Evaluation(NamedTuple):
         return float(self.lengths[self.finished].mean()) if self.finished.any() else float("nan")
 
 
-class Running(NamedTuple):
-    """Loop state of `run_episodes`: the first episode of every stream, so far."""
-
-    actor: ActorState
-    returns: Array  # [B] undiscounted
-    lengths: Array  # [B]
-    finished: Array  # [B]
-    elapsed: Array  # [] steps
-    key: Key
-
-
 def evaluate(
     agent: Agent,
     env: Env,
@@ -90,73 +73,11 @@ def evaluate(
     vector environment passed in by the user cannot be copied and is used itself; training then resets it. Raises
     ConfigError where host environments are given an agent that they cannot have (`Groups`, `SelfPlay`).
     """
-    if isinstance(env, HostEnv):
-        out = play_episodes(require_host_agent(agent), env, learner, key, episodes, deterministic, max_steps)
-        if out.unplayed:
-            warnings.warn(
-                f"{out.unplayed} of {episodes} episodes were not played: an earlier episode did not end, or "
-                f"an agent did not appear, within max_steps = {max_steps}",
-                stacklevel=2,
-            )
-        return Evaluation(*out[:3], env.num_agents, agents=out.agents, unplayed=out.unplayed)
-    env = dataclasses.replace(env, num_envs=-(-episodes // env.num_agents))
-    out = run_episodes(agent, env, learner, key, deterministic, max_steps)
-    returns, lengths, finished = (np.asarray(x)[:episodes] for x in (out.returns, out.lengths, out.finished))
-    return Evaluation(returns, lengths, finished, env.num_agents, env.sizes)
-
-
-class Moved(NamedTuple):
-    """Actor state after one step of all streams, and that step's result."""
-
-    actor: ActorState
-    step: VectorStep
-
-
-def act_and_step(
-    agent: Agent, env: VectorEnv, learner: LearnerState, actor: ActorState, deterministic: bool, key: Key
-) -> Moved:
-    """Step all streams once with the policy: the mode of its distribution if `deterministic`, else a sample."""
-    act_key, env_key = jax.random.split(key)
-    policy = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
-    distribution = policy.distribution
-    action = distribution.mode() if deterministic else distribution.sample(act_key)
-    out = env.step(actor.env_state, distribution.env_action(action), env_key)
-    actor = actor._replace(
-        env_state=out.state,
-        obs=out.obs,
-        first=out.first,
-        action_mask=out.action_mask,
-        carry=policy.carry,
-    )
-    return Moved(actor, out)
-
-
-@functools.partial(jax.jit, static_argnames=("deterministic",))
-def run_episodes(
-    agent: Agent, env: VectorEnv, learner: LearnerState, key: Key, deterministic: bool, max_steps: int
-) -> Running:
-    """Play the first episode of every stream to its end, at most `max_steps` steps. A pure function."""
-
-    def unfinished(state: Running) -> Array:
-        return ~state.finished.all() & (state.elapsed < max_steps)
-
-    def step(state: Running) -> Running:
-        key, step_key = jax.random.split(state.key)
-        actor, out = act_and_step(agent, env, learner, state.actor, deterministic, step_key)
-        counted = out.valid & ~state.finished
-        return Running(
-            actor=actor,
-            returns=state.returns + jnp.where(counted, out.reward, 0.0),
-            lengths=state.lengths + counted,
-            finished=state.finished | out.terminated | out.truncated,
-            elapsed=state.elapsed + 1,
-            key=key,
+    out = backend_of(env).play_episodes(agent, learner, key, episodes, deterministic, max_steps)
+    if out.unplayed:
+        warnings.warn(
+            f"{out.unplayed} of {episodes} episodes were not played: an earlier episode did not end, or "
+            f"an agent did not appear, within max_steps = {max_steps}",
+            stacklevel=2,
         )
-
-    start_key, run_key = jax.random.split(key)
-    actor = start_actor(agent, env, start_key)
-    zeros = jnp.zeros(env.num_streams, jnp.float32)
-    unended = jnp.zeros(env.num_streams, bool)
-    return jax.lax.while_loop(
-        unfinished, step, Running(actor, zeros, zeros.astype(jnp.int32), unended, jnp.int32(0), run_key)
-    )
+    return Evaluation(*out[:3], env.num_agents, env.sizes, agents=out.agents, unplayed=out.unplayed)

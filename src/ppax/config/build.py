@@ -22,7 +22,7 @@ import tomli_w
 from ppax import envs
 from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
-from ppax.agents.multi_agent import Agent, sharing_of
+from ppax.agents.multi_agent import Agent
 from ppax.agents.opponents import Pool
 from ppax.agents.self_play import SelfPlay
 from ppax.config import group_tables
@@ -197,7 +197,7 @@ def describe_run(agent: Agent, env: Env, run: Run) -> Config:
         return describe(run) | {"agent": describe(agent)}
     players = envs.players_of(env)
     groups = {
-        name: {"players": players.get(name), "agents": sharing_of(one), "agent": describe(one)}
+        name: {"players": players.get(name), "agents": one.sharing, "agent": describe(one)}
         for name, one in agent.agents.items()
     }
     return describe(run) | {"agent": describe(agent.learners(env.num_streams)[0][0]), "groups": groups}

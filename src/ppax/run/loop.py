@@ -16,10 +16,10 @@ from ppax.agents.multi_agent import Agent
 from ppax.arrays import counter
 from ppax.arrays.metrics import Summary
 from ppax.config import Run
-from ppax.envs import Env, EnvError, HostEnv
-from ppax.host import HostTraining
+from ppax.envs import Env, EnvError
 from ppax.loggers import Console, Csv, JsonLines, Logger, Row, TensorBoard, last_row
 from ppax.program import compilation
+from ppax.program.backends import backend_of
 from ppax.run.directory import RunDirectory
 from ppax.run.ending import STOPPED, Callback, RunMonitor
 from ppax.run.faults import NETWORK, locate
@@ -85,7 +85,7 @@ class Loop:
             self.monitor.record(path, state, "done")
             return self._trained(state, [])
         program = program or self.compile(state)
-        if isinstance(program, HostTraining) and self.run.log.every is None:
+        if self.run.log.every is None:
             program.chunk_seconds = self.run.log.checkpoint_seconds  # slow environments: a row is due for each save
         history: list[Row] = []
         if path is not None:
@@ -182,7 +182,7 @@ class Loop:
         self.saver.rescue(state)
         self.monitor.record(self.directory.path if self.directory else None, state, "fault")
         where = NETWORK
-        if not isinstance(self.env, HostEnv):  # host rollouts are checked while they are collected
+        if backend_of(self.env).repeatable:  # host rollouts are checked while they are collected
             # device_put and not NumPy: the state contains typed keys
             on_device = jax.device_put(state, jax.local_devices()[0])
             where = locate(self.agent, self.env, on_device, self.total_iterations)

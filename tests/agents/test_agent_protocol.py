@@ -71,9 +71,8 @@ def test_shapes_are_those_of_the_protocol(kind):
     assert jax.tree.structure(decision.carry) == jax.tree.structure(
         jax.eval_shape(lambda: agent.initial_carry(streams))
     )
-    rollout = jax.eval_shape(
-        lambda *x: ppax.collect(agent, env, *x).rollout, learner, actor, NUM_STEPS, jax.random.key(0)
-    )
+    act = lambda learner, actor, key: ppax.collect(agent, env, learner, actor, NUM_STEPS, key).rollout  # noqa: E731
+    rollout = jax.eval_shape(act, learner, actor, jax.random.key(0))
     update = jax.eval_shape(agent.update, learner, rollout, jax.random.key(0))
     assert isinstance(update, Update)
     assert jax.tree.structure(update.learner) == jax.tree.structure(learner)

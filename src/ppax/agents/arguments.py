@@ -40,9 +40,9 @@ def require_arguments(agent: Agent, env: Env) -> None:
     for place, (learner, _) in enumerate(agent.learners(env.num_streams)):
         name = f"agents[{groups[place]!r}]" if groups else "agent"
         require_ppo(learner, name)
-        seen = env.groups.get(groups[place]) if groups else env
-        if seen is not None and bool(groups) == bool(env.sizes):
-            require_made_for(learner.network, seen, f"{name}.network", env.name)
+        spaces = env.groups.get(groups[place]) if groups else env
+        if spaces is not None and bool(groups) == bool(env.sizes):
+            require_made_for(learner.network, spaces, f"{name}.network", env.name)
 
 
 def warn_of_single_rows(agent: Agent, env: Env, num_steps: int) -> None:

@@ -80,10 +80,10 @@ class SelfPlay:
             if rows.start == rows.stop:
                 continue
             mask = None if action_mask is None else action_mask[name]
-            seen = (carry[name], obs[name], firsts[name], mask, keys[name])
-            inputs = jax.tree.map(lambda x, rows=rows: by_opponent(x[rows], self.pool.opponents), seen)
+            inputs = (carry[name], obs[name], firsts[name], mask, keys[name])
+            own = jax.tree.map(lambda x, rows=rows: by_opponent(x[rows], self.pool.opponents), inputs)
             past = jax.tree.map(lambda x, name=name: x[learner.opponents[name]], learner.pool[name])
-            acted = jax.vmap(self.agent.agents[name].act)(past, *inputs)
+            acted = jax.vmap(self.agent.agents[name].act)(past, *own)
             for field in ("carry", "action", "env_action"):
                 before, after = getattr(decision, field), getattr(acted, field)
                 merged = jax.tree.map(
@@ -99,10 +99,10 @@ class SelfPlay:
     def update(self, learner: Any, rollout: Rollout, key: Key) -> Update:
         """Update every group on its own rows, then the Elo ratings and, every `pool.every` iterations, the pool."""
         key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
-        seen = {
+        rollouts = {
             block.name: without_streams(self.agent.rollout(block.name, rollout), block.rows) for block in self._blocks()
         }
-        learned = self.agent.learn(learner.current, seen, key)
+        learned = self.agent.learn(learner.current, rollouts, key)
         rated = self._rate(learner, rollout)
         draw_key = jax.random.fold_in(key[0], self.num_agents)  # larger than any number folded in by players and groups
         learners: Any = learned.learner

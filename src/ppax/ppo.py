@@ -41,12 +41,12 @@ from ppax.schedules import Constant, anneal_parts
 from ppax.types import (
     Batch,
     Decision,
-    Fit,
     Key,
     LearnerState,
     LossOutput,
     Params,
     PyTree,
+    Requirements,
     Rollout,
     Scalar,
     Targets,
@@ -118,7 +118,7 @@ class PPO:
         default="float32",
         choices=("float32", "bfloat16"),
     )
-    fit: ClassVar[Fit] = Fit()
+    requires: ClassVar[Requirements] = Requirements()
     sharing: ClassVar[str] = "shared"
     pool: ClassVar[None] = None
 

@@ -20,7 +20,6 @@ from ppax.types import (
     Decision,
     EnvReset,
     EnvStep,
-    Fit,
     Gathered,
     Key,
     LossOutput,
@@ -32,6 +31,7 @@ from ppax.types import (
     Params,
     Policy,
     PyTree,
+    Requirements,
     Rollout,
     Scalar,
     StepResult,
@@ -50,7 +50,7 @@ class Agent(Protocol):
     """
 
     @property
-    def fit(self) -> Fit:
+    def requires(self) -> Requirements:
         """Number of agents, groups and number of environments that the environment must have."""
 
     @property
@@ -101,7 +101,7 @@ class Agent(Protocol):
     def learners(self, num_streams: int) -> tuple[tuple[Any, int], ...]:
         """Return every PPO that is trained, with the number of streams that it is trained on.
 
-        There is one for each group, in the order of `fit.sizes`; without groups, one.
+        There is one for each group, in the order of `requires.sizes`; without groups, one.
         """
 
     def check(self) -> None:

@@ -105,7 +105,7 @@ class Update(NamedTuple):
     replaced: PyTree | None = None  # by group [E * A_g] past selves that were replaced: carries restart; None: none
 
 
-class Fit(NamedTuple):
+class Requirements(NamedTuple):
     """Sizes that an agent requires of its environment; None: any."""
 
     num_agents: int | None = None

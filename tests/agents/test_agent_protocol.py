@@ -19,7 +19,7 @@ from ppax.minibatches import Shuffle
 from ppax.networks import network
 from ppax.networks.memories import GRU
 from ppax.program.layout import Program, with_devices
-from ppax.types import ConfigError, Fit, Update
+from ppax.types import ConfigError, Requirements, Update
 
 NUM_ENVS, NUM_STEPS = 8, 4
 ALIKE = ppax.make("Pursuit-2", NUM_ENVS)
@@ -55,7 +55,7 @@ def test_members_have_the_protocols_names_and_arguments(cls):
         assert hasattr(cls, name) or name in fields, name
         if inspect.isfunction(member):
             assert list(inspect.signature(getattr(cls, name)).parameters) == list(inspect.signature(member).parameters)
-    assert {"init", "act", "update", "evaluate_rollout", "fit"} <= set(members)
+    assert {"init", "act", "update", "evaluate_rollout", "requires"} <= set(members)
 
 
 @pytest.mark.parametrize("kind", MADE)
@@ -78,7 +78,7 @@ def test_shapes_are_those_of_the_protocol(kind):
     assert jax.tree.structure(update.learner) == jax.tree.structure(learner)
     assert np.shape(agent.discount(streams)) in ((), (streams,))
     assert NUM_STEPS % agent.sequence_length(NUM_STEPS) == 0
-    assert len(agent.learners(streams)) == max(1, len(agent.fit.sizes))
+    assert len(agent.learners(streams)) == max(1, len(agent.requires.sizes))
     annealed = jax.eval_shape(agent.annealed, jnp.float32(0.5), jnp.float32(8.0))
     assert type(annealed) is type(agent)
     assert agent.sharing == ("independent" if kind == "Independent" else "shared")
@@ -113,13 +113,13 @@ def test_devices_are_set_in_every_program(kind):
     assert jax.tree.structure(with_devices(changed, None)) == jax.tree.structure(MADE[kind][0])
 
 
-def test_fit_is_of_agents_groups_and_environments():
-    fits = {kind: agent.fit for kind, (agent, _) in MADE.items()}
+def test_requirements_are_agents_groups_and_environments():
+    required = {kind: agent.requires for kind, (agent, _) in MADE.items()}
     sizes = GROUPED.sizes
-    assert fits["PPO"] == Fit()
-    assert fits["Independent"] == Fit(2)
-    assert fits["Groups"] == Fit(2, sizes)
-    assert fits["SelfPlay"] == Fit(2, sizes, NUM_ENVS)
+    assert required["PPO"] == Requirements()
+    assert required["Independent"] == Requirements(2)
+    assert required["Groups"] == Requirements(2, sizes)
+    assert required["SelfPlay"] == Requirements(2, sizes, NUM_ENVS)
     for agent, env in MADE.values():
         require_fit(agent, env)
         with pytest.raises(ConfigError, match="groups"):

@@ -36,7 +36,7 @@ def require_arguments(agent: Agent, env: Env) -> None:
     """Raise ConfigError, with the remedy, unless `agent` and `env` are valid and the networks fit the spaces."""
     require_env(env)
     require_agent(agent)
-    groups = [name for name, _ in agent.fit.sizes]
+    groups = [name for name, _ in agent.requires.sizes]
     for place, (learner, _) in enumerate(agent.learners(env.num_streams)):
         name = f"agents[{groups[place]!r}]" if groups else "agent"
         require_ppo(learner, name)

@@ -19,7 +19,7 @@ from ppax.agents.independent import Independent, reduce_players
 from ppax.arrays.metrics import Table, reductions_of
 from ppax.ppo import PPO
 from ppax.program.layout import Program
-from ppax.types import Decision, Fit, Key, Policy, PyTree, Rollout, Scalar, Transition, Update, part, static
+from ppax.types import Decision, Key, Policy, PyTree, Requirements, Rollout, Scalar, Transition, Update, part, static
 
 # Fields of Transition that are dicts by group, and the others, [T, B]
 OWN_TREES = ("obs", "action", "carry", "action_mask")
@@ -166,9 +166,9 @@ class Groups:
             agent.check()
 
     @property
-    def fit(self) -> Fit:
+    def requires(self) -> Requirements:
         """Groups that the environment must have."""
-        return Fit(self.num_agents, self.sizes)
+        return Requirements(self.num_agents, self.sizes)
 
     @property
     def sharing(self) -> str:

@@ -23,11 +23,11 @@ from ppax.program.layout import Program
 from ppax.types import (
     ConfigError,
     Decision,
-    Fit,
     Key,
     LearnerState,
     Policy,
     PyTree,
+    Requirements,
     Rollout,
     Transition,
     Update,
@@ -128,9 +128,9 @@ class Independent:
         return player
 
     @property
-    def fit(self) -> Fit:
+    def requires(self) -> Requirements:
         """Number of agents that the environment must have."""
-        return Fit(num_agents=self.num_agents)
+        return Requirements(num_agents=self.num_agents)
 
     @property
     def num_epochs(self) -> int:

@@ -1,4 +1,4 @@
-"""Fit of agents and environments, and names of agents and groups in logs."""
+"""Checks that an agent fits its environment, and names of agents and groups in logs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ppax.types import ConfigError
 
 def require_fit(agent: Agent, env: Env) -> None:
     """Raise ConfigError unless `env` has the agents, groups and number of environments that `agent` requires."""
-    where, kind, (num_agents, sizes, num_envs) = env.name or "the environment", type(agent).__name__, agent.fit
+    where, kind, (num_agents, sizes, num_envs) = env.name or "the environment", type(agent).__name__, agent.requires
     if bool(sizes) != bool(env.sizes):
         listed = ", ".join(f"{group} ({size})" for group, size in env.sizes)
         raise ConfigError(

@@ -25,11 +25,11 @@ from ppax.program.layout import Program
 from ppax.types import (
     ConfigError,
     Decision,
-    Fit,
     Key,
     Metrics,
     Policy,
     PyTree,
+    Requirements,
     Rollout,
     Scalar,
     Transition,
@@ -154,9 +154,9 @@ class SelfPlay:
         return tuple(seating.blocks(self.num_envs, self.sizes, self.pool.share, self.pool.opponents))
 
     @property
-    def fit(self) -> Fit:
+    def requires(self) -> Requirements:
         """Groups and number of environments that the environment must have."""
-        return self.agent.fit._replace(num_envs=self.num_envs)
+        return self.agent.requires._replace(num_envs=self.num_envs)
 
     @property
     def sharing(self) -> str:

@@ -15,7 +15,7 @@ from jax import Array
 from ppax.agents.arguments import require_arguments
 from ppax.agents.multi_agent import agent_columns, require_fit
 from ppax.arrays import counter
-from ppax.arrays.metrics import Summary, Table, each, merge, nothing, pack, reduced
+from ppax.arrays.metrics import Summary, Table, add_up, averaged, nothing, pack, reduced
 from ppax.arrays.sequences import nearest_divisors, where_rows, zero_rows
 from ppax.collection import collect, force_reset, start_actor
 from ppax.envs import Env, require_native
@@ -139,29 +139,6 @@ def _train(agent: Agent, env: VectorEnv, state: TrainState, num_iterations: Arra
     first_iteration = state.iteration
     state, sums = jax.lax.fori_loop(0, num_iterations, iterate, (state, nothing(shapes)))
     return Trained(state, averaged(sums, state.iteration - first_iteration))
-
-
-def add_up(totals: Summary, metrics: Summary, accepted: Array) -> Summary:
-    """Add one iteration's metrics to the totals; if it was discarded (not `accepted`), only set `grad_norm` to NaN."""
-    kinds = totals.kinds()
-    forgetting = jnp.where(each(kinds, "last"), 0.0, totals.means)
-    more = merge(dataclasses.replace(totals, means=forgetting), metrics)
-    fault = jnp.where(np.array([name == "grad_norm" for name in kinds], bool), jnp.nan, totals.means)
-    return dataclasses.replace(
-        totals, means=jnp.where(accepted, more.means, fault), tops=jnp.where(accepted, more.tops, totals.tops)
-    )
-
-
-def averaged(totals: Summary, num_iterations: int | Array) -> Summary:
-    """Divide totals by the number of iterations, or of episodes, as each metric declares."""
-    kinds = totals.kinds()
-    every = list(kinds)
-    # Per-episode metrics are NaN, not 0, where no episode finished
-    episodes = ["episodes" + name.removeprefix(name.partition("/")[0]) for name in every]
-    counts = totals.means[np.array([every.index(name) if name in every else 0 for name in episodes])]
-    divisor = jnp.where(each(kinds, "per_episode"), counts, num_iterations)
-    means = totals.means / jnp.where(each(kinds, "last", "sum"), 1.0, divisor)
-    return dataclasses.replace(totals, means=means)
 
 
 class IterationInputs(NamedTuple):

@@ -15,14 +15,14 @@ from ppax.agents import seating, self_play
 from ppax.agents.opponents import Pool, SelfPlayState
 from ppax.agents.ratings import START, win_probability
 from ppax.agents.self_play import SelfPlay
-from ppax.arrays.metrics import Table, pack
+from ppax.arrays.metrics import Table, averaged, pack
 from ppax.arrays.sequences import where_rows, zero_rows
 from ppax.envs import grouped
 from ppax.minibatches import Shuffle
 from ppax.networks import network
 from ppax.networks.composed import NONE
 from ppax.networks.memories import GRU
-from ppax.training import IterationInputs, averaged, check_sizes, episode_metrics, finish_iteration
+from ppax.training import IterationInputs, check_sizes, episode_metrics, finish_iteration
 from ppax.types import ActorState, Collected, ConfigError, Episodes, Rollout, TrainState, Transition, Update
 
 NUM_ENVS, NUM_STEPS = 8, 8

@@ -63,7 +63,7 @@ REDUCTIONS = [
         'forgetting = jnp.where(each(kinds, "last"), 0.0, totals.means)',
         "forgetting = totals.means",
         (METRICS + "test_over_iterations_by_hand",),
-        "ppax/training.py",
+        "ppax/arrays/metrics.py",
     ),
 ]
 

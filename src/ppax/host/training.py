@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import PartitionSpec
 
-from ppax.arrays.metrics import Summary, nothing
+from ppax.arrays.metrics import Summary, add_up, averaged, nothing
 from ppax.collection import Row, no_episodes, update_episode_stats, with_last_value
 from ppax.envs import EnvError, HostEnv
 from ppax.envs.hosting.arrays import EpisodeStats
@@ -31,8 +31,6 @@ from ppax.protocols import Agent
 from ppax.training import (
     IterationInputs,
     Trained,
-    add_up,
-    averaged,
     finish_iteration,
     iteration_inputs,
     num_devices,

@@ -9,7 +9,7 @@ from jax import Array
 import ppax
 from ppax.collection import start_actor
 from ppax.envs import VectorEnv
-from ppax.evaluation import act_and_step
+from ppax.program.episodes import act_and_step
 from ppax.tools.play import play
 from ppax.tools.video import write_video
 from ppax.types import ActorState, LearnerState

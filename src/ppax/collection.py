@@ -10,20 +10,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.agents.multi_agent import Agent
 from ppax.envs import Env, require_native
 from ppax.envs.vector import VectorEnv
 from ppax.program import sharding
-from ppax.types import ActorState, Episodes, Key, LearnerState, PyTree, Rollout, Scalar, Transition
-
-
-class Collected(NamedTuple):
-    """Result of `collect`: the next actor state, the rollout, and statistics of the episodes that finished in it."""
-
-    actor: ActorState
-    rollout: Rollout
-    episodes: Episodes
-
+from ppax.protocols import Agent
+from ppax.types import ActorState, Collected, Episodes, Key, LearnerState, PyTree, Rollout, Scalar, Transition
 
 Running = tuple[
     ActorState, Episodes
@@ -126,14 +117,12 @@ def no_episodes(num_streams: int) -> Episodes:
     return Episodes(zeros, zeros.astype(jnp.float32), zeros)
 
 
-def collect(
-    agent: Agent, env: VectorEnv, learner: LearnerState, actor: ActorState, num_steps: int, key: Key
-) -> Collected:
+def collect(agent: Agent, env: Env, learner: LearnerState, actor: ActorState, num_steps: int, key: Key) -> Collected:
     """Step all streams `num_steps` times in one scan and return the rollout [T, B].
 
     Raises ConfigError for host environments, which a compiled program cannot step.
     """
-    require_native(
+    env = require_native(
         env, "ppax.collect", "call ppax.fit, or ppax.compile(agent, env, state), which collects a rollout and updates"
     )
     step = one_step(agent, env, learner)

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import warnings
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
-from ppax.agents.multi_agent import Agent, agent_columns, require_host_agent
-from ppax.collection import start_actor
-from ppax.envs import Env, HostEnv
-from ppax.envs.vector import VectorEnv
-from ppax.host import play_episodes
-from ppax.types import ActorState, Key, LearnerState, VectorStep
+from ppax.agents.multi_agent import agent_columns
+from ppax.envs import Env
+from ppax.program.backends import backend_of
+from ppax.protocols import Agent
+from ppax.types import Key, LearnerState
 
 
 class Evaluation(NamedTuple):
@@ -71,18 +65,6 @@ class Evaluation(NamedTuple):
         return {name: float(x[kept].mean()) if kept is not None else float("nan") for name, x in self.metrics.items()}
 
 
-class Running(NamedTuple):
-    """Loop state of `run_episodes`: the first episode of every stream, so far."""
-
-    actor: ActorState
-    returns: Array  # [B] undiscounted
-    lengths: Array  # [B]
-    finished: Array  # [B]
-    elapsed: Array  # [] steps
-    key: Key
-    metrics: Mapping[str, Array]  # [B] at the last step
-
-
 def evaluate(
     agent: Agent,
     env: Env,
@@ -101,79 +83,13 @@ def evaluate(
     vector environment passed in by the user cannot be copied and is used itself; training then resets it. Raises
     ConfigError where host environments are given an agent that they cannot have (`Groups`, `SelfPlay`).
     """
-    if isinstance(env, HostEnv):
-        out = play_episodes(require_host_agent(agent), env, learner, key, episodes, deterministic, max_steps)
-        if out.unplayed:
-            warnings.warn(
-                f"{out.unplayed} of {episodes} episodes were not played: an earlier episode did not end, or "
-                f"an agent did not appear, within max_steps = {max_steps}",
-                stacklevel=2,
-            )
-        return Evaluation(*out[:3], env.num_agents, agents=out.agents, metrics=out.metrics, unplayed=out.unplayed)
-    env = dataclasses.replace(env, num_envs=-(-episodes // env.num_agents))
-    out = run_episodes(agent, env, learner, key, deterministic, max_steps)
-    returns, lengths, finished = (np.asarray(x)[:episodes] for x in (out.returns, out.lengths, out.finished))
-    metrics = {name: np.asarray(x)[:episodes] for name, x in out.metrics.items()}
-    return Evaluation(returns, lengths, finished, env.num_agents, env.sizes, metrics=metrics)
-
-
-class Moved(NamedTuple):
-    """Actor state after one step of all streams, and that step's result."""
-
-    actor: ActorState
-    step: VectorStep
-
-
-def act_and_step(
-    agent: Agent, env: VectorEnv, learner: LearnerState, actor: ActorState, deterministic: bool, key: Key
-) -> Moved:
-    """Step all streams once with the policy: the mode of its distribution if `deterministic`, else a sample."""
-    act_key, env_key = jax.random.split(key)
-    policy = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
-    distribution = policy.distribution
-    action = distribution.mode() if deterministic else distribution.sample(act_key)
-    out = env.step(actor.env_state, distribution.env_action(action), env_key)
-    actor = actor._replace(
-        env_state=out.state,
-        obs=out.obs,
-        first=out.first,
-        action_mask=out.action_mask,
-        carry=policy.carry,
-    )
-    return Moved(actor, out)
-
-
-@functools.partial(jax.jit, static_argnames=("deterministic",))
-def run_episodes(
-    agent: Agent, env: VectorEnv, learner: LearnerState, key: Key, deterministic: bool, max_steps: int
-) -> Running:
-    """Play the first episode of every stream to its end, at most `max_steps` steps. A pure function."""
-
-    @functools.partial(jax.jit, inline=True)  # so that `eval_shape` and the loop trace it once
-    def moved(actor: ActorState, key: Key) -> Moved:
-        return act_and_step(agent, env, learner, actor, deterministic, key)
-
-    def unfinished(state: Running) -> Array:
-        return ~state.finished.all() & (state.elapsed < max_steps)
-
-    def step(state: Running) -> Running:
-        key, step_key = jax.random.split(state.key)
-        actor, out = moved(state.actor, step_key)
-        counted = out.valid & ~state.finished
-        return Running(
-            actor=actor,
-            returns=state.returns + jnp.where(counted, out.reward, 0.0),
-            lengths=state.lengths + counted,
-            finished=state.finished | out.terminated | out.truncated,
-            elapsed=state.elapsed + 1,
-            key=key,
-            metrics={name: jnp.where(counted, x, state.metrics[name]) for name, x in out.metrics.items()},
+    out = backend_of(env).play_episodes(agent, learner, key, episodes, deterministic, max_steps)
+    if out.unplayed:
+        warnings.warn(
+            f"{out.unplayed} of {episodes} episodes were not played: an earlier episode did not end, or "
+            f"an agent did not appear, within max_steps = {max_steps}",
+            stacklevel=2,
         )
-
-    start_key, run_key = jax.random.split(key)
-    actor = start_actor(agent, env, start_key)
-    zeros = jnp.zeros(env.num_streams, jnp.float32)
-    unended = jnp.zeros(env.num_streams, bool)
-    metrics = dict.fromkeys(jax.eval_shape(moved, actor, run_key).step.metrics, zeros)
-    initial = Running(actor, zeros, zeros.astype(jnp.int32), unended, jnp.int32(0), run_key, metrics)
-    return jax.lax.while_loop(unfinished, step, initial)
+    return Evaluation(
+        *out[:3], env.num_agents, env.sizes, agents=out.agents, metrics=out.metrics, unplayed=out.unplayed
+    )

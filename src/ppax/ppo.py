@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,7 @@ from ppax.learning.diagnostics import History, Update, update_metrics
 from ppax.learning.forward import Policy, forward, in_float32
 from ppax.learning.gradient import mean_gradient
 from ppax.learning.kl_control import KLControl, KLState
+from ppax.learning.stored import evaluate_in_chunks
 from ppax.losses import ClippedSurrogate
 from ppax.losses.base import bounded_log_ratio
 from ppax.minibatches import Shuffle
@@ -46,6 +47,7 @@ from ppax.types import (
     LossOutput,
     Params,
     PyTree,
+    Requirements,
     Rollout,
     Scalar,
     Targets,
@@ -117,6 +119,9 @@ class PPO:
         default="float32",
         choices=("float32", "bfloat16"),
     )
+    requires: ClassVar[Requirements] = Requirements()
+    sharing: ClassVar[str] = "shared"
+    pool: ClassVar[None] = None
 
     def init(self, observation_space: spaces.Space, key: Key) -> LearnerState:
         """Create a learner for observations of `observation_space`; ConfigError where options contradict each other."""
@@ -239,6 +244,12 @@ class PPO:
         """Return V and the log-probability of the stored action, both [M, L], for stored sequences [M, L]."""
         policy = self._replay(learner, steps)
         return to_pairs((policy.value, policy.distribution.log_prob(to_rows(steps.action))), steps.valid.shape[1])
+
+    def evaluate_rollout(self, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
+        """Return V and action log-probability, both [T, B], of the steps [T, B] of a rollout, from stored carries."""
+        length = self.sequence_length(len(steps.valid)) if jax.tree.leaves(steps.carry) else 1
+        rows = self.program.rows(length, self.compute_dtype, steps.obs)
+        return evaluate_in_chunks(partial(self.evaluate_actions, learner), steps, length, rows)
 
     @property
     def _forward(self) -> Callable[..., Policy]:

@@ -1,34 +1,178 @@
-"""Protocols: one for each kind of part that you may replace, for environments and for callbacks of a run, with shapes.
+"""Protocols with shapes: agents, parts of an agent, environments, and callbacks of a run.
 
 Axes as in `types.py`: T steps of a rollout, B streams, M sequences of L steps, N = M * L flat rows.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
+import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
+import numpy as np
 from gymnasium import spaces
 from jax import Array
 
 from ppax.types import (
+    ActorState,
     Batch,
+    Decision,
     EnvReset,
     EnvStep,
+    Gathered,
     Key,
     LossOutput,
     Memory,
     Metrics,
     MinibatchIndices,
+    Outcome,
     Outputs,
     Params,
+    Policy,
     PyTree,
+    Requirements,
+    Rollout,
     Scalar,
+    StepResult,
     Targets,
     TrainState,
     Transition,
+    Update,
 )
+
+
+class Agent(Protocol):
+    """Agent protocol: act in all streams and learn from their rollouts. PPO, Independent, Groups and SelfPlay.
+
+    `learner` is the agent's own tree of what it has learned: LearnerState, a dict of them by group, or SelfPlayState.
+    With groups, observations, actions, masks and carries are dicts by group, [E * A_g, ...] each.
+    """
+
+    @property
+    def requires(self) -> Requirements:
+        """Number of agents, groups and number of environments that the environment must have."""
+
+    @property
+    def sharing(self) -> str:
+        """Parameter sharing as in run files: "shared" or "independent"."""
+
+    @property
+    def pool(self) -> Any:
+        """Settings of self-play (agents.opponents.Pool); None without self-play."""
+
+    @property
+    def program(self) -> Any:
+        """Layout of the compiled program (program.layout.Program); of groups, the first one's."""
+
+    @property
+    def num_epochs(self) -> int:
+        """Epochs of one update; of groups, the largest number."""
+
+    def init(self, observation_space: Any, key: Key) -> PyTree:
+        """Create a learner for observations of this space; ConfigError where options contradict each other."""
+
+    def act(
+        self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
+    ) -> Decision:
+        """Sample an action for every stream; arguments are [B, ...], `key` is one key or [B]."""
+
+    def policy(self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None) -> Policy:
+        """Return distribution, value and next carry for the current observation of every stream, [B, ...]."""
+
+    def evaluate_rollout(self, learner: Any, steps: Transition) -> tuple[Array, Array]:
+        """Return V and action log-probability, both [T, B], of the steps [T, B] of a rollout, from stored carries."""
+
+    def update(self, learner: Any, rollout: Rollout, key: Key) -> Update:
+        """Learn from one rollout [T, B]; `key` is one key, or [num_epochs]."""
+
+    def annealed(self, progress: Array, env_steps: Array) -> Self:
+        """Return this agent with schedules applied at `progress` of training, in [0, 1], after `env_steps` steps."""
+
+    def initial_carry(self, num_streams: int) -> PyTree:
+        """Return the carry at the start of an episode, [B, ...]."""
+
+    def sequence_length(self, num_steps: int) -> int:
+        """Return the number of steps between two carries that a rollout stores."""
+
+    def discount(self, num_streams: int) -> Scalar:
+        """Return the discount factor of the streams' rewards, [] or [B]."""
+
+    def learners(self, num_streams: int) -> tuple[tuple[Any, int], ...]:
+        """Return every PPO that is trained, with the number of streams that it is trained on.
+
+        There is one for each group, in the order of `requires.sizes`; without groups, one.
+        """
+
+    def check(self) -> None:
+        """Raise ConfigError for numbers that contradict each other; they must be concrete, without tracers."""
+
+
+class Training(Protocol):
+    """Compiled training protocol: called like `ppax.train`."""
+
+    chunk_seconds: float  # a call returns after the iteration in which this time is over, if it can be interrupted
+    compile_seconds: float
+
+    def __call__(
+        self, agent: Any, env: Any, state: TrainState, num_iterations: int, total_iterations: int | None = None
+    ) -> Any:
+        """Run `num_iterations` iterations; the result is that of `ppax.train`."""
+
+
+class Scene(Protocol):
+    """Scene protocol: one environment with the policy that acts in it, rendered step by step."""
+
+    def picture(self) -> np.ndarray:
+        """Render the current state, [H, W, 3]."""
+
+    def move(self, t: int) -> StepResult:
+        """Act and step, for the `t`-th time; after the end of an episode, start the next one instead (autoreset)."""
+
+
+class Backend(Protocol):
+    """Backend protocol: all that differs between environments in compiled programs and on the host.
+
+    There is one for each kind of environment (program/backends.py), for one environment.
+    """
+
+    @property
+    def name(self) -> str:
+        """Kind of the environment: "compiled" or "host"."""
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the same rollout can be collected again from its actor state and key."""
+
+    @property
+    def factories(self) -> tuple[Callable[..., Any], ...] | None:
+        """Functions that make host environments; None: the environment is a tree of parts, which can be compared."""
+
+    def compile(self, agent: Agent, state: TrainState, stop: threading.Event | None = None) -> Training:
+        """Compile training ahead of time; a loop on the host ends after the current iteration when `stop` is set."""
+
+    def metric_names(self, agent: Agent, state: TrainState) -> tuple[str, ...]:
+        """Return the names of the training metrics, without compiling; `state` may be shapes."""
+
+    def rollouts(self, agent: Agent, state: TrainState) -> Callable[[PyTree, ActorState, Key], Gathered]:
+        """Return a function of (learner, actor, key) that collects a rollout of `state.num_steps` steps."""
+
+    def play_episodes(
+        self, agent: Agent, learner: PyTree, key: Key, episodes: int, deterministic: bool, max_steps: int
+    ) -> Outcome:
+        """Play whole episodes, each cut after `max_steps` steps, on environments of their own."""
+
+    def scene(
+        self, agent: Agent, learner: PyTree, key: Key, deterministic: bool
+    ) -> contextlib.AbstractContextManager[Scene]:
+        """Return the scene of one environment, which is closed afterwards; ConfigError if it cannot be rendered."""
+
+    def copies(self, num_envs: int) -> contextlib.AbstractContextManager[Any]:
+        """Return `num_envs` environments of the same kind, which are closed afterwards."""
+
+    def clock(self, program: Any) -> Any:
+        """Return a timer of the stages of a compiled training (host.timing.Clock); None where they are not apart."""
 
 
 class Environment(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,18 +14,19 @@ import numpy as np
 from jax import Array
 
 from ppax.agents.arguments import require_arguments
-from ppax.agents.multi_agent import Agent, agent_columns, require_fit, require_host_agent
-from ppax.agents.self_play import SelfPlay
+from ppax.agents.multi_agent import agent_columns, require_fit
 from ppax.arrays import counter
-from ppax.arrays.metrics import Summary, Table, each, merge, nothing, pack, reduced
-from ppax.arrays.sequences import nearest_divisors
-from ppax.collection import Collected, collect, force_reset, start_actor
-from ppax.envs import Env, HostEnv, require_native
+from ppax.arrays.metrics import Summary, Table, add_up, averaged, nothing, pack, reduced
+from ppax.arrays.sequences import nearest_divisors, where_rows, zero_rows
+from ppax.collection import collect, force_reset, start_actor
+from ppax.envs import Env, require_native
 from ppax.envs.vector import VectorEnv
+from ppax.learning.finiteness import bad_leaves, either, not_finite
 from ppax.options import check_numbers
 from ppax.program import sharding
 from ppax.program.sharding import SAME, SPLIT
-from ppax.types import ConfigError, Episodes, Key, Rollout, TrainState
+from ppax.protocols import Agent
+from ppax.types import Collected, ConfigError, Episodes, Key, TrainState
 
 LOOPS = "call ppax.fit(agent, env, total_steps), or ppax.compile(agent, env, state), which is called like ppax.train"
 ROW_FIELDS = ("iteration", "env_steps", "seconds", "steps_per_second")  # of a log row, beside its metrics
@@ -142,29 +143,6 @@ def _train(agent: Agent, env: VectorEnv, state: TrainState, num_iterations: Arra
     return Trained(state, averaged(sums, state.iteration - first_iteration))
 
 
-def add_up(totals: Summary, metrics: Summary, accepted: Array) -> Summary:
-    """Add one iteration's metrics to the totals; if it was discarded (not `accepted`), only set `grad_norm` to NaN."""
-    kinds = totals.kinds()
-    forgetting = jnp.where(each(kinds, "last"), 0.0, totals.means)
-    more = merge(dataclasses.replace(totals, means=forgetting), metrics)
-    fault = jnp.where(np.array([name == "grad_norm" for name in kinds], bool), jnp.nan, totals.means)
-    return dataclasses.replace(
-        totals, means=jnp.where(accepted, more.means, fault), tops=jnp.where(accepted, more.tops, totals.tops)
-    )
-
-
-def averaged(totals: Summary, num_iterations: int | Array) -> Summary:
-    """Divide totals by the number of iterations, or of episodes, as each metric declares."""
-    kinds = totals.kinds()
-    every = list(kinds)
-    # Per-episode metrics are NaN, not 0, where no episode finished
-    episodes = ["episodes" + name.removeprefix(name.partition("/")[0]) for name in every]
-    counts = totals.means[np.array([every.index(name) if name in every else 0 for name in episodes])]
-    divisor = jnp.where(each(kinds, "per_episode"), counts, num_iterations)
-    means = totals.means / jnp.where(each(kinds, "last", "sum"), 1.0, divisor)
-    return dataclasses.replace(totals, means=means)
-
-
 class IterationInputs(NamedTuple):
     """Inputs of one iteration: the annealed agent and the PRNG keys."""
 
@@ -198,70 +176,23 @@ def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, colle
         due = (state.iteration + 1) % period == 0
         collected = force_reset(annealed, env, collected, due, jax.random.fold_in(collect_key, RESTART))
     actor, rollout, episodes = collected
-    learner, metrics = annealed.update(state.learner, rollout, update_keys)
-    if isinstance(
-        annealed, SelfPlay
-    ):  # leave episodes of past selves out of the statistics; reset the carry of new opponents
-        episodes = annealed.own_episodes(episodes)
-        before: Any = state.learner
-        after: Any = learner
-        actor = actor._replace(carry=annealed.reset_swapped_carries(before, after, actor.carry))
+    learner, metrics, current, replaced = annealed.update(state.learner, rollout, update_keys)
+    if current is not None:
+        episodes = zero_rows(current, episodes)
+    if replaced is not None:
+        initial = annealed.initial_carry(env.num_streams)
+        actor = actor._replace(carry=jax.tree.map(where_rows, replaced, initial, actor.carry))
     of_episodes = episode_metrics(episodes, env.num_agents, env.sizes)
     require_new_names(metrics, of_episodes, episodes.metrics)
     metrics = metrics | of_episodes
-    env_steps = counter.add(state.env_steps, sharding.total(rollout.steps.valid.sum(dtype=jnp.uint32)))
-    fields: dict[str, Any] = {
-        "learner": learner,
-        "actor": actor,
-        "key": key,
-        "iteration": state.iteration + 1,
-        "env_steps": env_steps,
-    }
+    fields: dict[str, Any] = {"learner": learner, "actor": actor, "key": key, "iteration": state.iteration + 1}
+    fields["env_steps"] = counter.add(state.env_steps, sharding.total(rollout.steps.valid.sum(dtype=jnp.uint32)))
     # Discard the whole iteration if anything is not finite: neither weights nor running statistics would recover
     bad_data = [places.any() for places in not_finite(env, rollout).values()]
-    rejected = jnp.stack([*bad_data, ~jnp.isfinite(metrics["grad_norm"]), *_bad_leaves(learner)]).any()
+    rejected = jnp.stack([*bad_data, ~jnp.isfinite(metrics["grad_norm"]), *bad_leaves(learner)]).any()
     accepted = sharding.total(rejected.astype(jnp.int32)) == 0
     after = dataclasses.replace(state, **fields)
-    return Trained(jax.tree.map(partial(_either, accepted), after, state), pack(metrics))
-
-
-def _bad_leaves(learner: Any) -> Iterator[Array]:
-    """Yield a flag [] per float array of a learner: not finite; in an optimiser's state, which may be infinite: NaN."""
-    for path, x in jax.tree_util.tree_leaves_with_path(learner):
-        if jnp.issubdtype(x.dtype, jnp.floating):
-            of_optimizer = any(getattr(key, "name", "") == "opt_state" for key in path)
-            yield jnp.isnan(x).any() if of_optimizer else ~jnp.isfinite(x).all()
-
-
-def _either(accepted: Array, after: Array, before: Array) -> Array:
-    """Return `after` if `accepted`, else `before`; a discarded iteration's key is used again, which is intended."""
-    if jnp.issubdtype(before.dtype, jax.dtypes.prng_key):
-        numbers = _either(accepted, jax.random.key_data(after), jax.random.key_data(before))
-        return jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(before))
-    return jnp.where(accepted, after, before)
-
-
-def not_finite(env: Env, rollout: Rollout) -> dict[str, Array]:
-    """Masks of the rollout's rewards, values and observations that training uses and that are not finite.
-
-    Each is [T, B] (observations of a group [T, E * A_g]), by field: "reward", "value", "observation...".
-    """
-    steps = rollout.steps
-    cut = steps.truncated & ~steps.terminated
-    # The final observation of a truncated episode is used too: its value is the bootstrap value
-    seen = steps.valid | jnp.concatenate([jnp.zeros_like(cut[:1]), cut[:-1]])
-    seen_by_group: dict[str, Array] = {}
-    if env.sizes:
-        edges = np.cumsum([size for _, size in env.sizes])[:-1].tolist()
-        parts = jnp.split(seen.reshape(len(seen), env.num_envs, -1), edges, axis=2)
-        seen_by_group = {name: x.reshape(len(seen), -1) for (name, _), x in zip(env.sizes, parts, strict=True)}
-    wrong = {"reward": ~jnp.isfinite(steps.reward) & steps.valid, "value": ~jnp.isfinite(steps.value) & seen}
-    for path, x in jax.tree_util.tree_leaves_with_path(steps.obs):
-        if jnp.issubdtype(x.dtype, jnp.floating):
-            own = seen_by_group[path[0].key] if seen_by_group else seen
-            finite = jnp.isfinite(x).all(axis=tuple(range(2, x.ndim)))
-            wrong[f"observation{jax.tree_util.keystr(path)}"] = ~finite & own
-    return wrong
+    return Trained(jax.tree.map(partial(either, accepted), after, state), pack(metrics))
 
 
 def episode_metrics(episodes: Episodes, num_agents: int, sizes: tuple[tuple[str, int], ...]) -> Table:
@@ -296,14 +227,7 @@ def require_new_names(metrics: Mapping[str, Array], of_episodes: Mapping[str, Ar
 def check_sizes(agent: Agent, env: Env, num_steps: int) -> None:
     """Check agent, environment and sizes against each other; ConfigError names the nearest sizes that work."""
     require_arguments(agent, env)
-    if isinstance(env, HostEnv):
-        require_host_agent(agent)
-    require_fit(agent, env.num_agents, env.sizes, env.name)
-    if isinstance(agent, SelfPlay) and agent.num_envs != env.num_envs:
-        raise ConfigError(
-            f"SelfPlay.num_envs = {agent.num_envs}: {env.name or 'the environment'} has num_envs = {env.num_envs}; "
-            "write SelfPlay(groups, pool, env.num_envs)"
-        )
+    require_fit(agent, env)
     check_numbers(agent)
     for learner, streams in agent.learners(env.num_streams):
         length = learner.sequence_length(num_steps)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 from jax import Array
 
 from ppax.parts import number as number
@@ -86,6 +87,32 @@ class Decision(NamedTuple):
     value: Array  # [B]
 
 
+class Policy(NamedTuple):
+    """Result of a forward pass: action distribution, value outputs, V and next carry."""
+
+    carry: PyTree  # [M, ...] after each sequence
+    distribution: Any  # [N] rows: M * L steps
+    value_outputs: Array  # [N, num_values] of the network's value head
+    value: Array  # [N] V
+
+
+class Update(NamedTuple):
+    """Result of an update: the new learner, metrics, and what self-play changes for the streams."""
+
+    learner: PyTree
+    metrics: Any  # arrays.metrics.Table
+    current: Array | None = None  # [B] streams of current learners, whose episodes are logged; None: all
+    replaced: PyTree | None = None  # by group [E * A_g] past selves that were replaced: carries restart; None: none
+
+
+class Requirements(NamedTuple):
+    """Sizes that an agent requires of its environment; None: any."""
+
+    num_agents: int | None = None
+    sizes: tuple[tuple[str, int], ...] = ()  # name and number of agents of each group; () without groups
+    num_envs: int | None = None
+
+
 class Episodes(NamedTuple):
     """Sums over the episodes that each stream finished during a rollout."""
 
@@ -119,11 +146,48 @@ class ActorState(NamedTuple):
     reward_trace: Array  # [B] running discounted return, for reward normalisation
 
 
+class Collected(NamedTuple):
+    """Result of `collect`: the next actor state, the rollout, and statistics of the episodes that finished in it."""
+
+    actor: ActorState
+    rollout: Rollout
+    episodes: Episodes
+
+
+class Gathered(NamedTuple):
+    """A rollout, and the actor state that it started from.
+
+    `start` differs from the requested state if the environments were in another state and had to be reset.
+    """
+
+    start: ActorState
+    collected: Collected
+
+
+class Outcome(NamedTuple):
+    """Results of evaluation episodes; arrays are [episodes]."""
+
+    returns: np.ndarray
+    lengths: np.ndarray
+    finished: np.ndarray  # False: cut at `max_steps`
+    agents: np.ndarray | None  # index of the agent that played it; None: 0, 1, ..., repeating
+    metrics: dict[str, np.ndarray]  # of the environment, at the last steps
+    unplayed: int  # number of episodes not played, as their stream reached `max_steps` in an earlier one
+
+
+class StepResult(NamedTuple):
+    """Reward and flags of one step of the environment that is rendered."""
+
+    reward: np.ndarray  # [A]
+    counts: bool  # False: an autoreset step, which is not counted
+    ended: bool  # the episode ended with this step
+
+
 @part
 class TrainState:
     """Complete state of a training run, as saved in a checkpoint."""
 
-    learner: LearnerState
+    learner: PyTree  # of the agent: a LearnerState, or a tree of them
     actor: ActorState
     key: Key
     iteration: Array  # [] int32, iterations done

@@ -11,18 +11,19 @@ from worlds import QUICK
 
 import ppax
 from ppax import config
-from ppax.agents.opponents import START, Pool, win_probability
-from ppax.agents.self_play import SelfPlay, SelfPlayState
-from ppax.arrays.metrics import Table, pack
-from ppax.collection import Collected
+from ppax.agents import seating, self_play
+from ppax.agents.opponents import Pool, SelfPlayState
+from ppax.agents.ratings import START, win_probability
+from ppax.agents.self_play import SelfPlay
+from ppax.arrays.metrics import Table, averaged, pack
+from ppax.arrays.sequences import where_rows, zero_rows
 from ppax.envs import grouped
-from ppax.learning.diagnostics import Update
 from ppax.minibatches import Shuffle
 from ppax.networks import network
 from ppax.networks.composed import NONE
 from ppax.networks.memories import GRU
-from ppax.training import IterationInputs, averaged, check_sizes, episode_metrics, finish_iteration
-from ppax.types import ActorState, ConfigError, Episodes, Rollout, TrainState, Transition
+from ppax.training import IterationInputs, check_sizes, episode_metrics, finish_iteration
+from ppax.types import ActorState, Collected, ConfigError, Episodes, Rollout, TrainState, Transition, Update
 
 NUM_ENVS, NUM_STEPS = 8, 8
 POOL = Pool(every=2, size=3, share=0.5, opponents=2)
@@ -53,18 +54,18 @@ def params(learners):
 @pytest.mark.nightly
 def test_the_pool_keeps_what_the_learners_were(world, vmapped_keys):
     _, _, state, run = world
-    kept = [params(state.learner.now)]
+    kept = [params(state.learner.current)]
     for iteration in range(1, 9):
         before = state.learner
         state = run(state).state
         now = state.learner
-        assert not same(params(now.now), params(before.now))
+        assert not same(params(now.current), params(before.current))
         if iteration % POOL.every:
             assert same(now.pool, before.pool)
             assert same(now.opponents, before.opponents)
             continue
-        kept.append(params(now.now))
-        assert int(now.kept) == len(kept)
+        kept.append(params(now.current))
+        assert int(now.num_snapshots) == len(kept)
         for age, was in enumerate(reversed(kept[-POOL.size :])):
             place = (len(kept) - 1 - age) % POOL.size
             pool = jax.tree.map(lambda x, place=place: x[place], params(now.pool))
@@ -89,7 +90,7 @@ def test_past_selves_act_by_their_own_policies(world, vmapped_keys):
     seen = (actor.carry, actor.obs, actor.first, None)
     act = jax.jit(lambda learner, key: agent.act(learner, *seen, key))
     got = act(learner, key)
-    current = agent.agent.act(learner.now, *seen, jax.random.clone(key))
+    current = agent.agent.act(learner.current, *seen, jax.random.clone(key))
     # prey is a past self in environments 4 and 5, the hunters in 6 and 7, where they are two
     places = {"prey": {4: 1, 5: 0}, "hunters": {12: 0, 13: 0, 14: 2, 15: 2}}
     for name, own in places.items():
@@ -112,7 +113,7 @@ def test_rows_of_past_selves_are_left_out_of_the_update(world):
     agent, env, state, _ = world
     key = jax.random.key(5)
     rollout = jax.jit(lambda s: ppax.collect(agent, env, s.learner, s.actor, NUM_STEPS, key).rollout)(state)
-    update = jax.jit(lambda rollout: agent.update(state.learner, rollout, jax.random.key(6)).learner.now)
+    update = jax.jit(lambda rollout: agent.update(state.learner, rollout, jax.random.key(6)).learner.current)
     before = update(rollout)
     streams = np.arange(env.num_streams).reshape(NUM_ENVS, 3)
 
@@ -136,9 +137,9 @@ def by_hand(memory=NONE):
     ppo = {name: ppax.PPO(network(group, hidden=(4,), memory=memory)) for name, group in env.groups.items()}
     agent = SelfPlay(ppax.Groups(ppo, env.sizes), POOL, NUM_ENVS)
     learner = SelfPlayState(
-        now={},
+        current={},
         pool={},
-        kept=jnp.int32(2),
+        num_snapshots=jnp.int32(2),
         opponents={"prey": jnp.array([1, 0]), "hunters": jnp.array([0, 1])},
         elo={"prey": jnp.float32(1100.0), "hunters": jnp.float32(900.0)},
         past_elo={"prey": jnp.array([800.0, 1000.0, 0.0]), "hunters": jnp.array([1000.0, 700.0, 0.0])},
@@ -202,7 +203,8 @@ def test_episodes_of_a_group_are_those_that_it_plays_as_it_is_now():
     past[4:6, 0], past[6:, 1:] = True, True
     returns = jnp.asarray(np.where(past, 100.0, [3.0, -1.0, -2.0]).reshape(-1))
     ones = jnp.ones(env.num_streams, jnp.int32)
-    own = agent.own_episodes(Episodes(ones, returns, 4 * ones))
+    current = seating.current_agents(agent._blocks(), NUM_ENVS, 3).reshape(-1)
+    own = zero_rows(jnp.asarray(current), Episodes(ones, returns, 4 * ones))
     metrics = averaged(pack(episode_metrics(own, 3, env.sizes)), 1)
     expected = {"prey": 3.0, "hunters": -1.5, "hunters_0": -1.0, "hunters_1": -2.0}
     assert {name: float(metrics[f"episode_return/{name}"]) for name in expected} == expected
@@ -220,23 +222,27 @@ def test_a_new_opponent_in_a_running_episode_starts_with_an_initial_carry():
     agent, env, learner = by_hand(GRU(2))
     carry = jax.tree.map(jnp.ones_like, agent.initial_carry(env.num_streams))
     opponents = {"prey": jnp.array([2, 0]), "hunters": jnp.array([0, 1])}
-    before = learner._replace(kept=jnp.int32(4))  # the next place in a pool of 3 is 1
-    memories = agent.reset_swapped_carries(before, before._replace(kept=jnp.int32(5), opponents=opponents), carry)
+    before = learner._replace(num_snapshots=jnp.int32(4))  # the next place in a pool of 3 is 1
+    after = before._replace(num_snapshots=jnp.int32(5), opponents=opponents)
+    memories = jax.tree.map(where_rows, agent.replaced(before, after), agent.initial_carry(env.num_streams), carry)
     emptied = {"prey": [4], "hunters": [14, 15]}  # environment 4; environment 7, in which there are two hunters
     for name, rows in emptied.items():
         for x in jax.tree.leaves(memories[name]):
             np.testing.assert_array_equal(np.flatnonzero((x == 0.0).all(axis=1)), rows)
             np.testing.assert_array_equal(np.delete(x, rows, axis=0), 1.0)
-    assert same(
-        agent.reset_swapped_carries(before, before._replace(opponents=opponents), carry), carry
-    )  # none was drawn
+    none_drawn = agent.replaced(before, before._replace(opponents=opponents))
+    assert not any(mask.any() for mask in none_drawn.values())
 
 
 def test_an_iteration_leaves_out_what_past_selves_earned_and_remember(monkeypatch):
     agent, env, learner = by_hand(GRU(2))
     opponents = {"prey": jnp.array([2, 2]), "hunters": jnp.array([2, 2])}
-    after = learner._replace(kept=jnp.int32(3), opponents=opponents)
-    monkeypatch.setattr(SelfPlay, "update", lambda *_: Update(after, Table({"grad_norm": jnp.float32(1.0)})))
+    after = learner._replace(num_snapshots=jnp.int32(3), opponents=opponents)
+    learned = Update(dict(after.current), Table({"grad_norm": jnp.float32(1.0)}))
+    monkeypatch.setattr(ppax.Groups, "rollout", lambda self, name, rollout: rollout)
+    monkeypatch.setattr(self_play, "without_streams", lambda rollout, rows: rollout)
+    monkeypatch.setattr(ppax.Groups, "learn", lambda *_: learned)
+    monkeypatch.setattr(self_play, "with_snapshot", lambda *_: after)
     ones = jnp.ones(env.num_streams)
     actor = ActorState((), (), ones == 0, None, jax.tree.map(jnp.ones_like, agent.initial_carry(24)), ones, ones, ones)
     rollout = seen(*(np.ones((2, NUM_ENVS, 3), kind) for kind in (np.float32, bool, bool)))

@@ -10,11 +10,11 @@ from loss_rows import batch_of
 
 from ppax.agents.groups import of_groups
 from ppax.agents.independent import of_players
-from ppax.arrays.metrics import Summary, merge, nothing, pack, reduced, unpack
+from ppax.arrays.metrics import Summary, add_up, averaged, merge, nothing, pack, reduced, unpack
 from ppax.arrays.sequences import masked_mean
 from ppax.learning.diagnostics import History, update_metrics
 from ppax.learning.gradient import mean_gradient
-from ppax.training import add_up, averaged, episode_metrics
+from ppax.training import episode_metrics
 from ppax.types import ConfigError, Episodes, LossOutput
 
 NAMES = ("gold_miners", "red_maximus", "the_max", "x_min")

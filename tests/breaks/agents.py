@@ -63,7 +63,7 @@ REDUCTIONS = [
         'forgetting = jnp.where(each(kinds, "last"), 0.0, totals.means)',
         "forgetting = totals.means",
         (METRICS + "test_over_iterations_by_hand",),
-        "ppax/training.py",
+        "ppax/arrays/metrics.py",
     ),
 ]
 
@@ -74,18 +74,18 @@ PAST_SELVES = [
         "over = ended & counts",
         "over = (ended | first) & counts",
         (SELF_PLAY + "test_episodes_truncated_by_a_forced_reset_are_not_rated",),
-        "ppax/agents/self_play.py",
+        "ppax/agents/ratings.py",
     ),
     Mutation(
         "returns of past selves are those of the group",
-        "current[self._blocks()[name], begin : begin + size] = False",
-        "current[self._blocks()[name], begin : begin + size] = True",
+        "current[block.envs, block.members] = False",
+        "current[block.envs, block.members] = True",
         (SELF_PLAY + "test_episodes_of_a_group_are_those_that_it_plays_as_it_is_now",),
-        "ppax/agents/self_play.py",
+        "ppax/agents/seating.py",
     ),
     Mutation(
         "training counts the episodes of past selves",
-        "episodes = annealed.own_episodes(episodes)",
+        "episodes = zero_rows(current, episodes)",
         "episodes = episodes",
         (SELF_PLAY + "test_an_iteration_leaves_out_what_past_selves_earned_and_remember",),
         "ppax/training.py",
@@ -106,10 +106,10 @@ PAST_SELVES = [
     ),
     Mutation(
         "self-play for another number of environments",
-        "if isinstance(agent, SelfPlay) and agent.num_envs != env.num_envs:",
+        "if num_envs not in (None, env.num_envs):",
         "if False:",
         (SELF_PLAY + "test_what_cannot_be_is_refused_by_name",),
-        "ppax/training.py",
+        "ppax/agents/multi_agent.py",
     ),
 ]
 
@@ -210,7 +210,7 @@ RECORDS = [
     ),
     Mutation(
         "nothing is said of independent players where there is one",
-        "if env.num_agents == 1 and sharing_of(agent) == group_tables.INDEPENDENT:",
+        "if env.num_agents == 1 and agent.sharing == group_tables.INDEPENDENT:",
         "if False:",
         ("tests/agents/test_multi_agent.py::test_independent_with_one_agent_is_said_to_change_nothing",),
         "ppax/run/fit.py",

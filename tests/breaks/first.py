@@ -633,7 +633,7 @@ RUNNING = [
         "policy = agent.policy(learner, actor.carry",
         "policy = agent.policy(learner._replace(obs_stats=None), actor.carry",
         (EVALUATE + "test_observations_are_normalised_as_in_training",),
-        "ppax/evaluation.py",
+        "ppax/program/episodes.py",
     ),
     Mutation(
         "evaluation samples when it should not",
@@ -736,7 +736,7 @@ RUNNING = [
             "tests/program/test_compilation.py::test_errors_name_the_changed_field",
             "tests/program/test_compilation.py::test_differences_of_plain_trees",
         ),
-        "program/compilation.py",
+        "program/compiled.py",
     ),
     Mutation(
         "tuning takes the slower layout",
@@ -973,8 +973,8 @@ SUITES = [
     ),
     Mutation(
         "on the host players' numbers have one shape when compiled and another in training",
-        "self._arguments = _with_players(agent), learner, key",
-        "self._arguments = agent, learner, key",
+        "make_policy(annealed, env, state.learner)",
+        "make_policy(agent, env, state.learner)",
         (TEAM + "test_a_run_with_a_central_critic_resumes_on_the_host[independent]",),
     ),
     Mutation(
@@ -1141,24 +1141,24 @@ MANY = [
         "surprise = won / jnp.maximum(played, 1.0) -",
         "surprise = 1.0 - won / jnp.maximum(played, 1.0) -",
         (SELF_PLAY + "test_ratings_by_hand",),
-        "agents/self_play.py",
+        "agents/ratings.py",
     ),
     Mutation(
         "a game that was running when the opponents changed is counted",
         "counts=jnp.zeros_like(learner.counts),",
         "counts=learner.counts,",
         (SELF_PLAY + "test_ratings_by_hand", SELF_PLAY + "test_the_pool_keeps_what_the_learners_were"),
-        "agents/self_play.py",
+        "agents/opponents.py",
     ),
     Mutation(
         "places of the pool that are still empty play",
-        "jnp.where(jnp.arange(size) < kept, self.pool.logits",
-        "jnp.where(jnp.arange(size) >= 0, self.pool.logits",
+        "jnp.where(jnp.arange(size) < count, pool.logits",
+        "jnp.where(jnp.arange(size) >= 0, pool.logits",
         (
             SELF_PLAY + "test_opponents_are_sampled_as_configured",
             SELF_PLAY + "test_the_pool_keeps_what_the_learners_were",
         ),
-        "agents/self_play.py",
+        "agents/opponents.py",
     ),
     Mutation(
         "the hardest opponents play least",
@@ -1204,14 +1204,14 @@ LATEST = [
         "if self._seen[0] is not agent or self._seen[1] is not env:",
         "if self._seen[0] is None:",
         ("tests/program/test_compilation.py::test_changed_hyperparameters_do_not_recompile",),
-        "program/compilation.py",
+        "program/compiled.py",
     ),
     Mutation(
         "a state of another size is refused in JAX's words alone",
         "self._guard(agent, env, state)\n            raise",
         "raise",
         ("tests/program/test_compilation.py::test_errors_name_the_changed_field",),
-        "program/compilation.py",
+        "program/compiled.py",
     ),
 ]
 MUTATIONS = LATER + ESTIMATORS + LOSSES + DATA + COLLECTING + LEARNING + RUNNING + HOSTED + ENVIRONMENTS + SUITES

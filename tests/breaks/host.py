@@ -92,7 +92,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "weights are not looked at",
-        ", *_bad_leaves(learner)",
+        ", *bad_leaves(learner)",
         "",
         (FAULTS + "test_a_fault_of_the_network_is_distinguished_from_one_of_the_environment",),
     ),
@@ -104,8 +104,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "episodes on the host are of all agents in turn",
-        "env.num_agents, agents=out.agents, unplayed",
-        "env.num_agents, unplayed",
+        "env.sizes, agents=out.agents, unplayed",
+        "env.sizes, unplayed",
         (PETTINGZOO + "test_episodes_of_an_evaluation_are_told_by_agent",),
     ),
 ]

@@ -88,8 +88,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a network of another environment accepted",
-        "if seen is not None:\n            require_made_for",
-        "if seen is None:\n            require_made_for",
+        "if spaces is not None and bool(groups)",
+        "if spaces is None and bool(groups)",
         (TRAIN + "test_a_network_of_another_environment_is_refused",),
         "ppax/agents/arguments.py",
     ),

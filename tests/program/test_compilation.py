@@ -10,7 +10,7 @@ import pytest
 import ppax
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
-from ppax.program import compilation
+from ppax.program.compiled import differences
 from ppax.schedules import Linear
 
 
@@ -78,8 +78,6 @@ def test_errors_name_the_changed_field(made):
 
 def test_differences_of_plain_trees():
     old = {"a": (1.0, np.zeros(2)), "b": None}
-    assert list(compilation.differences(old, {"a": (1.0, np.zeros(2)), "b": None})) == []
-    assert list(compilation.differences(old, {"a": (1.0, np.zeros(3)), "b": None})) == [
-        ".a.1 was float64[2] and is float64[3]"
-    ]
-    assert list(compilation.differences(old, {"a": (1.0, np.zeros(2))})) == [" had ['a', 'b'] and has ['a']"]
+    assert list(differences(old, {"a": (1.0, np.zeros(2)), "b": None})) == []
+    assert list(differences(old, {"a": (1.0, np.zeros(3)), "b": None})) == [".a.1 was float64[2] and is float64[3]"]
+    assert list(differences(old, {"a": (1.0, np.zeros(2))})) == [" had ['a', 'b'] and has ['a']"]

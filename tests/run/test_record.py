@@ -13,7 +13,6 @@ from worlds import Counter
 
 import ppax
 from ppax import config
-from ppax.agents.multi_agent import sharing_of
 from ppax.agents.self_play import Pool, SelfPlay
 from ppax.cli import main
 from ppax.config import Log
@@ -69,7 +68,7 @@ def ppo(**changes):
 def objects_of(agent, env=ENV, callbacks=()):
     """Objects listed in the run file, after a round trip through TOML."""
     run = config.Run(**env.settings.run_fields(), self_play=getattr(agent, "pool", Pool()))
-    plan = config.describe_run(agent, env, dataclasses.replace(run, agents=sharing_of(agent)))
+    plan = config.describe_run(agent, env, dataclasses.replace(run, agents=agent.sharing))
     return record.objects(agent, env, tomllib.loads(config.to_toml(plan)), callbacks)
 
 

@@ -19,10 +19,10 @@ from worlds import QUICK
 
 import ppax
 import reference
-from ppax.agents.multi_agent import with_program
 from ppax.collection import collect
 from ppax.envs import HostEnv
 from ppax.program import compilation
+from ppax.program.layout import with_devices
 from ppax.run import checkpoint
 from ppax.run.fit import fit_run
 from ppax.types import Batch, Transition
@@ -70,7 +70,7 @@ def one_program(monkeypatch):
 
 def on(one, devices):
     """The composition, laid out on so many devices."""
-    return one._replace(agent=with_program(one.agent, dataclasses.replace(first_program(one), devices=devices)))
+    return one._replace(agent=with_devices(one.agent, devices))
 
 
 def trained(one, run_dir=None, callbacks=()):

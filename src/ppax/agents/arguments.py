@@ -14,15 +14,16 @@ from gymnasium.vector import VectorEnv as GymVectorEnv
 
 from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
-from ppax.agents.multi_agent import Agent
 from ppax.agents.self_play import SelfPlay
 from ppax.envs import Env, HostEnv
 from ppax.envs.vector import VectorEnv
 from ppax.networks.composed import require_made_for
 from ppax.ppo import PPO
 from ppax.program import sharding
+from ppax.protocols import Agent
 from ppax.types import ConfigError
 
+AGENTS: tuple[type[Agent], ...] = (PPO, Independent, Groups, SelfPlay)
 CALLED = {
     "advantage": "ppax.advantages.GAE()",
     "loss": "ppax.losses.ClippedSurrogate()",
@@ -35,10 +36,14 @@ CALLED = {
 def require_arguments(agent: Agent, env: Env) -> None:
     """Raise ConfigError, with the remedy, unless `agent` and `env` are valid and the networks fit the spaces."""
     require_env(env)
-    for name, learner, seen in _learners(agent, env):
+    require_agent(agent)
+    groups = [name for name, _ in agent.requires.sizes]
+    for place, (learner, _) in enumerate(agent.learners(env.num_streams)):
+        name = f"agents[{groups[place]!r}]" if groups else "agent"
         require_ppo(learner, name)
-        if seen is not None:
-            require_made_for(learner.network, seen, f"{name}.network", env.name)
+        spaces = env.groups.get(groups[place]) if groups else env
+        if spaces is not None and bool(groups) == bool(env.sizes):
+            require_made_for(learner.network, spaces, f"{name}.network", env.name)
 
 
 def warn_of_single_rows(agent: Agent, env: Env, num_steps: int) -> None:
@@ -53,10 +58,15 @@ def warn_of_single_rows(agent: Agent, env: Env, num_steps: int) -> None:
             )
 
 
+def is_env(env: Any) -> bool:
+    """Return whether `env` is a VectorEnv or a HostEnv."""
+    return isinstance(env, VectorEnv | HostEnv)
+
+
 def require_env(env: Any) -> None:
     """Raise ConfigError unless `env` is a VectorEnv or a HostEnv, and JAX has a device."""
     sharding.require_backend()
-    if isinstance(env, VectorEnv | HostEnv):
+    if is_env(env):
         return
     if isinstance(env, str):
         remedy = f"is the name of an environment: write ppax.make({env!r})"
@@ -72,11 +82,19 @@ def require_env(env: Any) -> None:
     raise ConfigError(f"env: a {type(env).__name__} {remedy}")
 
 
-def require_ppo(agent: Any, name: str = "agent") -> None:
-    """Raise ConfigError unless `agent` is a PPO with valid fields; `name` is its name in the message."""
-    if not isinstance(agent, PPO):
+def require_agent(agent: Any, name: str = "agent") -> None:
+    """Raise ConfigError unless `agent` is an agent of ppax; `name` is its name in the message."""
+    if not isinstance(agent, AGENTS):
         kind = agent.__name__ if isinstance(agent, type) else f"a {type(agent).__name__}"
         raise ConfigError(f"{name}: {kind} is no agent: write ppax.PPO(ppax.networks.mlp(env))")
+    if isinstance(agent, Groups):
+        for group, one in agent.agents.items():
+            require_agent(one, f"agents[{group!r}]")
+
+
+def require_ppo(agent: Any, name: str) -> None:
+    """Raise ConfigError unless the fields of `agent`, a PPO, are parts; `name` is its name in the message."""
+    require_agent(agent, name)
     if not all(callable(getattr(agent.network, verb, None)) for verb in ("init", "encode", "remember", "decide")):
         kind = f"a {type(agent.network).__name__} is no network"
         raise ConfigError(f"{name}.network: {kind}: write ppax.PPO(ppax.networks.mlp(env))")
@@ -103,16 +121,6 @@ def require_static(tree: Any, name: str) -> None:
             )
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             require_static(value, path)
-
-
-def _learners(agent: Any, env: Any) -> list[tuple[str, Any, Any]]:
-    """Return name, PPO and environment (or its group; None if unknown) of each learner."""
-    agent = agent.agent if isinstance(agent, SelfPlay) else agent
-    if isinstance(agent, Groups):
-        learners = [(f"agents[{name!r}]", one, env.groups.get(name)) for name, one in agent.agents.items()]
-    else:
-        learners = [("agent", agent, env if not env.sizes else None)]
-    return [(name, one.agent if isinstance(one, Independent) else one, seen) for name, one, seen in learners]
 
 
 def _short(value: Any) -> str:

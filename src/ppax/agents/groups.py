@@ -9,27 +9,20 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from gymnasium import spaces
 from jax import Array
 
 from ppax.agents.independent import Independent, reduce_players
 from ppax.arrays.metrics import Table, reductions_of
-from ppax.learning.diagnostics import Update
-from ppax.learning.forward import Policy
 from ppax.ppo import PPO
 from ppax.program.layout import Program
-from ppax.types import Decision, Key, PyTree, Rollout, Scalar, Transition, part, static
+from ppax.types import Decision, Key, Policy, PyTree, Requirements, Rollout, Scalar, Transition, Update, part, static
 
-OWN_TREES = (
-    "obs",
-    "action",
-    "carry",
-    "action_mask",
-)  # fields of Transition that are dicts by group; FLAT: the others, [T, B]
+# Fields of Transition that are dicts by group, and the others, [T, B]
+OWN_TREES = ("obs", "action", "carry", "action_mask")
 FLAT = tuple(field.name for field in dataclasses.fields(Transition) if field.name not in OWN_TREES)
 
 
@@ -63,8 +56,9 @@ class Groups:
 
     agents: dict[str, PPO | Independent]
     sizes: tuple[tuple[str, int], ...] = static("(name, number of agents) of each group")
+    pool: ClassVar[None] = None
 
-    def init(self, observation_space: spaces.Dict, key: Key) -> Any:
+    def init(self, observation_space: Any, key: Key) -> Any:
         """Initialise every group's learner: a dict of LearnerState, from a Dict space of the groups' observations."""
         keys = jax.random.split(key, len(self.sizes))
         return {
@@ -124,12 +118,20 @@ class Groups:
 
     def learn(self, learner: Any, rollouts: Mapping[str, Rollout], key: Key) -> Update:
         """Update every group's learner on its rollout in `rollouts`; `key` is [num_epochs]."""
-        learners: Any = {}
-        metrics = {}
+        updates: dict[str, Update] = {}
         for place, (name, agent) in enumerate(self._members()):
             keys = jax.vmap(jax.random.fold_in, (0, None))(key, place)[: agent.num_epochs]
-            learners[name], metrics[name] = agent.update(learner[name], rollouts[name], keys)
-        return Update(learners, of_groups(metrics))
+            updates[name] = agent.update(learner[name], rollouts[name], keys)
+        learners = {name: update.learner for name, update in updates.items()}
+        return Update(learners, of_groups({name: update.metrics for name, update in updates.items()}))
+
+    def evaluate_rollout(self, learner: Any, steps: Transition) -> tuple[Array, Array]:
+        """Return V and action log-probability, both [T, B], of the steps [T, B] of a rollout."""
+        pairs = {
+            name: agent.evaluate_rollout(learner[name], self.steps(name, steps)) for name, agent in self._members()
+        }
+        value, log_prob = (jax.vmap(self._join)({name: pair[i] for name, pair in pairs.items()}) for i in (0, 1))
+        return value, log_prob
 
     def initial_carry(self, num_streams: int) -> PyTree:
         """Return the carry at the start of an episode, by group."""
@@ -164,6 +166,16 @@ class Groups:
             agent.check()
 
     @property
+    def requires(self) -> Requirements:
+        """Groups that the environment must have."""
+        return Requirements(self.num_agents, self.sizes)
+
+    @property
+    def sharing(self) -> str:
+        """Return "independent" if the agents of every group learn independently, else "shared"."""
+        return "independent" if all(one.sharing == "independent" for one in self.agents.values()) else "shared"
+
+    @property
     def num_agents(self) -> int:
         """Number of agents per environment."""
         return sum(size for _, size in self.sizes)
@@ -196,15 +208,18 @@ class Groups:
 
     def rollout(self, name: str, rollout: Rollout) -> Rollout:
         """Return the part of a rollout that belongs to the group `name`."""
-        agent, steps = self.agents[name], rollout.steps
+        last_value, reward_trace = self.apart(rollout.last_value)[name], self.apart(rollout.reward_trace, 1)[name]
+        return Rollout(self.steps(name, rollout.steps), last_value, reward_trace)
+
+    def steps(self, name: str, steps: Transition) -> Transition:
+        """Return the steps [T, E * A_g] of the group `name` among all steps [T, B]."""
         flat = {field: getattr(steps, field) for field in FLAT}
         own: dict[str, Any] = {k: None if x is None else self.apart(x, 1)[name] for k, x in flat.items()}
         num_steps = steps.valid.shape[0]
-        stride = max(1, agent.sequence_length(num_steps) // self.sequence_length(num_steps))
+        stride = max(1, self.agents[name].sequence_length(num_steps) // self.sequence_length(num_steps))
         carry = jax.tree.map(lambda x: x[::stride], steps.carry[name])
         trees = {"obs": steps.obs[name], "action": steps.action[name], "carry": carry}
-        group_steps = Transition(**own, **trees, action_mask=_of(steps.action_mask, name))
-        return Rollout(group_steps, self.apart(rollout.last_value)[name], self.apart(rollout.reward_trace, 1)[name])
+        return Transition(**own, **trees, action_mask=_of(steps.action_mask, name))
 
 
 def _of(tree: PyTree | None, name: str) -> PyTree | None:

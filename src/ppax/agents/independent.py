@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +18,22 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.arrays.metrics import Table, reductions_of
-from ppax.learning.diagnostics import Update
-from ppax.learning.forward import Policy
 from ppax.ppo import PPO
 from ppax.program.layout import Program
-from ppax.types import ConfigError, Decision, Key, LearnerState, PyTree, Rollout, part, static
+from ppax.types import (
+    ConfigError,
+    Decision,
+    Key,
+    LearnerState,
+    Policy,
+    PyTree,
+    Requirements,
+    Rollout,
+    Transition,
+    Update,
+    part,
+    static,
+)
 
 Tree = TypeVar("Tree")
 NAMED = 16  # largest number of players for which logs have metrics of each player
@@ -38,6 +49,8 @@ class Independent:
 
     agent: PPO
     num_agents: int = static("number of players per environment", low=1)
+    sharing: ClassVar[str] = "independent"
+    pool: ClassVar[None] = None
 
     def init(self, observation_space: spaces.Space, key: Key) -> LearnerState:
         """Initialise a learner for each player, [A, ...]."""
@@ -73,8 +86,13 @@ class Independent:
         key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
         players = jnp.arange(self.num_agents)
         keys = jax.vmap(lambda one: jax.vmap(jax.random.fold_in, (None, 0))(one, players))(key)  # [num_epochs, A]
-        learner, metrics = jax.vmap(PPO.update, (0, 0, 0, 1))(self.players(), learner, own, keys)
-        return Update(learner, of_players(metrics, self.num_agents))
+        update: Update = jax.vmap(PPO.update, (0, 0, 0, 1))(self.players(), learner, own, keys)
+        return Update(update.learner, of_players(update.metrics, self.num_agents))
+
+    def evaluate_rollout(self, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
+        """Return V and action log-probability, both [T, B], of the steps [T, B] of a rollout."""
+        evaluated: tuple[Array, Array] = jax.vmap(PPO.evaluate_rollout)(self.players(), learner, self.own(steps))
+        return self.together(evaluated)
 
     def initial_carry(self, num_streams: int) -> PyTree:
         """Return the carry at the start of an episode, [B, ...]."""
@@ -108,6 +126,11 @@ class Independent:
         """Return the agent of one player, with scalar hyperparameters."""
         player: PPO = jax.tree.map(lambda x: x if np.ndim(x) == 0 else x[index], self.agent)
         return player
+
+    @property
+    def requires(self) -> Requirements:
+        """Number of agents that the environment must have."""
+        return Requirements(num_agents=self.num_agents)
 
     @property
     def num_epochs(self) -> int:

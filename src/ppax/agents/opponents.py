@@ -1,19 +1,33 @@
-"""Pool of past selves for self-play: snapshots, opponent sampling and Elo ratings.
+"""Pool of past selves for self-play: snapshots and opponent sampling.
 
 Sampling "hard": prioritised fictitious self-play, Vinyals et al. 2019, https://doi.org/10.1038/s41586-019-1724-z.
-Ratings: Elo, "The rating of chessplayers", 1978.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.types import Rollout, Scalar, number, part, static
+from ppax.agents.ratings import win_probability
+from ppax.types import Key, Rollout, Scalar, number, part, static
 
-START = 1000.0  # initial Elo rating
-SCALE = 400.0  # rating difference that means odds of 10 to 1
+
+class SelfPlayState(NamedTuple):
+    """Current learners, pool of past selves, ratings, and running scores of the episodes."""
+
+    current: dict[str, Any]  # current learner of each group
+    pool: dict[str, Any]  # [P, ...] snapshots of each group's learner, without training state such as the optimiser's
+    num_snapshots: Array  # [] int32 snapshots taken; the newest is at index (num_snapshots - 1) % P
+    opponents: dict[str, Array]  # [K] pool indices of the past selves that play
+    elo: dict[str, Array]  # [] Elo rating of the current learner
+    past_elo: dict[str, Array]  # [P] Elo ratings of the past selves
+    returns: Array  # [E, A] returns of the running episodes
+    counts: Array  # [E] whether the running episode began with its present opponents
+    iteration: Array  # [] int32
 
 
 @part
@@ -44,9 +58,39 @@ class Pool:
         return 2.0 * jnp.log(wins) if self.sampling == "hard" else jnp.zeros_like(wins)
 
 
-def win_probability(elo: Array, other: Array) -> Array:
-    """Return the Elo win probability of a player rated `elo` against one rated `other`."""
-    return 1.0 / (1.0 + 10.0 ** ((other - elo) / SCALE))
+def with_snapshot(pool: Pool, learner: SelfPlayState, names: Sequence[str], key: Key) -> SelfPlayState:
+    """Every `pool.every` iterations, add a snapshot of the learners to the pool and draw new opponents."""
+    size = pool.size
+    due = learner.iteration % (pool.every or 1) == 0
+    place = learner.num_snapshots % size
+    count = learner.num_snapshots + 1
+    age = (count - 1 - jnp.arange(size)) % size  # 0: the newest
+    keys = jax.random.split(key, len(names))
+    past_elo = {name: x.at[place].set(learner.elo[name]) for name, x in learner.past_elo.items()}
+    after = learner._replace(
+        pool=jax.tree.map(lambda x, new: x.at[place].set(new), learner.pool, snapshot(learner.current)),
+        past_elo=past_elo,
+        num_snapshots=count,
+        counts=jnp.zeros_like(learner.counts),
+    )
+    opponents = {}
+    for name, key in zip(names, keys, strict=True):
+        logits = jnp.where(jnp.arange(size) < count, pool.logits(win_chance(after, name), age), -jnp.inf)
+        opponents[name] = jax.random.categorical(key, logits, shape=(pool.opponents,)).astype(jnp.int32)
+    after = after._replace(opponents=opponents)
+    return jax.tree.map(lambda new, old: jnp.where(due, new, old), after, learner)
+
+
+def win_chance(learner: SelfPlayState, name: str) -> Array:
+    """Return the win probability of each past self [P] of a group against the others' current learners."""
+    others = [elo for other, elo in learner.elo.items() if other != name]
+    return win_probability(learner.past_elo[name], jnp.stack(others).mean())
+
+
+def snapshot(learners: dict[str, Any]) -> dict[str, Any]:
+    """Return learners without their training state (optimiser, reward statistics, KL control)."""
+    nothing: dict[str, Any] = {"opt_state": (), "reward_stats": None, "control": ()}
+    return {name: learner._replace(**nothing) for name, learner in learners.items()}
 
 
 def by_opponent(x: Array, opponents: int) -> Array:

@@ -140,3 +140,26 @@ def merge(one: Summary, other: Summary) -> Summary:
 def each(names: Mapping[str, str], *reductions: str) -> np.ndarray:
     """Mask [k] bool of the metrics in `names` (name -> reduction) whose reduction is one of `reductions`."""
     return np.array([kind in reductions for kind in names.values()], bool)
+
+
+def add_up(totals: Summary, metrics: Summary, accepted: Array) -> Summary:
+    """Add one iteration's metrics to the totals; if it was discarded (not `accepted`), only set `grad_norm` to NaN."""
+    kinds = totals.kinds()
+    forgetting = jnp.where(each(kinds, "last"), 0.0, totals.means)
+    more = merge(dataclasses.replace(totals, means=forgetting), metrics)
+    fault = jnp.where(np.array([name == "grad_norm" for name in kinds], bool), jnp.nan, totals.means)
+    return dataclasses.replace(
+        totals, means=jnp.where(accepted, more.means, fault), tops=jnp.where(accepted, more.tops, totals.tops)
+    )
+
+
+def averaged(totals: Summary, num_iterations: int | Array) -> Summary:
+    """Divide totals by the number of iterations, or of episodes, as each metric declares."""
+    kinds = totals.kinds()
+    every = list(kinds)
+    # Per-episode metrics are NaN, not 0, where no episode finished
+    episodes = ["episodes" + name.removeprefix(name.partition("/")[0]) for name in every]
+    counts = totals.means[np.array([every.index(name) if name in every else 0 for name in episodes])]
+    divisor = jnp.where(each(kinds, "per_episode"), counts, num_iterations)
+    means = totals.means / jnp.where(each(kinds, "last", "sum"), 1.0, divisor)
+    return dataclasses.replace(totals, means=means)

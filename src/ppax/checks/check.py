@@ -10,13 +10,15 @@ import gymnasium
 import jax
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
+from ppax.agents.arguments import is_env
 from ppax.checks import environment, experience, on_host, protocol
 from ppax.checks.context import CheckContext, context_from_rollouts
 from ppax.checks.report import Check, Finding, Report, attempt, not_tried
-from ppax.envs import HOST_SUITES, Env, HostEnv, host, make
+from ppax.envs import HOST_SUITES, Env, host, make
 from ppax.envs.vector import VectorEnv
 from ppax.networks import mlp
 from ppax.ppo import PPO
+from ppax.program.backends import backend_of
 from ppax.protocols import Environment
 from ppax.types import ConfigError, Key
 
@@ -37,16 +39,17 @@ def check_env(env: Environment | Env | gymnasium.Env | GymVectorEnv | str, key: 
         env = make(env, FEW if env.partition("/")[0] in HOST_SUITES else ENVS)
     if isinstance(env, GymVectorEnv) or (callable(env) and (isinstance(env, type) or not hasattr(env, "reset"))):
         env = host(env)  # type: ignore[arg-type]
-    if isinstance(env, HostEnv | gymnasium.Env):
-        checks = on_host.all_checks(env, int(jax.random.bits(key)) >> 1)
+    if isinstance(env, gymnasium.Env):
+        checks = on_host.all_checks(env, key)
     else:
-        vector = env if isinstance(env, VectorEnv) else VectorEnv(env, ENVS)
+        subject: Any = env if is_env(env) else VectorEnv(env, ENVS)  # type: ignore[arg-type]
         with jax.debug_key_reuse(False):  # only `keys` checks key reuse
-            checks = _all_checks(vector, key)
+            checks = ALL[backend_of(subject).name](subject, key)
     return Report(tuple(checks), time.perf_counter() - begin)
 
 
-def _all_checks(vector: VectorEnv, key: Key) -> list[Check]:
+def all_checks(vector: VectorEnv, key: Key) -> list[Check]:
+    """Run all checks of compiled environments."""
     keys = iter(jax.random.split(key, 16))
     checks = declared_checks(vector, next(keys))
     contexts: list[CheckContext] = []
@@ -78,9 +81,9 @@ def _all_checks(vector: VectorEnv, key: Key) -> list[Check]:
     return checks
 
 
-def declared_checks(env: VectorEnv, key: Key) -> list[Check]:
+def declared_checks(env: VectorEnv, key: Key | None = None) -> list[Check]:
     """Run the checks that compile nothing: protocol, declared spaces, and shapes and types of a reset and a step."""
-    protocol_key, shapes_key = jax.random.split(key)
+    protocol_key, shapes_key = jax.random.split(jax.random.key(0) if key is None else key)
     checks = [attempt("protocol", protocol.check_protocol, env, protocol_key)]
     more: list[tuple[str, Any, tuple[Any, ...]]] = [
         ("declared", protocol.check_declared, (env,)),
@@ -96,12 +99,14 @@ def require_sound(env: Env) -> None:
 
     On the host, one environment of each kind is made, reset and stepped once; EnvError where it raises an exception.
     """
-    if isinstance(env, HostEnv):
-        checks, name = on_host.declared_checks(env), env.name
-    else:
-        name = env.name or type(env.env).__name__
-        with jax.debug_key_reuse(False):
-            checks = declared_checks(env, jax.random.key(0))
+    with jax.debug_key_reuse(False):
+        checks = DECLARED[backend_of(env).name](env)
     for check in checks:
         if check.passed is False:
+            name = env.name or type(getattr(env, "env", env)).__name__
             raise ConfigError(f"environment {name}: {check.name}: {check.text}. {check.advice}")
+
+
+# By `Backend.name`
+ALL: dict[str, Callable[..., list[Check]]] = {"compiled": all_checks, "host": on_host.all_checks}
+DECLARED: dict[str, Callable[..., list[Check]]] = {"compiled": declared_checks, "host": on_host.declared_checks}

@@ -12,23 +12,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ppax.collection import collect
-from ppax.envs import Env, HostEnv
-from ppax.envs.vector import VectorEnv
-from ppax.host import Gathered, Rollouts
+from ppax.envs import Env
 from ppax.learning.diagnostics import Update
 from ppax.learning.kl_control import KLControl
 from ppax.minibatches import Shuffle
 from ppax.optimizers import SGD
 from ppax.ppo import PPO
+from ppax.program.backends import backend_of
+from ppax.program.layout import run_once_options
 from ppax.training import check_sizes, start
 from ppax.types import ActorState, ConfigError, Key, LearnerState, PyTree, Rollout, Transition
 
 ROWS = 1024  # rows of a rollout that suffice for the checks
 RATE = 1e6  # learning rate of the probe: the smallest gradient changes float32 weights
 ENDS = 4  # episodes that should end in the rollout
-# Programs run once or twice, so that compile time matters and run time does not
-CPU_OPTIONS = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 STEPS, SECONDS = 5000, 10.0  # limits on collecting rollouts until ENDS episodes have ended
 
 
@@ -89,7 +86,7 @@ def context_from_rollouts(
     """
     start_key, first_key, later_key = jax.random.split(key, 3)
     state = fast_compiled(lambda agent, env, key: start(agent, env, num_steps, key))(agent, env, start_key)
-    gather = Rollouts(agent, env, state) if isinstance(env, HostEnv) else _compiled(agent, env, num_steps)
+    gather = backend_of(env).rollouts(agent, state)
     initial_actor, (actor, rollout, _) = gather(state.learner, state.actor, jax.random.clone(first_key))
     context = change(make_context(agent, env, state.learner, initial_actor, first_key, rollout))
     deadline = time.monotonic() + SECONDS
@@ -100,12 +97,6 @@ def context_from_rollouts(
         if int(rollout.steps.ended[:-2].sum()) >= ENDS or time.monotonic() > deadline:
             break
     return context
-
-
-def _compiled(agent: PPO, env: VectorEnv, num_steps: int) -> Callable[..., Gathered]:
-    """Return a function that collects a rollout of native environments."""
-    program = fast_compiled(lambda *now: collect(now[0], now[1], now[2], now[3], num_steps, now[4]))
-    return lambda learner, actor, key: Gathered(actor, program(agent, env, learner, actor, key))
 
 
 def _replay_program(agent: PPO) -> Callable[..., Replay]:
@@ -144,24 +135,23 @@ def gradient(context: CheckContext, rollout: Rollout, key: Key) -> dict[str, np.
     return {path: (a.astype(np.float64) - b) / RATE for (path, a), (_, b) in pairs}
 
 
-def smallest_env(agent: PPO, env: Env, num_steps: int) -> Env:
-    """Return `env` with as few environments as give about ROWS rows and valid sizes; on the host, new ones."""
+def fewest_envs(agent: PPO, env: Env, num_steps: int) -> int:
+    """Return the smallest number of environments that gives about ROWS rows and valid sizes."""
     check_sizes(agent, env, num_steps)
-    enough = -(-ROWS // (num_steps * (env.num_streams // env.num_envs)))
+    enough = -(-ROWS // (num_steps * env.num_agents))
     for num_envs in range(min(enough, env.num_envs), env.num_envs):
-        fewer = dataclasses.replace(env, num_envs=num_envs)
         try:
-            check_sizes(agent, fewer, num_steps)
+            check_sizes(agent, dataclasses.replace(env, num_envs=num_envs), num_steps)
         except ConfigError:
             continue
         if env.num_envs % num_envs == 0:
-            return env.again(num_envs) if isinstance(env, HostEnv) else fewer
-    return env.again(env.num_envs) if isinstance(env, HostEnv) else env
+            return num_envs
+    return env.num_envs
 
 
 def fast_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile with few optimisations, which is faster for programs that run once."""
-    return jax.jit(function, compiler_options=CPU_OPTIONS if jax.default_backend() == "cpu" else None)
+    return jax.jit(function, compiler_options=run_once_options())
 
 
 def named_leaves(tree: PyTree) -> Iterator[tuple[str, np.ndarray]]:

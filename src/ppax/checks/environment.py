@@ -13,7 +13,7 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.checks.context import differing_leaves, named_leaves
-from ppax.checks.report import Finding, none_of, skip
+from ppax.checks.report import Check, Finding, attempt, none_of, skip
 from ppax.envs.hosting.arrays import in_32_bits
 from ppax.envs.vector import VectorEnv
 from ppax.types import EnvReset, EnvStep, Key, PyTree
@@ -47,6 +47,13 @@ def check_shapes(env: VectorEnv, key: Key) -> Finding:
         "The network and the compiled loop are made for the declared spaces: return those types "
         "(jnp.asarray(x, jnp.float32)), or declare the returned ones.",
     )
+
+
+def all_checks(env: VectorEnv, key: Key) -> list[Check]:
+    """Run the checks of an environment alone that `selftest` makes."""
+    checks = {"shapes": check_shapes, "keys": check_keys, "environment": check_repeats, "resets": check_resets}
+    keys = jax.random.split(key, len(checks))
+    return [attempt(name, check, env, key) for (name, check), key in zip(checks.items(), keys, strict=True)]
 
 
 def check_keys(env: VectorEnv, key: Key) -> Finding:

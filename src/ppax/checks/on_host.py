@@ -6,12 +6,14 @@ import traceback
 from typing import Any
 
 import gymnasium
+import jax
 
 from ppax.checks import host_checks, protocol
 from ppax.checks.report import Check, Finding, attempt, not_tried
 from ppax.checks.trace import FEW, EnvTrace, ProtocolError, Subject, record_trace, short_trace, subjects_of
 from ppax.envs import EnvError, HostEnv
 from ppax.envs.hosting.batch import RAISED, close_all
+from ppax.types import Key
 
 STEPS, RESETS = 1000, 8
 CHECKS = {
@@ -28,14 +30,14 @@ CHECKS = {
 INTERFACE = "See help(gymnasium.Env): reset returns (obs, info), step returns five values."
 
 
-def all_checks(env: HostEnv | gymnasium.Env, seed: int) -> list[Check]:
+def all_checks(env: HostEnv | gymnasium.Env, key: Key) -> list[Check]:
     """Record episodes of a few environments with random actions, and run all checks on them."""
     traces: list[EnvTrace] = []
     subjects, users_own = ((Subject(env, 0),), True) if isinstance(env, gymnasium.Env) else subjects_of(env, FEW)
 
     def play() -> Finding:
         try:
-            traces.append(record_trace(subjects, STEPS, RESETS, seed))
+            traces.append(record_trace(subjects, STEPS, RESETS, int(jax.random.bits(key)) >> 1))
         except ProtocolError as error:
             return Finding(False, str(error), None, INTERFACE)
         count = sum(len(events) for events in traces[0].events)

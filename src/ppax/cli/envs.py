@@ -68,10 +68,10 @@ def catalogue() -> dict[str, Any]:
 
 def describe(name: str) -> dict[str, Any]:
     """Describe an environment: spaces, agents, time limit, resets and parameters."""
-    env = envs.make(name, num_envs=1)
+    env: Any = envs.make(name, num_envs=1)
     spaces = {"observation_space": str(env.observation_space), "action_space": str(env.action_space)}
-    if isinstance(env, envs.HostEnv):
-        suite, _, env_id = name.partition("/")
+    suite, _, env_id = name.partition("/")
+    if suite in registry.HOST_SUITES:
         is_gymnasium = suite == "gymnasium"
         limit = spec_of(env_id).max_episode_steps if is_gymnasium else None
         about = {"name": name, **spaces, "agents": env.num_agents, "time_limit": limit, "stepped": "on the host"}

@@ -10,7 +10,7 @@ import numpy as np
 
 from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
-from ppax.agents.multi_agent import Agent, sharing_of
+from ppax.agents.multi_agent import Agent
 from ppax.agents.self_play import SelfPlay
 from ppax.config.catalogue import choices_of
 from ppax.config.run_settings import Run
@@ -26,7 +26,7 @@ def describe_run(agent: Agent, env: Env, run: Run) -> Config:
         return describe(run) | {"agent": describe(agent)}
     players = dict(env.settings.players)
     groups = {
-        name: {"players": players.get(name), "agents": sharing_of(one), "agent": describe(one)}
+        name: {"players": players.get(name), "agents": one.sharing, "agent": describe(one)}
         for name, one in agent.agents.items()
     }
     return describe(run) | {"agent": describe(agent.learners(env.num_streams)[0][0]), "groups": groups}

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from ppax.agents.multi_agent import HostAgent
 from ppax.envs import HostEnv
 from ppax.envs.hosting.arrays import element_of
 from ppax.envs.hosting.host_env import begin_seeds
 from ppax.envs.hosting.stepper import Seen
 from ppax.host.policy import Observed, make_policy
-from ppax.types import Key, LearnerState
+from ppax.protocols import Agent
+from ppax.types import Key, LearnerState, Outcome
 
 BLOCK = 1024  # steps whose random numbers are drawn at once
-
-
-class Outcome(NamedTuple):
-    """Results of evaluation episodes; arrays are [episodes]."""
-
-    returns: np.ndarray
-    lengths: np.ndarray
-    finished: np.ndarray  # False: cut at `max_steps`
-    agents: np.ndarray  # index of the agent that played it
-    metrics: dict[str, np.ndarray]  # entries of info at the last steps
-    unplayed: int  # number of episodes not played, as their stream reached `max_steps` in an earlier one
 
 
 class HostActor:
@@ -36,7 +24,7 @@ class HostActor:
     The caller must close the environments after any exception.
     """
 
-    def __init__(self, agent: HostAgent, env: HostEnv, learner: LearnerState, key: Key, deterministic: bool):
+    def __init__(self, agent: Agent, env: HostEnv, learner: LearnerState, key: Key, deterministic: bool):
         start_key, self._key = jax.random.split(key)
         self._parameters, self._env, self._steps = (agent, learner), env, [0] * len(env.host.groups)
         self._policy = make_policy(agent, env, learner, deterministic)
@@ -64,7 +52,7 @@ class HostActor:
 
 
 def play_episodes(
-    agent: HostAgent,
+    agent: Agent,
     env: HostEnv,
     learner: LearnerState,
     key: Key,

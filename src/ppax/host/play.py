@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ppax.agents.multi_agent import HostAgent
 from ppax.envs import EnvError, HostEnv
 from ppax.envs.hosting.arrays import EpisodeStats, element_of
 from ppax.envs.hosting.host_env import begin_seeds
 from ppax.envs.hosting.stepper import Seen
 from ppax.host.policy import HostPolicy, Observed
+from ppax.protocols import Agent
 from ppax.types import ActorState, Key, PyTree
 
 
@@ -36,7 +36,7 @@ class HostRollout(NamedTuple):
     env_state: np.ndarray  # [B] position of the environments after the rollout, compared by `take_up`
 
 
-def take_up(agent: HostAgent, env: HostEnv, actor: ActorState, key: Key) -> ActorState:
+def take_up(agent: Agent, env: HostEnv, actor: ActorState, key: Key) -> ActorState:
     """Return `actor` if the environments are in its state; else reset them and return the state after the reset.
 
     Seeds of the reset come from `key`. Raises EnvError if the reset fails, after closing the environments.

@@ -6,7 +6,6 @@ timing, so that runs are reproducible.
 
 from __future__ import annotations
 
-import dataclasses
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -15,12 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ppax.agents.independent import Independent
-from ppax.agents.multi_agent import HostAgent
 from ppax.envs import HostEnv
 from ppax.host.noise import drawn, noise_for
 from ppax.host.numpy_program import NumpyProgram, Untranslatable
-from ppax.ppo import PPO
+from ppax.protocols import Agent
 from ppax.types import Key, LearnerState, PyTree
 
 NUMPY_WORK = 2**23  # largest (environments per batch) * (parameters) for NumPy; measured on two cores
@@ -50,7 +47,7 @@ class HostPolicy(Protocol):
     def structure(self) -> Any:
         """Tree structure of an action."""
 
-    def begin(self, agent: HostAgent, learner: LearnerState, num_steps: int, key: Key) -> None:
+    def begin(self, agent: Agent, learner: LearnerState, num_steps: int, key: Key) -> None:
         """Start a rollout of `num_steps` steps with these parameters and this key."""
 
     def act(self, t: int, rows: slice, seen: Observed) -> Acted:
@@ -60,7 +57,7 @@ class HostPolicy(Protocol):
 class InNumpy:
     """Feedforward policies in NumPy. Samples come from a NumPy generator seeded by the rollout's key."""
 
-    def __init__(self, agent: PPO, env: HostEnv, learner: LearnerState, deterministic: bool):
+    def __init__(self, agent: Agent, env: HostEnv, learner: LearnerState, deterministic: bool):
         self._deterministic, self._programs = deterministic, {}
         example = observed(agent, env, env.num_streams)
         self._distribution = jax.eval_shape(_distribution, (agent, learner), example)
@@ -70,7 +67,7 @@ class InNumpy:
             self._programs[rows] = NumpyProgram(_sample if not deterministic else _mode, (agent, learner), *part)
             self.structure = jax.tree.structure(self._programs[rows].result[0])
 
-    def begin(self, agent: HostAgent, learner: LearnerState, num_steps: int, key: Key) -> None:
+    def begin(self, agent: Agent, learner: LearnerState, num_steps: int, key: Key) -> None:
         """Bind the parameters and draw the noise of all steps."""
         for program in self._programs.values():
             program.bind((agent, learner))
@@ -90,19 +87,18 @@ class InNumpy:
 class Compiled:
     """Any policy, as one compiled call per batch and step. Samples come from the agent's `act`."""
 
-    def __init__(self, agent: HostAgent, env: HostEnv, learner: LearnerState, deterministic: bool):
+    def __init__(self, agent: Agent, env: HostEnv, learner: LearnerState, deterministic: bool):
         self._programs, key = {}, jax.eval_shape(lambda: jax.random.key(0))
         number = jax.ShapeDtypeStruct((), jnp.int32)
-        agent = _with_players(agent)
         for rows in env.host.sizes():
             example = observed(agent, env, rows)
             act = jax.jit(partial(_act, deterministic=deterministic))
             self._programs[rows] = act.lower(agent, learner, example, key, number, number).compile()
         self.structure = jax.tree.structure(self._programs[rows].out_info[1])
 
-    def begin(self, agent: HostAgent, learner: LearnerState, num_steps: int, key: Key) -> None:
+    def begin(self, agent: Agent, learner: LearnerState, num_steps: int, key: Key) -> None:
         """Store parameters and key."""
-        self._arguments = _with_players(agent), learner, key
+        self._arguments = agent, learner, key
 
     def act(self, t: int, rows: slice, seen: Observed) -> Acted:
         """Return actions at step `t` for the streams `rows`."""
@@ -112,15 +108,16 @@ class Compiled:
         return Acted(carry, *map(jax.tree.leaves, jax.device_get(actions)))
 
 
-def make_policy(agent: HostAgent, env: HostEnv, learner: LearnerState, deterministic: bool = False) -> HostPolicy:
+def make_policy(agent: Agent, env: HostEnv, learner: LearnerState, deterministic: bool = False) -> HostPolicy:
     """Return the faster policy for these sizes and this network; of `learner` only shapes are read."""
     params = sum(leaf.size for leaf in jax.tree.leaves(learner.params))
-    if isinstance(agent, Independent):
+    if agent.sharing != "shared":
         return Compiled(agent, env, learner, deterministic)
     small = max(env.host.sizes()) * params <= NUMPY_WORK and jax.default_backend() == "cpu"
     # a convolution uses its weights once for each pixel: the number of parameters says nothing of its work
     images = any(x.ndim > 3 for x in jax.tree.leaves(observed(agent, env, 1).obs))
-    if small and not images and not jax.tree.leaves(agent.network.initial_carry()) and agent.compute_dtype == "float32":
+    dtypes = {one.compute_dtype for one, _ in agent.learners(env.num_streams)}
+    if small and not images and not jax.tree.leaves(agent.initial_carry(1)) and dtypes == {"float32"}:
         try:
             return InNumpy(agent, env, learner, deterministic)
         except (Untranslatable, TypeError):
@@ -128,7 +125,7 @@ def make_policy(agent: HostAgent, env: HostEnv, learner: LearnerState, determini
     return Compiled(agent, env, learner, deterministic)
 
 
-def observed(agent: HostAgent, env: HostEnv, rows: int) -> Observed:
+def observed(agent: Agent, env: HostEnv, rows: int) -> Observed:
     """Return zeros with the shapes of the policy's inputs for `rows` streams."""
     _, obs, mask = env.reset(jax.random.key(0))
     obs, mask = jax.tree.map(lambda x: np.zeros((rows, *x.shape[1:]), x.dtype), (obs, mask))
@@ -136,29 +133,24 @@ def observed(agent: HostAgent, env: HostEnv, rows: int) -> Observed:
     return Observed(carry, obs, np.ones(rows, bool), mask)
 
 
-def _distribution(parameters: tuple[PPO, LearnerState], seen: Observed) -> Any:
+def _distribution(parameters: tuple[Agent, LearnerState], seen: Observed) -> Any:
     agent, learner = parameters
     return agent.policy(learner, *seen).distribution
 
 
-def _sample(parameters: tuple[PPO, LearnerState], seen: Observed, noise: PyTree) -> tuple[PyTree, PyTree]:
+def _sample(parameters: tuple[Agent, LearnerState], seen: Observed, noise: PyTree) -> tuple[PyTree, PyTree]:
     distribution = _distribution(parameters, seen)
     action = drawn(distribution, noise)
     return action, distribution.env_action(action)
 
 
-def _mode(parameters: tuple[PPO, LearnerState], seen: Observed, noise: PyTree) -> tuple[PyTree, PyTree]:
+def _mode(parameters: tuple[Agent, LearnerState], seen: Observed, noise: PyTree) -> tuple[PyTree, PyTree]:
     distribution = _distribution(parameters, seen)
     return distribution.mode(), distribution.env_action(distribution.mode())
 
 
-def _with_players(agent: HostAgent) -> HostAgent:
-    """Broadcast hyperparameters of Independent to [A], as in training, so that the compiled shapes match."""
-    return dataclasses.replace(agent, agent=agent.players()) if isinstance(agent, Independent) else agent
-
-
 def _act(
-    agent: HostAgent,
+    agent: Agent,
     learner: LearnerState,
     seen: Observed,
     key: Key,

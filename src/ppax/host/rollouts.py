@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
 
 import jax
 
-from ppax.agents.multi_agent import HostAgent
-from ppax.collection import Collected
 from ppax.envs import HostEnv
 from ppax.host.play import play, take_up
 from ppax.host.policy import make_policy
 from ppax.host.training import _collected, _value
-from ppax.types import ActorState, Key, LearnerState, TrainState
-
-
-class Gathered(NamedTuple):
-    """A rollout, and the actor state that it started from.
-
-    `start` differs from the requested state if the environments were in another state and had to be reset.
-    """
-
-    start: ActorState
-    collected: Collected
+from ppax.protocols import Agent
+from ppax.types import ActorState, Gathered, Key, LearnerState, TrainState
 
 
 class Rollouts:
     """Collector of rollouts: `state.num_steps` steps of all streams with the agent's policy."""
 
-    def __init__(self, agent: HostAgent, env: HostEnv, state: TrainState):
+    def __init__(self, agent: Agent, env: HostEnv, state: TrainState):
         self._agent, self._env, self._state = agent, env, state
         self._policy = make_policy(agent, env, state.learner)
         self._value, self._collected = jax.jit(_value), jax.jit(_collected)

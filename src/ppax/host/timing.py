@@ -9,11 +9,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from ppax.agents.multi_agent import HostAgent
 from ppax.envs import HostEnv
 from ppax.envs.hosting.stepper import Seen, Stepper
 from ppax.host.policy import Acted, HostPolicy, Observed
 from ppax.host.training import HostTraining
+from ppax.protocols import Agent
 from ppax.types import Key, LearnerState
 
 STAGES = ("stepping", "policy", "transfer", "update")
@@ -61,7 +61,7 @@ class _TimedPolicy:
         self.structure = inner.structure
         self._begin, self._act = clock.around("policy", inner.begin), clock.around("policy", inner.act)
 
-    def begin(self, agent: HostAgent, learner: LearnerState, num_steps: int, key: Key) -> None:
+    def begin(self, agent: Agent, learner: LearnerState, num_steps: int, key: Key) -> None:
         """Call the wrapped policy; see `HostPolicy`."""
         self._begin(agent, learner, num_steps, key)
 

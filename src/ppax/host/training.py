@@ -18,30 +18,25 @@ import numpy as np
 from jax import Array
 from jax.sharding import PartitionSpec
 
-from ppax.agents.independent import Independent
-from ppax.agents.multi_agent import HostAgent, require_host_agent
-from ppax.arrays.metrics import Summary, nothing
-from ppax.arrays.sequences import to_sequences
-from ppax.collection import Collected, Row, no_episodes, update_episode_stats, with_last_value
+from ppax.arrays.metrics import Summary, add_up, averaged, nothing
+from ppax.collection import Row, no_episodes, update_episode_stats, with_last_value
 from ppax.envs import EnvError, HostEnv
 from ppax.envs.hosting.arrays import EpisodeStats
 from ppax.host.play import HostRollout, play, take_up
 from ppax.host.policy import HostPolicy, Observed, make_policy
-from ppax.ppo import PPO
 from ppax.program import sharding
 from ppax.program.layout import compiler_options
 from ppax.program.sharding import AXIS, SAME, SPLIT
+from ppax.protocols import Agent
 from ppax.training import (
     IterationInputs,
     Trained,
-    add_up,
-    averaged,
     finish_iteration,
     iteration_inputs,
     num_devices,
     state_specs,
 )
-from ppax.types import ActorState, Key, LearnerState, PyTree, TrainState, Transition
+from ppax.types import ActorState, Collected, Key, LearnerState, PyTree, TrainState, Transition
 
 RESET = 2**32 - 2  # folded into the rollout's key for the seeds of environment resets
 
@@ -55,12 +50,13 @@ class HostTraining:
 
     chunk_seconds = math.inf
 
-    def __init__(self, agent: HostAgent, env: HostEnv, state: TrainState, stop: threading.Event | None = None):
+    def __init__(self, agent: Agent, env: HostEnv, state: TrainState, stop: threading.Event | None = None):
         begin = time.perf_counter()
         self._stop, self._devices = stop or threading.Event(), num_devices(agent, env, state.num_steps)
         shapes = _shapes(agent, env, sharding.shapes_of(state, state_specs(state), 1))
         self._inputs = jax.jit(_inputs).lower(agent, _counters(shapes[3]), np.int32(1)).compile()
-        self.policy: HostPolicy = make_policy(agent, env, state.learner)
+        annealed = jax.eval_shape(_inputs, agent, _counters(shapes[3]), np.int32(1))[0].agent
+        self.policy: HostPolicy = make_policy(annealed, env, state.learner)
         self._value, self._averaged = (
             jax.jit(_value),
             jax.jit(averaged),
@@ -81,7 +77,7 @@ class HostTraining:
 
     def __call__(
         self,
-        agent: HostAgent,
+        agent: Agent,
         env: HostEnv,
         state: TrainState,
         num_iterations: int,
@@ -120,7 +116,7 @@ def _options() -> dict[str, Any]:
     return {"compiler_options": compiler_options()}
 
 
-def metric_names(agent: HostAgent, env: HostEnv, state: TrainState) -> tuple[str, ...]:
+def metric_names(agent: Agent, env: HostEnv, state: TrainState) -> tuple[str, ...]:
     """Return the names of the training metrics, without compiling; `state` may be shapes."""
     return _shapes(agent, env, state)[-1].names
 
@@ -142,19 +138,19 @@ def _counters(state: TrainState) -> TrainState:
     return dataclasses.replace(state, **none)
 
 
-def _inputs(agent: HostAgent, state: TrainState, total_iterations: Array) -> tuple[IterationInputs, Key]:
+def _inputs(agent: Agent, state: TrainState, total_iterations: Array) -> tuple[IterationInputs, Key]:
     """Return the inputs of an iteration, and a key for the seeds of environment resets."""
     inputs = iteration_inputs(agent, state, total_iterations)
     return inputs, jax.random.fold_in(jax.random.clone(inputs.collect_key), RESET)
 
 
-def _value(agent: HostAgent, learner: LearnerState, seen: Observed) -> Array:
+def _value(agent: Agent, learner: LearnerState, seen: Observed) -> Array:
     """Return V [e] of the observations of a batch."""
     return agent.policy(learner, *seen).value
 
 
 def _learn(
-    agent: PPO,
+    agent: Agent,
     total_iterations: Array,
     env: HostEnv,
     state: TrainState,
@@ -169,7 +165,7 @@ def _learn(
     own_envs = dataclasses.replace(env, num_envs=env.num_envs // devices)
 
     def share(inputs: IterationInputs, state: TrainState, played: HostRollout) -> Trained:
-        return finish_iteration(inputs, own_envs, state, _collected(require_host_agent(inputs.agent), state, played))
+        return finish_iteration(inputs, own_envs, state, _collected(inputs.agent, state, played))
 
     if devices == 1:
         after, metrics = share(inputs, state, played)
@@ -195,7 +191,7 @@ def _argument_shardings(state: TrainState, devices: int) -> Any:
     return sharding.shardings((SAME, SAME, None, state_specs(state), SPLIT, _played_specs(), SAME), devices)
 
 
-def _collected(agent: HostAgent, state: TrainState, played: HostRollout) -> Collected:
+def _collected(agent: Agent, state: TrainState, played: HostRollout) -> Collected:
     """Convert a rollout of the host to the result of `ppax.collect`: values, log-probabilities, episode statistics."""
     learner, actor = state.learner, state.actor
     before, after = (jax.tree.map(lambda x, cut=cut: x[cut], played[:3]) for cut in (slice(-1), -1))
@@ -212,7 +208,7 @@ def _collected(agent: HostAgent, state: TrainState, played: HostRollout) -> Coll
         carry=played.carry,
         **seen,
     )
-    value, log_prob = _evaluate(agent, learner, steps)
+    value, log_prob = agent.evaluate_rollout(learner, steps)
     steps = dataclasses.replace(steps, value=value, log_prob=log_prob)
 
     discount = agent.discount(actor.first.shape[0])
@@ -230,32 +226,7 @@ def _collected(agent: HostAgent, state: TrainState, played: HostRollout) -> Coll
     return with_last_value(agent, learner, (actor, episodes), Row(steps, traces, metrics))
 
 
-def _evaluate(agent: HostAgent, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
-    """Return V and action log-probability [T, B] of the rollout, from the parameters that acted."""
-    if isinstance(agent, Independent):
-        evaluated: tuple[Array, Array] = jax.vmap(_evaluate_ppo)(agent.players(), learner, agent.own(steps))
-        return agent.together(evaluated)
-    return _evaluate_ppo(agent, learner, steps)
-
-
-def _evaluate_ppo(agent: PPO, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
-    num_steps, streams = steps.valid.shape
-    starts = to_sequences(steps.carry, 1)
-    length = agent.sequence_length(num_steps) if jax.tree.leaves(starts) else 1
-    sequences = dataclasses.replace(to_sequences(dataclasses.replace(steps, carry=()), length), carry=starts)
-    at_once = max(
-        1, agent.program.rows(length, agent.compute_dtype, steps.obs) // length
-    )  # as in the update: activations stay in the cache
-    if at_once >= num_steps * streams // length:
-        judged = agent.evaluate_actions(learner, sequences)
-    else:
-        one = lambda rows: agent.evaluate_actions(learner, jax.tree.map(lambda x: x[None], rows))  # noqa: E731
-        judged = jax.tree.map(lambda x: x[:, 0], jax.lax.map(one, sequences, batch_size=at_once))
-    value, log_prob = (jnp.swapaxes(x.reshape(streams, num_steps), 0, 1) for x in judged)
-    return value, log_prob
-
-
-def _shapes(agent: HostAgent, env: HostEnv, state: TrainState) -> tuple[Any, ...]:
+def _shapes(agent: Agent, env: HostEnv, state: TrainState) -> tuple[Any, ...]:
     """Return the shapes of the arguments of `_learn` (the last one: of its metrics), before any rollout."""
     actor, num_steps = state.actor, state.num_steps
     decision = jax.eval_shape(

@@ -10,14 +10,8 @@ from jax import Array
 
 from ppax.arrays.metrics import Summary, Table, reduced, unpack
 from ppax.arrays.sequences import masked_means, masked_std
-from ppax.types import Batch, LearnerState
-
-
-class Update(NamedTuple):
-    """Result of an update: the new learner and metrics."""
-
-    learner: LearnerState
-    metrics: Table
+from ppax.types import Batch
+from ppax.types import Update as Update
 
 
 class History(NamedTuple):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -12,15 +10,7 @@ from ppax.arrays.sequences import to_pairs, to_rows
 from ppax.learning import normalization
 from ppax.protocols import Critic, Network
 from ppax.types import LearnerState, PyTree
-
-
-class Policy(NamedTuple):
-    """Result of a forward pass: action distribution, value outputs, V and next carry."""
-
-    carry: PyTree  # [M, ...] after each sequence
-    distribution: Any  # [N] rows: M * L steps
-    value_outputs: Array  # [N, num_values] of the network's value head
-    value: Array  # [N] V
+from ppax.types import Policy as Policy
 
 
 def forward(

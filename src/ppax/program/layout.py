@@ -6,10 +6,11 @@ measures alternatives for one run.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -111,3 +112,12 @@ class Program:
         if image * CHUNK_ROWS > IMAGE_NUMBERS:
             fits = max(1, IMAGE_NUMBERS // image)
         return max(fits, CHUNK_SEQUENCES[compute_dtype] * seq_len if seq_len > 1 else 0)
+
+
+def with_devices(agent: Tree, devices: int) -> Tree:
+    """Return `agent` with `devices` in every program layout in it."""
+
+    def one(node: Any) -> Any:
+        return dataclasses.replace(node, devices=devices) if isinstance(node, Program) else node
+
+    return jax.tree.map(one, agent, is_leaf=lambda node: isinstance(node, Program))

@@ -12,16 +12,14 @@ import numpy as np
 from jax import Array
 from jax.sharding import PartitionSpec
 
-from ppax.agents.arguments import require_env, require_ppo
-from ppax.agents.groups import Groups
+from ppax.agents.arguments import require_arguments
 from ppax.agents.independent import Independent
-from ppax.agents.multi_agent import Agent, with_program
-from ppax.agents.self_play import SelfPlay
 from ppax.envs import require_native
 from ppax.envs.vector import VectorEnv
-from ppax.ppo import PPO
 from ppax.program import sharding
+from ppax.program.layout import with_devices
 from ppax.program.sharding import SAME
+from ppax.protocols import Agent
 from ppax.training import Trained, start, train
 from ppax.types import ConfigError, Key, PyTree, TrainState
 
@@ -37,7 +35,7 @@ def start_sweep(
     Raises ConfigError for host environments.
     """
     members = len(keys)
-    _require(agent, env)
+    require_arguments(agent, env)
     require_native(env, "ppax.start_sweep", ONE_BY_ONE)
     begin = partial(start, num_steps=num_steps, iterations_per_env_reset=iterations_per_env_reset)
     states: TrainState = jax.vmap(lambda agent, env, key: begin(agent, env, key=key))(
@@ -61,7 +59,7 @@ def sweep(
     one by one, which keeps a member's data in the cache; on other devices this is `jax.vmap(train)`. Raises
     ConfigError for other shapes, and for host environments.
     """
-    _require(agent, env)
+    require_arguments(agent, env)
     require_native(env, "ppax.sweep", ONE_BY_ONE)
     members = states.iteration.shape[0]
     if total_iterations is None:
@@ -88,13 +86,6 @@ def sweep(
     return sharding.split(share, devices, (axis, axis, axis, SAME), axis, MEMBERS)(agents, env, states, counts)
 
 
-def _require(agent: Agent, env: VectorEnv) -> None:
-    """Check the arguments as `start` does, but before JAX hashes static fields, whose error is less clear."""
-    require_env(env)
-    for learner, _ in agent.learners(env.num_streams) if isinstance(agent, Agent) else ((agent, 0),):
-        require_ppo(learner)
-
-
 def _num_devices(members: int) -> int:
     if jax.default_backend() != "cpu":
         return 1
@@ -103,25 +94,20 @@ def _num_devices(members: int) -> int:
 
 def _members(agent: Agent, env: VectorEnv, members: int) -> tuple[Agent, VectorEnv]:
     """Return agent and environment with a leading axis [S] on every leaf; each member runs on one device."""
-    agent = with_program(agent, dataclasses.replace(agent.program, devices=1))
-    return _of_agent(agent, members, "agent"), _for_each(env, members, "env")
+    return _of_agent(with_devices(agent, 1), members), _for_each(env, members, "env")
 
 
-def _of_agent(agent: Agent, members: int, name: str) -> Agent:
+def _of_agent(agent: Agent, members: int) -> Agent:
     """Return the agent with hyperparameters [S]; those of independent players may be [S, A]."""
-    inner: Any = {}
-    if isinstance(agent, Independent):
-        inner["agent"] = _for_each(agent.agent, members, f"{name}.agent", agent.num_agents)
-    elif isinstance(agent, Groups):
-        agents = agent.agents.items()
-        inner["agents"] = {group: _of_agent(one, members, f"{name}.agents[{group!r}]") for group, one in agents}
-    elif isinstance(agent, SelfPlay):
-        inner["agent"] = _of_agent(agent.agent, members, f"{name}.agent")
-        inner["pool"] = _for_each(agent.pool, members, f"{name}.pool")
-    else:
-        ppo: PPO = _for_each(agent, members, name)
-        return ppo
-    return dataclasses.replace(agent, **inner)
+
+    def one(path: tuple[object, ...], node: Any) -> Any:
+        name = f"agent{jax.tree_util.keystr(path)}"
+        if isinstance(node, Independent):
+            own = _for_each(node.agent, members, f"{name}.agent", node.num_agents)
+            return dataclasses.replace(node, agent=own)
+        return _for_each(node, members, name)
+
+    return jax.tree_util.tree_map_with_path(one, agent, is_leaf=lambda node: isinstance(node, Independent))
 
 
 def _for_each(tree: PyTree, members: int, name: str, players: int = 1) -> PyTree:

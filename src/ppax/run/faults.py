@@ -11,8 +11,9 @@ from jax import Array
 
 from ppax.agents.multi_agent import Agent
 from ppax.collection import collect
-from ppax.envs.vector import VectorEnv
-from ppax.training import iteration_inputs, not_finite
+from ppax.envs import Env
+from ppax.learning.finiteness import not_finite
+from ppax.training import iteration_inputs
 from ppax.types import TrainState
 
 NETWORK = (
@@ -21,7 +22,7 @@ NETWORK = (
 )
 
 
-def locate(agent: Agent, env: VectorEnv, state: TrainState, total_iterations: int) -> str:
+def locate(agent: Agent, env: Env, state: TrainState, total_iterations: int) -> str:
     """Describe field, environment and step of the first non-finite number in the rollout collected from `state`.
 
     Collects the rollout again, which compiles.

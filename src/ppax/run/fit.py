@@ -13,8 +13,9 @@ import jax
 import jax.numpy as jnp
 
 from ppax import config
-from ppax.agents.arguments import require_arguments, require_env, warn_of_single_rows
-from ppax.agents.multi_agent import Agent, pool_of, sharing_of
+from ppax.agents.arguments import require_agent, require_arguments, require_env, warn_of_single_rows
+from ppax.agents.multi_agent import Agent
+from ppax.agents.opponents import Pool
 from ppax.checks import require_sound
 from ppax.config import BestSettings, Log, Run, group_tables
 from ppax.envs import Env, other_params
@@ -72,9 +73,10 @@ def fit(
     environment fails.
     """
     require_env(env)
+    require_agent(agent)
     fields = env.settings.run_fields() | {"num_steps": num_steps, "total_steps": total_steps, "seed": seed}
-    fields |= {"iterations_per_env_reset": iterations_per_env_reset, "agents": sharing_of(agent)}
-    run = Run(**fields, self_play=pool_of(agent), stop=stop, best=best or BestSettings(), log=log or Log())
+    fields |= {"iterations_per_env_reset": iterations_per_env_reset, "agents": agent.sharing}
+    run = Run(**fields, self_play=agent.pool or Pool(), stop=stop, best=best or BestSettings(), log=log or Log())
     return fit_run(agent, env, run, run_dir, callbacks)
 
 
@@ -99,7 +101,7 @@ def fit_run(
     planned_iterations(env, run)
     other_params(env, run.eval.env_params)  # check the parameters of the evaluation before training
     agent.check()
-    if env.num_agents == 1 and sharing_of(agent) == group_tables.INDEPENDENT:
+    if env.num_agents == 1 and agent.sharing == group_tables.INDEPENDENT:
         warnings.warn(f'agents = "independent" changes nothing: {env.name} has one agent; leave it out', stacklevel=3)
     shapes = state_shapes(agent, env, run)
     needed = require_memory(agent, env, shapes)

@@ -16,10 +16,10 @@ from ppax.agents.multi_agent import Agent
 from ppax.arrays import counter
 from ppax.arrays.metrics import Summary
 from ppax.config import Run
-from ppax.envs import Env, EnvError, HostEnv
-from ppax.host import HostTraining
+from ppax.envs import Env, EnvError
 from ppax.loggers import Console
 from ppax.program import compilation
+from ppax.program.backends import backend_of
 from ppax.protocols import Logger, Row
 from ppax.run.ending import STOPPED, RunMonitor
 from ppax.run.faults import NETWORK, locate
@@ -73,7 +73,7 @@ class Loop:
         if self.run.log.console:
             self.console = Console(self.total_iterations)  # before compilation, which may take long
         program = compilation.compile(self.agent, self.env, state, self.stop)
-        if isinstance(program, HostTraining) and self.run.log.every is None:
+        if self.run.log.every is None:
             program.chunk_seconds = self.run.log.checkpoint_seconds  # slow environments: a row is due for each save
         return program
 
@@ -190,7 +190,7 @@ class Loop:
         self.saver.rescue(state)
         self.monitor.record(self.path, state, "fault")
         where = NETWORK
-        if not isinstance(self.env, HostEnv):  # host rollouts are checked while they are collected
+        if backend_of(self.env).repeatable:  # host rollouts are checked while they are collected
             # device_put and not NumPy: the state contains typed keys
             on_device = jax.device_put(state, jax.local_devices()[0])
             where = locate(self.agent, self.env, on_device, self.total_iterations)

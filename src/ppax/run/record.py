@@ -19,8 +19,9 @@ import numpy as np
 from ppax import config, envs
 from ppax.agents.multi_agent import Agent
 from ppax.config import OBJECTS
-from ppax.envs import Env, HostEnv
+from ppax.envs import Env
 from ppax.options import Config, flatten, unflatten
+from ppax.program.backends import backend_of
 from ppax.types import ConfigError
 
 # Libraries whose functions make environments by name
@@ -67,9 +68,10 @@ def _root(place: str) -> str:
     return place.partition(" ")[0].partition(".")[0]
 
 
-def _of_env(env: Env, run_config: Config) -> list[str]:
-    if isinstance(env, HostEnv):  # rebuilding it could start processes
-        by_name = env.name.partition("/")[0] in envs.HOST_SUITES and all(map(_of_library, env.host.factories))
+def _of_env(env: Any, run_config: Config) -> list[str]:
+    factories = backend_of(env).factories
+    if factories is not None:  # rebuilding it could start processes
+        by_name = env.name.partition("/")[0] in envs.HOST_SUITES and all(map(_of_library, factories))
         return [] if by_name else [f"env ({env.name})"]
     try:
         rebuilt = config.build_env(recorded(run_config))

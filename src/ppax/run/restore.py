@@ -60,7 +60,7 @@ def load_run(run_dir: Path, agent: Agent | None = None, env: Env | None = None) 
     """Build agent, environment and settings of the run in `run_dir`; use `agent` and `env` where they are passed."""
     run_config = run_dirs.find(run_dir)
     record.require(run_config, agent, env, str(run_dir))
-    run_config = record.without_user_parts(run_config)
+    run_config = record.recorded(run_config)
     env = config.build_env(run_config) if env is None else other_params(env, run_config.get("env_params", {}))
     agent = config.build(run_config, env).agent if agent is None else agent
     return config.Built(agent, env, config.settings(run_config))

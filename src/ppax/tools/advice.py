@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import jax
 
-from ppax.envs import HostEnv
 from ppax.program import sharding
 
 SMALL = 512  # rows of a minibatch: below, the overhead of starting operations dominates
@@ -15,7 +15,7 @@ WORKER_SECONDS = 5e-4  # step of all environments: above, worker processes gain 
 CPU_INFO = Path("/proc/cpuinfo")  # Linux
 
 
-def host_advice(shares: dict[str, float], step_seconds: float, minibatch_rows: int, env: HostEnv) -> str:
+def host_advice(shares: dict[str, float], step_seconds: float, minibatch_rows: int, env: Any) -> str:
     """Advice, one sentence, on making a host run faster; `step_seconds` is iteration time / num_steps."""
     cores, stepping = sharding.num_cores(), shares["stepping"] * step_seconds
     each = f"{stepping / env.num_envs * 1e6:,.0f} us for each environment"

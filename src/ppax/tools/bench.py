@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import jax
 
 from ppax.collection import collect
-from ppax.envs import Env, HostEnv, require_native
+from ppax.envs import Env, require_native
 from ppax.envs.vector import VectorEnv
-from ppax.host import Clock, HostTraining
+from ppax.host import Clock
 from ppax.ppo import PPO
 from ppax.program import sharding
+from ppax.program.backends import backend_of
 from ppax.program.compilation import compile
 from ppax.program.layout import Program
 from ppax.program.sharding import SAME, SPLIT
@@ -62,10 +63,7 @@ class Runner:
         self.state = start_compiled(agent, env, num_steps)
         self.program: Any = compile(agent, env, self.state)
         self.spent = 0.0  # seconds spent on iterations
-        self.clock: Clock | None = None
-        if isinstance(self.program, HostTraining):
-            assert isinstance(env, HostEnv)
-            self.clock = Clock(self.program, env)
+        self.clock: Clock | None = backend_of(env).clock(self.program)
         say("first iteration")
         self.first = self.seconds(1)  # includes one-time setup
 
@@ -112,7 +110,6 @@ def measure(
     devices, rows = num_devices(agent, env, num_steps), num_steps * env.num_streams
     minibatch = rows // agent.minibatch.num_minibatches
     if runner.clock is not None:
-        assert isinstance(env, HostEnv)
         shares = runner.clock.shares(runner.spent)
         text = host_advice(shares, iteration / num_steps, minibatch, env)
     else:

@@ -1,0 +1,99 @@
+"""`selftest`: check an agent in an environment, with a rollout and a few updates."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+
+from ppax.checks import acting, environment, experience, learning, on_host
+from ppax.checks.context import CheckContext, context_after_update, fewest_envs
+from ppax.checks.report import Check, Finding, Report, attempt, not_tried
+from ppax.envs import Env
+from ppax.ppo import PPO
+from ppax.program.backends import backend_of
+from ppax.types import Key
+
+
+class EnvChecks(NamedTuple):
+    """Checks of one kind of environments."""
+
+    alone: Callable[[Any, Key], list[Check]]  # of the environment without the agent
+    of_policy: Mapping[str, Callable[[CheckContext], Finding]]  # of the policy in such environments only
+    skipped: Mapping[str, str]  # checks that do not apply, and why
+
+
+ENV_CHECKS = {  # by `Backend.name`
+    "compiled": EnvChecks(environment.all_checks, {}, {}),
+    "host": EnvChecks(
+        on_host.all_checks,
+        {"on the host": acting.check_host_policy},
+        {
+            "final obs": "for environments on the host, see `episodes`",
+            "alignment": "an environment on the host cannot be set back to the start of a rollout; see `seeds`",
+            "devices": "environments on the host are stepped by one loop for all devices",
+        },
+    ),
+}
+
+
+def selftest(agent: PPO, env: Env, num_steps: int, key: Key) -> Report:
+    """Check `agent` in `env` for common faults, with rollouts of `num_steps` steps and a few updates.
+
+    It takes well under a minute for agents that compile fast. Where a few environments are enough, it steps fewer than
+    `env` has. Raises ConfigError where the sizes do not divide; any other fault is a failed check of the report.
+    """
+    begin = time.perf_counter()
+    with backend_of(env).copies(fewest_envs(agent, env, num_steps)) as few:
+        checks = tuple(_checks(agent, few, env, num_steps, key))
+    return Report(checks, time.perf_counter() - begin)
+
+
+def _checks(agent: PPO, few: Env, env: Env, num_steps: int, key: Key) -> Iterator[Check]:
+    """Yield all checks; those of the environment alone are left out where a check of the rollout replaces them."""
+    keys = iter(jax.random.split(key, 16))
+    contexts: list[CheckContext] = []
+
+    def play(key: Key) -> Finding:
+        contexts.append(context_after_update(agent, few, num_steps, key))
+        steps = contexts[0].rollout.steps
+        ends, sizes = int(steps.ended.sum()), f"{num_steps} steps of {few.num_envs} environments and an update"
+        return Finding(True, f"{sizes}: {ends} episodes ended in the last rollout", float(ends))
+
+    of_env = ENV_CHECKS[backend_of(few).name]
+    alone, rollout = of_env.alone(few, next(keys)), attempt("rollout", play, next(keys))
+    of_rollout = _checks_of_rollout(of_env, env, num_steps, keys)
+    yield from (check for check in alone if check.name not in of_rollout)
+    yield rollout
+    for name, (check, *arguments) in of_rollout.items():
+        if name in of_env.skipped:
+            yield Check(name, None, f"does not apply: {of_env.skipped[name]}", None, "")
+        elif contexts:
+            yield attempt(name, check, contexts[0], *arguments)
+        else:
+            yield not_tried(name, "there is no rollout")
+
+
+def _checks_of_rollout(of_env: EnvChecks, env: Env, num_steps: int, keys: Iterator[Key]) -> dict[str, tuple[Any, ...]]:
+    """Return the checks of a rollout of the agent, by name, with their arguments after the context."""
+    return {
+        "finite": (experience.check_finite,),
+        "spaces": (experience.check_inside,),
+        "final obs": (experience.check_final,),
+        "alignment": (experience.check_alignment,),
+        **{name: (check,) for name, check in of_env.of_policy.items()},
+        "ratio": (acting.check_ratio, next(keys)),
+        "replay": (acting.check_replay,),
+        "memory": (acting.check_memory,),
+        "distribution": (acting.check_distribution, next(keys)),
+        "masks": (acting.check_masks,),
+        "targets": (learning.check_targets, next(keys)),
+        "ends": (learning.check_ends, next(keys)),
+        "minibatches": (learning.check_coverage, env, num_steps, next(keys)),
+        "gradients": (learning.check_gradients, next(keys)),
+        "empty rows": (learning.check_empty_rows, next(keys)),
+        "update": (learning.check_repeats, next(keys)),
+        "devices": (learning.check_devices, num_steps, next(keys)),
+    }

@@ -1,0 +1,33 @@
+"""Scene of an environment on the host: act, step and render, for `ppax play`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ppax.envs.hosting.filmed import Filmed
+from ppax.host.episodes import HostActor
+from ppax.types import StepResult
+
+
+class HostScene:
+    """Scene of an environment on the host."""
+
+    def __init__(self, host_actor: HostActor, one: Filmed):
+        self._host_actor, self._one = host_actor, one
+        self._ended = np.zeros(one.env.num_streams, bool)
+
+    def picture(self) -> np.ndarray:
+        """Render the current state."""
+        return self._one.picture()
+
+    def move(self, t: int) -> StepResult:
+        """Act and step."""
+        if self._ended.all():
+            self._ended[:] = False
+        self._host_actor.send(0)
+        step = self._host_actor.receive(0)
+        reward, ended = np.where(step.valid, step.reward, 0.0), step.terminated | step.truncated
+        if step.episode_stats is not None:
+            reward, ended = step.episode_stats
+        self._ended = self._ended | ended
+        return StepResult(np.array(reward), bool(step.valid.any()), bool(self._ended.all()))

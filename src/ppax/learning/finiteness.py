@@ -1,0 +1,53 @@
+"""Checks for NaN and infinity in rollouts and learners, and discarding of an iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ppax.envs import Env
+from ppax.types import Rollout
+
+
+def bad_leaves(learner: Any) -> Iterator[Array]:
+    """Yield a flag [] per float array of a learner: not finite; in an optimiser's state, which may be infinite: NaN."""
+    for path, x in jax.tree_util.tree_leaves_with_path(learner):
+        if jnp.issubdtype(x.dtype, jnp.floating):
+            of_optimizer = any(getattr(key, "name", "") == "opt_state" for key in path)
+            yield jnp.isnan(x).any() if of_optimizer else ~jnp.isfinite(x).all()
+
+
+def either(accepted: Array, after: Array, before: Array) -> Array:
+    """Return `after` if `accepted`, else `before`; a discarded iteration's key is used again, which is intended."""
+    if jnp.issubdtype(before.dtype, jax.dtypes.prng_key):
+        numbers = either(accepted, jax.random.key_data(after), jax.random.key_data(before))
+        return jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(before))
+    return jnp.where(accepted, after, before)
+
+
+def not_finite(env: Env, rollout: Rollout) -> dict[str, Array]:
+    """Masks of the rollout's rewards, values and observations that training uses and that are not finite.
+
+    Each is [T, B] (observations of a group [T, E * A_g]), by field: "reward", "value", "observation...".
+    """
+    steps = rollout.steps
+    cut = steps.truncated & ~steps.terminated
+    # The final observation of a truncated episode is used too: its value is the bootstrap value
+    seen = steps.valid | jnp.concatenate([jnp.zeros_like(cut[:1]), cut[:-1]])
+    seen_by_group: dict[str, Array] = {}
+    if env.sizes:
+        edges = np.cumsum([size for _, size in env.sizes])[:-1].tolist()
+        parts = jnp.split(seen.reshape(len(seen), env.num_envs, -1), edges, axis=2)
+        seen_by_group = {name: x.reshape(len(seen), -1) for (name, _), x in zip(env.sizes, parts, strict=True)}
+    wrong = {"reward": ~jnp.isfinite(steps.reward) & steps.valid, "value": ~jnp.isfinite(steps.value) & seen}
+    for path, x in jax.tree_util.tree_leaves_with_path(steps.obs):
+        if jnp.issubdtype(x.dtype, jnp.floating):
+            own = seen_by_group[path[0].key] if seen_by_group else seen
+            finite = jnp.isfinite(x).all(axis=tuple(range(2, x.ndim)))
+            wrong[f"observation{jax.tree_util.keystr(path)}"] = ~finite & own
+    return wrong

@@ -1,0 +1,115 @@
+"""Whole episodes in compiled environments: for evaluation, and step by step for rendering."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ppax.collection import start_actor
+from ppax.envs.vector import VectorEnv
+from ppax.envs.wrappers.rendering import render
+from ppax.protocols import Agent
+from ppax.types import ActorState, Key, LearnerState, StepResult, VectorStep
+
+
+class Running(NamedTuple):
+    """Loop state of `run_episodes`: the first episode of every stream, so far."""
+
+    actor: ActorState
+    returns: Array  # [B] undiscounted
+    lengths: Array  # [B]
+    finished: Array  # [B]
+    elapsed: Array  # [] steps
+    key: Key
+    metrics: Mapping[str, Array]  # [B] at the last step
+
+
+class Moved(NamedTuple):
+    """Actor state after one step of all streams, and that step's result."""
+
+    actor: ActorState
+    step: VectorStep
+
+
+def act_and_step(
+    agent: Agent, env: VectorEnv, learner: LearnerState, actor: ActorState, deterministic: bool, key: Key
+) -> Moved:
+    """Step all streams once with the policy: the mode of its distribution if `deterministic`, else a sample."""
+    act_key, env_key = jax.random.split(key)
+    policy = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
+    distribution = policy.distribution
+    action = distribution.mode() if deterministic else distribution.sample(act_key)
+    out = env.step(actor.env_state, distribution.env_action(action), env_key)
+    actor = actor._replace(
+        env_state=out.state,
+        obs=out.obs,
+        first=out.first,
+        action_mask=out.action_mask,
+        carry=policy.carry,
+    )
+    return Moved(actor, out)
+
+
+@functools.partial(jax.jit, static_argnames=("deterministic",))
+def run_episodes(
+    agent: Agent, env: VectorEnv, learner: LearnerState, key: Key, deterministic: bool, max_steps: int
+) -> Running:
+    """Play the first episode of every stream to its end, at most `max_steps` steps. A pure function."""
+
+    @functools.partial(jax.jit, inline=True)  # so that `eval_shape` and the loop trace it once
+    def moved(actor: ActorState, key: Key) -> Moved:
+        return act_and_step(agent, env, learner, actor, deterministic, key)
+
+    def unfinished(state: Running) -> Array:
+        return ~state.finished.all() & (state.elapsed < max_steps)
+
+    def step(state: Running) -> Running:
+        key, step_key = jax.random.split(state.key)
+        actor, out = moved(state.actor, step_key)
+        counted = out.valid & ~state.finished
+        return Running(
+            actor=actor,
+            returns=state.returns + jnp.where(counted, out.reward, 0.0),
+            lengths=state.lengths + counted,
+            finished=state.finished | out.terminated | out.truncated,
+            elapsed=state.elapsed + 1,
+            key=key,
+            metrics={name: jnp.where(counted, x, state.metrics[name]) for name, x in out.metrics.items()},
+        )
+
+    start_key, run_key = jax.random.split(key)
+    actor = start_actor(agent, env, start_key)
+    zeros = jnp.zeros(env.num_streams, jnp.float32)
+    unended = jnp.zeros(env.num_streams, bool)
+    metrics = dict.fromkeys(jax.eval_shape(moved, actor, run_key).step.metrics, zeros)
+    initial = Running(actor, zeros, zeros.astype(jnp.int32), unended, jnp.int32(0), run_key, metrics)
+    return jax.lax.while_loop(unfinished, step, initial)
+
+
+class CompiledScene:
+    """Scene of a JAX-native environment."""
+
+    def __init__(self, agent: Agent, env: VectorEnv, learner: LearnerState, deterministic: bool, key: Key):
+        start_key, self._key = jax.random.split(key)
+        self._agent, self._env, self._learner = agent, dataclasses.replace(env, num_envs=1), learner
+        self._deterministic = deterministic
+        self._actor = jax.jit(start_actor)(agent, self._env, start_key)
+        self._step = jax.jit(act_and_step, static_argnames="deterministic")
+
+    def picture(self) -> np.ndarray:
+        """Render the current state."""
+        return render(self._env.env, jax.tree.map(lambda x: x[0], self._actor.env_state.env))
+
+    def move(self, t: int) -> StepResult:
+        """Act and step."""
+        key = jax.random.fold_in(self._key, t)
+        self._actor, out = self._step(self._agent, self._env, self._learner, self._actor, self._deterministic, key)
+        ended = bool(np.all(self._actor.env_state.ended))
+        return StepResult(np.asarray(out.reward), not np.any(out.first), ended)

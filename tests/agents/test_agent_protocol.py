@@ -1,0 +1,126 @@
+"""All four agents satisfy the protocol `Agent`: its members, its shapes, and the values that a rollout stores."""
+
+import dataclasses
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from worlds import QUICK
+
+import ppax
+from ppax import protocols
+from ppax.agents.arguments import AGENTS
+from ppax.agents.multi_agent import require_fit
+from ppax.agents.opponents import Pool
+from ppax.envs import grouped
+from ppax.minibatches import Shuffle
+from ppax.networks import network
+from ppax.networks.memories import GRU
+from ppax.program.layout import Program, with_devices
+from ppax.types import ConfigError, Requirements, Update
+
+NUM_ENVS, NUM_STEPS = 8, 4
+ALIKE = ppax.make("Pursuit-2", NUM_ENVS)
+GROUPED = grouped(ALIKE, {"prey": [0], "hunters": [1]})
+
+
+def ppo(env, **options):
+    return ppax.PPO(network(env, hidden=(4,), **options), minibatch=Shuffle(1), num_epochs=1)
+
+
+def groups():
+    return ppax.Groups({name: ppo(group) for name, group in GROUPED.groups.items()}, GROUPED.sizes)
+
+
+MADE = {
+    "PPO": (ppo(ALIKE), ALIKE),
+    "recurrent": (ppo(ALIKE, memory=GRU(2)), ALIKE),
+    "Independent": (ppax.Independent(ppo(ALIKE), 2), ALIKE),
+    "Groups": (groups(), GROUPED),
+    "SelfPlay": (ppax.SelfPlay(groups(), Pool(every=1, size=2, share=0.5, opponents=1), NUM_ENVS), GROUPED),
+}
+
+
+def test_all_agents_are_tried():
+    assert {type(agent) for agent, _ in MADE.values()} == set(AGENTS)
+
+
+@pytest.mark.parametrize("cls", AGENTS, ids=lambda cls: cls.__name__)
+def test_members_have_the_protocols_names_and_arguments(cls):
+    fields = {field.name for field in dataclasses.fields(cls)}
+    members = {name: x for name, x in vars(protocols.Agent).items() if not name.startswith("_")}
+    for name, member in members.items():
+        assert hasattr(cls, name) or name in fields, name
+        if inspect.isfunction(member):
+            assert list(inspect.signature(getattr(cls, name)).parameters) == list(inspect.signature(member).parameters)
+    assert {"init", "act", "update", "evaluate_rollout", "requires"} <= set(members)
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_shapes_are_those_of_the_protocol(kind):
+    agent, env = MADE[kind]
+    streams = env.num_streams
+    learner = jax.eval_shape(lambda key: agent.init(env.observation_space, key), jax.random.key(0))
+    actor = jax.eval_shape(lambda key: ppax.start(agent, env, NUM_STEPS, key).actor, jax.random.key(0))
+    seen = actor.carry, actor.obs, actor.first, actor.action_mask
+    decision = jax.eval_shape(agent.act, learner, *seen, jax.random.key(0))
+    policy = jax.eval_shape(agent.policy, learner, *seen)
+    assert decision.log_prob.shape == decision.value.shape == policy.value.shape == (streams,)
+    assert jax.tree.structure(decision.carry) == jax.tree.structure(
+        jax.eval_shape(lambda: agent.initial_carry(streams))
+    )
+    act = lambda learner, actor, key: ppax.collect(agent, env, learner, actor, NUM_STEPS, key).rollout  # noqa: E731
+    rollout = jax.eval_shape(act, learner, actor, jax.random.key(0))
+    update = jax.eval_shape(agent.update, learner, rollout, jax.random.key(0))
+    assert isinstance(update, Update)
+    assert jax.tree.structure(update.learner) == jax.tree.structure(learner)
+    assert np.shape(agent.discount(streams)) in ((), (streams,))
+    assert NUM_STEPS % agent.sequence_length(NUM_STEPS) == 0
+    assert len(agent.learners(streams)) == max(1, len(agent.requires.sizes))
+    annealed = jax.eval_shape(agent.annealed, jnp.float32(0.5), jnp.float32(8.0))
+    assert type(annealed) is type(agent)
+    assert agent.sharing == ("independent" if kind == "Independent" else "shared")
+    assert (agent.pool is None) == (kind != "SelfPlay")
+    agent.check()
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_a_rollout_is_evaluated_as_it_was_acted(kind):
+    agent, env = MADE[kind]
+    state = jax.jit(ppax.start, static_argnames="num_steps", compiler_options=QUICK)(
+        agent, env, num_steps=NUM_STEPS, key=jax.random.key(0)
+    )
+
+    @jax.jit
+    def both(learner, actor):
+        steps = ppax.collect(agent, env, learner, actor, NUM_STEPS, jax.random.key(1)).rollout.steps
+        return steps, agent.evaluate_rollout(learner, steps)
+
+    steps, (value, log_prob) = both(state.learner, state.actor)
+    np.testing.assert_allclose(value, steps.value, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(log_prob, steps.log_prob, rtol=1e-5, atol=1e-6)  # past selves are as the learners yet
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_devices_are_set_in_every_program(kind):
+    changed = with_devices(MADE[kind][0], 2)
+    is_program = lambda node: isinstance(node, Program)  # noqa: E731
+    programs = [node for node in jax.tree.leaves(changed, is_leaf=is_program) if is_program(node)]
+    assert programs
+    assert all(program.devices == 2 for program in programs)
+    assert jax.tree.structure(with_devices(changed, None)) == jax.tree.structure(MADE[kind][0])
+
+
+def test_requirements_are_agents_groups_and_environments():
+    required = {kind: agent.requires for kind, (agent, _) in MADE.items()}
+    sizes = GROUPED.sizes
+    assert required["PPO"] == Requirements()
+    assert required["Independent"] == Requirements(2)
+    assert required["Groups"] == Requirements(2, sizes)
+    assert required["SelfPlay"] == Requirements(2, sizes, NUM_ENVS)
+    for agent, env in MADE.values():
+        require_fit(agent, env)
+        with pytest.raises(ConfigError, match="groups"):
+            require_fit(agent, GROUPED if env is ALIKE else ALIKE)

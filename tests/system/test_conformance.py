@@ -28,6 +28,7 @@ ENV = ppax.make("CartPole-v1", 2)
 PROTOCOLS = {
     "advantage": (protocols.Advantage, [advantages.GAE]),
     "loss": (protocols.Loss, [losses.ClippedSurrogate, losses.DPO, losses.KLPenalty]),
+    "auxiliary": (protocols.AuxiliaryLoss, [losses.NoAuxiliary, losses.FeatureNorm]),
     "critic": (protocols.Critic, [critics.Regression, critics.TwoHot, critics.PopArt]),
     "minibatch": (protocols.Minibatches, [minibatches.Shuffle]),
     "distribution": (protocols.Distribution, [getattr(distributions, name) for name in distributions.__all__]),

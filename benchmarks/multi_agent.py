@@ -62,7 +62,8 @@ def prepare_ppax(iterations: int, central_critic: bool = False) -> Any:
     env = ppax.make(f"jaxmarl/{ENV}", CONFIG["NUM_ENVS"], central_critic=central_critic)
     agent = ppax.PPO(
         ppax.networks.network(env),
-        loss=ClippedSurrogate(clip_eps=CONFIG["CLIP_EPS"], ent_coef=CONFIG["ENT_COEF"]),
+        loss=ClippedSurrogate(clip_eps=CONFIG["CLIP_EPS"]),
+        ent_coef=CONFIG["ENT_COEF"],
         critic=Regression(value_clip=CONFIG["CLIP_EPS"]),
         learning_rate=CONFIG["LR"],
         schedule=ppax.schedules.Linear(),

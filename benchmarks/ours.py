@@ -37,7 +37,9 @@ def agent_for(env: Any, memory: str | None = None) -> Any:
     return ppax.PPO(
         built,
         advantage=ppax.advantages.GAE(gae_lambda=w1.GAE_LAMBDA),
-        loss=ppax.losses.ClippedSurrogate(clip_eps=w1.CLIP_EPS, vf_coef=w1.VF_COEF, ent_coef=w1.ENT_COEF),
+        loss=ppax.losses.ClippedSurrogate(clip_eps=w1.CLIP_EPS),
+        vf_coef=w1.VF_COEF,
+        ent_coef=w1.ENT_COEF,
         minibatch=ppax.minibatches.Shuffle(num_minibatches=w1.MINIBATCHES),
         optimizer=ppax.optimizers.Adam(eps=w1.ADAM_EPS),
         learning_rate=w1.LEARNING_RATE,

@@ -80,13 +80,12 @@ def prepare_ppax_rl8(work: Work, dtype: str = "float32") -> Prepared:
     """The same by ppax: the preset `styles/rl8` on rl8's world."""
     import ppax
     from ppax.critics import Regression
-    from ppax.losses import ClippedSurrogate
     from ppax.minibatches import Shuffle
 
     env = ppax.make("rl8/CartPole", work.num_envs)
     agent = ppax.PPO(
         ppax.networks.mlp(env, hidden=RL8["hidden"], activation="relu"),
-        loss=ClippedSurrogate(vf_coef=1.0),
+        vf_coef=1.0,
         critic=Regression(huber_delta=1.0),
         minibatch=Shuffle(1),
         learning_rate=1e-3,
@@ -153,7 +152,6 @@ def prepare_ppax_jaxdem(work: Work, dtype: str = "float32") -> Prepared:
     from ppax.critics import Regression
     from ppax.envs import TimeLimit, VectorEnv, builtin
     from ppax.envs.builtin.navigator import CROWD
-    from ppax.losses import ClippedSurrogate
     from ppax.minibatches import Prioritised
     from ppax.optimizers import Muon
     from ppax.schedules import Cosine
@@ -163,7 +161,8 @@ def prepare_ppax_jaxdem(work: Work, dtype: str = "float32") -> Prepared:
     agent = ppax.PPO(
         ppax.networks.mlp(env, hidden=JAXDEM["hidden"], activation="gelu", shared=True),
         advantage=VTrace(),
-        loss=ClippedSurrogate(vf_coef=2.0, ent_coef=0.001),
+        vf_coef=2.0,
+        ent_coef=0.001,
         critic=Regression(value_clip=0.2),
         minibatch=Prioritised(num_minibatches=JAXDEM["minibatches"], alpha=0.8, beta=0.2, weighted="advantage"),
         optimizer=Muon(),

@@ -11,6 +11,7 @@ derived by hand. Slow by design; it knows nothing of JAX.
     PopArt  van Hasselt et al. 2016, https://arxiv.org/abs/1602.07714
     two-hot  Schrittwieser et al. 2020, appendix F, https://arxiv.org/abs/1911.08265
     adaptive learning rate  rsl_rl, https://github.com/leggedrobotics/rsl_rl
+    activation regularisation  Merity et al. 2017, https://arxiv.org/abs/1708.01009
     running moments: Chan et al. 1979
 
 Parameters are a flat dict {path: array}: "actor/0/kernel", "actor/0/bias", ..., "critic/..." (absent: one torso for
@@ -63,6 +64,7 @@ class Hyper(NamedTuple):
     rate_min: float = 1e-5
     rate_max: float = 1e-2
     coef_target: float | None = None
+    feature_coef: float = 0.0
 
 
 class Stats(NamedTuple):
@@ -444,6 +446,13 @@ def loss_and_gradient(params: Arrays, rows: Rows, hyper: Hyper) -> tuple[dict[st
         info["clip_fraction"] = (drawn * ((ratio < low) | (ratio > high))).sum()
     info["loss"] = info["policy_loss"] + hyper.vf_coef * info["value_loss"] - hyper.ent_coef * info["entropy"]
 
+    torsos = [actor] if shared else [actor, critic]
+    by_features = [2.0 * hyper.feature_coef * weight[:, None] * x[-1] / (n * x[-1].shape[1]) for x in torsos]
+    if hyper.feature_coef:  # coef times the mean square of each torso's features
+        squares = [(weight * np.square(x[-1]).mean(axis=1)).sum() / n for x in torsos]
+        info["feature_norm_loss"] = hyper.feature_coef * sum(squares)
+        info["loss"] += info["feature_norm_loss"]
+
     by_log_prob = (share * np.where(np.abs(log_ratio) >= 20.0, 0.0, by_log_ratio))[:, None]
     by_entropy = -hyper.ent_coef * share[:, None]
     by_output = by_log_prob * head.log_prob_by_output + by_entropy * head.entropy_by_output
@@ -460,10 +469,10 @@ def loss_and_gradient(params: Arrays, rows: Rows, hyper: Hyper) -> tuple[dict[st
         gradient["log_std"] = by_log_std.sum(axis=0)
     to_actor, to_critic = by_output @ params["policy/kernel"].T, by_value @ params["value/kernel"].T
     if shared:
-        gradient |= torso_backward(params, "actor", actor, to_actor + to_critic)
+        gradient |= torso_backward(params, "actor", actor, to_actor + to_critic + by_features[0])
     else:
-        gradient |= torso_backward(params, "actor", actor, to_actor)
-        gradient |= torso_backward(params, "critic", critic, to_critic)
+        gradient |= torso_backward(params, "actor", actor, to_actor + by_features[0])
+        gradient |= torso_backward(params, "critic", critic, to_critic + by_features[1])
     return info, gradient
 
 

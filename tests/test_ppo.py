@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import inspect
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -162,9 +164,9 @@ CHANGES = {
     "learning_rate": {"learning_rate": 0.02},
     "gamma": {"gamma": 0.9},
     "gae_lambda": {"advantage": GAE(0.5)},
-    "clip_eps": {"loss": ClippedSurrogate(clip_eps=0.01, ent_coef=0.01)},
-    "vf_coef": {"loss": ClippedSurrogate(vf_coef=1.0, ent_coef=0.01)},
-    "ent_coef": {"loss": ClippedSurrogate(ent_coef=0.5)},
+    "clip_eps": {"loss": ClippedSurrogate(clip_eps=0.01)},
+    "vf_coef": {"vf_coef": 1.0},
+    "ent_coef": {"ent_coef": 0.5},
     "max_grad_norm": {"max_grad_norm": 0.01},
     "no clipping": {"max_grad_norm": None},
     "num_epochs": {"num_epochs": 1},
@@ -180,7 +182,7 @@ CHANGES = {
 
 
 def final_params(**options):
-    agent, env = make("discrete", **{"loss": ClippedSurrogate(ent_coef=0.01)} | options)
+    agent, env = make("discrete", **{"ent_coef": 0.01} | options)
     state = start(agent, env, 8, jax.random.key(0))
     return train(agent, env, state, 2).state.learner.params
 
@@ -191,6 +193,11 @@ def test_every_number_and_choice_changes_what_is_learned():
     assert reference == bits(final_params())
     unchanged = [name for name, options in CHANGES.items() if bits(final_params(**options)) == reference]
     assert unchanged == []
+
+
+def test_the_learning_phase_can_be_read_in_one_sitting():
+    assert len(inspect.getsource(ppax.PPO.update).splitlines()) <= 40
+    assert len(Path(inspect.getfile(ppax.PPO)).read_text().splitlines()) <= 250
 
 
 def test_learning_rate_zero_learns_nothing():

@@ -46,7 +46,8 @@ def test_one_program_for_all_iterations_and_numbers(monkeypatch):
             learning_rate=1e-4 * (i + 1),
             gamma=0.9 + 0.01 * i,
             max_grad_norm=0.1 * (i + 1),
-            loss=dataclasses.replace(agent.loss, clip_eps=0.1 + 0.01 * i, ent_coef=0.001 * i),
+            ent_coef=0.001 * i,
+            loss=dataclasses.replace(agent.loss, clip_eps=0.1 + 0.01 * i),
         )
         state, _ = train(changed, env, state, 1 + i, 10)
     assert len(traced) == first

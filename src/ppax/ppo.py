@@ -1,15 +1,15 @@
 """Proximal Policy Optimization: the agent and its whole learning phase, top to bottom.
 
-Schulman et al. 2017, https://arxiv.org/abs/1707.06347. The parts (advantages/, losses/, critics/) hold the
-equations; this file holds the order of the steps.
+Schulman et al. 2017, https://arxiv.org/abs/1707.06347. The parts (advantages/, losses/, critics/) hold the equations,
+learning/ the tools; this file holds the order of the steps: `act` to collect a rollout, then `update`, which calls
+`_prepare` once, `_epoch` num_epochs times, and in each epoch `_gradient_step` for each minibatch.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -19,25 +19,24 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from ppax.advantages import GAE, check_ratios, spread_rewards
-from ppax.arrays import masks
-from ppax.arrays.metrics import pack, reduced, unpack
-from ppax.arrays.sequences import to_pairs, to_rows, zero_rows
+from ppax.arrays.metrics import pack, unpack
+from ppax.arrays.sequences import to_pairs, to_rows
 from ppax.critics import Regression
 from ppax.critics.base import adapt, rescaled, value_losses
-from ppax.learning import batches, normalization
+from ppax.learning import batches, normalization, recompute
+from ppax.learning.descent import Step, UpdateData, UpdateState, descend
 from ppax.learning.diagnostics import History, Update, update_metrics
 from ppax.learning.forward import Policy, forward, in_float32
 from ppax.learning.gradient import mean_gradient
-from ppax.learning.kl_control import KLControl, KLState
+from ppax.learning.kl_control import KLControl
 from ppax.learning.stored import evaluate_in_chunks
-from ppax.losses import ClippedSurrogate
-from ppax.losses.base import bounded_log_ratio
+from ppax.losses import ClippedSurrogate, NoAuxiliary
+from ppax.losses.base import total_loss
 from ppax.minibatches import Shuffle
 from ppax.optimizers import Adam, clipped
-from ppax.parts import slot
-from ppax.program import sharding
-from ppax.program.layout import Program, only_if
-from ppax.protocols import Advantage, Critic, Loss, Minibatches, Network, Optimizer, Schedule
+from ppax.parts import number, part, slot, static
+from ppax.program.layout import Program
+from ppax.protocols import Advantage, AuxiliaryLoss, Critic, Loss, Minibatches, Network, Optimizer, Schedule
 from ppax.schedules import Constant, anneal_parts
 from ppax.types import (
     Batch,
@@ -50,23 +49,8 @@ from ppax.types import (
     Requirements,
     Rollout,
     Scalar,
-    Targets,
     Transition,
-    number,
-    part,
-    static,
 )
-
-
-class UpdateState(NamedTuple):
-    """Carry of the scan over gradient steps."""
-
-    params: Params
-    vector: Array  # [P] `params` flattened: an elementwise optimiser needs few operations on one vector
-    opt_state: PyTree
-    kl: KLState
-    targets: Targets | None  # [M, L] with recompute = minibatch, else None
-    epoch: Array  # [] number of the epoch, from 0
 
 
 @part
@@ -79,6 +63,7 @@ class PPO:
     network: Network = slot("network", "actor-critic network")
     advantage: Advantage = slot("advantage", "advantage estimator", default=GAE())
     loss: Loss = slot("loss", "policy loss", default=ClippedSurrogate())
+    auxiliary: AuxiliaryLoss = slot("auxiliary", "auxiliary loss, added to the objective", default=NoAuxiliary())
     critic: Critic = slot("critic", "value loss", default=Regression())
     minibatch: Minibatches = slot("minibatch", "draw of the minibatches", default=Shuffle())
     optimizer: Optimizer = slot("optimizer", "optimiser", default=Adam())
@@ -87,18 +72,15 @@ class PPO:
     program: Program = Program()
     learning_rate: Scalar = number("learning rate of the optimiser", default=3e-4, low=0.0)
     gamma: Scalar = number("discount factor of future rewards", default=0.99, low=0.0, high=1.0)
-    max_grad_norm: Scalar | None = number(
-        "gradient clipping: largest global norm of the gradient; none: no clipping", default=0.5, above=0.0
-    )
+    vf_coef: Scalar = number("value coefficient: weight of the value loss", default=0.5, low=0.0)
+    ent_coef: Scalar = number("entropy coefficient: weight of the entropy bonus", default=0.0, low=0.0)
+    max_grad_norm: Scalar | None = number("gradient clipping: largest global norm; none: off", default=0.5, above=0.0)
     reward_spread_decay: Scalar | None = number(
-        "reward spreading: r_t <- r_t + this * r_{t+1}, backwards through the episode; none: off",
-        default=None,
-        low=0.0,
-        high=1.0,
+        "reward spreading: r_t <- r_t + this * r_{t+1} through the episode; none: off", default=None, low=0.0, high=1.0
     )
     num_epochs: int = static("passes over each rollout in one update", default=4, low=1)
     seq_len: int | None = static(
-        "steps in a training sequence; default: num_steps if the network is recurrent or recompute = minibatch, else 1",
+        "steps in a training sequence; default: num_steps if recurrent or recompute = minibatch, else 1",
         default=None,
         low=1,
     )
@@ -129,7 +111,7 @@ class PPO:
         check_ratios(self.advantage, self.recompute)
         critic_state, rescale = self.critic.init()
         params = rescaled(self.network, in_float32(self.network.init(key, self.critic.num_values)), rescale)
-        moments = self._optimizer(self.learning_rate).init
+        moments = clipped(self.optimizer, self.learning_rate, self.max_grad_norm, self.num_epochs).init
         return LearnerState(
             params=params,
             opt_state=in_float32(moments(ravel_pytree(params)[0] if self.optimizer.elementwise else params)),
@@ -140,89 +122,97 @@ class PPO:
         )
 
     def act(
-        self,
-        learner: LearnerState,
-        carry: PyTree,
-        obs: PyTree,
-        first: Array,
-        action_mask: PyTree | None,
-        key: Key,
+        self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
     ) -> Decision:
         """Sample an action for every stream; arguments are [B, ...], `key` is one key or [B]."""
         key = jax.random.split(key, first.shape[0]) if key.ndim == 0 else key
         policy = self.policy(learner, carry, obs, first, action_mask)
-        action = jax.vmap(lambda one, key: one.sample(key))(policy.distribution, key)
-        return Decision(
-            carry=policy.carry,
-            action=action,
-            env_action=policy.distribution.env_action(action),
-            log_prob=policy.distribution.log_prob(action),
-            value=policy.value,
-        )
+        distribution = policy.distribution
+        action = jax.vmap(lambda one, key: one.sample(key))(distribution, key)
+        env_action, log_prob = distribution.env_action(action), distribution.log_prob(action)
+        return Decision(policy.carry, action, env_action, log_prob, policy.value)
 
     def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> Update:
         """Learn from one rollout: targets, then `num_epochs` epochs of minibatches; `key` is [] or [num_epochs]."""
-        learner, (steps, old_targets, source) = self._prepare(learner, rollout)
-        learner = adapt(self.critic, self.network, learner, old_targets.value, steps.valid)
+        learner, experience = self._prepare(learner, rollout)
+        steps, targets, _ = experience
+        learner = adapt(self.critic, self.network, learner, targets.value, steps.valid)
         vector, to_params = ravel_pytree(learner.params)
-        row_masks = batches.RowMasks(steps.valid, masks.acting(steps))
-        make_minibatch = partial(batches.make_minibatch, row_masks, self.normalize_advantage)
+        row_masks = batches.row_masks(steps)
+        data = UpdateData(learner, experience, row_masks, rollout.steps.valid.shape[0], to_params)
 
-        def gradient_step(
-            state: UpdateState, drawn: Any
-        ) -> tuple[UpdateState, History]:  # Minibatch or MinibatchIndices
-            params, index, latest = state.params, drawn.index, state.targets
-            current = learner._replace(params=params)
-            if latest is not None:
-                fresh = self._recompute(current, *jax.tree.map(lambda x: x[index], (steps, source)))
-                latest = jax.tree.map(lambda x, new: x.at[index].set(new), latest, fresh)
-                drawn = make_minibatch(latest, drawn)
-            _, valid, chosen, weights, learns, acts, extra = drawn
-            objective = self.kl.loss(state.kl, self.loss)
-
-            def loss(params: Params, data: Any, valid: Array) -> LossOutput:
-                index, *of_rows = data
-                rows = dataclasses.replace(jax.tree.map(lambda x: x[index], steps), valid=valid)
-                policy, batch = self._replay(learner._replace(params=params), rows), to_rows(Batch(rows, *of_rows))
-                return objective(
-                    policy.distribution, value_losses(self.critic, learner.critic, policy.value_outputs, batch), batch
-                )
-
-            chunk_rows = self.program.rows(valid.shape[1], self.compute_dtype, steps.obs)
-            gradient, metrics = mean_gradient(loss, params, (index, chosen, weights), valid, chunk_rows)
-            kl = self.kl.adapt(state.kl, self.learning_rate, metrics, acts)
-            table = unpack(metrics) | extra | {"grad_norm": optax.global_norm(gradient)} | self.kl.step_metrics(kl)
-            vector, opt_state = self._descend(state, gradient, kl, learns, to_params)
-            state = UpdateState(to_params(vector), vector, opt_state, kl, latest, state.epoch)
-            return state, History(pack(table), learns, acts)
-
-        def epoch(state: UpdateState, key: Key) -> tuple[UpdateState, History]:
-            targets = old_targets if state.targets is None else state.targets
-            if self.recompute == "epoch":
-                streams = batches.join(steps, source, rollout.steps.valid.shape[0])
-                fresh = self._recompute(learner._replace(params=state.params), *streams)
-                targets = to_pairs(to_rows(fresh), steps.valid.shape[1])
-            drawn = self.minibatch(Batch(steps, targets), key)
-            # prepare all minibatches of the epoch at once, if targets are fixed: fewer operations in the inner loop
-            ready = jax.vmap(partial(make_minibatch, targets))(drawn) if state.targets is None else drawn
-            state, history = jax.lax.scan(gradient_step, state, ready)
-            return state._replace(epoch=state.epoch + 1), history
-
-        latest = old_targets if self.recompute == "minibatch" else None
+        latest = targets if self.recompute == "minibatch" else None
         kl = self.kl.begin(learner.control)
         state = UpdateState(learner.params, vector, learner.opt_state, kl, latest, jnp.int32(0))
         keys = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
-        state, history = jax.lax.scan(epoch, state, keys)
-        obs_stats = learner.obs_stats
-        if self.normalize_obs:  # after learning: acting and learning must use the same statistics
-            obs_stats = normalization.update_obs_stats(obs_stats, steps.obs, steps.valid)
+        state, history = jax.lax.scan(partial(self._epoch, data), state, keys)
+
         control = self.kl.end(state.kl, history.metrics, history.acts)
-        metrics = update_metrics(Batch(steps, old_targets), row_masks.choices, history)
-        metrics |= self.kl.metrics(control, self.loss)
-        metrics |= reduced("last", {"learning_rate": jnp.float32(self.kl.learning_rate(control, self.learning_rate))})
-        metrics |= self.critic.metrics(learner.critic, old_targets.value, steps.valid)
-        changed = {"params": state.params, "opt_state": state.opt_state, "obs_stats": obs_stats, "control": control}
-        return Update(learner._replace(**changed), metrics)
+        learner = learner._replace(params=state.params, opt_state=state.opt_state, control=control)
+        if self.normalize_obs:  # after learning: acting and learning must use the same statistics
+            obs_stats = normalization.update_obs_stats(learner.obs_stats, steps.obs, steps.valid)
+            learner = learner._replace(obs_stats=obs_stats)
+        metrics = update_metrics(Batch(steps, targets), row_masks.choices, history)
+        metrics |= self.kl.metrics(control, self.loss, self.learning_rate)
+        metrics |= self.critic.metrics(learner.critic, targets.value, steps.valid)
+        return Update(learner, metrics)
+
+    def _prepare(self, learner: LearnerState, rollout: Rollout) -> tuple[LearnerState, batches.Experience]:
+        """Scale rewards, compute targets from the stored values, and cut steps and targets into sequences [M, L]."""
+        steps = rollout.steps
+        if self.normalize_reward:
+            learner, steps = normalization.normalize_rewards(learner, rollout)
+        if self.reward_spread_decay is not None:
+            reward = jax.vmap(spread_rewards, (1, None, 1), 1)(steps.reward, self.reward_spread_decay, steps.ended)
+            steps = dataclasses.replace(steps, reward=reward)
+        next_value = jax.vmap(batches.next_values, (1, 0), 1)(steps, rollout.last_value)
+        targets = jax.vmap(self.advantage, (1, 1, None), 1)(steps, next_value, self.gamma)
+        length = self.sequence_length(steps.valid.shape[0])
+        if self.recompute == "never":
+            return learner, batches.cut(rollout.steps, targets, length)
+        return learner, recompute.cut_with_inputs(rollout.steps, targets, steps.reward, next_value, length)
+
+    def _epoch(self, data: UpdateData, state: UpdateState, key: Key) -> Step:
+        """Draw the minibatches of one epoch, and take a gradient step on each."""
+        steps, targets, _ = data.experience
+        recomputed = partial(recompute.recomputed_targets, self.evaluate_actions, self.advantage, self.gamma)
+        make_minibatch = partial(batches.make_minibatch, data.rows, self.normalize_advantage)
+        if state.targets is not None:
+            drawn = self.minibatch(Batch(steps, state.targets), key)
+            step = partial(recompute.before_step, recomputed, make_minibatch, self._gradient_step, data)
+            state, history = jax.lax.scan(step, state, drawn)
+        else:
+            if self.recompute == "epoch":
+                targets = recompute.before_epoch(recomputed, data, state.params)
+            drawn = self.minibatch(Batch(steps, targets), key)
+            # targets are fixed: make all minibatches at once, for fewer operations in the inner loop
+            minibatches = jax.vmap(partial(make_minibatch, targets))(drawn)
+            state, history = jax.lax.scan(partial(self._gradient_step, data), state, minibatches)
+        return state._replace(epoch=state.epoch + 1), history
+
+    def _gradient_step(self, data: UpdateData, state: UpdateState, minibatch: batches.Minibatch) -> Step:
+        """Compute the gradient of a minibatch's loss, apply the KL controls, and take one optimiser step."""
+        index, valid, targets, weights, learns, acts, extra = minibatch
+        loss = partial(self._loss, data, self.kl.loss(state.kl, self.loss))
+        chunk_rows = self.program.rows(valid.shape[1], self.compute_dtype, data.experience.steps.obs)
+        gradient, metrics = mean_gradient(loss, state.params, (index, targets, weights), valid, chunk_rows)
+        kl = self.kl.adapt(state.kl, self.learning_rate, metrics, acts)
+        table = unpack(metrics) | extra | {"grad_norm": optax.global_norm(gradient)} | self.kl.step_metrics(kl)
+        learning_rate = self.kl.learning_rate(kl, self.learning_rate)
+        optimizer = clipped(self.optimizer, learning_rate, self.max_grad_norm, self.num_epochs)
+        goes_on = self.kl.goes_on(kl, learns)
+        state = descend(optimizer, self.optimizer.elementwise, data.to_params, state, gradient, goes_on)
+        return state._replace(kl=kl), History(pack(table), learns, acts)
+
+    def _loss(self, data: UpdateData, objective: Loss, params: Params, sequences: Any, valid: Array) -> LossOutput:
+        """Mean loss of `sequences` (index [m], targets and weights [m, L]) over their rows where `valid` [m, L]."""
+        index, *of_rows = sequences
+        steps = dataclasses.replace(jax.tree.map(lambda x: x[index], data.experience.steps), valid=valid)
+        policy, batch = self._replay(data.learner._replace(params=params), steps), to_rows(Batch(steps, *of_rows))
+        value = value_losses(self.critic, data.learner.critic, policy.value_outputs, batch)
+        terms = objective(policy.distribution, batch)
+        auxiliary = self.auxiliary(params, policy.features, batch)
+        return total_loss(terms, value, policy.distribution.entropy(), auxiliary, batch, self.vf_coef, self.ent_coef)
 
     def initial_carry(self, num_streams: int) -> PyTree:
         """Carry at the start of an episode, [B, ...]."""
@@ -233,12 +223,14 @@ class PPO:
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None
     ) -> Policy:
         """Distribution, value and next carry for the current observation of every stream, [B, ...]."""
-        return self._forward(learner, carry, *jax.tree.map(lambda x: x[:, None], (obs, first, action_mask)))
+        inputs = jax.tree.map(lambda x: x[:, None], (obs, first, action_mask))
+        return forward(self.network, self.critic, self.compute_dtype, learner, carry, *inputs)
 
     def _replay(self, learner: LearnerState, steps: Transition) -> Policy:
         """Forward pass over stored sequences [M, L], each from its stored initial carry."""
         carry = jax.tree.map(lambda x: x[:, 0], steps.carry)
-        return self._forward(learner, carry, steps.obs, steps.first, steps.action_mask)
+        inputs = (steps.obs, steps.first, steps.action_mask)
+        return forward(self.network, self.critic, self.compute_dtype, learner, carry, *inputs)
 
     def evaluate_actions(self, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
         """Return V and the log-probability of the stored action, both [M, L], for stored sequences [M, L]."""
@@ -250,58 +242,6 @@ class PPO:
         length = self.sequence_length(len(steps.valid)) if jax.tree.leaves(steps.carry) else 1
         rows = self.program.rows(length, self.compute_dtype, steps.obs)
         return evaluate_in_chunks(partial(self.evaluate_actions, learner), steps, length, rows)
-
-    @property
-    def _forward(self) -> Callable[..., Policy]:
-        return partial(forward, self.network, self.critic, jnp.dtype(self.compute_dtype))
-
-    def _optimizer(self, learning_rate: Scalar) -> optax.GradientTransformationExtraArgs:
-        """Gradient clipping by global norm, then the optimiser; rebuilt in each update from the traced numbers."""
-        return clipped(self.optimizer, learning_rate, self.max_grad_norm, self.num_epochs)
-
-    def _descend(
-        self, state: UpdateState, gradient: Array, kl: KLState, learns: Array, to_params: Callable[[Array], Params]
-    ) -> tuple[Array, PyTree]:
-        """Parameters and optimiser state after a gradient step; unchanged unless `learns`, or if `kl` has stopped."""
-        transformation = self._optimizer(self.kl.learning_rate(kl, self.learning_rate))
-
-        def step() -> tuple[Array, PyTree]:
-            if self.optimizer.elementwise:
-                steps, opt_state = transformation.update(gradient, state.opt_state, state.vector, epoch=state.epoch)
-                return state.vector + steps, opt_state
-            trees = to_params(gradient), state.opt_state, state.params
-            tree, opt_state = transformation.update(*trees, epoch=state.epoch)
-            return state.vector + ravel_pytree(tree)[0], opt_state
-
-        return only_if(self.kl.goes_on(kl, learns), step, (state.vector, state.opt_state))
-
-    def _prepare(self, learner: LearnerState, rollout: Rollout) -> tuple[LearnerState, batches.Experience]:
-        """Scale rewards, compute targets from the stored values, and cut steps and targets into sequences [M, L]."""
-        steps = rollout.steps
-        if self.normalize_reward:
-            trace, valid = sharding.gather((rollout.reward_trace, steps.valid), axis=1)
-            stats = normalization.update_stats(learner.reward_stats, trace, valid)
-            learner = learner._replace(reward_stats=stats)
-            steps = normalization.scale_rewards(stats, steps)
-        if self.reward_spread_decay is not None:
-            reward = jax.vmap(spread_rewards, (1, None, 1), 1)(steps.reward, self.reward_spread_decay, steps.ended)
-            steps = dataclasses.replace(steps, reward=reward)
-        next_value = jax.vmap(batches.next_values, (1, 0), 1)(steps, rollout.last_value)
-        targets = jax.vmap(self.advantage, (1, 1, None), 1)(steps, next_value, self.gamma)
-        length = self.sequence_length(steps.valid.shape[0])
-        if self.recompute == "never":
-            return learner, batches.cut(rollout.steps, targets, length)
-        return learner, batches.cut_with_source(rollout.steps, targets, steps.reward, next_value, length)
-
-    def _recompute(self, learner: LearnerState, steps: Transition, source: batches.TargetInputs) -> Targets:
-        """Recompute targets [M, L] with the current network; bootstrap after a sequence's end from the stored value."""
-        steps, (reward, end_value) = sharding.own((steps, source))
-        value, log_prob = self.evaluate_actions(learner, steps)
-        ratio = jnp.exp(bounded_log_ratio(log_prob, steps))
-        current = dataclasses.replace(steps, value=value, reward=reward)
-        next_value = jax.vmap(batches.next_values)(current, end_value)
-        targets = jax.vmap(self.advantage, (0, 0, None, 0))(current, next_value, self.gamma, ratio)
-        return sharding.gather(zero_rows(steps.valid, Targets(*targets)))
 
     def sequence_length(self, num_steps: int) -> int:
         """Sequence length L: `seq_len`, or by default `num_steps` if a target or memory spans several steps, else 1."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -23,7 +23,6 @@ from ppax.types import (
     EnvStep,
     Gathered,
     Key,
-    LossOutput,
     Memory,
     Metrics,
     MinibatchIndices,
@@ -289,13 +288,38 @@ class Advantage(Protocol):
         """
 
 
+class PolicyTerms(NamedTuple):
+    """Per-row terms of a policy objective, all [N]."""
+
+    loss: Array  # minimised; its mean is the metric `policy_loss`
+    log_ratio: Array  # log of the probability ratio, current policy over the policy that acted
+    metrics: Mapping[str, Array] = {}  # further diagnostics, logged by name
+
+
 class Loss(Protocol):
-    """Loss protocol: the objective of one gradient step. `PPO.kl` reads its metric `approx_kl`."""
+    """Loss protocol: policy objective of each row. Value and entropy terms are added in `losses.base.total_loss`."""
 
-    def __call__(self, distribution: Any, value_error: Array, batch: Batch) -> LossOutput:
-        """Loss of rows [N] from the current policy's distribution, the critic's per-row losses [N] and the batch.
+    def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
+        """Terms of rows [N] from the current policy's distribution and the batch; its advantages are standardised.
 
-        Rows are weighted as in `losses.base.objective`.
+        Rows are neither masked nor weighted here: `losses.base.total_loss` takes the means.
+        """
+
+
+class AuxiliaryTerms(NamedTuple):
+    """Per-row terms of an auxiliary loss, all [N]; names differ from those of other metrics."""
+
+    losses: Mapping[str, Array]  # coefficients included; added to the loss, and logged by name
+    metrics: Mapping[str, Array] = {}  # logged only
+
+
+class AuxiliaryLoss(Protocol):
+    """Auxiliary loss protocol: further terms of the loss, from parameters, features and batch."""
+
+    def __call__(self, params: Params, features: PyTree, batch: Batch) -> AuxiliaryTerms:
+        """Terms of rows [N]; `features` [N, ...] are what `Network.decide` reads, after `encode` and `remember`.
+
+        Rows are neither masked nor weighted here: `losses.base.total_loss` takes the means.
         """
 
 

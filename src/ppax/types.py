@@ -94,6 +94,7 @@ class Policy(NamedTuple):
     distribution: Any  # [N] rows: M * L steps
     value_outputs: Array  # [N, num_values] of the network's value head
     value: Array  # [N] V
+    features: PyTree = ()  # [N, ...] input of `Network.decide`
 
 
 class Update(NamedTuple):

@@ -11,7 +11,6 @@ import ppax
 from ppax.critics import PopArt
 from ppax.envs import TimeLimit, VectorEnv
 from ppax.envs.wrappers.team_view import team_view
-from ppax.losses import ClippedSurrogate
 from ppax.minibatches import Shuffle
 from ppax.networks import network
 from ppax.schedules import Linear
@@ -75,7 +74,7 @@ def test_pennies_of_unlike_worth_come_to_the_mixed_equilibrium():
     """Nobody can be sure of the other; with the entropy bonus the equilibrium is a point that draws near."""
     pennies = np.array([[[3, 0], [0, 1]], [[0, 1], [1, 0]]], np.float32)
     env = view(Matrix(pennies), num_envs=32)
-    parts = {"loss": ClippedSurrogate(ent_coef=0.5), "normalize_advantage": "off", "learning_rate": 0.03}
+    parts = {"ent_coef": 0.5, "normalize_advantage": "off", "learning_rate": 0.03}
     play, _ = learned(ppax.Independent(ppo(env, schedule=Linear(), **parts), 2), env, 400)
     expected = quantal(pennies, 0.5)
     assert abs(expected[0, 0] - 0.5) > 0.1  # not just anything

@@ -185,7 +185,7 @@ PLAN = {
     "num_steps": NUM_STEPS,
     "total_steps": 2 * NUM_ENVS * NUM_STEPS * 4,
     "agents": "independent",
-    "agent": {"learning_rate": [1e-3, 1e-4], "num_epochs": 1, "network": {"hidden": [4]}, "loss": {"ent_coef": 0.01}},
+    "agent": {"learning_rate": [1e-3, 1e-4], "num_epochs": 1, "network": {"hidden": [4]}, "ent_coef": 0.01},
     "log": {"every": 1, "console": False},
 }
 
@@ -195,7 +195,7 @@ def test_a_run_file_and_a_command_line_say_it():
     assert isinstance(built.agent, ppax.Independent)
     assert built.agent.num_agents == 2
     np.testing.assert_array_equal(built.agent.agent.learning_rate, np.array([1e-3, 1e-4], np.float32))
-    assert built.agent.agent.loss.ent_coef == 0.01
+    assert built.agent.agent.ent_coef == 0.01
     text = config.to_toml(config.describe(built.run) | {"agent": config.describe(built.agent)})
     again = config.build(tomllib.loads(text))
     assert jax.tree.structure(again.agent) == jax.tree.structure(built.agent)

@@ -15,7 +15,6 @@ from ppax.arrays import masks
 from ppax.collection import collect, start_actor
 from ppax.critics import PopArt
 from ppax.envs import VectorEnv
-from ppax.losses import ClippedSurrogate
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import mlp
 from ppax.networks.memories import GRU
@@ -171,7 +170,7 @@ def start_after_learning(env, iterations, memory=None, **options):
     """P(wait) and V at an episode's start, [B] each."""
     network = mlp(env, hidden=(32,))
     network = network if memory is None else dataclasses.replace(network, memory=memory)
-    options = {"learning_rate": 3e-3, "loss": ClippedSurrogate(ent_coef=0.02), "minibatch": Shuffle(4)} | options
+    options = {"learning_rate": 3e-3, "ent_coef": 0.02, "minibatch": Shuffle(4)} | options
     agent = ppax.PPO(network, gamma=0.99, **options)
     state = ppax.start(agent, env, 42, jax.random.key(0))
     learner = jax.jit(ppax.train, static_argnums=3, compiler_options=QUICK)(agent, env, state, iterations)[0].learner

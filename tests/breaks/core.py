@@ -10,15 +10,14 @@ ALIKE = "tests/system/test_reference.py::test_standardize_leaves_constant_advant
 CHUNKS = "tests/learning/test_gradient.py::"
 DRAWN = "tests/minibatches/test_in_training.py::"
 UNBIASED = DRAWN + "test_importance_weights_make_the_expected_gradient_unbiased"
+AUXILIARY = "tests/losses/test_auxiliary.py::"
 KL = "tests/learning/test_kl_control.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
         "steps without a choice leave the value loss",
-        "row_masks = batches.RowMasks(steps.valid, masks.acting(steps))",
-        "acting = masks.acting(steps)\n"
-        "        steps = dataclasses.replace(steps, valid=steps.valid if acting is None else acting)\n"
-        "        row_masks = batches.RowMasks(steps.valid, masks.acting(steps))",
+        "return RowMasks(steps.valid, masks.acting(steps))",
+        "acting = masks.acting(steps)\n    return RowMasks(steps.valid if acting is None else acting, acting)",
         (IDLE, MASKS + "test_the_value_of_forced_waiting_is_learned"),
     ),
     Mutation(
@@ -48,8 +47,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "an empty minibatch lowers the KL penalty",
-        "d = masked_mean(_kl(history)[-1], acts[-1])",
-        "d = _kl(history)[-1].mean()",
+        'd = masked_mean(history["approx_kl"][-1], acts[-1])',
+        'd = history["approx_kl"][-1].mean()',
         (KL + "test_minibatches_without_allowed_actions_do_not_change_the_kl_coefficient",),
     ),
     Mutation(
@@ -69,6 +68,24 @@ MUTATIONS: list[Mutation] = [
         "max(1, chunk_rows // seq_len))",
         "(chunk_rows // seq_len or sequences))",
         (CHUNKS + "test_chunks_are_at_most_chunk_rows_and_hardly_smaller",),
+    ),
+    Mutation(
+        "auxiliary terms are logged only",
+        "loss = loss + means[name]",
+        "loss = loss + 0.0 * means[name]",
+        (AUXILIARY + "test_terms_are_means_over_valid_rows_by_their_importance",),
+    ),
+    Mutation(
+        "auxiliary terms leave out steps without a choice",
+        "weighted(x, weights.value) for x in (*auxiliary",
+        "weighted(x, weights.policy) for x in (*auxiliary",
+        (AUXILIARY + "test_terms_are_means_over_valid_rows_by_their_importance",),
+    ),
+    Mutation(
+        "auxiliary losses see features before the memory",
+        "value_outputs, value, features)",
+        "value_outputs, value, jax.vmap(network.encode, (None, 0))(params, obs))",
+        (AUXILIARY + "test_features_are_the_input_of_decide",),
     ),
     Mutation(
         "the value loss has no importance weights",
@@ -98,7 +115,7 @@ MUTATIONS: list[Mutation] = [
         "V-trace is accepted where every ratio is 1",
         'isinstance(advantage, VTrace) and recompute == "never"',
         'isinstance(advantage, VTrace) and recompute == ""',
-        ("tests/learning/test_reestimation.py::test_v_trace_is_refused_where_ratios_are_not_recomputed",),
+        ("tests/learning/test_recompute.py::test_v_trace_is_refused_where_ratios_are_not_recomputed",),
     ),
     Mutation(
         "inclusion weights are accepted with replacement",

@@ -135,8 +135,8 @@ ESTIMATORS = [
 LOSSES = [
     Mutation(
         "entropy sign",
-        "value_loss - ent_coef * entropy",
-        "value_loss + ent_coef * entropy",
+        '- ent_coef * means["entropy"]',
+        '+ ent_coef * means["entropy"]',
         (CLIPPED + "test_every_term_by_hand",),
     ),
     Mutation(
@@ -434,9 +434,9 @@ LEARNING = [
     ),
     Mutation(
         "statistics of observations move twice",
-        "obs_stats = learner.obs_stats\n",
-        "obs_stats = learner.obs_stats\n        if self.normalize_obs:\n"
-        "            obs_stats = normalize.update_obs_stats(obs_stats, steps.obs, steps.valid)\n",
+        "learner = learner._replace(obs_stats=obs_stats)\n",
+        "learner = learner._replace(\n"
+        "                obs_stats=normalization.update_obs_stats(obs_stats, steps.obs, steps.valid)\n            )\n",
         (
             "tests/system/test_reference.py::test_update_agrees_with_the_reference[7-6-3-7-True-False-False-True-True-minibatch-]",
         ),
@@ -450,8 +450,8 @@ LEARNING = [
     ),
     Mutation(
         "masks are not applied in learning",
-        "steps.obs, steps.first, steps.action_mask)",
-        "steps.obs, steps.first, None)",
+        "(steps.obs, steps.first, steps.action_mask)",
+        "(steps.obs, steps.first, None)",
         ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[masked-False-True-linear]",),
         "/ppo.py",
     ),
@@ -505,8 +505,8 @@ LEARNING = [
     ),
     Mutation(
         "KL stops one step late",
-        "self._descend(state, gradient, kl, learns, to_params)",
-        "self._descend(state, gradient, state.kl, learns, to_params)",
+        "goes_on = self.kl.goes_on(kl, learns)",
+        "goes_on = self.kl.goes_on(state.kl, learns)",
         (KL + "test_a_stopped_update_is_one_with_fewer_epochs",),
     ),
     Mutation(
@@ -522,10 +522,10 @@ LEARNING = [
         (KL + "test_kl_coefficient_rule_of_the_kl",),
     ),
     Mutation(
-        "re-estimated sequences take another's end",
-        "source.end_value[pieces - 1 :: pieces]",
-        "source.end_value[::pieces]",
-        ("tests/learning/test_reestimation.py::test_joined_sequences_keep_the_end_value_of_the_last_one",),
+        "recomputed sequences take another's end",
+        "inputs.end_value[pieces - 1 :: pieces]",
+        "inputs.end_value[::pieces]",
+        ("tests/learning/test_recompute.py::test_joined_sequences_keep_the_end_value_of_the_last_one",),
     ),
     Mutation(
         "the optimiser's decays swapped",

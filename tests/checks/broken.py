@@ -254,17 +254,17 @@ class OneOrder:
 
 @part
 class Unmasked(ppax.losses.ClippedSurrogate):
-    """A loss that means over all rows."""
+    """A loss with a mean over all rows in the term of each row."""
 
-    def __call__(self, distribution, value, batch):
-        out = super().__call__(distribution, value, batch)
-        return out._replace(loss=out.loss + 0.1 * (value**2).mean())
+    def __call__(self, distribution, batch):
+        terms = super().__call__(distribution, batch)
+        return terms._replace(loss=terms.loss + 0.1 * (terms.log_ratio**2).mean())
 
 
 @part
 class Summed(ppax.losses.ClippedSurrogate):
-    """A loss that sums instead of taking the mean."""
+    """A loss whose terms grow with the number of rows."""
 
-    def __call__(self, distribution, value, batch):
-        out = super().__call__(distribution, value, batch)
-        return out._replace(loss=out.loss * batch.steps.valid.sum())
+    def __call__(self, distribution, batch):
+        terms = super().__call__(distribution, batch)
+        return terms._replace(loss=terms.loss * batch.steps.valid.sum())

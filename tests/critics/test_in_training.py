@@ -14,7 +14,6 @@ from ppax import config
 from ppax.cli.options import add_train, parse_run
 from ppax.critics import PopArt, Regression, TwoHot
 from ppax.envs import VectorEnv, builtin
-from ppax.losses import ClippedSurrogate
 from ppax.networks import mlp
 from ppax.optimizers import SGD, ActorCritic, Adam
 from ppax.run import checkpoint
@@ -42,9 +41,7 @@ class Scaled:
 def probe_values(critic):
     """V in DiscountProbe after 120 iterations with rewards times 1000; gamma 0.9 makes it 900 and 1000."""
     env = VectorEnv(Scaled(builtin.DiscountProbe()), 64)
-    agent = ppax.PPO(
-        mlp(env, hidden=(32,)), gamma=0.9, learning_rate=5e-3, loss=ClippedSurrogate(vf_coef=1.0), critic=critic
-    )
+    agent = ppax.PPO(mlp(env, hidden=(32,)), gamma=0.9, learning_rate=5e-3, vf_coef=1.0, critic=critic)
 
     @functools.partial(jax.jit, compiler_options=QUICK)
     def run(key):

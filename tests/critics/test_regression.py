@@ -1,12 +1,14 @@
 """Regression critic: gradient of each branch of the clipped loss, and the Huber loss."""
 
+from functools import partial
+
 import numpy as np
 from loss_rows import batch_of, run
 
 from ppax.critics import Regression
 from ppax.losses import ClippedSurrogate
 
-ONLY = ClippedSurrogate(vf_coef=1.0)  # with advantage 0 nothing but the critic's loss
+only_critic = partial(run, ClippedSurrogate(), [0.0], vf_coef=1.0)  # with advantage 0 nothing but the critic's loss
 
 
 def test_value_clip_zeroes_the_gradient_only_where_the_clipped_loss_is_larger():
@@ -20,18 +22,18 @@ def test_value_clip_zeroes_the_gradient_only_where_the_clipped_loss_is_larger():
         (-3.0, 0.0, 4.5, -3.0),
     ]
     for value, target, loss, slope in cases:
-        got = run(ONLY, [0.0], batch_of([0.0], target=target), value, critic=Regression(value_clip=1.0))
+        got = only_critic(batch_of([0.0], target=target), value, critic=Regression(value_clip=1.0))
         np.testing.assert_allclose([got.loss, got.by_value[0]], [loss, slope], rtol=1e-6)
     # around the old value, not around 0: V_old = 2 makes V = 1.5 a small move
     batch = batch_of([0.0], target=3.0, old_value=2.0)
-    got = run(ONLY, [0.0], batch, 1.5, critic=Regression(value_clip=1.0))
+    got = only_critic(batch, 1.5, critic=Regression(value_clip=1.0))
     np.testing.assert_allclose([got.loss, got.by_value[0]], [1.125, -1.5], rtol=1e-6)
 
 
 def test_huber_is_quadratic_near_the_target_and_linear_beyond_delta():
     # delta = 2: 0.5 e^2 up to |e| = 2, then 2 (|e| - 1); the slope is e, then 2 sign e: never 0
     for error, loss, slope in ((1.0, 0.5, 1.0), (-2.0, 2.0, -2.0), (5.0, 8.0, 2.0), (-1e4, 19998.0, -2.0)):
-        got = run(ONLY, [0.0], batch_of([0.0], target=-error), critic=Regression(huber_delta=2.0))
+        got = only_critic(batch_of([0.0], target=-error), critic=Regression(huber_delta=2.0))
         np.testing.assert_allclose([got.loss, got.by_value[0]], [loss, slope], rtol=1e-6)
 
 
@@ -40,5 +42,5 @@ def test_huber_and_value_clip_together():
     # huber(-4) = 6, huber(1 - 9) = 14, and flat
     critic = Regression(huber_delta=2.0, value_clip=1.0)
     for target, expected, slope in ((-3.0, 14.0, 2.0), (9.0, 14.0, 0.0)):
-        got = run(ONLY, [0.0], batch_of([0.0], target=target), 5.0, critic=critic)
+        got = only_critic(batch_of([0.0], target=target), 5.0, critic=critic)
         np.testing.assert_allclose([got.loss, got.by_value[0]], [expected, slope], rtol=1e-6)

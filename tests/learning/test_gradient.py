@@ -14,7 +14,6 @@ from ppax.arrays.sequences import masked_mean
 from ppax.collection import collect
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.learning.gradient import chunk_sizes, mean_gradient
-from ppax.losses import ClippedSurrogate
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
 from ppax.program.layout import Program
@@ -42,7 +41,7 @@ def test_an_update_does_not_depend_on_gradient_accumulation(memory):
     network = mlp(env, hidden=(16,))
     agent = ppax.PPO(
         Leaky(network) if memory else network,
-        loss=ClippedSurrogate(ent_coef=0.01),
+        ent_coef=0.01,
         minibatch=Shuffle(2),
         learning_rate=0.01,
         seq_len=4 if memory else None,

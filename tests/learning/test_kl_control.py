@@ -56,7 +56,7 @@ def test_kl_coefficient_rule_of_the_kl(kl, after):
     kept = control.end(state, history, jnp.ones((2, 2), bool))
     assert kept.coef == after
     assert control.loss(kept, KLPenalty(3.0)).kl_coef == 3.0 * after
-    assert control.metrics(kept, KLPenalty(3.0)) == {"kl_coef": 3.0 * after}
+    assert dict(control.metrics(kept, KLPenalty(3.0), 0.5)) == {"kl_coef": 3.0 * after, "learning_rate": 0.5}
 
 
 def test_minibatches_without_allowed_actions_do_not_change_the_kl_coefficient():
@@ -110,8 +110,6 @@ def test_what_cannot_work_is_refused_by_name():
     env = ppax.make("CartPole-v1", 2)
     with pytest.raises(ppax.ConfigError, match=r"kl\.coef_target: ClippedSurrogate has no kl_coef.*KLPenalty"):
         ppax.start(ppax.PPO(mlp(env), kl=KLControl(coef_target=0.01)), env, 8, jax.random.key(0))
-    with pytest.raises(ppax.ConfigError, match="approx_kl"):
-        KLControl(0.01).adapt(KLState(stopped=jnp.bool_(False)), 1e-3, {})
 
 
 def test_controls_that_are_off_keep_no_state():

@@ -8,6 +8,8 @@ from scipy import stats
 
 from ppax.distributions import Categorical
 from ppax.losses import ClippedSurrogate
+from ppax.losses.base import total_loss
+from ppax.protocols import AuxiliaryTerms
 
 
 def test_the_gradient_is_zero_only_outside_the_clip_range_in_the_improving_direction():
@@ -35,7 +37,7 @@ def test_every_term_by_hand():
     # V - R = [1, -3]: value loss .5 (1 + 9) / 2 = 2.5;  entropy (1 + 2) / 2 = 1.5
     # loss = .2 + .5 * 2.5 - .1 * 1.5 = 1.3
     batch = batch_of([1.0, -2.0], old_log_prob=-1.0, target=[1.0, 5.0])
-    loss, metrics, *_ = run(ClippedSurrogate(0.2, 0.5, 0.1), np.log([1.5, 0.5]) - 1.0, batch, 2.0, [1.0, 2.0])
+    loss, metrics, *_ = run(ClippedSurrogate(0.2), np.log([1.5, 0.5]) - 1.0, batch, 2.0, [1.0, 2.0], ent_coef=0.1)
     expected = {
         "loss": 1.3,
         "policy_loss": 0.2,
@@ -85,14 +87,14 @@ def test_clip_eps_changes_the_gradient():
 def test_vf_coef_scales_the_value_s_gradient():
     # d / d V of vf_coef * .5 mean (V - R)^2 = vf_coef (V - R) / n
     for vf_coef in (0.0, 0.5, 2.0):
-        got = run(ClippedSurrogate(vf_coef=vf_coef), [0.0, 0.0], batch_of([0.0, 0.0], target=[1.0, 5.0]), 2.0)
+        got = run(ClippedSurrogate(), [0.0, 0.0], batch_of([0.0, 0.0], target=[1.0, 5.0]), 2.0, vf_coef=vf_coef)
         np.testing.assert_allclose(got.by_value, vf_coef * np.array([1.0, -3.0]) / 2, rtol=1e-6)
 
 
 def test_ent_coef_rewards_entropy():
     # d loss / d H = -ent_coef / n: descent raises the entropy
     for ent_coef in (0.0, 0.1):
-        got = run(ClippedSurrogate(ent_coef=ent_coef), [0.0, 0.0], batch_of([0.0, 0.0]))
+        got = run(ClippedSurrogate(), [0.0, 0.0], batch_of([0.0, 0.0]), ent_coef=ent_coef)
         np.testing.assert_allclose(got.by_entropy, [-ent_coef / 2] * 2, rtol=1e-6)
 
 
@@ -104,7 +106,8 @@ def test_ent_coef_through_a_real_distribution():
     @jax.jit
     @jax.grad
     def gradient(z):
-        return ClippedSurrogate(ent_coef=0.1)(Categorical(z), jnp.zeros(1), batch).loss
+        terms, entropy = ClippedSurrogate()(Categorical(z), batch), Categorical(z).entropy()
+        return total_loss(terms, jnp.zeros(1), entropy, AuxiliaryTerms({}), batch, 0.5, 0.1).loss
 
     p = np.exp(z[0]) / np.exp(z[0]).sum()
     entropy = -(p * np.log(p)).sum()
@@ -120,7 +123,7 @@ def test_invalid_rows_weigh_nothing():
             np.where(valid, x, junk) for x in ([2, 0, -1, 0], [1, 1, 1, 1], [0.1, 0, -0.1, 0], [0, 0, 3, 0])
         )
         batch = batch_of(advantage, target=target, valid=valid)
-        return run(ClippedSurrogate(0.2, 0.5, 0.1), log_prob, batch, value, np.abs(value))
+        return run(ClippedSurrogate(0.2), log_prob, batch, value, np.abs(value), ent_coef=0.1)
 
     a, b, c = (everything(junk) for junk in (0.0, 1e6, -50.0))
     jax.tree.map(np.testing.assert_array_equal, a, b)
@@ -136,7 +139,7 @@ def test_invalid_rows_weigh_nothing():
 
 
 def test_no_valid_row_gives_zero_and_no_gradient():
-    got = run(ClippedSurrogate(ent_coef=0.1), [1.0, 1.0], batch_of([1.0, 2.0], valid=False), 3.0, 3.0)
+    got = run(ClippedSurrogate(), [1.0, 1.0], batch_of([1.0, 2.0], valid=False), 3.0, 3.0, ent_coef=0.1)
     assert got.loss == 0.0
     for gradient in got[2:]:
         np.testing.assert_array_equal(gradient, 0.0)

@@ -125,7 +125,7 @@ def test_importance_weights_make_the_expected_gradient_unbiased(options, vmapped
             learning_rate=1.0,
             max_grad_norm=None,
             normalize_advantage="rollout",
-            loss=ppax.losses.ClippedSurrogate(ent_coef=0.1),
+            ent_coef=0.1,
         )
         learner = agent.init(env.observation_space, jax.random.key(0))._replace(params=params)
         learner, metrics = agent.update(learner, rollout, key)

@@ -13,7 +13,7 @@ import ppax
 from ppax import config
 from ppax.collection import collect
 from ppax.envs import TimeLimit, VectorEnv, builtin
-from ppax.learning import batches
+from ppax.learning import recompute
 from ppax.minibatches import Shuffle
 from ppax.networks import adapters, encoders, memories, mlp, network
 from ppax.program.layout import Program
@@ -375,10 +375,10 @@ def test_rejoined_sequences_start_with_the_carry_of_the_first():
     carry = jnp.array([[[0, 0], [1, 0]], [[0, 2], [1, 2]]])  # [T / L, B, 2]
     steps = Transition(*[None] * 8, valid=valid, carry=carry)
     zeros = jnp.zeros((4, 2))
-    cut = batches.cut_with_source(
+    cut = recompute.cut_with_inputs(
         dataclasses.replace(steps, truncated=~valid, terminated=~valid), Targets(zeros, zeros), zeros, zeros, 2
     )
     np.testing.assert_array_equal(cut.steps.carry[:, 0], [[0, 0], [0, 2], [1, 0], [1, 2]])
-    joined, _ = batches.join(cut.steps, cut.source, 4)
+    joined, _ = recompute.join(cut.steps, cut.inputs, 4)
     np.testing.assert_array_equal(joined.carry[:, 0], [[0, 0], [1, 0]])
     assert joined.valid.shape == (2, 4)

@@ -389,8 +389,11 @@ def in_reference(rng: random.Random, table: dict[str, Any]) -> dict[str, Any]:
 
 
 def draw_parts(rng: random.Random, rules: Rules) -> dict[str, Any]:
-    loss = draw_loss(rng)
-    return {
+    loss = draw_part(rng, "loss")
+    coefficients = {"ent_coef": rng.choice([0.0, 0.01]), "vf_coef": rng.choice([0.5, 1.0])}
+    if loss["part"] == "clipped":
+        loss |= {"dual_clip": rng.choice([None, 1.5])}
+    return coefficients | {
         "network": draw_network(rng, rules),
         "advantage": draw_part(rng, "advantage"),
         "loss": loss,
@@ -445,11 +448,6 @@ def draw_network(rng: random.Random, rules: Rules) -> dict[str, Any]:
         network["state_std"] = rng.random() < 0.3
         network |= rng.choice([{}, {}, {"std_min": 0.2, "std_max": 1.5}])
     return network
-
-
-def draw_loss(rng: random.Random) -> dict[str, Any]:
-    table = draw_part(rng, "loss") | {"ent_coef": rng.choice([0.0, 0.01]), "vf_coef": rng.choice([0.5, 1.0])}
-    return table | {"dual_clip": rng.choice([None, 1.5])} if table["part"] == "clipped" else table
 
 
 def draw_critic(rng: random.Random) -> dict[str, Any]:

@@ -5,7 +5,10 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from ppax.critics import Regression, base
+from ppax.critics import Regression
+from ppax.critics.base import value_losses
+from ppax.losses.base import total_loss
+from ppax.protocols import AuxiliaryTerms
 from ppax.types import Batch, Targets, Transition
 
 PLAIN = Regression()
@@ -42,17 +45,18 @@ def batch_of(advantage, *, old_log_prob=0.0, target=0.0, old_value=0.0, valid=Tr
 
 
 @jax.jit
-def compiled(loss, log_prob, value, entropy, batch, critic=PLAIN):
+def compiled(loss, log_prob, value, entropy, batch, critic=PLAIN, vf_coef=0.5, ent_coef=0.0):
     def f(log_prob, value, entropy):
-        error = base.value_losses(critic, (), value[:, None], batch)
-        return tuple(loss(Fixed(log_prob, entropy), error, batch))
+        error = value_losses(critic, (), value[:, None], batch)
+        terms = loss(Fixed(log_prob, entropy), batch)
+        return tuple(total_loss(terms, error, entropy, AuxiliaryTerms({}), batch, vf_coef, ent_coef))
 
     (loss_value, metrics), gradient = jax.value_and_grad(f, argnums=(0, 1, 2), has_aux=True)(log_prob, value, entropy)
     return Result(loss_value, metrics, *gradient)
 
 
-def run(loss, log_prob, batch, value=0.0, entropy=0.0, critic=PLAIN):
-    """The loss, and its gradients, where the new policy gives these numbers [N]."""
+def run(loss, log_prob, batch, value=0.0, entropy=0.0, critic=PLAIN, vf_coef=0.5, ent_coef=0.0):
+    """The loss with value and entropy terms, and its gradients, where the new policy gives these numbers [N]."""
     rows = np.shape(log_prob)
     log_prob, value, entropy = (np.broadcast_to(np.asarray(x, np.float32), rows) for x in (log_prob, value, entropy))
-    return jax.tree.map(np.asarray, compiled(loss, log_prob, value, entropy, batch, critic))
+    return jax.tree.map(np.asarray, compiled(loss, log_prob, value, entropy, batch, critic, vf_coef, ent_coef))

@@ -269,18 +269,19 @@ def hyper_of(one):
         rate_target=agent.kl.rate_target,
         coef_target=agent.kl.coef_target,
         **advantages[type(agent.advantage)](agent.advantage),
+        vf_coef=agent.vf_coef,
+        ent_coef=agent.ent_coef,
         **loss_of(agent.loss),
         **critic_of(agent.critic),
     )
 
 
 def loss_of(loss):
-    both = {"vf_coef": loss.vf_coef, "ent_coef": loss.ent_coef}
     if isinstance(loss, ppax.losses.KLPenalty):
-        return both | {"objective": "kl", "kl_coef": loss.kl_coef}
+        return {"objective": "kl", "kl_coef": loss.kl_coef}
     if isinstance(loss, ppax.losses.DPO):
-        return both | {"objective": "dpo", "alpha": loss.alpha, "beta": loss.beta}
-    return both | {"clip_eps": loss.clip_eps, "dual_clip": np.inf if loss.dual_clip is None else loss.dual_clip}
+        return {"objective": "dpo", "alpha": loss.alpha, "beta": loss.beta}
+    return {"clip_eps": loss.clip_eps, "dual_clip": np.inf if loss.dual_clip is None else loss.dual_clip}
 
 
 def critic_of(critic):

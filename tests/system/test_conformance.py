@@ -33,6 +33,7 @@ SLOTS = {
     "memory": MemoryPart,
     "advantage": protocols.Advantage,
     "loss": protocols.Loss,
+    "auxiliary": protocols.AuxiliaryLoss,
     "critic": protocols.Critic,
     "minibatch": protocols.Minibatches,
     "optimizer": protocols.Optimizer,

@@ -92,6 +92,15 @@ def test_memory_of_the_page_resets_and_is_the_same_in_two_parts():
     assert whole.features.shape == (6, memory.output_size(3))
 
 
+def test_auxiliary_loss_of_the_page_by_hand():
+    loss = part_of("Auxiliary loss")["ZLoss"](0.5)
+    params = {"policy": {"kernel": jnp.eye(2), "bias": jnp.array([0.0, 1.0])}}
+    terms = loss(params, {"actor": jnp.array([[0.0, -1.0], [jnp.log(3.0), -1.0]])}, None)
+    # logits [0, 0] and [log 3, 0]: log(1 + 1) and log(3 + 1)
+    np.testing.assert_allclose(terms.metrics["log_z"], np.log([2.0, 4.0]), rtol=1e-6)
+    np.testing.assert_allclose(terms.losses["z_loss"], 0.5 * np.log([2.0, 4.0]) ** 2, rtol=1e-6)
+
+
 def test_suite_of_the_page_has_a_name(monkeypatch):
     module = types.ModuleType("ppax.envs.suites.walks")
     names = part_of("Environment suite")
@@ -122,6 +131,7 @@ def test_distribution_of_the_page_is_one():
     [
         ("advantage", "mixed", "Advantage estimator", "Mixed", {"weight": 0.25}),
         ("loss", "spo", "Loss", "SPO", {"clip_eps": 0.3}),
+        ("auxiliary", "z_loss", "Auxiliary loss", "ZLoss", {"coef": 1e-3}),
         ("minibatch", "with_replacement", "Minibatches", "WithReplacement", {"num_minibatches": 2}),
     ],
 )

@@ -10,7 +10,6 @@ import pytest
 import ppax
 from ppax import config
 from ppax.envs import TimeLimit, VectorEnv, builtin
-from ppax.losses import ClippedSurrogate
 from ppax.networks import memories, mlp
 from ppax.run.fit import fit_run
 from ppax.schedules import Linear
@@ -38,9 +37,7 @@ GAMMA = 0.9
 def probe_run(env, gamma=GAMMA, iterations=120, **options):
     # 16 x 64 x 120 = 123 k steps at most
     vector = VectorEnv(env, 64)
-    agent = ppax.PPO(
-        mlp(vector, hidden=(32,)), gamma=gamma, learning_rate=5e-3, loss=ClippedSurrogate(vf_coef=1.0), **options
-    )
+    agent = ppax.PPO(mlp(vector, hidden=(32,)), gamma=gamma, learning_rate=5e-3, vf_coef=1.0, **options)
     state = ppax.start(agent, vector, 16, jax.random.key(0))
     state, _ = jax.jit(ppax.train)(agent, vector, state, iterations)
     return agent, state.learner
@@ -294,8 +291,8 @@ def test_memory_chain(memory, length, bar):
 # rollouts nothing is decided, and advantages brought to a std of 1 would be noise: without that, 8 seeds of 10 arrive
 # in 400 iterations, with it 3 of 10, both with an entropy bonus of 0.05; of five seeds two failed
 # at 800, one of which had it at 400, so the bonus is 0.1 here
-RESERVOIR = {"learning_rate": 3e-4, "loss": ClippedSurrogate(ent_coef=0.1), "normalize_advantage": "off"}
-USUAL = {"learning_rate": 1e-3, "loss": ClippedSurrogate(ent_coef=0.01)}
+RESERVOIR = {"learning_rate": 3e-4, "ent_coef": 0.1, "normalize_advantage": "off"}
+USUAL = {"learning_rate": 1e-3, "ent_coef": 0.01}
 
 
 @pytest.mark.nightly

@@ -30,7 +30,7 @@ STEPS = 8
 
 AXES = {
     "loss": [
-        {"loss": ClippedSurrogate(ent_coef=0.01)},
+        {"ent_coef": 0.01},
         {"loss": ClippedSurrogate(dual_clip=3.0)},
         {"loss": KLPenalty(), "kl.coef_target": 1e-3},
         {"loss": DPO()},

@@ -17,7 +17,7 @@ from ppax.advantages import GAE, VTrace
 from ppax.critics import PopArt, Regression, TwoHot
 from ppax.learning import batches, normalization
 from ppax.learning.kl_control import KLControl, KLState
-from ppax.losses import DPO, ClippedSurrogate, KLPenalty
+from ppax.losses import DPO, ClippedSurrogate, FeatureNorm, KLPenalty
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
 from ppax.program import sharding
@@ -66,31 +66,30 @@ class Weighted:
 
 
 CRITIC = {"value_clip": 0.3, "huber_delta": 1.1}
-COEFS = {"vf_coef": 0.7, "ent_coef": 0.02}
 OPTIONS = {
     "": Option({}, {}),
     "dual": Option(
-        {"loss": ClippedSurrogate(0.15, **COEFS, dual_clip=1.2), "critic": Regression(huber_delta=1.1)},
+        {"loss": ClippedSurrogate(0.15, dual_clip=1.2), "critic": Regression(huber_delta=1.1)},
         {"dual_clip": 1.2, "huber_delta": 1.1},
     ),
     "value": Option({"critic": Regression(value_clip=0.3)}, {"value_clip": 0.3}),
     "kl": Option(
-        {"loss": KLPenalty(0.8, **COEFS), "critic": Regression(**CRITIC)},
+        {"loss": KLPenalty(0.8), "critic": Regression(**CRITIC)},
         {"objective": "kl", "kl_coef": 0.8} | CRITIC,
     ),
     "dpo": Option(
-        {"loss": DPO(0.3, 0.1, **COEFS), "critic": Regression(**CRITIC)},
+        {"loss": DPO(0.3, 0.1), "critic": Regression(**CRITIC)},
         {"objective": "dpo", "alpha": 0.3, "beta": 0.1} | CRITIC,
     ),
     # Old log-probabilities are 0.2 off, so KLs scatter around 0.02: each control acts at some steps and not at others
     "stop": Option({"kl": KLControl(0.034)}, {"target_kl": 0.034}),
     "rate": Option({"kl": KLControl(rate_target=0.03, rate_max=1.2e-3)}, {"rate_target": 0.03, "rate_max": 1.2e-3}),
     "coef": Option(
-        {"loss": KLPenalty(0.8, **COEFS), "kl": KLControl(coef_target=0.012)},
+        {"loss": KLPenalty(0.8), "kl": KLControl(coef_target=0.012)},
         {"objective": "kl", "kl_coef": 0.8, "coef_target": 0.012},
     ),
     "kl all": Option(
-        {"loss": KLPenalty(0.8, **COEFS), "kl": KLControl(0.05, 0.02, rate_min=5e-4, coef_target=0.1)},
+        {"loss": KLPenalty(0.8), "kl": KLControl(0.05, 0.02, rate_min=5e-4, coef_target=0.1)},
         {
             "objective": "kl",
             "kl_coef": 0.8,
@@ -126,6 +125,7 @@ OPTIONS = {
         # symlog(20) = log 21, half of which is log sqrt 21
         {"critic": "two_hot", "bins": (-20.0, 1 - 21**0.5, 0.0, 21**0.5 - 1, 20.0), "recompute": "epoch"},
     ),
+    "features": Option({"auxiliary": FeatureNorm(0.4)}, {"feature_coef": 0.4}),
 }
 
 OBS_SPACE = spaces.Box(-np.inf, np.inf, (2, 2))
@@ -154,6 +154,7 @@ CASES = [
     Case(8, 6, 3, 4, shared=True, masked=True, normalize_reward=True, option="two_hot"),
     Case(8, 6, 3, 4, masked=True, option="weights"),
     Case(8, 6, 3, 4, masked=True, option="popart minibatch"),
+    Case(8, 6, 3, 4, shared=True, masked=True, option="features"),
     Case(4, 3, 12, masked=True, option="coef"),  # minibatches of one row: not valid, without a choice, or with one
 ]
 
@@ -184,7 +185,7 @@ def agent_of(case: Case) -> PPO:
         option = {"minibatch": option["minibatch"](case.minibatches)}
     parts = {
         "advantage": GAE(HYPER.gae_lambda),
-        "loss": ClippedSurrogate(HYPER.clip_eps, HYPER.vf_coef, HYPER.ent_coef),
+        "loss": ClippedSurrogate(HYPER.clip_eps),
         "minibatch": Shuffle(case.minibatches),
     }
     return PPO(
@@ -192,6 +193,8 @@ def agent_of(case: Case) -> PPO:
         **parts | option,
         learning_rate=HYPER.learning_rate,
         gamma=HYPER.gamma,
+        vf_coef=HYPER.vf_coef,
+        ent_coef=HYPER.ent_coef,
         max_grad_norm=HYPER.max_grad_norm,
         num_epochs=4,
         seq_len=case.seq_len,
@@ -460,6 +463,7 @@ def test_another_number_does_not_agree(changed):
         ("popart clips", {"huber_delta": 1.3}),
         ("two_hot", {"bins": (-2.0, -1.0, 0.1, 1.0, 2.0, 3.0)}),
         ("two_hot epoch", {"recompute": "never"}),
+        ("features", {"feature_coef": 0.42}),
     ],
     ids=str,
 )
@@ -534,6 +538,8 @@ GRADIENTS = {
     "dpo": (CASES[0], {"objective": "dpo", "alpha": 0.3, "beta": 0.1, "value_clip": 0.5, "huber_delta": 0.6}),
     "popart": (CASES[0], {"critic": "popart", "mean": 0.3, "std": 1.7, "value_clip": 0.5, "huber_delta": 0.6}),
     "two_hot": (case_of("two_hot"), OPTIONS["two_hot"].hyper),
+    "features": (CASES[0], {"feature_coef": 0.4}),
+    "features shared": (CASES[3], {"feature_coef": 0.4}),
 }
 
 

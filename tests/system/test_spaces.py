@@ -8,7 +8,6 @@ from worlds import QUICK, RANDOM_MASKS, HybridBandit, Leaky, Spaced
 
 import ppax
 from ppax.envs import VectorEnv
-from ppax.losses import ClippedSurrogate
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
 from ppax.program.layout import Program
@@ -38,8 +37,7 @@ def make(name, masked, network, options):
     options = dict(options)
     inner = mlp(env, hidden=(8,), **network)
     inner = Leaky(inner) if options.pop("memory", False) else inner
-    loss = ClippedSurrogate(ent_coef=0.01)
-    return ppax.PPO(inner, loss=loss, minibatch=Shuffle(2), num_epochs=2, learning_rate=3e-3, **options), env
+    return ppax.PPO(inner, ent_coef=0.01, minibatch=Shuffle(2), num_epochs=2, learning_rate=3e-3, **options), env
 
 
 def as_sampled(space, sent):

@@ -37,7 +37,7 @@ USUAL = [  # shown by `--help` without a part
     "agent.minibatch.num_minibatches",
     "agent.advantage.gae_lambda",
     "agent.loss.clip_eps",
-    "agent.loss.ent_coef",
+    "agent.ent_coef",
     "agent.normalize_obs",
     "agent.network.hidden",
     "agent.network.memory.part",

@@ -8,7 +8,7 @@ from typing import Any
 
 from ppax.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
 from ppax.critics import PopArt, Regression, TwoHot
-from ppax.losses import DPO, ClippedSurrogate, KLPenalty
+from ppax.losses import DPO, ClippedSurrogate, FeatureNorm, KLPenalty, NoAuxiliary
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import Composed, encoders, memories, network
 from ppax.optimizers import SGD, ActorCritic, Adam, AdamW, Muon, RMSProp
@@ -42,6 +42,7 @@ PARTS: dict[str, dict[str, type]] = {
         "monte_carlo": MonteCarlo,
     },
     "loss": {"clipped": ClippedSurrogate, "kl_penalty": KLPenalty, "dpo": DPO},
+    "auxiliary": {"none": NoAuxiliary, "feature_norm": FeatureNorm},
     "critic": {"regression": Regression, "two_hot": TwoHot, "popart": PopArt},
     "minibatch": {"shuffle": Shuffle, "prioritised": Prioritised},
     "optimizer": {

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.arrays.sequences import masked_mean, to_pairs, to_rows, to_sequences, zero_rows
+from ppax.arrays import masks
+from ppax.arrays.sequences import masked_mean, to_sequences, zero_rows
 from ppax.losses.base import RowWeights
 from ppax.program import sharding
 from ppax.types import Metrics, MinibatchIndices, Targets, Transition
@@ -17,19 +18,12 @@ from ppax.types import Metrics, MinibatchIndices, Targets, Transition
 ALIKE = 4e-6  # std / |mean| below which float32 advantages are equal: a mean of millions has a relative error of 1e-6
 
 
-class TargetInputs(NamedTuple):
-    """Inputs of recomputed targets, beside the steps."""
-
-    reward: Array  # [M, L] after normalisation and reward spreading
-    end_value: Array  # [M] stored V of the observation after each sequence
-
-
 class Experience(NamedTuple):
     """Sequences of a rollout, gathered from all devices onto each."""
 
     steps: Transition  # [M, L]
     targets: Targets  # [M, L] from the stored values
-    source: Any  # TargetInputs; None: targets are not recomputed
+    inputs: Any  # recompute.TargetInputs; None: targets are not recomputed
 
 
 def next_values(steps: Transition, last_value: Array) -> Array:
@@ -45,27 +39,6 @@ def cut(steps: Transition, targets: Targets, length: int) -> Experience:
     emptied = zero_rows(steps.valid, (steps, Targets(*jax.lax.stop_gradient(targets))))
     (steps, targets), carry = sharding.gather((to_sequences(emptied, length), to_sequences(starts, 1)))
     return Experience(dataclasses.replace(steps, carry=carry), targets, None)
-
-
-def cut_with_source(steps: Transition, targets: Targets, reward: Array, next_value: Array, length: int) -> Experience:
-    """`cut`, with the inputs that recompute targets: `reward` and `next_value` [T, B]."""
-    experience = cut(steps, targets, length)
-    # Keep the final observation of a truncated episode: its row is invalid, but its value is bootstrapped from
-    bootstraps = steps.truncated & ~steps.terminated
-    observed = steps.valid | jnp.concatenate([jnp.zeros_like(bootstraps[:1]), bootstraps[:-1]])
-    sequences = to_sequences((zero_rows(observed, steps.obs), zero_rows(steps.valid, reward), next_value), length)
-    obs, reward, next_value = sharding.gather(sequences)
-    return Experience(
-        dataclasses.replace(experience.steps, obs=obs), experience.targets, TargetInputs(reward, next_value[:, -1])
-    )
-
-
-def join(steps: Transition, source: TargetInputs, length: int) -> tuple[Transition, TargetInputs]:
-    """Join consecutive sequences [M, L] of the same stream into longer ones of `length` steps; L divides `length`."""
-    pieces = length // source.reward.shape[1]
-    carry = jax.tree.map(lambda x: x[::pieces], steps.carry)
-    steps, reward = to_pairs(to_rows((dataclasses.replace(steps, carry=()), source.reward)), length)
-    return dataclasses.replace(steps, carry=carry), TargetInputs(reward, source.end_value[pieces - 1 :: pieces])
 
 
 def pick(valid: Array, index: Array) -> Array:
@@ -103,6 +76,11 @@ class RowMasks(NamedTuple):
     def choices(self) -> Array:
         """Rows that the policy learns from: valid, with an allowed action, [M, L]."""
         return self.valid if self.acting is None else self.acting
+
+
+def row_masks(steps: Transition) -> RowMasks:
+    """Masks of the rows of `steps` [M, L]."""
+    return RowMasks(steps.valid, masks.acting(steps))
 
 
 def make_minibatch(rows: RowMasks, normalize_advantage: str, targets: Targets, drawn: MinibatchIndices) -> Minibatch:

@@ -29,14 +29,13 @@ def update_metrics(batch: Batch, acting: Array, history: History) -> Table:
     means = jnp.where(learns, steps.means, 0.0).sum((0, 1)) / jnp.maximum(learns.sum(dtype=jnp.float32), 1.0)
     tops = steps.tops.max((0, 1), initial=-jnp.inf)
     whole = unpack(dataclasses.replace(steps, means=means, tops=tops))
-    if {"ratio_max", "ratio_min"} <= set(steps):
-        first = dataclasses.replace(steps, means=steps.means[0, 0], tops=steps.tops[0, 0])
-        # before the first gradient step the ratio must be 1; otherwise acting and learning disagree
-        deviation = jnp.maximum(first["ratio_max"] - 1.0, 1.0 - first["ratio_min"])
-        whole |= reduced("max", {"ratio_first_max_dev": jnp.maximum(0.0, deviation)})
-        some = history.acts.any()
-        whole |= reduced("max", {"ratio_max": jnp.where(some, whole["ratio_max"], 1.0)})
-        whole |= reduced("min", {"ratio_min": jnp.where(some, whole["ratio_min"], 1.0)})
+    first = dataclasses.replace(steps, means=steps.means[0, 0], tops=steps.tops[0, 0])
+    # before the first gradient step the ratio must be 1; otherwise acting and learning disagree
+    deviation = jnp.maximum(first["ratio_max"] - 1.0, 1.0 - first["ratio_min"])
+    whole |= reduced("max", {"ratio_first_max_dev": jnp.maximum(0.0, deviation)})
+    some = history.acts.any()
+    whole |= reduced("max", {"ratio_max": jnp.where(some, whole["ratio_max"], 1.0)})
+    whole |= reduced("min", {"ratio_min": jnp.where(some, whole["ratio_min"], 1.0)})
     columns = jnp.stack([target, target - value, value, batch.steps.reward])
     average = masked_means(list(columns), valid)
     variances = masked_means(list((columns - average[:, None, None]) ** 2), valid)

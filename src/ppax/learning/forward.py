@@ -16,7 +16,7 @@ from ppax.types import Policy as Policy
 def forward(
     network: Network,
     critic: Critic,
-    dtype: jnp.dtype,
+    compute_dtype: str,
     learner: LearnerState,
     carry: PyTree,
     obs: PyTree,
@@ -25,10 +25,10 @@ def forward(
 ) -> Policy:
     """Run the network over sequences [M, L, ...], each from its initial `carry` [M, ...].
 
-    Reads the parameters and observation statistics of `learner`. Parameters are cast to `dtype`; observations, features
-    and results are float32: layers cast the inputs of their products to `dtype` (networks/products.py).
+    Reads the parameters and observation statistics of `learner`. Parameters are cast to `compute_dtype`; observations,
+    features and results are float32: layers cast the inputs of their products to it (networks/products.py).
     """
-    length = first.shape[1]
+    length, dtype = first.shape[1], jnp.dtype(compute_dtype)
     obs, action_mask = to_rows(obs), to_rows(action_mask)
     if learner.obs_stats is not None:
         obs = normalization.normalize_obs(learner.obs_stats, obs)
@@ -36,10 +36,11 @@ def forward(
     # Flat rows: only `remember` needs the time axis, and flat matrix products are a third faster
     features = jax.vmap(network.encode, (None, 0))(params, obs)
     memory = jax.vmap(network.remember, (None, 0, 0, 0))(params, carry, to_pairs(features, length), first)
-    outputs = jax.vmap(network.decide, (None, 0, 0))(params, in_float32(to_rows(memory.features)), action_mask)
+    features = in_float32(to_rows(memory.features))
+    outputs = jax.vmap(network.decide, (None, 0, 0))(params, features, action_mask)
     carry, distribution, value_outputs = in_float32((memory.carry, outputs.distribution, outputs.value))
     value = jax.vmap(critic.value, (None, 0))(learner.critic, value_outputs)
-    return Policy(carry, distribution, value_outputs, value)
+    return Policy(carry, distribution, value_outputs, value, features)
 
 
 def in_float32(tree: PyTree) -> PyTree:

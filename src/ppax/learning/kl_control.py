@@ -1,6 +1,6 @@
 """KL control: early stop, adaptive learning rate, adaptive KL penalty.
 
-KL(old || new) of a minibatch is estimated before its gradient step by the loss's metric `approx_kl`:
+KL(old || new) of a minibatch is estimated before its gradient step by the metric `approx_kl`:
 https://joschu.net/blog/kl-approx.html. Adaptive penalty: Schulman et al. 2017, section 4,
 https://arxiv.org/abs/1707.06347. Adaptive learning rate: as in rsl_rl, https://github.com/leggedrobotics/rsl_rl.
 """
@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.arrays.metrics import Table, reduced
 from ppax.arrays.sequences import masked_mean
 from ppax.types import ConfigError, Metrics, PyTree, Scalar, number, part
 
@@ -89,10 +90,10 @@ class KLControl:
         rate, coef, stopped = state
         if self.rate_target is not None:
             bounds = self.rate_min, self.rate_max
-            change = rate_change(rate * learning_rate, _kl(metrics), self.rate_target, *bounds)
+            change = rate_change(rate * learning_rate, metrics["approx_kl"], self.rate_target, *bounds)
             rate = rate * (change if stopped is None else jnp.where(stopped, 1.0, change))
         if self.target_kl is not None:
-            stopped = stopped | ~(_kl(metrics) <= self.target_kl)  # NaN stops too
+            stopped = stopped | ~(metrics["approx_kl"] <= self.target_kl)  # NaN stops too
         return jax.tree.map(partial(jnp.where, acts), KLState(rate, coef, stopped), state)
 
     def goes_on(self, state: KLState, learns: Array) -> Array:
@@ -106,7 +107,7 @@ class KLControl:
         """
         rate, coef, _ = state
         if self.coef_target is not None:
-            d = masked_mean(_kl(history)[-1], acts[-1])  # of the last epoch
+            d = masked_mean(history["approx_kl"][-1], acts[-1])  # of the last epoch
             change = jnp.where(d > 1.5 * self.coef_target, 2.0, jnp.where(d < self.coef_target / 1.5, 0.5, 1.0))
             change = jnp.where(acts[-1].any(), change, 1.0)
             coef = jnp.clip(coef * change, 1.0 / COEF_RANGE, COEF_RANGE)
@@ -126,9 +127,10 @@ class KLControl:
         """Metrics of one gradient step."""
         return {} if state.stopped is None else {"updates_skipped": state.stopped.astype(jnp.float32)}
 
-    def metrics(self, state: PyTree, loss: Any) -> Metrics:
-        """Metrics of one update."""
-        return {} if KLState(*state).coef is None else {"kl_coef": self.loss(state, loss).kl_coef}
+    def metrics(self, state: PyTree, loss: Any, learning_rate: Scalar) -> Table:
+        """Metrics of one update: adapted kl_coef and learning rate."""
+        coef = {} if KLState(*state).coef is None else {"kl_coef": self.loss(state, loss).kl_coef}
+        return coef | reduced("last", {"learning_rate": jnp.float32(self.learning_rate(state, learning_rate))})
 
 
 def rate_change(rate: Array, kl: Array, target: Scalar, lowest: Scalar, highest: Scalar) -> Array:
@@ -139,9 +141,3 @@ def rate_change(rate: Array, kl: Array, target: Scalar, lowest: Scalar, highest:
     faster = jnp.clip(highest / rate, 1.0, RATE_STEP)
     near = (kl < 0.5 * target) & (kl > NOT_MOVED)
     return jnp.where(kl > 2.0 * target, slower, jnp.where(near, faster, 1.0))
-
-
-def _kl(metrics: Mapping[str, Array]) -> Array:
-    if "approx_kl" not in metrics:
-        raise ConfigError("kl: the loss must return the metric approx_kl; without it, set every target of kl to none")
-    return metrics["approx_kl"]

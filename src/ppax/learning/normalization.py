@@ -15,7 +15,8 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.arrays import counter
-from ppax.types import PyTree, Transition
+from ppax.program import sharding
+from ppax.types import LearnerState, PyTree, Rollout, Transition
 
 CLIP = 10.0  # standard deviations
 EPSILON = 1e-8
@@ -112,6 +113,14 @@ def normalize_obs(stats: PyTree, obs: PyTree) -> PyTree:
         return jnp.clip(((x - mean) - low) * jax.lax.rsqrt(var + EPSILON), -CLIP, CLIP)
 
     return jax.tree.map(one, stats, obs, is_leaf=is_stats)
+
+
+def normalize_rewards(learner: LearnerState, rollout: Rollout) -> tuple[LearnerState, Transition]:
+    """Update the reward statistics by a rollout, on all devices, and scale its rewards with them."""
+    steps = rollout.steps
+    trace, valid = sharding.gather((rollout.reward_trace, steps.valid), axis=1)
+    stats = update_stats(learner.reward_stats, trace, valid)
+    return learner._replace(reward_stats=stats), scale_rewards(stats, steps)
 
 
 def scale_rewards(stats: RunningStats, steps: Transition) -> Transition:

@@ -1,7 +1,9 @@
-"""Losses, one a file: functions of distribution, value losses and batch, without access to the network."""
+"""Losses, one a file: policy objectives (`Loss`) and auxiliary losses (`AuxiliaryLoss`), as per-row terms."""
 
 from ppax.losses.clipped import ClippedSurrogate
 from ppax.losses.dpo import DPO
+from ppax.losses.feature_norm import FeatureNorm
 from ppax.losses.kl_penalty import KLPenalty
+from ppax.losses.no_auxiliary import NoAuxiliary
 
-__all__ = ["DPO", "ClippedSurrogate", "KLPenalty"]
+__all__ = ["DPO", "ClippedSurrogate", "FeatureNorm", "KLPenalty", "NoAuxiliary"]

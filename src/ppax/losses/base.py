@@ -1,26 +1,19 @@
-"""Shared by all losses: the log-ratio, the weighted sum of the terms, and its metrics."""
+"""Sum of all terms of the loss, its metrics, and the log-ratio that policy objectives share."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.arrays.metrics import reduced
+from ppax.arrays.metrics import Table, reduced
 from ppax.arrays.sequences import masked_means
-from ppax.types import Batch, LossOutput, Scalar, Transition
+from ppax.protocols import AuxiliaryTerms, PolicyTerms
+from ppax.types import Batch, ConfigError, LossOutput, Scalar, Transition
 
 LOG_RATIO_BOUND = 20.0  # exp(20) is far outside any clip range; it keeps ratios finite in float32
-
-
-class Rows(NamedTuple):
-    """Per-row terms of an objective, all [N]; `policy` and `value` are minimised, `entropy` is maximised."""
-
-    policy: Array
-    value: Array  # value loss
-    entropy: Array
-    log_ratio: Array
 
 
 class RowWeights(NamedTuple):
@@ -31,7 +24,7 @@ class RowWeights(NamedTuple):
     """
 
     policy: Array | None  # [N] of the policy and entropy terms, importance weights included
-    value: Array | None  # [N] of the value term: importance weights
+    value: Array | None  # [N] of the value and auxiliary terms: importance weights
     acting: Array | None  # [N] of the policy's diagnostics (KL, ratios), without importance weights
 
 
@@ -53,27 +46,45 @@ def weighted(x: Array, weight: Array | None) -> Array:
     return x if weight is None else jnp.where(weight == 0.0, 0.0, weight * x)
 
 
-def objective(rows: Rows, batch: Batch, vf_coef: Scalar, ent_coef: Scalar, **extra: Any) -> LossOutput:
-    """Loss policy + vf_coef * value - ent_coef * entropy, each a weighted mean over valid rows.
+def total_loss(
+    policy: PolicyTerms,
+    value: Array,
+    entropy: Array,
+    auxiliary: AuxiliaryTerms,
+    batch: Batch,
+    vf_coef: Scalar,
+    ent_coef: Scalar,
+) -> LossOutput:
+    """Loss policy + vf_coef * value - ent_coef * entropy + auxiliary terms: weighted means of rows [N] over valid rows.
 
-    `extra` are further per-row diagnostics of the policy, [N]; their means become metrics.
+    `value` are the critic's losses, `entropy` that of the policy.
     """
     weights = RowWeights(None, None, None) if batch.weights is None else batch.weights
-    columns = [weighted(rows.policy, weights.policy), weighted(rows.value, weights.value)]
-    columns += [weighted(rows.entropy, weights.policy)]
-    columns += [weighted(x, weights.acting) for x in (k3(rows.log_ratio), *extra.values())]
-    policy_loss, value_loss, entropy, approx_kl, *others = masked_means(columns, batch.steps.valid)
-    ratio = jnp.exp(rows.log_ratio)
+    columns = [weighted(policy.loss, weights.policy), weighted(value, weights.value)]
+    columns += [weighted(entropy, weights.policy)]
+    columns += [weighted(x, weights.acting) for x in (k3(policy.log_ratio), *policy.metrics.values())]
+    columns += [weighted(x, weights.value) for x in (*auxiliary.losses.values(), *auxiliary.metrics.values())]
+    names = ["policy_loss", "value_loss", "entropy", "approx_kl"]
+    names += [*policy.metrics, *auxiliary.losses, *auxiliary.metrics]
+    _require_distinct(names)
+    means = dict(zip(names, masked_means(columns, batch.steps.valid), strict=True))
+    loss = means["policy_loss"] + vf_coef * means["value_loss"] - ent_coef * means["entropy"]
+    for name in auxiliary.losses:
+        loss = loss + means[name]
+    return LossOutput(loss, {"loss": loss} | means | ratio_extremes(policy.log_ratio, batch, weights))
+
+
+def ratio_extremes(log_ratio: Array, batch: Batch, weights: RowWeights) -> Table:
+    """Largest and smallest probability ratio of the rows that the policy learns from."""
     acting = batch.steps.valid if weights.acting is None else batch.steps.valid & (weights.acting > 0.0)
-    loss = policy_loss + vf_coef * value_loss - ent_coef * entropy
-    means = {
-        "loss": loss,
-        "policy_loss": policy_loss,
-        "value_loss": value_loss,
-        "entropy": entropy,
-        "approx_kl": approx_kl,
-        **dict(zip(extra, others, strict=True)),
-    }
+    ratio = jnp.exp(log_ratio)
     largest = reduced("max", {"ratio_max": jnp.max(ratio, where=acting, initial=0.0)})
-    least = reduced("min", {"ratio_min": jnp.min(ratio, where=acting, initial=jnp.inf)})
-    return LossOutput(loss, means | largest | least)
+    return largest | reduced("min", {"ratio_min": jnp.min(ratio, where=acting, initial=jnp.inf)})
+
+
+def _require_distinct(names: Sequence[str]) -> None:
+    """Raise ConfigError if two terms of the loss have the same name."""
+    taken = [*names, "loss", "ratio_max", "ratio_min"]
+    twice = [name for name in names if taken.count(name) > 1]
+    if twice:
+        raise ConfigError(f"loss: the metric {twice[0]!r} exists already; give the term of your part another name")

@@ -403,7 +403,7 @@ def test_exit_code_and_message_of_a_fault(tmp_path, capsys, monkeypatch):
 def test_cartpole_is_learned():
     env = ppax.make("gymnasium/CartPole-v1", 8)
     linear = ppax.schedules.Linear()
-    agent = ppax.PPO(mlp(env), learning_rate=1e-3, schedule=linear, loss=ppax.losses.ClippedSurrogate(ent_coef=0.01))
+    agent = ppax.PPO(mlp(env), learning_rate=1e-3, schedule=linear, ent_coef=0.01)
     run = ppax.fit(agent, env, 100_000, num_steps=128, log=Log(console=False))
     assert all(row["ratio_first_max_dev"] < 1e-4 for row in run.history)
     assert run.evaluate(episodes=32).mean_return >= 400

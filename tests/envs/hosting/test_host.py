@@ -1,6 +1,7 @@
 """Gymnasium environments in every autoreset mode teach the same as native ones (correctness: T1, T6, T7)."""
 
 import dataclasses
+from functools import partial
 
 import gymnasium
 import jax
@@ -23,6 +24,7 @@ from ppax.envs.suites.gymnasium import spec_of
 from ppax.host import training
 from ppax.host.play import play, take_up
 from ppax.host.policy import make_policy
+from ppax.learning.recompute import recomputed_targets
 from ppax.networks import memories, network
 from ppax.types import ConfigError
 
@@ -131,7 +133,8 @@ def test_targets_that_are_estimated_again_are_those_of_the_rollout(kind, memory)
     agent, env, state = set_up(kind, memory, recompute="minibatch")
     collected = rollout_of(agent, env, state)
     steps, targets, source = prepared(agent, state.learner, collected.rollout)
-    again = jax.jit(agent._recompute, compiler_options=QUICK)(state.learner, steps, source)
+    recomputed = partial(recomputed_targets, agent.evaluate_actions, agent.advantage, agent.gamma)
+    again = jax.jit(recomputed, compiler_options=QUICK)(state.learner, steps, source)
     assert np.asarray(steps.truncated).sum() > 10
     for old, new in zip(targets, again, strict=True):
         np.testing.assert_allclose(new, old, atol=1e-5)

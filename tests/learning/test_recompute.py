@@ -13,7 +13,7 @@ import ppax
 from ppax.advantages import GAE, VTrace
 from ppax.collection import collect
 from ppax.envs import TimeLimit, VectorEnv, builtin
-from ppax.learning.batches import TargetInputs, join
+from ppax.learning.recompute import TargetInputs, join, recomputed_targets
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
 from ppax.types import Transition
@@ -79,8 +79,9 @@ def test_recomputed_targets_with_the_same_weights_are_the_stored_ones(
 def test_recomputed_targets_of_invalid_rows_are_zero():
     """Samplers may rank sequences by their targets."""
     agent, learner, rollout = played("agents", memory=False, recompute="minibatch", seq_len=12)
-    steps, _, source = agent._prepare(learner, rollout)[1]
-    targets = jax.jit(agent._recompute)(learner, steps, source)
+    steps, _, inputs = agent._prepare(learner, rollout)[1]
+    recomputed = functools.partial(recomputed_targets, agent.evaluate_actions, agent.advantage, agent.gamma)
+    targets = jax.jit(recomputed)(learner, steps, inputs)
     assert (~steps.valid).any()
     for x in targets:
         np.testing.assert_array_equal(x[~steps.valid], 0.0)
@@ -90,9 +91,9 @@ def test_recomputed_targets_of_invalid_rows_are_zero():
 def test_joined_sequences_keep_the_end_value_of_the_last_one():
     # two streams in three pieces of two steps each
     steps = Transition(*[None] * 8, valid=jnp.ones((6, 2), bool), carry=())
-    joined, source = join(steps, TargetInputs(jnp.arange(12.0).reshape(6, 2), jnp.arange(6.0)), 6)
-    assert source.reward.tolist() == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
-    assert source.end_value.tolist() == [2.0, 5.0]
+    joined, inputs = join(steps, TargetInputs(jnp.arange(12.0).reshape(6, 2), jnp.arange(6.0)), 6)
+    assert inputs.reward.tolist() == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
+    assert inputs.end_value.tolist() == [2.0, 5.0]
     assert joined.valid.shape == (2, 6)
 
 
@@ -107,7 +108,7 @@ def test_v_trace_is_refused_where_ratios_are_not_recomputed():
 
 def test_without_recompute_no_target_inputs_are_stored():
     agent, learner, rollout = played("truncated", memory=False)
-    assert jax.tree.leaves(agent._prepare(learner, rollout)[1].source) == []
+    assert jax.tree.leaves(agent._prepare(learner, rollout)[1].inputs) == []
     assert agent.sequence_length(12) == 1
     assert dataclasses.replace(agent, recompute="epoch").sequence_length(12) == 1
     # drawn sequences must reach far enough for a trace

@@ -1,0 +1,27 @@
+"""Activation regularisation: an L2 penalty on the features. Merity et al. 2017, https://arxiv.org/abs/1708.01009
+
+AR there, with the mean square in place of the norm, so that `coef` does not depend on the width.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from ppax.protocols import AuxiliaryTerms
+from ppax.types import Batch, Params, PyTree, Scalar, number, part
+
+
+@part
+class FeatureNorm:
+    """Penalty on large features: coef * mean square of each torso's features, summed over actor and critic.
+
+    Merity et al. 2017, https://arxiv.org/abs/1708.01009
+    """
+
+    coef: Scalar = number("weight of the features' mean square in the loss", default=1e-3, low=0.0)
+
+    def __call__(self, params: Params, features: PyTree, batch: Batch) -> AuxiliaryTerms:
+        """Terms of rows [N]."""
+        squares = [jnp.square(x).reshape(x.shape[0], -1).mean(axis=1) for x in jax.tree.leaves(features)]
+        return AuxiliaryTerms({"feature_norm_loss": self.coef * jnp.stack(squares).sum(axis=0)})

@@ -104,8 +104,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "episodes on the host are of all agents in turn",
-        "env.sizes, agents=out.agents, unplayed",
-        "env.sizes, unplayed",
+        "env.sizes, agents=out.agents, metrics",
+        "env.sizes, metrics",
         (PETTINGZOO + "test_episodes_of_an_evaluation_are_told_by_agent",),
     ),
 ]

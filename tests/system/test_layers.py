@@ -121,7 +121,7 @@ def isinstance_of(path: Path, classes: set[str]) -> bool:
     [
         # the chooser, and the check of a user's argument
         ({"HostEnv", "VectorEnv", "HostTraining"}, {"program/backends.py", "agents/arguments.py"}),
-        ({"Groups", "SelfPlay"}, {"agents/arguments.py", "config/build.py"}),
+        ({"Groups", "SelfPlay"}, {"agents/arguments.py", "config/description.py"}),
     ],
 )
 def test_kinds_of_environments_and_agents_are_asked_for_in_one_place(classes, allowed):

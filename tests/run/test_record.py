@@ -67,7 +67,7 @@ def ppo(**changes):
 
 def marks(agent, env=ENV, callbacks=()):
     """What the run file says of them, after a trip through TOML."""
-    run = config.Run(**ppax.envs.settings_of(env), self_play=getattr(agent, "pool", Pool()))
+    run = config.Run(**ppax.envs.settings_of(env), self_play=agent.pool or Pool())
     plan = config.describe_run(agent, env, dataclasses.replace(run, agents=agent.sharing))
     return record.objects(agent, env, tomllib.loads(config.to_toml(plan)), callbacks)
 

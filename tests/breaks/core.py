@@ -86,7 +86,7 @@ MUTATIONS: list[Mutation] = [
         "advantages are standardised without their weights",
         "advantage = standardize(advantage, acting, weight)",
         "advantage = standardize(advantage, acting)",
-        (DRAWN + "test_advantages_are_standardised_by_their_weights",),
+        (DRAWN + "test_advantages_are_standardised_with_importance_weights",),
     ),
     Mutation(
         "KL controls are accepted where no KL is seen",

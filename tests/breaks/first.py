@@ -73,7 +73,7 @@ ESTIMATORS = [
         "an end aligned with the step after it",
         "discounted_sum(delta, gamma * self.gae_lambda, steps.ended)",
         "discounted_sum(delta, gamma * self.gae_lambda, jnp.roll(steps.ended, 1))",
-        (GAE + "test_an_end_is_aligned_with_the_step_that_ended",),
+        (GAE + "test_termination_applies_to_the_step_that_ended",),
         "advantages/gae.py",
     ),
     Mutation(
@@ -129,7 +129,7 @@ ESTIMATORS = [
         "NaN beyond an end spreads",
         "discount_t * jnp.where(ended_t, 0.0, later)",
         "discount_t * (1.0 - ended_t) * later",
-        (GAE + "test_nan_after_an_end_stays_there",),
+        (GAE + "test_nan_after_an_episode_end_does_not_propagate",),
     ),
 ]
 LOSSES = [
@@ -242,13 +242,13 @@ DATA = [
         "an empty place counts",
         "valid[index] & (index < valid.shape[0])[:, None]",
         "valid[index]",
-        (IN_TRAINING + "test_padding_changes_nothing",),
+        (IN_TRAINING + "test_padding_does_not_change_the_update",),
     ),
     Mutation(
         "importance weights are not applied",
         "RowWeights(importance, importance, None)",
         "RowWeights(None, None, None)",
-        (IN_TRAINING + "test_weights_scale_the_policy_gradient",),
+        (IN_TRAINING + "test_importance_weights_scale_the_policy_gradient",),
     ),
     Mutation(
         "weights of the advantages are not applied",
@@ -471,7 +471,7 @@ LEARNING = [
         "the actor's gradient is clipped after its optimiser",
         "optax.chain(optax.clip_by_global_norm(self.actor_max_grad_norm), actor)",
         "optax.chain(actor, optax.clip_by_global_norm(self.actor_max_grad_norm))",
-        ("tests/optimizers/test_optimizers.py::test_a_group_is_clipped_before_its_optimiser",),
+        ("tests/optimizers/test_optimizers.py::test_a_group_is_clipped_before_its_optimizer",),
     ),
     Mutation(
         "each chunk's gradient is clipped",
@@ -543,7 +543,7 @@ LEARNING = [
         "the critic's optimiser for the actor",
         'optax.partition({"actor": actor, "critic": critic}',
         'optax.partition({"actor": critic, "critic": critic}',
-        ("tests/optimizers/test_optimizers.py::test_actor_and_critic_each_have_an_optimiser_of_their_own",),
+        ("tests/optimizers/test_optimizers.py::test_actor_and_critic_have_separate_optimizers",),
     ),
     Mutation(
         "the standard deviation is its own logarithm",

@@ -104,7 +104,7 @@ MUTATIONS: list[Mutation] = [
         "bodies are drawn as they stand at first",
         "data.qpos[:] = np.asarray(positions, float)",
         "data.qpos[:] = model.qpos0",
-        ("tests/envs/test_pictures.py::test_a_limb_hangs_on_the_side_to_which_its_joint_is_turned",),
+        ("tests/envs/test_pictures.py::test_a_limb_is_on_the_side_of_its_joint_angle",),
         "wrappers/pictures.py",
     ),
 ]

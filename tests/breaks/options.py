@@ -76,7 +76,7 @@ MUTATIONS: list[Mutation] = [
         "Craftax's own limit as an option",
         'HIDDEN = ("max_steps_in_episode", "max_timesteps")',
         'HIDDEN = ("max_steps_in_episode",)',
-        ("tests/envs/wrappers/test_params.py::test_a_limit_of_a_suites_own_that_is_lifted_is_no_option",),
+        ("tests/envs/wrappers/test_params.py::test_a_suites_own_time_limit_is_no_option",),
     ),
     Mutation(
         "numbers by hand unchecked",

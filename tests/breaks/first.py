@@ -382,7 +382,7 @@ COLLECTING = [
         "keys forget the device",
         "jnp.uint32(sharding.part_index() * env.num_envs)",
         "jnp.uint32(0)",
-        (PARALLEL + "test_two_devices_train_as_one[discrete]",),
+        (PARALLEL + "test_training_on_two_devices_equals_one[discrete]",),
     ),
     Mutation(
         "a time limit is a death",
@@ -489,19 +489,19 @@ LEARNING = [
         "no sum over devices",
         "sums = sharding.total(jnp.concatenate([vector, metrics.means]))",
         "sums = jnp.concatenate([vector, metrics.means])",
-        (PARALLEL + "test_two_devices_train_as_one[discrete]",),
+        (PARALLEL + "test_training_on_two_devices_equals_one[discrete]",),
     ),
     Mutation(
         "every device takes the first share",
         "part_index() * (x.shape[0] // parts)",
         "0 * part_index()",
-        (PARALLEL + "test_shares_are_joined_in_order",),
+        (PARALLEL + "test_gather_keeps_the_order",),
     ),
     Mutation(
         "reward statistics of one device",
         "trace, valid = sharding.gather((rollout.reward_trace, steps.valid), axis=1)",
         "trace, valid = rollout.reward_trace, steps.valid",
-        (PARALLEL + "test_two_devices_train_as_one[continuous]",),
+        (PARALLEL + "test_training_on_two_devices_equals_one[continuous]",),
     ),
     Mutation(
         "KL stops one step late",
@@ -657,7 +657,7 @@ RUNNING = [
         "half of a seed",
         "seed >> 32) if seed >> 32 else key",
         "0) if seed >> 32 else key",
-        ("tests/cli/test_main.py::test_every_bit_of_a_seed_counts",),
+        ("tests/cli/test_main.py::test_every_bit_of_a_seed_matters",),
     ),
     Mutation(
         "a checkpoint without the optimiser's state",
@@ -693,7 +693,7 @@ RUNNING = [
         "members of a sweep share a rate",
         "        return jnp.asarray(x)\n\n    return jax.tree_util.tree_map_with_path",
         "        return jnp.broadcast_to(x[0], x.shape)\n\n    return jax.tree_util.tree_map_with_path",
-        ("tests/program/test_sweeps.py::test_members_equal_their_solo_runs[3]",),
+        ("tests/program/test_sweeps.py::test_members_equal_their_separate_runs[3]",),
     ),
     Mutation(
         "a limit is left out",
@@ -711,13 +711,13 @@ RUNNING = [
         "the user's devices overridden",
         'if jax.config.values["jax_num_cpu_devices"] < 0 and not by_flag:',
         "if True:",
-        (PARALLEL + "test_devices_are_the_users_choice_first",),
+        (PARALLEL + "test_a_users_device_count_takes_precedence",),
     ),
     Mutation(
         "the rule of devices ignores sizes",
         "if num_envs % d == 0 and minibatch % d == 0",
         "if True",
-        (PARALLEL + "test_the_rule",),
+        (PARALLEL + "test_default_number_of_devices",),
         "program/layout.py",
     ),
     Mutation(

@@ -56,7 +56,7 @@ PUBLIC = sorted(
 
 
 @pytest.mark.parametrize(("protocol", "cls"), PAIRS, ids=lambda x: x.__name__)
-def test_verbs_have_the_protocols_names_and_arguments(protocol, cls):
+def test_methods_have_the_protocols_names_and_arguments(protocol, cls):
     for name, verb in inspect.getmembers(protocol, inspect.isfunction):
         if name.startswith("_") and name != "__call__":
             continue
@@ -96,7 +96,7 @@ def test_every_option_of_a_part_is_documented_and_typed(slot):
                 assert field.metadata.get("doc"), f"{cls.__name__}.{field.name} has no documentation"
 
 
-def test_equal_parts_made_twice_share_a_program():
+def test_equal_parts_share_a_program():
     one, two = ppax.PPO(mlp(ENV)), ppax.PPO(mlp(ppax.make("CartPole-v1", 2)))
     assert jax.tree.structure(one) == jax.tree.structure(two)
     assert hash(jax.tree.structure(one)) == hash(jax.tree.structure(two))

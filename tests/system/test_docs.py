@@ -68,7 +68,7 @@ def steps(reward, value, terminated, truncated):
     return ppax.types.Transition(carry=(), **rest, **{name: jnp.array(x) for name, x in arrays.items()})
 
 
-def test_estimator_of_the_page_by_hand():
+def test_estimator_of_extending_by_hand():
     mixed = part_of("Advantage estimator")["Mixed"]
     rows = steps([1.0, 2.0, 4.0], [1.0, 1.0, 1.0], [False, True, False], [False, False, False])
     out = mixed(0.25)(rows, jnp.array([1.0, 99.0, 8.0]), 0.5)
@@ -77,7 +77,7 @@ def test_estimator_of_the_page_by_hand():
     np.testing.assert_allclose(out.advantage, out.value - 1.0)
 
 
-def test_memory_of_the_page_resets_and_is_the_same_in_two_parts():
+def test_memory_of_extending_resets_and_continues():
     memory = part_of("Memory")["Trace"]()
     params, x = memory.init(jax.random.key(0), 3), jax.random.normal(jax.random.key(1), (6, 3))
     first = jnp.array([False, False, True, False, False, False])
@@ -90,7 +90,7 @@ def test_memory_of_the_page_resets_and_is_the_same_in_two_parts():
     assert whole.features.shape == (6, memory.output_size(3))
 
 
-def test_suite_of_the_page_has_a_name(monkeypatch):
+def test_suite_of_extending_can_be_made_by_name(monkeypatch):
     module = types.ModuleType("ppax.envs.suites.walks")
     names = part_of("Environment suite")
     vars(module).update(names)
@@ -102,7 +102,7 @@ def test_suite_of_the_page_has_a_name(monkeypatch):
     assert names["ppax"].check_env(module.load("Walk-5"))
 
 
-def test_distribution_of_the_page_is_one():
+def test_distribution_of_extending_is_normalised():
     names = part_of("Distribution with its head")
     bounds = names["Bounds"]((-2.0,), (2.0,), (1,))
     one, other = (names["Laplace"](jnp.array([m]), jnp.array([s]), bounds) for m, s in ((0.3, -0.2), (-0.5, 0.4)))

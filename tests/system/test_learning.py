@@ -84,21 +84,21 @@ class Deadly:
         return out._replace(terminated=out.terminated | out.truncated, truncated=out.truncated & False)
 
 
-def test_a_time_limit_does_not_end_the_future():
+def test_time_limits_bootstrap():
     """Reward 1 for ever, cut every 8 steps, gamma 0.98: V = 1 / (1 - 0.98) = 50."""
     env = TimeLimit(builtin.InfiniteProbe(), 8)
     agent, learner = probe_run(env, gamma=0.98, iterations=300, normalize_obs=False)
     assert look(agent, learner, [0.0])[0] == pytest.approx(50.0, abs=1.0)
 
 
-def test_a_time_limit_taken_for_death_is_caught():
+def test_truncation_treated_as_termination_gives_wrong_values():
     """Negative control: then V is at most sum_{k<8} 0.98^k = 7.46."""
     env = Deadly(TimeLimit(builtin.InfiniteProbe(), 8))
     agent, learner = probe_run(env, gamma=0.98, iterations=300)
     assert look(agent, learner, [0.0])[0] < 8.0
 
 
-def test_a_true_end_does_end_the_future():
+def test_termination_does_not_bootstrap():
     agent, learner = probe_run(builtin.FiniteProbe(), iterations=300)
     exact = builtin.FiniteProbe().exact_values(GAMMA)
     values, _ = look(agent, learner, exact.obs)
@@ -187,7 +187,7 @@ BRAX = [pytest.mark.nightly, pytest.mark.timeout(1800), pytest.mark.filterwarnin
 
 @pytest.mark.usefixtures("vmapped_keys")
 @pytest.mark.parametrize("name", [pytest.param("brax/positional/inverted_pendulum", marks=BRAX)])
-def test_the_pendulum_of_brax_stays_upright(name):
+def test_brax_inverted_pendulum_stays_upright(name):
     pytest.importorskip("brax")
     with jax.numpy_rank_promotion("allow"):
         scores = preset_scores(name, seeds=2)
@@ -203,7 +203,7 @@ def test_the_pendulum_of_brax_stays_upright(name):
         pytest.param("brax/positional/inverted_pendulum", 900, marks=BRAX),
     ],
 )
-def test_without_learning_every_bar_is_missed(name, bar):
+def test_every_threshold_is_missed_without_learning(name, bar):
     """Negative control: learning rate 0, a few iterations are as good as all."""
     if "/" in name:
         pytest.importorskip(name.split("/")[0])

@@ -45,7 +45,7 @@ def test_eight_navigators_arrive():
     assert min(shares) >= 0.95, shares
 
 
-def test_navigators_that_learn_nothing_do_not_arrive():
+def test_untrained_navigators_do_not_arrive():
     """Negative control."""
     pytest.importorskip("PIL")
     assert share_that_arrives(2, 0, learning_rate=0.0) < 0.2
@@ -79,7 +79,7 @@ def hunt(prey_speed, predator_speed):
     ],
     ids=("fast predator", "equal", "fast prey"),
 )
-def test_the_three_regimes_of_pursuit(speeds, caught, seconds):
+def test_pursuit_with_three_ratios_of_speed(speeds, caught, seconds):
     """Both learn: the prey outlives one that is a beginner, the predator is sooner there than a beginner."""
     both, beginner_hunts, beginner_runs = hunt(*speeds)
     assert caught[0] <= both[0] <= caught[1]
@@ -90,14 +90,14 @@ def test_the_three_regimes_of_pursuit(speeds, caught, seconds):
 
 @pytest.mark.filterwarnings("ignore")  # JaxMARL's own
 @pytest.mark.parametrize("rate", [2e-3, 0.0], ids=["learning", "control"])
-def test_a_speaker_tells_a_listener_where_to_go(rate):
+def test_speaker_and_listener_learn_to_communicate(rate):
     """Unlike players, an agent each, 170 000 steps. An episode of 25 steps gives -16 then, -40 before."""
     returns = unlike_players("MPE_simple_speaker_listener_v4", rate)
     assert returns["listener"] > -22 if rate else returns["listener"] < -30, returns
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_hunters_of_simple_tag_learn_to_hunt():
+def test_adversaries_of_simple_tag_learn():
     """Three adversaries against a prey; after 170 000 steps they touch it more often than beginners do."""
     learned, beginners = (unlike_players("MPE_simple_tag_v3", rate) for rate in (2e-3, 0.0))
     assert learned["adversary_0"] > 3.0 * max(beginners["adversary_0"], 1.0), (learned, beginners)

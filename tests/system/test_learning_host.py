@@ -29,7 +29,7 @@ def built_from(name):
 
 
 @pytest.mark.parametrize("name", BARS)
-def test_two_seeds_of_three_reach_the_bar(name, tmp_path):
+def test_two_seeds_of_three_reach_the_threshold(name, tmp_path):
     agent, env, run = built_from(name)
     log = dataclasses.replace(run.log, console=False)
     scores = []
@@ -41,7 +41,7 @@ def test_two_seeds_of_three_reach_the_bar(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", BARS)
-def test_without_learning_every_bar_is_missed(name):
+def test_every_threshold_is_missed_without_learning(name):
     """Negative control: learning rate 0; an iteration is as good as all."""
     agent, env, run = built_from(name)
     agent = dataclasses.replace(agent, learning_rate=0.0)

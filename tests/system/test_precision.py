@@ -39,7 +39,7 @@ def products(jaxpr):
 
 @pytest.mark.parametrize("memory", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_every_matrix_product_has_the_type_asked_for(dtype, memory):
+def test_every_matrix_product_has_the_compute_dtype(dtype, memory):
     agent, state = make(memory, compute_dtype=dtype)
     found = list(products(jax.make_jaxpr(ppax.train)(agent, ENV, state, 1).jaxpr))
     wide, short = found.count("rounded"), found.count(("float32", "float32"))
@@ -49,7 +49,7 @@ def test_every_matrix_product_has_the_type_asked_for(dtype, memory):
     assert wide == (2 * 5 if dtype == "bfloat16" else 0)
 
 
-def test_a_network_gets_weights_in_bfloat16_and_all_else_in_float32(monkeypatch):
+def test_networks_receive_parameters_in_bfloat16_and_inputs_in_float32(monkeypatch):
     jax.clear_caches()  # a program traced before has already asked the network
     seen = {}
 
@@ -90,7 +90,7 @@ def spaces_of(observation_space):
 
 
 @pytest.mark.parametrize(("inputs", "width"), [(1, 16), (15, 64), (64, 15), (64, 64)])
-def test_only_factors_of_products_with_sides_of_16_and_more_are_rounded(inputs, width):
+def test_only_operands_with_sides_of_at_least_16_are_rounded(inputs, width):
     """Against float64: the observation is a factor of the first layer, its features one of the last, which is short."""
     obs = np.random.default_rng(0).normal(size=(8, inputs)).astype(np.float32)
     value, params = looked(width, obs)
@@ -100,14 +100,14 @@ def test_only_factors_of_products_with_sides_of_16_and_more_are_rounded(inputs, 
     np.testing.assert_allclose(value, expected[:, 0], atol=3e-6)
 
 
-def test_observations_that_bfloat16_cannot_tell_apart_have_values_of_their_own():
+def test_small_layers_do_not_round_observations():
     """1000 and 1001 are one number in bfloat16; a layer of one input does not round it."""
     value, _ = looked(16, np.array([[1000.0], [1001.0]]) / 1000)
     assert value[0] != value[1]
 
 
 @pytest.mark.parametrize("memory", [False, True])
-def test_what_is_kept_stays_float32(memory):
+def test_learner_state_and_rollout_stay_float32(memory):
     agent, state = make(memory, compute_dtype="bfloat16")
     out = jax.jit(collect, static_argnums=4, compiler_options=QUICK)(
         agent, ENV, state.learner, state.actor, 8, jax.random.key(1)

@@ -125,7 +125,7 @@ def test_the_cases_cover_every_pair():
     assert len(CASES) <= 20
 
 
-def test_a_choice_sets_what_it_says():
+def test_a_choice_sets_its_fields():
     agent, env = agent_of([len(choices) - 1 for choices in AXES.values()])
     assert isinstance(agent.loss, DPO)
     assert isinstance(agent.network, Leaky)

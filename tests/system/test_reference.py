@@ -424,7 +424,7 @@ def test_update_agrees_with_the_reference(case):
     ],
     ids=str,
 )
-def test_another_number_does_not_agree(changed):
+def test_a_changed_number_does_not_agree(changed):
     case = CASES[8]  # everything on
     assert distance(case, replay(case, hyper_of(case)._replace(**changed))) > 10 * PARAMS_ATOL
 
@@ -463,12 +463,12 @@ def test_another_number_does_not_agree(changed):
     ],
     ids=str,
 )
-def test_another_option_does_not_agree(option, changed):
+def test_a_changed_option_does_not_agree(option, changed):
     case = next(case for case in CASES if case.option == option)
     assert distance(case, replay(case, hyper_of(case)._replace(**changed))) > 10 * PARAMS_ATOL
 
 
-def test_without_its_weights_a_draw_does_not_agree():
+def test_a_draw_without_importance_weights_does_not_agree():
     case = next(case for case in CASES if case.option == "weights")
     played = play(case)
     ours = reference.update(
@@ -515,7 +515,7 @@ def test_every_kl_control_acts_at_some_steps_and_not_at_others():
     ],
     ids=["swapped", "no truncation", "done", "no last value", "no trace", "log_prob", "clipped action", "all valid"],
 )  # fmt: skip
-def test_another_rollout_does_not_agree(change):
+def test_a_changed_rollout_does_not_agree(change):
     case = CASES[8]
     assert distance(case, replay(case, hyper_of(case), change)) > 10 * PARAMS_ATOL
 
@@ -538,7 +538,7 @@ GRADIENTS = {
 
 
 @pytest.mark.parametrize(("case", "changed"), GRADIENTS.values(), ids=GRADIENTS)
-def test_the_hand_written_gradient_is_the_loss_s(case, changed):
+def test_reference_gradient_equals_finite_differences(case, changed):
     """Central differences, step 1e-6: error about 1e-10 where nothing clips within the step."""
     params, rollout, hyper = play(case).start, play(case).rollouts[0], HYPER._replace(**changed)
     rows = tuple(np.argwhere(rollout.valid).T)
@@ -559,7 +559,7 @@ def test_the_hand_written_gradient_is_the_loss_s(case, changed):
             assert abs((loss[0] - loss[1]) / 2e-6 - gradient[name][at]) < 1e-8, (name, at)
 
 
-def test_standardize_leaves_constant_advantages_zero_and_single_ones_alone():
+def test_standardize_maps_constant_advantages_to_0_and_keeps_single_ones():
     valid = jnp.array([True, True, False, True])
     np.testing.assert_array_equal(batches.standardize(jnp.array([3.0, 3.0, 9.0, 3.0]), valid)[valid], 0.0)
     # of 0.1 and 3.3 the mean of so many is rounded, and their std is nothing but that

@@ -94,7 +94,7 @@ def test_a_hybrid_bandit_is_solved(masked):
         assert solve(env, learning_rate=0.0, deterministic=False, distribution="squashed") < 0.5
 
 
-def test_evaluation_and_sampling_take_pytree_actions():
+def test_evaluation_and_sampling_with_pytree_actions():
     agent, env = make("nested", True, {}, {})
     learner = agent.init(env.observation_space, jax.random.key(0))
     one, other = (

@@ -26,7 +26,7 @@ def wide(tmp_path_factory):
     return where
 
 
-def test_runs_with_64_bit_types_keep_32_and_equal_those_without(wide, tmp_path):
+def test_runs_with_64_bit_types_stay_32_bit_and_equal_those_without(wide, tmp_path):
     """Each memory, normalisation, Independent in Groups, the host in NumPy and compiled, environments of 64 bits."""
     found = {}
     assert not all_numbers(tmp_path / "run", found.__setitem__)
@@ -38,7 +38,7 @@ def test_runs_with_64_bit_types_keep_32_and_equal_those_without(wide, tmp_path):
                 np.testing.assert_allclose(given[leaf], x, rtol=1e-4, atol=2e-5, err_msg=f"{name}: {leaf}")
 
 
-def test_a_checkpoint_written_with_64_bit_types_goes_on_without(wide):
+def test_a_checkpoint_written_with_64_bit_types_resumes_without(wide):
     """Continue in this process, of 32 bits, beside what the other wrote; no leaf of the checkpoint has 64."""
     run = ppax.resume(wide / "run", console=False)
     assert int(run.state.iteration) == 2

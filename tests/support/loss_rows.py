@@ -1,4 +1,4 @@
-"""What tests of losses share: a distribution whose answers are given, a batch of rows, a loss with its gradients."""
+"""Helpers of loss tests: a distribution with given results, a batch of rows, a loss with its gradients."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ PLAIN = Regression()
 
 
 class Fixed(NamedTuple):
-    """A distribution whose answers are given."""
+    """Distribution with given log-probabilities and entropies."""
 
     answer: jax.Array
     entropies: jax.Array
@@ -28,7 +28,7 @@ class Result(NamedTuple):
     loss: np.ndarray
     metrics: dict
     by_log_prob: np.ndarray  # d loss / d each, [N]
-    by_value: np.ndarray  # through a critic that says V itself
+    by_value: np.ndarray  # with a regression critic, whose value output is V
     by_entropy: np.ndarray
 
 
@@ -52,7 +52,7 @@ def compiled(loss, log_prob, value, entropy, batch, critic=PLAIN):
 
 
 def run(loss, log_prob, batch, value=0.0, entropy=0.0, critic=PLAIN):
-    """The loss, and its gradients, where the new policy gives these numbers [N]."""
+    """Return the loss and its gradients for log-probabilities, values and entropies [N] of the new policy."""
     rows = np.shape(log_prob)
     log_prob, value, entropy = (np.broadcast_to(np.asarray(x, np.float32), rows) for x in (log_prob, value, entropy))
     return jax.tree.map(np.asarray, compiled(loss, log_prob, value, entropy, batch, critic))

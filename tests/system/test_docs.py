@@ -1,4 +1,4 @@
-"""The documents hold: their Python blocks run, generated pages are those of this tree, and links lead somewhere."""
+"""Documentation: Python blocks run, generated pages are up to date, links exist."""
 
 import contextlib
 import importlib
@@ -28,7 +28,7 @@ def blocks(name):
 
 
 def shortened(code):
-    """The same program with one or two iterations, few environments, and without evaluation."""
+    """Return the program with one or two iterations, few environments, and without evaluation."""
     code = re.sub(r"total_steps=[\d_]+", "total_steps=512", code)
     code = re.sub(r"num_iterations=\d+", "num_iterations=2", code.replace("states, 20)", "states, 2)"))
     code = code.replace("total_steps=512, ", "total_steps=512, num_steps=32, " * ("num_steps=" not in code))
@@ -37,7 +37,7 @@ def shortened(code):
 
 
 def run(code):
-    """What the program printed, and its names."""
+    """Run the program; return its output and its names."""
     names, out = {}, io.StringIO()
     with contextlib.redirect_stdout(out):
         exec(compile(shortened(code), "docs", "exec"), names)
@@ -55,7 +55,7 @@ def test_python_blocks_run(code, tmp_path, monkeypatch):
 
 
 def part_of(heading):
-    """Names of the first block below a heading of docs/extending.md, without its training."""
+    """Return the names of the first block below a heading of docs/extending.md, run without its training."""
     text = (ROOT / "docs" / "extending.md").read_text().split(f"\n## {heading}\n")[1]
     names = {}
     exec(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1].split("\n\n\nenv = ")[0], names)

@@ -1,4 +1,4 @@
-"""`import ppax` is light: no environment suite, no plotting, no tracker."""
+"""`import ppax` loads no environment suite, plotting library or experiment tracker."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""docs/metrics.md explains every metric that runs log, and none that none does."""
+"""docs/metrics.md documents exactly the metrics that runs log."""
 
 import re
 from pathlib import Path

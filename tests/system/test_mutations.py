@@ -1,4 +1,4 @@
-"""The list of breaks stays true: each applies to the package as it is, compiles, and names tests that exist."""
+"""List of breaks: each applies to the current source, compiles, and names tests that exist."""
 
 import ast
 import functools

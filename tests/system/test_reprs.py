@@ -1,4 +1,4 @@
-"""What a prompt shows of the objects that users hold: short, and what they want to know."""
+"""Reprs of public objects: short and informative."""
 
 import jax
 import numpy as np

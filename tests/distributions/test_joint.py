@@ -86,7 +86,7 @@ def test_gradients_are_zero_with_at_most_one_allowed_action(allowed):
     np.testing.assert_array_equal(gradient, 0.0)
 
 
-def test_joint_sums_components_and_samples_them_independently():
+def test_joint_sums_components_and_samples_independently():
     space, n = SPACES["nested"], 100_000
     head = head_for(space)
     assert (head.size, head.log_std_size) == (2 * 2 + 5 + 2 + 1, 1)

@@ -300,7 +300,7 @@ def test_networks_from_run_files_equal_those_from_python():
 
 
 @pytest.mark.parametrize("memory", config.PARTS["memory"])
-def test_every_option_of_every_memory_is_checked_and_reaches_it(memory):
+def test_every_option_of_every_memory_is_checked_and_reaches_the_part(memory):
     plan = {"agent": {"network": {"memory": {"part": memory}}}}
     built = config.build(plan).agent.network.memory
     assert type(built) is config.PARTS["memory"][memory]

@@ -1,4 +1,4 @@
-"""Collect and learn by hand: the two halves of an iteration, with room between them for whatever you like."""
+"""Training loop by hand: `collect` and `update`, the two halves of an iteration, with your own code between them."""
 
 import jax
 
@@ -9,7 +9,7 @@ NUM_STEPS = 128
 
 
 def main() -> float:
-    """Train CartPole one half iteration at a time, and print what each of them says."""
+    """Train CartPole with `collect` and `update`; print the episode return and the entropy."""
     env = ppax.make("CartPole-v1", num_envs=16)
     agent = ppax.PPO(ppax.networks.mlp(env), learning_rate=1e-3)
     start = jax.jit(ppax.start, static_argnames="num_steps")
@@ -19,9 +19,9 @@ def main() -> float:
 
     for iteration in range(ITERATIONS):
         key, collect_key, update_key = jax.random.split(key, 3)
-        # num_steps steps of every environment, [T, B], where collection stands now, and the episodes that finished
+        # rollout [T, B] of num_steps steps, the state of the environments after it, and statistics of finished episodes
         actor, rollout, episodes = collect(agent, env, learner, actor, NUM_STEPS, collect_key)
-        # num_epochs passes over them: a new learner, and scalars about what happened
+        # num_epochs epochs over the rollout: the new learner and scalar metrics
         learner, metrics = update(agent, learner, rollout, update_key)
         mean_return = episodes.return_sum.sum() / episodes.count.sum()
         if iteration % 10 == 0 or iteration == ITERATIONS - 1:

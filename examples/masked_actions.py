@@ -17,7 +17,7 @@ HOLD, MOVE, SHOOT = range(3)
 
 
 class State(NamedTuple):
-    """Where the shooter is, and the shots it has left."""
+    """Position of the shooter and its remaining shots."""
 
     position: Array  # [2]
     ammunition: Array  # []
@@ -25,32 +25,32 @@ class State(NamedTuple):
 
 @part
 class Range:
-    """Shots count more the nearer the target, which is at the origin; a move is at most 0.5 in each direction."""
+    """Shooting range: a shot earns more the nearer the shooter is to the origin; a move is at most 0.5 per axis."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
     action_space = spaces.Dict({"kind": spaces.Discrete(3), "move": spaces.Box(-0.5, 0.5, (2,))})
     num_agents = None
 
-    def _look(self, state: State) -> tuple[Array, dict[str, Array]]:
-        # a mask is a tree like the action; nothing can be forbidden of "move", so it is left out
+    def _observe(self, state: State) -> tuple[Array, dict[str, Array]]:
+        # A mask is a tree with the structure of the action; "move" is continuous and has no mask
         mask = {"kind": (jnp.arange(3) != SHOOT) | (state.ammunition > 0)}
         return jnp.append(state.position, state.ammunition), mask
 
     def reset(self, key: Array) -> EnvReset:
         state = State(jax.random.uniform(key, (2,), minval=-2.0, maxval=2.0), jnp.float32(3))
-        return EnvReset(state, *self._look(state))
+        return EnvReset(state, *self._observe(state))
 
     def step(self, state: State, action: dict[str, Array], key: Array) -> EnvStep:
         kind, move = action["kind"], action["move"]
         shoots = kind == SHOOT
         reward = jnp.where(shoots, jnp.exp(-2.0 * jnp.linalg.norm(state.position)), 0.0)
         state = State(state.position + jnp.where(kind == MOVE, move, 0.0), state.ammunition - shoots)
-        obs, mask = self._look(state)
+        obs, mask = self._observe(state)
         return EnvStep(state, obs, reward, jnp.bool_(False), jnp.bool_(False), mask)
 
 
 def main() -> float:
-    """Train, and print the mean return, which is at most 3: three shots from the target itself."""
+    """Train and print the mean return; at most 3, for three shots from the origin."""
     env = VectorEnv(TimeLimit(Range(), 16), 64)
     network = ppax.networks.mlp(env, distribution="squashed")
     agent = ppax.PPO(network, learning_rate=3e-3)

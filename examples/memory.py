@@ -1,4 +1,4 @@
-"""Memory: a cue at the start of a corridor says which way to turn at its end, ten steps later."""
+"""Memory task: a cue at the start of a corridor shows which way to turn at its end, ten steps later."""
 
 import jax
 
@@ -9,12 +9,12 @@ ITERATIONS = 40
 
 
 def main() -> dict[str, float]:
-    """Train with a GRU and without memory; 1 is the best return, and 0 what guessing gives."""
+    """Train without memory and with a GRU; the best return is 1, the return of guessing 0."""
     env = ppax.make("CueCorridor-10", num_envs=64)
     scores = {}
     for memory in (NoMemory(), GRU(width=32)):
         network = ppax.networks.network(env, hidden=(32,), memory=memory)
-        agent = ppax.PPO(network, learning_rate=3e-3)  # sequences are whole rollouts where there is memory
+        agent = ppax.PPO(network, learning_rate=3e-3)  # with a memory, sequences are whole rollouts
         state = ppax.start(agent, env, num_steps=32, key=jax.random.key(0))
         state, _ = jax.jit(ppax.train)(agent, env, state, ITERATIONS)
         name = type(memory).__name__

@@ -1,4 +1,4 @@
-"""JaxMARL's particle worlds: simple_spread with one policy, and with a central critic; two with unlike players."""
+"""JaxMARL's particle environments: simple_spread with one policy and a central critic; two with different agents."""
 
 import jax
 
@@ -12,8 +12,8 @@ OPTIONS = {"learning_rate": 2e-3, "gamma": 0.99, "num_epochs": 4, "schedule": pp
 
 
 def score(name: str, agent: Agent, env: VectorEnv) -> float:
-    """Train, and print the mean return of everyone; the mean over all of them."""
-    state = ppax.start(agent, env, num_steps=26, key=jax.random.key(0))  # 25 steps of an episode, and its reset
+    """Train, print the mean return of each agent or group, and return the mean over all agents."""
+    state = ppax.start(agent, env, num_steps=26, key=jax.random.key(0))  # 25 steps of an episode and its autoreset step
     state, _ = jax.jit(ppax.train)(agent, env, state, ITERATIONS)
     result = ppax.evaluate(agent, env, state.learner, jax.random.key(1), 512, deterministic=False)
     print(f"{name}: {', '.join(f'{who} {one.mean_return:.2f}' for who, one in result.by_agent.items())}")
@@ -21,7 +21,7 @@ def score(name: str, agent: Agent, env: VectorEnv) -> float:
 
 
 def main() -> dict[str, float]:
-    """Four runs: the mean return of each."""
+    """Train four times; return the mean return of each run."""
     env = ppax.make("jaxmarl/MPE_simple_spread_v3", 64)
     scores = {"one policy": score("spread, one policy", ppax.PPO(network(env), **OPTIONS), env)}
     env = ppax.make("jaxmarl/MPE_simple_spread_v3", 64, agent_ids=True, central_critic=True)

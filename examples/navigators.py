@@ -1,4 +1,4 @@
-"""A crowd of 64 discs: one policy for all steers each to its own target, past soft contacts that it feels by LIDAR."""
+"""Crowd of 64 discs: one shared policy steers each disc to its own target and observes its neighbours by LIDAR."""
 
 from pathlib import Path
 
@@ -19,19 +19,19 @@ FILM = Path("navigators.gif")
 
 
 def arrived(agent: ppax.PPO, env: VectorEnv, learner: LearnerState, key: Array) -> Array:
-    """The share of agents that are within one radius of their targets when their time is over."""
+    """Return the fraction of agents within one radius of their targets at the time limit."""
 
     def step(actor: ActorState, key: Array) -> tuple[ActorState, None]:
         return act_and_step(agent, env, learner, actor, True, key).actor, None
 
     start_key, *keys = jax.random.split(key, STEPS)
     actor, _ = jax.lax.scan(step, start_actor(agent, env, start_key), jnp.stack(keys))
-    crowd = actor.env_state.env.inner  # inside its time limit
+    crowd = actor.env_state.env.inner  # the environment inside TimeLimit
     return (jnp.linalg.norm(crowd.target - crowd.position, axis=-1) < env.env.env.radius).mean()
 
 
 def main() -> float:
-    """Train, and film one episode of the greedy policy."""
+    """Train and write a video of one episode with the most likely actions."""
     env = ppax.make("Navigator-64", num_envs=4)
     network = ppax.networks.network(env, distribution="squashed", log_std_init=-0.5)
     agent = ppax.PPO(

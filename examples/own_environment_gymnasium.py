@@ -1,6 +1,6 @@
-"""An environment of your own, written for Gymnasium, and a policy trained on it.
+"""Your own Gymnasium environment, and a policy trained on it.
 
-The chain: walk right to the far end, though a step to the left pays a little at once.
+The chain: the large reward is at the right end, but each step to the left gives a small reward at once.
 """
 
 import gymnasium
@@ -12,31 +12,31 @@ ITERATIONS = 40
 
 
 class Chain(gymnasium.Env):
-    """Ten places in a row; the far end pays 10 and ends the episode, a step to the left pays 0.1."""
+    """Ten places in a row; reward 10 and the end of the episode at the right end, reward 0.1 for a step to the left."""
 
     observation_space = gymnasium.spaces.Box(0.0, 1.0, (10,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
 
     def reset(self, *, seed=None, options=None):
-        """Begin at one of the first three places, which the environment's own generator draws."""
+        """Start at one of the first three places, drawn from the environment's own generator."""
         super().reset(seed=seed)
         self.place, self.time = int(self.np_random.integers(3)), 0
-        return self._look(), {}
+        return self._observe(), {}
 
     def step(self, action):
-        """The end of the row ends the episode for good; after 30 steps it is cut, and what lay beyond still counts."""
+        """Move one place; the right end terminates the episode, the time limit of 30 steps truncates it."""
         self.place, self.time = max(0, self.place + (1 if action else -1)), self.time + 1
         terminated = self.place == 9
         truncated = self.time == 30
-        return self._look(), 10.0 if terminated else 0.1 * (1 - action), terminated, truncated, {}
+        return self._observe(), 10.0 if terminated else 0.1 * (1 - action), terminated, truncated, {}
 
-    def _look(self):
+    def _observe(self):
         return np.eye(10, dtype=np.float32)[self.place]
 
 
 def main():
-    # eight of them in this process; vectorization="async" steps them in worker processes, for slow environments.
-    # A gymnasium.vector.VectorEnv of your own can stand for `Chain` too, whatever its autoreset mode is
+    # Eight environments in this process; vectorization="async" steps slow environments in worker processes.
+    # Instead of `Chain` you can pass a gymnasium.vector.VectorEnv, in any autoreset mode
     with ppax.envs.host(Chain, num_envs=8) as env:
         agent = ppax.PPO(ppax.networks.mlp(env), learning_rate=1e-3, gamma=0.97)
         run = ppax.fit(agent, env, total_steps=ITERATIONS * 128 * 8)

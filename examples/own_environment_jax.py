@@ -1,4 +1,4 @@
-"""Your own environment in one page: a boat crosses a river to a landing, against a current that differs each time."""
+"""Your own JAX environment: a boat crosses a river to a landing; the current differs in each episode."""
 
 from typing import NamedTuple
 
@@ -16,25 +16,25 @@ ITERATIONS = 50
 
 
 class State(NamedTuple):
-    """All that changes; `step` returns the next one. What is not in here does not change."""
+    """State of the environment: everything that changes from step to step."""
 
     position: Array  # [2] from the left bank at x = 0 to the right one at x = 1
     current: Array  # []
 
 
-@part  # a frozen dataclass that JAX can look into
+@part  # a frozen dataclass that is a JAX pytree
 class River:
-    """Row in any direction; the landing is at (1, 0), a tenth wide on either side."""
+    """River with a boat that rows in any direction; the landing is at (1, 0) and reaches 0.1 to either side."""
 
-    strength: Scalar = number("current, at most", default=0.04, low=0.0)  # a number can be swept and annealed
+    strength: Scalar = number("maximum current", default=0.04, low=0.0)  # a number can be swept and annealed
 
-    # what an agent sees and does, as Gymnasium writes it, with the types that the numbers really have
+    # Gymnasium spaces; their dtypes must be those of the arrays
     observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
     action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
-    num_agents = None  # one agent, and no axis for it
+    num_agents = None  # a single agent without an agent axis
 
     def reset(self, key):
-        """Begin an episode; everything random is drawn from `key`."""
+        """Start an episode; all randomness comes from `key`."""
         current_key, place_key = jax.random.split(key)  # each key is used once
         current = jax.random.uniform(current_key, minval=-self.strength, maxval=self.strength)
         place = jax.random.uniform(place_key, minval=-0.5, maxval=0.5)
@@ -42,15 +42,15 @@ class River:
         return EnvReset(state, self._observe(state))
 
     def step(self, state, action, key):
-        """One stroke. It never resets itself: ppax does."""
+        """Row one stroke. The environment never resets itself: ppax does."""
         position = state.position + 0.1 * action + jnp.stack([jnp.zeros(()), state.current])
         position = jnp.clip(position, jnp.array([0.0, -2.0]), jnp.array([1.0, 2.0]))
         state = State(position, state.current)
         landed = position[0] >= 1.0
-        # A stroke costs something, so that drifting until the time limit is worse than any landing. The limit takes no
-        # value away: drifting for ever is worth -0.01 / (1 - gamma); were a bad landing as bad, nobody would land
+        # A stroke costs 0.01, so that drifting is worse than any landing. Truncation bootstraps, so drifting has the
+        # value -0.01 / (1 - gamma); if a miss had a reward as low as that, the agent would never row to the bank
         reward = jnp.where(landed, jnp.where(jnp.abs(position[1]) < 0.1, 1.0, 0.0), -0.01)
-        # terminated: over for good. Time limits are the business of TimeLimit, which truncates instead
+        # `landed` is `terminated`: a true end. Time limits belong to TimeLimit, which truncates
         return EnvStep(state, self._observe(state), reward.astype(jnp.float32), landed, jnp.zeros((), bool))
 
     def _observe(self, state):
@@ -59,7 +59,7 @@ class River:
 
 def main():
     world = TimeLimit(River(), 50)
-    print(ppax.check_env(world))  # in plain words, what is wrong with it; also: ppax check-env NAME
+    print(ppax.check_env(world))  # a report in plain words; also: ppax check-env NAME
     env = VectorEnv(world, 64)
     agent = ppax.PPO(ppax.networks.mlp(env), learning_rate=3e-3, normalize_obs=True)
     run = ppax.fit(agent, env, total_steps=ITERATIONS * 64 * 128)

@@ -1,4 +1,4 @@
-"""Bring your own network, Equinox: a module from one observation to one vector; ppax adds the heads."""
+"""Equinox module as the encoder of a network: from one observation to one feature vector; ppax adds the heads."""
 
 import equinox as eqx
 import jax
@@ -10,12 +10,12 @@ ITERATIONS = 40
 
 
 def torso(key):
-    """Two layers of 64."""
+    """Return an MLP of two layers with 64 units."""
     return eqx.nn.MLP(4, 64, width_size=64, depth=1, activation=jax.nn.tanh, final_activation=jax.nn.tanh, key=key)
 
 
 def main() -> float:
-    """Train it on CartPole."""
+    """Train on CartPole and return the mean episode return."""
     env = ppax.make("CartPole-v1", num_envs=16)
     network = ppax.networks.network(env, encoder=adapters.Equinox(torso), hidden=())
     agent = ppax.PPO(network, learning_rate=1e-3)

@@ -1,4 +1,4 @@
-"""Bring your own network, Flax nnx: a module from one observation to one vector; ppax adds the heads."""
+"""Flax nnx module as the encoder of a network: from one observation to one feature vector; ppax adds the heads."""
 
 import jax
 from flax import nnx
@@ -10,7 +10,7 @@ ITERATIONS = 40
 
 
 class Torso(nnx.Module):
-    """Two layers, the second with a way around."""
+    """Two layers, the second with a residual connection."""
 
     def __init__(self, rngs: nnx.Rngs):
         self.one, self.two = nnx.Linear(4, 64, rngs=rngs), nnx.Linear(64, 64, rngs=rngs)
@@ -21,7 +21,7 @@ class Torso(nnx.Module):
 
 
 def main() -> float:
-    """Train it on CartPole."""
+    """Train on CartPole and return the mean episode return."""
     env = ppax.make("CartPole-v1", num_envs=16)
     network = ppax.networks.network(env, encoder=adapters.NNX(Torso), hidden=())
     agent = ppax.PPO(network, learning_rate=1e-3)

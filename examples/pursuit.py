@@ -1,4 +1,4 @@
-"""Pursuit: a prey and two hunters, three independent learners; then the same with past selves to play against."""
+"""Pursuit of a prey by two hunters: three independent learners, then the same with self-play against past selves."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ OPTIONS = {"learning_rate": 1e-3, "gamma": 0.99, "normalize_obs": True, "normali
 
 
 def train(name: str, agent: Groups | SelfPlay, env: VectorEnv) -> tuple[ppax.TrainState, float]:
-    """A run, and the share of prey that is caught; it prints after how long too, and the ratings."""
+    """Train; print and return the fraction of prey caught, and print mean episode length and Elo ratings."""
     state = ppax.start(agent, env, num_steps=64, key=jax.random.key(0))
     state, metrics = jax.jit(ppax.train)(agent, env, state, ITERATIONS)
     lengths = ppax.evaluate(agent, env, state.learner, jax.random.key(1), 384, deterministic=False).lengths[::3]
@@ -29,13 +29,13 @@ def train(name: str, agent: Groups | SelfPlay, env: VectorEnv) -> tuple[ppax.Tra
 
 
 def main() -> tuple[float, float]:
-    """Train both, and film the second."""
+    """Train both and write a video of the second."""
     env = grouped(ppax.make("Pursuit-3", num_envs=64), {"prey": [0], "hunters": [1, 2]})
     agents = {name: ppax.PPO(ppax.networks.network(group), **OPTIONS) for name, group in env.groups.items()}
     agents["hunters"] = ppax.Independent(agents["hunters"], 2)
     groups = ppax.Groups(agents, env.sizes)
     _, apart = train("independent learners", groups, env)
-    # in half of the environments one side is a past self, one of eight, from which nobody learns
+    # In half of the environments one group is played by a past self (of eight), whose rows are not learned from
     pool = Pool(every=20, size=8, share=0.5, opponents=2, sampling="hard")
     against_past = SelfPlay(groups, pool, env.num_envs)
     state, against = train("with past selves", against_past, env)

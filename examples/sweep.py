@@ -1,4 +1,4 @@
-"""A sweep is one program: four learning rates times four seeds, trained together and split over the cores."""
+"""Sweep over four learning rates and four seeds in one compiled program, split over the CPU cores."""
 
 import dataclasses
 
@@ -14,10 +14,10 @@ SEEDS = 4
 
 
 def main() -> Array:
-    """Print a table: a row a learning rate, a column a seed."""
+    """Train all members; print episode returns with one row per learning rate and one column per seed."""
     env = ppax.make("CartPole-v1", num_envs=16)
     agent = ppax.PPO(ppax.networks.mlp(env))
-    members = dataclasses.replace(agent, learning_rate=jnp.repeat(RATES, SEEDS))  # any number may have an axis
+    members = dataclasses.replace(agent, learning_rate=jnp.repeat(RATES, SEEDS))  # every number may have a leading axis
     keys = jnp.tile(jax.random.split(jax.random.key(0), SEEDS), len(RATES))
 
     states = ppax.start_sweep(members, env, 128, keys)

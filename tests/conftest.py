@@ -1,13 +1,13 @@
-"""Strict mode for every test: no silent rank promotion, typed keys that are used once, warnings are errors."""
+"""Strict mode for all tests: rank promotion, reuse of keys and warnings are errors; caches of compiled programs."""
 
 import importlib.metadata
 import os
 
-# Programs of tests are compiled more often than they are run; `ppax.compile` has its own options and keeps them. Before
-# JAX is imported, and for the processes that tests start
+# Tests spend more time on compilation than on running, so compile with fewer optimisations; `ppax.compile` has its own
+# options. Set before JAX is imported, also for child processes
 QUICKLY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 if importlib.metadata.version("jaxlib").startswith("0.10."):
-    # its older emitters compile twice as fast, and run slower (benchmarks/NOTES.md); later versions have them no more
+    # the older emitters compile twice as fast and run slower (benchmarks/NOTES.md); later versions do not have them
     QUICKLY += " --xla_cpu_use_fusion_emitters=false"
 os.environ["XLA_FLAGS"] = f"{QUICKLY} {os.environ.get('XLA_FLAGS', '')}"
 
@@ -15,25 +15,25 @@ import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-# The same examples in every run, so that a run is of one tree; `--hypothesis-profile=default` looks for new ones
+# The same examples in every run; `--hypothesis-profile=default` searches for new ones
 hypothesis.settings.register_profile("same", derandomize=True)
 hypothesis.settings.load_profile("same")
 
-jax.config.update("jax_num_cpu_devices", 2)  # whatever the machine has
+jax.config.update("jax_num_cpu_devices", 2)  # on any machine
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
 
 
 @pytest.fixture
 def vmapped_keys():
-    """For tests that vmap a whole run: JAX's key-reuse checker cannot follow slices of a batch of keys, and objects."""
+    """Switch off JAX's key-reuse checker, which does not support slices of batched keys in vmapped runs."""
     with jax.debug_key_reuse(False):
         yield
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_cache(tmp_path_factory):
-    """`fit` keeps compiled programs: not those of tests among the user's."""
+    """Use a temporary cache of compiled programs instead of the user's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("home_cache")))
         yield
@@ -41,20 +41,20 @@ def _own_cache(tmp_path_factory):
 
 @pytest.fixture(autouse=True, scope="module")
 def _forget_programs():
-    """Compiled programs of one file are of no use to the next, and memory is finite."""
+    """Clear JAX's caches after each file, to free memory."""
     yield
     jax.clear_caches()
 
 
 @pytest.fixture(scope="module")
 def program_cache(tmp_path_factory):
-    """Where compiled programs are kept by the tests of one file."""
+    """Cache directory of compiled programs, shared by the tests of one file."""
     return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture
 def cached_programs(program_cache, monkeypatch):
-    """Programs are compiled once for all tests of a file, in this process and in those that it starts."""
+    """Share compiled programs between the tests of a file, also in child processes."""
     from jax.experimental.compilation_cache import compilation_cache
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(program_cache))

@@ -1,12 +1,12 @@
-"""Break the package on purpose, one line at a time, and see whether the tests notice.
+"""Mutation testing: break the package, one line at a time, and check that the tests fail.
 
     python tests/mutation.py                     all breaks of breaks/
     python tests/mutation.py -k "GAE|clip"       those whose names match
     python tests/mutation.py --list
-    python tests/mutation.py --json result.json  the result as data; what stands there of other breaks is kept
+    python tests/mutation.py --json result.json  write results as JSON; results of other breaks in the file are kept
 
-Every break is made in a copy of the tree. First the chosen tests must pass on the copy as it is. A break is caught when
-tests then fail; it is an error, and not caught, when they cannot even be collected.
+Every break is made in a copy of the tree. First the chosen tests must pass on the unchanged copy. A break is caught if
+tests fail then; it is an error, and not caught, if they cannot be collected.
 """
 
 import argparse
@@ -25,12 +25,12 @@ from mutations import MUTATIONS, Mutation
 
 ROOT = Path(__file__).parent.parent
 IGNORED = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".mypy_cache", ".pytest_cache", "runs")
-TIMEOUT = 3600  # seconds for pytest, however busy the machine
+TIMEOUT = 3600  # seconds for pytest, also on a busy machine
 FAILED = 1  # pytest's exit code
 
 
 def place(mutation: Mutation, root: Path) -> tuple[Path, str]:
-    """The file in which the break's text stands, and the file's text; ValueError unless it stands there once."""
+    """Return the file that contains the break's text, and its content; ValueError unless the text occurs once."""
     found = []
     for path in sorted((root / "src").rglob("*.py")):
         text = path.read_text(encoding="utf-8")
@@ -47,10 +47,10 @@ def broken(mutation: Mutation, text: str) -> str:
 
 
 def run_tests(copy: Path, tests: list[str]) -> tuple[int, str]:
-    """pytest's exit code, and its last words."""
+    """Return pytest's exit code and its first failure."""
     command = [sys.executable, "-m", "pytest", "-n", "0", "-x", "-q", "--tb=line", "-p", "no:cacheprovider", *tests]
     command += ["-m", "nightly or not nightly"]
-    # what a break leaves as it was compiles once
+    # programs that a break does not change compile once
     cache = {"JAX_COMPILATION_CACHE_DIR": str(copy / ".jax"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     environment = os.environ | {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"} | cache
     try:
@@ -75,7 +75,7 @@ def try_one(mutation: Mutation, copy: Path) -> str:
 
 
 def write(path: Path, results: dict[str, str]) -> None:
-    """The results, in the table's order, with those that stand in the file already."""
+    """Write the results, in the order of the table, merged with those in the file."""
     known = json.loads(path.read_text(encoding="utf-8"))["results"] if path.exists() else {}
     all_results = {m.name: (known | results)[m.name] for m in MUTATIONS if m.name in known | results}
     caught = sum(verdict == "caught" for verdict in all_results.values())

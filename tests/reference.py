@@ -1,7 +1,7 @@
-"""A plain PPO learner in float64 NumPy: the oracle that the shipped `PPO.update` must agree with.
+"""Reference PPO learner in float64 NumPy: the oracle with which `PPO.update` must agree.
 
-Written from the papers' equations, with a loop wherever a loop is the plainest statement, and with every gradient
-derived by hand. Slow by design; it knows nothing of JAX.
+Written from the papers' equations, with plain loops and with every gradient derived by hand. Slow by design; it does
+not use JAX.
 
     PPO   Schulman et al. 2017, https://arxiv.org/abs/1707.06347
     GAE   Schulman et al. 2016, https://arxiv.org/abs/1506.02438
@@ -51,11 +51,11 @@ class Hyper(NamedTuple):
     value_clip: float = np.inf
     huber_delta: float = np.inf
     critic: str = "regression"  # or "popart", "two_hot"
-    rate: float = 0.1  # of PopArt's statistics
-    mean: float = 0.0  # PopArt's, of now
+    rate: float = 0.1  # step size of PopArt's statistics
+    mean: float = 0.0  # PopArt's current mean
     std: float = 1.0
-    bins: tuple[float, ...] = ()  # V of each
-    rho_clip: float | None = None  # with c_clip: V-trace as PufferLib has it
+    bins: tuple[float, ...] = ()  # V of each bin
+    rho_clip: float | None = None  # with c_clip: V-trace as in PufferLib
     c_clip: float | None = None
     reward_spread_decay: float = 0.0
     recompute: str = "never"  # or "epoch", "minibatch"
@@ -68,7 +68,7 @@ class Hyper(NamedTuple):
 
 
 class Stats(NamedTuple):
-    """Moments of everything seen; mean 0 and variance 1 before, which weigh nothing."""
+    """Moments of all data so far; initially mean 0 and variance 1 with weight 0."""
 
     count: float
     mean: np.ndarray
@@ -90,13 +90,13 @@ class Moving(NamedTuple):
 
 
 class OptState(NamedTuple):
-    """What one update leaves for the next, beside the parameters."""
+    """State kept between updates, without the parameters."""
 
     adam: Adam
     obs: Stats
     reward: Stats
     targets: Moving = Moving(0.0, 0.0, 0.0)
-    rate: float = 1.0  # factors that the KL controls have changed
+    rate: float = 1.0  # factors adapted by the KL controls
     coef: float = 1.0
 
 
@@ -117,7 +117,7 @@ class Rollout(NamedTuple):
 class Updated(NamedTuple):
     params: Arrays
     opt_state: OptState
-    losses: list[dict[str, float]]  # one dict a gradient step
+    losses: list[dict[str, float]]  # one dict per gradient step
 
 
 def init(params: Arrays, obs_shape: tuple[int, ...]) -> OptState:
@@ -134,27 +134,27 @@ def update(
     indices: np.ndarray,
     weights: np.ndarray | None = None,
 ) -> Updated:
-    """One learning phase; `indices` [epochs, minibatches, sequences] says which sequences make each step.
+    """Compute one update; `indices` [epochs, minibatches, sequences] are the sequences of each gradient step.
 
-    Sequence m holds steps p L .. p L + L - 1 of stream b, where m = p B + b; `weights` has one number for each.
+    Sequence m has steps p L .. p L + L - 1 of stream b, where m = p B + b; `weights` are importance weights of them.
     """
     adam, obs_stats, reward_stats, moving, rate, coef = opt_state
     steps, streams = rollout.valid.shape
 
     reward = rollout.reward
-    if hyper.normalize_reward:  # the statistics first meet this rollout, then scale it
+    if hyper.normalize_reward:  # update the statistics with this rollout before scaling it
         reward_stats = merge(reward_stats, rollout.reward_trace[rollout.valid])
         reward = np.clip(reward / np.sqrt(reward_stats.var + 1e-8), -10.0, 10.0)
     reward = spread(rollout._replace(reward=reward), hyper.reward_spread_decay)
     obs = rollout.obs
-    if hyper.normalize_obs:  # frozen: as when these rows were acted on
+    if hyper.normalize_obs:  # frozen statistics, as in acting
         obs = np.clip((obs - obs_stats.mean) / np.sqrt(obs_stats.var + 1e-8), -10.0, 10.0)
     scaled = rollout._replace(reward=reward, obs=obs)
     next_value = np.concatenate([rollout.value[1:], rollout.last_value[None]])
     whole = [np.arange(steps) for _ in range(streams)]
 
     def estimate(value: np.ndarray, ratio: np.ndarray, t: np.ndarray, b: int) -> None:
-        """Targets of steps `t` of stream `b`; beyond the last of them stands the rollout's own V."""
+        """Estimate targets of steps `t` of stream `b`; the next value of the last one is the rollout's V."""
         after = np.append(value[t[1:], b], next_value[t[-1], b])
         advantage[t, b] = advantages(scaled, value[t, b], after, ratio[t, b], t, b, hyper)
         target[t, b] = advantage[t, b] + value[t, b]
@@ -162,7 +162,7 @@ def update(
     advantage, target = np.zeros((2, steps, streams))
     for b, t in enumerate(whole):
         estimate(rollout.value, np.ones((steps, streams)), t, b)
-    # where nothing could be chosen the critic learns and the policy does not
+    # in rows without an allowed action the critic learns and the policy does not
     learns = rollout.valid
     acts = learns if rollout.action_mask is None else learns & rollout.action_mask.any(axis=-1)
     if hyper.critic == "popart":
@@ -192,7 +192,7 @@ def update(
                 weight = np.repeat(weights[e, k], hyper.seq_len)[counts]
             if hyper.normalize_advantage == "minibatch":
                 a = standardize(a, acts[rows], weight)
-            # rows with a choice that the mean is over: those drawn, or as many as a uniform draw has on average
+            # divisor of the policy's mean: rows with an allowed action, or their mean number in a uniform draw
             choices = acts[rows].sum() if weights is None else len(a) * acts.sum() / max(learns.sum(), 1)
             mask = None if rollout.action_mask is None else rollout.action_mask[rows]
             batch = Rows(
@@ -220,7 +220,7 @@ def update(
                 rate = now / hyper.learning_rate
             stopped = stopped or kl > hyper.target_kl
             losses.append(info if np.isinf(hyper.target_kl) else info | {"updates_skipped": float(stopped)})
-            if stopped or not len(a):  # without rows nothing is learned, and the optimiser rests
+            if stopped or not len(a):  # without valid rows there is no optimiser step
                 continue
             shrink = min(1.0, hyper.max_grad_norm / max(info["grad_norm"], 1e-300))
             gradient = {name: g * shrink for name, g in gradient.items()}
@@ -233,7 +233,7 @@ def update(
             coef *= 2.0
         elif kl < hyper.coef_target / 1.5:
             coef /= 2.0
-    if hyper.normalize_obs:  # only now
+    if hyper.normalize_obs:  # after the update
         obs_stats = merge(obs_stats, rollout.obs[learns])
     return Updated(params, OptState(adam, obs_stats, reward_stats, moving, rate, coef), losses)
 
@@ -250,7 +250,7 @@ def advantages(
     stream: int,
     hyper: Hyper,
 ) -> np.ndarray:
-    """GAE of consecutive steps of one stream, or V-trace where clips are given."""
+    """Return GAE of consecutive steps of one stream, or V-trace if clips are given."""
     later, result = 0.0, np.zeros(len(steps))  # later: A_{t+1}
     for i in reversed(range(len(steps))):
         t = steps[i], stream
@@ -267,7 +267,7 @@ def advantages(
 
 
 def look_again(params: Arrays, rollout: Rollout, hyper: Hyper) -> tuple[np.ndarray, np.ndarray]:
-    """What the network says now of every observation that is real: V, and the action's probability now over then."""
+    """Recompute V and the probability ratio of every observation that is not NaN."""
     value, ratio = np.full((2, *rollout.valid.shape), np.nan)
     for t, b in np.ndindex(rollout.valid.shape):
         if np.isfinite(rollout.obs[t, b]).all():
@@ -278,7 +278,7 @@ def look_again(params: Arrays, rollout: Rollout, hyper: Hyper) -> tuple[np.ndarr
 
 
 def spread(rollout: Rollout, decay: float) -> np.ndarray:
-    """Each reward also goes to the step before it, times `decay`, and so on to the episode's start."""
+    """Spread rewards: add `decay` times each reward to the step before, back to the episode's start."""
     reward = rollout.reward.copy()
     for b in range(reward.shape[1]):
         for t in range(len(reward) - 2, -1, -1):
@@ -288,7 +288,7 @@ def spread(rollout: Rollout, decay: float) -> np.ndarray:
 
 
 def standardize(x: np.ndarray, valid: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
-    """Mean and std are those of the entries where `valid`, each as often as its `weight` says."""
+    """Standardise with the weighted mean and std of valid entries."""
     if valid.sum() < 2:
         return x
     weight = None if weight is None else weight[valid]
@@ -297,7 +297,7 @@ def standardize(x: np.ndarray, valid: np.ndarray, weight: np.ndarray | None = No
 
 
 def merge(stats: Stats, x: np.ndarray) -> Stats:
-    """Moments of two sets together, from the moments of each."""
+    """Return the moments of the union of two data sets."""
     if len(x) == 0:
         return stats
     count = stats.count + len(x)
@@ -314,7 +314,7 @@ def move(moving: Moving, targets: np.ndarray, rate: float) -> Moving:
 
 
 def scale_of(moving: Moving) -> dict[str, float]:
-    """PopArt's mean and std."""
+    """Return PopArt's mean and std."""
     if moving.weight == 0.0:
         return {"mean": 0.0, "std": 1.0}
     mean, square = moving.first / moving.weight, moving.second / moving.weight
@@ -322,7 +322,7 @@ def scale_of(moving: Moving) -> dict[str, float]:
 
 
 def keep_values(params: Arrays, hyper: Hyper, new: dict[str, float]) -> tuple[Arrays, Hyper]:
-    """Proposition 1 there: W' = sigma W / sigma', b' = (sigma b + mu - mu') / sigma'."""
+    """Rescale the value head by proposition 1: W' = sigma W / sigma', b' = (sigma b + mu - mu') / sigma'."""
     kernel = hyper.std * params["value/kernel"] / new["std"]
     bias = (hyper.std * params["value/bias"] + hyper.mean - new["mean"]) / new["std"]
     return params | {"value/kernel": kernel, "value/bias": bias}, hyper._replace(**new)
@@ -338,10 +338,10 @@ class Rows(NamedTuple):
     mask: np.ndarray | None
     advantage: np.ndarray
     target: np.ndarray
-    value: np.ndarray  # the rollout's
-    acts: Any = True  # [n] an action could be chosen
+    value: np.ndarray  # V of the rollout
+    acts: Any = True  # [n] the mask allows an action
     weight: Any = 1.0  # [n] importance weight
-    choices: float | None = None  # rows that the policy's mean is over; None: n
+    choices: float | None = None  # divisor of the policy's mean; None: n
 
 
 def flat(obs: np.ndarray) -> np.ndarray:
@@ -353,7 +353,7 @@ def depth(params: Arrays, torso: str) -> int:
 
 
 def torso_forward(params: Arrays, torso: str, x: np.ndarray) -> list[np.ndarray]:
-    """Input and every hidden layer's output."""
+    """Return the input and the output of every hidden layer."""
     layers = [x]
     for i in range(depth(params, torso)):
         layers.append(np.tanh(layers[-1] @ params[f"{torso}/{i}/kernel"] + params[f"{torso}/{i}/bias"]))
@@ -361,7 +361,7 @@ def torso_forward(params: Arrays, torso: str, x: np.ndarray) -> list[np.ndarray]
 
 
 def torso_backward(params: Arrays, torso: str, layers: list[np.ndarray], grad: np.ndarray) -> Arrays:
-    """d loss / d weights, from `grad`, d loss / d output."""
+    """Return d loss / d weights from `grad`, d loss / d output."""
     gradient = {}
     for i in reversed(range(depth(params, torso))):
         before = grad * (1.0 - layers[i + 1] ** 2)  # tanh' = 1 - tanh^2
@@ -372,7 +372,7 @@ def torso_backward(params: Arrays, torso: str, layers: list[np.ndarray], grad: n
 
 
 class Head(NamedTuple):
-    """Log-probability and entropy [n], and how each changes with the network's output and with log_std [n, d]."""
+    """Log-probability and entropy [n], and their derivatives by network output and log_std [n, d]."""
 
     log_prob: np.ndarray
     entropy: np.ndarray
@@ -384,7 +384,7 @@ class Head(NamedTuple):
 
 def categorical(logits: np.ndarray, action: np.ndarray, mask: np.ndarray | None) -> Head:
     if mask is not None:
-        first = np.arange(mask.shape[1]) == 0  # nothing allowed: the first action
+        first = np.arange(mask.shape[1]) == 0  # an empty mask allows the first action
         allowed = np.where(mask.any(axis=1, keepdims=True), mask, first)
         logits = np.where(allowed, logits, -np.inf)
     top = logits.max(axis=1, keepdims=True)
@@ -406,7 +406,7 @@ def normal(mean: np.ndarray, log_std: np.ndarray, action: np.ndarray) -> Head:
 
 
 def act(params: Arrays, obs: np.ndarray, action: np.ndarray, mask: np.ndarray | None) -> tuple[Head, np.ndarray]:
-    """The policy's opinion of `action` and the critic's numbers [n, k], for rows [n, d] (normalised already)."""
+    """Return the policy head of `action` and the value outputs [n, k], for normalised rows [n, d]."""
     x = flat(obs)
     actor = torso_forward(params, "actor", x)[-1]
     critic = torso_forward(params, "critic", x)[-1] if depth(params, "critic") else actor
@@ -418,7 +418,10 @@ def act(params: Arrays, obs: np.ndarray, action: np.ndarray, mask: np.ndarray | 
 
 
 def loss_and_gradient(params: Arrays, rows: Rows, hyper: Hyper) -> tuple[dict[str, float], Arrays]:
-    """Policy term + vf_coef * value term - ent_coef * H: means over the rows with a choice, all rows, those again."""
+    """Return metrics and gradient of policy + vf_coef * value - ent_coef * H.
+
+    Policy and entropy are means over rows with an allowed action, the value term over all rows.
+    """
     x = flat(rows.obs)
     shared = not depth(params, "critic")
     actor = torso_forward(params, "actor", x)
@@ -427,8 +430,8 @@ def loss_and_gradient(params: Arrays, rows: Rows, hyper: Hyper) -> tuple[dict[st
     n = max(len(x), 1)
     acts = np.broadcast_to(rows.acts, len(x))
     weight, k = np.broadcast_to(rows.weight, len(x)), max(rows.choices if rows.choices is not None else n, 1e-300)
-    share = np.where(acts, weight / k, 0.0)  # of a row in the policy's mean
-    drawn = np.where(acts, 1.0 / max(acts.sum(), 1), 0.0)  # in what is told of the policy
+    share = np.where(acts, weight / k, 0.0)  # weight of a row in the policy's mean
+    drawn = np.where(acts, 1.0 / max(acts.sum(), 1), 0.0)  # in metrics of the policy
 
     log_ratio = np.clip(head.log_prob - rows.log_prob, -20.0, 20.0)
     ratio, low, high = np.exp(log_ratio), 1.0 - hyper.clip_eps, 1.0 + hyper.clip_eps
@@ -477,7 +480,7 @@ def loss_and_gradient(params: Arrays, rows: Rows, hyper: Hyper) -> tuple[dict[st
 
 
 def policy_term(log_ratio: np.ndarray, a: np.ndarray, hyper: Hyper) -> tuple[np.ndarray, np.ndarray]:
-    """What is descended for each row, and its derivative by log w; d w / d log w = w."""
+    """Return the policy loss of each row and its derivative by log w; d w / d log w = w."""
     w = np.exp(log_ratio)
     if hyper.objective == "kl":
         return -w * a + hyper.kl_coef * (w - 1.0 - log_ratio), -w * a + hyper.kl_coef * (w - 1.0)
@@ -490,7 +493,7 @@ def policy_term(log_ratio: np.ndarray, a: np.ndarray, hyper: Hyper) -> tuple[np.
         return -w * a + np.maximum(drift, 0.0), -w * a + np.where(drift > 0, slope, 0.0)
     low, high = 1.0 - hyper.clip_eps, 1.0 + hyper.clip_eps
     surrogate = np.minimum(w * a, np.clip(w, low, high) * a)
-    # The minimum is the clipped branch, which is flat, only where the ratio has already gone too far the wanted way.
+    # The minimum is the clipped branch, with gradient 0, only if the ratio is already outside in the direction of A.
     stopped = ((a > 0) & (w > high)) | ((a < 0) & (w < low))
     far = (a < 0) & (w > hyper.dual_clip)  # surrogate < c A
     surrogate = np.array([hyper.dual_clip * a_i if f else s for s, a_i, f in zip(surrogate, a, far, strict=True)])
@@ -498,7 +501,7 @@ def policy_term(log_ratio: np.ndarray, a: np.ndarray, hyper: Hyper) -> tuple[np.
 
 
 def values(numbers: np.ndarray, hyper: Hyper) -> np.ndarray:
-    """V [n] that the critic's numbers [n, k] stand for."""
+    """Return V [n] from value outputs [n, k]."""
     if hyper.critic == "two_hot":
         return np.array([(softmax(z) * hyper.bins).sum() for z in numbers])
     return hyper.mean + hyper.std * numbers[:, 0]
@@ -509,7 +512,7 @@ def softmax(z: np.ndarray) -> np.ndarray:
 
 
 def critic_term(numbers: np.ndarray, rows: Rows, hyper: Hyper) -> tuple[np.ndarray, np.ndarray]:
-    """What is descended for each row [n], and its derivative by the critic's numbers [n, k]."""
+    """Return the value loss of each row [n] and its derivative by value outputs [n, k]."""
     if hyper.critic != "two_hot":
         target, old = ((x - hyper.mean) / hyper.std for x in (rows.target, rows.value))
         losses, slopes = value_term(numbers[:, 0], target, old, hyper)
@@ -530,7 +533,7 @@ def critic_term(numbers: np.ndarray, rows: Rows, hyper: Hyper) -> tuple[np.ndarr
 def value_term(
     value: np.ndarray, target: np.ndarray, old_value: np.ndarray, hyper: Hyper
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What is descended for each row, and its derivative by V."""
+    """Return the value loss of each row and its derivative by V."""
     delta, losses, slopes = hyper.huber_delta, np.zeros(len(value)), np.zeros(len(value))
     for i, (v, old, r) in enumerate(zip(value, old_value, target, strict=True)):
         moved = min(max(v - old, -hyper.value_clip), hyper.value_clip)

@@ -1,4 +1,4 @@
-"""VTrace: sums from the definition, GAE as a special case bit for bit, arithmetic by hand, ends."""
+"""VTrace: against the sum of its definition, GAE bit for bit, arithmetic by hand, and NaN after episode ends."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def test_agrees_with_the_sum_of_its_definition(lam, rho, c):
 
 @pytest.mark.parametrize("clip", [1.0, 1.5])
 @pytest.mark.parametrize("ratio", [True, False])
-def test_with_ratio_1_it_is_gae_bit_for_bit(clip, ratio):
+def test_equals_gae_bit_for_bit_at_ratio_1(clip, ratio):
     streams = draw(1, cases=1000)
     streams = streams._replace(ratio=np.ones_like(streams.ratio))
     ours, gae = targets(VTrace(0.95, clip, clip), streams, 0.99, ratio), targets(GAE(0.95), streams, 0.99)
@@ -43,14 +43,14 @@ def test_two_steps_by_hand():
     np.testing.assert_allclose(got.value, [2.0, 3.0], atol=1e-6)
 
 
-def test_clips_below_1_count_without_ratios_too():
-    # No ratio is w = 1, and rho_clip = .5 halves every delta: 1 + .5*4 - 1 = 2 becomes 1.
+def test_clips_below_1_apply_without_ratios_too():
+    # Without ratios w = 1, and rho_clip = .5 halves every delta: 1 + .5*4 - 1 = 2 becomes 1.
     got = targets(VTrace(0.0, 0.5, 1.0), by_hand([1], [1], [4]), 0.5, ratio=False)
     np.testing.assert_allclose(got.advantage, [1.0])
 
 
 def test_termination_and_truncation():
-    # gamma .5, lambda 1, w = 1, V' of the ended step 8, next episode's windfall 100 must not reach row 0.
+    # gamma .5, lambda 1, w = 1, V' of the ended step 8; the next episode's reward 100 must not reach row 0.
     # truncated: 1 + .5*8 - 2 = 3; terminated, or both: 1 - 2 = -1.
     for flags, expected in (
         ({"truncated": [0]}, 3),
@@ -62,7 +62,7 @@ def test_termination_and_truncation():
 
 
 @pytest.mark.parametrize("kind", ["terminated", "truncated"])
-def test_nan_after_an_end_stays_there(kind):
+def test_nan_after_an_episode_end_does_not_propagate(kind):
     got = targets(VTrace(1.0), poisoned(kind), 1.0)
     # A_1 = .5 (1 + (0 or 3) - 2); A_0 = min(1.5, 1) (1 + 2 - 2) + 1 * A_1
     last = -0.5 if kind == "terminated" else 1.0

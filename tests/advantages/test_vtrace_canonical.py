@@ -1,4 +1,4 @@
-"""Canonical V-trace: eq. 1 as a sum, rlax, the on-policy special cases, arithmetic by hand, ends."""
+"""Canonical V-trace: against eq. 1 as a sum, rlax, GAE on-policy, arithmetic by hand, and NaN after episode ends."""
 
 import jax
 import numpy as np
@@ -41,11 +41,11 @@ def test_agrees_with_rlax_where_nothing_is_truncated():
         )
         ours = targets(CanonicalVTrace(lam, rho, 1.0), streams)
         np.testing.assert_allclose(ours.value, theirs.errors + streams.value, atol=3e-5)
-        if lam == 1.0:  # below, rlax mixes v with V in the advantage, which the paper does not
+        if lam == 1.0:  # for lambda < 1 rlax mixes v with V in the advantage, unlike the paper
             np.testing.assert_allclose(ours.advantage, theirs.pg_advantage, atol=3e-5)
 
 
-def test_on_policy_targets_are_those_of_gae_and_with_lambda_1_all_of_it():
+def test_on_policy_targets_equal_gae_and_with_lambda_1_advantages_too():
     streams = draw(2, chained=True)
     for lam in (0.0, 0.8, 1.0):
         ours = targets(CanonicalVTrace(lam), streams, ratio=False)
@@ -76,7 +76,7 @@ def test_termination_and_truncation():
 
 
 @pytest.mark.parametrize("kind", ["terminated", "truncated"])
-def test_nan_after_an_end_stays_there(kind):
+def test_nan_after_an_episode_end_does_not_propagate(kind):
     got = targets(CanonicalVTrace(), poisoned(kind), 1.0)
     # delta_1 = .5 (1 + (0 or 3) - 2); v_1 = 2 + that; v_0 = 2 + 1 (1 + 2 - 2) + 1 * delta_1
     delta = -0.5 if kind == "terminated" else 1.0

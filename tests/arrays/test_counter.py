@@ -33,12 +33,12 @@ def test_add_is_exact(before, amount):
     assert after.dtype == jnp.uint32
 
 
-def test_zero_is_nothing():
+def test_zero_is_the_count_0():
     assert counter.to_int(counter.zero()) == 0
 
 
 def test_crossing_both_limits_in_many_small_steps():
-    # from 2^31 - 50 000 in 100 000 steps of 1; from 2^32 - 35 000 in 100 000 of 7: float32 would have stood still
+    # from 2^31 - 50 000 in 100 000 steps of 1; from 2^32 - 35 000 in 100 000 of 7: float32 could not count these
     count = jax.jit(lambda start, amount: jax.lax.fori_loop(0, 100_000, lambda _, c: counter.add(c, amount), start))
     assert counter.to_int(count(of(2**31 - 50_000), jnp.int32(1))) == 2**31 + 50_000
     assert counter.to_int(count(of(2**32 - 350_000), jnp.int32(7))) == 2**32 + 350_000

@@ -23,7 +23,7 @@ from ppax.types import EnvReset, EnvStep, part, static
 NESTED = SPACES["nested"]
 
 
-def test_the_layout_and_what_stands_in_for_missing_masks():
+def test_mask_layout_and_missing_masks_are_all_true():
     many = jnp.array([[1, 0, 0, 1, 1], [1, 1, 1, 0, 0]], jnp.int8)
     got = masks.complete(NESTED, {"many": many, "pair": (None, None)}, 2)
     assert jax.tree.structure(got) == jax.tree.structure({"bits": 0, "many": 0, "pair": (0, 0)})
@@ -50,7 +50,7 @@ def test_a_tuple_of_masks_is_concatenated():
         (NESTED, {"pair": (jnp.ones((2, 3)), None)}, r"action_mask\['pair'\]\[0\] has shape \(3,\)"),
     ],
 )
-def test_a_mask_that_does_not_fit_is_refused_by_name(space, mask, message):
+def test_a_mask_of_the_wrong_shape_is_refused_by_name(space, mask, message):
     with pytest.raises(ppax.ConfigError, match=message):
         masks.complete(space, mask, 2)
 
@@ -60,8 +60,8 @@ def test_a_step_is_idle_only_if_no_component_allows_an_action():
     np.testing.assert_array_equal(masks.allows_something(mask), [False, True, True])
 
 
-def test_environments_may_leave_masks_out_and_the_agent_still_sees_a_tree_like_the_action():
-    """A Box beside a fully masked component would otherwise be an idle step."""
+def test_masks_omitted_by_environments_are_filled_in_like_the_action():
+    """Without the filled-in mask, a Box beside a fully masked component would be an idle step."""
     env = VectorEnv(Spaced("hybrid", RANDOM_MASKS["hybrid"]), 2)
     state, _, mask = env.reset(jax.random.key(0))
     action = jax.tree.map(jnp.asarray, {"kind": np.ones(2, np.int32), "where": np.zeros((2, 2), np.float32)})
@@ -71,7 +71,7 @@ def test_environments_may_leave_masks_out_and_the_agent_still_sees_a_tree_like_t
 
 
 def stuck(time):
-    """Both actions, then none, both, only the second."""
+    """Return the mask at `time`: both actions allowed, none, both, only the second, and again."""
     return jnp.array([[True, True], [False, False], [True, True], [False, True]])[time % 4]
 
 
@@ -96,14 +96,14 @@ def test_an_idle_step_takes_the_first_action_and_has_weight_0_for_the_policy(mem
     assert 4 <= idle.sum() <= 12
     np.testing.assert_array_equal(np.asarray(steps.action)[idle], 0)
     np.testing.assert_array_equal(np.asarray(steps.log_prob)[idle], 0.0)
-    assert steps.valid[idle].all()  # in the environment it was a step like others
-    # the action received was 1, the space's first: tanh(1)
+    assert steps.valid[idle].all()  # the environment was stepped
+    # the environment received action 1, the first of its space: reward tanh(1)
     np.testing.assert_allclose(np.asarray(steps.reward)[idle], np.tanh(1.0), rtol=1e-5)
 
     update = jax.jit(agent.update, compiler_options=QUICK)
     out = update(learner, rollout, jax.random.key(3))
     assert float(out.metrics["ratio_first_max_dev"]) == 0.0
-    # V of it is bootstrapped from, so it is among the critic's rows and not among the policy's
+    # the critic learns from idle rows (V is bootstrapped from them), the policy does not
     np.testing.assert_allclose(out.metrics["valid_fraction"], steps.valid.mean())
     experience = agent._prepare(learner, rollout)[1]
     rows, targets = experience.steps, experience.targets
@@ -115,19 +115,19 @@ def test_an_idle_step_takes_the_first_action_and_has_weight_0_for_the_policy(mem
     value_loss = 0.5 * np.square(np.asarray(policy.value).reshape(valid.shape) - np.asarray(targets.value))
     np.testing.assert_allclose(out.metrics["value_loss"], value_loss[valid].mean(), rtol=1e-4)
     np.testing.assert_allclose(out.metrics["advantage_std"], np.asarray(targets.advantage)[acting].std(), rtol=1e-4)
-    assert abs(out.metrics["policy_loss"]) < 1e-6  # the mean of standardised advantages, ratios being 1
-    # its log-probability does not matter: no ratio, KL or gradient is of it
+    assert abs(out.metrics["policy_loss"]) < 1e-6  # the mean of standardised advantages at ratio 1
+    # its log-probability has no effect on ratios, KL or gradients
     poisoned = dataclasses.replace(steps, log_prob=jnp.where(idle, 7.0, steps.log_prob))
     again = update(learner, rollout._replace(steps=poisoned), jax.random.key(3))
     for one, other in zip(jax.tree.leaves(out), jax.tree.leaves(again), strict=True):
         np.testing.assert_array_equal(one, other)
-    # but what it leads to is seen by the steps before
+    # its reward reaches the targets of earlier steps
     paid = dataclasses.replace(steps, reward=jnp.where(idle, 50.0, steps.reward))
     richer = update(learner, rollout._replace(steps=paid), jax.random.key(3))
     assert richer.metrics["target_mean"] > out.metrics["target_mean"] + 1.0
 
 
-# ---------------------------------------------------------------- learning through steps without a choice
+# ---------------------------------------------------------------- learning across steps without an allowed action
 
 WAIT = 20  # steps before the reward of 1, which is worth 0.99^20 = 0.818 at the start
 
@@ -158,7 +158,7 @@ class Waiting:
         return EnvReset(jnp.int32(0), *self._seen(jnp.int32(0)))
 
     def step(self, state, action, key):
-        action = action if self.num_agents is None else action.max()  # waiting is for all if it is for one
+        action = action if self.num_agents is None else action.max()  # all agents wait if one does
         took = jnp.bool_(self.choice) & (state == 0) & (action == 0)
         reward = jnp.where(took, 0.5, (state == WAIT).astype(jnp.float32))
         over = took | (state == WAIT)
@@ -167,7 +167,7 @@ class Waiting:
 
 
 def start_after_learning(env, iterations, memory=None, **options):
-    """P(wait) and V at an episode's start, [B] each."""
+    """Return P(wait) and V at an episode's start, [B] each."""
     network = mlp(env, hidden=(32,))
     network = network if memory is None else dataclasses.replace(network, memory=memory)
     options = {"learning_rate": 3e-3, "ent_coef": 0.02, "minibatch": Shuffle(4)} | options
@@ -202,8 +202,8 @@ VARIANTS = {
         pytest.param("masked", False, id="control", marks=pytest.mark.nightly),
     ],
 )
-def test_a_larger_reward_behind_forced_waiting_is_chosen(name, masked):
-    """0.818 after waiting against 0.5 at once. The control is the same world in which waiting steps have a choice."""
+def test_a_larger_reward_after_forced_waiting_is_chosen(name, masked):
+    """0.818 after waiting against 0.5 at once; control: the same environment without masks in the waiting steps."""
     options = dict(VARIANTS[name])
     env = VectorEnv(Waiting(masked=masked, num_agents=options.pop("num_agents", None)), 16)
     waits, value = start_after_learning(env, 60, **options)

@@ -1,4 +1,4 @@
-"""Metrics are reduced as declared, whatever their names and those of groups and agents."""
+"""Reductions of metrics: as declared, independent of the names of metrics, groups and agents."""
 
 import dataclasses
 
@@ -26,7 +26,7 @@ def episodes(count, returns, lengths):
 
 
 def of_run(iterations, num_agents, sizes):
-    """Metrics of a run from the episodes that finished in each iteration."""
+    """Return the metrics of a run from the episodes that finished in each iteration."""
     packed = [pack(episode_metrics(one, num_agents, sizes)) for one in iterations]
     totals = nothing(packed[0])
     for one in packed:
@@ -34,7 +34,7 @@ def of_run(iterations, num_agents, sizes):
     return averaged(totals, len(packed))
 
 
-def test_episodes_of_groups_are_means_whatever_the_groups_are_called():
+def test_group_episode_metrics_are_means_for_any_group_name():
     """Two environments of four agents, three iterations; sums by hand."""
     iterations = [
         episodes([1, 0, 2, 1, 1, 0, 0, 0], [6.0, 0, -4, 1, 2, 0, 0, 0], [3, 0, 8, 1, 5, 0, 0, 0]),
@@ -53,7 +53,7 @@ def test_episodes_of_groups_are_means_whatever_the_groups_are_called():
     assert metrics["episodes"] == 10
 
 
-def test_metrics_of_groups_are_joined_as_declared():
+def test_group_metrics_are_reduced_as_declared():
     each = {
         name: {"loss": jnp.float32(place)} | reduced("max", {"ratio_max": jnp.float32(place)})
         for place, name in enumerate(NAMES)
@@ -62,12 +62,12 @@ def test_metrics_of_groups_are_joined_as_declared():
     assert {name: float(table[name]) for name in ("loss", "ratio_max")} == {"loss": 1.5, "ratio_max": 3.0}
     twice = merge(pack(table), pack(table))
     for place, name in enumerate(NAMES):
-        assert float(twice[f"loss/{name}"]) == 2.0 * place  # the sum of what becomes a mean
+        assert float(twice[f"loss/{name}"]) == 2.0 * place  # sums, divided by the number of iterations later
         assert float(twice[f"ratio_max/{name}"]) == place
     assert of_groups({"a": {"x": jnp.ones(())}, "b": reduced("max", {"x": jnp.ones(())})}).keys() == {"x/a", "x/b"}
 
 
-def test_metrics_of_players_keep_their_reductions():
+def test_player_metrics_keep_their_reductions():
     table = of_players(reduced("min", {"worst": jnp.array([3.0, 1.0])}) | {"x_max": jnp.array([3.0, 1.0])}, 2)
     summary = merge(pack(table), pack(table))
     assert {name: float(x) for name, x in summary.items()} == {
@@ -80,9 +80,9 @@ def test_metrics_of_players_keep_their_reductions():
     }
 
 
-@pytest.mark.parametrize("rows", [4, 2, 1])  # in four pieces there is one without a valid row
-def test_a_loss_declares_its_extremes(rows):
-    """Chunks of a minibatch: a mean called x_max stays a mean, an extreme needs no ending."""
+@pytest.mark.parametrize("rows", [4, 2, 1])  # with four chunks, one has no valid row
+def test_loss_metrics_are_reduced_over_chunks_as_declared(rows):
+    """A mean named x_max stays a mean; a maximum needs no suffix."""
     data, valid = jnp.array([1.0, 2.0, 100.0, 4.0]), jnp.array([True, True, False, True])
 
     def loss(w, x, ok):
@@ -95,7 +95,7 @@ def test_a_loss_declares_its_extremes(rows):
     np.testing.assert_allclose([metrics[k] for k in ("x_max", "tallest", "smallest")], [7 / 3, 4, 1], rtol=1e-6)
 
 
-def test_over_iterations_by_hand():
+def test_reductions_over_iterations_by_hand():
     def one(x):
         kinds = ("mean", "max", "min", "last", "sum")
         table = reduced("per_episode", {"wins/x_min": jnp.float32(x)})
@@ -111,9 +111,9 @@ def test_over_iterations_by_hand():
     assert {name: float(metrics[name]) for name in expected} == expected
 
 
-def test_tables_are_joined_with_their_reductions():
+def test_merged_tables_keep_their_reductions():
     table = reduced("max", {"a": jnp.ones(2), "b": jnp.ones(2)})
-    assert dict((table | {"a": jnp.zeros(2)}).reductions) == {"b": "max"}  # what is given anew is declared anew
+    assert dict((table | {"a": jnp.zeros(2)}).reductions) == {"b": "max"}  # a replaced metric has its new reduction
     assert dict(({"a": jnp.zeros(2)} | table).reductions) == {"a": "max", "b": "max"}
     mapped = jax.vmap(lambda x: reduced("min", {"c": x}))(jnp.arange(3.0))
     assert mapped.reductions == (("c", "min"),)
@@ -122,8 +122,8 @@ def test_tables_are_joined_with_their_reductions():
         reduced("median", {})
 
 
-def test_a_loss_with_one_extreme_alone_is_taken():
-    """The ratio's deviation takes both of its extremes; a loss may have one of that name, or none."""
+def test_a_loss_may_log_ratio_max_without_ratio_min():
+    """`ratio_first_max_dev` needs ratio_max and ratio_min; without one of them it is not logged."""
     batch = batch_of(np.ones((4, 1)))
     batch = batch._replace(steps=dataclasses.replace(batch.steps, reward=np.ones((4, 1), np.float32)))
     steps = Summary(jnp.zeros((1, 1, 0)), jnp.ones((1, 1, 1)), ("ratio_max",), (("ratio_max", "max"),))

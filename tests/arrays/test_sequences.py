@@ -1,4 +1,4 @@
-"""Cutting rollouts into sequences, masked means, discounted sums."""
+"""Sequences of a rollout, masked means, discounted sums."""
 
 import jax
 import jax.numpy as jnp
@@ -73,7 +73,7 @@ def test_discounted_sum_by_hand_and_by_loop():
     np.testing.assert_allclose(discounted_sum(jnp.asarray(x), 0.9, jnp.asarray(ended)), expected, atol=1e-5)
 
 
-def test_zero_rows_wipes_out_nan_of_every_shape_and_type():
+def test_zero_rows_replaces_nan_for_every_shape_and_dtype():
     valid = jnp.array([[True, False], [False, True]])
     tree = {
         "wide": jnp.full((2, 2, 3), jnp.nan).at[0, 0].set(1.0),

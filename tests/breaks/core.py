@@ -6,7 +6,7 @@ MASKS = "tests/arrays/test_masks.py::"
 IDLE = MASKS + "test_an_idle_step_takes_the_first_action_and_has_weight_0_for_the_policy"
 EMPTY = "tests/learning/test_empty_minibatch.py::"
 BESIDE = EMPTY + "test_an_empty_minibatch_skips_its_gradient_step_and_its_metrics"
-ALIKE = "tests/system/test_reference.py::test_standardize_leaves_constant_advantages_zero_and_single_ones_alone"
+ALIKE = "tests/system/test_reference.py::test_standardize_maps_constant_advantages_to_0_and_keeps_single_ones"
 CHUNKS = "tests/learning/test_gradient.py::"
 DRAWN = "tests/minibatches/test_in_training.py::"
 UNBIASED = DRAWN + "test_importance_weights_make_the_expected_gradient_unbiased"
@@ -103,7 +103,7 @@ MUTATIONS: list[Mutation] = [
         "advantages are standardised without their weights",
         "advantage = standardize(advantage, acting, weight)",
         "advantage = standardize(advantage, acting)",
-        (DRAWN + "test_advantages_are_standardised_by_their_weights",),
+        (DRAWN + "test_advantages_are_standardised_with_importance_weights",),
     ),
     Mutation(
         "KL controls are accepted where no KL is seen",

@@ -181,7 +181,7 @@ MUTATIONS: list[Mutation] = [
         "a run that cannot fit is begun",
         "if room is not None and needed.total > room:",
         "if False:",
-        (MEMORY + "test_the_advice_is_a_number_that_fits",),
+        (MEMORY + "test_the_advised_num_envs_fits",),
         "program/footprint.py",
     ),
 ]

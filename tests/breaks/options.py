@@ -2,8 +2,8 @@
 
 from breaks.base import Mutation
 
-X64 = "tests/system/test_x64.py::test_runs_with_64_bit_types_keep_32_and_equal_those_without"
-PRECISION = "tests/system/test_precision.py::test_only_factors_of_products_with_sides_of_16_and_more_are_rounded"
+X64 = "tests/system/test_x64.py::test_runs_with_64_bit_types_stay_32_bit_and_equal_those_without"
+PRECISION = "tests/system/test_precision.py::test_only_operands_with_sides_of_at_least_16_are_rounded"
 HEADS = "tests/networks/test_heads.py::test_log_std_init_without_standard_deviation_is_refused"
 TRAIN = "tests/test_training.py::"
 TRAINED = "tests/run/test_result.py::"
@@ -77,7 +77,7 @@ MUTATIONS: list[Mutation] = [
         "Craftax's own limit as an option",
         'HIDDEN = ("max_steps_in_episode", "max_timesteps")',
         'HIDDEN = ("max_steps_in_episode",)',
-        ("tests/envs/wrappers/test_params.py::test_a_limit_of_a_suites_own_that_is_lifted_is_no_option",),
+        ("tests/envs/wrappers/test_params.py::test_a_suites_own_time_limit_is_no_option",),
     ),
     Mutation(
         "numbers by hand unchecked",

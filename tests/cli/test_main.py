@@ -1,4 +1,4 @@
-"""The command line: every option, exit codes, what goes to which stream, and where files are written."""
+"""Command line: options, exit codes, standard output and standard error, written files."""
 
 import json
 import os
@@ -23,13 +23,13 @@ TINY += ["--agent.network.hidden", "8", "--agent.num-epochs", "1", "--log.every"
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
-    """Compiled programs, shared by all tests here; nothing goes to the user's own cache."""
+    """Cache of compiled programs shared by these tests, instead of the user's."""
     return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(autouse=True)
 def _sandbox(cache, tmp_path, monkeypatch):
-    """Run in an empty folder, and leave JAX's settings as they were."""
+    """Run in an empty directory and restore JAX's settings."""
     from jax.experimental.compilation_cache import compilation_cache
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
@@ -51,7 +51,7 @@ def _sandbox(cache, tmp_path, monkeypatch):
 
 
 def call(*arguments):
-    """Exit code of a command in this process; argparse leaves by SystemExit."""
+    """Return the exit code of a command run in this process; argparse raises SystemExit."""
     try:
         return main.main([str(x) for x in arguments])
     except SystemExit as left:
@@ -59,7 +59,7 @@ def call(*arguments):
 
 
 def process(*arguments, **variables):
-    """A command in a process of its own."""
+    """Run a command in a process of its own."""
     source = str(Path(ppax.__file__).parents[1])
     command = [sys.executable, "-m", "ppax.cli", *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": source} | {name: str(value) for name, value in variables.items()}
@@ -73,7 +73,7 @@ def final_bytes(directory):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, cache):
-    """One real training run, and what it said."""
+    """Directory and output of a training run."""
     folder = tmp_path_factory.mktemp("trained")
     variables = {"XDG_CACHE_HOME": cache, "HOME": folder / "home", "PYTHONWARNINGS": "error::RuntimeWarning"}
     done = process("train", "CartPole-v1", *TINY, "--json", "--run-dir", folder / "run", **variables)
@@ -84,7 +84,7 @@ def trained(tmp_path_factory, cache):
 # ---------------------------------------------------------------- train
 
 
-def test_train_says_one_json_object_and_talks_on_the_other_stream(trained):
+def test_train_prints_one_json_object_and_progress_to_stderr(trained):
     directory, done = trained
     assert len(done.stdout.splitlines()) == 1
     result = json.loads(done.stdout)
@@ -105,7 +105,7 @@ def test_train_says_one_json_object_and_talks_on_the_other_stream(trained):
     assert rows[-1]["env_steps"] == result["env_steps"]
 
 
-def test_train_writes_in_the_run_directory_only(trained, cache):
+def test_train_writes_to_the_run_directory_only(trained, cache):
     directory, _ = trained
     expected = {".lock", "about.json", "checkpoints", "metrics.csv", "metrics.jsonl", "run.toml", "stopped.json"}
     expected |= {"evaluation.json"}
@@ -127,7 +127,7 @@ def test_the_run_file_reproduces_the_run(trained, tmp_path):
     )
 
 
-def test_a_run_directory_stands_for_its_run_file(trained, parse):
+def test_a_run_directory_is_accepted_in_place_of_its_run_file(trained, parse):
     directory, _ = trained
     assert parse(directory) == parse(directory / "run.toml")
 
@@ -155,7 +155,7 @@ def test_a_directory_that_holds_a_run_is_refused(trained, capsys):
     assert (directory / "metrics.jsonl").read_bytes() == before
 
 
-def test_a_numerical_fault_has_its_own_exit_code(tmp_path, capsys):
+def test_a_numerical_fault_exits_with_code_4(tmp_path, capsys):
     bad = ["--agent.learning-rate", "1e38", "--agent.max-grad-norm", "none", "--agent.optimizer.eps", "1e-38"]
     assert call("train", "Pendulum-v1", *TINY, *bad, "--total-steps", "960", "--run-dir", tmp_path / "run") == 4
     text = capsys.readouterr().err
@@ -175,7 +175,7 @@ def test_resume_of_a_finished_run(trained, capsys):
     assert final_bytes(directory) == before
 
 
-def test_evaluate_says_the_same_twice(trained, capsys):
+def test_evaluate_is_deterministic_and_writes_nothing(trained, capsys):
     directory, done = trained
     before = {p: p.stat().st_mtime_ns for p in directory.rglob("*")}
 
@@ -198,13 +198,13 @@ def test_evaluate_says_the_same_twice(trained, capsys):
     assert {p: p.stat().st_mtime_ns for p in directory.rglob("*")} == before, "evaluating changes nothing"
 
 
-def test_a_damaged_checkpoint_is_a_disk_fault(trained, tmp_path):
+def test_a_damaged_checkpoint_exits_with_code_5(trained, tmp_path):
     directory, _ = trained
     copy = tmp_path / "copy"
     (copy / "checkpoints" / "0000000003").mkdir(parents=True)
     (copy / "run.toml").write_bytes((directory / "run.toml").read_bytes())
     (copy / "checkpoints" / "0000000003" / "manifest.json").write_text("{}")
-    done = process("evaluate", copy)  # not in this process, where a warning is an error
+    done = process("evaluate", copy)  # in this process warnings are errors
     assert done.returncode == 5
     assert "warning: skipped a damaged checkpoint" in done.stderr
     assert "0000000003" in done.stderr
@@ -212,7 +212,7 @@ def test_a_damaged_checkpoint_is_a_disk_fault(trained, tmp_path):
 
 
 @pytest.mark.parametrize("verb", ["resume", "evaluate"])
-def test_no_run_there(verb, tmp_path, capsys):
+def test_a_missing_run_directory_is_refused(verb, tmp_path, capsys):
     assert call(verb, tmp_path / "nothing") == 2
     assert "run.toml" in capsys.readouterr().err
     assert not (tmp_path / "nothing").exists()
@@ -254,7 +254,7 @@ def test_help_has_every_option_and_its_default(capsys, target):
         assert " ".join(option.doc.split())[:20] in text
 
 
-def test_help_shows_the_usual_options_first_and_says_how_to_see_the_others(capsys):
+def test_help_shows_common_options_and_how_to_list_all(capsys):
     assert call("train", "--help") == 0
     text = capsys.readouterr().out
     flags = re.findall(r"(?m)^  (--(?!no-)[a-z.-]+)", text[text.index("usual options") :])
@@ -272,7 +272,7 @@ def test_help_shows_the_usual_options_first_and_says_how_to_see_the_others(capsy
     assert "'agent.loss'" in capsys.readouterr().err
 
 
-def test_the_command_alone_says_what_there_is_and_its_version(capsys):
+def test_without_arguments_it_lists_commands_and_version(capsys):
     assert call() == 0
     assert "usage: ppax" in capsys.readouterr().out
     assert call("--version") == 0
@@ -281,7 +281,7 @@ def test_the_command_alone_says_what_there_is_and_its_version(capsys):
     assert done.stdout == f"ppax {ppax.__version__}\n"
 
 
-def test_help_of_everything(capsys):
+def test_help_of_every_command(capsys):
     for arguments in (["--help"], ["resume", "--help"], ["evaluate", "--help"], ["presets", "--help"]):
         assert call(*arguments) == 0
         assert "usage: ppax" in capsys.readouterr().out
@@ -296,7 +296,7 @@ def test_help_of_everything(capsys):
 
 @pytest.fixture
 def parse(monkeypatch):
-    """The configuration that `ppax train` with these arguments would build."""
+    """Return the configuration that `ppax train` builds from these arguments."""
 
     def plan_of(*arguments):
         plans = []
@@ -313,7 +313,7 @@ def parse(monkeypatch):
     return plan_of
 
 
-def test_both_spellings(parse):
+def test_options_with_dashes_or_underscores(parse):
     for flag in ("--agent.learning-rate", "--agent.learning_rate"):
         assert parse("Pendulum-v1", flag, "1e-5")["agent"]["learning_rate"] == 1e-5
         assert parse("Pendulum-v1", f"{flag}=1e-5")["agent"]["learning_rate"] == 1e-5
@@ -355,13 +355,13 @@ def test_a_part_and_its_own_options(parse):
     plan = parse("Pendulum-v1", "--agent.schedule.end=0.1", "--agent.schedule.part=cosine")
     assert plan["agent"]["schedule"]["part"] == "cosine"
     assert plan["agent"]["schedule"]["end"] == 0.1
-    # the preset anneals; another part starts afresh, the same keeps its options
+    # the preset has a linear schedule: another part starts from its defaults, the same part keeps its options
     assert parse("CartPole-v1", "--agent.schedule.part", "constant")["agent"]["schedule"] == {"part": "constant"}
     assert parse("CartPole-v1", "--agent.schedule.part", "linear")["agent"] == parse("CartPole-v1")["agent"]
 
 
-def test_a_target_after_an_option_is_not_taken_for_something_else(capsys):
-    """It decides what the options mean, so it comes first."""
+def test_a_target_after_an_option_is_refused(capsys):
+    """The target decides which options exist, so it must come first."""
     assert call("train", "--num-envs", 4, "Pendulum-v1") == 2
     assert "write the target first: ppax train Pendulum-v1" in capsys.readouterr().err
 
@@ -373,7 +373,7 @@ def test_an_option_wins_over_a_preset_and_a_file(parse, tmp_path):
     assert parse("CartPole-v1", "--env", "Pendulum-v1")["env"] == "Pendulum-v1"
 
 
-# ---------------------------------------------------------------- usage errors: fast, and nothing is written
+# ---------------------------------------------------------------- usage errors: fast, without written files
 
 WRONG = [
     (["--agent.gama", "0.9"], "--agent.gamma"),
@@ -408,7 +408,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("arguments", "named"), WRONG, ids=lambda x: " ".join(x) if isinstance(x, list) else "")
-def test_wrong_use_is_refused_before_anything_is_written(arguments, named, tmp_path, capsys):
+def test_usage_errors_are_reported_before_anything_is_written(arguments, named, tmp_path, capsys):
     begin = time.monotonic()
     code = call("train", "Pendulum-v1", *TINY, "--run-dir", tmp_path / "run", *arguments)
     assert code == 2
@@ -438,7 +438,7 @@ def test_wrong_use_is_refused_before_anything_is_written(arguments, named, tmp_p
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )
-def test_wrong_commands(arguments, named, capsys):
+def test_unknown_commands_are_refused(arguments, named, capsys):
     if "gymnax" in " ".join(arguments):
         pytest.importorskip("gymnax")
     assert call(*arguments) == 2
@@ -447,7 +447,7 @@ def test_wrong_commands(arguments, named, capsys):
 
 
 @pytest.mark.parametrize("seed", [-1, 2**64])
-def test_a_seed_of_the_evaluation_out_of_range(trained, seed, capsys):
+def test_an_evaluation_seed_out_of_range_is_refused(trained, seed, capsys):
     assert call("evaluate", trained[0], "--seed", seed) == 2
     assert "nearest valid value" in capsys.readouterr().err
 
@@ -459,7 +459,7 @@ def test_episodes_must_be_positive(trained, episodes, capsys):
     assert "episodes" in capsys.readouterr().err
 
 
-def test_an_unknown_option_in_a_real_process_is_quick_and_plain(tmp_path):
+def test_an_unknown_option_in_a_process_fails_fast_without_traceback(tmp_path):
     done = process("train", "CartPole-v1", "--agent.gama", "1", "--run-dir", tmp_path / "run", HOME=tmp_path / "home")
     assert done.returncode == 2
     assert done.stdout == ""
@@ -469,10 +469,10 @@ def test_an_unknown_option_in_a_real_process_is_quick_and_plain(tmp_path):
     assert not (tmp_path / "home").exists()
 
 
-# ---------------------------------------------------------------- who reads no more, and who says stop
+# ---------------------------------------------------------------- closed pipes and signals
 
 
-def test_a_reader_that_leaves_does_not_end_the_run(tmp_path, cache):
+def test_a_closed_output_pipe_does_not_end_the_run(tmp_path, cache):
     """`ppax train ... 2>&1 | head -n 1`: the pipe closes after the first line."""
     source = str(Path(ppax.__file__).parents[1])
     command = [sys.executable, "-m", "ppax", "train", "CartPole-v1", *TINY, "--run-dir", str(tmp_path / "run")]
@@ -487,7 +487,7 @@ def test_a_reader_that_leaves_does_not_end_the_run(tmp_path, cache):
 
 @pytest.fixture
 def leaves(monkeypatch):
-    """Exit codes of `os._exit`, which would end this process."""
+    """Exit codes passed to `os._exit`, which is replaced."""
     codes = []
     monkeypatch.setattr(os, "_exit", codes.append)
     return codes
@@ -497,7 +497,7 @@ def interrupted(*_, **__):
     raise KeyboardInterrupt
 
 
-def test_ctrl_c_in_the_last_evaluation_says_that_training_is_done(leaves, monkeypatch, tmp_path, capsys):
+def test_ctrl_c_in_the_final_evaluation_reports_finished_training(leaves, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(ppax.TrainedRun, "evaluate", interrupted)
     call("train", "CartPole-v1", *TINY, "--run-dir", tmp_path / "run")
     assert leaves == [75]
@@ -506,7 +506,7 @@ def test_ctrl_c_in_the_last_evaluation_says_that_training_is_done(leaves, monkey
     assert "resume" not in said
 
 
-def test_ctrl_c_in_training_says_how_it_goes_on_if_it_has_begun(leaves, monkeypatch, tmp_path, capsys):
+def test_ctrl_c_in_training_suggests_resume_if_the_run_has_started(leaves, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(main, "fit_run", interrupted)
     call("train", "CartPole-v1", *TINY, "--run-dir", tmp_path / "none")
     assert "resume" not in capsys.readouterr().err
@@ -516,7 +516,7 @@ def test_ctrl_c_in_training_says_how_it_goes_on_if_it_has_begun(leaves, monkeypa
     assert f"`ppax resume {tmp_path / 'run'}`" in capsys.readouterr().err
 
 
-def test_a_platform_that_is_not_there(tmp_path):
+def test_an_unavailable_platform_is_refused(tmp_path):
     done = process("train", "CartPole-v1", *TINY, "--run-dir", tmp_path / "run", JAX_PLATFORMS="tpu")
     assert done.returncode == 2
     assert "JAX_PLATFORMS = 'tpu'" in done.stderr
@@ -535,7 +535,7 @@ def test_a_platform_that_is_not_there(tmp_path):
         (2**32, 2**33),
     ],
 )
-def test_every_bit_of_a_seed_counts(one, other):
+def test_every_bit_of_a_seed_matters(one, other):
     env = ppax.make("CartPole-v1", 2)
     agent = ppax.PPO(ppax.networks.mlp(env, (2,)), num_epochs=1)
     log = config.Log(console=False)
@@ -546,10 +546,10 @@ def test_every_bit_of_a_seed_counts(one, other):
     assert keys[0] != keys[1]
 
 
-# ---------------------------------------------------------------- the cache of compiled programs
+# ---------------------------------------------------------------- cache of compiled programs
 
 
-def test_no_cache_leaves_no_cache(trained, tmp_path):
+def test_no_cache_writes_no_cache(trained, tmp_path):
     directory, _ = trained
     home = {"XDG_CACHE_HOME": tmp_path / "cache", "HOME": tmp_path / "home"}
     done = process("evaluate", directory, "--no-cache", **home)

@@ -1,4 +1,4 @@
-"""Runs as plain data: every default, every limit, every name, and the way to TOML and back."""
+"""Runs as plain data: defaults, limits, names, and the round trip through TOML."""
 
 import dataclasses
 import difflib
@@ -20,7 +20,7 @@ from ppax.types import ConfigError
 
 
 def at(path, value, base=None):
-    """A configuration with one entry, at a dotted path."""
+    """Return a configuration with one entry, at a dotted path."""
     plan = {} if base is None else base
     *sections, name = path.split(".")
     table = plan
@@ -37,7 +37,7 @@ def lookup(plan, path):
 
 
 def same_program(one, other):
-    """Equal static fields (the tree's definition) and equal numbers."""
+    """Assert equal static fields (tree structure) and equal numbers."""
     assert jax.tree.structure(one) == jax.tree.structure(other)
     assert all(map(np.array_equal, jax.tree.leaves(one), jax.tree.leaves(other)))
 
@@ -47,15 +47,15 @@ OPTIONS = {option.path: (option, base) for base in BASES[::-1] for option in con
 
 
 def base_of(path):
-    """A configuration in which the option at `path` exists and means something."""
-    if path.startswith("agent.network."):  # options of Box actions are refused without a Box
+    """Return a configuration in which the option at `path` exists and has an effect."""
+    if path.startswith("agent.network."):  # options of Box actions need a Box
         ball = {"agent": {"network": {"distribution": "ball"}}} if path.endswith("ball_radius") else {}
         return {"env": "Pendulum-v1", **ball}
-    if path in ("agent_ids", "central_critic"):  # of several agents
+    if path in ("agent_ids", "central_critic"):  # options of several agents
         return {"env": "Pursuit-2"}
-    if path == "self_play.every":  # of groups
+    if path == "self_play.every":  # an option of groups
         return {"env": "Pursuit-2", "groups": {"prey": {"players": [0]}, "hunter": {"players": [1]}}}
-    if path == "vectorization":  # of environments on the host
+    if path == "vectorization":  # an option of host environments
         return {"env": "gymnasium/CartPole-v1"}
     if path == "info_metrics":
         return {"env": "gymnasium/CartPole-v1"}
@@ -98,7 +98,7 @@ def test_defaults_are_those_of_the_parts():
     assert config.resolve(plan) == plan
 
 
-def test_what_is_given_stands():
+def test_given_options_override_defaults():
     plan = config.resolve({"env": "Pendulum-v1", "agent": {"gamma": 0.9, "network": {"hidden": [3]}}})
     assert (plan["env"], plan["agent"]["gamma"], plan["agent"]["network"]["hidden"]) == ("Pendulum-v1", 0.9, [3])
     built = config.build(plan)
@@ -107,14 +107,14 @@ def test_what_is_given_stands():
     assert built.agent.network.head.size == 1
 
 
-def test_whole_numbers_do_where_fractions_are_meant():
+def test_integers_are_accepted_for_float_options():
     value = config.resolve({"agent": {"gamma": 1}})["agent"]["gamma"]
     assert value == 1.0
     assert type(value) is float
 
 
 def test_every_option_reaches_the_agent_or_the_run():
-    """One unusual value at a time: the built objects differ from the default ones."""
+    """With one option changed, the built objects differ from the default ones."""
     unusual = {int: 3, float: 0.25, bool: None, str: None}
     for path, (option, _) in OPTIONS.items():
         if path == "env" or (option.limits.get("choices") and len(option.limits["choices"]) == 1):
@@ -203,7 +203,7 @@ def test_an_option_of_another_part_is_refused():
 
 
 def bad_values(option):
-    """Values of an option that nothing can be made of."""
+    """Return invalid values of an option."""
     limits, number = option.limits, option.kind in (int, float)
     if "choices" in limits:
         yield from ("no such choice", "", 3)
@@ -264,7 +264,7 @@ def test_the_limits_themselves_are_allowed(path):
 
 
 def test_every_number_of_an_agent_has_a_limit():
-    """NaN and wrong types apart: what is an option and a number is bounded somewhere, or is meant not to be."""
+    """Every number has a bound or is explicitly unbounded (NaN and wrong types are always refused)."""
     unbounded = {path for path, (option, _) in OPTIONS.items() if option.kind in (int, float) and not option.limits}
     assert unbounded == {"agent.network.log_std_init"}
 
@@ -274,7 +274,7 @@ def test_every_option_is_documented():
 
 
 @pytest.mark.parametrize("path", ["agent.gamma", "total_steps", "num_envs"])
-def test_endless_numbers_are_refused(path):
+def test_infinite_numbers_are_refused(path):
     with pytest.raises(ConfigError, match=path):
         config.resolve(at(path, 10**400))
 
@@ -294,7 +294,7 @@ def test_endless_numbers_are_refused(path):
         ({"schedule": ppax.schedules.Linear(end=-1.0)}, "end"),
     ],
 )
-def test_numbers_are_checked_where_an_agent_enters_from_python(change, named, tmp_path):
+def test_numbers_of_agents_from_python_are_checked(change, named, tmp_path):
     env = ppax.make("CartPole-v1", 4)
     with pytest.raises(ConfigError, match=named):
         ppax.fit(ppax.PPO(mlp(env), **change), env, 64, run_dir=tmp_path / "run", num_steps=8)
@@ -302,14 +302,14 @@ def test_numbers_are_checked_where_an_agent_enters_from_python(change, named, tm
 
 
 @pytest.mark.parametrize("change", [{"total_steps": 0}, {"seed": -1}, {"num_steps": 0}, {"log": Log(every=0)}])
-def test_settings_are_checked_where_a_run_enters_from_python(change, tmp_path):
+def test_settings_of_runs_from_python_are_checked(change, tmp_path):
     env = ppax.make("CartPole-v1", 4)
     with pytest.raises(ConfigError, match="every" if "log" in change else next(iter(change))):
         ppax.fit(ppax.PPO(mlp(env)), env, run_dir=tmp_path / "run", **({"num_steps": 8} | change))
     assert not (tmp_path / "run").exists()
 
 
-# ---------------------------------------------------------------- there and back
+# ---------------------------------------------------------------- round trips
 
 UNUSUAL = {
     "env": "Pendulum-v1",
@@ -333,7 +333,7 @@ UNUSUAL = {
         "schedule": {"part": "cosine", "leaves": ["learning_rate", "loss.clip_eps"], "end": 0.1},
     },
 }
-# What gymnax says while MinAtar is traced
+# Warnings of gymnax while MinAtar is traced
 SAID = ("scatter inputs have incompatible types:FutureWarning", "Explicitly requested dtype int64:UserWarning")
 LIBRARIES = pytest.mark.filterwarnings(*(f"ignore:{text}" for text in SAID))
 PLANS = {"defaults": {}, "unusual": UNUSUAL, "linear": {"agent": {"schedule": {"part": "linear"}}}}
@@ -341,7 +341,7 @@ PLANS |= {name: config.find(name) for name in config.presets()}
 
 
 def built_from(plan):
-    """The test is skipped where the environment's library is not installed."""
+    """Build; skip the test if the environment's library is not installed."""
     try:
         return config.build(plan)
     except ImportError as error:
@@ -350,7 +350,7 @@ def built_from(plan):
 
 @LIBRARIES
 @pytest.mark.parametrize("name", PLANS)
-def test_described_and_built_again(name):
+def test_describe_and_build_round_trip(name):
     plan = config.resolve(PLANS[name])
     built = built_from(plan)
     again = config.describe(built.agent)
@@ -362,7 +362,7 @@ def test_described_and_built_again(name):
 @LIBRARIES
 @pytest.mark.parametrize("name", PLANS)
 @pytest.mark.parametrize("resolved", [True, False])
-def test_through_a_file(name, resolved, tmp_path):
+def test_run_file_round_trip(name, resolved, tmp_path):
     plan = config.resolve(PLANS[name]) if resolved else PLANS[name]
     text = config.to_toml(plan)
     assert config.resolve(tomllib.loads(text)) == config.resolve(plan)
@@ -370,7 +370,7 @@ def test_through_a_file(name, resolved, tmp_path):
     file.write_text(text, encoding="utf-8")
     built, again = built_from(plan), config.build(config.read(file))
     same_program(built.agent, again.agent)
-    if isinstance(built.env, ppax.envs.VectorEnv):  # those on the host are other objects
+    if isinstance(built.env, ppax.envs.VectorEnv):  # host environments are different objects
         same_program(built.env, again.env)
     assert built.run == again.run
     assert config.find(str(file)) == tomllib.loads(text)
@@ -386,7 +386,7 @@ def test_none_survives_the_round_trip():
     assert config.build({"agent": {"max_grad_norm": 0.25}}).agent.max_grad_norm == 0.25
 
 
-def test_json_does_as_well(tmp_path):
+def test_json_run_files(tmp_path):
     file = tmp_path / "run.json"
     file.write_text('{"env": "Pendulum-v1", "agent": {"max_grad_norm": null, "gamma": 0.5}}')
     built = config.build(config.find(str(file)))
@@ -423,7 +423,7 @@ def test_own_parts_are_described_by_their_name():
     ("name", "text"),
     [("a.toml", "env = "), ("b.json", "{"), ("c.toml", None), ("d.json", "[" * 50), ("e.toml", b"\xff\xfe")],
 )
-def test_a_file_that_cannot_be_read_is_named(tmp_path, name, text):
+def test_an_unreadable_file_is_named(tmp_path, name, text):
     file = tmp_path / name
     if text is not None:
         file.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -447,17 +447,17 @@ def test_flatten_and_unflatten_are_inverse():
 # ---------------------------------------------------------------- presets
 
 
-def test_there_are_presets():
+def test_presets_include_cartpole():
     assert "CartPole-v1" in config.presets()
 
 
 @LIBRARIES
 @pytest.mark.parametrize("name", config.presets())
-def test_every_preset_can_be_run(name):
+def test_every_preset_builds_with_valid_sizes(name):
     built = built_from(config.find(name))
     assert built.run.env == name or name.startswith("styles/")
     agent, env, run = built
-    jax.eval_shape(lambda: ppax.start(agent, env, run.num_steps, jax.random.key(0)))  # the sizes divide
+    jax.eval_shape(lambda: ppax.start(agent, env, run.num_steps, jax.random.key(0)))  # valid sizes
     text = config.presets()[name].read_text(encoding="utf-8")
     assert text.startswith("#"), "a preset says where its numbers come from and what it reaches"
 
@@ -486,7 +486,7 @@ def test_sizes_that_do_not_divide_are_refused_with_sizes_that_do(
     assert named == nearest
     bad = "seq_len" if seq_len == 5 else "num_minibatches"
     assert f"{bad} = {seq_len if seq_len == 5 else minibatches}" in str(caught.value)
-    for size in nearest:  # they do work
+    for size in nearest:  # the suggested sizes are valid
         change = {"seq_len": size} if seq_len == 5 else {"minibatch": ppax.minibatches.Shuffle(size)}
         mended = dataclasses.replace(agent, **change)
         jax.eval_shape(lambda mended=mended: ppax.start(mended, env, num_steps, jax.random.key(0)))
@@ -496,7 +496,7 @@ def test_sizes_that_do_not_divide_are_refused_with_sizes_that_do(
 
 
 @pytest.mark.parametrize(("total_steps", "rollouts"), [(1, 1), (100, 4)])
-def test_the_budget_is_rounded_up_to_whole_rollouts(total_steps, rollouts):
+def test_total_steps_is_rounded_up_to_whole_rollouts(total_steps, rollouts):
     env = ppax.make("CartPole-v1", 4)
     rows = []
     run = ppax.fit(
@@ -510,15 +510,15 @@ def test_the_budget_is_rounded_up_to_whole_rollouts(total_steps, rollouts):
     assert [row["iteration"] for row in rows] == list(range(1, rollouts + 1))
     assert rows == run.history
     assert int(run.state.iteration) == rollouts
-    # env_steps counts valid steps only, and each row says which share of its rollout was valid
+    # env_steps counts valid steps only; valid_fraction is their share of a rollout
     valid = np.cumsum([round(row["valid_fraction"] * 32) for row in rows]).tolist()
     assert [row["env_steps"] for row in rows] == valid
     assert run.env_steps == valid[-1]
     assert run.env_steps <= rollouts * 32
 
 
-def test_names_in_messages_are_close():
-    """The suggestions come from difflib; a typo of one letter must find its word."""
+def test_typos_are_refused_with_a_close_suggestion():
+    """Suggestions come from difflib; a typo of one letter finds the option."""
     for path in OPTIONS:
         assert difflib.get_close_matches(path[:-1], OPTIONS, n=1, cutoff=0.0)[0]
         with pytest.raises(ConfigError, match=r"did you mean|must be"):

@@ -1,8 +1,8 @@
-"""Every option does something: changed, it changes the numbers of a run, or the change is refused.
+"""Every option has an effect: a change of it changes the numbers of a run or is refused.
 
-The options are walked as `ppax train --help` lists them, for every part of every slot. A value that cannot be guessed
-from the option's limits stands in VALUES; an option that acts only beside another one has that in BESIDE, and says so
-in its help. A new option is covered without a line here, or fails until it has one.
+Options come from `ppax train --help`, for every part of every slot. Values that cannot be derived from an option's
+limits are in VALUES; other options that an option needs are in BESIDE and named in its help. A new option is covered
+automatically, or fails until it has an entry here.
 """
 
 import dataclasses
@@ -27,13 +27,13 @@ from ppax.types import ConfigError, EnvReset, EnvStep, part, static
 
 # Options that cannot change the numbers of a training run
 SILENT = {
-    "log.every",  # rows of the log: what they hold is of as many iterations; tests/test_training.py
+    "log.every",  # the number of iterations in a row; tests/test_training.py
     "log.checkpoint_seconds",
     "log.tensorboard",
     "log.console",
-    "vectorization",  # results are the same: tests/envs/hosting/test_handle.py
+    "vectorization",  # equal results: tests/envs/hosting/test_handle.py
     "timeout",  # of worker processes; refused without them: tests/envs/test_settings.py
-    # the layout of the program: results are equal but for rounding, tests/system/test_reference.py
+    # layout of the program: results are equal up to rounding, tests/system/test_reference.py
     "agent.program.devices",
     "agent.program.chunk_rows",
     "agent.program.unroll",
@@ -45,7 +45,7 @@ BASE = {
     "agent.learning_rate": 0.03,
     "agent.minibatch.num_minibatches": 2,
 }
-# Changes by option: a path, or its end
+# Changed values by option: its path, or the end of its path
 VALUES = {
     "network.actor_obs": ["a"],
     "network.critic_obs": ["b"],
@@ -77,7 +77,7 @@ VALUES = {
     "critic.low": -2.0,
     "critic.high": 30.0,
 }
-# What an option acts beside: others that are set for it
+# Other options that must be set for an option to have an effect
 BESIDE = {
     "kl.rate_min": {"kl.rate_target": 1e-6},
     "kl.rate_max": {"kl.rate_target": 1e3},
@@ -93,7 +93,7 @@ BESIDE = {
 
 @part
 class Colours:
-    """Observations at random; the reward is an action's closeness to the first of them; three steps an episode."""
+    """Random observations; the reward is the closeness of the action to their first entry; three steps an episode."""
 
     kind: str = static()
 
@@ -128,17 +128,17 @@ class Colours:
 WORLDS = {kind: VectorEnv(Colours(kind), 4) for kind in ("discrete", "box", "dict", "image")}
 
 
-# ---------------------------------------------------------------- what there is to change
+# ---------------------------------------------------------------- cases
 
 
 def walked(world, given, prefix="agent."):
-    """(configuration, option) of every option below `prefix`, for every choice of parts there; one slot at a time."""
+    """Yield (configuration, option) for every option below `prefix` and every choice of part, one slot at a time."""
     for option in config.options(unflatten(given)):
         if not option.path.startswith(prefix):
             continue
         if option.path.endswith(".part"):
             slot = option.path.removesuffix("part")
-            inner = any(slot.startswith(path.removesuffix("part")) for path in given)  # of a part that was chosen
+            inner = any(slot.startswith(path.removesuffix("part")) for path in given)  # an option of a chosen part
             if option.path not in given:
                 yield given, option
             for name in () if inner else option.limits["choices"]:
@@ -149,7 +149,7 @@ def walked(world, given, prefix="agent."):
 
 
 def changes(option):
-    """Values to try for an option, other than its default."""
+    """Return values of an option other than its default."""
     ends = [end for end in VALUES if option.path.endswith(f".{end}") or option.path == end]
     if ends:
         return [VALUES[max(ends, key=len)]]
@@ -174,7 +174,7 @@ def beside(given, path):
 
 
 def cases():
-    """(world, configuration, option), each option of each part once."""
+    """Return (world, configuration, option) for each option of each part, once."""
     found = {}
     for world in ("discrete", "box", "dict", "image"):
         for given, option in walked(world, {}):
@@ -199,7 +199,7 @@ def two_iterations(agent, env, num_steps, key):
 
 @functools.cache
 def numbers(world, text):
-    """Metrics and parameters after two iterations, or the refusal."""
+    """Return metrics and parameters after two iterations, or the error message."""
     given = unflatten({"num_steps": 8} | BASE | json.loads(text))
     try:
         agent = config.build(given, WORLDS[world]).agent
@@ -230,7 +230,7 @@ def named(case):
 
 ALL = cases()
 DRAWN = random.Random(1).sample(ALL, 1)
-# Each of these once did nothing, without a word
+# Options that once had no effect
 ALWAYS = [case for case in ALL if case[0] == "discrete" and not case[1] and case[2].path.endswith("log_std_init")]
 
 
@@ -246,11 +246,11 @@ def test_a_change_of_an_option_changes_numbers_or_is_refused_sample(case):
     acts(*case)
 
 
-# ---------------------------------------------------------------- options of the run beside its agent
+# ---------------------------------------------------------------- options of the run
 
 PLAYERS = ["env=Pursuit-2", "groups.prey.players=0", "groups.hunter.players=1", "total_steps=96", "self_play.every=1"]
 BEST = ["log.every=1", "best.metric=grad_norm"]
-# What is changed, and what for that the run has beside TINY
+# Changed value of each option, and settings that the run needs in addition to TINY
 OF_RUNS = {
     "env": ("Acrobot-v1", []),
     "num_envs": (2, []),
@@ -278,14 +278,14 @@ TIMES = {"seconds", "steps_per_second", "train_seconds", "compile_seconds", "sta
 
 
 def arguments(settings):
-    """Of a command line."""
+    """Yield command-line arguments."""
     for path, value in settings.items():
         flag = "--" + path.replace("_", "-")
         yield from [flag if value else f"--no-{flag[2:]}"] if isinstance(value, bool) else [flag, str(value)]
 
 
 def recorded(settings, directory, capsys):
-    """The numbers that `ppax train` leaves: rows, evaluation, best policy; or its refusal."""
+    """Return the numbers of `ppax train`: log rows, evaluation, best policy; or its error message."""
     target = settings.pop("env", "CartPole-v1")
     code = main(["train", target, "--run-dir", str(directory), "--json", "--no-log.console", *arguments(settings)])
     said = capsys.readouterr()
@@ -302,7 +302,7 @@ def recorded(settings, directory, capsys):
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("path", OF_RUNS)
-def test_a_change_of_a_run_changes_its_numbers(path, tmp_path, capsys, cached_programs):
+def test_every_option_of_a_run_changes_its_numbers(path, tmp_path, capsys, cached_programs):
     value, extra = OF_RUNS[path]
     plan = {"agent.num_epochs": 1, "agent.network.hidden": 8} | TINY | {"eval.episodes": 2}
     plan |= dict(setting.split("=") for setting in extra)
@@ -310,13 +310,13 @@ def test_a_change_of_a_run_changes_its_numbers(path, tmp_path, capsys, cached_pr
     assert recorded(plan | {path: value}, tmp_path / "after", capsys) != before
 
 
-def test_every_option_of_a_run_is_among_them():
+def test_every_option_of_a_run_is_covered():
     known = {option.path for option in config.options({}) if not option.path.startswith("agent.")}
     assert known == set(OF_RUNS) | {path for path in SILENT if not path.startswith("agent.")}
 
 
-def test_every_option_of_every_part_is_walked():
-    """Each field of each part that the catalogue has is among the cases, and none of them twice."""
+def test_every_option_of_every_part_is_covered():
+    """Each field of each part of the catalogue is in exactly one case."""
     seen = {(option.path.rpartition(".")[2]) for _, _, option in ALL}
     for slot, choices in config.PARTS.items():
         for cls in choices.values():

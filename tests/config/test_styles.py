@@ -1,4 +1,4 @@
-"""The predecessors' algorithms, said in ppax's own configuration: they build, and each learns CartPole."""
+"""Presets `styles/*`, the algorithms of predecessors: each builds and learns CartPole."""
 
 import pytest
 
@@ -8,13 +8,13 @@ from ppax.run.fit import fit_run
 STYLES = sorted(name for name in config.presets() if name.startswith("styles/"))
 
 
-def test_all_are_there():
+def test_all_styles_exist():
     names = ["brax", "cleanrl", "jaxagents", "jaxdem", "ppojax", "purejaxrl", "rl8"]
     assert [f"styles/{name}" for name in names] == STYLES
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_a_style_is_a_whole_run(style):
+def test_a_style_round_trips_as_a_run_file(style):
     plan = config.find(style)
     built = config.build(plan)
     assert config.build(config.describe(built.run) | {"agent": config.describe(built.agent)}) == built

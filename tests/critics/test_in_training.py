@@ -1,4 +1,4 @@
-"""Critics inside training: rewards of any scale, sweeps, checkpoints, options in run files and on the command line."""
+"""Critics in training: rewards of any scale, checkpoints, options in run files and on the command line."""
 
 import functools
 from typing import Any
@@ -21,7 +21,7 @@ from ppax.run import checkpoint
 
 @ppax.part
 class Scaled:
-    """`env` with rewards times `factor`."""
+    """Wrapper that multiplies the rewards of `env` by `factor`."""
 
     env: Any
     factor: float = ppax.number(default=1000.0)
@@ -39,7 +39,7 @@ class Scaled:
 
 
 def probe_values(critic):
-    """V in DiscountProbe after 120 iterations with rewards times 1000; gamma 0.9 makes it 900 and 1000."""
+    """Return V in DiscountProbe after 120 iterations with rewards times 1000; exact with gamma 0.9: 900 and 1000."""
     env = VectorEnv(Scaled(builtin.DiscountProbe()), 64)
     agent = ppax.PPO(mlp(env, hidden=(32,)), gamma=0.9, learning_rate=5e-3, vf_coef=1.0, critic=critic)
 
@@ -56,8 +56,8 @@ def test_values_of_a_thousand_are_learned(critic):
     np.testing.assert_allclose(probe_values(critic), [900.0, 1000.0], atol=50.0)
 
 
-def test_regression_does_not_learn_them():
-    """Negative control: clipped gradients and Adam move V by some units, not by hundreds."""
+def test_regression_does_not_learn_values_of_a_thousand():
+    """Negative control: with clipped gradients and Adam, V changes by some units, not by hundreds."""
     assert probe_values(Regression()).max() < 500.0
 
 
@@ -66,7 +66,7 @@ def small(critic):
     return ppax.PPO(mlp(env, hidden=(8,)), critic=critic, learning_rate=1e-3), env
 
 
-def test_a_checkpoint_keeps_the_statistics_and_training_goes_on_bit_for_bit(tmp_path):
+def test_resume_restores_critic_statistics_bit_for_bit(tmp_path):
     agent, env = small(PopArt())
     train = jax.jit(ppax.train, compiler_options=QUICK)
     start = jax.jit(lambda key: ppax.start(agent, env, 8, key), compiler_options=QUICK)
@@ -105,17 +105,17 @@ def test_a_run_file_and_the_command_line_choose_a_critic():
         ({"critic": {"part": "scalar"}}, r"agent\.critic\.part = 'scalar': must be one of regression, two_hot, popart"),
     ],
 )
-def test_numbers_are_refused_where_they_mean_nothing(agent, message):
+def test_invalid_critic_options_are_refused(agent, message):
     with pytest.raises(ppax.ConfigError, match=message):
         config.resolve({"agent": agent})
 
 
-def test_the_critic_of_an_optimiser_is_still_an_optimiser(tmp_path):
+def test_optimizer_option_critic_is_an_optimizer(tmp_path):
     plan = {"agent": {"optimizer": {"part": "actor_critic", "critic": {"eps": 1e-3}}, "critic": {"part": "popart"}}}
     agent = config.build(plan).agent
     assert (agent.critic, agent.optimizer) == (PopArt(), ActorCritic(critic=Adam(eps=1e-3)))
     assert config.build({"agent": config.describe(agent)}).agent == agent
-    # on the command line: to name the part that it is already keeps its numbers, another one starts afresh
+    # on the command line: naming the same part keeps its numbers, another part starts from its defaults
     file = tmp_path / "run.toml"
     file.write_text(config.to_toml(plan))
     for name, expected in (("adam", Adam(eps=1e-3)), ("sgd", SGD())):

@@ -1,4 +1,4 @@
-"""PopArt: statistics against float64, the loss by hand, and V unchanged by every change of the statistics."""
+"""PopArt: statistics against float64, loss by hand, and V unchanged by updates of the statistics."""
 
 import dataclasses
 
@@ -24,7 +24,7 @@ def rollouts(count, scale=1.0, offset=0.0):
 @pytest.mark.parametrize("rate", [0.05, 0.4, 1.0])
 @pytest.mark.parametrize(("scale", "offset"), [(1.0, 0.0), (1e3, -50.0), (1e-3, 0.0), (1.0, 1e4)])
 def test_statistics_are_weighted_moments(rate, scale, offset):
-    """Update k of n weighs rate (1 - rate)^(n - k), over the sum of all weights; in float64, from all of them."""
+    """Compare in float64: update k of n has weight rate (1 - rate)^(n - k), divided by the sum of all weights."""
     critic, seen = PopArt(rate, min_std=1e-9), []
     state = critic.init().state
     for targets, valid in rollouts(6, scale, offset):
@@ -55,12 +55,12 @@ def test_loss_and_gradient_by_hand():
     np.testing.assert_allclose([loss, slope[0]], [0.78125, -1.25], rtol=1e-6)
     # Huber beyond half a std: .5 (1.25 - .25), slope -.5
     np.testing.assert_allclose(jnp.hstack(error(PopArt(huber_delta=0.5), 0.75)), [0.5, -0.5], rtol=1e-6)
-    # V was 11, .5 in units of std: a clip of .125 stops at .625, farther from 2, and flat; one of .3 does nothing
+    # old V = 11 is .5 in units of std: a clip of .125 stops at .625, farther from 2, with gradient 0; .3 has no effect
     np.testing.assert_allclose(jnp.hstack(error(PopArt(value_clip=0.125), 0.75)), [0.5 * 1.375**2, 0.0], rtol=1e-6)
     np.testing.assert_allclose(jnp.hstack(error(PopArt(value_clip=0.3), 0.75)), [0.78125, -1.25], rtol=1e-6)
 
 
-def test_targets_that_do_not_vary_leave_the_smallest_std():
+def test_constant_targets_have_the_minimum_std():
     critic = PopArt(1.0, min_std=0.5)
     state, rescale = critic.update(STATE, jnp.full((2, 3), 12.0), jnp.ones((2, 3), bool))
     np.testing.assert_allclose(jnp.stack(state), [1.0, 12.0, 0.0])
@@ -70,7 +70,7 @@ def test_targets_that_do_not_vary_leave_the_smallest_std():
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
-def test_no_change_of_statistics_moves_v_or_the_policy(scale):
+def test_statistics_updates_preserve_values_and_policy(scale):
     env = ppax.make("Pendulum-v1", 4)
     agent = ppax.PPO(mlp(env, hidden=(16,), shared=True), critic=PopArt(0.5))
     obs = jax.random.normal(jax.random.key(1), (64, 3))
@@ -83,10 +83,10 @@ def test_no_change_of_statistics_moves_v_or_the_policy(scale):
         np.testing.assert_allclose(after.value, before.value, rtol=1e-6, atol=1e-6 * max(1.0, 10 * scale))
         np.testing.assert_array_equal(after.distribution.mean, before.distribution.mean)
         assert np.abs(after.value_outputs - before.value_outputs).max() > 0.01
-        # statistics without the last layer, or the layer without them, would show
+        # updating only the statistics or only the last layer would change V
         for half in (learner._replace(critic=moved.critic), learner._replace(params=moved.params)):
             assert np.abs(look(half).value - before.value).max() > 1e-2 * min(1.0, scale)
-        # the vector that optimisers see is the same change: kernel times scale, bias times scale plus shift
+        # the flat parameter vector has the same change: kernel times scale, bias times scale plus shift
         assert all(moved.params[name] is learner.params[name] for name in learner.params if name != "value")
         learner = moved
     assert dataclasses.replace(agent, critic=PopArt()).critic.num_values == 1

@@ -1,4 +1,4 @@
-"""Two-hot: bins, targets and the mean by hand and in float64; initial V; refused options."""
+"""Two-hot critic: bins, targets and the mean by hand and in float64; initial V; refused options."""
 
 import jax
 import jax.numpy as jnp
@@ -27,14 +27,14 @@ def test_bins_by_hand():
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
-        (-2.0, [1, 0, 0, 0]),  # on a bin: that one alone
+        (-2.0, [1, 0, 0, 0]),  # on a bin: weight 1 there
         (0.0, [0, 1, 0, 0]),
         (2.0, [0, 0, 1, 0]),
         (4.0, [0, 0, 0, 1]),
         (1.5, [0, 0.25, 0.75, 0]),
         (-0.5, [0.25, 0.75, 0, 0]),
         (3.0, [0, 0, 0.5, 0.5]),
-        (-7.0, [1, 0, 0, 0]),  # outside: the nearest
+        (-7.0, [1, 0, 0, 0]),  # outside: the nearest bin
         (99.0, [0, 0, 0, 1]),
     ],
 )
@@ -43,7 +43,7 @@ def test_targets_by_hand(target, expected):
 
 
 @pytest.mark.parametrize("critic", [LINEAR, SYMLOG, TwoHot(), TwoHot(0.0, 1e4, 31)], ids=str)
-def test_the_mean_of_a_target_s_distribution_is_the_target(critic):
+def test_two_hot_target_has_the_target_as_its_mean(critic):
     bins = np.asarray(critic.bins(), np.float64)
     inside = np.random.default_rng(0).uniform(size=(len(bins) - 1, 20)) * np.diff(bins)[:, None] + bins[:-1, None]
     targets = np.concatenate([bins, inside.ravel()]).astype(np.float32)
@@ -53,7 +53,7 @@ def test_the_mean_of_a_target_s_distribution_is_the_target(critic):
     assert ((p > 1e-6).sum(axis=1) <= 2).all()
     np.testing.assert_allclose(p[: len(bins)], np.eye(len(bins)), atol=1e-6)
     np.testing.assert_allclose(p @ bins, targets, rtol=1e-5, atol=1e-5)
-    # and V of logits that are its logarithm is the target again
+    # logits log(t) give V = target
     numbers = jnp.log(jnp.maximum(jnp.float32(p), 1e-30))
     np.testing.assert_allclose(jax.vmap(critic.value, (None, 0))((), numbers), targets, rtol=2e-5, atol=1e-5)
 
@@ -62,7 +62,7 @@ def test_v_is_the_mean_by_hand():
     # p = (.1, .2, .3, .4): -.2 + 0 + .6 + 1.6
     v = LINEAR.value((), jnp.log(jnp.array([0.1, 0.2, 0.3, 0.4])) + 5.0)
     np.testing.assert_allclose(v, 2.0, rtol=1e-6)
-    # not biased where returns vary: half -20, half 20, and half 0 with half 20 (a mean in symlog would say 3.6)
+    # unbiased for varying returns: half -20, half 20, and half 0 with half 20 (a mean in symlog would be 3.6)
     half = jnp.log(jnp.array([0.5, 1e-30, 1e-30, 1e-30, 0.5]))
     np.testing.assert_allclose(SYMLOG.value((), half), 0.0, atol=1e-5)
     np.testing.assert_allclose(SYMLOG.value((), jnp.log(jnp.array([1e-30, 1e-30, 0.5, 1e-30, 0.5]))), 10.0, rtol=1e-6)
@@ -74,7 +74,7 @@ def test_loss_and_gradient_by_hand():
     loss, slope = jax.value_and_grad(LINEAR.error, argnums=1)((), numbers, jnp.float32(1.5), jnp.float32(99.0))
     np.testing.assert_allclose(loss, -0.25 * np.log(0.2) - 0.75 * np.log(0.3), rtol=1e-6)
     np.testing.assert_allclose(slope, [0.1, -0.05, -0.45, 0.4], rtol=1e-5)
-    # a target a million times as large has a gradient no larger
+    # a target a million times as large has no larger gradient
     slope = jax.grad(TwoHot(num_bins=4).error, argnums=1)((), numbers, jnp.float32(1e6), jnp.float32(0.0))
     np.testing.assert_allclose(slope, [0.1, 0.2, 0.3, -0.6], rtol=1e-5)
 
@@ -84,12 +84,12 @@ def test_loss_and_gradient_by_hand():
     [
         (TwoHot(), 0.0),
         (TwoHot(-500.0, 500.0, 101, "linear"), 0.0),
-        # bins 0, 1, 3, 7 weigh 1, 1/2, 1/4, 1/8: (1/2 + 3/4 + 7/8) / (15/8)
+        # bins 0, 1, 3, 7 have weights 1, 1/2, 1/4, 1/8: (1/2 + 3/4 + 7/8) / (15/8)
         (TwoHot(0.0, 7.0, 4), 17 / 15),
     ],
     ids=str,
 )
-def test_at_first_v_is_near_zero(critic, start):
+def test_initial_value_is_near_zero(critic, start):
     state, rescale = critic.init()
     assert state == ()
     assert rescale.scale == 0.0
@@ -108,7 +108,7 @@ def test_an_empty_range_is_refused(low):
         TwoHot(low, 3.0).init()
 
 
-def test_an_empty_range_is_refused_before_a_run_begins(tmp_path):
+def test_an_empty_range_is_refused_before_a_run_starts(tmp_path):
     env = ppax.make("CartPole-v1", 4)
     agent = ppax.PPO(mlp(env), critic=TwoHot(5.0, 3.0))
     with pytest.raises(ConfigError, match=r"critic: low = 5 must be below high = 3"):

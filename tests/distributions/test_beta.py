@@ -32,12 +32,12 @@ def test_against_float64():
     np.testing.assert_allclose(got["log_prob"], exact(A, B).logpdf(y).sum(-1), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(got["entropy"], exact(A, B).entropy().sum(-1), rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(got["kl_self"], 0.0)
-    # KL by the trapezoid rule, over shares, of densities that scipy gives
+    # KL by the trapezoid rule over [0, 1], from densities of scipy
     x = np.linspace(1e-9, 1 - 1e-9, 200_001)[:, None, None]
     p, q = (stats.beta(np.float64(a), np.float64(b)) for a, b in ((A, B), (A2, B2)))
     kl = np.trapezoid(p.pdf(x) * (p.logpdf(x) - q.logpdf(x)), x, axis=0).sum(-1)
     np.testing.assert_allclose(got["kl"], kl, rtol=1e-4, atol=1e-5)
-    # the mode: no share nearby is likelier
+    # the mode: no nearby value has a higher density
     for step in (-0.01, 0.01):
         near = np.clip(got["mode"] + step, 1e-6, 1 - 1e-6)
         assert (p.logpdf(got["mode"]) >= p.logpdf(near)).all()

@@ -86,7 +86,7 @@ def test_gradients_are_zero_with_at_most_one_allowed_action(allowed):
     np.testing.assert_array_equal(gradient, 0.0)
 
 
-def test_joint_sums_components_and_samples_them_independently():
+def test_joint_sums_components_and_samples_independently():
     space, n = SPACES["nested"], 100_000
     head = head_for(space)
     assert (head.size, head.log_std_size) == (2 * 2 + 5 + 2 + 1, 1)
@@ -108,12 +108,12 @@ def test_joint_sums_components_and_samples_them_independently():
     np.testing.assert_allclose(entropy, sum(x.entropy() for x, _ in leaves), rtol=1e-5)
     np.testing.assert_allclose(kl, sum(x.kl(o) for (x, _), o in zip(leaves, others, strict=True)), rtol=1e-5)
     np.testing.assert_array_equal(none, 0.0)
-    # all numbers of a head are used: the first of z belong to "bits", as names are sorted
+    # all outputs of the head are used: the first of z belong to "bits", as names are sorted
     np.testing.assert_array_equal(pair[1].mean, z[:, -1:])
     np.testing.assert_array_equal(pair[1].log_std, free)
     for i in range(0, n, 20_000):
         assert space.contains(jax.tree.map(lambda x, i=i: np.asarray(x[i]), sent))
-    # no two of its numbers go together: 5 standard errors
+    # no two components are correlated: 5 standard errors
     columns = np.stack([*np.asarray(actions["bits"]).T, *np.asarray(actions["many"]).T, actions["pair"][0]], axis=1)
     columns = np.concatenate([columns, np.asarray(actions["pair"][1])], axis=1)
     correlation = np.corrcoef(columns.T) - np.eye(columns.shape[1])

@@ -136,7 +136,7 @@ def test_entropy_gradients_of_mean_and_scale():
         by_mean = (entropy(m + 1e-4, s) - entropy(m - 1e-4, s)) / 2e-4
         by_log_std = (entropy(m, s * np.exp(1e-4)) - entropy(m, s * np.exp(-1e-4))) / 2e-4
         np.testing.assert_allclose([got[0][0], got[1][0]], [by_mean, by_log_std], atol=2e-3)
-    # wide normals pile up at the bounds, so there more width is less entropy, which that of the normal would not say
+    # wide normals concentrate at the bounds, so there entropy decreases with the width, unlike that of the normal
     assert got[1][0] < 0.0
 
 

@@ -1,4 +1,4 @@
-"""The built-in environments: all conform to the protocol, five of them follow Gymnasium."""
+"""Built-in environments: conformance of all to the protocol; five of them against Gymnasium."""
 
 import gymnasium
 import jax
@@ -59,7 +59,7 @@ def avals(tree):
     return jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), tree)
 
 
-# ---------------------------------------------------------------- all of them
+# ---------------------------------------------------------------- all environments
 
 
 @pytest.mark.parametrize("env", ENVS, ids=name)
@@ -141,7 +141,7 @@ def test_spaces_are_known_while_tracing(env):
 
 
 @pytest.mark.parametrize("env_name", BUILTIN)
-def test_every_built_in_environment_can_be_drawn(env_name):
+def test_every_built_in_environment_can_be_rendered(env_name):
     env = BUILTIN[env_name]()
     begin = jax.jit(env.reset)(jax.random.key(0))
     first = render(env, begin.state)
@@ -162,7 +162,7 @@ def test_every_built_in_environment_can_be_drawn(env_name):
 
 
 def follow_gymnasium(env, env_id, spread, actions):
-    """Our trajectories from 16 wide starts; Gymnasium repeats each step from the very same state."""
+    """Return trajectories from 16 spread-out states, and Gymnasium's result of each step from the same state."""
     keys = jax.random.split(jax.random.key(6), 16)
     draws = np.random.default_rng(2).uniform(-1, 1, (len(spread), 16))
     begin = jax.eval_shape(env.reset, keys[0]).state
@@ -195,7 +195,7 @@ def test_cartpole_follows_gymnasium():
 
 
 def test_pendulum_follows_gymnasium():
-    # beyond the bounds too: the environment itself clips the torque
+    # also beyond the bounds: the environment itself clips the torque
     actions = np.random.default_rng(1).uniform(-4, 4, (40, 16, 1)).astype(np.float32)
     steps = follow_gymnasium(builtin.Pendulum(), "Pendulum-v1", [(0.0, 9.0), (0.0, 3.0)], actions)
     assert abs(steps.obs[:, :, 2]).max() == 8  # the velocity was clipped

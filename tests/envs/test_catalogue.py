@@ -1,4 +1,4 @@
-"""`ppax envs`: what is here, what an extra would add, what one environment is like."""
+"""`ppax envs`: installed environments, extras, description of one environment."""
 
 import json
 
@@ -14,7 +14,7 @@ def listed(capsys, *arguments):
     return capsys.readouterr().out
 
 
-def test_lists_what_is_here_and_what_an_extra_would_add(capsys, monkeypatch):
+def test_lists_installed_environments_and_extras(capsys, monkeypatch):
     ids = registry.ids
     own = {"gymnax": ["CartPole-v1", "Catch-bsuite"], "envpool": [f"Game-{i}" for i in range(400)]}
     monkeypatch.setattr(registry, "installed", lambda suite: suite in own or suite == "gymnasium")
@@ -28,13 +28,13 @@ def test_lists_what_is_here_and_what_an_extra_would_add(capsys, monkeypatch):
     assert found["installed"] == own
     assert "  envpool/Game-19\n  and 380 more: --json\n" in text
     assert {"CartPole-v1", "HalfCheetah-v5"} <= set(host)
-    assert not {"CartPole-v0", "HalfCheetah-v4"} & set(host)  # only the newest
+    assert not {"CartPole-v0", "HalfCheetah-v4"} & set(host)  # newest versions only
     assert "jumanji" in found["extras"]
     assert "atari" in found["extras"]
     assert not {"gymnax", "gymnasium"} & set(found["extras"])
 
 
-def test_a_suite_that_cannot_be_imported_is_told_and_hides_no_other(capsys, monkeypatch):
+def test_a_suite_that_fails_to_import_is_reported_and_others_are_listed(capsys, monkeypatch):
     def ids(suite):
         if suite == "brax":
             raise AttributeError("module 'jax' has no attribute 'old'")
@@ -47,7 +47,7 @@ def test_a_suite_that_cannot_be_imported_is_told_and_hides_no_other(capsys, monk
     assert "navix/navix-v0" in text
 
 
-def test_describes_one(capsys):
+def test_describes_one_environment(capsys):
     about = json.loads(listed(capsys, "Pursuit-3", "--json"))
     assert about["agents"] == 3
     assert about["time_limit"] == 200
@@ -55,7 +55,7 @@ def test_describes_one(capsys):
     assert "time_limit         500" in listed(capsys, "CartPole-v1")
 
 
-def test_an_unknown_one_is_refused(capsys):
+def test_an_unknown_environment_id_is_refused(capsys):
     assert main.main(["envs", "CartPole-v2"]) == 2
     assert "did you mean 'CartPole-v1'" in capsys.readouterr().err
 
@@ -65,7 +65,7 @@ def test_an_unknown_one_is_refused(capsys):
     [
         (builtin.CartPole(), None),
         (TimeLimit(builtin.CartPole(), 10), 10),
-        (ActionRepeat(TimeLimit(builtin.CartPole(), 10), 4), 3),  # steps of the agent
+        (ActionRepeat(TimeLimit(builtin.CartPole(), 10), 4), 3),  # repeated steps
         (TimeLimit(ActionRepeat(builtin.CartPole(), 4), 10), 10),
     ],
 )

@@ -1,4 +1,4 @@
-"""Tasks that ask for memory: what is shown and what is paid, by hand."""
+"""Memory tasks: observations and rewards by hand."""
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ def test_cues_are_fair():
     assert abs(cues.mean()) < 4 / np.sqrt(4000)
 
 
-def test_a_partial_view_is_the_same_task_seen_less():
+def test_a_partial_view_changes_observations_only():
     whole = TimeLimit(builtin.CartPole(), 500)
     part = PartialView(whole, (0, 2))
     assert part.observation_space.shape == (2,)
@@ -45,6 +45,6 @@ def test_a_partial_view_is_the_same_task_seen_less():
         assert (out.reward, out.terminated) == (full.reward, full.terminated)
 
 
-def test_they_can_be_made_by_name():
+def test_memory_tasks_can_be_made_by_name():
     assert ppax.make("CartPole-v1-masked").observation_space.shape == (2,)
     assert ppax.make("CueCorridor-40").env.length == 40

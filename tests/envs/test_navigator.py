@@ -1,4 +1,4 @@
-"""The navigator's mechanics: energy, walls, contacts, and the reward as a difference of potentials."""
+"""Navigator: energy, walls, contacts, and the reward as a difference of potentials."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from ppax.envs.builtin.navigator import NavigatorState
 
 
 def navigate(env, state, actions):
-    """All states, the start included, [T + 1, A, 2] each, and the rewards [T, A]."""
+    """Return all states, including the first, [T + 1, A, 2] each, and the rewards [T, A]."""
 
     def scan(state, action):
         step = env.step(state, action, jax.random.key(0))
@@ -21,7 +21,7 @@ def navigate(env, state, actions):
 
 
 def at(position, velocity):
-    """A navigator's state, the target in the middle."""
+    """Return a navigator's state with the target at the origin."""
     position, velocity = jnp.array(position, jnp.float32), jnp.array(velocity, jnp.float32)
     return NavigatorState(position, velocity, jnp.zeros_like(position))
 
@@ -65,12 +65,12 @@ def test_navigator_rewards_telescope():
     np.testing.assert_allclose(rewards.sum(axis=0), gained, atol=1e-5)
 
 
-def test_navigator_observes_the_way_to_its_target():
+def test_navigator_observes_the_vector_to_its_target():
     env = Navigator()
     state = at([[0.6, -0.8]], [[0.1, 0.2]])
     obs = env.step(state, jnp.zeros((1, 2)), jax.random.key(0)).obs[0]
     np.testing.assert_allclose(obs[:2], [-0.6, 0.8], atol=0.01)  # it moved a little in this step
-    np.testing.assert_allclose(obs[2:4], [-0.5, 0.5])  # the way, clipped to what it sees
+    np.testing.assert_allclose(obs[2:4], [-0.5, 0.5])  # the vector to the target, clipped
     np.testing.assert_allclose(obs[4:], np.array([0.1, 0.2]) / 1.1, atol=1e-6)  # drag: v / (1 + 2 * 0.05)
 
 

@@ -1,4 +1,4 @@
-"""Pictures of other libraries' worlds: where things stand, by arithmetic on pixels."""
+"""Rendering of other libraries' environments: positions of objects, by arithmetic on pixels."""
 
 import jax
 import numpy as np
@@ -15,13 +15,13 @@ MODEL = """<mujoco><worldbody><geom type="plane" size="9 9 1"/><body pos="0 0 1"
 
 
 def centre_of(picture, colour):
-    """Mean row and column of a colour's pixels."""
+    """Return the mean row and column of a colour's pixels."""
     rows, columns = np.nonzero((picture == np.array(colour)).all(axis=-1))
     assert len(rows) > 0
     return rows.mean(), columns.mean()
 
 
-def test_a_grid_has_the_colour_of_its_channels():
+def test_a_grid_has_the_colours_of_its_channels():
     values = np.zeros((3, 4, 2))
     values[0, 1, 0] = values[2, 3, 1] = 1
     picture = pictures.grid(values)
@@ -31,7 +31,7 @@ def test_a_grid_has_the_colour_of_its_channels():
         assert tuple(picture[row * pictures.CELL + cell, column * pictures.CELL + cell]) == colour
 
 
-def test_a_limb_hangs_on_the_side_to_which_its_joint_is_turned():
+def test_a_limb_is_on_the_side_of_its_joint_angle():
     mujoco = pytest.importorskip("mujoco")
     model = mujoco.MjModel.from_xml_string(MODEL)
     still = np.array([0.0, 0, 1, 1, 0, 0, 0, 0.0])
@@ -45,14 +45,14 @@ def test_a_limb_hangs_on_the_side_to_which_its_joint_is_turned():
 @pytest.mark.parametrize(
     "name", ["CartPole-v1", "Acrobot-v1", "MountainCarContinuous-v0", "Breakout-MinAtar", "UmbrellaChain-bsuite"]
 )
-def test_worlds_of_gymnax_are_drawn(name):
+def test_gymnax_environments_are_rendered(name):
     pytest.importorskip("gymnax")
     env = ppax.make(f"gymnax/{name}", 1).env
     picture = render(env, jax.jit(env.reset)(jax.random.key(0)).state)
     assert picture.std() > 1, "not of one colour"
 
 
-def test_the_pole_leans_to_where_gymnax_has_it():
+def test_the_rendered_pole_leans_as_in_gymnax():
     pytest.importorskip("gymnax")
     env = ppax.make("gymnax/CartPole-v1", 1).env
     state = env.reset(jax.random.key(0)).state

@@ -1,4 +1,4 @@
-"""The predecessors' worlds: what they pay, what they allow, who sees what."""
+"""Environments of the predecessors: rewards, masks, observations."""
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ def numbers(*x):
 # ---------------------------------------------------------------- rl8
 
 
-def test_endless_cartpole_pays_for_upright_and_never_ends():
+def test_endless_cartpole_rewards_upright_and_never_ends():
     env = builtin.EndlessCartPole()
     state = CartPoleState(*numbers(0.5, -0.2, 0.3, 1.0))
     out = env.step(state, 1, key())  # no push
@@ -45,7 +45,7 @@ def test_endless_cartpole_starts_close_to_upright():
     np.testing.assert_allclose([np.std(x) for x in states], 0.01, rtol=0.1)
 
 
-def test_endless_mountain_car_pays_for_being_there():
+def test_endless_mountain_car_rewards_the_goal():
     env = builtin.EndlessMountainCar()
     down = env.step(CarState(*numbers(-0.5, 0.0)), 1, key())
     np.testing.assert_allclose(down.reward, -abs(float(down.state.position) - 0.5))
@@ -65,7 +65,7 @@ def trade(actions, state=None):
     return steps
 
 
-def test_trading_is_masked_by_what_is_held():
+def test_trading_masks_depend_on_the_position():
     env = builtin.AlgoTrading()
     assert env.reset(key()).action_mask.tolist() == [True, True, False]
     bought, held, sold = trade([BUY, HOLD, SELL])
@@ -74,17 +74,17 @@ def test_trading_is_masked_by_what_is_held():
     assert sold.action_mask.tolist() == [True, True, False]
 
 
-def test_trading_pays_what_was_gained():
+def test_trading_rewards_are_gains():
     begin = builtin.AlgoTrading().reset(key()).state
     hold, bought, held, sold, idle = trade([HOLD, BUY, HOLD, SELL, HOLD], begin)
     prices = [float(s.log_price) for s in (begin, hold.state, bought.state, held.state)]
     assert hold.reward == bought.reward == 0  # bought at the second price
-    # holding earns the last change that was seen before it
+    # holding earns the last observed change
     np.testing.assert_allclose(held.reward, prices[2] - prices[1], atol=1e-5)
     np.testing.assert_allclose(sold.reward, prices[3] - prices[1], atol=1e-5)
     np.testing.assert_allclose(held.obs["gain"][0], prices[3] - prices[1], atol=1e-5)
     assert idle.reward == 0
-    np.testing.assert_allclose(idle.obs["gain"], idle.obs["change"], atol=1e-5)  # nothing held: since the last step
+    np.testing.assert_allclose(idle.obs["gain"], idle.obs["change"], atol=1e-5)  # no position: the last change
 
 
 def test_trading_prices_follow_their_formula():
@@ -108,16 +108,16 @@ def pursue(position, headings, **numbers):
     return env.step(state, jnp.array(headings, jnp.float32)[:, None], key())
 
 
-def test_pursuit_goes_where_it_heads_and_pays_the_prey_for_living():
+def test_pursuit_moves_along_headings_and_rewards_survival():
     out = pursue([(0.1, 0.5), (0.9, 0.5)], [np.pi / 2, np.pi], predator_speed=3.0)
     np.testing.assert_allclose(out.state.position, [(0.1, 0.51), (0.87, 0.5)], atol=1e-6)
     assert out.reward.tolist() == [1, -1]
     assert not out.terminated.any()
     np.testing.assert_allclose(out.obs[0, :7], [0.01, 0.1, 0.51, 0.87, 0.5, np.pi / 2, np.pi], atol=1e-6)
-    assert out.obs[:, 7:].tolist() == [[1, 0], [0, 1]]  # who one is
+    assert out.obs[:, 7:].tolist() == [[1, 0], [0, 1]]  # identity of the agent
 
 
-def test_pursuit_capture_ends_it_for_all():
+def test_pursuit_capture_terminates_all_agents():
     out = pursue([(0.5, 0.5), (0.6, 0.5), (0.9, 0.9)], [0.0, np.pi, 0.0], radius=0.1)
     assert out.reward.tolist() == [-100, 100, 50]
     assert out.terminated.tolist() == [True] * 3
@@ -149,7 +149,7 @@ def test_lidar_meets_walls_and_discs_at_their_edges():
     assert np.asarray(env._observe(state))[1, 6 + 2] > 0.5  # the second sees the first to its left
 
 
-def test_lidar_agrees_with_walking_along_the_ray():
+def test_lidar_equals_ray_marching():
     env = builtin.Navigator(num_agents=5, num_rays=16, radius=0.15, ray_length=0.7)
     state = env.reset(jax.random.key(4)).state
     position = np.asarray(state.position, np.float64)
@@ -168,7 +168,7 @@ def test_lidar_agrees_with_walking_along_the_ray():
             np.testing.assert_allclose(seen[agent, k], 1 - np.clip(free / 0.7, 0, 1), atol=2e-3)
 
 
-def test_a_crowd_shares_its_reward_and_is_paid_for_arriving():
+def test_crowd_shares_its_reward_and_rewards_arrival():
     env, state = crowd([(0.0, 0.0), (0.8, 0.8)], goal_bonus=0.5, energy_cost=0.0)
     alone = env.step(state, jnp.zeros((2, 2)), key()).reward
     np.testing.assert_allclose(alone, [0.5, 0.0], atol=1e-6)  # the first stands on its target

@@ -1,4 +1,4 @@
-"""The probes' documented truths, against plain rollouts."""
+"""Probes: documented values against rollouts."""
 
 import jax
 import numpy as np
@@ -27,7 +27,7 @@ def step(env, state, action, key):
 
 
 def best_rollout(env, truth, seed, flip=False):
-    """Rows of `truth` visited, rewards, and whether it terminated, by the best actions, or by the worst."""
+    """Return visited rows of `truth`, rewards, and whether the episode terminated, for the best or worst actions."""
     state, obs = env.reset(jax.random.key(seed))[:2]
     rows, rewards, terminated = [], [], False
     while not terminated and len(rewards) < 30:  # 0.5^30 is below the tolerance
@@ -41,7 +41,7 @@ def best_rollout(env, truth, seed, flip=False):
 
 
 @pytest.mark.parametrize("env", PROBES, ids=name)
-def test_probe_truth_is_what_a_rollout_returns(env):
+def test_probe_values_equal_the_returns_of_rollouts(env):
     gamma, truth = 0.5, env.exact_values(0.5)
     seen = set()
     for seed in range(8):
@@ -51,11 +51,11 @@ def test_probe_truth_is_what_a_rollout_returns(env):
         checked = len(rows) if terminated else 1  # without an end, only the first return is complete
         np.testing.assert_allclose(returns[:checked], truth.value[np.array(rows[:checked])], rtol=1e-5)
         seen |= set(rows)
-    assert seen == set(range(len(truth.obs)))  # the truth speaks of nothing that does not occur
+    assert seen == set(range(len(truth.obs)))  # every documented observation occurs
 
 
 @pytest.mark.parametrize("env", PROBES, ids=name)
-def test_probe_actions_matter_only_where_the_truth_says_so(env):
+def test_probe_actions_matter_only_where_values_differ(env):
     truth = env.exact_values(0.5)
     for seed in range(8):
         best = sum(best_rollout(env, truth, seed)[1])

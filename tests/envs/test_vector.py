@@ -1,4 +1,4 @@
-"""Streams and next-step autoreset (T1, T5, T6, T11 of the trap list)."""
+"""Streams and next-step autoreset."""
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +22,10 @@ def play(env, num_steps, seed=0):
 
 
 @pytest.mark.parametrize("terminates", [True, False])
-def test_the_final_observation_is_the_next_one_and_the_reset_step_is_not_valid(terminates):
+def test_the_final_observation_is_the_next_one_and_the_reset_step_is_invalid(terminates):
     rows = play(VectorEnv(Counter(3, terminates), 2), 9)
     times = [float(obs[0, 0]) for obs, _ in rows]
-    # three steps, then a row that shows the final observation and is not acted on
+    # three steps, then an invalid row with the final observation
     assert times == [0, 1, 2, 3, 0, 1, 2, 3, 0]
     assert [bool(out.valid[0]) for _, out in rows] == [True, True, True, False] * 2 + [True]
     assert [bool(out.first[0]) for _, out in rows] == [False, False, False, True] * 2 + [False]
@@ -38,10 +38,10 @@ def test_the_final_observation_is_the_next_one_and_the_reset_step_is_not_valid(t
 def test_every_reset_is_fresh():
     rows = play(VectorEnv(Counter(1), 4), 40)
     draws = {float(obs[i, 1]) for obs, out in rows for i in range(4)}
-    assert len(draws) >= 4 * 20  # a new number for each environment at each of its 20 episodes
+    assert len(draws) >= 4 * 20  # a new number in each of the 20 episodes of each environment
 
 
-def test_environments_reset_alone():
+def test_environments_reset_independently():
     env = VectorEnv(Counter(3), 2)
     state, _, _ = env.reset(jax.random.key(0))
     state = state._replace(env=state.env._replace(time=jnp.array([2, 0], jnp.int32)))
@@ -52,17 +52,17 @@ def test_environments_reset_alone():
     assert out.valid.tolist() == [False, True]
 
 
-def test_an_agent_that_ended_is_absent_until_all_restart():
+def test_an_agent_that_ended_is_absent_until_the_environment_resets():
     rows = play(VectorEnv(Team(), 2), 7)
     valid = np.array([np.asarray(out.valid).reshape(2, 3)[0] for _, out in rows])
-    # agent i acts 2 + i steps; the longest plays 4, then one reset row for all
+    # agent i acts for 2 + i steps, at most 4, then one reset row for all
     assert valid.T.tolist() == [
         [True, True, False, False, False, True, True],
         [True, True, True, False, False, True, True],
         [True, True, True, True, False, True, True],
     ]
     reward = np.array([np.asarray(out.reward).reshape(2, 3)[0] for _, out in rows])
-    assert (reward == valid).all()  # nothing is earned while absent
+    assert (reward == valid).all()  # rewards are 0 while absent
     first = np.array([np.asarray(out.first).reshape(2, 3)[0] for _, out in rows])
     assert first.any(axis=1).tolist() == [False] * 4 + [True, False, False]
     ended = np.array([np.asarray(out.terminated | out.truncated).reshape(2, 3)[0] for _, out in rows])

@@ -1,4 +1,4 @@
-"""Minibatches inside an update: padding changes nothing; weights and annealing have their effect."""
+"""Minibatches in an update: padding, importance weights, annealing of beta."""
 
 import dataclasses
 import functools
@@ -20,7 +20,7 @@ from ppax.types import MinibatchIndices, Targets, part, static
 
 @part
 class Fixed:
-    """The same minibatches each time."""
+    """Minibatch part that returns the same indices each time."""
 
     rows: tuple[tuple[int, ...], ...] = static()
     num_minibatches: int = static(default=2)
@@ -34,7 +34,7 @@ class Fixed:
 
 @functools.cache
 def played():
-    """Five streams of eight steps, and the untrained parameters that acted."""
+    """Return a rollout of five streams and eight steps, and the untrained parameters that acted."""
     env = ppax.make("CartPole-v1", 5)
     agent = ppax.PPO(mlp(env, hidden=(8,)), seq_len=8, minibatch=Shuffle(1))
 
@@ -58,18 +58,18 @@ def update(minibatch, **options):
 
 
 @pytest.mark.parametrize("options", [{}, {"recompute": "minibatch"}])
-def test_padding_changes_nothing(options):
+def test_padding_does_not_change_the_update(options):
     with_empty, metrics = update(Fixed(((3, 0, 5), (1, 5, 2))), **options)
     without, expected = update(Fixed(((3, 0), (1, 2))), **options)
     np.testing.assert_allclose(with_empty, without, rtol=1e-5, atol=1e-6)
     for name in expected:
         np.testing.assert_allclose(metrics[name], expected[name], rtol=1e-4, atol=1e-5, err_msg=name)
-    # and the test would see it: the last sequence, where an index beyond is clamped to, has something to say
+    # sensitivity: including the last sequence, to which JAX clamps an index out of range, changes the result
     counted, _ = update(Fixed(((3, 0, 4), (1, 4, 2))), **options)
     assert np.abs(counted - without).max() > 1e-4
 
 
-def test_a_padded_run_learns_from_every_sequence():
+def test_training_with_padded_minibatches():
     env = ppax.make("CartPole-v1", 5)
     agent = ppax.PPO(mlp(env, hidden=(8,)), seq_len=8, minibatch=Shuffle(4, "pad"))
     state = ppax.start(agent, env, 8, jax.random.key(0))
@@ -79,8 +79,8 @@ def test_a_padded_run_learns_from_every_sequence():
         ppax.start(ppax.PPO(mlp(env), seq_len=8), env, 8, jax.random.key(0))
 
 
-def test_weights_scale_the_policy_gradient():
-    # one minibatch of all sequences, drawn by uniform chances, weighs 1: the same as a plain pass
+def test_importance_weights_scale_the_policy_gradient():
+    # one minibatch of all sequences with uniform probabilities has weight 1: equal to Shuffle
     uniform, _ = update(Prioritised(0.0, 1.0, num_minibatches=1))
     plain, _ = update(Shuffle(1))
     np.testing.assert_allclose(uniform, plain, rtol=1e-5, atol=1e-6)
@@ -110,7 +110,7 @@ def test_importance_weights_make_the_expected_gradient_unbiased(options, vmapped
     """
     env, (params, rollout) = played()
     rollout = rollout if options.get("weighted") else rows_missing(rollout)
-    reward = rollout.steps.reward * (1.0 + 3.0 * jnp.arange(5.0))[None]  # so that chances differ, and losses with them
+    reward = rollout.steps.reward * (1.0 + 3.0 * jnp.arange(5.0))[None]  # so that probabilities and losses differ
     rollout, draws = rollout._replace(steps=dataclasses.replace(rollout.steps, reward=reward)), 4000
     params = jax.tree.map(lambda x: 1.3 * x + 0.05, params)
     part = Prioritised(1.0, 1.0, num_minibatches=1, minibatch_size=2, **options)
@@ -142,16 +142,16 @@ def test_importance_weights_make_the_expected_gradient_unbiased(options, vmapped
         sigmas[name] = (error / (x.std(0) / np.sqrt(draws) + 1e-9)).max()
     if part.weighted == "loss":
         assert max(sigmas.values()) < 5.0, sigmas
-    else:  # only the policy's part: the value is learned as if what is drawn often were as frequent
+    else:  # only the policy's terms are unbiased: the value loss is not weighted
         assert sigmas["policy_loss"] < 5.0, sigmas
         assert sigmas["value_loss"] > 8.0, sigmas
         assert sigmas["gradient"] > 8.0, sigmas
 
 
-def test_advantages_are_standardised_by_their_weights():
-    """Drawn with replacement in proportion to |A|: weights make mean and std those of a uniform draw."""
+def test_advantages_are_standardised_with_importance_weights():
+    """For draws with probability proportional to |A|, weighted mean and std equal those of a uniform draw."""
     advantage = np.arange(16.0, dtype=np.float32)
-    index = np.repeat(np.arange(16), np.arange(16))  # as often as its advantage says
+    index = np.repeat(np.arange(16), np.arange(16))  # as many times as its advantage
     weight = 1.0 / np.maximum(advantage, 1.0)
     drawn = make_minibatch(
         RowMasks(jnp.ones((16, 1), bool), None),
@@ -164,7 +164,7 @@ def test_advantages_are_standardised_by_their_weights():
     np.testing.assert_allclose(drawn.targets.advantage[:, 0], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_beta_is_annealed_by_the_progress_of_training():
+def test_beta_is_annealed_over_training():
     env = ppax.make("CartPole-v1", 8)
 
     def params(beta, beta_end, iteration):

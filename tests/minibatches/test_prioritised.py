@@ -1,4 +1,4 @@
-"""Prioritised: probabilities, weights and draws by hand, by enumeration and by Monte Carlo."""
+"""Prioritised minibatches: probabilities, weights and draws by hand, by enumeration and by Monte Carlo."""
 
 import itertools
 
@@ -22,11 +22,11 @@ def batch(advantage, valid=None):
     return Batch(Transition(None, None, None, None, None, None, None, None, valid, ()), Targets(advantage, advantage))
 
 
-SIMPLE = batch(np.stack([MASS, -MASS], axis=1) / 2.0)  # signs do not matter
+SIMPLE = batch(np.stack([MASS, -MASS], axis=1) / 2.0)  # priorities ignore signs
 
 
 def draw(part, data=SIMPLE, draws=DRAWS):
-    """Index and weight [draws, num_minibatches, size], in NumPy."""
+    """Return indices and weights [draws, num_minibatches, size] as NumPy arrays."""
     keys = jax.random.split(jax.random.key(0), draws)
     drawn = jax.jit(jax.vmap(part, (None, 0)))(data, keys)
     return np.asarray(drawn.index), np.asarray(drawn.weight)
@@ -61,7 +61,7 @@ def test_probabilities_do_not_depend_on_the_scale_of_advantages(scale):
 
 @pytest.mark.parametrize("replacement", [True, False])
 @pytest.mark.parametrize("advantage", [np.zeros((4, 2)), np.full((4, 2), np.nan)])
-def test_without_any_priority_draws_are_uniform_and_weigh_1(replacement, advantage):
+def test_draws_are_uniform_with_weight_1_if_all_priorities_are_zero(replacement, advantage):
     index, weight = draw(
         Prioritised(1.0, 0.7, num_minibatches=1, minibatch_size=2, replacement=replacement), batch(advantage)
     )
@@ -74,15 +74,15 @@ def test_without_any_priority_draws_are_uniform_and_weigh_1(replacement, advanta
 def test_frequencies_with_replacement():
     index, _ = draw(Prioritised(1.0, replacement=True, num_minibatches=3, minibatch_size=2))
     assert index.shape == (DRAWS, 3, 2)
-    for place in itertools.product(range(3), range(2)):  # every place of every minibatch
+    for place in itertools.product(range(3), range(2)):  # every position of every minibatch
         share = np.bincount(index[:, *place], minlength=4) / DRAWS
         assert (np.abs(share - MASS / 10) < 5 * np.sqrt(0.25 / DRAWS)).all()
-    # places are independent: the same one twice, sum of P^2 = .3; in two minibatches too
+    # positions are independent: two hold the same sequence with probability sum of P^2 = .3, also in two minibatches
     for a, b in (((0, 0), (0, 1)), ((0, 0), (1, 0)), ((1, 1), (2, 0))):
         assert abs((index[:, *a] == index[:, *b]).mean() - 0.3) < 5 * np.sqrt(0.21 / DRAWS)
 
 
-def test_frequencies_without_replacement_are_those_of_drawing_one_by_one():
+def test_frequencies_without_replacement_equal_sequential_draws():
     index, _ = draw(Prioritised(1.0, num_minibatches=2, minibatch_size=2))
     p = MASS / 10
     for minibatch in range(2):
@@ -90,7 +90,7 @@ def test_frequencies_without_replacement_are_those_of_drawing_one_by_one():
             share = ((index[:, minibatch, 0] == i) & (index[:, minibatch, 1] == j)).mean()
             assert abs(share - p[i] * p[j] / (1 - p[i])) < 5 * np.sqrt(0.25 / DRAWS)
     assert (index[..., 0] != index[..., 1]).all()
-    # minibatches are independent: firsts agree in sum of P^2 = .3 of the draws
+    # minibatches are independent: their first sequences agree with probability sum of P^2 = .3
     assert abs((index[:, 0, 0] == index[:, 1, 0]).mean() - 0.3) < 5 * np.sqrt(0.21 / DRAWS)
 
 
@@ -103,7 +103,7 @@ def test_weights_by_hand(replacement, beta):
 
 @pytest.mark.parametrize("replacement", [True, False])
 def test_weights_make_the_mean_unbiased(replacement):
-    """Exact for each way to draw: `simple` with replacement, `inclusion` without."""
+    """Compare weighted means with the plain mean: `simple` weights with replacement, `inclusion` weights without."""
     weights = "simple" if replacement else "inclusion"
     part = Prioritised(1.0, 1.0, num_minibatches=1, minibatch_size=3, replacement=replacement, weights=weights)
     index, weight = draw(part)
@@ -111,28 +111,28 @@ def test_weights_make_the_mean_unbiased(replacement):
     for values in (f, np.ones(4)):
         estimates = (weight * values[index]).mean(axis=(1, 2))
         assert abs(estimates.mean() - values.mean()) < 5 * estimates.std() / np.sqrt(DRAWS)
-    plain = f[index].mean(axis=(1, 2))  # beta 0 is far off, so the test would see it
+    plain = f[index].mean(axis=(1, 2))  # without weights the mean is far off
     assert abs(plain.mean() - f.mean()) > 20 * plain.std() / np.sqrt(DRAWS)
 
 
-def test_the_advantages_alone_may_be_weighted():
+def test_weights_may_apply_to_advantages_only():
     drawn = Prioritised(1.0, 0.4, num_minibatches=3, minibatch_size=2, weighted="advantage")(SIMPLE, jax.random.key(0))
     assert drawn.weight is None
     np.testing.assert_allclose(drawn.advantage_weight, (4 * MASS / 10)[np.asarray(drawn.index)] ** -0.4, rtol=1e-5)
 
 
-def test_inclusion_weights_are_1_where_everything_is_drawn():
+def test_inclusion_weights_are_1_if_every_sequence_is_drawn():
     index, weight = draw(Prioritised(1.0, 1.0, minibatch_size=4, weights="inclusion"), draws=20)
     np.testing.assert_array_equal(np.sort(index, axis=-1), np.broadcast_to(np.arange(4), index.shape))
     np.testing.assert_allclose(weight, 1.0)
 
 
-def test_sequences_without_advantage_come_last_and_weigh_nothing():
+def test_sequences_with_zero_advantage_come_last_with_weight_0():
     index, weight = draw(Prioritised(1.0, 1.0, num_minibatches=1, minibatch_size=3), batch([[0], [5], [0], [5], [0]]))
     np.testing.assert_array_equal(np.sort(index[..., :2], axis=-1), np.broadcast_to([1, 3], (DRAWS, 1, 2)))
     np.testing.assert_allclose(weight[..., :2], (5 * 0.5) ** -1.0, rtol=1e-6)
     np.testing.assert_array_equal(weight[..., 2], 0.0)
-    counts = np.bincount(index[..., 2].ravel(), minlength=5)  # and none of them is preferred
+    counts = np.bincount(index[..., 2].ravel(), minlength=5)  # each is equally likely
     assert (np.abs(counts[[0, 2, 4]] - DRAWS / 3) < 5 * np.sqrt(DRAWS * 2 / 9)).all()
 
 

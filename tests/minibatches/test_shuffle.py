@@ -36,7 +36,7 @@ def test_two_keys_differ_and_one_key_repeats():
     assert (a.ravel() != np.arange(24)).any()
 
 
-def test_every_sequence_is_as_likely_in_every_minibatch():
+def test_every_sequence_is_equally_likely_in_every_minibatch():
     # 3000 keys, 6 sequences in 3 minibatches: a sequence is in the first one 1000 times, std sqrt(3000 2/9) = 26
     index = jax.jit(jax.vmap(lambda key: Shuffle(3)(batch(6), key).index))(jax.random.split(jax.random.key(0), 3000))
     counts = np.bincount(np.asarray(index)[:, 0].ravel(), minlength=6)
@@ -55,16 +55,16 @@ def test_large_permutations_look_random(size, draws):
     orders = np.asarray(
         jax.jit(jax.vmap(lambda key: permutation(key, size)))(jax.random.split(jax.random.key(0), draws))
     )
-    # where does an element go? From ten blocks to ten blocks, draws * size / 100 each, variance at most 0.81 of that
+    # moves from ten blocks to ten blocks: draws * size / 100 elements each, variance at most 0.81 of that
     blocks, tenth, expected = np.zeros((10, 10)), size // 10, draws * size / 100
     np.add.at(blocks, (np.broadcast_to(np.arange(size) // tenth, orders.shape), orders // tenth), 1)
     assert np.abs(blocks - expected).max() < 5 * np.sqrt(expected * 0.81)
     # fixed points: mean 1, variance 1 in each draw
     assert abs((orders == np.arange(size)).sum(axis=1).mean() - 1.0) < 5 / np.sqrt(draws)
-    # neighbours land in the same quarter one time in four, whichever neighbours
+    # any two neighbours are in the same quarter with probability 1/4
     same = (orders[:, 1:] * 4 // size == orders[:, :-1] * 4 // size).mean()
     assert abs(same - (size / 4 - 1) / (size - 1)) < 5 * np.sqrt(0.1875 / (draws * size))
-    # ascents: one half of all pairs; two draws agree in one place on average
+    # half of all pairs ascend; two draws agree in one place on average
     assert abs((orders[:, 1:] > orders[:, :-1]).mean() - 0.5) < 5 * np.sqrt(1 / 12 / (draws * size))
     assert abs((orders[1:] == orders[:-1]).sum(axis=1).mean() - 1.0) < 5 / np.sqrt(draws)
 
@@ -76,17 +76,17 @@ def test_padding_uses_every_sequence_once_with_at_most_one_padding_index_per_min
         real = index < sequences
         np.testing.assert_array_equal(np.sort(index[real]), np.arange(sequences))
         assert (index[~real] == sequences).all()
-        # shares differ by one at most, and nobody goes without
+        # minibatch sizes differ by one at most, and none is empty
         assert set(real.sum(axis=1)) <= {sequences // parts, -(-sequences // parts)}
         assert real.sum(axis=1).min() >= 1
     assert (indices(4, 91, 0, "pad") != indices(4, 91, 1, "pad")).any()
 
 
-def test_padding_changes_nothing_where_sizes_divide():
+def test_padding_has_no_effect_if_sizes_divide():
     np.testing.assert_array_equal(indices(4, 24, 3, "pad"), indices(4, 24, 3))
 
 
-def test_every_sequence_is_as_likely_in_a_padded_minibatch():
+def test_every_sequence_is_equally_likely_in_a_padded_minibatch():
     # 5 sequences in 3 minibatches of 2, 2 and 1: each is in the last one 600 of 3000 times, std sqrt(3000 4/25) = 22
     part, keys = Shuffle(3, "pad"), jax.random.split(jax.random.key(0), 3000)
     index = np.asarray(jax.jit(jax.vmap(lambda key: part(batch(5), key).index))(keys))

@@ -39,7 +39,7 @@ DICT = spaces.Dict(
 
 @ppax.part
 class Gallery:
-    """Environment with a Dict observation of all kinds; the reward is for naming the place."""
+    """Environment with a Dict observation of all kinds; the reward is for choosing the action equal to the place."""
 
     num_agents = None
     observation_space = DICT
@@ -80,7 +80,7 @@ def forward(net, params, obs):
     return np.asarray(out.distribution.logits), np.asarray(out.value)
 
 
-# ---------------------------------------------------------------- which tower reads what
+# ---------------------------------------------------------------- inputs of the towers
 
 
 @pytest.mark.parametrize("memory", [memories.NoMemory(), memories.GRU(6)], ids=["none", "gru"])
@@ -95,9 +95,7 @@ def test_critic_only_observations_do_not_reach_the_actor(memory):
         new_logits, new_value = forward(net, params, moved)
         assert (np.abs(new_logits - logits).max() > 0) == reaches_actor
         assert (np.abs(new_value - value).max() > 0) == reaches_critic
-    speed = obs | {
-        "seen": obs["seen"] | {"speed": other["seen"]["speed"]}
-    }  # of "seen" the critic reads the place alone
+    speed = obs | {"seen": obs["seen"] | {"speed": other["seen"]["speed"]}}  # of "seen" the critic reads only the place
     assert np.abs(forward(net, params, speed)[1] - value).max() == 0
 
 
@@ -138,7 +136,7 @@ def test_dict_observation_is_the_concatenation_of_its_entries():
         (spaces.MultiDiscrete([2, 3], start=[0, 5]), [1, 6], [0, 1, 0, 1, 0]),
         (spaces.MultiBinary((2, 2)), [[1, 0], [0, 1]], [1, 0, 0, 1]),
         (spaces.Box(0, 255, (2,), np.uint8), [51, 255], [0.2, 1]),
-        (spaces.Box(0, 9, (2,), np.uint8), [5, 9], [5, 9]),  # bytes, but no pixels
+        (spaces.Box(0, 9, (2,), np.uint8), [5, 9], [5, 9]),  # uint8, but no image
         (spaces.Box(-9, 9, (1, 2), np.int32), [[-3, 7]], [-3, 7]),
         (spaces.Tuple([spaces.Discrete(2), spaces.Box(-1, 1, ())]), (0, 0.5), [1, 0, 0.5]),
     ],
@@ -161,7 +159,7 @@ def test_preprocessing_of_every_kind_of_space(space, obs, numbers):
         ({"encoder": encoders.NatureCNN()}, r"NatureCNN.* has an empty output for image \[6, 5, 2\]"),
     ],
 )
-def test_what_does_not_fit_is_refused(options, named):
+def test_network_options_that_do_not_fit_the_spaces_are_refused(options, named):
     with pytest.raises(ppax.ConfigError, match=named):
         network(World(DICT), **options)
 
@@ -302,7 +300,7 @@ def test_networks_from_run_files_equal_those_from_python():
 
 
 @pytest.mark.parametrize("memory", config.PARTS["memory"])
-def test_every_option_of_every_memory_is_checked_and_reaches_it(memory):
+def test_every_option_of_every_memory_is_checked_and_reaches_the_part(memory):
     plan = {"agent": {"network": {"memory": {"part": memory}}}}
     built = config.build(plan).agent.network.memory
     assert type(built) is config.PARTS["memory"][memory]

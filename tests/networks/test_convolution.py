@@ -88,12 +88,12 @@ def test_bfloat16_convolution_rounds_factors_and_accumulates_float32(case):
     x, kernel = numbers(shape, filters, 16)
     rounded = [jnp.asarray(a, jnp.bfloat16) for a in (x, kernel)]
     near = lambda a: np.asarray(jnp.asarray(a, jnp.bfloat16), np.float64)  # noqa: E731
-    for given in (x, rounded[0]):  # observations, and what lies between two products
+    for given in (x, rounded[0]):  # observations, and activations between two products
         (y, of_x, of_kernel), g = with_gradients(convolve_by_products, given, rounded[1], stride, padding)
         assert y.dtype == jnp.float32
         exact = [loops(near(x[i]), near(kernel), near(g[i]), stride, padding) for i in range(3)]
         np.testing.assert_allclose(y, [e[0] for e in exact], atol=1e-4)
-        # a gradient has the precision of what it belongs to
+        # a gradient has the dtype of its primal
         precision = 1e-4 if given.dtype == jnp.float32 else 2.0**-7 * max(np.abs(e[1]).max() for e in exact)
         np.testing.assert_allclose(np.float64(of_x), [e[1] for e in exact], atol=precision)
         whole = sum(e[2] for e in exact)

@@ -117,5 +117,5 @@ def test_pixels_are_scaled_once():
     (reader,) = network(World).actor_readers
     bytes_ = np.random.default_rng(0).integers(0, 256, (5, 5, 1)).astype(np.uint8)
     np.testing.assert_allclose(reader.entries[0].read(jnp.asarray(bytes_), jnp.float32), bytes_ / 255, rtol=1e-6)
-    normalised = jnp.asarray(bytes_, jnp.float32) / 100 - 1  # as running statistics leave them: no longer bytes
+    normalised = jnp.asarray(bytes_, jnp.float32) / 100 - 1  # float32 after normalisation
     np.testing.assert_array_equal(reader.entries[0].read(normalised, jnp.float32), normalised)

@@ -20,7 +20,7 @@ MEMORIES = {
     "lstm": LSTM(6),
     "mingru": MinGRU(6),
     "lru": LRU(6),
-    "mingru as wide": MinGRU(SIZE),  # as the features, which then pass by as they are
+    "mingru as wide": MinGRU(SIZE),  # equal to the features: identity skip connection
     "lru as wide": LRU(SIZE),
     "attention": Attention(6, steps=4, heads=2),
     "window": Window(steps=3, hidden=(6,)),

@@ -1,4 +1,4 @@
-"""Optimisers: float64 loops from the papers, optax's own result, and the parameters that each one changes."""
+"""Optimisers: against float64 loops of the papers and optax; parameters of actor and critic."""
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +43,7 @@ def tree(seed=0, shared=False):
 
 
 def descend(part, params, gradients, rate=RATE):
-    """Parameters after each gradient; the transformation is rebuilt each time, as `update` does."""
+    """Return the parameters after each gradient; the transformation is rebuilt each time, as `update` does."""
 
     @jax.jit
     def step(part, rate, params, state, gradient):
@@ -122,7 +122,7 @@ def test_muon_equals_optax():
 
 
 @pytest.mark.parametrize("consistent_rms", [None, 0.2])
-def test_the_step_of_muon_is_nearly_orthogonal_and_vectors_go_to_adam(consistent_rms):
+def test_muon_updates_are_nearly_orthogonal_and_vectors_use_adam(consistent_rms):
     gradient = tree(1)
     part = Muon(consistent_rms=consistent_rms, adam_scale=0.5, b1=0.0)
     (after,) = descend(part, tree(), [gradient], 1.0)
@@ -131,7 +131,7 @@ def test_the_step_of_muon_is_nearly_orthogonal_and_vectors_go_to_adam(consistent
         (step["actor"]["0"]["kernel"], gradient["actor"]["0"]["kernel"]),
         (step["value"]["kernel"], gradient["value"]["kernel"]),
     ):
-        # along the gradient's own singular vectors, all about as long; Newton-Schulz ends in [.7, 1.2]
+        # the gradient's singular vectors with singular values near 1: Newton-Schulz ends in [.7, 1.2]
         u, _, vt = np.linalg.svd(np.asarray(g, np.float64), full_matrices=False)
         inputs, outputs = leaf.shape
         length = max(1, outputs / inputs) ** 0.5 if consistent_rms is None else 0.2 * max(inputs, outputs) ** 0.5
@@ -149,17 +149,17 @@ def groups(params):
     return actor, {key: params[key] for key in ("critic", "value")}
 
 
-def test_actor_and_critic_each_have_an_optimiser_of_their_own():
+def test_actor_and_critic_have_separate_optimizers():
     part = ActorCritic(SGD(0.9), Adam(), actor_scale=0.5, critic_scale=2.0)
     gradients = [tree(i) for i in (1, 2, 3)]
     got = groups(descend(part, tree(), gradients)[-1])
-    # each group on its own, as if there were no other
+    # each group as in an optimiser of its own
     for k, (alone, rate) in enumerate(((SGD(0.9), 0.5 * RATE), (Adam(), 2.0 * RATE))):
         expected = descend(alone, groups(tree())[k], [groups(g)[k] for g in gradients], rate)[-1]
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6), got[k], expected)
 
 
-def test_a_learning_rate_of_0_holds_one_group_still():
+def test_a_learning_rate_of_0_freezes_one_group():
     after = descend(ActorCritic(actor_scale=0.0), tree(), [tree(1)])[-1]
     moved = [
         jax.tree.leaves(jax.tree.map(lambda a, b: bool((a != b).all()), x, y))
@@ -186,8 +186,8 @@ def test_each_group_is_clipped_by_its_own_norm():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), steps[1], groups(gradient)[1])
 
 
-def test_a_group_is_clipped_before_its_optimiser():
-    """The bound is on the gradient: a step of plain descent is at most the learning rate times it."""
+def test_a_group_is_clipped_before_its_optimizer():
+    """The bound is on the gradient: an SGD update is at most the learning rate times the bound."""
     after = descend(ActorCritic(SGD(), SGD(), actor_max_grad_norm=0.5), tree(), [tree(1)], 0.1)[-1]
     moved = jax.tree.map(lambda a, b: np.asarray(a - b, np.float64), groups(tree())[0], groups(after)[0])
     norm = np.sqrt(sum((x**2).sum() for x in jax.tree.leaves(moved)))
@@ -223,7 +223,7 @@ def test_separate_networks_are_partitioned_and_shared_ones_refused():
 
 
 def test_actor_or_critic_does_not_change_after_its_last_epoch():
-    """The critic learns as if alone; the actor as if there were no later epochs."""
+    """Compare with separate optimisers: the critic sees all epochs, the actor none after its last one."""
     part = ActorCritic(SGD(0.9), Adam(), actor_epochs=2)
     gradients, epochs = [tree(i) for i in range(1, 7)], [0, 0, 1, 1, 2, 2]
     params, state, states = tree(), part(RATE).init(tree()), []
@@ -243,8 +243,8 @@ def test_actor_or_critic_does_not_change_after_its_last_epoch():
     assert moved == {"actor": False, "critic": True}
 
 
-def test_epochs_of_their_own_in_an_update():
-    """Without common clipping they are independent: each learns as in an update of its own number of epochs."""
+def test_actor_epochs_and_critic_epochs_in_an_update():
+    """Without common clipping, actor and critic equal those of updates with their own number of epochs."""
     env = ppax.make("Pendulum-v1", 4)
 
     def make(num_epochs, **epochs):
@@ -253,7 +253,7 @@ def test_epochs_of_their_own_in_an_update():
             optimizer=ActorCritic(actor_max_grad_norm=0.1, critic_max_grad_norm=0.1, **epochs),
             max_grad_norm=None,
             num_epochs=num_epochs,
-            minibatch=Shuffle(1),  # one for all: an order of minibatches says nothing
+            minibatch=Shuffle(1),  # a single minibatch, so that the order of rows does not matter
             program=Program(chunk_rows=8),
             learning_rate=1e-2,
         )
@@ -274,7 +274,7 @@ def test_epochs_of_their_own_in_an_update():
     ):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), tuple(got), expected)
     difference = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), short, long)
-    assert min(max(jax.tree.leaves(group[0])) for group in difference) > 1e-3  # or agreement would mean little
+    assert min(max(jax.tree.leaves(group[0])) for group in difference) > 1e-3  # the number of epochs matters
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_epochs_of_their_own_in_an_update():
         ({"critic_max_grad_norm": 1.0}, r'optimizer.critic_max_grad_norm: .*max_grad_norm = "none" in \[agent\]'),
     ],
 )
-def test_what_contradicts_the_agent_is_refused(options, text):
+def test_options_that_contradict_the_agent_are_refused(options, text):
     env = ppax.make("CartPole-v1", 2)
     agent = ppax.PPO(mlp(env, hidden=(4,)), num_epochs=4, optimizer=ActorCritic(**options))
     with pytest.raises(ConfigError, match=text):
@@ -296,8 +296,8 @@ def test_what_contradicts_the_agent_is_refused(options, text):
 
 
 @pytest.mark.parametrize("part", EVERY, ids=lambda x: type(x).__name__)
-def test_every_number_is_traced_and_counts(part):
-    """One program for all values, each of which changes the result, and a sweep is the same as one by one."""
+def test_every_number_is_traced_and_changes_the_result(part):
+    """One program serves all values; each value changes the result; a vmapped sweep equals single calls."""
     leaves, structure = jax.tree.flatten(part)
     traces = []
 
@@ -316,7 +316,7 @@ def test_every_number_is_traced_and_counts(part):
     for i in range(len(leaves)):
         changed = [x * 0.9 if j == i else x for j, x in enumerate(leaves)]
         changed[i] = jnp.where(leaves[i] == 0.0, 0.1, changed[i])
-        changed[i] = jnp.where(leaves[i] < 1e-3, 1e-2, changed[i])  # of an eps, nine tenths would be lost in rounding
+        changed[i] = jnp.where(leaves[i] < 1e-3, 1e-2, changed[i])  # a tenth of eps is below rounding
         swept.append(changed)
         assert (after(changed) != base).any(), i
     assert len(traces) == 1

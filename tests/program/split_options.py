@@ -1,4 +1,4 @@
-"""A program of its own for test_split_options.py: one update on one device and on two, printed as JSON."""
+"""Script of test_split_options.py: one update on one device and on two, printed as JSON."""
 
 import dataclasses
 import json

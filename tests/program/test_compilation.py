@@ -1,4 +1,4 @@
-"""A compiled program trains as `train` does, and names what would need another one."""
+"""Ahead-of-time compilation: results equal those of `train`; errors name changes that need recompilation."""
 
 import dataclasses
 
@@ -26,26 +26,26 @@ def fresh(agent, env, steps=16):
     return ppax.start(agent, env, steps, jax.random.key(0))
 
 
-def test_it_trains_as_train_does(made):
+def test_compiled_program_equals_train(made):
     agent, env, program = made
     ours = program(agent, env, fresh(agent, env), 3)
     theirs = jax.jit(ppax.train)(agent, env, fresh(agent, env), 3)
     for a, b in zip(jax.tree.leaves(ours.state.learner), jax.tree.leaves(theirs.state.learner), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
-    np.testing.assert_allclose(ours.metrics["learning_rate"], 1e-3 / 3, rtol=1e-5)  # the last of three
+    np.testing.assert_allclose(ours.metrics["learning_rate"], 1e-3 / 3, rtol=1e-5)  # of the third iteration
     assert program.compile_seconds >= program.xla_seconds > 0.0
 
 
 def test_changed_hyperparameters_do_not_recompile(made):
     agent, env, program = made
     slow = dataclasses.replace(agent, learning_rate=jnp.float32(0.0), loss=dataclasses.replace(agent.loss, clip_eps=1))
-    program(agent, env, fresh(agent, env), 1, 10)  # numbers of the last call are on the devices: no longer these
+    program(agent, env, fresh(agent, env), 1, 10)  # the devices hold the numbers of this call
     before = fresh(agent, env)
     old = jax.tree.map(np.asarray, before.learner.params)
     with jax.log_compiles(False):
         after = program(slow, env, before, 1, 10)
     for a, b in zip(jax.tree.leaves(old), jax.tree.leaves(after.state.learner.params), strict=True):
-        np.testing.assert_array_equal(a, b)  # the learning rate of 0 was used, not the one compiled with
+        np.testing.assert_array_equal(a, b)  # the learning rate of 0 was used
 
 
 def changed_agents(agent, env):
@@ -59,7 +59,7 @@ def changed_agents(agent, env):
 
 
 def test_errors_name_the_changed_field(made):
-    """By the guard where agent or environments are others, else by it after JAX has refused."""
+    """A guard compares agent and environments before the call; other differences are found after JAX refuses."""
     agent, env, program = made
     program(agent, env, fresh(agent, env), 1)
     for other, message in changed_agents(agent, env):

@@ -1,4 +1,4 @@
-"""Memory that a run takes, from shapes: the arithmetic by hand; what cannot fit is refused before anything is made."""
+"""Minimum memory of a run, from shapes: arithmetic by hand; runs that cannot fit are refused early."""
 
 import json
 import os
@@ -25,19 +25,19 @@ def shapes(num_envs=ENVS, num_steps=STEPS):
 
 
 def test_sizes_by_hand():
-    """One hidden layer of 8 on 4 numbers, for two actions and a value; Adam keeps two copies of every weight."""
+    """One hidden layer of 8 on 4 inputs, two actions and a value; Adam has two moments for every weight."""
     _, _, state = shapes()
-    weights = 2 * (4 * 8 + 8) + (8 * 2 + 2) + (8 * 1 + 1)  # a tower each for policy and value
+    weights = 2 * (4 * 8 + 8) + (8 * 2 + 2) + (8 * 1 + 1)  # separate towers of policy and value
     needed = footprint.footprint(state)
-    assert 3 * 4 * weights <= needed.learner <= 3 * 4 * weights + 64  # counters and the like
+    assert 3 * 4 * weights <= needed.learner <= 3 * 4 * weights + 64  # counters and other scalars
     # observations of 4 numbers; reward, value, log-probability, trace of 4 bytes each and four flags
     assert needed.rollout == STEPS * ENVS * (4 * 4 + 20)
     assert footprint.footprint(state, devices=2) == needed._replace(learner=2 * needed.learner)
     assert needed.total == needed.learner + needed.environments + needed.rollout
 
 
-def test_it_is_a_lower_bound_of_what_the_program_holds():
-    """XLA's own account of the compiled program: arguments and temporary memory together."""
+def test_footprint_is_a_lower_bound_of_the_programs_memory():
+    """Compare with XLA's memory analysis: arguments plus temporary memory."""
     agent, env, state = shapes(64, 128)
     needed = footprint.footprint(state)
     said = jax.jit(ppax.train).lower(agent, env, state, 1, 1).compile().memory_analysis()
@@ -54,7 +54,7 @@ def test_it_is_a_lower_bound_of_what_the_program_holds():
     ],
 )
 @pytest.mark.parametrize("env", ["CartPole-v1", "gymnasium/CartPole-v1"])
-def test_what_cannot_fit_is_refused_before_a_directory_is_made(tmp_path, capsys, env, sizes, advice):
+def test_a_run_that_cannot_fit_is_refused_before_its_directory_is_created(tmp_path, capsys, env, sizes, advice):
     run = tmp_path / "run"
     assert main.main(["train", env, *sizes, "--run-dir", str(run), "--no-cache"]) == 4
     err = capsys.readouterr().err
@@ -65,7 +65,7 @@ def test_what_cannot_fit_is_refused_before_a_directory_is_made(tmp_path, capsys,
         assert advice in err.strip() + ";"
 
 
-def test_the_advice_is_a_number_that_fits(monkeypatch):
+def test_the_advised_num_envs_fits(monkeypatch):
     agent, env, state = shapes(1000, 16)
     monkeypatch.setattr(footprint, "available_bytes", lambda: 300_000)
     with pytest.raises(NotEnoughMemory) as caught:
@@ -75,7 +75,7 @@ def test_the_advice_is_a_number_that_fits(monkeypatch):
     require_memory(*shapes(advised, 16))
 
 
-def test_more_rows_than_can_be_numbered(monkeypatch):
+def test_more_rows_than_int32_can_index_are_refused(monkeypatch):
     monkeypatch.setattr(footprint, "available_bytes", lambda: 2**60)
     with pytest.raises(ppax.ConfigError, match="at most 2,147,483,647"):
         require_memory(*shapes(2**16, 2**16))
@@ -91,8 +91,8 @@ def test_out_of_memory_errors_carry_the_sizes_of_the_run():
         raise jax.errors.JaxRuntimeError("INTERNAL: another")
 
 
-def test_xla_without_memory_is_exit_code_4(tmp_path, monkeypatch, capsys):
-    """What the lower bound lets pass: XLA itself finds no room."""
+def test_out_of_memory_in_xla_exits_with_code_4(tmp_path, monkeypatch, capsys):
+    """A run above the lower bound for which XLA itself runs out of memory."""
 
     def exhaust(*_):
         jnp.zeros((2**45,), jnp.float32).block_until_ready()
@@ -102,7 +102,7 @@ def test_xla_without_memory_is_exit_code_4(tmp_path, monkeypatch, capsys):
     assert "memory is exhausted: RESOURCE_EXHAUSTED" in capsys.readouterr().err
 
 
-def test_available_memory_is_that_of_the_machine_or_of_its_container(tmp_path, monkeypatch):
+def test_available_memory_respects_container_limits(tmp_path, monkeypatch):
     free = footprint.available_bytes()
     assert free is None or 2**26 < free < 2**50
     if free is None or not os.path.exists("/proc/self/cgroup"):
@@ -115,7 +115,7 @@ def test_available_memory_is_that_of_the_machine_or_of_its_container(tmp_path, m
     assert footprint.available_bytes() == 12345678
 
 
-def test_a_run_says_what_it_takes(tmp_path, capsys):
+def test_train_prints_the_minimum_memory_of_the_run(tmp_path, capsys):
     arguments = [
         "--num-envs",
         "2",

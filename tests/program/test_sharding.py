@@ -1,4 +1,4 @@
-"""Several devices and one compute the same; ppax asks for one device a core unless the user has chosen."""
+"""Several devices compute the same as one; ppax requests one device per core unless the user has chosen."""
 
 import dataclasses
 import json
@@ -44,7 +44,7 @@ def make(case):
 @pytest.mark.parametrize(
     "case", ["continuous", "memory", *(pytest.param(c, marks=pytest.mark.nightly) for c in ("discrete", "agents"))]
 )
-def test_two_devices_train_as_one(case):
+def test_training_on_two_devices_equals_one(case):
     agent, env = make(case)
 
     def run(devices):
@@ -56,7 +56,7 @@ def test_two_devices_train_as_one(case):
     assert len(two.state.actor.first.sharding.device_set) == 2
     fresh = run(1)._replace(state=ppax.start(agent, env, 16, jax.random.key(0)))
     moved = [np.abs(a - b).max() for a, b in pairs(fresh.state.learner.params, one.state.learner.params)]
-    assert max(moved) > 1e-3  # or agreement would mean little
+    assert max(moved) > 1e-3  # the parameters changed
     data = [x for x in (one.state, two.state)]
     for a, b in pairs(*(jax.tree.map(as_numbers, state) for state in data)):
         np.testing.assert_allclose(a, b, atol=2e-5, rtol=1e-4)
@@ -77,13 +77,13 @@ def as_numbers(x):
 def test_every_stream_and_step_has_a_key_of_its_own():
     env = VectorEnv(Team(), 5)
     keys = stream_keys(jax.random.key(0), 7, env)
-    assert keys.shape == (7, 5, 4)  # one for the environment, one for each of three agents
+    assert keys.shape == (7, 5, 4)  # for the environment and three agents
     assert len(np.unique(jax.random.key_data(keys).reshape(-1, 2), axis=0)) == 7 * 5 * 4
     fewer = stream_keys(jax.random.key(0), 7, VectorEnv(Team(), 2))
     np.testing.assert_array_equal(*(jax.random.key_data(x) for x in (fewer, keys[:, :2])))
 
 
-def test_shares_are_joined_in_order():
+def test_gather_keeps_the_order():
     x = np.arange(12.0).reshape(6, 2)
 
     def whole(part):
@@ -95,22 +95,22 @@ def test_shares_are_joined_in_order():
     assert out[2] == x.sum()
 
 
-def test_the_rule():
+def test_default_number_of_devices():
     rule = Program().num_devices
     assert rule(num_envs=64, minibatch=2048, seq_len=1) == 2
     assert rule(num_envs=64, minibatch=16, seq_len=128) == 2
-    assert rule(num_envs=4, minibatch=128, seq_len=1) == 1  # too few rows to be worth an exchange
-    assert rule(num_envs=63, minibatch=2048, seq_len=1) == 1  # cannot be halved
+    assert rule(num_envs=4, minibatch=128, seq_len=1) == 1  # too few rows for the cost of communication
+    assert rule(num_envs=63, minibatch=2048, seq_len=1) == 1  # odd
     assert rule(num_envs=64, minibatch=2049, seq_len=1) == 1
     assert Program(devices=1).num_devices(64, 2048, 1) == 1
 
 
-def test_large_images_are_taken_in_smaller_pieces():
+def test_chunks_of_large_images_have_fewer_rows():
     atari, minatar = (jax.ShapeDtypeStruct((64, 1, *shape), np.uint8) for shape in ((4, 84, 84), (10, 10, 4)))
     rows = Program().rows
     assert rows(1, "float32", atari) == 2**20 // (4 * 84 * 84) == 37
     assert rows(1, "float32", {"eyes": atari, "speed": minatar}) < 37
-    assert rows(16, "float32", atari) == 4 * 16  # as many sequences as with other observations
+    assert rows(16, "float32", atari) == 4 * 16  # at least 4 sequences, as for other observations
     assert rows(1, "float32", minatar) == rows(1, "float32") == 8192
     assert Program(chunk_rows=100).rows(1, "float32", atari) == 100
 
@@ -134,8 +134,8 @@ def test_devices_that_do_not_divide_are_refused(devices, num_envs, minibatch, te
         Program(devices=devices).num_devices(num_envs, minibatch, 1)
 
 
-def test_sizes_are_checked_before_anything_is_made():
-    """Four environments, rollouts of 3 steps, 4 minibatches of 3 sequences: two devices would drop one of each."""
+def test_device_sizes_are_checked_before_anything_is_built():
+    """Four environments, rollouts of 3 steps, 4 minibatches of 3 sequences: 3 is not divisible by two devices."""
     env = ppax.make("CartPole-v1", 4)
     agent = ppax.PPO(mlp(env, hidden=(4,)), minibatch=Shuffle(4), program=Program(devices=2))
     with pytest.raises(
@@ -147,8 +147,8 @@ def test_sizes_are_checked_before_anything_is_made():
 
 @pytest.mark.parametrize("axis", ["devices", "members", "batch"])
 @pytest.mark.parametrize("mapped", ["vmap", "pmap", "shard_map"])
-def test_a_users_mapped_axis_communicates_nothing(mapped, axis):
-    """Seeds under any mapped axis, however it is called, are runs of their own."""
+def test_no_communication_over_a_users_mapped_axis(mapped, axis):
+    """Seeds under a mapped axis of any name are separate runs."""
     x = np.arange(2.0, dtype=np.float32)
 
     def whole(part):
@@ -165,8 +165,8 @@ def test_a_users_mapped_axis_communicates_nothing(mapped, axis):
 
 
 @pytest.mark.parametrize("mapped", ["pmap", "shard_map"])
-def test_the_rule_is_one_device_where_the_user_has_split_the_program(mapped):
-    """Inside, a second split over devices cannot be; asked for, it is refused."""
+def test_one_device_inside_a_users_pmap_or_shard_map(mapped):
+    """Inside a pmap or shard_map a second split over devices is impossible and refused."""
     found, mesh = [], jax.sharding.Mesh(jax.local_devices()[:2], ("seeds",))
     spec = jax.sharding.PartitionSpec("seeds")
 
@@ -191,7 +191,7 @@ def test_the_rule_is_one_device_where_the_user_has_split_the_program(mapped):
         ("import jax; jax.devices()", {}, 1),
     ],
 )
-def test_devices_are_the_users_choice_first(before, environment, devices):
+def test_a_users_device_count_takes_precedence(before, environment, devices):
     code = f"{before}\nimport ppax, jax\nprint(jax.device_count())"
     kept = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")}
     out = subprocess.run([sys.executable, "-c", code], env=kept | environment, capture_output=True, text=True)
@@ -202,7 +202,7 @@ def test_devices_are_the_users_choice_first(before, environment, devices):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads have no names elsewhere")
 @pytest.mark.skipif(sharding.num_cores() < 2, reason="one core")
 @pytest.mark.parametrize(("devices", "apart"), [(sharding.num_cores(), True), (1, False)])
-def test_with_a_device_on_each_core_every_thread_of_xla_has_its_own(devices, apart):
+def test_xla_threads_are_pinned_if_each_core_has_a_device(devices, apart):
     code = f"""
 import os, threading, time, jax, jax.numpy as jnp
 from ppax.program import sharding

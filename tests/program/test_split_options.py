@@ -11,7 +11,7 @@ import pytest
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["epoch", "minibatch"])
-def test_two_devices_do_what_one_does(name):
+def test_two_devices_equal_one(name):
     program = Path(__file__).parent / "split_options.py"
     done = subprocess.run([sys.executable, program, name], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -21,7 +21,7 @@ def test_two_devices_do_what_one_does(name):
     assert one["metrics"].keys() == two["metrics"].keys()
     for metric, x in one["metrics"].items():
         np.testing.assert_allclose(x, two["metrics"][metric], rtol=1e-3, atol=1e-5, err_msg=metric)
-    # else agreement would mean little
+    # the parameters changed
     assert max(np.abs(one["moved"])) > 1e-2
     assert one["control"] != [1.0]
     assert name == "minibatch" or 0.0 < one["metrics"]["updates_skipped"] < 1.0

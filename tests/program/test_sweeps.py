@@ -1,4 +1,4 @@
-"""A sweep's members train as they would alone."""
+"""Sweeps: members equal separate runs."""
 
 import dataclasses
 import importlib
@@ -26,8 +26,8 @@ def make(members, num_envs=4):
 
 @pytest.mark.parametrize(
     "members", [3, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 4))]
-)  # 3 do not divide over two devices
-def test_members_equal_their_solo_runs(members):
+)  # 3 is not divisible by two devices
+def test_members_equal_their_separate_runs(members):
     agent, env, states = make(members)
     rates = jnp.linspace(1e-4, 1e-2, members)
     shares = jnp.linspace(0.1, 0.9, members)
@@ -46,7 +46,7 @@ def test_members_equal_their_solo_runs(members):
 
 @pytest.fixture(scope="module")
 def players():
-    """Two independent players, in an environment that nobody steps."""
+    """Two independent players and an environment that is never stepped."""
     env = ppax.make("Pursuit-2", 4)
     return ppax.Independent(ppax.PPO(mlp(env, hidden=(4,))), 2), env
 
@@ -64,7 +64,7 @@ def rates(agent, learning_rate):
         (np.arange(6.0).reshape(3, 2), np.arange(6.0).reshape(3, 2)),
     ],
 )
-def test_numbers_of_players_are_no_numbers_of_members(players, given, expected):
+def test_values_per_player_and_values_per_member(players, given, expected):
     agent, env = players
     swept, _ = sweeps._members(rates(agent, np.array(given, np.float32)), env, 3)
     np.testing.assert_array_equal(swept.agent.learning_rate, expected)
@@ -73,7 +73,7 @@ def test_numbers_of_players_are_no_numbers_of_members(players, given, expected):
     np.testing.assert_array_equal(swept.agents["both"].agent.learning_rate, expected)
 
 
-def test_as_many_players_as_members_have_to_say_which(players):
+def test_ambiguous_values_per_player_or_member_are_refused(players):
     agent, env = players
     text = r"agent\.agent\.learning_rate has 2 values, for 2 states and for 2 players: must have shape \(2, 2\)"
     with pytest.raises(ppax.ConfigError, match=text):
@@ -82,7 +82,7 @@ def test_as_many_players_as_members_have_to_say_which(players):
     assert swept.agent.learning_rate.shape == (2, 2)
 
 
-def test_a_wrong_number_of_values_is_named():
+def test_a_wrong_number_of_values_is_refused_by_name():
     agent, env, states = make(4)
     with pytest.raises(ppax.ConfigError, match=r"agent\.learning_rate has 3 values for 4 states: must be one, or 4"):
         ppax.sweep(dataclasses.replace(agent, learning_rate=jnp.ones(3)), env, states, 1)

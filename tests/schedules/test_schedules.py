@@ -20,7 +20,7 @@ AGENT = PPO(mlp(Spaces), learning_rate=3e-4)
 
 
 def used(schedule, updates, read=lambda agent: agent.learning_rate):
-    """Values in each update u of N: progress u / N, as in `train`, and 1000 steps per update."""
+    """Return the value in each update u of N: progress u / N, as in `train`, and 1000 steps per update."""
     value = jax.jit(jax.vmap(lambda u: jnp.asarray(read(schedule(AGENT, u / updates, 1000.0 * u)), jnp.float32)))
     return np.asarray(value(jnp.arange(updates)), np.float64)
 
@@ -35,7 +35,7 @@ def test_linear_starts_at_the_full_value_and_its_last_update_is_above_the_end():
         assert (rates > 0.0).all()
 
 
-def test_linear_to_a_share():
+def test_linear_to_a_fraction():
     # from 1 to .2 in 4: 1, .8, .6, .4
     np.testing.assert_allclose(used(Linear(end=0.2), 4), 3e-4 * np.array([1.0, 0.8, 0.6, 0.4]), rtol=1e-6)
 
@@ -54,7 +54,7 @@ def test_constant():
 
 @pytest.mark.parametrize("schedule", [Linear, Cosine])
 def test_schedules_are_constant_after_the_end(schedule):
-    """Training may go on after the planned end: a rate must not turn negative, nor rise again."""
+    """Training may continue after the planned end: a rate must not become negative or rise again."""
     for progress in (1.0, 1.25, 2.0):
         assert schedule()(AGENT, jnp.float32(progress)).learning_rate == 0.0
         late = schedule(end=0.5)(AGENT, jnp.float32(progress)).learning_rate
@@ -62,7 +62,7 @@ def test_schedules_are_constant_after_the_end(schedule):
 
 
 @pytest.mark.parametrize("schedule", [Linear, Cosine])
-def test_nested_leaves_and_only_those_named(schedule):
+def test_only_named_leaves_change_at_any_depth(schedule):
     agent = schedule(("loss.clip_eps", "advantage.gae_lambda"))(AGENT, jnp.float32(0.5))
     np.testing.assert_allclose([agent.loss.clip_eps, agent.advantage.gae_lambda], [0.1, 0.475], rtol=1e-6)
     assert agent.learning_rate == 3e-4
@@ -71,7 +71,7 @@ def test_nested_leaves_and_only_those_named(schedule):
 
 
 def test_schedules_apply_to_the_initial_agent_and_do_not_compound():
-    """The agent that is annealed is the configured one each time, so that two calls give the same result."""
+    """Each call anneals the configured agent, so two calls give the same result."""
     schedule = Linear()
     a, b = (schedule(AGENT, jnp.float32(0.5)).learning_rate for _ in range(2))
     assert a == b
@@ -82,10 +82,10 @@ def test_schedules_apply_to_the_initial_agent_and_do_not_compound():
     [
         ("learning_rat", ["'learning_rat'", "PPO", "learning_rate", "gamma"]),
         ("loss.clip", ["'clip'", "ClippedSurrogate", "clip_eps", "dual_clip"]),
-        ("num_epochs", ["'num_epochs'", "learning_rate"]),  # a size: not a number that may change
+        ("num_epochs", ["'num_epochs'", "learning_rate"]),  # a size, not a number
         ("", ["learning_rate"]),
-        ("loss", ["clip_eps"]),  # a part, not a number in it
-        ("gamma.x", ["gamma"]),  # nothing below a number
+        ("loss", ["clip_eps"]),  # a part, not one of its numbers
+        ("gamma.x", ["gamma"]),  # a number has no fields
     ],
 )
 def test_an_unknown_leaf_is_refused_with_the_choices(path, words):
@@ -103,34 +103,34 @@ def test_cosine_with_a_power_and_a_floor():
     np.testing.assert_allclose(late, 3e-5, rtol=1e-6)
 
 
-def test_steps_hold_each_value_from_its_place_on():
+def test_steps_hold_each_value_until_the_next_knot():
     schedule = Steps(at=(0.0, 0.25, 0.75), values=(3.0, 2.0, 1.0))
     np.testing.assert_allclose(used(schedule, 8), [3, 3, 2, 2, 2, 2, 1, 1])
-    for progress in (1.0, 7.0):  # beyond the plan the last one stays
+    for progress in (1.0, 7.0):  # after the end the last value stays
         assert schedule(AGENT, jnp.float32(progress), 0.0).learning_rate == 1.0
 
 
-def test_steps_and_lines_over_env_steps():
+def test_steps_and_interpolation_over_env_steps():
     # 1000 steps an update: updates 0, 1, 2 come before 3000 steps, update 3 just at it
     points = {"at": (0.0, 3000.0), "values": (1.0, 0.25), "by": "env_steps"}
     np.testing.assert_allclose(used(Steps(**points), 5), [1, 1, 1, 0.25, 0.25])
     np.testing.assert_allclose(used(Interpolated(**points), 5), [1, 0.75, 0.5, 0.25, 0.25], rtol=1e-6)
-    # how long the run is planned to be does not matter
+    # independent of the planned length of the run
     np.testing.assert_allclose(used(Interpolated(**points), 50)[:5], [1, 0.75, 0.5, 0.25, 0.25], rtol=1e-6)
     # 5e9 steps, beyond 32 bits
     far = Interpolated(at=(0.0, 1e10), values=(1.0, 0.0), by="env_steps")(AGENT, 0.0, jnp.float32(5e9))
     np.testing.assert_allclose(far.learning_rate, 0.5, rtol=1e-6)
 
 
-def test_lines_through_points():
-    # warm up to 4 at a quarter, down to 2 at the half, 0.2 at the end
+def test_interpolation_between_knots():
+    # rises to 4 at a quarter, falls to 2 at the half and to 0.2 at the end
     schedule = Interpolated(at=(0.0, 0.25, 0.5, 1.0), values=(0.0, 4.0, 2.0, 0.2))
     np.testing.assert_allclose(used(schedule, 8), [0, 2, 4, 3, 2, 1.55, 1.1, 0.65], rtol=1e-5)
     np.testing.assert_allclose(schedule(AGENT, jnp.float32(1.5), 0.0).learning_rate, 0.2, rtol=1e-6)
 
 
 @pytest.mark.parametrize("schedule", [Steps, Interpolated])
-def test_points_set_every_named_leaf_and_no_other(schedule):
+def test_knots_set_named_leaves_only(schedule):
     agent = schedule(("ent_coef", "gamma"), values=(0.25,))(AGENT, jnp.float32(0.5), 0.0)
     assert float(agent.ent_coef) == float(agent.gamma) == 0.25
     assert agent.learning_rate == 3e-4
@@ -140,7 +140,7 @@ def test_points_set_every_named_leaf_and_no_other(schedule):
 
 
 @pytest.mark.parametrize("schedule", [Steps, Interpolated])
-def test_values_and_places_are_numbers_that_sweep(schedule):
+def test_knot_values_and_positions_can_be_swept(schedule):
     def rate(place, value):
         return schedule(at=(0.0, place), values=(1.0, value))(AGENT, jnp.float32(0.5), 0.0).learning_rate
 
@@ -161,20 +161,20 @@ def test_values_and_places_are_numbers_that_sweep(schedule):
 )
 def test_invalid_knots_are_refused(schedule, options, words):
     part = schedule(**options)
-    with pytest.raises(ConfigError, match=words):  # as `fit` asks, before it compiles
+    with pytest.raises(ConfigError, match=words):  # as in `fit`, before it compiles
         jax.eval_shape(part, AGENT, jnp.float32(0.0), jnp.float32(0.0))
 
 
-def test_both_do_both_in_order():
+def test_combined_schedules_apply_in_order():
     parts = Linear(("gamma",)), Steps(("ent_coef",), values=(0.5,))
     agent = Both(*parts)(AGENT, jnp.float32(0.5), jnp.float32(0.0))
     np.testing.assert_allclose([agent.gamma, agent.ent_coef], [0.495, 0.5], rtol=1e-6)
-    # the second one acts on what the first one made: set to 8, then half of it
+    # the second schedule uses the result of the first: set to 8, then half of it
     agent = Both(Steps(values=(8.0,)), Both(Constant(), Linear()))(AGENT, jnp.float32(0.5), jnp.float32(0.0))
     np.testing.assert_allclose(agent.learning_rate, 4.0)
 
 
-def test_a_schedule_does_not_recompile_while_numbers_change():
+def test_annealed_numbers_do_not_recompile():
     traces = []
 
     @jax.jit

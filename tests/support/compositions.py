@@ -1,7 +1,7 @@
-"""Random compositions of everything a run is made of, and worlds that have every space, end and mask.
+"""Random combinations of parts, and environments with every kind of space, episode end and mask.
 
-`draw(number, on_host)` gives the composition of that number: a run file's tables, drawn over all parts of the
-catalogue, and the environment that they are for. Where a table is refused, the next one is drawn.
+`draw(number, on_host)` returns combination `number`: the tables of a run file, drawn from all parts of the catalogue,
+and its environment. If a table is refused, the next one is drawn.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ppax.run.restore import state_shapes
 from ppax.training import check_sizes
 from ppax.types import ConfigError, EnvReset, EnvStep, number, part, static
 
-FORBIDDEN = -1e4  # reward for an action that the mask forbids: no mean over a rollout hides it
+FORBIDDEN = -1e4  # reward of a forbidden action: visible in the mean over a rollout
 
 OBSERVATIONS = {
     "vector": spaces.Box(-np.inf, np.inf, (3,), np.float32),
@@ -44,11 +44,11 @@ OBSERVATIONS = {
 }
 
 
-# ---------------------------------------------------------------- dynamics, in NumPy and in JAX alike
+# ---------------------------------------------------------------- dynamics for both NumPy and JAX
 
 
 def observed(space: spaces.Space, x: Any, xp: Any) -> Any:
-    """An observation of `space` that follows a number `x` [...]; leaves are [..., *shape]."""
+    """Return an observation of `space` as a function of a number `x` [...]; leaves are [..., *shape]."""
     if isinstance(space, spaces.Dict):
         return {name: observed(inner, x + i, xp) for i, (name, inner) in enumerate(sorted(space.spaces.items()))}
     if isinstance(space, spaces.Tuple):
@@ -66,7 +66,7 @@ def observed(space: spaces.Space, x: Any, xp: Any) -> Any:
 
 
 def allowed(space: spaces.Space, x: Any, empty: bool, xp: Any) -> Any:
-    """A mask for actions of `space` that follows `x` [...]; `empty`: now and then it allows nothing."""
+    """Return an action mask of `space` as a function of `x` [...]; `empty`: sometimes it allows no action."""
     if isinstance(space, spaces.Dict):
         return {name: allowed(inner, x + i, empty, xp) for i, (name, inner) in enumerate(sorted(space.spaces.items()))}
     if isinstance(space, spaces.Tuple):
@@ -84,14 +84,14 @@ def allowed(space: spaces.Space, x: Any, empty: bool, xp: Any) -> Any:
 
 
 def components(space: spaces.Space) -> list[int]:
-    """How many choices each component of a discrete space has."""
+    """Return the number of choices of each component of a discrete space."""
     if isinstance(space, spaces.Discrete):
         return [int(space.n)]
     return space.nvec.ravel().tolist() if isinstance(space, spaces.MultiDiscrete) else [2] * int(np.prod(space.shape))
 
 
 def violations(space: spaces.Space, mask: Any, action: Any, xp: Any) -> Any:
-    """How many components of an action [...] are forbidden; where nothing is allowed, all but the first choice are."""
+    """Count forbidden components of an action [...]; an empty mask allows the first choice only."""
     if isinstance(space, spaces.Dict):
         every = [violations(s, None if mask is None else mask[k], action[k], xp) for k, s in space.spaces.items()]
         return sum(every[1:], every[0])
@@ -112,20 +112,20 @@ def violations(space: spaces.Space, mask: Any, action: Any, xp: Any) -> Any:
 
 
 def earned(action: Any, x: Any, xp: Any) -> Any:
-    """Reward of an action [...] at `x`: bounded, and something to learn."""
+    """Return the reward of an action [...] at `x`: bounded and learnable."""
     leaves = jax.tree.leaves(action)
     sums = [a.astype(np.float32).reshape(*x.shape, -1).sum(-1) for a in leaves]
     return xp.tanh(sum(sums[1:], sums[0]) * xp.sin(x)) + 0.3 * xp.cos(2.0 * x)
 
 
 class Rules(NamedTuple):
-    """What a world is like, native or on the host."""
+    """Settings of an environment, native or on the host."""
 
-    action: str = "two"  # of SPACES
-    seen: str = "vector"  # of OBSERVATIONS
+    action: str = "two"  # a key of SPACES
+    seen: str = "vector"  # a key of OBSERVATIONS
     masked: bool = False
-    empty: bool = False  # masks may allow nothing
-    length: int = 5  # of an episode, at most
+    empty: bool = False  # masks may allow no action
+    length: int = 5  # maximum length of an episode
     ending: str = "both"  # terminated, truncated, or either
     num_agents: int | None = None
 
@@ -134,15 +134,15 @@ class Rules(NamedTuple):
         return () if self.num_agents is None else (self.num_agents,)
 
     def look(self, x: Any, xp: Any) -> tuple[Any, Any]:
-        """Observation and mask at `x` [...]."""
+        """Return observation and mask at `x` [...]."""
         mask = allowed(SPACES[self.action], x, self.empty, xp) if self.masked else None
         return observed(OBSERVATIONS[self.seen], x, xp), mask
 
     def after(self, x: Any, time: Any, draw: Any, action: Any, xp: Any) -> tuple[Any, Any, Any]:
-        """Reward and both flags [...] of an action at `x`, which makes the episode `time` steps long."""
+        """Return reward and both flags [...] of an action at `x` in step `time`."""
         wrong = violations(SPACES[self.action], self.look(x, xp)[1], action, xp)
         reward = earned(action, x, xp) + FORBIDDEN * wrong
-        # agents leave one after another, and sooner where the draw is low
+        # agents end one after another, earlier for a low draw
         last = 1 + xp.floor(draw * (self.length - 1)).astype(np.int32) + np.arange(max(self.shape, default=1))
         over = time >= (last if self.shape else last[0])
         dies = {"terminated": over, "truncated": over & False, "both": over & (xp.sin(7.0 * x) > 0.0)}[self.ending]
@@ -150,16 +150,16 @@ class Rules(NamedTuple):
 
 
 class Where(NamedTuple):
-    """State of a native world."""
+    """State of a native environment."""
 
     time: jax.Array  # []
-    draw: jax.Array  # [] in [0, 1], of the episode
+    draw: jax.Array  # [] in [0, 1], constant in an episode
     x: jax.Array  # [] or [A]
 
 
 @part
 class World:
-    """`rules` as a native environment; its noise depends on the action, so that no two streams stay alike."""
+    """Native environment with `rules`; its noise depends on the action, so that streams diverge."""
 
     rules: Rules = static(default=Rules())
     noise: float = number(default=0.1)
@@ -191,7 +191,7 @@ class World:
 
 
 class Outside(gymnasium.Env):
-    """`rules` as an environment of Gymnasium."""
+    """Gymnasium environment with `rules`."""
 
     def __init__(self, rules: Rules):
         self.rules = rules
@@ -218,12 +218,12 @@ class Outside(gymnasium.Env):
 
 
 def as_info(mask: Any) -> dict[str, Any]:
-    """A mask as environments of Python give it."""
+    """Convert a mask to the form of Python environments."""
     return {} if mask is None else {"action_mask": jax.tree.map(lambda m: m.astype(np.int8), mask)}
 
 
 class Crew:
-    """`rules` as PettingZoo's parallel environments are written; who has left is not there any more."""
+    """PettingZoo parallel environment with `rules`; agents that ended are absent."""
 
     metadata: dict[str, Any] = {}  # noqa: RUF012
 
@@ -251,7 +251,7 @@ class Crew:
             i = self.possible_agents.index(agent)
             own = self.rules._replace(num_agents=None)
             action = jax.tree.map(np.asarray, dict_as_dict(actions[agent]))
-            # who comes later in the order stays longer
+            # later agents stay longer
             results = own.after(self.x[i], self.time - i, self.draw, action, np)
             for kept, result in zip(out, results, strict=True):
                 kept[agent] = result.item()
@@ -269,27 +269,27 @@ class Crew:
         return obs, {a: as_info(mask) for a, (_, mask) in seen.items()}
 
 
-# ---------------------------------------------------------------- compositions
+# ---------------------------------------------------------------- combinations
 
 
 class Composition(NamedTuple):
-    """A run to try: its tables, its world and what they were built into."""
+    """Random run: its tables, its environment, and the built objects."""
 
     number: int
     tables: dict[str, Any]
     rules: Rules
-    refused: tuple[str, ...]  # errors of the tables that were drawn before
+    refused: tuple[str, ...]  # error messages of refused tables
     agent: Agent
     env: Env
     run: Run
 
 
-FEW = ("two", "ragged", "hybrid", "box")  # spaces that reach most of the code
+FEW = ("two", "ragged", "hybrid", "box")  # spaces that cover most of the code
 HOST_SPACES = tuple(name for name in SPACES if name != "grid")
 
 
 def draw(number: int, on_host: bool = False) -> Composition:
-    """The composition of this number: the first of its random tables that is not refused."""
+    """Return the composition `number`: the first of its random tables that is not refused."""
     rng, refused = random.Random(f"{number} {on_host}"), []
     while True:
         rules, tables = draw_rules(rng, on_host), {}
@@ -310,7 +310,7 @@ def draw(number: int, on_host: bool = False) -> Composition:
 
 
 def draw_rules(rng: random.Random, on_host: bool) -> Rules:
-    """A world."""
+    """Draw the settings of an environment."""
     masked = rng.random() < 0.5
     return Rules(
         action=rng.choice(rng.choice([("two", "box"), FEW, HOST_SPACES if on_host else tuple(SPACES)])),
@@ -324,7 +324,7 @@ def draw_rules(rng: random.Random, on_host: bool) -> Rules:
 
 
 def make_env(rng: random.Random, rules: Rules, tables: dict[str, Any], on_host: bool) -> Env:
-    """The world as many times as the tables say."""
+    """Return the vectorised environment with the number of environments of the tables."""
     if on_host:
         source = rng.choice(["group", "group", *AutoresetMode.__members__]) if rules.num_agents is None else "crew"
         tables["source"] = source
@@ -342,7 +342,7 @@ def make_env(rng: random.Random, rules: Rules, tables: dict[str, Any], on_host: 
 
 
 def draw_tables(rng: random.Random, rules: Rules, on_host: bool) -> dict[str, Any]:
-    """A run's tables; whether they can be is for ppax to say."""
+    """Draw a run's tables; ppax may refuse them."""
     tables: dict[str, Any] = {
         "env": "own",
         "num_envs": rng.choice([1, 2, 4, 4, 6]),
@@ -374,13 +374,13 @@ def draw_tables(rng: random.Random, rules: Rules, on_host: bool) -> dict[str, An
 
 
 def draw_agent(rng: random.Random, rules: Rules) -> dict[str, Any]:
-    """An agent's table: a part of the catalogue for every kind, and numbers near their usual ones."""
+    """Draw an agent's table: a part of the catalogue for every slot, and numbers near their defaults."""
     table = draw_parts(rng, rules)
     return table | in_reference(rng, table) if rng.random() < 0.4 else table
 
 
 def in_reference(rng: random.Random, table: dict[str, Any]) -> dict[str, Any]:
-    """What to change of an agent's table so that the reference learner has all of it."""
+    """Return changes of an agent's table that restrict it to features of the reference learner."""
     network = {"hidden": table["network"]["hidden"], "shared": table["network"]["shared"]}
     parts = {"advantage": ["gae", "vtrace"], "minibatch": ["shuffle"], "optimizer": ["adam"]}
     same = {kind: table[kind] for kind, names in parts.items() if table[kind]["part"] in names}
@@ -422,7 +422,7 @@ def draw_parts(rng: random.Random, rules: Rules) -> dict[str, Any]:
 
 
 def draw_part(rng: random.Random, kind: str) -> dict[str, Any]:
-    """A part of a kind, with its defaults."""
+    """Draw a part of a kind, with its defaults."""
     return {"part": rng.choice(list(catalogue.PARTS[kind]))}
 
 
@@ -488,7 +488,7 @@ def draw_schedule(rng: random.Random) -> dict[str, Any]:
 
 
 def splits_over_two(one: Composition) -> bool:
-    """Whether environments and every minibatch can be split evenly over two devices."""
+    """Return whether environments and every minibatch are divisible by two devices."""
     if "self_play" in one.tables or one.env.num_envs % 2:
         return False
     sizes = [

@@ -1,4 +1,4 @@
-"""Games of which the solution is known: what players that learn should come to."""
+"""Games with known solutions for multi-agent tests."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ NOTHING = spaces.Box(0.0, 1.0, (1,), np.float32)
 
 @part
 class Matrix:
-    """Two players choose a row and a column; `payoff` [2, n, n] says what each gets. Never ends."""
+    """Matrix game: two players choose a row and a column; `payoff` [2, n, n] is the reward of each. Never ends."""
 
     payoff: jax.Array = number(default=())
 
@@ -33,10 +33,10 @@ class Matrix:
 
 @part
 class Credit:
-    """Each agent sees a sign, which is what it should choose, and a number, which all are paid and nobody can change.
+    """Credit assignment: each agent observes a sign, which it should choose, and a random number.
 
-    The reward of all is the share of right choices, and the sum of all numbers. Who knows only its own number takes
-    those of the others for luck, which drowns what a choice is worth; who knows all of them does not.
+    The common reward is the fraction of right choices plus `luck` times the sum of all numbers. To a critic with only
+    its own number, the other numbers are noise that hides the effect of a choice; a central critic observes all.
     """
 
     luck: float = number(default=100.0)

@@ -1,4 +1,4 @@
-"""Small Gymnasium environments, and one of them as a native environment too."""
+"""Small Gymnasium environments; one of them also as a native environment."""
 
 import os
 import sys
@@ -18,13 +18,13 @@ STATES, ACTIONS, LIMIT, FEATURES = 12, 3, 6, 4
 RNG = np.random.default_rng(0)
 NEXT = RNG.integers(0, STATES, (STATES, ACTIONS))
 REWARD = RNG.normal(size=(STATES, ACTIONS)).astype(np.float32)
-DEADLY = np.arange(STATES) < 2  # states that end an episode for good
+DEADLY = np.arange(STATES) < 2  # terminal states
 LOOKS = RNG.normal(size=(STATES, FEATURES)).astype(np.float32)
 BOX = spaces.Box(-np.inf, np.inf, (FEATURES + 1,), np.float32)
 
 
 class Maze(gymnasium.Env):
-    """A random MDP: it ends for good in a deadly state, and is cut after `LIMIT` steps."""
+    """Random MDP: terminates in a deadly state, is truncated after `LIMIT` steps."""
 
     observation_space = BOX
     action_space = spaces.Discrete(ACTIONS)
@@ -51,7 +51,7 @@ class Where(NamedTuple):
 
 @part
 class NativeMaze:
-    """The same in JAX."""
+    """Native version of `Maze`."""
 
     observation_space = BOX
     action_space = spaces.Discrete(ACTIONS)
@@ -72,7 +72,7 @@ class NativeMaze:
 
 
 class Spaces(gymnasium.Env):
-    """Of any spaces: samples of one, and what it was given last; it ends after three steps."""
+    """Environment with given spaces: random observations; terminates after three steps; checks its actions."""
 
     def __init__(self, observation_space, action_space, mask=None):
         self.observation_space, self.action_space, self.mask = observation_space, action_space, mask
@@ -95,7 +95,7 @@ class Spaces(gymnasium.Env):
 
 
 class Trouble(gymnasium.Env):
-    """Well until step 5; then it raises, dies, hangs or gives what is not a number."""
+    """Environment that in step 5 raises, exits, hangs or returns NaN."""
 
     observation_space = BOX
     action_space = spaces.Discrete(ACTIONS)
@@ -123,7 +123,7 @@ class Trouble(gymnasium.Env):
 
 
 class DrawnMaze(Maze):
-    """A maze that is drawn as a grey whose shade is its state, lighter by the time."""
+    """Maze rendered as a uniform grey that depends on state and time."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
 
@@ -136,7 +136,7 @@ class DrawnMaze(Maze):
 
 
 class SleepyMaze(Maze):
-    """A maze whose steps take their time, now more, now less."""
+    """Maze whose steps take a random time."""
 
     def step(self, action):
         time.sleep(0.01 * np.random.default_rng().random())
@@ -144,10 +144,9 @@ class SleepyMaze(Maze):
 
 
 class Board(Maze):
-    """A maze in which some actions are forbidden, and all after an episode's end; it counts those taken all the same.
+    """Maze in which some actions are forbidden, and all after an episode's end; it counts forbidden actions taken.
 
-    `when` says with which calls its mask comes: "reset", "step" or both; `wrap` makes action and mask those of another
-    space.
+    `when`: calls that return a mask, "reset", "step" or both; `wrap` converts action and mask to another space.
     """
 
     forbidden = 0
@@ -170,7 +169,7 @@ class Board(Maze):
 
 
 class Late(Maze):
-    """A maze of which one output of `step` is changed from its fifth step on."""
+    """Maze whose `step` result is passed through `change` from its fifth step on."""
 
     def __init__(self, change):
         self.change, self.steps = change, 0
@@ -182,7 +181,7 @@ class Late(Maze):
 
 
 class Quits(Maze):
-    """Ends its process, as a game that is closed does: in its constructor, in `reset` or in `step`."""
+    """Maze that calls `sys.exit` in its constructor, in `reset` or in `step`."""
 
     def __init__(self, where, after=0):
         self.where, self.left = where, after
@@ -203,7 +202,7 @@ class Quits(Maze):
 
 
 class Spoilt(Maze):
-    """A maze with NaN: in its first observation, or in the last one of each episode."""
+    """Maze with NaN in its first observations or in the final ones."""
 
     def __init__(self, when):
         self.when, self.resets = when, 0
@@ -219,7 +218,7 @@ class Spoilt(Maze):
 
 
 class Picky(Trouble):
-    """Takes a number in a Box, and raises an exception for NaN; its observations are NaN from step 5 on."""
+    """Environment with a Box action that raises for NaN; its observations are NaN in step 5."""
 
     action_space = spaces.Box(-1.0, 1.0, (1,))
 

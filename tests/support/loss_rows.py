@@ -1,4 +1,4 @@
-"""What tests of losses share: a distribution whose answers are given, a batch of rows, a loss with its gradients."""
+"""Helpers of loss tests: a distribution with given results, a batch of rows, a loss with its gradients."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ PLAIN = Regression()
 
 
 class Fixed(NamedTuple):
-    """A distribution whose answers are given."""
+    """Distribution with given log-probabilities and entropies."""
 
     answer: jax.Array
     entropies: jax.Array
@@ -31,7 +31,7 @@ class Result(NamedTuple):
     loss: np.ndarray
     metrics: dict
     by_log_prob: np.ndarray  # d loss / d each, [N]
-    by_value: np.ndarray  # through a critic that says V itself
+    by_value: np.ndarray  # with a regression critic, whose value output is V
     by_entropy: np.ndarray
 
 

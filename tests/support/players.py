@@ -1,4 +1,4 @@
-"""Environments of several agents that only tests need, built from those of one."""
+"""Multi-agent environments for tests, built from single-agent ones."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from ppax.types import EnvReset, EnvStep, number, part, static
 
 @part
 class Copies:
-    """Players who have nothing to do with each other: each alone in its own copy of `env`."""
+    """Players that do not interact: each in its own copy of `env`."""
 
     env: object
     num_agents: int = static(default=2)
@@ -34,7 +34,7 @@ class Copies:
 
 @part
 class One:
-    """`env` with the randomness that `player` has among `Copies`."""
+    """Single environment with the random numbers of `player` in `Copies`."""
 
     env: object
     player: int = number(default=0)
@@ -58,7 +58,7 @@ class One:
 
 @part
 class Axis:
-    """`env` with an agent axis of length one."""
+    """Wrapper that adds an agent axis of length one to `env`."""
 
     env: object
     num_agents = 1
@@ -83,7 +83,7 @@ class Axis:
 
 @part
 class Poisoned:
-    """`env`, where what is seen and earned after an agent's own end is `poison`."""
+    """Wrapper of `env` whose observations and rewards after an agent's end are `poison`."""
 
     env: object
     poison: float = number(default=0.0)
@@ -116,9 +116,9 @@ class Poisoned:
 
 @part
 class Orchestra:
-    """Unlike agents: a leader, who says which of three tunes is on, and two players, who hear it and turn a knob.
+    """Agents with different spaces: a leader announces one of three tunes, two players observe it and turn a knob.
 
-    The leader sees the tune, must not name the one before, and leaves after three steps; knobs should be at the tune.
+    The leader observes the tune, is masked from the one before it, and ends after three steps; knobs should equal it.
     """
 
     num_agents = {"leader": 1, "player": 2}  # noqa: RUF012

@@ -1,4 +1,4 @@
-"""Random streams for estimators, and sums over them written forward from the definitions, in float64."""
+"""Random streams for tests of advantage estimators, and helpers for float64 sums over them."""
 
 from typing import NamedTuple
 
@@ -21,21 +21,21 @@ class Stream(NamedTuple):
     ratio: np.ndarray
 
     def one(self, i):
-        """Stream `i` of many."""
+        """Return stream `i` of many."""
         return Stream(*(x[i] for x in self))
 
     def last(self, t):
-        """The last step that `t` can learn from: its episode's end, or the stream's."""
+        """Return the last step of the episode of `t`, or of the stream."""
         ended = self.terminated | self.truncated
         return next((u for u in range(t, len(ended)) if ended[u]), len(ended) - 1)
 
     def beyond(self, t):
-        """The value after step `t`."""
+        """Return the bootstrap value after step `t`."""
         return 0.0 if self.terminated[t] else float(self.next_value[t])
 
 
 def draw(seed, cases=200, chained=False):
-    """Streams that end never, sometimes or always, in both ways; `chained`: V' is V of the next row within episodes."""
+    """Draw streams that never, sometimes or always end in both ways; `chained`: V'_t = V_{t+1} within episodes."""
     rng = np.random.default_rng(seed)
     reward, value, next_value = rng.normal(0.0, 1.0, (3, cases, STEPS)).astype(np.float32)
     often = rng.choice([0.0, 0.1, 0.5, 1.0], (2, cases, 1))
@@ -64,9 +64,9 @@ def _many(part, streams, ratio, gamma):
 
 
 def targets(part, stream, gamma=0.9, ratio=True):
-    """What a part says about one stream or many, in NumPy; `ratio=False` leaves the ratios out.
+    """Return the targets of a part for one stream or many, as NumPy arrays; `ratio=False`: without ratios.
 
-    Numbers are traced, as in training: XLA rounds differently where it knows a factor while it compiles.
+    Numbers are traced, as in training: XLA rounds differently if a factor is a compile-time constant.
     """
     one = np.ndim(stream.reward) == 1
     streams = Stream(*(x[None] if one else x for x in stream))
@@ -75,7 +75,7 @@ def targets(part, stream, gamma=0.9, ratio=True):
 
 
 def by_hand(reward, value, next_value, terminated=None, truncated=None, ratio=None):
-    """A stream from lists; flags are positions."""
+    """Return a stream from lists; flags are given as positions."""
     size = len(reward)
     flags = [np.isin(np.arange(size), [] if at is None else at) for at in (terminated, truncated)]
     numbers = [np.asarray(x, np.float32) for x in (reward, value, next_value)]
@@ -83,7 +83,7 @@ def by_hand(reward, value, next_value, terminated=None, truncated=None, ratio=No
 
 
 def poisoned(kind):
-    """Four steps, an end of one kind at step 1, and NaN all over step 2."""
+    """Return four steps with an end of one kind at step 1 and NaN in step 2."""
     nan = np.nan
     beyond = nan if kind == "terminated" else 3.0
     return by_hand([1, 1, nan, 1], [2, 2, nan, 2], [2, beyond, nan, 2], **{kind: [1]}, ratio=[1.5, 0.5, nan, 1])

@@ -1,4 +1,4 @@
-"""A small environment of several agents, as PettingZoo has them; in a file of its own, for workers to import."""
+"""Small PettingZoo parallel environment, in a file of its own so that workers can import it."""
 
 import numpy as np
 from gymnasium import spaces
@@ -7,9 +7,9 @@ LENGTH = 5
 
 
 class Squad:
-    """a dies after 2 steps, b after 4; at 5 all who are left are cut, c and d among them; d comes only at time 2.
+    """Agent a terminates after 2 steps, b after 4; c and d are truncated at time 5; d appears at time 2.
 
-    Who acts at time t earns 10 * (number + 1) + t; action 1 adds 0.5. Written as PettingZoo's environments are.
+    The reward at time t is 10 * (number + 1) + t; action 1 adds 0.5.
     """
 
     possible_agents = ("a", "b", "c", "d")

@@ -13,13 +13,13 @@ from ppax.arrays import masks
 from ppax.networks import Composed
 from ppax.types import EnvReset, EnvStep, Memory, number, part, static
 
-# Compiles in half the time; for tests of structure, where neither speed nor the last bit matters
+# Compiles in half the time; for tests that need neither speed nor the last bit
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 class Count(NamedTuple):
     time: Array
-    episode: Array  # a random number drawn at reset
+    episode: Array  # random number drawn at reset
 
 
 def _obs(state):
@@ -28,7 +28,7 @@ def _obs(state):
 
 @part
 class Counter:
-    """Counts its steps; ends after `length` steps by `terminated` or `truncated`; the reward is the time."""
+    """Counter: ends after `length` steps by `terminated` or `truncated`; the reward is the time."""
 
     length: int = number(default=3)
     terminates: bool = static(default=True)
@@ -71,7 +71,7 @@ class Team:
 
 @part
 class Masked:
-    """Four actions, of which one, changing with time, is forbidden; choosing it would give -100."""
+    """Four actions, one of which is forbidden, changing with time; its reward is -100."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
     action_space = spaces.Discrete(4)
@@ -111,9 +111,9 @@ SPACES = {
 
 @part
 class HybridBandit:
-    """One step: choose a kind, worth 0, 0.5 or 1 as the observation's sign says, and a number, best half of it.
+    """Bandit with a hybrid action: a kind, with reward 0, 0.5 or 1 by the observation's sign, and a number.
 
-    The mask forbids kinds at random, never all.
+    The best number is half of the observation. The mask forbids kinds at random, never all.
     """
 
     masked: bool = static(default=False)
@@ -123,7 +123,7 @@ class HybridBandit:
     num_agents = None
 
     def best(self):
-        """The best mean reward, by counting the masks."""
+        """Return the best mean reward, by enumerating the masks."""
         allowed = [np.array(m) for m in np.ndindex(2, 2, 2) if any(m)] if self.masked else [np.ones(3)]
         return np.mean([np.max(m * np.array([0.0, 0.5, 1.0])) for m in allowed])
 
@@ -142,14 +142,14 @@ class HybridBandit:
 
 
 def no_mask(time):
-    """Everything is allowed."""
+    """Return no mask: every action is allowed."""
 
 
 @part
 class Spaced:
-    """Four steps with the action space SPACES[name]; the reward is the sum of all that the action holds, bounded.
+    """Four steps with the action space SPACES[name]; the reward is the bounded sum of all entries of the action.
 
-    `mask` is called with the time and gives the action mask. The state keeps the action as it was received.
+    `mask(time)` returns the action mask. The state stores the received action.
     """
 
     name: str = static()
@@ -177,19 +177,19 @@ class Spaced:
 
 
 def received(x):
-    """The type in which an action arrives."""
+    """Return the dtype of received actions."""
     return jnp.int32 if np.issubdtype(np.asarray(x).dtype, np.integer) else jnp.float32
 
 
 def dict_as_dict(action):
-    """Gymnasium samples ordered dicts, which are other pytrees than dicts."""
+    """Convert ordered dicts, which Gymnasium samples, to dicts: they are different pytrees."""
     if isinstance(action, dict):
         return {name: dict_as_dict(x) for name, x in action.items()}
     return tuple(map(dict_as_dict, action)) if isinstance(action, tuple) else action
 
 
 def random_mask(name):
-    """Masks of SPACES[name] that change with time: a number of each is allowed, now and then none."""
+    """Return a mask function of SPACES[name] that changes with time; sometimes it allows no action."""
     space = SPACES[name]
 
     def mask(time):
@@ -208,12 +208,12 @@ def random_mask(name):
     return mask
 
 
-RANDOM_MASKS = {name: random_mask(name) for name in SPACES}  # made once: they are static
+RANDOM_MASKS = {name: random_mask(name) for name in SPACES}  # created once, because they are static fields
 
 
 @part
 class Leaky:
-    """An MLP over a leaky sum of its observations: the smallest memory there is."""
+    """MLP over a leaky sum of its observations: a minimal memory."""
 
     inner: Composed = static()
     leak: float = static(default=0.9)

@@ -1,9 +1,9 @@
-"""Hashes of trained parameters: whether a change of the code's structure left every bit of training as it was.
+"""Hashes of trained parameters, to check that a refactoring leaves training bit-identical.
 
     python tests/system/parameter_hashes.py --record FILE     train four runs and write their hashes
-    python tests/system/parameter_hashes.py --record FILE     train four runs, write their hashes
-    python tests/system/parameter_hashes.py --compare FILE    train again and compare; exit code 1 where one differs
-Hashes hold on one machine with one version of JAX only, so none are committed.
+    python tests/system/parameter_hashes.py --compare FILE    train again and compare; exit code 1 if one differs
+
+Hashes depend on the machine and the version of JAX, so none are committed.
 """
 
 import argparse

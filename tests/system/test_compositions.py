@@ -1,8 +1,8 @@
-"""Random compositions of everything: what must hold of any run holds of each (correctness: T18, T42 to T44).
+"""Random combinations of parts and environments: invariants of every run.
 
     pytest -m "nightly or not nightly" tests/system/test_compositions.py
 
-A failure's message has the composition's tables: they are a run file but for the world, `compositions.Rules`.
+The message of a failure has the combination's tables: a run file, except for the environment, `compositions.Rules`.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ from ppax.types import Batch, Transition
 NATIVE, ON_HOST = 60, 30
 ALWAYS, ALWAYS_ON_HOST = (0,), (0,)  # the others are nightly
 NOT_COMPARED = ("steps_per_second", "seconds")
-MAYBE_NAN = ("episode_return", "episode_length")  # where no episode has ended
+MAYBE_NAN = ("episode_return", "episode_length")  # NaN if no episode has ended
 pytestmark = pytest.mark.usefixtures("cached_programs")
 
 
@@ -44,7 +44,7 @@ def drawn(number, on_host=False):
 
 
 class Killed(BaseException):
-    """Ends a run at once, as a signal that cannot be caught would."""
+    """Exception that ends a run at once, like an uncatchable signal."""
 
 
 def killer(iteration):
@@ -57,7 +57,7 @@ def killer(iteration):
 
 @pytest.fixture
 def one_program(monkeypatch):
-    """`fit` and `resume` of the same agent and environment share what was compiled for the first of them."""
+    """Let `fit` and `resume` of the same agent and environment share one compiled program."""
     compile, kept = compilation.compile, {}
 
     def shared(agent, env, state, stop=None):
@@ -69,7 +69,7 @@ def one_program(monkeypatch):
 
 
 def on(one, devices):
-    """The composition, laid out on so many devices."""
+    """Return the composition for a number of devices."""
     return one._replace(agent=with_devices(one.agent, devices))
 
 
@@ -90,36 +90,36 @@ def learners_of(one):
 
 
 def numbers_of(state):
-    """Every leaf of a state as NumPy has it."""
+    """Return every leaf of a state as a NumPy array."""
     keys = lambda x: jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x  # noqa: E731
     return [np.asarray(keys(x)) for x in jax.tree.leaves(state)]
 
 
 def check_rows(one, rows):
-    """What must hold of every iteration."""
+    """Check the invariants of every iteration."""
     for row in rows:
         for name, x in row.items():
             plain = name.partition("/")[0]
             assert np.isfinite(x) or plain in MAYBE_NAN, (name, row)
             if plain == "ratio_first_max_dev":
                 assert x < ratio_tolerance(one), (name, row)
-            if plain == "reward_mean":  # the environment itself says where an action was forbidden
+            if plain == "reward_mean":  # the reward shows forbidden actions
                 assert x > -2.0, (name, row)
 
 
 def check_learner(state):
-    """Every number of the learner is finite."""
+    """Assert that every number of the learner is finite."""
     for x in numbers_of(state.learner):
         assert not np.issubdtype(x.dtype, np.floating) or np.isfinite(x).all()
 
 
 def ratio_tolerance(one):
-    """How far the ratio may be from 1 before the first gradient step (docs/speed.md on bfloat16)."""
+    """Return the tolerance of the ratio before the first gradient step (docs/speed.md on bfloat16)."""
     return 5e-3 if any(learner.compute_dtype == "bfloat16" for learner in learners_of(one)) else 1e-5
 
 
 def tolerance(one):
-    """How far runs may be apart that add up in another order: rounding, as the composition amplifies it."""
+    """Return the tolerance between runs with another order of summation: rounding, amplified by the composition."""
     learners = learners_of(one)
     if any(learner.compute_dtype == "bfloat16" for learner in learners):
         return 2e-2
@@ -140,7 +140,7 @@ def assert_close(one, first, second):
 @pytest.mark.usefixtures("one_program")
 @pytest.mark.parametrize("number", numbers(NATIVE, ALWAYS))
 def test_native(number, tmp_path):
-    """Ratio, finiteness and masks in every iteration; killed and resumed; on two devices."""
+    """Check ratio, finiteness and masks in every iteration, resume after a kill, and two devices."""
     one = on(drawn(number), 1)
     print(one.tables, one.rules)
     kill_at = random.Random(number).randint(1, 4)
@@ -164,7 +164,7 @@ def test_native(number, tmp_path):
 
 
 class Tried:
-    """A rollout, and what an update makes of it with rows that do not count filled by 0 and by NaN."""
+    """Return a rollout and its updates with invalid rows filled with 0 and with NaN."""
 
     def __init__(self, one):
         self.agent, steps, env = on(one, 1).agent, one.run.num_steps, one.env
@@ -177,7 +177,7 @@ class Tried:
                 collected = collect(self.agent, env, state.learner, actor, steps, key)
                 return collected.actor, collected.rollout
 
-            # the second rollout begins amidst episodes
+            # the second rollout starts in mid-episode
             rollouts = jax.lax.scan(once, state.actor, jax.random.split(collect_key, 2))[1]
             return state.learner, jax.tree.map(lambda x: x[1], rollouts)
 
@@ -191,10 +191,10 @@ class Tried:
 
 
 def spoiled(rollout, fill):
-    """The rollout, where everything that no learner may see is `fill`."""
+    """Return the rollout with everything that learning must not use replaced by `fill`."""
     steps = rollout.steps
     unseen = ~steps.valid
-    # a truncated episode's last observation stands in a row that does not count
+    # the final observation of a truncated episode is in an invalid row
     bootstrap = jnp.concatenate([jnp.zeros_like(unseen[:1]), steps.truncated[:-1]])
 
     def put(x, where):
@@ -215,9 +215,9 @@ def test_one_update(number):
     print(one.tables, one.rules)
     tried = Tried(one)
     steps = tried.rollout.steps
-    assert np.min(steps.reward, where=np.asarray(steps.valid), initial=0.0) > -2.0  # past selves obey the mask too
+    assert np.min(steps.reward, where=np.asarray(steps.valid), initial=0.0) > -2.0  # past selves obey masks too
     for x, y in zip(numbers_of(tried.plain), numbers_of(tried.poisoned), strict=True):
-        assert x.tobytes() == y.tobytes()  # rows that do not count weigh nothing
+        assert x.tobytes() == y.tobytes()  # invalid rows have no effect
     hyper = hyper_of(one)
     if hyper is not None:
         theirs = by_reference(one, tried, hyper)
@@ -227,11 +227,11 @@ def test_one_update(number):
         assert apart < 1e-5 + 2e-3 * moved, (apart, moved)
 
 
-# ---------------------------------------------------------------- beside the reference
+# ---------------------------------------------------------------- against the reference
 
 
 def hyper_of(one):
-    """The numbers of the reference run, None where it does not have what the composition has."""
+    """Return the hyperparameters of the reference; None if it lacks a feature of the composition."""
     agent = one.agent
     plain = isinstance(agent, ppax.PPO) and agent.compute_dtype == "float32" and one.rules.seen in ("vector", "matrix")
     plain = plain and isinstance(agent.minibatch, ppax.minibatches.Shuffle)
@@ -293,7 +293,7 @@ def critic_of(critic):
 
 
 def by_reference(one, tried, hyper):
-    """The same update by the reference learner."""
+    """Compute the same update with the reference learner."""
     agent, steps = one.agent, tried.rollout.steps
     double = lambda x: None if x is None else np.asarray(x, np.float64 if x.dtype == np.float32 else None)  # noqa: E731
     action = np.asarray(steps.action)
@@ -320,7 +320,7 @@ def by_reference(one, tried, hyper):
 @pytest.mark.usefixtures("one_program")
 @pytest.mark.parametrize("number", numbers(ON_HOST, ALWAYS_ON_HOST))
 def test_on_the_host(number, tmp_path):
-    """As on the device; a resumed run begins new episodes, with the learner, keys and counters of its checkpoint."""
+    """As on the device; a resumed run starts new episodes with the learner, keys and counters of its checkpoint."""
     one = on(drawn(number, True), 1)
     assert isinstance(one.env, HostEnv)
     print(one.tables, one.rules)

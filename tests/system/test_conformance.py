@@ -1,4 +1,4 @@
-"""One test over every public part: it is frozen, a pytree, hashable where it must be, documented, and round-trips."""
+"""Conformance of every public part: frozen, a pytree, hashable static fields, documented, round-trips."""
 
 import dataclasses
 import inspect
@@ -73,7 +73,7 @@ PUBLIC = sorted(
 
 
 @pytest.mark.parametrize(("protocol", "cls"), PAIRS, ids=lambda x: x.__name__)
-def test_verbs_have_the_protocols_names_and_arguments(protocol, cls):
+def test_methods_have_the_protocols_names_and_arguments(protocol, cls):
     for name, verb in inspect.getmembers(protocol, inspect.isfunction):
         if name.startswith("_") and name != "__call__":
             continue
@@ -87,7 +87,7 @@ def test_verbs_have_the_protocols_names_and_arguments(protocol, cls):
 def test_parts_are_frozen_documented_dataclasses(cls):
     assert cls.__dataclass_params__.frozen
     assert cls.__doc__
-    assert not cls.__doc__.startswith(cls.__name__ + "(")  # the signature that dataclass writes itself
+    assert not cls.__doc__.startswith(cls.__name__ + "(")  # the docstring that `dataclass` generates
     assert set(vars(cls)) & {"__post_init__"} == set()
 
 
@@ -97,7 +97,7 @@ def test_parts_round_trip_as_pytrees_and_numbers_are_leaves(example):
     assert jax.tree.unflatten(structure, leaves) == example
     hash(structure)
     assert all(not isinstance(leaf, (str, bool)) and not callable(leaf) for leaf in leaves)
-    # two parts made alike are the same program: nothing recompiles
+    # equal parts have the same tree structure: nothing recompiles
     again = jax.tree.unflatten(structure, [leaf for leaf in leaves])
     assert jax.tree.structure(again) == structure
 
@@ -126,7 +126,7 @@ def test_the_default_of_a_slot_is_the_first_part_of_its_kind(cls):
             assert field.default == next(iter(config.PARTS[field.metadata["slot"]].values()))()
 
 
-def test_equal_parts_made_twice_share_a_program():
+def test_equal_parts_share_a_program():
     one, two = ppax.PPO(mlp(ENV)), ppax.PPO(mlp(ppax.make("CartPole-v1", 2)))
     assert jax.tree.structure(one) == jax.tree.structure(two)
     assert hash(jax.tree.structure(one)) == hash(jax.tree.structure(two))
@@ -153,7 +153,7 @@ def test_schedules_and_optimizers_are_callable_parts():
 
 
 def test_parts_of_different_classes_are_different_programs():
-    """`jax.tree_util.register_dataclass` makes classes with equal fields compare equal, and jit then mixes them up."""
+    """`jax.tree_util.register_dataclass` alone makes classes with equal fields compare equal, so jit confuses them."""
     structures = {type(example): jax.tree.structure(example) for example in EXAMPLES}
     for one, other in itertools.combinations(structures, 2):
         assert structures[one] != structures[other], (one, other)

@@ -1,4 +1,4 @@
-"""CONTRIBUTING's five steps, done: the code block there becomes a file, and trains, sweeps and configures."""
+"""The five steps of CONTRIBUTING.md: its code block becomes a part that trains, sweeps and is in run files."""
 
 import dataclasses
 import importlib.util
@@ -34,7 +34,7 @@ def test_a_part_is_added_in_five_steps(tmp_path, monkeypatch):
     part = load(tmp_path)
     env = ppax.make("CartPole-v1", 4)
 
-    def run(bonus):  # step 3: it trains, and its number sweeps
+    def run(bonus):  # step 3: it trains, and its number can be swept
         agent = ppax.PPO(mlp(env, hidden=(8,)), advantage=part(bonus))
         return ppax.train(agent, env, ppax.start(agent, env, 8, jax.random.key(0)), 2).metrics["target_mean"]
 
@@ -46,7 +46,7 @@ def test_a_part_is_added_in_five_steps(tmp_path, monkeypatch):
     assert config.build(plan).agent.advantage == part(0.5)
     assert "agent.advantage.bonus" in {option.path for option in config.options(plan)}
 
-    # step 5: by hand. Rewards 1, 2, 4, gamma 0.5; a true end after the second; V beyond the last is 8.
+    # step 5: by hand. Rewards 1, 2, 4, gamma 0.5; terminated after the second step; the bootstrap value is 8.
     steps = Transition(
         **dict.fromkeys(("obs", "action", "log_prob", "valid", "first"), jnp.zeros(3)),
         carry=(),

@@ -1,4 +1,4 @@
-"""The documents hold: their Python blocks run, generated pages are those of this tree, and links lead somewhere."""
+"""Documentation: Python blocks run, generated pages are up to date, links exist."""
 
 import contextlib
 import importlib
@@ -28,7 +28,7 @@ def blocks(name):
 
 
 def shortened(code):
-    """The same program with one or two iterations, few environments, and without evaluation."""
+    """Return the program with one or two iterations, few environments, and without evaluation."""
     code = re.sub(r"total_steps=[\d_]+", "total_steps=512", code)
     code = re.sub(r"num_iterations=\d+", "num_iterations=2", code.replace("states, 20)", "states, 2)"))
     code = re.sub(r"num_steps=\d+", "num_steps=32", code)
@@ -39,7 +39,7 @@ def shortened(code):
 
 
 def run(code):
-    """What the program printed, and its names."""
+    """Run the program; return its output and its names."""
     names, out = {}, io.StringIO()
     with contextlib.redirect_stdout(out):
         exec(compile(shortened(code), "docs", "exec"), names)
@@ -57,7 +57,7 @@ def test_python_blocks_run(code, tmp_path, monkeypatch):
 
 
 def part_of(heading):
-    """Names of the first block below a heading of docs/extending.md, without its training."""
+    """Return the names of the first block below a heading of docs/extending.md, run without its training."""
     text = (ROOT / "docs" / "extending.md").read_text().split(f"\n## {heading}\n")[1]
     names = {}
     exec(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1].split("\n\n\nenv = ")[0], names)
@@ -70,7 +70,7 @@ def steps(reward, value, terminated, truncated):
     return ppax.types.Transition(carry=(), **rest, **{name: jnp.array(x) for name, x in arrays.items()})
 
 
-def test_estimator_of_the_page_by_hand():
+def test_estimator_of_extending_by_hand():
     mixed = part_of("Advantage estimator")["Mixed"]
     rows = steps([1.0, 2.0, 4.0], [1.0, 1.0, 1.0], [False, True, False], [False, False, False])
     out = mixed(0.25)(rows, jnp.array([1.0, 99.0, 8.0]), 0.5)
@@ -79,7 +79,7 @@ def test_estimator_of_the_page_by_hand():
     np.testing.assert_allclose(out.advantage, out.value - 1.0)
 
 
-def test_memory_of_the_page_resets_and_is_the_same_in_two_parts():
+def test_memory_of_extending_resets_and_continues():
     memory = part_of("Memory")["Trace"]()
     params, x = memory.init(jax.random.key(0), 3), jax.random.normal(jax.random.key(1), (6, 3))
     first = jnp.array([False, False, True, False, False, False])
@@ -101,7 +101,7 @@ def test_auxiliary_loss_of_the_page_by_hand():
     np.testing.assert_allclose(terms.losses["z_loss"], 0.5 * np.log([2.0, 4.0]) ** 2, rtol=1e-6)
 
 
-def test_suite_of_the_page_has_a_name(monkeypatch):
+def test_suite_of_extending_can_be_made_by_name(monkeypatch):
     module = types.ModuleType("ppax.envs.suites.walks")
     names = part_of("Environment suite")
     vars(module).update(names)
@@ -113,7 +113,7 @@ def test_suite_of_the_page_has_a_name(monkeypatch):
     assert names["ppax"].check_env(module.load("Walk-5"))
 
 
-def test_distribution_of_the_page_is_one():
+def test_distribution_of_extending_is_normalised():
     names = part_of("Distribution with its head")
     bounds = names["Bounds"]((-2.0,), (2.0,), (1,))
     one, other = (names["Laplace"](jnp.array([m]), jnp.array([s]), bounds) for m, s in ((0.3, -0.2), (-0.5, 0.4)))

@@ -1,4 +1,4 @@
-"""Every example runs as its page says it, and reaches a result that no untrained policy has."""
+"""Every example runs and reaches a result above that of an untrained policy."""
 
 import importlib.util
 from pathlib import Path
@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
-LONG = {"mpe", "navigators", "pursuit"}  # to compile
+LONG = {"mpe", "navigators", "pursuit"}  # long compilation
 OPTIONAL = {"mpe": "jaxmarl", "navigators": "PIL", "pursuit": "PIL"}
 
 SHORTER = {"sweep": 24}  # iterations
 
-# What `main` returns: an untrained policy's result in the comment, the bound well above it and below what was seen
+# Bounds of the results of `main`, below those observed; in comments the result of an untrained policy
 RESULTS = {
     "by_hand": lambda score: score >= 100.0,  # 9 to 25
     "masked_actions": lambda score: score >= 2.0,  # 0.4; at most 3
@@ -21,12 +21,12 @@ RESULTS = {
     "mpe": lambda scores: scores["central critic"] > -24.0,  # -35 and below
     "navigators": lambda share: share >= 0.5,
     "own_environment_gymnasium": lambda score: score >= 9.9,  # below 2; staying left pays 3
-    "own_environment_jax": lambda score: score >= 0.85,  # -0.5: drifting; at most 0.91
+    "own_environment_jax": lambda score: score >= 0.85,  # drifting: -0.5; at most 0.91
     "own_network_equinox": lambda score: score >= 60.0,  # 22
     "own_network_linen": lambda score: score >= 60.0,
     "own_network_nnx": lambda score: score >= 60.0,
     "pursuit": lambda shares: all(0.0 < share <= 1.0 for share in shares),  # prey and hunters learn against each other
-    "sweep": lambda table: np.all(np.mean(table, axis=1)[2:] >= 100.0),  # 22; the two larger rates
+    "sweep": lambda table: np.all(np.mean(table, axis=1)[2:] >= 100.0),  # 22; for the two larger rates
 }
 
 

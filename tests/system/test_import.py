@@ -1,4 +1,4 @@
-"""`import ppax` is light: no environment suite, no plotting, no tracker."""
+"""`import ppax` loads no environment suite, plotting library or experiment tracker."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ def run(code: str) -> str:
     return done.stdout.strip()
 
 
-def test_import_brings_nothing_heavy_of_its_own():
+def test_import_loads_no_heavy_library():
     flax_alone = set(run("import jax, optax, sys; from flax import nnx; print(*sys.modules)").split())
     ours = set(run("import ppax, sys; print(*sys.modules)").split())
     assert [name for name in HEAVY if name in ours - flax_alone] == []

@@ -1,4 +1,4 @@
-"""Agents learn what is there to learn, and a broken learner fails the same test (negative controls)."""
+"""Learning tests: agents reach known values or thresholds; negative controls fail the same tests."""
 
 import dataclasses
 
@@ -16,7 +16,7 @@ from ppax.schedules import Linear
 
 
 def iqm(scores):
-    """Interquartile mean: of five sorted scores, the middle three count 0.75, 1, 0.75."""
+    """Return the interquartile mean: of five sorted scores, the middle three have weights 0.75, 1, 0.75."""
     scores = np.sort(np.asarray(scores, float))
     ranks = np.arange(len(scores) + 1) / len(scores)
     weight = np.clip(np.minimum(ranks[1:], 0.75) - np.maximum(ranks[:-1], 0.25), 0.0, None)
@@ -25,11 +25,11 @@ def iqm(scores):
 
 def test_iqm():
     assert iqm([1, 2, 3, 4]) == 2.5
-    # a quarter of five is 1.25 scores cut at each side: (0.75 * 2 + 3 + 0.75 * 4) / 2.5
+    # a quarter of five, 1.25 scores, is dropped at each end: (0.75 * 2 + 3 + 0.75 * 4) / 2.5
     assert iqm([0, 2, 3, 4, 100]) == pytest.approx(3.0)
 
 
-# ---------------------------------------------------------------- probes with exactly known values (L0)
+# ---------------------------------------------------------------- probes with exactly known values
 
 GAMMA = 0.9
 
@@ -44,7 +44,7 @@ def probe_run(env, gamma=GAMMA, iterations=120, **options):
 
 
 def look(agent, learner, obs):
-    """V and the greedy action for observations [n, 1]."""
+    """Return V and the greedy action for observations [n, 1]."""
     obs = jnp.asarray(obs, jnp.float32).reshape(-1, 1)
     policy = agent.policy(learner, (), obs, jnp.ones(len(obs), bool), None)
     return np.asarray(policy.value), np.asarray(policy.distribution.mode())
@@ -65,7 +65,7 @@ def test_values_and_greedy_actions_of_the_probes(env):
 
 @ppax.part
 class Deadly:
-    """`env` with every truncation reported as termination."""
+    """Wrapper that reports every truncation of `env` as termination."""
 
     env: TimeLimit
 
@@ -81,32 +81,32 @@ class Deadly:
         return out._replace(terminated=out.terminated | out.truncated, truncated=out.truncated & False)
 
 
-def test_a_time_limit_does_not_end_the_future():
-    """Reward 1 for ever, cut every 8 steps, gamma 0.98: V = 1 / (1 - 0.98) = 50."""
+def test_time_limits_bootstrap():
+    """Reward 1 for ever, truncated every 8 steps, gamma 0.98: V = 1 / (1 - 0.98) = 50."""
     env = TimeLimit(builtin.InfiniteProbe(), 8)
     agent, learner = probe_run(env, gamma=0.98, iterations=300, normalize_obs=False)
     assert look(agent, learner, [0.0])[0] == pytest.approx(50.0, abs=1.0)
 
 
-def test_a_time_limit_taken_for_death_is_caught():
-    """Negative control: then V is at most sum_{k<8} 0.98^k = 7.46."""
+def test_truncation_treated_as_termination_gives_wrong_values():
+    """Negative control: V is at most sum_{k<8} 0.98^k = 7.46."""
     env = Deadly(TimeLimit(builtin.InfiniteProbe(), 8))
     agent, learner = probe_run(env, gamma=0.98, iterations=300)
     assert look(agent, learner, [0.0])[0] < 8.0
 
 
-def test_a_true_end_does_end_the_future():
+def test_termination_does_not_bootstrap():
     agent, learner = probe_run(builtin.FiniteProbe(), iterations=300)
     exact = builtin.FiniteProbe().exact_values(GAMMA)
     values, _ = look(agent, learner, exact.obs)
     np.testing.assert_allclose(values, exact.value, atol=0.1)
 
 
-# ---------------------------------------------------------------- the presets learn
+# ---------------------------------------------------------------- presets
 
 
 def preset_scores(name, seeds, change=lambda agent: agent, episodes=128):
-    """Final deterministic returns of the preset's policy, one a seed; all seeds are one vmapped program."""
+    """Return the final deterministic return of each seed of a preset; all seeds are one vmapped program."""
     agent, env, run = config.build(config.find(name))
     agent = change(agent)
     iterations = -(-run.total_steps // (run.num_steps * env.num_streams))
@@ -152,7 +152,7 @@ def test_acrobot_swings_up():
         assert iqm(preset_scores("gymnax/Acrobot-v1", seeds=2)) >= -100
 
 
-MINATAR = [  # steps of the preset, and ten million; bars from published curves
+MINATAR = [  # steps of the preset, and ten million; thresholds from published curves
     ("Breakout", None, 12),
     ("SpaceInvaders", None, 65),
     ("Freeway", None, 33),
@@ -166,7 +166,7 @@ MINATAR = [  # steps of the preset, and ten million; bars from published curves
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize(("name", "steps", "bar"), MINATAR)
 def test_minatar(name, steps, bar):
-    """Each seed of two for itself, so that it is split over the cores."""
+    """Two seeds, each in a program of its own, which is split over the cores."""
     pytest.importorskip("gymnax")
     agent, env, run = config.build(config.find(f"gymnax/{name}-MinAtar"))
     scores = []
@@ -178,13 +178,13 @@ def test_minatar(name, steps, bar):
     assert min(scores) >= bar, scores
 
 
-# brax warns of its own future
+# deprecation warnings of brax itself
 BRAX = [pytest.mark.nightly, pytest.mark.timeout(1800), pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.mark.usefixtures("vmapped_keys")
 @pytest.mark.parametrize("name", [pytest.param("brax/positional/inverted_pendulum", marks=BRAX)])
-def test_the_pendulum_of_brax_stays_upright(name):
+def test_brax_inverted_pendulum_stays_upright(name):
     pytest.importorskip("brax")
     with jax.numpy_rank_promotion("allow"):
         scores = preset_scores(name, seeds=2)
@@ -200,8 +200,8 @@ def test_the_pendulum_of_brax_stays_upright(name):
         pytest.param("brax/positional/inverted_pendulum", 900, marks=BRAX),
     ],
 )
-def test_without_learning_every_bar_is_missed(name, bar):
-    """Negative control: learning rate 0, a few iterations are as good as all."""
+def test_every_threshold_is_missed_without_learning(name, bar):
+    """Negative control: learning rate 0; a few iterations suffice."""
     if "/" in name:
         pytest.importorskip(name.split("/")[0])
     agent, env, run = config.build(config.find(name))
@@ -216,7 +216,7 @@ def test_without_learning_every_bar_is_missed(name, bar):
 
 
 def memory_score(env, memory, num_steps, iterations, seed=0, **options):
-    """Mean deterministic return of one seed."""
+    """Return the mean deterministic return of one seed."""
     network = ppax.networks.network(env, hidden=options.pop("hidden", (64,)), memory=memory)
     agent = ppax.PPO(network, **options)
     state = ppax.start(agent, env, num_steps, jax.random.key(seed))
@@ -240,9 +240,9 @@ def memory_score(env, memory, num_steps, iterations, seed=0, **options):
     ids=lambda x: type(x).__name__,
 )
 def test_cartpole_without_velocities(memory, hidden, rate, dtype):
-    """200 000 steps; without memory it cannot be balanced, which is the negative control.
+    """200 000 steps. Negative control: without memory the pole cannot be balanced.
 
-    Rewards scaled as in the preset: without, the GRU came to 345, 440 and 265 on three seeds, with it to 500 each time.
+    Rewards are scaled as in the preset: without scaling, a GRU reached 345, 440 and 265 on three seeds, with it 500.
     """
     options = {"learning_rate": rate, "num_epochs": 4, "normalize_reward": True, "schedule": Linear(), "hidden": hidden}
     score = memory_score(ppax.make("CartPole-v1-masked", 16), memory, 64, 195, compute_dtype=dtype, **options)
@@ -264,13 +264,13 @@ EVERY_CHAIN = [*EVERY_MEMORY[:4], memories.Attention(32, steps=24), memories.Win
 @pytest.mark.nightly
 @pytest.mark.parametrize("memory", EVERY_MEMORY, ids=lambda x: type(x).__name__)
 def test_a_cue_ten_steps_back(memory):
-    """A T-maze within one rollout; without memory it is a guess."""
+    """T-maze within one rollout; without memory the return is that of guessing."""
     score = memory_score(ppax.make("CueCorridor-10", 64), memory, 32, 100, learning_rate=3e-3, hidden=(32,))
     assert abs(score) < 0.5 if isinstance(memory, memories.NoMemory) else score > 0.95
 
 
 def memory_chain(length):
-    """bsuite's chain: a bit is shown once and asked for `length` steps later."""
+    """bsuite's memory chain: a bit is observed once and must be recalled `length` steps later."""
     vector = ppax.make("gymnax/MemoryChain-bsuite", 16)
     chain = vector.env.env
     chain = dataclasses.replace(chain, params=chain.params.replace(memory_length=length))
@@ -281,16 +281,16 @@ def memory_chain(length):
 @pytest.mark.parametrize(("length", "bar"), [(5, 0.9), (20, 0.8)])
 @pytest.mark.parametrize("memory", EVERY_CHAIN, ids=lambda x: type(x).__name__)
 def test_memory_chain(memory, length, bar):
-    """500 000 steps, in rollouts that mostly hold whole episodes; the best return is 1, and 0 what guessing gives."""
+    """500 000 steps; most episodes lie within one rollout; the best return is 1, the return of guessing 0."""
     pytest.importorskip("gymnax")
     score = memory_score(memory_chain(length), memory, 128, 244, learning_rate=1e-3, hidden=(64,))
     assert abs(score) <= 0.3 if isinstance(memory, memories.NoMemory) else score >= bar
 
 
-# Of a linear recurrence only what it began with carries the cue: no gradient reaches back beyond the rollout. In most
-# rollouts nothing is decided, and advantages brought to a std of 1 would be noise: without that, 8 seeds of 10 arrive
-# in 400 iterations, with it 3 of 10, both with an entropy bonus of 0.05; of five seeds two failed
-# at 800, one of which had it at 400, so the bonus is 0.1 here
+# No gradient reaches back beyond the rollout, so an LRU carries the cue with its initial weights only. In most rollouts
+# no action matters, and standardised advantages would be noise: with an entropy bonus of 0.05, 8 seeds of 10 succeed in
+# 400 iterations without standardisation, 3 of 10 with it. Two seeds of five fail at 800 iterations, one of which
+# succeeded at 400; the bonus is therefore 0.1 here
 RESERVOIR = {"learning_rate": 3e-4, "ent_coef": 0.1, "normalize_advantage": "off"}
 USUAL = {"learning_rate": 1e-3, "ent_coef": 0.01}
 
@@ -307,9 +307,9 @@ USUAL = {"learning_rate": 1e-3, "ent_coef": 0.01}
     ids=lambda x: "" if isinstance(x, dict) else type(x).__name__,
 )
 def test_a_corridor_longer_than_two_rollouts(memory, options):
-    """40 steps from the cue to the fork in rollouts of 16: what was seen must outlive the rollout that saw it.
+    """40 steps from the cue to the fork in rollouts of 16: the carry must keep the cue over rollouts.
 
-    Two seeds of three.
+    Two seeds of three must succeed.
     """
     env = ppax.make("CueCorridor-40", 64)
     scores = sorted(memory_score(env, memory, 16, 600, seed, hidden=(32,), **options) for seed in range(3))

@@ -1,4 +1,4 @@
-"""Many agents learn what is there to learn: navigators arrive, hunters catch. Some minutes each.
+"""Learning tests with many agents: navigators, pursuit, JaxMARL. Some minutes each.
 
 pytest -m nightly tests/system/test_learning_crowds.py
 """
@@ -28,7 +28,7 @@ def navigators_example():
 
 
 def share_that_arrives(iterations, seed, **options):
-    """Of eight navigators in each of 256 boxes, after 200 steps of the greedy policy."""
+    """Return the fraction of navigators at their targets, of eight in each of 256 environments, after 200 steps."""
     env = ppax.make("Navigator-8", 32)
     policy = network(env, distribution="squashed", log_std_init=-0.5)
     agent = ppax.PPO(policy, gamma=0.97, normalize_obs=True, minibatch=Shuffle(8), schedule=Linear(), **options)
@@ -39,20 +39,20 @@ def share_that_arrives(iterations, seed, **options):
 
 
 def test_eight_navigators_arrive():
-    """Weights shared, 3.8 million steps of an agent; within one radius of the target."""
+    """One shared policy, 3.8 million steps of an agent; the criterion is one radius from the target."""
     pytest.importorskip("PIL")
     shares = [share_that_arrives(150, seed, learning_rate=3e-3) for seed in range(3)]
     assert min(shares) >= 0.95, shares
 
 
-def test_navigators_that_learn_nothing_do_not_arrive():
+def test_untrained_navigators_do_not_arrive():
     """Negative control."""
     pytest.importorskip("PIL")
     assert share_that_arrives(2, 0, learning_rate=0.0) < 0.2
 
 
 def hunt(prey_speed, predator_speed):
-    """The share of prey that is caught, seconds until then: learned against learned, and each against a beginner."""
+    """Return the fraction of prey caught and the seconds: both trained, and each against an untrained one."""
     env = ppax.make("Pursuit-2", 64, env_params={"prey_speed": prey_speed, "predator_speed": predator_speed})
     options = {"learning_rate": 1e-3, "normalize_obs": True, "normalize_reward": True, "schedule": Linear()}
     agent = ppax.Independent(ppax.PPO(network(env), **options), 2)
@@ -64,7 +64,7 @@ def hunt(prey_speed, predator_speed):
         both = jax.tree.map(lambda x, y: jnp.stack([x[0], y[1]]), prey, predator)
         found = ppax.evaluate(agent, env, both, jax.random.key(1), 512, deterministic=False)
         returns = np.asarray(found.returns).reshape(-1, 2)
-        np.testing.assert_allclose(returns.sum(axis=1), 0.0, atol=1e-3)  # what one gains the other loses
+        np.testing.assert_allclose(returns.sum(axis=1), 0.0, atol=1e-3)  # zero-sum
         return float((found.lengths[::2] < 200).mean()), float(found.lengths.mean()) / 100
 
     return play(learned, learned), play(learned, fresh), play(fresh, learned)
@@ -73,14 +73,14 @@ def hunt(prey_speed, predator_speed):
 @pytest.mark.parametrize(
     ("speeds", "caught", "seconds"),
     [
-        ((1.0, 3.0), (0.99, 1.0), (0.0, 0.3)),  # the predator is faster: at once
-        ((1.0, 1.0), (0.9, 1.0), (0.4, 1.14)),  # jaxagents' own runs: 6 of 6, after 0.40 to 1.14 s
-        ((3.0, 1.0), (0.4, 1.0), (0.5, 2.0)),  # the prey is faster: some get away, by run 2 to 32 %
+        ((1.0, 3.0), (0.99, 1.0), (0.0, 0.3)),  # the predator is faster: quick capture
+        ((1.0, 1.0), (0.9, 1.0), (0.4, 1.14)),  # jaxagents: 6 of 6, after 0.40 to 1.14 s
+        ((3.0, 1.0), (0.4, 1.0), (0.5, 2.0)),  # the prey is faster: 2 to 32 % escape, depending on the run
     ],
     ids=("fast predator", "equal", "fast prey"),
 )
-def test_the_three_regimes_of_pursuit(speeds, caught, seconds):
-    """Both learn: the prey outlives one that is a beginner, the predator is sooner there than a beginner."""
+def test_pursuit_with_three_ratios_of_speed(speeds, caught, seconds):
+    """Trained prey survives longer than untrained prey; trained predators catch sooner than untrained ones."""
     both, beginner_hunts, beginner_runs = hunt(*speeds)
     assert caught[0] <= both[0] <= caught[1]
     assert seconds[0] <= both[1] <= seconds[1]
@@ -90,22 +90,22 @@ def test_the_three_regimes_of_pursuit(speeds, caught, seconds):
 
 @pytest.mark.filterwarnings("ignore")  # JaxMARL's own
 @pytest.mark.parametrize("rate", [2e-3, 0.0], ids=["learning", "control"])
-def test_a_speaker_tells_a_listener_where_to_go(rate):
-    """Unlike players, an agent each, 170 000 steps. An episode of 25 steps gives -16 then, -40 before."""
+def test_speaker_and_listener_learn_to_communicate(rate):
+    """Different players with one agent each, 170 000 steps: the return of 25 steps rises from -40 to -16."""
     returns = unlike_players("MPE_simple_speaker_listener_v4", rate)
     assert returns["listener"] > -22 if rate else returns["listener"] < -30, returns
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_hunters_of_simple_tag_learn_to_hunt():
-    """Three adversaries against a prey; after 170 000 steps they touch it more often than beginners do."""
+def test_adversaries_of_simple_tag_learn():
+    """Three adversaries against a prey; after 170 000 steps they touch it more often than untrained ones."""
     learned, beginners = (unlike_players("MPE_simple_tag_v3", rate) for rate in (2e-3, 0.0))
     assert learned["adversary_0"] > 3.0 * max(beginners["adversary_0"], 1.0), (learned, beginners)
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_two_cooks_deliver_soups():
-    """Half a million steps with rewards for what brings a soup nearer; a soup counts 20, and beginners deliver none."""
+    """Half a million steps with shaping rewards; a soup has reward 20, untrained policies deliver none."""
     pytest.importorskip("jaxmarl")
     with jax.numpy_rank_promotion("allow"):
         env, plain = (ppax.make("jaxmarl/overcooked", 64, env_params={"shaping": share}) for share in (1.0, 0.0))
@@ -119,7 +119,7 @@ def test_two_cooks_deliver_soups():
 
 
 def unlike_players(world, rate):
-    """Mean return of each player of a JaxMARL world with groups, each group with an agent of its own."""
+    """Return the mean return of each player of a JaxMARL environment with groups, one agent per group."""
     pytest.importorskip("jaxmarl")
     options = {"learning_rate": rate, "schedule": Linear()}
     with jax.numpy_rank_promotion("allow"):

@@ -1,8 +1,8 @@
-"""Learning on the host, as the presets have it; each needs the extra of its suite and some minutes.
+"""Learning tests of host presets; each needs the extra of its suite and some minutes.
 
     pytest -m nightly tests/system/test_learning_host.py
 
-Bars: LunarLander-v3 200 on two seeds of three, InvertedPendulum-v5 900, Hopper-v5 1900, HalfCheetah-v5 1300.
+Thresholds: LunarLander-v3 200 on two seeds of three, InvertedPendulum-v5 900, Hopper-v5 1900, HalfCheetah-v5 1300.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ def built_from(name):
 
 
 @pytest.mark.parametrize("name", BARS)
-def test_two_seeds_of_three_reach_the_bar(name, tmp_path):
+def test_two_seeds_of_three_reach_the_threshold(name, tmp_path):
     agent, env, run = built_from(name)
     log = dataclasses.replace(run.log, console=False)
     scores = []
@@ -41,8 +41,8 @@ def test_two_seeds_of_three_reach_the_bar(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", BARS)
-def test_without_learning_every_bar_is_missed(name):
-    """Negative control: learning rate 0; an iteration is as good as all."""
+def test_every_threshold_is_missed_without_learning(name):
+    """Negative control: learning rate 0; one iteration suffices."""
     agent, env, run = built_from(name)
     agent = dataclasses.replace(agent, learning_rate=0.0)
     log = dataclasses.replace(run.log, console=False)
@@ -52,7 +52,7 @@ def test_without_learning_every_bar_is_missed(name):
 
 
 def learning_curves(env_name, seeds):
-    """Mean episode return over training, and greedy return at its end, of the preset of CartPole; [seeds] each."""
+    """Return the mean episode return over training and the final greedy return of CartPole's preset, [seeds] each."""
     agent, _, run = config.build(config.find("CartPole-v1"))
     areas, finals = [], []
     env = ppax.make(env_name, run.num_envs)
@@ -66,7 +66,7 @@ def learning_curves(env_name, seeds):
 
 
 def test_cartpole_is_learned_alike_natively_and_on_gymnasium():
-    """Five seeds each: the areas under the curves differ by no more than chance (95 %), all seeds solve it."""
+    """Five seeds each: the areas under the curves do not differ significantly (95 %); all seeds solve it."""
     native, on_host = learning_curves("CartPole-v1", 5), learning_curves("gymnasium/CartPole-v1", 5)
     print(*(f"area {x.mean():.0f} +- {2.78 * x.std(ddof=1) / 5**0.5:.0f}, final {y}" for x, y in (native, on_host)))
     assert stats.ttest_ind(native[0], on_host[0], equal_var=False).pvalue > 0.05

@@ -1,4 +1,4 @@
-"""The list of breaks stays true: each applies to the package as it is, compiles, and names tests that exist."""
+"""List of breaks: each applies to the current source, compiles, and names tests that exist."""
 
 import ast
 import functools
@@ -26,13 +26,13 @@ def test_a_break_applies_and_compiles(mutation):
         assert not name or name.split("[")[0] in names_of(ROOT / file), test
 
 
-def test_a_text_that_is_gone_or_stands_twice_is_an_error():
+def test_a_missing_or_ambiguous_text_is_an_error():
     for old in ("there is no such line", "import"):
         with pytest.raises(ValueError, match="must stand once"):
             place(Mutation("", old, "", ()), ROOT)
 
 
-def test_breaks_are_many_and_unlike():
+def test_breaks_are_many_and_distinct():
     assert len(MUTATIONS) >= 50
     assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS)
     assert len({(mutation.old, mutation.new, mutation.file) for mutation in MUTATIONS}) == len(MUTATIONS)

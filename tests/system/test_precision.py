@@ -1,4 +1,4 @@
-"""bfloat16 is for factors of products, in acting and learning alike; whatever is summed up stays float32."""
+"""`compute_dtype`: bfloat16 for operands of matrix products in acting and learning; float32 accumulation."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -27,7 +27,7 @@ def make(memory=False, **options):
 
 
 def products(jaxpr):
-    """Every matrix product, with those of programs inside: the types of its factors, or that it rounds them."""
+    """Yield the operand dtypes of every matrix product of a program, nested programs included."""
     for eqn in jaxpr.eqns:
         if eqn.primitive.name in ("dot_general", "bf16_matmul"):
             rounds = eqn.primitive.name == "bf16_matmul"
@@ -39,18 +39,18 @@ def products(jaxpr):
 
 @pytest.mark.parametrize("memory", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_every_matrix_product_has_the_type_asked_for(dtype, memory):
+def test_every_matrix_product_has_the_compute_dtype(dtype, memory):
     agent, state = make(memory, compute_dtype=dtype)
     found = list(products(jax.make_jaxpr(ppax.train)(agent, ENV, state, 1).jaxpr))
     wide, short = found.count("rounded"), found.count(("float32", "float32"))
-    assert short > 10  # the first and the last layer
+    assert short > 10  # in the first and the last layer
     assert wide + short == len(found)
-    # of the layer in each tower: to act, for the last value, forwards, and backwards by features and weights
+    # products of the layer in each tower: acting, last value, forward, and backward for features and weights
     assert wide == (2 * 5 if dtype == "bfloat16" else 0)
 
 
-def test_a_network_gets_weights_in_bfloat16_and_all_else_in_float32(monkeypatch):
-    jax.clear_caches()  # a program traced before has already asked the network
+def test_networks_receive_parameters_in_bfloat16_and_inputs_in_float32(monkeypatch):
+    jax.clear_caches()  # a cached trace would not call the network
     seen = {}
 
     def spy(name, argument):
@@ -71,12 +71,12 @@ def test_a_network_gets_weights_in_bfloat16_and_all_else_in_float32(monkeypatch)
 
 
 def near(x):
-    """`x` rounded to bfloat16, in float64."""
+    """Return `x` rounded to bfloat16, in float64."""
     return np.asarray(jnp.asarray(x, jnp.bfloat16), np.float64)
 
 
 def looked(width, obs):
-    """V of observations [n, k] by ppax in bfloat16, and its parameters in float64, as rounded."""
+    """Return V of observations [n, k] by ppax in bfloat16, and the rounded parameters in float64."""
     env = spaces_of(spaces.Box(-np.inf, np.inf, (obs.shape[1],), np.float32))
     agent = ppax.PPO(mlp(env, hidden=(width,)), compute_dtype="bfloat16")
     learner = agent.init(env.observation_space, jax.random.key(0))
@@ -90,8 +90,8 @@ def spaces_of(observation_space):
 
 
 @pytest.mark.parametrize(("inputs", "width"), [(1, 16), (15, 64), (64, 15), (64, 64)])
-def test_only_factors_of_products_with_sides_of_16_and_more_are_rounded(inputs, width):
-    """Against float64: the observation is a factor of the first layer, its features one of the last, which is short."""
+def test_only_operands_with_sides_of_at_least_16_are_rounded(inputs, width):
+    """Compare with float64; the output layer is smaller than 16, so only its weights are rounded."""
     obs = np.random.default_rng(0).normal(size=(8, inputs)).astype(np.float32)
     value, params = looked(width, obs)
     layer, head = params["critic"]["0"], params["value"]
@@ -100,14 +100,14 @@ def test_only_factors_of_products_with_sides_of_16_and_more_are_rounded(inputs, 
     np.testing.assert_allclose(value, expected[:, 0], atol=3e-6)
 
 
-def test_observations_that_bfloat16_cannot_tell_apart_have_values_of_their_own():
-    """1000 and 1001 are one number in bfloat16; a layer of one input does not round it."""
+def test_small_layers_do_not_round_observations():
+    """1000 and 1001 are equal in bfloat16; a layer with one input does not round it."""
     value, _ = looked(16, np.array([[1000.0], [1001.0]]) / 1000)
     assert value[0] != value[1]
 
 
 @pytest.mark.parametrize("memory", [False, True])
-def test_what_is_kept_stays_float32(memory):
+def test_learner_state_and_rollout_stay_float32(memory):
     agent, state = make(memory, compute_dtype="bfloat16")
     out = jax.jit(collect, static_argnums=4, compiler_options=QUICK)(
         agent, ENV, state.learner, state.actor, 8, jax.random.key(1)
@@ -116,7 +116,7 @@ def test_what_is_kept_stays_float32(memory):
     for leaf in jax.tree.leaves((out, learner, metrics)):
         assert leaf.dtype != jnp.bfloat16
     assert jax.tree.map(lambda x: x.dtype, learner) == jax.tree.map(lambda x: x.dtype, state.learner)
-    # the same rollout in float32: near, and not the same. bfloat16 has 8 bits, so values are right to some 1 %
+    # values in float32 are close, but not equal: bfloat16 has 8 bits, a relative error of some 1 %
     exact = dataclasses.replace(agent, compute_dtype="float32")
     value = jax.jit(exact.policy)(
         state.learner, state.actor.carry, state.actor.obs, state.actor.first, state.actor.action_mask

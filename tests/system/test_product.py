@@ -1,6 +1,6 @@
-"""Every option works with every other: combinations in which each pair of choices occurs train for three updates.
+"""Pairwise combinations of options: cases in which each pair of choices occurs train for three updates.
 
-A new option is one more line in AXES: a name, and for each of its choices the fields of PPO that it sets ("loss.x" is a
+A new option is a new line in AXES: a name, and for each of its choices the fields of PPO that it sets ("loss.x" is a
 field of the loss). The number of cases grows with the two longest axes only.
 """
 
@@ -73,13 +73,13 @@ AXES = {
 
 
 def pairs(case):
-    """Which pairs of choices a case [one index an axis] has, None where an axis is open."""
+    """Return the pairs of choices in a case [one index per axis; None: not chosen yet]."""
     chosen = [(axis, choice) for axis, choice in enumerate(case) if choice is not None]
     return set(itertools.combinations(chosen, 2))
 
 
 def covering(sizes):
-    """Cases in which every pair of choices of two axes occurs: greedily, the choice with most new pairs first."""
+    """Return cases that cover every pair of choices of two axes, built greedily by the number of new pairs."""
     ranges = [[(axis, choice) for choice in range(size)] for axis, size in enumerate(sizes)]
     missing = {pair for one, other in itertools.combinations(ranges, 2) for pair in itertools.product(one, other)}
     cases = []
@@ -90,7 +90,7 @@ def covering(sizes):
         for axis in sorted(range(len(sizes)), key=lambda axis: -sizes[axis]):
             if case[axis] is None:
                 options = [[*case[:axis], choice, *case[axis + 1 :]] for choice in range(sizes[axis])]
-                # among equals, another one each time
+                # vary the choice among equals
                 turn = len(cases) % sizes[axis]
                 case = max(options[turn:] + options[:turn], key=lambda option: len(pairs(option) & missing))
         missing -= pairs(case)
@@ -102,7 +102,7 @@ CASES = covering([len(choices) for choices in AXES.values()])
 
 
 def agent_of(case):
-    """The agent of a case, and the environment."""
+    """Return the agent and the environment of a case."""
     fields = {"env": ENV, "memory": lambda network: network, "learning_rate": 3e-3, "num_epochs": 2}
     for choice, choices in zip(case, AXES.values(), strict=True):
         fields |= choices[choice]
@@ -117,7 +117,7 @@ def agent_of(case):
 
 
 def test_the_cases_cover_every_pair():
-    """By counting over, without the generator's own bookkeeping."""
+    """Count pairs independently of the generator."""
     axes = list(AXES.values())
     for one, other in itertools.combinations(range(len(axes)), 2):
         seen = {(case[one], case[other]) for case in CASES}
@@ -125,7 +125,7 @@ def test_the_cases_cover_every_pair():
     assert len(CASES) <= 20
 
 
-def test_a_choice_sets_what_it_says():
+def test_a_choice_sets_its_fields():
     agent, env = agent_of([len(choices) - 1 for choices in AXES.values()])
     assert isinstance(agent.loss, DPO)
     assert isinstance(agent.network, Leaky)
@@ -146,7 +146,7 @@ def test_three_updates(case):
         before = state.learner.params
         state, metrics = train(agent, env, state, 1, 10)
         assert float(metrics["ratio_first_max_dev"]) < 1e-6
-        assert float(metrics["ratio_max"]) > 1.0 + 1e-7  # and then it moves
+        assert float(metrics["ratio_max"]) > 1.0 + 1e-7  # the parameters change
         for name in metrics:
             assert np.isfinite(metrics[name]) or name in ("episode_return", "episode_length"), name
         leaves = zip(jax.tree.leaves(before), jax.tree.leaves(state.learner.params), strict=True)

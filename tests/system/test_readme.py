@@ -1,4 +1,4 @@
-"""What the README shows runs: its Python block, its run file, its commands."""
+"""README: its Python block runs, its run file builds, its commands parse."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""One whole `PPO.update` against the float64 reference learner: the same parameters, statistics and losses."""
+"""Whole `PPO.update` against the float64 reference learner: parameters, statistics and losses."""
 
 import dataclasses
 import functools
@@ -29,7 +29,7 @@ from ppax.types import Batch, LearnerState, MinibatchIndices, Rollout, Transitio
 # error of some 1e-9 (a mean over tens of rows of size 1) moves the step by 1e-4 learning rates: with a learning
 # rate of 1e-3 and 32 steps that is at most some 1e-6, on weights that move by 1e-2. Measured: 7e-7 at most.
 PLAIN = Program()
-PARAMS_ATOL = 2e-6  # and what must not agree is 10 times as far
+PARAMS_ATOL = 2e-6  # controls must differ by 10 times as much
 
 
 class Case(NamedTuple):
@@ -43,11 +43,11 @@ class Case(NamedTuple):
     normalize_obs: bool = False
     normalize_reward: bool = False
     normalize_advantage: str = "minibatch"
-    option: str = ""  # of OPTIONS
+    option: str = ""  # a key of OPTIONS
 
 
 class Option(NamedTuple):
-    """One more choice of the algorithm: how the agent is told, and how the reference."""
+    """Option of the algorithm: fields of the agent and of the reference's hyperparameters."""
 
     agent: dict
     hyper: dict
@@ -55,7 +55,7 @@ class Option(NamedTuple):
 
 @part
 class Weighted:
-    """Sequences with an importance each, as a prioritised draw has them."""
+    """Minibatch part with a random importance weight for each sequence."""
 
     num_minibatches: int = static(default=1)
 
@@ -81,7 +81,7 @@ OPTIONS = {
         {"loss": DPO(0.3, 0.1), "critic": Regression(**CRITIC)},
         {"objective": "dpo", "alpha": 0.3, "beta": 0.1} | CRITIC,
     ),
-    # Old log-probabilities are 0.2 off, so KLs scatter around 0.02: each control acts at some steps and not at others
+    # Old log-probabilities differ by 0.2, so KLs are around 0.02: each control acts in some steps and not in others
     "stop": Option({"kl": KLControl(0.034)}, {"target_kl": 0.034}),
     "rate": Option({"kl": KLControl(rate_target=0.03, rate_max=1.2e-3)}, {"rate_target": 0.03, "rate_max": 1.2e-3}),
     "coef": Option(
@@ -122,7 +122,7 @@ OPTIONS = {
     ),
     "two_hot epoch": Option(
         {"critic": TwoHot(-20.0, 20.0, 5), "recompute": "epoch"},
-        # symlog(20) = log 21, half of which is log sqrt 21
+        # symlog(20) = log 21; half of it is log sqrt 21
         {"critic": "two_hot", "bins": (-20.0, 1 - 21**0.5, 0.0, 21**0.5 - 1, 20.0), "recompute": "epoch"},
     ),
     "features": Option({"auxiliary": FeatureNorm(0.4)}, {"feature_coef": 0.4}),
@@ -130,7 +130,7 @@ OPTIONS = {
 
 OBS_SPACE = spaces.Box(-np.inf, np.inf, (2, 2))
 
-# Every pair of choices occurs in some line.
+# Every pair of choices is in some line.
 CASES = [
     Case(),
     Case(continuous=True, normalize_obs=True, normalize_reward=True, seq_len=7),
@@ -141,7 +141,7 @@ CASES = [
     Case(13, 5, 5, 13, shared=True, normalize_obs=True, normalize_advantage="off"),
     Case(13, 5, 5, 1, masked=True, normalize_obs=True, normalize_reward=True, normalize_advantage="off"),
     Case(13, 5, 5, 13, continuous=True, shared=True, normalize_obs=True, normalize_reward=True),
-    Case(4, 3, 12, shared=True, normalize_reward=True),  # minibatches of one row: advantages are left alone
+    Case(4, 3, 12, shared=True, normalize_reward=True),  # minibatches of one row: advantages are not standardised
     Case(1, 8, 2, continuous=True, normalize_obs=True, normalize_advantage="rollout"),  # rollouts of one step
     *(Case(continuous=i % 2 == 1, option=name) for i, name in enumerate(OPTIONS) if name),
     Case(8, 6, 3, 4, normalize_obs=True, normalize_reward=True, option="vtrace epoch"),
@@ -155,7 +155,7 @@ CASES = [
     Case(8, 6, 3, 4, masked=True, option="weights"),
     Case(8, 6, 3, 4, masked=True, option="popart minibatch"),
     Case(8, 6, 3, 4, shared=True, masked=True, option="features"),
-    Case(4, 3, 12, masked=True, option="coef"),  # minibatches of one row: not valid, without a choice, or with one
+    Case(4, 3, 12, masked=True, option="coef"),  # minibatches of one row, some invalid or idle
 ]
 
 LAID_OUT = Case(8, 6, 3, 4, shared=True, normalize_obs=True, normalize_advantage="off", option="popart")
@@ -205,7 +205,7 @@ def agent_of(case: Case) -> PPO:
 
 
 def flat_params(params) -> dict[str, np.ndarray]:
-    """The shipped nested dict as the reference's flat one: hidden layers numbered 0, 1, ..."""
+    """Convert ppax's nested parameters to the reference's flat dict: hidden layers numbered 0, 1, ..."""
     flat = {}
     for torso in ("actor", "critic"):
         layers = params.get(torso, {})
@@ -219,12 +219,12 @@ def flat_params(params) -> dict[str, np.ndarray]:
 
 
 def episodes(rng: np.random.Generator, case: Case) -> dict[str, np.ndarray]:
-    """Flags as an environment makes them: after an end come one or more rows that do not count, then a first row."""
+    """Draw flags as of an environment: an end is followed by one or more invalid rows, then a first row."""
     shape = case.steps, case.streams
     terminated, truncated, first = (np.zeros(shape, bool) for _ in range(3))
     valid = np.ones(shape, bool)
     for b in range(case.streams):
-        waiting = rng.integers(3) == 0  # this rollout may begin between two episodes
+        waiting = rng.integers(3) == 0  # the rollout may start between two episodes
         for t in range(case.steps):
             if waiting:
                 valid[t, b] = False
@@ -238,18 +238,18 @@ def episodes(rng: np.random.Generator, case: Case) -> dict[str, np.ndarray]:
 
 
 def draw_rollout(rng: np.random.Generator, case: Case, learner: reference.Updated) -> tuple[Rollout, reference.Rollout]:
-    """One random rollout for both learners; every number is exact in float32. Rows that do not count hold NaN."""
+    """Draw one random rollout for both learners; every number is exact in float32. Invalid rows are NaN."""
     shape = case.steps, case.streams
     flags = episodes(rng, case)
-    obs = rng.normal(0.5, 1.0, (*shape, 2, 2)).astype(np.float32)  # wider, and 1 - tanh^2 is nothing but rounding
-    mask = rng.random((*shape, 4)) < 0.5 if case.masked else None  # some rows allow nothing: they take action 0
+    obs = rng.normal(0.5, 1.0, (*shape, 2, 2)).astype(np.float32)  # larger ones would saturate tanh
+    mask = rng.random((*shape, 4)) < 0.5 if case.masked else None  # rows without an allowed action have action 0
     if case.continuous:
         action = rng.normal(0.0, 1.0, (*shape, 2)).astype(np.float32)
     else:
         chances = rng.random((*shape, 4)) + (0 if mask is None else 2 * mask)
         action = chances.argmax(axis=-1).astype(np.int32)
         action = action if mask is None else np.where(mask.any(axis=-1), action, 0)
-    # log-probabilities near the present policy's, so that some ratios lie outside the clip on either side
+    # log-probabilities near the current policy's, so that some ratios are outside the clip range on either side
     seen = obs
     if case.normalize_obs:
         stats = learner.opt_state.obs
@@ -261,10 +261,10 @@ def draw_rollout(rng: np.random.Generator, case: Case, learner: reference.Update
     log_prob, value, last_value, reward, trace = (
         x.astype(np.float32) for x in (log_prob, value, last_value, reward, trace)
     )
-    for x in (log_prob, reward, trace):  # not value: it is V of an episode's last observation
+    for x in (log_prob, reward, trace):  # not `value`: it is V of the final observation
         x[~flags["valid"]] = np.nan
     real = flags["valid"].copy()
-    if OPTIONS[case.option].hyper.get("recompute"):  # then that observation itself is looked at again
+    if OPTIONS[case.option].hyper.get("recompute"):  # the final observation is evaluated again
         real[1:] |= (flags["truncated"] & ~flags["terminated"])[:-1]
     obs[~real] = np.nan
     carry = dict.fromkeys(("actor",) if case.shared else ("actor", "critic"), ())
@@ -279,7 +279,7 @@ def double(x: np.ndarray | None) -> np.ndarray | None:
 
 
 def draw_indices(agent: PPO, case: Case, key) -> MinibatchIndices:
-    """Which sequences `update` will put together, drawn with its own keys and its own part."""
+    """Draw the sequences of each minibatch of `update`, with its keys and its minibatch part."""
     valid = jnp.ones((case.steps * case.streams // length_of(case), length_of(case)), bool)
     steps = Transition(*[None] * 8, valid=valid, carry=())
     drawn = [agent.minibatch(Batch(steps, None), k) for k in jax.random.split(key, agent.num_epochs)]
@@ -287,7 +287,7 @@ def draw_indices(agent: PPO, case: Case, key) -> MinibatchIndices:
 
 
 def fresh_learner(agent: PPO, rng: np.random.Generator) -> LearnerState:
-    """As `init` makes one, but biases are not 0 and the policy not nearly uniform: more can go wrong."""
+    """Return an initial learner with random biases and a policy that is not uniform, to detect more errors."""
     shapes = jax.eval_shape(lambda key: agent.init(OBS_SPACE, key), jax.random.key(0))
     draw = lambda x: jnp.asarray(rng.normal(0.0, 0.6, x.shape), x.dtype)  # noqa: E731
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
@@ -302,7 +302,7 @@ def fresh_learner(agent: PPO, rng: np.random.Generator) -> LearnerState:
 
 
 def compiled(agent: PPO):
-    """Half the compile time: the machine code is left plain, the program is the same."""
+    """Compile the same program with fewer optimisations, in half the time."""
     update, devices = agent.update, agent.program.devices or 1
     if devices > 1:
         rollout = Rollout(PartitionSpec(None, sharding.AXIS), SPLIT, PartitionSpec(None, sharding.AXIS))
@@ -311,7 +311,7 @@ def compiled(agent: PPO):
 
 
 class Played(NamedTuple):
-    """Two updates in a row by the shipped learner, and what the reference needs to repeat them."""
+    """Return two successive updates by ppax and the inputs for the reference."""
 
     start: dict[str, np.ndarray]
     learners: list
@@ -340,7 +340,7 @@ def play(case: Case, program: Program = PLAIN) -> Played:
 
 
 def replay(case: Case, hyper: reference.Hyper, change=lambda rollout: rollout) -> list[reference.Updated]:
-    """The reference's two updates of the same rollouts."""
+    """Return the reference's two updates with the same rollouts."""
     played = play(case)
     updated = [reference.Updated(played.start, reference.init(played.start, (2, 2)), [])]
     for rollout, drawn in zip(played.rollouts, played.drawn, strict=True):
@@ -349,7 +349,7 @@ def replay(case: Case, hyper: reference.Hyper, change=lambda rollout: rollout) -
 
 
 def distance(case: Case, updated: list[reference.Updated], program: Program = PLAIN) -> float:
-    """Largest difference of any parameter after any update."""
+    """Return the largest difference of any parameter after any update."""
     pairs = [(flat_params(a.params), b.params) for a, b in zip(play(case, program).learners, updated, strict=True)]
     return max(np.abs(a[name] - b[name]).max() for a, b in pairs for name in a)
 
@@ -377,17 +377,17 @@ def test_update_agrees_with_the_reference(case):
     played, updated = play(case), replay(case, hyper_of(case))
     assert distance(case, updated) < PARAMS_ATOL
     moved = max(np.abs(updated[-1].params[k] - p).max() for k, p in played.start.items())
-    assert moved > 1e-3  # else agreement would mean little
+    assert moved > 1e-3  # the parameters changed
     for learner, metrics, ours in zip(played.learners, played.metrics, updated, strict=True):
         history = {name: np.array([step[name] for step in ours.losses]) for name in ours.losses[0]}
         assert len(ours.losses) == 4 * case.minibatches
         rows = history.pop("rows") > 0
         del history["choices"]
         for name, x in history.items():
-            x = x[rows]  # minibatches without a valid row tell nothing
+            x = x[rows]  # leave out minibatches without a valid row
             expected = x.max() if name == "ratio_max" else x.min() if name == "ratio_min" else x.mean()
-            # an advantage's standardisation divides by a std that a minibatch of few rows makes small, and a policy
-            # loss is a mean of terms of size 1 that cancel
+            # standardisation in a minibatch of few rows divides by a small std, and the policy loss is a mean of terms
+            # of size 1 that cancel
             np.testing.assert_allclose(metrics[name], expected, rtol=1e-4, atol=1e-5, err_msg=name)
         dev = max(history["ratio_max"][0] - 1.0, 1.0 - history["ratio_min"][0])
         np.testing.assert_allclose(metrics["ratio_first_max_dev"], dev, rtol=1e-3, atol=2e-6)
@@ -427,8 +427,8 @@ def test_update_agrees_with_the_reference(case):
     ],
     ids=str,
 )
-def test_another_number_does_not_agree(changed):
-    case = CASES[8]  # everything on
+def test_a_changed_number_does_not_agree(changed):
+    case = CASES[8]  # all options on
     assert distance(case, replay(case, hyper_of(case)._replace(**changed))) > 10 * PARAMS_ATOL
 
 
@@ -467,12 +467,12 @@ def test_another_number_does_not_agree(changed):
     ],
     ids=str,
 )
-def test_another_option_does_not_agree(option, changed):
+def test_a_changed_option_does_not_agree(option, changed):
     case = next(case for case in CASES if case.option == option)
     assert distance(case, replay(case, hyper_of(case)._replace(**changed))) > 10 * PARAMS_ATOL
 
 
-def test_without_its_weights_a_draw_does_not_agree():
+def test_a_draw_without_importance_weights_does_not_agree():
     case = next(case for case in CASES if case.option == "weights")
     played = play(case)
     ours = reference.update(
@@ -490,7 +490,7 @@ def test_every_kl_control_acts_at_some_steps_and_not_at_others():
     case, stopped = updates("stop")
     skipped = [[step["updates_skipped"] for step in update.losses] for update in stopped]
     assert any(0 < sum(steps) < len(steps) for steps in skipped)
-    # the stopped update took the steps before, and not one after
+    # the stopped update has the gradient steps before the stop and none after
     applied = [int(update.opt_state.adam.step) for update in stopped]
     assert applied == list(np.cumsum([len(steps) - sum(steps) for steps in skipped]))
     counts = [
@@ -507,19 +507,19 @@ def test_every_kl_control_acts_at_some_steps_and_not_at_others():
     "change",
     [
         lambda r: r._replace(terminated=r.truncated, truncated=r.terminated),
-        # the trace leaks over a truncation
+        # the trace crosses a truncation
         lambda r: r._replace(truncated=np.zeros_like(r.truncated), reward=np.nan_to_num(r.reward)),
-        lambda r: r._replace(terminated=r.terminated | r.truncated),  # "done": a truncation loses its bootstrap
+        lambda r: r._replace(terminated=r.terminated | r.truncated),  # truncation without bootstrapping
         lambda r: r._replace(last_value=0 * r.last_value),
         lambda r: r._replace(reward_trace=r.reward),
         lambda r: r._replace(log_prob=r.log_prob + 0.01),
         lambda r: r._replace(action=np.clip(r.action, -1, 1)),
         lambda r: r._replace(**{k: np.nan_to_num(getattr(r, k)) for k in ("obs", "log_prob", "reward", "reward_trace")},
-                             valid=np.ones_like(r.valid)),  # rows that do not count, counted
+                             valid=np.ones_like(r.valid)),  # invalid rows used
     ],
     ids=["swapped", "no truncation", "done", "no last value", "no trace", "log_prob", "clipped action", "all valid"],
 )  # fmt: skip
-def test_another_rollout_does_not_agree(change):
+def test_a_changed_rollout_does_not_agree(change):
     case = CASES[8]
     assert distance(case, replay(case, hyper_of(case), change)) > 10 * PARAMS_ATOL
 
@@ -544,7 +544,7 @@ GRADIENTS = {
 
 
 @pytest.mark.parametrize(("case", "changed"), GRADIENTS.values(), ids=GRADIENTS)
-def test_the_hand_written_gradient_is_the_loss_s(case, changed):
+def test_reference_gradient_equals_finite_differences(case, changed):
     """Central differences, step 1e-6: error about 1e-10 where nothing clips within the step."""
     params, rollout, hyper = play(case).start, play(case).rollouts[0], HYPER._replace(**changed)
     rows = tuple(np.argwhere(rollout.valid).T)
@@ -565,23 +565,23 @@ def test_the_hand_written_gradient_is_the_loss_s(case, changed):
             assert abs((loss[0] - loss[1]) / 2e-6 - gradient[name][at]) < 1e-8, (name, at)
 
 
-def test_standardize_leaves_constant_advantages_zero_and_single_ones_alone():
+def test_standardize_maps_constant_advantages_to_0_and_keeps_single_ones():
     valid = jnp.array([True, True, False, True])
     np.testing.assert_array_equal(batches.standardize(jnp.array([3.0, 3.0, 9.0, 3.0]), valid)[valid], 0.0)
-    # of 0.1 and 3.3 the mean of so many is rounded, and their std is nothing but that
+    # the mean of these constants is rounded, so their computed std is rounding only
     for constant, count in ((0.1, 7), (3.3, 31), (-0.1, 333), (1e3 / 3, 8191)):
         rows = jnp.ones(count, bool)
         np.testing.assert_array_equal(batches.standardize(jnp.full(count, constant), rows), 0.0)
-        # advantages that are alike but for the rounding of whatever made them
+        # advantages that differ by rounding only
         nearly = constant * (1.0 + 1e-7 * jnp.cos(jnp.arange(count)))
         np.testing.assert_array_equal(batches.standardize(nearly, rows), 0.0)
-        # and those that differ little, but do
+        # advantages with small, real differences
         unlike = batches.standardize(constant * (1.0 + 1e-3 * (jnp.arange(count) % 2)), rows)
         np.testing.assert_allclose(unlike.std(), 1.0, rtol=1e-2)
     one = jnp.array([True, False, False, False])
     assert batches.standardize(jnp.array([3.0, jnp.nan, 9.0, 3.0]), one)[0] == 3.0
     none = batches.standardize(jnp.array([1.0, 2.0, 3.0, 4.0]), jnp.zeros(4, bool))
     np.testing.assert_array_equal(none, [1.0, 2.0, 3.0, 4.0])
-    # two valid ones of 1 and 5: mean 3, population std 2, so -1 and 1 (with ddof = 1 they were -0.71 and 0.71)
+    # valid rows 1 and 5: mean 3, population std 2, so -1 and 1 (with ddof = 1: -0.71 and 0.71)
     two = batches.standardize(jnp.array([1.0, 7.0, 7.0, 5.0]), jnp.array([True, False, False, True]))
     np.testing.assert_allclose([two[0], two[3]], [-1.0, 1.0], rtol=1e-6)

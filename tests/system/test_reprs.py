@@ -1,4 +1,4 @@
-"""What a prompt shows of the objects that users hold: short, and what they want to know."""
+"""Reprs of public objects: short and informative."""
 
 import jax
 import numpy as np
@@ -16,12 +16,12 @@ def run():
     return ppax.fit(agent, env, 32, num_steps=4, log=Log(console=False))
 
 
-def test_everything_fits_on_a_screen(run):
+def test_reprs_are_short(run):
     for thing in (run, run.agent, run.env, run.state, run.evaluate(4), run.history[-1]["loss"]):
         assert len(repr(thing)) < 500, type(thing)
 
 
-def test_an_agent_shows_what_differs_from_the_defaults(run):
+def test_agent_repr_shows_changed_options_only(run):
     text = repr(run.agent)
     assert text == "PPO(network=Composed(hidden=(4,)), learning_rate=0.5, num_epochs=1)"
     traced = []
@@ -29,7 +29,7 @@ def test_an_agent_shows_what_differs_from_the_defaults(run):
     assert traced[0].startswith("PPO(")
 
 
-def test_a_run_says_where_it_stands(run):
+def test_run_repr_shows_progress(run):
     assert f"{run.env_steps:,} env-steps" in repr(run)
     assert "2 iterations" in repr(run)
     assert "probe/Constant" in repr(run)
@@ -41,7 +41,7 @@ def test_an_evaluation_prints_its_mean():
     assert repr(seen) == "Evaluation(mean_return=2.00, std_return=1.00, mean_length=5.0, episodes=2, unfinished=1)"
 
 
-def test_help_of_an_agent_says_what_its_fields_mean():
+def test_help_of_an_agent_describes_its_fields():
     for text in (
         "learning_rate = 0.0003: learning rate of the optimiser",
         "advantage = GAE(",

@@ -1,4 +1,4 @@
-"""Every space from acting to learning, checkpoint and evaluation; and hybrid and masked tasks that are solved."""
+"""Every action space in acting, learning, checkpoints and evaluation; hybrid and masked tasks are solved."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from ppax.networks import mlp
 from ppax.program.layout import Program
 from ppax.run import checkpoint
 
-# space, masked, options of the network, options of the agent: together every kind of each
+# space, masked, options of the network, options of the agent; each choice occurs at least once
 CASES = {
     "two, masked": ("two", True, {}, {"compute_dtype": "bfloat16"}),
     "ragged, masked, memory": ("ragged", True, {}, {"memory": True, "program": Program(devices=2)}),
@@ -41,7 +41,7 @@ def make(name, masked, network, options):
 
 
 def as_sampled(space, sent):
-    """One stream's action as gymnasium has it."""
+    """Return one stream's action as an element of a Gymnasium space."""
     if isinstance(sent, dict):
         return {name: as_sampled(space[name], x) for name, x in sent.items()}
     if isinstance(sent, tuple):
@@ -58,7 +58,7 @@ def test_three_updates(case, tmp_path):
         before = state.learner.params
         state, metrics = train(agent, env, state, 1, 10)
         assert float(metrics["ratio_first_max_dev"]) < 2e-6
-        assert float(metrics["ratio_max"]) > 1.0 + 1e-6  # and then it moves
+        assert float(metrics["ratio_max"]) > 1.0 + 1e-6  # the parameters change
         for name in metrics:
             assert np.isfinite(metrics[name]) or name in ("episode_return", "episode_length"), name
         leaves = zip(jax.tree.leaves(before), jax.tree.leaves(state.learner.params), strict=True)
@@ -85,14 +85,14 @@ def solve(env, learning_rate=1e-2, deterministic=True, **network):
 @pytest.mark.parametrize("masked", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_a_hybrid_bandit_is_solved(masked):
     env = HybridBandit(masked)
-    # with masks: of the 7 that allow anything, 4 allow the kind worth 1, of the others 2 that worth 0.5
+    # of the 7 masks that allow an action, 4 allow the kind with reward 1, 2 of the others that with reward 0.5
     assert env.best() == pytest.approx(5 / 7 if masked else 1.0)
     assert solve(env, distribution="squashed") > env.best() - 0.03
     if not masked:
         assert solve(env, learning_rate=0.0, deterministic=False, distribution="squashed") < 0.5
 
 
-def test_evaluation_and_sampling_take_pytree_actions():
+def test_evaluation_and_sampling_with_pytree_actions():
     agent, env = make("nested", True, {}, {})
     learner = agent.init(env.observation_space, jax.random.key(0))
     one, other = (
@@ -100,4 +100,4 @@ def test_evaluation_and_sampling_take_pytree_actions():
         for d in (True, False)
     )
     assert one.tolist() != other.tolist()
-    assert len(set(one.tolist())) == 1  # the same observations everywhere, and the same masks
+    assert len(set(one.tolist())) == 1  # all observations and masks are equal

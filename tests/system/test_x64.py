@@ -1,4 +1,4 @@
-"""JAX_ENABLE_X64: learning stays in 32 bits, the numbers are those of a run without, and checkpoints fit both."""
+"""JAX_ENABLE_X64: learning stays in 32 bits, results equal those without it, checkpoints are compatible."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]  # two processes th
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory):
-    """The directory in which a process with 64-bit types left the numbers of its runs."""
+    """Directory with the results of runs in a process with 64-bit types."""
     where = tmp_path_factory.mktemp("wide")
     tests = Path(__file__).parent
     environment = os.environ | {"JAX_ENABLE_X64": "1", "PYTHONPATH": str(tests.parent / "support")}
@@ -26,8 +26,8 @@ def wide(tmp_path_factory):
     return where
 
 
-def test_runs_with_64_bit_types_keep_32_and_equal_those_without(wide, tmp_path):
-    """Each memory, normalisation, Independent in Groups, the host in NumPy and compiled, environments of 64 bits."""
+def test_runs_with_64_bit_types_stay_32_bit_and_equal_those_without(wide, tmp_path):
+    """Each memory, normalisation, Independent in Groups, host policies in NumPy and compiled, 64-bit environments."""
     found = {}
     assert not all_numbers(tmp_path / "run", found.__setitem__)
     assert len(found) >= 12
@@ -38,8 +38,8 @@ def test_runs_with_64_bit_types_keep_32_and_equal_those_without(wide, tmp_path):
                 np.testing.assert_allclose(given[leaf], x, rtol=1e-4, atol=2e-5, err_msg=f"{name}: {leaf}")
 
 
-def test_a_checkpoint_written_with_64_bit_types_goes_on_without(wide):
-    """Continue in this process, of 32 bits, beside what the other wrote; no leaf of the checkpoint has 64."""
+def test_a_checkpoint_written_with_64_bit_types_resumes_without(wide):
+    """Resume in this process with 32 bits and compare; no leaf of the checkpoint has 64 bits."""
     run = ppax.resume(wide / "run", console=False)
     assert int(run.state.iteration) == 2
     with np.load(wide / "recorded.npz") as given:

@@ -1,4 +1,4 @@
-"""Tiny runs whose numbers must not depend on JAX_ENABLE_X64; as a script: run all, write them to a directory."""
+"""Tiny runs whose results must not depend on JAX_ENABLE_X64; as a script: run all, write results to a directory."""
 
 import dataclasses
 import sys
@@ -28,7 +28,7 @@ NORMALISED = {"normalize_obs": True, "normalize_reward": True}
 
 @part
 class Unpinned:
-    """A native environment whose dtypes are JAX's defaults: float64 and int64 where these are on."""
+    """Native environment with JAX's default dtypes: float64 and int64 if 64-bit types are enabled."""
 
     observation_space = spaces.Dict({"x": spaces.Box(-1.0, 1.0, (2,)), "kind": spaces.Discrete(3)})
     action_space = spaces.Discrete(2)
@@ -44,7 +44,7 @@ class Unpinned:
 
 
 class Wide(gymnasium.Env):
-    """A Gymnasium environment of float64 observations and actions, and a category."""
+    """Gymnasium environment with float64 observations and actions, and a category."""
 
     observation_space = spaces.Dict({"x": spaces.Box(-1.0, 1.0, (2,), np.float64), "kind": spaces.Discrete(3)})
     action_space = spaces.Box(-1.0, 1.0, (1,), np.float64)
@@ -71,7 +71,7 @@ def agent_for(env, memory=NONE, **options):
 
 
 def recorded(run_dir):
-    """A run with a checkpoint."""
+    """Train a run with a checkpoint."""
     env = ppax.make("Pendulum-v1", 4)
     return fitted(agent_for(env, optimizer=Muon(), **NORMALISED), env, run_dir)
 
@@ -104,7 +104,7 @@ RUNS = {run.__name__: run for run in (unpinned, host, host_in_numpy, groups)}
 
 
 def initial(name):
-    """The state of an agent with a memory after start; one iteration is traced."""
+    """Return the initial state of an agent with a memory; trace one iteration."""
     env = ppax.make("CartPole-v1", 2)
     agent = agent_for(env, PARTS["memory"][name](), seq_len=4)
     state = jax.jit(ppax.start, static_argnums=2, compiler_options=QUICK)(agent, env, 8, jax.random.key(0))
@@ -113,21 +113,21 @@ def initial(name):
 
 
 def numbers(state):
-    """Parameters and counters of a state by name, as NumPy."""
+    """Return parameters and counters of a state by name, as NumPy arrays."""
     learned = jax.tree.map(lambda x: x.params, state.learner, is_leaf=lambda x: hasattr(x, "params"))
     leaves, _ = jax.tree_util.tree_flatten_with_path((learned, state.env_steps, state.iteration))
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
 
 
 def of_64_bits(state):
-    """Names of the leaves of a state that have 64 bits, but for what an environment itself keeps."""
+    """Return the names of 64-bit leaves of a state, environment states excepted."""
     state = dataclasses.replace(state, actor=state.actor._replace(env_state=()), key=None)
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
     return sorted(jax.tree_util.keystr(path) for path, leaf in leaves if str(leaf.dtype).endswith("64"))
 
 
 def all_numbers(where, save):
-    """Names of leaves of 64 bits in any of the runs; `save(name, numbers)` keeps the others."""
+    """Return the names of 64-bit leaves of all runs; `save(name, numbers)` stores the results."""
     problems = {}
     runs = {name: partial(initial, name) for name in PARTS["memory"]} | RUNS | {"recorded": partial(recorded, where)}
     for name, run in runs.items():

@@ -41,12 +41,12 @@ def rows_of(history):
 
 
 def workers_of(pid):
-    """Processes that `pid` has started."""
+    """Return the child processes of `pid`."""
     return [int(x) for x in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def gone(pids, seconds=10.0):
-    """Whether all of them end within some seconds; who is dead and not yet waited for counts as ended."""
+    """Return whether all processes end within `seconds`; zombies count as ended."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         if not [pid for pid in pids if _state(pid) not in ("", "Z")]:
@@ -66,7 +66,7 @@ def _state(pid):
 
 
 class NoBeginning(Maze):
-    """Fails in every reset but the first, with which it is looked at."""
+    """Maze that fails in every reset except the first, which inspects it."""
 
     begun = 0
 
@@ -77,8 +77,8 @@ class NoBeginning(Maze):
         return super().reset(**options)
 
 
-def test_workers_give_what_one_process_gives_whoever_is_slower():
-    """Two groups by turns, in a fixed order: nothing depends on timing. One worker sleeps at random."""
+def test_workers_equal_one_process_independent_of_timing():
+    """Two groups are stepped in a fixed order, so results do not depend on timing; one worker sleeps at random."""
     runs = []
     for factories, options in (
         ([Maze] * 4, {}),
@@ -106,7 +106,7 @@ FAULTS = {
 
 @pytest.mark.parametrize(("kind", "how"), FAULTS)
 def test_a_fault_is_one_error_with_environment_and_action(kind, how):
-    """With the traceback of where it happened; and no process is left."""
+    """The error has the traceback of the environment, and no worker process remains."""
     factories = [partial(Trouble, what) for what in ("well", "well", kind, "well")]
     workers = None if how == "sync" else 2
     env = host(factories, vectorization=how, workers=workers, timeout=1.0 if kind == "hang" else 60.0)
@@ -128,14 +128,14 @@ def step(env, t):
 
 
 @pytest.mark.parametrize("kind", ["observation", "reward"])
-def test_what_is_not_a_number_is_refused(kind):
+def test_non_finite_rewards_and_observations_are_refused(kind):
     env = host([partial(Trouble, what) for what in ("well", "well", f"nan {kind}", "well")])
     with pytest.raises(EnvError, match=f"environment 2: its {kind} is not finite at step 4 of a rollout, action"):
         fit(env, 1)
 
 
 @pytest.mark.parametrize("how", ["sync", "async", "vector"])
-def test_sys_exit_in_an_environment_is_its_fault_and_not_the_end_of_training(how, tmp_path):
+def test_sys_exit_in_an_environment_is_an_environment_error(how, tmp_path):
     worlds = [Maze, partial(Quits, "step", 30)]
     env = host(SyncVectorEnv(worlds)) if how == "vector" else host(worlds, vectorization=how)
     with pytest.raises(EnvError, match="SystemExit"):
@@ -144,16 +144,16 @@ def test_sys_exit_in_an_environment_is_its_fault_and_not_the_end_of_training(how
 
 
 @pytest.mark.parametrize("where", ["make", "reset"])
-def test_sys_exit_before_the_first_step_is_a_fault_too(where):
+def test_sys_exit_before_the_first_step_is_an_environment_error(where):
     with pytest.raises(EnvError, match="SystemExit"):
         fit(host([Maze, partial(Quits, where)]), 1)
     with pytest.raises(EnvError, match="SystemExit"):
         fit(host(partial(Quits, where, 0 if where == "make" else 1)), 1)
 
 
-def test_two_workers_that_fail_at_once_print_nothing_but_one_error(capfd):
+def test_two_workers_that_fail_together_raise_one_error(capfd):
     worlds = [partial(Trouble, "raise")] * 2
-    for _ in range(3):  # who comes first is chance
+    for _ in range(3):  # their order is random
         with pytest.raises(EnvError, match=r"environment [01] failed in step.*(?s:.*)the wheel fell off"):
             fit(host(worlds, vectorization="async", workers=2), 1)
     assert "BrokenPipe" not in capfd.readouterr().err
@@ -165,26 +165,26 @@ def test_a_first_observation_that_is_not_finite_is_located_before_the_policy_act
     env = host(SyncVectorEnv(worlds) if how == "vector" else worlds)
     agent = ppax.PPO(mlp(env, (8,)), num_epochs=1)
     state = ppax.start(agent, env, 4, jax.random.key(0))
-    env.host.reset([0] * 3)  # the first one is well
+    env.host.reset([0] * 3)  # only later resets fail
     env.host.position = 0
     with pytest.raises(EnvError, match="environment 2: its observation is not finite after its reset"):
         ppax.compile(agent, env, state)(agent, env, state, 1)
 
 
-def test_a_last_observation_that_only_a_vector_shows_is_looked_at():
+def test_non_finite_final_observations_of_vectors_are_refused():
     worlds = [Maze, partial(Spoilt, "end")]
     env = host(SyncVectorEnv(worlds, autoreset_mode=AutoresetMode.SAME_STEP))
     with pytest.raises(EnvError, match=r"environment 1: its last observation is not finite at step \d"):
         fit(env, 4)
 
 
-def test_nan_that_makes_an_environment_fail_is_named_and_not_what_it_made_fail():
+def test_the_error_names_the_nan_that_caused_a_failure():
     with pytest.raises(EnvError, match="environment 0: its observation is not finite at step 4 of a rollout"):
         fit(host(Picky, 2), 1, num_steps=16)
 
 
-def test_a_fault_loses_nothing_of_the_iterations_before_it(tmp_path):
-    """The chunk is six iterations long, and the environment fails in the fifth: four are logged and saved."""
+def test_iterations_before_a_fault_are_logged_and_saved(tmp_path):
+    """The chunk has six iterations and the environment fails in the fifth: four are logged and saved."""
     env = host([Maze, partial(Quits, "step", 4 * 8 * 5 // 6)])
     agent = ppax.PPO(mlp(env, (8,)), num_epochs=1)
     log = Log(every=100, checkpoint_seconds=1e9, console=False)
@@ -199,8 +199,8 @@ def test_a_fault_loses_nothing_of_the_iterations_before_it(tmp_path):
     assert rows_of(whole.history)[0]["value_loss"] == pytest.approx(rows[0]["value_loss"])
 
 
-def test_chunks_on_the_host_last_no_longer_than_the_time_between_checkpoints(tmp_path):
-    """By default; `log.every` says exactly which iterations end one."""
+def test_host_chunks_end_when_a_checkpoint_is_due(tmp_path):
+    """Without `log.every`; with it, chunks end at its multiples."""
     iterations = []
     for every in (None, 6):
         env, log = host(Maze, 2), Log(every=every, checkpoint_seconds=0.0, console=False)
@@ -216,18 +216,18 @@ class CannotClose(Trouble):
 
 
 @pytest.mark.parametrize("how", ["group", "vector"])
-def test_a_close_that_raises_hides_no_error_and_holds_up_no_other(how, capfd):
+def test_an_exception_in_close_hides_no_error_and_all_are_closed(how, capfd):
     worlds = [partial(CannotClose, "well"), partial(CannotClose, "raise"), partial(CannotClose, "well")]
     env = host(SyncVectorEnv(worlds) if how == "vector" else worlds)
     with pytest.raises(EnvError, match="the wheel fell off"):
         fit(env, 1)
     assert capfd.readouterr().err.count("the door is stuck") >= (1 if how == "vector" else 3)
-    with host(partial(CannotClose, "well"), 2) as env:  # looked at, and closed, before any of this
+    with host(partial(CannotClose, "well"), 2) as env:  # the inspected instance is closed before
         fit(env, 1)
 
 
-def test_workers_that_are_closed_say_so_at_once():
-    """Also where another file has got the number of their connection."""
+def test_receiving_from_closed_workers_raises_at_once():
+    """The error is raised also if another file reuses the descriptor of the connection."""
     layout = Layout(2, 1, 1, *host(Maze, 1).host.example)
     workers = Workers([Maze, Maze], layout, timeout=30.0)
     workers.close()
@@ -241,7 +241,7 @@ def test_workers_that_are_closed_say_so_at_once():
             one.close()
 
 
-def test_environments_that_fail_to_begin_are_closed_and_fail_anew():
+def test_environments_that_fail_in_reset_are_closed_and_fail_again():
     env = host(NoBeginning, 2)
     agent = ppax.PPO(mlp(env, hidden=(8,)))
     state = ppax.start(agent, env, 4, jax.random.key(0))
@@ -266,7 +266,7 @@ def test_a_killed_worker_is_named_and_the_run_can_be_resumed(tmp_path):
     assert json.loads((tmp_path / "stopped.json").read_text())["kind"] == "environment"
     agent = ppax.PPO(mlp(env, (8,)), num_epochs=1)
     with env:
-        run = ppax.resume(tmp_path, agent, env, console=False)  # the same environments are made again
+        run = ppax.resume(tmp_path, agent, env, console=False)  # the environments are created again
     assert int(run.state.iteration) == 6
     assert run.history[0]["iteration"] == 4
 
@@ -274,12 +274,12 @@ def test_a_killed_worker_is_named_and_the_run_can_be_resumed(tmp_path):
 # ---------------------------------------------------------------- resume
 
 
-def test_resume_goes_on_with_learner_keys_and_counters_and_new_episodes(tmp_path):
-    """A state is taken up where the environments stand; elsewhere they begin anew, and nothing is counted twice."""
+def test_resume_restores_learner_keys_and_counters_with_new_episodes(tmp_path):
+    """A state continues its own environments; otherwise they reset, and no step is counted twice."""
     env, first = host(Maze, 4), []
     whole = fit(env, 6, run_dir=tmp_path / "whole")
     half = fit(host(Maze, 4), 6, run_dir=tmp_path / "half", callbacks=[lambda state, row: row["iteration"] >= 3])
-    assert rows_of(half.history) == rows_of(whole.history)[:3]  # the same seed, the same run
+    assert rows_of(half.history) == rows_of(whole.history)[:3]  # same seed, same rows
     other = host(Maze, 4)
     reset = other.host.reset
     other.host.__dict__["reset"] = lambda seeds: first.append(seeds) or reset(seeds)
@@ -291,8 +291,8 @@ def test_resume_goes_on_with_learner_keys_and_counters_and_new_episodes(tmp_path
     assert jax.random.key_data(resumed.state.key).tolist() == jax.random.key_data(whole.state.key).tolist()
 
 
-def test_neither_chunks_nor_evaluation_touch_training():
-    """However often rows are logged or a policy is judged, the environments are reset once."""
+def test_chunks_and_evaluation_do_not_affect_training():
+    """Environments are reset once, however often rows are logged or the policy is evaluated."""
     runs = []
     for every, judged in ((1, False), (6, False), (1, True)):
         env = host(Maze, 4)
@@ -309,8 +309,8 @@ def test_neither_chunks_nor_evaluation_touch_training():
             np.testing.assert_array_equal(a, b)
 
 
-def test_evaluation_plays_whole_episodes_fairly():
-    """As many as asked for, also where environments are fewer; each environment's share is fixed before."""
+def test_evaluation_plays_whole_episodes_with_fixed_shares():
+    """The requested number of episodes is played, also with fewer environments; each has a fixed share."""
     run = fit(host(Maze, 4), 3, stop="episode_length >= 1")
     assert int(run.state.iteration) == 1
     assert run.stopped.startswith("episode_length")
@@ -338,7 +338,7 @@ def command(*arguments):
 
 
 def running(process, run_dir, rows):
-    """Its worker processes, once it has logged some rows."""
+    """Return the worker processes of a run after it has logged some rows."""
     until = time.monotonic() + 120.0
     path = run_dir / "metrics.jsonl"
     while not path.exists() or path.read_text().count("\n") < rows:
@@ -352,8 +352,8 @@ SMALL = ("--num-envs", 4, "--num-steps", 16, "--agent.num-epochs", 1, "--agent.n
 SMALL += ("--log.checkpoint-seconds", 0, "--eval.episodes", 4)
 
 
-def test_killed_interrupted_and_resumed_without_orphans(tmp_path):
-    """kill -9, then Ctrl-C, then to the end; the workers are gone each time."""
+def test_kill_interrupt_and_resume_leave_no_worker_processes(tmp_path):
+    """Kill with -9, resume and interrupt, resume to the end; the workers end each time."""
     run_dir = tmp_path / "run"
     options = ("--total-steps", 50_000, "--run-dir", run_dir, "--vectorization", "async")
     process = command("train", "gymnasium/CartPole-v1", *SMALL, *options)
@@ -371,7 +371,7 @@ def test_killed_interrupted_and_resumed_without_orphans(tmp_path):
     assert "resume with: ppax resume" in text
     assert gone(pids)
     iterations = [json.loads(line)["iteration"] for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    assert iterations == list(range(1, len(iterations) + 1))  # nothing lost, nothing twice
+    assert iterations == list(range(1, len(iterations) + 1))  # each iteration once
     process = command("evaluate", run_dir, "--episodes", 3, "--json")
     text, _ = process.communicate(timeout=60)
     assert json.loads(text.splitlines()[-1])["episodes"] == 3
@@ -409,11 +409,11 @@ def test_cartpole_is_learned():
     assert run.evaluate(episodes=32).mean_return >= 400
 
 
-# ---------------------------------------------------------------- what a process keeps
+# ---------------------------------------------------------------- leaks
 
 
-def test_a_run_that_is_over_leaves_no_environment_and_no_program():
-    """JAX keeps what programs were compiled for: the second run of a kind adds nothing, and no run keeps its worlds."""
+def test_a_finished_run_keeps_no_environment_and_no_program():
+    """JAX keeps compiled programs: a second equal run adds none, and no run keeps its environments alive."""
 
     def once():
         env = host(Maze, 4)
@@ -433,7 +433,7 @@ def test_a_run_that_is_over_leaves_no_environment_and_no_program():
     assert counts[2] == counts[1]
 
 
-def test_workers_of_environments_that_nobody_has_any_more_end():
+def test_workers_of_deleted_environments_end():
     before = set(workers_of(os.getpid()))
     env = host(Maze, 4, vectorization="async", workers=2)
     fit(env, 1)
@@ -444,8 +444,8 @@ def test_workers_of_environments_that_nobody_has_any_more_end():
     assert gone(pids)
 
 
-def test_spaces_that_differ_in_one_number_are_of_different_programs():
-    """Spaces of Gymnasium compare by nearness, and print a part of their bounds."""
+def test_spaces_that_differ_in_one_number_have_different_programs():
+    """Gymnasium compares spaces approximately and abbreviates their bounds in print."""
 
     def structure(high, **options):
         space = spaces.Box(-1.0, np.array([*np.ones(2000), high]), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Gymnasium environments in every autoreset mode teach the same as native ones (correctness: T1, T6, T7)."""
+"""Gymnasium environments in every autoreset mode give the same targets as native environments."""
 
 import dataclasses
 from functools import partial
@@ -50,7 +50,7 @@ def begin(env, num_steps=NUM_STEPS, **options):
 
 
 def played(agent, env, state, num_steps=NUM_STEPS, spoil=None):
-    """A rollout on the host as learning sees it."""
+    """Collect a rollout on the host, as used for learning."""
     actor = take_up(agent, env, state.actor, jax.random.key(1))
     policy = make_policy(agent, env, state.learner)
     policy.begin(agent, state.learner, num_steps, jax.random.key(2))
@@ -62,7 +62,7 @@ def played(agent, env, state, num_steps=NUM_STEPS, spoil=None):
 
 
 def decided(learner):
-    """The same learner, whose policy hardly ever takes another action than the likeliest."""
+    """Return the learner with an almost deterministic policy."""
     policy = jax.tree.map(lambda x: x * 1e6, learner.params["policy"])
     return learner._replace(params=learner.params | {"policy": policy})
 
@@ -90,7 +90,7 @@ def rollout_of(agent, env, state):
 
 
 def episodes_of(agent, learner, rollout):
-    """Advantage, target, reward and action of each step of whole episodes, by what the first observation was."""
+    """Return advantage, target, reward and action of each step of whole episodes, by their first observation."""
     experience = prepared(agent, learner, rollout)
     targets = jax.tree.map(lambda x: np.asarray(x).reshape(NUM_ENVS, NUM_STEPS), experience.targets)
     steps = jax.tree.map(np.asarray, rollout.steps)
@@ -111,7 +111,7 @@ def episodes_of(agent, learner, rollout):
 
 @pytest.mark.parametrize("memory", [False, True], ids=["feedforward", "gru"])
 def test_identical_transitions_have_identical_advantages(memory):
-    """The policy is deterministic, so an episode follows from its first observation."""
+    """The policy is deterministic, so the first observation determines the episode."""
     found = {}
     for kind in KINDS:
         agent, env, state = set_up(kind, memory)
@@ -128,8 +128,8 @@ def test_identical_transitions_have_identical_advantages(memory):
 
 
 @pytest.mark.parametrize(("kind", "memory"), [("group", True), ("SAME_STEP", True), ("SAME_STEP", False)])
-def test_targets_that_are_estimated_again_are_those_of_the_rollout(kind, memory):
-    """With parameters unchanged; V of a last observation that no row shows is the old one."""
+def test_recomputed_targets_equal_those_of_the_rollout(kind, memory):
+    """Parameters are unchanged; V of a final observation that has no row of its own is the stored one."""
     agent, env, state = set_up(kind, memory, recompute="minibatch")
     collected = rollout_of(agent, env, state)
     steps, targets, source = prepared(agent, state.learner, collected.rollout)
@@ -140,7 +140,7 @@ def test_targets_that_are_estimated_again_are_those_of_the_rollout(kind, memory)
         np.testing.assert_allclose(new, old, atol=1e-5)
 
 
-def test_rows_of_a_reset_change_nothing_whatever_stands_in_them():
+def test_autoreset_rows_have_no_effect_on_the_update():
     agent, env, state = set_up("NEXT_STEP", memory=False)
 
     def poison(what):
@@ -162,7 +162,7 @@ def test_rows_of_a_reset_change_nothing_whatever_stands_in_them():
 
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_episodes_and_steps_are_counted_as_gymnasium_counts_them(kind):
-    """Against environments stepped by hand, one by one."""
+    """Compare with environments stepped by hand, one by one."""
     agent, env, state = set_up(kind, memory=False)
     collected = played(agent, env, state)
     steps, episodes = jax.tree.map(np.asarray, (collected.rollout.steps, collected.episodes))
@@ -175,7 +175,7 @@ def test_episodes_and_steps_are_counted_as_gymnasium_counts_them(kind):
         np.testing.assert_allclose(episodes.return_sum[b], steps.reward[: last + 1, b].sum(), rtol=1e-5)
         single, begun = Maze(), False
         for t in np.flatnonzero(valid):
-            if steps.first[t, b]:  # an environment of our own, put where this one is
+            if steps.first[t, b]:  # an environment set to the same state
                 single.reset(seed=0)
                 single.state = next(s for s in range(STATES) if _looks(single, s, steps.obs[t, b]))
                 begun = True
@@ -191,8 +191,8 @@ def _looks(env, state, obs):
     return np.array_equal(env._obs(), obs)
 
 
-def test_a_vector_entry_point_has_the_mode_that_it_says():
-    """CartPole's own vector environment does next-step resets, whatever is asked for."""
+def test_a_vector_entry_point_has_its_declared_autoreset_mode():
+    """CartPole's own vector environment always resets in the next step."""
     vector = gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="vector_entry_point")
     env = host(vector)
     agent, state = begin(env, 200)
@@ -205,19 +205,19 @@ def test_a_vector_entry_point_has_the_mode_that_it_says():
 
 
 class Silent(VectorEnv):
-    """Says nothing of its mode, but for a misspelt word."""
+    """Vector environment whose autoreset mode has a misspelt key."""
 
     num_envs, single_observation_space, single_action_space = 1, BOX, spaces.Discrete(2)
     metadata = {"autoreseet-mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
 
 
-def test_a_mode_that_is_not_said_is_refused():
+def test_a_missing_autoreset_mode_is_refused():
     with pytest.raises(ConfigError, match="autoreset_mode"):
         host(Silent())
 
 
-def test_a_later_vector_of_the_same_class_changes_no_mode():
-    """Their metadata are one and the same dict, in which the last one writes."""
+def test_a_later_vector_of_the_same_class_does_not_change_the_mode():
+    """Vectors of one class share one metadata dict, which each constructor overwrites."""
     vectors = [SyncVectorEnv([Maze], autoreset_mode=mode) for mode in AutoresetMode]
     assert [mode_of(vector) for vector in vectors] == list(AutoresetMode)
     assert [mode_of(RecordEpisodeStatistics(vector)) for vector in vectors] == list(AutoresetMode)
@@ -239,7 +239,7 @@ ACTIONS = {
 
 @pytest.mark.parametrize("how", ["group", "SAME_STEP"])
 def test_every_kind_of_space(how):
-    """The environment itself checks that what it is given lies in its space, types included."""
+    """The environment checks that each action is in its space, dtype included."""
     one = lambda: Spaces(spaces.Dict(OBSERVATIONS), spaces.Dict(ACTIONS))  # noqa: E731
     env = host(one, 2) if how == "group" else host(SyncVectorEnv([one] * 2, autoreset_mode=AutoresetMode.SAME_STEP))
     agent, state = begin(env, 8)
@@ -250,7 +250,7 @@ def test_every_kind_of_space(how):
     assert int(steps.terminated.sum()) == 4
 
 
-def test_masks_are_kept_and_obeyed():
+def test_masks_are_stored_and_obeyed():
     env = host(lambda: Spaces(BOX, spaces.Discrete(4), np.array([0, 1, 0, 1], np.int8)), 3)
     agent, state = begin(env, 40)
     steps = played(agent, env, state, 40).rollout.steps
@@ -259,8 +259,8 @@ def test_masks_are_kept_and_obeyed():
 
 
 @pytest.mark.parametrize("how", ["group", *AutoresetMode], ids=str)
-def test_no_forbidden_action_is_taken_and_a_mask_after_the_end_may_allow_nothing(how):
-    """Counted by the environment itself, over some hundred episodes."""
+def test_no_forbidden_action_is_taken_and_final_masks_may_be_empty(how):
+    """The environment counts forbidden actions, over some hundred episodes."""
     env = host(Board, 4) if how == "group" else host(SyncVectorEnv([Board] * 4, autoreset_mode=how))
     Board.forbidden = 0
     agent, state = begin(env)
@@ -273,7 +273,7 @@ def test_no_forbidden_action_is_taken_and_a_mask_after_the_end_may_allow_nothing
 
 
 @pytest.mark.parametrize("how", ["group", *AutoresetMode], ids=str)
-def test_a_mask_that_allows_nothing_where_an_action_is_taken_is_refused(how):
+def test_a_mask_without_allowed_action_is_refused(how):
     one = lambda: Spaces(BOX, spaces.Discrete(3), np.zeros(3, np.int8))  # noqa: E731
     env = host(one, 2) if how == "group" else host(SyncVectorEnv([one] * 2, autoreset_mode=how))
     agent, state = begin(env, 8)
@@ -283,8 +283,8 @@ def test_a_mask_that_allows_nothing_where_an_action_is_taken_is_refused(how):
 
 @pytest.mark.parametrize("key", ["action_mask", "episode_stats"])
 @pytest.mark.parametrize("how", ["group", "vector"])
-def test_what_comes_with_some_infos_only_is_refused(how, key):
-    """Found before training in the first step, and in any later one when it is taken."""
+def test_masks_or_statistics_in_some_infos_only_are_refused(how, key):
+    """The error is raised before training for the first step, later in the step itself."""
     given = np.ones(CHOICES, np.int8) if key == "action_mask" else (0.0, False)
     world = lambda: Late(lambda out: (*out[:4], {key: given}))  # noqa: E731
     env = host(world, 2) if how == "group" else host(SyncVectorEnv([world] * 2))
@@ -306,20 +306,20 @@ def test_masks_of_actions_with_several_components_are_refused(space):
             host(source)
 
 
-def test_statistics_of_a_vector_environment_are_those_of_its_tallies():
-    """Gymnasium's vectors join the pairs of their environments; with SAME_STEP the last pair is in `final_info`."""
+def test_vector_environments_use_episode_stats_of_info():
+    """Gymnasium's vectors stack the pairs of all environments; with SAME_STEP the last pair is in `final_info`."""
     for mode in AutoresetMode:
         one = lambda: Changed(lambda env, out: (*out[:-1], {"episode_stats": (2.0 * (len(out) == 5), len(out) == 5)}))  # noqa: E731
         env = host(SyncVectorEnv([one] * 2, autoreset_mode=mode))
         agent, state = begin(env, 24)
         collected = played(agent, env, state, 24)
         steps = np.asarray(collected.rollout.steps.valid).sum(axis=0)
-        np.testing.assert_array_equal(collected.episodes.count, steps)  # each step ends what is counted, and is worth 2
+        np.testing.assert_array_equal(collected.episodes.count, steps)  # each step is an episode with return 2
         np.testing.assert_array_equal(collected.episodes.return_sum, 2.0 * steps)
 
 
 class Changed(Maze):
-    """A maze whose outputs go through `change`."""
+    """Maze whose step results are passed through `change`."""
 
     def __init__(self, change):
         self.change = change
@@ -343,7 +343,7 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_shape_is_refused_at_any_step(name):
-    """NumPy would broadcast it, or drop the imaginary part, without a word."""
+    """NumPy would silently broadcast the array or drop the imaginary part."""
     index, change, said = WRONG[name]
     env = host(lambda: Late(lambda out: (*out[:index], change(out[index]), *out[index + 1 :])), 2)
     agent, state = begin(env, 16)
@@ -352,7 +352,7 @@ def test_a_wrong_shape_is_refused_at_any_step(name):
 
 
 class Wide(SyncVectorEnv):
-    """A vector environment of another maker, whose arrays have changed at its fifth step."""
+    """Vector environment of a third party whose arrays have wrong shapes from its fifth step on."""
 
     changed, steps = (lambda out: out,), 0
 
@@ -374,7 +374,7 @@ def test_a_wrong_shape_of_a_vector_environment_is_refused_at_any_step(name):
         played(agent, env, state, 16)
 
 
-def test_actions_are_repeated_and_rewards_summed_to_the_episodes_end():
+def test_action_repeat_sums_rewards_up_to_the_episode_end():
     env = host(lambda: Spaces(BOX, spaces.Discrete(2)), 2, action_repeat=2)  # ends after three steps
     agent, state = begin(env, 6)
     steps = played(agent, env, state, 6).rollout.steps
@@ -392,7 +392,7 @@ def test_actions_are_repeated_and_rewards_summed_to_the_episodes_end():
         ({"source": lambda: 3}, "gymnasium.Env"),
     ],
 )
-def test_what_cannot_be_is_refused(arguments, message):
+def test_invalid_options_are_refused(arguments, message):
     with pytest.raises(ConfigError, match=message):
         host(**{"source": Maze} | arguments)
 
@@ -402,7 +402,7 @@ def test_unknown_ids_and_options_of_other_environments_are_refused():
         ppax.make("gymnasium/CartPoole-v1")
 
 
-def test_an_id_has_the_newest_version_warns_of_an_older_one_and_imports_nothing(monkeypatch):
+def test_an_id_uses_the_newest_version_warns_of_an_older_one_and_imports_nothing(monkeypatch):
     registry = dict(gymnasium.registry)
     monkeypatch.setattr(gymnasium.envs.registration, "registry", registry)
     monkeypatch.setattr(gymnasium, "registry", registry)
@@ -433,7 +433,7 @@ def test_an_id_has_the_newest_version_warns_of_an_older_one_and_imports_nothing(
     ],
     ids=["train", "jit", "sweep", "start_sweep", "collect"],
 )
-def test_what_runs_in_one_program_says_what_to_call_instead(verb, name, instead):
+def test_compiled_functions_name_the_alternative_for_host_environments(verb, name, instead):
     env = host(Maze, 2, name="maze")
     agent, state = begin(env, 8)
     with pytest.raises(ConfigError, match=f"ppax.{name} works with .*; maze is stepped on the host: .*{instead}"):
@@ -441,7 +441,7 @@ def test_what_runs_in_one_program_says_what_to_call_instead(verb, name, instead)
 
 
 def test_the_last_step_before_a_forced_reset_is_a_truncation():
-    """Also where no row shows the last observation: V of it is the rollout's last value."""
+    """The bootstrap value is the rollout's last value, also if the final observation has no row."""
     agent, env, state = set_up("SAME_STEP", memory=False)
     state = dataclasses.replace(state, iterations_per_env_reset=1)
     collected = played(agent, env, state)
@@ -452,4 +452,4 @@ def test_the_last_step_before_a_forced_reset_is_a_truncation():
     np.testing.assert_array_equal(np.asarray(cut.rollout.steps.truncated[-1])[going], True)
     np.testing.assert_array_equal(np.asarray(cut.rollout.steps.final_value[-1])[going], last[going])
     np.testing.assert_array_equal(cut.rollout.steps.final_value[:-1], steps.final_value[:-1])
-    assert not np.asarray(cut.actor.env_state).any()  # nowhere: they begin anew
+    assert not np.asarray(cut.actor.env_state).any()  # no position: the environments reset

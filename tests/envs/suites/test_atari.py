@@ -1,4 +1,4 @@
-"""The rules of Atari games, on a small game that notes what is done to it, and on real ones where they are there."""
+"""Preprocessing of Atari games, on a small fake game that records its actions, and on real games if installed."""
 
 import importlib.util
 from functools import partial
@@ -19,13 +19,13 @@ from ppax.networks import encoders, network
 from ppax.networks.observations import entries
 from ppax.types import ConfigError
 
-# frames after which the game is over, and after which a life is lost: it goes on for a while without any
+# frames until the game is over, and between lost lives; the game continues for a while without lives
 OVER, LOST = 124, (40, 80, 120)
 HEIGHT, WIDTH = 4, 6
 
 
 class Game(gymnasium.Env):
-    """Frames get brighter by 1 each; every second one is dark on the left. Each frame scores `score`."""
+    """Game whose frames get brighter by 1; every second one is dark on the left; each frame scores `score`."""
 
     observation_space = spaces.Box(0, 255, (HEIGHT, WIDTH), np.uint8)
     action_space = spaces.Discrete(4)
@@ -57,7 +57,7 @@ def game(size=2, **options):
     return AtariGame(partial(Game, **raw), size=size, **options)
 
 
-def test_a_game_begins_with_one_to_thirty_frames_without_action_and_with_fire():
+def test_a_game_starts_with_1_to_30_noop_frames_and_fire():
     counts = set()
     for seed in range(200):
         env = game()
@@ -71,7 +71,7 @@ def test_a_game_begins_with_one_to_thirty_frames_without_action_and_with_fire():
     assert env.game.log == []
 
 
-def test_an_action_is_taken_for_four_frames_and_the_brighter_of_the_last_two_is_seen():
+def test_frame_skip_of_4_and_maximum_of_the_last_two_frames():
     env = game(noop_max=0, fires=False)
     env.reset(seed=0)
     obs, *_ = env.step(2)
@@ -80,7 +80,7 @@ def test_an_action_is_taken_for_four_frames_and_the_brighter_of_the_last_two_is_
     np.testing.assert_array_equal(obs[-1], [[3, 4], [3, 4]])
 
 
-def test_rewards_are_their_signs_and_the_tally_has_the_score():
+def test_rewards_are_clipped_to_signs_and_statistics_have_the_score():
     for score, sign in ((3.0, 1.0), (-0.5, -1.0), (0.0, 0.0)):
         env = game(score=score)
         env.reset(seed=0)
@@ -92,7 +92,7 @@ def test_rewards_are_their_signs_and_the_tally_has_the_score():
     assert env.step(2)[1] == 12.0
 
 
-def test_the_last_four_pictures_are_stacked_and_the_first_one_stands_in_all_places():
+def test_frame_stack_of_4_starts_with_copies_of_the_first_frame():
     env = game(noop_max=0, fires=False, size=2)
     obs, _ = env.reset(seed=0)
     assert obs.shape == (4, 2, 2)
@@ -104,11 +104,11 @@ def test_the_last_four_pictures_are_stacked_and_the_first_one_stands_in_all_plac
         np.testing.assert_array_equal(obs[:-1], before[1:])
         seen.append(int(obs[-1, 0, 1]))
     assert seen == [4, 8, 12, 16, 20]
-    assert before is not obs  # what was given before is not changed afterwards
+    assert before is not obs  # earlier observations are not overwritten
 
 
 def play_to(env, *, most=1000):
-    """Steps until an end: rewards counted, how it ended."""
+    """Step until an end; return the summed statistics reward and the flags of the end."""
     total, over = 0.0, False
     for _ in range(most):
         _, _, terminated, truncated, info = env.step(2)
@@ -119,7 +119,7 @@ def play_to(env, *, most=1000):
     return total, over
 
 
-def test_a_lost_life_ends_what_is_learned_from_and_not_the_game():
+def test_a_lost_life_terminates_for_learning_but_not_the_game():
     env = game()
     score = env.reset(seed=0)[1]["episode_stats"][0]
     for lives in (2, 1):
@@ -136,18 +136,18 @@ def test_a_lost_life_ends_what_is_learned_from_and_not_the_game():
         score += more + 24.0
     more, over = play_to(env)
     assert over
-    assert score + more == 3.0 * OVER == 3.0 * len(env.game.log)  # every frame's score is counted once
+    assert score + more == 3.0 * OVER == 3.0 * len(env.game.log)  # every frame's score is counted exactly once
     env.reset()
     assert env.game.resets == 2
 
 
-def test_without_that_rule_only_the_games_end_ends():
+def test_without_end_on_life_loss_only_the_end_of_the_game_terminates():
     env = game(end_on_life_loss=False)
     begun = env.reset(seed=0)[1]["episode_stats"][0]
     assert play_to(env) == (3.0 * OVER - begun, True)
 
 
-def test_a_seed_begins_a_new_game_amidst_lives():
+def test_a_reset_with_a_seed_starts_a_new_game_between_lives():
     env = game()
     env.reset(seed=0)
     play_to(env)
@@ -155,7 +155,7 @@ def test_a_seed_begins_a_new_game_amidst_lives():
     assert env.game.resets == 2
 
 
-def test_a_game_that_ends_on_the_way_to_the_next_life_is_counted():
+def test_a_game_that_ends_in_the_noop_frames_of_a_life_is_counted():
     env = game()
     env.reset(seed=0)
     play_to(env)
@@ -165,21 +165,21 @@ def test_a_game_that_ends_on_the_way_to_the_next_life_is_counted():
     assert env.game.resets == 2
 
 
-# ---------------------------------------------------------------- pictures
+# ---------------------------------------------------------------- frames
 
 
-def test_pictures_are_means_of_what_each_pixel_covers():
+def test_frames_are_scaled_by_area_averaging():
     np.testing.assert_allclose(area_weights(2, 5), [[0.4, 0.4, 0.2, 0, 0], [0, 0, 0.2, 0.4, 0.4]], rtol=1e-6)
     frame = np.random.default_rng(0).integers(0, 256, (210, 160)).astype(np.float64)
     small = area_weights(84, 210) @ frame @ area_weights(84, 160).T
-    # an oracle: every pixel cut into pieces so small that each lies in one pixel of the picture, 210 * 2 = 84 * 5
+    # oracle: subpixels, each inside one pixel of the scaled frame, as 210 * 2 = 84 * 5
     pieces = np.repeat(np.repeat(frame, 2, axis=0), 21, axis=1)
     expected = pieces.reshape(84, 5, 84, 40).mean(axis=(1, 3))
     np.testing.assert_allclose(small, expected, atol=1e-3)
 
 
-def test_the_paper_s_network_reads_them_and_scales_bytes_once():
-    """The preset, on our small game: its convolutions, one dense layer of 512 with relu, shared by policy and value."""
+def test_preset_network_of_the_paper_scales_pixels_once():
+    """The preset on the fake game: convolutions, one dense layer of 512 with relu, shared by policy and value."""
     env = host(partial(game, size=84), 2, name="atari/Small")
     plan = config.find("atari/Breakout")
     plan["num_envs"] = 2
@@ -204,8 +204,8 @@ def test_the_paper_s_network_reads_them_and_scales_bytes_once():
 # ---------------------------------------------------------------- statistics
 
 
-def test_episodes_are_whole_games_while_lives_are_learned_from():
-    """Of rollouts, and of an evaluation."""
+def test_episode_statistics_are_of_whole_games():
+    """Check the statistics of rollouts and of an evaluation."""
     env = host(partial(game, fires=False, noop_max=0), 2)
     agent = ppax.PPO(network(env, hidden=(4,)))
     state = jax.jit(ppax.start, static_argnames="num_steps", compiler_options=QUICK)(
@@ -214,7 +214,7 @@ def test_episodes_are_whole_games_while_lives_are_learned_from():
     collected = Rollouts(agent, env, state)(state.learner, state.actor, jax.random.key(1)).collected
     _, rollout, episodes = collected
     steps = jax.tree.map(np.asarray, rollout.steps)
-    # lives end at frames 40, 80 and, with the game, 124; each later one begins with 4 frames without action
+    # lives end at frames 40, 80 and, with the game, 124; each later one starts with 4 no-op frames
     ends = np.flatnonzero(steps.terminated[:, 0])
     assert ends[:4].tolist() == [9, 19, 30, 41]
     assert (steps.reward[steps.valid] == 1.0).all()
@@ -222,7 +222,7 @@ def test_episodes_are_whole_games_while_lives_are_learned_from():
     np.testing.assert_array_equal(episodes.count, [2, 2])
     np.testing.assert_array_equal(episodes.return_sum, [2 * 3.0 * OVER] * 2)
     np.testing.assert_array_equal(episodes.length_sum, [2 * 29] * 2)
-    # what scales rewards is that of learning: it begins anew with each life
+    # the discounted return of reward scaling restarts with each life
     np.testing.assert_allclose(rollout.reward_trace[[9, 10, 11], 0], [(1 - 0.99**10) / 0.01, 0.0, 1.0], rtol=1e-5)
     result = ppax.evaluate(agent, env, state.learner, jax.random.key(2), 4)
     np.testing.assert_array_equal(result.returns, [3.0 * OVER] * 4)
@@ -251,7 +251,7 @@ def test_a_real_game(name):
 
 @real
 @pytest.mark.nightly
-def test_real_games_in_worker_processes_are_those_of_one_process():
+def test_games_in_worker_processes_equal_those_in_one_process():
     seen = []
     for how in ("sync", "async"):
         with ppax.make("atari/Breakout", 2, vectorization=how) as env:
@@ -265,7 +265,7 @@ def test_real_games_in_worker_processes_are_those_of_one_process():
 
 
 @real
-def test_what_cannot_be_is_refused():
+def test_invalid_options_are_refused():
     with pytest.raises(ConfigError, match="did you mean 'atari/Breakout'"):
         ppax.make("atari/Brakout", 2)
     with pytest.raises(ConfigError, match="for 4 frames already; leave"):
@@ -273,6 +273,6 @@ def test_what_cannot_be_is_refused():
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ale_py") is not None, reason="ale-py is installed")
-def test_without_the_library_the_extra_is_named():
+def test_missing_library_error_names_the_extra():
     with pytest.raises(ImportError, match=r'pip install "ppax\[atari\]"'):
         ppax.make("atari/Breakout", 2)

@@ -1,4 +1,4 @@
-"""Every adapter conforms: what it declares is what it gives, compiled, batched, reset and ended.
+"""Conformance of every adapter: declared spaces equal actual observations, compiled, batched, at resets and ends.
 
 `pytest -m "nightly or not nightly" tests/envs/suites/test_conformance_suites.py` runs
 all of it, with what is installed.
@@ -20,32 +20,32 @@ from ppax.envs.vector import VectorEnv
 from ppax.envs.wrappers.rendering import render
 
 NIGHTLY = pytest.mark.nightly
-# Suites draw twice from a key, promote ranks and warn: that is theirs
+# Suites reuse keys, promote ranks and warn themselves
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.usefixtures("lenient"),
 ]
 
-# One of each kind: vectors, pixels, dicts, masks, several agents. The names that CI has time for come first.
+# One of each kind: vectors, pixels, dicts, masks, several agents. Those that run in CI come first.
 NAMES = [
     "gymnax/Breakout-MinAtar",
     "jumanji/Snake-v1",
-    "jumanji/Tetris-v0",  # a mask over a product
-    "jumanji/Connector-v3",  # masks of several choices, rewards of several agents
+    "jumanji/Tetris-v0",  # a joint mask of several components
+    "jumanji/Connector-v3",  # masks and rewards of several agents
     "navix/Navix-Empty-5x5-v0",
     "jaxmarl/MPE_simple_spread_v3",
-    pytest.param("jaxmarl/MPE_simple_tag_v3", marks=NIGHTLY),  # agents that differ
-    pytest.param("jaxmarl/MPE_simple_speaker_listener_v4", marks=NIGHTLY),  # and act differently
+    pytest.param("jaxmarl/MPE_simple_tag_v3", marks=NIGHTLY),  # agents with different spaces
+    pytest.param("jaxmarl/MPE_simple_speaker_listener_v4", marks=NIGHTLY),  # and different action spaces
     pytest.param("brax/spring/inverted_pendulum", marks=NIGHTLY),
     pytest.param("brax/ant", marks=NIGHTLY),
     pytest.param("playground/CartpoleBalance", marks=NIGHTLY),
     pytest.param("craftax/Craftax-Classic-Symbolic-v1", marks=NIGHTLY),
     pytest.param("jumanji/MultiCVRP-v0", marks=NIGHTLY),  # a nested observation
-    pytest.param("jumanji/SearchAndRescue-v0", marks=NIGHTLY),  # a Box of actions
-    pytest.param("jumanji/RubiksCube-v0", marks=NIGHTLY),  # several choices without a mask
+    pytest.param("jumanji/SearchAndRescue-v0", marks=NIGHTLY),  # Box actions
+    pytest.param("jumanji/RubiksCube-v0", marks=NIGHTLY),  # MultiDiscrete without a mask
     pytest.param("navix/Navix-DoorKey-Random-6x6-v0", marks=NIGHTLY),
-    pytest.param("jaxmarl/HeuristicEnemySMAX", marks=NIGHTLY),  # masks, agents that die
-    pytest.param("jaxmarl/hanabi", marks=NIGHTLY),  # masks by another name, a shape that is a number
+    pytest.param("jaxmarl/HeuristicEnemySMAX", marks=NIGHTLY),  # masks, agents that terminate early
+    pytest.param("jaxmarl/hanabi", marks=NIGHTLY),  # another name for masks, a shape given as a number
 ]
 
 
@@ -63,7 +63,7 @@ def make(name, num_envs=4):
 
 
 def some_action(env, rng):
-    """An allowed kind of action for every environment, [B, ...], or of each group of agents."""
+    """Return a sampled action for every stream, [B, ...], or for each group of agents."""
 
     def some(space, rows):
         space.seed(int(rng.integers(2**31)))
@@ -74,7 +74,7 @@ def some_action(env, rng):
 
 
 def assert_inside(space, obs, rows):
-    """Observations [T, rows, ...] are in `space`."""
+    """Assert that observations [T, rows, ...] are in `space`."""
     for t in range(jax.tree.leaves(obs)[0].shape[0]):
         for row in range(rows):
             one = jax.tree.map(lambda x, t=t, b=row: np.asarray(x[t, b]), obs)
@@ -118,12 +118,12 @@ def test_a_compiled_rollout_stays_in_its_spaces(name):
     assert seen.reward.dtype == jnp.float32
     if mask is not None:
         assert mask.dtype == bool
-        assert mask.any(axis=-1).all()  # an episode begins with something to do
+        assert mask.any(axis=-1).all()  # the first mask of an episode allows an action
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_policy_trains(name):
-    """The whole program compiles and learns from it: networks, heads and masks fit the spaces."""
+    """One iteration compiles and runs: networks, heads and masks fit the spaces."""
     env = make(name, 2)
 
     def ppo(part):
@@ -142,7 +142,7 @@ def test_a_policy_trains(name):
 
 
 def play_on(env, act, key, limit=64):
-    """One environment to its end, or for `limit` steps: all steps, the last one included."""
+    """Step one environment to its end or for `limit` steps; return all steps."""
     begin = jax.jit(env.reset)(key)
     step, state, seen = jax.jit(env.step), begin.state, []
     for t in range(limit):
@@ -158,7 +158,7 @@ def limited(env, steps):
     return dataclasses.replace(env, max_steps=steps)
 
 
-def test_brax_falls_for_good_and_is_cut_at_the_limit():
+def test_brax_fall_terminates_and_limit_truncates():
     env = make("brax/spring/inverted_pendulum").env
     fall = play_on(env, lambda t: np.ones(1, np.float32), jax.random.key(0))
     assert 1 < len(fall) < 64
@@ -170,7 +170,7 @@ def test_brax_falls_for_good_and_is_cut_at_the_limit():
     assert not cut[-1].terminated
 
 
-def test_brax_time_out_is_a_truncation_where_that_is_asked_for():
+def test_brax_timeout_is_a_truncation_if_configured():
     make("brax/spring/inverted_pendulum")
     env = importlib.import_module("ppax.envs.suites.brax").load("spring/inverted_pendulum", time_out_truncates=True)
     fall = play_on(env, lambda t: np.ones(1, np.float32), jax.random.key(0))
@@ -179,7 +179,7 @@ def test_brax_time_out_is_a_truncation_where_that_is_asked_for():
 
 
 @pytest.mark.nightly
-def test_brax_step_leaves_the_state_it_is_given_alone():
+def test_brax_step_does_not_change_its_input_state():
     env = make("brax/ant").env
     begin = jax.jit(env.reset)(jax.random.key(0)).state
     before = dict(begin.inner.metrics)
@@ -187,15 +187,15 @@ def test_brax_step_leaves_the_state_it_is_given_alone():
     assert all(begin.inner.metrics[name] is x for name, x in before.items())
 
 
-def test_jumanji_ends_for_good_and_shows_the_true_end():
+def test_jumanji_terminates_with_the_final_observation():
     env = make("jumanji/Snake-v1").env
-    crash = play_on(env, lambda t: 0, jax.random.key(0))  # upwards, into the wall
+    crash = play_on(env, lambda t: 0, jax.random.key(0))  # up, into the wall
     assert crash[-1].terminated
     assert not crash[-1].truncated
     assert crash[-1].obs["step_count"] == len(crash)  # a first observation has 0
 
 
-def test_jumanji_cut_is_a_truncation():
+def test_jumanji_time_limit_is_a_truncation():
     make("jumanji/Snake-v1")
     env = importlib.import_module("ppax.envs.suites.jumanji").load("LevelBasedForaging-v0", time_limit=3)
     cut = play_on(env, lambda t: np.zeros(2, np.int32), jax.random.key(0))
@@ -203,7 +203,7 @@ def test_jumanji_cut_is_a_truncation():
     assert not cut[-1].terminated
 
 
-def test_jumanji_joint_mask_says_which_actions_are_legal():
+def test_jumanji_joint_mask_allows_legal_actions_only():
     env = make("jumanji/Minesweeper-v0").env
     begin = env.reset(jax.random.key(0))
     assert begin.action_mask.shape == (100,)
@@ -214,7 +214,7 @@ def test_jumanji_joint_mask_says_which_actions_are_legal():
     assert after.obs["board"][3, 7] != begin.obs["board"][3, 7]
 
 
-def test_navix_goal_ends_for_good_and_the_limit_cuts():
+def test_navix_goal_terminates_and_limit_truncates():
     make("navix/Navix-Empty-5x5-v0")
     load = importlib.import_module("ppax.envs.suites.navix").load
     forward, right = 2, 1
@@ -245,7 +245,7 @@ def test_jaxmarl_limit_is_a_truncation_for_every_agent():
 
 
 @pytest.mark.nightly
-def test_jaxmarl_shows_a_central_critic_its_own_state():
+def test_jaxmarl_world_state_is_the_central_critics_input():
     env = ppax.make("jaxmarl/HeuristicEnemySMAX", 2, central_critic=True) if registry.installed("jaxmarl") else None
     if env is None:
         pytest.skip('jaxmarl is not installed: pip install "ppax[jaxmarl]"')
@@ -257,7 +257,7 @@ def test_jaxmarl_shows_a_central_critic_its_own_state():
     np.testing.assert_array_equal(obs["joint"][-1], state)
 
 
-def test_jaxmarl_agents_that_differ_are_in_groups():
+def test_jaxmarl_agents_with_different_spaces_are_groups():
     env = make("jaxmarl/MPE_simple_speaker_listener_v4")
     assert env.sizes == (("speaker", 1), ("listener", 1))
     assert [int(group.action_space.n) for group in env.groups.values()] == [3, 5]
@@ -265,7 +265,7 @@ def test_jaxmarl_agents_that_differ_are_in_groups():
 
 
 @pytest.mark.nightly
-def test_craftax_dies_for_good_and_is_cut_at_the_limit():
+def test_craftax_death_terminates_and_limit_truncates():
     env = make("craftax/Craftax-Classic-Symbolic-v1").env
     assert env.max_steps == 10_000
     begin = jax.jit(env.reset)(jax.random.key(0))
@@ -274,7 +274,7 @@ def test_craftax_dies_for_good_and_is_cut_at_the_limit():
     dead = step(dying, 0, jax.random.key(0))
     assert dead.terminated
     assert not dead.truncated
-    assert dead.state.inner.timestep == 1  # not reset inside
+    assert dead.state.inner.timestep == 1  # not reset by the environment
     late = begin.state.inner.replace(timestep=begin.state.inner.timestep + 10_000)
     assert not step(begin.state._replace(inner=late), 0, jax.random.key(0)).terminated  # its own limit is lifted
     cut = step(begin.state._replace(elapsed=jnp.int32(9_999)), 0, jax.random.key(0))
@@ -285,7 +285,7 @@ def test_craftax_dies_for_good_and_is_cut_at_the_limit():
 @pytest.mark.parametrize(
     "name", ["navix/Navix-Empty-5x5-v0", pytest.param("craftax/Craftax-Classic-Symbolic-v1", marks=NIGHTLY)]
 )
-def test_suites_that_draw_can_be_drawn(name):
+def test_suites_with_rendering_can_be_rendered(name):
     env = make(name).env
     begin = jax.jit(env.reset)(jax.random.key(0)).state
     picture = render(env, begin)
@@ -294,7 +294,7 @@ def test_suites_that_draw_can_be_drawn(name):
     assert (render(env, turned) != picture).any()
 
 
-# ---------------------------------------------------------------- all there is
+# ---------------------------------------------------------------- all environments
 
 UNLIKE = {
     "downloads": ("MNISTBandit-bsuite", "Sokoban-v0"),
@@ -302,7 +302,7 @@ UNLIKE = {
     "fails in brax itself with this JAX": ("swimmer",),
     "agents without names, or observations of several arrays": ("storm", "storm_2p", "storm_np"),
 }
-NEEDS = ("JaxRobotarium", "downloads the files")  # in errors that name a library, or files, that are not here
+NEEDS = ("JaxRobotarium", "downloads the files")  # in errors about a missing library or missing files
 
 
 @pytest.mark.nightly
@@ -320,7 +320,7 @@ def test_every_environment_of_the_suite_conforms(suite):
                 found = check(env, jax.random.key(0))
                 if not found.passed:
                     wrong[env_id] = found.text
-        except Exception as error:  # the others are looked at, too
+        except Exception as error:  # check the remaining environments, too
             if not any(text in str(error) for text in NEEDS):
                 wrong[env_id] = repr(error)
         jax.clear_caches()
@@ -349,15 +349,15 @@ def test_an_unknown_id_is_refused_with_the_nearest(suite):
     ("name", "error", "text"),
     [("storm", ppax.ConfigError, "not one array for each agent"), ("JaxRobotarium_rware", ImportError, "package")],
 )
-def test_what_jaxmarl_cannot_give_is_said(name, error, text):
+def test_unsupported_jaxmarl_environments_are_refused_with_the_reason(name, error, text):
     pytest.importorskip("jaxmarl")
     with pytest.raises(error, match=f"jaxmarl/{name}: .*{text}"):
         ppax.make(f"jaxmarl/{name}")
 
 
 @pytest.mark.nightly
-def test_hanabi_masks_what_its_rules_forbid():
-    """One player moves at a time: the other may only wait. A clue is allowed as long as there are any."""
+def test_hanabi_masks_follow_its_rules():
+    """One player moves at a time: the other has only the no-op action."""
     pytest.importorskip("jaxmarl")
     env = ppax.make("jaxmarl/hanabi", 3)
     mask = np.asarray(env.reset(jax.random.key(0))[2]).reshape(3, 2, 21)
@@ -368,13 +368,13 @@ def test_hanabi_masks_what_its_rules_forbid():
     allowed = np.where(mask.reshape(6, 21).any(-1), mask.reshape(6, 21).argmax(-1), 0)
     out = env.step(env.reset(jax.random.key(0))[0], allowed, jax.random.key(1))
     mask = np.asarray(out.action_mask).reshape(3, 2, 21)
-    assert (mask[:, 0].sum(-1) == 1).all()  # now it is the other's turn
+    assert (mask[:, 0].sum(-1) == 1).all()  # the other player's turn
     assert (mask[:, 1].sum(-1) > 5).all()
 
 
 @pytest.mark.nightly
-def test_overcooked_tells_what_brings_a_soup_nearer():
-    """Against JaxMARL's own step, along episodes of random actions: reward and `shaping` times the shaped one."""
+def test_overcooked_shaping_rewards():
+    """Compare with JaxMARL's own step for random actions: reward + `shaping` * shaped reward."""
     pytest.importorskip("jaxmarl")
     env = ppax.make("jaxmarl/overcooked", 1, env_params={"shaping": 0.5}).env
     step, inner = jax.jit(env.step), jax.jit(env.env.step_env)

@@ -1,4 +1,4 @@
-"""EnvPool: its pools as vector environments, beside Gymnasium's own; a small pool of our own where it is missing."""
+"""EnvPool: pools as vector environments, compared with Gymnasium's; a small fake pool if EnvPool is missing."""
 
 import importlib.util
 import types
@@ -23,7 +23,7 @@ real = pytest.mark.skipif(not installed, reason="envpool is not installed")
 
 
 class SmallPool:
-    """Mazes as a pool has them: the step after an end ignores its action; seeds only when it is made."""
+    """Pool of mazes: the step after an end ignores its action; the seed is an argument of the constructor."""
 
     observation_space, action_space = BOX, Maze.action_space
 
@@ -78,15 +78,15 @@ def rollout_of(env, num_steps):
     return Rollouts(agent, env, state)(state.learner, state.actor, jax.random.key(1)).collected
 
 
-def test_a_pool_gives_the_rows_of_the_same_environments_of_gymnasium(small):
-    """Seed by seed, step by step; rows of a reset are not valid in either."""
+def test_pool_rows_equal_those_of_gymnasium(small):
+    """Compare every seed and step; autoreset rows are invalid in both."""
     pool, own = envpool.load("Maze-v0", 3), host([Maze] * 3)
     rng, seen = np.random.default_rng(0), []
     for env in (pool, own):
         rng = np.random.default_rng(0)
         env.host.reset([5, 6, 7])
         if env is own:
-            env.host.reset([None] * 3)  # a pool is seeded when it is made, and then reset
+            env.host.reset([None] * 3)  # a pool is seeded in its constructor and then reset
         rows = [env.host.last[0].obs[0].copy()]
         for _ in range(30):
             env.host.send(0, [rng.integers(0, 3, 3)])
@@ -106,8 +106,8 @@ def test_a_pool_gives_the_rows_of_the_same_environments_of_gymnasium(small):
     assert small[-1].closed
 
 
-def test_lives_are_learned_from_and_games_are_counted(small):
-    """`info` of a pool has the whole reward, and whether the game is over."""
+def test_lives_end_episodes_for_learning_and_statistics_count_games(small):
+    """`info` of a pool has the unclipped reward and the end of the game."""
     env = envpool.load("Lives-v0", 2)
     assert env.host.example.tallies
     collected = rollout_of(env, 64)
@@ -122,7 +122,7 @@ def test_lives_are_learned_from_and_games_are_counted(small):
     assert episodes.length_sum.max() > LIMIT
 
 
-def test_what_cannot_be_is_refused(small):
+def test_invalid_options_are_refused(small):
     with pytest.raises(ConfigError, match="did you mean 'envpool/Maze-v0'"):
         envpool.load("Maize-v0", 2)
     with pytest.raises(ConfigError, match="vectorization = 'async': EnvPool steps its environments itself"):
@@ -130,15 +130,15 @@ def test_what_cannot_be_is_refused(small):
 
 
 @pytest.mark.skipif(installed, reason="envpool is installed")
-def test_without_the_library_the_extra_is_named():
+def test_missing_library_error_names_the_extra():
     with pytest.raises(ImportError, match=r'pip install "ppax\[envpool\]"'):
         ppax.make("envpool/CartPole-v1", 2)
 
 
 @real
 @pytest.mark.nightly
-def test_real_rows_are_what_gymnasium_s_own_environment_gives():
-    """Every valid row: the same dynamics, reward and end; the row after an end is not valid and opens an episode."""
+def test_rows_of_envpool_equal_those_of_gymnasium():
+    """Every valid row has the same dynamics, reward and end; the row after an end is invalid, the next one first."""
     env = ppax.make("envpool/CartPole-v1", 4)
     steps = jax.tree.map(np.asarray, rollout_of(env, 200).rollout.steps)
     assert steps.terminated.sum() > 10

@@ -1,4 +1,4 @@
-"""The gymnax adapter, on whichever release is installed."""
+"""Adapter of gymnax, for the installed release."""
 
 import collections
 import sys
@@ -22,7 +22,7 @@ from ppax.checks import environment
 from ppax.envs.suites.gymnax import Gymnax, _make, load
 from ppax.types import ConfigError
 
-# gymnax 0.0.9 itself asks for 64-bit integers, and scatters floats into integers
+# warnings of gymnax 0.0.9 itself: 64-bit integers, floats scattered into integers
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning"),
     pytest.mark.filterwarnings("ignore:scatter inputs have incompatible types:FutureWarning"),
@@ -48,7 +48,7 @@ def step(env, state, action, key):
 
 
 def rollout(env, action, limit):
-    """Steps of one episode with a constant action, to its end or for `limit` steps."""
+    """Return the steps of one episode with a constant action, up to its end or `limit` steps."""
     state, steps = jax.jit(env.reset)(jax.random.key(0)).state, []
     for i in range(limit):
         steps.append(step(env, state, action, jax.random.key(i)))
@@ -104,7 +104,7 @@ def test_actions_have_gymnax_bounds():
 
 
 def test_time_limit_is_a_truncation():
-    steps = rollout(load("MountainCar-v0"), 1, 300)  # coasting never gets out of the valley
+    steps = rollout(load("MountainCar-v0"), 1, 300)  # without force the car stays in the valley
     assert len(steps) == 200
     assert not steps[-1].terminated
     assert steps[-1].truncated
@@ -122,15 +122,15 @@ def test_end_on_the_last_allowed_step_is_a_termination():
     assert cut.truncated
 
 
-def test_last_observation_is_not_that_of_a_reset():
+def test_final_observation_is_not_that_of_the_reset():
     fall = rollout(load("CartPole-v1"), 1, 500)
-    # pushed to one side throughout, the pole has fallen to the other
+    # pushed to one side throughout, the pole falls to the other
     assert fall[-1].obs[2] < -12 * 2 * np.pi / 360
     inner = fall[-1].state.inner
     np.testing.assert_array_equal(fall[-1].obs, [inner.x, inner.x_dot, inner.theta, inner.theta_dot])
 
 
-def test_own_cartpole_moves_like_theirs():
+def test_builtin_cartpole_equals_that_of_gymnax():
     env = load("CartPole-v1")
     theirs = env.reset(jax.random.key(3)).state
     inner = theirs.inner
@@ -143,7 +143,7 @@ def test_own_cartpole_moves_like_theirs():
         assert (a.reward, a.terminated) == (b.reward, b.terminated)
 
 
-def test_observed_time_is_a_share_of_the_real_limit():
+def test_observed_time_is_a_fraction_of_the_actual_limit():
     steps = rollout(load("DiscountingChain-bsuite"), 0, 200)
     assert len(steps) == 100
     np.testing.assert_allclose([s.obs[1] for s in steps], np.arange(1, 101) / 100, rtol=1e-6)
@@ -194,7 +194,7 @@ def test_unknown_id_is_refused():
 
 
 class Nested:
-    """As a user of gymnax might write it, with spaces in spaces."""
+    """gymnax environment with nested spaces."""
 
     @property
     def default_params(self):

@@ -1,4 +1,4 @@
-"""PettingZoo's parallel environments as streams: who is there, what counts, and when an episode is over (T11)."""
+"""PettingZoo's parallel environments as streams: presence of agents, valid rows, episode ends."""
 
 import dataclasses
 import importlib.util
@@ -25,7 +25,7 @@ GAMMA, LAMBDA = 0.9, 0.8
 
 
 def flags(rows):
-    """[T, 4] from one line of an episode's 6 rows (the last is the reset) for each agent."""
+    """Return flags [T, 4] of two episodes, from one string per agent: 6 rows, the last of them the reset."""
     one = np.array([[mark == "1" for mark in row] for row in rows]).T
     return np.concatenate([one, one])
 
@@ -33,7 +33,7 @@ def flags(rows):
 VALID = flags(["110000", "111100", "111110", "001110"])
 TERMINATED = flags(["010000", "000100", "000000", "000000"])
 TRUNCATED = flags(["000000", "000000", "000010", "000010"])
-BEGUN = flags(["000001", "000001", "000001", "010000"])  # the observation after this row opens an episode
+BEGUN = flags(["000001", "000001", "000001", "010000"])  # the next row is the first of an episode
 
 
 def rollout_of(env, num_steps=STEPS, **options):
@@ -45,7 +45,7 @@ def rollout_of(env, num_steps=STEPS, **options):
 
 
 @pytest.mark.parametrize("how", ["sync", "async"])
-def test_every_row_is_as_told_by_hand(how):
+def test_every_row_by_hand(how):
     with host(Squad, 2, vectorization=how) as env:
         assert (env.num_agents, env.num_streams) == (4, 8)
         _, _, collected = rollout_of(env)
@@ -58,20 +58,20 @@ def test_every_row_is_as_told_by_hand(how):
         np.testing.assert_array_equal(steps.first[:, b], first)
         time = np.tile(np.arange(6), 2)[:, None]
         earned = 10.0 * np.arange(1, 5) + time + 0.5 * steps.action[:, b]
-        np.testing.assert_array_equal(steps.reward[:, b], np.where(VALID, earned, 0.0))  # that of the last step too
-        seen = VALID | np.roll(TRUNCATED, 1, axis=0)  # acted on, or valued beyond a cut
+        np.testing.assert_array_equal(steps.reward[:, b], np.where(VALID, earned, 0.0))  # including the last step
+        seen = VALID | np.roll(TRUNCATED, 1, axis=0)  # acting, or bootstrapping from a truncation
         times = np.broadcast_to(time, seen.shape)[seen]
         np.testing.assert_array_equal(steps.obs[:, b][seen][:, 0], times)
         np.testing.assert_array_equal(steps.obs[:, b][seen][:, 1], np.nonzero(seen)[1])
-    assert np.unique(steps.obs[:, :, 1, 2]).size == 4  # each episode of each environment has its own number
+    assert np.unique(steps.obs[:, :, 1, 2]).size == 4  # a different number in each episode of each environment
     np.testing.assert_array_equal(collected.episodes.count, [2] * 8)
     np.testing.assert_array_equal(collected.episodes.length_sum, [4, 8, 10, 6] * 2)
     returns = np.where(VALID[:, None], steps.reward, 0.0).sum(axis=0).reshape(-1)
     np.testing.assert_allclose(collected.episodes.return_sum, returns)
 
 
-def test_advantages_are_those_of_each_agent_s_own_steps():
-    """Against a loop in float64 over the steps that each took: a death cuts the value, the cut at the end does not."""
+def test_advantages_equal_a_float64_loop_over_each_agents_steps():
+    """Compare with a float64 loop over the valid steps: termination cuts the value, truncation does not."""
     env = host(Squad, 2)
     agent, learner, collected = rollout_of(env)
     steps = jax.tree.map(np.asarray, collected.rollout.steps)
@@ -90,7 +90,7 @@ def test_advantages_are_those_of_each_agent_s_own_steps():
             assert raw[t, stream] == pytest.approx(following, abs=1e-4)
 
 
-def test_what_stands_in_rows_of_absent_agents_changes_no_bit():
+def test_rows_of_absent_agents_have_no_effect_on_the_update():
     env = host(Squad, 2)
     agent, learner, collected = rollout_of(env)
     rollout = collected.rollout
@@ -106,8 +106,8 @@ def test_what_stands_in_rows_of_absent_agents_changes_no_bit():
         np.testing.assert_array_equal(a, b)
 
 
-def test_masks_and_memory_and_evaluation():
-    """b may only ever do 0. An evaluation plays whole episodes of each agent."""
+def test_masks_memory_and_evaluation():
+    """Agent b has only action 0; an evaluation plays whole episodes of each agent."""
     env = host(lambda: Squad(masks=True), 2)
     agent, learner, collected = rollout_of(env, memory=memories.GRU(4))
     steps = jax.tree.map(np.asarray, collected.rollout.steps)
@@ -116,12 +116,12 @@ def test_masks_and_memory_and_evaluation():
     assert not acted[:, [1, 5]].any()
     assert acted[:, [0, 2, 3]].any()
     result = ppax.evaluate(agent, env, learner, jax.random.key(2), 6)
-    assert result.lengths.tolist() == [2, 4, 5, 3, 2, 4]  # stream by stream: a, b, c, d of the first, a, b of the other
+    assert result.lengths.tolist() == [2, 4, 5, 3, 2, 4]  # a, b, c, d of environment 0, a, b of environment 1
     assert result.finished.all()
 
 
-def test_episodes_of_an_evaluation_are_told_by_agent():
-    """Lengths are those of each agent's part: a 2, b 4, c 5, d 3."""
+def test_evaluation_reports_each_agent():
+    """Episode lengths by agent: a 2, b 4, c 5, d 3."""
     env = host(Squad, 2)
     agent, learner, _ = rollout_of(env)
     result = ppax.evaluate(agent, env, learner, jax.random.key(2), 14)
@@ -132,13 +132,13 @@ def test_episodes_of_an_evaluation_are_told_by_agent():
 
 
 class Never(Squad):
-    """d does not come."""
+    """Squad in which agent d never appears."""
 
     COMES = {"d": 1000}  # noqa: RUF012
 
 
-def test_an_evaluation_ends_where_an_agent_never_appears():
-    """The two episodes of d are missing, and that is said; those of the others are played."""
+def test_evaluation_ends_if_an_agent_never_appears():
+    """The two episodes of d are reported as not played; those of the others are played."""
     env = host(Never, 2)
     agent, learner, _ = rollout_of(env)
     with pytest.warns(UserWarning, match=r"2 of 8 episodes were not played: .*did not appear, within max_steps = 20"):
@@ -149,8 +149,8 @@ def test_an_evaluation_ends_where_an_agent_never_appears():
 
 
 @pytest.mark.parametrize("memory", [memories.NoMemory(), memories.GRU(4)], ids=lambda x: type(x).__name__)
-def test_each_player_acts_and_is_judged_by_its_own_network(memory):
-    """Against each player's own PPO, step by step. Their heads are biased so that a and c choose 0, b and d 1."""
+def test_each_player_uses_its_own_network_for_actions_and_values(memory):
+    """Compare each player with its own PPO, step by step; biased heads make a and c choose 0, b and d 1."""
     env = host(Squad, 2)
     alone = ppax.PPO(network(env, hidden=(5,), memory=memory), minibatch=ppax.minibatches.Shuffle(1))
     agent = ppax.Independent(alone, 4)
@@ -176,8 +176,8 @@ def test_each_player_acts_and_is_judged_by_its_own_network(memory):
 
 
 @pytest.mark.parametrize("how", ["sync", "async"])
-def test_agents_see_who_they_are_and_the_critic_sees_all(how):
-    """Zeros for those who are out; who ends in a step is still seen at its end."""
+def test_agent_ids_and_joint_observation_on_the_host(how):
+    """Absent agents are zeros; the final observation of an agent is still visible in the step of its end."""
     with host(Squad, 2, vectorization=how, agent_ids=True, central_critic=True) as env:
         assert env.actor_obs == ("agent", "own")
         _, _, collected = rollout_of(env)
@@ -215,7 +215,7 @@ def test_a_run_with_a_central_critic_resumes_on_the_host(sharing, tmp_path):
 
 
 @pytest.mark.nightly
-def test_it_trains_and_says_how_many_agents_there_are(tmp_path):
+def test_a_recorded_run_trains_and_reports_the_number_of_agents(tmp_path):
     env = host(Squad, 2)
     assert ppax.check_env(env).passed
     agent = ppax.PPO(network(env, hidden=(4,)), num_epochs=1)
@@ -225,7 +225,7 @@ def test_it_trains_and_says_how_many_agents_there_are(tmp_path):
     assert np.isfinite(run.history[-1]["episode_return"])
 
 
-# ---------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------- refused environments
 
 
 class Leaves(Squad):
@@ -250,12 +250,12 @@ class Unlike(Squad):
     ("world", "said"),
     [(Leaves, "agent 'c' has left without being terminated or truncated"), (Blind, "was truncated without a last obs")],
 )
-def test_what_would_be_learned_wrong_is_refused(world, said):
+def test_violations_of_the_parallel_protocol_are_refused(world, said):
     with pytest.raises(EnvError, match=rf"(?s)environment 0 failed in step, action \[.*{said}"):
         rollout_of(host(world, 2))
 
 
-def test_agents_that_are_not_alike_are_refused():
+def test_agents_with_different_spaces_are_refused():
     with pytest.raises(ConfigError, match=r"agents that are not alike.*action_space of 'c' is Discrete\(3\), of 'a'"):
         host(Unlike, 2)
 
@@ -272,12 +272,12 @@ class Words(Squad):
         (lambda: gymnasium.make("CartPole-v1"), "agent_ids", "has one agent and no others"),
     ],
 )
-def test_a_view_of_others_that_cannot_be_is_refused(world, option, said):
+def test_invalid_agent_ids_and_central_critic_are_refused(world, option, said):
     with pytest.raises(ConfigError, match=f"{option} = true: .*{said}.*; set it to false"):
         host(world, 2, **{option: True})
 
 
-# ---------------------------------------------------------------- real ones
+# ---------------------------------------------------------------- environments of PettingZoo
 
 real = pytest.mark.skipif(importlib.util.find_spec("pettingzoo") is None, reason="pettingzoo is not installed")
 
@@ -286,7 +286,7 @@ real = pytest.mark.skipif(importlib.util.find_spec("pettingzoo") is None, reason
 @pytest.mark.nightly
 @pytest.mark.parametrize("sharing", ["shared", "independent"])
 def test_a_real_environment_from_a_run_file(sharing, tmp_path):
-    """Independent players and a central critic on the host, as a run file has them."""
+    """Independent players and a central critic on the host, from a run file."""
     pytest.importorskip("mpe2")
     file = tmp_path / "spread.toml"
     file.write_text(
@@ -318,6 +318,6 @@ def test_an_unknown_id_is_refused():
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pettingzoo") is not None, reason="pettingzoo is installed")
-def test_without_the_library_the_extra_is_named():
+def test_missing_library_error_names_the_extra():
     with pytest.raises(ImportError, match=r'pip install "ppax\[pettingzoo\]"'):
         ppax.make("pettingzoo/sisl/pursuit_v5", 2)

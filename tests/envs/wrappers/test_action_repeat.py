@@ -1,4 +1,4 @@
-"""Action repeat: rewards are summed, an episode's end is the end, and a limit counts steps of what it wraps."""
+"""Action repeat: summed rewards, episode ends, and time limits inside and outside."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from ppax.types import EnvReset, EnvStep, part
 
 
 def episode(env, steps, action=0):
-    """Steps from a reset on: rewards, flags and observations, as lists."""
+    """Return the steps after a reset."""
     step = jax.jit(env.step)
     state, out = env.reset(jax.random.key(0)).state, []
     action = jnp.full(() if env.num_agents is None else (env.num_agents,), action)
@@ -33,19 +33,19 @@ def column(out, name):
 
 
 @pytest.mark.parametrize("terminates", [True, False])
-def test_rewards_are_summed_and_nothing_moves_beyond_the_end(terminates):
-    """The reward is the time; seven steps in threes: 1 + 2 + 3, 4 + 5 + 6, and 7 alone."""
+def test_rewards_are_summed_up_to_the_episode_end(terminates):
+    """The reward is the time; seven steps with a repeat of 3: 1 + 2 + 3, 4 + 5 + 6, and 7."""
     out = episode(ActionRepeat(Counter(7, terminates=terminates), 3), 3)
     assert column(out, "reward") == [6, 15, 7]
     assert column(out, "terminated") == [False, False, terminates]
     assert column(out, "truncated") == [False, False, not terminates]
-    assert [float(x.obs[0]) for x in out] == [3, 6, 7]  # the last one is of the end itself
+    assert [float(x.obs[0]) for x in out] == [3, 6, 7]  # the last one is the final observation
     assert [int(x.state.inner.time) for x in out] == [3, 6, 7]
 
 
-def test_a_limit_inside_counts_single_steps_and_one_around_it_the_agents():
+def test_an_inner_limit_counts_single_steps_and_an_outer_one_repeated_steps():
     inside = episode(ActionRepeat(TimeLimit(Counter(10**6), 4), 3), 2)
-    assert column(inside, "reward") == [6, 4]  # 1 + 2 + 3, then 4 alone
+    assert column(inside, "reward") == [6, 4]  # 1 + 2 + 3, then 4
     assert column(inside, "truncated") == [False, True]
     assert column(inside, "terminated") == [False, False]
     around = episode(TimeLimit(ActionRepeat(Counter(10**6), 3), 2), 2)
@@ -54,20 +54,20 @@ def test_a_limit_inside_counts_single_steps_and_one_around_it_the_agents():
 
 
 def test_each_agent_stops_at_its_own_end():
-    """Agents end after 2, 3 and 4 steps, the last one by truncation; each gets 1 a step."""
+    """Agents end after 2, 3 and 4 steps, the last one by truncation; the reward is 1 a step."""
     first, second = episode(ActionRepeat(Team(), 3), 2)
     np.testing.assert_array_equal(first.reward, [2, 3, 3])
     np.testing.assert_array_equal(first.terminated, [True, True, False])
     np.testing.assert_array_equal(first.truncated, [False, False, False])
-    np.testing.assert_array_equal(first.obs[:, 0], [2, 3, 3])  # of the agent's own end
+    np.testing.assert_array_equal(first.obs[:, 0], [2, 3, 3])  # the agent's final observation
     np.testing.assert_array_equal(second.reward, [0, 0, 1])
     np.testing.assert_array_equal(second.truncated, [False, False, True])
     np.testing.assert_array_equal(second.terminated, [False, False, False])
     assert (float(second.obs[2, 0]), int(second.state.inner)) == (4, 4)
 
 
-def test_who_is_out_is_not_cut_as_well():
-    """A limit of 3 cuts the last agent, and the second as it ends; the first one ended a step earlier."""
+def test_an_agent_that_ended_is_not_truncated_later():
+    """A limit of 3 truncates the last agent, and the second in the step of its end; the first ended a step earlier."""
     (only,) = episode(ActionRepeat(TimeLimit(Team(), 3), 4), 1)
     np.testing.assert_array_equal(only.terminated, [True, True, False])
     np.testing.assert_array_equal(only.truncated, [False, True, True])
@@ -76,7 +76,7 @@ def test_who_is_out_is_not_cut_as_well():
 
 @part
 class Blink:
-    """Two agents; the first one's end, after one step, is said once and never again."""
+    """Two agents; the flag of the first one's end, after one step, is True in that step only."""
 
     observation_space = Team.observation_space
     action_space = Team.action_space
@@ -91,19 +91,19 @@ class Blink:
         return EnvStep(state, jnp.full((2, 2), state, jnp.float32), jnp.ones(2), over, over & False)
 
 
-def test_an_end_is_remembered_from_step_to_step():
+def test_an_agents_end_is_remembered_between_steps():
     first, second = episode(ActionRepeat(Blink(), 3), 2)
     np.testing.assert_array_equal(first.reward, [1, 3])
     np.testing.assert_array_equal(second.reward, [0, 1])
-    assert int(second.state.inner) == 4  # both are over then: no fifth step
+    assert int(second.state.inner) == 4  # both have ended: no fifth step
 
 
-def test_masks_are_of_the_last_step_taken():
+def test_masks_are_those_after_the_last_repeated_step():
     """At time t action t % 4 is forbidden; the episode ends at 10."""
     out = episode(ActionRepeat(Masked(), 4), 3, action=3)
     expected = [[i != t % 4 for i in range(4)] for t in (4, 8, 10)]
     assert column(out, "action_mask") == expected
-    # 3 is forbidden at times 3 and 7: three times 1 and once -100, and then 8 and 9
+    # action 3 is forbidden at times 3 and 7: 3 * 1 - 100, and then the rewards at times 8 and 9
     assert column(out, "reward") == [-97, -97, 2]
 
 
@@ -114,7 +114,7 @@ class Sum(NamedTuple):
 
 @part
 class Noise:
-    """Adds a random number each step."""
+    """Environment that adds a random number in each step."""
 
     observation_space = Counter.observation_space
     action_space = Counter.action_space
@@ -129,8 +129,8 @@ class Noise:
         return EnvStep(state + noise, jnp.stack([state, noise]), noise**2, flag, flag)
 
 
-def test_every_repeat_draws_for_itself():
-    """Of 4 independent normals the sum has variance 4, of one drawn four times 16; squares add up to 4 on average."""
+def test_every_repeated_step_has_its_own_key():
+    """The sum of 4 independent normals has variance 4, of one normal used four times 16."""
     env = ActionRepeat(Noise(), 4)
     keys = jax.random.split(jax.random.key(0), 4000)
     out = jax.jit(jax.vmap(lambda key: env.step(env.reset(key).state, 0, jax.random.fold_in(key, 1))))(keys)
@@ -138,18 +138,18 @@ def test_every_repeat_draws_for_itself():
     np.testing.assert_allclose(np.mean(out.reward), 4.0, rtol=0.1)
 
 
-def test_by_name_and_once_is_nothing():
+def test_action_repeat_by_name_and_1_is_no_wrapper():
     assert jax.tree.structure(ppax.make("CartPole-v1", 2, 1)) == jax.tree.structure(ppax.make("CartPole-v1", 2))
     env = ppax.make("Pendulum-v1", 3, action_repeat=7)
     assert (env.settings.action_repeat, ppax.make("Pendulum-v1").settings.action_repeat) == (7, 1)
     agent = ppax.PPO(mlp(env, (4,)))
     learner = agent.init(env.observation_space, jax.random.key(0))
     played = ppax.evaluate(agent, env, learner, jax.random.key(1), 3)
-    assert played.lengths.tolist() == [29] * 3  # 200 single steps, in sevens: 28 and a rest
+    assert played.lengths.tolist() == [29] * 3  # 200 single steps with a repeat of 7: 28 and one shorter
 
 
-def test_streams_reset_and_count_steps_of_the_agent():
-    """Five steps in twos: three of the agent, then one that resets."""
+def test_streams_reset_and_count_repeated_steps_as_one():
+    """Five steps with a repeat of 2 are three steps, then one autoreset step."""
     env = VectorEnv(ActionRepeat(Counter(5), 2), 2)
     state, rewards, valid, first = env.reset(jax.random.key(0))[0], [], [], []
     step = jax.jit(env.step)
@@ -164,10 +164,10 @@ def test_streams_reset_and_count_steps_of_the_agent():
     assert first == [False, False, False, True, False]
 
 
-def test_a_recorded_run_has_it_again(tmp_path):
+def test_a_recorded_run_restores_action_repeat(tmp_path):
     env = ppax.make("Pendulum-v1", 2, action_repeat=3)
     agent = ppax.PPO(mlp(env, (4,)), num_epochs=1)
     run = ppax.fit(agent, env, 8, run_dir=tmp_path / "run", num_steps=4, log=Log(console=False))
-    assert run.env_steps == 8  # of the agent; 24 of the pendulum
+    assert run.env_steps == 8  # repeated steps; 24 single steps
     np.testing.assert_array_equal(run.state.actor.env_state.env.inner.elapsed, 12)
     assert jax.tree.structure(load_run(tmp_path / "run").env) == jax.tree.structure(env)

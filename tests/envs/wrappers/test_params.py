@@ -1,4 +1,4 @@
-"""Numbers of an environment by name: set, drawn at every reset, recorded with the run, its own for evaluation."""
+"""`env_params`: set by name, sampled at every reset, recorded with the run, separate for evaluation."""
 
 import dataclasses
 
@@ -30,12 +30,12 @@ BAD = {
 
 
 @pytest.mark.parametrize("message", BAD)
-def test_what_cannot_be_is_refused(message):
+def test_invalid_options_are_refused(message):
     with pytest.raises(ppax.ConfigError, match=message.replace("(", r"\(")):
         ppax.make("CartPole-v1", 4, env_params=BAD[message])
 
 
-def test_numbers_are_those_of_the_part():
+def test_env_params_set_the_numbers_of_the_part():
     env = ppax.make("CartPole-v1", 4, action_repeat=2, env_params={"gravity": 12, "max_x": 1.0, "max_steps": 30})
     assert env.env.env.env == builtin.CartPole(gravity=12.0, max_x=1.0)
     assert env.env.env.max_steps == 30
@@ -43,7 +43,7 @@ def test_numbers_are_those_of_the_part():
     assert ppax.make("CartPole-v1").settings.env_params == {}
 
 
-def test_drawn_numbers_are_new_at_every_reset_and_stay_for_the_episode():
+def test_sampled_numbers_change_at_every_reset_and_stay_for_the_episode():
     env = ppax.make("CartPole-v1", 1, env_params={"half_length": DRAWN, "gravity": 5.0}).env
 
     @jax.jit
@@ -66,7 +66,7 @@ def test_drawn_numbers_are_new_at_every_reset_and_stay_for_the_episode():
     assert ppax.make("CartPole-v1", env_params={"half_length": DRAWN}).settings.env_params == {"half_length": DRAWN}
 
 
-def test_a_randomised_environment_is_drawn_as_it_is():
+def test_rendering_shows_the_sampled_numbers():
     short, long = (
         ppax.make("CartPole-v1", 1, env_params={"half_length": {"low": x, "high": x}}).env for x in (0.3, 0.9)
     )
@@ -74,7 +74,7 @@ def test_a_randomised_environment_is_drawn_as_it_is():
     assert (pictures[0] != pictures[1]).any()
 
 
-def test_a_run_records_them_and_evaluation_has_its_own(tmp_path):
+def test_a_run_records_env_params_and_evaluation_has_its_own(tmp_path):
     plan = {
         "env": "CartPole-v1",
         "num_envs": 4,
@@ -94,7 +94,7 @@ def test_a_run_records_them_and_evaluation_has_its_own(tmp_path):
     assert ppax.resume(tmp_path / "run", console=False).evaluate(8).lengths.max() == 7
 
 
-def test_the_command_line_has_them():
+def test_env_params_on_the_command_line():
     words = (
         "CartPole-v1 --env-params.half-length.low 0.25 --env_params.half_length.high=1 --eval.env-params.max-steps 9"
     )
@@ -105,7 +105,7 @@ def test_the_command_line_has_them():
         options.parse_run("train", ["CartPole-v1", "--env-params.gravity"], options.add_train)
 
 
-def test_what_is_no_number_goes_to_the_suite():
+def test_env_params_that_are_no_numbers_are_passed_to_the_suite():
     env = ppax.make("gymnasium/CartPole-v1", 2, env_params={"sutton_barto_reward": True})
     assert env.settings.env_params == {"sutton_barto_reward": True}
     assert env.again(3).settings.env_params == {"sutton_barto_reward": True}
@@ -114,7 +114,7 @@ def test_what_is_no_number_goes_to_the_suite():
             ppax.make("gymnasium/CartPole-v1", 2, env_params={name: value})
 
 
-def test_numbers_of_gymnax():
+def test_env_params_of_gymnax():
     pytest.importorskip("gymnax")
     env = ppax.make("gymnax/CartPole-v1", 2, env_params={"gravity": 12, "max_steps": 50, "force_mag": DRAWN})
     assert env.settings.env_params == {"gravity": 12.0, "max_steps": 50, "force_mag": DRAWN}
@@ -127,8 +127,8 @@ def test_numbers_of_gymnax():
 
 
 @pytest.mark.parametrize("limit", ["max_steps_in_episode", "max_timesteps"])
-def test_a_limit_of_a_suites_own_that_is_lifted_is_no_option(limit):
-    """gymnax and Craftax keep a time limit among their numbers; `TimeLimit` cuts in its place, as `max_steps`."""
+def test_a_suites_own_time_limit_is_no_option(limit):
+    """gymnax and Craftax have time limits among their parameters; `TimeLimit` replaces them, as `max_steps`."""
     numbers = dataclasses.make_dataclass("Numbers", [(limit, int, 100), ("speed", float, 1.0)], frozen=True)
 
     @ppax.part

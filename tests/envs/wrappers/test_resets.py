@@ -1,4 +1,4 @@
-"""Resets from a pool: fresh every step, shared among those that begin anew."""
+"""Pool of resets: new in every step, shared by the environments that reset."""
 
 import jax
 import jax.numpy as jnp
@@ -19,26 +19,26 @@ def starts(resets, needed, seed=0):
     return np.asarray(resets(ENV, needed, keys).obs)[np.asarray(needed)]
 
 
-def test_as_many_as_the_pool_holds_are_all_different():
+def test_resets_up_to_the_pool_size_are_all_different():
     assert len(np.unique(starts(PoolResets(4), [1, 4, 8, 9]), axis=0)) == 4
 
 
-def test_more_than_that_share_evenly():
+def test_more_resets_than_the_pool_size_share_evenly():
     obs = starts(PoolResets(3), range(9))
     assert sorted(np.unique(obs, axis=0, return_counts=True)[1]) == [3, 3, 3]
 
 
-def test_the_next_step_has_others():
+def test_each_step_has_new_resets():
     other = starts(PoolResets(4), [0, 1], seed=1)
     assert not np.isin(other, starts(PoolResets(4), [0, 1])).any()
 
 
-def test_a_pool_larger_than_the_environments_gives_each_its_own():
+def test_a_pool_larger_than_the_number_of_environments_shares_nothing():
     np.testing.assert_array_equal(starts(PoolResets(64), range(10)), starts(fresh_resets, range(10)))
 
 
-def test_only_the_pool_is_reset():
-    """That is the point: the compiled program resets as many as the pool holds."""
+def test_the_program_resets_only_as_many_as_the_pool_size():
+    """The compiled program computes as many resets as the pool size."""
 
     def program(resets):
         env = VectorEnv(TimeLimit(ENV, 5), 64, resets=resets)

@@ -1,4 +1,4 @@
-"""What agents see beside their own observation: who they are, and what the critic alone sees."""
+"""Team view: agent ids, and the joint observation of the central critic."""
 
 import dataclasses
 
@@ -21,7 +21,7 @@ from ppax.types import ConfigError, EnvReset, EnvStep, part
 
 @part
 class Stated(Team):
-    """`Team`, which shows the critic its time, twice."""
+    """`Team` with a global state: the time, twice."""
 
     def reset(self, key):
         return Team.reset(self, key)._replace(global_state={"time": jnp.full(2, 0.0)})
@@ -36,7 +36,7 @@ def view(env, agent_ids=True, central_critic=True):
 
 
 def played(env, steps):
-    """Observations after a reset and after each of so many steps."""
+    """Return the observations after a reset and after each of `steps` steps."""
     begin = env.reset(jax.random.key(0))
     assert isinstance(begin, EnvReset)
     seen, state = [begin.obs], begin.state
@@ -49,8 +49,8 @@ def played(env, steps):
     return seen
 
 
-def test_everyone_sees_its_own_its_number_and_the_critic_all():
-    """Agent i's observation is (time, i); it ends at time 2 + i, and is seen there for the last time."""
+def test_own_observation_agent_id_and_joint_observation():
+    """Agent i observes (time, i) and ends at time 2 + i, where it is in the joint observation for the last time."""
     seen = played(view(Team()), 4)
     for time, obs in enumerate(seen):
         np.testing.assert_array_equal(obs["own"], [[time, i] for i in range(3)])
@@ -59,19 +59,19 @@ def test_everyone_sees_its_own_its_number_and_the_critic_all():
         np.testing.assert_array_equal(obs["joint"], [joint] * 3)
 
 
-def test_the_environments_own_state_comes_before_a_joint_observation():
+def test_global_state_replaces_the_joint_observation():
     for env, steps, times in ((Stated(), 3, [0, 1, 2, 3]), (ActionRepeat(Stated(), 2), 2, [0, 2, 4])):
         seen = played(view(env), steps)
         for time, obs in zip(times, seen, strict=True):
             np.testing.assert_array_equal(obs["joint"], np.full((3, 2), time))
-    # without a central critic it is not seen, and hinders nothing
+    # without a central critic the global state is ignored
     streams = VectorEnv(Stated(), 2)
     state, obs, _ = streams.reset(jax.random.key(0))
     out = streams.step(state, jnp.zeros(6, jnp.int32), jax.random.key(1))
     assert out.obs.shape == obs.shape == (6, 2)
 
 
-def test_spaces_are_those_of_what_is_seen():
+def test_spaces_match_the_observations():
     env = view(TimeLimit(Team(), 8))
     assert list(env.observation_space.spaces) == ["agent", "joint", "own"]
     assert env.observation_space["agent"].n == 3
@@ -81,10 +81,10 @@ def test_spaces_are_those_of_what_is_seen():
     assert view(Team(), agent_ids=False).actor_obs == ("own",)
     assert view(Team(), False, False) == Team()
     for game in (env, view(TimeLimit(Credit(), 8)), view(TimeLimit(Stated(), 8))):
-        require_sound(VectorEnv(game, 4))  # what is seen is what the space says
+        require_sound(VectorEnv(game, 4))  # observations are in their spaces
 
 
-def test_an_actor_does_not_read_what_is_for_the_critic_alone():
+def test_the_actor_does_not_read_the_joint_observation():
     env = VectorEnv(view(TimeLimit(Team(), 8)), 2)
     agent = ppax.PPO(network(env, hidden=(4,)))
     learner = agent.init(env.observation_space, jax.random.key(0))
@@ -97,13 +97,13 @@ def test_an_actor_does_not_read_what_is_for_the_critic_alone():
     assert (other.distribution.logits != before.distribution.logits).any(axis=1).all()
 
 
-def test_the_dead_are_nothing_in_what_all_see():
+def test_absent_agents_are_zeros_in_the_joint_observation():
     first, second = (played(view(Poisoned(Team(), x)), 4) for x in (0.0, np.nan))
     for one, other in zip(first, second, strict=True):
         np.testing.assert_array_equal(one["joint"], other["joint"])
 
 
-def test_run_files_say_it_and_know_it_again():
+def test_run_files_round_trip_agent_ids_and_central_critic():
     plan = {"env": "Pursuit-3", "num_envs": 4, "agent_ids": True, "central_critic": True, "action_repeat": 2}
     built = config.build(plan)
     assert isinstance(built.env.env, TeamView)
@@ -139,6 +139,6 @@ def test_run_files_say_it_and_know_it_again():
         (lambda: view(PartialView(Counter(), (0,))), "agent_ids = true: Team has one agent and no others"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(wrong, text):
+def test_invalid_views_are_refused_by_name(wrong, text):
     with pytest.raises(ConfigError, match=text):
         wrong()

@@ -1,4 +1,4 @@
-"""A time limit truncates, never terminates, and leaves an end that falls on it alone."""
+"""Time limit: truncates, never terminates, and keeps a termination in the same step."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from ppax.types import EnvReset, EnvStep
 
 
 def flags(env, num_steps):
-    """Terminated and truncated, step by step, with action 1."""
+    """Return terminated and truncated of each step with action 1."""
     state, both = env.reset(jax.random.key(0)).state, []
     for _ in range(num_steps):
         step = env.step(state, 1, jax.random.key(0))
@@ -28,7 +28,7 @@ def test_time_limit_reports_both_when_the_end_falls_on_the_limit():
     assert flags(TimeLimit(builtin.FiniteProbe(horizon=3), 3), 3)[-1] == (True, True)
 
 
-def test_time_limit_lets_an_earlier_end_through():
+def test_time_limit_does_not_change_an_earlier_end():
     assert flags(TimeLimit(builtin.FiniteProbe(horizon=2), 3), 2)[-1] == (True, False)
 
 

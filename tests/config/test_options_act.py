@@ -131,6 +131,13 @@ WORLDS = {kind: VectorEnv(Colours(kind), 4) for kind in ("discrete", "box", "dic
 # ---------------------------------------------------------------- cases
 
 
+@pytest.fixture(autouse=True)
+def _forget_each_program():
+    """Every program holds memory maps, whose number is limited to 65,530: hundreds of programs end in a crash."""
+    yield
+    jax.clear_caches()
+
+
 def walked(world, given, prefix="agent."):
     """Yield (configuration, option) for every option below `prefix` and every choice of part, one slot at a time."""
     for option in config.options(unflatten(given)):

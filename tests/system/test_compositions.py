@@ -21,6 +21,7 @@ import ppax
 import reference
 from ppax.collection import collect
 from ppax.envs import HostEnv
+from ppax.learning.normalization import Pair
 from ppax.program import compilation
 from ppax.program.layout import with_devices
 from ppax.run import checkpoint
@@ -45,6 +46,13 @@ def drawn(number, on_host=False):
 
 class Killed(BaseException):
     """Exception that ends a run at once, like an uncatchable signal."""
+
+
+@pytest.fixture(autouse=True)
+def _forget_each_program():
+    """Every program holds memory maps, whose number is limited to 65,530: hundreds of programs end in a crash."""
+    yield
+    jax.clear_caches()
 
 
 def killer(iteration):
@@ -95,6 +103,13 @@ def numbers_of(state):
     return [np.asarray(keys(x)) for x in jax.tree.leaves(state)]
 
 
+def summed(state):
+    """Return `state` with each pair of high and low word as one number in float64."""
+    pair = lambda x: isinstance(x, Pair)  # noqa: E731
+    whole = lambda x: np.float64(x.high) + np.float64(x.low) if pair(x) else x  # noqa: E731
+    return jax.tree.map(whole, state, is_leaf=pair)
+
+
 def check_rows(one, rows):
     """Check the invariants of every iteration."""
     for row in rows:
@@ -127,7 +142,8 @@ def tolerance(one):
 
 
 def assert_close(one, first, second):
-    for x, y in zip(numbers_of(first.state.learner), numbers_of(second.state.learner), strict=True):
+    learners = (numbers_of(summed(run.state.learner)) for run in (first, second))
+    for x, y in zip(*learners, strict=True):
         if np.issubdtype(x.dtype, np.floating):
             np.testing.assert_allclose(x, y, rtol=tolerance(one), atol=tolerance(one))
         else:

@@ -1,8 +1,8 @@
 """Proximal Policy Optimization: the agent and its whole learning phase, top to bottom.
 
 Schulman et al. 2017, https://arxiv.org/abs/1707.06347. The parts (advantages/, losses/, critics/) hold the equations,
-learning/ the tools; this file holds the order of the steps: `act` to collect a rollout, then `update`, which calls
-`_prepare` once, `_epoch` num_epochs times, and in each epoch `_gradient_step` for each minibatch.
+learning/ the tools; this file has the order of the steps: `act` collects a rollout; `update` calls `_prepare` once,
+`_epoch` num_epochs times, and in each epoch `_gradient_step` for each minibatch.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from ppax.critics import Regression
 from ppax.critics.base import adapt, rescaled, value_losses
 from ppax.learning import batches, normalization, recompute
 from ppax.learning.descent import Step, UpdateData, UpdateState, descend
-from ppax.learning.diagnostics import History, Update, update_metrics
-from ppax.learning.forward import Policy, forward, in_float32
+from ppax.learning.diagnostics import History, update_metrics
+from ppax.learning.forward import forward, in_float32, replay
 from ppax.learning.gradient import mean_gradient
 from ppax.learning.kl_control import KLControl
 from ppax.learning.stored import evaluate_in_chunks
@@ -45,20 +45,19 @@ from ppax.types import (
     LearnerState,
     LossOutput,
     Params,
+    Policy,
     PyTree,
     Requirements,
     Rollout,
     Scalar,
     Transition,
+    Update,
 )
 
 
 @part
 class PPO:
-    """PPO agent: a frozen dataclass of parts and numbers (Schulman et al. 2017, https://arxiv.org/abs/1707.06347).
-
-    Numbers are pytree leaves, so that `jax.vmap` over agents is a hyperparameter sweep.
-    """
+    """PPO agent: a frozen dataclass of parts and numbers; `jax.vmap` over agents is a hyperparameter sweep."""
 
     network: Network = slot("network", "actor-critic network")
     advantage: Advantage = slot("advantage", "advantage estimator", default=GAE())
@@ -80,9 +79,7 @@ class PPO:
     )
     num_epochs: int = static("passes over each rollout in one update", default=4, low=1)
     seq_len: int | None = static(
-        "steps in a training sequence; default: num_steps if recurrent or recompute = minibatch, else 1",
-        default=None,
-        low=1,
+        "steps of a sequence; default: num_steps if recurrent or recompute = minibatch, else 1", default=None, low=1
     )
     recompute: str = static(
         "recompute values, ratios and targets: never; before each epoch (all steps); before each minibatch (its steps)",
@@ -112,24 +109,19 @@ class PPO:
         critic_state, rescale = self.critic.init()
         params = rescaled(self.network, in_float32(self.network.init(key, self.critic.num_values)), rescale)
         moments = clipped(self.optimizer, self.learning_rate, self.max_grad_norm, self.num_epochs).init
-        return LearnerState(
-            params=params,
-            opt_state=in_float32(moments(ravel_pytree(params)[0] if self.optimizer.elementwise else params)),
-            obs_stats=normalization.init_obs_stats(observation_space) if self.normalize_obs else None,
-            reward_stats=normalization.init_stats(()) if self.normalize_reward else None,
-            control=self.kl.init(self.loss),
-            critic=critic_state,
-        )
+        opt_state = in_float32(moments(ravel_pytree(params)[0] if self.optimizer.elementwise else params))
+        obs_stats = normalization.init_obs_stats(observation_space) if self.normalize_obs else None
+        reward_stats = normalization.init_stats(()) if self.normalize_reward else None
+        return LearnerState(params, opt_state, obs_stats, reward_stats, self.kl.init(self.loss), critic_state)
 
     def act(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
     ) -> Decision:
         """Sample an action for every stream; arguments are [B, ...], `key` is one key or [B]."""
-        key = jax.random.split(key, first.shape[0]) if key.ndim == 0 else key
+        keys = jax.random.split(key, first.shape[0]) if key.ndim == 0 else key
         policy = self.policy(learner, carry, obs, first, action_mask)
-        distribution = policy.distribution
-        action = jax.vmap(lambda one, key: one.sample(key))(distribution, key)
-        env_action, log_prob = distribution.env_action(action), distribution.log_prob(action)
+        action = jax.vmap(lambda one, key: one.sample(key))(policy.distribution, keys)
+        env_action, log_prob = policy.distribution.env_action(action), policy.distribution.log_prob(action)
         return Decision(policy.carry, action, env_action, log_prob, policy.value)
 
     def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> Update:
@@ -138,21 +130,18 @@ class PPO:
         steps, targets, _ = experience
         learner = adapt(self.critic, self.network, learner, targets.value, steps.valid)
         vector, to_params = ravel_pytree(learner.params)
-        row_masks = batches.row_masks(steps)
-        data = UpdateData(learner, experience, row_masks, rollout.steps.valid.shape[0], to_params)
-
+        data = UpdateData(learner, experience, batches.row_masks(steps), rollout.steps.valid.shape[0], to_params)
         latest = targets if self.recompute == "minibatch" else None
         kl = self.kl.begin(learner.control)
         state = UpdateState(learner.params, vector, learner.opt_state, kl, latest, jnp.int32(0))
-        keys = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
-        state, history = jax.lax.scan(partial(self._epoch, data), state, keys)
-
+        key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
+        state, history = jax.lax.scan(partial(self._epoch, data), state, key)
         control = self.kl.end(state.kl, history.metrics, history.acts)
         learner = learner._replace(params=state.params, opt_state=state.opt_state, control=control)
         if self.normalize_obs:  # after learning: acting and learning must use the same statistics
-            obs_stats = normalization.update_obs_stats(learner.obs_stats, steps.obs, steps.valid)
-            learner = learner._replace(obs_stats=obs_stats)
-        metrics = update_metrics(Batch(steps, targets), row_masks.choices, history)
+            stats = normalization.update_obs_stats(learner.obs_stats, steps.obs, steps.valid)
+            learner = learner._replace(obs_stats=stats)
+        metrics = update_metrics(Batch(steps, targets), data.rows.choices, history)
         metrics |= self.kl.metrics(control, self.loss, self.learning_rate)
         metrics |= self.critic.metrics(learner.critic, targets.value, steps.valid)
         return Update(learner, metrics)
@@ -167,7 +156,7 @@ class PPO:
             steps = dataclasses.replace(steps, reward=reward)
         next_value = jax.vmap(batches.next_values, (1, 0), 1)(steps, rollout.last_value)
         targets = jax.vmap(self.advantage, (1, 1, None), 1)(steps, next_value, self.gamma)
-        length = self.sequence_length(steps.valid.shape[0])
+        length = self.sequence_length(len(steps.valid))
         if self.recompute == "never":
             return learner, batches.cut(rollout.steps, targets, length)
         return learner, recompute.cut_with_inputs(rollout.steps, targets, steps.reward, next_value, length)
@@ -198,8 +187,8 @@ class PPO:
         gradient, metrics = mean_gradient(loss, state.params, (index, targets, weights), valid, chunk_rows)
         kl = self.kl.adapt(state.kl, self.learning_rate, metrics, acts)
         table = unpack(metrics) | extra | {"grad_norm": optax.global_norm(gradient)} | self.kl.step_metrics(kl)
-        learning_rate = self.kl.learning_rate(kl, self.learning_rate)
-        optimizer = clipped(self.optimizer, learning_rate, self.max_grad_norm, self.num_epochs)
+        rate = self.kl.learning_rate(kl, self.learning_rate)
+        optimizer = clipped(self.optimizer, rate, self.max_grad_norm, self.num_epochs)
         goes_on = self.kl.goes_on(kl, learns)
         state = descend(optimizer, self.optimizer.elementwise, data.to_params, state, gradient, goes_on)
         return state._replace(kl=kl), History(pack(table), learns, acts)
@@ -208,8 +197,9 @@ class PPO:
         """Mean loss of `sequences` (index [m], targets and weights [m, L]) over their rows where `valid` [m, L]."""
         index, *of_rows = sequences
         steps = dataclasses.replace(jax.tree.map(lambda x: x[index], data.experience.steps), valid=valid)
-        policy, batch = self._replay(data.learner._replace(params=params), steps), to_rows(Batch(steps, *of_rows))
-        value = value_losses(self.critic, data.learner.critic, policy.value_outputs, batch)
+        learner, batch = data.learner._replace(params=params), to_rows(Batch(steps, *of_rows))
+        policy = replay(self.network, self.critic, self.compute_dtype, learner, steps)
+        value = value_losses(self.critic, learner.critic, policy.value_outputs, batch)
         terms = objective(policy.distribution, batch)
         auxiliary = self.auxiliary(params, policy.features, batch)
         return total_loss(terms, value, policy.distribution.entropy(), auxiliary, batch, self.vf_coef, self.ent_coef)
@@ -226,15 +216,9 @@ class PPO:
         inputs = jax.tree.map(lambda x: x[:, None], (obs, first, action_mask))
         return forward(self.network, self.critic, self.compute_dtype, learner, carry, *inputs)
 
-    def _replay(self, learner: LearnerState, steps: Transition) -> Policy:
-        """Forward pass over stored sequences [M, L], each from its stored initial carry."""
-        carry = jax.tree.map(lambda x: x[:, 0], steps.carry)
-        inputs = (steps.obs, steps.first, steps.action_mask)
-        return forward(self.network, self.critic, self.compute_dtype, learner, carry, *inputs)
-
     def evaluate_actions(self, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
         """Return V and the log-probability of the stored action, both [M, L], for stored sequences [M, L]."""
-        policy = self._replay(learner, steps)
+        policy = replay(self.network, self.critic, self.compute_dtype, learner, steps)
         return to_pairs((policy.value, policy.distribution.log_prob(to_rows(steps.action))), steps.valid.shape[1])
 
     def evaluate_rollout(self, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
@@ -245,10 +229,8 @@ class PPO:
 
     def sequence_length(self, num_steps: int) -> int:
         """Sequence length L: `seq_len`, or by default `num_steps` if a target or memory spans several steps, else 1."""
-        if self.seq_len is not None:
-            return self.seq_len
         together = jax.tree.leaves(self.network.initial_carry()) or self.recompute == "minibatch"
-        return num_steps if together else 1
+        return self.seq_len if self.seq_len is not None else num_steps if together else 1
 
     def annealed(self, progress: Array, env_steps: Array) -> PPO:
         """Agent with its schedule applied at `progress` of training, in [0, 1], and after `env_steps` valid steps."""

@@ -15,6 +15,7 @@ from ppax.arrays import masks
 from ppax.collection import collect, start_actor
 from ppax.critics import PopArt
 from ppax.envs import VectorEnv
+from ppax.learning.forward import replay
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import mlp
 from ppax.networks.memories import GRU
@@ -107,7 +108,7 @@ def test_an_idle_step_takes_the_first_action_and_has_weight_0_for_the_policy(mem
     np.testing.assert_allclose(out.metrics["valid_fraction"], steps.valid.mean())
     experience = agent._prepare(learner, rollout)[1]
     rows, targets = experience.steps, experience.targets
-    policy = agent._replay(learner, rows)
+    policy = replay(agent.network, agent.critic, agent.compute_dtype, learner, rows)
     valid, acting = np.asarray(rows.valid), np.asarray(rows.valid & rows.action_mask.any(-1))
     assert acting.sum() == valid.sum() - idle.sum()
     entropy = np.asarray(policy.distribution.entropy()).reshape(valid.shape)

@@ -45,7 +45,7 @@ ONLY = {
     "rich": {"loggers"},
     "cloudpickle": {"envs"},
 }
-TOP_LIMIT, FOLDER_LIMIT, LINE_LIMIT = 14, 15, 326
+TOP_LIMIT, FOLDER_LIMIT, LINE_LIMIT, FUNCTION_LIMIT = 14, 15, 250, 45
 LONGER = {"types.py", "protocols.py"}  # lists of definitions
 
 
@@ -105,6 +105,15 @@ def test_parts_of_one_folder_import_at_most_its_base(folder):
 def test_files_are_short():
     sizes = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in ROOT.rglob("*.py")}
     assert {name: lines for name, lines in sizes.items() if lines > LINE_LIMIT and name not in LONGER} == {}
+
+
+def test_functions_are_short():
+    lengths = {}
+    for path in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                lengths[f"{path.relative_to(ROOT)}: {node.name}"] = node.end_lineno - node.lineno + 1
+    assert {name: length for name, length in lengths.items() if length > FUNCTION_LIMIT} == {}
 
 
 def isinstance_of(path: Path, classes: set[str]) -> bool:

@@ -10,11 +10,9 @@ import numpy as np
 
 from ppax.envs import EnvError, HostEnv
 from ppax.envs.hosting.arrays import EpisodeStats, element_of
-from ppax.envs.hosting.host_env import begin_seeds
-from ppax.envs.hosting.stepper import Seen
 from ppax.host.policy import HostPolicy, Observed
-from ppax.protocols import Agent
-from ppax.types import ActorState, Key, PyTree
+from ppax.host.resets import stream_name
+from ppax.types import ActorState, PyTree
 
 
 class HostRollout(NamedTuple):
@@ -33,36 +31,7 @@ class HostRollout(NamedTuple):
     carry: PyTree  # [T / L, B, ...] carry at the start of each sequence
     last_carry: PyTree  # [B, ...] carry after the last step
     metrics: dict[str, np.ndarray]  # [T, B] entries of info that are logged; defined where an episode has ended
-    env_state: np.ndarray  # [B] position of the environments after the rollout, compared by `take_up`
-
-
-def take_up(agent: Agent, env: HostEnv, actor: ActorState, key: Key) -> ActorState:
-    """Return `actor` if the environments are in its state; else reset them and return the state after the reset.
-
-    Seeds of the reset come from `key`. Raises EnvError if the reset fails, after closing the environments.
-    """
-    host = env.host
-    if host.position and (np.asarray(actor.env_state) == host.position).all():
-        last = _joined(host.last)
-        if all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in _pairs(last.obs, actor.obs)):
-            return actor
-    try:
-        initial = _joined(host.reset(begin_seeds(key, env.num_envs)))
-        _check_initial(env, initial)
-    except BaseException:
-        env.close()
-        raise
-    zeros = np.zeros(env.num_streams, np.float32)
-    fresh: dict[str, Any] = {
-        "obs": element_of(env.observation_space, iter(initial.obs)),
-        "first": initial.first,
-        "action_mask": initial.mask,
-        "carry": jax.tree.map(np.asarray, agent.initial_carry(env.num_streams)),
-        "episode_return": zeros,
-        "episode_length": zeros.astype(np.int32),
-        "reward_trace": zeros,
-    }
-    return actor._replace(**fresh)
+    env_state: np.ndarray  # [B] position of the environments after the rollout, compared by `reset_if_needed`
 
 
 def play(
@@ -159,7 +128,7 @@ class _Recorder:
                     finite = np.isfinite(leaf).reshape(len(cut), -1).all(axis=-1)
                     stream = rows.start + int(np.argmax(cut & ~finite))
                     raise EnvError(
-                        f"{_stream_name(self.env, stream)}: its last observation is not finite at step {t} of a rollout"
+                        f"{stream_name(self.env, stream)}: its last observation is not finite at step {t} of a rollout"
                     )
             obs = element_of(self.env.observation_space, iter(seen.final_obs))
             first = np.zeros(len(cut), bool)  # no reset gate: the carry belongs to the truncated episode
@@ -190,16 +159,14 @@ class _Recorder:
                 t, i = np.argwhere(places)[0]
                 action = [x[t, i].tolist() for x in self.actions]
                 raise EnvError(
-                    f"{_stream_name(self.env, i)}: its {name} is not finite at step {t} of a rollout, action {action}"
+                    f"{stream_name(self.env, i)}: its {name} is not finite at step {t} of a rollout, action {action}"
                 )
         if self.mask is not None:
             # A mask may be empty in steps that ignore the action, such as autoreset steps
             empty = ~self.mask[:-1].any(axis=-1) & valid
             if empty.any():
                 t, i = np.argwhere(empty)[0]
-                raise EnvError(
-                    f"{_stream_name(self.env, i)}: its action mask allows no action at step {t} of a rollout"
-                )
+                raise EnvError(f"{stream_name(self.env, i)}: its action mask allows no action at step {t} of a rollout")
 
     def _rollout(self) -> HostRollout:
         def joined(parts: Sequence[PyTree]) -> PyTree:
@@ -233,29 +200,3 @@ class _Recorder:
         store = np.empty((num_steps, *start.shape), start.dtype)
         store[0] = start
         return store
-
-
-def _check_initial(env: HostEnv, initial: Seen) -> None:
-    """Raise EnvError if an observation after a reset is not finite."""
-    for leaf in initial.obs:
-        if leaf.dtype.kind == "f" and not (finite := np.isfinite(leaf).reshape(len(leaf), -1).all(axis=-1)).all():
-            raise EnvError(
-                f"{_stream_name(env, int(np.argmin(finite)))}: its observation is not finite after its reset"
-            )
-
-
-def _stream_name(env: HostEnv, stream: int) -> str:
-    name = f"environment {stream // env.num_agents}"
-    return name if env.num_agents == 1 else f"{name}, agent {stream % env.num_agents}"
-
-
-def _joined(parts: Sequence[Seen]) -> Seen:
-    """Concatenate the results of all batches, as copies."""
-    obs = [np.concatenate(x) for x in zip(*(part.obs for part in parts), strict=True)]
-    reward, terminated, truncated, first, valid = (np.concatenate([part[i] for part in parts]) for i in range(1, 6))
-    mask = None if parts[0].mask is None else np.concatenate([part.mask for part in parts if part.mask is not None])
-    return Seen(obs, reward, terminated, truncated, first, valid, mask)
-
-
-def _pairs(leaves: Sequence[np.ndarray], tree: PyTree) -> Any:
-    return zip(leaves, map(np.asarray, jax.tree.leaves(tree)), strict=True)

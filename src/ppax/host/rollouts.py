@@ -7,8 +7,9 @@ import dataclasses
 import jax
 
 from ppax.envs import HostEnv
-from ppax.host.play import play, take_up
+from ppax.host.play import play
 from ppax.host.policy import make_policy
+from ppax.host.resets import reset_if_needed
 from ppax.host.training import _collected, _value
 from ppax.protocols import Agent
 from ppax.types import ActorState, Gathered, Key, LearnerState, TrainState
@@ -26,7 +27,7 @@ class Rollouts:
         """Collect one rollout from `actor` on. Raises EnvError, after which the environments are closed."""
         agent, num_steps = self._agent, self._state.num_steps
         reset_key, act_key = jax.random.split(key)
-        actor = take_up(agent, self._env, actor, reset_key)
+        actor = reset_if_needed(agent, self._env, actor, reset_key)
         self._policy.begin(agent, learner, num_steps, act_key)
         length = agent.sequence_length(num_steps)
         played = play(self._policy, self._value, self._env, actor, num_steps, length, (agent, learner))

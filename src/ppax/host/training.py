@@ -22,8 +22,9 @@ from ppax.arrays.metrics import Summary, add_up, averaged, nothing
 from ppax.collection import Row, no_episodes, update_episode_stats, with_last_value
 from ppax.envs import EnvError, HostEnv
 from ppax.envs.hosting.arrays import EpisodeStats
-from ppax.host.play import HostRollout, play, take_up
+from ppax.host.play import HostRollout, play
 from ppax.host.policy import HostPolicy, Observed, make_policy
+from ppax.host.resets import reset_if_needed
 from ppax.program import sharding
 from ppax.program.layout import compiler_options
 from ppax.program.sharding import AXIS, SAME, SPLIT
@@ -101,7 +102,7 @@ class HostTraining:
                 break  # the last iteration was discarded
             parameters = inputs.agent, here.learner
             try:
-                actor = take_up(agent, env, here.actor, reset_key)
+                actor = reset_if_needed(agent, env, here.actor, reset_key)
                 played = play(self.policy, self._value, env, actor, state.num_steps, length, parameters)
             except EnvError as error:
                 error.reached = Trained(state, self._averaged(totals, done)) if done else None

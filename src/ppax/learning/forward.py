@@ -9,8 +9,7 @@ from jax import Array
 from ppax.arrays.sequences import to_pairs, to_rows
 from ppax.learning import normalization
 from ppax.protocols import Critic, Network
-from ppax.types import LearnerState, PyTree
-from ppax.types import Policy as Policy
+from ppax.types import LearnerState, Policy, PyTree, Transition
 
 
 def forward(
@@ -41,6 +40,12 @@ def forward(
     carry, distribution, value_outputs = in_float32((memory.carry, outputs.distribution, outputs.value))
     value = jax.vmap(critic.value, (None, 0))(learner.critic, value_outputs)
     return Policy(carry, distribution, value_outputs, value, features)
+
+
+def replay(network: Network, critic: Critic, compute_dtype: str, learner: LearnerState, steps: Transition) -> Policy:
+    """Run the network over stored sequences [M, L], each from its stored initial carry."""
+    carry = jax.tree.map(lambda x: x[:, 0], steps.carry)
+    return forward(network, critic, compute_dtype, learner, carry, steps.obs, steps.first, steps.action_mask)
 
 
 def in_float32(tree: PyTree) -> PyTree:

@@ -22,8 +22,9 @@ from ppax.envs import EnvError, host
 from ppax.envs.hosting.gym_vector import mode_of
 from ppax.envs.suites.gymnasium import spec_of
 from ppax.host import training
-from ppax.host.play import play, take_up
+from ppax.host.play import play
 from ppax.host.policy import make_policy
+from ppax.host.resets import reset_if_needed
 from ppax.learning.recompute import recomputed_targets
 from ppax.networks import memories, network
 from ppax.types import ConfigError
@@ -51,7 +52,7 @@ def begin(env, num_steps=NUM_STEPS, **options):
 
 def played(agent, env, state, num_steps=NUM_STEPS, spoil=None):
     """Collect a rollout on the host, as used for learning."""
-    actor = take_up(agent, env, state.actor, jax.random.key(1))
+    actor = reset_if_needed(agent, env, state.actor, jax.random.key(1))
     policy = make_policy(agent, env, state.learner)
     policy.begin(agent, state.learner, num_steps, jax.random.key(2))
     length = agent.sequence_length(num_steps)

@@ -55,6 +55,7 @@ class EnvBatch:
         self.discrete = isinstance(layout.action_space, spaces.Discrete)
         self.plain = len(self.leaves) == 1 and not self.leaves[0].path
         self.axis = () if layout.agents is None else (layout.agents,)
+        self.simple = self.plain and not self.axis and arrays.mask is None and arrays.episode_stats is None
         self.dtypes = [{leaf.given} for leaf in self.leaves]  # dtypes that are known to fit each leaf
         self.over = [False] * len(factories)
         count = len(factories)
@@ -84,9 +85,7 @@ class EnvBatch:
         arrays, envs, alone, once = self.arrays, self.envs, self.layout.agents is None, self.layout.repeats == 1
         rewards, terminations, truncations = arrays.reward, arrays.terminated, arrays.truncated
         over, places, at, write = self.over, self.places, arrays.at, self._write
-        simple = (
-            arrays.obs[0] if self.plain and alone and arrays.mask is None and arrays.episode_stats is None else None
-        )
+        simple = arrays.obs[0] if self.simple else None
         shape, dtypes, names = self.leaves[0].shape, self.dtypes[0], self.layout.metrics
         if alone:
             arrays.first[:], arrays.valid[:], terminations[:], truncations[:] = False, True, False, False

@@ -173,12 +173,7 @@ def host(
         info_metrics=None if info_metrics is None else tuple(info_metrics),
     )
     if isinstance(source, GymVectorEnv):
-        by_itself = "a VectorEnv steps its environments itself"
-        made.refuse(("vectorization", "timeout", "action_repeat", "agent_ids", "central_critic"), by_itself)
-        if workers is not None:
-            raise ConfigError(f"workers = {workers!r}: {by_itself}; leave it out")
-        if num_envs not in (None, source.num_envs):
-            raise ConfigError(f"num_envs = {num_envs}: {source} has {source.num_envs}; leave num_envs out")
+        _require_no_stepping(source, num_envs, workers, made)
         return host_vector(lambda _: source, source, name or "own", True, made)
     made.check()
     factories = [source] * (8 if num_envs is None else num_envs) if callable(source) else list(source)
@@ -189,6 +184,16 @@ def host(
     make = partial(_stepper, factories, example, made, sharding.num_cores() if workers is None else workers)
     running = Host(example, len(factories), make, [*{id(factory): factory for factory in factories}.values()])
     return HostEnv(running, len(factories), name or "own", made)
+
+
+def _require_no_stepping(vector: GymVectorEnv, num_envs: int | None, workers: int | None, made: EnvSettings) -> None:
+    """Raise ConfigError for settings of the stepping, which belongs to a vector environment itself."""
+    by_itself = "a VectorEnv steps its environments itself"
+    made.refuse(("vectorization", "timeout", "action_repeat", "agent_ids", "central_critic"), by_itself)
+    if workers is not None:
+        raise ConfigError(f"workers = {workers!r}: {by_itself}; leave it out")
+    if num_envs not in (None, vector.num_envs):
+        raise ConfigError(f"num_envs = {num_envs}: {vector} has {vector.num_envs}; leave num_envs out")
 
 
 def _stepper(

@@ -1,0 +1,70 @@
+"""Start of a rollout on host environments: go on from their present state, or reset them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ppax.envs import EnvError, HostEnv
+from ppax.envs.hosting.arrays import element_of
+from ppax.envs.hosting.host_env import begin_seeds
+from ppax.envs.hosting.stepper import Seen
+from ppax.protocols import Agent
+from ppax.types import ActorState, Key, PyTree
+
+
+def reset_if_needed(agent: Agent, env: HostEnv, actor: ActorState, key: Key) -> ActorState:
+    """Return `actor` if the environments are in its state; else reset them and return the state after the reset.
+
+    Seeds of the reset come from `key`. Raises EnvError if the reset fails, after closing the environments.
+    """
+    host = env.host
+    if host.position and (np.asarray(actor.env_state) == host.position).all():
+        last = _joined(host.last)
+        if all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in _pairs(last.obs, actor.obs)):
+            return actor
+    try:
+        initial = _joined(host.reset(begin_seeds(key, env.num_envs)))
+        _check_initial(env, initial)
+    except BaseException:
+        env.close()
+        raise
+    zeros = np.zeros(env.num_streams, np.float32)
+    fresh: dict[str, Any] = {
+        "obs": element_of(env.observation_space, iter(initial.obs)),
+        "first": initial.first,
+        "action_mask": initial.mask,
+        "carry": jax.tree.map(np.asarray, agent.initial_carry(env.num_streams)),
+        "episode_return": zeros,
+        "episode_length": zeros.astype(np.int32),
+        "reward_trace": zeros,
+    }
+    return actor._replace(**fresh)
+
+
+def _check_initial(env: HostEnv, initial: Seen) -> None:
+    """Raise EnvError if an observation after a reset is not finite."""
+    for leaf in initial.obs:
+        if leaf.dtype.kind == "f" and not (finite := np.isfinite(leaf).reshape(len(leaf), -1).all(axis=-1)).all():
+            raise EnvError(f"{stream_name(env, int(np.argmin(finite)))}: its observation is not finite after its reset")
+
+
+def stream_name(env: HostEnv, stream: int) -> str:
+    """Return the environment of a stream, with several agents the agent too, for error messages."""
+    name = f"environment {stream // env.num_agents}"
+    return name if env.num_agents == 1 else f"{name}, agent {stream % env.num_agents}"
+
+
+def _joined(parts: Sequence[Seen]) -> Seen:
+    """Concatenate the results of all batches, as copies."""
+    obs = [np.concatenate(x) for x in zip(*(part.obs for part in parts), strict=True)]
+    reward, terminated, truncated, first, valid = (np.concatenate([part[i] for part in parts]) for i in range(1, 6))
+    mask = None if parts[0].mask is None else np.concatenate([part.mask for part in parts if part.mask is not None])
+    return Seen(obs, reward, terminated, truncated, first, valid, mask)
+
+
+def _pairs(leaves: Sequence[np.ndarray], tree: PyTree) -> Any:
+    return zip(leaves, map(np.asarray, jax.tree.leaves(tree)), strict=True)

@@ -258,8 +258,8 @@ DATA = [
     ),
     Mutation(
         "the same order in every epoch",
-        "keys = jax.random.split(key, self.num_epochs)",
-        "keys = jax.random.wrap_key_data(jnp.broadcast_to(jax.random.key_data(key), (self.num_epochs, 2)))",
+        "key = jax.random.split(key, self.num_epochs)",
+        "key = jax.random.wrap_key_data(jnp.broadcast_to(jax.random.key_data(key), (self.num_epochs, 2)))",
         (ROWS,),
     ),
     Mutation(
@@ -424,19 +424,19 @@ COLLECTING = [
 LEARNING = [
     Mutation(
         "statistics move before learning",
-        "        vector, to_params = ravel_pytree(learner.params)\n        row_masks",
+        "        vector, to_params = ravel_pytree(learner.params)\n        data",
         "        if self.normalize_obs:\n"
         "            moved = normalization.update_obs_stats(learner.obs_stats, steps.obs, steps.valid)\n"
         "            learner = learner._replace(obs_stats=moved)\n"
-        "        vector, to_params = ravel_pytree(learner.params)\n        row_masks",
+        "        vector, to_params = ravel_pytree(learner.params)\n        data",
         ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[clipped-False-True-constant]",),
         "/ppo.py",
     ),
     Mutation(
         "statistics of observations move twice",
-        "learner = learner._replace(obs_stats=obs_stats)\n",
+        "learner = learner._replace(obs_stats=stats)\n",
         "learner = learner._replace(\n"
-        "                obs_stats=normalization.update_obs_stats(obs_stats, steps.obs, steps.valid)\n            )\n",
+        "                obs_stats=normalization.update_obs_stats(stats, steps.obs, steps.valid)\n            )\n",
         (
             "tests/system/test_reference.py::test_update_agrees_with_the_reference[7-6-3-7-True-False-False-True-True-minibatch-]",
         ),
@@ -450,10 +450,10 @@ LEARNING = [
     ),
     Mutation(
         "masks are not applied in learning",
-        "(steps.obs, steps.first, steps.action_mask)",
-        "(steps.obs, steps.first, None)",
+        "carry, steps.obs, steps.first, steps.action_mask)",
+        "carry, steps.obs, steps.first, None)",
         ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[masked-False-True-linear]",),
-        "/ppo.py",
+        "learning/forward.py",
     ),
     Mutation(
         "memory is never forgotten",

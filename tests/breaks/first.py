@@ -261,6 +261,7 @@ DATA = [
         "key = jax.random.split(key, self.num_epochs)",
         "key = jax.random.wrap_key_data(jnp.broadcast_to(jax.random.key_data(key), (self.num_epochs, 2)))",
         (ROWS,),
+        "ppax/ppo.py",
     ),
     Mutation(
         "priorities without alpha",

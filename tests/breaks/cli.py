@@ -83,7 +83,7 @@ MUTATIONS: list[Mutation] = [
         "fit compiles anew in every process",
         "compilation_cache.reset_cache()  # JAX looks",
         "pass  # JAX looks",
-        (CACHE + "test_fit_and_evaluate_cache_their_programs_after_an_earlier_compilation",),
+        (CACHE + "test_another_directory_is_used_from_the_next_run_on",),
         "ppax/storage/cache.py",
     ),
     Mutation(

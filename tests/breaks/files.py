@@ -104,7 +104,7 @@ MUTATIONS: list[Mutation] = [
         "a learner that is not finite is saved",
         "        if names:\n            raise NotFinite",
         "        if False:\n            raise NotFinite",
-        (RUN_DIR + "test_a_learner_that_is_not_finite_is_not_saved",),
+        (RUN_DIR + "test_saver_refuses_a_state_that_is_not_finite_and_names_no_checkpoint",),
         "run/saving.py",
     ),
     Mutation(
@@ -125,7 +125,7 @@ MUTATIONS: list[Mutation] = [
         "a message names a checkpoint that is not there",
         'if path else "; no checkpoint had been saved before"',
         'if True else ""',
-        (RUN_DIR + "test_errors_name_only_checkpoints_that_exist",),
+        (RUN_DIR + "test_saver_refuses_a_state_that_is_not_finite_and_names_no_checkpoint",),
         "run/saving.py",
     ),
     Mutation(

@@ -94,7 +94,7 @@ MUTATIONS: list[Mutation] = [
         "weights are not looked at",
         ", *bad_leaves(learner)",
         "",
-        (FAULTS + "test_a_fault_of_the_network_is_distinguished_from_one_of_the_environment",),
+        ("tests/run/test_directory.py::test_a_learner_that_is_not_finite_is_not_saved",),
     ),
     Mutation(
         "an evaluation waits for ever for an agent",

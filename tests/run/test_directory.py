@@ -6,6 +6,7 @@ import os
 import shutil
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import pytest
@@ -17,6 +18,7 @@ from ppax.networks import mlp
 from ppax.run import checkpoint
 from ppax.run.directory import RunDirectory
 from ppax.run.restore import load_run, load_state
+from ppax.run.saving import NotFinite, Saver
 
 pytestmark = pytest.mark.usefixtures("cached_programs", "quick_programs", "shared_programs")
 
@@ -382,12 +384,23 @@ def test_a_learner_that_is_not_finite_is_not_saved(tmp_path, monkeypatch):
 
     monkeypatch.setattr(ppax.envs.builtin.CartPole, "step", wild)
     env = ppax.envs.VectorEnv(ppax.envs.TimeLimit(ppax.envs.builtin.CartPole(), 500), 2, "CartPole-v1")
-    with pytest.raises(ppax.NumericalError, match="is not finite") as caught:
+    with pytest.raises(ppax.NumericalError, match=r"^iteration \d+ is not finite") as caught:
         ppax.fit(agent, env, 800, run_dir=tmp_path / "run", num_steps=4, log=LOG)
     good = checkpoint.list_checkpoints(tmp_path / "run" / "checkpoints")
     assert good, "no checkpoint was saved before the fault: the test shows nothing"
     assert str(good[-1]) in str(caught.value)
     assert json.loads((tmp_path / "run" / "stopped.json").read_text())["kind"] == "fault"
+
+
+def test_saver_refuses_a_state_that_is_not_finite_and_names_no_checkpoint(tmp_path):
+    directory = SimpleNamespace(path=tmp_path, checkpoints=tmp_path / "checkpoints", require_unchanged=lambda: None)
+    saver = Saver(directory, SimpleNamespace(save=lambda *_: None), 0.0, None)
+    state = ppax.start(AGENT, ENV, 4, jax.random.key(0))
+    learner = state.learner._replace(params=jax.tree.map(lambda x: x + jax.numpy.nan, state.learner.params))
+    with pytest.raises(NotFinite, match="params"):
+        saver.save_final(dataclasses.replace(state, learner=learner))
+    assert checkpoint.list_checkpoints(directory.checkpoints) == []
+    assert saver.newest_checkpoint_note() == "; no checkpoint had been saved before"
 
 
 def test_errors_name_only_checkpoints_that_exist(tmp_path):

@@ -47,6 +47,13 @@ def test_fit_and_evaluate_cache_their_programs_after_an_earlier_compilation(tmp_
     assert "jit_run_episodes" in names(tmp_path / "cache" / "ppax" / "jax")
 
 
+def test_another_directory_is_used_from_the_next_run_on(tmp_path, monkeypatch):
+    trained()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    trained()
+    assert "jit_train" in names(tmp_path / "other" / "ppax" / "jax")
+
+
 def test_settings_of_jax_are_restored(tmp_path):
     before = [getattr(jax.config, name) for name in SETTINGS]
     trained()

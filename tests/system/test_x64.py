@@ -19,7 +19,8 @@ def wide(tmp_path_factory):
     """Directory with the results of runs in a process with 64-bit types."""
     where = tmp_path_factory.mktemp("wide")
     tests = Path(__file__).parent
-    environment = os.environ | {"JAX_ENABLE_X64": "1", "PYTHONPATH": str(tests.parent / "support")}
+    paths = [str(tests.parent / "support"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"JAX_ENABLE_X64": "1", "PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, str(tests / "x64_runs.py"), str(where)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=800)
     assert done.returncode == 0, done.stderr[-3000:]

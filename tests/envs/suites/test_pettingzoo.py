@@ -135,6 +135,11 @@ class Never(Squad):
     """Squad in which agent d never appears."""
 
     COMES = {"d": 1000}  # noqa: RUF012
+    steps = 0  # of all environments
+
+    def step(self, actions):
+        type(self).steps += 1
+        return super().step(actions)
 
 
 def test_evaluation_ends_if_an_agent_never_appears():
@@ -144,6 +149,7 @@ def test_evaluation_ends_if_an_agent_never_appears():
     with pytest.warns(UserWarning, match=r"2 of 8 episodes were not played: .*did not appear, within max_steps = 20"):
         result = ppax.evaluate(agent, env, learner, jax.random.key(2), 8, max_steps=20)
     assert result.unplayed == 2
+    assert Never.steps < 200
     assert result.lengths.tolist() == [2, 4, 5, 2, 4, 5]
     assert len(result.by_agent["agent_3"].returns) == 0
 

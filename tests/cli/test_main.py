@@ -516,10 +516,11 @@ def test_ctrl_c_in_training_suggests_resume_if_the_run_has_started(leaves, monke
     assert f"`ppax resume {tmp_path / 'run'}`" in capsys.readouterr().err
 
 
-def test_an_unavailable_platform_is_refused(tmp_path):
-    done = process("train", "CartPole-v1", *TINY, "--run-dir", tmp_path / "run", JAX_PLATFORMS="tpu")
+@pytest.mark.parametrize("platform", ["tpu", "cuda"])
+def test_an_unavailable_platform_is_refused(tmp_path, platform):
+    done = process("train", "CartPole-v1", *TINY, "--run-dir", tmp_path / "run", JAX_PLATFORMS=platform)
     assert done.returncode == 2
-    assert "JAX_PLATFORMS = 'tpu'" in done.stderr
+    assert f"JAX_PLATFORMS = '{platform}'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

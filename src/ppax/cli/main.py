@@ -40,6 +40,7 @@ from ppax.cli.output import RunDirs, evaluation_text, new_run_dirs, print_json, 
 from ppax.cli.play import add_play, run_play
 from ppax.cli.selftest import add_selftest, run_selftest
 from ppax.envs import EnvError
+from ppax.program import sharding
 from ppax.program.footprint import NotEnoughMemory, explained
 from ppax.run import record
 from ppax.run.checkpoint import CheckpointError
@@ -49,8 +50,6 @@ from ppax.run.restore import load_best_policy, load_run, load_state
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
 from ppax.storage.cache import ENABLED, keep_programs
 from ppax.types import ConfigError
-
-BACKENDS = 'unset JAX_PLATFORMS to use an installed backend, or install JAX for it: pip install "jax[cuda13]"'
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -62,10 +61,6 @@ def main(argv: list[str] | None = None) -> int:
             return _dispatch(arguments)
     except (ConfigError, ImportError) as error:
         return fail(error, USAGE)
-    except RuntimeError as error:
-        if "initialize backend" not in str(error):
-            raise
-        return fail(f"JAX_PLATFORMS = {os.environ.get('JAX_PLATFORMS')!r}: {error}; {BACKENDS}", USAGE)
     except EnvError as error:
         return fail(error, ENVIRONMENT)
     except (NumericalError, NotEnoughMemory) as error:
@@ -91,7 +86,7 @@ def _dispatch(arguments: list[str]) -> int:
         names = list(config.presets())
         print_line(json.dumps(names) if options.json else "\n".join(names), sys.stdout)
         return DONE
-    _use_cache(options.cache)
+    _start_jax(options.cache)
     if options.command == "envs":
         print_json(options, run_envs(options, lambda text: None if options.json else say(options, text)))
         return DONE
@@ -139,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _train(arguments: list[str]) -> int:
     options, run_config = parse_run("train", arguments, add_train)
-    _use_cache(options.cache)
+    _start_jax(options.cache)
     built = config.build(run_config)
     candidates = RunDirs(new_run_dirs(built.run))
     if options.run_dir is not None:
@@ -162,7 +157,7 @@ def _bench(arguments: list[str]) -> int:
 
 def _selftest(arguments: list[str]) -> int:
     options, run_config = parse_run("selftest", arguments, add_selftest)
-    _use_cache(options.cache)
+    _start_jax(options.cache)
     report = run_selftest(config.build(run_config), partial(say, options))
     print_json(options, report.to_dict())
     return DONE if report.passed else FAILED
@@ -196,9 +191,10 @@ def _evaluate(options: argparse.Namespace) -> int:
     return DONE
 
 
-def _use_cache(enabled: bool) -> None:
-    """Keep compiled programs on disk between processes; without `enabled`, switch JAX's compilation cache off."""
-    if enabled:
+def _start_jax(cache: bool) -> None:
+    """Require a device, and keep compiled programs on disk between processes; without `enabled`, keep none."""
+    sharding.require_backend()
+    if cache:
         keep_programs()
     else:
         jax.config.update(ENABLED, False)

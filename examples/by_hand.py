@@ -22,10 +22,11 @@ def main() -> float:
         # rollout [T, B] of num_steps steps, the state of the environments after it, and statistics of finished episodes
         actor, rollout, episodes = collect(agent, env, learner, actor, NUM_STEPS, collect_key)
         # num_epochs epochs over the rollout: the new learner and scalar metrics
-        learner, metrics = update(agent, learner, rollout, update_key)
+        updated = update(agent, learner, rollout, update_key)
+        learner = updated.learner
         mean_return = episodes.return_sum.sum() / episodes.count.sum()
         if iteration % 10 == 0 or iteration == ITERATIONS - 1:
-            print(f"{iteration:3d}: return {float(mean_return):6.1f}, entropy {float(metrics['entropy']):.3f}")
+            print(f"{iteration:3d}: return {float(mean_return):6.1f}, entropy {float(updated.metrics['entropy']):.3f}")
 
     played = ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=32)
     print(f"the learner's most likely actions: {played.mean_return:.1f} over {len(played.returns)} episodes")

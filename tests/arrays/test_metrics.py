@@ -1,18 +1,14 @@
 """Reductions of metrics: as declared, independent of the names of metrics, groups and agents."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from loss_rows import batch_of
 
 from ppax.agents.groups import of_groups
 from ppax.agents.independent import of_players
-from ppax.arrays.metrics import Summary, add_up, averaged, merge, nothing, pack, reduced, unpack
+from ppax.arrays.metrics import add_up, averaged, merge, nothing, pack, reduced, unpack
 from ppax.arrays.sequences import masked_mean
-from ppax.learning.diagnostics import History, update_metrics
 from ppax.learning.gradient import mean_gradient
 from ppax.training import episode_metrics
 from ppax.types import ConfigError, Episodes, LossOutput
@@ -120,12 +116,3 @@ def test_merged_tables_keep_their_reductions():
     assert unpack(pack(table)).reductions == table.reductions
     with pytest.raises(ConfigError, match="reduction = 'median': must be one of mean, max"):
         reduced("median", {})
-
-
-def test_a_loss_may_log_ratio_max_without_ratio_min():
-    """`ratio_first_max_dev` needs ratio_max and ratio_min; without one of them it is not logged."""
-    batch = batch_of(np.ones((4, 1)))
-    batch = batch._replace(steps=dataclasses.replace(batch.steps, reward=np.ones((4, 1), np.float32)))
-    steps = Summary(jnp.zeros((1, 1, 0)), jnp.ones((1, 1, 1)), ("ratio_max",), (("ratio_max", "max"),))
-    history = History(steps, jnp.ones((1, 1), bool), jnp.ones((1, 1), bool))
-    assert "ratio_first_max_dev" not in update_metrics(batch, batch.steps.valid, history)

@@ -32,6 +32,7 @@ SILENT = {
     "log.tensorboard",
     "log.console",
     "vectorization",  # equal results: tests/envs/hosting/test_handle.py
+    "info_metrics",  # of host environments: tests/system/test_episode_metrics.py
     "timeout",  # of worker processes; refused without them: tests/envs/test_settings.py
     # layout of the program: results are equal up to rounding, tests/system/test_reference.py
     "agent.program.devices",

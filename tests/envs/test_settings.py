@@ -70,6 +70,7 @@ def test_an_environment_has_the_settings_that_it_was_made_with():
         "action_repeat": 2,
         "vectorization": "sync",
         "timeout": 60.0,
+        "info_metrics": None,
         "env_params": drawn,
     }
     assert env.settings.run_fields() == expected

@@ -145,7 +145,7 @@ def test_a_stopped_update_is_one_with_fewer_epochs():
     one_step = dataclasses.replace(agent, num_epochs=1)
     learners, kls = [learner], []
     for _ in range(5):
-        after, metrics = learn(one_step, learners[-1], rollout)
+        after, metrics = learn(one_step, learners[-1], rollout)[:2]
         learners.append(after)
         kls.append(float(metrics["approx_kl"]))  # before the step
     target = 0.5 * (kls[3] + kls[4])
@@ -194,7 +194,7 @@ def test_the_rate_is_kept_from_update_to_update_and_reported():
     agent, learner, rollout = make(kl=KLControl(rate_target=10.0), learning_rate=1e-4, num_epochs=1)
     rates = []
     for _ in range(3):
-        learner, metrics = learn(agent, learner, rollout)
+        learner, metrics = learn(agent, learner, rollout)[:2]
         rates.append(float(metrics["learning_rate"]))
     # KL is far below 10 / 2, so every step grows by 1.5 but the first, where nothing has moved: 2 of 3, then 3 of 3
     np.testing.assert_allclose(rates, 1e-4 * 1.5 ** np.array([2.0, 5.0, 8.0]), rtol=1e-5)

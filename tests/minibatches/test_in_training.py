@@ -128,7 +128,7 @@ def test_importance_weights_make_the_expected_gradient_unbiased(options, vmapped
             ent_coef=0.1,
         )
         learner = agent.init(env.observation_space, jax.random.key(0))._replace(params=params)
-        learner, metrics = agent.update(learner, rollout, key)
+        learner, metrics = agent.update(learner, rollout, key)[:2]
         gradient = jax.flatten_util.ravel_pytree(params)[0] - jax.flatten_util.ravel_pytree(learner.params)[0]
         return {name: metrics[name] for name in ("policy_loss", "value_loss", "entropy")} | {"gradient": gradient}
 

@@ -67,7 +67,7 @@ def ppo(**changes):
 
 def objects_of(agent, env=ENV, callbacks=()):
     """Objects listed in the run file, after a round trip through TOML."""
-    run = config.Run(**env.settings.run_fields(), self_play=getattr(agent, "pool", Pool()))
+    run = config.Run(**env.settings.run_fields(), self_play=agent.pool or Pool())
     plan = config.describe_run(agent, env, dataclasses.replace(run, agents=agent.sharing))
     return record.objects(agent, env, tomllib.loads(config.to_toml(plan)), callbacks)
 

@@ -112,7 +112,7 @@ def test_learner_state_and_rollout_stay_float32(memory):
     out = jax.jit(collect, static_argnums=4, compiler_options=QUICK)(
         agent, ENV, state.learner, state.actor, 8, jax.random.key(1)
     )
-    learner, metrics = jax.jit(agent.update, compiler_options=QUICK)(state.learner, out.rollout, jax.random.key(2))
+    learner, metrics = jax.jit(agent.update, compiler_options=QUICK)(state.learner, out.rollout, jax.random.key(2))[:2]
     for leaf in jax.tree.leaves((out, learner, metrics)):
         assert leaf.dtype != jnp.bfloat16
     assert jax.tree.map(lambda x: x.dtype, learner) == jax.tree.map(lambda x: x.dtype, state.learner)

@@ -331,7 +331,7 @@ def play(case: Case, program: Program = PLAIN) -> Played:
     step = compiled(agent)
     for i in range(2):
         rollout, same = draw_rollout(rng, case, ours)
-        learner, metrics = step(learner, rollout, jax.random.key(10 + i))
+        learner, metrics = step(learner, rollout, jax.random.key(10 + i))[:2]
         drawn = draw_indices(agent, case, jax.random.key(10 + i))
         ours = reference.update(ours.params, ours.opt_state, same, hyper_of(case), drawn.index, drawn.weight)
         for done, new in zip(played[1:], (learner, metrics, same, drawn), strict=True):

@@ -114,6 +114,7 @@ def test_run_files_round_trip_agent_ids_and_central_critic():
         "action_repeat": 2,
         "vectorization": "sync",
         "timeout": 60.0,
+        "info_metrics": None,
         "agent_ids": True,
         "central_critic": True,
         "env_params": {},

@@ -71,7 +71,7 @@ VALUES = {
     "num_minibatches": 4,
     "critic_keys": ["critic"],
     "leaves": ["gamma"],
-    "schedule.at": [0.0, 0.4],
+    "schedule.at": [0.0, 0.6],  # progress is 0 and 0.5
     "schedule.values": [0.01],
     "actor_max_grad_norm": 1e-4,
     "critic_max_grad_norm": 1e-4,
@@ -84,7 +84,7 @@ BESIDE = {
     "kl.rate_max": {"kl.rate_target": 1e3},
     "network.ball_radius": {"network.distribution": "ball"},
     "minibatch.remainder": {"minibatch.num_minibatches": 3},
-    "schedule.by": {"schedule.at": [0.0, 0.4], "schedule.values": [0.03, 0.01]},
+    "schedule.by": {"schedule.at": [0.0, 0.6], "schedule.values": [0.03, 0.01]},
     "schedule.at": {"schedule.values": [0.03, 0.01], "schedule.at": [0.0, 0.1]},
     "rho_clip": {"recompute": "epoch"},
     "c_clip": {"recompute": "epoch"},

@@ -108,7 +108,7 @@ class Independent:
         return dataclasses.replace(self, agent=agents)
 
     def learners(self, num_streams: int) -> tuple[tuple[PPO, int], ...]:
-        """Return one PPO that stands for all players, with the number of streams of each player."""
+        """Return one PPO that stands for all players, with one player's share of the `num_streams` of all players."""
         return ((self.player(0), num_streams // self.num_agents),)
 
     def discount(self, num_streams: int) -> Array:

@@ -108,7 +108,7 @@ def _places(names: tuple[str, ...], reductions: Reductions) -> dict[str, tuple[i
 
 
 def pack(metrics: Mapping[str, Array]) -> Summary:
-    """Pack scalars by name into two arrays."""
+    """Pack scalar metrics into two arrays: one of all maxima and negated minima, one of all others."""
     kinds = dict(reductions_of(metrics))
     tops = [-x if kinds[name] == "min" else x for name, x in metrics.items() if kinds.get(name) in ("max", "min")]
     means = [jnp.asarray(x, jnp.float32) for name, x in metrics.items() if kinds.get(name) not in ("max", "min")]

@@ -40,7 +40,7 @@ class Check(NamedTuple):
 
 
 class Report(NamedTuple):
-    """All checks of a self-test."""
+    """All checks of a self-test, and its duration; `report[name]` is one check."""
 
     checks: tuple[Check, ...]
     seconds: float

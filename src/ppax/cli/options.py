@@ -113,7 +113,7 @@ def parse_run(
 
 
 def _help_topic(arguments: list[str]) -> tuple[str | None, list[str]]:
-    """Part after `--help` ("" without one, None without `--help`), and the other arguments."""
+    """Split off `--help PART`: PART with underscores ("" if not named, None without `--help`), and other arguments."""
     place = next((i for i, argument in enumerate(arguments) if argument in ("-h", "--help")), None)
     if place is None:
         return None, arguments

@@ -16,7 +16,7 @@ from ppax.types import Metrics, PyTree, Scalar, number, part
 
 @part
 class Regression:
-    """Least-squares critic: 0.5 (V - R)^2, in units of the reward.
+    """Least-squares critic: value loss 0.5 (V - R)^2; neither V nor its target R is normalised here.
 
     Schulman et al. 2017, https://arxiv.org/abs/1707.06347
     """

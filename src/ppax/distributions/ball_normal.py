@@ -56,7 +56,7 @@ class BallNormal:
         return 0.5 * (jnp.expm1(log_ratio) - log_ratio + z**2).sum(axis=-1)
 
     def env_action(self, action: Array) -> Array:
-        """Return the squashed action in the box's shape."""
+        """Return the action [..., d], its norm squashed by tanh, scaled to the ball in the box, in the box's shape."""
         r = jnp.sqrt((action**2).sum(axis=-1, keepdims=True))
         squashed = action * (jnp.tanh(r) / jnp.maximum(r, 1e-30))  # 0 at u = 0
         centre = jnp.asarray(along(centre_and_half(self.low, self.high)[0], action.ndim))

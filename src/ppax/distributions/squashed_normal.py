@@ -54,7 +54,7 @@ class SquashedNormal:
         return 0.5 * (jnp.expm1(log_ratio) - log_ratio + z**2).sum(axis=-1)
 
     def env_action(self, action: Array) -> Array:
-        """Return the squashed action in the box's shape."""
+        """Return the action [..., d] after tanh, scaled to the bounds of the box and in its shape."""
         centre, half = (along(x, action.ndim) for x in centre_and_half(self.low, self.high))
         return into_box(centre + half * jnp.tanh(action), self.low, self.high, self.shape, self.dtype)
 

@@ -28,7 +28,7 @@ class ClippedSurrogate:
     )
 
     def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Terms of rows [N]; the metric `clip_fraction` is the share of ratios outside the clip range."""
+        """Return loss and log-ratio of each row, [N]; metric `clip_fraction`: share of ratios out of clip range."""
         steps, advantage = batch.steps, batch.targets.advantage
         log_ratio = base.bounded_log_ratio(distribution.log_prob(steps.action), steps)
         ratio = jnp.exp(log_ratio)

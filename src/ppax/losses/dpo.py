@@ -27,7 +27,7 @@ class DPO:
     beta: Scalar = number("drift scale for A < 0: soft upper bound of log(w) A", default=0.6, above=0.0)
 
     def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Terms of rows [N]; the metric `policy_loss` includes the drift."""
+        """Return loss and log-ratio of each row, [N]; the metric `policy_loss` includes the drift."""
         steps, advantage = batch.steps, batch.targets.advantage
         log_ratio = base.bounded_log_ratio(distribution.log_prob(steps.action), steps)
         good, ratio = advantage >= 0.0, jnp.exp(log_ratio)

@@ -26,7 +26,7 @@ class KLPenalty:
     kl_coef: Scalar = number("KL penalty coefficient: weight of KL(old || new)", default=1.0, low=0.0)
 
     def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
-        """Terms of rows [N]; the metric `policy_loss` includes the penalty."""
+        """Return loss and log-ratio of each row, [N]; the metric `policy_loss` includes the penalty."""
         log_ratio = base.bounded_log_ratio(distribution.log_prob(batch.steps.action), batch.steps)
         loss = self.kl_coef * base.k3(log_ratio) - jnp.exp(log_ratio) * batch.targets.advantage  # eq. 8, negated
         return PolicyTerms(loss, log_ratio)

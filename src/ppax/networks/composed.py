@@ -104,7 +104,7 @@ class Composed:
         return params | {"value": params["value"] | {"kernel": kernel * scale, "bias": bias * scale + shift}}
 
     def _towers(self) -> dict[str, tuple[Reader, ...]]:
-        """Return the readers of each torso, by the torso's name among the parameters."""
+        """Return each torso's readers (encoders with their entries), by its name in the parameters: actor, critic."""
         return {"actor": self.actor_readers} | ({} if self.shared else {"critic": self.critic_readers})
 
     def _size(self, tower: tuple[Reader, ...]) -> int:

@@ -70,7 +70,10 @@ def entries(space: spaces.Space, path: tuple[str | int, ...] = ()) -> Iterator[E
 
 
 def select(available: tuple[Entry, ...], names: tuple[str, ...], field: str) -> tuple[Entry, ...]:
-    """Return the entries named in `names`, or nested below one of them; all entries where `names` is empty."""
+    """Return the entries named in `names`, or nested below one of them; all entries where `names` is empty.
+
+    ConfigError, under the name of the option `field`, for a name without an entry.
+    """
     for name in names:
         if not any(name in _names(entry) for entry in available):
             there = ", ".join(entry.name for entry in available)

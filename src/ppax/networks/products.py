@@ -69,14 +69,14 @@ def _transposed_in_blocks(a: Array) -> Array:
 
 
 def _transpose_a(g: Array, a: Any, b: Array, *, form: str) -> Array:
-    """Return the gradient of the first factor; for A B it is G B^T."""
+    """Return the gradient of the first factor A from that of the product, `g`; for form "AB" it is G B^T."""
     if form == "AtB":
         return bf16_matmul.bind(b, g, form="ABt")
     return bf16_matmul.bind(g, b, form={"AB": "ABt", "ABt": "AB"}[form])
 
 
 def _transpose_b(g: Array, a: Array, b: Any, *, form: str) -> Array:
-    """Return the gradient of the second factor; for A B it is A^T G."""
+    """Return the gradient of the second factor B from that of the product, `g`; for form "AB" it is A^T G."""
     if form == "ABt":
         return bf16_matmul.bind(g, a, form="AtB")
     return bf16_matmul.bind(a, g, form={"AB": "AtB", "AtB": "AB"}[form])

@@ -81,7 +81,10 @@ def explained(needed: Footprint | None = None) -> Iterator[None]:
 
 
 def available_bytes() -> int | None:
-    """Return the memory available to this process, in bytes; None if unknown."""
+    """Return the memory that this process can use, in bytes; None if unknown.
+
+    On an accelerator: JAX's limit on that device. On a CPU: available main memory and swap, or a lower cgroup limit.
+    """
     device = jax.local_devices()[0]
     if device.platform != "cpu":
         return (device.memory_stats() or {}).get("bytes_limit")

@@ -158,7 +158,7 @@ class Loop:
             self._raise_not_finite(chunk.state)
 
     def _record_end(self, state: TrainState) -> None:
-        """Write the reason for the end; warn of metrics of `stop` and `best` that never had a value."""
+        """Write why the run ended; after all iterations, warn of metrics of `stop` and `best` without a value."""
         for sentence in self.monitor.metrics_without_values() if self._all_done(state) else ():
             warnings.warn(sentence, stacklevel=3)
         self.monitor.record(self.path, state, "done" if self._all_done(state) else "signal")

@@ -38,7 +38,7 @@ def state_shapes(agent: Agent, env: Env, run: Run) -> TrainState:
 
 
 def require_memory(agent: Agent, env: Env, shapes: TrainState) -> Footprint:
-    """Estimate the minimum memory of the run; NotEnoughMemory where it does not fit."""
+    """Estimate the run's minimum memory; NotEnoughMemory if it does not fit, ConfigError for too many rollout rows."""
     devices = num_devices(agent, env, shapes.num_steps) if jax.default_backend() == "cpu" else 1
     needed = footprint(shapes, devices)
     require_room(needed, env.num_envs, shapes.num_steps * env.num_streams)

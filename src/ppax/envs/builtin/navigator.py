@@ -122,7 +122,7 @@ class Navigator:
         return canvas.image()
 
     def _potential(self, state: NavigatorState) -> Array:
-        """Potential [A], whose change in a step is the reward."""
+        """Potential for reward shaping, [A]: rises towards the target, falls with kinetic energy."""
         distance = _norm(state.target - state.position)
         energy = 0.5 * (state.velocity**2).sum(axis=-1)
         return jnp.exp(-self.sharpness * distance) - self.energy_cost * energy

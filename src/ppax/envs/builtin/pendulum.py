@@ -49,7 +49,7 @@ class Pendulum:
 
     @property
     def action_space(self) -> spaces.Box:
-        """Box [1]."""
+        """Box [1]: torque, from -max_torque to max_torque."""
         return spaces.Box(-self.max_torque, self.max_torque, (1,), np.float32)
 
     def reset(self, key: Key) -> EnvReset:

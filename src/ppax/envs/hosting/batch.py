@@ -29,7 +29,7 @@ class Failure(Exception):
 
 
 def describe(report: dict[str, Any]) -> str:
-    """Format the report of a failure as a message."""
+    """Format the report of a Failure as an error message: which environment, in reset or step, and the cause."""
     when = "reset" if report["verb"] == "reset" else f"step, action {report['action']}"
     return f"environment {report['index']} failed in {when}\n{report['cause']}"
 

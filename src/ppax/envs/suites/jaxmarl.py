@@ -77,7 +77,7 @@ class JaxMARL:
         )
 
     def _rewards(self, reward: Any, info: Any) -> Array:
-        """Rewards of all agents, [A]."""
+        """Rewards of all agents, [A]; a subclass may add terms from `info`."""
         return _stack(reward, self._names(), jnp.float32)
 
     def _names(self) -> list[str]:

@@ -21,7 +21,7 @@ from ppax.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
 
 
 class Group(NamedTuple):
-    """Spaces and size of one group: the arguments from which its network is built."""
+    """One group of agents: spaces, size and the actor's observation entries. `network(group)` takes it as an env."""
 
     observation_space: spaces.Space
     action_space: spaces.Space

@@ -34,12 +34,16 @@ def agent_for(env: Any, memory: str | None = None) -> Any:
         width = w1.MEMORY_WIDTH
         cell = getattr(memories, MEMORIES[memory])(width)
         built = network(env, memory=cell, hidden=(width,), head_hidden=(width,), activation="relu", shared=True)
+    of_loss: dict[str, Any] = {"clip_eps": w1.CLIP_EPS}
+    of_agent: dict[str, Any] = {}
+    # an earlier version, as `speed.py --before` measures, has the weights of the terms in the loss
+    has_weights = any(field.name == "vf_coef" for field in dataclasses.fields(ppax.PPO))
+    (of_agent if has_weights else of_loss).update(vf_coef=w1.VF_COEF, ent_coef=w1.ENT_COEF)
     return ppax.PPO(
         built,
+        **of_agent,
         advantage=ppax.advantages.GAE(gae_lambda=w1.GAE_LAMBDA),
-        loss=ppax.losses.ClippedSurrogate(clip_eps=w1.CLIP_EPS),
-        vf_coef=w1.VF_COEF,
-        ent_coef=w1.ENT_COEF,
+        loss=ppax.losses.ClippedSurrogate(**of_loss),
         minibatch=ppax.minibatches.Shuffle(num_minibatches=w1.MINIBATCHES),
         optimizer=ppax.optimizers.Adam(eps=w1.ADAM_EPS),
         learning_rate=w1.LEARNING_RATE,

@@ -37,7 +37,7 @@ from ppax.run import conditions as stop
 from ppax.run.checkpoint import CheckpointError
 from ppax.run.fit import fit, resume
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
-from ppax.tools.tuned import Preset, preset
+from ppax.tools.tuned import Preset, preset, recommended
 from ppax.training import start, train
 from ppax.types import ConfigError, TrainState
 
@@ -53,6 +53,7 @@ __all__ = [  # noqa: RUF022  # in groups
     "fit",
     "loggers",
     "preset",
+    "recommended",
     "resume",
     "stop",
     # Pure functions: training, sweeps, evaluation

@@ -1,4 +1,4 @@
-"""Presets in Python: the tuned runs that `ppax presets` lists."""
+"""Presets in Python, the tuned runs that `ppax presets` lists, and recommended runs by the kind of environment."""
 
 from __future__ import annotations
 
@@ -44,3 +44,17 @@ def preset(name: str, **options: Any) -> Preset:
         raise ConfigError(f"no preset {name!r}; did you mean {nearest!r}? There are: {', '.join(presets)}")
     run_config = dict(flatten(config.read(presets[name]))) | dict(flatten(options))
     return Preset(*config.build(unflatten(run_config)))
+
+
+def recommended(env: str | Env, **options: Any) -> Preset:
+    """Return a run of `env` with the settings for its kind: compiled or host, discrete, continuous or images.
+
+    `env` is an environment or its name, as `ppax.make` takes it; `ppax.recommended("brax/ant").fit()` trains it. A
+    preset, where there is one, is better. `options` override settings as in `preset`. The table of settings, with a
+    reason for each, is docs/defaults.md. Raises ConfigError for an unknown environment or an invalid option.
+    """
+    given = unflatten(dict(flatten(options)))
+    if isinstance(env, str):
+        return Preset(*config.build(config.recommended({"env": env} | given).config))
+    run_config = config.recommended(env.settings.run_fields() | given, env).config
+    return Preset(*config.build(run_config, env))

@@ -15,7 +15,7 @@ from ppax.types import Rollout
 
 
 def bad_leaves(learner: Any) -> Iterator[Array]:
-    """Yield flags []: an optimiser's state, which may be infinite, has a NaN; the learner's other floats are not finite.
+    """Yield flags []: a NaN in an optimiser's state, which may be infinite; another float that is not finite.
 
     Leaves outside the optimiser's state are joined first: one reduction compiles faster than one per leaf.
     """

@@ -1,4 +1,4 @@
-"""Write the generated pages: docs/options.md from the fields of parts, docs/benchmarks.md from benchmarks/results/.
+"""Write the generated pages: options.md from the fields of parts, defaults.md, benchmarks.md from benchmarks/results/.
 
 python docs/generate.py            # write the pages and copy their pictures
 python docs/generate.py --check    # exit code 1 where a page on disk differs
@@ -118,6 +118,35 @@ def slots(everything: list[Any]) -> Iterator[tuple[str, str]]:
             yield path.rpartition(".")[2], path
 
 
+def defaults() -> str:
+    """The page of the settings recommended for each kind of environment."""
+    from ppax.config.defaults import COLUMNS, TABLE
+
+    lines = [
+        "# Defaults by the kind of environment",
+        "",
+        "`ppax train ENV` without a preset, and `ppax.recommended(env)` in Python, choose settings by what the",
+        "environment is, never by its name: compiled or on the host; discrete actions, continuous control, or images (an",
+        "observation with three axes). A run prints them in one line and records all of them in `run.toml`. Any option that",
+        "you give has priority, and the number of minibatches follows the sizes that you give. With a memory, sequences",
+        "are whole rollouts. A preset (`ppax presets`) is tuned for its environment and used instead.",
+        "",
+        "```python",
+        "import ppax",
+        "",
+        'run = ppax.recommended("gymnax/Catch-bsuite", total_steps=20_000, agent={"gamma": 0.95}).fit()',
+        "print(run)",
+        "```",
+        "",
+        f"| setting | {' | '.join(map(', '.join, COLUMNS))} | reason |",
+        "|---" * (len(COLUMNS) + 2) + "|",
+    ]
+    for cell in TABLE:
+        values = " | ".join(f"`{shown(value)}`" for value in cell.values)
+        lines.append(f"| `{cell.setting}` | {values} | {cell.reason} |")
+    return "\n".join([*lines, ""])
+
+
 def nested(path: str, part: str) -> dict[str, Any]:
     """A configuration in which the slot at `path` holds `part`."""
     table: dict[str, Any] = {"part": part}
@@ -160,7 +189,7 @@ def bound(limit: float) -> str:
 
 
 EDGES = ((1, 31), (1, 32), (1, 63), (1, 64), (-1, 31), (-1, 63))  # sign and bits of the largest and smallest integers
-PAGES = {"options.md": options, "benchmarks.md": benchmarks}
+PAGES = {"options.md": options, "benchmarks.md": benchmarks, "defaults.md": defaults}
 
 
 def main(check: bool) -> int:

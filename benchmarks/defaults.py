@@ -22,6 +22,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+
 from report import Report
 
 # Tasks and their budgets in steps. The preset's name, where it has another budget, follows it.

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ppax.agents.multi_agent import require_fit
+from ppax.agents.arguments import require_fit
 from ppax.collection import collect
 from ppax.envs import Env, HostEnv
 from ppax.envs.hosting.filmed import filmed

@@ -10,11 +10,11 @@ from typing import Any
 import jax
 
 from ppax import config
-from ppax.agents.multi_agent import Agent
 from ppax.config import Run
 from ppax.envs import Env, other_params
 from ppax.program.footprint import Footprint, footprint, require_room
 from ppax.program.layout import run_once_options
+from ppax.protocols import Agent
 from ppax.run import checkpoint, record
 from ppax.run import directory as run_dirs
 from ppax.run.ending import Best, load_best

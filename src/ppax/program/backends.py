@@ -17,7 +17,7 @@ import numpy as np
 from ppax.agents.arguments import require_fit
 from ppax.collection import collect
 from ppax.envs import Env, HostEnv
-from ppax.envs.hosting.filmed import filmed
+from ppax.envs.hosting.rendering import with_rendering
 from ppax.envs.vector import VectorEnv
 from ppax.host import Clock, HostActor, HostTraining, Rollouts, metric_names, play_episodes
 from ppax.host.scene import HostScene
@@ -120,14 +120,14 @@ class OnHost:
     def scene(self, agent: Agent, learner: PyTree, key: Key, deterministic: bool) -> Iterator[Scene]:
         """Yield the scene of one new environment that renders, and close it."""
         require_fit(agent, self.env)
-        one = filmed(self.env)
+        one = with_rendering(self.env)
         with one.env:
             yield HostScene(HostActor(agent, one.env, learner, key, deterministic), one)
 
     @contextlib.contextmanager
     def copies(self, num_envs: int) -> Iterator[Env]:
         """Yield new environments of the same kind, or those that the user has created, and close them."""
-        with self.env.again(num_envs) as env:
+        with self.env.recreate(num_envs) as env:
             yield env
 
     def clock(self, program: HostTraining) -> Clock:

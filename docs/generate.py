@@ -1,6 +1,8 @@
-"""Write the generated pages: docs/options.md from the fields of parts, docs/benchmarks.md from benchmarks/results/.
+"""Write the generated pages and drawings.
 
-python docs/generate.py            # write the pages and copy their pictures
+options.md from the fields of parts, benchmarks.md from benchmarks/results/, images/*.svg by pictures.py.
+
+python docs/generate.py            # write the pages and drawings, copy the benchmarks' pictures
 python docs/generate.py --check    # exit code 1 where a page on disk differs
 """
 
@@ -12,6 +14,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pictures
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "benchmarks" / "results"
@@ -160,7 +164,12 @@ def bound(limit: float) -> str:
 
 
 EDGES = ((1, 31), (1, 32), (1, 63), (1, 64), (-1, 31), (-1, 63))  # sign and bits of the largest and smallest integers
-PAGES = {"options.md": options, "benchmarks.md": benchmarks}
+PAGES = {
+    "options.md": options,
+    "benchmarks.md": benchmarks,
+    "images/rooms.svg": pictures.rooms,
+    "images/iteration.svg": pictures.iteration,
+}
 
 
 def main(check: bool) -> int:

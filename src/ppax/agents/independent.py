@@ -108,7 +108,7 @@ class Independent:
         return dataclasses.replace(self, agent=agents)
 
     def learners(self, num_streams: int) -> tuple[tuple[PPO, int], ...]:
-        """Return one PPO that stands for all players, with one player's share of the `num_streams` of all players."""
+        """Return the PPO of the first player, for sizes and checks, with one player's share of the `num_streams`."""
         return ((self.player(0), num_streams // self.num_agents),)
 
     def discount(self, num_streams: int) -> Array:

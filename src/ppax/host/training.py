@@ -116,7 +116,7 @@ def _options() -> dict[str, Any]:
 
 
 def metric_names(agent: Agent, env: HostEnv, state: TrainState) -> tuple[str, ...]:
-    """Return the names of the training metrics, without compiling; `state` may be shapes."""
+    """Return the names of the training metrics, without compiling; of `state` only shapes are read."""
     return _shapes(agent, env, state)[-1].names
 
 

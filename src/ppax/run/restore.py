@@ -94,7 +94,5 @@ def load_best_policy(run_dir: Path, agent: Agent, env: Env, run: Run) -> Best:
     """Load the best policy of a run; ConfigError where none was kept."""
     best = load_best(run_dir, state_shapes(agent, env, run), run_dirs.read_about(run_dir).get("id"))
     if best is None:
-        raise ConfigError(
-            f"{run_dir} keeps no best policy: train with --best.metric episode_return, or leave out --best"
-        )
+        raise ConfigError(f"{run_dir} has no best policy: train with --best.metric episode_return, or leave out --best")
     return best

@@ -21,7 +21,7 @@ EVALUATION = 2**31 - 1  # folded into the key: evaluation and training with the 
 
 
 class Interrupted(Exception):
-    """A signal stopped the run; its state is saved, and `resume` continues it."""
+    """Exception: a signal stopped the run; its state is saved, and `resume` continues it."""
 
 
 class NumericalError(Exception):

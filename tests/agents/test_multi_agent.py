@@ -1,4 +1,4 @@
-"""Players that learn apart: the same as runs of their own, one agent as no agents, the dead weigh nothing (T11)."""
+"""Independent players: equal to solo runs; one agent equals no agent axis; absent players have weight 0."""
 
 import dataclasses
 import importlib

@@ -61,7 +61,7 @@ class Compiled:
     def play_episodes(
         self, agent: Agent, learner: PyTree, key: Key, episodes: int, deterministic: bool, max_steps: int
     ) -> Outcome:
-        """Play the first episode of as many streams."""
+        """Play one episode in each of `episodes` streams, so that short episodes are not preferred."""
         env = dataclasses.replace(self.env, num_envs=-(-episodes // self.env.num_agents))
         out = run_episodes(agent, env, learner, key, deterministic, max_steps)
         returns, lengths, finished = (np.asarray(x)[:episodes] for x in (out.returns, out.lengths, out.finished))

@@ -131,11 +131,11 @@ def nested(path: str, part: str) -> dict[str, Any]:
 
 
 def table(options: list[Any], prefix: str = "") -> list[str]:
-    """Rows of options: path without `prefix`, default, limits, meaning."""
-    rows = ["| option | default | allowed | meaning |", "|---|---|---|---|"]
+    """Rows of options: path without `prefix`, meaning (second, so that a phone shows it), default, limits."""
+    rows = ["| option | meaning | default | allowed |", "|---|---|---|---|"]
     for option in options:
         name, doc = option.path.removeprefix(prefix), option.doc.replace("|", "/")
-        rows.append(f"| `{name}` | `{shown(option.default)}` | {allowed(option)} | {doc} |")
+        rows.append(f"| `{name}` | {doc} | `{shown(option.default)}` | {allowed(option)} |")
     return rows
 
 
@@ -152,14 +152,17 @@ def allowed(option: Any) -> str:
     if "choices" in limits:
         return ", ".join(f"`{choice}`" for choice in limits["choices"])
     signs = {"low": ">=", "above": ">", "high": "<="}
-    bounds = [f"{sign} {bound(limits[name])}" for name, sign in signs.items() if limits.get(name) is not None]
+    bounds = [f"{sign}&nbsp;{bound(limits[name])}" for name, sign in signs.items() if limits.get(name) is not None]
     kind = option.kind.__name__ + (" list" if option.many else "") + (" or none" if option.optional else "")
     return ", ".join([kind, *bounds])
 
 
 def bound(limit: float) -> str:
     """A limit, where it is that of an integer type as a power of two."""
-    powers = {sign * 2**bits - (sign > 0): f"{'-' * (sign < 0)}2^{bits}{' - 1' * (sign > 0)}" for sign, bits in EDGES}
+    powers = {
+        sign * 2**bits - (sign > 0): f"{'-' * (sign < 0)}2^{bits}{'&nbsp;-&nbsp;1' * (sign > 0)}"
+        for sign, bits in EDGES
+    }
     return powers.get(limit, f"{limit:g}")
 
 
@@ -169,6 +172,7 @@ PAGES = {
     "benchmarks.md": benchmarks,
     "images/rooms.svg": pictures.rooms,
     "images/iteration.svg": pictures.iteration,
+    "images/front.svg": pictures.speed,
 }
 
 

@@ -1,16 +1,17 @@
-"""Drawings of the architecture page as SVG: rooms of the package in levels, and one iteration."""
+"""Drawings as SVG: rooms of the package in levels, one iteration, and training speed for the front page."""
 
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
-TESTS = Path(__file__).parents[1] / "tests"
+ROOT = Path(__file__).parents[1]
 WIDTH, HEIGHT, GAP = 560, 28, 10  # of the drawing, of a box, between boxes; narrow, so that a phone shows readable text
 STYLE = (
     "text{font:14px system-ui,sans-serif;fill:#134}.s{font-size:13px;fill:#456}rect{fill:#e6f3f1;stroke:#2a8c82}"
-    "path{stroke:#2a8c82;fill:none}.a{marker-end:url(#a)}"
+    "path{stroke:#2a8c82;fill:none}.a{marker-end:url(#a)}.b{fill:#2a8c82;stroke:none}.d{stroke:#134;stroke-dasharray:4}"
 )
 MARKER = (
     '<defs><marker id="a" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
@@ -46,7 +47,7 @@ def rooms() -> str:
 
 def levels() -> list[set[str]]:
     """Return LEVELS of tests/system/test_layers.py, lowest first, read without importing the test."""
-    tree = ast.parse((TESTS / "system" / "test_layers.py").read_text())
+    tree = ast.parse((ROOT / "tests" / "system" / "test_layers.py").read_text())
     assignments = (node for node in tree.body if isinstance(node, ast.Assign))
     value = next(node.value for node in assignments if ast.unparse(node.targets[0]) == "LEVELS")
     found: list[set[str]] = ast.literal_eval(value)
@@ -86,6 +87,26 @@ def iteration() -> str:
     elements.append(text(left - 28, last + HEIGHT // 2 + 22, caption, "s"))
     label = "One iteration: anneal, collect, advantages, sequences, minibatches, gradient steps, metrics"
     return svg(last + HEIGHT // 2 + 36, label, elements)
+
+
+def speed() -> str:
+    """Draw the speed of benchmarks/results/speed.json: one bar for each number of environments, with its range."""
+    report = json.loads((ROOT / "benchmarks" / "results" / "speed.json").read_text())
+    bars, cores = report["panels"][0]["bars"], report["hardware"]["cores"]
+    left, unit = 140, 370 / max(bar["max"] for bar in bars)  # pixels of a ratio of 1
+    title = f"CartPole-v1 on {cores} CPU cores: steps/s of ppax over the faster of rejax and PureJaxRL"
+    elements = [text(14, 24, title, "s")]
+    for number, bar in enumerate(bars):
+        y, end = 38 + number * 34, left + bar["median"] * unit
+        low, high = left + bar["min"] * unit, left + bar["max"] * unit
+        elements.append(text(left - 10, y + 17, f"{int(bar['label']):,} envs", anchor="end"))
+        elements.append(f'<rect class="b" x="{left}" y="{y}" width="{end - left:.1f}" height="24"/>')
+        elements.append(f'<path d="M{low:.1f} {y + 12}H{high:.1f}" style="stroke:#134"/>')
+        elements.append(text(round(high) + 6, y + 17, f"{bar['median']:.2f}"))
+    bottom = 38 + len(bars) * 34
+    elements.append(f'<path class="d" d="M{left + unit:.1f} 34V{bottom}"/>')
+    elements.append(text(round(left + unit), bottom + 16, "equal speed", "s", "middle"))
+    return svg(bottom + 26, "Training steps per second of ppax over the faster of rejax and PureJaxRL", elements)
 
 
 def width(name: str) -> int:

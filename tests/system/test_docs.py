@@ -203,6 +203,15 @@ def test_functions_and_fields_named_in_the_architecture_exist():
     assert [f"{owner}.{name}" for owner, name in named if name not in known[owner]] == []
 
 
+def test_the_tree_in_the_architecture_is_complete():
+    tree = (ROOT / "docs" / "architecture.md").read_text().split("```")[1]
+    there = {path.name + "/" * path.is_dir() for path in (ROOT / "src" / "ppax").iterdir()}
+    there -= {"__init__.py", "__main__.py", "__pycache__/", "py.typed"}
+    assert {name for name in there if not re.search(rf"(?<![\w/]){re.escape(name)}", tree)} == set()
+    named = re.findall(r"^  (\w+(?:/|\.py)) ", tree, re.MULTILINE)
+    assert set(named) <= there
+
+
 def test_every_page_is_in_the_navigation():
     navigation = (ROOT / "mkdocs.yml").read_text().split("\nnav:\n")[1]
     assert set(re.findall(r"(\w+\.md)", navigation)) == {page.name for page in (ROOT / "docs").glob("*.md")}

@@ -93,7 +93,7 @@ def test_the_numpy_policy_is_the_network(obs, action, options):
     for t in (0, 4):
         own = jax.tree.map(lambda x, t=t: x[t], noise)
         want = jitted((agent, learner), seen, own)
-        for rows in Still.groups:
+        for rows in Still.batches:
             got = policy.act(t, rows, jax.tree.map(lambda x, rows=rows: x[rows], seen))
             for a, b in zip(jax.tree.leaves(got[1:]), jax.tree.leaves(want), strict=True):
                 assert a.dtype == b.dtype
@@ -162,7 +162,7 @@ def test_grouping_streams_changes_no_compiled_action():
     seen = seen_by(env, np.random.default_rng(0))._replace(carry=agent.initial_carry(8))
     policy = CompiledPolicy(agent, env, learner, deterministic=False)
     policy.begin(agent, learner, 1, jax.random.key(3))
-    parts = [policy.act(2, rows, jax.tree.map(lambda x, rows=rows: x[rows], seen)).action[0] for rows in Still.groups]
+    parts = [policy.act(2, rows, jax.tree.map(lambda x, rows=rows: x[rows], seen)).action[0] for rows in Still.batches]
     streams = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(jax.random.key(3), 2), jnp.arange(8))
     want = agent.act(learner, *seen, streams)
     np.testing.assert_array_equal(np.concatenate(parts), want.action)

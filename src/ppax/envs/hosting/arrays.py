@@ -112,7 +112,7 @@ class Arrays(NamedTuple):
     mask: np.ndarray | None  # [B, n] allowed actions
     episode_stats: EpisodeStats | None
     metrics: np.ndarray  # [B, k] float32, written at each episode's last step: entries `Layout.metrics` of info
-    at: np.ndarray  # [workers] int32, index of the environment that is being stepped; -1: none
+    stepping: np.ndarray  # [workers] int32, index of the environment that is being stepped; -1: none
 
     def act(self, action: Sequence[np.ndarray]) -> None:
         """Write the next actions."""
@@ -127,7 +127,7 @@ class Arrays(NamedTuple):
             None if self.mask is None else self.mask[rows],
             None if self.episode_stats is None else self.episode_stats.rows(rows),
         )
-        return Arrays(*[obs, action, *flags, mask, episode_stats, self.metrics[rows], self.at])
+        return Arrays(*[obs, action, *flags, mask, episode_stats, self.metrics[rows], self.stepping])
 
 
 class Layout(NamedTuple):
@@ -156,11 +156,11 @@ class Layout(NamedTuple):
             offset += _padded(made[-1].nbytes)
         obs, action = (sum(1 for _ in leaves_of(space)) for space in (self.observation_space, self.action_space))
         rest = made[obs + action :]
-        at, metrics = rest.pop(0), rest.pop(0)
+        stepping, metrics = rest.pop(0), rest.pop(0)
         flags: Any = [rest.pop(0) for _ in range(5)]
         episode_stats = EpisodeStats(rest.pop(0), rest.pop(0)) if self.has_episode_stats else None
         mask = rest[0] if rest else None
-        return Arrays(*[made[:obs], made[obs : obs + action], *flags, mask, episode_stats, metrics, at])
+        return Arrays(*[made[:obs], made[obs : obs + action], *flags, mask, episode_stats, metrics, stepping])
 
     def nbytes(self) -> int:
         """Return the memory that the arrays take, in bytes."""

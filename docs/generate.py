@@ -1,6 +1,8 @@
-"""Write the generated pages: options.md from the fields of parts, defaults.md, benchmarks.md from benchmarks/results/.
+"""Write the generated pages and drawings.
 
-python docs/generate.py            # write the pages and copy their pictures
+options.md from the fields of parts, defaults.md, benchmarks.md from benchmarks/results/, images/*.svg by pictures.py.
+
+python docs/generate.py            # write the pages and drawings, copy the benchmarks' pictures
 python docs/generate.py --check    # exit code 1 where a page on disk differs
 """
 
@@ -12,6 +14,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pictures
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "benchmarks" / "results"
@@ -156,11 +160,11 @@ def nested(path: str, part: str) -> dict[str, Any]:
 
 
 def table(options: list[Any], prefix: str = "") -> list[str]:
-    """Rows of options: path without `prefix`, default, limits, meaning."""
-    rows = ["| option | default | allowed | meaning |", "|---|---|---|---|"]
+    """Rows of options: path without `prefix`, meaning (second, so that a phone shows it), default, limits."""
+    rows = ["| option | meaning | default | allowed |", "|---|---|---|---|"]
     for option in options:
         name, doc = option.path.removeprefix(prefix), option.doc.replace("|", "/")
-        rows.append(f"| `{name}` | `{shown(option.default)}` | {allowed(option)} | {doc} |")
+        rows.append(f"| `{name}` | {doc} | `{shown(option.default)}` | {allowed(option)} |")
     return rows
 
 
@@ -177,19 +181,29 @@ def allowed(option: Any) -> str:
     if "choices" in limits:
         return ", ".join(f"`{choice}`" for choice in limits["choices"])
     signs = {"low": ">=", "above": ">", "high": "<="}
-    bounds = [f"{sign} {bound(limits[name])}" for name, sign in signs.items() if limits.get(name) is not None]
+    bounds = [f"{sign}&nbsp;{bound(limits[name])}" for name, sign in signs.items() if limits.get(name) is not None]
     kind = option.kind.__name__ + (" list" if option.many else "") + (" or none" if option.optional else "")
     return ", ".join([kind, *bounds])
 
 
 def bound(limit: float) -> str:
     """A limit, where it is that of an integer type as a power of two."""
-    powers = {sign * 2**bits - (sign > 0): f"{'-' * (sign < 0)}2^{bits}{' - 1' * (sign > 0)}" for sign, bits in EDGES}
+    powers = {
+        sign * 2**bits - (sign > 0): f"{'-' * (sign < 0)}2^{bits}{'&nbsp;-&nbsp;1' * (sign > 0)}"
+        for sign, bits in EDGES
+    }
     return powers.get(limit, f"{limit:g}")
 
 
 EDGES = ((1, 31), (1, 32), (1, 63), (1, 64), (-1, 31), (-1, 63))  # sign and bits of the largest and smallest integers
-PAGES = {"options.md": options, "benchmarks.md": benchmarks, "defaults.md": defaults}
+PAGES = {
+    "options.md": options,
+    "benchmarks.md": benchmarks,
+    "defaults.md": defaults,
+    "images/rooms.svg": pictures.rooms,
+    "images/iteration.svg": pictures.iteration,
+    "images/front.svg": pictures.speed,
+}
 
 
 def main(check: bool) -> int:

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ppax import config
-from ppax.agents.multi_agent import Agent
 from ppax.config import Run
 from ppax.envs import Env
 from ppax.options import flatten, unflatten
-from ppax.protocols import Callback, Logger, StopCondition
+from ppax.protocols import Agent, Callback, Logger, StopCondition
 from ppax.run.fit import fit_run
 from ppax.run.result import TrainedRun
 from ppax.types import ConfigError

@@ -83,11 +83,13 @@ def test_minibatches_divide_the_rollout_and_have_about_the_rows(settings, agents
     assert num_minibatches(settings, agents, rows) == expected
 
 
-def test_fewer_environments_with_more_agents():
-    """64 streams: three agents in each of 21 environments."""
-    chosen = config.recommended({"env": "jaxmarl/MPE_simple_spread_v3"}).config
-    assert chosen["num_envs"] == 21
-    config.build(chosen)
+@pytest.mark.parametrize(("name", "num_envs"), [("Navigator-8", 8), ("Pursuit-3", 21)])
+def test_fewer_environments_with_more_agents(name, num_envs):
+    """64 streams: eight environments of eight agents, 21 of three, which are in two groups."""
+    chosen = config.recommended({"env": name}).config
+    assert chosen["num_envs"] == num_envs
+    built = config.build(chosen)
+    ppax.start(built.agent, built.env, built.run.num_steps, jax.random.key(0))
 
 
 def test_python_and_command_line_choose_alike(tmp_path):

@@ -55,5 +55,6 @@ def recommended(env: str | Env, **options: Any) -> Preset:
     given = unflatten(dict(flatten(options)))
     if isinstance(env, str):
         return Preset(*config.build(config.recommended({"env": env} | given).config))
-    run_config = config.recommended(env.settings.run_fields() | given, env).config
+    settings = {name: value for name, value in env.settings.run_fields().items() if value != {}}
+    run_config = config.recommended(settings | given, env).config
     return Preset(*config.build(run_config, env))

@@ -1,7 +1,11 @@
 """Strict mode for all tests: rank promotion, reuse of keys and warnings are errors; caches of compiled programs."""
 
+import collections
 import importlib.metadata
+import json
 import os
+import sys
+from pathlib import Path
 
 # Tests spend more time on compilation than on running, so compile with fewer optimisations; `ppax.compile` has its own
 # options. Set before JAX is imported, also for child processes
@@ -14,6 +18,10 @@ os.environ["XLA_FLAGS"] = f"{QUICKLY} {os.environ.get('XLA_FLAGS', '')}"
 import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(Path(__file__).parent))
+import daily  # noqa: E402
 
 # The same examples in every run; `--hypothesis-profile=default` searches for new ones
 hypothesis.settings.register_profile("same", derandomize=True)
@@ -108,44 +116,19 @@ def shared_programs(_compiled, monkeypatch):
     monkeypatch.setattr(compilation, "compile", compile_once)
 
 
-# Families of dear cases of which one in so many runs daily, the others nightly; 0: all nightly
-DAILY_SHARE = {
-    "test_reference.py::test_a_changed_option_does_not_agree": 3,
-    "test_reference.py::test_a_changed_number_does_not_agree": 3,
-    "test_reference.py::test_a_changed_rollout_does_not_agree": 2,
-    "test_reference.py::test_update_agrees_with_the_reference": 2,
-    "test_reference.py::test_every_layout_of_the_program_agrees_with_the_reference": 2,
-    "test_product.py::test_three_updates": 3,
-    "test_spaces.py::test_three_updates": 3,
-    "test_episode_metrics.py::test_means_over_episodes_equal_the_lengths_that_ppax_counts": 3,
-    "test_examples.py::test_example_reaches_its_result": 2,
-    "test_memories.py::test_single_steps_equal_the_sequence": 2,
-    "test_memories.py::test_sequences_equal_float64_equations": 2,
-    "test_gymnax.py::test_runs_in_a_scan_within_its_spaces": 2,
-    "test_gymnax.py::test_conforms": 2,
-    "test_probes.py::test_probe_values_equal_the_returns_of_rollouts": 2,
-    "test_probes.py::test_probe_actions_matter_only_where_values_differ": 2,
-    "test_auxiliary.py::test_gradient_accumulation_does_not_change_it": 2,
-    "test_sharding.py::test_training_on_two_devices_equals_one": 2,
-    "test_gradient.py::test_an_update_does_not_depend_on_gradient_accumulation": 2,
-    "test_resume.py::test_a_run_stopped_by_a_signal_and_resumed_equals_an_uninterrupted_one": 2,
-    "test_resume.py::test_a_resumed_run_equals_an_uninterrupted_one": 2,
-    "test_sweeps.py::test_members_equal_their_separate_runs": 2,
-    "test_multi_agent.py::test_each_independent_player_learns_as_in_a_solo_run": 2,
-    "test_composed.py::test_every_kind_of_observation_trains": 2,
-    "test_learning.py::test_cartpole_is_solved_by_every_seed": 0,  # `.ci/run` trains CartPole, as the README does
-    "test_compositions.py::test_on_the_host": 0,
-}
+DAILY_CASES = json.loads((Path(__file__).parent / "daily_cases.json").read_text())  # written by daily.py
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark as nightly what `DAILY_SHARE` leaves out; a test that is named on the command line keeps its number."""
-    count = dict.fromkeys(DAILY_SHARE, 0)
+    """Mark as nightly the cases that `daily_cases.json` leaves out."""
+    families = collections.defaultdict(list)
     for item in items:
-        family = f"{item.path.name}::{getattr(item, 'originalname', item.name)}"
-        if family in count:
-            share, number = DAILY_SHARE[family], count[family]
-            count[family] += 1
-            if not share or number % share:
+        name = f"{item.path.relative_to(ROOT).as_posix()}::{getattr(item, 'originalname', item.name)}"
+        if name in DAILY_CASES:
+            families[name].append(item)
+    for name, cases in families.items():
+        kept = daily.daily(DAILY_CASES[name], len(cases))
+        for place, item in enumerate(cases):
+            if place not in kept:
                 item.add_marker(pytest.mark.nightly)

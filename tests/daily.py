@@ -4,8 +4,9 @@
     python tests/daily.py suite.xml                           # write daily_cases.json, which conftest.py reads
 
 A family is a test function with all its cases. One that takes more than SHARE of the whole time keeps as many evenly
-spaced cases as fit: possibly none, but one of several that are not too expensive. Families that were cut before keep their number unless they are measured again
-in full. ALWAYS lists those that run whole: properties on which everything else rests.
+spaced cases as fit: possibly none, but one of several that are not too expensive. Families that were cut before keep
+their number unless they are measured again in full. ALWAYS lists those that run whole: properties on which everything
+else rests.
 """
 
 import collections

@@ -47,9 +47,8 @@ def run(name="run", rows=5, **tables):
 
 def test_no_text_of_a_run_becomes_markup():
     row = {"iteration": 1, "env_steps": 5, "episode_return": 1.0, ATTACK: 1.0, f"{ATTACK}_loss": 2.0}
-    record = of_history(
-        ATTACK, [row, row | {"iteration": 2}], {"env": ATTACK, "seed": ATTACK, ATTACK: {ATTACK: ATTACK}}
-    )
+    tables = {"env": ATTACK, "seed": ATTACK, ATTACK: {ATTACK: ATTACK}}
+    record = of_history(ATTACK, [row, row | {"iteration": 2}], tables)
     start = dict.fromkeys(("time", "device", "cores", "git_commit"), ATTACK) | {"packages": {"jax": ATTACK}}
     hostile = record._replace(
         run_file=ATTACK, starts=[start], stopped={"why": ATTACK}, evaluation={"mean_return": 1.0, ATTACK: 2.0}

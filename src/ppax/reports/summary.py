@@ -117,4 +117,4 @@ def _end(records: Sequence[Record]) -> str:
     if not records[1:]:
         return f"The run: {shortened(ends[0])}." if records[0].stopped else "The run goes on, or was killed."
     going = sum(not record.stopped for record in records)
-    return f"{counted(going, 'run')} of them have no recorded end: they go on, or were killed." if going else ""
+    return f"Still running, or killed: {going} of {len(records)} runs." if going else ""

@@ -47,8 +47,9 @@ def groups_of(records: Sequence[Record]) -> list[Group]:
 
 def differences(records: Sequence[Record]) -> dict[str, list[Any]]:
     """Options of which two of `records` have different values: by dotted path, the value in each record."""
-    paths = dict.fromkeys(path for record in records for path in record.config)
-    values = {path: [record.config.get(path, MISSING) for record in records] for path in paths}
+    found = [record.config for record in records]
+    paths = dict.fromkeys(path for config in found for path in config)
+    values = {path: [config.get(path, MISSING) for config in found] for path in paths}
     return {path: row for path, row in values.items() if any(value != row[0] for value in row)}
 
 

@@ -163,7 +163,7 @@ def signs(groups: Sequence[Group]) -> Markup:
     found = [one for one in cards if one]
     if not found:
         return section("Health", "These runs have logged none of the metrics that show it.")
-    count = f"{counted(well, 'sign')} of {judged} with a range {'is' if well == 1 else 'are'} in it." if judged else ""
+    count = f"{well} of the {judged} metrics that have one stay within it." if judged else ""
     return section("Health", f"The green area is the healthy range. {count}".strip(), grid(found))
 
 

@@ -80,7 +80,7 @@ def test_a_long_run_makes_a_small_page():
         for seed in range(3)
     ]
     text = page([*runs, runs[0]._replace(tables=config.resolve({"num_envs": 8}))], None, "today")
-    assert text.count("<svg") == 2 + 3 + 6 + 30  # learning twice; losses and speed; health; others
+    assert text.count("<svg") == 2 + 2 + 6 + 31  # learning twice; losses and speed; health; others
     assert len(text.encode()) < 5e6
 
 

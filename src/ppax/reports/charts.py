@@ -117,15 +117,24 @@ def _axes(frame: Frame, ticks: Sequence[float], labels: Sequence[str]) -> Iterat
         y = float(frame.y(tick))
         yield _rule(frame.left, y, frame.right, y, 0.13)
         yield element("text", label, x=f"{frame.left - 6:.1f}", y=f"{y + 4:.1f}", text_anchor="end", opacity=0.7)
-    places = nice_ticks(0.0, frame.steps, max(2, round((frame.right - frame.left) / 110)))
-    for i, place in enumerate(places):
-        x, last = float(frame.x(place)), i == len(places) - 1
-        yield _rule(x, frame.bottom, x, frame.bottom + 4, 0.4)
-        anchor = "start" if i == 0 else "end" if frame.right - x < 34 else "middle"
-        text = f"{short_count(place)}{' steps' if last else ''}"
-        x = min(x, frame.right) if anchor != "end" else frame.right
-        yield element("text", text, x=f"{x:.1f}", y=f"{frame.bottom + 17:.1f}", text_anchor=anchor, opacity=0.7)
     yield _rule(frame.left, frame.bottom, frame.right, frame.bottom, 0.4)
+    yield from _step_axis(frame)
+
+
+def _step_axis(frame: Frame) -> Iterator[Markup]:
+    """Ticks and labels of the horizontal axis; the last label has the unit, and those that it would cover are left out."""
+    places = nice_ticks(0.0, frame.steps, min(6, max(2, round((frame.right - frame.left) / 55))))
+    free = frame.right + SIGN  # left edge of the label to the right
+    for place in reversed(places):
+        x, text = float(frame.x(place)), f"{short_count(place)}{' steps' if place == places[-1] else ''}"
+        yield _rule(x, frame.bottom, x, frame.bottom + 4, 0.4)
+        half = SIGN * len(text) / 2
+        middle = min(max(x, frame.left + half), frame.right - half)
+        if middle + half + SIGN <= free:
+            free = middle - half
+            yield element(
+                "text", text, x=f"{middle:.1f}", y=f"{frame.bottom + 17:.1f}", text_anchor="middle", opacity=0.7
+            )
 
 
 def _rule(x1: float, y1: float, x2: float, y2: float, opacity: float) -> Markup:

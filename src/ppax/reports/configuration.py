@@ -14,6 +14,7 @@ from ppax.reports.words import shortened, value_text
 from ppax.types import ConfigError
 
 FILES = 20  # maximum number of run files in a report
+UNSAID = (SEED, "log.")  # options of a single run, and of its display
 
 
 def configuration(groups: Sequence[Group]) -> Markup:
@@ -25,7 +26,7 @@ def configuration(groups: Sequence[Group]) -> Markup:
         head = ["option", *(dotted(f"setting {i + 1}", i) for i in range(len(groups)))]
         parts += [element("h3", "Differences between the settings")]
         parts += [table(head, ([_code(path), *map(value_text, values)] for path, values in rows.items()))]
-    own = {path: pair for path, pair in changed(firsts[0]).items() if path not in {*rows, SEED}}
+    own = {path: pair for path, pair in changed(firsts[0]).items() if path not in rows and not path.startswith(UNSAID)}
     meanings = _meanings(firsts[0])
     parts += [element("h3", "Changed from the defaults" + (", in all settings" if rows else ""))]
     if own:
@@ -53,6 +54,8 @@ def _code(path: str) -> Markup:
 
 def _meanings(record: Record) -> dict[str, str]:
     try:
-        return {option.path: option.doc for option in configs.options(record.tables)}
+        return {
+            option.path: option.doc for option in configs.options(record.tables) if not option.path.endswith(".part")
+        }
     except ConfigError:  # parts of the user's own
         return {option.path: option.doc for option in configs.options({})}

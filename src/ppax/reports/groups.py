@@ -56,12 +56,12 @@ def differences(records: Sequence[Record]) -> dict[str, list[Any]]:
 def changed(record: Record) -> dict[str, tuple[Any, Any]]:
     """Options that differ from their defaults: (value, default) by dotted path; None for options without a default."""
     try:
-        known = {option.path: option.default for option in configs.options(record.tables)}
+        options = list(configs.options(record.tables))
     except ConfigError:  # parts of the user's own
-        known = {option.path: option.default for option in configs.options({})}
-    values = {path: None if value == NONE else value for path, value in record.config.items()}
-    own = {path: (value, _plain(known.get(path))) for path, value in values.items()}
-    return {path: pair for path, pair in own.items() if path not in known or pair[0] != pair[1]}
+        options = list(configs.options({}))
+    known = {option.path: _as_written(option.default) for option in options}
+    own = {path: (_as_written(value), known.get(path)) for path, value in record.config.items()}
+    return {path: pair for path, pair in own.items() if pair[0] != pair[1]}
 
 
 def short_names(paths: Sequence[str]) -> dict[str, str]:
@@ -100,5 +100,6 @@ def _matters(path: str) -> bool:
     return path != SEED and not path.startswith(OTHER)
 
 
-def _plain(default: Any) -> Any:
-    return list(default) if isinstance(default, tuple) else default
+def _as_written(value: Any) -> Any:
+    """Value as a run file has it."""
+    return NONE if value is None else list(value) if isinstance(value, tuple) else value

@@ -31,7 +31,6 @@ COLUMNS = 6  # maximum number of metrics of the environment in the table of eval
 TABLE_RUNS = 60  # maximum number of runs in a table
 COUNTERS = ("iteration", "env_steps", "seconds", "steps_per_second")
 LOSSES = {
-    "loss": "Sum that gradient steps minimise: policy, value and entropy terms.",
     "policy_loss": "Term of the policy. Near 0 by construction; its size says little.",
     "value_loss": "Error of the critic. It grows while returns grow, and should fall once they are level.",
     "learning_rate": "Learning rate after schedule and KL control.",
@@ -102,8 +101,8 @@ def legend(groups: Sequence[Group]) -> Markup:
         seconds = summary.mean_of(group.records, lambda record: record.last("seconds"))
         mean = number_text(summary.mean_of(group.records, summary.final_return)) + span
         speed = short_count(summary.mean_of(group.records, lambda record: record.steps_per_second))
-        rows.append([dotted(group.label, i), group.seeds, mean, short_count(steps), duration_text(seconds), speed])
-    return table(("setting", "runs", "final return", "steps", "time", "steps/s"), rows)
+        rows.append([dotted(group.label, i), mean, group.seeds, short_count(steps), duration_text(seconds), speed])
+    return table(("setting", "final return", "runs", "steps", "time", "steps/s"), rows)
 
 
 def dotted(text: str, colour: int) -> Markup:

@@ -68,7 +68,8 @@ class TrainedRun:
         """Rows and configuration for reports: of the whole run in its directory, else those of this call."""
         if self.run_dir is not None and (self.run_dir / config.RUN_FILE).is_file():
             return records.read(self.run_dir)
-        settings = config.Run(**self.env.settings.run_fields() | {"num_steps": self.state.num_steps})
+        sizes = {"num_steps": self.state.num_steps, "agents": self.agent.sharing}
+        settings = config.Run(**self.env.settings.run_fields() | sizes)
         described = config.describe_run(self.agent, self.env, settings)
         return records.of_history(self.env.name or type(self.env).__name__, self.history, described, self.stopped)
 

@@ -122,7 +122,7 @@ def _axes(frame: Frame, ticks: Sequence[float], labels: Sequence[str]) -> Iterat
 
 
 def _step_axis(frame: Frame) -> Iterator[Markup]:
-    """Ticks and labels of the horizontal axis; the last label has the unit, and those that it would cover are left out."""
+    """Ticks and labels of the horizontal axis; the last has the unit, and labels that it would cover are left out."""
     places = nice_ticks(0.0, frame.steps, min(6, max(2, round((frame.right - frame.left) / 55))))
     free = frame.right + SIGN  # left edge of the label to the right
     for place in reversed(places):
@@ -132,9 +132,8 @@ def _step_axis(frame: Frame) -> Iterator[Markup]:
         middle = min(max(x, frame.left + half), frame.right - half)
         if middle + half + SIGN <= free:
             free = middle - half
-            yield element(
-                "text", text, x=f"{middle:.1f}", y=f"{frame.bottom + 17:.1f}", text_anchor="middle", opacity=0.7
-            )
+            at = {"x": f"{middle:.1f}", "y": f"{frame.bottom + 17:.1f}", "text_anchor": "middle"}
+            yield element("text", text, **at, opacity=0.7)
 
 
 def _rule(x1: float, y1: float, x2: float, y2: float, opacity: float) -> Markup:

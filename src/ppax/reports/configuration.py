@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ppax import config as configs
-from ppax.reports.groups import SEED, Group, changed, differences
+from ppax.reports.groups import SEED, Group, changed, differences, options_of
 from ppax.reports.markup import Markup, element, table
-from ppax.reports.records import Record
 from ppax.reports.sections import dotted, section
 from ppax.reports.words import shortened, value_text
-from ppax.types import ConfigError
 
 FILES = 20  # maximum number of run files in a report
 UNSAID = (SEED, "log.")  # options of a single run, and of its display
@@ -27,7 +24,7 @@ def configuration(groups: Sequence[Group]) -> Markup:
         parts += [element("h3", "Differences between the settings")]
         parts += [table(head, ([_code(path), *map(value_text, values)] for path, values in rows.items()))]
     own = {path: pair for path, pair in changed(firsts[0]).items() if path not in rows and not path.startswith(UNSAID)}
-    meanings = _meanings(firsts[0])
+    meanings = {option.path: option.doc for option in options_of(firsts[0]) if not option.path.endswith(".part")}
     parts += [element("h3", "Changed from the defaults" + (", in all settings" if rows else ""))]
     if own:
         cells = (
@@ -38,9 +35,8 @@ def configuration(groups: Sequence[Group]) -> Markup:
     else:
         parts += [element("p", "Nothing: every option has its default.")]
     parts += [_file(group, i) for i, group in enumerate(groups[:FILES])]
-    return section(
-        "Configuration", "All other options have their defaults; the run files below have every one.", *parts
-    )
+    intro = "All other options have their defaults; the run files below have every one."
+    return section("Configuration", intro, *parts)
 
 
 def _file(group: Group, colour: int) -> Markup:
@@ -50,12 +46,3 @@ def _file(group: Group, colour: int) -> Markup:
 
 def _code(path: str) -> Markup:
     return element("code", shortened(path))
-
-
-def _meanings(record: Record) -> dict[str, str]:
-    try:
-        return {
-            option.path: option.doc for option in configs.options(record.tables) if not option.path.endswith(".part")
-        }
-    except ConfigError:  # parts of the user's own
-        return {option.path: option.doc for option in configs.options({})}

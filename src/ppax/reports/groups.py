@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ppax import config as configs
-from ppax.options import NONE
+from ppax.options import NONE, Option
 from ppax.reports.records import Record
 from ppax.reports.words import shortened, value_text
 from ppax.types import ConfigError
@@ -55,13 +55,17 @@ def differences(records: Sequence[Record]) -> dict[str, list[Any]]:
 
 def changed(record: Record) -> dict[str, tuple[Any, Any]]:
     """Options that differ from their defaults: (value, default) by dotted path; None for options without a default."""
-    try:
-        options = list(configs.options(record.tables))
-    except ConfigError:  # parts of the user's own
-        options = list(configs.options({}))
-    known = {option.path: _as_written(option.default) for option in options}
+    known = {option.path: _as_written(option.default) for option in options_of(record)}
     own = {path: (_as_written(value), known.get(path)) for path, value in record.config.items()}
     return {path: pair for path, pair in own.items() if pair[0] != pair[1]}
+
+
+def options_of(record: Record) -> list[Option]:
+    """Options of the parts that a run names; those of the default parts if it has parts of the user's own."""
+    try:
+        return list(configs.options(record.tables))
+    except ConfigError:
+        return list(configs.options({}))
 
 
 def short_names(paths: Sequence[str]) -> dict[str, str]:

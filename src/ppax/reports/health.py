@@ -31,8 +31,8 @@ SIGNS = (
         "explained_variance",
         "Explained variance",
         "of the critic, 1 is perfect",
-        "How well the critic predicts returns. It should rise towards 1; at 0 a constant would do as well, below 0 "
-        "better.",
+        "How well the critic predicts returns. It should rise towards 1. At 0 it is no better than a constant, "
+        "below 0 worse.",
         (0.0, 1.0),
         (0.0, 1.0),
     ),

@@ -19,7 +19,7 @@ from ppax.reports.words import number_text, short_count
 # Readable on white and on black, and apart for readers who do not see all colours
 COLOURS = ("#12948a", "#e0822b", "#4a7fd6", "#c5508f", "#8c9427", "#8a68cc", "#d14f45", "#7c8794")
 HEALTHY = "#3fa35b"
-TOP, BOTTOM, RIGHT, SIGN = 10, 24, 14, 6.6  # margins and width of a character, in pixels
+TOP, BOTTOM, RIGHT, GLYPH = 10, 24, 14, 6.6  # margins and width of a character, in pixels
 PADDING = 0.06  # of the range of values, above and below
 FONT = "11.5px system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
 
@@ -71,7 +71,7 @@ def chart(lines: Sequence[Line], width: int, height: int, name: str, band: Band 
     low, high = value_range(lines, band)
     ticks = nice_ticks(low, high, max(3, height // 45))
     labels = tick_labels(ticks)
-    left = 10 + SIGN * max(map(len, labels))
+    left = 10 + GLYPH * max(map(len, labels))
     steps = max(float(line.curve.steps.max()) for line in lines) or 1.0
     frame = Frame(left, width - RIGHT, TOP, height - BOTTOM, steps, low, high)
     parts = [*_healthy(frame, band), *_axes(frame, ticks, labels)]
@@ -124,13 +124,13 @@ def _axes(frame: Frame, ticks: Sequence[float], labels: Sequence[str]) -> Iterat
 def _step_axis(frame: Frame) -> Iterator[Markup]:
     """Ticks and labels of the horizontal axis; the last has the unit, and labels that it would cover are left out."""
     places = nice_ticks(0.0, frame.steps, min(6, max(2, round((frame.right - frame.left) / 55))))
-    free = frame.right + SIGN  # left edge of the label to the right
+    free = frame.right + 2 * GLYPH  # left edge of the label to the right
     for place in reversed(places):
         x, text = float(frame.x(place)), f"{short_count(place)}{' steps' if place == places[-1] else ''}"
         yield _rule(x, frame.bottom, x, frame.bottom + 4, 0.4)
-        half = SIGN * len(text) / 2
+        half = GLYPH * len(text) / 2
         middle = min(max(x, frame.left + half), frame.right - half)
-        if middle + half + SIGN <= free:
+        if middle + half + GLYPH <= free:
             free = middle - half
             at = {"x": f"{middle:.1f}", "y": f"{frame.bottom + 17:.1f}", "text_anchor": "middle"}
             yield element("text", text, **at, opacity=0.7)

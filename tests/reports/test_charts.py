@@ -26,7 +26,9 @@ def axis(picture):
     """Slope and offset from pixels to values, read from the labels of the horizontal grid lines."""
     texts = [text for text in picture.iter("text") if text.get("text-anchor") == "end"]
     places = np.array([float(text.get("y")) - 4 for text in texts])
-    return np.polyfit(places, [float(text.text.replace("\N{MINUS SIGN}", "-")) for text in texts], 1)
+    found = np.polyfit(places, [float(text.text.replace("\N{MINUS SIGN}", "-")) for text in texts], 1)
+    assert found[0] < 0  # higher values are further up
+    return found
 
 
 def test_the_line_has_the_values_of_the_rows():

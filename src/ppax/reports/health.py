@@ -101,4 +101,4 @@ def verdict(share: float) -> str:
     """Share in the healthy range, in words."""
     if share >= ENOUGH:
         return "in range"
-    return f"{number_text(round(100 * (1 - share)))} % out of range"
+    return f"{number_text(round(100 * (1 - share)))} % outside"

@@ -63,7 +63,7 @@ def learning(groups: Sequence[Group]) -> Markup:
         for name, size in (("wide", WIDE), ("narrow", NARROW))
     ]
     figure = element("figure", element("figcaption", _axis_title(lines)), *charts, class_="plot")
-    return section("Learning", _explained(groups, lines), figure, legend(groups))
+    return section("Learning", _explained(groups, lines), figure, legend(groups) if len(groups) > 1 else "")
 
 
 def return_lines(groups: Sequence[Group]) -> list[Line]:
@@ -123,7 +123,7 @@ def evaluation(groups: Sequence[Group]) -> Markup:
     """Table of the final evaluations, one row per run."""
     pairs = [(i, record) for i, group in enumerate(groups) for record in group.records]
     if not any(record.evaluation for _, record in pairs):
-        intro = "No final evaluation is recorded: `ppax train` writes one when a run ends."
+        intro = "No final evaluation is recorded: ppax train writes one when a run ends."
         return section("Evaluation", f"{intro} The returns above are those of training, with sampled actions.")
     own = list(dict.fromkeys(name for _, record in pairs for name in _own_metrics(record)))[:COLUMNS]
     head = ["run", "seed", "episodes", "mean return", "std", "mean length", *own]
@@ -237,8 +237,7 @@ def card(
     if not lines:
         return Markup("")
     mark = element("span", badge[0], class_="badge well" if badge[1] else "badge ill") if badge else ""
-    final = f"last {final_text(lines[0])}" if len(lines) == 1 else ""
-    below = element("span", ", ".join(filter(None, (unit, final))), class_="unit")
+    below = element("span", unit or (f"last {final_text(lines[0])}" if len(lines) == 1 else ""), class_="unit")
     caption = element("figcaption", element("b", shortened(title)), mark, below)
     drawn = chart(lines, *CARD, f"{shortened(title)} over environment steps", band)
     return element("figure", caption, drawn, element("p", sentence) if sentence else "", class_="card")

@@ -115,6 +115,6 @@ def _result(groups: Sequence[Group]) -> str:
 def _end(records: Sequence[Record]) -> str:
     ends = [record.end for record in records]
     if not records[1:]:
-        return f"The run: {shortened(ends[0])}." if records[0].stopped else "The run goes on, or was killed."
+        return f"It ended: {shortened(ends[0])}." if records[0].stopped else "The run goes on, or was killed."
     going = sum(not record.stopped for record in records)
     return f"Still running, or killed: {going} of {len(records)} runs." if going else ""

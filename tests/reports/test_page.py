@@ -113,7 +113,7 @@ def test_a_run_without_rows_has_a_page():
 def test_evaluations_during_training_stand_before_training_episodes():
     rows = [{"iteration": i, "env_steps": i, "episode_return": 1.0 * i, "eval_return": 5.0 * i} for i in (1, 2)]
     text = page([of_history("run", rows, {"env": "x"})], None, "today")
-    assert "Mean return of evaluations during training (dots); faint: training episodes" in text
+    assert "Mean return of evaluations during training; faint: training episodes" in text
     assert "The policy reaches a mean return of 10 at the last measurement" in text
 
 

@@ -69,7 +69,7 @@ class Frame(NamedTuple):
 def chart(lines: Sequence[Line], width: int, height: int, name: str, band: Band = NO_BAND) -> Markup:
     """Chart of at least one curve with points; `name` describes it to readers who do not see it."""
     low, high = value_range(lines, band)
-    ticks = nice_ticks(low, high, max(3, height // 45))
+    ticks = nice_ticks(low, high, max(3, height // 38))
     labels = tick_labels(ticks)
     left = 10 + GLYPH * max(map(len, labels))
     steps = max(float(line.curve.steps.max()) for line in lines) or 1.0

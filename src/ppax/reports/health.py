@@ -72,7 +72,7 @@ SIGNS = (
         "grad_norm",
         "Gradient norm",
         "L2, before clipping",
-        "Gradients above the dashed line are scaled down to it. Now and then is normal; peaks that grow announce "
+        "Above max_grad_norm (dashed) gradients are scaled down to it. Now and then is normal; growing peaks announce "
         "divergence.",
         (0.0,),
         limit="agent.max_grad_norm",

@@ -26,6 +26,7 @@ from ppax.reports.words import (
 
 WIDE, NARROW, CARD = (1000, 360), (380, 270), (340, 190)  # width and height of charts, in pixels
 POINTS, CARD_POINTS = 400, 150  # maximum number of points of a curve
+DOTS = 60  # maximum number of evaluations that are drawn as dots
 SHOWN = 48  # maximum number of charts of other metrics
 COLUMNS = 6  # maximum number of metrics of the environment in the table of evaluations
 TABLE_RUNS = 60  # maximum number of runs in a table
@@ -72,14 +73,14 @@ def return_lines(groups: Sequence[Group]) -> list[Line]:
     trained = lines_of(groups, summary.RETURN, POINTS)
     if not evaluated:
         return trained
-    return [line._replace(faint=True) for line in trained] + [line._replace(dots=True) for line in evaluated]
+    dotted_lines = [line._replace(dots=len(line.curve.steps) <= DOTS) for line in evaluated]
+    return [line._replace(faint=True) for line in trained] + dotted_lines
 
 
 def _axis_title(lines: Sequence[Line]) -> str:
-    if not any(line.dots for line in lines):
-        return "Mean return of training episodes"
-    behind = "; faint: training episodes" if any(line.faint for line in lines) else ""
-    return f"Mean return of evaluations during training (dots){behind}"
+    if any(line.faint for line in lines):
+        return "Mean return of evaluations during training; faint: training episodes"
+    return "Mean return of training episodes"
 
 
 def _explained(groups: Sequence[Group], lines: Sequence[Line]) -> str:
@@ -171,8 +172,9 @@ def losses(groups: Sequence[Group]) -> Markup:
     records = [record for group in groups for record in group.records]
     more = [name for record in records for name in record.columns if name.endswith("_loss")]
     names = list(dict.fromkeys([*LOSSES, *more]))[:SHOWN]
-    cards = [card(groups, name, name, "", LOSSES.get(name, "")) for name in names]
-    return section("Losses", "What the gradient steps minimise, as means over the rows of the log.", grid(cards))
+    cards = [one for one in (card(groups, name, name, "", LOSSES.get(name, "")) for name in names) if one]
+    text = "Terms that gradient steps minimise, as means over log rows." if cards else "These runs have logged none."
+    return section("Losses", text, grid(cards))
 
 
 def others(groups: Sequence[Group]) -> Markup:

@@ -63,7 +63,7 @@ def learning(groups: Sequence[Group]) -> Markup:
         element("div", chart(lines, *size, "learning curve: return over environment steps"), class_=name)
         for name, size in (("wide", WIDE), ("narrow", NARROW))
     ]
-    figure = element("figure", element("figcaption", _axis_title(lines)), *charts, class_="plot")
+    figure = element("figure", element("figcaption", _axis_title(groups)), *charts, class_="plot")
     return section("Learning", _explained(groups, lines), figure, legend(groups) if len(groups) > 1 else "")
 
 
@@ -77,8 +77,8 @@ def return_lines(groups: Sequence[Group]) -> list[Line]:
     return [line._replace(faint=True) for line in trained] + dotted_lines
 
 
-def _axis_title(lines: Sequence[Line]) -> str:
-    if any(line.faint for line in lines):
+def _axis_title(groups: Sequence[Group]) -> str:
+    if any(record.has(summary.EVALUATED) for group in groups for record in group.records):
         return "Mean return of evaluations during training; faint: training episodes"
     return "Mean return of training episodes"
 

@@ -99,7 +99,7 @@ def test_several_runs_in_words():
     assert text == (
         "Three runs of PPO on CartPole-v1 in two settings: num_envs = 64 (2 seeds: 0, 2) and num_envs = 8 (seed 0). "
         "Each trained for about 500 environment steps, in 1.2 s on average (400 steps per second). "
-        "The best setting, num_envs = 8, reaches a mean return of 50 at the last measurement. "
+        "The highest mean return is that of num_envs = 8: 50 at the last measurement. "
         "Still running, or killed: 1 of 3 runs."
     )
 

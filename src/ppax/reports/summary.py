@@ -47,7 +47,13 @@ def tiles(groups: Sequence[Group]) -> list[tuple[str, str, str]]:
     best = best_group(groups)
     evaluated = math.isfinite(best.records[0].result("mean_return"))
     name = "final evaluation" if evaluated else "last return"
-    of_best = "best setting" if len(groups) > 1 else f"mean of {len(best.records)} seeds" if best.records[1:] else ""
+    of_best = (
+        "highest of the settings"
+        if len(groups) > 1
+        else f"mean of {len(best.records)} seeds"
+        if best.records[1:]
+        else ""
+    )
     if evaluated and not of_best:
         of_best = f"± {number_text(best.records[0].result('std_return'))} over episodes"
     shown = [(name, number_text(mean_of(best.records, final_return)), of_best)]
@@ -108,8 +114,9 @@ def _result(groups: Sequence[Group]) -> str:
         place += f", {number_text(min(values))} to {number_text(max(values))} over its seeds"
     elif math.isfinite(record.result("std_return")):
         place += f" (standard deviation {number_text(record.result('std_return'))})"
-    who = f"The best setting, {best.label}, reaches" if len(groups) > 1 else "The policy reaches"
-    return f"{who} a mean return of {mean} {place}."
+    if len(groups) > 1:
+        return f"The highest mean return is that of {best.label}: {mean} {place}."
+    return f"The policy reaches a mean return of {mean} {place}."
 
 
 def _end(records: Sequence[Record]) -> str:

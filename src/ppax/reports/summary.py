@@ -47,16 +47,14 @@ def tiles(groups: Sequence[Group]) -> list[tuple[str, str, str]]:
     best = best_group(groups)
     evaluated = math.isfinite(best.records[0].result("mean_return"))
     name = "final evaluation" if evaluated else "last return"
-    of_best = (
-        "highest of the settings"
-        if len(groups) > 1
-        else f"mean of {len(best.records)} seeds"
-        if best.records[1:]
-        else ""
-    )
-    if evaluated and not of_best:
-        of_best = f"± {number_text(best.records[0].result('std_return'))} over episodes"
-    shown = [(name, number_text(mean_of(best.records, final_return)), of_best)]
+    remark = ""
+    if len(groups) > 1:
+        remark = "highest of the settings"
+    elif best.records[1:]:
+        remark = f"mean of {len(best.records)} seeds"
+    elif evaluated:
+        remark = f"± {number_text(best.records[0].result('std_return'))} over episodes"
+    shown = [(name, number_text(mean_of(best.records, final_return)), remark)]
     each = "per run" if records[1:] else ""
     shown.append(("environment steps", short_count(mean_of(records, lambda record: record.last("env_steps"))), each))
     shown.append(("training time", duration_text(mean_of(records, lambda record: record.last("seconds"))), each))

@@ -89,7 +89,7 @@ def test_one_run_in_words():
     assert summary.paragraph(groups_of([evaluated])) == (
         "PPO on CartPole-v1, seed 0. It trained for 400 environment steps in 1.0 s (400 steps per second). "
         "The policy reaches a mean return of 487.2 over 128 evaluation episodes (standard deviation 12). "
-        "The run: total_steps are done."
+        "It ended: total_steps are done."
     )
 
 

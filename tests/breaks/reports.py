@@ -9,7 +9,7 @@ MUTATIONS: list[Mutation] = [
     Mutation(
         "the highest value of many rows is lost",
         "np.maximum.reduceat(values, first))",
-        "means[2])",
+        "mean)",
         (
             CURVES + "test_one_spike_in_many_rows_stays",
             CURVES + "test_points_of_many_rows_have_their_mean_and_extremes",

@@ -34,8 +34,8 @@ def curve_of(record: Record, metric: str, points: int) -> Curve:
         return Curve(iterations, steps, values, values, values)
     first = np.arange(points) * len(values) // points  # row with which each point begins
     counts = np.diff(np.append(first, len(values)))
-    means = [np.add.reduceat(x, first) / counts for x in (iterations, steps, values)]
-    return Curve(*means, np.minimum.reduceat(values, first), np.maximum.reduceat(values, first))
+    iterations, steps, mean = (np.add.reduceat(x, first) / counts for x in (iterations, steps, values))
+    return Curve(iterations, steps, mean, np.minimum.reduceat(values, first), np.maximum.reduceat(values, first))
 
 
 def averaged(curves: Sequence[Curve]) -> Curve:

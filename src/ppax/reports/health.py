@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ppax.reports.charts import Band
 from ppax.reports.records import Record
-from ppax.reports.words import number_text
+from ppax.reports.words import number_text, value_text
 
 ENOUGH = 0.95  # share of log rows in the healthy range at which a run counts as healthy
 
@@ -82,9 +82,10 @@ SIGNS = (
 
 def band_of(sign: Sign, records: Sequence[Record]) -> Band:
     """Band of a sign's chart; its limit is drawn where all runs have the same."""
-    limits = {str(record.config.get(sign.limit)): record.config.get(sign.limit) for record in records}
-    limit = next(iter(limits.values())) if len(limits) == 1 else None
-    return Band(sign.shown, sign.healthy, float(limit) if type(limit) in (int, float) else None)
+    limits = {value_text(record.config.get(sign.limit)) for record in records}
+    limit: Any = records[0].config.get(sign.limit)
+    drawn = len(limits) == 1 and type(limit) in (int, float)
+    return Band(sign.shown, sign.healthy, float(limit) if drawn else None)
 
 
 def share_in_range(sign: Sign, records: Sequence[Record]) -> float | None:

@@ -63,7 +63,7 @@ class Record(NamedTuple):
 
     def result(self, name: str) -> float:
         """Number `name` of the final evaluation; NaN where there is none."""
-        value = self.evaluation.get(name)
+        value = self.evaluation.get(name, math.nan)
         return float(value) if _is_number(value) else math.nan
 
     @property

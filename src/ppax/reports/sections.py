@@ -38,8 +38,10 @@ LOSSES = {
     "kl_coef": "Weight of the KL penalty, as its control sets it.",
 }
 # Entries of evaluation.json that are no metric of the environment
-RESULTS = ("mean_return", "std_return", "mean_length", "episodes", "unplayed", "env_steps", "total_steps", "iterations")
-RESULTS += ("steps_per_second", "train_seconds", "started_at", "compile_seconds")
+RESULTS = (
+    *("mean_return", "std_return", "mean_length", "episodes", "unplayed", "env_steps", "total_steps", "iterations"),
+    *("steps_per_second", "train_seconds", "started_at", "compile_seconds"),
+)
 
 
 class Film(NamedTuple):

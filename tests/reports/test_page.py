@@ -111,10 +111,13 @@ def test_a_run_without_rows_has_a_page():
 
 
 def test_evaluations_during_training_stand_before_training_episodes():
-    rows = [{"iteration": i, "env_steps": i, "episode_return": 1.0 * i, "eval_return": 5.0 * i} for i in (1, 2)]
+    returns = {0: 5.0, 1: 20.0, 2: 10.0}
+    rows = [{"iteration": i, "env_steps": i, "episode_return": 1.0, "eval_return": x} for i, x in returns.items()]
     text = page([of_history("run", rows, {"env": "x"})], None, "today")
     assert "Mean return of evaluations during training; faint: training episodes" in text
     assert "The policy reaches a mean return of 10 at the last measurement" in text
+    cells = re.sub(r"<[^>]+>+", "|", text)
+    assert re.search(r"last in training\|+best in training\|+run\|+\?\|+10\|+20\|", cells)
 
 
 @pytest.mark.parametrize(

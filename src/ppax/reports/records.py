@@ -53,13 +53,21 @@ class Record(NamedTuple):
 
     def has(self, metric: str) -> bool:
         """Whether a row has a number for `metric`."""
-        return bool(np.isfinite(self.columns.get(metric, np.zeros(0))).any())
+        return len(self.numbers(metric)) > 0
 
     def last(self, metric: str) -> float:
         """Last number of `metric`; NaN where there is none."""
-        values = self.columns.get(metric, np.zeros(0))
-        values = values[np.isfinite(values)]
+        values = self.numbers(metric)
         return float(values[-1]) if len(values) else math.nan
+
+    def highest(self, metric: str) -> float:
+        """Highest number of `metric`; NaN where there is none."""
+        return float(self.numbers(metric).max()) if self.has(metric) else math.nan
+
+    def numbers(self, metric: str) -> np.ndarray:
+        """Numbers of `metric`, of the rows that have one."""
+        values = self.columns.get(metric, np.zeros(0))
+        return values[np.isfinite(values)]
 
     def result(self, name: str) -> float:
         """Number `name` of the final evaluation; NaN where there is none."""

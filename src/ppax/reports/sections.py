@@ -123,24 +123,28 @@ def episode(film: Film) -> Markup:
 
 
 def evaluation(groups: Sequence[Group]) -> Markup:
-    """Table of the final evaluations, one row per run."""
+    """Table of the evaluations at the end and during training, one row per run."""
     pairs = [(i, record) for i, group in enumerate(groups) for record in group.records]
-    if not any(record.evaluation for _, record in pairs):
+    own = list(dict.fromkeys(name for _, record in pairs for name in _own_metrics(record)))[:COLUMNS]
+    at_end = any(record.evaluation for _, record in pairs)
+    during = any(record.has(summary.EVALUATED) for _, record in pairs)
+    head = ["episodes", "mean return", "std", "mean length", *own] if at_end else []
+    head += ["last in training", "best in training"] if during else []
+    if not head:
         intro = "No final evaluation is recorded: ppax train writes one when a run ends."
         return section("Evaluation", f"{intro} The returns above are those of training, with sampled actions.")
-    own = list(dict.fromkeys(name for _, record in pairs for name in _own_metrics(record)))[:COLUMNS]
-    head = ["run", "seed", "episodes", "mean return", "std", "mean length", *own]
-    rows = [
-        [
-            dotted(shortened(record.name), i),
-            value_text(record.config.get(SEED, "?")),
-            count_text(record.result("episodes")),
-            *(number_text(record.result(name)) for name in ("mean_return", "std_return", "mean_length", *own)),
-        ]
-        for i, record in pairs[:TABLE_RUNS]
-    ]
-    text = "Whole episodes of the final policy, on environments and random numbers that training has not seen."
-    return section("Evaluation", text + _left_out(len(pairs)), table(head, rows))
+    rows = []
+    for i, record in pairs[:TABLE_RUNS]:
+        results = [number_text(record.result(name)) for name in ("mean_return", "std_return", "mean_length", *own)]
+        row = [dotted(shortened(record.name), i), value_text(record.config.get(SEED, "?"))]
+        row += [count_text(record.result("episodes")), *results] if at_end else []
+        row += (
+            [number_text(x) for x in (record.last(summary.EVALUATED), record.highest(summary.EVALUATED))]
+            if during
+            else []
+        )
+    text = "Whole episodes on environments and random numbers that training has not seen."
+    return section("Evaluation", text + _left_out(len(pairs)), table(["run", "seed", *head], rows))
 
 
 def _own_metrics(record: Record) -> list[str]:

@@ -138,11 +138,8 @@ def evaluation(groups: Sequence[Group]) -> Markup:
         results = [number_text(record.result(name)) for name in ("mean_return", "std_return", "mean_length", *own)]
         row = [dotted(shortened(record.name), i), value_text(record.config.get(SEED, "?"))]
         row += [count_text(record.result("episodes")), *results] if at_end else []
-        row += (
-            [number_text(x) for x in (record.last(summary.EVALUATED), record.highest(summary.EVALUATED))]
-            if during
-            else []
-        )
+        evaluated = (record.last(summary.EVALUATED), record.highest(summary.EVALUATED)) if during else ()
+        rows.append([*row, *map(number_text, evaluated)])
     text = "Whole episodes on environments and random numbers that training has not seen."
     return section("Evaluation", text + _left_out(len(pairs)), table(["run", "seed", *head], rows))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ppax.reports.cards import dotted, section
 from ppax.reports.groups import SEED, Group, changed, differences, options_of
 from ppax.reports.markup import Markup, element, table
-from ppax.reports.sections import dotted, section
 from ppax.reports.words import shortened, value_text
 
 FILES = 20  # maximum number of run files in a report

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ppax.reports import health, summary
-from ppax.reports.charts import COLOURS, NO_BAND, Band, Line, chart, final_text
-from ppax.reports.curves import common
+from ppax.reports.cards import POINTS, card, dotted, grid, lines_of, section
+from ppax.reports.charts import Band, Line, chart
 from ppax.reports.groups import SEED, Group
-from ppax.reports.markup import Markup, element, joined, table
+from ppax.reports.markup import Markup, element, table
 from ppax.reports.records import Record
 from ppax.reports.words import (
     UNKNOWN,
@@ -24,8 +24,7 @@ from ppax.reports.words import (
     value_text,
 )
 
-WIDE, NARROW, CARD = (1000, 360), (380, 270), (340, 190)  # width and height of charts, in pixels
-POINTS, CARD_POINTS = 400, 150  # maximum number of points of a curve
+WIDE, NARROW = (1000, 360), (380, 270)  # width and height of charts, in pixels
 DOTS = 60  # maximum number of evaluations that are drawn as dots
 SHOWN = 48  # maximum number of charts of other metrics
 COLUMNS = 6  # maximum number of metrics of the environment in the table of evaluations
@@ -49,11 +48,6 @@ class Film(NamedTuple):
 
     gif: bytes  # empty: none
     caption: str
-
-
-def section(title: str, intro: str, *content: object) -> Markup:
-    """Section with a heading and a sentence."""
-    return element("section", element("h2", title), element("p", intro, class_="intro"), *content)
 
 
 def learning(groups: Sequence[Group]) -> Markup:
@@ -106,12 +100,6 @@ def legend(groups: Sequence[Group]) -> Markup:
         speed = short_count(summary.mean_of(group.records, lambda record: record.steps_per_second))
         rows.append([dotted(group.label, i), mean, group.seeds, short_count(steps), duration_text(seconds), speed])
     return table(("setting", "final return", "runs", "steps", "time", "steps/s"), rows)
-
-
-def dotted(text: str, colour: int) -> Markup:
-    """Text behind a dot in the colour of a group."""
-    dot = element("span", class_="dot", style=f"background:{COLOURS[colour % len(COLOURS)]}")
-    return joined((dot, text))
 
 
 def episode(film: Film) -> Markup:
@@ -216,38 +204,3 @@ def _machine(record: Record) -> Iterator[str]:
     known = packages if isinstance(packages, dict) else {}
     yield shortened(", ".join(f"{name} {known[name]}" for name in ("ppax", "jax") if known.get(name)) or UNKNOWN)
     yield str(start.get("git_commit") or UNKNOWN)[:10]
-
-
-def lines_of(groups: Sequence[Group], metric: str, points: int) -> list[Line]:
-    """Line of each group that has `metric`, in the colour of the group."""
-    curves = [common(group.records, metric, points) for group in groups]
-    return [
-        Line(curve, f"{group.label}: {metric}", COLOURS[i % len(COLOURS)])
-        for i, (group, curve) in enumerate(zip(groups, curves, strict=True))
-        if len(curve.steps)
-    ]
-
-
-def card(
-    groups: Sequence[Group],
-    metric: str,
-    title: str,
-    unit: str,
-    sentence: str,
-    band: Band = NO_BAND,
-    badge: tuple[str, bool] | None = None,
-) -> Markup:
-    """Small chart of one metric with title, unit and a sentence; empty where no run has the metric."""
-    lines = lines_of(groups, metric, CARD_POINTS)
-    if not lines:
-        return Markup("")
-    mark = element("span", badge[0], class_="badge well" if badge[1] else "badge ill") if badge else ""
-    below = element("span", unit or (f"last {final_text(lines[0])}" if len(lines) == 1 else ""), class_="unit")
-    caption = element("figcaption", element("b", shortened(title)), mark, below)
-    drawn = chart(lines, *CARD, f"{shortened(title)} over environment steps", band)
-    return element("figure", caption, drawn, element("p", sentence) if sentence else "", class_="card")
-
-
-def grid(cards: Sequence[Markup]) -> Markup:
-    """Cards side by side, as many as fit."""
-    return element("div", *cards, class_="grid")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ppax.reports.cards import POINTS, lines_of
 from ppax.reports.groups import groups_of
-from ppax.reports.sections import POINTS, lines_of
 from ppax.reports.words import short_count
 from ppax.tools.report import RunLike, records_of
 from ppax.types import ConfigError

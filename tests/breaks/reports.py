@@ -58,4 +58,11 @@ MUTATIONS: list[Mutation] = [
         ("tests/reports/test_comparison.py::test_text_of_a_run_cannot_steer_the_terminal",),
         "reports/comparison.py",
     ),
+    Mutation(
+        "a film takes as long as it takes",
+        "or time.monotonic() - begin > max_seconds",
+        "or time.monotonic() - begin > 1e9",
+        ("tests/tools/test_play.py::test_play_stops_after_max_seconds",),
+        "tools/play.py",
+    ),
 ]

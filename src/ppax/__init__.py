@@ -37,6 +37,8 @@ from ppax.run import conditions as stop
 from ppax.run.checkpoint import CheckpointError
 from ppax.run.fit import fit, resume
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
+from ppax.tools.figures import plot
+from ppax.tools.report import compare, report
 from ppax.tools.tuned import Preset, preset, recommended
 from ppax.training import start, train
 from ppax.types import ConfigError, TrainState
@@ -49,11 +51,14 @@ __all__ = [  # noqa: RUF022  # in groups
     "Log",
     "Preset",
     "TrainedRun",
+    "compare",
     "config",
     "fit",
     "loggers",
+    "plot",
     "preset",
     "recommended",
+    "report",
     "resume",
     "stop",
     # Pure functions: training, sweeps, evaluation

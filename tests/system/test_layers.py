@@ -27,6 +27,8 @@ LEVELS = [
     {"program"},
     {"evaluation"},
     {"checks", "config", "loggers"},
+    {"run.directory"},
+    {"reports"},  # below run: a TrainedRun displays itself
     {"run"},
     {"tools"},
     {"cli"},
@@ -42,6 +44,7 @@ ONLY = {
     "tensorboardX": {"loggers"},
     "PIL": {"tools"},
     "imageio_ffmpeg": {"tools"},
+    "matplotlib": {"tools"},
     "rich": {"loggers"},
     "cloudpickle": {"envs"},
 }

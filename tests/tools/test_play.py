@@ -3,6 +3,7 @@
 import itertools
 import json
 from functools import partial
+from types import SimpleNamespace
 
 import gymnasium
 import jax
@@ -48,6 +49,15 @@ def test_play_stops_after_max_steps():
     assert not played.finished
     assert played.lengths.tolist() == [5]
     assert len(played.frames) == 6
+
+
+def test_play_stops_after_max_seconds(monkeypatch):
+    clock = itertools.count()  # one second from one look to the next
+    monkeypatch.setattr("ppax.tools.play.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    played = play(*learner(ENV)[:1], ENV, learner(ENV)[1], jax.random.key(1), max_seconds=2.0)
+    assert not played.finished
+    assert played.lengths.tolist() == [3]
+    assert len(played.frames) == 4
 
 
 def test_each_agent_has_its_own_return():

@@ -1,4 +1,4 @@
-"""The command `ppax`: `train | resume | evaluate | play | selftest | check-env | bench | presets | envs`.
+"""The command `ppax`: `train | resume | evaluate | play | report | compare | selftest | check-env | bench | ...`.
 
 Every option of a run is an option here; its name, type, limits and help come from the fields of the parts.
 Exit codes: 0 done, 1 a self-test or a check failed, 2 wrong usage or configuration, 3 an environment failed,
@@ -38,6 +38,7 @@ from ppax.cli.envs import add_envs, run_envs
 from ppax.cli.options import add_common, add_train, parse_run
 from ppax.cli.output import RunDirs, evaluation_text, new_run_dirs, print_json, report_run, result_of, say
 from ppax.cli.play import add_play, run_play
+from ppax.cli.report import add_compare, add_report, run_compare, run_report
 from ppax.cli.selftest import add_selftest, run_selftest
 from ppax.envs import EnvError
 from ppax.program import sharding
@@ -86,7 +87,13 @@ def _dispatch(arguments: list[str]) -> int:
         names = list(config.presets())
         print_line(json.dumps(names) if options.json else "\n".join(names), sys.stdout)
         return DONE
+    if options.command == "compare":
+        print_json(options, run_compare(options, partial(say, options)))
+        return DONE
     _start_jax(options.cache)
+    if options.command == "report":
+        print_json(options, run_report(options, partial(say, options)))
+        return DONE
     if options.command == "envs":
         print_json(options, run_envs(options, lambda text: None if options.json else say(options, text)))
         return DONE
@@ -124,6 +131,8 @@ def _parser() -> argparse.ArgumentParser:
     for command, text, add in (
         ("envs", "list the environments, or describe one", add_envs),
         ("play", "record a trained policy as a video", add_play),
+        ("report", "write an HTML report of one run or several", add_report),
+        ("compare", "compare runs: options that differ, results, speed", add_compare),
         ("check-env", "check an environment for common faults", add_check_env),
     ):
         sub = commands.add_parser(command, help=text)

@@ -16,10 +16,9 @@ from ppax import config
 from ppax.cli.common import DISK, DONE, fail, print_line
 from ppax.evaluation import Evaluation
 from ppax.loggers.files import finite_or_none
+from ppax.run.directory import EVALUATION
 from ppax.run.result import TrainedRun
 from ppax.storage import safe_files
-
-EVALUATION = "evaluation.json"  # in the run directory
 
 
 def say(options: argparse.Namespace, text: str) -> None:

@@ -34,7 +34,7 @@ from ppax.types import ConfigError
 
 RUN_FILE, LOCK, OWNER = configs.RUN_FILE, ".lock", ".owner"
 FOLDERS = ("checkpoints", "best")  # directories that hold checkpoints
-ABOUT = "about.json"
+ABOUT, ROWS, STOPPED, EVALUATION = "about.json", "metrics.jsonl", "stopped.json", "evaluation.json"
 OWNER_LIMIT, ABOUT_LIMIT = 2**16, 2**24  # bytes; far above the size of a valid file
 STARTS = 100  # number of later starts recorded after the first
 

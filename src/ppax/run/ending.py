@@ -22,10 +22,11 @@ from ppax.protocols import Agent, ConditionState, Row, StopCondition
 from ppax.run import checkpoint
 from ppax.run.conditions.best import MODES, KeepBest, policy_of
 from ppax.run.conditions.text import parse
+from ppax.run.directory import ROWS, STOPPED
 from ppax.storage import safe_files
 from ppax.types import ConfigError, TrainState
 
-BEST, STOPPED = "best", "stopped.json"
+BEST = "best"
 REASONS = {
     "done": "total_steps are done",
     "signal": "a signal asked it to stop; it can be resumed",
@@ -69,7 +70,7 @@ class RunMonitor:
     def restore(self, run_dir: Path, iteration: int, like: TrainState) -> None:
         """Replay the log rows up to `iteration` through `stop`, load the best policy; `like` is a state's shapes."""
         if self.stop is not None:
-            for row in rows_until(run_dir / "metrics.jsonl", iteration):
+            for row in rows_until(run_dir / ROWS, iteration):
                 self._replay(self.stop, like, row)
         best = None if self.best is None else load_best(run_dir, like)
         if best is not None and self.best is not None and (best.metric, best.mode) == (self.best.key, self.best.mode):

@@ -20,7 +20,8 @@ from ppax.loggers import Console
 from ppax.program import compilation
 from ppax.program.backends import backend_of
 from ppax.protocols import Agent, Logger, Row
-from ppax.run.ending import STOPPED, RunMonitor
+from ppax.run.directory import STOPPED
+from ppax.run.ending import RunMonitor
 from ppax.run.faults import NETWORK, locate
 from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted, NumericalError, TrainedRun

@@ -7,11 +7,15 @@ from pathlib import Path
 
 import jax
 
+from ppax import config
 from ppax.arrays import counter
 from ppax.envs import Env, other_params
 from ppax.evaluation import Evaluation, evaluate
 from ppax.options import Config
 from ppax.protocols import Agent, Row
+from ppax.reports import records
+from ppax.reports.page import compact
+from ppax.reports.records import Record
 from ppax.run.conditions.best import KeepBest
 from ppax.storage.cache import kept_programs
 from ppax.training import make_key
@@ -54,6 +58,19 @@ class TrainedRun:
         ended = f", stopped={self.stopped!r}" if self.stopped else ""
         name = self.env.name or type(self.env).__name__
         return f"TrainedRun({name}: {numbers}, last episode_return {last:.2f}{speed}{where}{ended})"
+
+    def _repr_html_(self) -> str:
+        """Summary and learning curve, as notebooks display them."""
+        return compact(self.record())
+
+    def record(self) -> Record:
+        """Rows and configuration for reports: of the whole run in its directory, else those of this call."""
+        if self.run_dir is not None and (self.run_dir / config.RUN_FILE).is_file():
+            return records.read(self.run_dir)
+        sizes = {"num_steps": self.state.num_steps, "agents": self.agent.sharing}
+        settings = config.Run(**self.env.settings.run_fields() | sizes)
+        described = config.describe_run(self.agent, self.env, settings)
+        return records.of_history(self.env.name or type(self.env).__name__, self.history, described, self.stopped)
 
     @property
     def env_steps(self) -> int:

@@ -10,9 +10,8 @@ from pathlib import Path
 from ppax.arrays import counter
 from ppax.loggers import Csv, JsonLines, TensorBoard, last_row
 from ppax.protocols import Logger, Row
+from ppax.run.directory import ROWS
 from ppax.types import TrainState
-
-ROWS = "metrics.jsonl"
 
 
 class RunLoggers:

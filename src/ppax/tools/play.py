@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +20,7 @@ class Played(NamedTuple):
     frames: list[np.ndarray]  # [H, W, 3] each; one for every state, first and final ones included
     returns: np.ndarray  # [episodes, A]
     lengths: np.ndarray  # [episodes] in steps
-    finished: bool  # False: `max_steps` was reached before the last episode ended
+    finished: bool  # False: the last episode had not ended after `max_steps` or `max_seconds`
 
 
 def play(
@@ -29,17 +31,21 @@ def play(
     episodes: int = 1,
     deterministic: bool = True,
     max_steps: int = 2000,
+    max_seconds: float = math.inf,
 ) -> Played:
     """Play `episodes` episodes in one environment, at most `max_steps` steps in all, and render every state.
+
+    After `max_seconds` seconds no further step is played.
 
     A host environment is constructed again with `render_mode = "rgb_array"`. Raises ConfigError where the environment
     cannot be rendered.
     """
     with backend_of(env).scene(agent, learner, key, deterministic) as scene:
-        return _film(scene, env.num_agents, episodes, max_steps)
+        return _film(scene, env.num_agents, episodes, max_steps, max_seconds)
 
 
-def _film(scene: Scene, agents: int, episodes: int, max_steps: int) -> Played:
+def _film(scene: Scene, agents: int, episodes: int, max_steps: int, max_seconds: float) -> Played:
+    begin = time.monotonic()
     frames, returns, lengths, ended = [scene.picture()], [np.zeros(agents)], [0], False
     for t in range(max_steps):
         result = scene.move(t)
@@ -50,6 +56,6 @@ def _film(scene: Scene, agents: int, episodes: int, max_steps: int) -> Played:
         returns[-1] = returns[-1] + result.reward
         lengths[-1] += result.counts
         ended = result.ended
-        if ended and len(lengths) == episodes:
+        if (ended and len(lengths) == episodes) or time.monotonic() - begin > max_seconds:
             break
     return Played(frames, np.stack(returns), np.array(lengths), ended and len(lengths) == episodes)

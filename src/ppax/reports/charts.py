@@ -1,0 +1,176 @@
+"""Charts of curves as SVG: one picture for pages and notebooks, light and dark, without a plotting library.
+
+Axes and text have the colour of the text around the picture (`currentColor`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ppax.reports.curves import Curve
+from ppax.reports.markup import Markup, element
+from ppax.reports.words import number_text, short_count
+
+# Readable on white and on black, and apart for readers who do not see all colours
+COLOURS = ("#12948a", "#e0822b", "#4a7fd6", "#c5508f", "#8c9427", "#8a68cc", "#d14f45", "#7c8794")
+HEALTHY = "#3fa35b"
+TOP, BOTTOM, RIGHT, GLYPH = 10, 24, 14, 6.6  # margins and width of a character, in pixels
+PADDING = 0.06  # of the range of values, above and below
+FONT = "11.5px system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
+
+
+class Line(NamedTuple):
+    """Curve with its looks."""
+
+    curve: Curve
+    name: str
+    colour: str
+    dots: bool = False  # a dot at every point: sparse measurements, as evaluations
+    faint: bool = False  # thin and without band, behind more important lines
+
+
+class Band(NamedTuple):
+    """Range of values that is always visible, and the part of it that is healthy."""
+
+    shown: tuple[float, ...] = ()
+    healthy: tuple[float, float] | None = None
+    limit: float | None = None  # dashed horizontal line
+
+
+NO_BAND = Band()
+
+
+class Frame(NamedTuple):
+    """Plot area in pixels, and the values at its edges."""
+
+    left: float
+    right: float
+    top: float
+    bottom: float
+    steps: float  # at the right edge; the left one is 0
+    low: float
+    high: float
+
+    def x(self, steps: np.ndarray | float) -> np.ndarray:
+        """Horizontal positions of numbers of steps."""
+        return np.asarray(self.left + (self.right - self.left) * np.asarray(steps) / self.steps)
+
+    def y(self, values: np.ndarray | float) -> np.ndarray:
+        """Vertical positions of values."""
+        share = (np.asarray(values) - self.low) / (self.high - self.low)
+        return np.asarray(self.bottom - (self.bottom - self.top) * share)
+
+
+def chart(lines: Sequence[Line], width: int, height: int, name: str, band: Band = NO_BAND) -> Markup:
+    """Chart of at least one curve with points; `name` describes it to readers who do not see it."""
+    low, high = value_range(lines, band)
+    ticks = nice_ticks(low, high, max(3, height // 38))
+    labels = tick_labels(ticks)
+    left = 10 + GLYPH * max(map(len, labels))
+    steps = max(float(line.curve.steps.max()) for line in lines) or 1.0
+    frame = Frame(left, width - RIGHT, TOP, height - BOTTOM, steps, low, high)
+    parts = [*_healthy(frame, band), *_axes(frame, ticks, labels)]
+    for line in lines:
+        parts += _line(frame, line)
+    box = {"viewBox": f"0 0 {width} {height}", "width": width, "height": height, "role": "img", "aria_label": name}
+    return element("svg", *parts, **box, style=f"max-width:100%;height:auto;font:{FONT}", fill="currentColor")
+
+
+def value_range(lines: Sequence[Line], band: Band) -> tuple[float, float]:
+    """Lowest and highest value on the vertical axis, with some room."""
+    values = [*(x for line in lines for x in (line.curve.low.min(), line.curve.high.max())), *band.shown]
+    low, high = float(min(values)), float(max(values))
+    if high - low <= 1e-9 * max(abs(low), abs(high)):  # constant
+        room = abs(low) / 2 or 1.0
+        return low - room, high + room
+    room = PADDING * (high - low)
+    return low - room, high + room
+
+
+def nice_ticks(low: float, high: float, count: int) -> list[float]:
+    """About `count` multiples of 1, 2 or 5 times a power of ten between `low` and `high`."""
+    rough = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(size * power for size in (1, 2, 5, 10) if size * power >= rough * (1 - 1e-9))
+    return [i * step for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+
+
+def tick_labels(ticks: Sequence[float]) -> list[str]:
+    """Labels of ticks, all with the same number of digits."""
+    largest = max(map(abs, ticks), default=0.0)
+    if largest >= 1e4:
+        return [short_count(tick) for tick in ticks]
+    gap = min((b - a for a, b in itertools.pairwise(ticks)), default=largest or 1.0)
+    if largest < 1e-3:
+        return [f"{tick:.0e}".replace("e-0", "e-") if tick else "0" for tick in ticks]
+    digits = max(0, -math.floor(math.log10(gap) + 1e-9))
+    return [f"{tick:.{digits}f}".replace("-", "\N{MINUS SIGN}") for tick in ticks]
+
+
+def _axes(frame: Frame, ticks: Sequence[float], labels: Sequence[str]) -> Iterator[Markup]:
+    for tick, label in zip(ticks, labels, strict=True):
+        y = float(frame.y(tick))
+        yield _rule(frame.left, y, frame.right, y, 0.13)
+        yield element("text", label, x=f"{frame.left - 6:.1f}", y=f"{y + 4:.1f}", text_anchor="end", opacity=0.7)
+    yield _rule(frame.left, frame.bottom, frame.right, frame.bottom, 0.4)
+    yield from _step_axis(frame)
+
+
+def _step_axis(frame: Frame) -> Iterator[Markup]:
+    """Ticks and labels of the horizontal axis; the last has the unit, and labels that it would cover are left out."""
+    places = nice_ticks(0.0, frame.steps, min(6, max(2, round((frame.right - frame.left) / 55))))
+    free = frame.right + 2 * GLYPH  # left edge of the label to the right
+    for place in reversed(places):
+        x, text = float(frame.x(place)), f"{short_count(place)}{' steps' if place == places[-1] else ''}"
+        yield _rule(x, frame.bottom, x, frame.bottom + 4, 0.4)
+        half = GLYPH * len(text) / 2
+        middle = min(max(x, frame.left + half), frame.right - half)
+        if middle + half + GLYPH <= free:
+            free = middle - half
+            at = {"x": f"{middle:.1f}", "y": f"{frame.bottom + 17:.1f}", "text_anchor": "middle"}
+            yield element("text", text, **at, opacity=0.7)
+
+
+def _rule(x1: float, y1: float, x2: float, y2: float, opacity: float) -> Markup:
+    return element("path", d=f"M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}", stroke="currentColor", stroke_opacity=opacity)
+
+
+def _healthy(frame: Frame, band: Band) -> Iterator[Markup]:
+    if band.healthy is not None:
+        high, low = (float(np.clip(frame.y(value), frame.top, frame.bottom)) for value in band.healthy[::-1])
+        box = {"x": f"{frame.left:.1f}", "y": f"{high:.1f}", "width": f"{frame.right - frame.left:.1f}"}
+        yield element("rect", **box, height=f"{low - high:.1f}", fill=HEALTHY, fill_opacity=0.13)
+    if band.limit is not None and frame.low < band.limit < frame.high:
+        y = float(frame.y(band.limit))
+        path = f"M{frame.left:.1f} {y:.1f}L{frame.right:.1f} {y:.1f}"
+        yield element("path", d=path, stroke="currentColor", stroke_opacity=0.55, stroke_dasharray="4 4")
+
+
+def _line(frame: Frame, line: Line) -> Iterator[Markup]:
+    curve = line.curve
+    x, low, mean, high = frame.x(curve.steps), frame.y(curve.low), frame.y(curve.mean), frame.y(curve.high)
+    title = element("title", line.name)
+    if (curve.low < curve.high).any() and not line.faint:
+        outline = f"{_path(x, high)}L{_path(x[::-1], low[::-1])[1:]}Z"
+        yield element("path", title, d=outline, fill=line.colour, fill_opacity=0.2)
+    look = {"fill": "none", "stroke": line.colour, "stroke_linejoin": "round", "stroke_linecap": "round"}
+    if line.dots or len(x) == 1:
+        dots = "".join(f"M{a:.1f} {b:.1f}h0" for a, b in zip(x, mean, strict=True))
+        yield element("path", title, d=dots, **look, stroke_width=5.5)
+    if len(x) > 1:
+        strength = {"stroke_width": 1.2, "stroke_opacity": 0.5} if line.faint else {"stroke_width": 1.8}
+        yield element("path", title, d=_path(x, mean), **look, **strength)
+
+
+def _path(x: np.ndarray, y: np.ndarray) -> str:
+    return "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in zip(x, y, strict=True))
+
+
+def final_text(line: Line) -> str:
+    """Last value of a line, in words."""
+    return number_text(float(line.curve.mean[-1]))

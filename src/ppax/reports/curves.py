@@ -1,0 +1,60 @@
+"""Curves of metrics over environment steps: few points for many rows, and mean and range over runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ppax.reports.records import Record
+
+
+class Curve(NamedTuple):
+    """Metric of one run, or of several, over environment steps; one entry per point."""
+
+    iterations: np.ndarray  # [points]
+    steps: np.ndarray  # [points]
+    mean: np.ndarray  # [points]
+    low: np.ndarray  # [points] lowest value of all rows and runs at this point
+    high: np.ndarray  # [points] highest value
+
+
+def curve_of(record: Record, metric: str, points: int) -> Curve:
+    """Curve of the rows that have a number for `metric`, with at most `points` points.
+
+    A point of more than one row has their mean, and their extremes as range: a spike of one row stays visible.
+    """
+    values = record.columns.get(metric, np.zeros(0))
+    kept = np.isfinite(values)
+    if not kept.any():
+        return Curve(*np.zeros((5, 0)))
+    iterations, steps, values = (x[kept] for x in (record.columns["iteration"], record.columns["env_steps"], values))
+    if len(values) <= points:
+        return Curve(iterations, steps, values, values, values)
+    first = np.arange(points) * len(values) // points  # row with which each point begins
+    counts = np.diff(np.append(first, len(values)))
+    iterations, steps, mean = (np.add.reduceat(x, first) / counts for x in (iterations, steps, values))
+    return Curve(iterations, steps, mean, np.minimum.reduceat(values, first), np.maximum.reduceat(values, first))
+
+
+def averaged(curves: Sequence[Curve]) -> Curve:
+    """Mean over runs with their whole range, at the points of the longest; runs that are over have no part in it.
+
+    Runs are compared at equal iterations: autoreset steps do not count as environment steps, so that these differ a
+    little between seeds. Between its points a run is interpolated linearly.
+    """
+    curves = [curve for curve in curves if len(curve.steps)]
+    if len(curves) < 2:
+        return curves[0] if curves else Curve(*np.zeros((5, 0)))
+    grid = max(curves, key=lambda curve: (curve.iterations[-1], len(curve.iterations))).iterations
+    steps, mean, low, high = (
+        np.array([np.interp(grid, curve.iterations, values, np.nan, np.nan) for curve, values in pairs])
+        for pairs in zip(*([(curve, x) for x in curve[1:]] for curve in curves), strict=True)
+    )
+    return Curve(grid, np.nanmean(steps, 0), np.nanmean(mean, 0), np.nanmin(low, 0), np.nanmax(high, 0))
+
+
+def common(records: Sequence[Record], metric: str, points: int) -> Curve:
+    """Curve of `metric` over several runs of one group."""
+    return averaged([curve_of(record, metric, points) for record in records])

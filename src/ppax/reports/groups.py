@@ -1,0 +1,109 @@
+"""Groups of runs: those of one group differ by their seed alone; the options that set groups apart name them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ppax import config as configs
+from ppax.options import NONE, Option
+from ppax.reports.records import Record
+from ppax.reports.words import shortened, value_text
+from ppax.types import ConfigError
+
+SEED = "seed"
+# Options that do not change how a run learns
+OTHER = ("log.", "eval.", "best.", "timeout", "vectorization", "info_metrics")
+NAMED = 3  # maximum number of options in the name of a group
+MISSING = "not set"
+
+
+class Group(NamedTuple):
+    """Runs that differ by their seed alone."""
+
+    label: str  # options that set the group apart, as "learning_rate = 0.001"; the environment if there is one group
+    records: list[Record]
+
+    @property
+    def seeds(self) -> str:
+        """Seeds of the runs, in words."""
+        seeds = [value_text(record.config.get(SEED, "?")) for record in self.records]
+        return (
+            f"{len(seeds)} seeds: {', '.join(seeds[:10])}{', ...' if seeds[10:] else ''}"
+            if seeds[1:]
+            else (f"seed {seeds[0]}")
+        )
+
+
+def groups_of(records: Sequence[Record]) -> list[Group]:
+    """Groups of `records`, in the order of their first runs."""
+    members: dict[str, list[Record]] = {}
+    for record in records:
+        members.setdefault(_key(record.config), []).append(record)
+    labels = _labels([runs[0] for runs in members.values()])
+    return [Group(label, runs) for label, runs in zip(labels, members.values(), strict=True)]
+
+
+def differences(records: Sequence[Record]) -> dict[str, list[Any]]:
+    """Options of which two of `records` have different values: by dotted path, the value in each record."""
+    found = [record.config for record in records]
+    paths = dict.fromkeys(path for config in found for path in config)
+    values = {path: [config.get(path, MISSING) for config in found] for path in paths}
+    return {path: row for path, row in values.items() if any(value != row[0] for value in row)}
+
+
+def changed(record: Record) -> dict[str, tuple[Any, Any]]:
+    """Options that differ from their defaults: (value, default) by dotted path; None for options without a default."""
+    known = {option.path: _as_written(option.default) for option in options_of(record)}
+    own = {path: (_as_written(value), known.get(path)) for path, value in record.config.items()}
+    return {path: pair for path, pair in own.items() if pair[0] != pair[1]}
+
+
+def options_of(record: Record) -> list[Option]:
+    """Options of the parts that a run names; those of the default parts if it has parts of the user's own."""
+    try:
+        return list(configs.options(record.tables))
+    except ConfigError:
+        return list(configs.options({}))
+
+
+def short_names(paths: Sequence[str]) -> dict[str, str]:
+    """Last word of each dotted path, the name of the table for a part; as many words as it takes to tell them apart."""
+    words = {path: path.removesuffix(".part").split(".") for path in paths}
+    names = {}
+    for path, own in words.items():
+        count = 1
+        while count < len(own) and any(x[-count:] == own[-count:] for other, x in words.items() if other != path):
+            count += 1
+        names[path] = ".".join(own[-count:])
+    return names
+
+
+def _labels(firsts: Sequence[Record]) -> list[str]:
+    """Name of each group, from the options in which the first runs of all groups differ."""
+    rows = {path: values for path, values in differences(firsts).items() if _matters(path)}
+    if not rows:
+        return [shortened(record.env) for record in firsts]
+    names, labels = short_names(list(rows)), []
+    for i in range(len(firsts)):
+        parts = [
+            value_text(values[i]) if path == "env" else f"{names[path]} = {value_text(values[i])}"
+            for path, values in rows.items()
+        ]
+        more = [f"{len(parts) - NAMED} more"] if len(parts) > NAMED else []
+        labels.append(", ".join([shortened(part) for part in parts[:NAMED]] + more))
+    return labels
+
+
+def _key(config: Mapping[str, Any]) -> str:
+    return json.dumps({path: value for path, value in config.items() if _matters(path)}, sort_keys=True, default=str)
+
+
+def _matters(path: str) -> bool:
+    return path != SEED and not path.startswith(OTHER)
+
+
+def _as_written(value: Any) -> Any:
+    """Value as a run file has it."""
+    return NONE if value is None else list(value) if isinstance(value, tuple) else value

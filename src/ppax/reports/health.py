@@ -1,0 +1,105 @@
+"""Metrics that show whether training is sound: their healthy range, and a sentence that says what to look for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ppax.reports.charts import Band
+from ppax.reports.records import Record
+from ppax.reports.words import number_text, value_text
+
+ENOUGH = 0.95  # share of log rows in the healthy range at which a run counts as healthy
+
+
+class Sign(NamedTuple):
+    """Metric, its name and unit for the reader, and its healthy range."""
+
+    metric: str
+    title: str
+    unit: str
+    sentence: str
+    shown: tuple[float, ...] = ()  # values that are always on the axis
+    healthy: tuple[float, float] | None = None
+    limit: str = ""  # option whose value is drawn as a line
+
+
+SIGNS = (
+    Sign(
+        "explained_variance",
+        "Explained variance",
+        "of the critic, 1 is perfect",
+        "How well the critic predicts returns. It should rise towards 1. At 0 it is no better than a constant, "
+        "below 0 worse.",
+        (0.0, 1.0),
+        (0.0, 1.0),
+    ),
+    Sign(
+        "entropy",
+        "Entropy",
+        "of the policy, nats",
+        "Randomness of actions. It should fall slowly: a sudden fall ends exploration, no fall at all means that "
+        "nothing is learned.",
+    ),
+    Sign(
+        "approx_kl",
+        "KL divergence",
+        "from the old to the new policy, nats",
+        "Change of the policy in one update, usually 0.001 to 0.02. Above 0.03, lower the learning rate or the number "
+        "of epochs.",
+        (0.0, 0.02),
+        (0.0, 0.03),
+    ),
+    Sign(
+        "clip_fraction",
+        "Clip fraction",
+        "of samples",
+        "Samples whose ratio left the clip range. Above 0.3, updates are too large; always 0, they may be too small.",
+        (0.0, 0.2),
+        (0.0, 0.3),
+    ),
+    Sign(
+        "ratio_first_max_dev",
+        "First ratio",
+        "distance from 1 before the first gradient step",
+        "0 up to rounding. More means that acting and learning compute different probabilities: a defect.",
+        (0.0, 1e-3),
+        (0.0, 1e-3),
+    ),
+    Sign(
+        "grad_norm",
+        "Gradient norm",
+        "L2, before clipping",
+        "Above max_grad_norm (dashed) gradients are scaled down to it. Now and then is normal; growing peaks announce "
+        "divergence.",
+        (0.0,),
+        limit="agent.max_grad_norm",
+    ),
+)
+
+
+def band_of(sign: Sign, records: Sequence[Record]) -> Band:
+    """Band of a sign's chart; its limit is drawn where all runs have the same."""
+    limits = {value_text(record.config.get(sign.limit)) for record in records}
+    limit: Any = records[0].config.get(sign.limit)
+    drawn = len(limits) == 1 and type(limit) in (int, float)
+    return Band(sign.shown, sign.healthy, float(limit) if drawn else None)
+
+
+def share_in_range(sign: Sign, records: Sequence[Record]) -> float | None:
+    """Share of log rows of all runs in which a sign is in its healthy range; None without range or rows."""
+    values = np.concatenate([record.columns.get(sign.metric, np.zeros(0)) for record in records])
+    values = values[np.isfinite(values)]
+    if sign.healthy is None or not len(values):
+        return None
+    low, high = sign.healthy
+    return float(np.mean((low <= values) & (values <= high)))
+
+
+def verdict(share: float) -> str:
+    """Share in the healthy range, in words."""
+    if share >= ENOUGH:
+        return "in range"
+    return f"{number_text(round(100 * (1 - share)))} % outside"

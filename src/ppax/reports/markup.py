@@ -1,0 +1,44 @@
+"""HTML and SVG elements. Text is escaped wherever it becomes markup, so that no text of a run can be code."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+
+from ppax.reports.words import printable
+
+VOID = ("img", "meta")  # elements without content
+
+
+class Markup(str):
+    """Text that is markup already."""
+
+    __slots__ = ()
+
+
+def escaped(content: object) -> Markup:
+    """Content as markup: text escaped, and markup as it is."""
+    return content if isinstance(content, Markup) else Markup(html.escape(printable(str(content), "\n")))
+
+
+def element(name: str, /, *content: object, **attributes: object) -> Markup:
+    """Element with content and attributes; `class_` is the attribute class, `stroke_width` stroke-width."""
+    given = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None}
+    pairs = "".join(f' {key}="{escaped(value)}"' for key, value in given.items())
+    return Markup(f"<{name}{pairs}>" if name in VOID else f"<{name}{pairs}>{joined(content)}</{name}>")
+
+
+def joined(content: Iterable[object]) -> Markup:
+    """Contents as markup, one after the other."""
+    return Markup("".join(map(escaped, content)))
+
+
+def table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> Markup:
+    """Table that scrolls sideways where it is wider than the page; the first column is left-aligned text."""
+    top = element("tr", *(element("th", cell, scope="col") for cell in head))
+    body = (
+        element("tr", element("th", first, scope="row"), *(element("td", cell) for cell in rest))
+        for first, *rest in rows
+    )
+    inner = element("table", element("thead", top), element("tbody", *body))
+    return element("div", inner, class_="scroll", tabindex="0", role="region", aria_label="table")

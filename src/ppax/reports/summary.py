@@ -1,0 +1,125 @@
+"""Summary of runs: a paragraph, and the figures that a reader looks for first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ppax.reports.groups import SEED, Group
+from ppax.reports.records import Record
+from ppax.reports.words import (
+    count_text,
+    counted,
+    duration_text,
+    listed,
+    number_text,
+    short_count,
+    shortened,
+    value_text,
+)
+
+EVALUATED, RETURN = "eval_return", "episode_return"  # metrics of learning curves, the better one first
+
+
+def final_return(record: Record) -> float:
+    """Mean return of the final evaluation; of the last one during training, or of the last log row, where it lacks."""
+    numbers = (record.result("mean_return"), record.last(EVALUATED), record.last(RETURN))
+    return next((number for number in numbers if math.isfinite(number)), math.nan)
+
+
+def title_of(groups: Sequence[Group]) -> str:
+    """Names of the environments."""
+    names = list(dict.fromkeys(shortened(record.env) for group in groups for record in group.records))
+    return listed(names) if len(names) <= 3 else f"{names[0]} and {len(names) - 1} other environments"
+
+
+def paragraph(groups: Sequence[Group]) -> str:
+    """Environment, steps, time, result and end of the runs, in a few sentences."""
+    records = [record for group in groups for record in group.records]
+    return f"{_which(groups)} {_how_long(records)} {_result(groups)} {_end(records)}".replace("  ", " ").strip()
+
+
+def tiles(groups: Sequence[Group]) -> list[tuple[str, str, str]]:
+    """Figures that a reader looks for first: (name, figure, remark)."""
+    records = [record for group in groups for record in group.records]
+    best = best_group(groups)
+    evaluated = math.isfinite(best.records[0].result("mean_return"))
+    name = "final evaluation" if evaluated else "last return"
+    remark = ""
+    if len(groups) > 1:
+        remark = "highest of the settings"
+    elif best.records[1:]:
+        remark = f"mean of {len(best.records)} seeds"
+    elif evaluated:
+        remark = f"± {number_text(best.records[0].result('std_return'))} over episodes"
+    shown = [(name, number_text(mean_of(best.records, final_return)), remark)]
+    each = "per run" if records[1:] else ""
+    shown.append(("environment steps", short_count(mean_of(records, lambda record: record.last("env_steps"))), each))
+    shown.append(("training time", duration_text(mean_of(records, lambda record: record.last("seconds"))), each))
+    speed = short_count(mean_of(records, lambda record: record.steps_per_second))
+    return [*shown, ("steps per second", speed, "without compilation")]
+
+
+def mean_of(records: Sequence[Record], number: Callable[[Record], float]) -> float:
+    """Mean of a number over the runs that have it; NaN where none has."""
+    values = [value for value in map(number, records) if math.isfinite(value)]
+    return float(np.mean(values)) if values else math.nan
+
+
+def best_group(groups: Sequence[Group]) -> Group:
+    """Group with the highest mean of the final returns."""
+    means = [mean_of(group.records, final_return) for group in groups]
+    return groups[int(np.argmax(np.nan_to_num(means, nan=-np.inf)))]
+
+
+def _which(groups: Sequence[Group]) -> str:
+    if len(groups) == 1 and not groups[0].records[1:]:
+        record = groups[0].records[0]
+        return f"PPO on {shortened(record.env)}, seed {value_text(record.config.get(SEED, '?'))}."
+    count = sum(len(group.records) for group in groups)
+    runs = f"{counted(count, 'run')} of PPO on {title_of(groups)}"
+    if len(groups) == 1:
+        return f"{runs}, which differ by their seed alone."
+    shown = [f"{group.label} ({group.seeds})" for group in groups[:4]]
+    more = [f"{len(groups) - 4} more"] if groups[4:] else []
+    return f"{runs} in {counted(len(groups), 'setting').lower()}: {listed(shown + more)}."
+
+
+def _how_long(records: Sequence[Record]) -> str:
+    steps = [record.last("env_steps") for record in records if record.has("env_steps")]
+    if not steps:
+        return "There are no log rows yet."
+    speed = short_count(mean_of(records, lambda record: record.steps_per_second))
+    seconds = duration_text(mean_of(records, lambda record: record.last("seconds")))
+    if not records[1:]:
+        return f"It trained for {count_text(steps[0])} environment steps in {seconds} ({speed} steps per second)."
+    low, high = short_count(min(steps)), short_count(max(steps))
+    span = f"about {low}" if low == high else f"{low} to {high}"
+    return f"Each trained for {span} environment steps, in {seconds} on average ({speed} steps per second)."
+
+
+def _result(groups: Sequence[Group]) -> str:
+    best = best_group(groups)
+    values = [value for value in map(final_return, best.records) if math.isfinite(value)]
+    if not values:
+        return "No episode has ended yet."
+    mean, record = number_text(float(np.mean(values))), best.records[0]
+    episodes = record.result("episodes")
+    place = f"over {count_text(episodes)} evaluation episodes" if math.isfinite(episodes) else "at the last measurement"
+    if values[1:]:
+        place += f", {number_text(min(values))} to {number_text(max(values))} over its seeds"
+    elif math.isfinite(record.result("std_return")):
+        place += f" (standard deviation {number_text(record.result('std_return'))})"
+    if len(groups) > 1:
+        return f"The highest mean return is that of {best.label}: {mean} {place}."
+    return f"The policy reaches a mean return of {mean} {place}."
+
+
+def _end(records: Sequence[Record]) -> str:
+    ends = [record.end for record in records]
+    if not records[1:]:
+        return f"It ended: {shortened(ends[0])}." if records[0].stopped else "The run goes on, or was killed."
+    going = sum(not record.stopped for record in records)
+    return f"Still running, or killed: {going} of {len(records)} runs." if going else ""

@@ -1,0 +1,79 @@
+"""Numbers, durations and sentences for the reader of a report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+LONGEST = 60  # characters of one value
+NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
+UNKNOWN = "\N{EN DASH}"
+
+
+def number_text(value: float) -> str:
+    """Number with four significant digits, and a dash for NaN."""
+    if not math.isfinite(value):
+        return UNKNOWN
+    if value and not 1e-4 <= abs(value) < 1e9:
+        return f"{value:.3g}"
+    digits = max(0, 3 - math.floor(math.log10(abs(value)))) if value else 0
+    text = f"{value:,.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def count_text(value: float) -> str:
+    """Whole number with separators of thousands."""
+    return f"{value:,.0f}" if math.isfinite(value) else UNKNOWN
+
+
+def short_count(value: float) -> str:
+    """Number with a suffix of thousands, as 12k and 1.5M."""
+    for size, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{suffix}" if abs(value) < 1e15 else f"{value:.0e}"
+    return f"{value:.3g}"
+
+
+def duration_text(seconds: float) -> str:
+    """Duration in its two largest units."""
+    if not math.isfinite(seconds):
+        return UNKNOWN
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    for unit, size, smaller, part in (("min", 60, "s", 1), ("h", 3600, "min", 60), ("d", 86400, "h", 3600)):
+        whole, rest = divmod(round(seconds / part), size // part)
+        if whole < 60 or unit == "d":
+            return f"{whole:,} {unit} {rest} {smaller}"
+    return UNKNOWN
+
+
+def value_text(value: Any) -> str:
+    """Value of an option as a run file has it, shortened."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    return shortened(str(value) if not isinstance(value, list) else ", ".join(map(value_text, value[:20])) or "[]")
+
+
+def shortened(text: str) -> str:
+    """Text of at most LONGEST characters, its end replaced by an ellipsis."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def printable(text: str, kept: str = "") -> str:
+    """Text without control characters, which could steer a terminal or reverse the direction of writing."""
+    return "".join(sign if sign.isprintable() or sign in kept else "\N{REPLACEMENT CHARACTER}" for sign in text)
+
+
+def counted(count: int, noun: str) -> str:
+    """Count and noun, as "Three runs"."""
+    return f"{NUMBERS[count] if count < len(NUMBERS) else count} {noun}{'' if count == 1 else 's'}"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Parts of a sentence joined by commas and "and"."""
+    return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))

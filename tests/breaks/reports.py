@@ -1,0 +1,68 @@
+"""Breaks of reports: extremes, groups, escaping, figures."""
+
+from breaks.base import Mutation
+
+CURVES = "tests/reports/test_curves.py::"
+PAGE = "tests/reports/test_page.py::"
+
+MUTATIONS: list[Mutation] = [
+    Mutation(
+        "the highest value of many rows is lost",
+        "np.maximum.reduceat(values, first))",
+        "mean)",
+        (
+            CURVES + "test_one_spike_in_many_rows_stays",
+            CURVES + "test_points_of_many_rows_have_their_mean_and_extremes",
+        ),
+        "reports/curves.py",
+    ),
+    Mutation(
+        "a run that is over keeps its last value in the mean",
+        "np.interp(grid, curve.iterations, values, np.nan, np.nan)",
+        "np.interp(grid, curve.iterations, values)",
+        (CURVES + "test_a_run_that_ended_early_has_no_part_in_the_mean_after_its_end",),
+        "reports/curves.py",
+    ),
+    Mutation(
+        "runs of other seeds are settings of their own",
+        "return path != SEED and not path.startswith(OTHER)",
+        "return not path.startswith(OTHER)",
+        ("tests/reports/test_groups.py::test_runs_that_differ_by_seed_and_logging_alone_are_one_group",),
+        "reports/groups.py",
+    ),
+    Mutation(
+        "text of a run becomes markup",
+        'else Markup(html.escape(printable(str(content), "\\n")))',
+        'else Markup(printable(str(content), "\\n"))',
+        (PAGE + "test_no_text_of_a_run_becomes_markup",),
+        "reports/markup.py",
+    ),
+    Mutation(
+        "the page may load from the network",
+        "default-src 'none'; img-src data:",
+        "default-src *; img-src data:",
+        (PAGE + "test_the_page_loads_nothing",),
+        "reports/page.py",
+    ),
+    Mutation(
+        "a picture is drawn upside down",
+        "self.bottom - (self.bottom - self.top) * share",
+        "self.top + (self.bottom - self.top) * share",
+        ("tests/reports/test_charts.py::test_the_band_has_the_extremes_of_the_rows",),
+        "reports/charts.py",
+    ),
+    Mutation(
+        "control characters reach the terminal",
+        "    text = printable(text)\n    return text if len(text) <= CELL",
+        "    return text if len(text) <= CELL",
+        ("tests/reports/test_comparison.py::test_text_of_a_run_cannot_steer_the_terminal",),
+        "reports/comparison.py",
+    ),
+    Mutation(
+        "a film takes as long as it takes",
+        "or time.monotonic() - begin > max_seconds",
+        "or time.monotonic() - begin > 1e9",
+        ("tests/tools/test_play.py::test_play_stops_after_max_seconds",),
+        "tools/play.py",
+    ),
+]

@@ -1,0 +1,59 @@
+"""Groups of runs that differ by their seed alone, and the options that set them apart."""
+
+from ppax import config
+from ppax.reports.groups import changed, differences, groups_of, short_names
+from ppax.reports.records import of_history
+
+
+def run(name="run", **tables):
+    return of_history(name, [], {"env": "CartPole-v1", "seed": 0} | tables)
+
+
+def test_runs_that_differ_by_seed_and_logging_alone_are_one_group():
+    runs = [run(seed=0), run(seed=1, log={"console": False}), run(seed=2, eval={"episodes": 7}, timeout=3.0)]
+    (group,) = groups_of(runs)
+    assert group.records == runs
+    assert group.label == "CartPole-v1"
+    assert group.seeds == "3 seeds: 0, 1, 2"
+
+
+def test_groups_are_named_by_what_sets_them_apart():
+    slow, fast = {"learning_rate": 1e-4, "gamma": 0.9}, {"learning_rate": 1e-2, "gamma": 0.9}
+    groups = groups_of([run(agent=slow), run(agent=fast), run(agent=slow, seed=4), run(env="Acrobot-v1", agent=slow)])
+    assert [(group.label, len(group.records)) for group in groups] == [
+        ("CartPole-v1, learning_rate = 0.0001", 2),
+        ("CartPole-v1, learning_rate = 0.01", 1),
+        ("Acrobot-v1, learning_rate = 0.0001", 1),
+    ]
+
+
+def test_an_option_that_one_file_lacks_is_a_difference():
+    found = differences([run(agent={"gamma": 0.9}), run(agent={"gamma": 0.9, "num_epochs": 2})])
+    assert found == {"agent.num_epochs": ["not set", 2]}
+
+
+def test_names_are_as_long_as_it_takes():
+    paths = ["agent.loss.part", "agent.loss.clip_eps", "groups.prey.agent.loss.clip_eps", "agent.network.memory.part"]
+    names = short_names(paths)
+    assert names["agent.network.memory.part"] == "memory"
+    assert names["agent.loss.part"] == "loss"
+    assert len(set(names.values())) == 4
+
+
+def test_changed_options_are_those_that_are_no_defaults():
+    own = {"num_envs": 8, "agent": {"learning_rate": 0.5, "loss": {"part": "dpo"}}, "env_params": {"gravity": 3.0}}
+    default = next(option for option in config.options({}) if option.path == "agent.learning_rate").default
+    record = of_history("run", [], config.resolve(own))
+    found = changed(record)
+    assert found == {
+        "num_envs": (8, 64),
+        "agent.learning_rate": (0.5, default),
+        "agent.loss.part": ("dpo", "clipped"),
+        "env_params.gravity": (3.0, None),
+    }
+
+
+def test_changes_of_a_run_with_parts_of_the_users_own():
+    found = changed(of_history("run", [], {"num_envs": 3, "agent": {"loss": {"part": "my.module:Loss"}}}))
+    assert found["num_envs"] == (3, 64)
+    assert found["agent.loss.part"][0] == "my.module:Loss"

@@ -1,0 +1,140 @@
+"""Page of a report: escaped, self-contained, small, and with the numbers of the runs."""
+
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from ppax import config
+from ppax.reports import health, summary
+from ppax.reports.groups import groups_of
+from ppax.reports.page import compact, page
+from ppax.reports.records import Record, of_history
+from ppax.reports.sections import Film
+
+ATTACK = "<script>alert('x')</script><img src=x onerror=alert(1)>\"&\u202e\x1b[2J\ud800"
+ELEMENTS = """html head meta title style body main header section footer figure figcaption details summary
+p h1 h2 h3 b span div dl dt dd table thead tbody tr th td small code pre img svg path rect text"""
+
+
+class Elements(HTMLParser):
+    """Elements and attributes of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.names, self.attributes, self.open = set(), set(), []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.names.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        if tag not in ("img", "meta"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def run(name="run", rows=5, **tables):
+    values = [
+        {"iteration": i, "env_steps": 100 * i, "seconds": i / 4, "episode_return": 10.0 * i, "approx_kl": 0.01 * i}
+        for i in range(1, rows + 1)
+    ]
+    return of_history(name, values, config.resolve({"env": "CartPole-v1"} | tables))
+
+
+def test_no_text_of_a_run_becomes_markup():
+    row = {"iteration": 1, "env_steps": 5, "episode_return": 1.0, ATTACK: 1.0, f"{ATTACK}_loss": 2.0}
+    tables = {"env": ATTACK, "seed": ATTACK, ATTACK: {ATTACK: ATTACK}}
+    record = of_history(ATTACK, [row, row | {"iteration": 2}], tables)
+    start = dict.fromkeys(("time", "device", "cores", "git_commit"), ATTACK) | {"packages": {"jax": ATTACK}}
+    hostile = record._replace(
+        run_file=ATTACK, starts=[start], stopped={"why": ATTACK}, evaluation={"mean_return": 1.0, ATTACK: 2.0}
+    )
+    other = hostile._replace(tables=tables | {"num_envs": ATTACK})
+    for text in (page([hostile, other], Film(b"GIF", ATTACK), ATTACK), compact(hostile)):
+        found = Elements(text)
+        assert found.names <= set(ELEMENTS.split())
+        assert not {name for name in found.attributes if name.startswith("on")}
+        assert found.open == []
+        assert "&lt;script&gt;" in text
+        assert not {"\u202e", "\x1b", "\ud800"} & set(text)
+
+
+def test_the_page_loads_nothing():
+    text = page([run(), run("other", num_envs=8)], Film(b"GIF89a", "caption"), "today")
+    assert not re.search(r"https?:|//|url\(|@import|<script|<link|<iframe", text)
+    assert set(re.findall(r'(?:src|href)="(.{5})', text)) == {"data:"}
+    assert "default-src &#x27;none&#x27;" in text
+
+
+def test_a_long_run_makes_a_small_page():
+    noise = np.random.default_rng(0)
+    counters = {"iteration": np.arange(1.0, 100_001), "env_steps": np.arange(1.0, 100_001) * 2048}
+    names = ["episode_return", "eval_return", "loss", "value_loss", "steps_per_second", *(f"m{i}" for i in range(30))]
+    names += [sign.metric for sign in health.SIGNS]
+    runs = [
+        run(seed=seed)._replace(columns=counters | {name: noise.normal(size=100_000) for name in names})
+        for seed in range(3)
+    ]
+    text = page([*runs, runs[0]._replace(tables=config.resolve({"num_envs": 8}))], None, "today")
+    assert text.count("<svg") == 2 + 2 + 6 + 31  # learning twice; losses and speed; health; others
+    assert len(text.encode()) < 5e6
+
+
+def test_one_run_in_words():
+    evaluated = run(rows=4)._replace(evaluation={"mean_return": 487.25, "std_return": 12.0, "episodes": 128})
+    assert summary.paragraph(groups_of([evaluated])) == (
+        "PPO on CartPole-v1, seed 0. It trained for 400 environment steps in 1.0 s (400 steps per second). "
+        "The policy reaches a mean return of 487.2 over 128 evaluation episodes (standard deviation 12). "
+        "It ended: total_steps are done."
+    )
+
+
+def test_several_runs_in_words():
+    slow = [run(seed=seed)._replace(evaluation={"mean_return": 10.0 + seed, "episodes": 8}) for seed in (0, 2)]
+    text = summary.paragraph(groups_of([*slow, run(num_envs=8)._replace(stopped={})]))
+    assert text == (
+        "Three runs of PPO on CartPole-v1 in two settings: num_envs = 64 (2 seeds: 0, 2) and num_envs = 8 (seed 0). "
+        "Each trained for about 500 environment steps, in 1.2 s on average (400 steps per second). "
+        "The highest mean return is that of num_envs = 8: 50 at the last measurement. "
+        "Still running, or killed: 1 of 3 runs."
+    )
+
+
+def test_a_run_without_rows_has_a_page():
+    text = page([run(rows=0)._replace(stopped={})], None, "today")
+    assert "There are no log rows yet." in text
+    assert Elements(text).open == []
+
+
+def test_evaluations_during_training_stand_before_training_episodes():
+    returns = {0: 5.0, 1: 20.0, 2: 10.0}
+    rows = [{"iteration": i, "env_steps": i, "episode_return": 1.0, "eval_return": x} for i, x in returns.items()]
+    text = page([of_history("run", rows, {"env": "x"})], None, "today")
+    assert "Mean return of evaluations during training; faint: training episodes" in text
+    assert "The policy reaches a mean return of 10 at the last measurement" in text
+    cells = re.sub(r"<[^>]+>+", "|", text)
+    assert re.search(r"last in training\|+best in training\|+run\|+\?\|+10\|+20\|", cells)
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "said"), [([0.01, 0.02, None], 1.0, "in range"), ([0.01, 0.5], 0.5, "50 %")]
+)
+def test_share_of_rows_in_the_healthy_range(values, share, said):
+    rows = [{"iteration": i, "env_steps": i, "approx_kl": value} for i, value in enumerate(values)]
+    sign = next(sign for sign in health.SIGNS if sign.metric == "approx_kl")
+    found = health.share_in_range(sign, [of_history("run", rows, {})])
+    assert found == share
+    assert said in health.verdict(found)
+    assert health.share_in_range(sign, [Record("", None, {}, {}, "", {}, [], {})]) is None
+
+
+def test_differences_and_changes_are_listed():
+    text = page([run(num_envs=8, num_steps=16), run(num_envs=9, num_steps=16)], None, "today")
+    cells = re.sub(r"<[^>]+>", "|", text)
+    assert re.search(r"\|num_envs\|+8\|+9\|", cells)
+    assert re.search(r"\|num_steps\|+16\|+128\|+rollout length", cells)
+    assert text.count("run.toml of run") == 2

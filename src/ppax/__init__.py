@@ -37,6 +37,7 @@ from ppax.run import conditions as stop
 from ppax.run.checkpoint import CheckpointError
 from ppax.run.fit import fit, resume
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
+from ppax.scores import PresetScore, Score, presets, score
 from ppax.tools.tuned import Preset, preset
 from ppax.training import start, train
 from ppax.types import ConfigError, TrainState
@@ -48,12 +49,16 @@ __all__ = [  # noqa: RUF022  # in groups
     "BestSettings",
     "Log",
     "Preset",
+    "PresetScore",
+    "Score",
     "TrainedRun",
     "config",
     "fit",
     "loggers",
     "preset",
+    "presets",
     "resume",
+    "score",
     "stop",
     # Pure functions: training, sweeps, evaluation
     "CompiledTraining",

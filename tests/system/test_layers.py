@@ -29,6 +29,7 @@ LEVELS = [
     {"checks", "config", "loggers"},
     {"run"},
     {"tools"},
+    {"scores"},
     {"cli"},
     {"__init__", "__main__"},
 ]
@@ -41,6 +42,8 @@ ONLY = {
     **{name: {"envs"} for name in ("ale_py", "envpool", "pettingzoo", "mpe2")},
     "tensorboardX": {"loggers"},
     "PIL": {"tools"},
+    "matplotlib": {"scores"},
+    "scipy": {"scores"},
     "imageio_ffmpeg": {"tools"},
     "rich": {"loggers"},
     "cloudpickle": {"envs"},

@@ -182,8 +182,23 @@ What the presets of ppax reach. One command measures a row, `ppax score ROW`, or
 * Steps are valid steps of one seed. Time is that of all seeds, compilation included.
 
 A killed `ppax score` continues where it was: each row is a file in `--out`, and rows whose settings and version are the
-same are not measured again. Exit code 1 means that a row falls short. A suite of your own is a file like
-`src/ppax/scores/suite.toml`: `ppax score --suite mine.toml`. In Python:
+same are not measured again. Exit code 1 means that a row falls short. `ppax score --suite mine.toml` measures rows of
+your own; `--controls` runs their controls, too:
+
+```toml
+[[row]]
+name = "short"
+preset = "CartPole-v1"
+steps = 200_000                    # in the place of the preset's total_steps
+threshold = 400
+options = { agent.gamma = 0.98 }   # any option of the preset's run file
+[[row.control]]
+name = "frozen"
+at_most = 150
+options = { agent.learning_rate = 0.0 }
+```
+
+In Python:
 
 ```python
 result = ppax.score("CartPole-v1", seeds=5)

@@ -14,18 +14,22 @@ from ppax.scores.suite import Row, choose
 
 def score(row):
     members = tuple(Member(1000 + i, 498.0 + i, 0.0, 1.0, 0.0, 499_000 + i, 12.0, ()) for i in range(5))
-    return Score(row, "CartPole-v1", "compiled", 128, members, {"time": "2026-11-23 02:00:00"}, "mark")
+    return Score(row, "CartPole-v1", "compiled", 128, members, {"time": "2026-01-01"}, "mark")
 
 
-def test_scores_of_presets_as_they_are_only():
-    own = Row(name="A", preset="CartPole-v1", steps=500_000)
-    others = [
-        Row(name="B", preset="Pendulum-v1", steps=499_999),
-        Row(name="C", preset="MountainCar-v0", options={"agent": {"gamma": 0.5}}),
-        Row(name="D", preset="gymnax/Acrobot-v1", at_most=3.0),
+def test_scores_of_presets_with_their_own_options_only():
+    rows = [
+        Row(name="A", preset="CartPole-v1", steps=400_000),
+        Row(name="B", preset="CartPole-v1", steps=500_000),  # the preset's own budget goes before others
+        Row(name="C", preset="CartPole-v1", steps=600_000),
+        Row(name="D", preset="Pendulum-v1", steps=499_999),
+        Row(name="E", preset="MountainCar-v0", options={"agent": {"gamma": 0.5}}),
+        Row(name="F", preset="gymnax/Acrobot-v1", at_most=3.0),
     ]
-    written = tomllib.loads(recorded.to_toml(map(score, [own, *others])))
-    assert list(written) == ["CartPole-v1"]
+    seeds = [score(row) for row in rows]
+    seeds[1] = dataclasses.replace(seeds[1], about={"time": "2026-11-23 02:00:00"})
+    written = tomllib.loads(recorded.to_toml(seeds))
+    assert list(written) == ["CartPole-v1", "Pendulum-v1"]
     one = recorded.PresetScore(**written["CartPole-v1"])
     assert (one.iqm, one.seeds, one.steps, one.seconds, one.date) == (500.0, 5, 499_004, 12.0, "2026-11-23")
     assert 498.0 <= one.low < 500.0 < one.high <= 502.0

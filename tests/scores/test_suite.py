@@ -109,6 +109,7 @@ GOOD = '[[row]]\nname = "A"\npreset = "CartPole-v1"\n'
         (GOOD + "options = { agent.gama = 0.9 }", "unknown option 'agent.gama'; did you mean 'agent.gamma'"),
         (GOOD + "at_most = 3", "at_most belongs to a control"),
         (GOOD + '[[row.control]]\nname = "B"', "control of A: at_most is missing"),
+        (GOOD + '[[row.control]]\nname = "B"\nat_most = 3\nsampled = true', "control of A: sampled is that of its row"),
         (GOOD + "[row.control]\nat_most = 3", "must be a list of tables, [[row.control]]"),
         (GOOD + GOOD, "several called A"),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tomli_w
 
@@ -17,6 +17,7 @@ from ppax.scores.tables import duration, number
 from ppax.tools.tuned import preset_config
 
 RECORDED = Path(__file__).with_name("recorded.toml")
+TOTAL = "total_steps"
 HEADER = "# Written by `python docs/generate.py` from the results in benchmarks/results/scores.\n"
 
 
@@ -57,13 +58,19 @@ def _is_complete(score: Score) -> bool:
 
 
 def to_toml(scores: Iterable[Score]) -> str:
-    """Write the scores of presets that were measured as their run files are: budget and all options."""
-    tables = {}
+    """Write the score of each preset whose options were measured unchanged, at best with the preset's own budget."""
+    tables: dict[str, dict[str, Any]] = {}
     for score in scores:
-        row, s = score.row, score.statistics
-        if row.at_most is None and config.resolve(row.run_config()) == config.resolve(preset_config(row.preset)):
-            seconds, date = round(score.seconds / len(score.seeds), 1), str(score.about.get("time", ""))[:10]
-            numbers = (float(f"{x:.6g}") for x in (s.iqm, s.low, s.high))
-            entry = PresetScore(*numbers, len(score.seeds), score.env_steps, seconds, date)
-            tables[row.preset] = entry._asdict()
+        if score.row.at_most is not None:
+            continue
+        measured, own = (config.resolve(c) for c in (score.row.run_config(), preset_config(score.row.preset)))
+        if measured == own or (score.row.preset not in tables and measured | {TOTAL: own[TOTAL]} == own):
+            tables[score.row.preset] = _entry(score)._asdict()
     return HEADER + tomli_w.dumps(dict(sorted(tables.items())))
+
+
+def _entry(score: Score) -> PresetScore:
+    """Entry of a result, rounded."""
+    s, seconds = score.statistics, round(score.seconds / len(score.seeds), 1)
+    iqm, low, high = (float(f"{x:.6g}") for x in (s.iqm, s.low, s.high))
+    return PresetScore(iqm, low, high, len(score.seeds), score.env_steps, seconds, str(score.about.get("time"))[:10])

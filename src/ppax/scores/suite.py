@@ -18,6 +18,7 @@ from ppax.types import ConfigError
 
 SUITE = Path(__file__).with_name("suite.toml")
 SUITES = ("quick", "full")
+OF_CONTROLS = {"name", "steps", "at_most", "options"}  # keys of a control
 CONTROL = "control"  # key of the controls of a row
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # names that are file names on every system
 
@@ -117,10 +118,13 @@ def _control(row: Row, table: Any) -> Row:
     """Build a control: the row with other options, an upper bound, and neither threshold nor reference."""
     where = f"{CONTROL} of {row.name}"
     fields = _checked(table, where, ())
+    foreign = sorted(fields.keys() - OF_CONTROLS)
+    if foreign:
+        raise ConfigError(f"{where}: {foreign[0]} is that of its row; a control has {', '.join(sorted(OF_CONTROLS))}")
     if fields.get("at_most") is None:
         raise ConfigError(f"{where}: at_most is missing, the score that it must not exceed")
     options = config.overridden(row.options, fields.get("options", {}))
-    own = {"name": f"{row.name}-{fields['name']}", "options": options, "at_most": fields["at_most"]}
+    own: dict[str, Any] = {"name": f"{row.name}-{fields['name']}", "options": options, "at_most": fields["at_most"]}
     none: dict[str, Any] = {"threshold": None, "reference": None, "source": "", "firm": False}
     control = dataclasses.replace(row, **none, **own, steps=fields.get("steps") or row.steps)
     config.resolve(control.run_config())

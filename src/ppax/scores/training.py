@@ -78,7 +78,8 @@ def _together(built: Built, seeds: Sequence[int], play: Play, mode: bool) -> Ite
 
 def _one_by_one(built: Built, seeds: Sequence[int], play: Play, mode: bool) -> Iterator[tuple[Member, ...]]:
     """Train one seed after the other in environments on the host, and close them."""
-    agent, env, run = built
+    agent, run = built.agent, built.run
+    env: Any = built.env
     try:
         for seed in seeds:
             own = dataclasses.replace(run, seed=seed)

@@ -44,10 +44,11 @@ def test_members_equal_separate_runs(name, sampled):
 
 
 @pytest.mark.usefixtures("vmapped_keys")
-def test_arrays_of_an_environment_are_no_values_of_seeds():
-    """Acrobot of gymnax has three torques."""
+@pytest.mark.parametrize("name", ["gymnax/Acrobot-v1", "gymnax/MemoryChain-bsuite"])
+def test_arrays_of_an_environment_are_no_values_of_seeds(name):
+    """Acrobot of gymnax has three torques; the spaces of the memory chain are computed from its parameters."""
     pytest.importorskip("gymnax")
-    agent, env, run = ppax.preset("gymnax/Acrobot-v1", num_envs=2)
+    agent, env, run = ppax.preset(name, num_envs=2)
     for members in (2, 3):
         envs, keys = training.for_members(env, members), jax.random.split(jax.random.key(0), members)
         with jax.numpy_rank_promotion("allow"):

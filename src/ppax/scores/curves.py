@@ -62,7 +62,7 @@ def draw(score: Score, path: Path) -> None:
     axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1e6:g}M" if x >= 1e6 else f"{x / 1e3:g}k" if x else "0")
     axes.spines[["top", "right"]].set_visible(False)
     axes.margins(x=0.01)
-    axes.legend(fontsize=7.5, frameon=False, loc="best")
+    axes.legend(fontsize=7.5, framealpha=0.85, edgecolor="none", loc="best")
     with safe_files.replacing(path) as partial:
         figure.savefig(partial, metadata={"Software": None})
 

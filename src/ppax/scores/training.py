@@ -52,15 +52,15 @@ def _together(built: Built, seeds: Sequence[int], play: Play, mode: bool) -> Ite
     """Train all seeds in one program."""
     agent, env, run = built
     members = _filled(seeds)
-    env = for_members(env, len(members))
-    states = _initial_states(agent, env, run, members)
+    envs = for_members(env, len(members))
+    states = _initial_states(agent, envs, run, members)
     random = [play(_of(states.learner, i), seed, False).mean_return for i, seed in enumerate(seeds)]
     program = jax.jit(sweep, donate_argnames="states", compiler_options=compiler_options())
     done, total, begin = 0, planned_iterations(env, run), time.perf_counter()
     curves: list[list[tuple[int, float]]] = [[] for _ in seeds]
     while done < total:
         count = min(max(1, total // POINTS), total - done)
-        states, metrics = program(agent, env, states, np.int32(count), np.int32(total))
+        states, metrics = program(agent, envs, states, np.int32(count), np.int32(total))
         done += count
         returns, iterations = np.asarray(metrics["episode_return"]), np.asarray(states.iteration)
         env_steps = [counter.to_int(x) for x in np.asarray(states.env_steps)]

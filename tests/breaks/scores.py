@@ -64,4 +64,11 @@ MUTATIONS: list[Mutation] = [
         (SUITE + "test_a_control_changes_the_rows_options_only",),
         "config/validation.py",
     ),
+    Mutation(
+        "spaces are computed from the parameters of all members",
+        "return jax.tree.map(lambda x: x[0] if np.ndim(x) else x, env)",
+        "return env",
+        (SCORING + "test_arrays_of_an_environment_are_no_values_of_seeds[gymnax/MemoryChain-bsuite]",),
+        "program/sweeps.py",
+    ),
 ]

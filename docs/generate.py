@@ -1,6 +1,7 @@
 """Write the generated pages and drawings.
 
-options.md from the fields of parts, defaults.md, benchmarks.md from benchmarks/results/, images/*.svg by pictures.py.
+options.md from the fields of parts, defaults.md, benchmarks.md and scores.md from benchmarks/results/, images/*.svg by
+pictures.py, and the published scores that `ppax presets` shows.
 
 python docs/generate.py            # write the pages and drawings, copy the benchmarks' pictures
 python docs/generate.py --check    # exit code 1 where a page on disk differs
@@ -196,6 +197,102 @@ def bound(limit: float) -> str:
 
 
 EDGES = ((1, 31), (1, 32), (1, 63), (1, 64), (-1, 31), (-1, 63))  # sign and bits of the largest and smallest integers
+SCORES = RESULTS / "scores"
+RECORDED = "../src/ppax/scores/recorded.toml"
+SCORES_INTRODUCTION = """# Scores
+
+What the presets of ppax reach. One command measures a row, `ppax score ROW`, or all, `ppax score --suite full`;
+`ppax score --suite quick` takes some minutes.
+
+* **Seeds.** Five, trained in one program; three where environments are stepped on the host. They are 1000, 1001, ...:
+  presets are tuned on seeds 0 to 99, and no published score is of a seed that was tuned on.
+* **Score of a seed**: mean return of the final policy, not the best one, over 128 episodes on environments and keys of
+  its own, with frozen normalisation statistics and unscaled rewards. Actions are the mode of the distribution; for
+  MinAtar and many agents they are sampled.
+* **IQM**: interquartile mean over the seeds (the middle three of five, all of three; Agarwal et al. 2021), in brackets
+  its 95 % bootstrap interval. The standard deviation is that of the sample of seeds.
+* **Passed**: the IQM reaches the threshold, and four of five (two of three) seeds go at least 90 % of the way from the
+  untrained policy to the threshold. A threshold lies at or below a published score for equal steps, unless it is marked
+  as provisional.
+* **Control**: the same row with learning switched off, without memory or without normalisation, which must fail.
+* Steps are valid steps of one seed. Time is that of all seeds, compilation included.
+
+A killed `ppax score` continues where it was: each row is a file in `--out`, and rows whose settings and version are the
+same are not measured again. Exit code 1 means that a row falls short. `ppax score --suite mine.toml` measures rows of
+your own; `--controls` runs their controls, too:
+
+```toml
+[[row]]
+name = "short"
+preset = "CartPole-v1"
+steps = 200_000                    # in the place of the preset's total_steps
+threshold = 400
+options = { agent.gamma = 0.98 }   # any option of the preset's run file
+[[row.control]]
+name = "frozen"
+at_most = 150
+options = { agent.learning_rate = 0.0 }
+```
+
+In Python:
+
+```python
+result = ppax.score("CartPole-v1", seeds=5)
+print(result.statistics.iqm, result.status)
+```
+
+While tuning, take seeds below 100: `ppax.score("CartPole-v1", seeds=range(5), options={"agent": {"gamma": 0.98}})`.
+"""
+PROBES = "L0 of the suite, probe tasks with exactly known values, is a test: `pytest tests/system/test_learning.py`."
+
+
+def scores() -> str:
+    """The page of scores: protocol, table, controls, curves, and rows without a result."""
+    from ppax.scores import recorded, suite, tables
+
+    done = recorded.published(SCORES)
+    rows, controls = ([s for s in done if (s.row.at_most is not None) is control] for control in (False, True))
+    missing = [row for row in suite.read_suite() if row.name not in {score.row.name for score in rows}]
+    lines = [SCORES_INTRODUCTION, "## Results", ""]
+    if rows:
+        lines += [*tables.markdown(rows, lambda score: f"images/scores/{score.row.name}.png"), ""]
+        lines += [*(machine_line(group) for group in machines(rows).values()), ""]
+        lines += [f"References: {'; '.join(f'{s.row.name}: {s.row.source}' for s in rows)}.", ""]
+    if missing:
+        lines += [f"Not measured yet: {', '.join(f'{row.name} ({row.preset})' for row in missing)}.", ""]
+    lines += [PROBES, ""]
+    lines += ["## Negative controls", "", *tables.controls_markdown(controls), ""] if controls else []
+    lines += ["## Learning curves", ""] if rows else []
+    lines += [line for s in rows for line in (f"![{s.row.name}: {s.env}](images/scores/{s.row.name}.png)", "")]
+    return "\n".join(lines)
+
+
+def machines(rows: list[Any]) -> dict[tuple[str, ...], list[Any]]:
+    """Results by day, versions and hardware."""
+    groups: dict[tuple[str, ...], list[Any]] = {}
+    for score in rows:
+        about, packages = score.about, score.about["packages"]
+        versions = f"ppax {packages['ppax']}", f"jax {packages['jax']}", f"Python {about['python']}"
+        device = about["processor"] if about["platform"] == "cpu" else about["device"]
+        hardware = f"{device}, {about['cores']} cores"
+        groups.setdefault((about["time"][:10], hardware, *versions), []).append(score)
+    return groups
+
+
+def machine_line(group: list[Any]) -> str:
+    """One line: rows, date, hardware, versions, seeds."""
+    ((facts, _),) = machines(group).items()
+    seeds = sorted({seed for score in group for seed in score.seeds})
+    return f"{', '.join(score.row.name for score in group)}: {'; '.join(facts)}; seeds {seeds[0]} to {seeds[-1]}.  "
+
+
+def recorded() -> str:
+    """The scores that come with the package, by preset."""
+    from ppax.scores.recorded import published, to_toml
+
+    return to_toml(published(SCORES))
+
+
 PAGES = {
     "options.md": options,
     "benchmarks.md": benchmarks,
@@ -203,12 +300,15 @@ PAGES = {
     "images/rooms.svg": pictures.rooms,
     "images/iteration.svg": pictures.iteration,
     "images/front.svg": pictures.speed,
+    "scores.md": scores,
+    RECORDED: recorded,
 }
 
 
 def main(check: bool) -> int:
     """Write all pages, or compare them with those on disk."""
-    differ = [name for name, page in PAGES.items() if (DOCS / name).read_text() != page()] if check else []
+    on_disk = {name: (DOCS / name).read_text() if (DOCS / name).exists() else "" for name in PAGES}
+    differ = [name for name, page in PAGES.items() if on_disk[name] != page()] if check else []
     if check:
         print(f"out of date: {', '.join(differ)}; run python docs/generate.py" if differ else "up to date")
         return bool(differ)
@@ -218,6 +318,9 @@ def main(check: bool) -> int:
     for name in TITLES:
         if (RESULTS / f"{name}.png").exists():
             shutil.copy(RESULTS / f"{name}.png", DOCS / "images")
+    (DOCS / "images" / "scores").mkdir(exist_ok=True)
+    for picture in SCORES.glob("*.png"):
+        shutil.copy(picture, DOCS / "images" / "scores")
     return 0
 
 

@@ -37,6 +37,7 @@ from ppax.run import conditions as stop
 from ppax.run.checkpoint import CheckpointError
 from ppax.run.fit import fit, resume
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
+from ppax.scores import PresetScore, Score, presets, score
 from ppax.tools.figures import plot
 from ppax.tools.report import compare, report
 from ppax.tools.tuned import Preset, preset, recommended
@@ -50,6 +51,8 @@ __all__ = [  # noqa: RUF022  # in groups
     "BestSettings",
     "Log",
     "Preset",
+    "PresetScore",
+    "Score",
     "TrainedRun",
     "compare",
     "config",
@@ -59,7 +62,9 @@ __all__ = [  # noqa: RUF022  # in groups
     "preset",
     "recommended",
     "report",
+    "presets",
     "resume",
+    "score",
     "stop",
     # Pure functions: training, sweeps, evaluation
     "CompiledTraining",

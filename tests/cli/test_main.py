@@ -223,9 +223,9 @@ def test_a_missing_run_directory_is_refused(verb, tmp_path, capsys):
 
 def test_presets_and_envs(capsys):
     assert call("presets") == 0
-    assert capsys.readouterr().out.split("\n")[:-1] == list(config.presets())
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["preset", *config.presets()]
     assert call("presets", "--json") == 0
-    assert json.loads(capsys.readouterr().out) == list(config.presets())
+    assert list(json.loads(capsys.readouterr().out)) == list(config.presets())
     assert call("envs") == 0
     names = capsys.readouterr().out
     for name in ("CartPole-v1", "Pendulum-v1", "gymnax/"):
@@ -287,7 +287,7 @@ def test_help_of_every_command(capsys):
         assert "usage: ppax" in capsys.readouterr().out
     assert call("--help") == 0
     text = capsys.readouterr().out
-    for verb in ("train", "resume", "evaluate", "selftest", "check-env", "bench", "presets", "envs"):
+    for verb in ("train", "resume", "evaluate", "selftest", "check-env", "bench", "score", "presets", "envs"):
         assert verb in text
 
 

@@ -31,6 +31,7 @@ LEVELS = [
     {"reports"},  # below run: a TrainedRun displays itself
     {"run"},
     {"tools"},
+    {"scores"},
     {"cli"},
     {"__init__", "__main__"},
 ]
@@ -43,8 +44,9 @@ ONLY = {
     **{name: {"envs"} for name in ("ale_py", "envpool", "pettingzoo", "mpe2")},
     "tensorboardX": {"loggers"},
     "PIL": {"tools"},
+    "scipy": {"scores"},
+    "matplotlib": {"scores", "tools"},
     "imageio_ffmpeg": {"tools"},
-    "matplotlib": {"tools"},
     "rich": {"loggers"},
     "cloudpickle": {"envs"},
 }

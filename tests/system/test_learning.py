@@ -12,7 +12,9 @@ from ppax import config
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.networks import memories, mlp
 from ppax.run.fit import fit_run
-from ppax.schedules import Linear
+from ppax.scores.suite import read_suite
+
+BARS = {row.name: row.threshold for row in read_suite()}
 
 
 def iqm(scores):
@@ -127,19 +129,19 @@ def frozen(agent):
 @pytest.mark.usefixtures("vmapped_keys")
 def test_cartpole_is_solved_by_every_seed():
     scores = preset_scores("CartPole-v1", seeds=5)
-    assert iqm(scores) >= 475
+    assert iqm(scores) >= BARS["L1"]
     assert min(scores) >= 450
 
 
 @pytest.mark.nightly
 @pytest.mark.usefixtures("vmapped_keys")
 def test_pendulum_swings_up():
-    assert iqm(preset_scores("Pendulum-v1", seeds=2)) >= -200
+    assert iqm(preset_scores("Pendulum-v1", seeds=2)) >= BARS["L5"]
 
 
 @pytest.mark.nightly
 @pytest.mark.usefixtures("vmapped_keys")
-@pytest.mark.parametrize(("name", "bar"), [("MountainCar-v0", -140), ("MountainCarContinuous-v0", 80)])
+@pytest.mark.parametrize(("name", "bar"), [("MountainCar-v0", BARS["L3"]), ("MountainCarContinuous-v0", BARS["L4"])])
 def test_both_mountain_cars_reach_the_flag(name, bar):
     assert np.median(preset_scores(name, seeds=3)) >= bar
 
@@ -149,16 +151,16 @@ def test_both_mountain_cars_reach_the_flag(name, bar):
 def test_acrobot_swings_up():
     pytest.importorskip("gymnax")
     with jax.numpy_rank_promotion("allow"):
-        assert iqm(preset_scores("gymnax/Acrobot-v1", seeds=2)) >= -100
+        assert iqm(preset_scores("gymnax/Acrobot-v1", seeds=2)) >= BARS["L2"]
 
 
-MINATAR = [  # steps of the preset, and ten million; thresholds from published curves
-    ("Breakout", None, 12),
-    ("SpaceInvaders", None, 65),
-    ("Freeway", None, 33),
-    ("Breakout", 10_000_000, 23),
-    ("SpaceInvaders", 10_000_000, 115),
-    ("Freeway", 10_000_000, 52),
+MINATAR = [  # steps of the preset, and ten million
+    ("Breakout", None, BARS["L7"]),
+    ("SpaceInvaders", None, BARS["L8"]),
+    ("Freeway", None, BARS["L9"]),
+    ("Breakout", 10_000_000, BARS["L7-10M"]),
+    ("SpaceInvaders", 10_000_000, BARS["L8-10M"]),
+    ("Freeway", 10_000_000, BARS["L9-10M"]),
 ]
 
 
@@ -194,9 +196,9 @@ def test_brax_inverted_pendulum_stays_upright(name):
 @pytest.mark.parametrize(
     ("name", "bar"),
     [
-        ("CartPole-v1", 475),
-        pytest.param("Pendulum-v1", -200, marks=pytest.mark.nightly),
-        pytest.param("gymnax/Acrobot-v1", -100, marks=pytest.mark.nightly),
+        ("CartPole-v1", BARS["L1"]),
+        pytest.param("Pendulum-v1", BARS["L5"], marks=pytest.mark.nightly),
+        pytest.param("gymnax/Acrobot-v1", BARS["L2"], marks=pytest.mark.nightly),
         pytest.param("brax/positional/inverted_pendulum", 900, marks=BRAX),
     ],
 )
@@ -218,7 +220,21 @@ def test_every_threshold_is_missed_without_learning(name, bar):
 def memory_score(env, memory, num_steps, iterations, seed=0, **options):
     """Return the mean deterministic return of one seed."""
     network = ppax.networks.network(env, hidden=options.pop("hidden", (64,)), memory=memory)
-    agent = ppax.PPO(network, **options)
+    return trained_score(ppax.PPO(network, **options), env, num_steps, iterations, seed)
+
+
+def tuned_memory_score(name, memory, hidden=(64,), env_params=None, **options):
+    """Return the score of a preset with another memory."""
+    agent, env, run = config.build(
+        config.overridden(config.find(name), {"env_params": env_params} if env_params else {})
+    )
+    network = ppax.networks.network(env, hidden=hidden, memory=memory)
+    agent = dataclasses.replace(agent, network=network, **options)
+    iterations = -(-run.total_steps // (run.num_steps * env.num_streams))
+    return trained_score(agent, env, run.num_steps, iterations, run.seed)
+
+
+def trained_score(agent, env, num_steps, iterations, seed):
     state = ppax.start(agent, env, num_steps, jax.random.key(seed))
     state, _ = jax.jit(ppax.train)(agent, env, state, iterations)
     return ppax.evaluate(agent, env, state.learner, jax.random.key(9), 128).mean_return
@@ -240,13 +256,9 @@ def memory_score(env, memory, num_steps, iterations, seed=0, **options):
     ids=lambda x: type(x).__name__,
 )
 def test_cartpole_without_velocities(memory, hidden, rate, dtype):
-    """200 000 steps. Negative control: without memory the pole cannot be balanced.
-
-    Rewards are scaled as in the preset: without scaling, a GRU reached 345, 440 and 265 on three seeds, with it 500.
-    """
-    options = {"learning_rate": rate, "num_epochs": 4, "normalize_reward": True, "schedule": Linear(), "hidden": hidden}
-    score = memory_score(ppax.make("CartPole-v1-masked", 16), memory, 64, 195, compute_dtype=dtype, **options)
-    assert score < 150 if isinstance(memory, memories.NoMemory) else score >= 450
+    """Negative control: without memory the pole cannot be balanced."""
+    score = tuned_memory_score("CartPole-v1-masked", memory, hidden, learning_rate=rate, compute_dtype=dtype)
+    assert score < 150 if isinstance(memory, memories.NoMemory) else score >= BARS["L11"]
 
 
 EVERY_MEMORY = [
@@ -269,21 +281,13 @@ def test_a_cue_ten_steps_back(memory):
     assert abs(score) < 0.5 if isinstance(memory, memories.NoMemory) else score > 0.95
 
 
-def memory_chain(length):
-    """bsuite's memory chain: a bit is observed once and must be recalled `length` steps later."""
-    vector = ppax.make("gymnax/MemoryChain-bsuite", 16)
-    chain = vector.env.env
-    chain = dataclasses.replace(chain, params=chain.params.replace(memory_length=length))
-    return dataclasses.replace(vector, env=dataclasses.replace(vector.env, env=chain))
-
-
 @pytest.mark.nightly
-@pytest.mark.parametrize(("length", "bar"), [(5, 0.9), (20, 0.8)])
+@pytest.mark.parametrize(("length", "bar"), [(5, BARS["L12"]), (20, BARS["L12-20"])])
 @pytest.mark.parametrize("memory", EVERY_CHAIN, ids=lambda x: type(x).__name__)
 def test_memory_chain(memory, length, bar):
-    """500 000 steps; most episodes lie within one rollout; the best return is 1, the return of guessing 0."""
+    """A bit is observed once and recalled `length` steps later; the best return is 1, the return of guessing 0."""
     pytest.importorskip("gymnax")
-    score = memory_score(memory_chain(length), memory, 128, 244, learning_rate=1e-3, hidden=(64,))
+    score = tuned_memory_score("gymnax/MemoryChain-bsuite", memory, env_params={"memory_length": length})
     assert abs(score) <= 0.3 if isinstance(memory, memories.NoMemory) else score >= bar
 
 

@@ -1,8 +1,6 @@
 """Learning tests of host presets; each needs the extra of its suite and some minutes.
 
-    pytest -m nightly tests/system/test_learning_host.py
-
-Thresholds: LunarLander-v3 200 on two seeds of three, InvertedPendulum-v5 900, Hopper-v5 1900, HalfCheetah-v5 1300.
+pytest -m nightly tests/system/test_learning_host.py
 """
 
 import dataclasses
@@ -16,8 +14,10 @@ from ppax import config
 from ppax.config import Log
 from ppax.envs import HostEnv
 from ppax.run.fit import fit_run
+from ppax.scores.suite import read_suite
 
-BARS = {"LunarLander-v3": 200, "InvertedPendulum-v5": 900, "Hopper-v5": 1900, "HalfCheetah-v5": 1300}
+ROWS = {row.preset.removeprefix("gymnasium/"): row for row in read_suite() if row.name in ("L6", "L14", "L15", "L16")}
+BARS = {name: row.threshold for name, row in ROWS.items()}
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600)]
 
 

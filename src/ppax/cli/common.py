@@ -17,7 +17,7 @@ from ppax.types import ConfigError
 
 COMMANDS = (
     *("train", "resume", "evaluate", "play", "report", "compare"),
-    *("selftest", "check-env", "bench", "presets", "envs"),
+    *("selftest", "check-env", "bench", "score", "presets", "envs"),
 )
 DONE, FAILED, USAGE, ENVIRONMENT, NUMERICAL, DISK, STOPPED = 0, 1, 2, 3, 4, 5, 75  # exit codes
 

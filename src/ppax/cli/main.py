@@ -1,14 +1,13 @@
 """The command `ppax`: `train | resume | evaluate | play | report | compare | selftest | check-env | bench | ...`.
 
 Every option of a run is an option here; its name, type, limits and help come from the fields of the parts.
-Exit codes: 0 done, 1 a self-test or a check failed, 2 wrong usage or configuration, 3 an environment failed,
+Exit codes: 0 done, 1 a self-test, a check or a score failed, 2 wrong usage or configuration, 3 an environment failed,
 4 numerical fault or out of memory, 5 disk error or damaged checkpoint, 75 stopped by a signal and resumable.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import warnings
@@ -39,6 +38,7 @@ from ppax.cli.options import add_common, add_train, parse_run
 from ppax.cli.output import RunDirs, evaluation_text, new_run_dirs, print_json, report_run, result_of, say
 from ppax.cli.play import add_play, run_play
 from ppax.cli.report import add_compare, add_report, run_compare, run_report
+from ppax.cli.score import add_score, preset_line, run_presets, run_score
 from ppax.cli.selftest import add_selftest, run_selftest
 from ppax.envs import EnvError
 from ppax.program import sharding
@@ -84,8 +84,7 @@ def _dispatch(arguments: list[str]) -> int:
         return with_run_options[arguments[0]](arguments[1:])
     options = _parser().parse_args(arguments)
     if options.command == "presets":
-        names = list(config.presets())
-        print_line(json.dumps(names) if options.json else "\n".join(names), sys.stdout)
+        print_json(options, run_presets(lambda text: None if options.json else say(options, text)))
         return DONE
     if options.command == "compare":
         print_json(options, run_compare(options, partial(say, options)))
@@ -100,6 +99,10 @@ def _dispatch(arguments: list[str]) -> int:
     if options.command == "play":
         print_json(options, run_play(options, partial(say, options)))
         return DONE
+    if options.command == "score":
+        scores, passed = run_score(options, partial(say, options))
+        print_json(options, scores)
+        return DONE if passed else FAILED
     if options.command == "check-env":
         report = run_check_env(options, partial(say, options))
         print_json(options, report.to_dict())
@@ -127,12 +130,13 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("--best", action="store_true", help="evaluate the best policy of the run, not the last")
             sub.add_argument("--sampled", action="store_true", help="sample actions instead of taking the mode")
         add_common(sub)
-    add_common(commands.add_parser("presets", help="list the presets (tuned runs)"))
+    add_common(commands.add_parser("presets", help="list the presets (tuned runs) with their scores"))
     for command, text, add in (
         ("envs", "list the environments, or describe one", add_envs),
         ("play", "record a trained policy as a video", add_play),
         ("report", "write an HTML report of one run or several", add_report),
         ("compare", "compare runs: options that differ, results, speed", add_compare),
+        ("score", "measure presets over several seeds, against thresholds and published scores", add_score),
         ("check-env", "check an environment for common faults", add_check_env),
     ):
         sub = commands.add_parser(command, help=text)
@@ -150,6 +154,9 @@ def _train(arguments: list[str]) -> int:
         candidates.latest = options.run_dir
     steps = built.run.num_steps * built.env.num_streams
     sizes = f"{built.run.num_envs} environments, rollouts of {steps:,} steps, seed {built.run.seed}"
+    known = preset_line(options.target)
+    if known is not None:
+        say(options, known)
     say(options, f"{built.run.env}: {sizes}")
     if options.recommended:
         say(options, options.recommended)

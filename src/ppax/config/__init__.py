@@ -6,7 +6,7 @@ from ppax.config.defaults import PARTS_FOR_ALL, Recommended, recommended
 from ppax.config.description import describe, describe_run
 from ppax.config.run_files import RUN_FILE, file_of, find, parse, presets, read, to_toml
 from ppax.config.run_settings import BestSettings, EvalSettings, Log, Run
-from ppax.config.validation import FREE, OBJECTS, is_free, objects_of, options, resolve
+from ppax.config.validation import FREE, OBJECTS, is_free, objects_of, options, overridden, resolve
 from ppax.options import flatten, unflatten
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "is_free",
     "objects_of",
     "options",
+    "overridden",
     "parse",
     "presets",
     "read",

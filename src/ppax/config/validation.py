@@ -84,6 +84,16 @@ def resolve(config: Config) -> Config:
     return unflatten(values | free) | objects
 
 
+def overridden(base: Config, changes: Config) -> Config:
+    """Return `base` with the values of `changes`; a part of another name starts from its own defaults."""
+    flat, own = dict(flatten(base)), dict(flatten(changes))
+    parts = {option.path: option.default for option in options(base) if option.path.endswith(".part")}
+    for path in (path for path in own if path in parts and flat.get(path, parts[path]) != own[path]):
+        slot = path.removesuffix("part")
+        flat = {name: value for name, value in flat.items() if not name.startswith(slot)}
+    return unflatten(flat | own)
+
+
 def objects_of(config: Config) -> list[str]:
     """Paths of the Python objects that the run file cannot hold; ConfigError unless they are a list of strings."""
     places = config.get(OBJECTS, [])

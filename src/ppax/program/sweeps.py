@@ -35,7 +35,7 @@ def start_sweep(
     Raises ConfigError for host environments.
     """
     members = len(keys)
-    require_arguments(agent, env)
+    require_arguments(agent, _first(env))
     require_native(env, "ppax.start_sweep", ONE_BY_ONE)
     begin = partial(start, num_steps=num_steps, iterations_per_env_reset=iterations_per_env_reset)
     states: TrainState = jax.vmap(lambda agent, env, key: begin(agent, env, key=key))(
@@ -59,7 +59,7 @@ def sweep(
     one by one, which keeps a member's data in the cache; on other devices this is `jax.vmap(train)`. Raises
     ConfigError for other shapes, and for host environments.
     """
-    require_arguments(agent, env)
+    require_arguments(agent, _first(env))
     require_native(env, "ppax.sweep", ONE_BY_ONE)
     members = states.iteration.shape[0]
     if total_iterations is None:
@@ -90,6 +90,11 @@ def _num_devices(members: int) -> int:
     if jax.default_backend() != "cpu":
         return 1
     return next(d for d in range(min(sharding.available(), members), 0, -1) if members % d == 0)
+
+
+def _first(env: Any) -> Any:
+    """Environment of the first member: spaces of some suites are computed from parameters, which must not be [S]."""
+    return jax.tree.map(lambda x: x[0] if np.ndim(x) else x, env)
 
 
 def _members(agent: Agent, env: VectorEnv, members: int) -> tuple[Agent, VectorEnv]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ppax import config
 from ppax.config import Run
 from ppax.envs import Env
-from ppax.options import flatten, unflatten
+from ppax.options import Config, flatten, unflatten
 from ppax.protocols import Agent, Callback, Logger, StopCondition
 from ppax.run.fit import fit_run
 from ppax.run.result import TrainedRun
@@ -37,12 +37,16 @@ def preset(name: str, **options: Any) -> Preset:
     `options` override its run file, with the same names: `seed=3, agent={"learning_rate": 1e-4}`. Raises ConfigError
     for an unknown name, with the nearest one, and for invalid options.
     """
+    return Preset(*config.build(config.overridden(preset_config(name), options)))
+
+
+def preset_config(name: str) -> Config:
+    """Return the run file of a preset as data; ConfigError for an unknown name, with the nearest one."""
     presets = config.presets()
     if name not in presets:
         nearest = difflib.get_close_matches(name, presets, n=1, cutoff=0.0)[0]
         raise ConfigError(f"no preset {name!r}; did you mean {nearest!r}? There are: {', '.join(presets)}")
-    run_config = dict(flatten(config.read(presets[name]))) | dict(flatten(options))
-    return Preset(*config.build(unflatten(run_config)))
+    return config.read(presets[name])
 
 
 def recommended(env: str | Env, **options: Any) -> Preset:

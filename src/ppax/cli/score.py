@@ -1,0 +1,75 @@
+"""`ppax score`: measure presets by the protocol of the learning suite. `ppax presets`: list them with their scores."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ppax.options import check_limits
+from ppax.scores import campaign, scoring, suite, tables
+from ppax.scores.recorded import presets
+from ppax.scores.tables import duration, number
+from ppax.types import ConfigError
+
+NOT_MEASURED = "not measured"
+
+
+def add_score(parser: argparse.ArgumentParser) -> None:
+    """Add the options that only `ppax score` has."""
+    parser.add_argument("targets", nargs="*", metavar="PRESET", help="presets, or rows of the suite (L1, L12-20, ...)")
+    parser.add_argument("--suite", help="quick, full, or a suite file (.toml): all its rows")
+    parser.add_argument("--controls", action="store_true", help="also run the negative controls (full: always)")
+    parser.add_argument("--out", type=Path, default=Path("scores"), help="directory of the results (default: scores)")
+    parser.add_argument("--seeds", type=int, help="number of seeds (default: 5; on the host 3)")
+    parser.add_argument(
+        "--episodes", type=int, default=scoring.EPISODES, help="episodes of each evaluation (default: 128)"
+    )
+
+
+def run_score(options: argparse.Namespace, say: Callable[[str], None]) -> tuple[dict[str, Any], bool]:
+    """Measure the rows and print the table; returns the results for JSON, and whether no row falls short."""
+    if not options.targets and options.suite is None:
+        raise ConfigError("ppax score: name presets or rows, or choose --suite quick or --suite full")
+    for name in ("seeds", "episodes"):
+        if getattr(options, name) is not None:
+            check_limits(f"--{name}", getattr(options, name), {"low": 1})
+    rows = suite.choose(options.targets, options.suite)
+    rows = suite.every(rows, options.controls or options.suite == "full")
+    try:
+        outcomes = campaign.score_rows(rows, options.out, options.seeds, options.episodes, say)
+    except KeyboardInterrupt:
+        done = "; rows and seeds that are done are saved: the same command continues"
+        raise KeyboardInterrupt(done) from None
+    color = not options.json and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    say(tables.terminal_table(outcomes, color))
+    say(f"results and learning curves: {options.out}")
+    entries = {
+        outcome.row.name: {"error": outcome.error} if outcome.score is None else outcome.score.to_dict()
+        for outcome in outcomes
+    }
+    return entries, not any(outcome.failed for outcome in outcomes)
+
+
+def run_presets(say: Callable[[str], None]) -> dict[str, Any]:
+    """Print the presets with their scores; returns the same for JSON."""
+    listed = presets()
+    rows = [("preset", "score", "steps", "time of a seed")]
+    for name, one in listed.items():
+        scored = f"{number(one.iqm)} ({one.seeds} seeds)" if one else NOT_MEASURED
+        rows.append((name, scored, f"{one.steps:,}" if one else "", duration(one.seconds) if one else ""))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    say("\n".join(lines))
+    return {name: one._asdict() if one else None for name, one in listed.items()}
+
+
+def preset_line(target: str) -> str | None:
+    """Sentence on the preset that `ppax train` uses, with its score; None where the target is no preset."""
+    listed = presets()
+    if target not in listed:
+        return None
+    return f"preset {target}: {listed[target] or NOT_MEASURED}"

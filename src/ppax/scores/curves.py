@@ -1,0 +1,72 @@
+"""Learning curve of a row as a picture: mean and band over seeds, with threshold and reference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ppax.scores.results import Score
+from ppax.storage import safe_files
+
+BLUE, GREEN, GREY = "#1f6f8b", "#2e8540", "#7a7a7a"
+POINTS = 100
+
+
+class Band(NamedTuple):
+    """Learning curves of all seeds at common steps, [POINTS] each."""
+
+    env_steps: np.ndarray
+    mean: np.ndarray
+    low: np.ndarray  # lowest seed
+    high: np.ndarray
+
+
+def band(score: Score) -> Band | None:
+    """Interpolate the curves of all seeds at common steps; None where no training episode has ended."""
+    curves = [np.array(member.curve, float) for member in score.members]
+    curves = [curve[np.isfinite(curve[:, 1])] for curve in curves if curve.size]
+    curves = [curve for curve in curves if len(curve)]
+    if not curves:
+        return None
+    steps = np.linspace(max(curve[0, 0] for curve in curves), min(curve[-1, 0] for curve in curves), POINTS)
+    values = np.array([np.interp(steps, curve[:, 0], curve[:, 1]) for curve in curves])
+    return Band(steps, values.mean(axis=0), values.min(axis=0), values.max(axis=0))
+
+
+def draw(score: Score, path: Path) -> None:
+    """Write the learning curve as a PNG file. Raises ImportError, with the extra to install, without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError('learning curves need matplotlib: pip install "ppax[plot]"') from error
+    figure = Figure(figsize=(6.4, 3.6), dpi=120, layout="constrained")
+    axes = figure.subplots()
+    drawn, s = band(score), score.statistics
+    if drawn is not None:
+        axes.fill_between(drawn.env_steps, drawn.low, drawn.high, color=BLUE, alpha=0.2, lw=0)
+        axes.plot(
+            drawn.env_steps, drawn.mean, color=BLUE, label=f"training, mean and range of {len(score.seeds)} seeds"
+        )
+    finals = [member.env_steps for member in score.members]
+    axes.plot(finals, score.scores, "o", color=BLUE, mfc="white", ms=5, clip_on=False, label="final policy, each seed")
+    _line(axes, score.row.threshold, "threshold", GREEN, "--")
+    _line(axes, score.row.reference, "reference", GREY, ":")
+    _line(axes, score.random, "untrained", GREY, "-.")
+    axes.set_title(
+        f"{score.row.name}  {score.env}:  IQM {s.iqm:.4g} [{s.low:.4g}, {s.high:.4g}]", loc="left", fontsize=10
+    )
+    axes.set_xlabel("environment steps")
+    axes.set_ylabel("episode return")
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1e6:g}M" if x >= 1e6 else f"{x / 1e3:g}k" if x else "0")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.margins(x=0.01)
+    axes.legend(fontsize=7.5, framealpha=0.85, edgecolor="none", loc="best")
+    with safe_files.replacing(path) as partial:
+        figure.savefig(partial, metadata={"Software": None})
+
+
+def _line(axes: Any, value: float | None, label: str, color: str, style: str) -> None:
+    if value is not None:
+        axes.axhline(value, color=color, ls=style, lw=1, label=f"{label} {value:.4g}")

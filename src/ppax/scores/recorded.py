@@ -1,0 +1,76 @@
+"""Last published score of each preset, from recorded.toml, which `python docs/generate.py` writes."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tomli_w
+
+from ppax import config
+from ppax.scores.results import Score, fingerprint, load
+from ppax.scores.scoring import SEEDS
+from ppax.scores.suite import every, read_suite
+from ppax.scores.tables import duration, number
+from ppax.tools.tuned import preset_config
+
+RECORDED = Path(__file__).with_name("recorded.toml")
+TOTAL = "total_steps"
+HEADER = "# Written by `python docs/generate.py` from the results in benchmarks/results/scores.\n"
+
+
+class PresetScore(NamedTuple):
+    """Published score of a preset."""
+
+    iqm: float
+    low: float  # 95 % confidence interval of the IQM
+    high: float
+    seeds: int
+    steps: int  # of one seed
+    seconds: float  # training of one seed, compilation included
+    date: str
+
+    def __str__(self) -> str:
+        seeds = f"IQM of {self.seeds} seeds, 95 % interval {number(self.low)} to {number(self.high)}"
+        return f"{number(self.iqm)} ({seeds}) after {self.steps:,} steps, {duration(self.seconds)} a seed"
+
+
+def presets() -> dict[str, PresetScore | None]:
+    """Return the published score of each preset by its name, None where it was not measured."""
+    recorded = tomllib.loads(RECORDED.read_text(encoding="utf-8"))
+    return {name: PresetScore(**recorded[name]) if name in recorded else None for name in config.presets()}
+
+
+def published(folder: Path) -> list[Score]:
+    """Read the results of the suite and its controls: those with all seeds, measured with the present settings."""
+    found = (load(row, folder) for row in every(read_suite(), True))
+    return [score for score in found if score is not None and _is_complete(score)]
+
+
+def _is_complete(score: Score) -> bool:
+    """Return whether a result has the protocol's seeds and the settings that its row has now; any version of ppax."""
+    version = str(score.about.get("ppax"))
+    return len(score.seeds) >= SEEDS[score.backend] and score.fingerprint == fingerprint(
+        score.row, score.episodes, version
+    )
+
+
+def to_toml(scores: Iterable[Score]) -> str:
+    """Write the score of each preset whose options were measured unchanged, at best with the preset's own budget."""
+    tables: dict[str, dict[str, Any]] = {}
+    for score in scores:
+        if score.row.at_most is not None:
+            continue
+        measured, own = (config.resolve(c) for c in (score.row.run_config(), preset_config(score.row.preset)))
+        if measured == own or (score.row.preset not in tables and measured | {TOTAL: own[TOTAL]} == own):
+            tables[score.row.preset] = _entry(score)._asdict()
+    return HEADER + tomli_w.dumps(dict(sorted(tables.items())))
+
+
+def _entry(score: Score) -> PresetScore:
+    """Entry of a result, rounded."""
+    s, seconds = score.statistics, round(score.seconds / len(score.seeds), 1)
+    iqm, low, high = (float(f"{x:.6g}") for x in (s.iqm, s.low, s.high))
+    return PresetScore(iqm, low, high, len(score.seeds), score.env_steps, seconds, str(score.about.get("time"))[:10])

@@ -1,0 +1,189 @@
+"""Result of a row: scores, lengths and learning curves of its seeds, and its file."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import statistics as plain
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ppax import config
+from ppax.loggers.files import finite_or_none
+from ppax.scores.statistics import Statistics, Verdict, statistics_of, verdict_on
+from ppax.scores.suite import Row
+from ppax.storage import safe_files
+
+FORMAT = 1  # of the files; part of the fingerprint
+LIMIT = 2**24  # bytes read of a file
+# Options that do not change what is learned or how it is evaluated
+FREE = ("seed", "stop", "best.", "log.", "eval.episodes", "eval.deterministic", "vectorization", "timeout")
+PASSED, FAILED, MEASURED = "passed", "failed", "measured"
+# Share of the seeds that must come near the threshold, by backend: 4 of 5, 2 of 3
+SHARES = {"compiled": 4 / 5, "host": 2 / 3}
+
+
+class Member(NamedTuple):
+    """Result of one seed."""
+
+    seed: int
+    score: float  # mean return of the final policy over the episodes of its evaluation
+    std: float  # of those returns
+    length: float  # mean length of those episodes
+    random: float  # mean return of the untrained policy with sampled actions
+    env_steps: int  # valid steps of all streams
+    seconds: float  # training with compilation; seeds of one program share its time equally
+    curve: tuple[tuple[int, float], ...]  # env_steps and mean return of the training episodes since the last point
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Score:
+    """Result of `ppax.score`: one member per seed, and their statistics."""
+
+    row: Row
+    env: str
+    backend: str  # compiled or host
+    episodes: int  # of each evaluation
+    members: tuple[Member, ...]
+    about: dict[str, Any]  # time, versions, hardware
+    fingerprint: str
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds, in ascending order."""
+        return tuple(member.seed for member in self.members)
+
+    @property
+    def scores(self) -> tuple[float, ...]:
+        """Score of each seed."""
+        return tuple(member.score for member in self.members)
+
+    @property
+    def statistics(self) -> Statistics:
+        """Mean, standard deviation, IQM with its confidence interval, and minimum over the seeds."""
+        return statistics_of(self.scores)
+
+    @property
+    def random(self) -> float:
+        """Score of the untrained policy, averaged over the seeds."""
+        return plain.fmean(member.random for member in self.members)
+
+    @property
+    def env_steps(self) -> int:
+        """Valid steps of one seed: the largest number."""
+        return max(member.env_steps for member in self.members)
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of training, all seeds together."""
+        return sum(member.seconds for member in self.members)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Verdict of the protocol; None for rows without threshold."""
+        if self.row.threshold is None:
+            return None
+        return verdict_on(self.scores, self.random, self.row.threshold, SHARES[self.backend])
+
+    @property
+    def status(self) -> str:
+        """Status: passed, failed, or measured where there is no threshold. A control passes if it stays low."""
+        if self.row.at_most is not None:
+            return PASSED if self.statistics.iqm <= self.row.at_most else FAILED
+        if self.verdict is None:
+            return MEASURED
+        return PASSED if self.verdict.passed else FAILED
+
+    @property
+    def reason(self) -> str:
+        """Reason of a failure; "" otherwise."""
+        if self.status != FAILED:
+            return ""
+        if self.row.at_most is not None:
+            return f"the control reached {self.statistics.iqm:.4g}, at most {self.row.at_most:g} is allowed"
+        verdict = self.verdict
+        assert verdict is not None
+        if not verdict.iqm_reached:
+            return f"IQM {self.statistics.iqm:.4g}, threshold {self.row.threshold:g}"
+        return f"{verdict.near} of {len(self.members)} seeds near the threshold, {verdict.needed} needed"
+
+    def __repr__(self) -> str:
+        s = self.statistics
+        numbers = f"iqm={s.iqm:.4g}, low={s.low:.4g}, high={s.high:.4g}, minimum={s.minimum:.4g}"
+        return f"Score({self.row.preset}: {numbers}, seeds={len(self.members)}, status={self.status!r})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, as in the file of the row; NaN and infinities are None."""
+        row = {name: value for name, value in dataclasses.asdict(self.row).items() if name != "controls"}
+        judged = {**self.statistics._asdict(), "random": self.random, "status": self.status, "reason": self.reason}
+        plain_data: dict[str, Any] = finite(
+            {
+                "row": row,
+                "env": self.env,
+                "backend": self.backend,
+                "episodes": self.episodes,
+                "fingerprint": self.fingerprint,
+                "result": judged | {"env_steps": self.env_steps, "seconds": self.seconds},
+                "about": self.about,
+                "members": [member._asdict() for member in self.members],
+            }
+        )
+        return plain_data
+
+
+def finite(tree: Any) -> Any:
+    """Replace NaN and infinities, which JSON does not have, by None in nested dicts and lists."""
+    if isinstance(tree, dict):
+        return {name: finite(value) for name, value in tree.items()}
+    return [finite(value) for value in tree] if isinstance(tree, list | tuple) else finite_or_none(tree)
+
+
+def fingerprint(row: Row, episodes: int, version: str) -> str:
+    """Return a hash of what a result depends on besides its seeds: configuration, evaluation and version of ppax."""
+    options = dict(config.flatten(config.resolve(row.run_config())))
+    learned = {path: value for path, value in options.items() if not path.startswith(FREE)}
+    settings = [FORMAT, version, row.sampled, episodes, learned]
+    return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def path_of(row: Row, out: Path) -> Path:
+    """File of a row's result."""
+    return out / f"{row.name}.json"
+
+
+def save(score: Score, out: Path) -> None:
+    """Write the file of a result, atomically: one line for each entry and each seed."""
+    entries = score.to_dict()
+    members = ",\n  ".join(json.dumps(member) for member in entries.pop("members"))
+    lines = [f" {json.dumps(name)}: {json.dumps(value)},\n" for name, value in entries.items()]
+    safe_files.write_text(path_of(score.row, out), f'{{\n{"".join(lines)} "members": [\n  {members}\n ]\n}}\n')
+
+
+def load(row: Row, out: Path) -> Score | None:
+    """Read the result of a row as that of `row`, so that its present threshold counts; None where there is none."""
+    try:
+        content = json.loads(safe_files.read(path_of(row, out), LIMIT))
+        members = tuple(_member(entry) for entry in content["members"])
+        names = ("env", "backend", "episodes", "about", "fingerprint")
+        env, backend, episodes, about, written = (content[name] for name in names)
+        if not members or backend not in SHARES or not isinstance(about, dict):
+            return None
+        return Score(row, str(env), backend, int(episodes), members, about, str(written))
+    except (OSError, ValueError, KeyError, TypeError):  # no file, or one that something else wrote
+        return None
+
+
+def with_members(members: Iterable[Member], more: Iterable[Member]) -> tuple[Member, ...]:
+    """Return the members of both, one per seed, in the order of seeds."""
+    by_seed = {member.seed: member for member in (*members, *more)}
+    return tuple(by_seed[seed] for seed in sorted(by_seed))
+
+
+def _member(entry: dict[str, Any]) -> Member:
+    """Build a member from its entry in a file; None is NaN."""
+    number = {name: float("nan") if value is None else value for name, value in entry.items() if name != "curve"}
+    curve = tuple((int(steps), float("nan") if value is None else float(value)) for steps, value in entry["curve"])
+    floats = {name: float(number[name]) for name in ("score", "std", "length", "random", "seconds")}
+    return Member(seed=int(number["seed"]), env_steps=int(number["env_steps"]), curve=curve, **floats)

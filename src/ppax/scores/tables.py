@@ -1,0 +1,84 @@
+"""Tables of outcomes: for the terminal, and in Markdown for the documentation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from ppax.scores.campaign import Outcome
+from ppax.scores.results import FAILED, Score
+
+RED, PLAIN = "\033[31m", "\033[0m"
+HEAD = ("row", "preset", "IQM [95 %]", "mean +- std", "min", "random", "threshold", "reference", "steps", "time", "")
+
+
+def terminal_table(outcomes: Sequence[Outcome], color: bool) -> str:
+    """Aligned table of all outcomes; rows that fall short are red if `color`."""
+    rows = [HEAD, *(_cells(outcome) for outcome in outcomes)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    red = [False, *(color and outcome.failed for outcome in outcomes)]
+    return "\n".join(f"{RED}{line}{PLAIN}" if is_red else line for line, is_red in zip(lines, red, strict=True))
+
+
+def _cells(outcome: Outcome) -> tuple[str, ...]:
+    row, score = outcome.row, outcome.score
+    if score is None:
+        return (row.name, row.preset, *[""] * (len(HEAD) - 3), f"not measured: {outcome.error}")
+    s, bound = score.statistics, row.threshold if row.at_most is None else row.at_most
+    sign = "" if bound is None else "<= " if row.at_most is not None else ">= "
+    return (
+        row.name,
+        row.preset,
+        f"{number(s.iqm)} [{number(s.low)}, {number(s.high)}]",
+        f"{number(s.mean)} +- {number(s.std)}",
+        number(s.minimum),
+        number(score.random),
+        f"{sign}{number(bound)}",
+        number(row.reference),
+        f"{score.env_steps:,}",
+        duration(score.seconds),
+        status(score),
+    )
+
+
+def status(score: Score) -> str:
+    """Status in words, with the reason of a failure."""
+    if score.status == FAILED:
+        return f"FAILED: {score.reason}"
+    return score.status if score.row.at_most is None else "fails as it must"
+
+
+def markdown(scores: Sequence[Score], picture: Callable[[Score], str]) -> list[str]:
+    """Lines of a Markdown table of rows that are no controls; `picture` returns the path of a row's curve."""
+    lines = ["| " + " | ".join(HEAD).replace("+-", "±") + " |", "|" + "---|" * len(HEAD)]
+    for score in scores:
+        cells = list(_cells(Outcome(score.row, score)))
+        cells[0] = f"[{score.row.name}]({picture(score)})"
+        cells[2] = f"**{number(score.statistics.iqm)}** {cells[2].partition(' ')[2]}"
+        cells[3] = cells[3].replace("+-", "±")
+        cells[6] = f"{cells[6].removeprefix('>= ')}{'' if score.row.firm else ' (prov.)'}"
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def controls_markdown(scores: Sequence[Score]) -> list[str]:
+    """Lines of a Markdown table of negative controls."""
+    lines = ["| control | IQM | at most | steps | |", "|---|---|---|---|---|"]
+    for score in scores:
+        bound = number(score.row.at_most)
+        iqm, steps = number(score.statistics.iqm), f"{score.env_steps:,}"
+        lines.append(f"| {score.row.name} | {iqm} | {bound} | {steps} | {status(score)} |")
+    return lines
+
+
+def number(value: float | None) -> str:
+    """Four digits; a dash for None and NaN."""
+    if value is None or math.isnan(value):
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds, or minutes from two on."""
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

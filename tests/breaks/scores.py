@@ -1,0 +1,74 @@
+"""Breaks of scores: statistics, verdict, resumption, controls."""
+
+from breaks.base import Mutation
+
+STATISTICS = "tests/scores/test_statistics.py::"
+RESULTS = "tests/scores/test_results.py::"
+SCORING = "tests/scores/test_scoring.py::"
+SUITE = "tests/scores/test_suite.py::"
+
+MUTATIONS: list[Mutation] = [
+    Mutation(
+        "one seed fewer than needed passes",
+        "needed = math.ceil(share * len(scores) - 1e-9)",
+        "needed = math.floor(share * len(scores) - 1e-9)",
+        (STATISTICS + "test_verdict_at_its_boundaries",),
+        "scores/statistics.py",
+    ),
+    Mutation(
+        "seeds are measured against 90 % of the threshold itself",
+        "bar = random + NEAR * (threshold - random)",
+        "bar = NEAR * threshold",
+        (STATISTICS + "test_verdict_on_negative_scores",),
+        "scores/statistics.py",
+    ),
+    Mutation(
+        "the interval is that of the mean",
+        "lambda x, axis=-1: stats.trim_mean(x, TRIMMED, axis=axis),",
+        "lambda x, axis=-1: stats.trim_mean(x, 0.0, axis=axis),",
+        (STATISTICS + "test_interval_of_one_success_in_five",),
+        "scores/statistics.py",
+    ),
+    Mutation(
+        "results of other settings count",
+        "if known is None or known.fingerprint != mark:",
+        "if known is None:",
+        (SCORING + "test_only_missing_seeds_are_trained",),
+        "scores/scoring.py",
+    ),
+    Mutation(
+        "a control may learn",
+        "return PASSED if self.statistics.iqm <= self.row.at_most else FAILED",
+        "return PASSED if self.statistics.iqm >= self.row.at_most else FAILED",
+        (RESULTS + "test_status_and_reason",),
+        "scores/results.py",
+    ),
+    Mutation(
+        "the first seed is scored for all",
+        "lambda x: x[member], learners)",
+        "lambda x: x[0], learners)",
+        (SCORING + "test_members_equal_separate_runs[CartPole-v1-False]",),
+        "scores/training.py",
+    ),
+    Mutation(
+        "scores use the seeds of tuning",
+        "TUNING_SEEDS, SCORE_SEEDS = range(100), range(1000, 2000)",
+        "TUNING_SEEDS, SCORE_SEEDS = range(100), range(0, 1000)",
+        (SUITE + "test_seeds_of_scores_are_those_of_no_preset_test_or_benchmark",),
+        "scores/scoring.py",
+    ),
+    Mutation(
+        "options of a part stay when another part takes its place",
+        "if not name.startswith(slot)}",
+        "if True}",
+        (SUITE + "test_a_control_changes_the_rows_options_only",),
+        "config/validation.py",
+    ),
+    Mutation(
+        "spaces are computed from the parameters of all members",
+        "return jax.tree.map(lambda x: x[0] if np.ndim(x) else x, env)",
+        "return env",
+        (SCORING + "test_arrays_of_an_environment_are_no_values_of_seeds[gymnax/MemoryChain-bsuite]",),
+        "program/sweeps.py",
+    ),
+]

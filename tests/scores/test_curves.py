@@ -1,0 +1,56 @@
+"""Learning curves: the band over seeds by hand, and the picture."""
+
+import builtins
+import math
+
+import numpy as np
+import pytest
+
+from ppax.scores import campaign, curves
+from ppax.scores.results import Member, Score
+from ppax.scores.suite import Row
+
+
+def score(*lines, **row):
+    members = tuple(Member(1000 + i, line[-1][1], 0.0, 1.0, 0.0, 300, 1.0, line) for i, line in enumerate(lines))
+    row = Row(name="A", preset="CartPole-v1", threshold=475.0, reference=490.0, **row)
+    return Score(row, "CartPole-v1", "compiled", 128, members, {}, "mark")
+
+
+def test_band_by_hand():
+    """Lines from 0 to 30 and from 10 to 10 over the common steps 100 to 300."""
+    one = ((0, -15.0), (100, 0.0), (300, 30.0))
+    other = ((50, math.nan), (100, 10.0), (350, 10.0))
+    band = curves.band(score(one, other))
+    assert (band.env_steps[0], band.env_steps[-1]) == (100.0, 300.0)
+    middle = np.interp(200.0, band.env_steps, band.mean)
+    assert middle == pytest.approx(12.5)
+    assert (band.low[0], band.high[0], band.low[-1], band.high[-1]) == (0.0, 10.0, 10.0, 30.0)
+    assert curves.band(score(((100, math.nan),))) is None
+
+
+def test_picture(tmp_path):
+    pytest.importorskip("matplotlib")
+    from PIL import Image
+
+    path = tmp_path / "A.png"
+    curves.draw(score(((100, 1.0), (300, 400.0)), ((100, 2.0), (300, 500.0))), path)
+    with Image.open(path) as picture:
+        assert picture.format == "PNG"
+        assert picture.size[0] > 600
+        assert len(picture.convert("RGB").getcolors(2**20)) > 20
+    assert [file.name for file in tmp_path.iterdir()] == ["A.png"]
+
+
+def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
+    import_ = builtins.__import__
+
+    def refused(name, *rest):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return import_(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", refused)
+    with pytest.warns(UserWarning, match=r'pip install "ppax\[plot\]"'):
+        campaign._draw(score(((100, 1.0), (300, 400.0))), tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,146 @@
+"""Suite: its data, its choice by name, refused files, and seeds that no tuning has seen."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import ppax
+from ppax import config
+from ppax.scores import SCORE_SEEDS, TUNING_SEEDS
+from ppax.scores.suite import choose, every, read_suite
+
+ROOT = Path(__file__).parents[2]
+ROWS = {row.name: row for row in read_suite()}
+SAMPLED = ("L7", "L8", "L9", "L7-", "L8-", "L9-", "L10", "L13")
+
+
+def write(tmp_path, text):
+    path = tmp_path / "suite.toml"
+    path.write_text(text)
+    return str(path)
+
+
+# ---------------------------------------------------------------- data
+
+
+def test_every_row_of_the_learning_suite_is_there():
+    names = {f"L{number}" for number in range(1, 17)} | {"L1b", "L7-10M", "L8-10M", "L9-10M", "L12-20", "L13-central"}
+    assert set(ROWS) == names
+    assert {name for name, row in ROWS.items() if row.sampled} == {name for name in names if name[:3] in SAMPLED}
+    quick = {row.name for row in choose([], "quick")}
+    assert quick < {row.name for row in choose([], "full")} == names
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_is_complete(name):
+    row = ROWS[name]
+    assert row.threshold is not None
+    assert row.reference is not None
+    assert row.source
+    assert row.threshold <= row.reference
+    settings = config.settings(row.run_config())
+    assert settings.total_steps == row.steps
+    assert settings.eval.deterministic is not row.sampled  # the preset evaluates as the suite does
+
+
+def test_every_published_budget_has_a_control():
+    """Rows that repeat another one's task share its control."""
+    without = {name for name, row in ROWS.items() if not row.controls}
+    assert without == {"L7-10M", "L8-10M", "L9-10M", "L13-central"}
+    for row in every(list(ROWS.values()), True):
+        if row.at_most is not None:
+            parent = next(ROWS[name] for name in sorted(ROWS, key=len, reverse=True) if row.name.startswith(f"{name}-"))
+            assert row.at_most < parent.threshold
+
+
+def test_a_control_changes_the_rows_options_only():
+    row = ROWS["L12-20"]
+    (control,) = row.controls
+    assert (control.name, control.at_most, control.threshold) == ("L12-20-no-memory", 0.3, None)
+    changed = dict(config.flatten(config.resolve(control.run_config())))
+    kept = dict(config.flatten(config.resolve(row.run_config())))
+    assert changed["env_params.memory_length"] == 20
+    assert changed.pop("agent.network.memory.part") == "none"
+    assert kept.pop("agent.network.memory.part") == "gru"
+    del kept["agent.network.memory.width"]
+    assert changed == kept
+
+
+# ---------------------------------------------------------------- choice
+
+
+def test_presets_rows_and_suites_are_chosen_by_name():
+    assert [row.name for row in choose(["L12-20", "Pendulum-v1", "gymnax/Breakout-MinAtar"])] == ["L12-20", "L5", "L7"]
+    (unlisted,) = choose(["styles/rl8"])
+    assert (unlisted.name, unlisted.threshold, unlisted.run_config()) == ("styles-rl8", None, config.find("styles/rl8"))
+    assert len(choose(["L1"], "quick")) == len(choose([], "quick"))  # not twice
+
+
+@pytest.mark.parametrize(
+    ("targets", "suite", "text"),
+    [
+        (["CartPole"], None, "no preset or row 'CartPole'; did you mean 'CartPole-v1'"),
+        ([], "quik", "must be quick, full or a suite file (.toml); did you mean 'quick'"),
+    ],
+)
+def test_unknown_names_are_refused(targets, suite, text):
+    with pytest.raises(ppax.ConfigError) as error:
+        choose(targets, suite)
+    assert text in str(error.value)
+
+
+GOOD = '[[row]]\nname = "A"\npreset = "CartPole-v1"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rows = 3", "list of tables [[row]]"),
+        ('[[row]]\nname = "A"', "row 1: preset is missing"),
+        ('[[row]]\npreset = "CartPole-v1"', "row 1: name = None"),
+        (GOOD.replace('"A"', '"../A"'), "row 1: name = '../A'"),
+        (GOOD.replace("CartPole-v1", "Cartpole"), "did you mean 'CartPole-v1'"),
+        (GOOD + "treshold = 3", "unknown key 'treshold'; did you mean 'threshold'"),
+        (GOOD + 'threshold = "high"', "row 1: threshold = 'high': must be of type float"),
+        (GOOD + "steps = 0", "nearest valid value: 1"),
+        (GOOD + 'suites = ["fast"]', "nearest: full"),
+        (GOOD + "options = 3", "options = 3: must be a table"),
+        (GOOD + "options = { agent.gama = 0.9 }", "unknown option 'agent.gama'; did you mean 'agent.gamma'"),
+        (GOOD + "at_most = 3", "at_most belongs to a control"),
+        (GOOD + '[[row.control]]\nname = "B"', "control of A: at_most is missing"),
+        (GOOD + '[[row.control]]\nname = "B"\nat_most = 3\nsampled = true', "control of A: sampled is that of its row"),
+        (GOOD + "[row.control]\nat_most = 3", "must be a list of tables, [[row.control]]"),
+        (GOOD + GOOD, "several called A"),
+    ],
+)
+def test_bad_suite_files_are_refused(text, message, tmp_path):
+    with pytest.raises(ppax.ConfigError) as error:
+        choose([], write(tmp_path, text))
+    assert message in str(error.value)
+
+
+# ---------------------------------------------------------------- seeds
+
+
+def seeds_in(path):
+    """Integers that are given as seeds or made into keys in a program."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            given = [word.value for word in node.keywords if word.arg in ("seed", "seeds")]
+            given += node.args if name in ("key", "make_key", "PRNGKey") else []
+            yield from (x.value for x in given if isinstance(x, ast.Constant) and isinstance(x.value, int))
+
+
+def test_seeds_of_scores_are_those_of_no_preset_test_or_benchmark():
+    assert not set(TUNING_SEEDS) & set(SCORE_SEEDS)
+    assert {config.settings(config.find(name)).seed for name in config.presets()} <= set(TUNING_SEEDS)
+    programs = [
+        *ROOT.glob("tests/system/test_learning*.py"),
+        *ROOT.glob("benchmarks/*.py"),
+        *ROOT.glob("examples/*.py"),
+    ]
+    used = {seed for path in programs for seed in seeds_in(path)}
+    assert 0 in used
+    assert not used & set(SCORE_SEEDS)

@@ -1,4 +1,5 @@
-"""Write the generated pages: docs/options.md from the fields of parts, docs/benchmarks.md from benchmarks/results/.
+"""Write the generated pages: docs/options.md from the fields of parts, docs/benchmarks.md from benchmarks/results/,
+docs/doctor.md from the rules of the doctor.
 
 python docs/generate.py            # write the pages and copy their pictures
 python docs/generate.py --check    # exit code 1 where a page on disk differs
@@ -159,8 +160,36 @@ def bound(limit: float) -> str:
     return powers.get(limit, f"{limit:g}")
 
 
+def doctor() -> str:
+    """The page of the doctor: its introduction and a row for each rule."""
+    from ppax.tools.doctor import RULES
+
+    rows = [f"| `{rule.name}` | {rule.sees} | {rule.remedy} |" for rule in RULES]
+    return "\n".join([DOCTOR, "| rule | sees | try |", "|---|---|---|", *rows, ""])
+
+
+DOCTOR = """# A run that does not learn
+
+`ppax doctor RUN` reads `metrics.jsonl` and `run.toml` of a run directory and says in words why the run does not
+learn and which option to try. It trains nothing, and the run may still go on. In Python it is `ppax.doctor(run)`,
+of a path or of the result of `fit`:
+
+```sh
+ppax doctor runs/mine           # findings, each with figures, time and an option to try; then commands that try them
+ppax doctor runs/mine --json    # the same as one JSON object
+```
+
+A finding is a **fault** (the metrics cannot be right: mend it first), a **warning** or a **notice** (it may be
+intended). Where the return rises, warnings are notices. Try one change at a time: symptoms often have one cause,
+and the first finding is usually the nearest to it. The exit code is 0 with findings and without; it is 2 where
+there is no run or no log row. A run without findings may still need more steps, another network or another reward.
+
+Rules read the columns of [metrics](metrics.md); one whose columns a run does not have is named as not examined.
+With groups of agents each group is examined with its own metrics and options. A page about one cause in detail:
+[normalisation](normalisation.md).
+"""
 EDGES = ((1, 31), (1, 32), (1, 63), (1, 64), (-1, 31), (-1, 63))  # sign and bits of the largest and smallest integers
-PAGES = {"options.md": options, "benchmarks.md": benchmarks}
+PAGES = {"options.md": options, "benchmarks.md": benchmarks, "doctor.md": doctor}
 
 
 def main(check: bool) -> int:

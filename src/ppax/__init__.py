@@ -37,6 +37,7 @@ from ppax.run import conditions as stop
 from ppax.run.checkpoint import CheckpointError
 from ppax.run.fit import fit, resume
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
+from ppax.tools.doctor import Diagnosis, doctor
 from ppax.tools.tuned import Preset, preset
 from ppax.training import start, train
 from ppax.types import ConfigError, TrainState
@@ -46,10 +47,12 @@ __version__ = "0.1.0"
 __all__ = [  # noqa: RUF022  # in groups
     # Recorded runs
     "BestSettings",
+    "Diagnosis",
     "Log",
     "Preset",
     "TrainedRun",
     "config",
+    "doctor",
     "fit",
     "loggers",
     "preset",

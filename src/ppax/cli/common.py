@@ -15,7 +15,7 @@ from ppax.envs import BUILTIN, HOST_SUITES, SUITES
 from ppax.run.directory import RUN_FILE
 from ppax.types import ConfigError
 
-COMMANDS = ("train", "resume", "evaluate", "play", "selftest", "check-env", "bench", "presets", "envs")
+COMMANDS = ("train", "resume", "evaluate", "play", "selftest", "doctor", "check-env", "bench", "presets", "envs")
 DONE, FAILED, USAGE, ENVIRONMENT, NUMERICAL, DISK, STOPPED = 0, 1, 2, 3, 4, 5, 75  # exit codes
 
 

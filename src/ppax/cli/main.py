@@ -1,4 +1,4 @@
-"""The command `ppax`: `train | resume | evaluate | play | selftest | check-env | bench | presets | envs`.
+"""The command `ppax`: `train | resume | evaluate | play | doctor | selftest | check-env | bench | presets | envs`.
 
 Every option of a run is an option here; its name, type, limits and help come from the fields of the parts.
 Exit codes: 0 done, 1 a self-test or a check failed, 2 wrong usage or configuration, 3 an environment failed,
@@ -34,6 +34,7 @@ from ppax.cli.common import (
     require_command,
     resumable,
 )
+from ppax.cli.doctor import add_doctor, run_doctor
 from ppax.cli.envs import add_envs, run_envs
 from ppax.cli.options import add_common, add_train, parse_run
 from ppax.cli.output import RunDirs, evaluation_text, new_run_dirs, print_json, report_run, result_of, say
@@ -86,6 +87,9 @@ def _dispatch(arguments: list[str]) -> int:
         names = list(config.presets())
         print_line(json.dumps(names) if options.json else "\n".join(names), sys.stdout)
         return DONE
+    if options.command == "doctor":
+        print_json(options, run_doctor(options, partial(say, options)))
+        return DONE
     _start_jax(options.cache)
     if options.command == "envs":
         print_json(options, run_envs(options, lambda text: None if options.json else say(options, text)))
@@ -124,6 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     for command, text, add in (
         ("envs", "list the environments, or describe one", add_envs),
         ("play", "record a trained policy as a video", add_play),
+        ("doctor", "say why a run does not learn, and which option to try", add_doctor),
         ("check-env", "check an environment for common faults", add_check_env),
     ):
         sub = commands.add_parser(command, help=text)

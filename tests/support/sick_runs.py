@@ -103,7 +103,13 @@ def mountain_car():
 SICK = {
     "learning rate 0.1": (
         lambda: pendulum(40, {"limit": 200}, learning_rate=0.1),
-        {"kl_large", "clip_fraction_high"},
+        {"kl_large"},
+    ),
+    "clip range 0.01": (
+        lambda: pendulum(
+            40, {"reward": 0.1, "limit": 200}, learning_rate=3e-3, loss=ppax.losses.ClippedSurrogate(clip_eps=0.01)
+        ),
+        {"clip_fraction_high"},
     ),
     "rewards times 10,000": (
         lambda: pendulum(20, {"reward": 1e4, "limit": 50}),
@@ -122,7 +128,7 @@ SICK = {
         lambda: cartpole(20, 1.0, -1.0, 3e-4),
         {"ratio_not_one"},
     ),
-    "rewards for falling, learning rate 0.3": (lambda: cartpole(40, -1.0, 0.0, 0.3), {"entropy_gone"}),
+    "no reward, learning rate 0.3": (lambda: cartpole(40, 0.0, 0.0, 0.3), {"entropy_gone"}),
     "MountainCar-v0 with the defaults": (mountain_car, {"reward_not_reached"}),
 }
 

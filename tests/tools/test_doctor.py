@@ -248,6 +248,17 @@ def test_any_numbers_in_a_file_are_survived():
         assert str(diagnosis)
 
 
+def test_a_strangers_file_is_survived(tmp_path):
+    """Rows without most columns, with infinities, text, and integers that are no floats."""
+    (tmp_path / "run.toml").write_text('env = "CartPole-v1"\n')
+    lines = ['{"iteration": 0}', '{"iteration": -5, "env_steps": Infinity}', '{"iteration": 1, "entropy": "x"}', "[]"]
+    lines += ['{"iteration": 2, "approx_kl": -Infinity, "episodes": 1' + "0" * 300 + "}"] * 5
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    diagnosis = ppax.doctor(tmp_path)
+    assert diagnosis.rows == 8
+    assert json.dumps(diagnosis.to_dict(), allow_nan=False)
+
+
 def test_a_run_directory_and_the_run_in_memory_have_the_same_diagnosis(tmp_path):
     sizes = {"num_envs": 2, "num_steps": 8, "total_steps": 96, "agent": {"network": {"hidden": [4]}}}
     run = ppax.preset("CartPole-v1", **sizes, log={"console": False}).fit(tmp_path / "run")

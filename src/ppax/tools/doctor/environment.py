@@ -94,7 +94,7 @@ def truncation_as_end(record: Record) -> Finding | None:
     return Finding(
         f"A time limit looks like an end of the task: {seen}, so the critic learns that nothing comes after.",
         Remedy(
-            f"return truncated, not terminated, at step {longest:.0f} (in JAX: ppax.envs.TimeLimit around the "
+            f"Return truncated, not terminated, at step {longest:.0f} (in JAX: ppax.envs.TimeLimit around the "
             "environment), unless the task itself ends there"
         ),
         FAULT,

@@ -23,7 +23,7 @@ class Remedy(NamedTuple):
     value: Any = None
 
     def __str__(self) -> str:
-        return f"{self.option} = {json.dumps(self.value)}: {self.reason}" if self.option else self.reason
+        return f"Try {self.option} = {json.dumps(self.value)}: {self.reason}." if self.option else f"{self.reason}."
 
 
 class Finding(NamedTuple):
@@ -42,7 +42,7 @@ class Finding(NamedTuple):
         name = f"{self.rule} of group {self.group!r}" if self.group else self.rule
         where = f"first at iteration {self.iteration:,}, {self.env_steps:,} steps" if self.iteration else ""
         text = f"{self.severity}: {name}. {self.diagnosis}" + (f" ({where})" if where else "")
-        return "\n".join([*textwrap.wrap(text, WIDTH), *wrapped(f"try {self.remedy}", "  ")])
+        return "\n".join([*textwrap.wrap(text, WIDTH), *wrapped(str(self.remedy), "  ")])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as data for JSON."""

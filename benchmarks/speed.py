@@ -126,7 +126,7 @@ def overhead(options: argparse.Namespace, report: Report, peers: list[str]) -> N
 
 
 def before(options: argparse.Namespace, report: Report, peers: list[str]) -> None:
-    """This version against another: options that are off must cost nothing."""
+    """This version against another: training speed, compile time and import time."""
     results = []
     line = ("{:>8} {:>6}" + " {:>11}" * 2 + " {:>6} {:>14}").format
     print(line("num_envs", "iters", "ppax/s", "before/s", "ratio", "min .. max"))
@@ -137,6 +137,18 @@ def before(options: argparse.Namespace, report: Report, peers: list[str]) -> Non
         bars = [bar(r["num_envs"], r["ratio"]["best"], 1.0) for r in results]
         report.save(results=results, panels=[panel("steps/s over the version before", bars, "higher")])
         print(speed_line(line, result, ["ppax", BEFORE], []), flush=True)
+    line = ("{:>8} {:>8}" + " {:>11}" * 2 + " {:>6} {:>14}").format
+    print("\nseconds, fresh processes\n" + line("num_envs", "", "ppax", "before", "ratio", "min .. max"))
+    compiled = []
+    for num_envs in options.compile_sizes:
+        result = compile_turns(["ppax", BEFORE], Work(num_envs, 1, COMPILE_ITERATIONS, options.seed), options.compiles)
+        for what in ("compile", "import"):
+            name = f"{what}_seconds"
+            result[f"{what}_ratio"] = ratios(result, "ppax", [BEFORE], lambda run, name=name: run[name], min)["best"]
+            seconds = (f"{result[system][name]:.2f}" for system in ("ppax", BEFORE))
+            print(line(num_envs, what, *seconds, *as_text(result[f"{what}_ratio"])), flush=True)
+        compiled.append(result)
+        report.save(compile=compiled)
 
 
 def speed_line(line: Any, result: Answer, systems: list[str], peers: list[str]) -> str:

@@ -1,7 +1,8 @@
-"""Write the generated pages: docs/options.md from the fields of parts, docs/benchmarks.md from benchmarks/results/,
-docs/doctor.md from the rules of the doctor.
+"""Write the generated pages and drawings.
 
-python docs/generate.py            # write the pages and copy their pictures
+options.md from the fields of parts, defaults.md, doctor.md from its rules, benchmarks.md from benchmarks/results/, images/*.svg by pictures.py.
+
+python docs/generate.py            # write the pages and drawings, copy the benchmarks' pictures
 python docs/generate.py --check    # exit code 1 where a page on disk differs
 """
 
@@ -13,6 +14,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pictures
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "benchmarks" / "results"
@@ -119,6 +122,35 @@ def slots(everything: list[Any]) -> Iterator[tuple[str, str]]:
             yield path.rpartition(".")[2], path
 
 
+def defaults() -> str:
+    """The page of the settings recommended for each kind of environment."""
+    from ppax.config.defaults import COLUMNS, TABLE
+
+    lines = [
+        "# Defaults by the kind of environment",
+        "",
+        "`ppax train ENV` without a preset, and `ppax.recommended(env)` in Python, choose settings by what the",
+        "environment is, never by its name: compiled or on the host; discrete actions, continuous control, or",
+        "images (an observation with three axes). A run prints them in one line and records all of them in",
+        "`run.toml`. Options that you give have priority; num_minibatches follows your sizes. With a memory, sequences",
+        "are whole rollouts. A preset (`ppax presets`) is tuned for its environment and used instead.",
+        "",
+        "```python",
+        "import ppax",
+        "",
+        'run = ppax.recommended("gymnax/Catch-bsuite", total_steps=20_000, agent={"gamma": 0.95}).fit()',
+        "print(run)",
+        "```",
+        "",
+        f"| setting | {' | '.join(map(', '.join, COLUMNS))} | reason |",
+        "|---" * (len(COLUMNS) + 2) + "|",
+    ]
+    for cell in TABLE:
+        values = " | ".join(f"`{shown(value)}`" for value in cell.values)
+        lines.append(f"| `{cell.setting}` | {values} | {cell.reason} |")
+    return "\n".join([*lines, ""])
+
+
 def nested(path: str, part: str) -> dict[str, Any]:
     """A configuration in which the slot at `path` holds `part`."""
     table: dict[str, Any] = {"part": part}
@@ -128,11 +160,11 @@ def nested(path: str, part: str) -> dict[str, Any]:
 
 
 def table(options: list[Any], prefix: str = "") -> list[str]:
-    """Rows of options: path without `prefix`, default, limits, meaning."""
-    rows = ["| option | default | allowed | meaning |", "|---|---|---|---|"]
+    """Rows of options: path without `prefix`, meaning (second, so that a phone shows it), default, limits."""
+    rows = ["| option | meaning | default | allowed |", "|---|---|---|---|"]
     for option in options:
         name, doc = option.path.removeprefix(prefix), option.doc.replace("|", "/")
-        rows.append(f"| `{name}` | `{shown(option.default)}` | {allowed(option)} | {doc} |")
+        rows.append(f"| `{name}` | {doc} | `{shown(option.default)}` | {allowed(option)} |")
     return rows
 
 
@@ -149,14 +181,17 @@ def allowed(option: Any) -> str:
     if "choices" in limits:
         return ", ".join(f"`{choice}`" for choice in limits["choices"])
     signs = {"low": ">=", "above": ">", "high": "<="}
-    bounds = [f"{sign} {bound(limits[name])}" for name, sign in signs.items() if limits.get(name) is not None]
+    bounds = [f"{sign}&nbsp;{bound(limits[name])}" for name, sign in signs.items() if limits.get(name) is not None]
     kind = option.kind.__name__ + (" list" if option.many else "") + (" or none" if option.optional else "")
     return ", ".join([kind, *bounds])
 
 
 def bound(limit: float) -> str:
     """A limit, where it is that of an integer type as a power of two."""
-    powers = {sign * 2**bits - (sign > 0): f"{'-' * (sign < 0)}2^{bits}{' - 1' * (sign > 0)}" for sign, bits in EDGES}
+    powers = {
+        sign * 2**bits - (sign > 0): f"{'-' * (sign < 0)}2^{bits}{'&nbsp;-&nbsp;1' * (sign > 0)}"
+        for sign, bits in EDGES
+    }
     return powers.get(limit, f"{limit:g}")
 
 
@@ -189,7 +224,15 @@ With groups of agents each group is examined with its own metrics and options. A
 [normalisation](normalisation.md).
 """
 EDGES = ((1, 31), (1, 32), (1, 63), (1, 64), (-1, 31), (-1, 63))  # sign and bits of the largest and smallest integers
-PAGES = {"options.md": options, "benchmarks.md": benchmarks, "doctor.md": doctor}
+PAGES = {
+    "options.md": options,
+    "benchmarks.md": benchmarks,
+    "defaults.md": defaults,
+    "doctor.md": doctor,
+    "images/rooms.svg": pictures.rooms,
+    "images/iteration.svg": pictures.iteration,
+    "images/front.svg": pictures.speed,
+}
 
 
 def main(check: bool) -> int:

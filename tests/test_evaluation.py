@@ -70,7 +70,7 @@ def test_evaluation_between_updates_changes_no_bit_of_training():
 
 
 def test_memory_starts_empty_in_each_episode():
-    """Two episodes after each other in collection equal two fresh ones (T34)."""
+    """Two episodes after each other in collection equal two fresh ones."""
     env = VectorEnv(Counter(3), 1)
     agent = ppax.PPO(Leaky(mlp(env)), minibatch=Shuffle(1), seq_len=1)  # so that every step's memory is kept
     state = ppax.start(agent, env, 8, jax.random.key(0))

@@ -38,7 +38,7 @@ from ppax.run.checkpoint import CheckpointError
 from ppax.run.fit import fit, resume
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
 from ppax.tools.doctor import Diagnosis, doctor
-from ppax.tools.tuned import Preset, preset
+from ppax.tools.tuned import Preset, preset, recommended
 from ppax.training import start, train
 from ppax.types import ConfigError, TrainState
 
@@ -56,6 +56,7 @@ __all__ = [  # noqa: RUF022  # in groups
     "fit",
     "loggers",
     "preset",
+    "recommended",
     "resume",
     "stop",
     # Pure functions: training, sweeps, evaluation

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ppax.agents.multi_agent import agent_columns
+from ppax.agents.player_names import agent_columns
 from ppax.envs import Env
 from ppax.program.backends import backend_of
 from ppax.protocols import Agent

@@ -123,7 +123,7 @@ def check_limits(path: str, value: Any, limits: Mapping[str, Any]) -> Any:
     if high is not None and value > high:
         raise ConfigError(f"{path} = {value}: must be at most {high:g}; nearest valid value: {high:g}")
     if isinstance(value, int) and value >= 2**64:
-        raise ConfigError(f"{path}: must be below 2^64")
+        raise ConfigError(f"{path}: must be below 2^64; nearest valid value: 2^64 - 1")
     return value
 
 

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ppax.agents.arguments import require_arguments
-from ppax.agents.multi_agent import agent_columns, require_fit
+from ppax.agents.arguments import require_arguments, require_fit
+from ppax.agents.player_names import agent_columns
 from ppax.arrays import counter
 from ppax.arrays.metrics import Summary, Table, add_up, averaged, nothing, pack, reduced
 from ppax.arrays.sequences import nearest_divisors, where_rows, zero_rows

@@ -11,8 +11,7 @@ from worlds import QUICK
 
 import ppax
 from ppax import protocols
-from ppax.agents.arguments import AGENTS
-from ppax.agents.multi_agent import require_fit
+from ppax.agents.arguments import AGENTS, require_fit
 from ppax.agents.opponents import Pool
 from ppax.envs import grouped
 from ppax.minibatches import Shuffle

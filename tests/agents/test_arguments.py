@@ -15,6 +15,7 @@ from gymnasium import spaces
 
 import ppax
 from ppax.envs import TimeLimit, VectorEnv
+from ppax.parts import slots
 from ppax.training import make_key
 from ppax.types import ConfigError, EnvReset, EnvStep, part
 
@@ -90,6 +91,15 @@ def test_what_is_no_agent_or_has_a_field_that_is_no_part(kind):
     assert mend in the_message(lambda: ppax.fit(wrong, env))
     assert mend in the_message(lambda: ppax.start(wrong, env, 8, jax.random.key(0)))
     assert mend in the_message(lambda: ppax.start_sweep(wrong, env, 8, jax.random.split(jax.random.key(0), 2)))
+
+
+@pytest.mark.parametrize("field", slots(ppax.PPO))
+def test_every_part_of_ppo_is_checked_before_tracing(field):
+    agent, env = cartpole()
+    for wrong in (None, type(getattr(agent, field))):
+        text = the_message(lambda wrong=wrong: ppax.fit(with_field(agent, **{field: wrong}), env))
+        assert text.startswith(f"agent.{field}: ")
+        assert "write " in text
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Players that learn apart: the same as runs of their own, one agent as no agents, the dead weigh nothing (T11)."""
+"""Independent players: equal to solo runs; one agent equals no agent axis; absent players have weight 0."""
 
 import dataclasses
 import importlib
@@ -15,7 +15,8 @@ from worlds import QUICK, Team
 
 import ppax
 from ppax import config
-from ppax.agents.independent import NAMED, names, of_players
+from ppax.agents.independent import of_players
+from ppax.agents.player_names import NAMED, player_names
 from ppax.arrays.metrics import reduced
 from ppax.collection import start_actor, stream_keys
 from ppax.config import Log
@@ -172,8 +173,8 @@ def test_metrics_of_players_are_named_and_joined():
         "ratio_min/agent_0": 0.0,
         "ratio_min/agent_1": 1.0,
     }
-    assert names(None) == names(1) == names(NAMED + 1) == ()
-    assert len(names(NAMED)) == NAMED
+    assert player_names(None) == player_names(1) == player_names(NAMED + 1) == ()
+    assert len(player_names(NAMED)) == NAMED
 
 
 # ---------------------------------------------------------------- runs

@@ -109,7 +109,7 @@ PAST_SELVES = [
         "if num_envs not in (None, env.num_envs):",
         "if False:",
         (SELF_PLAY + "test_what_cannot_be_is_refused_by_name",),
-        "ppax/agents/multi_agent.py",
+        "ppax/agents/arguments.py",
     ),
 ]
 
@@ -169,7 +169,7 @@ FILES = [
         'if f"{group}_{player[6:]}" in groups:',
         "if False:",
         (GROUPS + "test_groups_whose_names_in_the_logs_are_the_same_are_refused",),
-        "ppax/agents/multi_agent.py",
+        "ppax/agents/player_names.py",
     ),
 ]
 RECORDS = [

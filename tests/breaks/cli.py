@@ -1,4 +1,4 @@
-"""Breaks of the command line, of first-day value_losses, and of what a prompt shows."""
+"""Breaks of the command line, of mistakes in the first call, and of what a prompt shows."""
 
 from breaks.base import Mutation
 
@@ -77,6 +77,27 @@ MUTATIONS: list[Mutation] = [
         'if field.metadata.get("static") and isinstance(value, jax.Array | np.ndarray):',
         "if False:",
         (ARGUMENTS + "test_what_is_no_agent_or_has_a_field_that_is_no_part[an array for a size]",),
+        "ppax/agents/arguments.py",
+    ),
+    Mutation(
+        "an auxiliary loss that is none goes on to JAX",
+        '    "auxiliary": (("__call__",), "ppax.losses.NoAuxiliary()"),\n',
+        "",
+        (ARGUMENTS + "test_every_part_of_ppo_is_checked_before_tracing[auxiliary]",),
+        "ppax/agents/arguments.py",
+    ),
+    Mutation(
+        "a critic without a loss goes on to JAX",
+        '("init", "value", "error", "update", "metrics"), ',
+        "(), ",
+        (ARGUMENTS + "test_every_part_of_ppo_is_checked_before_tracing[critic]",),
+        "ppax/agents/arguments.py",
+    ),
+    Mutation(
+        "a class is taken for a part",
+        "return not isinstance(value, type) and all(",
+        "return all(",
+        (ARGUMENTS + "test_every_part_of_ppo_is_checked_before_tracing[loss]",),
         "ppax/agents/arguments.py",
     ),
     Mutation(

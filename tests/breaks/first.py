@@ -779,8 +779,8 @@ HOSTED = [
     ),
     Mutation(
         "the reward of a reset counts",
-        "jnp.where(played.valid, played.reward, 0.0)",
-        "played.reward",
+        "jnp.where(rollout.valid, rollout.reward, 0.0)",
+        "rollout.reward",
         (HOST + "test_autoreset_rows_have_no_effect_on_the_update",),
     ),
     Mutation(
@@ -804,7 +804,7 @@ HOSTED = [
     Mutation(
         "a resumed run believes that it stands where it stopped",
         "if host.position and (np.asarray(actor.env_state) == host.position).all():",
-        "if host.reset(begin_seeds(key, env.num_envs)):",
+        "if host.reset(reset_seeds(key, env.num_envs)):",
         ("tests/envs/hosting/test_handle.py::test_resume_restores_learner_keys_and_counters_with_new_episodes",),
     ),
 ]
@@ -956,7 +956,7 @@ SUITES = [
     ),
     Mutation(
         "on the host a central critic still sees who is out",
-        "joint = np.where(seen[:, None], np.stack(rows)",
+        "joint = np.where(observing[:, None], np.stack(rows)",
         "joint = np.where(True, np.stack(rows)",
         (TEAM + "test_agent_ids_and_joint_observation_on_the_host[sync]",),
     ),
@@ -980,14 +980,14 @@ SUITES = [
     ),
     Mutation(
         "an agent that comes later begins no episode",
-        "self._observe(self._there & ~valid, seen)",
-        "self._observe(self._there & False, seen)",
+        "self._observe(self._active & ~valid, observing)",
+        "self._observe(self._active & False, observing)",
         (TEAM + "test_every_row_by_hand[sync]",),
     ),
     Mutation(
         "an episode is over when the first agent dies",
-        '"over": not self._there.any()',
-        '"over": not self._there.all()',
+        '"over": not self._active.any()',
+        '"over": not self._active.all()',
         (TEAM + "test_every_row_by_hand[sync]",),
     ),
     Mutation(
@@ -1022,7 +1022,7 @@ SUITES = [
     ),
     Mutation(
         "an evaluation counts lives",
-        "            reward, ended = seen.episode_stats\n",
+        "            reward, ended = step.episode_stats\n",
         "            pass\n",
         (ATARI + "test_episode_statistics_are_of_whole_games",),
         "host/episodes.py",
@@ -1041,7 +1041,7 @@ SUITES = [
     ),
     Mutation(
         "environments are never compared with their spaces",
-        'for problem in misfits(self.layout.observation_space, obs, "its observation", self.axis):',
+        'for problem in space_mismatches(self.layout.observation_space, obs, "its observation", self.axis):',
         "for problem in ():",
         (CHECK_HOST + "test_every_environment_is_compared_with_its_spaces_when_it_first_steps",),
     ),

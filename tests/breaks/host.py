@@ -27,7 +27,7 @@ MUTATIONS: list[Mutation] = [
         "    if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):\n",
         "    if False:\n",
         (HOST + "test_masks_of_actions_with_several_components_are_refused",),
-        "hosting/example.py",
+        "hosting/spec.py",
     ),
     Mutation(
         "the episode_stats of a reset taken for that of the step before it",
@@ -50,14 +50,14 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "structures of programs keep their environments",
-        "self._host, self._example = weakref.ref(env.host), env.host.example",
-        "self._host, self._example = lambda kept=env.host: kept, env.host.example",
+        "self._host, self._spec = weakref.ref(env.host), env.host.spec",
+        "self._host, self._spec = lambda kept=env.host: kept, env.host.spec",
         (RUNNING + "test_a_finished_run_keeps_no_environment_and_no_program",),
     ),
     Mutation(
         "each environment has programs of its own",
-        "self._identity = env.host.identity, *self._others.values()",
-        "self._identity = str(id(env.host)), *self._others.values()",
+        "self._signature = env.host.signature, *self._others.values()",
+        "self._signature = str(id(env.host)), *self._others.values()",
         (RUNNING + "test_a_finished_run_keeps_no_environment_and_no_program",),
     ),
     Mutation(

@@ -14,7 +14,7 @@ MUTATIONS = [
     ),
     Mutation(
         "host metrics: the loss of a life counts as the end of an episode",
-        "over = steps.ended if played.episode_stats is None else played.episode_stats.over",
+        "over = steps.ended if rollout.episode_stats is None else rollout.episode_stats.over",
         "over = steps.ended",
         (MEANS + "[lives]",),
     ),

@@ -76,7 +76,7 @@ def test_defaults_are_those_of_the_parts():
     assert plan["agent"]["gamma"] == agent.gamma
     assert plan["agent"]["loss"]["clip_eps"] == agent.loss.clip_eps
     assert plan["agent"]["network"] == {
-        "part": "mlp",
+        "part": "composed",
         "encoder": {"part": "auto"},
         "memory": {"part": "none"},
         "hidden": [64, 64],
@@ -166,7 +166,7 @@ def test_an_unknown_option_is_refused_with_the_nearest(path, nearest):
 
 @pytest.mark.parametrize("path", [path for path in OPTIONS if path.endswith(".part")])
 def test_an_unknown_part_is_refused_with_the_choices(path):
-    for value in ("nothing", 3, None, ["mlp"]):
+    for value in ("nothing", 3, None, ["composed"]):
         with pytest.raises(ConfigError) as caught:
             config.resolve(at(path, value))
         assert path in str(caught.value)

@@ -10,11 +10,11 @@ from gymnasium import spaces
 from worlds import QUICK
 
 import ppax
-from ppax.envs.hosting.handle import Example, Host
+from ppax.envs.hosting.handle import Host, HostSpec
 from ppax.envs.hosting.host_env import HostEnv
 from ppax.host import policy as policies
-from ppax.host.numpy_program import NumpyProgram, Untranslatable
-from ppax.host.policy import Compiled, InNumpy, Observed, make_policy
+from ppax.host.numpy_program import NoNumpyVersion, NumpyProgram
+from ppax.host.policy import CompiledPolicy, NumpyPolicy, PolicyInputs, make_policy
 from ppax.networks import encoders, memories, network
 
 pytestmark = pytest.mark.usefixtures("cached_programs")
@@ -41,13 +41,13 @@ CASES = [
 
 
 class Still:
-    """Only its groups matter."""
+    """Stepper of which only the batches matter."""
 
-    groups, cuts = (slice(0, 5), slice(5, 8)), False
+    batches, has_final_obs = (slice(0, 5), slice(5, 8)), False
 
 
 def still(obs, action, mask_size=None):
-    return HostEnv(Host(Example(obs, action, mask_size, False, None), 8, lambda _: Still(), []), 8)
+    return HostEnv(Host(HostSpec(obs, action, mask_size, False, None), 8, lambda _: Still(), []), 8)
 
 
 def world(obs, action, mask_size=None):
@@ -72,10 +72,10 @@ def seen_by(env, rng, rows=8):
     stacked = jax.tree.map(lambda *x: np.stack([np.asarray(y) for y in x]), *obs)
     stacked = jax.tree.map(lambda x: x.astype(np.int32) if x.dtype == np.int64 else x, stacked)
     mask = None
-    if env.host.example.mask_size is not None:
-        mask = rng.random((rows, env.host.example.mask_size)) < 0.5
+    if env.host.spec.mask_size is not None:
+        mask = rng.random((rows, env.host.spec.mask_size)) < 0.5
         mask[:, 0] = True
-    return Observed((), stacked, np.zeros(rows, bool), mask)
+    return PolicyInputs((), stacked, np.zeros(rows, bool), mask)
 
 
 @pytest.mark.parametrize(("obs", "action", "options"), CASES, ids=lambda x: str(x))
@@ -85,7 +85,7 @@ def test_the_numpy_policy_is_the_network(obs, action, options):
     agent = ppax.PPO(network(env, hidden=(16, 8), **options), normalize_obs="shared" not in options)
     learner = learner_of(agent, env)
     policy = make_policy(agent, env, learner)
-    assert isinstance(policy, InNumpy)
+    assert isinstance(policy, NumpyPolicy)
     seen = seen_by(env, np.random.default_rng(0))
     policy.begin(agent, learner, 5, jax.random.key(3))
     jitted = jax.jit(policies._sample, compiler_options=QUICK)
@@ -93,7 +93,7 @@ def test_the_numpy_policy_is_the_network(obs, action, options):
     for t in (0, 4):
         own = jax.tree.map(lambda x, t=t: x[t], noise)
         want = jitted((agent, learner), seen, own)
-        for rows in Still.groups:
+        for rows in Still.batches:
             got = policy.act(t, rows, jax.tree.map(lambda x, rows=rows: x[rows], seen))
             for a, b in zip(jax.tree.leaves(got[1:]), jax.tree.leaves(want), strict=True):
                 assert a.dtype == b.dtype
@@ -126,7 +126,7 @@ def test_deterministic_policies_take_the_mode():
     agent = ppax.PPO(network(env, hidden=(8,)))
     learner, seen = learner_of(agent, env), seen_by(env, np.random.default_rng(0))
     policy = make_policy(agent, env, learner, deterministic=True)
-    assert isinstance(policy, InNumpy)
+    assert isinstance(policy, NumpyPolicy)
     policy.begin(agent, learner, 1, jax.random.key(3))
     got = policy.act(0, slice(0, 5), jax.tree.map(lambda x: x[:5], seen))
     want = agent.policy(learner, *seen).distribution.mode()
@@ -136,7 +136,7 @@ def test_deterministic_policies_take_the_mode():
 
 @pytest.mark.parametrize("what", ["memory", "beta", "convolution", "bfloat16", "large"])
 def test_policies_that_numpy_cannot_run_faster_are_compiled(what, monkeypatch):
-    monkeypatch.setattr(policies, "Compiled", lambda *arguments: "compiled")
+    monkeypatch.setattr(policies, "CompiledPolicy", lambda *arguments: "compiled")
     action = "box" if what == "beta" else "discrete"
     env = world("box", action)
     if what == "convolution":
@@ -160,9 +160,9 @@ def test_grouping_streams_changes_no_compiled_action():
     agent = ppax.PPO(network(env, hidden=(8,), memory=memories.GRU()))
     learner = learner_of(agent, env)
     seen = seen_by(env, np.random.default_rng(0))._replace(carry=agent.initial_carry(8))
-    policy = Compiled(agent, env, learner, deterministic=False)
+    policy = CompiledPolicy(agent, env, learner, deterministic=False)
     policy.begin(agent, learner, 1, jax.random.key(3))
-    parts = [policy.act(2, rows, jax.tree.map(lambda x, rows=rows: x[rows], seen)).action[0] for rows in Still.groups]
+    parts = [policy.act(2, rows, jax.tree.map(lambda x, rows=rows: x[rows], seen)).action[0] for rows in Still.batches]
     streams = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(jax.random.key(3), 2), jnp.arange(8))
     want = agent.act(learner, *seen, streams)
     np.testing.assert_array_equal(np.concatenate(parts), want.action)
@@ -184,12 +184,12 @@ def test_views_of_views_are_the_numbers_that_they_show():
             for found, wanted in zip(program(given), function(np.float32(scale) * slow, given), strict=True):
                 assert found.shape == wanted.shape
                 np.testing.assert_array_equal(found, wanted)
-    with pytest.raises(Untranslatable, match="permutes"):
+    with pytest.raises(NoNumpyVersion, match="permutes"):
         NumpyProgram(lambda slow, x: jax.lax.reshape(x, (6,), dimensions=(1, 0)), slow, x)
 
 
 def test_an_operation_without_counterpart_is_refused():
-    with pytest.raises(Untranslatable, match="sort"):
+    with pytest.raises(NoNumpyVersion, match="sort"):
         NumpyProgram(lambda slow, x: jnp.sort(x) + slow, np.float32(1.0), np.zeros(3, np.float32))
 
 

@@ -296,7 +296,8 @@ def test_networks_from_run_files_equal_those_from_python():
         config.resolve({"agent": {"network": {"memory": {"part": "gru", "width": 0}}}})
     with pytest.raises(ppax.ConfigError, match=r"agent\.network\.memory\.part = 'gruu'.*nearest: gru"):
         config.resolve({"agent": {"network": {"memory": {"part": "gruu"}}}})
-    assert config.build({"agent": {"network": {"part": "mlp", "hidden": [8]}}}).agent.network == mlp(built.env, (8,))
+    table = {"part": "composed", "hidden": [8]}
+    assert config.build({"agent": {"network": table}}).agent.network == mlp(built.env, (8,))
 
 
 @pytest.mark.parametrize("memory", config.PARTS["memory"])

@@ -18,10 +18,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from worlds import SPACES, dict_as_dict
 
 from ppax import config
-from ppax.agents.multi_agent import Agent
 from ppax.checks import require_sound
 from ppax.config import Run, catalogue
 from ppax.envs import Env, VectorEnv, grouped, host
+from ppax.protocols import Agent
 from ppax.run.restore import state_shapes
 from ppax.training import check_sizes
 from ppax.types import ConfigError, EnvReset, EnvStep, number, part, static

@@ -1,5 +1,6 @@
-"""Documentation: Python blocks run, generated pages are up to date, links exist."""
+"""Documentation: Python blocks run, generated pages are up to date, links, files and functions exist."""
 
+import ast
 import contextlib
 import importlib
 import io
@@ -163,6 +164,52 @@ def test_relative_links_exist(page):
         if not re.match(r"https?:|mailto:|#", link) and not (page.parent / link.partition("#")[0]).exists()
     ]
     assert not missing
+
+
+NEW_FILES = {"src/ppax/advantages/discounted_return.py", "src/ppax/envs/suites/walks.py"}  # that a reader shall write
+
+
+def test_files_named_in_the_pages_exist():
+    places = (ROOT, ROOT / "src" / "ppax")
+    named = {(page.name, file) for page in PAGES for file in re.findall(r"[\w./-]*\w/\w+\.py\b", page.read_text())}
+    assert len(named) > 20
+    missing = {(page, file) for page, file in named if not any((place / file).exists() for place in places)}
+    assert {file for _, file in missing} <= NEW_FILES, missing
+
+
+def definitions():
+    """Names defined in each module and class of the package, methods, fields and attributes of `self` included."""
+    found = {}
+    for path in (ROOT / "src" / "ppax").rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        owners = [(path.parent.name if path.stem == "__init__" else path.stem, tree)]
+        owners += [(node.name, node) for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+        for owner, node in owners:
+            names = found.setdefault(owner, set())
+            for child in ast.walk(node):
+                if isinstance(child, ast.FunctionDef | ast.ClassDef):
+                    names.add(child.name)
+                elif isinstance(child, ast.Name | ast.Attribute) and isinstance(child.ctx, ast.Store):
+                    names.add(child.id if isinstance(child, ast.Name) else child.attr)
+    return found
+
+
+def test_functions_and_fields_named_in_the_architecture_exist():
+    known = definitions() | {"ppax": set(ppax.__all__)}
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    named = [(owner, name) for owner, name in re.findall(r"`(\w+)\.(\w+)[`(]", text) if owner in known]
+    named = [(owner, name) for owner, name in named if name not in ("py", "jsonl")]
+    assert len(named) > 20
+    assert [f"{owner}.{name}" for owner, name in named if name not in known[owner]] == []
+
+
+def test_the_tree_in_the_architecture_is_complete():
+    tree = (ROOT / "docs" / "architecture.md").read_text().split("```")[1]
+    there = {path.name + "/" * path.is_dir() for path in (ROOT / "src" / "ppax").iterdir()}
+    there -= {"__init__.py", "__main__.py", "__pycache__/", "py.typed"}
+    assert {name for name in there if not re.search(rf"(?<![\w/]){re.escape(name)}", tree)} == set()
+    named = re.findall(r"^  (\w+(?:/|\.py)) ", tree, re.MULTILINE)
+    assert set(named) <= there
 
 
 def test_every_page_is_in_the_navigation():

@@ -14,6 +14,7 @@ from gymnasium.vector import VectorEnv as GymVectorEnv
 
 from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
+from ppax.agents.player_names import require_distinct_names
 from ppax.agents.self_play import SelfPlay
 from ppax.envs import Env, HostEnv
 from ppax.envs.vector import VectorEnv
@@ -24,13 +25,15 @@ from ppax.protocols import Agent
 from ppax.types import ConfigError
 
 AGENTS: tuple[type[Agent], ...] = (PPO, Independent, Groups, SelfPlay)
-CALLED = {
-    "advantage": "ppax.advantages.GAE()",
-    "loss": "ppax.losses.ClippedSurrogate()",
-    "minibatch": "ppax.minibatches.Shuffle()",
-    "optimizer": "ppax.optimizers.Adam()",
-    "schedule": "ppax.schedules.Constant()",
-}  # fields of PPO that must be callable, with the default to suggest
+PARTS = {
+    "advantage": (("__call__",), "ppax.advantages.GAE()"),
+    "loss": (("__call__",), "ppax.losses.ClippedSurrogate()"),
+    "auxiliary": (("__call__",), "ppax.losses.NoAuxiliary()"),
+    "critic": (("init", "value", "error", "update", "metrics"), "ppax.critics.Regression()"),
+    "minibatch": (("__call__", "size"), "ppax.minibatches.Shuffle()"),
+    "optimizer": (("__call__",), "ppax.optimizers.Adam()"),
+    "schedule": (("__call__",), "ppax.schedules.Constant()"),
+}  # parts of PPO beside its network: the methods that they must have, and the default to suggest
 
 
 def require_arguments(agent: Agent, env: Env) -> None:
@@ -44,6 +47,32 @@ def require_arguments(agent: Agent, env: Env) -> None:
         spaces = env.groups.get(groups[place]) if groups else env
         if spaces is not None and bool(groups) == bool(env.sizes):
             require_made_for(learner.network, spaces, f"{name}.network", env.name)
+
+
+def require_fit(agent: Agent, env: Env) -> None:
+    """Raise ConfigError unless `env` has the agents, groups and number of environments that `agent` requires."""
+    where, kind, (num_agents, sizes, num_envs) = env.name or "the environment", type(agent).__name__, agent.requires
+    if bool(sizes) != bool(env.sizes):
+        listed = ", ".join(f"{group} ({size})" for group, size in env.sizes)
+        raise ConfigError(
+            f"{where} has groups of agents, {listed}: write ppax.Groups({{...}}, env.sizes)"
+            if env.sizes
+            else f"{kind}: {where} has no groups; write ppax.envs.grouped(env, {{name: [0, ...], ...}}) around it; "
+            "environments on the host take a PPO, one policy for all agents, or an Independent, one for each"
+        )
+    if sizes != tuple(env.sizes):
+        raise ConfigError(f"Groups has sizes {sizes}, {where} has {tuple(env.sizes)}; write Groups(agents, env.sizes)")
+    require_distinct_names(sizes)
+    if num_agents not in (None, env.num_agents):
+        raise ConfigError(
+            f"{kind} has {num_agents} players, {where} has {env.num_agents} agents; "
+            f"write Independent(agent, {env.num_agents})"
+        )
+    if num_envs not in (None, env.num_envs):
+        raise ConfigError(
+            f"{kind}.num_envs = {num_envs}: {where} has num_envs = {env.num_envs}; "
+            f"write {kind}(groups, pool, env.num_envs)"
+        )
 
 
 def warn_of_single_rows(agent: Agent, env: Env, num_steps: int) -> None:
@@ -95,7 +124,7 @@ def require_agent(agent: Any, name: str = "agent") -> None:
 def require_ppo(agent: Any, name: str) -> None:
     """Raise ConfigError unless the fields of `agent`, a PPO, are parts; `name` is its name in the message."""
     require_agent(agent, name)
-    if not all(callable(getattr(agent.network, verb, None)) for verb in ("init", "encode", "remember", "decide")):
+    if not _has(agent.network, ("init", "encode", "remember", "decide")):
         kind = f"a {type(agent.network).__name__} is no network"
         raise ConfigError(f"{name}.network: {kind}: write ppax.PPO(ppax.networks.mlp(env))")
     if isinstance(agent.optimizer, optax.GradientTransformation):
@@ -103,9 +132,9 @@ def require_ppo(agent: Any, name: str) -> None:
             f"{name}.optimizer: an optax transformation has a learning rate of its own, which no schedule can change: "
             "write optimizer=ppax.optimizers.Adam(), learning_rate=1e-3"
         )
-    for field, default in CALLED.items():
+    for field, (methods, default) in PARTS.items():
         value = getattr(agent, field)
-        if isinstance(value, type) or not callable(value):
+        if not _has(value, methods):
             raise ConfigError(f"{name}.{field}: {_short(value)} is no part: write {field}={default}")
     require_static(agent, name)
 
@@ -121,6 +150,18 @@ def require_static(tree: Any, name: str) -> None:
             )
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             require_static(value, path)
+
+
+def require_single_policy(agent: Agent, what: str) -> PPO:
+    """Return `agent` if it is a PPO (one policy for all streams); else raise ConfigError that `what` needs one."""
+    if isinstance(agent, PPO):
+        return agent
+    raise ConfigError(f"{what} works with one policy for all agents; this run has {type(agent).__name__}")
+
+
+def _has(value: Any, methods: tuple[str, ...]) -> bool:
+    """Return whether `value` is an object, and no class, with these methods."""
+    return not isinstance(value, type) and all(callable(getattr(value, method, None)) for method in methods)
 
 
 def _short(value: Any) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.agents.player_names import player_names
 from ppax.arrays.metrics import Table, reductions_of
 from ppax.ppo import PPO
 from ppax.program.layout import Program
@@ -36,7 +37,6 @@ from ppax.types import (
 )
 
 Tree = TypeVar("Tree")
-NAMED = 16  # largest number of players for which logs have metrics of each player
 
 
 @part
@@ -108,7 +108,7 @@ class Independent:
         return dataclasses.replace(self, agent=agents)
 
     def learners(self, num_streams: int) -> tuple[tuple[PPO, int], ...]:
-        """Return one PPO that stands for all players, with one player's share of the `num_streams` of all players."""
+        """Return the PPO of the first player, for sizes and checks, with one player's share of the `num_streams`."""
         return ((self.player(0), num_streams // self.num_agents),)
 
     def discount(self, num_streams: int) -> Array:
@@ -177,7 +177,7 @@ class Independent:
 
 def of_players(metrics: Mapping[str, Array], num_agents: int) -> Table:
     """Return a table of metrics [A]: reduced over players as `name`, and of each player as `name/agent_0`."""
-    kinds, players = dict(reductions_of(metrics)), names(num_agents)
+    kinds, players = dict(reductions_of(metrics)), player_names(num_agents)
     whole = {name: reduce_players(kinds.get(name, "mean"), x) for name, x in metrics.items()}
     own = {f"{name}/{player}": x[place] for name, x in metrics.items() for place, player in enumerate(players)}
     reductions = [(f"{name}/{player}", kind) for name, kind in kinds.items() for player in players]
@@ -188,8 +188,3 @@ def reduce_players(reduction: str, each: Array) -> Array:
     """Reduce a metric of players or groups [n] to one value by its declared reduction; mean by default."""
     over: dict[str, Callable[[Array], Array]] = {"mean": jnp.mean, "max": jnp.max, "min": jnp.min}
     return over.get(reduction, jnp.mean)(each)
-
-
-def names(num_agents: int | None) -> tuple[str, ...]:
-    """Return the players' names in metrics, "agent_0" and so on; () for one player, or more than NAMED."""
-    return tuple(f"agent_{i}" for i in range(num_agents)) if num_agents and 1 < num_agents <= NAMED else ()

@@ -94,7 +94,7 @@ def snapshot(learners: dict[str, Any]) -> dict[str, Any]:
 
 
 def by_opponent(x: Array, opponents: int) -> Array:
-    """Reshape [n, ...] to [K, n / K, ...], by past self."""
+    """Reshape [n, ...] to [K, n / K, ...], with K past selves."""
     return x.reshape(opponents, x.shape[0] // opponents, *x.shape[1:])
 
 

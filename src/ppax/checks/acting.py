@@ -13,7 +13,7 @@ from jax import Array
 
 from ppax.checks.context import CheckContext, fast_compiled, max_difference, named_leaves, replayed
 from ppax.checks.report import Finding, none_of, skip, within
-from ppax.host.policy import InNumpy, Observed, make_policy
+from ppax.host.policy import NumpyPolicy, PolicyInputs, make_policy
 from ppax.ppo import PPO
 from ppax.types import Key, LearnerState, PyTree, Transition
 
@@ -55,14 +55,14 @@ def check_host_policy(context: CheckContext) -> Finding:
         return distribution.env_action(distribution.mode())
 
     expected, off, count = fast_compiled(mode_actions), 0.0, 0
-    for rows in env.host.groups:
+    for rows in env.host.batches:
         carry = jax.tree.map(lambda x, rows=rows: np.asarray(x[0, rows]), steps.carry)
         seen = jax.tree.map(lambda x, rows=rows: np.asarray(x[0, rows]), (steps.obs, steps.first, steps.action_mask))
-        acted = policy.act(0, rows, Observed(carry, *seen)).env_action
+        acted = policy.act(0, rows, PolicyInputs(carry, *seen)).env_action
         wanted = jax.tree.leaves(expected(context.learner, carry, *seen))
         off = max(off, max_difference(acted, wanted, np.ones(rows.stop - rows.start, bool)))
         count += rows.stop - rows.start
-    kind = "NumPy" if isinstance(policy, InNumpy) else "one compiled call a step"
+    kind = "NumPy" if isinstance(policy, NumpyPolicy) else "one compiled call a step"
     return within(
         off,
         CLOSE[context.agent.compute_dtype],

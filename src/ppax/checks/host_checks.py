@@ -11,7 +11,7 @@ from ppax.arrays import masks
 from ppax.checks.elements import distinct, once, outside, parts, same
 from ppax.checks.report import Finding, none_of, skip
 from ppax.checks.trace import EnvEvent, EnvTrace, Subject
-from ppax.envs.hosting.arrays import flat_mask, leaves_of, misfits
+from ppax.envs.hosting.arrays import flat_mask, leaves_of, space_mismatches
 
 FLAGS = ("terminated", "truncated")
 
@@ -184,7 +184,7 @@ def check_episodes(trace: EnvTrace) -> Finding:
 
 
 def _misshapen(subject: Subject, event: EnvEvent) -> Iterator[str]:
-    for problem in misfits(subject.observation_space, event.obs, "obs", subject.axis):
+    for problem in space_mismatches(subject.observation_space, event.obs, "obs", subject.axis):
         yield f"{problem} ({event.where})"
     if event.step is None:
         return
@@ -199,9 +199,11 @@ def _misshapen(subject: Subject, event: EnvEvent) -> Iterator[str]:
 def _mistyped(subject: Subject, event: EnvEvent) -> Iterator[str]:
     for leaf in leaves_of(subject.observation_space):
         x = leaf.of(event.obs)
-        whole = leaf.given.kind in "iu" and not leaf.shape and np.asarray(x).dtype.kind in "iu"  # Discrete takes any
-        if not whole and np.asarray(x).dtype != leaf.given:
-            yield f"obs{_path(leaf.path)} is {np.asarray(x).dtype} after {event.where}, its space {leaf.given}"
+        dtype = np.asarray(x).dtype
+        # Discrete takes any integer dtype
+        whole = leaf.space_dtype.kind in "iu" and not leaf.shape and dtype.kind in "iu"
+        if not whole and dtype != leaf.space_dtype:
+            yield f"obs{_path(leaf.path)} is {dtype} after {event.where}, its space {leaf.space_dtype}"
     if event.step is None:
         return
     reward, *flags = (np.asarray(x) for x in event.step)

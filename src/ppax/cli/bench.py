@@ -14,7 +14,7 @@ from typing import Any
 import jax
 
 from ppax import config
-from ppax.agents.multi_agent import require_single_policy
+from ppax.agents.arguments import require_single_policy
 from ppax.config import Built
 from ppax.envs import require_native
 from ppax.program.layout import Program

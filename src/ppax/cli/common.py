@@ -20,7 +20,7 @@ DONE, FAILED, USAGE, ENVIRONMENT, NUMERICAL, DISK, STOPPED = 0, 1, 2, 3, 4, 5, 7
 
 
 def print_line(text: str, stream: TextIO) -> None:
-    """Print one line; the command goes on where the reader of a pipe has left (`ppax train ... | head`)."""
+    """Print one line; a closed pipe (`ppax train ... | head`) does not end the command."""
     try:
         print(text, file=stream, flush=True)
     except OSError:
@@ -29,7 +29,7 @@ def print_line(text: str, stream: TextIO) -> None:
 
 
 def fail(error: object, code: int) -> int:
-    """Print an error to standard error; returns the exit code."""
+    """Print an error to standard error; return its exit code."""
     print_line(f"ppax: {error}", sys.stderr)
     return code
 

@@ -147,6 +147,8 @@ def _train(arguments: list[str]) -> int:
     steps = built.run.num_steps * built.env.num_streams
     sizes = f"{built.run.num_envs} environments, rollouts of {steps:,} steps, seed {built.run.seed}"
     say(options, f"{built.run.env}: {sizes}")
+    if options.recommended:
+        say(options, options.recommended)
     run_dir = candidates if options.run_dir is None else options.run_dir
     with resumable(lambda: candidates.latest):
         run = fit_run(*built, run_dir, say=partial(say, options))

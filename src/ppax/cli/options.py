@@ -70,9 +70,55 @@ def parse_run(
 ) -> tuple[argparse.Namespace, Config]:
     """Parse the arguments of a command that takes a run: options of the command, and the configuration of the run.
 
-    `add` adds the options that only this command has. Raises ConfigError for unknown options and invalid values.
+    `add` adds the options that only this command has. An environment that is neither a preset nor in a file gets the
+    settings for its kind; `options.recommended` is their text, else "". Raises ConfigError for unknown options and
+    invalid values.
     """
     topic, arguments = _help_topic([dashed(argument) for argument in arguments])
+    target = arguments[0] if arguments and not arguments[0].startswith("-") else None
+    base = {} if target is None else config.find(target)
+    if base != {"env": target}:
+        options, run_config = _parse(command, arguments, add, base, topic)
+        text = ""
+    else:
+        shown = base | config.PARTS_FOR_ALL if topic is None else config.recommended(base).config
+        options, given = _parse(command, arguments, add, shown, topic)
+        run_config, text = config.recommended(given)
+    options.recommended = text
+    return options, config.resolve(run_config)
+
+
+def _parse(
+    command: str,
+    arguments: list[str],
+    add: Callable[[argparse.ArgumentParser], None],
+    base: Config,
+    topic: str | None,
+) -> tuple[argparse.Namespace, Config]:
+    """Parse arguments over the configuration `base`: options of the command, and `base` with what is given."""
+    parser = _parser_of(command)
+    add(parser)
+    add_common(parser)
+    base = choose_parts(choose_groups(base, arguments), arguments)
+    # groups inherit parts and numbers from the table [agent], and with them options
+    known = {option.path: option for option in config.options(group_tables.filled(base))}
+    defaults = dict(flatten(config.resolve(base)))
+    _add_options(parser, known, defaults, topic)
+    if topic is not None:
+        _print_help(parser, known, topic, command)
+    target = arguments[0] if arguments else None
+    arguments, free = free_options(booleans(arguments, known))
+    options, unknown = parser.parse_known_args(arguments)
+    if options.target != target:  # the target decides which options exist
+        raise ConfigError(f"write the target first: ppax {command} {options.target} ...")
+    if unknown:
+        name = renamed(unknown[0].split("=")[0].lstrip("-"), "-", "_")
+        raise ConfigError(f"unknown option {unknown[0]!r}; did you mean --{renamed(nearest(name, known), '_', '-')}?")
+    given = {path: value for path, value in vars(options).items() if path in known}
+    return options, unflatten(dict(flatten(base)) | given | free)
+
+
+def _parser_of(command: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"ppax {command}",
         usage=f"ppax {command} TARGET [options]",
@@ -84,32 +130,9 @@ def parse_run(
     )
     text = "preset (`ppax presets`), run file (.toml, .json), run directory, or environment id (`ppax envs`)"
     parser.add_argument("target", help=text)
-    add(parser)
-    add_common(parser)
-    parser.add_argument(
-        "--help",
-        "-h",
-        metavar="PART",
-        nargs="?",
-        help="show the options of one PART; `all`: all options",
-    )
-    target = arguments[0] if arguments and not arguments[0].startswith("-") else None
-    base = choose_parts(choose_groups({} if target is None else config.find(target), arguments), arguments)
-    # groups inherit parts and numbers from the table [agent], and with them options
-    known = {option.path: option for option in config.options(group_tables.filled(base))}
-    defaults = dict(flatten(config.resolve(base)))
-    _add_options(parser, known, defaults, topic)
-    if topic is not None:
-        _print_help(parser, known, topic, command)
-    arguments, free = free_options(booleans(arguments, known))
-    options, unknown = parser.parse_known_args(arguments)
-    if options.target != target:  # the target decides which options exist
-        raise ConfigError(f"write the target first: ppax {command} {options.target} ...")
-    if unknown:
-        name = renamed(unknown[0].split("=")[0].lstrip("-"), "-", "_")
-        raise ConfigError(f"unknown option {unknown[0]!r}; did you mean --{renamed(nearest(name, known), '_', '-')}?")
-    given = {path: value for path, value in vars(options).items() if path in known}
-    return options, config.resolve(unflatten(dict(flatten(base)) | given | free))
+    text = "show the options of one PART; `all`: all options"
+    parser.add_argument("--help", "-h", metavar="PART", nargs="?", help=text)
+    return parser
 
 
 def _help_topic(arguments: list[str]) -> tuple[str | None, list[str]]:

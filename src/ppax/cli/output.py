@@ -34,7 +34,7 @@ def print_json(options: argparse.Namespace, result: dict[str, Any]) -> None:
 
 
 def report_run(options: argparse.Namespace, run: TrainedRun, settings: config.EvalSettings, seed: int) -> int:
-    """Evaluate a finished run, print the report with the next commands, write EVALUATION; returns the exit code."""
+    """Evaluate a finished run, print the report with the next commands, write EVALUATION; return the exit code."""
     if run.history:
         speed = f"{run.train_seconds:.1f} s: {run.steps_per_second:,.0f} steps/s"
         compiled = f"after {run.compile_seconds:.1f} s of compilation"

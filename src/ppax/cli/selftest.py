@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ppax.agents.multi_agent import require_single_policy
+from ppax.agents.arguments import require_single_policy
 from ppax.checks import Report, selftest
 from ppax.config import Built
 from ppax.training import make_key

@@ -2,6 +2,7 @@
 
 from ppax.config.catalogue import PARTS
 from ppax.config.construction import Built, build, build_env, settings
+from ppax.config.defaults import PARTS_FOR_ALL, Recommended, recommended
 from ppax.config.description import describe, describe_run
 from ppax.config.run_files import RUN_FILE, file_of, find, parse, presets, read, to_toml
 from ppax.config.run_settings import BestSettings, EvalSettings, Log, Run
@@ -12,11 +13,13 @@ __all__ = [
     "FREE",
     "OBJECTS",
     "PARTS",
+    "PARTS_FOR_ALL",
     "RUN_FILE",
     "BestSettings",
     "Built",
     "EvalSettings",
     "Log",
+    "Recommended",
     "Run",
     "build",
     "build_env",
@@ -31,6 +34,7 @@ __all__ = [
     "parse",
     "presets",
     "read",
+    "recommended",
     "resolve",
     "settings",
     "to_toml",

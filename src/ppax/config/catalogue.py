@@ -17,7 +17,7 @@ from ppax.schedules import Both, Constant, Cosine, Interpolated, Linear, Steps
 
 # Parts of each kind by their names in a run file; the first is the default. `slot` declares a field that holds one.
 PARTS: dict[str, dict[str, type]] = {
-    "network": {"mlp": Composed},
+    "network": {"composed": Composed},
     "encoder": {
         "auto": encoders.Auto,
         "nature_cnn": encoders.NatureCNN,

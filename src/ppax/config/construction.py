@@ -11,7 +11,6 @@ import numpy as np
 from ppax import envs
 from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
-from ppax.agents.multi_agent import Agent
 from ppax.agents.self_play import SelfPlay
 from ppax.config import group_tables
 from ppax.config.catalogue import choices_of, constructor
@@ -20,6 +19,7 @@ from ppax.config.validation import OBJECTS, is_section, objects_of, resolve
 from ppax.envs import Env
 from ppax.options import Config, option_of
 from ppax.ppo import PPO
+from ppax.protocols import Agent
 from ppax.types import ConfigError
 
 

@@ -10,13 +10,13 @@ import numpy as np
 
 from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
-from ppax.agents.multi_agent import Agent
 from ppax.agents.self_play import SelfPlay
 from ppax.config.catalogue import choices_of
 from ppax.config.run_settings import Run
 from ppax.config.validation import is_section
 from ppax.envs import Env
 from ppax.options import Config, check_limits, check_value, option_of
+from ppax.protocols import Agent
 
 
 def describe_run(agent: Agent, env: Env, run: Run) -> Config:

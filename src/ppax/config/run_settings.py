@@ -46,10 +46,10 @@ class EvalSettings:
 
 @dataclasses.dataclass(frozen=True)
 class BestSettings:
-    """Best policy of a run, kept in addition to the last one."""
+    """Settings for saving the best policy of a run, by a metric of its log rows, besides the last policy."""
 
     metric: str | None = static(
-        "metric of the log rows by which the best policy is kept, as episode_return; none: keep none",
+        "metric of the log rows that selects the best policy, as episode_return; none: save no best policy",
         default=None,
     )
     mode: str = static(

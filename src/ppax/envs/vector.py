@@ -94,6 +94,15 @@ class VectorEnv:
         """Number of streams, B = num_envs * num_agents."""
         return self.num_envs * self.num_agents
 
+    def close(self) -> None:
+        """Do nothing: compiled environments hold no processes; so that `with ppax.make(...) as env` always works."""
+
+    def __enter__(self) -> VectorEnv:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def reset(self, key: Key) -> tuple[VectorState, PyTree, PyTree | None]:
         """Reset all environments: state, observations [B, ...] and action masks [B, n]; `key` as in `step`."""
         key = jax.random.split(key, self.num_envs) if key.ndim == 0 else key

@@ -9,9 +9,9 @@ import numpy as np
 
 from ppax.envs import HostEnv
 from ppax.envs.hosting.arrays import element_of
-from ppax.envs.hosting.host_env import begin_seeds
-from ppax.envs.hosting.stepper import Seen
-from ppax.host.policy import Observed, make_policy
+from ppax.envs.hosting.host_env import reset_seeds
+from ppax.envs.hosting.stepper import HostStep
+from ppax.host.policy import PolicyInputs, make_policy
 from ppax.protocols import Agent
 from ppax.types import Key, LearnerState, Outcome
 
@@ -26,29 +26,28 @@ class HostActor:
 
     def __init__(self, agent: Agent, env: HostEnv, learner: LearnerState, key: Key, deterministic: bool):
         start_key, self._key = jax.random.split(key)
-        self._parameters, self._env, self._steps = (agent, learner), env, [0] * len(env.host.groups)
+        self._parameters, self._env, self._steps = (agent, learner), env, [0] * len(env.host.batches)
         self._policy = make_policy(agent, env, learner, deterministic)
-        self.seen = env.host.reset(
-            begin_seeds(start_key, env.num_envs)
-        )  # latest observations of each batch of environments
-        self._carry = [jax.tree.map(np.asarray, agent.initial_carry(len(one.first))) for one in self.seen]
+        # latest observations of each batch of environments
+        self.latest = env.host.reset(reset_seeds(start_key, env.num_envs))
+        self._carry = [jax.tree.map(np.asarray, agent.initial_carry(len(one.first))) for one in self.latest]
 
     def send(self, number: int) -> None:
         """Choose actions for the batch `number` from its latest observations and start its step."""
-        t, env, seen = self._steps[number], self._env, self.seen[number]
+        t, env, step = self._steps[number], self._env, self.latest[number]
         if t % BLOCK == 0 and t == max(self._steps):  # the first batch to reach this block of steps
             self._policy.begin(*self._parameters, BLOCK, jax.random.fold_in(self._key, t // BLOCK))
-        obs = element_of(env.observation_space, iter(seen.obs))
-        inputs = Observed(self._carry[number], obs, seen.first, seen.mask)
-        acted = self._policy.act(t % BLOCK, env.host.groups[number], inputs)
+        obs = element_of(env.observation_space, iter(step.obs))
+        inputs = PolicyInputs(self._carry[number], obs, step.first, step.mask)
+        acted = self._policy.act(t % BLOCK, env.host.batches[number], inputs)
         self._carry[number] = acted.carry
         self._steps[number] += 1
         env.host.send(number, acted.env_action)
 
-    def receive(self, number: int) -> Seen:
+    def receive(self, number: int) -> HostStep:
         """Wait for the step of the batch `number` and return its result. Raises EnvError if it failed."""
-        self.seen[number] = self._env.host.receive(number)
-        return self.seen[number]
+        self.latest[number] = self._env.host.receive(number)
+        return self.latest[number]
 
 
 def play_episodes(
@@ -64,10 +63,10 @@ def play_episodes(
 
     The number of episodes per stream is fixed in advance, so that the sample is not biased towards short episodes.
     """
-    eval_env = env.again(min(-(-episodes // env.num_agents), env.num_envs))
+    eval_env = env.recreate(min(-(-episodes // env.num_agents), env.num_envs))
     try:
-        run = _Episodes(eval_env.num_streams, episodes, max_steps, env.host.example.metrics)
-        actor, batches = HostActor(agent, eval_env, learner, key, deterministic), eval_env.host.groups
+        run = _Episodes(eval_env.num_streams, episodes, max_steps, env.host.spec.metrics)
+        actor, batches = HostActor(agent, eval_env, learner, key, deterministic), eval_env.host.batches
         for number in range(len(batches)):
             actor.send(number)
         while run.left.any():
@@ -97,16 +96,16 @@ class _Episodes:
         self._last = nothing  # latest metrics [B, k]
         self._done: list[list[tuple[float, int, bool, list[float]]]] = [[] for _ in range(streams)]
 
-    def count(self, rows: slice, seen: Seen) -> None:
+    def count(self, rows: slice, step: HostStep) -> None:
         """Add one step of the streams `rows`."""
-        reward, ended = np.where(seen.valid, seen.reward, 0.0), seen.terminated | seen.truncated
-        if seen.episode_stats is not None:
-            reward, ended = seen.episode_stats
+        reward, ended = np.where(step.valid, step.reward, 0.0), step.terminated | step.truncated
+        if step.episode_stats is not None:
+            reward, ended = step.episode_stats
         self._returns[rows] += reward
-        if seen.metrics is not None:
-            self._last[rows] = seen.metrics
-        self._lengths[rows] += seen.valid
-        self._absent[rows] = np.where(seen.valid, 0, self._absent[rows] + 1)
+        if step.metrics is not None:
+            self._last[rows] = step.metrics
+        self._lengths[rows] += step.valid
+        self._absent[rows] = np.where(step.valid, 0, self._absent[rows] + 1)
         stuck = ~ended & (self._lengths[rows] >= self.max_steps)
         missing = self._absent[rows] >= self.max_steps  # the agent has been absent for `max_steps` steps
         for i in rows.start + np.flatnonzero(ended | stuck | missing):

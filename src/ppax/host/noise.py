@@ -12,7 +12,7 @@ from ppax.types import PyTree
 NORMAL = (Normal, SquashedNormal, BallNormal)
 
 
-def drawn(distribution: Distribution, noise: PyTree) -> PyTree:
+def action_from_noise(distribution: Distribution, noise: PyTree) -> PyTree:
     """Return the action for `noise` from `noise_for`, distributed like `distribution.sample`.
 
     Raises TypeError for distributions without such a form.
@@ -21,11 +21,11 @@ def drawn(distribution: Distribution, noise: PyTree) -> PyTree:
         # Gumbel-max trick: Maddison et al. 2014, https://arxiv.org/abs/1411.0030
         return jnp.argmax(distribution.logits + noise, axis=-1).astype(jnp.int32)
     if isinstance(distribution, Factorised):
-        return drawn(distribution.component, noise)
+        return action_from_noise(distribution.component, noise)
     if isinstance(distribution, NORMAL):
         return distribution.mean + jnp.exp(distribution.log_std) * noise
     if isinstance(distribution, Joint):
-        return distribution._each(drawn, noise)
+        return distribution._each(action_from_noise, noise)
     raise TypeError(f"no noise for {type(distribution).__name__}")
 
 

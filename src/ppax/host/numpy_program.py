@@ -21,7 +21,7 @@ CALLS = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "custom_jvp_ca
 SHAPES = {"reshape", "broadcast_in_dim", "squeeze"}  # views, if the number of elements stays the same
 
 
-class Untranslatable(Exception):
+class NoNumpyVersion(Exception):
     """Error: the function contains an operation that has no NumPy counterpart here."""
 
 
@@ -29,7 +29,7 @@ Step = tuple[Callable[..., Any], tuple[int, ...], int]  # a NumPy call, the slot
 
 
 class NumpyProgram:
-    """NumPy version of `function(slow, *fast)` for arguments of the given shapes. Raises Untranslatable."""
+    """NumPy version of `function(slow, *fast)` for arguments of the given shapes. Raises NoNumpyVersion."""
 
     def __init__(self, function: Callable[..., PyTree], slow: PyTree, *fast: PyTree):
         closed, self.result = jax.make_jaxpr(function, return_shape=True)(slow, *fast)
@@ -95,7 +95,7 @@ class NumpyProgram:
             elif name == "convert_element_type" and eqn.invars[0].aval == eqn.outvars[0].aval:  # no-op
                 self._slots[eqn.outvars[0]] = self._slot(eqn.invars[0])
             elif name == "reshape" and eqn.params.get("dimensions") is not None:
-                raise Untranslatable("a reshape that permutes")
+                raise NoNumpyVersion("a reshape that permutes")
             elif name in SHAPES and eqn.invars[0].aval.size == eqn.outvars[0].aval.size:
                 self._view(eqn.invars[0], eqn.outvars[0])
             else:
@@ -135,18 +135,18 @@ class NumpyProgram:
 
 
 def _functions(eqn: Any) -> list[Callable[..., Any]]:
-    """Return a NumPy function for each result of one operation. Raises Untranslatable."""
+    """Return a NumPy function for each result of one operation. Raises NoNumpyVersion."""
     name = eqn.primitive.name
     if name in SEVERAL:
         return [SEVERAL[name](eqn.params, i) for i in range(len(eqn.outvars))]
     if name not in OPERATIONS:
-        raise Untranslatable(name)
+        raise NoNumpyVersion(name)
     if name in ("div", "pow") and _dtype(eqn.outvars[0]).kind != "f":
-        raise Untranslatable(f"{name} of integers")
+        raise NoNumpyVersion(f"{name} of integers")
     try:
         return [OPERATIONS[name](eqn.params)]
     except NotImplementedError as error:
-        raise Untranslatable(str(error)) from error
+        raise NoNumpyVersion(str(error)) from error
 
 
 def _dtype(atom: Any) -> Any:

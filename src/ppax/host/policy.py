@@ -15,15 +15,15 @@ import numpy as np
 from jax import Array
 
 from ppax.envs import HostEnv
-from ppax.host.noise import drawn, noise_for
-from ppax.host.numpy_program import NumpyProgram, Untranslatable
+from ppax.host.noise import action_from_noise, noise_for
+from ppax.host.numpy_program import NoNumpyVersion, NumpyProgram
 from ppax.protocols import Agent
 from ppax.types import Key, LearnerState, PyTree
 
 NUMPY_WORK = 2**23  # largest (environments per batch) * (parameters) for NumPy; measured on two cores
 
 
-class Acted(NamedTuple):
+class PolicyOutputs(NamedTuple):
     """Actions and next carry of a batch of e streams; actions are lists of leaves, in JAX's flattening order."""
 
     carry: PyTree  # [e, ...]
@@ -31,7 +31,7 @@ class Acted(NamedTuple):
     env_action: list[np.ndarray]  # [e, ...] each, clipped or squashed, for the environments
 
 
-class Observed(NamedTuple):
+class PolicyInputs(NamedTuple):
     """Inputs of the policy for a batch of e streams."""
 
     carry: PyTree  # [e, ...]
@@ -50,16 +50,16 @@ class HostPolicy(Protocol):
     def begin(self, agent: Agent, learner: LearnerState, num_steps: int, key: Key) -> None:
         """Start a rollout of `num_steps` steps with these parameters and this key."""
 
-    def act(self, t: int, rows: slice, seen: Observed) -> Acted:
+    def act(self, t: int, rows: slice, inputs: PolicyInputs) -> PolicyOutputs:
         """Return actions at step `t` for the streams `rows`."""
 
 
-class InNumpy:
+class NumpyPolicy:
     """Feedforward policies in NumPy. Samples come from a NumPy generator seeded by the rollout's key."""
 
     def __init__(self, agent: Agent, env: HostEnv, learner: LearnerState, deterministic: bool):
         self._deterministic, self._programs = deterministic, {}
-        example = observed(agent, env, env.num_streams)
+        example = zero_inputs(agent, env, env.num_streams)
         self._distribution = jax.eval_shape(_distribution, (agent, learner), example)
         noise = self._noise(1, np.random.default_rng(0))
         for rows in env.host.sizes():
@@ -74,24 +74,24 @@ class InNumpy:
         seed = np.asarray(jax.random.key_data(key)).tolist()
         self._leaves = jax.tree.leaves(self._noise(num_steps, np.random.default_rng(seed)))
 
-    def act(self, t: int, rows: slice, seen: Observed) -> Acted:
+    def act(self, t: int, rows: slice, inputs: PolicyInputs) -> PolicyOutputs:
         """Return actions at step `t` for the streams `rows`."""
         noise = [leaf[t % len(leaf), rows] for leaf in self._leaves]
-        out = self._programs[rows.stop - rows.start](*jax.tree.leaves(seen), *noise)
-        return Acted((), out[: len(out) // 2], out[len(out) // 2 :])
+        out = self._programs[rows.stop - rows.start](*jax.tree.leaves(inputs), *noise)
+        return PolicyOutputs((), out[: len(out) // 2], out[len(out) // 2 :])
 
     def _noise(self, num_steps: int, rng: np.random.Generator) -> PyTree:
         return () if self._deterministic else noise_for(self._distribution, num_steps, rng)
 
 
-class Compiled:
+class CompiledPolicy:
     """Any policy, as one compiled call per batch and step. Samples come from the agent's `act`."""
 
     def __init__(self, agent: Agent, env: HostEnv, learner: LearnerState, deterministic: bool):
         self._programs, key = {}, jax.eval_shape(lambda: jax.random.key(0))
         number = jax.ShapeDtypeStruct((), jnp.int32)
         for rows in env.host.sizes():
-            example = observed(agent, env, rows)
+            example = zero_inputs(agent, env, rows)
             act = jax.jit(partial(_act, deterministic=deterministic))
             self._programs[rows] = act.lower(agent, learner, example, key, number, number).compile()
         self.structure = jax.tree.structure(self._programs[rows].out_info[1])
@@ -100,70 +100,70 @@ class Compiled:
         """Store parameters and key."""
         self._arguments = agent, learner, key
 
-    def act(self, t: int, rows: slice, seen: Observed) -> Acted:
+    def act(self, t: int, rows: slice, inputs: PolicyInputs) -> PolicyOutputs:
         """Return actions at step `t` for the streams `rows`."""
         agent, learner, key = self._arguments
         program = self._programs[rows.stop - rows.start]
-        carry, *actions = program(agent, learner, seen, key, np.int32(t), np.int32(rows.start))
-        return Acted(carry, *map(jax.tree.leaves, jax.device_get(actions)))
+        carry, *actions = program(agent, learner, inputs, key, np.int32(t), np.int32(rows.start))
+        return PolicyOutputs(carry, *map(jax.tree.leaves, jax.device_get(actions)))
 
 
 def make_policy(agent: Agent, env: HostEnv, learner: LearnerState, deterministic: bool = False) -> HostPolicy:
     """Return the faster policy for these sizes and this network; of `learner` only shapes are read."""
     params = sum(leaf.size for leaf in jax.tree.leaves(learner.params))
     if agent.sharing != "shared":
-        return Compiled(agent, env, learner, deterministic)
+        return CompiledPolicy(agent, env, learner, deterministic)
     small = max(env.host.sizes()) * params <= NUMPY_WORK and jax.default_backend() == "cpu"
     # a convolution uses its weights once for each pixel: the number of parameters says nothing of its work
-    images = any(x.ndim > 3 for x in jax.tree.leaves(observed(agent, env, 1).obs))
+    images = any(x.ndim > 3 for x in jax.tree.leaves(zero_inputs(agent, env, 1).obs))
     dtypes = {one.compute_dtype for one, _ in agent.learners(env.num_streams)}
     if small and not images and not jax.tree.leaves(agent.initial_carry(1)) and dtypes == {"float32"}:
         try:
-            return InNumpy(agent, env, learner, deterministic)
-        except (Untranslatable, TypeError):
+            return NumpyPolicy(agent, env, learner, deterministic)
+        except (NoNumpyVersion, TypeError):
             pass  # a network or distribution without a NumPy version
-    return Compiled(agent, env, learner, deterministic)
+    return CompiledPolicy(agent, env, learner, deterministic)
 
 
-def observed(agent: Agent, env: HostEnv, rows: int) -> Observed:
+def zero_inputs(agent: Agent, env: HostEnv, rows: int) -> PolicyInputs:
     """Return zeros with the shapes of the policy's inputs for `rows` streams."""
     _, obs, mask = env.reset(jax.random.key(0))
     obs, mask = jax.tree.map(lambda x: np.zeros((rows, *x.shape[1:]), x.dtype), (obs, mask))
     carry = jax.tree.map(lambda x: np.asarray(x), agent.initial_carry(rows))
-    return Observed(carry, obs, np.ones(rows, bool), mask)
+    return PolicyInputs(carry, obs, np.ones(rows, bool), mask)
 
 
-def _distribution(parameters: tuple[Agent, LearnerState], seen: Observed) -> Any:
+def _distribution(parameters: tuple[Agent, LearnerState], inputs: PolicyInputs) -> Any:
     agent, learner = parameters
-    return agent.policy(learner, *seen).distribution
+    return agent.policy(learner, *inputs).distribution
 
 
-def _sample(parameters: tuple[Agent, LearnerState], seen: Observed, noise: PyTree) -> tuple[PyTree, PyTree]:
-    distribution = _distribution(parameters, seen)
-    action = drawn(distribution, noise)
+def _sample(parameters: tuple[Agent, LearnerState], inputs: PolicyInputs, noise: PyTree) -> tuple[PyTree, PyTree]:
+    distribution = _distribution(parameters, inputs)
+    action = action_from_noise(distribution, noise)
     return action, distribution.env_action(action)
 
 
-def _mode(parameters: tuple[Agent, LearnerState], seen: Observed, noise: PyTree) -> tuple[PyTree, PyTree]:
-    distribution = _distribution(parameters, seen)
+def _mode(parameters: tuple[Agent, LearnerState], inputs: PolicyInputs, noise: PyTree) -> tuple[PyTree, PyTree]:
+    distribution = _distribution(parameters, inputs)
     return distribution.mode(), distribution.env_action(distribution.mode())
 
 
 def _act(
     agent: Agent,
     learner: LearnerState,
-    seen: Observed,
+    inputs: PolicyInputs,
     key: Key,
     t: Array,
     start: Array,
     deterministic: bool,
 ) -> tuple[PyTree, PyTree, PyTree]:
     if deterministic:
-        policy = agent.policy(learner, *seen)
+        policy = agent.policy(learner, *inputs)
         action = policy.distribution.mode()
         return policy.carry, action, policy.distribution.env_action(action)
     # One key per stream, from its index: batching of the streams does not change samples
-    streams = start + jnp.arange(seen.first.shape[0], dtype=jnp.int32)
+    streams = start + jnp.arange(inputs.first.shape[0], dtype=jnp.int32)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, t), streams)
-    decision = agent.act(learner, *seen, keys)
+    decision = agent.act(learner, *inputs, keys)
     return decision.carry, decision.action, decision.env_action

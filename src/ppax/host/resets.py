@@ -10,8 +10,8 @@ import numpy as np
 
 from ppax.envs import EnvError, HostEnv
 from ppax.envs.hosting.arrays import element_of
-from ppax.envs.hosting.host_env import begin_seeds
-from ppax.envs.hosting.stepper import Seen
+from ppax.envs.hosting.host_env import reset_seeds
+from ppax.envs.hosting.stepper import HostStep
 from ppax.protocols import Agent
 from ppax.types import ActorState, Key, PyTree
 
@@ -27,7 +27,7 @@ def reset_if_needed(agent: Agent, env: HostEnv, actor: ActorState, key: Key) -> 
         if all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in _pairs(last.obs, actor.obs)):
             return actor
     try:
-        initial = _joined(host.reset(begin_seeds(key, env.num_envs)))
+        initial = _joined(host.reset(reset_seeds(key, env.num_envs)))
         _check_initial(env, initial)
     except BaseException:
         env.close()
@@ -45,7 +45,7 @@ def reset_if_needed(agent: Agent, env: HostEnv, actor: ActorState, key: Key) -> 
     return actor._replace(**fresh)
 
 
-def _check_initial(env: HostEnv, initial: Seen) -> None:
+def _check_initial(env: HostEnv, initial: HostStep) -> None:
     """Raise EnvError if an observation after a reset is not finite."""
     for leaf in initial.obs:
         if leaf.dtype.kind == "f" and not (finite := np.isfinite(leaf).reshape(len(leaf), -1).all(axis=-1)).all():
@@ -58,12 +58,12 @@ def stream_name(env: HostEnv, stream: int) -> str:
     return name if env.num_agents == 1 else f"{name}, agent {stream % env.num_agents}"
 
 
-def _joined(parts: Sequence[Seen]) -> Seen:
+def _joined(parts: Sequence[HostStep]) -> HostStep:
     """Concatenate the results of all batches, as copies."""
     obs = [np.concatenate(x) for x in zip(*(part.obs for part in parts), strict=True)]
     reward, terminated, truncated, first, valid = (np.concatenate([part[i] for part in parts]) for i in range(1, 6))
     mask = None if parts[0].mask is None else np.concatenate([part.mask for part in parts if part.mask is not None])
-    return Seen(obs, reward, terminated, truncated, first, valid, mask)
+    return HostStep(obs, reward, terminated, truncated, first, valid, mask)
 
 
 def _pairs(leaves: Sequence[np.ndarray], tree: PyTree) -> Any:

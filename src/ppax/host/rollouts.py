@@ -7,10 +7,10 @@ import dataclasses
 import jax
 
 from ppax.envs import HostEnv
-from ppax.host.play import play
+from ppax.host.collection import collect_on_host
 from ppax.host.policy import make_policy
 from ppax.host.resets import reset_if_needed
-from ppax.host.training import _collected, _value
+from ppax.host.training import collected_from, value_of
 from ppax.protocols import Agent
 from ppax.types import ActorState, Gathered, Key, LearnerState, TrainState
 
@@ -21,7 +21,7 @@ class Rollouts:
     def __init__(self, agent: Agent, env: HostEnv, state: TrainState):
         self._agent, self._env, self._state = agent, env, state
         self._policy = make_policy(agent, env, state.learner)
-        self._value, self._collected = jax.jit(_value), jax.jit(_collected)
+        self._value, self._collected = jax.jit(value_of), jax.jit(collected_from)
 
     def __call__(self, learner: LearnerState, actor: ActorState, key: Key) -> Gathered:
         """Collect one rollout from `actor` on. Raises EnvError, after which the environments are closed."""
@@ -30,6 +30,6 @@ class Rollouts:
         actor = reset_if_needed(agent, self._env, actor, reset_key)
         self._policy.begin(agent, learner, num_steps, act_key)
         length = agent.sequence_length(num_steps)
-        played = play(self._policy, self._value, self._env, actor, num_steps, length, (agent, learner))
+        rollout = collect_on_host(self._policy, self._value, self._env, actor, num_steps, length, (agent, learner))
         state = dataclasses.replace(self._state, learner=learner, actor=actor)
-        return Gathered(actor, self._collected(agent, state, played))
+        return Gathered(actor, self._collected(agent, state, rollout))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ppax.envs.hosting.filmed import Filmed
+from ppax.envs.hosting.rendering import RenderedEnv
 from ppax.host.episodes import HostActor
 from ppax.types import StepResult
 
@@ -12,7 +12,7 @@ from ppax.types import StepResult
 class HostScene:
     """Scene of an environment on the host."""
 
-    def __init__(self, host_actor: HostActor, one: Filmed):
+    def __init__(self, host_actor: HostActor, one: RenderedEnv):
         self._host_actor, self._one = host_actor, one
         self._ended = np.zeros(one.env.num_streams, bool)
 

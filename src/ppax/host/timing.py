@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from ppax.envs import HostEnv
-from ppax.envs.hosting.stepper import Seen, Stepper
-from ppax.host.policy import Acted, HostPolicy, Observed
+from ppax.envs.hosting.stepper import HostStep, Stepper
+from ppax.host.policy import HostPolicy, PolicyInputs, PolicyOutputs
 from ppax.host.training import HostTraining
 from ppax.protocols import Agent
 from ppax.types import Key, LearnerState
@@ -65,15 +65,15 @@ class _TimedPolicy:
         """Call the wrapped policy; see `HostPolicy`."""
         self._begin(agent, learner, num_steps, key)
 
-    def act(self, t: int, rows: slice, seen: Observed) -> Acted:
+    def act(self, t: int, rows: slice, inputs: PolicyInputs) -> PolicyOutputs:
         """Call the wrapped policy; see `HostPolicy`."""
-        acted: Acted = self._act(t, rows, seen)
+        acted: PolicyOutputs = self._act(t, rows, inputs)
         return acted
 
 
 class _TimedStepper:
     def __init__(self, inner: Stepper, clock: Clock):
-        self.groups, self.cuts, self.close = inner.groups, inner.cuts, inner.close
+        self.batches, self.has_final_obs, self.close = inner.batches, inner.has_final_obs, inner.close
         self._reset, self._send, self._receive = (
             clock.around("stepping", function) for function in (inner.reset, inner.send, inner.receive)
         )
@@ -86,7 +86,7 @@ class _TimedStepper:
         """Call the wrapped environments; see `Stepper`."""
         self._send(number, action)
 
-    def receive(self, number: int) -> Seen:
+    def receive(self, number: int) -> HostStep:
         """Call the wrapped environments; see `Stepper`."""
-        seen: Seen = self._receive(number)
-        return seen
+        step: HostStep = self._receive(number)
+        return step

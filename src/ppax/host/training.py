@@ -22,8 +22,8 @@ from ppax.arrays.metrics import Summary, add_up, averaged, nothing
 from ppax.collection import Row, no_episodes, update_episode_stats, with_last_value
 from ppax.envs import EnvError, HostEnv
 from ppax.envs.hosting.arrays import EpisodeStats
-from ppax.host.play import HostRollout, play
-from ppax.host.policy import HostPolicy, Observed, make_policy
+from ppax.host.collection import HostRollout, collect_on_host
+from ppax.host.policy import HostPolicy, PolicyInputs, make_policy
 from ppax.host.resets import reset_if_needed
 from ppax.program import sharding
 from ppax.program.layout import compiler_options
@@ -58,20 +58,18 @@ class HostTraining:
         self._inputs = jax.jit(_inputs).lower(agent, _counters(shapes[3]), np.int32(1)).compile()
         annealed = jax.eval_shape(_inputs, agent, _counters(shapes[3]), np.int32(1))[0].agent
         self.policy: HostPolicy = make_policy(annealed, env, state.learner)
-        self._value, self._averaged = (
-            jax.jit(_value),
-            jax.jit(averaged),
-        )  # not ahead of time: batch sizes of `_value` vary
+        # not ahead of time: batch sizes of `value_of` vary
+        self._value, self._averaged = jax.jit(value_of), jax.jit(averaged)
         shardings, options = _argument_shardings(state, self._devices), _options()
         # Transfers of rollouts, and of an agent's hyperparameters, to the program's devices
         self.put: Any = lambda *arguments: arguments
         self._put_agent: Any = lambda agent: agent
-        self._seen: tuple[Any, Any] = (None, None)  # agent of the last call, and its copy on the devices
+        self._placed: tuple[Any, Any] = (None, None)  # agent of the last call, and its copy on the devices
         if shardings is not None:
             options["in_shardings"] = shardings
             self.put = lambda *arguments: jax.device_put(arguments, shardings[4:])
             self._put_agent = lambda agent: jax.device_put(agent, shardings[0])
-        self.program: Any = jax.jit(_learn, **options).lower(*shapes).compile()
+        self.program: Any = jax.jit(_finish, **options).lower(*shapes).compile()
         self._nothing = nothing(shapes[-1])
         self._averaged(self._nothing, 1)
         self.compile_seconds = time.perf_counter() - begin
@@ -88,8 +86,8 @@ class HostTraining:
         if total_iterations is None:
             total_iterations = int(state.iteration) + num_iterations
         length = agent.sequence_length(state.num_steps)
-        if self._seen[0] is not agent:
-            self._seen = agent, self._put_agent(agent)
+        if self._placed[0] is not agent:
+            self._placed = agent, self._put_agent(agent)
         totals, done, total = self._nothing, 0, np.int32(total_iterations)
         first, until = int(state.iteration), time.monotonic() + self.chunk_seconds
         while done < num_iterations and not (done and (self._stop.is_set() or time.monotonic() > until)):
@@ -103,12 +101,12 @@ class HostTraining:
             parameters = inputs.agent, here.learner
             try:
                 actor = reset_if_needed(agent, env, here.actor, reset_key)
-                played = play(self.policy, self._value, env, actor, state.num_steps, length, parameters)
+                rollout = collect_on_host(self.policy, self._value, env, actor, state.num_steps, length, parameters)
             except EnvError as error:
                 error.reached = Trained(state, self._averaged(totals, done)) if done else None
                 raise
             actor = state.actor if actor is here.actor else actor  # already on the devices
-            state, totals = self.program(self._seen[1], total, env, state, *self.put(actor, played, totals))
+            state, totals = self.program(self._placed[1], total, env, state, *self.put(actor, rollout, totals))
             done += 1
         return Trained(state, self._averaged(totals, int(state.iteration) - first))
 
@@ -118,7 +116,7 @@ def _options() -> dict[str, Any]:
 
 
 def metric_names(agent: Agent, env: HostEnv, state: TrainState) -> tuple[str, ...]:
-    """Return the names of the training metrics, without compiling; `state` may be shapes."""
+    """Return the names of the training metrics, without compiling; of `state` only shapes are read."""
     return _shapes(agent, env, state)[-1].names
 
 
@@ -145,18 +143,18 @@ def _inputs(agent: Agent, state: TrainState, total_iterations: Array) -> tuple[I
     return inputs, jax.random.fold_in(jax.random.clone(inputs.collect_key), RESET)
 
 
-def _value(agent: Agent, learner: LearnerState, seen: Observed) -> Array:
+def value_of(agent: Agent, learner: LearnerState, inputs: PolicyInputs) -> Array:
     """Return V [e] of the observations of a batch."""
-    return agent.policy(learner, *seen).value
+    return agent.policy(learner, *inputs).value
 
 
-def _learn(
+def _finish(
     agent: Agent,
     total_iterations: Array,
     env: HostEnv,
     state: TrainState,
     actor: ActorState,
-    played: HostRollout,
+    rollout: HostRollout,
     totals: Summary | None,
 ) -> Trained:
     """Finish an iteration whose rollout was collected from `actor`; add its metrics to `totals`, if given."""
@@ -165,15 +163,15 @@ def _learn(
     devices = num_devices(inputs.agent, env, state.num_steps)
     own_envs = dataclasses.replace(env, num_envs=env.num_envs // devices)
 
-    def share(inputs: IterationInputs, state: TrainState, played: HostRollout) -> Trained:
-        return finish_iteration(inputs, own_envs, state, _collected(inputs.agent, state, played))
+    def share(inputs: IterationInputs, state: TrainState, rollout: HostRollout) -> Trained:
+        return finish_iteration(inputs, own_envs, state, collected_from(inputs.agent, state, rollout))
 
     if devices == 1:
-        after, metrics = share(inputs, state, played)
+        after, metrics = share(inputs, state, rollout)
     else:
         specs = state_specs(state)
         in_specs: Any = (SAME, specs, _played_specs())
-        after, metrics = sharding.split(share, devices, in_specs, Trained(specs, SAME))(inputs, state, played)  # type: ignore[arg-type]
+        after, metrics = sharding.split(share, devices, in_specs, Trained(specs, SAME))(inputs, state, rollout)  # type: ignore[arg-type]
     accepted = after.iteration > state.iteration
     return Trained(after, metrics if totals is None else add_up(totals, metrics, accepted))
 
@@ -186,28 +184,28 @@ def _played_specs() -> HostRollout:
 
 
 def _argument_shardings(state: TrainState, devices: int) -> Any:
-    """Return the shardings of the arguments of `_learn`; None for one device."""
+    """Return the shardings of the arguments of `_finish`; None for one device."""
     if devices == 1:
         return None
     return sharding.shardings((SAME, SAME, None, state_specs(state), SPLIT, _played_specs(), SAME), devices)
 
 
-def _collected(agent: Agent, state: TrainState, played: HostRollout) -> Collected:
+def collected_from(agent: Agent, state: TrainState, rollout: HostRollout) -> Collected:
     """Convert a rollout of the host to the result of `ppax.collect`: values, log-probabilities, episode statistics."""
     learner, actor = state.learner, state.actor
-    before, after = (jax.tree.map(lambda x, cut=cut: x[cut], played[:3]) for cut in (slice(-1), -1))
-    unknown = jnp.zeros(played.valid.shape, jnp.float32)
-    seen: dict[str, Any] = {name: getattr(played, name) for name in ("action", "terminated", "valid", "final_value")}
+    before, after = (jax.tree.map(lambda x, cut=cut: x[cut], rollout[:3]) for cut in (slice(-1), -1))
+    unknown = jnp.zeros(rollout.valid.shape, jnp.float32)
+    stored: dict[str, Any] = {name: getattr(rollout, name) for name in ("action", "terminated", "valid", "final_value")}
     steps = Transition(
         obs=before[0],
         log_prob=unknown,
         value=unknown,
-        reward=jnp.where(played.valid, played.reward, 0.0),  # rewards of invalid steps are undefined
-        truncated=played.truncated & ~played.terminated,
+        reward=jnp.where(rollout.valid, rollout.reward, 0.0),  # rewards of invalid steps are undefined
+        truncated=rollout.truncated & ~rollout.terminated,
         first=before[1],
         action_mask=before[2],
-        carry=played.carry,
-        **seen,
+        carry=rollout.carry,
+        **stored,
     )
     value, log_prob = agent.evaluate_rollout(learner, steps)
     steps = dataclasses.replace(steps, value=value, log_prob=log_prob)
@@ -218,17 +216,18 @@ def _collected(agent: Agent, state: TrainState, played: HostRollout) -> Collecte
         return update_episode_stats(discount, running, *step)
 
     initial = actor, no_episodes(actor.first.shape[0])
-    inputs = steps.reward, steps.ended, steps.valid, played.episode_stats
+    inputs = steps.reward, steps.ended, steps.valid, rollout.episode_stats
     (actor, episodes), traces = jax.lax.scan(count, initial, inputs)
     obs, first, mask = after
-    actor = actor._replace(env_state=played.env_state, obs=obs, first=first, action_mask=mask, carry=played.last_carry)
-    over = steps.ended if played.episode_stats is None else played.episode_stats.over
-    metrics = {name: jnp.where(over, x, 0.0) for name, x in played.metrics.items()}
+    ended_with: dict[str, Any] = {"env_state": rollout.env_state, "carry": rollout.last_carry}
+    actor = actor._replace(obs=obs, first=first, action_mask=mask, **ended_with)
+    over = steps.ended if rollout.episode_stats is None else rollout.episode_stats.over
+    metrics = {name: jnp.where(over, x, 0.0) for name, x in rollout.metrics.items()}
     return with_last_value(agent, learner, (actor, episodes), Row(steps, traces, metrics))
 
 
 def _shapes(agent: Agent, env: HostEnv, state: TrainState) -> tuple[Any, ...]:
-    """Return the shapes of the arguments of `_learn` (the last one: of its metrics), before any rollout."""
+    """Return the shapes of the arguments of `_finish` (the last one: of its metrics), before any rollout."""
     actor, num_steps = state.actor, state.num_steps
     decision = jax.eval_shape(
         agent.act, state.learner, actor.carry, actor.obs, actor.first, actor.action_mask, state.key
@@ -240,10 +239,10 @@ def _shapes(agent: Agent, env: HostEnv, state: TrainState) -> tuple[Any, ...]:
     obs, first, mask = stack((actor.obs, actor.first, actor.action_mask), num_steps + 1)
     flag, number = stack((actor.first, actor.reward_trace), num_steps)
     carry = stack(actor.carry, num_steps // agent.sequence_length(num_steps)) if jax.tree.leaves(actor.carry) else ()
-    cuts = number if env.host.cuts else None
-    episode_stats = EpisodeStats(number, flag) if env.host.example.tallies else None
-    steps = (stack(decision.action, num_steps), number, flag, flag, flag, cuts, episode_stats)
-    metrics = dict.fromkeys(env.host.example.metrics, number)
-    played = HostRollout(obs, first, mask, *steps, carry, actor.carry, metrics, actor.env_state)
-    arguments = agent, np.int32(1), env, state, actor, played
-    return *arguments, jax.eval_shape(_learn, *arguments, None).metrics
+    final_value = number if env.host.has_final_obs else None
+    episode_stats = EpisodeStats(number, flag) if env.host.spec.has_episode_stats else None
+    steps = (stack(decision.action, num_steps), number, flag, flag, flag, final_value, episode_stats)
+    metrics = dict.fromkeys(env.host.spec.metrics, number)
+    rollout = HostRollout(obs, first, mask, *steps, carry, actor.carry, metrics, actor.env_state)
+    arguments = agent, np.int32(1), env, state, actor, rollout
+    return *arguments, jax.eval_shape(_finish, *arguments, None).metrics

@@ -52,7 +52,7 @@ def head_for(
         log_std_init=log_std_init,
     )
     _check(options)
-    if not _has_box(space):
+    if not has_box(space):
         for name, value, default in zip(options._fields, options, BoxOptions(), strict=True):
             if value != default:
                 raise ConfigError(f"{name} = {value!r}: an option of Box actions, and {space} has none; leave it out")
@@ -98,12 +98,12 @@ def _check(options: BoxOptions) -> None:
         raise ConfigError(f'ball_radius = {radius}: only distribution = "ball" has one, not {family!r}')
 
 
-def _has_box(space: spaces.Space) -> bool:
+def has_box(space: spaces.Space) -> bool:
     """Return whether a space is a Box or contains one."""
     if isinstance(space, spaces.Dict):
-        return any(map(_has_box, space.spaces.values()))
+        return any(map(has_box, space.spaces.values()))
     if isinstance(space, spaces.Tuple):
-        return any(map(_has_box, space.spaces))
+        return any(map(has_box, space.spaces))
     return isinstance(space, spaces.Box)
 
 

@@ -28,8 +28,8 @@ class ActorCritic:
 
     actor: Optimizer = slot("optimizer", "optimiser of the actor", default=Adam())
     critic: Optimizer = slot("optimizer", "optimiser of the critic", default=Adam())
-    actor_scale: Scalar = number("actor's learning rate over the agent's learning_rate", default=1.0, low=0.0)
-    critic_scale: Scalar = number("critic's learning rate over the agent's learning_rate", default=1.0, low=0.0)
+    actor_scale: Scalar = number("ratio of the actor's learning rate to the agent's", default=1.0, low=0.0)
+    critic_scale: Scalar = number("ratio of the critic's learning rate to the agent's", default=1.0, low=0.0)
     actor_max_grad_norm: Scalar | None = number(
         "gradient clipping of the actor: largest norm; none: off", default=None, above=0.0
     )

@@ -21,10 +21,10 @@ class Muon:
     weight_decay: Scalar = number("weight decay of matrices, per unit of learning rate", default=0.0, low=0.0)
     eps: Scalar = number("epsilon: added to denominators", default=1e-8, above=0.0)
     adam_scale: Scalar = number(
-        "learning rate of Adam (parameters that are no matrices) over that of matrices", default=1.0, low=0.0
+        "learning rate of Adam (parameters that are not matrices) over that of matrices", default=1.0, low=0.0
     )
-    b1: Scalar = number("beta1 of Adam, for parameters that are no matrices", default=0.9, low=0.0, high=1.0)
-    b2: Scalar = number("beta2 of Adam, for parameters that are no matrices", default=0.999, low=0.0, high=1.0)
+    b1: Scalar = number("beta1 of Adam, for parameters that are not matrices", default=0.9, low=0.0, high=1.0)
+    b2: Scalar = number("beta2 of Adam, for parameters that are not matrices", default=0.999, low=0.0, high=1.0)
     consistent_rms: Scalar | None = number(
         "root mean square of a matrix update over learning_rate; none: scale by sqrt(max(1, outputs / inputs))",
         default=None,

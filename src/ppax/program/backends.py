@@ -14,10 +14,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from ppax.agents.multi_agent import require_fit
+from ppax.agents.arguments import require_fit
 from ppax.collection import collect
 from ppax.envs import Env, HostEnv
-from ppax.envs.hosting.filmed import filmed
+from ppax.envs.hosting.rendering import with_rendering
 from ppax.envs.vector import VectorEnv
 from ppax.host import Clock, HostActor, HostTraining, Rollouts, metric_names, play_episodes
 from ppax.host.scene import HostScene
@@ -61,7 +61,7 @@ class Compiled:
     def play_episodes(
         self, agent: Agent, learner: PyTree, key: Key, episodes: int, deterministic: bool, max_steps: int
     ) -> Outcome:
-        """Play the first episode of as many streams."""
+        """Play one episode in each of `episodes` streams, so that short episodes are not preferred."""
         env = dataclasses.replace(self.env, num_envs=-(-episodes // self.env.num_agents))
         out = run_episodes(agent, env, learner, key, deterministic, max_steps)
         returns, lengths, finished = (np.asarray(x)[:episodes] for x in (out.returns, out.lengths, out.finished))
@@ -120,14 +120,14 @@ class OnHost:
     def scene(self, agent: Agent, learner: PyTree, key: Key, deterministic: bool) -> Iterator[Scene]:
         """Yield the scene of one new environment that renders, and close it."""
         require_fit(agent, self.env)
-        one = filmed(self.env)
+        one = with_rendering(self.env)
         with one.env:
             yield HostScene(HostActor(agent, one.env, learner, key, deterministic), one)
 
     @contextlib.contextmanager
     def copies(self, num_envs: int) -> Iterator[Env]:
         """Yield new environments of the same kind, or those that the user has created, and close them."""
-        with self.env.again(num_envs) as env:
+        with self.env.recreate(num_envs) as env:
             yield env
 
     def clock(self, program: HostTraining) -> Clock:

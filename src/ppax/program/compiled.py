@@ -1,4 +1,4 @@
-"""Ahead-of-time compilation of the training program, with compile times and errors that name what changed."""
+"""Ahead-of-time compilation of the training program; arguments that would compile it again are an error."""
 
 from __future__ import annotations
 

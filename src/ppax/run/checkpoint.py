@@ -223,8 +223,9 @@ def _verified(path: Path, manifest: dict[str, Any], file: BufferedReader) -> byt
 
 
 def _require_size(path: Path, manifest: dict[str, Any], file: BufferedReader) -> None:
-    if os.fstat(file.fileno()).st_size != manifest["bytes"]:
-        raise DamagedCheckpoint(f"{path / STATE} must have {manifest['bytes']} bytes, as its manifest says")
+    size = os.fstat(file.fileno()).st_size
+    if size != manifest["bytes"]:
+        raise DamagedCheckpoint(f"{path / STATE} has {size} bytes; its manifest says {manifest['bytes']}")
 
 
 def _require_digest(path: Path, manifest: dict[str, Any], digest: str) -> None:

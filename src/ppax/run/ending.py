@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 
 import jax
 
-from ppax.agents.multi_agent import Agent
 from ppax.arrays import counter
 from ppax.config import Run
 from ppax.envs import Env
 from ppax.loggers.files import finite_or_none, rows_until
 from ppax.program.compilation import metric_names
-from ppax.protocols import ConditionState, Row, StopCondition
+from ppax.protocols import Agent, ConditionState, Row, StopCondition
 from ppax.run import checkpoint
 from ppax.run.conditions.best import MODES, KeepBest, policy_of
 from ppax.run.conditions.text import parse

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ppax.agents.multi_agent import Agent
 from ppax.collection import collect
 from ppax.envs import Env
 from ppax.learning.finiteness import not_finite
+from ppax.protocols import Agent
 from ppax.training import iteration_inputs
 from ppax.types import TrainState
 

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 
 from ppax import config
 from ppax.agents.arguments import require_agent, require_arguments, require_env, warn_of_single_rows
-from ppax.agents.multi_agent import Agent
 from ppax.agents.opponents import Pool
 from ppax.checks import require_sound
 from ppax.config import BestSettings, Log, Run, group_tables
@@ -23,7 +22,7 @@ from ppax.loggers import require_tensorboard
 from ppax.options import Config
 from ppax.program import sharding
 from ppax.program.footprint import explained
-from ppax.protocols import Callback, Logger, StopCondition
+from ppax.protocols import Agent, Callback, Logger, StopCondition
 from ppax.run import record
 from ppax.run.callbacks import sort_callbacks
 from ppax.run.directory import RunDirectory

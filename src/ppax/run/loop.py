@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, NoReturn
 
 import jax
 
-from ppax.agents.multi_agent import Agent
 from ppax.arrays import counter
 from ppax.arrays.metrics import Summary
 from ppax.config import Run
@@ -20,7 +19,7 @@ from ppax.envs import Env, EnvError
 from ppax.loggers import Console
 from ppax.program import compilation
 from ppax.program.backends import backend_of
-from ppax.protocols import Logger, Row
+from ppax.protocols import Agent, Logger, Row
 from ppax.run.ending import STOPPED, RunMonitor
 from ppax.run.faults import NETWORK, locate
 from ppax.run.restore import planned_iterations

@@ -17,12 +17,12 @@ import jax
 import numpy as np
 
 from ppax import config
-from ppax.agents.multi_agent import Agent
 from ppax.config import Run
 from ppax.envs import Env
 from ppax.options import flatten
 from ppax.program import sharding
 from ppax.program.layout import with_devices
+from ppax.protocols import Agent
 from ppax.run import checkpoint
 from ppax.run import directory as run_dirs
 from ppax.run.directory import RunDirectory

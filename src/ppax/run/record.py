@@ -17,11 +17,11 @@ import jax
 import numpy as np
 
 from ppax import config, envs
-from ppax.agents.multi_agent import Agent
 from ppax.config import OBJECTS
 from ppax.envs import Env
 from ppax.options import Config, flatten, unflatten
 from ppax.program.backends import backend_of
+from ppax.protocols import Agent
 from ppax.types import ConfigError
 
 # Libraries whose functions make environments by name

@@ -10,11 +10,11 @@ from typing import Any
 import jax
 
 from ppax import config
-from ppax.agents.multi_agent import Agent
 from ppax.config import Run
 from ppax.envs import Env, other_params
 from ppax.program.footprint import Footprint, footprint, require_room
 from ppax.program.layout import run_once_options
+from ppax.protocols import Agent
 from ppax.run import checkpoint, record
 from ppax.run import directory as run_dirs
 from ppax.run.ending import Best, load_best
@@ -94,7 +94,5 @@ def load_best_policy(run_dir: Path, agent: Agent, env: Env, run: Run) -> Best:
     """Load the best policy of a run; ConfigError where none was kept."""
     best = load_best(run_dir, state_shapes(agent, env, run), run_dirs.read_about(run_dir).get("id"))
     if best is None:
-        raise ConfigError(
-            f"{run_dir} keeps no best policy: train with --best.metric episode_return, or leave out --best"
-        )
+        raise ConfigError(f"{run_dir} has no best policy: train with --best.metric episode_return, or leave out --best")
     return best

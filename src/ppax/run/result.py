@@ -7,12 +7,11 @@ from pathlib import Path
 
 import jax
 
-from ppax.agents.multi_agent import Agent
 from ppax.arrays import counter
 from ppax.envs import Env, other_params
 from ppax.evaluation import Evaluation, evaluate
 from ppax.options import Config
-from ppax.protocols import Row
+from ppax.protocols import Agent, Row
 from ppax.run.conditions.best import KeepBest
 from ppax.storage.cache import kept_programs
 from ppax.training import make_key
@@ -22,7 +21,7 @@ EVALUATION = 2**31 - 1  # folded into the key: evaluation and training with the 
 
 
 class Interrupted(Exception):
-    """A signal stopped the run; its state is saved, and `resume` continues it."""
+    """Exception: a signal stopped the run; its state is saved, and `resume` continues it."""
 
 
 class NumericalError(Exception):

@@ -53,7 +53,7 @@ class RunLoggers:
 
 
 def _close(logger: Logger) -> None:
-    """Close a logger; warn where that fails, as for a console whose terminal is closed."""
+    """Close a logger; warn if that fails, as when the terminal of a console logger is closed."""
     try:
         logger.close()
     except Exception as error:

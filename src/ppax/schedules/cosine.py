@@ -21,7 +21,7 @@ class Cosine:
     leaves: tuple[str, ...] = static(
         "paths of the numbers to anneal, such as learning_rate or loss.clip_eps", default=("learning_rate",)
     )
-    end: Scalar = number("final value over initial value", default=0.0, low=0.0)
+    end: Scalar = number("ratio of the final value to the initial value", default=0.0, low=0.0)
     exponent: Scalar = number("exponent of the half cosine: above 1 the numbers fall earlier", default=1.0, above=0.0)
 
     def __call__(self, agent: Any, progress: Array, env_steps: Array | float = 0.0) -> Any:

@@ -45,7 +45,7 @@ def parse(path: Path, file: BufferedReader) -> dict[str, Any]:
         manifest = json.loads(file.read())
         version = manifest["format"]
         if version == FORMAT and manifest["checksum"] != sealed(manifest)["checksum"]:
-            raise DamagedCheckpoint(f"{where} is damaged: its checksum does not fit its entries")
+            raise DamagedCheckpoint(f"{where} is damaged: its checksum does not match its entries")
         types = {"bytes": int, "iteration": int, "origin": dict, "notes": dict}
         complete = all(type(manifest[name]) is kind for name, kind in types.items()) if version == FORMAT else False
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -55,7 +55,7 @@ def parse(path: Path, file: BufferedReader) -> dict[str, Any]:
             f"{where}: not a checkpoint of format {FORMAT}; another version of ppax may have saved it"
         )
     if f"{manifest['iteration']:010d}" != path.name:
-        raise DamagedCheckpoint(f"{where} is of iteration {manifest['iteration']}: its directory has another's name")
+        raise DamagedCheckpoint(f"{where} is of iteration {manifest['iteration']}, but its directory is {path.name}")
     return dict(manifest)
 
 

@@ -28,7 +28,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """`write` for text, as UTF-8."""
+    """Write text as UTF-8; otherwise like `write`."""
     write(path, text.encode())
 
 

@@ -1,4 +1,4 @@
-"""Presets in Python: the tuned runs that `ppax presets` lists."""
+"""Presets in Python, the tuned runs that `ppax presets` lists, and recommended runs by the kind of environment."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ppax import config
-from ppax.agents.multi_agent import Agent
 from ppax.config import Run
 from ppax.envs import Env
 from ppax.options import flatten, unflatten
-from ppax.protocols import Callback, Logger, StopCondition
+from ppax.protocols import Agent, Callback, Logger, StopCondition
 from ppax.run.fit import fit_run
 from ppax.run.result import TrainedRun
 from ppax.types import ConfigError
@@ -44,3 +43,18 @@ def preset(name: str, **options: Any) -> Preset:
         raise ConfigError(f"no preset {name!r}; did you mean {nearest!r}? There are: {', '.join(presets)}")
     run_config = dict(flatten(config.read(presets[name]))) | dict(flatten(options))
     return Preset(*config.build(unflatten(run_config)))
+
+
+def recommended(env: str | Env, **options: Any) -> Preset:
+    """Return a run of `env` with the settings for its kind: compiled or host, discrete, continuous or images.
+
+    `env` is an environment or its name, as `ppax.make` takes it; `ppax.recommended("brax/ant").fit()` trains it. A
+    preset, where there is one, is better. `options` override settings as in `preset`. The table of settings, with a
+    reason for each, is docs/defaults.md. Raises ConfigError for an unknown environment or an invalid option.
+    """
+    given = unflatten(dict(flatten(options)))
+    if isinstance(env, str):
+        return Preset(*config.build(config.recommended({"env": env} | given).config))
+    settings = {name: value for name, value in env.settings.run_fields().items() if value != {}}
+    run_config = config.recommended(settings | given, env).config
+    return Preset(*config.build(run_config, env))

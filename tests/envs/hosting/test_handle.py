@@ -78,7 +78,7 @@ class NoBeginning(Maze):
 
 
 def test_workers_equal_one_process_independent_of_timing():
-    """Two groups are stepped in a fixed order, so results do not depend on timing; one worker sleeps at random."""
+    """Two batches are stepped in a fixed order, so results do not depend on timing; one worker sleeps at random."""
     runs = []
     for factories, options in (
         ([Maze] * 4, {}),
@@ -87,7 +87,7 @@ def test_workers_equal_one_process_independent_of_timing():
     ):
         with host(factories, **options) as env:
             runs.append(fit(env, 6))
-            assert len(env.host.groups) == (2 if options else 1)
+            assert len(env.host.batches) == (2 if options else 1)
     one, *others = (rows_of(run.history) for run in runs)
     for row, other in zip(one, others[0], strict=True):
         np.testing.assert_allclose([*row.values()], [*other.values()], rtol=1e-4, atol=1e-5)
@@ -122,7 +122,7 @@ def test_a_fault_is_one_error_with_environment_and_action(kind, how):
 
 
 def step(env, t):
-    for number, rows in enumerate(env.host.groups):
+    for number, rows in enumerate(env.host.batches):
         env.host.send(number, [np.ones(rows.stop - rows.start, np.int32)])
         env.host.receive(number)
 
@@ -228,7 +228,7 @@ def test_an_exception_in_close_hides_no_error_and_all_are_closed(how, capfd):
 
 def test_receiving_from_closed_workers_raises_at_once():
     """The error is raised also if another file reuses the descriptor of the connection."""
-    layout = Layout(2, 1, 1, *host(Maze, 1).host.example)
+    layout = Layout(2, 1, 1, *host(Maze, 1).host.spec)
     workers = Workers([Maze, Maze], layout, timeout=30.0)
     workers.close()
     others = [socket.socketpair() for _ in range(8)]

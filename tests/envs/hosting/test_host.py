@@ -22,7 +22,7 @@ from ppax.envs import EnvError, host
 from ppax.envs.hosting.gym_vector import mode_of
 from ppax.envs.suites.gymnasium import spec_of
 from ppax.host import training
-from ppax.host.play import play
+from ppax.host.collection import collect_on_host
 from ppax.host.policy import make_policy
 from ppax.host.resets import reset_if_needed
 from ppax.learning.recompute import recomputed_targets
@@ -32,8 +32,8 @@ from ppax.types import ConfigError
 NUM_ENVS, NUM_STEPS = 4, 160
 pytestmark = pytest.mark.usefixtures("cached_programs")
 start = jax.jit(ppax.start, static_argnames="num_steps", compiler_options=QUICK)
-value_of = jax.jit(training._value, compiler_options=QUICK)
-collected_of = jax.jit(training._collected, compiler_options=QUICK)
+value_of = jax.jit(training.value_of, compiler_options=QUICK)
+collected_of = jax.jit(training.collected_from, compiler_options=QUICK)
 KINDS = ["native", "group", "NEXT_STEP", "SAME_STEP", "DISABLED"]
 
 
@@ -56,7 +56,7 @@ def played(agent, env, state, num_steps=NUM_STEPS, spoil=None):
     policy = make_policy(agent, env, state.learner)
     policy.begin(agent, state.learner, num_steps, jax.random.key(2))
     length = agent.sequence_length(num_steps)
-    what = play(policy, value_of, env, actor, num_steps, length, (agent, state.learner))
+    what = collect_on_host(policy, value_of, env, actor, num_steps, length, (agent, state.learner))
     what = what if spoil is None else spoil(what)
     now = dataclasses.replace(state, actor=actor)
     return collected_of(agent, now, what)

@@ -257,7 +257,7 @@ def test_games_in_worker_processes_equal_those_in_one_process():
         with ppax.make("atari/Breakout", 2, vectorization=how) as env:
             env.host.reset([3, 4])
             for t in range(60):
-                for number, rows in enumerate(env.host.groups):
+                for number, rows in enumerate(env.host.batches):
                     env.host.send(number, [np.full(rows.stop - rows.start, 2 + t // 7 % 2)])
                     env.host.receive(number)
             seen.append(np.concatenate([one.obs[0] for one in env.host.last]))

@@ -12,7 +12,7 @@ from worlds import QUICK
 
 import ppax
 from ppax.envs import EnvSettings, host
-from ppax.envs.hosting.gym_vector import Wrapped
+from ppax.envs.hosting.gym_vector import GymVectorStepper
 from ppax.envs.suites import envpool
 from ppax.host import Rollouts
 from ppax.networks import network
@@ -97,7 +97,7 @@ def test_pool_rows_equal_those_of_gymnasium(small):
         for x, y in zip(a, b, strict=True):
             np.testing.assert_array_equal(x, y)
     assert not all(row[5].all() for row in seen[0][1:])
-    assert isinstance(pool.host.stepper, Wrapped)
+    assert isinstance(pool.host.stepper, GymVectorStepper)
     before = len(small)
     pool.host.reset([5, 6, 7])
     assert len(small) == before + 1
@@ -109,7 +109,7 @@ def test_pool_rows_equal_those_of_gymnasium(small):
 def test_lives_end_episodes_for_learning_and_statistics_count_games(small):
     """`info` of a pool has the unclipped reward and the end of the game."""
     env = envpool.load("Lives-v0", 2)
-    assert env.host.example.tallies
+    assert env.host.spec.has_episode_stats
     collected = rollout_of(env, 64)
     steps, episodes = jax.tree.map(np.asarray, (collected.rollout.steps, collected.episodes))
     late = np.roll(steps.obs[:, :, -1], -1, axis=0) > 0.5
@@ -160,7 +160,7 @@ def test_a_real_pool(name):
     report = ppax.check_env(f"envpool/{name}")
     assert report.passed, str(report)
     with ppax.make(f"envpool/{name}", 2) as env:
-        assert env.host.example.tallies == name.startswith("Breakout")
+        assert env.host.spec.has_episode_stats == name.startswith("Breakout")
         agent = ppax.PPO(network(env, hidden=(8,)), num_epochs=1)
         run = ppax.fit(agent, env, 128, num_steps=32, log=ppax.config.Log(console=False))
         assert 100 <= run.env_steps <= 128

@@ -108,7 +108,7 @@ def test_env_params_on_the_command_line():
 def test_env_params_that_are_no_numbers_are_passed_to_the_suite():
     env = ppax.make("gymnasium/CartPole-v1", 2, env_params={"sutton_barto_reward": True})
     assert env.settings.env_params == {"sutton_barto_reward": True}
-    assert env.again(3).settings.env_params == {"sutton_barto_reward": True}
+    assert env.recreate(3).settings.env_params == {"sutton_barto_reward": True}
     for name, value in {"gravty": 1.0, "sutton_barto_reward": {"low": 0, "high": 1}}.items():
         with pytest.raises(ppax.ConfigError, match=name):
             ppax.make("gymnasium/CartPole-v1", 2, env_params={name: value})

@@ -1,1 +1,1 @@
-"""Environments of Python: stepping, worker processes, autoreset modes, faults."""
+"""Host environments: Python objects stepped in this process or in workers; autoreset modes, spaces, faults."""

@@ -20,7 +20,7 @@ class Leaf(NamedTuple):
     path: tuple[str | int, ...]  # keys of Dict, indices of Tuple; () for an element that is one array
     shape: tuple[int, ...]
     dtype: np.dtype
-    given: np.dtype  # dtype of the space
+    space_dtype: np.dtype  # dtype of the space
 
     def of(self, element: Any) -> Any:
         """Return this array of an element."""
@@ -57,7 +57,7 @@ def element_of(space: spaces.Space, leaves: Iterator[Any]) -> Any:
     return next(leaves)
 
 
-def misfits(space: spaces.Space, element: Any, name: str, axis: tuple[int, ...] = ()) -> Iterator[str]:
+def space_mismatches(space: spaces.Space, element: Any, name: str, axis: tuple[int, ...] = ()) -> Iterator[str]:
     """Yield the reasons why an element does not belong to `space`: entries, shapes, dtypes; one sentence each.
 
     `axis` is the shape of the batch, if `element` is one. NumPy would broadcast a wrong shape silently.
@@ -73,7 +73,7 @@ def misfits(space: spaces.Space, element: Any, name: str, axis: tuple[int, ...] 
             yield f"{name} has the entries {keys}, and its space {list(parts)}"
             return
         for key, inner in parts.items():
-            yield from misfits(inner, element[key], f"{name}[{key!r}]", axis)
+            yield from space_mismatches(inner, element[key], f"{name}[{key!r}]", axis)
         return
     for leaf in leaves_of(space):
         try:
@@ -81,11 +81,11 @@ def misfits(space: spaces.Space, element: Any, name: str, axis: tuple[int, ...] 
         except ValueError:  # lists of several lengths
             x = np.asarray(None)
         if x.dtype == object:
-            yield f"{name} is a {type(element).__name__}, not an array {leaf.given}{list(leaf.shape)}"
+            yield f"{name} is a {type(element).__name__}, not an array {leaf.space_dtype}{list(leaf.shape)}"
         elif x.shape != (*axis, *leaf.shape):
             yield f"{name} has the shape {list(x.shape)}, its space {[*axis, *leaf.shape]}"
-        elif not np.can_cast(x.dtype, leaf.given, "same_kind"):
-            yield f"{name} is {x.dtype}, which cannot be cast to {leaf.given}, the dtype of its space"
+        elif not np.can_cast(x.dtype, leaf.space_dtype, "same_kind"):
+            yield f"{name} is {x.dtype}, which cannot be cast to {leaf.space_dtype}, the dtype of its space"
 
 
 class EpisodeStats(NamedTuple):
@@ -112,7 +112,7 @@ class Arrays(NamedTuple):
     mask: np.ndarray | None  # [B, n] allowed actions
     episode_stats: EpisodeStats | None
     metrics: np.ndarray  # [B, k] float32, written at each episode's last step: entries `Layout.metrics` of info
-    at: np.ndarray  # [workers] int32, index of the environment that is being stepped; -1: none
+    stepping: np.ndarray  # [workers] int32, index of the environment that is being stepped; -1: none
 
     def act(self, action: Sequence[np.ndarray]) -> None:
         """Write the next actions."""
@@ -127,7 +127,7 @@ class Arrays(NamedTuple):
             None if self.mask is None else self.mask[rows],
             None if self.episode_stats is None else self.episode_stats.rows(rows),
         )
-        return Arrays(*[obs, action, *flags, mask, episode_stats, self.metrics[rows], self.at])
+        return Arrays(*[obs, action, *flags, mask, episode_stats, self.metrics[rows], self.stepping])
 
 
 class Layout(NamedTuple):
@@ -139,7 +139,7 @@ class Layout(NamedTuple):
     observation_space: spaces.Space  # of one stream
     action_space: spaces.Space
     mask_size: int | None  # None: the environments give no masks
-    tallies: bool  # the environments give info["episode_stats"]
+    has_episode_stats: bool  # the environments give info["episode_stats"]
     agents: int | None  # number of agents in each environment; None: one, without an agent axis
     metrics: tuple[str, ...] = ()  # entries of `info` that are logged, from the last step of each episode
 
@@ -156,11 +156,11 @@ class Layout(NamedTuple):
             offset += _padded(made[-1].nbytes)
         obs, action = (sum(1 for _ in leaves_of(space)) for space in (self.observation_space, self.action_space))
         rest = made[obs + action :]
-        at, metrics = rest.pop(0), rest.pop(0)
+        stepping, metrics = rest.pop(0), rest.pop(0)
         flags: Any = [rest.pop(0) for _ in range(5)]
-        episode_stats = EpisodeStats(rest.pop(0), rest.pop(0)) if self.tallies else None
+        episode_stats = EpisodeStats(rest.pop(0), rest.pop(0)) if self.has_episode_stats else None
         mask = rest[0] if rest else None
-        return Arrays(*[made[:obs], made[obs : obs + action], *flags, mask, episode_stats, metrics, at])
+        return Arrays(*[made[:obs], made[obs : obs + action], *flags, mask, episode_stats, metrics, stepping])
 
     def nbytes(self) -> int:
         """Return the memory that the arrays take, in bytes."""
@@ -171,12 +171,12 @@ class Layout(NamedTuple):
         for leaf in leaves_of(self.observation_space):
             yield (streams, *leaf.shape), leaf.dtype
         for leaf in leaves_of(self.action_space):
-            yield (streams, *leaf.shape), leaf.given
+            yield (streams, *leaf.shape), leaf.space_dtype
         yield (self.workers,), np.int32
         yield (streams, len(self.metrics)), np.float32
         yield (streams,), np.float32
         yield from [((streams,), np.bool_)] * 4
-        if self.tallies:
+        if self.has_episode_stats:
             yield from [((streams,), np.float32), ((streams,), np.bool_)]
         if self.mask_size is not None:
             yield (streams, self.mask_size), np.bool_

@@ -13,7 +13,16 @@ from typing import Any
 import numpy as np
 from gymnasium import Env, spaces
 
-from ppax.envs.hosting.arrays import Arrays, Layout, element_of, flat_mask, leaves_of, metrics_of, misfits, undeclared
+from ppax.envs.hosting.arrays import (
+    Arrays,
+    Layout,
+    element_of,
+    flat_mask,
+    leaves_of,
+    metrics_of,
+    space_mismatches,
+    undeclared,
+)
 
 RAISED = (Exception, SystemExit)  # sys.exit() in an environment is its error, and must not end this process
 NUMBERS = frozenset((float, int, np.float64, np.float32))  # types of a reward that need no further check
@@ -53,10 +62,10 @@ class EnvBatch:
         self.arrays, self.offset, self.worker, self.layout = arrays, offset, worker, layout
         self.leaves, self.action_space = list(leaves_of(layout.observation_space)), layout.action_space
         self.discrete = isinstance(layout.action_space, spaces.Discrete)
-        self.plain = len(self.leaves) == 1 and not self.leaves[0].path
+        self.single_array = len(self.leaves) == 1 and not self.leaves[0].path
         self.axis = () if layout.agents is None else (layout.agents,)
-        self.simple = self.plain and not self.axis and arrays.mask is None and arrays.episode_stats is None
-        self.dtypes = [{leaf.given} for leaf in self.leaves]  # dtypes that are known to fit each leaf
+        self.fast_path = self.single_array and not self.axis and arrays.mask is None and arrays.episode_stats is None
+        self.dtypes = [{leaf.space_dtype} for leaf in self.leaves]  # dtypes that are known to fit each leaf
         self.over = [False] * len(factories)
         count = len(factories)
         # rows of each environment in the arrays: one, or one for each of its agents
@@ -77,15 +86,15 @@ class EnvBatch:
         """Reset all environments."""
         for i, seed in enumerate(seeds):
             self._begin(i, seed)
-        self.arrays.at[self.worker] = -1
+        self.arrays.stepping[self.worker] = -1
 
     def step(self) -> None:
         """Step all environments; reset those whose episode has ended."""
         # this loop is the overhead of small environments: do attribute look-ups and writes once, outside of it
         arrays, envs, alone, once = self.arrays, self.envs, self.layout.agents is None, self.layout.repeats == 1
         rewards, terminations, truncations = arrays.reward, arrays.terminated, arrays.truncated
-        over, places, at, write = self.over, self.places, arrays.at, self._write
-        simple = arrays.obs[0] if self.simple else None
+        over, places, at, write = self.over, self.places, arrays.stepping, self._write
+        simple = arrays.obs[0] if self.fast_path else None
         shape, dtypes, names = self.leaves[0].shape, self.dtypes[0], self.layout.metrics
         if alone:
             arrays.first[:], arrays.valid[:], terminations[:], truncations[:] = False, True, False, False
@@ -122,7 +131,7 @@ class EnvBatch:
                 raise
             except RAISED:
                 raise Failure(self.offset + i, "step", action, traceback.format_exc()) from None
-        arrays.at[self.worker] = -1
+        arrays.stepping[self.worker] = -1
 
     def close(self) -> None:
         """Close every environment, also if one of them fails to close."""
@@ -144,7 +153,7 @@ class EnvBatch:
 
     def _begin(self, i: int, seed: int | None) -> None:
         arrays, place = self.arrays, self.places[i]
-        arrays.at[self.worker] = self.offset + i
+        arrays.stepping[self.worker] = self.offset + i
         try:
             obs, info = self.envs[i].reset(seed=seed)
             self._check_obs(i, obs, "reset", None)
@@ -159,7 +168,7 @@ class EnvBatch:
 
     def _check_obs(self, i: int, obs: Any, verb: str, action: Any) -> None:
         """Raise Failure if the observation does not belong to its space: NumPy would broadcast it silently."""
-        for problem in misfits(self.layout.observation_space, obs, "its observation", self.axis):
+        for problem in space_mismatches(self.layout.observation_space, obs, "its observation", self.axis):
             raise Failure(self.offset + i, verb, action, problem)
         for leaf, dtypes in zip(self.leaves, self.dtypes, strict=True):
             dtypes.add(np.asarray(leaf.of(obs)).dtype)
@@ -168,7 +177,7 @@ class EnvBatch:
         """Return True if the observation certainly belongs to its space; otherwise `_check_obs` decides."""
         for leaf, dtypes in zip(self.leaves, self.dtypes, strict=True):
             x = leaf.of(obs)
-            if type(x) is int and leaf.given.kind in "iu" and not (leaf.shape or self.axis):
+            if type(x) is int and leaf.space_dtype.kind in "iu" and not (leaf.shape or self.axis):
                 continue
             if getattr(x, "shape", None) != (*self.axis, *leaf.shape) or x.dtype not in dtypes:
                 return False
@@ -190,7 +199,7 @@ class EnvBatch:
     def _write(self, i: int, obs: Any, info: dict[str, Any], verb: str, action: Any) -> None:
         arrays, place = self.arrays, self.places[i]
         self._check_info(i, info, verb, action)
-        if self.plain:
+        if self.single_array:
             arrays.obs[0][place] = obs
         else:
             for leaf, array in zip(self.leaves, arrays.obs, strict=True):

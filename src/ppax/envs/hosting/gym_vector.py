@@ -14,25 +14,36 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from ppax.envs.hosting.arrays import EpisodeStats, element_of, flat_mask, leaves_of, metrics_of, misfits, undeclared
+from ppax.envs.hosting.arrays import (
+    EpisodeStats,
+    element_of,
+    flat_mask,
+    leaves_of,
+    metrics_of,
+    space_mismatches,
+    undeclared,
+)
 from ppax.envs.hosting.batch import RAISED, close_all
 from ppax.envs.hosting.faults import EnvError
-from ppax.envs.hosting.stepper import Seen
+from ppax.envs.hosting.stepper import HostStep
 from ppax.types import ConfigError
 
 
-class Wrapped:
-    """All environments of `vector`, as one batch."""
+class GymVectorStepper:
+    """Stepper of all environments of `vector`, as one batch."""
 
-    def __init__(self, vector: VectorEnv, mask_size: int | None, tallies: bool = False, metrics: tuple[str, ...] = ()):
-        self.vector, self.mask_size, self.tallies, self.metrics = vector, mask_size, tallies, metrics
-        self.groups = (slice(0, vector.num_envs),)
+    def __init__(
+        self, vector: VectorEnv, mask_size: int | None, has_episode_stats: bool = False, metrics: tuple[str, ...] = ()
+    ):
+        self.vector, self.mask_size, self.metrics = vector, mask_size, metrics
+        self.has_episode_stats = has_episode_stats
+        self.batches = (slice(0, vector.num_envs),)
         self._mode = mode_of(vector)
-        self.cuts = self._mode is not AutoresetMode.NEXT_STEP
+        self.has_final_obs = self._mode is not AutoresetMode.NEXT_STEP
         self._leaves = list(leaves_of(vector.single_observation_space))
-        self._given = [leaf.given for leaf in leaves_of(vector.single_action_space)]
+        self._action_dtypes = [leaf.space_dtype for leaf in leaves_of(vector.single_action_space)]
         self._over = np.zeros(vector.num_envs, bool)
-        self._result: Seen | None = None
+        self._result: HostStep | None = None
 
     def reset(self, seeds: Sequence[int]) -> None:
         """Reset all environments."""
@@ -41,12 +52,12 @@ class Wrapped:
         self._over = none
         zeros = none.astype(np.float32)
         self._check_info(info, "reset")
-        episode_stats = self._stats_of(info, none)
-        self._result = Seen(self._leaves_of(obs), zeros, none, none, ~none, none, self._mask(info), None, episode_stats)
+        rest = self._mask(info), None, self._stats_of(info, none)
+        self._result = HostStep(self._leaves_of(obs), zeros, none, none, ~none, none, *rest)
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
         """Step all environments; reset those whose episode has ended, in the vector's own mode."""
-        given = (x.astype(dtype, copy=False) for x, dtype in zip(action, self._given, strict=True))
+        given = (x.astype(dtype, copy=False) for x, dtype in zip(action, self._action_dtypes, strict=True))
         tree = element_of(self.vector.single_action_space, given)
         obs, reward, terminated, truncated, info = self._call("step", tree)
         self._check_info(info, "step")
@@ -58,13 +69,8 @@ class Wrapped:
         resetting = self._over  # environments that this step resets; only in NEXT_STEP
         terminated, truncated = (np.asarray(x, bool) & ~resetting for x in (terminated, truncated))
         ended = terminated | truncated
-        first, final, leaves, mask, episode_stats = (
-            resetting,
-            None,
-            self._leaves_of(obs),
-            self._mask(info),
-            self._stats_of(info, ended),
-        )
+        first, final, leaves, mask = resetting, None, self._leaves_of(obs), self._mask(info)
+        episode_stats = self._stats_of(info, ended)
         metrics = self._metrics_of(info, ended if episode_stats is None else ended & episode_stats.over)
         if self._mode is AutoresetMode.NEXT_STEP:
             self._over = ended
@@ -74,15 +80,15 @@ class Wrapped:
                 if self._mode is AutoresetMode.DISABLED:
                     final = [leaf.copy() for leaf in leaves]  # a reset may overwrite them
                     obs, info = self._call("reset", options={"reset_mask": ended})
-                    self._check_info(info | {"episode_stats": ()} if self.tallies else info, "reset")
+                    self._check_info(info | {"episode_stats": ()} if self.has_episode_stats else info, "reset")
                     leaves, mask = self._leaves_of(obs), self._mask(info, mask)
                 else:
                     final = self._final(info, leaves, ended)
         reward = np.where(resetting, 0.0, np.asarray(reward, np.float32))
         rest = mask, final, episode_stats, metrics
-        self._result = Seen(leaves, reward, terminated, truncated, first, ~resetting, *rest)
+        self._result = HostStep(leaves, reward, terminated, truncated, first, ~resetting, *rest)
 
-    def receive(self, number: int) -> Seen:
+    def receive(self, number: int) -> HostStep:
         """Return the result of the last step or reset."""
         assert self._result is not None
         return self._result
@@ -100,11 +106,12 @@ class Wrapped:
             raise EnvError(f"{self.vector} failed in {when}\n{traceback.format_exc()}") from None
 
     def _check_info(self, info: dict[str, Any], verb: str) -> None:
-        for problem in undeclared(info, self.mask_size is not None, self.tallies):
+        for problem in undeclared(info, self.mask_size is not None, self.has_episode_stats):
             raise EnvError(f"{self.vector} failed in {verb}: {problem}")
 
     def _leaves_of(self, obs: Any) -> list[np.ndarray]:
-        for problem in misfits(self.vector.single_observation_space, obs, "its observation", (self.vector.num_envs,)):
+        space, axis = self.vector.single_observation_space, (self.vector.num_envs,)
+        for problem in space_mismatches(space, obs, "its observation", axis):
             raise EnvError(f"{self.vector} failed: {problem}")
         return [np.asarray(leaf.of(obs)) for leaf in self._leaves]
 
@@ -133,14 +140,13 @@ class Wrapped:
 
     def _stats_of(self, info: dict[str, Any], ended: np.ndarray) -> EpisodeStats | None:
         """Logged rewards and episode ends, given as two arrays or, by Gymnasium's vectors, as one pair each."""
-        if not self.tallies:
+        if not self.has_episode_stats:
             return None
         given = info["episode_stats"]
         if isinstance(given, tuple):
             return EpisodeStats(*given)
-        final = info.get("final_info", {}).get(
-            "episode_stats"
-        )  # SAME_STEP: belongs to the step, not to the reset after it
+        # SAME_STEP: belongs to the step, not to the reset after it
+        final = info.get("final_info", {}).get("episode_stats")
         pairs = [final[i] if ended[i] and final is not None else given[i] for i in range(len(ended))]
         return EpisodeStats(
             np.array([pair[0] for pair in pairs], np.float32), np.array([pair[1] for pair in pairs], bool)

@@ -9,25 +9,25 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from ppax.envs.hosting.stepper import Seen, Stepper
+from ppax.envs.hosting.stepper import HostStep, Stepper
 
 
-class Example(NamedTuple):
+class HostSpec(NamedTuple):
     """Spaces and sizes of all environments, read from the first one: the last fields of arrays.Layout, in order."""
 
     observation_space: spaces.Space  # of one stream
     action_space: spaces.Space
     mask_size: int | None  # number of entries of an action mask; None: no masks
-    tallies: bool  # environments give info["episode_stats"] (arrays.EpisodeStats)
+    has_episode_stats: bool  # environments give info["episode_stats"] (arrays.EpisodeStats)
     agents: int | None  # number of agents in each environment; None: one, without an agent axis
     metrics: tuple[str, ...] = ()  # entries of `info` that are logged, from the last step of each episode
 
 
-def exactly(space: Any) -> str:
+def space_signature(space: Any) -> str:
     """Return a text with all numbers of a space: its `repr` abbreviates bounds, and its `==` compares approximately."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-        return f"{type(space)}({[(name, exactly(part)) for name, part in parts]})"
+        return f"{type(space)}({[(name, space_signature(part)) for name, part in parts]})"
     numbers = {name: x for name, x in vars(space).items() if name not in ("_np_random", "low_repr", "high_repr")}
     return f"{type(space)}({ {name: x.tolist() if isinstance(x, np.ndarray) else x for name, x in numbers.items()} })"
 
@@ -37,7 +37,7 @@ class Host:
 
     def __init__(
         self,
-        example: Example,
+        spec: HostSpec,
         num_envs: int,
         make: Callable[[int], Stepper],
         factories: Sequence[Callable[[], Any]],
@@ -48,26 +48,26 @@ class Host:
         `make(num_envs)` creates all of them; each of `factories` creates a single one, for rendering and checks.
         `unique`: `make` and `factories` return the same environments at each call.
         """
-        self.example, self.num_envs, self.unique, self._make = example, num_envs, unique, make
+        self.spec, self.num_envs, self.unique, self._make = spec, num_envs, unique, make
         self.factories = tuple(factories)
         self.position = 0  # steps and resets since creation; 0: not reset yet
-        self.last: list[Seen] = []  # last result of each batch
+        self.last: list[HostStep] = []  # last result of each batch
         self._stepper: Stepper | None = None
 
     @functools.cached_property
-    def identity(self) -> str:
+    def signature(self) -> str:
         """Text that determines the compiled program: spaces and sizes of one environment."""
-        return f"{exactly(self.example[0])}{exactly(self.example[1])}{self.example[2:]}"
+        return f"{space_signature(self.spec[0])}{space_signature(self.spec[1])}{self.spec[2:]}"
 
     @property
-    def groups(self) -> tuple[slice, ...]:
+    def batches(self) -> tuple[slice, ...]:
         """Streams of each batch; with workers there are two, one stepped while the policy acts for the other."""
-        return self.stepper.groups
+        return self.stepper.batches
 
     @property
-    def cuts(self) -> bool:
-        """Whether `obs` may already be the first of the next episode, so that final observations need a value."""
-        return self.stepper.cuts
+    def has_final_obs(self) -> bool:
+        """Whether an episode may end and the next begin within one step, so that final observations need a value."""
+        return self.stepper.has_final_obs
 
     @property
     def stepper(self) -> Stepper:
@@ -78,14 +78,14 @@ class Host:
 
     def sizes(self) -> set[int]:
         """Return the numbers of streams of the batches."""
-        return {rows.stop - rows.start for rows in self.groups}
+        return {rows.stop - rows.start for rows in self.batches}
 
-    def reset(self, seeds: Sequence[int]) -> list[Seen]:
+    def reset(self, seeds: Sequence[int]) -> list[HostStep]:
         """Reset all environments; return the result of each batch."""
         stepper = self.stepper
         self.position += 1
         stepper.reset(seeds)
-        self.last = [stepper.receive(number) for number in range(len(stepper.groups))]
+        self.last = [stepper.receive(number) for number in range(len(stepper.batches))]
         return list(self.last)
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
@@ -93,14 +93,14 @@ class Host:
         self.position += 1
         self.stepper.send(number, action)
 
-    def receive(self, number: int) -> Seen:
+    def receive(self, number: int) -> HostStep:
         """Wait for the step of batch `number` and return its result."""
         self.last[number] = result = self.stepper.receive(number)
         return result
 
-    def again(self, num_envs: int) -> Host:
+    def recreate(self, num_envs: int) -> Host:
         """Return a handle of new environments of the same kind; if `unique`, this one, to be reset."""
-        return self if self.unique else Host(self.example, num_envs, self._make, self.factories)
+        return self if self.unique else Host(self.spec, num_envs, self._make, self.factories)
 
     def wrap(self, around: Callable[[Stepper], Stepper]) -> None:
         """Replace the stepper by `around(stepper)` until the environments are closed."""

@@ -20,11 +20,11 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
 from ppax.envs.hosting.arrays import Layout, element_of, leaves_of
-from ppax.envs.hosting.example import example_of, info_of, mask_size_of
 from ppax.envs.hosting.faults import exit_is_a_fault
-from ppax.envs.hosting.gym_vector import Wrapped, mode_of
-from ppax.envs.hosting.handle import Example, Host
+from ppax.envs.hosting.gym_vector import GymVectorStepper, mode_of
+from ppax.envs.hosting.handle import Host, HostSpec
 from ppax.envs.hosting.parallel_env import JOINT
+from ppax.envs.hosting.spec import info_of, mask_size_of, spec_of
 from ppax.envs.hosting.stepper import Stepper
 from ppax.envs.hosting.workers import Factory, InProcess, Workers
 from ppax.envs.settings import DEFAULT, TIMEOUT, EnvSettings
@@ -37,7 +37,7 @@ from ppax.types import ConfigError, Key, PyTree
 class HostEnv:
     """`num_envs` environments on the host; B = num_envs * num_agents streams.
 
-    Create one with `ppax.make` or `ppax.envs.host`. As a pytree it has no leaves, and its structure is a `Kind`.
+    Create one with `ppax.make` or `ppax.envs.host`. As a pytree it has no leaves, and its structure is a `HostEnvAux`.
     """
 
     host: Host
@@ -53,17 +53,17 @@ class HostEnv:
     @property
     def observation_space(self) -> spaces.Space:
         """Space of one stream's observation."""
-        return self.host.example.observation_space
+        return self.host.spec.observation_space
 
     @property
     def action_space(self) -> spaces.Space:
         """Space of one stream's action."""
-        return self.host.example.action_space
+        return self.host.spec.action_space
 
     @property
     def num_agents(self) -> int:
         """Number of agents in each environment."""
-        return self.host.example.agents or 1
+        return self.host.spec.agents or 1
 
     @property
     def sizes(self) -> tuple[tuple[str, int], ...]:
@@ -89,14 +89,14 @@ class HostEnv:
 
     def reset(self, key: Key) -> tuple[PyTree, PyTree, PyTree | None]:
         """Return position 0 and zeros as observations; the host loop resets the environments, outside of programs."""
-        streams, mask_size = self.num_streams, self.host.example.mask_size
+        streams, mask_size = self.num_streams, self.host.spec.mask_size
         zeros = (jnp.zeros((streams, *leaf.shape), leaf.dtype) for leaf in leaves_of(self.observation_space))
         mask = None if mask_size is None else jnp.ones((streams, mask_size), bool)
         return jnp.zeros(streams, jnp.uint32), element_of(self.observation_space, zeros), mask
 
-    def again(self, num_envs: int) -> HostEnv:
+    def recreate(self, num_envs: int) -> HostEnv:
         """Return new environments of the same kind, or these if the user has created them."""
-        other = self.host.again(num_envs)
+        other = self.host.recreate(num_envs)
         return dataclasses.replace(self, host=other, num_envs=other.num_envs)
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ class HostEnv:
         self.close()
 
 
-class Kind:
+class HostEnvAux:
     """Pytree structure of a HostEnv: all that determines a program, compared by value, and a weak reference to `Host`.
 
     JAX keeps the structures of all arguments for ever. A strong reference would keep the environments and their worker
@@ -118,19 +118,19 @@ class Kind:
     """
 
     def __init__(self, env: HostEnv):
-        self._host, self._example = weakref.ref(env.host), env.host.example
+        self._host, self._spec = weakref.ref(env.host), env.host.spec
         self._others = {field.name: getattr(env, field.name) for field in dataclasses.fields(env)[1:]}
-        self._identity = env.host.identity, *self._others.values()
+        self._signature = env.host.signature, *self._others.values()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Kind) and self._identity == other._identity
+        return isinstance(other, HostEnvAux) and self._signature == other._signature
 
     def __hash__(self) -> int:
-        return hash(self._identity)
+        return hash(self._signature)
 
     def env(self) -> HostEnv:
         """Return the HostEnv; its environments cannot be stepped if they no longer exist."""
-        host = self._host() or Host(self._example, self._others["num_envs"], _no_longer_exist, ())
+        host = self._host() or Host(self._spec, self._others["num_envs"], _no_longer_exist, ())
         return HostEnv(host, **self._others)
 
 
@@ -138,7 +138,7 @@ def _no_longer_exist(num_envs: int) -> Stepper:
     raise ConfigError("these environments no longer exist, only a program traced with them does; create them again")
 
 
-jax.tree_util.register_pytree_node(HostEnv, lambda env: ((), Kind(env)), lambda kind, _: kind.env())
+jax.tree_util.register_pytree_node(HostEnv, lambda env: ((), HostEnvAux(env)), lambda kind, _: kind.env())
 
 
 def host(
@@ -180,9 +180,9 @@ def host(
     if not factories or (num_envs is not None and num_envs != len(factories)):
         raise ConfigError(f"num_envs = {num_envs}: the list has {len(factories)} functions; leave num_envs out")
     with exit_is_a_fault():
-        factories, example = example_of(factories, made)
-    make = partial(_stepper, factories, example, made, sharding.num_cores() if workers is None else workers)
-    running = Host(example, len(factories), make, [*{id(factory): factory for factory in factories}.values()])
+        factories, spec = spec_of(factories, made)
+    make = partial(_stepper, factories, spec, made, sharding.num_cores() if workers is None else workers)
+    running = Host(spec, len(factories), make, [*{id(factory): factory for factory in factories}.values()])
     return HostEnv(running, len(factories), name or "own", made)
 
 
@@ -197,12 +197,12 @@ def _require_no_stepping(vector: GymVectorEnv, num_envs: int | None, workers: in
 
 
 def _stepper(
-    factories: Sequence[Factory], example: Example, settings: EnvSettings, workers: int, num_envs: int
+    factories: Sequence[Factory], spec: HostSpec, settings: EnvSettings, workers: int, num_envs: int
 ) -> Stepper:
     """Create `num_envs` environments, which take turns with the factories; at most `workers` processes step them."""
     chosen = [factories[i % len(factories)] for i in range(num_envs)]
     is_async = settings.vectorization == "async"
-    layout = Layout(num_envs, min(workers, num_envs) if is_async else 1, settings.action_repeat, *example)
+    layout = Layout(num_envs, min(workers, num_envs) if is_async else 1, settings.action_repeat, *spec)
     return Workers(chosen, layout, settings.timeout) if is_async else InProcess(chosen, layout)
 
 
@@ -222,13 +222,13 @@ def host_vector(
         info = info_of(first.reset(), first)
     space = first.single_action_space
     sizes = mask_size_of(space, info, name), "episode_stats" in info, None, settings.info_metrics or ()
-    example = Example(first.single_observation_space, space, *sizes)
+    spec = HostSpec(first.single_observation_space, space, *sizes)
     factories: list[Callable[[], Any]] = [lambda: first] if unique else [partial(make, 2)]
-    wrapped = lambda n: Wrapped(make(n), example.mask_size, example.tallies, example.metrics)  # noqa: E731
-    running = Host(example, first.num_envs, wrapped, factories, unique)
+    wrapped = lambda n: GymVectorStepper(make(n), spec.mask_size, spec.has_episode_stats, spec.metrics)  # noqa: E731
+    running = Host(spec, first.num_envs, wrapped, factories, unique)
     return HostEnv(running, first.num_envs, name, settings)
 
 
-def begin_seeds(key: Key, num_envs: int) -> list[int]:
+def reset_seeds(key: Key, num_envs: int) -> list[int]:
     """Draw a seed of 31 bits for each environment."""
     return [int(x) for x in np.asarray(jax.random.bits(key, (num_envs,), jnp.uint32)) >> 1]

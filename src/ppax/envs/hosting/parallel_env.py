@@ -41,11 +41,11 @@ class ParallelEnv(Protocol):
 OWN, AGENT, JOINT = "own", "agent", "joint"  # entries of an observation with agent_ids or central_critic
 
 
-class UnlikeAgents(ValueError):
+class HeterogeneousAgents(ValueError):
     """The agents do not have the same spaces."""
 
 
-class NoVector(ValueError):
+class NotFlattenable(ValueError):
     """Observations cannot be flattened to a vector of numbers."""
 
 
@@ -53,7 +53,8 @@ class Team:
     """All agents of a parallel environment, in the order of its `possible_agents`: A of them.
 
     With `agent_ids` or `central_critic` observations are dicts as in wrappers/team_view.py: "own", "agent", "joint".
-    Raises UnlikeAgents if spaces differ between agents, and NoVector if observations cannot be flattened for "joint".
+    Raises HeterogeneousAgents if spaces differ between agents, NotFlattenable if observations cannot be flattened for
+    "joint".
     """
 
     def __init__(
@@ -73,20 +74,20 @@ class Team:
         self._agent_ids, self._central_critic = agent_ids, central_critic
         self.observation_space = self._entries() if agent_ids or central_critic else self._own
         self.action_space = self._common_space("action_space")
-        self._there = np.zeros(self.num_agents, bool)  # agents whose episode is running
+        self._active = np.zeros(self.num_agents, bool)  # agents whose episode is running
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset: observations [A, ...] and info; `info["agent_first"]` [A] marks the agents that start an episode."""
         obs, infos = self.env.reset(seed=seed, options=options)
         self._last = [_mapped(np.zeros_like, self._own.sample()) for _ in self.names]
         self._masks: list[Any] = [None] * self.num_agents
-        self._there = self._present()
-        self._store(obs, infos, self._there)
-        return self._observe(self._there, self._there)
+        self._active = self._present()
+        self._store(obs, infos, self._active)
+        return self._observe(self._active, self._active)
 
     def step(self, actions: Sequence[Any]) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Step: all results with an agent axis [A]; `info["valid"]` [A] marks the agents that acted."""
-        valid = self._there
+        valid = self._active
         given = {name: actions[i] for i, name in enumerate(self.names) if valid[i]}
         obs, rewards, terminations, truncations, infos = self.env.step(given)
         own_rewards = [rewards.get(name, 0.0) if valid[i] else 0.0 for i, name in enumerate(self.names)]
@@ -97,17 +98,17 @@ class Team:
         ended, present = terminated | truncated, self._present()
         for i in np.flatnonzero(valid & ~present & ~ended):
             raise ValueError(f"agent {self.names[i]!r} has left without being terminated or truncated")
-        self._there = present & ~(valid & ended)
+        self._active = present & ~(valid & ended)
         for i in np.flatnonzero(truncated & ~terminated):
             if self.names[i] not in obs:
                 raise ValueError(
                     f"agent {self.names[i]!r} was truncated without a last observation: the value beyond is unknown"
                 )
-        seen = self._there | (valid & ended)  # with the final observations of agents that end here
-        self._store(obs, infos, seen)
-        final, info = self._observe(self._there & ~valid, seen)
+        observing = self._active | (valid & ended)  # with the final observations of agents that end here
+        self._store(obs, infos, observing)
+        final, info = self._observe(self._active & ~valid, observing)
         reward = np.array(own_rewards, np.float32)
-        info |= {"valid": valid, "over": not self._there.any()}
+        info |= {"valid": valid, "over": not self._active.any()}
         info["agent_infos"] = [infos.get(name) or {} for name in self.names]
         return final, reward, terminated, truncated, info
 
@@ -124,23 +125,25 @@ class Team:
         agents = set(self.env.agents)
         return np.array([name in agents for name in self.names])
 
-    def _store(self, obs: dict, infos: dict, seen: np.ndarray) -> None:
-        """Store observation and mask of those agents in `seen` [A] that have received one."""
+    def _store(self, obs: dict, infos: dict, observing: np.ndarray) -> None:
+        """Store observation and mask of those agents in `observing` [A] that have received one."""
         for i, name in enumerate(self.names):
-            if not (seen[i] and name in obs):
+            if not (observing[i] and name in obs):
                 continue
             mask = obs[name]["action_mask"] if self.masked else (infos.get(name) or {}).get("action_mask")
             self._last[i] = _mapped(np.array, obs[name]["observation"] if self.masked else obs[name])  # copies
             self._masks[i] = None if mask is None else np.asarray(mask, bool).reshape(-1)
 
-    def _observe(self, first: np.ndarray, seen: np.ndarray) -> tuple[Any, dict[str, Any]]:
-        """Stacked observations [A, ...], and info with `agent_first` and masks; "joint" has zeros except for `seen`."""
+    def _observe(self, first: np.ndarray, observing: np.ndarray) -> tuple[Any, dict[str, Any]]:
+        """Stack observations [A, ...], with an info of `agent_first` and masks; "joint" is 0 except for `observing`."""
         info: dict[str, Any] = {"agent_first": first}
         given = [mask for mask in self._masks if mask is not None]
         if given:  # absent agents: every action is allowed
-            there = zip(self._masks, self._there, strict=True)
+            pairs = zip(self._masks, self._active, strict=True)
             free = np.ones_like(given[0])
-            info["action_mask"] = np.stack([free if mask is None or not is_there else mask for mask, is_there in there])
+            info["action_mask"] = np.stack(
+                [free if mask is None or not is_active else mask for mask, is_active in pairs]
+            )
         own = _stacked(self._last)
         if not self._agent_ids and not self._central_critic:
             return own, info
@@ -149,7 +152,7 @@ class Team:
             entries[AGENT] = np.arange(self.num_agents)
         if self._central_critic:
             rows = [np.concatenate([np.ravel(x).astype(np.float32) for x in _leaves(one)]) for one in self._last]
-            joint = np.where(seen[:, None], np.stack(rows), np.float32(0)).reshape(-1)
+            joint = np.where(observing[:, None], np.stack(rows), np.float32(0)).reshape(-1)
             entries[JOINT] = np.tile(joint, (self.num_agents, 1))
         return entries, info
 
@@ -164,21 +167,21 @@ class Team:
         return spaces.Dict(entries)
 
     def _common_space(self, name: str) -> spaces.Space:
-        """Space of all agents; UnlikeAgents if they differ."""
+        """Space of all agents; HeterogeneousAgents if they differ."""
         each = [getattr(self.env, name)(agent) for agent in self.names]
         for agent, space in zip(self.names, each, strict=True):
             if space != each[0]:
-                raise UnlikeAgents(f"{name} of {agent!r} is {space}, of {self.names[0]!r} {each[0]}")
+                raise HeterogeneousAgents(f"{name} of {agent!r} is {space}, of {self.names[0]!r} {each[0]}")
         return each[0]
 
 
 def _numbers(space: spaces.Space) -> int:
-    """Return the size of an element that is flattened to a vector; NoVector if that is impossible."""
+    """Return the size of an element that is flattened to a vector; NotFlattenable if that is impossible."""
     if isinstance(space, spaces.Dict):
         return sum(map(_numbers, space.spaces.values()))
     if isinstance(space, spaces.Box):
         return int(np.prod(space.shape))
-    raise NoVector(f"observations are of {space}; a vector is made of Box and Dict of Box only")
+    raise NotFlattenable(f"observations are of {space}; a vector is made of Box and Dict of Box only")
 
 
 def _leaves(obs: Any) -> list[Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from ppax.envs.hosting.arrays import Arrays, EpisodeStats
 
 
-class Seen(NamedTuple):
+class HostStep(NamedTuple):
     """Result of one step, or of a reset, of e streams; an observation is the list of its arrays (arrays.leaves_of)."""
 
     obs: list[np.ndarray]  # [e, ...] the next observation
@@ -30,12 +30,12 @@ class Stepper(Protocol):
     """Running environments, in batches that are stepped alternately."""
 
     @property
-    def groups(self) -> tuple[slice, ...]:
+    def batches(self) -> tuple[slice, ...]:
         """Streams of each batch."""
 
     @property
-    def cuts(self) -> bool:
-        """Whether `obs` may be the first of the next episode already, so that `Seen.final_obs` is needed."""
+    def has_final_obs(self) -> bool:
+        """Whether an episode may end and the next begin within one step, so that `HostStep.final_obs` is given."""
 
     def reset(self, seeds: Sequence[int]) -> None:
         """Reset all environments; `receive` of each batch returns the result."""
@@ -43,7 +43,7 @@ class Stepper(Protocol):
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
         """Start one step of batch `number`; `action` is a list of arrays [e, ...]."""
 
-    def receive(self, number: int) -> Seen:
+    def receive(self, number: int) -> HostStep:
         """Wait for the step or reset of batch `number`; the next step may overwrite the arrays.
 
         Raises EnvError if an environment failed.
@@ -53,10 +53,10 @@ class Stepper(Protocol):
         """Close all environments, and end all processes."""
 
 
-def seen(arrays: Arrays) -> Seen:
+def host_step(arrays: Arrays) -> HostStep:
     """Return the contents of `arrays` after a step with next-step autoreset."""
     flags = arrays.reward, arrays.terminated, arrays.truncated
-    return Seen(
+    return HostStep(
         arrays.obs,
         *flags,
         arrays.first,

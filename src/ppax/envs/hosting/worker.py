@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-AWAKE = 300e-6  # seconds of busy waiting for the next request
+SPIN_SECONDS = 300e-6  # seconds of busy waiting for the next request
 
 
 def _load(*names: str) -> list[Any]:
@@ -39,7 +39,7 @@ def main() -> None:
     connection, memory = Connection(int(sys.argv[1])), int(sys.argv[2])
     for name in (signal.SIGINT, signal.SIGTERM):  # these may reach all processes; the parent decides
         signal.signal(name, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
     batches: list[Any] = []
     try:
         import cloudpickle
@@ -55,7 +55,7 @@ def main() -> None:
         arrived = select.poll()
         arrived.register(connection.fileno(), select.POLLIN)
         while True:
-            _stay_awake(arrived)
+            _spin(arrived)
             _serve(batches, connection)
     except (EOFError, OSError):
         pass  # the parent has closed the connection
@@ -68,9 +68,9 @@ def main() -> None:
             one.close()
 
 
-def _stay_awake(arrived: Any) -> None:
+def _spin(arrived: Any) -> None:
     """Wait for the next request without sleeping, for a short time: waking up takes as long as a fast step."""
-    until = time.perf_counter() + AWAKE
+    until = time.perf_counter() + SPIN_SECONDS
     while not arrived.poll(0) and time.perf_counter() < until:
         os.sched_yield()
 
@@ -92,7 +92,7 @@ def _report(connection: Connection, failure: dict[str, Any]) -> None:
         connection.send_bytes(json.dumps(failure).encode())
 
 
-def _end_with(parent: int) -> None:
+def _exit_with_parent(parent: int) -> None:
     """End this process when the parent has ended, even while an environment hangs."""
     while os.getppid() == parent:
         time.sleep(1.0)

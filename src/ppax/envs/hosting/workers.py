@@ -28,22 +28,22 @@ from ppax.envs.hosting import worker as worker_file
 from ppax.envs.hosting.arrays import Arrays, Layout
 from ppax.envs.hosting.batch import EnvBatch, Failure, describe
 from ppax.envs.hosting.faults import EnvError
-from ppax.envs.hosting.stepper import Seen, seen
+from ppax.envs.hosting.stepper import HostStep, host_step
 from ppax.envs.suites import atari_game
 from ppax.types import ConfigError
 
 Factory = Callable[[], Env]
-SHIPPED = (atari_game, parallel_env)  # pickled by value: importing them would import all of ppax in a worker
+PICKLED_BY_VALUE = (atari_game, parallel_env)  # pickled by value: importing them would import all of ppax in a worker
 START_SECONDS = 60.0  # minimum timeout for the start of a worker and of its environments
 
 
 class InProcess:
     """Stepper of all environments in this process, as one batch."""
 
-    cuts = False
+    has_final_obs = False
 
     def __init__(self, factories: Sequence[Factory], layout: Layout):
-        self.arrays, self.groups = layout.make(), (layout.streams(slice(0, layout.num_envs)),)
+        self.arrays, self.batches = layout.make(), (layout.streams(slice(0, layout.num_envs)),)
         with _as_env_error():
             self._batch = EnvBatch(factories, 0, layout, self.arrays, 0)
 
@@ -60,9 +60,9 @@ class InProcess:
         except Failure as failure:
             raise EnvError(str(failure)) from None
 
-    def receive(self, number: int) -> Seen:
+    def receive(self, number: int) -> HostStep:
         """Return the result of the last step or reset: views that the next step overwrites."""
-        return seen(self.arrays)
+        return host_step(self.arrays)
 
     def close(self) -> None:
         """Close all environments."""
@@ -72,7 +72,7 @@ class InProcess:
 class Workers:
     """Stepper of environments in `layout.workers` processes, in two batches."""
 
-    cuts = False
+    has_final_obs = False
 
     def __init__(self, factories: Sequence[Factory], layout: Layout, timeout: float):
         if os.name != "posix":
@@ -80,7 +80,7 @@ class Workers:
         self.timeout, size, half = timeout, layout.nbytes(), -(-layout.num_envs // 2)
         halves = slice(0, half), slice(half, layout.num_envs)
         self._layout, self._envs = layout, [envs for envs in halves if envs.start < envs.stop]
-        self.groups = tuple(layout.streams(envs) for envs in self._envs)
+        self.batches = tuple(layout.streams(envs) for envs in self._envs)
         self._processes: list[subprocess.Popen] = []
         self._connections: list[Connection] = []
         self._arrived: list[select.poll] = []
@@ -88,8 +88,8 @@ class Workers:
         self._finalizer = weakref.finalize(self, _end, self._processes, self._connections)
         with _anonymous_file(size) as memory:
             self.arrays: Arrays = layout.make(mmap.mmap(memory, size))
-            self.arrays.at[:] = -1
-            self._views = [self.arrays.rows(rows) for rows in self.groups]
+            self.arrays.stepping[:] = -1
+            self._views = [self.arrays.rows(rows) for rows in self.batches]
             for worker in range(layout.workers):
                 owned = [(envs, list(factories[envs])) for envs in self._shares(worker, layout.workers)]
                 self._start(memory, (tuple(layout), worker, owned))
@@ -108,11 +108,11 @@ class Workers:
         for worker in range(len(self._processes)):
             self._request(worker, bytes([number]))
 
-    def receive(self, number: int) -> Seen:
+    def receive(self, number: int) -> HostStep:
         """Wait for the step or reset of batch `number`. Every worker answers its requests in order."""
         for worker in range(len(self._processes)):
             self._answer(worker)
-        return seen(self._views[number])
+        return host_step(self._views[number])
 
     def close(self) -> None:
         """End all worker processes; kill those that still run after a second."""
@@ -127,7 +127,7 @@ class Workers:
     def _start(self, memory: int, task: tuple[Any, ...]) -> None:
         import cloudpickle  # pickles lambdas and classes of a script too
 
-        for module in SHIPPED:
+        for module in PICKLED_BY_VALUE:
             cloudpickle.register_pickle_by_value(module)
         ours, theirs = Pipe()
         # A new interpreter instead of a fork: JAX has threads. -P: files beside worker.py must not shadow libraries
@@ -153,21 +153,21 @@ class Workers:
             # the descriptor of a closed connection may belong to another file by now
             if not connection.closed and not self._arrived[worker].poll(1e3 * max(0.0, limit)):
                 remedy = "--timeout 300, timeout = 300 in the run file or timeout=300 in Python allows more"
-                raise self._lost(worker, f"has not answered for {limit:g} s ({remedy})")
+                raise self._worker_error(worker, f"has not answered for {limit:g} s ({remedy})")
             answer = connection.recv_bytes()
         except (EOFError, OSError):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._processes[worker].wait(1.0)
-            raise self._lost(worker, f"has ended, exit status {self._processes[worker].poll()}") from None
+            raise self._worker_error(worker, f"has ended, exit status {self._processes[worker].poll()}") from None
         if answer:
             self.close()
             report = json.loads(answer)
             index = report["index"]
             raise EnvError(describe(report) if index >= 0 else f"worker process {worker}\n{report['cause']}")
 
-    def _lost(self, worker: int, reason: str) -> EnvError:
+    def _worker_error(self, worker: int, reason: str) -> EnvError:
         """Close everything and return the error for a worker that does not answer."""
-        index = int(self.arrays.at[worker])
+        index = int(self.arrays.stepping[worker])
         at = ""
         if index >= 0:
             rows = self._layout.streams(slice(index, index + 1))

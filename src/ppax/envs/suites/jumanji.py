@@ -120,7 +120,7 @@ def _observation_space(env: Any) -> spaces.Space:
 
 
 def _space(spec: Any, value: Any, counter: bool = False) -> spaces.Space:
-    """Return the space with the dtypes of `value` and the bounds of `spec`; a Box instead of Discrete if `counter`."""
+    """Return the space with the dtypes of `value` and the bounds of `spec`; if `counter`, integers are a Box."""
     fields = _fields(value)
     if fields is not None:
         inner = {name: x for name, x in fields.items() if name != MASK}

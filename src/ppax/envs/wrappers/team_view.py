@@ -21,7 +21,7 @@ from ppax.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
 
 
 class TeamState(NamedTuple):
-    """State of the environment, and which agents are out."""
+    """State of the environment, and a mask of the agents whose episode has ended."""
 
     inner: PyTree
     out: Array  # [A] the agent's episode ended in an earlier step; its observation has no meaning

@@ -20,7 +20,7 @@ TOKEN = re.compile(r"\s*(\(|\)|[<>=]+|[^\s()<>=]+)")
 
 
 def parse(text: str) -> StopCondition:
-    """Parse a stop condition; ConfigError, with the syntax, where `text` is none. ROWS counts log rows."""
+    """Parse a stop condition; ConfigError, with the syntax, if `text` is not one. ROWS in it counts log rows."""
     parser = _Parser(text)
     condition = parser.disjunction()
     if parser.token:

@@ -9,8 +9,8 @@ from gymnasium import Env, spaces
 
 from ppax.arrays import masks
 from ppax.envs.hosting.batch import close_all
-from ppax.envs.hosting.handle import Example
-from ppax.envs.hosting.parallel_env import NoVector, ParallelEnv, Team, UnlikeAgents
+from ppax.envs.hosting.handle import HostSpec
+from ppax.envs.hosting.parallel_env import HeterogeneousAgents, NotFlattenable, ParallelEnv, Team
 from ppax.envs.hosting.workers import Factory
 from ppax.envs.settings import EnvSettings
 from ppax.types import ConfigError
@@ -18,7 +18,7 @@ from ppax.types import ConfigError
 SUCCESS = ("is_success",)  # entries of `info` that are logged by default
 
 
-def example_of(factories: list[Factory], settings: EnvSettings) -> tuple[list[Factory], Example]:
+def spec_of(factories: list[Factory], settings: EnvSettings) -> tuple[list[Factory], HostSpec]:
     """Return the factories, those of several agents wrapped in `Team`, and the spaces and sizes of one environment."""
     env, agent_ids, central_critic = factories[0](), settings.agent_ids, settings.central_critic
     if isinstance(env, ParallelEnv):
@@ -28,9 +28,9 @@ def example_of(factories: list[Factory], settings: EnvSettings) -> tuple[list[Fa
         factories = [teams[id(factory)] for factory in factories]
         try:
             env = factories[0]()
-        except UnlikeAgents as error:
+        except HeterogeneousAgents as error:
             raise ConfigError(f"agents that are not alike cannot share a policy: {error}") from error
-        except NoVector as error:
+        except NotFlattenable as error:
             raise ConfigError(f"central_critic = true: {error}; set it to false") from error
     elif agent_ids or central_critic:
         close_all([env.close])
@@ -45,7 +45,7 @@ def example_of(factories: list[Factory], settings: EnvSettings) -> tuple[list[Fa
         mask_size = mask_size_of(env.action_space, info, type(env).__name__)
         names = _first_metrics(env) if settings.info_metrics is None else settings.info_metrics
         stats = "episode_stats" in info
-        return factories, Example(env.observation_space, env.action_space, mask_size, stats, agents, names)
+        return factories, HostSpec(env.observation_space, env.action_space, mask_size, stats, agents, names)
     finally:
         close_all([env.close])
 

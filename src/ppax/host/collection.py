@@ -10,7 +10,7 @@ import numpy as np
 
 from ppax.envs import EnvError, HostEnv
 from ppax.envs.hosting.arrays import EpisodeStats, element_of
-from ppax.host.policy import HostPolicy, Observed
+from ppax.host.policy import HostPolicy, PolicyInputs
 from ppax.host.resets import stream_name
 from ppax.types import ActorState, PyTree
 
@@ -34,14 +34,14 @@ class HostRollout(NamedTuple):
     env_state: np.ndarray  # [B] position of the environments after the rollout, compared by `reset_if_needed`
 
 
-def play(
+def collect_on_host(
     policy: HostPolicy, value_of: Any, env: HostEnv, actor: ActorState, num_steps: int, length: int, parameters: Any
 ) -> HostRollout:
     """Step all streams `num_steps` times from `actor` on, and return the rollout.
 
-    `parameters` is (agent, learner); `value_of(agent, learner, Observed)` returns V [e]; `length` is L, the sequence
-    length. Raises EnvError where an environment fails or returns values that are not finite. After any exception, also
-    KeyboardInterrupt, all environments are closed, as they may be in the middle of a step.
+    `parameters` is (agent, learner); `value_of(agent, learner, PolicyInputs)` returns V [e]; `length` is L, the length
+    of a sequence. Raises EnvError where an environment fails or returns values that are not finite. After any
+    exception, also KeyboardInterrupt, all environments are closed, as they may be in the middle of a step.
     """
     try:
         recorder = _Recorder(policy, value_of, env, actor, num_steps, length, parameters)
@@ -65,7 +65,7 @@ class _Recorder:
         parameters: Any,
     ):
         self.policy, self.value_of, self.env, self.parameters = policy, value_of, env, parameters
-        self.num_steps, self.length, self.batches = num_steps, length, env.host.groups
+        self.num_steps, self.length, self.batches = num_steps, length, env.host.batches
         self.obs = [self._store(x, num_steps + 1) for x in map(np.asarray, jax.tree.leaves(actor.obs))]
         self.first = self._store(np.asarray(actor.first), num_steps + 1)
         self.mask = None if actor.action_mask is None else self._store(np.asarray(actor.action_mask), num_steps + 1)
@@ -73,9 +73,9 @@ class _Recorder:
         self.reward, self.final_value = np.empty(shape, np.float32), np.zeros(shape, np.float32)
         self.terminated, self.truncated, self.valid = (np.empty(shape, bool) for _ in range(3))
         self.known = np.zeros(shape, bool)  # steps whose results have been received
-        has_stats = env.host.example.tallies
+        has_stats = env.host.spec.has_episode_stats
         self.episode_stats = EpisodeStats(np.zeros(shape, np.float32), np.zeros(shape, bool)) if has_stats else None
-        self.metrics = {name: np.zeros(shape, np.float32) for name in env.host.example.metrics}
+        self.metrics = {name: np.zeros(shape, np.float32) for name in env.host.spec.metrics}
         self.actions: list[np.ndarray] = []
         self.carry = [jax.tree.map(lambda x, rows=rows: x[rows], actor.carry) for rows in self.batches]
         self.carries: list[list[PyTree]] = [[] for _ in self.batches]
@@ -100,8 +100,8 @@ class _Recorder:
                 if self.remembers and t % self.length == 0:
                     self.carries[number].append(jax.tree.map(np.asarray, self.carry[number]))
                 mask = None if self.mask is None else self.mask[t, rows]
-                seen = Observed(self.carry[number], self._tree(self.obs, t, rows), self.first[t, rows], mask)
-                acted = self.policy.act(t, rows, seen)
+                inputs = PolicyInputs(self.carry[number], self._tree(self.obs, t, rows), self.first[t, rows], mask)
+                acted = self.policy.act(t, rows, inputs)
                 self.carry[number] = acted.carry
                 self._record_action(t, rows, acted.action)
                 host.send(number, acted.env_action)
@@ -110,30 +110,30 @@ class _Recorder:
 
     def _receive(self, t: int, number: int, rows: slice) -> None:
         """Wait for step `t` of a batch, record it, and compute V of final observations."""
-        seen = self.env.host.receive(number)
-        for store, x in zip(self.obs, seen.obs, strict=True):
+        step = self.env.host.receive(number)
+        for store, x in zip(self.obs, step.obs, strict=True):
             store[t + 1, rows] = x
-        self.first[t + 1, rows], self.reward[t, rows] = seen.first, seen.reward
-        self.terminated[t, rows], self.truncated[t, rows] = seen.terminated, seen.truncated
-        self.valid[t, rows], self.known[t, rows] = seen.valid, True
+        self.first[t + 1, rows], self.reward[t, rows] = step.first, step.reward
+        self.terminated[t, rows], self.truncated[t, rows] = step.terminated, step.truncated
+        self.valid[t, rows], self.known[t, rows] = step.valid, True
         if self.mask is not None:
-            self.mask[t + 1, rows] = seen.mask
-        if self.episode_stats is not None and seen.episode_stats is not None:
-            self.episode_stats.reward[t, rows], self.episode_stats.over[t, rows] = seen.episode_stats
+            self.mask[t + 1, rows] = step.mask
+        if self.episode_stats is not None and step.episode_stats is not None:
+            self.episode_stats.reward[t, rows], self.episode_stats.over[t, rows] = step.episode_stats
         for column, store in enumerate(self.metrics.values()):
-            store[t, rows] = 0.0 if seen.metrics is None else seen.metrics[:, column]
-        if seen.final_obs is not None and (cut := seen.truncated & ~seen.terminated).any():
-            for leaf in seen.final_obs:
+            store[t, rows] = 0.0 if step.metrics is None else step.metrics[:, column]
+        if step.final_obs is not None and (cut := step.truncated & ~step.terminated).any():
+            for leaf in step.final_obs:
                 if leaf.dtype.kind == "f" and not np.isfinite(leaf[cut]).all():
                     finite = np.isfinite(leaf).reshape(len(cut), -1).all(axis=-1)
                     stream = rows.start + int(np.argmax(cut & ~finite))
                     raise EnvError(
                         f"{stream_name(self.env, stream)}: its last observation is not finite at step {t} of a rollout"
                     )
-            obs = element_of(self.env.observation_space, iter(seen.final_obs))
+            obs = element_of(self.env.observation_space, iter(step.final_obs))
             first = np.zeros(len(cut), bool)  # no reset gate: the carry belongs to the truncated episode
             mask = None if self.mask is None else np.ones_like(self.mask[t, rows])
-            value = self.value_of(*self.parameters, Observed(self.carry[number], obs, first, mask))
+            value = self.value_of(*self.parameters, PolicyInputs(self.carry[number], obs, first, mask))
             self.final_value[t, rows] = np.where(cut, value, 0.0)
 
     def _record_action(self, t: int, rows: slice, action: list[np.ndarray]) -> None:
@@ -184,7 +184,7 @@ class _Recorder:
             self.terminated,
             self.truncated,
             self.valid,
-            self.final_value if host.cuts else None,
+            self.final_value if host.has_final_obs else None,
             self.episode_stats,
             carry,
             joined([jax.tree.map(np.asarray, carry) for carry in self.carry]),

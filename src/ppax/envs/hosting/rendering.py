@@ -17,11 +17,11 @@ from ppax.types import ConfigError
 MODE = "rgb_array"
 
 
-class Filmed(NamedTuple):
+class RenderedEnv(NamedTuple):
     """One environment in this process, and the object that renders it."""
 
     env: HostEnv
-    drawn: Any  # a gymnasium.Env or Team
+    renderer: Any  # a gymnasium.Env or Team
 
     def picture(self) -> np.ndarray:
         """Render the present state, [H, W, 3] of uint8.
@@ -29,7 +29,7 @@ class Filmed(NamedTuple):
         Raises ConfigError if the environment returns no such picture, ImportError if a library is missing.
         """
         try:
-            picture = self.drawn.render()
+            picture = self.renderer.render()
         except gymnasium.error.DependencyNotInstalled as error:
             raise ImportError(f"{self.env.name} cannot be drawn: {error}") from error
         except NotImplementedError:
@@ -46,26 +46,26 @@ class Filmed(NamedTuple):
         return picture
 
 
-def filmed(env: HostEnv) -> Filmed:
+def with_rendering(env: HostEnv) -> RenderedEnv:
     """Create one environment like those of `env`, with `render_mode = "rgb_array"`; the caller closes it.
 
     Raises ConfigError if its metadata do not list that mode, and for vector environments, which have no single one.
     """
     make: Any = env.host.factories[0]
     try:
-        drawn: Any = make(render_mode=MODE)
+        renderer: Any = make(render_mode=MODE)
     except TypeError:  # no such argument; it may render all the same
-        drawn = make()
-    if not isinstance(drawn, gymnasium.Env | Team):
+        renderer = make()
+    if not isinstance(renderer, gymnasium.Env | Team):
         raise ConfigError(
             f"{env.name} is a vector environment: to be drawn, give ppax.envs.host a function that makes a single one"
         )
-    inner = drawn.env if isinstance(drawn, Team) else drawn
+    inner = renderer.env if isinstance(renderer, Team) else renderer
     modes = (getattr(inner, "metadata", None) or {}).get("render_modes", [MODE])
     if MODE not in modes:
-        drawn.close()
+        renderer.close()
         raise ConfigError(f"{env.name} cannot be drawn: its render modes are {modes}, without {MODE!r}")
-    example = env.host.example
-    layout = Layout(1, 1, env.settings.action_repeat, *example)
-    running = Host(example, 1, lambda _: InProcess([lambda: drawn], layout), [lambda: drawn], unique=True)
-    return Filmed(HostEnv(running, 1, env.name, env.made), drawn)
+    spec = env.host.spec
+    layout = Layout(1, 1, env.settings.action_repeat, *spec)
+    running = Host(spec, 1, lambda _: InProcess([lambda: renderer], layout), [lambda: renderer], unique=True)
+    return RenderedEnv(HostEnv(running, 1, env.name, env.made), renderer)

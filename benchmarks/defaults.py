@@ -1,0 +1,208 @@
+"""Scores of the recommended settings (`ppax train ENV` without a preset) beside the presets and Stable-Baselines3.
+
+    python benchmarks/defaults.py                              # every task, defaults and preset; hours on two cores
+    python benchmarks/defaults.py CartPole-v1 brax/reacher     # these tasks alone
+    python benchmarks/defaults.py --kind compiled              # the tasks of one kind
+    python benchmarks/defaults.py --set agent.learning_rate=5e-4 --seeds 3   # try another value; nothing written
+    python benchmarks/defaults.py --drawn                      # five environments that nobody tuned on
+    python benchmarks/defaults.py --drawn --sb3                # and what SB3's defaults reach on them
+
+A score is the mean return of 128 episodes of the final policy. Seeds of tuning are 0, 1, ...; those of the written
+table begin at 100, and at 200 for the drawn environments. Compiled environments train all seeds in one program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+import tomllib
+import warnings
+from typing import Any
+
+import numpy as np
+
+from report import Report
+
+# Tasks and their budgets in steps. The preset's name, where it has another budget, follows it.
+TASKS: dict[str, int] = {
+    "CartPole-v1": 500_000,
+    "gymnax/Acrobot-v1": 500_000,
+    "MountainCar-v0": 1_000_000,
+    "MountainCarContinuous-v0": 500_000,
+    "Pendulum-v1": 500_000,
+    "gymnax/Catch-bsuite": 200_000,
+    "gymnax/FourRooms-misc": 500_000,
+    "brax/positional/inverted_pendulum": 1_000_000,
+    "brax/positional/reacher": 2_000_000,
+    "gymnax/Breakout-MinAtar": 1_000_000,
+    "gymnax/SpaceInvaders-MinAtar": 2_000_000,
+    "gymnax/Freeway-MinAtar": 2_000_000,
+    "gymnasium/CartPole-v1": 100_000,
+    "gymnasium/LunarLander-v3": 1_000_000,
+    "gymnasium/InvertedPendulum-v5": 300_000,
+    "gymnasium/InvertedDoublePendulum-v5": 300_000,
+    "gymnasium/Reacher-v5": 300_000,
+    "gymnasium/Hopper-v5": 1_000_000,
+    "gymnasium/HalfCheetah-v5": 1_000_000,
+}
+# Lists from which the five environments are drawn, by suite; those in TASKS and those that a library lacks are skipped
+DRAW_SEED, TUNED, HELD, DRAWN = 20261122, 0, 100, 200
+POOL = {
+    "gymnax/Asterix-MinAtar": 2_000_000,
+    "gymnax/DiscountingChain-bsuite": 200_000,
+    "gymnax/UmbrellaChain-bsuite": 200_000,
+    "gymnax/MNISTBandit-bsuite": 200_000,
+    "gymnax/GaussianBandit-misc": 200_000,
+    "gymnax/BernoulliBandit-misc": 200_000,
+    "gymnax/PointRobot-misc": 500_000,
+    "gymnax/Swimmer-misc": 500_000,
+    "gymnax/MetaMaze-misc": 500_000,
+    "brax/positional/halfcheetah": 2_000_000,
+    "brax/positional/hopper": 2_000_000,
+    "brax/positional/walker2d": 2_000_000,
+    "brax/positional/ant": 2_000_000,
+    "brax/positional/swimmer": 2_000_000,
+    "brax/positional/pusher": 2_000_000,
+    "brax/positional/fast": 200_000,
+    "gymnasium/Swimmer-v5": 500_000,
+    "gymnasium/Walker2d-v5": 500_000,
+    "gymnasium/Ant-v5": 500_000,
+    "gymnasium/Humanoid-v5": 500_000,
+    "gymnasium/HumanoidStandup-v5": 500_000,
+    "gymnasium/Pusher-v5": 500_000,
+    "gymnasium/BipedalWalker-v3": 500_000,
+    "gymnasium/LunarLanderContinuous-v3": 500_000,
+    "gymnasium/Acrobot-v1": 300_000,
+    "gymnasium/Taxi-v3": 300_000,
+    "gymnasium/CliffWalking-v1": 300_000,
+    "gymnasium/FrozenLake-v1": 300_000,
+    "gymnasium/Blackjack-v1": 300_000,
+}
+EPISODES = 128
+
+
+def drawn() -> dict[str, int]:
+    """Five environments of POOL, drawn with the committed seed."""
+    names = random.Random(DRAW_SEED).sample(sorted(POOL), 5)
+    return {name: POOL[name] for name in names}
+
+
+def score(run_config: dict[str, Any], seeds: list[int]) -> dict[str, Any]:
+    """Mean return of each seed's final policy, and the seconds of the whole."""
+    import jax
+
+    import ppax
+    from ppax import config
+
+    begin, scores = time.perf_counter(), []
+    agent, env, run = config.build(run_config)
+    if isinstance(env, ppax.envs.VectorEnv):
+        keys = jax.vmap(jax.random.key)(np.array(seeds, np.uint32))
+        states = ppax.start_sweep(agent, env, run.num_steps, keys)
+        iterations = -(-run.total_steps // (run.num_steps * env.num_streams))
+        states = jax.jit(ppax.sweep, donate_argnums=2)(agent, env, states, iterations, iterations).state
+        learners = [jax.tree.map(lambda x, i=i: x[i], states.learner) for i in range(len(seeds))]
+    else:
+        quiet = ppax.Log(console=False)
+        runs = [ppax.fit(agent, env, run.total_steps, seed, num_steps=run.num_steps, log=quiet) for seed in seeds]
+        learners = [run.state.learner for run in runs]
+    for seed, learner in zip(seeds, learners, strict=True):
+        key = jax.random.fold_in(jax.random.key(seed), 2**31 - 1)
+        out = ppax.evaluate(agent, env, learner, key, EPISODES, run.eval.deterministic)
+        scores.append(out.mean_return)
+    env.close()
+    return {"scores": scores, "mean": float(np.mean(scores)), "seconds": time.perf_counter() - begin}
+
+
+def preset_of(task: str, steps: int) -> dict[str, Any] | None:
+    """Configuration of the task's preset with this budget; None without a preset."""
+    from ppax import config
+
+    path = config.presets().get(task)
+    return None if path is None else config.read(path) | {"total_steps": steps}
+
+
+def sb3(task: str, steps: int, seeds: list[int]) -> dict[str, Any] | None:
+    """Score of Stable-Baselines3's PPO with its defaults; None where it cannot run the environment."""
+    suite, _, name = task.partition("/")
+    if suite != "gymnasium":
+        return None
+    import gymnasium
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.evaluation import evaluate_policy
+    from stable_baselines3.common.monitor import Monitor
+
+    begin, scores = time.perf_counter(), []
+    for seed in seeds:
+        model = PPO("MlpPolicy", gymnasium.make(name), seed=seed, device="cpu").learn(steps)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            mean, _ = evaluate_policy(model, Monitor(gymnasium.make(name)), EPISODES // 4)
+        scores.append(float(mean))
+    return {"scores": scores, "mean": float(np.mean(scores)), "seconds": time.perf_counter() - begin}
+
+
+def options_of(given: list[str]) -> dict[str, Any]:
+    """{path: value} of `--set path=value`."""
+    pairs = (text.partition("=") for text in given)
+    return {path: tomllib.loads(f"x = {value}")["x"] for path, _, value in pairs}
+
+
+def main() -> None:
+    """Measure, print a line per task, write the results."""
+    from ppax import config
+    from ppax.options import unflatten
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tasks", nargs="*", help="tasks (default: all)")
+    parser.add_argument("--kind", default="", help="tasks of this kind: compiled or host")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds of each task")
+    parser.add_argument("--set", nargs="+", default=[], metavar="OPTION=VALUE", help="other settings; tuning seeds")
+    parser.add_argument("--tune", action="store_true", help="tuning seeds, without presets; nothing written")
+    parser.add_argument("--drawn", action="store_true", help="the five drawn environments")
+    parser.add_argument("--sb3", action="store_true", help="Stable-Baselines3 beside it, where it runs")
+    options = parser.parse_args()
+    tasks = drawn() if options.drawn else TASKS
+    chosen = options.tasks or [name for name in tasks if options.kind in ("", place_of(name))]
+    tuning = options.tune or bool(options.set)
+    first = TUNED if tuning else DRAWN if options.drawn else HELD
+    seeds, results = list(range(first, first + options.seeds)), []
+    name_of_file = "defaults_drawn" if options.drawn else "defaults"
+    report = Report(None if tuning else name_of_file, "recommended settings beside presets", {"seeds": seeds})
+    kept = {} if report.path is None or not report.path.exists() else rows_of(report)
+    for name in chosen:
+        steps = (TASKS | POOL)[name]
+        given = {"env": name, "total_steps": steps} | unflatten(options_of(options.set))
+        row: dict[str, Any] = {"task": name, "steps": steps, "defaults": score(config.recommended(given).config, seeds)}
+        preset = None if tuning else preset_of(name, steps)
+        row["preset"] = None if preset is None else score(preset, seeds)
+        row["sb3"] = sb3(name, steps, seeds) if options.sb3 else None
+        results.append(row)
+        print(line(row), flush=True)
+        report.save(results=list((kept | {row["task"]: row for row in results}).values()))
+
+
+def rows_of(report: Report) -> dict[str, Any]:
+    """Rows of an earlier call, by task."""
+    assert report.path is not None
+    return {row["task"]: row for row in json.loads(report.path.read_text())["results"]}
+
+
+def place_of(name: str) -> str:
+    return "host" if name.startswith("gymnasium/") else "compiled"
+
+
+def line(row: dict[str, Any]) -> str:
+    """Row as text."""
+    text = f"{row['task']:38}"
+    for who in ("defaults", "preset", "sb3"):
+        if row[who] is not None:
+            each = " ".join(f"{x:.4g}" for x in row[who]["scores"])
+            text += f"  {who} {row[who]['mean']:.4g} ({each}; {row[who]['seconds']:.0f} s)"
+    return text
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""Recommended settings: defaults chosen by the kind of environment, never by its name.
+
+The kind is read from the environment: compiled or on the host, discrete or continuous actions, vectors or images. The
+table below has one column per kind and one reason per row; docs/defaults.md is generated from it. What the user gives
+overrides a cell, and the number of minibatches follows the sizes that the user gives.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from ppax.config.catalogue import choices_of
+from ppax.config.construction import build_env
+from ppax.config.validation import resolve
+from ppax.envs import Env
+from ppax.networks.head_for import has_box
+from ppax.networks.observations import entries
+from ppax.options import Config, flatten, unflatten
+from ppax.ppo import PPO
+from ppax.program.backends import backend_of
+
+COMPILED, HOST = "compiled", "host"
+DISCRETE, CONTINUOUS, IMAGE = "discrete", "continuous", "image"
+COLUMNS = tuple((where, control) for where in (COMPILED, HOST) for control in (DISCRETE, CONTINUOUS, IMAGE))
+CONTROL = {DISCRETE: "discrete actions", CONTINUOUS: "continuous control", IMAGE: "images"}
+PLACE = {COMPILED: "compiled", HOST: "on the host"}
+STREAMS, ROWS = "streams", "minibatch rows"  # rows of the table that set options by arithmetic
+MINIBATCHES = "agent.minibatch.num_minibatches"
+# Parts that all kinds have: their options exist before the kind is known
+PARTS_FOR_ALL: Config = {"agent": {"schedule": {"part": "linear", "leaves": ["learning_rate"]}}}
+
+
+class Kind(NamedTuple):
+    """Kind of an environment, which chooses a column of the table."""
+
+    where: str  # "compiled" or "host"
+    control: str  # "discrete", "continuous" or "image"
+    agents: int  # per environment
+
+    def __str__(self) -> str:
+        return f"{CONTROL[self.control]}, {PLACE[self.where]}" + (f", {self.agents} agents" * (self.agents > 1))
+
+
+class Cell(NamedTuple):
+    """Row of the table: one setting, its value for each of COLUMNS, and the reason."""
+
+    setting: str  # an option, STREAMS or ROWS
+    values: tuple[Any, ...]
+    reason: str
+
+
+TABLE = (
+    Cell(
+        STREAMS,
+        (64, 64, 64, 8, 8, 8),
+        "num_envs times agents. Compiled environments cost little, and wide arrays use the processor well; each "
+        "environment on the host costs time of Python",
+    ),
+    Cell(
+        "num_steps",
+        (32, 64, 128, 256, 256, 128),
+        "rollout length. Few streams need long rollouts for a low-variance gradient; discrete tasks learn from many "
+        "short iterations",
+    ),
+    Cell(
+        "agent.num_epochs",
+        (4, 10, 4, 10, 10, 4),
+        "Gaussian policies of small networks take more passes before the policy has moved too far; images overfit",
+    ),
+    Cell(
+        ROWS,
+        (512, 256, 1024, 64, 64, 256),
+        "rows of one gradient step; sets num_minibatches. Where steps are expensive, more gradient steps are taken "
+        "from each of them",
+    ),
+    Cell(
+        "agent.learning_rate",
+        (1e-3, 3e-4, 2.5e-3, 3e-4, 3e-4, 2.5e-4),
+        "proportionate to the rows of a gradient step",
+    ),
+    Cell(
+        "agent.schedule.part",
+        ("linear",) * 6,
+        "the learning rate falls to 0 over the run: late updates no longer undo a solved task",
+    ),
+    Cell(
+        "agent.normalize_obs",
+        (True, True, False, True, True, False),
+        "entries of a vector have different units; pixels share one",
+    ),
+    Cell(
+        "agent.normalize_reward",
+        (True, True, False, True, True, False),
+        "scales the critic's targets to about 1: unscaled returns of hundreds saturate small networks",
+    ),
+    Cell(
+        "agent.loss.clip_eps",
+        (0.2, 0.2, 0.2, 0.2, 0.2, 0.1),
+        "the Atari setting of the PPO paper for large images",
+    ),
+    Cell(
+        "agent.ent_coef",
+        (0.01, 0.0, 0.01, 0.01, 0.0, 0.01),
+        "keeps discrete policies from being deterministic early; a Gaussian explores by its standard deviation",
+    ),
+    Cell(
+        "eval.deterministic",
+        (True, True, False, True, True, False),
+        "policies from images get stuck in loops when they take the mode",
+    ),
+)
+
+
+class Recommended(NamedTuple):
+    """Configuration with the settings of one kind."""
+
+    config: Config
+    text: str  # one line for the user
+
+
+def recommended(given: Config, env: Env | None = None) -> Recommended:
+    """Return `given` completed by the settings for the kind of its environment, or for that of `env`.
+
+    Options in `given` have priority. Raises ConfigError for an unknown environment or an invalid option.
+    """
+    resolve(given)
+    if env is not None:
+        return _completed({**given, "num_envs": env.num_envs}, kind_of(env))
+    with build_env(resolve({**given, "num_envs": 1})) as one:
+        kind = kind_of(one)
+    return _completed(given, kind)
+
+
+def _completed(given: Config, kind: Kind) -> Recommended:
+    column = COLUMNS.index((kind.where, kind.control))
+    chosen: Config = dict(flatten(PARTS_FOR_ALL)) | {cell.setting: cell.values[column] for cell in TABLE}
+    chosen["num_envs"] = max(1, round(chosen.pop(STREAMS) / kind.agents))
+    rows, flat = chosen.pop(ROWS), dict(flatten(given))
+    for slot, parts in choices_of(PPO).items():  # options of one part do not fit another
+        place = f"agent.{slot}.part"
+        if place in flat and flat[place] != chosen.get(place, next(iter(parts))):
+            chosen = {path: value for path, value in chosen.items() if not path.startswith(f"agent.{slot}.")}
+    merged = chosen | flat
+    if flat.get("agent.minibatch.part", "shuffle") == "shuffle" and MINIBATCHES not in flat:
+        merged[MINIBATCHES] = num_minibatches(merged, kind.agents, rows)
+    return Recommended(unflatten(merged), _line(kind, merged))
+
+
+def kind_of(env: Env) -> Kind:
+    """Return the kind of an environment; of unlike agents, that of the first group."""
+    one: Any = next(iter(env.groups.values())) if env.sizes else env
+    if any(entry.image for entry in entries(one.observation_space)):
+        control = IMAGE
+    else:
+        control = CONTINUOUS if has_box(one.action_space) else DISCRETE
+    return Kind(backend_of(env).name, control, env.num_agents)
+
+
+def num_minibatches(config: Config, agents: int, rows: int) -> int:
+    """Number of minibatches, a divisor of the sequences of a rollout, with about `rows` rows in each."""
+    recurrent = str(config.get("agent.network.memory.part", "none")) != "none"
+    seq_len = config.get("agent.seq_len") or (config["num_steps"] if recurrent else 1)
+    sequences = config["num_envs"] * agents * config["num_steps"] // int(seq_len)
+    wanted = max(1.0, sequences * int(seq_len) / rows)
+    divisors = (parts for parts in range(1, sequences + 1) if sequences % parts == 0)
+    return min(divisors, key=lambda parts: abs(math.log(parts / wanted)))
+
+
+def _line(kind: Kind, config: Config) -> str:
+    """Settings of a run in one line."""
+    normalised = [name for name in ("obs", "reward") if config.get(f"agent.normalize_{name}")]
+    words = {"obs": "observations", "reward": "rewards"}
+    scaled = f", {' and '.join(words[name] for name in normalised)} normalised" if normalised else ""
+    sizes = f"{config['num_envs']} environments, {config['num_steps']} steps, {config['agent.num_epochs']} epochs"
+    return f"{kind}: {sizes}{scaled} (defaults of this kind; docs/defaults.md)"

@@ -1,0 +1,134 @@
+"""Recommended settings: chosen by the kind of environment; given options have priority."""
+
+import tomllib
+
+import gymnasium
+import jax
+import numpy as np
+import pytest
+
+import ppax
+from ppax import config
+from ppax.cli.main import main
+from ppax.config.defaults import COLUMNS, PARTS_FOR_ALL, ROWS, STREAMS, TABLE, kind_of, num_minibatches
+
+
+class Camera(gymnasium.Env):
+    """Continuous control from small images."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (12, 12, 3), np.uint8)
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros((12, 12, 3), np.uint8), {}
+
+    def step(self, action):
+        return np.zeros((12, 12, 3), np.uint8), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda: ppax.make("CartPole-v1", 2), ("compiled", "discrete", 1)),
+        (lambda: ppax.make("Pendulum-v1", 2), ("compiled", "continuous", 1)),
+        (lambda: ppax.make("gymnax/Breakout-MinAtar", 2), ("compiled", "image", 1)),
+        (lambda: ppax.make("gymnasium/CartPole-v1", 1), ("host", "discrete", 1)),
+        (lambda: ppax.make("gymnasium/Pendulum-v1", 1), ("host", "continuous", 1)),
+        (lambda: ppax.envs.host(Camera, 1), ("host", "image", 1)),
+    ],
+)
+def test_kind_is_read_from_spaces_and_backend(make, kind):
+    with make() as env:
+        assert kind_of(env) == kind
+
+
+def test_every_row_of_the_table_has_a_value_for_each_kind_and_names_an_option():
+    known = {option.path for option in config.options(PARTS_FOR_ALL)} | {STREAMS, ROWS}
+    for cell in TABLE:
+        assert len(cell.values) == len(COLUMNS) == 6
+        assert cell.setting in known
+        assert cell.reason
+
+
+def test_given_options_have_priority():
+    given = {"env": "CartPole-v1", "num_steps": 64, "agent": {"learning_rate": 7e-4, "normalize_obs": False}}
+    chosen = config.recommended(given).config
+    assert chosen["num_steps"] == 64
+    assert chosen["agent"]["learning_rate"] == 7e-4
+    assert chosen["agent"]["normalize_obs"] is False
+    assert chosen["agent"]["normalize_reward"] is True  # not given
+
+
+def test_options_of_a_part_leave_with_it():
+    given = {"env": "CartPole-v1", "agent": {"loss": {"part": "dpo"}, "schedule": {"part": "constant"}}}
+    chosen = config.recommended(given).config
+    assert chosen["agent"]["loss"] == {"part": "dpo"}
+    assert chosen["agent"]["schedule"] == {"part": "constant"}
+    config.resolve(chosen)
+
+
+@pytest.mark.parametrize(
+    ("settings", "agents", "rows", "expected"),
+    [
+        ({"num_envs": 64, "num_steps": 32}, 1, 512, 4),
+        ({"num_envs": 8, "num_steps": 32}, 1, 512, 1),  # 256 rows: one minibatch
+        ({"num_envs": 7, "num_steps": 100}, 1, 64, 10),  # 700 rows: 10 and 14 divide, 700 / 64 is 10.9
+        ({"num_envs": 4, "num_steps": 64}, 4, 256, 4),
+        ({"num_envs": 8, "num_steps": 256, "agent.network.memory.part": "gru"}, 1, 64, 8),  # 8 sequences
+        ({"num_envs": 8, "num_steps": 256, "agent.network.memory.part": "gru", "agent.seq_len": 32}, 1, 64, 32),
+    ],
+)
+def test_minibatches_divide_the_rollout_and_have_about_the_rows(settings, agents, rows, expected):
+    assert num_minibatches(settings, agents, rows) == expected
+
+
+@pytest.mark.parametrize(("name", "num_envs"), [("Navigator-8", 8), ("Pursuit-3", 21)])
+def test_fewer_environments_with_more_agents(name, num_envs):
+    """64 streams: eight environments of eight agents, 21 of three, which are in two groups."""
+    chosen = config.recommended({"env": name}).config
+    assert chosen["num_envs"] == num_envs
+    built = config.build(chosen)
+    ppax.start(built.agent, built.env, built.run.num_steps, jax.random.key(0))
+
+
+def test_python_and_command_line_choose_alike(tmp_path):
+    arguments = ["--total-steps", "4096", "--num-envs", "16", "--eval.episodes", "2", "--no-log.console", "--no-cache"]
+    assert main(["train", "gymnax/Catch-bsuite", *arguments, "--run-dir", str(tmp_path / "run")]) == 0
+    recorded = tomllib.loads((tmp_path / "run" / "run.toml").read_text())
+    run = ppax.recommended("gymnax/Catch-bsuite", num_envs=16, total_steps=4096)
+    described = config.describe_run(run.agent, run.env, run.run)
+    for path in ("agent", "num_envs", "num_steps", "total_steps"):
+        assert config.resolve(recorded)[path] == config.resolve(described)[path]
+
+
+def test_an_environment_in_python_keeps_its_number():
+    env = ppax.make("Pendulum-v1", 24)
+    run = ppax.recommended(env, total_steps=1000)
+    assert run.env is env
+    assert run.run.num_envs == 24
+    assert bool(run.agent.normalize_obs)
+    ppax.start(run.agent, run.env, run.run.num_steps, jax.random.key(0))
+
+
+def test_the_line_of_a_run_names_kind_and_sizes(capsys, tmp_path):
+    arguments = ["--total-steps", "256", "--num-envs", "2", "--num-steps", "32", "--eval.episodes", "1", "--no-cache"]
+    main(["train", "gymnasium/Pendulum-v1", *arguments, "--run-dir", str(tmp_path / "run")])
+    line = next(line for line in capsys.readouterr().out.splitlines() if "defaults" in line)
+    assert line.startswith("continuous control, on the host: 2 environments, 32 steps, 10 epochs")
+    assert "observations and rewards normalised" in line
+
+
+def test_files_and_presets_are_left_as_they_are(capsys, tmp_path):
+    arguments = ["--total-steps", "256", "--num-envs", "2", "--eval.episodes", "1", "--no-cache"]
+    main(["train", "CartPole-v1", *arguments, "--run-dir", str(tmp_path / "run")])
+    assert "defaults of this kind" not in capsys.readouterr().out
+
+
+def test_invalid_options_are_refused_by_name():
+    with pytest.raises(ppax.ConfigError, match="num_envs"):
+        ppax.recommended("CartPole-v1", num_envs=0)
+    with pytest.raises(ppax.ConfigError, match="num_steps"):
+        ppax.recommended("CartPole-v1", num_steps=0)
+    with pytest.raises(ppax.ConfigError, match="CartPole-v1"):
+        ppax.recommended("CartPol-v1")

@@ -1,6 +1,7 @@
 """Write the generated pages and drawings.
 
-options.md from the fields of parts, defaults.md, doctor.md from its rules, benchmarks.md from benchmarks/results/, images/*.svg by pictures.py.
+options.md from the fields of parts, defaults.md, doctor.md, benchmarks.md from benchmarks/results/, images/*.svg by
+pictures.py.
 
 python docs/generate.py            # write the pages and drawings, copy the benchmarks' pictures
 python docs/generate.py --check    # exit code 1 where a page on disk differs

@@ -33,7 +33,7 @@ def test_a_healthy_run_says_what_was_examined_and_what_could_not_be(run, capsys)
     before = sorted(path.iterdir())
     assert main.main(["doctor", str(path)]) == 0
     text = capsys.readouterr().out
-    assert "Nothing suspicious. Examined: entropy_gone, kl_large" in text
+    assert "Nothing suspicious. Examined: no_episode_ended, horizon_short, few_gradient_steps" in text
     assert "Not examined: clip_fraction_high, as the rows have no clip_fraction." in text
     assert "ppax train" not in text
     assert sorted(path.iterdir()) == before

@@ -11,7 +11,7 @@ import numpy as np
 
 from ppax import config
 from ppax.loggers.files import finite_or_none, rows_until
-from ppax.options import flatten
+from ppax.options import Config, flatten
 from ppax.protocols import Row
 from ppax.run import record as run_record
 from ppax.run.directory import find
@@ -80,7 +80,7 @@ def record_of(run: TrainedRun | str | Path) -> Record:
     return Record(finite, dict(flatten(options)))
 
 
-def _options_of(run: TrainedRun) -> config.Config:
+def _options_of(run: TrainedRun) -> Config:
     """Configuration of a run in memory."""
     fields = run.env.settings.run_fields() | {"num_steps": run.state.num_steps, "total_steps": run.total_steps}
     return config.describe_run(run.agent, run.env, config.Run(**fields))

@@ -1,7 +1,7 @@
 """Write the generated pages and drawings.
 
-options.md from the fields of parts, defaults.md, benchmarks.md and scores.md from benchmarks/results/, images/*.svg by
-pictures.py, and the published scores that `ppax presets` shows.
+options.md from the fields of parts, defaults.md, doctor.md; benchmarks.md and scores.md from benchmarks/results/;
+images/*.svg by pictures.py; and the published scores that `ppax presets` shows.
 
 python docs/generate.py            # write the pages and drawings, copy the benchmarks' pictures
 python docs/generate.py --check    # exit code 1 where a page on disk differs
@@ -196,6 +196,34 @@ def bound(limit: float) -> str:
     return powers.get(limit, f"{limit:g}")
 
 
+def doctor() -> str:
+    """The page of the doctor: its introduction and a row for each rule."""
+    from ppax.tools.doctor import RULES
+
+    rows = [f"| `{rule.name}` | {rule.sees} | {rule.remedy} |" for rule in RULES]
+    return "\n".join([DOCTOR, "| rule | sees | try |", "|---|---|---|", *rows, ""])
+
+
+DOCTOR = """# A run that does not learn
+
+`ppax doctor RUN` reads `metrics.jsonl` and `run.toml` of a run directory and says in words why the run does not
+learn and which option to try. It trains nothing, and the run may still go on. In Python it is `ppax.doctor(run)`,
+of a path or of the result of `fit`:
+
+```sh
+ppax doctor runs/mine           # findings, each with figures, time and an option to try; then commands that try them
+ppax doctor runs/mine --json    # the same as one JSON object
+```
+
+A finding is a **fault** (the metrics cannot be right: mend it first), a **warning** or a **notice** (it may be
+intended). Where the return rises, warnings are notices. Try one change at a time: symptoms often have one cause,
+and the first finding is usually the nearest to it. The exit code is 0 with findings and without; it is 2 where
+there is no run or no log row. A run without findings may still need more steps, another network or another reward.
+
+Rules read the columns of [metrics](metrics.md); one whose columns a run does not have is named as not examined.
+With groups of agents each group is examined with its own metrics and options. A page about one cause in detail:
+[normalisation](normalisation.md).
+"""
 EDGES = ((1, 31), (1, 32), (1, 63), (1, 64), (-1, 31), (-1, 63))  # sign and bits of the largest and smallest integers
 SCORES = RESULTS / "scores"
 RECORDED = "../src/ppax/scores/recorded.toml"
@@ -297,6 +325,7 @@ PAGES = {
     "options.md": options,
     "benchmarks.md": benchmarks,
     "defaults.md": defaults,
+    "doctor.md": doctor,
     "images/rooms.svg": pictures.rooms,
     "images/iteration.svg": pictures.iteration,
     "images/front.svg": pictures.speed,

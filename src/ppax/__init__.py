@@ -38,6 +38,7 @@ from ppax.run.checkpoint import CheckpointError
 from ppax.run.fit import fit, resume
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
 from ppax.scores import PresetScore, Score, presets, score
+from ppax.tools.doctor import Diagnosis, doctor
 from ppax.tools.figures import plot
 from ppax.tools.report import compare, report
 from ppax.tools.tuned import Preset, preset, recommended
@@ -49,6 +50,7 @@ __version__ = "0.1.0"
 __all__ = [  # noqa: RUF022  # in groups
     # Recorded runs
     "BestSettings",
+    "Diagnosis",
     "Log",
     "Preset",
     "PresetScore",
@@ -56,6 +58,7 @@ __all__ = [  # noqa: RUF022  # in groups
     "TrainedRun",
     "compare",
     "config",
+    "doctor",
     "fit",
     "loggers",
     "plot",

@@ -33,6 +33,7 @@ from ppax.cli.common import (
     require_command,
     resumable,
 )
+from ppax.cli.doctor import add_doctor, run_doctor
 from ppax.cli.envs import add_envs, run_envs
 from ppax.cli.options import add_common, add_train, parse_run
 from ppax.cli.output import RunDirs, evaluation_text, new_run_dirs, print_json, report_run, result_of, say
@@ -89,6 +90,9 @@ def _dispatch(arguments: list[str]) -> int:
     if options.command == "compare":
         print_json(options, run_compare(options, partial(say, options)))
         return DONE
+    if options.command == "doctor":
+        print_json(options, run_doctor(options, partial(say, options)))
+        return DONE
     _start_jax(options.cache)
     if options.command == "report":
         print_json(options, run_report(options, partial(say, options)))
@@ -137,6 +141,7 @@ def _parser() -> argparse.ArgumentParser:
         ("report", "write an HTML report of one run or several", add_report),
         ("compare", "compare runs: options that differ, results, speed", add_compare),
         ("score", "measure presets over several seeds, against thresholds and published scores", add_score),
+        ("doctor", "say why a run does not learn, and which option to try", add_doctor),
         ("check-env", "check an environment for common faults", add_check_env),
     ):
         sub = commands.add_parser(command, help=text)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
 from ppax.arrays.metrics import Summary, Table, reduced, unpack
 from ppax.arrays.sequences import masked_means, masked_std
-from ppax.types import Batch
+from ppax.types import Batch, PyTree, Transition
 from ppax.types import Update as Update
 
 
@@ -40,7 +42,7 @@ def update_metrics(batch: Batch, acting: Array, history: History) -> Table:
     average = masked_means(list(columns), valid)
     variances = masked_means(list((columns - average[:, None, None]) ** 2), valid)
     target_var, unexplained = variances[0], variances[1]
-    return whole | {
+    whole |= {
         # 0 where targets are constant
         "explained_variance": jnp.where(target_var > 0.0, 1.0 - unexplained / target_var, 0.0),
         "advantage_std": masked_std(batch.targets.advantage, acting),
@@ -50,3 +52,17 @@ def update_metrics(batch: Batch, acting: Array, history: History) -> Table:
         "reward_mean": average[3],
         "valid_fraction": valid.mean(dtype=jnp.float32),
     }
+    return whole | ends_of_episodes(batch.steps) | largest_observation(batch.steps.obs)
+
+
+def ends_of_episodes(steps: Transition) -> Table:
+    """Numbers of terminations and of truncations in the steps [M, L]; a step with both flags is a termination."""
+    cut = steps.truncated & ~steps.terminated
+    ends = {"terminations": steps.terminated, "truncations": cut}
+    return reduced("sum", {name: x.sum(dtype=jnp.float32) for name, x in ends.items()})
+
+
+def largest_observation(obs: PyTree) -> Table:
+    """Largest absolute entry of the observations [M, L, ...], invalid rows being 0; bytes and categories left out."""
+    largest = [jnp.abs(x).max(initial=0.0) for x in jax.tree.leaves(obs) if jnp.issubdtype(x.dtype, jnp.floating)]
+    return reduced("max", {"obs_max": functools.reduce(jnp.maximum, largest)}) if largest else Table({})

@@ -1,0 +1,44 @@
+"""`ppax doctor`: say why a run does not learn, and which option to try; trains nothing."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ppax import config
+from ppax.cli.arguments import renamed
+from ppax.run.directory import RUN_FILE, find
+from ppax.tools.doctor import Finding, doctor
+
+
+def add_doctor(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `ppax doctor`."""
+    parser.add_argument("run", type=Path, help="run directory; the run may still go on")
+
+
+def run_doctor(options: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
+    """Print the diagnosis and a command for every option to try; returns the same for JSON."""
+    diagnosis = doctor(options.run)
+    lines = str(diagnosis).splitlines()
+    with_option = [finding for finding in diagnosis.findings if finding.remedy.option]
+    if with_option and not config.objects_of(find(options.run)):  # Python objects: no command repeats the run
+        commands = [command(options.run, finding) for finding in with_option]
+        lines += ["next, one at a time:", *(f"  {line}" for line in dict.fromkeys(commands))]
+    for line in lines:
+        say(printable(line))
+    return {"run_dir": str(options.run)} | diagnosis.to_dict()
+
+
+def command(run: Path, finding: Finding) -> str:
+    """Command that repeats the run with the option of the finding changed."""
+    name, value = renamed(finding.remedy.option, "_", "-"), finding.remedy.value
+    values = [] if value is True else value if isinstance(value, list) else [value]
+    return shlex.join(["ppax", "train", str(run / RUN_FILE), f"--{name}", *map(str, values)])
+
+
+def printable(text: str) -> str:
+    """Replace control characters, which a run of somebody else may hold and a terminal would obey."""
+    return "".join(x if x.isprintable() else "?" for x in text)

@@ -1,0 +1,46 @@
+"""Breaks of the doctor and of the metrics that it reads."""
+
+from breaks.base import Mutation
+
+FILE = "tests/tools/test_doctor.py::"
+LIMITS = FILE + "test_a_rule_sees_what_is_beyond_its_limit_and_nothing_within"
+METRICS = "tests/learning/test_diagnostics.py::"
+
+MUTATIONS = [
+    Mutation(
+        "doctor: a solved task's targets are too hard for its critic",
+        'bad = (explained < EXPLAINED) & (std > 0.0) & (error > PRECISE * np.abs(record.late("target_mean")))',
+        "bad = explained < EXPLAINED",
+        (LIMITS + "[explained_variance_low]",),
+    ),
+    Mutation(
+        "doctor: truncated episodes are taken for terminated ones",
+        "if cuts > 0 or not whole or at_limit.sum() < LIMIT_ROWS:",
+        "if not whole or at_limit.sum() < LIMIT_ROWS:",
+        (LIMITS + "[truncation_as_end]",),
+    ),
+    Mutation(
+        "doctor: a policy that became certain because it learned",
+        "if of_box or not low.any() or not early or learned(record):",
+        "if of_box or not low.any() or not early:",
+        (LIMITS + "[entropy_gone]",),
+    ),
+    Mutation(
+        "doctor: groups are examined by the metrics of all",
+        "name = own if self.group and self.has(own) else metric",
+        "name = metric",
+        (FILE + "test_groups_are_examined_by_themselves",),
+    ),
+    Mutation(
+        "doctor: names from a file reach the terminal as they are",
+        'return "".join(x if x.isprintable() else "?" for x in text)',
+        "return text",
+        ("tests/cli/test_doctor.py::test_names_from_a_file_cannot_control_the_terminal",),
+    ),
+    Mutation(
+        "a step with both flags counts as a truncation too",
+        "cut = steps.truncated & ~steps.terminated\n    ends = ",
+        "cut = steps.truncated\n    ends = ",
+        (METRICS + "test_ends_of_episodes_and_the_largest_observation_by_hand",),
+    ),
+]

@@ -1,0 +1,108 @@
+"""`ppax doctor`: text, JSON, exit codes and commands; on run directories that are written by hand."""
+
+import json
+import shlex
+
+import pytest
+
+import ppax
+from ppax import config
+from ppax.cli import main, options
+
+ROW = {"episode_return": 20.0, "episode_length": 20.0, "episodes": 4.0, "entropy": 0.6, "approx_kl": 0.01}
+SIZES = 'env = "CartPole-v1"\nnum_envs = 8\nnum_steps = 16\ntotal_steps = 12800\n'
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Function that writes a run directory with ten rows, whose metrics may be changed."""
+
+    def write(settings="", **metrics):
+        path = tmp_path / "a run"
+        path.mkdir()
+        (path / "run.toml").write_text(SIZES + settings)
+        counts = ({"iteration": 10 * i, "env_steps": 1280 * i, "episode_return": 20.0 + i % 2} for i in range(1, 11))
+        (path / "metrics.jsonl").write_text("".join(json.dumps(ROW | row | metrics) + "\n" for row in counts))
+        return path
+
+    return write
+
+
+def test_a_healthy_run_says_what_was_examined_and_what_could_not_be(run, capsys):
+    path = run()
+    before = sorted(path.iterdir())
+    assert main.main(["doctor", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "Nothing suspicious. Examined: no_episode_ended, horizon_short, few_gradient_steps" in text
+    assert "Not examined: clip_fraction_high, as the rows have no clip_fraction." in text
+    assert "ppax train" not in text
+    assert sorted(path.iterdir()) == before
+
+
+def test_a_finding_ends_in_a_command_that_repeats_the_run_with_its_option(run, capsys, monkeypatch):
+    path = run("[agent]\nlearning_rate = 0.1\n", approx_kl=2.5)
+    assert main.main(["doctor", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "warning: kl_large. Updates move the policy too far: approx_kl is above 0.1 in 10 of 10 rows" in text
+    (command,) = [line for line in text.splitlines() if line.startswith("  ppax train")]
+    words = shlex.split(command)
+    assert words[2] == str(path / "run.toml")
+    changed = options.parse_run("train", words[2:], options.add_train)[1]
+    expected = config.resolve(config.read(path / "run.toml"))
+    expected["agent"]["learning_rate"] = 1e-3
+    assert config.resolve(changed) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "metrics", "option"),
+    [
+        ("", {"obs_max": 900.0}, "--agent.normalize-obs"),
+        ("", {"episodes": 0.0, "episode_return": None}, "--iterations-per-env-reset 62"),
+        ("[agent]\nnum_epochs = 1\n", {}, "--agent.minibatch.num-minibatches"),
+    ],
+)
+def test_options_of_every_type_are_written_as_the_command_line_takes_them(run, settings, metrics, option, capsys):
+    path = run(settings + "[agent.minibatch]\nnum_minibatches = 2\n", **metrics)
+    main.main(["doctor", str(path)])
+    (command,) = [line for line in capsys.readouterr().out.splitlines() if option in line and "ppax train" in line]
+    assert options.parse_run("train", shlex.split(command)[2:], options.add_train)
+
+
+def test_json_has_the_same_findings(run, capsys):
+    path = run(approx_kl=2.5)
+    assert main.main(["doctor", str(path), "--json"]) == 0
+    out = capsys.readouterr()
+    result = json.loads(out.out)
+    assert result["healthy"] is False
+    assert [(finding["rule"], finding["remedy"]["option"]) for finding in result["findings"]] == [
+        ("kl_large", "agent.kl.target_kl")
+    ]
+    assert result["findings"][0]["iteration"] == 10
+    assert "obs_max" in result["not_examined"]["observations_large"]
+    assert "kl_large" in out.err
+
+
+def test_a_run_from_python_objects_gets_no_command(run, capsys):
+    path = run('objects = ["env (MyEnv)"]\n', approx_kl=2.5)
+    assert main.main(["doctor", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "kl_large" in text
+    assert "ppax train" not in text
+
+
+def test_names_from_a_file_cannot_control_the_terminal(run, capsys):
+    path = run('[groups."a\\u001b[2J; rm x".agent]\nlearning_rate = 0.1\n', approx_kl=2.5)
+    assert main.main(["doctor", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "kl_large" in text
+    assert "\x1b" not in text
+    assert "'--groups.a" in text  # quoted for a shell
+
+
+def test_without_a_run_or_rows_it_exits_with_code_2(tmp_path, capsys):
+    assert main.main(["doctor", str(tmp_path)]) == 2
+    assert "run.toml" in capsys.readouterr().err
+    (tmp_path / "run.toml").write_text(SIZES)
+    assert main.main(["doctor", str(tmp_path)]) == 2
+    assert "no log rows" in capsys.readouterr().err
+    assert ppax.cli.common.COMMANDS.count("doctor") == 1

@@ -171,6 +171,8 @@ class Outcome(NamedTuple):
     returns: np.ndarray
     lengths: np.ndarray
     finished: np.ndarray  # False: cut at `max_steps`
+    terminated: np.ndarray  # ended by the environment; the other finished ones were truncated
+    final_rewards: np.ndarray  # reward of the last step
     agents: np.ndarray | None  # index of the agent that played it; None: 0, 1, ..., repeating
     metrics: dict[str, np.ndarray]  # of the environment, at the last steps
     unplayed: int  # number of episodes not played, as their stream reached `max_steps` in an earlier one

@@ -8,6 +8,7 @@ import pytest
 
 import ppax
 from ppax import config
+from ppax.evaluation import COLUMNS
 from ppax.program.compilation import metric_names
 from ppax.run.ending import OWN_ROWS
 
@@ -28,7 +29,7 @@ def explained():
 def logged(plan):
     agent, env, run = config.build(plan)
     state = jax.eval_shape(lambda key: ppax.start(agent, env, run.num_steps, key), jax.random.key(0))
-    return {name.partition("/")[0] for name in metric_names(agent, env, state)} | set(OWN_ROWS)
+    return {name.partition("/")[0] for name in metric_names(agent, env, state)} | {*OWN_ROWS, *COLUMNS}
 
 
 @pytest.fixture(scope="module")

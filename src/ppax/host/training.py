@@ -73,6 +73,7 @@ class HostTraining:
             self._put_agent = lambda agent: jax.device_put(agent, shardings[0])
         self.program: Any = jax.jit(_learn, **options).lower(*shapes).compile()
         self._nothing = nothing(shapes[-1])
+        self.metric_names: tuple[str, ...] = shapes[-1].names
         self._averaged(self._nothing, 1)
         self.compile_seconds = time.perf_counter() - begin
 

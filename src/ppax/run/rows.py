@@ -22,7 +22,8 @@ class RunLoggers:
         """Add the files below `path` to `loggers`; None: no files. With `tensorboard`, event files too."""
         self._loggers, self._seconds, done = [*loggers], 0.0, int(state.iteration)
         if path is not None:
-            self._loggers += [JsonLines(path / ROWS, done), Csv(path / "metrics.csv", done)]
+            kept = done or -1  # no row: the evaluation of the untrained policy is repeated
+            self._loggers += [JsonLines(path / ROWS, kept), Csv(path / "metrics.csv", kept)]
             self._seconds = float(last_row(path / ROWS).get("seconds", 0.0))
             if tensorboard:
                 purge = counter.to_int(state.env_steps) + 1 if done else None

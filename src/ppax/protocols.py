@@ -115,6 +115,10 @@ class Training(Protocol):
     compile_seconds: float
     metric_names: tuple[str, ...]
 
+    @property
+    def collect_seconds(self) -> float | None:
+        """Time of the latest call that went into rollouts; None where it cannot be told from that of updates."""
+
     def __call__(
         self, agent: Any, env: Any, state: TrainState, num_iterations: int, total_iterations: int | None = None
     ) -> Any:
@@ -232,6 +236,9 @@ class Distribution(Protocol):
 
     def env_action(self, action: PyTree) -> PyTree:
         """Action for the environment, inside its action space, from `action` as `sample` returns it."""
+
+    def metrics(self) -> Mapping[str, Array]:
+        """Diagnostics of each row, logged by name; `policy_std` of continuous actions, {} of discrete ones."""
 
 
 class Network(Protocol):

@@ -120,6 +120,9 @@ class Episodes(NamedTuple):
     count: Array  # type: ignore[assignment]  # [B] number of finished episodes
     return_sum: Array  # [B] sum of their undiscounted returns
     length_sum: Array  # [B] sum of their lengths, in steps
+    return_squares: Array  # [B] sum of squared deviations of their returns from the stream's mean
+    return_min: Array  # [B] smallest return; undefined without an episode
+    return_max: Array  # [B] largest return
     metrics: Mapping[str, Array] = {}  # [B] sums of the environment's metrics at their last steps
 
 

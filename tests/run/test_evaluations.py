@@ -19,13 +19,14 @@ from ppax.config import BestSettings, Log
 from ppax.envs import VectorEnv, grouped, host
 from ppax.minibatches import Shuffle
 from ppax.networks import memories, network
+from ppax.training import MEASURED, STAGES
 
 pytestmark = pytest.mark.usefixtures("shared_programs", "quick_programs", "vmapped_keys")
 
 ENVS, STEPS, ITERATIONS = 4, 4, 5
 LOG = Log(every=1, checkpoint_seconds=0.0, console=False)
 EVERY_TWO = EvalSettings(every=2, episodes=16)
-TIMES = ("seconds", "steps_per_second")
+TIMES = (*MEASURED, *STAGES)
 
 
 def ppo(env, **options):

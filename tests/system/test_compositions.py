@@ -26,11 +26,12 @@ from ppax.program import compilation
 from ppax.program.layout import with_devices
 from ppax.run import checkpoint
 from ppax.run.fit import fit_run
+from ppax.training import MEASURED, STAGES
 from ppax.types import Batch, Transition
 
 NATIVE, ON_HOST = 60, 30
 ALWAYS, ALWAYS_ON_HOST = (0,), (0,)  # the others are nightly
-NOT_COMPARED = ("steps_per_second", "seconds")
+NOT_COMPARED = (*MEASURED, *STAGES)
 MAYBE_NAN = ("episode_return", "episode_length")  # NaN if no episode has ended
 pytestmark = pytest.mark.usefixtures("cached_programs")
 

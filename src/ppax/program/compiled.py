@@ -29,6 +29,7 @@ class CompiledTraining:
     """
 
     chunk_seconds = math.inf
+    collect_seconds = None
 
     def __init__(self, agent: Agent, env: VectorEnv, state: TrainState):
         begin = time.perf_counter()

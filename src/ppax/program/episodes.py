@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from jax import Array
 from ppax.collection import start_actor
 from ppax.envs.vector import VectorEnv
 from ppax.envs.wrappers.rendering import render
+from ppax.program import sharding
 from ppax.program.fetching import fetch
 from ppax.protocols import Agent
 from ppax.types import ActorState, Key, LearnerState, Outcome, PyTree, StepResult, VectorStep
@@ -116,20 +117,16 @@ class CompiledEpisodes:
 
     def __call__(self, learner: PyTree, key: Key) -> Outcome:
         """Play the episodes. The program is compiled at the first call and runs on one device."""
-        own = jax.tree.map(_on_one_device, learner)
+        own = sharding.local(learner)  # else every device plays the same episodes
         out = self._run(own, key)
         rows = (out.returns, out.lengths, out.finished, out.terminated, out.final_reward)
         # there may be more streams than episodes
-        rows, metrics = jax.tree.map(lambda x: x[: self._episodes], fetch((rows, dict(out.metrics))))
-        return Outcome(*rows, None, metrics, 0)
+        numbers, metrics = jax.tree.map(lambda x: x[: self._episodes], fetch((rows, dict(out.metrics))))
+        returns, lengths, finished, terminated, final_rewards = numbers
+        return Outcome(returns, lengths, finished, terminated, final_rewards, None, metrics, 0)
 
     def _run(self, learner: PyTree, key: Key) -> Running:
         return run_episodes(self._agent, self._env, learner, key, self._deterministic, self._max_steps)
-
-
-def _on_one_device(x: Any) -> Any:
-    """Return a replicated array as an array of its first device; each device would play the same episodes."""
-    return x.addressable_data(0) if isinstance(x, Array) and len(x.devices()) > 1 else x
 
 
 class CompiledScene:

@@ -25,6 +25,7 @@ from ppax.run import checkpoint
 from ppax.run.conditions.best import MODES, KeepBest, policy_of
 from ppax.run.conditions.text import parse
 from ppax.storage import safe_files
+from ppax.training import MEASURED
 from ppax.types import ConfigError, TrainState
 
 BEST, STOPPED = "best", "stopped.json"
@@ -34,7 +35,7 @@ REASONS = {
     "fault": "rollout, gradient or weights of the next iteration were not finite",
     "environment": "an environment failed; it can be resumed",
 }
-OWN_ROWS = ("iteration", "env_steps", "steps_per_second", "seconds")  # entries of a log row that are not metrics
+OWN_ROWS = ("iteration", "env_steps", *MEASURED)  # entries of a log row that are not metrics
 
 
 class Best(NamedTuple):

@@ -26,8 +26,9 @@ from ppax.run.evaluations import Evaluations
 from ppax.run.faults import NETWORK, locate
 from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
-from ppax.run.rows import RunLoggers
+from ppax.run.rows import RunLoggers, measured
 from ppax.run.saving import NotFinite, Saver
+from ppax.training import MEASURED
 from ppax.types import TrainState
 
 ROWS_PER_RUN = 100  # log rows of a run that is long enough
@@ -133,7 +134,7 @@ class Loop:
 
     def _untrained(self, program: Any, state: TrainState) -> Chunk:
         """Return the row before the first iteration, which has an evaluation and no metrics of training."""
-        row = dict.fromkeys(("iteration", "env_steps", *program.metric_names, "steps_per_second"), math.nan)
+        row = dict.fromkeys(("iteration", "env_steps", *program.metric_names, *MEASURED), math.nan)
         return Chunk(state, row | {"iteration": 0, "env_steps": 0, "seconds": 0.0}, 0.0, None, 0.0)
 
     def _evaluated(self, chunk: Chunk) -> Chunk:
@@ -165,9 +166,10 @@ class Loop:
         grad_norm = row.get("grad_norm", math.nan)
         if int(state.iteration) == done:
             return Chunk(state, {}, grad_norm, error, seconds)
-        timing = {"steps_per_second": (env_steps - steps_before) / seconds, "seconds": seconds_before + seconds}
         # a host loop may stop inside a chunk: the state has the iterations that are done
-        row = {"iteration": int(state.iteration), "env_steps": env_steps} | row | timing
+        iteration = int(state.iteration)
+        own = measured(program, seconds, iteration - done, env_steps - steps_before, seconds_before)
+        row = {"iteration": iteration, "env_steps": env_steps} | row | own
         return Chunk(state, row, grad_norm, error, seconds)
 
     def _raise_faults(self, chunk: Chunk) -> None:

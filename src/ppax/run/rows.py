@@ -9,10 +9,21 @@ from pathlib import Path
 
 from ppax.arrays import counter
 from ppax.loggers import Csv, JsonLines, TensorBoard, last_row
-from ppax.protocols import Logger, Row
+from ppax.program.footprint import peak_memory_mb
+from ppax.protocols import Logger, Row, Training
 from ppax.types import TrainState
 
 ROWS = "metrics.jsonl"
+
+
+def measured(program: Training, seconds: float, iterations: int, env_steps: int, before: float) -> Row:
+    """Return time and memory of `iterations` iterations that took `seconds`; `before` is the training time before."""
+    whole, stages = 1e3 * seconds / iterations, dict[str, float]()
+    if program.collect_seconds is not None:
+        collect = 1e3 * program.collect_seconds / iterations
+        stages = {"collect_ms": collect, "update_ms": whole - collect}
+    speed = {"steps_per_second": env_steps / seconds, "seconds": before + seconds, "iteration_ms": whole}
+    return stages | speed | {"compile_seconds": program.compile_seconds, "memory_mb": peak_memory_mb()}
 
 
 class RunLoggers:

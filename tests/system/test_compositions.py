@@ -19,6 +19,7 @@ from worlds import QUICK
 
 import ppax
 import reference
+from ppax.agents.logged import EPISODE_METRICS
 from ppax.collection import collect
 from ppax.envs import HostEnv
 from ppax.learning.normalization import Pair
@@ -32,7 +33,7 @@ from ppax.types import Batch, Transition
 NATIVE, ON_HOST = 60, 30
 ALWAYS, ALWAYS_ON_HOST = (0,), (0,)  # the others are nightly
 NOT_COMPARED = (*MEASURED, *STAGES)
-MAYBE_NAN = ("episode_return", "episode_length")  # NaN if no episode has ended
+MAYBE_NAN = EPISODE_METRICS  # NaN if no episode has ended
 pytestmark = pytest.mark.usefixtures("cached_programs")
 
 

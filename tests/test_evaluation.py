@@ -4,12 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from wins import HostWins, Wins
 from worlds import Counter, Leaky, Team
 
 import ppax
 from ppax.collection import collect
 from ppax.distributions import Categorical
-from ppax.envs import TimeLimit, VectorEnv, builtin
+from ppax.envs import TimeLimit, VectorEnv, builtin, host
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
 from ppax.types import Memory, Outputs
@@ -23,6 +24,32 @@ def test_every_episode_is_whole_and_counted_once():
     assert evaluation.returns.tolist() == [6.0] * 5  # 1 + 2 + 3, not scaled, not discounted
     assert evaluation.lengths.tolist() == [3] * 5
     assert evaluation.finished.all()
+
+
+@pytest.mark.parametrize("make", [lambda: VectorEnv(Wins(), 4), lambda: host(HostWins, 4)], ids=["native", "host"])
+def test_how_episodes_ended_and_their_last_rewards_are_reported(make):
+    env = make()
+    agent = ppax.PPO(mlp(env, (4,)))
+    learner = agent.init(env.observation_space, jax.random.key(0))
+    out = ppax.evaluate(agent, env, learner, jax.random.key(2), episodes=32)
+    assert out.lengths[out.terminated].tolist() == [3] * out.terminated.sum()
+    assert out.lengths[~out.terminated].tolist() == [2] * (~out.terminated).sum()
+    np.testing.assert_array_equal(out.final_rewards, np.where(out.terminated, 4.0, 2.0))
+    assert 0.0 < out.terminated_share == np.mean(out.lengths == 3) < 1.0
+    assert out.terminated_share + out.truncated_share == 1.0
+    assert (out.min_return, out.max_return) == (3.0, 7.0)
+    assert out.mean_final_reward == pytest.approx(2.0 + 2.0 * out.terminated_share)
+    getattr(env, "close", lambda: None)()
+
+
+def test_episodes_that_were_cut_are_neither_terminated_nor_truncated():
+    env = VectorEnv(Uneven(), 2)
+    agent = ppax.PPO(mlp(env))
+    learner = agent.init(env.observation_space, jax.random.key(0))
+    out = ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=16, max_steps=5)
+    assert 0 < (~out.finished).sum() < 16
+    np.testing.assert_array_equal(out.terminated, out.finished)
+    assert (out.terminated_share, out.mean_final_reward, out.max_return) == (1.0, 2.0, 3.0)
 
 
 def test_each_agents_own_episode_is_reported():

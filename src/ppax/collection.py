@@ -98,10 +98,16 @@ def update_episode_stats(
     reward, ended = (reward, ended) if episode_stats is None else episode_stats
     returns = actor.episode_return + reward
     lengths = actor.episode_length + valid
+    # Welford 1962, https://doi.org/10.1080/00401706.1962.10490022: squares of large returns would lose their deviations
+    deviation = returns - episodes.return_sum / jnp.maximum(episodes.count, 1)
+    square = deviation**2 * episodes.count / (episodes.count + 1)
     episodes = episodes._replace(
         count=episodes.count + ended,
         return_sum=episodes.return_sum + jnp.where(ended, returns, 0.0),
         length_sum=episodes.length_sum + jnp.where(ended, lengths, 0),
+        return_squares=episodes.return_squares + jnp.where(ended, square, 0.0),
+        return_min=jnp.where(ended, jnp.minimum(episodes.return_min, returns), episodes.return_min),
+        return_max=jnp.where(ended, jnp.maximum(episodes.return_max, returns), episodes.return_max),
     )
     actor = actor._replace(
         episode_return=jnp.where(ended, 0.0, returns),
@@ -113,8 +119,8 @@ def update_episode_stats(
 
 def no_episodes(num_streams: int) -> Episodes:
     """Return empty statistics: no stream [B] has finished an episode."""
-    zeros = jnp.zeros(num_streams, jnp.int32)
-    return Episodes(zeros, zeros.astype(jnp.float32), zeros)
+    none, zeros = jnp.zeros(num_streams, jnp.int32), jnp.zeros(num_streams, jnp.float32)
+    return Episodes(none, zeros, none, zeros, zeros + jnp.inf, zeros - jnp.inf)
 
 
 def collect(agent: Agent, env: Env, learner: LearnerState, actor: ActorState, num_steps: int, key: Key) -> Collected:

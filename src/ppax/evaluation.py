@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ppax.agents.player_names import agent_columns
 from ppax.envs import Env
 from ppax.program.backends import backend_of
-from ppax.protocols import Agent
-from ppax.types import Key, LearnerState
+from ppax.protocols import Agent, WholeEpisodes
+from ppax.types import Key, LearnerState, PyTree
+
+MAX_STEPS = 100_000  # default length at which an episode is cut
+
+
+# Columns of log rows, and the property of an Evaluation that each shows; the environment's metrics come after them
+COLUMNS = {
+    "eval_return": "mean_return",
+    "eval_return_std": "std_return",
+    "eval_return_min": "min_return",
+    "eval_return_max": "max_return",
+    "eval_length": "mean_length",
+    "eval_terminated": "terminated_share",
+    "eval_truncated": "truncated_share",
+    "eval_final_reward": "mean_final_reward",
+}
 
 
 class Evaluation(NamedTuple):
@@ -21,6 +36,8 @@ class Evaluation(NamedTuple):
     returns: np.ndarray  # [episodes]
     lengths: np.ndarray  # [episodes]
     finished: np.ndarray  # [episodes] False: cut at `max_steps`, and left out of the means
+    terminated: np.ndarray  # [episodes] ended by the environment; the other finished ones were truncated
+    final_rewards: np.ndarray  # [episodes] reward of the last step
     num_agents: int = 1  # agents per environment
     sizes: tuple[tuple[str, int], ...] = ()  # name and number of agents of each group
     agents: np.ndarray | None = None  # [episodes] index of the agent; None: 0, 1, ..., repeating
@@ -39,14 +56,12 @@ class Evaluation(NamedTuple):
         """Evaluation of each agent and group, by its name in the logs; {} for environments with one agent."""
         agent = np.arange(len(self.returns)) % self.num_agents if self.agents is None else self.agents
         every = {name: np.isin(agent, places) for name, places in agent_columns(self.num_agents, self.sizes).items()}
-        rows = {name: (self.returns[own], self.lengths[own], self.finished[own]) for name, own in every.items()}
-        metrics = {name: {key: x[own] for key, x in self.metrics.items()} for name, own in every.items()}
-        return {name: Evaluation(*row, metrics=metrics[name]) for name, row in rows.items()}
+        return {name: self._of(own) for name, own in every.items()}
 
     @property
     def mean_return(self) -> float:
         """Mean over the finished episodes; NaN where none finished."""
-        return float(self.returns[self.finished].mean()) if self.finished.any() else float("nan")
+        return self._mean(self.returns)
 
     @property
     def std_return(self) -> float:
@@ -54,15 +69,104 @@ class Evaluation(NamedTuple):
         return float(self.returns[self.finished].std()) if self.finished.any() else float("nan")
 
     @property
+    def min_return(self) -> float:
+        """Smallest return of a finished episode."""
+        return float(self.returns[self.finished].min()) if self.finished.any() else float("nan")
+
+    @property
+    def max_return(self) -> float:
+        """Largest return of a finished episode."""
+        return float(self.returns[self.finished].max()) if self.finished.any() else float("nan")
+
+    @property
     def mean_length(self) -> float:
         """Mean length of the finished episodes, in steps."""
-        return float(self.lengths[self.finished].mean()) if self.finished.any() else float("nan")
+        return self._mean(self.lengths)
+
+    @property
+    def terminated_share(self) -> float:
+        """Share of the finished episodes that ended in a terminal state."""
+        return self._mean(self.terminated)
+
+    @property
+    def truncated_share(self) -> float:
+        """Share of the finished episodes that were truncated."""
+        return self._mean(~self.terminated)
+
+    @property
+    def mean_final_reward(self) -> float:
+        """Mean reward of the last step of the finished episodes: of games, wins minus losses."""
+        return self._mean(self.final_rewards)
 
     @property
     def mean_metrics(self) -> dict[str, float]:
         """Mean of each of the environment's metrics over the finished episodes, as `is_success`."""
-        kept = self.finished if self.finished.any() else None
-        return {name: float(x[kept].mean()) if kept is not None else float("nan") for name, x in self.metrics.items()}
+        return {name: self._mean(x) for name, x in self.metrics.items()}
+
+    @property
+    def columns(self) -> dict[str, float]:
+        """Columns of a log row: `eval_return` and so on, with several agents also `eval_return/agent_0`."""
+        every = {"": self} | {f"/{name}": one for name, one in self.by_agent.items()}
+        return {name + suffix: x for suffix, one in every.items() for name, x in one._own_columns().items()}
+
+    def _of(self, own: np.ndarray) -> Evaluation:
+        """Return the episodes where `own` [episodes] is True."""
+        returns, lengths, finished = self.returns[own], self.lengths[own], self.finished[own]
+        metrics = {name: x[own] for name, x in self.metrics.items()}
+        return Evaluation(returns, lengths, finished, self.terminated[own], self.final_rewards[own], metrics=metrics)
+
+    def _own_columns(self) -> dict[str, float]:
+        numbers = {name: getattr(self, attribute) for name, attribute in COLUMNS.items()}
+        return numbers | {f"eval_{name}": x for name, x in self.mean_metrics.items()}
+
+    def _mean(self, x: np.ndarray) -> float:
+        return float(x[self.finished].mean()) if self.finished.any() else float("nan")
+
+
+class Evaluator:
+    """Repeated evaluation of an agent's learners, each over `episodes` whole episodes; programs compile once.
+
+    A context manager, which closes the environments on the host that it has created. `evaluate` has the arguments; of
+    `learner` only shapes are read.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        env: Env,
+        learner: PyTree,
+        episodes: int,
+        deterministic: bool = True,
+        max_steps: int = MAX_STEPS,
+    ):
+        self._env, self._episodes, self._max_steps = env, episodes, max_steps
+        self._opened = backend_of(env).episodes(agent, learner, episodes, deterministic, max_steps)
+
+    def __enter__(self) -> Evaluator:
+        self._play: WholeEpisodes = self._opened.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._opened.__exit__(*error)
+
+    def __call__(self, learner: PyTree, key: Key) -> Evaluation:
+        """Evaluate one learner."""
+        out = self._play(learner, key)
+        if out.unplayed:
+            warnings.warn(
+                f"{out.unplayed} of {self._episodes} episodes were not played: an earlier episode did not end, or "
+                f"an agent did not appear, within max_steps = {self._max_steps}",
+                stacklevel=3,
+            )
+        sizes = self._env.num_agents, self._env.sizes
+        return Evaluation(*out[:5], *sizes, agents=out.agents, metrics=out.metrics, unplayed=out.unplayed)
+
+    def blank(self) -> Evaluation:
+        """Return an evaluation without episodes: its means are NaN."""
+        number, flag = np.zeros(0, np.float32), np.zeros(0, bool)
+        metrics = dict.fromkeys(self._play.metrics, number)
+        rows = number, number, flag, flag, number
+        return Evaluation(*rows, self._env.num_agents, self._env.sizes, metrics=metrics)
 
 
 def evaluate(
@@ -72,7 +176,7 @@ def evaluate(
     key: Key,
     episodes: int = 128,
     deterministic: bool = True,
-    max_steps: int = 100_000,
+    max_steps: int = MAX_STEPS,
 ) -> Evaluation:
     """Play `episodes` whole episodes and return the return and length of each.
 
@@ -83,13 +187,5 @@ def evaluate(
     vector environment passed in by the user cannot be copied and is used itself; training then resets it. Raises
     ConfigError where host environments are given an agent that they cannot have (`Groups`, `SelfPlay`).
     """
-    out = backend_of(env).play_episodes(agent, learner, key, episodes, deterministic, max_steps)
-    if out.unplayed:
-        warnings.warn(
-            f"{out.unplayed} of {episodes} episodes were not played: an earlier episode did not end, or "
-            f"an agent did not appear, within max_steps = {max_steps}",
-            stacklevel=2,
-        )
-    return Evaluation(
-        *out[:3], env.num_agents, env.sizes, agents=out.agents, metrics=out.metrics, unplayed=out.unplayed
-    )
+    with Evaluator(agent, env, learner, episodes, deterministic, max_steps) as evaluator:
+        return evaluator(learner, key)

@@ -201,6 +201,7 @@ class PPO:
         policy = replay(self.network, self.critic, self.compute_dtype, learner, steps)
         value = value_losses(self.critic, learner.critic, policy.value_outputs, batch)
         terms = objective(policy.distribution, batch)
+        terms = terms._replace(metrics={**terms.metrics, **policy.distribution.metrics()})
         auxiliary = self.auxiliary(params, policy.features, batch)
         return total_loss(terms, value, policy.distribution.entropy(), auxiliary, batch, self.vf_coef, self.ent_coef)
 

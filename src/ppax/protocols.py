@@ -113,6 +113,11 @@ class Training(Protocol):
 
     chunk_seconds: float  # a call returns after the iteration in which this time is over, if it can be interrupted
     compile_seconds: float
+    metric_names: tuple[str, ...]
+
+    @property
+    def collect_seconds(self) -> float | None:
+        """Time of the latest call that went into rollouts; None where it cannot be told from that of updates."""
 
     def __call__(
         self, agent: Any, env: Any, state: TrainState, num_iterations: int, total_iterations: int | None = None
@@ -130,6 +135,17 @@ class Scene(Protocol):
         """Act and step, for the `t`-th time; after the end of an episode, start the next one instead (autoreset)."""
 
 
+class WholeEpisodes(Protocol):
+    """Evaluation protocol: a fixed number of whole episodes, on environments of its own; programs compile once."""
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the environment's metrics."""
+
+    def __call__(self, learner: Any, key: Key) -> Outcome:
+        """Play the episodes with this learner, from fresh resets; equal keys give equal episodes."""
+
+
 class Backend(Protocol):
     """Backend protocol: all that differs between environments in compiled programs and on the host.
 
@@ -145,6 +161,10 @@ class Backend(Protocol):
         """Whether the same rollout can be collected again from its actor state and key."""
 
     @property
+    def copyable(self) -> bool:
+        """Whether further environments of the same kind can be made."""
+
+    @property
     def factories(self) -> tuple[Callable[..., Any], ...] | None:
         """Functions that make host environments; None: the environment is a tree of parts, which can be compared."""
 
@@ -157,10 +177,10 @@ class Backend(Protocol):
     def rollouts(self, agent: Agent, state: TrainState) -> Callable[[PyTree, ActorState, Key], Gathered]:
         """Return a function of (learner, actor, key) that collects a rollout of `state.num_steps` steps."""
 
-    def play_episodes(
-        self, agent: Agent, learner: PyTree, key: Key, episodes: int, deterministic: bool, max_steps: int
-    ) -> Outcome:
-        """Play whole episodes, each cut after `max_steps` steps, on environments of their own."""
+    def episodes(
+        self, agent: Agent, learner: PyTree, episodes: int, deterministic: bool, max_steps: int
+    ) -> contextlib.AbstractContextManager[WholeEpisodes]:
+        """Return whole episodes, each cut after `max_steps` steps; of `learner` only shapes are read."""
 
     def scene(
         self, agent: Agent, learner: PyTree, key: Key, deterministic: bool
@@ -216,6 +236,9 @@ class Distribution(Protocol):
 
     def env_action(self, action: PyTree) -> PyTree:
         """Action for the environment, inside its action space, from `action` as `sample` returns it."""
+
+    def metrics(self) -> Mapping[str, Array]:
+        """Diagnostics of each row, logged by name; `policy_std` of continuous actions, {} of discrete ones."""
 
 
 class Network(Protocol):

@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from ppax.agents.arguments import require_arguments, require_fit
-from ppax.agents.player_names import agent_columns
+from ppax.agents.logged import EPISODE_METRICS, annealed_numbers, episode_metrics
 from ppax.arrays import counter
-from ppax.arrays.metrics import Summary, Table, add_up, averaged, nothing, pack, reduced
+from ppax.arrays.metrics import Summary, add_up, averaged, nothing, pack, reduced
 from ppax.arrays.sequences import nearest_divisors, where_rows, zero_rows
 from ppax.collection import collect, force_reset, start_actor
 from ppax.envs import Env, require_native
@@ -26,10 +25,12 @@ from ppax.options import check_numbers
 from ppax.program import sharding
 from ppax.program.sharding import SAME, SPLIT
 from ppax.protocols import Agent
-from ppax.types import Collected, ConfigError, Episodes, Key, TrainState
+from ppax.types import Collected, ConfigError, Key, TrainState
 
 LOOPS = "call ppax.fit(agent, env, total_steps), or ppax.compile(agent, env, state), which is called like ppax.train"
-ROW_FIELDS = ("iteration", "env_steps", "seconds", "steps_per_second")  # of a log row, beside its metrics
+# Columns of time and memory in log rows, which differ between two runs of one configuration; STAGES: on the host only
+MEASURED = ("steps_per_second", "seconds", "iteration_ms", "compile_seconds", "memory_mb")
+STAGES = ("collect_ms", "update_ms")
 RESTART = 2**32 - 1  # folded into the rollout's key for forced resets; larger than any number that `stream_keys` uses
 
 
@@ -150,6 +151,7 @@ class IterationInputs(NamedTuple):
     key: Key  # `TrainState.key` after this iteration
     collect_key: Key
     update_keys: Key  # [num_epochs]
+    numbers: Mapping[str, Array] = {}  # numbers of the agent that schedules change, by path
 
 
 def iteration_inputs(agent: Agent, state: TrainState, total_iterations: int | Array) -> IterationInputs:
@@ -157,8 +159,9 @@ def iteration_inputs(agent: Agent, state: TrainState, total_iterations: int | Ar
     keys = jax.random.split(state.key, 2 + agent.num_epochs)
     key, collect_key, update_keys = keys[0], keys[1], keys[2:]
     progress = state.iteration / total_iterations
-    annealed = agent.annealed(progress, counter.to_float(state.env_steps))
-    return IterationInputs(annealed, key, collect_key, update_keys)
+    env_steps = counter.to_float(state.env_steps)
+    annealed, numbers = agent.annealed(progress, env_steps), annealed_numbers(agent, progress, env_steps)
+    return IterationInputs(annealed, key, collect_key, update_keys, numbers)
 
 
 def iteration(agent: Agent, env: VectorEnv, state: TrainState, total_iterations: int | Array) -> Trained:
@@ -170,7 +173,7 @@ def iteration(agent: Agent, env: VectorEnv, state: TrainState, total_iterations:
 
 def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, collected: Collected) -> Trained:
     """Finish an iteration from its rollout: forced reset, update, metrics, and discarding if not finite."""
-    annealed, key, collect_key, update_keys = inputs
+    annealed, key, collect_key, update_keys, numbers = inputs
     period = state.iterations_per_env_reset
     if period is not None and period > 0:
         due = (state.iteration + 1) % period == 0
@@ -184,7 +187,8 @@ def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, colle
         actor = actor._replace(carry=jax.tree.map(where_rows, replaced, initial, actor.carry))
     of_episodes = episode_metrics(episodes, env.num_agents, env.sizes)
     require_new_names(metrics, of_episodes, episodes.metrics)
-    metrics = metrics | of_episodes
+    numbers = reduced("last", {name: x for name, x in numbers.items() if name not in metrics})
+    metrics = metrics | numbers | of_episodes
     fields: dict[str, Any] = {"learner": learner, "actor": actor, "key": key, "iteration": state.iteration + 1}
     fields["env_steps"] = counter.add(state.env_steps, sharding.total(rollout.steps.valid.sum(dtype=jnp.uint32)))
     # Discard the whole iteration if anything is not finite: neither weights nor running statistics would recover
@@ -195,27 +199,9 @@ def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, colle
     return Trained(jax.tree.map(partial(either, accepted), after, state), pack(metrics))
 
 
-def episode_metrics(episodes: Episodes, num_agents: int, sizes: tuple[tuple[str, int], ...]) -> Table:
-    """Return sums over finished episodes: of all streams, and of each agent and group ("episode_return/agent_0")."""
-    columns = [episodes.count, episodes.return_sum, episodes.length_sum, *episodes.metrics.values()]
-    sums = jnp.stack([x.astype(jnp.float32).reshape(-1, num_agents) for x in columns]).sum(axis=1)
-    sums = sharding.total(sums)  # [3 + number of the environment's metrics, A]
-    overall = {"": sums.sum(axis=1)}
-    by_agent = {
-        f"/{player}": sums[:, np.array(places)].sum(axis=1)
-        for player, places in agent_columns(num_agents, sizes).items()
-    }
-    table = Table({})
-    names = ["episode_return", "episode_length", *episodes.metrics]
-    for suffix, (count, *others) in (overall | by_agent).items():
-        table |= reduced("sum", {f"episodes{suffix}": count})
-        table |= reduced("per_episode", {name + suffix: x for name, x in zip(names, others, strict=True)})
-    return table
-
-
 def require_new_names(metrics: Mapping[str, Array], of_episodes: Mapping[str, Array], own: Mapping[str, Array]) -> None:
     """Raise ConfigError if a metric of the environment, in `own`, has the name of another metric."""
-    reserved = {*metrics, "episodes", "episode_return", "episode_length", *ROW_FIELDS}
+    reserved = {*metrics, *EPISODE_METRICS, "iteration", "env_steps", *MEASURED, *STAGES}
     for name in own:
         if name in reserved or "/" in name or not name.isidentifier():
             raise ConfigError(

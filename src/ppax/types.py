@@ -120,6 +120,9 @@ class Episodes(NamedTuple):
     count: Array  # type: ignore[assignment]  # [B] number of finished episodes
     return_sum: Array  # [B] sum of their undiscounted returns
     length_sum: Array  # [B] sum of their lengths, in steps
+    return_squares: Array  # [B] sum of squared deviations of their returns from the stream's mean
+    return_min: Array  # [B] smallest return; undefined without an episode
+    return_max: Array  # [B] largest return
     metrics: Mapping[str, Array] = {}  # [B] sums of the environment's metrics at their last steps
 
 
@@ -171,6 +174,8 @@ class Outcome(NamedTuple):
     returns: np.ndarray
     lengths: np.ndarray
     finished: np.ndarray  # False: cut at `max_steps`
+    terminated: np.ndarray  # ended by the environment; the other finished ones were truncated
+    final_rewards: np.ndarray  # reward of the last step
     agents: np.ndarray | None  # index of the agent that played it; None: 0, 1, ..., repeating
     metrics: dict[str, np.ndarray]  # of the environment, at the last steps
     unplayed: int  # number of episodes not played, as their stream reached `max_steps` in an earlier one

@@ -204,7 +204,8 @@ def test_episodes_of_a_group_are_those_that_it_plays_as_it_is_now():
     returns = jnp.asarray(np.where(past, 100.0, [3.0, -1.0, -2.0]).reshape(-1))
     ones = jnp.ones(env.num_streams, jnp.int32)
     current = seating.current_agents(agent._blocks(), NUM_ENVS, 3).reshape(-1)
-    own = zero_rows(jnp.asarray(current), Episodes(ones, returns, 4 * ones))
+    every = Episodes(ones, returns, 4 * ones, 0.0 * returns, returns, returns)
+    own = zero_rows(jnp.asarray(current), every)
     metrics = averaged(pack(episode_metrics(own, 3, env.sizes)), 1)
     expected = {"prey": 3.0, "hunters": -1.5, "hunters_0": -1.0, "hunters_1": -2.0}
     assert {name: float(metrics[f"episode_return/{name}"]) for name in expected} == expected
@@ -215,6 +216,12 @@ def test_episodes_of_a_group_are_those_that_it_plays_as_it_is_now():
         "hunters_1": 6,
     }
     assert float(metrics["episode_return"]) == 0.0
+    extremes = {"prey": (3.0, 3.0), "hunters": (-2.0, -1.0), "hunters_0": (-1.0, -1.0)}
+    for name, (low, high) in extremes.items():
+        assert float(metrics[f"episode_return_min/{name}"]) == low
+        assert float(metrics[f"episode_return_max/{name}"]) == high
+    assert float(metrics["episode_return_std/hunters"]) == 0.5
+    assert float(metrics["episode_return_std/prey"]) == 0.0
 
 
 def test_a_new_opponent_in_a_running_episode_starts_with_an_initial_carry():
@@ -248,7 +255,7 @@ def test_an_iteration_leaves_out_what_past_selves_earned_and_remember(monkeypatc
     rollout = seen(*(np.ones((2, NUM_ENVS, 3), kind) for kind in (np.float32, bool, bool)))
     state = TrainState(learner, actor, jax.random.key(0), jnp.int32(3), jnp.zeros(2, jnp.uint32), NUM_STEPS)
     now = IterationInputs(agent, state.key, state.key, state.key)
-    out = finish_iteration(now, env, state, Collected(actor, rollout, Episodes(ones, ones, ones)))
+    out = finish_iteration(now, env, state, Collected(actor, rollout, Episodes(*[ones] * 6)))
     assert float(out.metrics["episodes/prey"]) == 6.0
     assert not out.state.actor.carry["prey"]["actor"][4:6].any()
     assert out.state.actor.carry["prey"]["actor"][:4].all()

@@ -18,7 +18,9 @@ SIZES = tuple((name, 1) for name in NAMES)
 
 
 def episodes(count, returns, lengths):
-    return Episodes(jnp.array(count, jnp.int32), jnp.array(returns, jnp.float32), jnp.array(lengths, jnp.int32))
+    count, returns = jnp.array(count, jnp.int32), jnp.array(returns, jnp.float32)
+    mean = returns / jnp.maximum(count, 1)
+    return Episodes(count, returns, jnp.array(lengths, jnp.int32), 0.0 * mean, mean, mean)
 
 
 def of_run(iterations, num_agents, sizes):

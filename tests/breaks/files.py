@@ -13,8 +13,8 @@ MUTATIONS: list[Mutation] = [
         "any object is accepted as a callback",
         "    if not callable(given):",
         "    if False:",
-        ("tests/run/test_callbacks.py::test_other_objects_are_refused_with_the_accepted_forms",),
-        "run/callbacks.py",
+        ("tests/run/conditions/test_callbacks.py::test_other_objects_are_refused_with_the_accepted_forms",),
+        "conditions/callbacks.py",
     ),
     Mutation(
         "links in a run directory are not looked for",

@@ -619,7 +619,7 @@ RUNNING = [
     ),
     Mutation(
         "means of episodes over iterations",
-        'jnp.where(each(kinds, "per_episode"), counts, num_iterations)',
+        'jnp.where(each(kinds, "per_episode", "std"), totals.means[counts_of(kinds)], num_iterations)',
         "num_iterations",
         (COUNTED,),
     ),

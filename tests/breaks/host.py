@@ -104,8 +104,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "episodes on the host are of all agents in turn",
-        "env.sizes, agents=out.agents, metrics",
-        "env.sizes, metrics",
+        "*sizes, agents=out.agents, metrics",
+        "*sizes, metrics",
         (PETTINGZOO + "test_evaluation_reports_each_agent",),
     ),
 ]

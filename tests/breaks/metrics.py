@@ -5,7 +5,53 @@ from breaks.base import Mutation
 FILE = "tests/system/test_episode_metrics.py::"
 MEANS = FILE + "test_means_over_episodes_equal_the_lengths_that_ppax_counts"
 
+LOGGED = "tests/agents/test_logged.py::"
+SPREAD = LOGGED + "test_spread_and_extremes_are_those_of_all_episodes"
+
 MUTATIONS = [
+    Mutation(
+        "the spread of a stream's returns: without Welford's weight",
+        "square = deviation**2 * episodes.count / (episodes.count + 1)",
+        "square = deviation**2",
+        (SPREAD + "[0.0]",),
+    ),
+    Mutation(
+        "the spread between streams is left out",
+        "squares = (self.squares + self.count * apart**2).sum(axis)",
+        "squares = self.squares.sum(axis)",
+        (SPREAD + "[0.0]",),
+    ),
+    Mutation(
+        "the spread between iterations is left out",
+        "jnp.where(spread, share * apart**2, 0.0)",
+        "jnp.zeros_like(totals.means)",
+        (SPREAD + "[0.0]",),
+    ),
+    Mutation(
+        "streams without an episode have the smallest return",
+        "jnp.where(none, jnp.inf, episodes.return_min)",
+        "episodes.return_min",
+        ("tests/agents/test_self_play.py::test_episodes_of_a_group_are_those_that_it_plays_as_it_is_now",),
+    ),
+    Mutation(
+        "every number of the agent is logged, whether a schedule changes it or not",
+        "for (path, x), y in pairs if x is not y}",
+        "for (path, x), y in pairs}",
+        (LOGGED + "test_numbers_that_schedules_change_are_found_by_their_paths",),
+    ),
+    Mutation(
+        "policy_std of tanh policies is the variance",
+        '{"policy_std": jnp.exp(self.log_std).mean(axis=-1)}',
+        '{"policy_std": jnp.exp(2.0 * self.log_std).mean(axis=-1)}',
+        ("tests/distributions/test_diagnostics.py::test_policy_std_is_the_mean_spread_of_the_dimensions[squashed]",),
+        "distributions/squashed_normal.py",
+    ),
+    Mutation(
+        "the time of a rollout is counted from the start of the run",
+        "first, until, self.collect_seconds = int(state.iteration), time.monotonic() + self.chunk_seconds, 0.0",
+        "first, until = int(state.iteration), time.monotonic() + self.chunk_seconds",
+        ("tests/run/test_rows.py::test_times_of_a_row_add_up[host]",),
+    ),
     Mutation(
         "native metrics: every step counts, not only the last of an episode",
         "metrics = {name: jnp.where(steps.ended, x, 0.0) for name, x in out.metrics.items()}",

@@ -23,6 +23,7 @@ from ppax.cli.main import main
 from ppax.envs import VectorEnv
 from ppax.options import unflatten
 from ppax.parts import slots
+from ppax.training import MEASURED, STAGES
 from ppax.types import ConfigError, EnvReset, EnvStep, part, static
 
 # Options that cannot change the numbers of a training run
@@ -282,7 +283,7 @@ OF_RUNS = {
     "self_play.sampling": ("recent", PLAYERS),
     "self_play.elo_step": (1.0, PLAYERS),
 }
-TIMES = {"seconds", "steps_per_second", "train_seconds", "compile_seconds", "started_at", "run_dir"}
+TIMES = {*MEASURED, *STAGES, "train_seconds", "started_at", "run_dir"}
 
 
 def arguments(settings):

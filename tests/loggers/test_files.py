@@ -89,3 +89,28 @@ def test_close_warns_with_the_number_of_lost_rows(tmp_path, full_disk):
     with pytest.warns(UserWarning, match="1 rows of"):
         logger.close()
     assert [json.loads(line) for line in (tmp_path / "rows").read_text().splitlines()] == [ROWS[0]]
+
+
+def test_a_resumed_table_keeps_its_columns(tmp_path):
+    first = Csv(tmp_path / "rows.csv")
+    log_all(first, ROWS[:2])
+    first.close()
+    again = Csv(tmp_path / "rows.csv", 2)
+    again.log({"iteration": 3, "eval_return": 7.0, "loss": 1.5, "env_steps": 24})
+    again.close()
+    assert (tmp_path / "rows.csv").read_text().splitlines() == [
+        "iteration,env_steps,loss",
+        "1,8,0.5",
+        "2,16,1.0",
+        "3,24,1.5",
+    ]
+
+
+def test_no_row_of_an_untrained_policy_is_kept_when_a_run_begins_anew(tmp_path):
+    for kind in (JsonLines, Csv):
+        first = kind(tmp_path / "rows")
+        log_all(first, [{"iteration": 0, "env_steps": 0, "loss": 0.0}, *ROWS[:1]])
+        first.close()
+        kind(tmp_path / "rows", -1).close()
+        assert len((tmp_path / "rows").read_text().splitlines()) == (kind is Csv)
+        (tmp_path / "rows").unlink()

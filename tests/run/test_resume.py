@@ -23,9 +23,10 @@ from ppax.networks import mlp
 from ppax.run import checkpoint, saving
 from ppax.run.directory import RunDirectory
 from ppax.storage import backoff
+from ppax.training import MEASURED, STAGES
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
-TIMING = ("steps_per_second", "seconds")
+TIMING = (*MEASURED, *STAGES)
 NUM_ENVS, NUM_STEPS = 4, 8
 ROLLOUT = NUM_ENVS * NUM_STEPS
 TOTAL = 80  # rollouts of a run in a process: long enough to be interrupted, short enough to wait for

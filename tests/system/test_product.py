@@ -14,6 +14,7 @@ from worlds import QUICK, RANDOM_MASKS, Leaky, Spaced
 
 import ppax
 from ppax.advantages import GAE, CanonicalVTrace
+from ppax.agents.logged import EPISODE_METRICS
 from ppax.critics import PopArt, TwoHot
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.losses import DPO, ClippedSurrogate, KLPenalty
@@ -148,7 +149,7 @@ def test_three_updates(case):
         assert float(metrics["ratio_first_max_dev"]) < 1e-6
         assert float(metrics["ratio_max"]) > 1.0 + 1e-7  # the parameters change
         for name in metrics:
-            assert np.isfinite(metrics[name]) or name in ("episode_return", "episode_length"), name
+            assert np.isfinite(metrics[name]) or name in EPISODE_METRICS, name
         leaves = zip(jax.tree.leaves(before), jax.tree.leaves(state.learner.params), strict=True)
         assert all(np.isfinite(new).all() and (old != new).any() for old, new in leaves)
     assert ("updates_skipped" in metrics) == (agent.kl.target_kl is not None)

@@ -7,6 +7,7 @@ import pytest
 from worlds import QUICK, RANDOM_MASKS, HybridBandit, Leaky, Spaced
 
 import ppax
+from ppax.agents.logged import EPISODE_METRICS
 from ppax.envs import VectorEnv
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
@@ -60,7 +61,7 @@ def test_three_updates(case, tmp_path):
         assert float(metrics["ratio_first_max_dev"]) < 2e-6
         assert float(metrics["ratio_max"]) > 1.0 + 1e-6  # the parameters change
         for name in metrics:
-            assert np.isfinite(metrics[name]) or name in ("episode_return", "episode_length"), name
+            assert np.isfinite(metrics[name]) or name in EPISODE_METRICS, name
         leaves = zip(jax.tree.leaves(before), jax.tree.leaves(state.learner.params), strict=True)
         assert all(np.isfinite(new).all() and (old != new).any() for old, new in leaves)
     received = state.actor.env_state.env[1]

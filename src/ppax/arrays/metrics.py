@@ -7,6 +7,7 @@
 | last | mean | value of the last iteration, e.g. of a learning rate |
 | sum | mean | sum, e.g. of the number of episodes |
 | per_episode | mean | sum divided by the number of episodes (`episodes` with the same suffix) |
+| std NAME | - | standard deviation over episodes, from squared deviations from the mean of the metric NAME |
 
 A reduction is declared where a metric is computed and never inferred from its name, which may contain names of groups
 and agents.
@@ -25,7 +26,7 @@ from jax import Array
 from ppax.parts import part, static
 from ppax.types import ConfigError
 
-REDUCTIONS = ("mean", "max", "min", "last", "sum", "per_episode")
+REDUCTIONS = ("mean", "max", "min", "last", "sum", "per_episode", "std")
 Reductions = tuple[tuple[str, str], ...]  # (name, reduction) of all metrics that are no means
 
 
@@ -84,8 +85,8 @@ class Summary(Mapping[str, Array]):
 
 
 def reduced(reduction: str, metrics: Mapping[str, Array]) -> Table:
-    """Declare a reduction for `metrics`: "mean", "max", "min", "last", "sum" or "per_episode"; else ConfigError."""
-    if reduction not in REDUCTIONS:
+    """Declare a reduction for `metrics`, one of REDUCTIONS ("std" with the name of a metric); else ConfigError."""
+    if reduction.partition(" ")[0] not in REDUCTIONS:
         raise ConfigError(f"reduction = {reduction!r}: must be one of {', '.join(REDUCTIONS)}")
     return Table(dict(metrics), tuple((name, reduction) for name in metrics if reduction != "mean"))
 
@@ -139,14 +140,35 @@ def merge(one: Summary, other: Summary) -> Summary:
 
 def each(names: Mapping[str, str], *reductions: str) -> np.ndarray:
     """Mask [k] bool of the metrics in `names` (name -> reduction) whose reduction is one of `reductions`."""
-    return np.array([kind in reductions for kind in names.values()], bool)
+    return np.array([kind.partition(" ")[0] in reductions for kind in names.values()], bool)
+
+
+def counts_of(kinds: Mapping[str, str]) -> np.ndarray:
+    """Column [k] of the number of episodes that belongs to each metric; 0 where there is none."""
+    every = list(kinds)
+    episodes = ["episodes" + name.removeprefix(name.partition("/")[0]) for name in every]
+    return np.array([every.index(name) if name in every else 0 for name in episodes])
+
+
+def between(totals: Summary, metrics: Summary) -> Array:
+    """Squared deviations [k] of two sets of episodes from their common mean, beside those from their own; else 0."""
+    kinds, every = totals.kinds(), list(totals.kinds())
+    spread = each(kinds, "std")
+    if not spread.any():
+        return jnp.zeros_like(totals.means)
+    names = [kind.partition(" ")[2] for kind in kinds.values()]
+    means = [every.index(name) if std else 0 for name, std in zip(names, spread, strict=True)]
+    sums, counts = ([x.means[np.array(places)] for x in (totals, metrics)] for places in (means, counts_of(kinds)))
+    apart = sums[0] / jnp.maximum(counts[0], 1.0) - sums[1] / jnp.maximum(counts[1], 1.0)
+    share = counts[0] * counts[1] / jnp.maximum(counts[0] + counts[1], 1.0)
+    return jnp.where(spread, share * apart**2, 0.0)
 
 
 def add_up(totals: Summary, metrics: Summary, accepted: Array) -> Summary:
     """Add one iteration's metrics to the totals; if it was discarded (not `accepted`), only set `grad_norm` to NaN."""
     kinds = totals.kinds()
     forgetting = jnp.where(each(kinds, "last"), 0.0, totals.means)
-    more = merge(dataclasses.replace(totals, means=forgetting), metrics)
+    more = merge(dataclasses.replace(totals, means=forgetting + between(totals, metrics)), metrics)
     fault = jnp.where(np.array([name == "grad_norm" for name in kinds], bool), jnp.nan, totals.means)
     return dataclasses.replace(
         totals, means=jnp.where(accepted, more.means, fault), tops=jnp.where(accepted, more.tops, totals.tops)
@@ -156,10 +178,8 @@ def add_up(totals: Summary, metrics: Summary, accepted: Array) -> Summary:
 def averaged(totals: Summary, num_iterations: int | Array) -> Summary:
     """Divide totals by the number of iterations, or of episodes, as each metric declares."""
     kinds = totals.kinds()
-    every = list(kinds)
-    # Per-episode metrics are NaN, not 0, where no episode finished
-    episodes = ["episodes" + name.removeprefix(name.partition("/")[0]) for name in every]
-    counts = totals.means[np.array([every.index(name) if name in every else 0 for name in episodes])]
-    divisor = jnp.where(each(kinds, "per_episode"), counts, num_iterations)
+    # Per-episode metrics are NaN, not 0, where no episode finished; so are extremes of nothing
+    divisor = jnp.where(each(kinds, "per_episode", "std"), totals.means[counts_of(kinds)], num_iterations)
     means = totals.means / jnp.where(each(kinds, "last", "sum"), 1.0, divisor)
-    return dataclasses.replace(totals, means=means)
+    means = jnp.where(each(kinds, "std"), jnp.sqrt(means), means)
+    return dataclasses.replace(totals, means=means, tops=jnp.where(jnp.isinf(totals.tops), jnp.nan, totals.tops))

@@ -66,7 +66,9 @@ def evaluation_text(evaluation: Evaluation) -> str:
     count = int(evaluation.finished.sum())
     text = (
         f"evaluation over {count} episodes: mean return {evaluation.mean_return:.2f} "
-        f"(std {evaluation.std_return:.2f}), mean length {evaluation.mean_length:.1f}"
+        f"(std {evaluation.std_return:.2f}, {evaluation.min_return:.2f} to {evaluation.max_return:.2f}), mean length "
+        f"{evaluation.mean_length:.1f}, {evaluation.terminated_share:.0%} terminated, final reward "
+        f"{evaluation.mean_final_reward:.3g}"
     )
     unfinished = len(evaluation.finished) - count
     text += f"; {unfinished} never ended and are not counted" if unfinished else ""
@@ -89,7 +91,12 @@ def result_of(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
     return {
         "mean_return": evaluation.mean_return,
         "std_return": evaluation.std_return,
+        "min_return": evaluation.min_return,
+        "max_return": evaluation.max_return,
         "mean_length": evaluation.mean_length,
+        "terminated": evaluation.terminated_share,
+        "truncated": evaluation.truncated_share,
+        "final_reward": evaluation.mean_final_reward,
         "episodes": int(evaluation.finished.sum()),
         "unplayed": evaluation.unplayed,
         "env_steps": run.env_steps,

@@ -33,8 +33,15 @@ class Log:
 
 @dataclasses.dataclass(frozen=True)
 class EvalSettings:
-    """Evaluation of the trained policy."""
+    """Evaluation of the policy over whole episodes: after training, and with `every` also during it."""
 
+    every: int | None = static(
+        "iterations between evaluations during training, from the untrained policy on; their means are columns of the "
+        "log rows; none: only after training",
+        default=None,
+        low=1,
+        high=2**31 - 1,
+    )
     episodes: int = static(
         "number of whole evaluation episodes, on environments separate from training", default=128, low=1
     )

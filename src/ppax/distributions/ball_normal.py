@@ -62,6 +62,10 @@ class BallNormal:
         centre = jnp.asarray(along(centre_and_half(self.low, self.high)[0], action.ndim))
         return into_box(centre + self.radius * squashed, self.low, self.high, self.shape, self.dtype)
 
+    def metrics(self) -> dict[str, Array]:
+        """Return the mean standard deviation [...] of the dimensions of u."""
+        return {"policy_std": jnp.exp(self.log_std).mean(axis=-1)}
+
     @property
     def _log_scale(self) -> float:
         return len(self.low) * float(np.log(self.radius))

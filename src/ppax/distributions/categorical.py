@@ -60,3 +60,7 @@ class Categorical:
     def env_action(self, action: Array) -> Array:
         """Return `action` in the numbering of the space, which begins at `start`."""
         return action + self.start
+
+    def metrics(self) -> dict[str, Array]:
+        """Return no diagnostics."""
+        return {}

@@ -44,3 +44,7 @@ class Factorised:
         """Return `action` in the numbering and shape of the space."""
         start = np.asarray(self.start, action.dtype).reshape((1,) * (action.ndim - 1) + (-1,))
         return (action + start).reshape(*action.shape[:-1], *self.shape)
+
+    def metrics(self) -> dict[str, Array]:
+        """Return the diagnostics [...] of a component, as means over the components."""
+        return {name: x.mean(axis=-1) for name, x in self.component.metrics().items()}

@@ -44,6 +44,13 @@ class Joint:
         """Return the environment's action of each component."""
         return self._each(lambda component, own: component.env_action(own), action)
 
+    def metrics(self) -> dict[str, Array]:
+        """Return the diagnostics [...] of the components, as means over those that have them."""
+        parts = self._each(lambda component: component.metrics())
+        tables = list(parts.values()) if isinstance(parts, dict) else list(parts)
+        names = dict.fromkeys(name for table in tables for name in table)
+        return {name: jnp.stack([table[name] for table in tables if name in table]).mean(axis=0) for name in names}
+
     def _each(self, function: Callable[..., Any], *others: Any) -> Any:
         """Apply `function` to each component and its entries in `others`; return a container of the same kind."""
         if isinstance(self.components, dict):

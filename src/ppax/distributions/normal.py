@@ -54,3 +54,7 @@ class Normal:
     def env_action(self, action: Array) -> Array:
         """Return `action` clipped to the box, in the box's shape."""
         return into_box(action, self.low, self.high, self.shape, self.dtype)
+
+    def metrics(self) -> dict[str, Array]:
+        """Return the mean standard deviation [...] of the dimensions of the unclipped action."""
+        return {"policy_std": jnp.exp(self.log_std).mean(axis=-1)}

@@ -58,6 +58,10 @@ class SquashedNormal:
         centre, half = (along(x, action.ndim) for x in centre_and_half(self.low, self.high))
         return into_box(centre + half * jnp.tanh(action), self.low, self.high, self.shape, self.dtype)
 
+    def metrics(self) -> dict[str, Array]:
+        """Return the mean standard deviation [...] of the dimensions of u."""
+        return {"policy_std": jnp.exp(self.log_std).mean(axis=-1)}
+
     @property
     def _log_scale(self) -> float:
         return float(np.log(centre_and_half(self.low, self.high)[1]).sum())

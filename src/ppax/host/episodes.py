@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -11,7 +12,7 @@ from ppax.envs import HostEnv
 from ppax.envs.hosting.arrays import element_of
 from ppax.envs.hosting.host_env import reset_seeds
 from ppax.envs.hosting.stepper import HostStep
-from ppax.host.policy import PolicyInputs, make_policy
+from ppax.host.policy import HostPolicy, PolicyInputs, make_policy
 from ppax.protocols import Agent
 from ppax.types import Key, LearnerState, Outcome
 
@@ -24,12 +25,13 @@ class HostActor:
     The caller must close the environments after any exception.
     """
 
-    def __init__(self, agent: Agent, env: HostEnv, learner: LearnerState, key: Key, deterministic: bool):
+    def __init__(self, agent: Agent, env: HostEnv, learner: LearnerState, key: Key, policy: HostPolicy):
         start_key, self._key = jax.random.split(key)
         self._parameters, self._env, self._steps = (agent, learner), env, [0] * len(env.host.batches)
-        self._policy = make_policy(agent, env, learner, deterministic)
-        # latest observations of each batch of environments
-        self.latest = env.host.reset(reset_seeds(start_key, env.num_envs))
+        self._policy = policy
+        self.latest = env.host.reset(
+            reset_seeds(start_key, env.num_envs)
+        )  # latest observations of each batch of environments
         self._carry = [jax.tree.map(np.asarray, agent.initial_carry(len(one.first))) for one in self.latest]
 
     def send(self, number: int) -> None:
@@ -50,38 +52,59 @@ class HostActor:
         return self.latest[number]
 
 
-def play_episodes(
-    agent: Agent,
-    env: HostEnv,
-    learner: LearnerState,
-    key: Key,
-    episodes: int,
-    deterministic: bool,
-    max_steps: int,
-) -> Outcome:
-    """Play `episodes` whole episodes of one stream each, on at most as many new environments as `env` has.
+class HostEpisodes:
+    """Whole episodes of one stream each, on at most as many new environments as `env` has, which are created once.
 
     The number of episodes per stream is fixed in advance, so that the sample is not biased towards short episodes.
     """
-    eval_env = env.recreate(min(-(-episodes // env.num_agents), env.num_envs))
-    try:
-        run = _Episodes(eval_env.num_streams, episodes, max_steps, env.host.spec.metrics)
-        actor, batches = HostActor(agent, eval_env, learner, key, deterministic), eval_env.host.batches
-        for number in range(len(batches)):
-            actor.send(number)
-        while run.left.any():
-            for number, rows in enumerate(batches):
-                run.count(rows, actor.receive(number))
+
+    def __init__(self, agent: Agent, env: HostEnv, episodes: int, deterministic: bool, max_steps: int):
+        self._agent, self._env = agent, env.recreate(min(-(-episodes // env.num_agents), env.num_envs))
+        self._borrowed = self._env.host is env.host
+        self._episodes, self._deterministic, self._max_steps = episodes, deterministic, max_steps
+        self._policy: HostPolicy | None = None
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the environment's metrics."""
+        return self._env.host.spec.metrics
+
+    def __call__(self, learner: LearnerState, key: Key) -> Outcome:
+        """Reset the environments and play the episodes."""
+        agent, env = self._agent, self._env
+        try:
+            if self._policy is None:
+                self._policy = make_policy(agent, env, learner, self._deterministic)
+            run = _Episodes(env.num_streams, self._episodes, self._max_steps, self.metrics)
+            actor, batches = HostActor(agent, env, learner, key, self._policy), env.host.batches
+            for number in range(len(batches)):
                 actor.send(number)
-        for number in range(len(batches)):
-            actor.receive(number)
-        return run.outcome(eval_env.num_agents)
-    except BaseException:
-        eval_env.close()
-        raise
-    finally:
-        if eval_env.host is not env.host:
-            eval_env.close()
+            while run.left.any():
+                for number, rows in enumerate(batches):
+                    run.count(rows, actor.receive(number))
+                    actor.send(number)
+            for number in range(len(batches)):
+                actor.receive(number)
+            return run.outcome(env.num_agents)
+        except BaseException:
+            env.close()
+            raise
+
+    def close(self) -> None:
+        """Close the environments, unless they are those of the user."""
+        if not self._borrowed:
+            self._env.close()
+
+
+class _Episode(NamedTuple):
+    """Result of one episode."""
+
+    ret: float
+    length: int
+    finished: bool
+    terminated: bool
+    final_reward: float
+    metrics: list[float]
 
 
 class _Episodes:
@@ -94,7 +117,7 @@ class _Episodes:
         self._absent, self._unplayed = np.zeros(streams, int), 0
         self._names, nothing = metrics, np.zeros((streams, len(metrics)))
         self._last = nothing  # latest metrics [B, k]
-        self._done: list[list[tuple[float, int, bool, list[float]]]] = [[] for _ in range(streams)]
+        self._done: list[list[_Episode]] = [[] for _ in range(streams)]
 
     def count(self, rows: slice, step: HostStep) -> None:
         """Add one step of the streams `rows`."""
@@ -110,8 +133,10 @@ class _Episodes:
         missing = self._absent[rows] >= self.max_steps  # the agent has been absent for `max_steps` steps
         for i in rows.start + np.flatnonzero(ended | stuck | missing):
             if self.left[i] > 0 and not missing[i - rows.start]:
-                row = self._last[i].tolist()
-                self._done[i].append((self._returns[i], self._lengths[i], not stuck[i - rows.start], row))
+                here, row = i - rows.start, self._last[i].tolist()
+                over = bool(step.terminated[here] or not step.truncated[here])  # a game may end without either
+                end = not stuck[here], over and not stuck[here], float(reward[here])
+                self._done[i].append(_Episode(self._returns[i], self._lengths[i], *end, row))
                 self.left[i] -= 1
             if stuck[i - rows.start] or missing[i - rows.start]:
                 self._unplayed += self.left[i]
@@ -120,9 +145,20 @@ class _Episodes:
 
     def outcome(self, num_agents: int) -> Outcome:
         """Return the finished episodes, ordered by stream."""
-        played = [(*one, stream % num_agents) for stream, done in enumerate(self._done) for one in done]
-        returns, lengths, finished, rows, agents = zip(*played, strict=True) if played else ((), (), (), (), ())
-        numbers = np.array(returns, np.float32), np.array(lengths, np.int32), np.array(finished, bool)
-        columns = np.array(rows, np.float32).reshape(len(rows), len(self._names)).T
-        metrics = dict(zip(self._names, columns, strict=True))
-        return Outcome(*numbers, np.array(agents, int), metrics, int(self._unplayed))
+        agents = [stream % num_agents for stream, done in enumerate(self._done) for _ in done]
+        played = [one for done in self._done for one in done]
+
+        def column(name: str, dtype: type) -> np.ndarray:
+            return np.array([getattr(one, name) for one in played], dtype)
+
+        rows = np.array([one.metrics for one in played], np.float32).reshape(len(played), len(self._names))
+        return Outcome(
+            returns=column("ret", np.float32),
+            lengths=column("length", np.int32),
+            finished=column("finished", bool),
+            terminated=column("terminated", bool),
+            final_rewards=column("final_reward", np.float32),
+            agents=np.array(agents, int),
+            metrics=dict(zip(self._names, rows.T, strict=True)),
+            unplayed=int(self._unplayed),
+        )

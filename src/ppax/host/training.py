@@ -30,6 +30,7 @@ from ppax.program.layout import compiler_options
 from ppax.program.sharding import AXIS, SAME, SPLIT
 from ppax.protocols import Agent
 from ppax.training import (
+    STAGES,
     IterationInputs,
     Trained,
     finish_iteration,
@@ -46,10 +47,12 @@ class HostTraining:
     """Compiled training on host environments, called like `ppax.train`.
 
     When `stop` is set, or after `chunk_seconds`, it returns after the current iteration. An EnvError carries the result
-    of the iterations completed before it in its attribute `reached`.
+    of the iterations completed before it in its attribute `reached`. `collect_seconds` is the time that the latest call
+    spent on rollouts; in the rest it waited for updates.
     """
 
     chunk_seconds = math.inf
+    collect_seconds = 0.0
 
     def __init__(self, agent: Agent, env: HostEnv, state: TrainState, stop: threading.Event | None = None):
         begin = time.perf_counter()
@@ -71,6 +74,7 @@ class HostTraining:
             self._put_agent = lambda agent: jax.device_put(agent, shardings[0])
         self.program: Any = jax.jit(_finish, **options).lower(*shapes).compile()
         self._nothing = nothing(shapes[-1])
+        self.metric_names: tuple[str, ...] = (*shapes[-1].names, *STAGES)
         self._averaged(self._nothing, 1)
         self.compile_seconds = time.perf_counter() - begin
 
@@ -89,22 +93,23 @@ class HostTraining:
         if self._placed[0] is not agent:
             self._placed = agent, self._put_agent(agent)
         totals, done, total = self._nothing, 0, np.int32(total_iterations)
-        first, until = int(state.iteration), time.monotonic() + self.chunk_seconds
+        first, until, self.collect_seconds = int(state.iteration), time.monotonic() + self.chunk_seconds, 0.0
         while done < num_iterations and not (done and (self._stop.is_set() or time.monotonic() > until)):
-            here = state if self._devices == 1 else local(state)
+            here = state if self._devices == 1 else sharding.local(state)
             inputs, reset_key = self._inputs(agent, _counters(here), total)
             self.policy.begin(
                 inputs.agent, here.learner, state.num_steps, inputs.collect_key
             )  # waits for the last update
             if int(state.iteration) < first + done:
                 break  # the last iteration was discarded
-            parameters = inputs.agent, here.learner
+            parameters, begin = (inputs.agent, here.learner), time.perf_counter()
             try:
                 actor = reset_if_needed(agent, env, here.actor, reset_key)
                 rollout = collect_on_host(self.policy, self._value, env, actor, state.num_steps, length, parameters)
             except EnvError as error:
                 error.reached = Trained(state, self._averaged(totals, done)) if done else None
                 raise
+            self.collect_seconds += time.perf_counter() - begin
             actor = state.actor if actor is here.actor else actor  # already on the devices
             state, totals = self.program(self._placed[1], total, env, state, *self.put(actor, rollout, totals))
             done += 1
@@ -116,19 +121,8 @@ def _options() -> dict[str, Any]:
 
 
 def metric_names(agent: Agent, env: HostEnv, state: TrainState) -> tuple[str, ...]:
-    """Return the names of the training metrics, without compiling; of `state` only shapes are read."""
-    return _shapes(agent, env, state)[-1].names
-
-
-def local(tree: Any) -> Any:
-    """Return replicated arrays as arrays of one device, and sharded arrays as NumPy arrays."""
-
-    def one(x: Any) -> Any:
-        if not isinstance(x, Array) or len(x.sharding.device_set) == 1:
-            return x
-        return x.addressable_data(0) if x.is_fully_replicated else np.asarray(x)
-
-    return jax.tree.map(one, tree)
+    """Return the names of the training metrics, without compiling; `state` may be shapes."""
+    return (*_shapes(agent, env, state)[-1].names, *STAGES)
 
 
 def _counters(state: TrainState) -> TrainState:

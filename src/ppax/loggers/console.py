@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from typing import TextIO
 
@@ -34,6 +35,7 @@ class Console:
         self._console = _Lines(file=stream, stderr=stream is None, force_jupyter=False)
         self._progress: Progress | None = None
         self._last = 0.0
+        self._evaluated = math.nan  # return of the latest evaluation
         if not self._console.is_terminal:
             self._print(COMPILING)
             return
@@ -55,16 +57,21 @@ class Console:
             self._progress.reset(self._task, completed=done, text="first iterations")
 
     def log(self, row: Row) -> None:
-        """Show one row."""
+        """Show one row, with the latest evaluation."""
+        evaluated = row.get("eval_return", math.nan)
+        self._evaluated = self._evaluated if math.isnan(evaluated) else evaluated
+        text = describe(row | {"eval_return": self._evaluated})
         if self._progress is not None:
-            self._progress.update(self._task, completed=row["iteration"], text=describe(row))
+            self._progress.update(self._task, completed=row["iteration"], text=text)
             return
         now = time.monotonic()
-        if now - self._last >= PLAIN_SECONDS or row["iteration"] >= self._total:
+        if row["iteration"] == 0:
+            self._console.print(f"  0%  {text}", highlight=False)
+        elif now - self._last >= PLAIN_SECONDS or row["iteration"] >= self._total:
             self._last = now
             share = row["iteration"] / self._total
             left = row["seconds"] * (1.0 - share) / max(share, 1e-9)
-            self._console.print(f"{share:4.0%}  {describe(row)}  ETA {left:.0f} s", highlight=False)
+            self._console.print(f"{share:4.0%}  {text}  ETA {left:.0f} s", highlight=False)
 
     def close(self) -> None:
         """Restore the terminal."""
@@ -78,7 +85,10 @@ class Console:
 
 
 def describe(row: Row) -> str:
-    """Steps, speed and episode return of a row, in one line."""
-    value = row["episode_return"]
+    """Steps, speed, episode return and evaluation of a row, in one line."""
+    value, evaluated = row["episode_return"], row.get("eval_return", math.nan)
+    if row["iteration"] == 0:
+        return f"untrained policy: evaluation {evaluated:.1f}"
     episode = "no episode ended meanwhile" if value != value else f"return {value:.1f}"
-    return f"{row['env_steps']:,} env-steps  {row['steps_per_second']:,.0f} steps/s  {episode}"
+    evaluation = "" if math.isnan(evaluated) else f"  evaluation {evaluated:.1f}"
+    return f"{row['env_steps']:,} env-steps  {row['steps_per_second']:,.0f} steps/s  {episode}{evaluation}"

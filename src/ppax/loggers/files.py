@@ -101,16 +101,16 @@ class JsonLines:
 
 
 class Csv:
-    """Logger of `metrics.csv`: the same rows as a table; the first row determines the columns."""
+    """Logger of `metrics.csv`: the same rows as a table. The first row determines the columns, also after a resume."""
 
     def __init__(self, path: Path, keep_until: int = 0):
         """Append to `path`, after removing rows beyond iteration `keep_until`."""
         rewind(path, lambda line, number: number == 0 or int(line.split(",")[0]) <= keep_until, header=True)
         self._lines = Lines(path)
-        self._columns: list[str] | None = None
+        self._columns: list[str] | None = None if self._lines.empty else header_of(path)
 
     def log(self, row: Row) -> None:
-        """Write one row."""
+        """Write one row; entries that are no columns are left out."""
         columns, text = self._columns or list(row), io.StringIO()
         writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
         if self._lines.empty:
@@ -138,6 +138,11 @@ def rewind(path: Path, keep: Callable[[str, int], bool], header: bool = False) -
         except (ValueError, IndexError):  # a line truncated by a kill
             continue
     safe_files.write_text(path, "".join(kept))
+
+
+def header_of(path: Path) -> list[str]:
+    """Columns of a CSV file."""
+    return next(csv.reader([safe_files.read(path).decode(errors="replace").partition("\n")[0]]))
 
 
 def row_of(line: str) -> Row | None:

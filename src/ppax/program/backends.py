@@ -12,21 +12,20 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-import numpy as np
 
 from ppax.agents.arguments import require_fit
 from ppax.collection import collect
 from ppax.envs import Env, HostEnv
 from ppax.envs.hosting.rendering import with_rendering
 from ppax.envs.vector import VectorEnv
-from ppax.host import Clock, HostActor, HostTraining, Rollouts, metric_names, play_episodes
+from ppax.host import Clock, HostActor, HostEpisodes, HostTraining, Rollouts, make_policy, metric_names
 from ppax.host.scene import HostScene
 from ppax.program.compiled import CompiledTraining
-from ppax.program.episodes import CompiledScene, run_episodes
+from ppax.program.episodes import CompiledEpisodes, CompiledScene
 from ppax.program.layout import run_once_options
-from ppax.protocols import Agent, Backend, Scene
+from ppax.protocols import Agent, Backend, Scene, WholeEpisodes
 from ppax.training import train
-from ppax.types import ActorState, Gathered, Key, Outcome, PyTree, TrainState
+from ppax.types import ActorState, Gathered, Key, PyTree, TrainState
 
 
 def backend_of(env: Env) -> Backend:
@@ -41,6 +40,7 @@ class Compiled:
     env: VectorEnv
     name = "compiled"
     repeatable = True
+    copyable = True
     factories = None
 
     def compile(self, agent: Agent, state: TrainState, stop: threading.Event | None = None) -> CompiledTraining:
@@ -58,15 +58,12 @@ class Compiled:
             actor, program(agent, self.env, learner, actor, state.num_steps, key)
         )
 
-    def play_episodes(
-        self, agent: Agent, learner: PyTree, key: Key, episodes: int, deterministic: bool, max_steps: int
-    ) -> Outcome:
-        """Play one episode in each of `episodes` streams, so that short episodes are not preferred."""
-        env = dataclasses.replace(self.env, num_envs=-(-episodes // self.env.num_agents))
-        out = run_episodes(agent, env, learner, key, deterministic, max_steps)
-        returns, lengths, finished = (np.asarray(x)[:episodes] for x in (out.returns, out.lengths, out.finished))
-        metrics = {name: np.asarray(x)[:episodes] for name, x in out.metrics.items()}
-        return Outcome(returns, lengths, finished, None, metrics, 0)
+    @contextlib.contextmanager
+    def episodes(
+        self, agent: Agent, learner: PyTree, episodes: int, deterministic: bool, max_steps: int
+    ) -> Iterator[WholeEpisodes]:
+        """Yield the first episodes of as many streams."""
+        yield CompiledEpisodes(agent, self.env, learner, episodes, deterministic, max_steps)
 
     @contextlib.contextmanager
     def scene(self, agent: Agent, learner: PyTree, key: Key, deterministic: bool) -> Iterator[Scene]:
@@ -91,6 +88,11 @@ class OnHost:
     repeatable = False
 
     @property
+    def copyable(self) -> bool:
+        """Whether they were made by functions, and not by the user."""
+        return not self.env.host.unique
+
+    @property
     def factories(self) -> tuple[Callable[..., Any], ...]:
         """Functions that make the environments."""
         return tuple(self.env.host.factories)
@@ -109,12 +111,14 @@ class OnHost:
         """Return a function that collects a rollout; it resets environments that are in another state."""
         return Rollouts(agent, self.env, state)
 
-    def play_episodes(
-        self, agent: Agent, learner: PyTree, key: Key, episodes: int, deterministic: bool, max_steps: int
-    ) -> Outcome:
-        """Play episodes in new environments, at most as many as there are."""
+    @contextlib.contextmanager
+    def episodes(
+        self, agent: Agent, learner: PyTree, episodes: int, deterministic: bool, max_steps: int
+    ) -> Iterator[WholeEpisodes]:
+        """Yield episodes in new environments, at most as many as there are, and close them."""
         require_fit(agent, self.env)
-        return play_episodes(agent, self.env, learner, key, episodes, deterministic, max_steps)
+        with contextlib.closing(HostEpisodes(agent, self.env, episodes, deterministic, max_steps)) as played:
+            yield played
 
     @contextlib.contextmanager
     def scene(self, agent: Agent, learner: PyTree, key: Key, deterministic: bool) -> Iterator[Scene]:
@@ -122,7 +126,8 @@ class OnHost:
         require_fit(agent, self.env)
         one = with_rendering(self.env)
         with one.env:
-            yield HostScene(HostActor(agent, one.env, learner, key, deterministic), one)
+            policy = make_policy(agent, one.env, learner, deterministic)
+            yield HostScene(HostActor(agent, one.env, learner, key, policy), one)
 
     @contextlib.contextmanager
     def copies(self, num_envs: int) -> Iterator[Env]:

@@ -29,6 +29,7 @@ class CompiledTraining:
     """
 
     chunk_seconds = math.inf
+    collect_seconds = None
 
     def __init__(self, agent: Agent, env: VectorEnv, state: TrainState):
         begin = time.perf_counter()
@@ -41,6 +42,7 @@ class CompiledTraining:
         lowered = traced.lower()
         lowered_at = time.perf_counter()
         self.program = lowered.compile()
+        self.metric_names: tuple[str, ...] = traced.out_info.metrics.names
         self._arguments = jax.tree.map(_shape_of, self._arguments)
         self._seen: tuple[Any, Any] = (None, None)  # agent and environment of the last call
         _release_compiler_memory()

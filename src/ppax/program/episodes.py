@@ -15,8 +15,10 @@ from jax import Array
 from ppax.collection import start_actor
 from ppax.envs.vector import VectorEnv
 from ppax.envs.wrappers.rendering import render
+from ppax.program import sharding
+from ppax.program.fetching import fetch
 from ppax.protocols import Agent
-from ppax.types import ActorState, Key, LearnerState, StepResult, VectorStep
+from ppax.types import ActorState, Key, LearnerState, Outcome, PyTree, StepResult, VectorStep
 
 
 class Running(NamedTuple):
@@ -26,6 +28,8 @@ class Running(NamedTuple):
     returns: Array  # [B] undiscounted
     lengths: Array  # [B]
     finished: Array  # [B]
+    terminated: Array  # [B] the episode ended in a terminal state
+    final_reward: Array  # [B] reward of the last step
     elapsed: Array  # [] steps
     key: Key
     metrics: Mapping[str, Array]  # [B] at the last step
@@ -79,6 +83,8 @@ def run_episodes(
             returns=state.returns + jnp.where(counted, out.reward, 0.0),
             lengths=state.lengths + counted,
             finished=state.finished | out.terminated | out.truncated,
+            terminated=state.terminated | (counted & out.terminated),
+            final_reward=jnp.where(counted, out.reward, state.final_reward),
             elapsed=state.elapsed + 1,
             key=key,
             metrics={name: jnp.where(counted, x, state.metrics[name]) for name, x in out.metrics.items()},
@@ -89,8 +95,38 @@ def run_episodes(
     zeros = jnp.zeros(env.num_streams, jnp.float32)
     unended = jnp.zeros(env.num_streams, bool)
     metrics = dict.fromkeys(jax.eval_shape(moved, actor, run_key).step.metrics, zeros)
-    initial = Running(actor, zeros, zeros.astype(jnp.int32), unended, jnp.int32(0), run_key, metrics)
+    lengths = zeros.astype(jnp.int32)
+    initial = Running(actor, zeros, lengths, unended, unended, zeros, jnp.int32(0), run_key, metrics)
     return jax.lax.while_loop(unfinished, step, initial)
+
+
+class CompiledEpisodes:
+    """Whole episodes in a JAX-native environment: the first episode of as many streams."""
+
+    def __init__(
+        self, agent: Agent, env: VectorEnv, learner: PyTree, episodes: int, deterministic: bool, max_steps: int
+    ):
+        self._agent, self._env = agent, dataclasses.replace(env, num_envs=-(-episodes // env.num_agents))
+        self._shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), learner)
+        self._episodes, self._deterministic, self._max_steps = episodes, deterministic, max_steps
+
+    @functools.cached_property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the environment's metrics; traces the program, without compiling it."""
+        return tuple(jax.eval_shape(self._run, self._shapes, jax.random.key(0)).metrics)
+
+    def __call__(self, learner: PyTree, key: Key) -> Outcome:
+        """Play the episodes. The program is compiled at the first call and runs on one device."""
+        own = sharding.local(learner)  # else every device plays the same episodes
+        out = self._run(own, key)
+        rows = (out.returns, out.lengths, out.finished, out.terminated, out.final_reward)
+        # there may be more streams than episodes
+        numbers, metrics = jax.tree.map(lambda x: x[: self._episodes], fetch((rows, dict(out.metrics))))
+        returns, lengths, finished, terminated, final_rewards = numbers
+        return Outcome(returns, lengths, finished, terminated, final_rewards, None, metrics, 0)
+
+    def _run(self, learner: PyTree, key: Key) -> Running:
+        return run_episodes(self._agent, self._env, learner, key, self._deterministic, self._max_steps)
 
 
 class CompiledScene:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +40,19 @@ class Footprint(NamedTuple):
     def __str__(self) -> str:
         parts = {"weights and optimiser": self.learner, "environments": self.environments, "a rollout": self.rollout}
         return ", ".join(f"{name} {_short(size)}" for name, size in parts.items())
+
+
+def peak_memory_mb() -> float:
+    """Peak memory in MB: of the accelerator's devices, or on a CPU of this process; 0 where it is not reported."""
+    devices = [device.memory_stats() or {} for device in jax.local_devices()]
+    if any("peak_bytes_in_use" in stats for stats in devices):
+        return float(sum(stats.get("peak_bytes_in_use", 0) for stats in devices) / 2**20)
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0.0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return float(peak / (2**20 if sys.platform == "darwin" else 2**10))
 
 
 def footprint(state: TrainState, devices: int = 1) -> Footprint:

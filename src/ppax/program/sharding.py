@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
+import numpy as np
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -112,6 +113,17 @@ def shardings(specs: Any, devices: int, axis: str = AXIS) -> Any:
     """Return the NamedShardings of the arguments of `split` with `specs`."""
     mesh = Mesh(jax.local_devices()[:devices], (axis,))
     return jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs)
+
+
+def local(tree: Any) -> Any:
+    """Return replicated arrays as arrays of one device, and sharded arrays as NumPy arrays."""
+
+    def one(x: Any) -> Any:
+        if not isinstance(x, Array) or len(x.sharding.device_set) == 1:
+            return x
+        return x.addressable_data(0) if x.is_fully_replicated else np.asarray(x)
+
+    return jax.tree.map(one, tree)
 
 
 def available() -> int:

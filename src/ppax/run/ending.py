@@ -16,6 +16,7 @@ import jax
 from ppax.arrays import counter
 from ppax.config import Run
 from ppax.envs import Env
+from ppax.evaluation import COLUMNS
 from ppax.loggers.files import finite_or_none, rows_until
 from ppax.program.compilation import metric_names
 from ppax.protocols import Agent, ConditionState, Row, StopCondition
@@ -24,6 +25,7 @@ from ppax.run.conditions.best import MODES, KeepBest, policy_of
 from ppax.run.conditions.text import parse
 from ppax.run.directory import ROWS, STOPPED
 from ppax.storage import safe_files
+from ppax.training import MEASURED
 from ppax.types import ConfigError, TrainState
 
 BEST = "best"
@@ -33,7 +35,7 @@ REASONS = {
     "fault": "rollout, gradient or weights of the next iteration were not finite",
     "environment": "an environment failed; it can be resumed",
 }
-OWN_ROWS = ("iteration", "env_steps", "steps_per_second", "seconds")  # entries of a log row that are not metrics
+OWN_ROWS = ("iteration", "env_steps", *MEASURED)  # entries of a log row that are not metrics
 
 
 class Best(NamedTuple):
@@ -60,17 +62,21 @@ class RunMonitor:
         self._without_values = {metric for condition in own for metric in condition.metrics}  # NaN in every row so far
         self._saved: Row | None = None  # row of the best policy on disk
 
-    def check(self, agent: Agent, env: Env, state: TrainState) -> None:
-        """Raise ConfigError for a metric that the run will not log; compiles nothing, `state` may be shapes."""
+    def check(self, agent: Agent, env: Env, state: TrainState, evaluated: Collection[str] = ()) -> None:
+        """Raise ConfigError for a metric that the run will not log; compiles nothing, `state` may be shapes.
+
+        `evaluated` are the columns of evaluations during training.
+        """
         if any(condition.metrics for condition in self.conditions):
-            names = (*OWN_ROWS, *metric_names(agent, env, state))
+            names = (*OWN_ROWS, *evaluated, *metric_names(agent, env, state))
             for condition in self.conditions:
                 require_logged(condition, names)
 
     def restore(self, run_dir: Path, iteration: int, like: TrainState) -> None:
         """Replay the log rows up to `iteration` through `stop`, load the best policy; `like` is a state's shapes."""
         if self.stop is not None:
-            for row in rows_until(run_dir / ROWS, iteration):
+            # the evaluation of the untrained policy is repeated, and its row with it
+            for row in rows_until(run_dir / ROWS, iteration) if iteration else ():
                 self._replay(self.stop, like, row)
         best = None if self.best is None else load_best(run_dir, like)
         if best is not None and self.best is not None and (best.metric, best.mode) == (self.best.key, self.best.mode):
@@ -99,7 +105,7 @@ class RunMonitor:
         own = {"stop": self.stop, "best": None if self.best is None or self.best.policy is not None else self.best}
         return [
             f"{name}: no log row had a number for {metric}"
-            + ("; no episode ended" if metric.startswith("episode") else "")
+            + ("; no episode ended" if metric.startswith(("episode", "eval_")) else "")
             + {"stop": ", so the run could not stop by it", "best": ", so no policy was kept"}[name]
             + ": give the environment a time limit (ppax.envs.TimeLimit), train longer, or watch another metric"
             for name, condition in own.items()
@@ -140,6 +146,8 @@ def require_logged(condition: StopCondition, names: Collection[str]) -> None:
         if metric not in names:
             nearest = difflib.get_close_matches(metric, names, n=1, cutoff=0.0)
             hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+            if metric.partition("/")[0] in COLUMNS and not any(name in COLUMNS for name in names):
+                hint = "; it is one of evaluations during training: set eval.every, for example --eval.every 10"
             raise ConfigError(f"{condition}: no metric {metric!r} is logged{hint}")
 
 

@@ -16,17 +16,18 @@ from ppax import config
 from ppax.agents.arguments import require_agent, require_arguments, require_env, warn_of_single_rows
 from ppax.agents.opponents import Pool
 from ppax.checks import require_sound
-from ppax.config import BestSettings, Log, Run, group_tables
-from ppax.envs import Env, other_params
+from ppax.config import BestSettings, EvalSettings, Log, Run, group_tables
+from ppax.envs import Env
 from ppax.loggers import require_tensorboard
 from ppax.options import Config
 from ppax.program import sharding
 from ppax.program.footprint import explained
 from ppax.protocols import Agent, Callback, Logger, StopCondition
 from ppax.run import record
-from ppax.run.callbacks import sort_callbacks
+from ppax.run.conditions.callbacks import sort_callbacks
 from ppax.run.directory import RunDirectory
 from ppax.run.ending import RunMonitor
+from ppax.run.evaluations import Evaluations
 from ppax.run.loop import Loop
 from ppax.run.origin import record_start, saved_origin, warn_of_changes, with_saved_devices
 from ppax.run.restore import fresh_state, load_run, load_state, planned_iterations, require_memory, state_shapes
@@ -49,6 +50,7 @@ def fit(
     *,
     stop: str | None = None,
     best: BestSettings | None = None,
+    evaluation: EvalSettings | None = None,
     iterations_per_env_reset: int | None = None,
 ) -> TrainedRun:
     """Train `agent` on `env` for `total_steps` steps, rounded up to whole rollouts.
@@ -65,7 +67,8 @@ def fit(
     and `close()` is an additional logger, one of `ppax.stop` a stop condition. A callback that keeps the state must
     copy it: the next chunk reuses its memory (buffer donation). `stop` is a stop condition as text
     (conditions/text.py), `best` the metric by which the best policy is kept. Unlike callbacks both belong to the run's
-    configuration, and a resumed run continues with them. `iterations_per_env_reset` is that of `start`.
+    configuration, and a resumed run continues with them. `evaluation` evaluates the policy during training, which it
+    does not change: `EvalSettings(every=10, episodes=32)`. `iterations_per_env_reset` is that of `start`.
 
     Raises ConfigError, before anything compiles, for numbers out of range or sizes that do not divide; NotEnoughMemory
     where the run cannot fit; NumericalError when rollout, gradient or weights are not finite; EnvError when a host
@@ -75,7 +78,8 @@ def fit(
     require_agent(agent)
     fields = env.settings.run_fields() | {"num_steps": num_steps, "total_steps": total_steps, "seed": seed}
     fields |= {"iterations_per_env_reset": iterations_per_env_reset, "agents": agent.sharing}
-    run = Run(**fields, self_play=agent.pool or Pool(), stop=stop, best=best or BestSettings(), log=log or Log())
+    fields |= {"stop": stop, "best": best or BestSettings(), "log": log or Log(), "eval": evaluation or EvalSettings()}
+    run = Run(**fields, self_play=agent.pool or Pool())
     return fit_run(agent, env, run, run_dir, callbacks)
 
 
@@ -98,7 +102,6 @@ def fit_run(
     loggers, conditions = sort_callbacks(callbacks)
     monitor = RunMonitor(run, conditions)
     planned_iterations(env, run)
-    other_params(env, run.eval.env_params)  # check the parameters of the evaluation before training
     agent.check()
     if env.num_agents == 1 and agent.sharing == group_tables.INDEPENDENT:
         warnings.warn(f'agents = "independent" changes nothing: {env.name} has one agent; leave it out', stacklevel=3)
@@ -106,10 +109,11 @@ def fit_run(
     needed = require_memory(agent, env, shapes)
     say(f"memory, at least: {needed}")
     warn_of_single_rows(agent, env, run.num_steps)
-    monitor.check(agent, env, shapes)
     _check_schedule(agent)
     _check_tensorboard(run, run_dir)
     with ExitStack() as stack:
+        evaluations = stack.enter_context(Evaluations(agent, env, run, shapes))
+        monitor.check(agent, env, shapes, evaluations.blank)
         directory = None
         if run_dir is not None:
             directory = stack.enter_context(_new_directory(run_dir, agent, env, run_config, callbacks))
@@ -118,7 +122,7 @@ def fit_run(
         stack.enter_context(explained(needed))
         origin = record_start(directory, "fit", agent, env, run)
         saver = Saver(directory, monitor, run.log.checkpoint_seconds, origin)
-        loop = Loop(agent, env, run, saver, loggers, monitor, stop_requested)
+        loop = Loop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested)
         stack.callback(loop.close)
         with ThreadPoolExecutor(1) as executor:  # compile `start` and `train` at the same time
             state = executor.submit(fresh_state, agent, env, run)
@@ -153,12 +157,13 @@ def resume(
         monitor, shapes = RunMonitor(run, conditions), state_shapes(agent, env, run)
         stack.enter_context(explained(require_memory(agent, env, shapes)))
         state = load_state(directory.path, agent, env, run)
-        monitor.check(agent, env, shapes)
+        evaluations = stack.enter_context(Evaluations(agent, env, run, shapes))
+        monitor.check(agent, env, shapes, evaluations.blank)
         monitor.restore(directory.path, int(state.iteration), shapes)
         origin = record_start(directory, "resume", agent, env, run)
         warn_of_changes(directory.path, saved, origin)
         saver = Saver(directory, monitor, run.log.checkpoint_seconds, origin)
-        loop = Loop(agent, env, run, saver, loggers, monitor, stop_requested)
+        loop = Loop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested)
         stack.callback(loop.close)
         return loop.train(state)
 

@@ -13,26 +13,26 @@ from typing import Any, NamedTuple, NoReturn
 import jax
 
 from ppax.arrays import counter
-from ppax.arrays.metrics import Summary
 from ppax.config import Run
 from ppax.envs import Env, EnvError
 from ppax.loggers import Console
 from ppax.program import compilation
 from ppax.program.backends import backend_of
+from ppax.program.fetching import fetch
 from ppax.protocols import Agent, Logger, Row
 from ppax.run.directory import STOPPED
 from ppax.run.ending import RunMonitor
+from ppax.run.evaluations import Evaluations
 from ppax.run.faults import NETWORK, locate
 from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
-from ppax.run.rows import RunLoggers
+from ppax.run.rows import RunLoggers, measured
 from ppax.run.saving import NotFinite, Saver
+from ppax.training import MEASURED
 from ppax.types import TrainState
 
 ROWS_PER_RUN = 100  # log rows of a run that is long enough
 CHUNK_STEPS = 2**18  # maximum env-steps of a chunk, so that a signal stops the run within seconds
-# Polling interval while a chunk runs: this share of its time so far, at most so many seconds
-POLL_SHARE, POLL_SECONDS = 0.01, 0.05
 CTRL_C = "Ctrl-C; fit(..., run_dir=PATH) makes runs that can be resumed"
 
 
@@ -57,10 +57,11 @@ class Loop:
         saver: Saver,
         loggers: Sequence[Logger],
         monitor: RunMonitor,
+        evaluations: Evaluations,
         stop: threading.Event,
     ):
         self.agent, self.env, self.run, self.saver, self.path = agent, env, run, saver, saver.path
-        self.user_loggers, self.monitor, self.stop = loggers, monitor, stop
+        self.user_loggers, self.monitor, self.evaluations, self.stop = loggers, monitor, evaluations, stop
         self.total_iterations = planned_iterations(env, run)
         steps = run.num_steps * env.num_streams
         self.chunk_iterations = run.log.every or max(
@@ -94,7 +95,10 @@ class Loop:
         started_at, steps_before = time.time(), counter.to_int(state.env_steps)
         with self._open_loggers(state) as loggers:
             while not (ended or self._all_done(state) or self.stop.is_set()):
-                chunk = self._run_chunk(program, state, loggers.seconds + seconds)
+                untrained = self.evaluations.blank and int(state.iteration) == 0 and not history
+                before = loggers.seconds + seconds
+                chunk = self._untrained(program, state) if untrained else self._run_chunk(program, state, before)
+                chunk = self._evaluated(chunk)
                 state, seconds = chunk.state, seconds + chunk.seconds
                 if chunk.row:
                     history.append(chunk.row)
@@ -128,24 +132,44 @@ class Loop:
             loggers.append(self.console)
         return RunLoggers(self.path, loggers, self.run.log.tensorboard, state)
 
+    def _untrained(self, program: Any, state: TrainState) -> Chunk:
+        """Return the row before the first iteration, which has an evaluation and no metrics of training."""
+        row = dict.fromkeys(("iteration", "env_steps", *program.metric_names, *MEASURED), math.nan)
+        return Chunk(state, row | {"iteration": 0, "env_steps": 0, "seconds": 0.0}, 0.0, None, 0.0)
+
+    def _evaluated(self, chunk: Chunk) -> Chunk:
+        """Add the columns of evaluations to the row; NaN where none is due, and where an environment failed."""
+        if not chunk.row:
+            return chunk
+        try:
+            return chunk._replace(row=chunk.row | self.evaluations.columns(chunk.state))
+        except EnvError as error:
+            return chunk._replace(row=chunk.row | self.evaluations.blank, error=error)
+
+    def _next_row(self, done: int) -> int:
+        """Return the iteration of the next row: a multiple of `chunk_iterations`, an evaluation, or the last one."""
+        every = self.chunk_iterations
+        return min(done - done % every + every, self.evaluations.next_after(done))
+
     def _run_chunk(self, program: Any, state: TrainState, seconds_before: float) -> Chunk:
         """Run the iterations up to the next log row; `seconds_before` is the training time of the run so far."""
         done, steps_before = int(state.iteration), counter.to_int(state.env_steps)
-        count = min(self.chunk_iterations, self.total_iterations - done)
+        count = self._next_row(done) - done
         begin, error, metrics = time.perf_counter(), None, None
         try:
             state, metrics = program(self.agent, self.env, state, count, self.total_iterations)
         except EnvError as env_error:
             error = env_error
             state, metrics = error.reached or (state, None)
-        row = {} if metrics is None else {name: float(x) for name, x in _wait(metrics).items()}
+        row = {} if metrics is None else {name: float(x) for name, x in fetch(metrics).items()}
         seconds, env_steps = time.perf_counter() - begin, counter.to_int(state.env_steps)
         grad_norm = row.get("grad_norm", math.nan)
         if int(state.iteration) == done:
             return Chunk(state, {}, grad_norm, error, seconds)
-        timing = {"steps_per_second": (env_steps - steps_before) / seconds, "seconds": seconds_before + seconds}
         # a host loop may stop inside a chunk: the state has the iterations that are done
-        row = {"iteration": int(state.iteration), "env_steps": env_steps} | row | timing
+        iteration = int(state.iteration)
+        own = measured(program, seconds, iteration - done, env_steps - steps_before, seconds_before)
+        row = {"iteration": iteration, "env_steps": env_steps} | row | own
         return Chunk(state, row, grad_norm, error, seconds)
 
     def _raise_faults(self, chunk: Chunk) -> None:
@@ -209,11 +233,3 @@ class Loop:
                 f"are: it was not saved{self.saver.newest_checkpoint_note()}; "
                 "look for numbers beyond 1e18 in observations and rewards"
             ) from error
-
-
-def _wait(metrics: Summary) -> Summary:
-    """Fetch metrics to the host; polls in Python, so that signal handlers run while a chunk is computed."""
-    start, last = time.perf_counter(), jax.tree.leaves(metrics)[-1]
-    while not last.is_ready():
-        time.sleep(min(POLL_SHARE * (time.perf_counter() - start) + 1e-4, POLL_SECONDS))
-    return jax.device_get(metrics)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-import jax
-
 from ppax import config
 from ppax.arrays import counter
 from ppax.envs import Env, other_params
@@ -17,11 +15,9 @@ from ppax.reports import records
 from ppax.reports.page import compact
 from ppax.reports.records import Record
 from ppax.run.conditions.best import KeepBest
+from ppax.run.evaluations import evaluation_key
 from ppax.storage.cache import kept_programs
-from ppax.training import make_key
 from ppax.types import TrainState
-
-EVALUATION = 2**31 - 1  # folded into the key: evaluation and training with the same seed use different random numbers
 
 
 class Interrupted(Exception):
@@ -92,7 +88,6 @@ class TrainedRun:
 
     def evaluate(self, episodes: int = 128, deterministic: bool = True, seed: int = 0) -> Evaluation:
         """Evaluate the trained policy over whole episodes; does not change the run."""
-        key = jax.random.fold_in(make_key(seed), EVALUATION)
         env = other_params(self.env, self.eval_env_params)
         with kept_programs():
-            return evaluate(self.agent, env, self.state.learner, key, episodes, deterministic)
+            return evaluate(self.agent, env, self.state.learner, evaluation_key(seed), episodes, deterministic)

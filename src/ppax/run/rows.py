@@ -9,9 +9,20 @@ from pathlib import Path
 
 from ppax.arrays import counter
 from ppax.loggers import Csv, JsonLines, TensorBoard, last_row
-from ppax.protocols import Logger, Row
+from ppax.program.footprint import peak_memory_mb
+from ppax.protocols import Logger, Row, Training
 from ppax.run.directory import ROWS
 from ppax.types import TrainState
+
+
+def measured(program: Training, seconds: float, iterations: int, env_steps: int, before: float) -> Row:
+    """Return time and memory of `iterations` iterations that took `seconds`; `before` is the training time before."""
+    whole, stages = 1e3 * seconds / iterations, dict[str, float]()
+    if program.collect_seconds is not None:
+        collect = 1e3 * program.collect_seconds / iterations
+        stages = {"collect_ms": collect, "update_ms": whole - collect}
+    speed = {"steps_per_second": env_steps / seconds, "seconds": before + seconds, "iteration_ms": whole}
+    return stages | speed | {"compile_seconds": program.compile_seconds, "memory_mb": peak_memory_mb()}
 
 
 class RunLoggers:
@@ -21,7 +32,8 @@ class RunLoggers:
         """Add the files below `path` to `loggers`; None: no files. With `tensorboard`, event files too."""
         self._loggers, self._seconds, done = [*loggers], 0.0, int(state.iteration)
         if path is not None:
-            self._loggers += [JsonLines(path / ROWS, done), Csv(path / "metrics.csv", done)]
+            kept = done or -1  # no row: the evaluation of the untrained policy is repeated
+            self._loggers += [JsonLines(path / ROWS, kept), Csv(path / "metrics.csv", kept)]
             self._seconds = float(last_row(path / ROWS).get("seconds", 0.0))
             if tensorboard:
                 purge = counter.to_int(state.env_steps) + 1 if done else None

@@ -1,6 +1,6 @@
 """Schedules, one a file: (agent, progress, env_steps) -> agent."""
 
-from ppax.schedules.base import anneal_parts, annealed, knots, piecewise, replace_at, scale
+from ppax.schedules.base import anneal_parts, annealed, changed_numbers, knots, piecewise, replace_at, scale
 from ppax.schedules.both import Both
 from ppax.schedules.constant import Constant
 from ppax.schedules.cosine import Cosine
@@ -17,6 +17,7 @@ __all__ = [
     "Steps",
     "anneal_parts",
     "annealed",
+    "changed_numbers",
     "knots",
     "piecewise",
     "replace_at",

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -63,6 +64,15 @@ def annealed(part: Any, progress: Array) -> Any:
     share = jnp.clip(progress, 0.0, 1.0)
     courses = {name: (getattr(part, name), getattr(part, end)) for name, end in ends.items()}
     return dataclasses.replace(part, **{name: start + (end - start) * share for name, (start, end) in courses.items()})
+
+
+def changed_numbers(before: Any, after: Any) -> dict[str, Any]:
+    """Return the numbers of `after` that a schedule has changed, by their paths: leaves that are other objects."""
+    # a schedule of the user may replace parts
+    if jax.tree.structure(before) != jax.tree.structure(after):  # type: ignore[operator]
+        return {}
+    pairs = zip(jax.tree_util.tree_leaves_with_path(before), jax.tree.leaves(after), strict=True)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): y for (path, x), y in pairs if x is not y}
 
 
 def piecewise(schedule: Any, agent: Any, progress: Array, env_steps: Array, value: Callable[..., Array]) -> Any:

@@ -19,9 +19,10 @@ from ppax.evaluation import Evaluation, evaluate
 from ppax.program.layout import compiler_options, run_once_options
 from ppax.program.sweeps import start_sweep, sweep
 from ppax.protocols import Agent
+from ppax.run.evaluations import evaluation_key
 from ppax.run.fit import fit_run
 from ppax.run.restore import fresh_state, planned_iterations
-from ppax.run.result import EVALUATION, NumericalError
+from ppax.run.result import NumericalError
 from ppax.scores.results import Member
 from ppax.storage.cache import kept_programs
 from ppax.training import make_key
@@ -41,7 +42,7 @@ def members_of(
     eval_env = other_params(env, run.eval.env_params)
 
     def play(learner: PyTree, seed: int, mode: bool) -> Evaluation:
-        key = jax.random.fold_in(make_key(seed), EVALUATION)
+        key = evaluation_key(seed)
         return evaluate(agent, eval_env, learner, key, episodes, deterministic=mode)
 
     with kept_programs():

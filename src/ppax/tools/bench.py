@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from ppax.ppo import PPO
 from ppax.program import sharding
 from ppax.program.backends import backend_of
 from ppax.program.compilation import compile
+from ppax.program.footprint import peak_memory_mb
 from ppax.program.layout import Program
 from ppax.program.sharding import SAME, SPLIT
 from ppax.tools.advice import advice, bfloat16_unit, host_advice
@@ -168,16 +168,6 @@ def tune(agent: PPO, env: Env, num_steps: int, seconds: float = 100.0, say: Call
             if ratio > GAIN:
                 best, chosen, speedup = other, program, speedup * ratio
     return Choice(chosen, speedup)
-
-
-def peak_memory_mb() -> float:
-    """Peak resident memory of this process in MB; 0 where the system does not report it."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0.0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return float(peak / (2**20 if sys.platform == "darwin" else 2**10))
 
 
 def start_compiled(agent: PPO, env: Env, num_steps: int) -> TrainState:

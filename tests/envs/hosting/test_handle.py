@@ -26,6 +26,7 @@ from ppax.envs import EnvError, host
 from ppax.envs.hosting.arrays import Layout
 from ppax.envs.hosting.workers import Workers
 from ppax.networks import mlp
+from ppax.training import MEASURED, STAGES
 
 pytestmark = pytest.mark.usefixtures("cached_programs")
 QUIET = Log(every=1, checkpoint_seconds=0.0, console=False)
@@ -37,7 +38,7 @@ def fit(env, iterations=3, num_steps=8, **options):
 
 
 def rows_of(history):
-    return [{name: x for name, x in row.items() if name not in ("seconds", "steps_per_second")} for row in history]
+    return [{name: x for name, x in row.items() if name not in (*MEASURED, *STAGES)} for row in history]
 
 
 def workers_of(pid):

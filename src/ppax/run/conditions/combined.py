@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 
 from ppax.protocols import Callback, ConditionState, Row, StopCondition
-from ppax.run.callbacks import as_condition
+from ppax.run.conditions.callbacks import as_condition
 from ppax.types import ConfigError, TrainState
 
 Conditions = tuple[StopCondition, ...]

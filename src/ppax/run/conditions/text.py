@@ -81,7 +81,7 @@ class _Parser:
             if not self.takes(")"):
                 raise self.error("`)`", ("and", "or", ")"))
             return inside
-        if not re.fullmatch(r"[A-Za-z_][\w/]*", self.token) or self.token in ("and", "or"):
+        if not re.fullmatch(r"[A-Za-z_][\w/.]*", self.token) or self.token in ("and", "or"):
             raise self.error("the name of a metric")
         return self.comparison(self.take())
 

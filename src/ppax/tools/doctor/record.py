@@ -14,9 +14,8 @@ from ppax.loggers.files import finite_or_none, rows_until
 from ppax.options import Config, flatten
 from ppax.protocols import Row
 from ppax.run import record as run_record
-from ppax.run.directory import find
+from ppax.run.directory import ROWS, find
 from ppax.run.result import TrainedRun
-from ppax.run.rows import ROWS
 from ppax.types import ConfigError
 
 LAST = 2**63  # an iteration that no run reaches

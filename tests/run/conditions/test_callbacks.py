@@ -6,8 +6,8 @@ import ppax
 from ppax import ConfigError
 from ppax.config import Log
 from ppax.protocols import ConditionState
-from ppax.run.callbacks import sort_callbacks
 from ppax.run.conditions import HitsUpperBound, KeepBest
+from ppax.run.conditions.callbacks import sort_callbacks
 
 
 class Rows:

@@ -1,0 +1,93 @@
+"""Evaluation during training: at intervals, on environments and keys of its own, as columns of the log rows.
+
+A row without an evaluation has NaN in these columns, as `episode_return` where no episode ended: stop conditions and
+the best policy skip it, so that an evaluation counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import ExitStack
+from typing import Any
+
+import jax
+
+from ppax.config import Run
+from ppax.envs import Env, other_params
+from ppax.evaluation import COLUMNS, Evaluator
+from ppax.program.backends import backend_of
+from ppax.protocols import Agent, Row
+from ppax.run.restore import planned_iterations
+from ppax.training import make_key
+from ppax.types import ConfigError, Key, TrainState
+
+EVALUATION = 2**31 - 1  # folded into the key: evaluation and training with the same seed use different random numbers
+
+
+class Evaluations:
+    """Evaluations of one run: before the first iteration, every `eval.every` iterations, and after the last one.
+
+    Without `eval.every` there are none, and no columns. Keys depend on the seed and the iteration, so that a resumed
+    run has the same evaluations. A context manager, which closes the environments.
+    """
+
+    def __init__(self, agent: Agent, env: Env, run: Run, state: TrainState):
+        """Prepare the evaluations of `run`, without compiling; of `state` only shapes are read."""
+        self._every, self._total = run.eval.every, planned_iterations(env, run)
+        self._stack = ExitStack()
+        self.blank: Row = {}  # the columns, without values
+        own = other_params(env, run.eval.env_params)  # checked before training, although it may be used after it only
+        if self._every is None:
+            return
+        _require_copies(own)
+        self._key = evaluation_key(run.seed)
+        settings = run.eval.episodes, run.eval.deterministic
+        self._evaluator = self._stack.enter_context(Evaluator(agent, own, state.learner, *settings))
+        blank = self._evaluator.blank()
+        _require_new_names(blank.metrics)
+        self.blank = blank.columns
+
+    def next_after(self, iteration: int) -> int:
+        """Return the iteration after `iteration` at which the next evaluation is due, at most the last one."""
+        if self._every is None:
+            return self._total
+        return min(iteration - iteration % self._every + self._every, self._total)
+
+    def columns(self, state: TrainState) -> Row:
+        """Evaluate the policy of `state` if that is due; return the columns of its log row, else NaN in each."""
+        iteration = int(state.iteration)
+        if self._every is None or (iteration % self._every and iteration != self._total):
+            return self.blank
+        return self._evaluator(state.learner, jax.random.fold_in(self._key, iteration)).columns
+
+    def __enter__(self) -> Evaluations:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.close()
+
+
+def evaluation_key(seed: int) -> Key:
+    """Return the key of a run's evaluations."""
+    return jax.random.fold_in(make_key(seed), EVALUATION)
+
+
+def _require_copies(env: Env) -> None:
+    """Raise ConfigError for environments that cannot be copied: an evaluation would end training's episodes."""
+    if not backend_of(env).copyable:
+        raise ConfigError(
+            f"eval.every: {env.name} is a vector environment of your own, which cannot be copied, and evaluations need "
+            "environments beside those of training: pass a function that makes one environment, "
+            "ppax.envs.host(MyEnv, num_envs), or leave eval.every out"
+        )
+
+
+def _require_new_names(metrics: Collection[str]) -> None:
+    """Raise ConfigError if the column of an environment's metric has the name of another column."""
+    for name in metrics:
+        if name in COLUMNS or f"eval_{name}" in {*COLUMNS, *metrics}:
+            column = name if name in COLUMNS else f"eval_{name}"
+            raise ConfigError(
+                f"the environment's metric {name!r}: {column} is another column of the log rows; rename it, for "
+                f"example to 'env_{name}'"
+            )

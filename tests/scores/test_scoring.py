@@ -48,13 +48,13 @@ def test_members_equal_separate_runs(name, sampled):
 def test_arrays_of_an_environment_are_no_values_of_seeds(name):
     """Acrobot of gymnax has three torques; the spaces of the memory chain are computed from its parameters."""
     pytest.importorskip("gymnax")
-    agent, env, run = ppax.preset(name, num_envs=2)
+    agent, env, run = ppax.preset(name)
     for members in (2, 3):
         envs, keys = training.for_members(env, members), jax.random.split(jax.random.key(0), members)
         with jax.numpy_rank_promotion("allow"):
             states = jax.eval_shape(lambda envs, keys: ppax.start_sweep(agent, envs, run.num_steps, keys), envs, keys)
             swept = jax.eval_shape(lambda envs, states: ppax.sweep(agent, envs, states, 3), envs, states)
-        assert swept.metrics["episode_return"].shape == (members,)
+        assert swept.metrics.means.shape == (members, len(swept.metrics.kinds()))
 
 
 def test_python_takes_presets_rows_and_options(monkeypatch):

@@ -53,9 +53,8 @@ def test_arrays_of_an_environment_are_no_values_of_seeds(name):
         envs, keys = training.for_members(env, members), jax.random.split(jax.random.key(0), members)
         with jax.numpy_rank_promotion("allow"):
             states = jax.eval_shape(lambda envs, keys: ppax.start_sweep(agent, envs, run.num_steps, keys), envs, keys)
-            swept = lambda envs, states: ppax.sweep(agent, envs, states, 3).metrics["episode_return"]  # noqa: E731
-            returns = jax.eval_shape(swept, envs, states)
-        assert returns.shape == (members,)
+            swept = jax.eval_shape(lambda envs, states: ppax.sweep(agent, envs, states, 3), envs, states)
+        assert swept.metrics.means.shape == (members, len(swept.metrics.kinds()))
 
 
 def test_python_takes_presets_rows_and_options(monkeypatch):

@@ -141,8 +141,13 @@ def finite(tree: Any) -> Any:
 
 
 def fingerprint(row: Row, episodes: int, version: str) -> str:
-    """Return a hash of what a result depends on besides its seeds: configuration, evaluation and version of ppax."""
-    options = dict(config.flatten(config.resolve(row.run_config())))
+    """Return a hash of what a result depends on besides its seeds: configuration, evaluation and version of ppax.
+
+    The version stands for the defaults: an option that is added to ppax leaves results valid.
+    """
+    given = row.run_config()
+    known = dict(config.flatten(config.resolve(given)))  # values as the run has them: 1 and 1.0 are one learning rate
+    options = {path: known.get(path) for path, _ in config.flatten(given)}
     learned = {path: value for path, value in options.items() if not path.startswith(FREE)}
     settings = [FORMAT, version, row.sampled, episodes, learned]
     return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -96,8 +96,8 @@ def options() -> str:
         "# Options",
         "",
         "Generated from the fields of the parts. `learning_rate` under `agent` is a key of the table `[agent]` in a",
-        "run file, the option `--agent.learning-rate` of `ppax train`, and a field of the part in Python. Below the name of",
-        "a part in run files stands its class; `agent` itself is a `ppax.PPO`.",
+        "run file, the option `--agent.learning-rate` of `ppax train`, and a field of the part in Python. Below the",
+        "name of a part in run files stands its class; `agent` itself is a `ppax.PPO`.",
         "",
     ]
     everything = list(config.options({}))

@@ -30,7 +30,7 @@ def test_a_logger_that_raises_is_removed_with_class_and_traceback_once():
     fails, keeps = Fails(), Keeps()
     with RunLoggers(None, [fails, keeps], False, SimpleNamespace(iteration=0)) as loggers:
         loggers.log({"episode_return": 1.0})
-        with pytest.warns(UserWarning) as caught:
+        with pytest.warns(UserWarning, match="Fails failed") as caught:
             loggers.log({})
         with warnings.catch_warnings(action="error"):
             loggers.log({})

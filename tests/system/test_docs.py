@@ -57,11 +57,11 @@ def test_python_blocks_run(code, tmp_path, monkeypatch):
     assert run(code)[0]
 
 
-def part_of(heading):
-    """Return the names of the first block below a heading of docs/extending.md, run without its training."""
-    text = (ROOT / "docs" / "extending.md").read_text().split(f"\n## {heading}\n")[1]
+def part_of(heading, place=0):
+    """Return the names of a block below a heading of docs/extending.md, the first by default, without its training."""
+    text = (ROOT / "docs" / "extending.md").read_text().split(f"\n## {heading}\n")[1].partition("\n## ")[0]
     names = {}
-    exec(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1].split("\n\n\nenv = ")[0], names)
+    exec(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[place].split("\n\n\nenv = ")[0], names)
     return names
 
 
@@ -91,6 +91,17 @@ def test_memory_of_extending_resets_and_continues():
     fresh = memory.scan(params, memory.initial_carry(3), x[2:], first[2:])
     np.testing.assert_allclose(whole.features[2:], fresh.features, rtol=1e-6)
     assert whole.features.shape == (6, memory.output_size(3))
+
+
+def test_memory_by_lax_scan_of_extending_by_hand():
+    memory = part_of("Memory", 1)["Differences"]()
+    x, first = jnp.array([[1.0], [4.0], [6.0], [7.0]]), jnp.array([False, False, True, False])
+    carry = {"last": jnp.array([3.0]), "steps": jnp.array(1.0)}
+    after, seen = memory.scan({}, carry, x, first)
+    steps = np.log([2.0, 3.0, 1.0, 2.0])  # 1 + steps before: the third begins an episode
+    np.testing.assert_allclose(seen, np.stack([[1.0, 4.0, 6.0, 7.0], [-2.0, 3.0, 6.0, 1.0], steps], axis=1), rtol=1e-6)
+    np.testing.assert_allclose([after["last"][0], after["steps"]], [7.0, 2.0])
+    assert seen.shape[1] == memory.output_size(1)
 
 
 def test_auxiliary_loss_of_the_page_by_hand():

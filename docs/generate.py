@@ -9,6 +9,7 @@ python docs/generate.py --check    # exit code 1 where a page on disk differs
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 import sys
@@ -95,7 +96,8 @@ def options() -> str:
         "# Options",
         "",
         "Generated from the fields of the parts. `learning_rate` under `agent` is a key of the table `[agent]` in a",
-        "run file, the option `--agent.learning-rate` of `ppax train`, and a field of the part in Python.",
+        "run file, the option `--agent.learning-rate` of `ppax train`, and a field of the part in Python. Below the",
+        "name of a part in run files stands its class; `agent` itself is a `ppax.PPO`.",
         "",
     ]
     everything = list(config.options({}))
@@ -104,15 +106,35 @@ def options() -> str:
     lines += ["## run", "", *table(own), "", "## agent", "", *table(agent, "agent."), ""]
     for slot, path in slots(everything):
         lines += [f"## {path}", ""]
-        for part in PARTS[slot]:
+        for part, cls in PARTS[slot].items():
             inner = [
                 option
                 for option in config.options(nested(path, part))
                 if option.path.startswith(f"{path}.") and not option.path.endswith(".part")
             ]
             direct = [option for option in inner if option.path.count(".") == path.count(".") + 1]
-            lines += [f'### `part = "{part}"`', "", *(table(direct, f"{path}.") if direct else ["No options."]), ""]
+            lines += [
+                f'### `part = "{part}"`',
+                "",
+                in_python(cls),
+                "",
+                *(table(direct, f"{path}.") if direct else ["No options."]),
+                "",
+            ]
     return "\n".join(lines)
+
+
+def in_python(cls: type) -> str:
+    """Name of a part's class as a program writes it, and the function that makes it for an environment, if any."""
+    from ppax.config.catalogue import FROM_SPACES
+
+    def public(made: Any) -> str:
+        package = made.__module__.rpartition(".")[0]
+        if getattr(importlib.import_module(package), made.__name__) is not made:
+            raise ValueError(f"{package} does not export {made.__name__}")
+        return f"{package}.{made.__name__}"
+
+    return f"`{public(cls)}`" + (f", made by `{public(FROM_SPACES[cls])}(env)`" if cls in FROM_SPACES else "")
 
 
 def slots(everything: list[Any]) -> Iterator[tuple[str, str]]:

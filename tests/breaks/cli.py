@@ -128,4 +128,29 @@ MUTATIONS: list[Mutation] = [
         ("tests/envs/test_pictures.py::test_a_limb_is_on_the_side_of_its_joint_angle",),
         "wrappers/pictures.py",
     ),
+    Mutation(
+        "a logger's failure is told without its traceback",
+        'and is removed; training goes on\\n{trace}"',
+        'and is removed; training goes on"',
+        ("tests/run/test_rows.py::test_a_logger_that_raises_is_removed_with_class_and_traceback_once",),
+    ),
+    Mutation(
+        "terms of a loss of any shape are accepted",
+        "        if shape != rows:\n",
+        "        if False:\n",
+        ("tests/losses/test_auxiliary.py::test_a_term_that_is_not_per_row_is_refused",),
+        "losses/base.py",
+    ),
+    Mutation(
+        "the settings of a run are those of the default environment",
+        "run = dataclasses.replace(settings(config), **env.settings.run_fields())",
+        "run = settings(config)",
+        ("tests/config/test_config.py::test_the_settings_of_a_run_are_those_of_the_environment_that_is_passed",),
+    ),
+    Mutation(
+        "a class of a compiled environment is called as a function",
+        "methods == [True, True, False]",
+        "methods == [True, False, False]",
+        ("tests/checks/test_check_env.py::test_a_class_in_the_place_of_an_instance_is_named",),
+    ),
 ]

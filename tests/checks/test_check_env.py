@@ -83,6 +83,15 @@ class Weak(Counter):
 
 
 @part
+class Chosen(Counter):
+    """An array that is made from Python numbers."""
+
+    def reset(self, key):
+        begin = super().reset(key)
+        return begin._replace(obs=jnp.where(begin.state.episode > 0, 1.0, -1.0)[None])
+
+
+@part
 class Counts(Counter):
     """Changes itself while it is traced."""
 
@@ -100,7 +109,12 @@ class Counts(Counter):
         (TupleStep(), protocol.check_protocol, "step returns a tuple, not an EnvStep"),
         (Unreadable(), protocol.check_declared, "supported are Box, Discrete"),
         (OneValue(), protocol.check_declared, "a number with one value only"),
-        (Weak(), protocol.check_types, "state.episode of reset is a Python number, weakly typed float32"),
+        (Weak(), protocol.check_types, "state.episode of reset is weakly typed float32: made from Python"),
+        (
+            Chosen(),
+            protocol.check_types,
+            "obs of reset is weakly typed float32: made from Python numbers; give a dtype",
+        ),
         (Counts(), protocol.check_side_effects, "length was 3, is 4"),
     ],
     ids=lambda x: type(x).__name__ if not isinstance(x, str) else "",
@@ -128,6 +142,22 @@ def test_the_report_has_it_under_its_name(world, name):
     report = ppax.check_env(world)
     failed = [check.name for check in report.checks if check.passed is False]
     assert failed == [name], str(report)
+
+
+@part
+class Sized(Counter):
+    """An environment whose constructor needs an argument."""
+
+    def __init__(self, size):
+        super().__init__(size)
+
+
+@pytest.mark.parametrize("world", [Counter, Sized])
+def test_a_class_in_the_place_of_an_instance_is_named(world):
+    said = rf"{world.__name__} is a class with reset and step .* pass an instance, {world.__name__}\(\)"
+    for call in (ppax.check_env, ppax.envs.host):
+        with pytest.raises(ppax.ConfigError, match=said):
+            call(world)
 
 
 # ---------------------------------------------------------------- before anything compiles

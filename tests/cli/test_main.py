@@ -272,6 +272,19 @@ def test_help_shows_common_options_and_how_to_list_all(capsys):
     assert "'agent.loss'" in capsys.readouterr().err
 
 
+def test_help_of_a_part_ends_with_the_command_for_another_part(capsys):
+    assert call("train", "CartPole-v1", "--help", "agent.advantage") == 0
+    last = capsys.readouterr().out.strip().splitlines()[-1]
+    wanted = "ppax train TARGET --agent.advantage.part monte_carlo --help agent.advantage"
+    assert last == f"These are the options of --agent.advantage.part gae; those of another part: {wanted}"
+    assert call("train", "CartPole-v1", "--agent.advantage.part", "vtrace", "--help", "agent.advantage") == 0
+    text = capsys.readouterr().out
+    assert "--agent.advantage.rho-clip" in text
+    assert "--agent.advantage.part vtrace; those of another part" in text
+    assert call("train", "--help", "agent.network") == 0
+    assert "those of another part" not in capsys.readouterr().out  # there is one network only
+
+
 def test_without_arguments_it_lists_commands_and_version(capsys):
     assert call() == 0
     assert "usage: ppax" in capsys.readouterr().out

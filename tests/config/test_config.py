@@ -548,3 +548,16 @@ def test_fields_with_a_slot_hold_parts_whatever_their_names(monkeypatch):
     assert config.build({"agent": described}).agent.advantage == agent.advantage
     with pytest.raises(ConfigError, match=r"write agent\.advantage\.base\.part = 'gae'"):
         config.resolve({"agent": {"advantage": {"part": "blend", "base": "gae"}}})
+
+
+def test_an_unknown_part_and_an_unknown_suite_say_how_to_add_one():
+    with pytest.raises(ConfigError, match=r"nearest: gae; for a part of your own see docs/extending\.md"):
+        config.build({"agent": {"advantage": {"part": "gea"}}})
+    with pytest.raises(ConfigError, match=r"a suite of your own see docs/own_environment\.md and docs/extending\.md"):
+        config.build({"env": "walks/Walk-5"})
+
+
+def test_the_settings_of_a_run_are_those_of_the_environment_that_is_passed():
+    env = ppax.make("Pendulum-v1", 6, action_repeat=2)
+    run = config.build({"num_envs": 16, "seed": 3}, env=env).run
+    assert (run.env, run.num_envs, run.action_repeat, run.seed) == ("Pendulum-v1", 6, 2, 3)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ from ppax.networks import mlp, network
 from ppax.networks.memories import GRU
 from ppax.optimizers import SGD
 from ppax.program.layout import Program
-from ppax.protocols import AuxiliaryTerms
+from ppax.protocols import AuxiliaryTerms, PolicyTerms
 from ppax.types import ConfigError, part
 
 FEATURES = {"actor": np.array([[1.0, 3.0], [0.0, 2.0], [4.0, 0.0]]), "critic": np.array([[2.0], [1.0], [3.0]])}
@@ -75,6 +76,25 @@ def test_a_name_that_is_taken_is_refused(name):
     for terms in (AuxiliaryTerms({name: rows}), AuxiliaryTerms({}, {name: rows})):
         with pytest.raises(ConfigError, match=f"the metric '{name}' exists already; give the term .* another name"):
             loss_of(terms, batch_of(rows))
+
+
+@pytest.mark.parametrize(
+    ("shape", "remedy"),
+    [
+        ((), r"jnp\.full\(batch\.steps\.valid\.shape, mine\)"),
+        ((2,), r"jnp\.full"),
+        ((3, 2), r"mine\.reshape\(3, -1\)\.mean\(axis=-1\)"),
+    ],
+)
+@pytest.mark.parametrize("place", ["losses", "metrics", "policy"])
+def test_a_term_that_is_not_per_row_is_refused(shape, remedy, place):
+    batch, rows, x = batch_of(np.zeros(3)), np.zeros(3, np.float32), {"mine": np.zeros(shape, np.float32)}
+    terms = AuxiliaryTerms({} if place != "losses" else x, {} if place != "metrics" else x)
+    policy = PolicyTerms(rows, rows, x if place == "policy" else {})
+    slot = "loss" if place == "policy" else "auxiliary"
+    said = rf"agent\.{slot}: its term 'mine' has shape {re.escape(str(list(shape)))}, .* each row, \[3\]: .*{remedy}"
+    with pytest.raises(ConfigError, match=said):
+        total_loss(policy, rows, rows, terms, batch, 0.5, 0.0)
 
 
 def test_no_auxiliary_loss_is_not_in_the_program():

@@ -170,7 +170,8 @@ def test_commands_name_the_object_to_pass(run, verb, capsys):
 
 def test_the_command_resume_names_the_callbacks_it_lacks(tmp_path, capsys):
     """The run file is invalid, so nothing is trained or compiled."""
-    (tmp_path / "run.toml").write_text(config.to_toml({"env": "no such", "objects": ["callbacks (watch, Keep)"]}))
+    objects = ["callbacks (watch, Keep), which resume does not need"]
+    (tmp_path / "run.toml").write_text(config.to_toml({"env": "no such", "objects": objects}))
     assert main.main(["resume", str(tmp_path)]) == main.USAGE  # because of the environment
     text = (
         f"this run had callbacks (watch, Keep), which are not called here; ppax.resume('{tmp_path}', callbacks=[...])"
@@ -186,7 +187,7 @@ def test_train_refuses_a_run_file_with_objects(run, capsys):
 def test_resume_continues_with_the_object(run):
     path, agent = run
     plan = config.read(path / "run.toml")
-    assert plan[config.OBJECTS] == ["agent.network.head (MyHead)", "callbacks (<lambda>)"]
+    assert plan[config.OBJECTS] == ["agent.network.head (MyHead)", "callbacks (<lambda>), which resume does not need"]
     resumed = ppax.resume(path, agent, console=False)  # the environment has a name, so it need not be passed
     assert type(resumed.agent.network.head) is MyHead
     assert int(resumed.state.iteration) == 1

@@ -20,7 +20,7 @@ from ppax import config
 from ppax.envs.suites import registry
 
 ROOT = Path(__file__).parents[2]
-RUN = ("extending", "first_run", "own_environment", "own_network", "sweeps")
+RUN = ("extending", "first_run", "memory", "own_environment", "own_network", "sweeps")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -47,7 +47,10 @@ def run(code):
     return out.getvalue(), names
 
 
-PROGRAMS = [pytest.param(code, id=f"{name}-{i}") for name in RUN for i, code in enumerate(blocks(name))]
+SCRIPT = 'if __name__ == "__main__":'  # a program that reads arguments, and has a test of its own
+PROGRAMS = [
+    pytest.param(code, id=f"{name}-{i}") for name in RUN for i, code in enumerate(blocks(name)) if SCRIPT not in code
+]
 
 
 @pytest.mark.usefixtures("vmapped_keys", "quick_programs")
@@ -57,11 +60,11 @@ def test_python_blocks_run(code, tmp_path, monkeypatch):
     assert run(code)[0]
 
 
-def part_of(heading):
-    """Return the names of the first block below a heading of docs/extending.md, run without its training."""
-    text = (ROOT / "docs" / "extending.md").read_text().split(f"\n## {heading}\n")[1]
+def part_of(heading, place=0):
+    """Return the names of a block below a heading of docs/extending.md, the first by default, without its training."""
+    text = (ROOT / "docs" / "extending.md").read_text().split(f"\n## {heading}\n")[1].partition("\n## ")[0]
     names = {}
-    exec(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1].split("\n\n\nenv = ")[0], names)
+    exec(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[place].split("\n\n\nenv = ")[0], names)
     return names
 
 
@@ -91,6 +94,17 @@ def test_memory_of_extending_resets_and_continues():
     fresh = memory.scan(params, memory.initial_carry(3), x[2:], first[2:])
     np.testing.assert_allclose(whole.features[2:], fresh.features, rtol=1e-6)
     assert whole.features.shape == (6, memory.output_size(3))
+
+
+def test_memory_by_lax_scan_of_extending_by_hand():
+    memory = part_of("Memory", 1)["Differences"]()
+    x, first = jnp.array([[1.0], [4.0], [6.0], [7.0]]), jnp.array([False, False, True, False])
+    carry = {"last": jnp.array([3.0]), "steps": jnp.array(1.0)}
+    after, seen = memory.scan({}, carry, x, first)
+    steps = np.log([2.0, 3.0, 1.0, 2.0])  # 1 + steps before: the third begins an episode
+    np.testing.assert_allclose(seen, np.stack([[1.0, 4.0, 6.0, 7.0], [-2.0, 3.0, 6.0, 1.0], steps], axis=1), rtol=1e-6)
+    np.testing.assert_allclose([after["last"][0], after["steps"]], [7.0, 2.0])
+    assert seen.shape[1] == memory.output_size(1)
 
 
 def test_auxiliary_loss_of_the_page_by_hand():
@@ -125,6 +139,53 @@ def test_distribution_of_extending_is_normalised():
     np.testing.assert_allclose(one.entropy(), -(jnp.exp(p) * p).sum() * width, atol=1e-3)
     np.testing.assert_allclose(one.kl(other), (jnp.exp(p) * (p - q)).sum() * width, atol=1e-3)
     assert one.env_action(jnp.array([7.0])).tolist() == [2.0]
+
+
+def test_newest_half_of_extending_has_the_later_sequences_of_each_stream():
+    made = part_of("Minibatches", 1)["NewestHalf"](blocks=4, num_minibatches=2)
+    numbers = jnp.arange(12).reshape(4, 3)  # [T, B]: step t of stream b is 3 t + b
+    rows = ppax.arrays.sequences.to_sequences(numbers, 1)
+    batch = ppax.types.Batch(steps(*[jnp.zeros(12)] * 4), None)
+    drawn = made(batch, jax.random.key(0)).index
+    assert drawn.shape == (2, made.size(12)) == (2, 3)
+    assert sorted(rows[drawn.reshape(-1), 0].tolist()) == [6, 7, 8, 9, 10, 11]  # t = 2 and 3
+    with pytest.raises(ppax.ConfigError, match="13 sequences"):
+        made.size(13)
+
+
+def test_network_of_extending_gives_an_auxiliary_loss_parameters():
+    names = part_of("Auxiliary loss", 1)
+    env = ppax.make("CartPole-v1", 4)
+    network, plain = names["WithPredictor"](ppax.networks.mlp(env, (8,))), ppax.networks.mlp(env, (8,))
+    params = network.init(jax.random.key(0))
+    assert params["predictor"].keys() == {"kernel", "bias"}
+    assert params.keys() - plain.init(jax.random.key(0)).keys() == {"predictor"}
+    agent = ppax.PPO(network, auxiliary=names["PredictReward"](1.0), num_epochs=1)
+    state = ppax.start(agent, env, 16, jax.random.key(0))
+    after = jax.jit(ppax.train, static_argnums=3)(agent, env, state, 1)
+    moved = after.state.learner.params["predictor"]["bias"] - state.learner.params["predictor"]["bias"]
+    assert float(jnp.abs(moved).max()) > 0.0  # it learns
+
+
+def test_script_with_a_part_of_its_own_trains_it(tmp_path, monkeypatch, capsys):
+    (code,) = (code for code in blocks("extending") if SCRIPT in code)
+    monkeypatch.setitem(config.PARTS, "advantage", dict(config.PARTS["advantage"]))
+    sizes = ["--total-steps", "512", "--num-envs", "8", "--num-steps", "32", "--eval.episodes", "2"]
+    part = ["--agent.advantage", "nstep_mix", "--agent.advantage.weight", "0.25", "--no-cache"]
+    monkeypatch.setattr(
+        sys, "argv", ["train.py", "train", "CartPole-v1", *sizes, *part, "--run-dir", str(tmp_path / "run")]
+    )
+    names = {"__name__": "__main__"}
+    with pytest.raises(SystemExit) as ended:
+        exec(compile(code, "train.py", "exec"), names)
+    assert ended.value.code == 0, capsys.readouterr().err
+    plan = config.read(tmp_path / "run" / "run.toml")
+    assert plan["agent"]["advantage"] == {"part": "nstep_mix", "weight": 0.25}
+    assert config.OBJECTS not in plan
+    rows = steps([1.0, 2.0, 4.0], [1.0, 1.0, 1.0], [False, True, False], [False, False, False])
+    out = names["NStepMix"](0.25)(rows, jnp.array([1.0, 99.0, 8.0]), 0.5)
+    # one step: 1 + 0.5 * 1, 2, 4 + 0.5 * 8; two steps: 1 + 0.5 * 2, 2, 8
+    np.testing.assert_allclose(out.value, [0.75 * 1.5 + 0.25 * 2.0, 2.0, 8.0])
 
 
 @pytest.mark.parametrize(

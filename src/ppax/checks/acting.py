@@ -117,8 +117,9 @@ def check_memory(context: CheckContext) -> Finding:
         change(never.at[half].set(True), half),
         0.0,
         "memory is reset where an episode begins; with other memory before it, outputs change by",
-        "Memory leaks from one episode into the next: in remember, before each step, "
-        "carry = jnp.where(first, self.initial_carry(), carry).",
+        "Memory leaks from one episode into the next: `scan` of a memory part (`remember` of a network) must reset the "
+        "carry where `first` is true: with start = self.initial_carry(size) (of a network: self.initial_carry()), at "
+        "each step carry = jax.tree.map(lambda new, old: jnp.where(first_t, new, old), start, carry).",
     )
 
 

@@ -75,12 +75,14 @@ def check_types(env: VectorEnv, key: Key) -> Finding:
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
             if leaf.weak_type:
                 place = jax.tree_util.keystr(path, simple=True, separator=".")
-                problems.append(f"{place} of {verb} is a Python number, weakly typed {leaf.dtype}")
+                problems.append(
+                    f"{place} of {verb} is weakly typed {leaf.dtype}: made from Python numbers; give a dtype"
+                )
     return none_of(
         problems,
-        "no leaf of state and observation has the weak type of a Python number",
+        "no leaf of state and observation is weakly typed",
         "Weak types are promoted by other types, so that types change from step to step and programs compile twice: "
-        "write jnp.zeros((), jnp.float32) or jnp.asarray(x, jnp.float32), not 0.0.",
+        "write jnp.zeros((), jnp.float32), not 0.0, and jnp.where(up, 1.0, -1.0).astype(jnp.float32).",
     )
 
 

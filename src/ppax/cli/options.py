@@ -105,7 +105,7 @@ def _parse(
     defaults = dict(flatten(config.resolve(base)))
     _add_options(parser, known, defaults, topic)
     if topic is not None:
-        _print_help(parser, known, topic, command)
+        _print_help(parser, known, defaults, topic, command)
     target = arguments[0] if arguments else None
     arguments, free = free_options(booleans(arguments, known))
     options, unknown = parser.parse_known_args(arguments)
@@ -164,7 +164,9 @@ def _add_options(
         _add_option(groups[section], known[path], defaults[path], shown)
 
 
-def _print_help(parser: argparse.ArgumentParser, known: dict[str, Option], topic: str, command: str) -> None:
+def _print_help(
+    parser: argparse.ArgumentParser, known: dict[str, Option], defaults: Config, topic: str, command: str
+) -> None:
     """Print the help on `topic` and exit."""
     sections = sorted({path.rpartition(".")[0] for path in known} - {""})
     if topic not in ("", ALL, *known, *sections):
@@ -173,8 +175,20 @@ def _print_help(parser: argparse.ArgumentParser, known: dict[str, Option], topic
         parts = ", ".join(sections)
         more = f"All options: --help all. Options of one part: ppax {command} TARGET --help PART, PART one of {parts}."
         parser.epilog = f"{parser.epilog}\n{textwrap.fill(more, 100, break_on_hyphens=False)}"
+    if f"{topic}.part" in known:
+        parser.epilog = f"{parser.epilog}\n{_other_part(topic, known[f'{topic}.part'], defaults, command)}"
     parser.print_help()
     raise SystemExit(0)
+
+
+def _other_part(topic: str, option: Option, defaults: Config, command: str) -> str:
+    """Sentence with the command that shows the options of another part in the slot `topic`."""
+    chosen, flag = defaults[option.path], "--" + renamed(option.path, "_", "-")
+    other = next((name for name in reversed(option.limits["choices"]) if name != chosen), None)
+    if other is None:
+        return ""
+    arguments = f"TARGET {flag} {other} --help {topic}"
+    return f"These are the options of {flag} {chosen}; those of another part: ppax {command} {arguments}"
 
 
 def _add_option(group: Any, option: Option, default: Any, visible: bool = True) -> None:

@@ -34,7 +34,8 @@ class Built(NamedTuple):
 def build(config: Config, env: Env | None = None) -> Built:
     """Build agent, environment and run of a configuration.
 
-    `env` replaces the configured environment; `env_params` of the configuration are set in it.
+    `env` replaces the configured environment, and `run` has its settings; `env_params` of the configuration are set in
+    it.
     """
     config = resolve(config)
     places = [place for place in objects_of(config) if not place.startswith("callbacks")]
@@ -44,12 +45,13 @@ def build(config: Config, env: Env | None = None) -> Built:
             "pass them to ppax.fit, or remove the line `objects` to use the parts of ppax in their place"
         )
     env = build_env(config) if env is None else envs.other_params(env, config.get("env_params", {}))
+    run = dataclasses.replace(settings(config), **env.settings.run_fields())
     tables = group_tables.checked_tables(config, dict(env.sizes))
     if not env.sizes:
         group_tables.require_groups(config)
-        return Built(_agent(config, env), env, settings(config))
+        return Built(_agent(config, env), env, run)
     agents = {name: _agent(tables.get(name, config), group) for name, group in env.groups.items()}
-    run, groups = settings(config), Groups(agents, env.sizes)
+    groups = Groups(agents, env.sizes)
     return Built(groups if run.self_play.every is None else SelfPlay(groups, run.self_play, env.num_envs), env, run)
 
 

@@ -42,7 +42,7 @@ def _options(cls: type, config: Config, prefix: str) -> Iterator[Option]:
             default = next(iter(choices))
             limits = {"choices": tuple(choices)}
             part = Option(f"{path}.part", str, default=default, doc="name of the part", limits=limits)
-            name = check_value(part, section.get("part", default))
+            name = _part_name(part, section.get("part", default))
             yield part
             yield from _options(choices[name], section, path + ".")
         elif is_section(hints[field.name]):
@@ -50,6 +50,15 @@ def _options(cls: type, config: Config, prefix: str) -> Iterator[Option]:
         elif path not in FREE and field.default is not dataclasses.MISSING:
             # a field without default is set from the environment
             yield option_of(field, hints[field.name], path)
+
+
+def _part_name(option: Option, given: Any) -> str:
+    """Return the name of a part; ConfigError, which also says how to add one, unless it is in the catalogue."""
+    try:
+        name: str = check_value(option, given)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; for a part of your own see docs/extending.md") from None
+    return name
 
 
 def is_section(hint: Any) -> bool:

@@ -156,5 +156,6 @@ def _single(name: str) -> Environment:
     raise ConfigError(
         f"no environment {name!r}; "
         + (f"did you mean {nearest[0]!r}? " if nearest else "")
-        + f"Built in: {', '.join(BUILTIN)}; others: {', '.join(f'{s}/ID' for s in (*SUITES, *HOST_SUITES))}"
+        + f"Built in: {', '.join(BUILTIN)}; others: {', '.join(f'{s}/ID' for s in (*SUITES, *HOST_SUITES))}; "
+        "for an environment or a suite of your own see docs/own_environment.md and docs/extending.md"
     )

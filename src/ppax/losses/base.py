@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -59,6 +59,8 @@ def total_loss(
 
     `value` are the critic's losses, `entropy` that of the policy.
     """
+    _require_rows("loss", {"loss": policy.loss, "log_ratio": policy.log_ratio} | dict(policy.metrics), batch)
+    _require_rows("auxiliary", dict(auxiliary.losses) | dict(auxiliary.metrics), batch)
     weights = RowWeights(None, None, None) if batch.weights is None else batch.weights
     columns = [weighted(policy.loss, weights.policy), weighted(value, weights.value)]
     columns += [weighted(entropy, weights.policy)]
@@ -80,6 +82,27 @@ def ratio_extremes(log_ratio: Array, batch: Batch, weights: RowWeights) -> Table
     ratio = jnp.exp(log_ratio)
     largest = reduced("max", {"ratio_max": jnp.max(ratio, where=acting, initial=0.0)})
     return largest | reduced("min", {"ratio_min": jnp.min(ratio, where=acting, initial=jnp.inf)})
+
+
+def _require_rows(slot: str, terms: Mapping[str, Array], batch: Batch) -> None:
+    """Raise ConfigError for a term of the part in `slot` that is not one number for each row."""
+    rows = batch.steps.valid.shape
+    for name, x in terms.items():
+        shape = jnp.shape(x)
+        if shape != rows:
+            remedy = (
+                f"take its mean over each row, {name}.reshape({rows[0]}, -1).mean(axis=-1)"
+                if shape[:1] == rows
+                else f"write jnp.full(batch.steps.valid.shape, {name}) for one number of the whole minibatch"
+            )
+            raise ConfigError(
+                f"agent.{slot}: its term {name!r} has shape {_listed(shape)}, and must have one number for each row, "
+                f"{_listed(rows)}: {remedy}"
+            )
+
+
+def _listed(shape: tuple[int, ...]) -> str:
+    return f"[{', '.join(map(str, shape))}]"
 
 
 def _require_distinct(names: Sequence[str]) -> None:

@@ -32,7 +32,7 @@ def objects(agent: Agent, env: Env, run_config: Config, callbacks: Sequence[Any]
     """Paths in `agent` and `env` that `run_config` does not rebuild, with their classes, and names of the callbacks."""
     differences = [*_of_env(env, run_config), *_of_agent(agent, env, run_config)]
     names = ", ".join(getattr(one, "__name__", type(one).__name__) for one in callbacks)
-    return differences + ([f"callbacks ({names})"] if callbacks else [])
+    return differences + ([f"callbacks ({names}), which resume does not need"] if callbacks else [])
 
 
 def require(run_config: Config, agent: Agent | None, env: Env | None, where: str) -> None:
@@ -52,7 +52,7 @@ def require(run_config: Config, agent: Agent | None, env: Env | None, where: str
 def callbacks_of(run_config: Config) -> str:
     """Names of the callbacks of a run; "" without callbacks."""
     places = [place for place in config.objects_of(run_config) if _root(place) == "callbacks"]
-    return places[0].partition(" ")[2].strip("()") if places else ""
+    return places[0].partition("(")[2].rpartition(")")[0] if places else ""
 
 
 def recorded(run_config: Config) -> Config:

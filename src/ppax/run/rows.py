@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -48,13 +49,17 @@ class RunLoggers:
         return self._seconds
 
     def log(self, row: Row) -> None:
-        """Log one row; a logger that fails is removed with a warning, and training goes on."""
+        """Log one row; a logger that fails is removed, with its traceback as a warning; training goes on."""
         for logger in list(self._loggers):
             try:
                 logger.log(row)
             except Exception as error:
                 self._loggers.remove(logger)
-                warnings.warn(f"{type(logger).__name__} failed and is removed: {error}", stacklevel=2)
+                trace = "".join(traceback.format_exception(error)).rstrip()
+                name, kind = type(logger).__name__, type(error).__name__
+                warnings.warn(
+                    f"{name} failed ({kind}: {error}) and is removed; training goes on\n{trace}", stacklevel=2
+                )
 
     def __enter__(self) -> RunLoggers:
         return self
@@ -68,4 +73,5 @@ def _close(logger: Logger) -> None:
     try:
         logger.close()
     except Exception as error:
-        warnings.warn(f"{type(logger).__name__} could not be closed: {error}", stacklevel=2)
+        name, kind = type(logger).__name__, type(error).__name__
+        warnings.warn(f"{name} could not be closed ({kind}: {error})", stacklevel=2)

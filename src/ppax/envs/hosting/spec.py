@@ -20,6 +20,7 @@ SUCCESS = ("is_success",)  # entries of `info` that are logged by default
 
 def spec_of(factories: list[Factory], settings: EnvSettings) -> tuple[list[Factory], HostSpec]:
     """Return the factories, those of several agents wrapped in `Team`, and the spaces and sizes of one environment."""
+    _refuse_compiled(factories[0])
     env, agent_ids, central_critic = factories[0](), settings.agent_ids, settings.central_critic
     if isinstance(env, ParallelEnv):
         close_all([env.close])
@@ -48,6 +49,18 @@ def spec_of(factories: list[Factory], settings: EnvSettings) -> tuple[list[Facto
         return factories, HostSpec(env.observation_space, env.action_space, mask_size, stats, agents, names)
     finally:
         close_all([env.close])
+
+
+def _refuse_compiled(factory: Factory) -> None:
+    """Raise ConfigError for a class that has reset and step, but not close, which all host environments have."""
+    methods = [callable(getattr(factory, name, None)) for name in ("reset", "step", "close")]
+    if isinstance(factory, type) and methods == [True, True, False]:
+        name = factory.__name__
+        raise ConfigError(
+            f"{name} is a class with reset and step of a compiled environment: pass an instance, {name}(), to "
+            f"ppax.check_env, or ppax.envs.VectorEnv({name}(), num_envs=64) for training. On the host it must be a "
+            "gymnasium.Env or a PettingZoo ParallelEnv"
+        )
 
 
 def _first_metrics(env: Any) -> tuple[str, ...]:

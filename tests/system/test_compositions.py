@@ -19,6 +19,7 @@ from worlds import QUICK
 
 import ppax
 import reference
+from ppax.agents.logged import EPISODE_METRICS
 from ppax.collection import collect
 from ppax.envs import HostEnv
 from ppax.learning.normalization import Pair
@@ -26,12 +27,13 @@ from ppax.program import compilation
 from ppax.program.layout import with_devices
 from ppax.run import checkpoint
 from ppax.run.fit import fit_run
+from ppax.training import MEASURED, STAGES
 from ppax.types import Batch, Transition
 
 NATIVE, ON_HOST = 60, 30
 ALWAYS, ALWAYS_ON_HOST = (0,), (0,)  # the others are nightly
-NOT_COMPARED = ("steps_per_second", "seconds")
-MAYBE_NAN = ("episode_return", "episode_length")  # NaN if no episode has ended
+NOT_COMPARED = (*MEASURED, *STAGES)  # times and memory
+MAYBE_NAN = EPISODE_METRICS  # NaN if no episode has ended
 pytestmark = pytest.mark.usefixtures("cached_programs")
 
 

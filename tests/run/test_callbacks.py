@@ -1,5 +1,8 @@
 """Callbacks passed to `fit`: functions, loggers and conditions are told apart; anything else is refused."""
 
+import types
+import warnings
+
 import pytest
 
 import ppax
@@ -8,6 +11,7 @@ from ppax.config import Log
 from ppax.protocols import ConditionState
 from ppax.run.callbacks import sort_callbacks
 from ppax.run.conditions import HitsUpperBound, KeepBest
+from ppax.run.rows import RunLoggers
 
 
 class Rows:
@@ -79,3 +83,26 @@ def test_a_logger_gets_every_row_before_the_callbacks_and_is_closed_once():
     assert order == [1, 2]
     assert [row["iteration"] for row in rows.rows] == [1, 2]
     assert rows.closed == 1
+
+
+class Forgetful(Rows):
+    """Logger that reads a metric that no row has."""
+
+    def log(self, row):
+        self._read(row)
+
+    def _read(self, row):
+        return row["no_such_metric"]
+
+
+def test_a_logger_that_fails_is_removed_once_with_class_and_traceback_of_its_exception():
+    rows = Rows()
+    with RunLoggers(None, [Forgetful(), rows], False, types.SimpleNamespace(iteration=0)) as loggers:
+        with pytest.warns(UserWarning, match=r"Forgetful failed and is removed: KeyError: 'no_such_metric'") as seen:
+            loggers.log({"iteration": 1})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            loggers.log({"iteration": 2})
+    assert len(seen) == 1
+    assert 'in _read\n    return row["no_such_metric"]' in str(seen[0].message)  # the line to mend
+    assert [row["iteration"] for row in rows.rows] == [1, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -42,7 +43,7 @@ class RunLoggers:
                 logger.log(row)
             except Exception as error:
                 self._loggers.remove(logger)
-                warnings.warn(f"{type(logger).__name__} failed and is removed: {error}", stacklevel=2)
+                warnings.warn(f"{type(logger).__name__} failed and is removed: {_described(error)}", stacklevel=2)
 
     def __enter__(self) -> RunLoggers:
         return self
@@ -56,4 +57,9 @@ def _close(logger: Logger) -> None:
     try:
         logger.close()
     except Exception as error:
-        warnings.warn(f"{type(logger).__name__} could not be closed: {error}", stacklevel=2)
+        warnings.warn(f"{type(logger).__name__} could not be closed: {_described(error)}", stacklevel=2)
+
+
+def _described(error: Exception) -> str:
+    """Class and message of an exception, and below them its traceback: a logger is often the user's own code."""
+    return f"{type(error).__name__}: {error}\n" + "".join(traceback.format_tb(error.__traceback__)).rstrip()

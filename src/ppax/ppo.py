@@ -31,7 +31,7 @@ from ppax.learning.gradient import mean_gradient
 from ppax.learning.kl_control import KLControl
 from ppax.learning.stored import evaluate_in_chunks
 from ppax.losses import ClippedSurrogate, NoAuxiliary
-from ppax.losses.base import total_loss
+from ppax.losses.base import per_row, total_loss
 from ppax.minibatches import Shuffle
 from ppax.optimizers import Adam, clipped
 from ppax.parts import number, part, slot, static
@@ -200,8 +200,8 @@ class PPO:
         learner, batch = data.learner._replace(params=params), to_rows(Batch(steps, *of_rows))
         policy = replay(self.network, self.critic, self.compute_dtype, learner, steps)
         value = value_losses(self.critic, learner.critic, policy.value_outputs, batch)
-        terms = objective(policy.distribution, batch)
-        auxiliary = self.auxiliary(params, policy.features, batch)
+        terms = per_row(self.loss, objective(policy.distribution, batch), batch)
+        auxiliary = per_row(self.auxiliary, self.auxiliary(params, policy.features, batch), batch)
         return total_loss(terms, value, policy.distribution.entropy(), auxiliary, batch, self.vf_coef, self.ent_coef)
 
     def initial_carry(self, num_streams: int) -> PyTree:

@@ -13,4 +13,18 @@ MUTATIONS = [
         ),
         "run/rows.py",
     ),
+    Mutation(
+        "terms that are no rows reach the sum of the loss",
+        "        if shape != expected:\n            remedy",
+        "        if False:\n            remedy",
+        ("tests/losses/test_auxiliary.py::test_a_term_that_is_not_one_number_for_each_row_is_refused_by_name",),
+        "losses/base.py",
+    ),
+    Mutation(
+        "terms of the policy loss are not looked at",
+        "per_row(self.loss, objective(policy.distribution, batch), batch)",
+        "objective(policy.distribution, batch)",
+        ("tests/losses/test_auxiliary.py::test_a_term_that_is_not_one_number_for_each_row_is_refused_by_name",),
+        "ppo.py",
+    ),
 ]

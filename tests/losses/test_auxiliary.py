@@ -77,6 +77,56 @@ def test_a_name_that_is_taken_is_refused(name):
             loss_of(terms, batch_of(rows))
 
 
+@part
+class Decay:
+    """Penalty on the parameters as one number, not one for each row."""
+
+    def __call__(self, params, features, batch):
+        return AuxiliaryTerms({"decay": jnp.square(params["policy"]["kernel"]).sum()})
+
+
+@part
+class MeanLoss(ClippedSurrogate):
+    """Loss that takes the mean over rows itself."""
+
+    def __call__(self, distribution, batch):
+        terms = super().__call__(distribution, batch)
+        return terms._replace(loss=terms.loss.mean())
+
+
+@part
+class Wide:
+    """Metric with one number for each feature of a row."""
+
+    def __call__(self, params, features, batch):
+        return AuxiliaryTerms({}, {"wide": features["actor"]})
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        (
+            {"auxiliary": Decay()},
+            r"Decay: the term losses\['decay'\] has shape \[\], and must .* \[8\].*jnp\.full",
+        ),
+        (
+            {"auxiliary": Wide()},
+            r"Wide: the term metrics\['wide'\] has shape \[8, 4\], and must .* \[8\].*mean\(axis",
+        ),
+        ({"loss": MeanLoss()}, r"MeanLoss: the term loss has shape \[\], and must have shape \[8\]"),
+    ],
+)
+def test_a_term_that_is_not_one_number_for_each_row_is_refused_by_name(parts, text):
+    env = ppax.make("CartPole-v1", 4)
+    agent = ppax.PPO(mlp(env, hidden=(4,)), minibatch=Shuffle(2), **parts)
+
+    def play(key):
+        return ppax.train(agent, env, ppax.start(agent, env, 4, key), 1)
+
+    with pytest.raises(ConfigError, match=text):
+        jax.eval_shape(play, jax.random.key(0))
+
+
 def test_no_auxiliary_loss_is_not_in_the_program():
     batch = batch_of(np.zeros(3))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -12,6 +13,8 @@ from ppax.arrays.metrics import Table, reduced
 from ppax.arrays.sequences import masked_means
 from ppax.protocols import AuxiliaryTerms, PolicyTerms
 from ppax.types import Batch, ConfigError, LossOutput, Scalar, Transition
+
+Terms = TypeVar("Terms", PolicyTerms, AuxiliaryTerms)
 
 LOG_RATIO_BOUND = 20.0  # exp(20) is far outside any clip range; it keeps ratios finite in float32
 
@@ -44,6 +47,22 @@ def k3(log_ratio: Array) -> Array:
 def weighted(x: Array, weight: Array | None) -> Array:
     """`weight` times rows `x` [N]; 0 where the weight is 0, also if `x` is NaN there."""
     return x if weight is None else jnp.where(weight == 0.0, 0.0, weight * x)
+
+
+def per_row(part: Any, terms: Terms, batch: Batch) -> Terms:
+    """Return the terms of a loss part; ConfigError, with the remedy, unless each has one number for each row, [N]."""
+    expected = jnp.shape(batch.steps.valid)
+    for path, x in jax.tree_util.tree_leaves_with_path(terms._asdict()):
+        shape, name = jnp.shape(x), f"{path[0].key}{jax.tree_util.keystr(path[1:])}"
+        if shape != expected:
+            remedy = "for a penalty on the parameters write jnp.full(batch.steps.valid.shape, x)"
+            if shape[:1] == expected:
+                remedy = f"take the mean over the axes of a row: x.mean(axis={tuple(range(1, len(shape)))})"
+            raise ConfigError(
+                f"{type(part).__name__}: the term {name} has shape {list(shape)}, and "
+                f"must have shape {list(expected)}, one number for each row: {remedy}"
+            )
+    return terms
 
 
 def total_loss(

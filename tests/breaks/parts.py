@@ -2,6 +2,8 @@
 
 from breaks.base import Mutation
 
+CHECKS = "tests/checks/test_broken.py::"
+
 MUTATIONS = [
     Mutation(
         "a logger fails without a traceback",
@@ -26,5 +28,19 @@ MUTATIONS = [
         "objective(policy.distribution, batch)",
         ("tests/losses/test_auxiliary.py::test_a_term_that_is_not_one_number_for_each_row_is_refused_by_name",),
         "ppo.py",
+    ),
+    Mutation(
+        "a part that chooses among the sequences fails the self-test",
+        "promised = isinstance(agent.minibatch, Shuffle)",
+        "promised = True",
+        (CHECKS + "test_minibatches_of_a_subset_are_a_note_and_no_failure",),
+        "checks/learning.py",
+    ),
+    Mutation(
+        "a shuffle may leave sequences out",
+        "promised = isinstance(agent.minibatch, Shuffle)",
+        "promised = False",
+        (CHECKS + "test_minibatches_that_do_not_cover_the_rollout",),
+        "checks/learning.py",
     ),
 ]

@@ -11,6 +11,7 @@ from worlds import Counter, Leaky, Masked
 import ppax
 from ppax.distributions import Categorical, Normal
 from ppax.envs import builtin
+from ppax.minibatches import Shuffle
 from ppax.networks import Composed
 from ppax.types import MinibatchIndices, Outputs, Targets, part, static
 
@@ -250,6 +251,42 @@ class OneOrder:
         if self.twice:
             return MinibatchIndices(jax.random.randint(key, (self.num_minibatches, size), 0, count))
         return MinibatchIndices(jnp.arange(self.num_minibatches * size).reshape(self.num_minibatches, size))
+
+
+@part
+class Leaves(Shuffle):
+    """A shuffle with padding in the place of the first four sequences."""
+
+    def __call__(self, batch, key):
+        index = super().__call__(batch, key).index
+        return MinibatchIndices(jnp.where(index < 4, batch.steps.valid.shape[0], index))
+
+
+@part
+class Repeats(Shuffle):
+    """A shuffle without padding that draws four sequences twice, and the four before them never."""
+
+    def __call__(self, batch, key):
+        index = super().__call__(batch, key).index
+        return MinibatchIndices(jnp.where(index < 4, index + 4, index))
+
+
+@part
+class Newest:
+    """The later half of the sequences of each stream, of one step each and shuffled; `shift` is added to an index."""
+
+    num_minibatches: int = static(default=2)
+    shift: int = static(default=0)
+
+    def size(self, sequences):
+        return sequences // 2 // self.num_minibatches
+
+    def __call__(self, batch, key):
+        count = batch.steps.valid.shape[0]
+        newest = jnp.arange(count).reshape(-1, 12)[:, 6:].reshape(count // 2)  # index = stream * 12 + step
+        return MinibatchIndices(
+            jax.random.permutation(key, newest).reshape(self.num_minibatches, -1) + count * self.shift
+        )
 
 
 @part

@@ -3,7 +3,7 @@
 from breaks.base import Mutation
 
 CHECKS = "tests/checks/test_broken.py::"
-
+DIRECTORY = "tests/run/test_directory.py::"
 MUTATIONS = [
     Mutation(
         "a logger fails without a traceback",
@@ -42,5 +42,26 @@ MUTATIONS = [
         "promised = False",
         (CHECKS + "test_minibatches_that_do_not_cover_the_rollout",),
         "checks/learning.py",
+    ),
+    Mutation(
+        "resume takes another agent without a word",
+        "        if passed:\n            warn",
+        "        if False:\n            warn",
+        (DIRECTORY + "test_resume_warns_of_another_learning_rate_once_and_trains_with_it",),
+        "run/fit.py",
+    ),
+    Mutation(
+        "numbers of a passed agent are compared in more digits than programs have",
+        "not record.same(was.get(path), now.get(path))",
+        "was.get(path) != now.get(path)",
+        (DIRECTORY + "test_the_same_agent_and_environment_are_resumed_without_a_warning",),
+        "run/origin.py",
+    ),
+    Mutation(
+        "objects beside the run file are not compared at a resume",
+        "set(objects) ^ set(record.objects(agent, env, given))",
+        "set()",
+        (DIRECTORY + "test_resume_warns_of_another_agent_or_environment_than_the_recorded_one",),
+        "run/origin.py",
     ),
 ]

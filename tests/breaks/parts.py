@@ -64,4 +64,14 @@ MUTATIONS = [
         (DIRECTORY + "test_resume_warns_of_another_agent_or_environment_than_the_recorded_one",),
         "run/origin.py",
     ),
+    Mutation(
+        "the numbers of a head are static",
+        'head: Head = dataclasses.field(metadata={"doc": ""})',
+        "head: Head = static()",
+        (
+            "tests/program/test_sweeps.py::test_a_number_of_a_head_is_swept",
+            "tests/program/test_sweeps.py::test_a_number_of_a_head_is_annealed",
+        ),
+        "networks/composed.py",
+    ),
 ]

@@ -74,4 +74,21 @@ MUTATIONS = [
         ),
         "networks/composed.py",
     ),
+    Mutation(
+        "scores are taken along the fields of a distribution",
+        "lambda key: _unit(jax.jvp(fields, (inputs,), (_direction(inputs, key),))[1])",
+        "lambda key: _unit([jax.random.normal(key, x.shape) for x in fields(inputs)])",
+        (CHECKS + "test_a_distribution_of_normalised_log_probabilities",),
+        "checks/oracle.py",
+    ),
+    Mutation(
+        "scores are taken along nothing",
+        "return [x * scale.reshape(",
+        "return [0.0 * x * scale.reshape(",
+        (
+            CHECKS + "test_a_log_prob_of_something_else_than_the_sample",
+            CHECKS + "test_a_standard_deviation_of_something_else_than_the_sample",
+        ),
+        "checks/oracle.py",
+    ),
 ]

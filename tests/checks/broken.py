@@ -13,6 +13,7 @@ from ppax.distributions import Categorical, Normal
 from ppax.envs import builtin
 from ppax.minibatches import Shuffle
 from ppax.networks import Composed
+from ppax.networks.heads import CategoricalHead
 from ppax.types import MinibatchIndices, Outputs, Targets, part, static
 
 
@@ -186,6 +187,47 @@ class Cold(Categorical):
 
     def sample(self, key):
         return jax.random.categorical(key, 2.0 * self.logits).astype(jnp.int32)
+
+
+@part
+class Normalised:
+    """Categorical whose field has the log-probabilities, already normalised; log_prob is one of them."""
+
+    log_probs: jax.Array
+    hot: float = static(default=1.0)  # temperature of the samples
+
+    def sample(self, key):
+        return jax.random.categorical(key, self.log_probs / self.hot).astype(jnp.int32)
+
+    def log_prob(self, action):
+        return jnp.take_along_axis(self.log_probs, action[..., None], -1)[..., 0]
+
+    def entropy(self):
+        return -(jnp.exp(self.log_probs) * self.log_probs).sum(-1)
+
+    def mode(self):
+        return self.log_probs.argmax(-1).astype(jnp.int32)
+
+    def env_action(self, action):
+        return action
+
+
+@part
+class NormalisedHead(CategoricalHead):
+    """Head of `Normalised`."""
+
+    hot: float = static(default=1.0)
+
+    def __call__(self, outputs, log_std, action_mask):
+        return Normalised(jax.nn.log_softmax(outputs), self.hot)
+
+
+@part
+class Narrow(Normal):
+    """Samples with half the standard deviation that log_prob knows."""
+
+    def sample(self, key):
+        return self.mean + 0.5 * (super().sample(key) - self.mean)
 
 
 @part

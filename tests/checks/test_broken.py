@@ -183,6 +183,20 @@ def test_a_log_prob_of_something_else_than_the_sample():
     assert "what chance allows" in failed(acting.check_distribution, world, key())
 
 
+def test_a_distribution_of_normalised_log_probabilities():
+    def world(hot):
+        head = broken.NormalisedHead(2, hot=hot)
+        return world_of(builtin.CartPole(), lambda network: dataclasses.replace(network, head=head))
+
+    assert "log_prob is of the samples" in healthy(acting.check_distribution, world(1.0), key())
+    assert "what chance allows" in failed(acting.check_distribution, world(2.0), key())
+
+
+def test_a_standard_deviation_of_something_else_than_the_sample():
+    world = world_of(builtin.Pendulum(), as_part(broken.With, kind=broken.Narrow))
+    assert "what chance allows" in failed(acting.check_distribution, world, key())
+
+
 def test_an_action_outside_its_space():
     world = world_of(builtin.Pendulum(), as_part(broken.With, kind=broken.Unclipped))
     assert "is outside [-2, 2]" in failed(experience.check_inside, world)

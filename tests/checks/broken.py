@@ -11,7 +11,9 @@ from worlds import Counter, Leaky, Masked
 import ppax
 from ppax.distributions import Categorical, Normal
 from ppax.envs import builtin
+from ppax.minibatches import Shuffle
 from ppax.networks import Composed
+from ppax.networks.heads import CategoricalHead
 from ppax.types import MinibatchIndices, Outputs, Targets, part, static
 
 
@@ -188,6 +190,47 @@ class Cold(Categorical):
 
 
 @part
+class Normalised:
+    """Categorical whose field has the log-probabilities, already normalised; log_prob is one of them."""
+
+    log_probs: jax.Array
+    hot: float = static(default=1.0)  # temperature of the samples
+
+    def sample(self, key):
+        return jax.random.categorical(key, self.log_probs / self.hot).astype(jnp.int32)
+
+    def log_prob(self, action):
+        return jnp.take_along_axis(self.log_probs, action[..., None], -1)[..., 0]
+
+    def entropy(self):
+        return -(jnp.exp(self.log_probs) * self.log_probs).sum(-1)
+
+    def mode(self):
+        return self.log_probs.argmax(-1).astype(jnp.int32)
+
+    def env_action(self, action):
+        return action
+
+
+@part
+class NormalisedHead(CategoricalHead):
+    """Head of `Normalised`."""
+
+    hot: float = static(default=1.0)
+
+    def __call__(self, outputs, log_std, action_mask):
+        return Normalised(jax.nn.log_softmax(outputs), self.hot)
+
+
+@part
+class Narrow(Normal):
+    """Samples with half the standard deviation that log_prob knows."""
+
+    def sample(self, key):
+        return self.mean + 0.5 * (super().sample(key) - self.mean)
+
+
+@part
 class ClippedFirst(Normal):
     """The density of the clipped action."""
 
@@ -250,6 +293,42 @@ class OneOrder:
         if self.twice:
             return MinibatchIndices(jax.random.randint(key, (self.num_minibatches, size), 0, count))
         return MinibatchIndices(jnp.arange(self.num_minibatches * size).reshape(self.num_minibatches, size))
+
+
+@part
+class Leaves(Shuffle):
+    """A shuffle with padding in the place of the first four sequences."""
+
+    def __call__(self, batch, key):
+        index = super().__call__(batch, key).index
+        return MinibatchIndices(jnp.where(index < 4, batch.steps.valid.shape[0], index))
+
+
+@part
+class Repeats(Shuffle):
+    """A shuffle without padding that draws four sequences twice, and the four before them never."""
+
+    def __call__(self, batch, key):
+        index = super().__call__(batch, key).index
+        return MinibatchIndices(jnp.where(index < 4, index + 4, index))
+
+
+@part
+class Newest:
+    """The later half of the sequences of each stream, of one step each and shuffled; `shift` is added to an index."""
+
+    num_minibatches: int = static(default=2)
+    shift: int = static(default=0)
+
+    def size(self, sequences):
+        return sequences // 2 // self.num_minibatches
+
+    def __call__(self, batch, key):
+        count = batch.steps.valid.shape[0]
+        newest = jnp.arange(count).reshape(-1, 12)[:, 6:].reshape(count // 2)  # index = stream * 12 + step
+        return MinibatchIndices(
+            jax.random.permutation(key, newest).reshape(self.num_minibatches, -1) + count * self.shift
+        )
 
 
 @part

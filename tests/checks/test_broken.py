@@ -183,6 +183,20 @@ def test_a_log_prob_of_something_else_than_the_sample():
     assert "what chance allows" in failed(acting.check_distribution, world, key())
 
 
+def test_a_distribution_of_normalised_log_probabilities():
+    def world(hot):
+        head = broken.NormalisedHead(2, hot=hot)
+        return world_of(builtin.CartPole(), lambda network: dataclasses.replace(network, head=head))
+
+    assert "log_prob is of the samples" in healthy(acting.check_distribution, world(1.0), key())
+    assert "what chance allows" in failed(acting.check_distribution, world(2.0), key())
+
+
+def test_a_standard_deviation_of_something_else_than_the_sample():
+    world = world_of(builtin.Pendulum(), as_part(broken.With, kind=broken.Narrow))
+    assert "what chance allows" in failed(acting.check_distribution, world, key())
+
+
 def test_an_action_outside_its_space():
     world = world_of(builtin.Pendulum(), as_part(broken.With, kind=broken.Unclipped))
     assert "is outside [-2, 2]" in failed(experience.check_inside, world)
@@ -234,10 +248,20 @@ def test_minibatches_that_do_not_cover_the_rollout():
     healthy(learning.check_coverage, *world(Shuffle(5, remainder="pad")))
     assert "by priority" in absent(learning.check_coverage, *world(Prioritised(num_minibatches=4)))
     assert "the same minibatches" in failed(learning.check_coverage, *world(broken.OneOrder()))
-    assert "4 of 48 sequences are in no minibatch" in failed(
-        learning.check_coverage, *world(broken.OneOrder(left_out=4))
-    )
-    assert "come more than once" in failed(learning.check_coverage, *world(broken.OneOrder(twice=True)))
+    assert "4 of 48 sequences are in no minibatch" in failed(learning.check_coverage, *world(broken.Leaves(2)))
+    assert "4 of 48 sequences come more than once" in failed(learning.check_coverage, *world(broken.Repeats(2)))
+    assert "an index is out of range" in failed(learning.check_coverage, *world(broken.Newest(2, shift=1)))
+
+
+def test_minibatches_of_a_subset_are_a_note_and_no_failure():
+    def world(part):
+        found = world_of(Counter(), plain)
+        return found._replace(agent=dataclasses.replace(found.agent, minibatch=part)), found.env, STEPS, key()
+
+    noted = absent(learning.check_coverage, *world(broken.Newest(2)))
+    assert "Newest need not cover a rollout: 24 of 48 sequences are in no minibatch" in noted
+    assert "come more than once" in absent(learning.check_coverage, *world(broken.OneOrder(twice=True)))
+    assert "the same minibatches" in failed(learning.check_coverage, *world(broken.OneOrder(left_out=4)))
 
 
 def test_a_parameter_that_nothing_reads():

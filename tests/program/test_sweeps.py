@@ -10,8 +10,12 @@ import pytest
 from worlds import QUICK
 
 import ppax
+from ppax.agents.arguments import require_arguments
 from ppax.critics import PopArt
 from ppax.networks import mlp
+from ppax.networks.heads import CategoricalHead
+from ppax.schedules import Linear
+from ppax.types import number, part
 
 sweeps = importlib.import_module("ppax.program.sweeps")
 pytestmark = pytest.mark.usefixtures("vmapped_keys")
@@ -86,3 +90,51 @@ def test_a_wrong_number_of_values_is_refused_by_name():
     agent, env, states = make(4)
     with pytest.raises(ppax.ConfigError, match=r"agent\.learning_rate has 3 values for 4 states: must be one, or 4"):
         ppax.sweep(dataclasses.replace(agent, learning_rate=jnp.ones(3)), env, states, 1)
+
+
+@part
+class FlooredHead(CategoricalHead):
+    """Categorical head with a number of its own: the least probability of an action, of two."""
+
+    floor: object = number("least probability", default=0.0, low=0.0, high=0.5)
+
+    def __call__(self, outputs, log_std, action_mask):
+        probability = self.floor + (1.0 - 2.0 * self.floor) * jax.nn.softmax(outputs)
+        return super().__call__(jnp.log(probability), log_std, action_mask)
+
+
+def floored(floor, num_envs=4):
+    env = ppax.make("CartPole-v1", num_envs)
+    made = dataclasses.replace(mlp(env, hidden=(4,)), head=FlooredHead(2, floor=floor))
+    return ppax.PPO(made, learning_rate=1e-2, num_epochs=1), env
+
+
+def test_a_number_of_a_head_is_swept():
+    """At a floor of 0.5 both actions always have probability 0.5, whose entropy is log 2."""
+    floors = jnp.array([0.0, 0.2, 0.5])
+    swept, env = floored(floors)
+    states = ppax.start_sweep(swept, env, 8, jax.random.split(jax.random.key(0), 3))
+    state, metrics = jax.jit(ppax.sweep, static_argnums=3, compiler_options=QUICK)(swept, env, states, 3)
+    np.testing.assert_allclose(metrics["entropy"][2], np.log(2.0), rtol=1e-6)
+
+    def train(floor, state):
+        return ppax.train(floored(floor)[0], env, state, 3).state.learner
+
+    mapped = jax.jit(jax.vmap(train), compiler_options=QUICK)(floors, states)
+    alone = jax.jit(train, compiler_options=QUICK)(floors[1], jax.tree.map(lambda x: x[1], states))
+    for solo, *many in zip(*map(jax.tree.leaves, (alone, state.learner, mapped)), strict=True):
+        for one in many:
+            np.testing.assert_allclose(solo, one[1], atol=1e-5)
+
+
+def test_a_number_of_a_head_is_annealed():
+    agent, _ = floored(0.4)
+    agent = dataclasses.replace(agent, schedule=Linear(leaves=("network.head.floor",)))
+    assert agent.annealed(jnp.float32(0.25), jnp.float32(0.0)).network.head.floor == pytest.approx(0.3)
+
+
+def test_a_head_that_is_no_part_is_refused():
+    agent, env = floored(0.0)
+    other = dataclasses.replace(agent, network=dataclasses.replace(agent.network, head=lambda *x: None))
+    with pytest.raises(ppax.ConfigError, match=r"agent\.network\.head: a function is no part: .* @part"):
+        require_arguments(other, env)

@@ -3,22 +3,32 @@
 import dataclasses
 import json
 import os
+import re
 import shutil
 import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import ppax
+from ppax import config
 from ppax.cli import main
 from ppax.config import BestSettings, Log
+from ppax.envs import TimeLimit
+from ppax.envs.builtin import CartPole
+from ppax.losses import KLPenalty
 from ppax.networks import mlp
+from ppax.networks.heads import CategoricalHead
 from ppax.run import checkpoint
 from ppax.run.directory import RunDirectory
+from ppax.run.origin import warn_of_other_objects
 from ppax.run.restore import load_run, load_state
 from ppax.run.saving import NotFinite, Saver
+from ppax.types import part
 
 pytestmark = pytest.mark.usefixtures("cached_programs", "quick_programs", "shared_programs")
 
@@ -322,6 +332,57 @@ def test_resume_warns_of_a_number_that_was_changed_in_the_run_file(run):
     edit(run, "gamma = 0.99", "gamma = 0.9")
     with pytest.warns(UserWarning, match=r"run\.toml was changed .*agent\.gamma was 0\.99 and is 0\.9$"):
         ppax.resume(run, console=False)
+
+
+def with_head(agent, head):
+    return dataclasses.replace(agent, network=dataclasses.replace(agent.network, head=head))
+
+
+@part
+class MyHead(CategoricalHead):
+    """Head of another class with the same parameters."""
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"agent": dataclasses.replace(AGENT, learning_rate=2e-3)}, "agent.learning_rate was 0.0003 and is 0.002"),
+        (
+            {"agent": dataclasses.replace(AGENT, loss=KLPenalty(kl_coef=3.0), num_epochs=2)},
+            "agent.loss.part was 'clipped' and is 'kl_penalty', agent.num_epochs was 1 and is 2",
+        ),
+        ({"agent": with_head(AGENT, MyHead(2))}, "agent.network.head (MyHead) is not that of the run file"),
+        ({"env": ppax.make("CartPole-v1", 2, action_repeat=3)}, "action_repeat was 1 and is 3"),
+        ({"env": ppax.make("CartPole-v1", 2, env_params={"gravity": 1.0})}, "env_params.gravity was None and is 1.0"),
+        (
+            {"env": dataclasses.replace(ENV, env=TimeLimit(CartPole(), 99))},
+            "env.env.max_steps is not that of the run file",
+        ),
+    ],
+)
+def test_resume_warns_of_another_agent_or_environment_than_the_recorded_one(run, given, text):
+    with pytest.warns(UserWarning, match=rf"passed to resume .* those recorded in .*run\.toml: {re.escape(text)}; "):
+        warn_of_other_objects(run, *load_run(run, **given))
+
+
+def test_resume_warns_of_another_learning_rate_once_and_trains_with_it(run):
+    given = dataclasses.replace(AGENT, learning_rate=2e-3)
+    with pytest.warns(UserWarning, match=r"agent\.learning_rate was 0\.0003 and is 0\.002") as seen:
+        resumed = ppax.resume(run, given, console=False)
+    assert len(seen) == 1
+    assert resumed.agent.learning_rate == 2e-3
+
+
+def test_the_same_agent_and_environment_are_resumed_without_a_warning(run):
+    """Warnings are errors here; float32 numbers equal those of the file."""
+    for agent in (AGENT, dataclasses.replace(AGENT, learning_rate=np.float32(3e-4), gamma=jnp.float32(0.99))):
+        warn_of_other_objects(run, *load_run(run, agent, ENV))
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "styles/brax", "styles/rl8", "styles/cleanrl"])
+def test_what_a_run_file_builds_is_what_it_records(name, tmp_path):
+    (tmp_path / "run.toml").write_text(config.to_toml(config.resolve(config.find(name))))
+    warn_of_other_objects(tmp_path, *config.build(config.find(name)))
 
 
 def test_total_steps_and_logs_may_be_changed_in_the_run_file(run):

@@ -201,7 +201,8 @@ def test_resume_uses_the_agent_that_is_passed(tmp_path):
     agent, env = make()
     fit(agent, env, 2, tmp_path / "run")
     mine = ppax.PPO(agent.network, num_epochs=2, gamma=0.5)
-    assert ppax.resume(tmp_path / "run", mine, console=False).agent.gamma == 0.5
+    with pytest.warns(UserWarning, match=r"agent\.gamma was 0\.99 and is 0\.5"):
+        assert ppax.resume(tmp_path / "run", mine, console=False).agent.gamma == 0.5
 
 
 # ---------------------------------------------------------------- rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,10 +10,10 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.checks import oracle
 from ppax.checks.context import CheckContext, fast_compiled, max_difference, named_leaves, replayed
 from ppax.checks.report import Finding, none_of, skip, within
 from ppax.host.policy import NumpyPolicy, PolicyInputs, make_policy
-from ppax.ppo import PPO
 from ppax.types import Key, LearnerState, PyTree, Transition
 
 EXACT = {
@@ -22,9 +21,7 @@ EXACT = {
     "bfloat16": 5e-2,
 }  # tolerance of a ratio; bfloat16 has 8 bits, and its rounding depends on shapes
 CLOSE = {"float32": 1e-5, "bfloat16": 5e-2}  # relative tolerance
-NOISE = 0.2  # standard deviation of the noise added to weights, so that the distribution is not uniform
-DRAWS, TURNS, STATES = 64, 64, 16  # samples at once, times, observations
-SIGMAS = 6.0  # allowed deviation of a mean score, in standard errors
+STATES = 16  # observations
 
 
 def check_ratio(context: CheckContext, key: Key) -> Finding:
@@ -129,7 +126,7 @@ def _from(begin: int, steps: Transition) -> np.ndarray:
 
 
 def check_distribution(context: CheckContext, key: Key) -> Finding:
-    """Check that log_prob is the density of the samples: the mean score E[d log p / d parameter] is 0."""
+    """Check that log_prob is the density of the samples: the mean score E[d log p / d network] is 0."""
     again, steps = replayed(context), context.rollout.steps
     valid = np.asarray(steps.valid)
     finite = {"log_prob": again.log_prob, "entropy": again.entropy}
@@ -137,11 +134,13 @@ def check_distribution(context: CheckContext, key: Key) -> Finding:
     at = np.nonzero(valid)
     seen = steps.obs, steps.first, steps.action_mask
     rows = jax.tree.map(lambda x: x[at[0][:STATES], at[1][:STATES]], (again.carry, *seen))
-    learner = context.learner._replace(params=_with_noise(context.learner.params, key))
-    sums = fast_compiled(lambda *args: _scores(context.agent, *args))(learner, rows, jax.random.fold_in(key, 1))
-    worst = max((_excess(*map(np.asarray, pair)) for pair in sums), default=0.0)
+    learner = context.learner._replace(params=oracle.with_noise(context.learner.params, key))
+    sums = fast_compiled(lambda *args: oracle.scores(context.agent, *args))(learner, rows, jax.random.fold_in(key, 1))
+    worst = oracle.excess(*map(np.asarray, sums))
     if not worst <= 1.0:
-        problems.append(f"the mean score of {DRAWS * TURNS} samples is {worst:.1f} times what chance allows")
+        problems.append(
+            f"the mean score of {oracle.DRAWS * oracle.TURNS} samples is {worst:.1f} times what chance allows"
+        )
     found = none_of(
         problems,
         f"log_prob is of the samples: their mean score is {worst:.2f} of what chance allows",
@@ -177,42 +176,3 @@ def check_masks(context: CheckContext) -> Finding:
         f"no forbidden action was taken, and without masks log_prob would be off by up to {difference:.2g}{nothing}",
         "decide must pass the mask to the distribution (Categorical.masked), which must not sample forbidden actions.",
     )
-
-
-def _scores(agent: PPO, learner: LearnerState, rows: PyTree, key: Key) -> list[tuple[Array, Array]]:
-    """Sums over samples of d log p / d x and of its square, for every parameter x of the distributions."""
-    distribution = agent.policy(learner, *rows).distribution
-    leaves, structure = jax.tree.flatten(distribution)
-    smooth = [jnp.issubdtype(x.dtype, jnp.floating) for x in leaves]
-    own = [x for is_smooth, x in zip(smooth, leaves, strict=True) if is_smooth]
-
-    def log_prob(own: list[Array], action: PyTree) -> Array:
-        parameters = iter(own)
-        merged = [next(parameters) if is_smooth else x for is_smooth, x in zip(smooth, leaves, strict=True)]
-        total: Array = jax.tree.unflatten(structure, merged).log_prob(action).sum()
-        return total
-
-    def turn(sums: Any, key: Key) -> tuple[Any, None]:
-        actions = jax.vmap(distribution.sample)(jax.random.split(key, DRAWS))
-        scores = jax.vmap(jax.grad(log_prob), (None, 0))(own, actions)
-        return [(a + x.sum(0), b + (x**2).sum(0)) for (a, b), x in zip(sums, scores, strict=True)], None
-
-    zeros = [(jnp.zeros_like(x), jnp.zeros_like(x)) for x in own]
-    sums: list[tuple[Array, Array]] = jax.lax.scan(turn, zeros, jax.random.split(key, TURNS))[0]
-    return sums
-
-
-def _with_noise(params: PyTree, key: Key) -> PyTree:
-    leaves, structure = jax.tree.flatten(params)
-    keys = jax.random.split(key, len(leaves))
-    noise = [NOISE * jax.random.normal(k, x.shape, x.dtype) for k, x in zip(keys, leaves, strict=True)]
-    return jax.tree.unflatten(structure, [x + y for x, y in zip(leaves, noise, strict=True)])
-
-
-def _excess(total: np.ndarray, squares: np.ndarray) -> float:
-    """Largest |mean score| over its tolerance, SIGMAS standard errors + 20 / n (for rare actions never sampled)."""
-    n = DRAWS * TURNS
-    mean, second = total / n, squares / n
-    error = np.sqrt(np.maximum(second - mean**2, 0.0) / n)
-    excess = np.nan_to_num(np.abs(mean) / (SIGMAS * error + 20.0 / n), nan=np.inf)
-    return float(np.max(excess, initial=0.0))

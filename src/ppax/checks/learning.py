@@ -15,6 +15,7 @@ from ppax.checks import oracle
 from ppax.checks.context import CheckContext, differing_leaves, fast_compiled, gradient, named_leaves
 from ppax.checks.report import Finding, none_of, skip, within
 from ppax.collection import collect
+from ppax.minibatches import Shuffle
 from ppax.ppo import PPO
 from ppax.program import sharding
 from ppax.program.sharding import SAME, SPLIT
@@ -70,7 +71,7 @@ def check_ends(context: CheckContext, key: Key) -> Finding:
 
 
 def check_coverage(context: CheckContext, env: Any, num_steps: int, key: Key) -> Finding:
-    """Check that the minibatches of an epoch contain every sequence once."""
+    """Check the minibatches of two epochs: valid indices, another order, and of a shuffle every sequence once."""
     agent = context.agent
     length = agent.sequence_length(num_steps)
     count = num_steps * env.num_streams // length
@@ -90,15 +91,20 @@ def check_coverage(context: CheckContext, env: Any, num_steps: int, key: Key) ->
         if not problems:
             return skip(f"sequences are drawn by priority, with weights: an epoch has {seen}")
     never, often = int((visits == 0).sum()), int((visits > 1).sum())
-    problems += [f"{never:,} of {count:,} sequences are in no minibatch"] if never else []
-    problems += [f"{often:,} of {count:,} sequences come more than once"] if often else []
+    uneven = [f"{never:,} of {count:,} sequences are in no minibatch"] if never else []
+    uneven += [f"{often:,} of {count:,} sequences come more than once"] if often else []
+    # only a shuffle promises that an epoch has every sequence; another part may choose among them
+    promised = isinstance(agent.minibatch, Shuffle)
+    problems += uneven if promised else []
     if count > 1 and agent.minibatch.num_minibatches > 1 and np.array_equal(order[0], order[1]):
         problems.append("two epochs have the same minibatches")
+    if uneven and not problems:
+        return skip(f"{type(agent.minibatch).__name__} need not cover a rollout: {'; '.join(uneven)}")
     return none_of(
         problems,
         f"an epoch has each of {count:,} sequences exactly once, another epoch in another order",
-        "Draw a new permutation of all sequences from the key; where some are left out or drawn twice, give weights in "
-        "MinibatchIndices.",
+        "Draw indices from the key, from 0 to the number of sequences, which is padding; a shuffle is a new "
+        "permutation of all sequences in each epoch.",
     )
 
 

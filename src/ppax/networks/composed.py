@@ -7,6 +7,7 @@ dense layers of their own (`head_hidden`). Encoder, memory and head are parts th
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,7 +32,7 @@ class Composed:
 
     actor_readers: tuple[Reader, ...] = static()
     critic_readers: tuple[Reader, ...] = static()
-    head: Head = static()
+    head: Head = dataclasses.field(metadata={"doc": ""})  # a subtree: its numbers can be swept and annealed
     # the user's choice of encoder, from which the readers were made
     encoder: Any = slot("encoder", "encoder of image entries of an observation", default=AUTO)
     memory: MemoryPart = slot("memory", "memory over time: none, a recurrent cell, attention or a window", default=NONE)
@@ -143,6 +144,9 @@ def require_made_for(network: Any, env: Any, field: str, name: str) -> None:
     """Raise ConfigError where a ppax network was made for spaces that differ from those of `env`."""
     if not isinstance(network, Composed):
         return
+    if jax.tree_util.all_leaves([network.head]):
+        kind = type(network.head).__name__
+        raise ConfigError(f"{field}.head: a {kind} is no part: write its class with the decorator @part of ppax.types")
     available = tuple(entries(env.observation_space))
     used = [entry for reader in (*network.actor_readers, *network.critic_readers) for entry in reader.entries]
     other = next((entry for entry in used if entry not in available), None)

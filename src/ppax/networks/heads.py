@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -142,7 +143,7 @@ class BetaHead:
 class JointHead:
     """Head of Dict spaces (with names) and Tuple spaces: one head for each component."""
 
-    heads: tuple[Head, ...] = static()
+    heads: tuple[Head, ...] = dataclasses.field(metadata={"doc": ""})
     names: tuple[str, ...] | None = static(default=None)
 
     @property

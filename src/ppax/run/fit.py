@@ -29,7 +29,7 @@ from ppax.run.directory import RunDirectory
 from ppax.run.ending import RunMonitor
 from ppax.run.evaluations import Evaluations
 from ppax.run.loop import Loop
-from ppax.run.origin import record_start, saved_origin, warn_of_changes, with_saved_devices
+from ppax.run.origin import record_start, saved_origin, warn_of_changes, warn_of_other_objects, with_saved_devices
 from ppax.run.restore import fresh_state, load_run, load_state, planned_iterations, require_memory, state_shapes
 from ppax.run.result import TrainedRun
 from ppax.run.saving import Saver
@@ -139,9 +139,10 @@ def resume(
 ) -> TrainedRun:
     """Continue the run in `run_dir` from its newest intact checkpoint; results are those of an uninterrupted run.
 
-    A run made from user-defined parts needs them again: pass the same `agent` and `env`. `console` overrides
-    `log.console` of the run. Raises ConfigError where there is no run or another process uses it, CheckpointError
-    where no checkpoint can be loaded.
+    A run made from user-defined parts needs them again: pass the same `agent` and `env`. Others than those recorded are
+    used too, with a warning that names the differences: results are then not those of an uninterrupted run. `console`
+    overrides `log.console` of the run. Raises ConfigError where there is no run or another process uses it,
+    CheckpointError where no checkpoint can be loaded.
     """
     with ExitStack() as stack:
         directory = stack.enter_context(RunDirectory.open(Path(run_dir)))
@@ -149,7 +150,8 @@ def resume(
         stack.enter_context(kept_programs())
         saved = saved_origin(directory.path)
         sharding.use_cpu_devices(saved.devices)
-        agent, env, run = load_run(directory.path, agent, env)
+        passed = agent is not None or env is not None
+        agent, env, run = built = load_run(directory.path, agent, env)
         agent = with_saved_devices(saved, agent, env, run)
         if console is not None:
             run = dataclasses.replace(run, log=dataclasses.replace(run.log, console=console))
@@ -162,6 +164,8 @@ def resume(
         monitor.restore(directory.path, int(state.iteration), shapes)
         origin = record_start(directory, "resume", agent, env, run)
         warn_of_changes(directory.path, saved, origin)
+        if passed:
+            warn_of_other_objects(directory.path, *built)
         saver = Saver(directory, monitor, run.log.checkpoint_seconds, origin)
         loop = Loop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested)
         stack.callback(loop.close)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import platform
 import re
 import time
+import tomllib
 import warnings
 from importlib import metadata
 from pathlib import Path
@@ -17,13 +19,14 @@ import jax
 import numpy as np
 
 from ppax import config
+from ppax.agents.opponents import Pool
 from ppax.config import Run
 from ppax.envs import Env
 from ppax.options import flatten
 from ppax.program import sharding
 from ppax.program.layout import with_devices
 from ppax.protocols import Agent
-from ppax.run import checkpoint
+from ppax.run import checkpoint, record
 from ppax.run import directory as run_dirs
 from ppax.run.directory import RunDirectory
 from ppax.training import num_devices
@@ -109,6 +112,33 @@ def warn_of_changes(run_dir: Path, saved: Origin, current: Origin | None) -> Non
         )
         warnings.warn(
             f"{run_dir / run_dirs.RUN_FILE} was changed since the checkpoint was saved: {changed}", stacklevel=3
+        )
+
+
+def warn_of_other_objects(run_dir: Path, agent: Agent, env: Env, run: Run) -> None:
+    """Warn, with names and values, where agent or environment differ from those recorded in the run file."""
+    recorded = run_dirs.find(run_dir)
+    objects = [place for place in config.objects_of(recorded) if not place.startswith("callbacks")]
+    with contextlib.suppress(ConfigError):  # user-defined parts cannot be resolved
+        recorded = config.resolve(recorded)
+    fields = env.settings.run_fields() | {"agents": agent.sharing, "self_play": agent.pool or Pool()}
+    given = tomllib.loads(config.to_toml(config.describe_run(agent, env, dataclasses.replace(run, **fields))))
+    recorded = tomllib.loads(config.to_toml(recorded))
+    was, now = ({path: x for path, x in flatten(one) if path != config.OBJECTS} for one in (recorded, given))
+    paths = [path for path in sorted(was | now) if not record.same(was.get(path), now.get(path))]
+    replaced = tuple(path.removesuffix("part") for path in paths if path.endswith(".part"))  # their options differ too
+    words = [
+        f"{path} was {was.get(path)!r} and is {now.get(path)!r}"
+        for path in paths
+        if path.endswith(".part") or not path.startswith((*FREE, *replaced))
+    ]
+    other = set(objects) ^ set(record.objects(agent, env, given))
+    words += [f"{place} is not that of the run file" for place in sorted(other)]
+    if words:
+        warnings.warn(
+            f"agent or environment passed to resume differ from those recorded in {run_dir / run_dirs.RUN_FILE}: "
+            f"{', '.join(words)}; the run goes on with those passed, not as the uninterrupted run would",
+            stacklevel=3,
         )
 
 

@@ -64,6 +64,11 @@ def recorded(run_config: Config) -> Config:
     return unflatten({path: value for path, value in flat.items() if not path.startswith(tuple(user_defined))})
 
 
+def same(value: Any, other: Any) -> bool:
+    """Return whether two values of a configuration are the same; numbers in float32, as programs compute with them."""
+    return not list(_differences(value, other, ""))
+
+
 def _root(place: str) -> str:
     return place.partition(" ")[0].partition(".")[0]
 

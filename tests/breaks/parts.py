@@ -1,0 +1,70 @@
+"""Breaks of what users meet when they write parts of their own."""
+
+from breaks.base import Mutation
+
+CHECKS = "tests/checks/test_broken.py::"
+DIRECTORY = "tests/run/test_directory.py::"
+MUTATIONS = [
+    Mutation(
+        "a part that chooses among the sequences fails the self-test",
+        "promised = isinstance(agent.minibatch, Shuffle)",
+        "promised = True",
+        (CHECKS + "test_minibatches_of_a_subset_are_a_note_and_no_failure",),
+        "checks/learning.py",
+    ),
+    Mutation(
+        "a shuffle may leave sequences out",
+        "promised = isinstance(agent.minibatch, Shuffle)",
+        "promised = False",
+        (CHECKS + "test_minibatches_that_do_not_cover_the_rollout",),
+        "checks/learning.py",
+    ),
+    Mutation(
+        "resume takes another agent without a word",
+        "        if passed:\n            warn",
+        "        if False:\n            warn",
+        (DIRECTORY + "test_resume_warns_of_another_learning_rate_once_and_trains_with_it",),
+        "run/fit.py",
+    ),
+    Mutation(
+        "numbers of a passed agent are compared in more digits than programs have",
+        "not record.same(was.get(path), now.get(path))",
+        "was.get(path) != now.get(path)",
+        (DIRECTORY + "test_the_same_agent_and_environment_are_resumed_without_a_warning",),
+        "run/origin.py",
+    ),
+    Mutation(
+        "objects beside the run file are not compared at a resume",
+        "set(objects) ^ set(record.objects(agent, env, given))",
+        "set()",
+        (DIRECTORY + "test_resume_warns_of_another_agent_or_environment_than_the_recorded_one",),
+        "run/origin.py",
+    ),
+    Mutation(
+        "the numbers of a head are static",
+        'head: Head = dataclasses.field(metadata={"doc": ""})',
+        "head: Head = static()",
+        (
+            "tests/program/test_sweeps.py::test_a_number_of_a_head_is_swept",
+            "tests/program/test_sweeps.py::test_a_number_of_a_head_is_annealed",
+        ),
+        "networks/composed.py",
+    ),
+    Mutation(
+        "scores are taken along the fields of a distribution",
+        "lambda key: _unit(jax.jvp(fields, (inputs,), (_direction(inputs, key),))[1])",
+        "lambda key: _unit([jax.random.normal(key, x.shape) for x in fields(inputs)])",
+        (CHECKS + "test_a_distribution_of_normalised_log_probabilities",),
+        "checks/oracle.py",
+    ),
+    Mutation(
+        "scores are taken along nothing",
+        "return [x * scale.reshape(",
+        "return [0.0 * x * scale.reshape(",
+        (
+            CHECKS + "test_a_log_prob_of_something_else_than_the_sample",
+            CHECKS + "test_a_standard_deviation_of_something_else_than_the_sample",
+        ),
+        "checks/oracle.py",
+    ),
+]

@@ -132,7 +132,7 @@ MUTATIONS: list[Mutation] = [
         "a logger's failure is told without its traceback",
         'and is removed; training goes on\\n{trace}"',
         'and is removed; training goes on"',
-        ("tests/run/test_rows.py::test_a_logger_that_raises_is_removed_with_class_and_traceback_once",),
+        ("tests/run/test_failing_loggers.py::test_a_logger_that_raises_is_removed_with_class_and_traceback_once",),
     ),
     Mutation(
         "terms of a loss of any shape are accepted",

@@ -257,8 +257,9 @@ def test_a_change_of_an_option_changes_numbers_or_is_refused_sample(case):
 
 # ---------------------------------------------------------------- options of the run
 
-PLAYERS = ["env=Pursuit-2", "groups.prey.players=0", "groups.hunter.players=1", "total_steps=96", "self_play.every=1"]
-BEST = ["log.every=1", "best.metric=grad_norm"]
+PLAYERS = ["env=Pursuit-2", "groups.prey.players=0", "groups.hunter.players=1", "self_play.every=1"]
+PLAYERS += ["num_envs=16", "total_steps=1024"]
+BEST = ["log.every=1", "total_steps=512", "best.metric=grad_norm"]
 # Changed value of each option, and settings that the run needs in addition to TINY
 OF_RUNS = {
     "env": ("Acrobot-v1", []),
@@ -272,8 +273,9 @@ OF_RUNS = {
     "central_critic": (True, ["env=Pursuit-2"]),
     "agents": ("independent", ["env=Pursuit-2"]),
     "stop": ("iteration >= 1", ["log.every=1"]),
-    "best.metric": ("loss", BEST),
+    "best.metric": ("value_mean", BEST),
     "best.mode": ("min", BEST),
+    "eval.every": (1, []),
     "eval.episodes": (3, []),
     "eval.deterministic": (False, []),
     "self_play.every": (2, PLAYERS),
@@ -316,6 +318,7 @@ def test_every_option_of_a_run_changes_its_numbers(path, tmp_path, capsys, cache
     plan = {"agent.num_epochs": 1, "agent.network.hidden": 8} | TINY | {"eval.episodes": 2}
     plan |= dict(setting.split("=") for setting in extra)
     before = recorded(dict(plan), tmp_path / "before", capsys)
+    assert not isinstance(before, str), before
     assert recorded(plan | {path: value}, tmp_path / "after", capsys) != before
 
 

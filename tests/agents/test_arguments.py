@@ -129,9 +129,10 @@ def test_groups_are_looked_at_one_by_one():
     assert "agents['hunter'].network" in the_message(lambda: ppax.fit(agents, env))
 
 
-def test_a_head_of_ones_own_is_nobodys_business():
+def test_a_head_of_your_own_is_accepted():
     agent, env = cartpole()
 
+    @ppax.part
     class Head(type(agent.network.head)):
         pass
 

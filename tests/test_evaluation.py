@@ -124,6 +124,26 @@ class Uneven(Counter):
         return out._replace(terminated=out.state.time >= 2 + 7 * (state.episode > 0.5))
 
 
+@ppax.part
+class Kinds(Counter):
+    """Episodes by their random number: truncated after 2 steps, terminated after 3, or truncated after 9."""
+
+    def step(self, state, action, key):
+        out = super().step(state, action, key)
+        time, number = out.state.time, state.episode
+        truncated = (time >= 9) | ((number < 0.4) & (time >= 2))
+        return out._replace(terminated=(number >= 0.4) & (number < 0.8) & (time >= 3), truncated=truncated)
+
+
+def test_the_end_of_a_later_episode_is_not_that_of_the_first():
+    env = VectorEnv(Kinds(), 2)
+    agent = ppax.PPO(mlp(env))
+    learner = agent.init(env.observation_space, jax.random.key(0))
+    out = ppax.evaluate(agent, env, learner, jax.random.key(1), episodes=32)
+    assert set(out.lengths.tolist()) == {2, 3, 9}  # the short ones are followed by others
+    np.testing.assert_array_equal(out.terminated, out.lengths == 3)
+
+
 def test_an_early_end_is_not_followed_by_a_second_episode():
     env = VectorEnv(Uneven(), 2)
     agent = ppax.PPO(mlp(env))

@@ -61,7 +61,7 @@ MUTATIONS: list[Mutation] = [
         "options of a part stay when another part takes its place",
         "if not name.startswith(slot)}",
         "if True}",
-        (SUITE + "test_a_control_changes_the_rows_options_only",),
+        ("tests/tools/test_tuned.py::test_options_of_a_part_leave_with_it",),
         "config/validation.py",
     ),
     Mutation(

@@ -18,6 +18,11 @@ def test_options_override_single_settings_of_a_preset():
     assert tuned.agent.schedule == ppax.preset("CartPole-v1").agent.schedule
 
 
+def test_options_of_a_part_leave_with_it():
+    tuned = ppax.preset("CartPole-v1", agent={"schedule": {"part": "constant"}})
+    assert tuned.agent.schedule == ppax.schedules.Constant()
+
+
 def test_a_preset_trains():
     sizes = {"num_envs": 2, "num_steps": 4, "total_steps": 16, "agent": {"network": {"hidden": [4]}, "num_epochs": 1}}
     run = ppax.preset("CartPole-v1", **sizes, log={"console": False}).fit()

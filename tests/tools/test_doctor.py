@@ -27,11 +27,11 @@ def cases(runs):
 
 @pytest.mark.usefixtures("shared_programs", "quick_programs")
 @pytest.mark.parametrize("run", cases(SICK))
-def test_a_sick_run_shows_its_fault(run):
+def test_a_broken_configuration_has_its_finding(run):
     assert SICK[run][1] <= found(diagnosis_of(run)).keys()
 
 
-def test_every_rule_has_a_sick_run():
+def test_every_rule_has_a_broken_configuration():
     assert set.union(*(rules for _, rules in SICK.values())) == set(NAMES)
 
 

@@ -95,7 +95,7 @@ class VectorEnv:
         return self.num_envs * self.num_agents
 
     def close(self) -> None:
-        """Do nothing: compiled environments hold no processes; so that `with ppax.make(...) as env` always works."""
+        """Do nothing: compiled environments hold no resources; makes `with ppax.make(...) as env` work for all."""
 
     def __enter__(self) -> VectorEnv:
         return self

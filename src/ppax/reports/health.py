@@ -89,7 +89,7 @@ def band_of(sign: Sign, records: Sequence[Record]) -> Band:
 
 
 def share_in_range(sign: Sign, records: Sequence[Record]) -> float | None:
-    """Share of log rows of all runs in which a sign is in its healthy range; None without range or rows."""
+    """Share of log rows of all runs in which a health metric is in its healthy range; None without range or rows."""
     values = np.concatenate([record.columns.get(sign.metric, np.zeros(0)) for record in records])
     values = values[np.isfinite(values)]
     if sign.healthy is None or not len(values):

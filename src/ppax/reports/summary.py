@@ -42,7 +42,7 @@ def paragraph(groups: Sequence[Group]) -> str:
 
 
 def tiles(groups: Sequence[Group]) -> list[tuple[str, str, str]]:
-    """Figures that a reader looks for first: (name, figure, remark)."""
+    """Headline figures of the runs: (name, figure, remark)."""
     records = [record for group in groups for record in group.records]
     best = best_group(groups)
     evaluated = math.isfinite(best.records[0].result("mean_return"))

@@ -72,7 +72,7 @@ class Diagnosis(NamedTuple):
 
     @property
     def healthy(self) -> bool:
-        """Whether no rule has a finding."""
+        """True if no rule has a finding."""
         return not self.findings
 
     def __str__(self) -> str:

@@ -28,8 +28,9 @@ LEVELS = [
     {"evaluation"},
     {"checks", "config", "loggers"},
     {"run.directory"},
-    {"reports"},  # below run: a TrainedRun displays itself
+    {"reports", "policy"},  # below run: a TrainedRun displays itself and gives its policy
     {"run"},
+    {"policy.loading"},  # reads run directories
     {"tools"},
     {"scores"},
     {"cli"},

@@ -29,7 +29,7 @@ class NumpyProgram:
         self._needed, changing = trace.needed, set(self._fast_inputs)
         self._once: list[Step] = []
         self._each: list[Step] = []
-        for name, params, reads, writes in trace.operations:
+        for name, _, params, reads, writes in trace.operations:
             try:
                 calls = functions(name, params, len(writes))
             except NotImplementedError as error:

@@ -86,9 +86,8 @@ def _dynamic_slice(params: dict[str, Any]) -> Function:
 
 def _cumsum(params: dict[str, Any]) -> Function:
     axis = params["axis"]
-    if params["reverse"]:
-        return lambda x: np.flip(np.cumsum(np.flip(x, axis), axis, dtype=x.dtype), axis)
-    return lambda x: np.cumsum(x, axis, dtype=x.dtype)
+    flip: Function = (lambda x: np.flip(x, axis)) if params["reverse"] else lambda x: x
+    return lambda x: flip(np.cumsum(flip(x), axis, dtype=x.dtype))
 
 
 def _each(function: Callable[[float], float]) -> Function:
@@ -189,6 +188,9 @@ ELEMENTWISE: dict[str, Function] = {
     "sin": np.sin,
     "cos": np.cos,
     "exp2": np.exp2,
+    "complex": lambda x, y: x + np.complex64(1j) * y,
+    "real": np.real,
+    "imag": np.imag,
     "lgamma": _each(math.lgamma),
     "erf": _each(math.erf),
     "is_finite": np.isfinite,
@@ -200,9 +202,7 @@ ELEMENTWISE: dict[str, Function] = {
     "gt": np.greater,
     "ge": np.greater_equal,
     "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
-    "copy": lambda x: x,
-    "copy_p": lambda x: x,
-    "stop_gradient": lambda x: x,
+    **dict.fromkeys(("copy", "copy_p", "stop_gradient"), lambda x: x),
 }
 OPERATIONS: dict[str, Callable[[dict[str, Any]], Function]] = {
     **{name: _plain(function) for name, function in ELEMENTWISE.items()},

@@ -27,6 +27,7 @@ class Operation(NamedTuple):
     """A JAX primitive with its parameters, the slots that it reads and the slots that it writes."""
 
     name: str
+    primitive: Any
     params: dict[str, Any]
     reads: tuple[int, ...]
     writes: tuple[int, ...]
@@ -83,7 +84,7 @@ class Trace:
                 writes = tuple(self._new(var) for var in eqn.outvars)
                 if name in ("div", "pow") and eqn.outvars[0].aval.dtype.kind != "f":
                     name = f"{name} of integers"
-                self.operations.append(Operation(name, dict(eqn.params), reads, writes))
+                self.operations.append(Operation(name, eqn.primitive, dict(eqn.params), reads, writes))
 
     def _call(self, inner: Any, arguments: Sequence[int], results: Sequence[Any]) -> None:
         """Inline one call: of a jaxpr that may be closed, on slots, with results in new variables."""
@@ -114,7 +115,8 @@ class Trace:
             return base
         view = self._new(var)
         self._views[view] = base, original
-        self.operations.append(Operation("reshape", {"new_sizes": shape}, (base,), (view,)))
+        params = {"new_sizes": shape, "dimensions": None, "sharding": None}
+        self.operations.append(Operation("reshape", jax.lax.reshape_p, params, (base,), (view,)))
         return view
 
     def _drop_unused(self) -> None:

@@ -70,7 +70,7 @@ def to_program(interface: Interface, learner: PyTree) -> Program:
         trace = Trace(interface, learner, shapes)
         operations = [
             [name, _plain_params(name, params), list(reads), list(writes)]
-            for name, params, reads, writes in trace.operations
+            for name, _, params, reads, writes in trace.operations
         ]
     except NoNumpyVersion as error:
         raise ConfigError(f"there is no NumPy version of the operation {error} in this policy") from error

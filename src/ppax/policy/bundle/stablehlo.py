@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax import export
 
 from ppax.policy.bundle.interface import Arrays, Interface
@@ -16,6 +17,7 @@ PLATFORMS = ("cpu", "cuda")
 def to_stablehlo(interface: Interface, learner: PyTree) -> bytes:
     """Return the serialised step: a function of a dict of arrays, and of nothing else."""
     (batch,) = export.symbolic_shape("b")
+    learner = jax.tree.map(jnp.asarray, learner)
     # without this, accelerators would round the factors of products in float32
     with jax.default_matmul_precision("highest"):
         step = jax.jit(lambda inputs: interface(learner, inputs))

@@ -23,7 +23,7 @@ from ppax.types import ConfigError
 
 FORMATS = ("numpy", "stablehlo", "onnx")
 ROWS, STEPS = 64, 3  # size of the comparison of every format with the policy
-TOLERANCE = 1e-5  # relative to numbers above 1
+TOLERANCE = 1e-4  # relative to numbers above 1; rounding in float32 is some 1e-6, where logits are large more
 TIES = 0.02  # largest share of rows in which rounding may choose another of two equally likely actions
 
 

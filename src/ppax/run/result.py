@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ppax import config
 from ppax.arrays import counter
@@ -11,13 +12,13 @@ from ppax.envs import Env, other_params
 from ppax.evaluation import Evaluation, evaluate
 from ppax.options import Config
 from ppax.protocols import Agent, Row
-from ppax.reports import records
-from ppax.reports.page import compact
-from ppax.reports.records import Record
 from ppax.run.conditions.best import KeepBest
 from ppax.run.evaluations import evaluation_key
 from ppax.storage.cache import kept_programs
 from ppax.types import TrainState
+
+if TYPE_CHECKING:
+    from ppax.reports.records import Record
 
 
 class Interrupted(Exception):
@@ -57,10 +58,14 @@ class TrainedRun:
 
     def _repr_html_(self) -> str:
         """Summary and learning curve, as notebooks display them."""
+        from ppax.reports.page import compact  # imported at first use: training needs no report
+
         return compact(self.record())
 
     def record(self) -> Record:
         """Rows and configuration for reports: of the whole run in its directory, else those of this call."""
+        from ppax.reports import records
+
         if self.run_dir is not None and (self.run_dir / config.RUN_FILE).is_file():
             return records.read(self.run_dir)
         sizes = {"num_steps": self.state.num_steps, "agents": self.agent.sharing}

@@ -12,7 +12,8 @@ import jax
 import numpy as np
 
 from ppax.host.operations import functions
-from ppax.host.tracing import NoNumpyVersion, Trace
+from ppax.host.tracing import NoNumpyVersion as NoNumpyVersion
+from ppax.host.tracing import Trace
 from ppax.types import PyTree
 
 Step = tuple[Callable[..., Any], tuple[int, ...], int]  # a NumPy call, the slots that it reads, the slot that it writes

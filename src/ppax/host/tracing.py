@@ -58,7 +58,7 @@ class Trace:
 
     def _slot(self, atom: Any) -> int:
         if isinstance(atom, core.Literal):
-            self.values.append(np.asarray(atom.val, atom.aval.dtype))
+            self.values.append(np.asarray(atom.val, _dtype(atom)))
             return len(self.values) - 1
         return self._slots[atom]
 
@@ -82,7 +82,7 @@ class Trace:
             else:
                 reads = tuple(self._slot(atom) for atom in eqn.invars)
                 writes = tuple(self._new(var) for var in eqn.outvars)
-                if name in ("div", "pow") and eqn.outvars[0].aval.dtype.kind != "f":
+                if name in ("div", "pow") and _dtype(eqn.outvars[0]).kind != "f":
                     name = f"{name} of integers"
                 self.operations.append(Operation(name, eqn.primitive, dict(eqn.params), reads, writes))
 
@@ -127,3 +127,7 @@ class Trace:
                 kept.append(operation)
                 self.needed.update(operation.reads)
         self.operations = kept[::-1]
+
+
+def _dtype(atom: Any) -> Any:
+    return atom.aval.dtype

@@ -17,6 +17,7 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.arrays import masks
+from ppax.envs.hosting.arrays import in_32_bits
 from ppax.policy.policy import Policy
 from ppax.policy.step import step
 from ppax.types import ConfigError, PyTree
@@ -114,15 +115,9 @@ class Interface:
         """Split streams [b * agents, ...] into [b, agents, ...]."""
         if not self._apart:
             return x
-        sizes, group = dict(self._spec.sizes), getattr(path[1], "key", None) if len(path) > 1 else None
-        size = sizes[group] if sizes and path[0].key != "log_prob" else self._spec.num_agents
+        sizes = dict(self._spec.sizes)
+        size = sizes[path[1].key] if sizes and path[0].key != "log_prob" else self._spec.num_agents
         return x.reshape(batch, size, *x.shape[1:])
-
-
-def in_32_bits(dtype: Any) -> np.dtype:
-    """Return the dtype of an observation as policies take it: at most 32 bits."""
-    given = np.dtype(dtype)
-    return np.dtype(f"{given.kind}4") if given.itemsize > 4 else given
 
 
 def _of_observation(space: Any, lead: tuple[int, ...]) -> Any:
@@ -130,7 +125,7 @@ def _of_observation(space: Any, lead: tuple[int, ...]) -> Any:
         return {name: _of_observation(inner, lead) for name, inner in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
         return tuple(_of_observation(inner, lead) for inner in space.spaces)
-    return _struct((*lead, *(space.shape or ())), in_32_bits(space.dtype))
+    return _struct((*lead, *(space.shape or ())), in_32_bits(np.dtype(space.dtype)))
 
 
 def _of_mask(space: Any, lead: tuple[int, ...]) -> Any:

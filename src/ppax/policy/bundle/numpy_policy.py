@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 import zipfile
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -30,8 +30,8 @@ KEPT = 8  # batch sizes whose prepared programs are kept
 class NumpyPolicy:
     """Policy of a bundle: a function of a dict of arrays [b, ...] that returns a dict of arrays [b, ...]."""
 
-    def __init__(self, path: str | os.PathLike[str]):
-        """Read `path`, a bundle; ValueError if a file in it is damaged."""
+    def __init__(self, path: str | os.PathLike[str] | IO[bytes]):
+        """Read `path`, a bundle or an open one; ValueError if a file in it is damaged."""
         with zipfile.ZipFile(path) as bundle:
             self.description = json.loads(bundle.read("policy.json"))
             files = {name: bundle.read(name) for name in ("program.json", "weights.safetensors")}
@@ -73,7 +73,9 @@ class NumpyPolicy:
         values: list[Any] = [None] * self._program["slots"]
         for slot, array in self._weights.items():
             values[slot] = array
-        changing, once, each = {slot for _, slot in self._program["inputs"]}, [], []
+        changing = {slot for _, slot in self._program["inputs"]}
+        once: list[Any] = []
+        each: list[Any] = []
         for name, params, reads, writes in self._program["operations"]:
             calls = functions(name, with_batch(params, batch), len(writes))
             steps = each if changing.intersection(reads) else once

@@ -21,7 +21,6 @@ from ppax.policy.bundle.interface import Interface
 from ppax.policy.policy import Policy
 from ppax.policy.spec import PolicySpec
 from ppax.protocols import Agent
-from ppax.run import record
 from ppax.storage import state_arrays
 from ppax.types import ConfigError
 
@@ -55,7 +54,8 @@ def _agent(path: Path, description: dict[str, Any], agent: Agent | None) -> tupl
             f"ppax.load({str(path)!r}, agent=agent), or use the formats of the bundle without ppax (docs/export.md)"
         )
     try:
-        return spec, config.build_agent(record.recorded(spec.config), spec)
+        buildable = {name: value for name, value in spec.config.items() if name != config.OBJECTS}
+        return spec, config.build_agent(buildable, spec)
     except (ConfigError, TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
         raise DamagedBundle(f"{where}: its configuration describes no agent: {error}") from error
 

@@ -65,7 +65,7 @@ def _run(operation: Operation, values: list[Any], batch: Any) -> None:
         x = jnp.asarray(arguments[0], jnp.float32)
         out = Pair(x, jnp.zeros_like(x))
     elif operation.name == "pad":
-        out = _padded(*arguments, params["padding_config"])
+        out = _padded(params["padding_config"], *arguments)
     elif operation.name == "gather" and _is_window(arguments[1]):
         out = _window(params, *arguments)
     elif any(isinstance(x, Pair) for x in arguments):
@@ -91,7 +91,7 @@ def _on_pairs(operation: Operation, params: dict[str, Any], arguments: list[Any]
     return Pair(*(operation.primitive.bind(*map(jnp.asarray, own), **params) for own in parts))
 
 
-def _padded(x: Any, value: Any, config: Any) -> Any:
+def _padded(config: Any, x: Any, value: Any) -> Any:
     """Return `x` padded or cropped on each axis, by concatenation and slices: converters pad arrays of known size."""
     for axis, (low, high, _) in enumerate(config):
         if min(low, high) < 0:
@@ -138,4 +138,4 @@ def _sized(x: Any, batch: Any) -> Any:
         return type(x)(*parts) if hasattr(x, "_fields") else tuple(parts)
     if not is_symbolic_dim(x):
         return x
-    return int(x._evaluate({"b": 1})) * batch
+    return int(x._evaluate({"b": 1})) * batch  # type: ignore[dict-item]

@@ -35,10 +35,9 @@ from ppax.cli.common import (
 )
 from ppax.cli.doctor import add_doctor, run_doctor
 from ppax.cli.envs import add_envs, run_envs
-from ppax.cli.export import add_export, evaluate_bundle, run_export
 from ppax.cli.options import add_common, add_train, parse_run
 from ppax.cli.output import RunDirs, evaluation_text, new_run_dirs, print_json, report_run, result_of, say
-from ppax.cli.play import add_play, run_play
+from ppax.cli.play import add_export, add_play, evaluate_bundle, run_export, run_play
 from ppax.cli.report import add_compare, add_report, run_compare, run_report
 from ppax.cli.score import add_score, preset_line, run_presets, run_score
 from ppax.cli.selftest import add_selftest, run_selftest

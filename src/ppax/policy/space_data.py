@@ -54,7 +54,8 @@ def _from_data(data: Any, where: str, depth: int) -> spaces.Space:
     kind = data.get("space")
     if kind == "Dict":
         named = data["spaces"].items()
-        return spaces.Dict({name: from_data(inner, f"{where}[{name!r}]", depth + 1) for name, inner in named})
+        # pairs and not a dict, which Gymnasium sorts by name: networks read the entries in the order of the space
+        return spaces.Dict([(name, from_data(inner, f"{where}[{name!r}]", depth + 1)) for name, inner in named])
     if kind == "Tuple":
         return spaces.Tuple([from_data(x, f"{where}[{i}]", depth + 1) for i, x in enumerate(data["spaces"])])
     if kind == "Discrete":

@@ -30,6 +30,7 @@ from ppax.envs import EnvError, make
 from ppax.evaluation import Evaluation, evaluate
 from ppax.parts import number, part, slot, static
 from ppax.policy import Policy, PolicySpec
+from ppax.policy.listing import SavedState, checkpoints
 from ppax.policy.loading import load
 from ppax.ppo import PPO
 from ppax.program.compilation import CompiledTraining, compile
@@ -75,6 +76,8 @@ __all__ = [  # noqa: RUF022  # in groups
     # Trained policies
     "Policy",
     "PolicySpec",
+    "SavedState",
+    "checkpoints",
     "load",
     # Pure functions: training, sweeps, evaluation
     "CompiledTraining",

@@ -5,6 +5,7 @@ import json
 import shutil
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -14,7 +15,7 @@ from worlds import Counter
 import ppax
 from ppax import config
 from ppax.agents.self_play import Pool, SelfPlay
-from ppax.cli import main
+from ppax.cli.main import main
 from ppax.config import BestSettings, Log
 from ppax.envs import VectorEnv, grouped
 from ppax.losses import ClippedSurrogate
@@ -22,6 +23,8 @@ from ppax.minibatches import Shuffle
 from ppax.networks import memories, network
 from ppax.networks.heads import CategoricalHead
 from ppax.run import checkpoint
+from ppax.run.fit import _new_directory
+from ppax.run.restore import state_shapes
 from ppax.types import ConfigError, part
 
 pytestmark = pytest.mark.usefixtures("cached_programs", "quick_programs")
@@ -38,6 +41,25 @@ def train(path, agent=None, env=None, iterations=8, **options):
     log = options.pop("log", Log(every=1, console=False))
     steps = iterations * 32 * env.num_streams
     return ppax.fit(agent, env, steps, run_dir=path, num_steps=32, log=log, **options)
+
+
+def untrained(path, agent, env):
+    """The directory of a run that ended before its first iteration; its learner. Compiles nothing."""
+    run = config.Run(
+        **env.settings.run_fields() | {"num_steps": 32, "agents": agent.sharing}, self_play=agent.pool or Pool()
+    )
+    shapes, learner = state_shapes(agent, env, run), random_learner(agent, env)
+    state = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), dataclasses.replace(shapes, learner=(), key=()))
+    state = dataclasses.replace(state, learner=learner, key=jax.random.key(0))
+    with _new_directory(path, agent, env, config.describe_run(agent, env, run), (), shapes) as directory:
+        checkpoint.save(directory.checkpoints, state)
+    return learner
+
+
+def assert_same(tree, other):
+    assert jax.tree.structure(tree) == jax.tree.structure(other)
+    for a, b in zip(jax.tree.leaves(tree), jax.tree.leaves(other), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 @pytest.fixture(scope="module")
@@ -245,15 +267,15 @@ def with_head(agent):
 def test_a_run_made_from_objects_says_which_to_pass(tmp_path):
     """Own parts that act are named, own parts that only learn and own environments are not needed."""
     env = ppax.make("CartPole-v1", 4)
-    train(tmp_path / "loss", small(env, loss=OwnLoss()), iterations=1)
+    untrained(tmp_path / "loss", small(env, loss=OwnLoss()), env)
     assert ppax.load(tmp_path / "loss").act(OBS[0]) in (0, 1)
     agent = with_head(small(env))
-    made = train(tmp_path / "head", agent, iterations=1)
-    with pytest.raises(ConfigError, match=r"agent.network.head \(OwnHead\).*ppax.load\('.*head', agent=agent\)"):
+    learner = untrained(tmp_path / "head", agent, env)
+    with pytest.raises(ConfigError, match=r"agent\.network\.head \(OwnHead\).*ppax\.load\('.*head', agent=agent\)"):
         ppax.load(tmp_path / "head")
-    np.testing.assert_array_equal(ppax.load(tmp_path / "head", agent=agent).act(OBS), made.policy().act(OBS))
+    assert_same(ppax.load(tmp_path / "head", agent=agent).learner.params, learner.params)
     own = VectorEnv(Counter(), 4)
-    train(tmp_path / "env", small(own), own, iterations=1)
+    untrained(tmp_path / "env", small(own), own)
     assert ppax.load(tmp_path / "env").act(np.zeros(2)) in (0, 1)
     for command in (["evaluate"], ["play"]):
         assert main([*command, str(tmp_path / "head")]) == 2
@@ -279,27 +301,26 @@ def many_agents(kind):
 @pytest.mark.parametrize("kind", ["independent", "groups", "self-play"])
 def test_policies_of_many_agents_are_loaded(tmp_path, kind):
     agent, env = many_agents(kind)
-    run = train(tmp_path, agent, env, iterations=1)
-    loaded, own = ppax.load(tmp_path), run.policy()
-    for a, b in zip(jax.tree.leaves(loaded.learner), jax.tree.leaves(own.learner), strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert jax.tree.structure(loaded.learner) == jax.tree.structure(own.learner)
-    mine, theirs = loaded.evaluate(env, episodes=4, seed=1), run.evaluate(episodes=4, seed=1)
-    np.testing.assert_array_equal(mine.returns, theirs.returns)
+    learner = untrained(tmp_path / "run", agent, env)
+    current = learner.current if kind == "self-play" else learner
+    loaded = ppax.load(tmp_path / "run")
+    for group, own in loaded.learner.items() if isinstance(current, dict) else [("", loaded.learner)]:
+        saved = current[group] if group else current
+        assert_same((own.params, own.obs_stats), (saved.params, saved.obs_stats))
+    assert loaded.spec.sizes == env.sizes
+    assert loaded.agent.sharing == agent.sharing
 
 
 def test_memory_masks_and_spaces_are_in_the_specification(tmp_path):
     env = env_of("nested", "dict", masked=True)
     agent = ppax.PPO(network(env, hidden=(4,), memory=memories.LSTM(3)), minibatch=Shuffle(1), num_epochs=1)
-    run = train(tmp_path, agent, env, iterations=1)
-    spec = ppax.load(tmp_path).spec
-    assert spec == run.policy().spec
+    untrained(tmp_path / "run", agent, env)
+    spec = ppax.load(tmp_path / "run").spec
     assert spec.masked
     assert {shape.shape for shape in spec.memory.values()} == {(3,)}
     assert spec.observation_space == env.observation_space
     assert spec.action_space == env.action_space
     assert ppax.PolicySpec.from_data(json.loads(json.dumps(spec.to_data()))) == spec
-    assert "config" not in json.loads((tmp_path / "policy.json").read_text())["config"]
 
 
 def test_a_policy_keeps_only_what_acting_needs():

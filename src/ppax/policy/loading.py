@@ -68,7 +68,7 @@ def _from_run(path: Path, best: bool, step: int | None, agent: Agent | None, env
 
 def _saved_spec(path: Path, run_config: Config) -> PolicySpec | None:
     data = run_dirs.read_policy(path)
-    if not isinstance(data, dict):
+    if data is None:
         return None
     return PolicySpec.from_data(data | {"config": run_config}, str(path / run_dirs.POLICY))
 

@@ -121,9 +121,9 @@ class Inputs:
     def _places(self, names: Any) -> list[int]:
         """Return the rows of agents; ConfigError for a name that no agent has."""
         for name in names:
-            if name not in self._spec.names:
+            if str(name) not in self._spec.names:
                 raise ConfigError(f"obs[{name!r}]: no such agent; there are {', '.join(map(repr, self._spec.names))}")
-        return [self._spec.names.index(name) for name in names]
+        return [self._spec.names.index(str(name)) for name in names]
 
     def present(self, read: Read) -> np.ndarray | None:
         """Return which rows of a dict by agent were given, [B]; None: all."""

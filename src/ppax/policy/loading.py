@@ -17,6 +17,7 @@ from ppax.policy.acting import acting
 from ppax.policy.listing import CHECKPOINTS, find_step
 from ppax.policy.policy import Policy
 from ppax.policy.spec import PolicySpec, spec_of
+from ppax.program.footprint import available_bytes
 from ppax.protocols import Agent
 from ppax.run import checkpoint, record
 from ppax.run import directory as run_dirs
@@ -25,6 +26,7 @@ from ppax.storage import state_arrays
 from ppax.types import ConfigError, PyTree
 
 LEARNER, CURRENT = "learner.", "learner.current."  # prefixes of the arrays in a checkpoint; the second with self-play
+SELF_PLAY = "learner.num_snapshots"  # array that only self-play has
 OF_LEARNING = {"opt_state", "reward_stats", "control"}  # fields of a LearnerState that acting does not read
 
 
@@ -77,10 +79,10 @@ def _learner(path: Path, best: bool, step: int | None, agent: Any, spec: PolicyS
     """Load what acting needs of a learner from the newest intact checkpoint, the best policy, or that of a step."""
     base = agent if agent.pool is None else agent.agent
     init = jax.eval_shape(lambda key: base.init(spec.observation_space, key), jax.random.key(0))
-    like, run_id = acting(base, init).learner, run_dirs.read_about(path).get("id")
+    like, run_id, room = acting(base, init).learner, run_dirs.read_about(path).get("id"), available_bytes()
 
     def read(one: Path) -> PyTree:
-        return acting_arrays(one, like, checkpoint.read_arrays(one, run_id).arrays)
+        return acting_arrays(one, like, checkpoint.read_arrays(one, run_id, room).arrays)
 
     if step is not None:
         return read(find_step(path, step))
@@ -99,7 +101,7 @@ def acting_arrays(path: Path, like: PyTree, arrays: dict[str, np.ndarray]) -> Py
 
     Raises CheckpointError where they do not fit, DamagedCheckpoint where they are not finite.
     """
-    prefix = CURRENT if any(name.startswith(CURRENT) for name in arrays) else LEARNER
+    prefix = CURRENT if SELF_PLAY in arrays else LEARNER
     own = {name.removeprefix(prefix): x for name, x in arrays.items() if name.startswith(prefix)}
     own = {name: x for name, x in own.items() if not OF_LEARNING.intersection(name.split(".")[:2])}
     expected = state_arrays.named_leaves(like)

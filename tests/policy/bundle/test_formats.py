@@ -13,6 +13,7 @@ import pytest
 import ppax
 from ppax.policy import bundle
 
+pytestmark = pytest.mark.usefixtures("cached_programs")
 READER = Path(exported.__file__).with_name("bundle_reader.py")
 # the hardest networks and spaces, with and without normalisation; the nightly tests have all
 DAILY = [

@@ -1,4 +1,4 @@
-"""Bundles of strangers: whatever is wrong in one, it is refused with exit code 5, and nothing is executed or written."""
+"""Bundles of strangers: whatever is wrong in one, it is refused with exit code 5, nothing is executed or written."""
 
 import io
 import json
@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import safetensors.numpy
 from gymnasium import spaces
 
 import ppax
@@ -75,12 +76,13 @@ def other_platform(files):
 
 
 def twice(files):
-    with pytest.warns(UserWarning, match="Duplicate name"):
-        out = io.BytesIO()
-        with zipfile.ZipFile(out, "w") as bundle:
-            for name in (*files, archive.WEIGHTS):
-                bundle.writestr(name, files[name])
-        return out.getvalue()
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as bundle:
+        for name, data in files.items():
+            bundle.writestr(name, data)
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            bundle.writestr(archive.WEIGHTS, files[archive.WEIGHTS])
+    return out.getvalue()
 
 
 def claims_more(files):
@@ -133,9 +135,7 @@ HOSTILE = {
     "other inputs": lambda f, m: stored(described(f, inputs=[])),
     "another agent": lambda f, m: changed_spec(f, config={"agent": {"network": {"hidden": [5]}}}),
     "a network larger than the file": lambda f, m: changed_spec(f, config=WIDE),
-    "an agent by import path": lambda f, m: changed_spec(
-        f, config={"agent": {"loss": {}, "network": {"encoder": "os"}}}
-    ),
+    "an agent by import path": lambda f, m: changed_spec(f, config={"agent": {"network": {"encoder": "os"}}}),
     "an endless space": lambda f, m: changed_spec(f, observation_space={"space": "Box", "shape": [2**60]}),
     "no zip file": lambda f, m: b"PK\x03\x04" + bytes(100),
     "half a file": lambda f, m: stored(f)[:-500],
@@ -169,9 +169,9 @@ def test_links_and_pipes_are_not_read(good, tmp_path):
 
 
 def test_a_checksum_that_is_right_does_not_hide_weights_that_are_not_finite(good, tmp_path):
-    path, data = tmp_path / "bundle.zip", bytearray(good[archive.WEIGHTS])
-    data[-4:] = np.float32(np.nan).tobytes()
-    path.write_bytes(stored(described(good | {archive.WEIGHTS: bytes(data)})))
+    path, arrays = tmp_path / "bundle.zip", safetensors.numpy.load(good[archive.WEIGHTS])
+    arrays["params.policy.bias"] = np.array([0.0, np.nan], np.float32)
+    path.write_bytes(stored(described(good | {archive.WEIGHTS: safetensors.numpy.save(arrays)})))
     with pytest.raises(DamagedBundle, match="not finite"):
         ppax.load(path)
 
@@ -179,7 +179,6 @@ def test_a_checksum_that_is_right_does_not_hide_weights_that_are_not_finite(good
 def test_the_files_of_these_tests_are_a_good_bundle(good, tmp_path):
     path = tmp_path / "bundle.zip"
     path.write_bytes(stored(described(good)))
-    assert (
-        json.loads(good[archive.DESCRIPTION])["checksum"] == sealed(json.loads(good[archive.DESCRIPTION]))["checksum"]
-    )
+    description = json.loads(good[archive.DESCRIPTION])
+    assert description == sealed(description)
     assert ppax.load(path).act(np.zeros((3, 2))).shape == (3,)

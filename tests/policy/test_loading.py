@@ -113,9 +113,7 @@ def test_checkpoints_have_steps_and_scores(trained):
         assert one.metric == "episode_return"
     (best,) = [one for one in saved if one.best]
     assert best.score == max(row["episode_return"] for row in rows.values() if not np.isnan(row["episode_return"]))
-    assert ppax.checkpoints(trained) == pytest.approx(saved, nan_ok=True) or str(ppax.checkpoints(trained)) == str(
-        saved
-    )
+    assert str(ppax.checkpoints(trained)) == str(saved)
     assert f"step {best.step:,}" in repr(best)
 
 

@@ -12,14 +12,13 @@ from ppax.cli.output import evaluation_text, scores_of
 from ppax.envs import other_params
 from ppax.options import check_limits
 from ppax.policy.bundle import FORMATS
-from ppax.policy.loading import load
+from ppax.policy.loading import load, load_chosen
 from ppax.run.directory import EVALUATION
-from ppax.run.restore import load_best_policy, load_run, load_state
+from ppax.run.restore import load_run
 from ppax.storage import safe_files
 from ppax.tools.play import play
 from ppax.tools.video import require_video, write_video
 from ppax.training import make_key
-from ppax.types import ConfigError
 
 BUNDLE = "policy.zip"  # default name, in the run directory
 SCORES_LIMIT = 2**20  # bytes of evaluation.json; far above the size of a valid file
@@ -36,6 +35,7 @@ def add_play(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fps", type=float, default=30.0, help="frames (= steps) per second (default: 30)")
     parser.add_argument("--seed", type=int, default=0, help="random seed of the episodes (default: 0)")
     parser.add_argument("--best", action="store_true", help="play the best policy of the run, not the last")
+    parser.add_argument("--step", type=int, help="play the checkpoint after this number of environment steps")
     parser.add_argument("--sampled", action="store_true", help="sample actions instead of taking the mode")
 
 
@@ -46,10 +46,7 @@ def run_play(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     path = options.output or options.run / "play.gif"
     require_video(path)
     agent, env, run = load_run(options.run)
-    if options.best:
-        learner = load_best_policy(options.run, agent, env, run).policy.learner
-    else:
-        learner = load_state(options.run, agent, env, run, fresh=False).learner
+    learner = load_chosen(options.run, agent, env, run, options.best, options.step).learner
     key = make_key(options.seed)
     played = play(agent, env, learner, key, options.episodes, not options.sampled, options.max_steps)
     count = write_video(path, played.frames, options.fps)
@@ -72,6 +69,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, help="run directory")
     parser.add_argument("--to", type=Path, help=f"file to write, .zip (default: {BUNDLE} in the run directory)")
     parser.add_argument("--best", action="store_true", help="export the best policy of the run, not the last")
+    parser.add_argument("--step", type=int, help="export the checkpoint after this number of environment steps")
     text = f"formats, with commas: {','.join(FORMATS)} (default: all that the policy and this machine have)"
     parser.add_argument("--formats", help=text)
 
@@ -79,8 +77,9 @@ def add_export(parser: argparse.ArgumentParser) -> None:
 def run_export(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     """Write the bundle, print its formats and path; returns the same for JSON."""
     formats = None if options.formats is None else [name.strip() for name in options.formats.split(",")]
-    scores = None if options.best else _scores(options.run)
-    written = load(options.run, best=options.best).export(options.to or options.run / BUNDLE, formats, scores)
+    policy = load(options.run, best=options.best, step=options.step)
+    scores = None if options.best or options.step is not None else _scores(options.run)  # of the last policy
+    written = policy.export(options.to or options.run / BUNDLE, formats, scores)
     for name, difference in written.differences.items():
         say(f"{name}: the same actions; numbers differ by at most {difference:.1e}")
     for name, reason in written.left_out.items():
@@ -97,9 +96,7 @@ def run_export(options: argparse.Namespace, say: Any) -> dict[str, Any]:
 
 def evaluate_bundle(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     """Evaluate the policy of a bundle in the environment of its configuration; returns the result for JSON."""
-    if options.best:
-        raise ConfigError(f"--best: {options.run} is a bundle, of one policy; leave --best out")
-    policy = load(options.run)
+    policy = load(options.run, best=options.best, step=options.step)
     settings = config.settings(policy.spec.config).eval
     episodes = settings.episodes if options.episodes is None else options.episodes
     deterministic = settings.deterministic and not options.sampled

@@ -105,12 +105,10 @@ def fit_run(
     monitor = RunMonitor(run, conditions)
     planned_iterations(env, run)
     agent.check()
-    if env.num_agents == 1 and agent.sharing == group_tables.INDEPENDENT:
-        warnings.warn(f'agents = "independent" changes nothing: {env.name} has one agent; leave it out', stacklevel=3)
     shapes = state_shapes(agent, env, run)
     needed = require_memory(agent, env, shapes)
     say(f"memory, at least: {needed}")
-    warn_of_single_rows(agent, env, run.num_steps)
+    _warn(agent, env, run)
     _check_schedule(agent)
     _check_tensorboard(run, run_dir)
     with ExitStack() as stack:
@@ -172,6 +170,13 @@ def resume(
         loop = Loop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested)
         stack.callback(loop.close)
         return loop.train(state)
+
+
+def _warn(agent: Agent, env: Env, run: Run) -> None:
+    """Warn of settings that have no effect or rarely do what is meant."""
+    if env.num_agents == 1 and agent.sharing == group_tables.INDEPENDENT:
+        warnings.warn(f'agents = "independent" changes nothing: {env.name} has one agent; leave it out', stacklevel=4)
+    warn_of_single_rows(agent, env, run.num_steps)
 
 
 def _check_schedule(agent: Agent) -> None:

@@ -96,7 +96,7 @@ def test_a_format_that_gives_something_else_is_not_written(name, wrong, tmp_path
     as_json = program.as_json
 
     def changed(data):
-        index = max(i for i, x in enumerate(data["operations"]) if x[0] == name)
+        index = min(i for i, x in enumerate(data["operations"]) if x[0] == name)
         data["operations"][index][0] = wrong
         return as_json(data)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,9 +48,12 @@ def write_bundle(
     policy: Policy, path: str | Path, formats: Sequence[str] | None = None, scores: Mapping[str, Any] | None = None
 ) -> Exported:
     """Write `policy` to the file `path`; see `Policy.export`."""
-    path, interface = Path(path), Interface(policy)
+    path = Path(path)
     if path.suffix != ".zip":
         raise ConfigError(f"{path}: a bundle is a zip file; nearest valid name: {path.with_suffix('.zip')}")
+    if not path.parent.is_dir():
+        raise ConfigError(f"{path}: there is no directory {path.parent}")
+    interface = Interface(policy)
     made: dict[str, Format] = {}
     left_out: dict[str, str] = {}
     for name in _checked(formats):
@@ -73,14 +76,14 @@ def write_bundle(
 
 
 def compared(
-    interface: Interface, policy: Policy, data: bytes, files: Mapping[str, bytes], formats: Sequence[str] | Any
+    interface: Interface, policy: Policy, data: bytes, files: Mapping[str, bytes], formats: Collection[str]
 ) -> dict[str, float]:
     """Return the largest difference of each format from the policy; ConfigError where it is not rounding."""
     run: dict[str, Callable[[Arrays], Arrays]] = {}
     if "numpy" in formats:
         run["numpy"] = NumpyPolicy(io.BytesIO(data))
     if "stablehlo" in formats:
-        run["stablehlo"] = lambda inputs: stablehlo.run_stablehlo(files[archive.STABLEHLO], inputs)
+        run["stablehlo"] = stablehlo.runner(files[archive.STABLEHLO])
     if "onnx" in formats:
         run["onnx"] = onnx_format.runner(files[archive.ONNX], interface)
     differences = dict.fromkeys(run, 0.0)

@@ -57,6 +57,13 @@ def test_the_description_says_what_the_policy_takes_and_gives(tmp_path):
     assert description["spec"]["action_space"] == {"space": "Discrete", "n": 5, "start": -2, "dtype": "int64"}
 
 
+def test_numbers_of_a_configuration_that_are_not_finite_stay(tmp_path):
+    spec = PolicySpec(exported.VECTOR, spaces.Discrete(3), config={"agent": {"max_grad_norm": np.inf}, "stop": "none"})
+    exported.random_policy(spec).export(tmp_path / "b.zip", NUMPY)
+    assert b"Infinity" not in contents(tmp_path / "b.zip")["policy.json"]
+    assert ppax.load(tmp_path / "b.zip").spec.config == spec.config
+
+
 def test_equal_policies_are_equal_files(tmp_path):
     for name in ("a.zip", "b.zip"):
         exported.policy("lstm", "beta", False).export(tmp_path / name, NUMPY)

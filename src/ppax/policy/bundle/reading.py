@@ -43,7 +43,7 @@ def _agent(path: Path, description: dict[str, Any], agent: Agent | None) -> tupl
     """Return specification and agent."""
     where = f"{path}: {archive.DESCRIPTION}"
     try:
-        spec = PolicySpec.from_data(description.get("spec"), where)
+        spec = PolicySpec.from_data(archive.from_json(description.get("spec")), where)
     except ConfigError as error:
         raise DamagedBundle(str(error)) from error
     if agent is not None:

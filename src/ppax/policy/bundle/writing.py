@@ -175,7 +175,7 @@ def _description(
         "own_parts": not is_rebuilt(policy),
         "formats": formats,
         "scores": None if scores is None else {name: finite_or_none(x) for name, x in scores.items()},
-        "spec": policy.spec.to_data(),
+        "spec": archive.to_json(policy.spec.to_data()),
     }
 
 

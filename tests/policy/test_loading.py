@@ -161,6 +161,7 @@ def test_the_newest_checkpoints_are_kept(tmp_path, keep, kept):
 def test_the_options_are_read_from_text():
     for text in ("all", "none"):
         assert config.resolve({"log": {"keep": text}})["log"]["keep"] is None
+    assert 'keep = "all"' in config.to_toml(config.resolve({"log": {"keep": "all"}}))
     assert config.resolve({"log": {"keep": 5, "checkpoint_every": 7}})["log"] == {
         **config.resolve({})["log"],
         "keep": 5,
@@ -225,6 +226,27 @@ def test_the_environment_is_not_needed(run, monkeypatch):
 def test_a_damaged_specification_is_refused_with_its_name(run, text):
     (run / "policy.json").write_text(text)
     with pytest.raises(ConfigError, match=r"policy\.json"):
+        ppax.load(run)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"num_agents": 0},
+        {"num_agents": 2**40},
+        {"num_agents": "many"},
+        {"names": ["a", "b"]},
+        {"sharing": "stolen"},
+        {"sizes": [["prey", 1]]},
+        {"sizes": 3},
+        {"memory": [1]},
+        {"memory": {"a": {"shape": "x", "dtype": "float32"}}},
+    ],
+)
+def test_contradictions_in_a_specification_are_refused(run, change):
+    data = json.loads((run / "policy.json").read_text()) | change
+    (run / "policy.json").write_text(json.dumps(data))
+    with pytest.raises(ConfigError, match=r"policy\.json: (agents|not the spec)"):
         ppax.load(run)
 
 

@@ -92,8 +92,6 @@ class NumpyProgram:
                 self._inline(body, closed_over)
                 for var, atom in zip(eqn.outvars, [self._slot(x) for x in body.outvars], strict=True):
                     self._slots[var] = atom
-            elif name == "scan" and eqn.params["length"] == 1:  # one step of a memory
-                self._inline_scan(eqn)
             elif name == "convert_element_type" and eqn.invars[0].aval == eqn.outvars[0].aval:  # no-op
                 self._slots[eqn.outvars[0]] = self._slot(eqn.invars[0])
             elif name == "reshape" and eqn.params.get("dimensions") is not None:
@@ -104,21 +102,6 @@ class NumpyProgram:
                 reads = tuple(self._slot(atom) for atom in eqn.invars)
                 for function, var in zip(_functions(eqn), eqn.outvars, strict=True):
                     self._steps.append((function, reads, self._new(var)))
-
-    def _inline_scan(self, eqn: Any) -> None:
-        """Append the steps of the body of a scan over one step; its inputs and outputs lack the axis of steps."""
-        body, kept, carried = eqn.params["jaxpr"], eqn.params["num_consts"], eqn.params["num_carry"]
-        for place, (var, atom) in enumerate(zip(body.jaxpr.invars, eqn.invars, strict=True)):
-            if place < kept + carried:
-                self._slots[var] = self._slot(atom)
-            else:
-                self._view(atom, var)
-        self._inline(body.jaxpr, body.consts)
-        for place, (var, atom) in enumerate(zip(eqn.outvars, body.jaxpr.outvars, strict=True)):
-            if place < carried:
-                self._slots[var] = self._slot(atom)
-            else:
-                self._view(atom, var)
 
     def _view(self, atom: Any, var: Any) -> None:
         """Add a reshape; one that undoes an earlier reshape, as `vmap` makes around matrix products, needs no call."""

@@ -336,6 +336,22 @@ def many_agents(kind):
     return (groups if kind == "groups" else SelfPlay(groups, Pool(every=1, opponents=1, share=0.5), 4)), env
 
 
+def test_the_user_s_environment_stays_open(run):
+    with ppax.make("gymnasium/CartPole-v1", 2) as env:
+        env.host.reset([0, 1])
+        assert ppax.load(run, env=env).act(OBS[0]) in (0, 1)
+        assert env.host.position == 1
+
+
+def test_groups_may_have_the_names_of_fields_of_a_learner(tmp_path):
+    env = grouped(ppax.make("Pursuit-2", 4), {"control": [0], "current": [1]})
+    groups = ppax.Groups({name: small(group) for name, group in env.groups.items()}, env.sizes)
+    learner = untrained(tmp_path / "run", groups, env)
+    loaded = ppax.load(tmp_path / "run").learner
+    for name in ("control", "current"):
+        assert_same(loaded[name].params, learner[name].params)
+
+
 @pytest.mark.parametrize("kind", ["independent", "groups", "self-play"])
 def test_policies_of_many_agents_are_loaded(tmp_path, kind):
     agent, env = many_agents(kind)

@@ -28,8 +28,10 @@ LEVELS = [
     {"evaluation"},
     {"checks", "config", "loggers"},
     {"run.directory"},
-    {"reports"},  # below run: a TrainedRun displays itself
+    {"reports", "policy"},  # below run: a TrainedRun displays itself and gives its policy
     {"run"},
+    {"policy.listing"},  # reads run directories
+    {"policy.loading"},
     {"tools"},
     {"scores"},
     {"cli"},

@@ -19,6 +19,7 @@ from ppax.config import BestSettings, EvalSettings, Log, Run, group_tables
 from ppax.envs import Env
 from ppax.loggers import require_tensorboard
 from ppax.options import Config
+from ppax.policy.spec import spec_of
 from ppax.program import sharding
 from ppax.program.footprint import explained
 from ppax.protocols import Agent, Callback, Logger, StopCondition
@@ -34,7 +35,7 @@ from ppax.run.result import TrainedRun
 from ppax.run.saving import Saver
 from ppax.run.signals import IN_MEMORY, ON_DISK, stop_on_signals
 from ppax.storage.cache import kept_programs
-from ppax.types import ConfigError
+from ppax.types import ConfigError, TrainState
 
 
 def fit(
@@ -102,12 +103,10 @@ def fit_run(
     monitor = RunMonitor(run, conditions)
     planned_iterations(env, run)
     agent.check()
-    if env.num_agents == 1 and agent.sharing == group_tables.INDEPENDENT:
-        warnings.warn(f'agents = "independent" changes nothing: {env.name} has one agent; leave it out', stacklevel=3)
     shapes = state_shapes(agent, env, run)
     needed = require_memory(agent, env, shapes)
     say(f"memory, at least: {needed}")
-    warn_of_single_rows(agent, env, run.num_steps)
+    _warn(agent, env, run)
     _check_schedule(agent)
     _check_tensorboard(run, run_dir)
     with ExitStack() as stack:
@@ -115,12 +114,12 @@ def fit_run(
         monitor.check(agent, env, shapes, evaluations.blank)
         directory = None
         if run_dir is not None:
-            directory = stack.enter_context(_new_directory(run_dir, agent, env, run_config, callbacks))
+            directory = stack.enter_context(_new_directory(run_dir, agent, env, run_config, callbacks, shapes))
         stop_requested = stack.enter_context(stop_on_signals(ON_DISK if directory else IN_MEMORY))
         stack.enter_context(kept_programs())
         stack.enter_context(explained(needed))
         origin = record_start(directory, "fit", agent, env, run)
-        saver = Saver(directory, monitor, run.log.checkpoint_seconds, origin)
+        saver = Saver(directory, monitor, run.log, origin)
         loop = Loop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested)
         stack.callback(loop.close)
         with ThreadPoolExecutor(1) as executor:  # compile `start` and `train` at the same time
@@ -165,10 +164,17 @@ def resume(
         warn_of_changes(directory.path, saved, origin)
         if passed:
             warn_of_other_objects(directory.path, *built)
-        saver = Saver(directory, monitor, run.log.checkpoint_seconds, origin)
+        saver = Saver(directory, monitor, run.log, origin)
         loop = Loop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested)
         stack.callback(loop.close)
         return loop.train(state)
+
+
+def _warn(agent: Agent, env: Env, run: Run) -> None:
+    """Warn of settings that have no effect or rarely do what is meant."""
+    if env.num_agents == 1 and agent.sharing == group_tables.INDEPENDENT:
+        warnings.warn(f'agents = "independent" changes nothing: {env.name} has one agent; leave it out', stacklevel=4)
+    warn_of_single_rows(agent, env, run.num_steps)
 
 
 def _check_schedule(agent: Agent) -> None:
@@ -188,12 +194,18 @@ def _check_tensorboard(run: Run, run_dir: object) -> None:
 
 
 def _new_directory(
-    run_dir: str | Path | Iterable[Path], agent: Agent, env: Env, run_config: Config, callbacks: Sequence[object]
+    run_dir: str | Path | Iterable[Path],
+    agent: Agent,
+    env: Env,
+    run_config: Config,
+    callbacks: Sequence[object],
+    shapes: TrainState,
 ) -> RunDirectory:
     """Create the run directory, with the configuration and the names of the objects that no file can hold."""
+    policy = spec_of(agent, env, shapes.actor.action_mask, {}).to_data()
     objects = record.objects(agent, env, run_config, callbacks)
     run_config |= {config.OBJECTS: objects} if objects else {}
-    return RunDirectory.create(Path(run_dir) if isinstance(run_dir, str) else run_dir, run_config)
+    return RunDirectory.create(Path(run_dir) if isinstance(run_dir, str) else run_dir, run_config, policy)
 
 
 def _require_sound(env: Env) -> None:

@@ -1,0 +1,36 @@
+"""StableHLO format: `jax.export` of the step for CPU and CUDA, with any batch size and the weights inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import export
+
+from ppax.policy.bundle.interface import Arrays, Interface
+from ppax.types import PyTree
+
+PLATFORMS = ("cpu", "cuda")
+
+
+def to_stablehlo(interface: Interface, learner: PyTree) -> bytes:
+    """Return the serialised step: a function of a dict of arrays, and of nothing else."""
+    (batch,) = export.symbolic_shape("b")
+    learner = jax.tree.map(jnp.asarray, learner)
+    # without this, accelerators would round the factors of products in float32
+    with jax.default_matmul_precision("highest"):
+        step = jax.jit(lambda inputs: interface(learner, inputs))
+        return bytes(export.export(step, platforms=PLATFORMS)(interface.shapes(batch)).serialize())
+
+
+def runner(data: bytes) -> Callable[[Arrays], Arrays]:
+    """Return a function that runs a step which this process has exported."""
+    step = jax.jit(export.deserialize(bytearray(data)).call)
+    return lambda inputs: jax.device_get(step(inputs))
+
+
+def platforms_of(data: bytes) -> Any:
+    """Return the platforms of a serialised step, without compiling or running it; any exception if it is damaged."""
+    return export.deserialize(bytearray(data)).platforms

@@ -25,7 +25,7 @@ from ppax.agents.independent import Independent
 from ppax.agents.self_play import SelfPlay
 from ppax.checks import check_env, selftest
 from ppax.collection import collect
-from ppax.config import BestSettings, EvalSettings, Log
+from ppax.config import BestSettings, EvalSettings, InitFrom, Log
 from ppax.envs import EnvError, make
 from ppax.evaluation import Evaluation, evaluate
 from ppax.parts import number, part, slot, static
@@ -54,6 +54,7 @@ __all__ = [  # noqa: RUF022  # in groups
     "BestSettings",
     "Diagnosis",
     "EvalSettings",
+    "InitFrom",
     "Log",
     "Preset",
     "PresetScore",

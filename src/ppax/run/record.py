@@ -22,31 +22,49 @@ from ppax.envs import Env
 from ppax.options import Config, flatten, unflatten
 from ppax.program.backends import backend_of
 from ppax.protocols import Agent
+from ppax.storage.manifest import CheckpointError
 from ppax.types import ConfigError
 
 # Libraries whose functions make environments by name
 LIBRARIES = ("ppax", "gymnasium", "pettingzoo", "envpool", "ale_py")
+SOURCE = "init_from"
+
+NOT_NEEDED = ("callbacks", SOURCE)  # objects that a resume can do without
 
 
-def objects(agent: Agent, env: Env, run_config: Config, callbacks: Sequence[Any] = ()) -> list[str]:
-    """Paths in `agent` and `env` that `run_config` does not rebuild, with their classes, and names of the callbacks."""
+def objects(
+    agent: Agent, env: Env, run_config: Config, callbacks: Sequence[Any] = (), source: object = None
+) -> list[str]:
+    """Paths in `agent` and `env` that `run_config` does not rebuild, with their classes, and names of the callbacks.
+
+    `source` is the object in memory that a warm start takes from, if any.
+    """
     differences = [*_of_env(env, run_config), *_of_agent(agent, env, run_config)]
     names = ", ".join(getattr(one, "__name__", type(one).__name__) for one in callbacks)
-    return differences + ([f"callbacks ({names}), which resume does not need"] if callbacks else [])
+    named = {"callbacks": names, SOURCE: "" if source is None else type(source).__name__}
+    return differences + [f"{place} ({name}), which resume does not need" for place, name in named.items() if name]
 
 
 def require(run_config: Config, agent: Agent | None, env: Env | None, where: str) -> None:
     """Raise ConfigError, with the call to write, if the run `where` needs an object that was not passed."""
-    passed = {"agent": agent is not None, "env": env is not None, "callbacks": True}
+    passed = {"agent": agent is not None, "env": env is not None} | dict.fromkeys(NOT_NEEDED, True)
     lacking = [place for place in config.objects_of(run_config) if not passed.get(_root(place), False)]
     if not lacking:
         return
-    needed = sorted({_root(place) for place in config.objects_of(run_config)} - {"callbacks"})
+    needed = sorted({_root(place) for place in config.objects_of(run_config)} - {*NOT_NEEDED})
     arguments = ", ".join(f"{name}={name}" for name in needed)
     raise ConfigError(
         f"{where} was made from Python objects that its run file cannot hold: {', '.join(lacking)}. Pass the same "
         f"{' and '.join(needed)} in Python: run = ppax.resume({where!r}, {arguments}), then run.evaluate()"
     )
+
+
+def require_no_source_in_memory(run_config: Config, where: str) -> None:
+    """Raise CheckpointError if the run `where`, which has no checkpoint, started from an object in memory."""
+    if any(_root(place) == SOURCE for place in config.objects_of(run_config)):
+        raise CheckpointError(
+            f"{where} has no checkpoint, and it started from an object in memory (init_from): start it again in Python"
+        )
 
 
 def callbacks_of(run_config: Config) -> str:

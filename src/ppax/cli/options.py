@@ -57,9 +57,7 @@ def add_train(parser: argparse.ArgumentParser) -> None:
 
 def add_resume(parser: argparse.ArgumentParser) -> None:
     """Add the options that only `ppax resume` has."""
-    text = (
-        "new length of the run, recorded in its run file; schedules take their progress from it (docs/fine_tuning.md)"
-    )
+    text = "new length of the run, recorded in its run file; schedules take their progress from it"
     parser.add_argument("--total-steps", type=_parser(Option("total_steps", int)), metavar="INT", help=text)
 
 

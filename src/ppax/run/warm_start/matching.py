@@ -48,7 +48,7 @@ def compare(learners: Mapping[str, LearnerState], there: Mapping[str, np.ndarray
                 own = list(_of_field(prefix, getattr(learner, field), field, there, usable))
                 rows += own
                 fits = fits and all(row.taken for row in own)
-    strange = [name for name in there if not any(_below(name, prefix) for prefix in known)]
+    strange = [name for name in sorted(there) if not any(_below(name, prefix) for prefix in known)]
     return rows + [Row(name, "-", text(there[name]), ONLY_THERE) for name in strange]
 
 
@@ -80,7 +80,7 @@ def _of_field(prefix: str, tree: PyTree, field: str, there: Mapping[str, np.ndar
     """Rows of one field of a learner."""
     units = list(_units(prefix, tree, field))
     expected = {name for unit in units for name in unit}
-    extra = [name for name in there if _below(name, prefix) and name not in expected]
+    extra = [name for name in sorted(there) if _below(name, prefix) and name not in expected]
     whole = field not in ("params", "obs_stats")
     for unit in units:
         verdicts = {name: _verdict(leaf, there.get(name)) for name, leaf in unit.items()}

@@ -1,6 +1,6 @@
 """Steps to solve a changed CartPole-v1, from random weights and from those of a run that has solved the original one.
 
-    python benchmarks/fine_tuning.py            # five seeds, three changes; some five minutes
+    python benchmarks/fine_tuning.py            # five seeds, four changes; some six minutes
     python benchmarks/fine_tuning.py --quick    # one seed, one change, nothing written
 
 Every run uses the settings of the preset. The original run has its whole budget; its policy is then the start of a run
@@ -8,8 +8,9 @@ on the changed environment (`init_from`: weights and statistics of normalisation
 seed. The run from random weights has that seed too. Both are evaluated before training and after every iteration: 64
 episodes with the mode of the policy. What is counted are the steps until their mean return first is 475 or more.
 
-The changes: gravity doubled, which the trained policy masters without training; gravity doubled and a pole of a fifth
-of the length, which it does not; and pushes in the opposite direction, where what it has learned is wrong.
+Four changes, from near to far: gravity doubled, which the trained policy masters without training; a shorter pole
+beside it, in two sizes; and pushes in the opposite direction, where what it has learned is wrong. A run that does not
+reach 475 counts with its whole budget.
 """
 
 from __future__ import annotations
@@ -24,16 +25,17 @@ from report import Report, bar, panel
 PRESET, SOLVED = "CartPole-v1", 475.0
 CHANGES: dict[str, dict[str, float]] = {
     "gravity x 2": {"gravity": 19.6},
-    "gravity x 2, pole / 5": {"gravity": 19.6, "half_length": 0.1},
+    "gravity x 2, pole x 0.4": {"gravity": 19.6, "half_length": 0.2},
+    "gravity x 2, pole x 0.2": {"gravity": 19.6, "half_length": 0.1},
     "pushes reversed": {"force": -10.0},
 }
-TARGETS = {"gravity x 2": 0.25, "gravity x 2, pole / 5": 0.25, "pushes reversed": None}
+TARGETS = {"gravity x 2": 0.25}
 HELD = 1000  # first seed; presets are tuned on seeds below 100
 EVALUATION = {"every": 1, "episodes": 64}
 QUIET = {"console": False}
 
 
-def steps_to_solve(seed: int, change: dict[str, float], source: ppax.TrainedRun | None) -> dict[str, float]:
+def steps_to_solve(seed: int, change: dict[str, float], source: ppax.TrainedRun | None) -> dict[str, Any]:
     """Steps until the evaluation first is SOLVED or more, from `source` or from random weights (None)."""
     options = {"env_params": change, "eval": EVALUATION, "stop": f"eval_return >= {SOLVED:g}", "log": QUIET}
     preset = ppax.preset(PRESET, seed=seed, **options)
@@ -41,9 +43,8 @@ def steps_to_solve(seed: int, change: dict[str, float], source: ppax.TrainedRun 
     settings = {"num_steps": run.num_steps, "log": run.log, "stop": run.stop, "evaluation": run.eval}
     done = ppax.fit(agent, env, run.total_steps, seed, init_from=source, **settings)
     first, last = done.history[0], done.history[-1]
-    if last["eval_return"] < SOLVED:
-        raise SystemExit(f"seed {seed}, {change}: not solved in {run.total_steps:,} steps")
-    return {"steps": int(last["env_steps"]), "first_evaluation": round(first["eval_return"], 2)}
+    evaluations = {"first": round(first["eval_return"], 2), "last": round(last["eval_return"], 2)}
+    return {"steps": int(last["env_steps"]), "solved": last["eval_return"] >= SOLVED} | evaluations
 
 
 def measured(seed: int, names: list[str]) -> dict[str, Any]:
@@ -77,7 +78,7 @@ def main() -> None:
     results: list[dict[str, Any]] = []
     for seed in seeds:
         results.append(measured(seed, names))
-        bars = [bar(name, spread([row[name]["ratio"] for row in results]), TARGETS[name]) for name in names]
+        bars = [bar(name, spread([row[name]["ratio"] for row in results]), TARGETS.get(name)) for name in names]
         report.save(results=results, panels=[panel("steps of the warm start over those from scratch", bars, "lower")])
     report.finish()
 

@@ -48,7 +48,9 @@ def compare(learners: Mapping[str, LearnerState], there: Mapping[str, np.ndarray
                 own = list(_of_field(prefix, getattr(learner, field), field, there, usable))
                 rows += own
                 fits = fits and all(row.taken for row in own)
-    strange = [name for name in sorted(there) if not any(_below(name, prefix) for prefix in known)]
+    others = set(LearnerState._fields) - set(keep)
+    unknown = [name for name in sorted(there) if not any(_below(name, prefix) for prefix in known)]
+    strange = [name for name in unknown if not others & set(name.split("."))]
     return rows + [Row(name, "-", text(there[name]), ONLY_THERE) for name in strange]
 
 

@@ -30,7 +30,8 @@ LEVELS = [
     {"run.directory"},
     {"reports", "policy"},  # below run: a TrainedRun displays itself and gives its policy
     {"run"},
-    {"policy.loading"},  # reads run directories
+    {"policy.listing"},  # reads run directories
+    {"policy.loading"},
     {"tools"},
     {"scores"},
     {"cli"},

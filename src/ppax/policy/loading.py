@@ -14,11 +14,13 @@ from ppax import config
 from ppax.envs import Env
 from ppax.options import Config
 from ppax.policy.acting import acting
+from ppax.policy.listing import CHECKPOINTS, find_step
 from ppax.policy.policy import Policy
 from ppax.policy.spec import PolicySpec, spec_of
 from ppax.protocols import Agent
 from ppax.run import checkpoint, record
 from ppax.run import directory as run_dirs
+from ppax.run.ending import BEST
 from ppax.storage import state_arrays
 from ppax.types import ConfigError, PyTree
 
@@ -41,6 +43,8 @@ def load(
     Python objects needs them again, as `agent`; ConfigError names them. Nothing in the directory is executed.
     """
     path = Path(source)
+    if best and step is not None:
+        raise ConfigError(f"best = True and step = {step}: choose one of them")
     if path.is_dir():
         return _from_run(path, best, step, agent, env)
     raise ConfigError(f"{path}: must be a run directory, as fit(..., run_dir=PATH) and `ppax train` write it")
@@ -49,7 +53,9 @@ def load(
 def _from_run(path: Path, best: bool, step: int | None, agent: Agent | None, env: Env | None) -> Policy:
     run_config = run_dirs.find(path)
     spec = None if env is not None else _saved_spec(path, run_config)
-    record.require(run_config, agent, env or spec, str(path))
+    record.require(
+        record.to_act(run_config), agent, env or spec, str(path), "policy = ppax.load({where!r}, {arguments})"
+    )
     buildable = record.recorded(run_config)
     if spec is None:  # the environment is made where nothing else tells its spaces
         with config.build_env(buildable) if env is None else env as made:
@@ -57,19 +63,18 @@ def _from_run(path: Path, best: bool, step: int | None, agent: Agent | None, env
             _, _, mask = jax.eval_shape(made.reset, jax.random.key(0))
             spec = spec_of(agent, made, mask, run_config)
     agent = agent or config.build_agent(buildable, spec)
-    return Policy(agent, _learner(path, best, agent, spec), spec)
+    return Policy(agent, _learner(path, best, step, agent, spec), spec)
 
 
 def _saved_spec(path: Path, run_config: Config) -> PolicySpec | None:
     data = run_dirs.read_policy(path)
-    if not isinstance(data, dict):
+    if data is None:
         return None
     return PolicySpec.from_data(data | {"config": run_config}, str(path / run_dirs.POLICY))
 
 
-def _learner(path: Path, best: bool, agent: Any, spec: PolicySpec) -> PyTree:
-    """Load what acting needs of a learner from the newest intact checkpoint, or from the best policy."""
-    folder = path / ("best" if best else "checkpoints")
+def _learner(path: Path, best: bool, step: int | None, agent: Any, spec: PolicySpec) -> PyTree:
+    """Load what acting needs of a learner from the newest intact checkpoint, the best policy, or that of a step."""
     base = agent if agent.pool is None else agent.agent
     init = jax.eval_shape(lambda key: base.init(spec.observation_space, key), jax.random.key(0))
     like, run_id = acting(base, init).learner, run_dirs.read_about(path).get("id")
@@ -77,7 +82,9 @@ def _learner(path: Path, best: bool, agent: Any, spec: PolicySpec) -> PyTree:
     def read(one: Path) -> PyTree:
         return acting_arrays(one, like, checkpoint.read_arrays(one, run_id).arrays)
 
-    learner, skipped = checkpoint.newest(folder, read)
+    if step is not None:
+        return read(find_step(path, step))
+    learner, skipped = checkpoint.newest(path / (BEST if best else CHECKPOINTS), read)
     for sentence in skipped:
         warnings.warn(f"skipped a damaged checkpoint: {sentence}", stacklevel=4)
     if learner is not None:

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from ppax.envs import Env
 from ppax.envs.wrappers.agent_groups import Group
 from ppax.options import Config
-from ppax.policy import space_data
+from ppax.policy import space_data, words
 from ppax.protocols import Agent
 from ppax.types import ConfigError
 
@@ -41,21 +41,32 @@ class PolicySpec:
     num_agents: int = 1  # in one environment
     sizes: tuple[tuple[str, int], ...] = ()  # name and number of agents of each group
     names: tuple[str, ...] = ()  # names of the agents, in order; () for one agent, and with groups
+    actor_obs: tuple[str, ...] = ()  # entries of a Dict observation that the actor reads; (): all
     sharing: str = "shared"  # "independent": every agent has parameters of its own
     env: str = ""  # name of the environment
     version: str = ""  # of ppax
     config: Config = dataclasses.field(default_factory=dict)  # configuration of the run, as in run.toml
 
     @property
-    def actor_obs(self) -> tuple[str, ...]:
-        """Entries that the actor may read: as configured."""
-        return ()
+    def critic_obs(self) -> tuple[str, ...]:
+        """Entries of a Dict observation that only the critic reads: acting does without them."""
+        space = self.observation_space
+        entries = space.spaces if isinstance(space, spaces.Dict) and self.actor_obs and not self.sizes else ()
+        return tuple(name for name in entries if name not in self.actor_obs)
 
     @property
     def groups(self) -> dict[str, Group]:
         """Spaces and number of agents of each group; {} without groups."""
         obs, action = self.observation_space, self.action_space
-        return {name: Group(obs[name], action[name], size, ()) for name, size in self.sizes}  # type: ignore[index]
+        return {name: Group(obs[name], action[name], size, self.actor_obs) for name, size in self.sizes}  # type: ignore[index]
+
+    def summary(self) -> str:
+        """Return one line: environment, spaces, memory."""
+        return f"{self.env or 'own environment'}: {words.observations(self)}; {words.actions(self)}"
+
+    def __str__(self) -> str:
+        """Return inputs and outputs in words, a line for each."""
+        return words.described(self)
 
     def to_data(self) -> dict[str, Any]:
         """Return the specification as a JSON-compatible dict."""
@@ -63,7 +74,8 @@ class PolicySpec:
         for name in ("observation_space", "action_space"):
             fields[name] = space_data.to_data(fields[name])
         fields["memory"] = {name: {"shape": list(x.shape), "dtype": x.dtype} for name, x in self.memory.items()}
-        return {"format": FORMAT} | fields | {"sizes": [list(x) for x in self.sizes], "names": list(self.names)}
+        fields["sizes"] = [list(x) for x in self.sizes]
+        return {"format": FORMAT} | fields | {"names": list(self.names), "actor_obs": list(self.actor_obs)}
 
     @classmethod
     def from_data(cls, data: Any, where: str = "policy") -> PolicySpec:
@@ -83,6 +95,7 @@ class PolicySpec:
                 num_agents=int(data["num_agents"]),
                 sizes=tuple((str(name), int(size)) for name, size in data["sizes"]),
                 names=tuple(map(str, data["names"])),
+                actor_obs=tuple(map(str, data["actor_obs"])),
                 sharing=str(data["sharing"]),
                 env=str(data["env"]),
                 version=str(data["version"]),
@@ -108,6 +121,7 @@ def spec_of(agent: Agent, env: Env, mask: Any, config: Config) -> PolicySpec:
         num_agents=env.num_agents,
         sizes=tuple(env.sizes),
         names=tuple(f"agent_{i}" for i in range(env.num_agents)) if alike else (),
+        actor_obs=tuple(env.actor_obs),
         sharing=agent.sharing,
         env=env.name,
         version=_version(),

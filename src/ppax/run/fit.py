@@ -16,7 +16,6 @@ import jax.numpy as jnp
 from ppax import config
 from ppax.agents.arguments import require_agent, require_arguments, require_env, warn_of_single_rows
 from ppax.agents.opponents import Pool
-from ppax.checks import require_sound
 from ppax.config import BestSettings, EvalSettings, InitFrom, Log, Run, group_tables
 from ppax.envs import Env
 from ppax.loggers import require_tensorboard
@@ -133,7 +132,7 @@ def fit_run(
         stack.enter_context(kept_programs())
         stack.enter_context(explained(needed))
         origin = record_start(directory, "fit", agent, env, run, {} if warm is None else warm.record())
-        saver = Saver(directory, monitor, run.log.checkpoint_seconds, origin)
+        saver = Saver(directory, monitor, run.log, origin)
         loop = Loop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested)
         stack.callback(loop.close)
         with ThreadPoolExecutor(1) as executor:  # compile `start` and `train` at the same time
@@ -182,14 +181,16 @@ def resume(
         warn_of_changes(directory.path, saved, origin)
         if passed:
             warn_of_other_objects(directory.path, *built)
-        saver = Saver(directory, monitor, run.log.checkpoint_seconds, origin)
+        saver = Saver(directory, monitor, run.log, origin)
         loop = Loop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested)
         stack.callback(loop.close)
         return loop.train(state)
 
 
 def _require(agent: Agent, env: Env) -> None:
-    """Raise ConfigError for arguments of other types, and EnvError for an environment that violates the protocol."""
+    """Raise ConfigError for arguments of other types, and for an environment that violates the protocol."""
+    from ppax.checks import require_sound  # imported at first use: `import ppax` stays fast
+
     require_env(env)
     require_sound(env)  # first: an environment that no network can read fits no network
     require_arguments(agent, env)

@@ -25,10 +25,11 @@ from ppax.protocols import Agent
 from ppax.storage.manifest import CheckpointError
 from ppax.types import ConfigError
 
+# Fields of PPO that only learning reads
+LEARNING = ("advantage", "loss", "auxiliary", "minibatch", "optimizer", "schedule", "kl", "program")
 # Libraries whose functions make environments by name
 LIBRARIES = ("ppax", "gymnasium", "pettingzoo", "envpool", "ale_py")
 SOURCE = "init_from"
-
 NOT_NEEDED = ("callbacks", SOURCE)  # objects that a resume can do without
 
 
@@ -45,8 +46,11 @@ def objects(
     return differences + [f"{place} ({name}), which resume does not need" for place, name in named.items() if name]
 
 
-def require(run_config: Config, agent: Agent | None, env: Env | None, where: str) -> None:
-    """Raise ConfigError, with the call to write, if the run `where` needs an object that was not passed."""
+RESUME = "run = ppax.resume({where!r}, {arguments}), then run.evaluate(); or policy = ppax.load({where!r}, {arguments})"
+
+
+def require(run_config: Config, agent: Any, env: Any, where: str, call: str = RESUME) -> None:
+    """Raise ConfigError, with the `call` to write, if the run `where` needs an object that was not passed."""
     passed = {"agent": agent is not None, "env": env is not None} | dict.fromkeys(NOT_NEEDED, True)
     lacking = [place for place in config.objects_of(run_config) if not passed.get(_root(place), False)]
     if not lacking:
@@ -55,7 +59,7 @@ def require(run_config: Config, agent: Agent | None, env: Env | None, where: str
     arguments = ", ".join(f"{name}={name}" for name in needed)
     raise ConfigError(
         f"{where} was made from Python objects that its run file cannot hold: {', '.join(lacking)}. Pass the same "
-        f"{' and '.join(needed)} in Python: run = ppax.resume({where!r}, {arguments}), then run.evaluate()"
+        f"{' and '.join(needed)} in Python: {call.format(where=where, arguments=arguments)}"
     )
 
 
@@ -65,6 +69,20 @@ def require_no_source_in_memory(run_config: Config, where: str) -> None:
         raise CheckpointError(
             f"{where} has no checkpoint, and it started from an object in memory (init_from): start it again in Python"
         )
+
+
+def to_act(run_config: Config) -> Config:
+    """Return the configuration without the objects that only learning needs, as a loss: acting does without them."""
+    places = [place for place in config.objects_of(run_config) if not _of_learning(place)]
+    return {name: value for name, value in run_config.items() if name != OBJECTS} | {OBJECTS: places}
+
+
+def _of_learning(place: str) -> bool:
+    """Return whether the object at `place`, as agent.loss or agent.agents.prey.loss, is read by learning alone."""
+    root, *fields = place.partition(" ")[0].split(".")
+    while fields and fields[0] in ("agent", "agents"):
+        fields = fields[1:] if fields[0] == "agent" else fields[2:]
+    return root in NOT_NEEDED or (root == "agent" and bool(fields) and fields[0] in LEARNING)
 
 
 def callbacks_of(run_config: Config) -> str:

@@ -1,5 +1,6 @@
 """Another length of a run: it goes on as documented, bit for bit, and records what was changed."""
 
+import dataclasses
 import json
 import shutil
 
@@ -14,7 +15,7 @@ from ppax.config import Log
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
 from ppax.program.layout import compiler_options
-from ppax.schedules import Linear
+from ppax.schedules import Constant, Linear, Steps
 
 pytestmark = pytest.mark.usefixtures("quick_programs", "shared_programs")
 
@@ -44,9 +45,14 @@ def rows_of(path):
     return [{name: x for name, x in row.items() if name not in TIMES} for row in rows]
 
 
-def test_a_finished_run_that_is_extended_equals_a_longer_one_bit_for_bit(tmp_path):
-    whole = fit(AGENT, 20, tmp_path / "whole")
-    assert int(fit(AGENT, 10, tmp_path / "run").state.iteration) == 10
+BY_STEPS = Steps(at=(0.0, 500.0), values=(0.01, 0.002), leaves=("learning_rate",), by="env_steps")
+
+
+@pytest.mark.parametrize("schedule", [Constant(), pytest.param(BY_STEPS, marks=pytest.mark.nightly)])
+def test_a_finished_run_that_is_extended_equals_a_longer_one_bit_for_bit(tmp_path, schedule):
+    agent = dataclasses.replace(AGENT, schedule=schedule)
+    whole = fit(agent, 20, tmp_path / "whole")
+    assert int(fit(agent, 10, tmp_path / "run").state.iteration) == 10
     longer = ppax.resume(tmp_path / "run", total_steps=20 * ROLLOUT, console=False)
     assert int(longer.state.iteration) == 20
     assert_same(whole.state, longer.state)

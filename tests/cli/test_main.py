@@ -259,7 +259,7 @@ def test_help_shows_common_options_and_how_to_list_all(capsys):
     text = capsys.readouterr().out
     flags = re.findall(r"(?m)^  (--(?!no-)[a-z.-]+)", text[text.index("usual options") :])
     assert flags == ["--" + path.replace("_", "-") for path in options.USUAL]
-    assert len(flags) == 20
+    assert len(flags) == 21
     assert "--help PART" in text
     assert "agent.loss" in text
     assert "--agent.loss.dual-clip" not in text

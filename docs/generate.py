@@ -33,6 +33,7 @@ COMMANDS = {
     "predecessors": "python benchmarks/predecessors.py",
     "multi_agent": "python benchmarks/multi_agent.py",
     "fine_tuning": "python benchmarks/fine_tuning.py",
+    "latency": "python benchmarks/latency.py",
 }
 TITLES = {
     "speed": "Compiled environments, feedforward",
@@ -45,6 +46,7 @@ TITLES = {
     "predecessors": "On the predecessors' environments",
     "multi_agent": "Many agents",
     "fine_tuning": "Fine-tuning",
+    "latency": "One action of a trained policy",
 }
 INTRODUCTION = """# Benchmarks
 

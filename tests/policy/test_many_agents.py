@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from team_worlds import Squad
 from trained import env_of, observations, policy_of, random_learner, rows
 
 import ppax
@@ -169,3 +170,19 @@ def test_self_play_acts_with_the_current_learners():
     for name, action in own.act(obs).items():
         np.testing.assert_array_equal(policy.act(obs)[name], action)
     assert policy.evaluate(env, episodes=6).returns.shape == (6,)
+
+
+def test_agents_of_an_environment_on_the_host_keep_their_names():
+    """The loop of a user's own PettingZoo environment: dicts in, dicts out, agents that come and go."""
+    env = ppax.envs.host(Squad, 2)
+    policy = policy_of(ppax.PPO(network(env, hidden=(4,))), env)
+    assert policy.spec.names == ("a", "b", "c", "d")
+    world = Squad()
+    obs, _ = world.reset(seed=0)
+    present = []
+    while world.agents:
+        acted = policy.act({name: obs[name] for name in world.agents})
+        assert {name: policy.act(obs[name]) for name in acted} == acted
+        present.append("".join(acted))
+        obs, *_ = world.step(acted)
+    assert present == ["abc", "abc", "bcd", "bcd", "cd"]

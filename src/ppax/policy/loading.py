@@ -11,20 +11,25 @@ import jax.numpy as jnp
 import numpy as np
 
 from ppax import config
+from ppax.config import Run
 from ppax.envs import Env
 from ppax.options import Config
 from ppax.policy.acting import acting
 from ppax.policy.listing import CHECKPOINTS, find_step
 from ppax.policy.policy import Policy
 from ppax.policy.spec import PolicySpec, spec_of
+from ppax.program.footprint import available_bytes
 from ppax.protocols import Agent
 from ppax.run import checkpoint, record
 from ppax.run import directory as run_dirs
+from ppax.run.conditions.best import policy_of
 from ppax.run.ending import BEST
+from ppax.run.restore import load_best_policy, load_state, state_shapes
 from ppax.storage import state_arrays
-from ppax.types import ConfigError, PyTree
+from ppax.types import ConfigError, PyTree, TrainState
 
 LEARNER, CURRENT = "learner.", "learner.current."  # prefixes of the arrays in a checkpoint; the second with self-play
+SELF_PLAY = "learner.num_snapshots"  # array that only self-play has
 OF_LEARNING = {"opt_state", "reward_stats", "control"}  # fields of a LearnerState that acting does not read
 
 
@@ -77,13 +82,13 @@ def _learner(path: Path, best: bool, step: int | None, agent: Any, spec: PolicyS
     """Load what acting needs of a learner from the newest intact checkpoint, the best policy, or that of a step."""
     base = agent if agent.pool is None else agent.agent
     init = jax.eval_shape(lambda key: base.init(spec.observation_space, key), jax.random.key(0))
-    like, run_id = acting(base, init).learner, run_dirs.read_about(path).get("id")
+    like, run_id, room = acting(base, init).learner, run_dirs.read_about(path).get("id"), available_bytes()
 
     def read(one: Path) -> PyTree:
-        return acting_arrays(one, like, checkpoint.read_arrays(one, run_id).arrays)
+        return acting_arrays(one, like, checkpoint.read_arrays(one, run_id, room).arrays)
 
     if step is not None:
-        return read(find_step(path, step))
+        return read(find_step(path, step).path)
     learner, skipped = checkpoint.newest(path / (BEST if best else CHECKPOINTS), read)
     for sentence in skipped:
         warnings.warn(f"skipped a damaged checkpoint: {sentence}", stacklevel=4)
@@ -94,12 +99,25 @@ def _learner(path: Path, best: bool, step: int | None, agent: Any, spec: PolicyS
     raise checkpoint.CheckpointError(f"{path} has no checkpoint that can be loaded")
 
 
+def load_chosen(run_dir: Path, agent: Agent, env: Env, run: Run, best: bool, step: int | None) -> TrainState:
+    """Load the newest state of a run, its best policy, or the state at a step; ConfigError where there is none."""
+    if best and step is not None:
+        raise ConfigError(f"--best and --step {step}: choose one of them")
+    if best:
+        return load_best_policy(run_dir, agent, env, run).policy
+    if step is None:
+        return load_state(run_dir, agent, env, run, fresh=False)
+    saved, shapes = find_step(run_dir, step), state_shapes(agent, env, run)
+    like = policy_of(shapes) if saved.best else shapes
+    return checkpoint.load(saved.path, like, run_dirs.read_about(run_dir).get("id"))
+
+
 def acting_arrays(path: Path, like: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
     """Return the learner with the structure of `like`, all that acting reads, from the arrays of a checkpoint.
 
     Raises CheckpointError where they do not fit, DamagedCheckpoint where they are not finite.
     """
-    prefix = CURRENT if any(name.startswith(CURRENT) for name in arrays) else LEARNER
+    prefix = CURRENT if SELF_PLAY in arrays else LEARNER
     own = {name.removeprefix(prefix): x for name, x in arrays.items() if name.startswith(prefix)}
     own = {name: x for name, x in own.items() if not OF_LEARNING.intersection(name.split(".")[:2])}
     expected = state_arrays.named_leaves(like)

@@ -140,7 +140,7 @@ def read_arrays(path: Path, run_id: str | None = None, limit: int | None = None)
         manifest_file, state_file = (stack.enter_context(open_regular(path / name)) for name in (MANIFEST, STATE))
         manifest = manifests.parse(path, manifest_file)
         if limit is not None and manifest["bytes"] > limit:
-            raise CheckpointError(f"{path / STATE} has {manifest['bytes']} bytes, this run's state at most {limit}")
+            raise CheckpointError(f"{path / STATE} has {manifest['bytes']} bytes; there may be at most {limit}")
         data = _verified(path, manifest, state_file)
     saved_by = manifest["origin"].get("run")
     if run_id and saved_by and saved_by != run_id:

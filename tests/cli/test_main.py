@@ -108,7 +108,7 @@ def test_train_prints_one_json_object_and_progress_to_stderr(trained):
 def test_train_writes_to_the_run_directory_only(trained, cache):
     directory, _ = trained
     expected = {".lock", "about.json", "checkpoints", "metrics.csv", "metrics.jsonl", "run.toml", "stopped.json"}
-    expected |= {"evaluation.json"}
+    expected |= {"evaluation.json", "policy.json"}
     assert set(os.listdir(directory)) <= expected | {".owner"}
     assert os.listdir(directory.parent) == ["run"], "nothing in the home directory either"
     assert os.listdir(cache) == ["ppax"]

@@ -37,6 +37,7 @@ def test_init_from_is_short_for_its_option_and_recorded(run, tmp_path, capsys):
     assert states[0].read_bytes() == states[1].read_bytes()
 
 
+@pytest.mark.filterwarnings("default:init_from")
 def test_a_learner_that_differs_has_exit_code_2_and_partial_takes_part_of_it(run, tmp_path, capsys):
     other = ["--agent.network.hidden", "5", f"--init-from={run}"]
     assert train(tmp_path / "b", *other) == 2

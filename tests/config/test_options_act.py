@@ -30,6 +30,8 @@ from ppax.types import ConfigError, EnvReset, EnvStep, part, static
 SILENT = {
     "log.every",  # the number of iterations in a row; tests/test_training.py
     "log.checkpoint_seconds",
+    "log.checkpoint_every",
+    "log.keep",
     "log.tensorboard",
     "log.console",
     "vectorization",  # equal results: tests/envs/hosting/test_handle.py

@@ -189,10 +189,8 @@ def resume(
 
 def _require(agent: Agent, env: Env) -> None:
     """Raise ConfigError for arguments of other types, and for an environment that violates the protocol."""
-    from ppax.checks import require_sound  # imported at first use: `import ppax` stays fast
-
     require_env(env)
-    require_sound(env)  # first: an environment that no network can read fits no network
+    _require_sound(env)  # first: an environment that no network can read fits no network
     require_arguments(agent, env)
 
 
@@ -236,3 +234,10 @@ def _new_directory(
     """Create the run directory, with the configuration and the names of the `objects` that no file can hold."""
     run_config |= {config.OBJECTS: objects} if objects else {}
     return RunDirectory.create(Path(run_dir) if isinstance(run_dir, str) else run_dir, run_config, policy)
+
+
+def _require_sound(env: Env) -> None:
+    """Check the environment's declaration; the checks are imported here, so that `import ppax` stays fast."""
+    from ppax.checks import require_sound
+
+    require_sound(env)

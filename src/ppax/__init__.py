@@ -25,7 +25,7 @@ from ppax.agents.independent import Independent
 from ppax.agents.self_play import SelfPlay
 from ppax.checks import check_env, selftest
 from ppax.collection import collect
-from ppax.config import BestSettings, EvalSettings, Log
+from ppax.config import BestSettings, EvalSettings, FilmSettings, Log
 from ppax.envs import EnvError, make
 from ppax.evaluation import Evaluation, evaluate
 from ppax.parts import number, part, slot, static
@@ -52,6 +52,7 @@ __all__ = [  # noqa: RUF022  # in groups
     "BestSettings",
     "Diagnosis",
     "EvalSettings",
+    "FilmSettings",
     "Log",
     "Preset",
     "PresetScore",

@@ -26,7 +26,9 @@ LEVELS = [
     {"host"},
     {"program"},
     {"evaluation"},
-    {"checks", "config", "loggers"},
+    {"loggers"},  # their settings are parts of a configuration
+    {"checks", "config"},
+    {"films"},
     {"run.directory"},
     {"reports"},  # below run: a TrainedRun displays itself
     {"run"},
@@ -42,11 +44,11 @@ ONLY = {
     "equinox": {"networks"},
     **{name: {"envs"} for name in ("gymnax", "brax", "craftax", "jaxmarl", "jumanji", "mujoco_playground", "navix")},
     **{name: {"envs"} for name in ("ale_py", "envpool", "pettingzoo", "mpe2")},
-    "tensorboardX": {"loggers"},
-    "PIL": {"tools"},
+    **{name: {"loggers"} for name in ("tensorboardX", "wandb", "mlflow")},
+    "PIL": {"films"},
     "scipy": {"scores"},
     "matplotlib": {"scores", "tools"},
-    "imageio_ffmpeg": {"tools"},
+    "imageio_ffmpeg": {"films"},
     "rich": {"loggers"},
     "cloudpickle": {"envs"},
 }

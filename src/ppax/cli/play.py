@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from ppax.films.play import play
+from ppax.films.video import require_video, write_video
 from ppax.options import check_limits
 from ppax.run.restore import load_best_policy, load_run, load_state
-from ppax.tools.play import play
-from ppax.tools.video import require_video, write_video
 from ppax.training import make_key
 
 

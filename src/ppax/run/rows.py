@@ -1,4 +1,4 @@
-"""Loggers of one run: the user's, the console, the files of the run directory and TensorBoard."""
+"""Loggers of one run: the user's, the console, the files of the run directory, and those that are parts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from ppax import config as configs
 from ppax.arrays import counter
-from ppax.loggers import Csv, JsonLines, TensorBoard, last_row
+from ppax.config import Run
+from ppax.envs import Env
+from ppax.loggers import Csv, JsonLines, last_row
+from ppax.options import flatten
 from ppax.program.footprint import peak_memory_mb
-from ppax.protocols import Logger, Row, Training
-from ppax.run.directory import ROWS
+from ppax.protocols import Agent, Artifact, FileLogger, LoggedRun, Logger, LoggerPart, Row, Training
+from ppax.run.checkpoint import list_checkpoints
+from ppax.run.directory import FOLDERS, ROWS, RUN_FILE, read_about
 from ppax.types import TrainState
 
 
@@ -26,22 +31,53 @@ def measured(program: Training, seconds: float, iterations: int, env_steps: int,
     return stages | speed | {"compile_seconds": program.compile_seconds, "memory_mb": peak_memory_mb()}
 
 
+def logged_run(agent: Agent, env: Env, run: Run, path: Path | None, state: TrainState) -> LoggedRun:
+    """Describe a run for its loggers: of its directory, else of its objects."""
+    run_config = configs.describe_run(agent, env, run) if path is None else configs.read(path / RUN_FILE)
+    name = (env.name or type(env).__name__) if path is None else path.name or path.resolve().name
+    run_id = "" if path is None else read_about(path).get("id", "")
+    steps = counter.to_int(state.env_steps)
+    text = configs.to_toml(run_config)
+    return LoggedRun(name, path, run_id, dict(flatten(run_config)), text, int(state.iteration), steps)
+
+
+def policy_files(path: Path) -> dict[str, Path]:
+    """Files of a run directory that make a smaller one, with the newest state and the best policy only."""
+    files = {RUN_FILE: path / RUN_FILE}
+    for folder in FOLDERS:
+        files |= {f"{folder}/{newest.name}": newest for newest in list_checkpoints(path / folder)[-1:]}
+    return files
+
+
 class RunLoggers:
     """Context with the open loggers of a run. Files of a resumed run keep the rows up to its state's iteration."""
 
-    def __init__(self, path: Path | None, loggers: Sequence[Logger], tensorboard: bool, state: TrainState):
-        """Add the files below `path` to `loggers`; None: no files. With `tensorboard`, event files too."""
-        self._loggers, self._seconds, done = [*loggers], 0.0, int(state.iteration)
-        if path is not None:
-            kept = done or -1  # no row: the evaluation of the untrained policy is repeated
-            self._loggers += [JsonLines(path / ROWS, kept), Csv(path / "metrics.csv", kept)]
-            self._seconds = float(last_row(path / ROWS).get("seconds", 0.0))
-            if tensorboard:
-                purge = counter.to_int(state.env_steps) + 1 if done else None
-                self._loggers.append(TensorBoard(path / "tensorboard", purge))
+    def __init__(
+        self,
+        path: Path | None,
+        loggers: Sequence[Logger],
+        iteration: int,
+        parts: Sequence[LoggerPart] = (),
+        run: LoggedRun | None = None,
+    ):
+        """Add to `loggers` the files below `path` (None: no files) and the loggers that `parts` open for `run`.
+
+        `iteration`: iterations done.
+        """
+        self._path, self._seconds = path, 0.0
+        self._loggers: dict[str, Logger] = {}
+        self._files: dict[str, FileLogger] = {}  # those of the loggers that store files
         self._stack = ExitStack()
-        for logger in self._loggers:
-            self._stack.callback(_close, logger)
+        for logger in loggers:
+            self._add(type(logger).__name__, logger)
+        if path is not None:
+            kept = iteration or -1  # no row: the evaluation of the untrained policy is repeated
+            self._add("JsonLines", JsonLines(path / ROWS, kept))
+            self._add("Csv", Csv(path / "metrics.csv", kept))
+            self._seconds = float(last_row(path / ROWS).get("seconds", 0.0))
+        for part in parts:
+            assert run is not None
+            self._open(part, run)
 
     @property
     def seconds(self) -> float:
@@ -50,16 +86,48 @@ class RunLoggers:
 
     def log(self, row: Row) -> None:
         """Log one row; a logger that fails is removed, with its traceback as a warning; training goes on."""
-        for logger in list(self._loggers):
+        for name, logger in list(self._loggers.items()):
             try:
                 logger.log(row)
             except Exception as error:
-                self._loggers.remove(logger)
-                trace = "".join(traceback.format_exception(error)).rstrip()
-                name, kind = type(logger).__name__, type(error).__name__
-                warnings.warn(
-                    f"{name} failed ({kind}: {error}) and is removed; training goes on\n{trace}", stacklevel=2
-                )
+                self._remove(name, error)
+
+    def store(self, artifact: Artifact | None) -> None:
+        """Hand files to the loggers that store files; a logger that fails is removed, as by `log`."""
+        for name, logger in list(self._files.items()) if artifact is not None else ():
+            try:
+                logger.store(artifact)
+            except Exception as error:
+                self._remove(name, error)
+
+    def store_policy(self, env_steps: int) -> None:
+        """Hand over the newest state and the best policy, as saved in the run directory."""
+        if self._path is not None and self._files:
+            self.store(Artifact("policy", policy_files(self._path), env_steps))
+
+    def _open(self, part: LoggerPart, run: LoggedRun) -> None:
+        name = type(part).__name__
+        try:
+            logger = part.open(run)
+        except Exception as error:
+            self._remove(name, error)
+        else:
+            self._files[self._add(name, logger)] = logger
+
+    def _add(self, name: str, logger: Logger) -> str:
+        """Add a logger under its name, made unique; it is closed at the end. Returns the name."""
+        while name in self._loggers:
+            name += "'"
+        self._loggers[name] = logger
+        self._stack.callback(_close, name, logger)
+        return name
+
+    def _remove(self, name: str, error: Exception) -> None:
+        self._loggers.pop(name, None)
+        self._files.pop(name, None)
+        trace = "".join(traceback.format_exception(error)).rstrip()
+        kind = type(error).__name__
+        warnings.warn(f"{name} failed ({kind}: {error}) and is removed; training goes on\n{trace}", stacklevel=3)
 
     def __enter__(self) -> RunLoggers:
         return self
@@ -68,10 +136,9 @@ class RunLoggers:
         self._stack.close()
 
 
-def _close(logger: Logger) -> None:
+def _close(name: str, logger: Logger) -> None:
     """Close a logger; warn if that fails, as when the terminal of a console logger is closed."""
     try:
         logger.close()
     except Exception as error:
-        name, kind = type(logger).__name__, type(error).__name__
-        warnings.warn(f"{name} could not be closed ({kind}: {error})", stacklevel=2)
+        warnings.warn(f"{name} could not be closed ({type(error).__name__}: {error})", stacklevel=2)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ppax.arrays import counter
-from ppax.config import BestSettings, Built, Run
+from ppax.config import BestSettings, Built, FilmSettings, Run
 from ppax.envs import Env, other_params
 from ppax.evaluation import Evaluation, evaluate
 from ppax.program.layout import compiler_options, run_once_options
@@ -37,8 +37,9 @@ def members_of(
 ) -> Iterator[tuple[Member, ...]]:
     """Train and evaluate each seed; yield the members that are done at the same time."""
     agent, env, run = built
-    log = dataclasses.replace(run.log, console=False, tensorboard=False)
-    run = dataclasses.replace(run, stop=None, best=BestSettings(), log=log)  # every seed uses the whole budget
+    log = dataclasses.replace(run.log, console=False, tensorboard=False, to=())
+    # every seed uses the whole budget
+    run = dataclasses.replace(run, stop=None, best=BestSettings(), log=log, film=FilmSettings())
     eval_env = other_params(env, run.eval.env_params)
 
     def play(learner: PyTree, seed: int, mode: bool) -> Evaluation:

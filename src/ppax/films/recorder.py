@@ -28,7 +28,7 @@ class FilmRecorder:
     def __init__(self, agent: Agent, env: Env, run: Run):
         """Record as `run.film` says, with actions as in evaluations."""
         self._agent, self._env, self._every, self._max_steps = agent, env, run.film.every, run.film.max_steps
-        self._deterministic, self._key = run.eval.deterministic, make_key(run.seed)
+        self._deterministic, self._seed = run.eval.deterministic, run.seed
         self._films = -1  # number of the latest film: iteration // every
 
     def check(self, run_dir: object) -> None:
@@ -42,7 +42,7 @@ class FilmRecorder:
             )
         require_video(Path("film.gif"))
         try:
-            backend_of(self._env).first_picture(self._key)
+            backend_of(self._env).first_picture(make_key(self._seed))
         except ConfigError as error:
             raise ConfigError(f"film.every = {self._every}: {error}") from error
 
@@ -70,6 +70,6 @@ class FilmRecorder:
     def _record(self, state: TrainState, path: Path) -> None:
         limits = {"max_steps": self._max_steps, "max_seconds": MAX_SECONDS}
         learner = sharding.local(state.learner)
-        played = play(self._agent, self._env, learner, self._key, 1, self._deterministic, **limits)
+        played = play(self._agent, self._env, learner, make_key(self._seed), 1, self._deterministic, **limits)
         path.parent.mkdir(exist_ok=True)
         write_video(path, played.frames, FRAMES_PER_SECOND)

@@ -21,7 +21,7 @@ class WandB:
     entity: str | None = static("user or team that owns the project; none: your own", default=None)
     group: str | None = static("group of runs that belong together, as seeds of one setting", default=None)
     mode: str | None = static(
-        "online, or offline: only files in wandb/ of the run directory, which `wandb sync` sends later; none: the "
+        "online, or offline: only files in wandb/ of the working directory, which `wandb sync` sends later; none: the "
         "environment variable WANDB_MODE, or online",
         default=None,
         choices=MODES,
@@ -44,11 +44,11 @@ class WandBRun:
     def __init__(self, part: WandB, run: LoggedRun):
         import wandb
 
+        # its files are not in the run directory: they have links, which a run directory must not have
         settings = wandb.Settings(
             console="off",  # the progress line is not text for a log
             disable_code=True,
             quiet=True,
-            symlink=False,  # links in a run directory are refused
             x_disable_stats=not part.system_metrics,
         )
         online = (part.mode or wandb.setup().settings.mode) == "online"
@@ -61,7 +61,6 @@ class WandBRun:
             project=part.project,
             group=part.group,
             mode=part.mode,  # type: ignore[arg-type]
-            dir=run.path,
             id=run.id or None,
             name=run.name,
             config=unflatten(dict(run.options)),

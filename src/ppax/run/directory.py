@@ -8,7 +8,7 @@ best/            the best policy so far, with `best.metric`
 stopped.json     reason for the end: all done, a stop condition, a signal, a fault
 evaluation.json  the evaluation at its end
 tensorboard/     event files, with `log.tensorboard`
-wandb/           files of Weights & Biases, and mlflow.json the id of the MLflow run, with these loggers in `log.to`
+mlflow.json      id of the MLflow run, with this logger in `log.to`
 films/           films during training, with `film.every`
 """
 

@@ -29,6 +29,8 @@ from ppax.config import BestSettings, EvalSettings, FilmSettings, Log
 from ppax.envs import EnvError, make
 from ppax.evaluation import Evaluation, evaluate
 from ppax.parts import number, part, slot, static
+from ppax.policy import Policy, PolicySpec
+from ppax.policy.loading import load
 from ppax.ppo import PPO
 from ppax.program.compilation import CompiledTraining, compile
 from ppax.program.layout import Program
@@ -71,6 +73,10 @@ __all__ = [  # noqa: RUF022  # in groups
     "resume",
     "score",
     "stop",
+    # Trained policies
+    "Policy",
+    "PolicySpec",
+    "load",
     # Pure functions: training, sweeps, evaluation
     "CompiledTraining",
     "Evaluation",

@@ -6,15 +6,18 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from ppax.agents.player_names import agent_columns
 from ppax.envs import Env
 from ppax.program.backends import backend_of
 from ppax.protocols import Agent, WholeEpisodes
+from ppax.training import make_key
 from ppax.types import Key, LearnerState, PyTree
 
 MAX_STEPS = 100_000  # default length at which an episode is cut
+EVALUATION = 2**31 - 1  # folded into the key: evaluation and training with the same seed use different random numbers
 
 
 # Columns of log rows, and the property of an Evaluation that each shows; the environment's metrics come after them
@@ -121,6 +124,11 @@ class Evaluation(NamedTuple):
 
     def _mean(self, x: np.ndarray) -> float:
         return float(x[self.finished].mean()) if self.finished.any() else float("nan")
+
+
+def evaluation_key(seed: int) -> Key:
+    """Return the key of evaluations with this seed."""
+    return jax.random.fold_in(make_key(seed), EVALUATION)
 
 
 class Evaluator:

@@ -41,11 +41,11 @@ from ppax.schedules import Constant, anneal_parts
 from ppax.types import (
     Batch,
     Decision,
+    ForwardPass,
     Key,
     LearnerState,
     LossOutput,
     Params,
-    Policy,
     PyTree,
     Requirements,
     Rollout,
@@ -212,7 +212,7 @@ class PPO:
 
     def policy(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None
-    ) -> Policy:
+    ) -> ForwardPass:
         """Distribution, value and next carry for the current observation of every stream, [B, ...]."""
         inputs = jax.tree.map(lambda x: x[:, None], (obs, first, action_mask))
         return forward(self.network, self.critic, self.compute_dtype, learner, carry, *inputs)

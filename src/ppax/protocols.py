@@ -22,6 +22,7 @@ from ppax.types import (
     Decision,
     EnvReset,
     EnvStep,
+    ForwardPass,
     Gathered,
     Key,
     Memory,
@@ -30,7 +31,6 @@ from ppax.types import (
     Outcome,
     Outputs,
     Params,
-    Policy,
     PyTree,
     Requirements,
     Rollout,
@@ -78,7 +78,7 @@ class Agent(Protocol):
     ) -> Decision:
         """Sample an action for every stream; arguments are [B, ...], `key` is one key or [B]."""
 
-    def policy(self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None) -> Policy:
+    def policy(self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None) -> ForwardPass:
         """Return distribution, value and next carry for the current observation of every stream, [B, ...]."""
 
     def evaluate_rollout(self, learner: Any, steps: Transition) -> tuple[Array, Array]:

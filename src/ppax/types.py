@@ -87,7 +87,7 @@ class Decision(NamedTuple):
     value: Array  # [B]
 
 
-class Policy(NamedTuple):
+class ForwardPass(NamedTuple):
     """Result of a forward pass: action distribution, value outputs, V and next carry."""
 
     carry: PyTree  # [M, ...] after each sequence

@@ -30,8 +30,9 @@ LEVELS = [
     {"checks", "config"},
     {"films"},
     {"run.directory"},
-    {"reports"},  # below run: a TrainedRun displays itself
+    {"reports", "policy"},  # below run: a TrainedRun displays itself and gives its policy
     {"run"},
+    {"policy.loading"},  # reads run directories
     {"tools"},
     {"scores"},
     {"cli"},

@@ -15,35 +15,28 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.agents.by_group import ByGroup, join
 from ppax.agents.independent import Independent, reduce_players
 from ppax.arrays.metrics import Table, reductions_of
 from ppax.ppo import PPO
 from ppax.program.layout import Program
-from ppax.types import Decision, Key, Policy, PyTree, Requirements, Rollout, Scalar, Transition, Update, part, static
+from ppax.types import (
+    Decision,
+    ForwardPass,
+    Key,
+    PyTree,
+    Requirements,
+    Rollout,
+    Scalar,
+    Transition,
+    Update,
+    part,
+    static,
+)
 
 # Fields of Transition that are dicts by group, and the others, [T, B]
 OWN_TREES = ("obs", "action", "carry", "action_mask")
 FLAT = tuple(field.name for field in dataclasses.fields(Transition) if field.name not in OWN_TREES)
-
-
-@part
-class ByGroup:
-    """Action distributions of all groups, by group name, [E * A_g] each."""
-
-    parts: dict[str, Any]
-
-    def sample(self, key: Key) -> PyTree:
-        """Sample actions of all groups; `key` is one key."""
-        keys = jax.random.split(key, len(self.parts))
-        return {name: one.sample(key) for (name, one), key in zip(self.parts.items(), keys, strict=True)}
-
-    def mode(self) -> PyTree:
-        """Mode of every group's distribution."""
-        return {name: one.mode() for name, one in self.parts.items()}
-
-    def env_action(self, action: PyTree) -> PyTree:
-        """Return the actions that the environment receives; see `Distribution.env_action`."""
-        return {name: one.env_action(action[name]) for name, one in self.parts.items()}
 
 
 @part
@@ -89,7 +82,7 @@ class Groups:
         def each(field: str) -> dict[str, Any]:
             return {name: getattr(one, field) for name, one in out.items()}
 
-        log_prob, value = self._join(each("log_prob")), self._join(each("value"))
+        log_prob, value = join(each("log_prob"), self.sizes), join(each("value"), self.sizes)
         return Decision(each("carry"), each("action"), each("env_action"), log_prob, value)
 
     def policy(
@@ -99,17 +92,17 @@ class Groups:
         obs: PyTree,
         first: Array,
         action_mask: PyTree | None,
-    ) -> Policy:
+    ) -> ForwardPass:
         """Return action distributions, next carries and values [B] for the current observations."""
         firsts = self.apart(first)
         out = {
             name: agent.policy(learner[name], carry[name], obs[name], firsts[name], _of(action_mask, name))
             for name, agent in self._members()
         }
-        parts = ByGroup({name: one.distribution for name, one in out.items()})
+        parts = ByGroup({name: one.distribution for name, one in out.items()}, self.sizes)
         value_outputs: Any = {name: one.value_outputs for name, one in out.items()}
-        value = self._join({name: one.value for name, one in out.items()})
-        return Policy({name: one.carry for name, one in out.items()}, parts, value_outputs, value)
+        value = join({name: one.value for name, one in out.items()}, self.sizes)
+        return ForwardPass({name: one.carry for name, one in out.items()}, parts, value_outputs, value)
 
     def update(self, learner: Any, rollout: Rollout, key: Key) -> Update:
         """Update every group's learner on the group's own streams; `key` is one key, or [num_epochs]."""
@@ -130,7 +123,8 @@ class Groups:
         pairs = {
             name: agent.evaluate_rollout(learner[name], self.steps(name, steps)) for name, agent in self._members()
         }
-        value, log_prob = (jax.vmap(self._join)({name: pair[i] for name, pair in pairs.items()}) for i in (0, 1))
+        each = ({name: pair[i] for name, pair in pairs.items()} for i in (0, 1))
+        value, log_prob = (jax.vmap(lambda values: join(values, self.sizes))(values) for values in each)
         return value, log_prob
 
     def initial_carry(self, num_streams: int) -> PyTree:
@@ -156,8 +150,9 @@ class Groups:
     def discount(self, num_streams: int) -> Scalar:
         """Return the discount of each stream, [B]."""
         envs = num_streams // self.num_agents
-        return self._join(
-            {name: jnp.broadcast_to(self.agents[name].discount(envs * n), (envs * n,)) for name, n in self.sizes}
+        return join(
+            {name: jnp.broadcast_to(self.agents[name].discount(envs * n), (envs * n,)) for name, n in self.sizes},
+            self.sizes,
         )
 
     def check(self) -> None:
@@ -201,10 +196,6 @@ class Groups:
             own = jax.lax.slice_in_dim(x, begin, begin + size, axis=axis + 1)
             parts[name], begin = own.reshape(*before, -1, *after), begin + size
         return parts
-
-    def _join(self, parts: Mapping[str, Array]) -> Array:
-        """Undo `apart`: join [E * A_g] of each group to [B]."""
-        return jnp.concatenate([parts[name].reshape(-1, size) for name, size in self.sizes], axis=1).reshape(-1)
 
     def rollout(self, name: str, rollout: Rollout) -> Rollout:
         """Return the part of a rollout that belongs to the group `name`."""

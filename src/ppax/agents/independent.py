@@ -24,9 +24,9 @@ from ppax.program.layout import Program
 from ppax.types import (
     ConfigError,
     Decision,
+    ForwardPass,
     Key,
     LearnerState,
-    Policy,
     PyTree,
     Requirements,
     Rollout,
@@ -74,9 +74,9 @@ class Independent:
 
     def policy(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None
-    ) -> Policy:
+    ) -> ForwardPass:
         """Return action distribution, value and next carry for the observation of every stream, [B, ...]."""
-        policy: Policy = self._each(PPO.policy, learner, (carry, obs, first, action_mask))
+        policy: ForwardPass = self._each(PPO.policy, learner, (carry, obs, first, action_mask))
         return policy
 
     def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> Update:

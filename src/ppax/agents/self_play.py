@@ -25,9 +25,9 @@ from ppax.program.layout import Program
 from ppax.types import (
     ConfigError,
     Decision,
+    ForwardPass,
     Key,
     Metrics,
-    Policy,
     PyTree,
     Requirements,
     Rollout,
@@ -92,7 +92,7 @@ class SelfPlay:
                 decision = decision._replace(**{field: before | {name: merged}})
         return decision
 
-    def policy(self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None) -> Policy:
+    def policy(self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None) -> ForwardPass:
         """Return the current policies of all groups; see `Groups.policy`."""
         return self.agent.policy(learner.current, carry, obs, first, action_mask)
 

@@ -11,10 +11,11 @@ import numpy as np
 from ppax import envs
 from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
+from ppax.agents.opponents import Pool
 from ppax.agents.self_play import SelfPlay
 from ppax.config import group_tables
 from ppax.config.catalogue import choices_of, constructor, list_choices_of
-from ppax.config.run_settings import Run
+from ppax.config.run_settings import NO_POOL, Run
 from ppax.config.validation import OBJECTS, is_section, objects_of, resolve
 from ppax.envs import Env
 from ppax.options import Config, option_of
@@ -38,21 +39,36 @@ def build(config: Config, env: Env | None = None) -> Built:
     it.
     """
     config = resolve(config)
+    _require_no_objects(config)
+    env = build_env(config) if env is None else envs.other_params(env, config.get("env_params", {}))
+    run = dataclasses.replace(settings(config), **env.settings.run_fields())
+    return Built(build_agent(config, env, run.self_play), env, run)
+
+
+def build_agent(config: Config, env: Any, self_play: Pool = NO_POOL) -> Agent:
+    """Build the agent of a configuration for spaces, agents and groups of `env`: an environment, or a PolicySpec.
+
+    With `self_play` it is trained against past selves, for which `env` must have `num_envs`.
+    """
+    config = resolve(config)
+    _require_no_objects(config)
+    tables = group_tables.checked_tables(config, dict(env.sizes))
+    if not env.sizes:
+        group_tables.require_groups(config)
+        return _agent(config, env)
+    agents = {name: _agent(tables.get(name, config), group) for name, group in env.groups.items()}
+    groups = Groups(agents, env.sizes)
+    return groups if self_play.every is None else SelfPlay(groups, self_play, env.num_envs)
+
+
+def _require_no_objects(config: Config) -> None:
+    """Raise ConfigError for a configuration that needs Python objects, which only the user has."""
     places = [place for place in objects_of(config) if not place.startswith("callbacks")]
     if places:
         raise ConfigError(
             f"objects = {', '.join(places)}: this run was made from Python objects that its file does not hold; "
             "pass them to ppax.fit, or remove the line `objects` to use the parts of ppax in their place"
         )
-    env = build_env(config) if env is None else envs.other_params(env, config.get("env_params", {}))
-    run = dataclasses.replace(settings(config), **env.settings.run_fields())
-    tables = group_tables.checked_tables(config, dict(env.sizes))
-    if not env.sizes:
-        group_tables.require_groups(config)
-        return Built(_agent(config, env), env, run)
-    agents = {name: _agent(tables.get(name, config), group) for name, group in env.groups.items()}
-    groups = Groups(agents, env.sizes)
-    return Built(groups if run.self_play.every is None else SelfPlay(groups, run.self_play, env.num_envs), env, run)
 
 
 def build_env(config: Config) -> Env:

@@ -9,7 +9,7 @@ from jax import Array
 from ppax.arrays.sequences import to_pairs, to_rows
 from ppax.learning import normalization
 from ppax.protocols import Critic, Network
-from ppax.types import LearnerState, Policy, PyTree, Transition
+from ppax.types import ForwardPass, LearnerState, PyTree, Transition
 
 
 def forward(
@@ -21,7 +21,7 @@ def forward(
     obs: PyTree,
     first: Array,
     action_mask: PyTree | None,
-) -> Policy:
+) -> ForwardPass:
     """Run the network over sequences [M, L, ...], each from its initial `carry` [M, ...].
 
     Reads the parameters and observation statistics of `learner`. Parameters are cast to `compute_dtype`; observations,
@@ -39,10 +39,12 @@ def forward(
     outputs = jax.vmap(network.decide, (None, 0, 0))(params, features, action_mask)
     carry, distribution, value_outputs = in_float32((memory.carry, outputs.distribution, outputs.value))
     value = jax.vmap(critic.value, (None, 0))(learner.critic, value_outputs)
-    return Policy(carry, distribution, value_outputs, value, features)
+    return ForwardPass(carry, distribution, value_outputs, value, features)
 
 
-def replay(network: Network, critic: Critic, compute_dtype: str, learner: LearnerState, steps: Transition) -> Policy:
+def replay(
+    network: Network, critic: Critic, compute_dtype: str, learner: LearnerState, steps: Transition
+) -> ForwardPass:
     """Run the network over stored sequences [M, L], each from its stored initial carry."""
     carry = jax.tree.map(lambda x: x[:, 0], steps.carry)
     return forward(network, critic, compute_dtype, learner, carry, steps.obs, steps.first, steps.action_mask)

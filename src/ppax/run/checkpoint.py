@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import safetensors
 import safetensors.numpy
 
@@ -119,27 +120,38 @@ class Checkpoint(NamedTuple):
 def load_with_manifest(path: Path, like: TrainState, run_id: str | None = None) -> Checkpoint:
     """Load state and manifest. Opens both files first, so that they can be read even if they are removed meanwhile."""
     expected = state_arrays.expected_arrays(like)
+    limit = sum(state_arrays.num_bytes(x) for x in expected.values()) + MANIFEST_LIMIT
+    arrays, manifest = read_arrays(path, run_id, limit)
+    return Checkpoint(_state(path, like, manifest, arrays), manifest)
+
+
+class SavedArrays(NamedTuple):
+    """Arrays of a checkpoint by dotted name, and its manifest."""
+
+    arrays: dict[str, np.ndarray]
+    manifest: dict[str, Any]
+
+
+def read_arrays(path: Path, run_id: str | None = None, limit: int | None = None) -> SavedArrays:
+    """Read all arrays of the checkpoint at `path`, whose checksum must be right; of at most `limit` bytes together."""
     with contextlib.ExitStack() as stack:
         manifest_file, state_file = (stack.enter_context(open_regular(path / name)) for name in (MANIFEST, STATE))
         manifest = manifests.parse(path, manifest_file)
-        limit = sum(state_arrays.num_bytes(x) for x in expected.values()) + MANIFEST_LIMIT
-        if manifest["bytes"] > limit:
+        if limit is not None and manifest["bytes"] > limit:
             raise CheckpointError(f"{path / STATE} has {manifest['bytes']} bytes, this run's state at most {limit}")
         data = _verified(path, manifest, state_file)
-    return Checkpoint(_state(path, like, manifest, data, run_id), manifest)
-
-
-def _state(path: Path, like: TrainState, manifest: dict[str, Any], data: bytes, run_id: str | None) -> TrainState:
-    """Deserialise the state from `data`, the verified content of the checkpoint's state file."""
-    expected = state_arrays.expected_arrays(like)
     saved_by = manifest["origin"].get("run")
     if run_id and saved_by and saved_by != run_id:
         raise DamagedCheckpoint(f"{path} is of another run ({saved_by!r}), not of this one ({run_id!r})")
     try:
-        arrays = safetensors.numpy.load(data)
+        return SavedArrays(safetensors.numpy.load(data), manifest)
     except (safetensors.SafetensorError, KeyError, ValueError, TypeError) as error:
         raise DamagedCheckpoint(f"{path / STATE} is not a readable safetensors file: {error}") from error
-    problems = state_arrays.differences(expected, arrays)
+
+
+def _state(path: Path, like: TrainState, manifest: dict[str, Any], arrays: dict[str, np.ndarray]) -> TrainState:
+    """State with the structure of `like` from the arrays of a checkpoint."""
+    problems = state_arrays.differences(state_arrays.expected_arrays(like), arrays)
     if manifest.get("num_steps") != like.num_steps:
         problems.insert(0, f"num_steps: saved {manifest.get('num_steps')}, expected {like.num_steps}")
     if problems:

@@ -1,6 +1,7 @@
 """Run directory: layout, lock, record of the starts, checks for links.
 
 run.toml         the resolved configuration; reproduces the run
+policy.json      spaces, masks and memory of the policy: loads it without the environment
 about.json       id of the run, and versions, git commit and hardware of each start
 metrics.jsonl    one row per chunk of iterations; metrics.csv has the same
 checkpoints/     the newest complete states
@@ -37,6 +38,7 @@ from ppax.types import ConfigError
 RUN_FILE, LOCK, OWNER = configs.RUN_FILE, ".lock", ".owner"
 FOLDERS = ("checkpoints", "best")  # directories that hold checkpoints
 ABOUT, ROWS, STOPPED, EVALUATION = "about.json", "metrics.jsonl", "stopped.json", "evaluation.json"
+POLICY = "policy.json"
 OWNER_LIMIT, ABOUT_LIMIT = 2**16, 2**24  # bytes; far above the size of a valid file
 STARTS = 100  # number of later starts recorded after the first
 
@@ -64,10 +66,11 @@ class RunDirectory:
             raise
 
     @classmethod
-    def create(cls, paths: Path | Iterable[Path], config: Config) -> RunDirectory:
+    def create(cls, paths: Path | Iterable[Path], config: Config, policy: dict[str, Any]) -> RunDirectory:
         """Create the directory of a new run and write its configuration; of several paths, use the first free one.
 
-        Raises ConfigError where it already holds a run, OSError where it cannot be written.
+        `policy` is the specification of its policy, as plain data. Raises ConfigError where the directory already holds
+        a run, OSError where it cannot be written.
         """
         path = _first_free(paths)
         with tempfile.TemporaryFile(dir=path) as probe:  # fails here, not at the first checkpoint
@@ -78,6 +81,7 @@ class RunDirectory:
         try:
             _refuse_run(path)
             directory._write_about({"id": secrets.token_hex(8), "starts": []})
+            directory.write_policy(policy)
             safe_files.write_text(path / RUN_FILE, configs.to_toml(config))
         except BaseException:
             directory.close()
@@ -95,6 +99,10 @@ class RunDirectory:
         about = read_about(self.path)
         starts = [*about.get("starts", []), start]
         self._write_about(about | {"starts": starts[:1] + starts[1:][-STARTS:]})
+
+    def write_policy(self, policy: dict[str, Any]) -> None:
+        """Write the specification of the policy, plain data."""
+        safe_files.write_text(self.path / POLICY, json.dumps(policy, indent=1) + "\n")
 
     def _write_about(self, about: dict[str, Any]) -> None:
         safe_files.write_text(self.path / ABOUT, json.dumps(about, indent=1) + "\n")
@@ -148,6 +156,18 @@ def read_about(path: Path) -> dict[str, Any]:
         return {}
     valid = isinstance(about, dict) and isinstance(about.get("id"), str) and isinstance(about.get("starts"), list)
     return about if valid else {}
+
+
+def read_policy(path: Path) -> Any:
+    """Content of policy.json of the run in `path`; None where it is missing, as in runs of earlier versions."""
+    try:
+        return json.loads(safe_files.read(path / POLICY, ABOUT_LIMIT))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"{path / POLICY} is damaged: {error}; remove it to read the spaces from the environment"
+        ) from error
 
 
 def refuse_unusual(path: Path) -> None:

@@ -14,14 +14,11 @@ import jax
 
 from ppax.config import Run
 from ppax.envs import Env, other_params
-from ppax.evaluation import COLUMNS, Evaluator
+from ppax.evaluation import COLUMNS, Evaluator, evaluation_key
 from ppax.program.backends import backend_of
 from ppax.protocols import Agent, Row
 from ppax.run.restore import planned_iterations
-from ppax.training import make_key
-from ppax.types import ConfigError, Key, TrainState
-
-EVALUATION = 2**31 - 1  # folded into the key: evaluation and training with the same seed use different random numbers
+from ppax.types import ConfigError, TrainState
 
 
 class Evaluations:
@@ -65,11 +62,6 @@ class Evaluations:
 
     def __exit__(self, *error: Any) -> None:
         self._stack.close()
-
-
-def evaluation_key(seed: int) -> Key:
-    """Return the key of a run's evaluations."""
-    return jax.random.fold_in(make_key(seed), EVALUATION)
 
 
 def _require_copies(env: Env) -> None:

@@ -20,6 +20,7 @@ from ppax.config import BestSettings, EvalSettings, FilmSettings, Log, Run, grou
 from ppax.envs import Env
 from ppax.films.recorder import FilmRecorder
 from ppax.options import Config
+from ppax.policy.spec import spec_of
 from ppax.program import sharding
 from ppax.program.footprint import explained
 from ppax.protocols import Agent, Callback, Logger, StopCondition
@@ -35,6 +36,7 @@ from ppax.run.result import TrainedRun
 from ppax.run.saving import Saver
 from ppax.run.signals import IN_MEMORY, ON_DISK, stop_on_signals
 from ppax.storage.cache import kept_programs
+from ppax.types import TrainState
 
 
 def fit(
@@ -117,7 +119,7 @@ def fit_run(
         monitor.check(agent, env, shapes, evaluations.blank)
         directory = None
         if run_dir is not None:
-            directory = stack.enter_context(_new_directory(run_dir, agent, env, run_config, callbacks))
+            directory = stack.enter_context(_new_directory(run_dir, agent, env, run_config, callbacks, shapes))
         stop_requested = stack.enter_context(stop_on_signals(ON_DISK if directory else IN_MEMORY))
         stack.enter_context(kept_programs())
         stack.enter_context(explained(needed))
@@ -187,9 +189,15 @@ def _check_recording(agent: Agent, env: Env, run: Run, run_dir: object) -> None:
 
 
 def _new_directory(
-    run_dir: str | Path | Iterable[Path], agent: Agent, env: Env, run_config: Config, callbacks: Sequence[object]
+    run_dir: str | Path | Iterable[Path],
+    agent: Agent,
+    env: Env,
+    run_config: Config,
+    callbacks: Sequence[object],
+    shapes: TrainState,
 ) -> RunDirectory:
     """Create the run directory, with the configuration and the names of the objects that no file can hold."""
+    policy = spec_of(agent, env, shapes.actor.action_mask, {}).to_data()
     objects = record.objects(agent, env, run_config, callbacks)
     run_config |= {config.OBJECTS: objects} if objects else {}
-    return RunDirectory.create(Path(run_dir) if isinstance(run_dir, str) else run_dir, run_config)
+    return RunDirectory.create(Path(run_dir) if isinstance(run_dir, str) else run_dir, run_config, policy)

@@ -8,16 +8,18 @@ from pathlib import Path
 from ppax import config
 from ppax.arrays import counter
 from ppax.envs import Env, other_params
-from ppax.evaluation import Evaluation, evaluate
+from ppax.evaluation import Evaluation, evaluate, evaluation_key
 from ppax.options import Config
+from ppax.policy import Policy
+from ppax.policy.spec import spec_of
+from ppax.program import sharding
 from ppax.protocols import Agent, Row
 from ppax.reports import records
 from ppax.reports.page import compact
 from ppax.reports.records import Record
 from ppax.run.conditions.best import KeepBest
-from ppax.run.evaluations import evaluation_key
 from ppax.storage.cache import kept_programs
-from ppax.types import TrainState
+from ppax.types import ConfigError, TrainState
 
 
 class Interrupted(Exception):
@@ -63,10 +65,29 @@ class TrainedRun:
         """Rows and configuration for reports: of the whole run in its directory, else those of this call."""
         if self.run_dir is not None and (self.run_dir / config.RUN_FILE).is_file():
             return records.read(self.run_dir)
+        name = self.env.name or type(self.env).__name__
+        return records.of_history(name, self.history, self._configuration(), self.stopped)
+
+    def policy(self, best: bool = False) -> Policy:
+        """Return the trained policy, or the best one by `best.metric`, apart from its run; see `ppax.load`."""
+        learner = self.state.learner
+        if best:
+            if self.best is None or self.best.learner is None:
+                raise ConfigError(
+                    "best = True: this run kept no best policy; train with "
+                    'best=ppax.BestSettings(metric="episode_return"), or take the last one'
+                )
+            learner = self.best.learner
+        spec = spec_of(self.agent, self.env, self.state.actor.action_mask, self._configuration())
+        return Policy(self.agent, sharding.local(learner), spec)
+
+    def _configuration(self) -> Config:
+        """Configuration of the run: that of its directory, or described from its objects."""
+        if self.run_dir is not None and (self.run_dir / config.RUN_FILE).is_file():
+            return config.read(self.run_dir / config.RUN_FILE)
         sizes = {"num_steps": self.state.num_steps, "agents": self.agent.sharing}
         settings = config.Run(**self.env.settings.run_fields() | sizes)
-        described = config.describe_run(self.agent, self.env, settings)
-        return records.of_history(self.env.name or type(self.env).__name__, self.history, described, self.stopped)
+        return config.describe_run(self.agent, self.env, settings)
 
     @property
     def env_steps(self) -> int:

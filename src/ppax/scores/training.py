@@ -15,11 +15,10 @@ import numpy as np
 from ppax.arrays import counter
 from ppax.config import BestSettings, Built, FilmSettings, Run
 from ppax.envs import Env, other_params
-from ppax.evaluation import Evaluation, evaluate
+from ppax.evaluation import Evaluation, evaluate, evaluation_key
 from ppax.program.layout import compiler_options, run_once_options
 from ppax.program.sweeps import start_sweep, sweep
 from ppax.protocols import Agent
-from ppax.run.evaluations import evaluation_key
 from ppax.run.fit import fit_run
 from ppax.run.restore import fresh_state, planned_iterations
 from ppax.run.result import NumericalError

@@ -1,0 +1,249 @@
+"""Observations and masks of a user as arrays [B, ...] of a policy's streams, and actions back in the user's form.
+
+One observation has the shapes of the observation space, a batch one axis more. Where agents have parameters of their
+own, one observation is that of all agents of an environment, [A, ...]; with groups it is a dict of them by group. A
+dict by the names of agents is one observation of those agents that are in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from gymnasium import spaces
+
+from ppax.arrays import masks
+from ppax.envs.hosting.arrays import Leaf, element_of, leaves_of, space_mismatches
+from ppax.policy.spec import PolicySpec
+from ppax.types import ConfigError
+
+
+class Read(NamedTuple):
+    """Observations as arrays, with the form that the actions take."""
+
+    leaves: list[np.ndarray]  # [B, ...] each, in JAX's order
+    units: int  # number of observations: environments, or streams of a policy that all agents share
+    batch: bool  # the user gave a batch, and gets one
+    names: tuple[str, ...] = ()  # agents of a dict by name; () for arrays
+
+
+class Reader:
+    """Reader of the observations of agents with one space: all agents without groups, or one group."""
+
+    def __init__(self, space: spaces.Space, axis: tuple[int, ...], spare: tuple[str, ...], name: str):
+        """Read elements of `space` behind `axis`, the axis of agents; entries of Dict in `spare` may be missing."""
+        self._space, self._axis, self._spare, self._name = space, axis, spare, name
+        self._leaves: list[Leaf] = list(leaves_of(space))
+        single = self._leaves[0] if len(self._leaves) == 1 and not self._leaves[0].path else None
+        self._shape = (*axis, *single.shape) if single else None  # of one observation that is one array
+        self._fitting: set[Any] = set()  # dtypes that are known to fit that array
+
+    def __call__(self, obs: Any) -> Read:
+        """Return the arrays of `obs`; ConfigError, in the words of training, where it does not belong to the space."""
+        if type(obs) is np.ndarray and obs.dtype in self._fitting:  # the usual case, without further calls
+            if obs.shape == self._shape:
+                return Read([self._array(obs, self._leaves[0])], 1, False)
+            if obs.shape[1:] == self._shape:
+                return Read([self._array(obs, self._leaves[0])], len(obs), True)
+        given = [leaf for leaf in self._leaves if not self._missing(leaf, obs)]
+        units = self._units(obs, given)
+        lead = self._axis if units is None else (units, *self._axis)
+        for problem in space_mismatches(self._without_missing(obs), obs, self._name, lead):
+            raise ConfigError(f"{problem}; {self._remedy()}")
+        if units == 0:
+            raise ConfigError(f"{self._name} is an empty batch; {self._remedy()}")
+        rows = (1 if units is None else units, *self._axis)
+        arrays = [
+            self._array(np.asarray(leaf.of(obs)), leaf) if leaf in given else np.zeros((*rows, *leaf.shape), leaf.dtype)
+            for leaf in self._leaves
+        ]
+        if self._shape is not None:
+            self._fitting.add(np.asarray(obs).dtype)
+        streams = [x.reshape(-1, *leaf.shape) for x, leaf in zip(arrays, self._leaves, strict=True)]
+        return Read(streams, rows[0], units is not None)
+
+    def _array(self, x: np.ndarray, leaf: Leaf) -> np.ndarray:
+        """Return an array of observations with one axis of streams, in the dtype of training."""
+        x = x.reshape(-1, *leaf.shape)
+        return x if x.dtype == leaf.dtype else x.astype(leaf.dtype)
+
+    def _units(self, obs: Any, given: Sequence[Leaf]) -> int | None:
+        """Return the length of the batch; None for one observation, and where the first array has neither form."""
+        try:
+            shape = np.shape(given[0].of(obs))
+        except (KeyError, IndexError, TypeError, ValueError):  # `space_mismatches` says what is wrong
+            return None
+        return shape[0] if len(shape) == 1 + len(self._axis) + len(given[0].shape) else None
+
+    def _missing(self, leaf: Leaf, obs: Any) -> bool:
+        return bool(leaf.path) and leaf.path[0] in self._spare and isinstance(obs, dict) and leaf.path[0] not in obs
+
+    def _without_missing(self, obs: Any) -> spaces.Space:
+        if not self._spare or not isinstance(obs, dict) or not isinstance(self._space, spaces.Dict):
+            return self._space
+        kept = {k: inner for k, inner in self._space.spaces.items() if k in obs or k not in self._spare}
+        return spaces.Dict(kept)
+
+    def _remedy(self) -> str:
+        axis = "".join(f"{n}, " for n in self._axis)
+        shapes = " and ".join(f"[{', '.join(map(str, (*self._axis, *leaf.shape)))}]" for leaf in self._leaves[:3])
+        agents = f", with an axis of the {self._axis[0]} agents" if axis else ""
+        return f"give one observation, {shapes}{agents}, or a batch with one more axis in front"
+
+
+class Inputs:
+    """Reader of observations and masks of a policy, and writer of its actions."""
+
+    def __init__(self, spec: PolicySpec):
+        self._spec, self._own = spec, spec.sharing == "independent"
+        everyone = (spec.num_agents,) if self._own else ()
+        self._axes = {name: (size,) for name, size in sorted(spec.sizes)} or {"": everyone}  # of agents, by group
+        named = {name: (group.observation_space, group.action_space) for name, group in spec.groups.items()}
+        self._spaces: dict[str, Any] = named or {"": (spec.observation_space, spec.action_space)}
+        spare = spec.critic_obs
+        self._readers = {
+            name: Reader(self._spaces[name][0], axis, spare, f"obs[{name!r}]" if name else "obs")
+            for name, axis in self._axes.items()
+        }
+        self._of_one = None if spec.sizes else Reader(spec.observation_space, (), spare, "obs")
+        self.streams_per_unit = spec.num_agents if self._own or spec.sizes else 1
+
+    def observations(self, obs: Any) -> Read:
+        """Return the arrays [B, ...] of `obs`; ConfigError where it does not belong to the observation space."""
+        if self._spec.sizes:
+            return self._of_groups(obs)
+        return self._named(obs) if self._is_named(obs) else self._readers[""](obs)
+
+    def masks(self, mask: Any, read: Read) -> Any:
+        """Return action masks [B, n] for these observations, a tree as of arrays/masks.py; None without masks."""
+        if mask is None:
+            if self._spec.masked:
+                raise ConfigError(
+                    "mask: this policy was trained with action masks, and none was given: pass mask=..., True where an "
+                    "action is allowed"
+                )
+            return None
+        if read.names:
+            mask = self._stack_masks(mask, read.names)
+        parts = mask if self._spec.sizes else {"": mask}
+        trees = {
+            name: self._mask(parts.get(name), axis, self._spaces[name][1], read, f"mask[{name!r}]" if name else "mask")
+            for name, axis in self._axes.items()
+        }
+        return trees if self._spec.sizes else trees[""]
+
+    def actions(self, leaves: Sequence[np.ndarray], read: Read) -> Any:
+        """Return actions [B, ...], a list of leaves, in the form of the observations and the dtypes of the space."""
+        each = iter(leaves)
+        if read.names:
+            return self._named_actions(leaves, read.names)
+        parts = {}
+        for name, axis in self._axes.items():
+            lead = (read.units, *axis) if read.batch else axis
+            space = self._spaces[name][1]
+            shaped = (_shaped(next(each), lead, leaf) for leaf in leaves_of(space))
+            parts[name] = element_of(space, shaped)
+        return {name: parts[name] for name, _ in self._spec.sizes} if self._spec.sizes else parts[""]
+
+    def where(self, where: Any) -> Any:
+        """Return `where` of `Policy.reset` as an array; of a dict by agent, of all agents."""
+        if not isinstance(where, dict):
+            return where
+        flags = np.zeros(len(self._spec.names), bool)
+        flags[self._places(where)] = list(where.values())
+        return flags[None] if self._own else flags
+
+    def _of_groups(self, obs: Any) -> Read:
+        if not isinstance(obs, dict) or set(obs) != set(self._axes):
+            given = sorted(map(str, obs)) if isinstance(obs, dict) else f"a {type(obs).__name__}"
+            raise ConfigError(f"obs: {given}; must be a dict by group: {', '.join(map(repr, self._axes))}")
+        reads = {name: reader(obs[name]) for name, reader in self._readers.items()}
+        forms = {(one.units, one.batch) for one in reads.values()}
+        if len(forms) > 1:
+            sizes = ", ".join(f"{name!r}: {one.units if one.batch else 'one'}" for name, one in reads.items())
+            raise ConfigError(f"obs: the groups must have equally many observations; there are {sizes}")
+        units, batch = forms.pop()
+        return Read([x for one in reads.values() for x in one.leaves], units, batch)
+
+    def _is_named(self, obs: Any) -> bool:
+        """Return whether `obs` is a dict by agent, and not an element of a Dict space."""
+        if not isinstance(obs, dict) or not self._spec.names:
+            return False
+        entries = self._spec.observation_space
+        return not isinstance(entries, spaces.Dict) or not set(map(str, obs)) & set(entries.spaces)
+
+    def _named(self, obs: dict[str, Any]) -> Read:
+        """Return rows of all agents; those of agents that are not in `obs` are zeros."""
+        places = self._places(obs)
+        assert self._of_one is not None
+        rows = [self._of_one(one) for one in obs.values()]
+        if any(one.batch for one in rows):
+            raise ConfigError(
+                f"obs: give one observation for each agent, [...], or arrays [N, {len(self._spec.names)}, ...]"
+            )
+        leaves = []
+        for i, leaf in enumerate(leaves_of(self._spec.observation_space)):
+            every = np.zeros((len(self._spec.names), *leaf.shape), leaf.dtype)
+            every[places] = np.concatenate([one.leaves[i] for one in rows])
+            leaves.append(every)
+        return Read(leaves, 1 if self._own else len(self._spec.names), False, tuple(obs))
+
+    def _places(self, names: Any) -> list[int]:
+        """Return the rows of agents; ConfigError for a name that no agent has."""
+        for name in names:
+            if name not in self._spec.names:
+                raise ConfigError(f"obs[{name!r}]: no such agent; there are {', '.join(map(repr, self._spec.names))}")
+        return [self._spec.names.index(name) for name in names]
+
+    def present(self, read: Read) -> np.ndarray | None:
+        """Return which rows of a dict by agent were given, [B]; None: all."""
+        if not read.names:
+            return None
+        given = np.zeros(len(self._spec.names), bool)
+        given[self._places(read.names)] = True
+        return given
+
+    def _named_actions(self, leaves: Sequence[np.ndarray], names: tuple[str, ...]) -> dict[str, Any]:
+        space = self._spec.action_space
+        kinds = list(leaves_of(space))
+        return {
+            name: element_of(space, (_shaped(x[i : i + 1], (), kind) for x, kind in zip(leaves, kinds, strict=True)))
+            for name, i in zip(names, self._places(names), strict=True)
+        }
+
+    def _stack_masks(self, mask: Any, names: tuple[str, ...]) -> Any:
+        """Return masks of all agents from a dict by agent; all actions are allowed to agents that are not in it."""
+        if not isinstance(mask, dict) or set(mask) != set(names):
+            raise ConfigError(f"mask: must be a dict with the agents of obs: {', '.join(map(repr, names))}")
+        given = dict(zip(self._places(mask), mask.values(), strict=True))
+        free = jax.tree.map(np.ones_like, next(iter(mask.values())))
+        return jax.tree.map(lambda *x: np.stack(x), *(given.get(i, free) for i in range(len(self._spec.names))))
+
+    def _mask(self, mask: Any, axis: tuple[int, ...], space: spaces.Space, read: Read, name: str) -> Any:
+        """Return the masks of one group in the layout of arrays/masks.py, NumPy arrays [B, n]."""
+        if mask is None:
+            return None
+        lead = (read.units, *axis) if read.batch else axis
+        if read.names:
+            lead = (len(read.leaves[0]),)
+        streams = len(read.leaves[0]) if not self._spec.sizes else read.units * axis[0]
+        if isinstance(space, spaces.Dict | spaces.Tuple):
+            flat = jax.tree.map(lambda x: np.asarray(x, bool).reshape(streams, -1), mask)
+            return jax.tree.map(np.asarray, masks.complete(space, flat, streams, name))
+        parts = [np.asarray(x, bool) for x in (mask if isinstance(mask, tuple) else (mask,))]
+        size = masks.size_of(space)
+        rest = [x.shape[len(lead) :] for x in parts]
+        if any(x.shape[: len(lead)] != lead for x in parts) or sum(math.prod(one) for one in rest) != size:
+            shapes = ", ".join(str(list(x.shape)) for x in parts)
+            raise ConfigError(f"{name} has the shape {shapes}; {space} needs {[*lead, size]}")
+        return np.concatenate([x.reshape(streams, -1) for x in parts], axis=-1)
+
+
+def _shaped(x: np.ndarray, lead: tuple[int, ...], leaf: Leaf) -> Any:
+    """Return the first rows of actions [B, ...] with the axes `lead`; a NumPy scalar for a single number."""
+    shape = (*lead, *leaf.shape)
+    own = np.array(x[: math.prod(lead)], leaf.space_dtype).reshape(shape)  # a copy: the program reuses its arrays
+    return own if shape else own[()]

@@ -1,0 +1,105 @@
+"""`ppax.load`: the policy of a run directory, without its environment where the directory describes the spaces."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ppax import config
+from ppax.envs import Env
+from ppax.options import Config
+from ppax.policy.acting import acting
+from ppax.policy.policy import Policy
+from ppax.policy.spec import PolicySpec, spec_of
+from ppax.protocols import Agent
+from ppax.run import checkpoint, record
+from ppax.run import directory as run_dirs
+from ppax.storage import state_arrays
+from ppax.types import ConfigError, PyTree
+
+LEARNER, CURRENT = "learner.", "learner.current."  # prefixes of the arrays in a checkpoint; the second with self-play
+OF_LEARNING = {"opt_state", "reward_stats", "control"}  # fields of a LearnerState that acting does not read
+
+
+def load(
+    source: str | Path,
+    best: bool = False,
+    *,
+    step: int | None = None,
+    agent: Agent | None = None,
+    env: Env | None = None,
+) -> Policy:
+    """Load the policy of the run directory `source`: the newest, or the best one by `best.metric`.
+
+    `step` chooses the checkpoint with this number of environment steps instead; `ppax.checkpoints` lists them. Without
+    `env` the spaces come from the run directory, and the environment's library need not be installed. A run made from
+    Python objects needs them again, as `agent`; ConfigError names them. Nothing in the directory is executed.
+    """
+    path = Path(source)
+    if path.is_dir():
+        return _from_run(path, best, step, agent, env)
+    raise ConfigError(f"{path}: must be a run directory, as fit(..., run_dir=PATH) and `ppax train` write it")
+
+
+def _from_run(path: Path, best: bool, step: int | None, agent: Agent | None, env: Env | None) -> Policy:
+    run_config = run_dirs.find(path)
+    spec = None if env is not None else _saved_spec(path, run_config)
+    record.require(run_config, agent, env or spec, str(path))
+    buildable = record.recorded(run_config)
+    if spec is None:  # the environment is made where nothing else tells its spaces
+        with config.build_env(buildable) if env is None else env as made:
+            agent = agent or config.build_agent(buildable, made)
+            _, _, mask = jax.eval_shape(made.reset, jax.random.key(0))
+            spec = spec_of(agent, made, mask, run_config)
+    agent = agent or config.build_agent(buildable, spec)
+    return Policy(agent, _learner(path, best, agent, spec), spec)
+
+
+def _saved_spec(path: Path, run_config: Config) -> PolicySpec | None:
+    data = run_dirs.read_policy(path)
+    if not isinstance(data, dict):
+        return None
+    return PolicySpec.from_data(data | {"config": run_config}, str(path / run_dirs.POLICY))
+
+
+def _learner(path: Path, best: bool, agent: Any, spec: PolicySpec) -> PyTree:
+    """Load what acting needs of a learner from the newest intact checkpoint, or from the best policy."""
+    folder = path / ("best" if best else "checkpoints")
+    base = agent if agent.pool is None else agent.agent
+    init = jax.eval_shape(lambda key: base.init(spec.observation_space, key), jax.random.key(0))
+    like, run_id = acting(base, init).learner, run_dirs.read_about(path).get("id")
+
+    def read(one: Path) -> PyTree:
+        return acting_arrays(one, like, checkpoint.read_arrays(one, run_id).arrays)
+
+    learner, skipped = checkpoint.newest(folder, read)
+    for sentence in skipped:
+        warnings.warn(f"skipped a damaged checkpoint: {sentence}", stacklevel=4)
+    if learner is not None:
+        return learner
+    if best and not skipped:
+        raise ConfigError(f"{path} has no best policy: train with --best.metric episode_return, or leave out best")
+    raise checkpoint.CheckpointError(f"{path} has no checkpoint that can be loaded")
+
+
+def acting_arrays(path: Path, like: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
+    """Return the learner with the structure of `like`, all that acting reads, from the arrays of a checkpoint.
+
+    Raises CheckpointError where they do not fit, DamagedCheckpoint where they are not finite.
+    """
+    prefix = CURRENT if any(name.startswith(CURRENT) for name in arrays) else LEARNER
+    own = {name.removeprefix(prefix): x for name, x in arrays.items() if name.startswith(prefix)}
+    own = {name: x for name, x in own.items() if not OF_LEARNING.intersection(name.split(".")[:2])}
+    expected = state_arrays.named_leaves(like)
+    problems = state_arrays.differences(expected, own)
+    if problems:
+        raise checkpoint.CheckpointError(f"{path} does not fit this agent:\n  " + "\n  ".join(problems))
+    broken = [n for n, x in own.items() if jnp.issubdtype(x.dtype, jnp.floating) and not np.isfinite(x).all()]
+    if broken:
+        raise checkpoint.DamagedCheckpoint(f"{path} is not finite: {', '.join(broken)}")
+    return jax.tree.unflatten(jax.tree.structure(like), [own[name] for name in expected])

@@ -1,0 +1,134 @@
+"""Policy: a trained agent with what acting needs, for use outside of its run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+
+from ppax.arrays import masks
+from ppax.envs import Env
+from ppax.envs.hosting.arrays import element_of
+from ppax.evaluation import Evaluation, evaluate, evaluation_key
+from ppax.host.policy import PolicyInputs
+from ppax.policy.acting import acting
+from ppax.policy.inputs import Inputs
+from ppax.policy.memory import StreamMemory
+from ppax.policy.programs import Program, make_program
+from ppax.policy.spec import PolicySpec
+from ppax.policy.step import Stepped, step
+from ppax.protocols import Agent
+from ppax.types import ConfigError, Key, PyTree
+
+
+class Policy:
+    """Trained policy: `act` for observations in NumPy, `step` for compiled programs, `evaluate` on environments.
+
+    `agent` is PPO, Independent or Groups; `learner` is the part of its learner that acting reads (parameters,
+    observation statistics), NumPy arrays on the host; `spec` describes inputs and outputs.
+    """
+
+    def __init__(self, agent: Agent, learner: Any, spec: PolicySpec):
+        """Keep the parts that acting needs of `agent` and `learner` (a whole learner, or one stripped already)."""
+        self.agent, learner = acting(agent, learner)
+        self.learner = jax.device_get(learner)
+        self.spec = spec
+        self._inputs = Inputs(spec)
+        self._memory = StreamMemory(self.agent, self._inputs.streams_per_unit)
+        self._rng = np.random.default_rng(0)
+        self._programs: dict[Any, Program] = {}
+
+    def __repr__(self) -> str:
+        return f"Policy({self.spec.summary()})"
+
+    def act(self, obs: Any, *, mask: Any = None, deterministic: bool = True) -> Any:
+        """Return the action for one observation, or the actions for a batch of them, as NumPy arrays.
+
+        The two are told apart by the shapes of `spec.observation_space`. Actions are as the environment takes them.
+        `mask` is True where an action is allowed. The mode of the distribution is taken; with `deterministic = False`
+        the action is sampled. Memory is kept from call to call, for every observation of a batch of its own: `reset`
+        tells that episodes begin. Where agents are trained apart or in groups, an observation is that of all agents.
+
+        Raises ConfigError for observations and masks that do not fit the spaces, and for a batch of another size than
+        the one before, if the policy has memory.
+        """
+        read = self._inputs.observations(obs)
+        mask = self._inputs.masks(mask, read)
+        units = 1 << (read.units - 1).bit_length()  # padded, so that few sizes are traced
+        obs_leaves, mask_leaves = _padded(read.leaves, read.units, units), []
+        if mask is not None:
+            mask_leaves = _padded(jax.tree.leaves(mask), read.units, units)
+        carry, first = self._memory.begin(read.units, units * self._inputs.streams_per_unit)
+        which = (units, deterministic, None if mask is None else jax.tree.structure(mask))
+        if which not in self._programs:
+            self._programs[which] = self._program(obs_leaves, first, mask, mask_leaves, deterministic)
+        out = self._programs[which](carry, [*obs_leaves, first, *mask_leaves])
+        self._memory.keep(out.carry, self._inputs.present(read))
+        return self._inputs.actions(out.action, read)
+
+    def reset(self, where: Any = None, *, seed: int | None = None) -> None:
+        """Tell that episodes begin: memory starts anew, of all observations or of those `where` [N] is True.
+
+        With agents by name, `where` may be a dict by name. `seed` restarts the random numbers of sampled actions.
+        """
+        if where is None:
+            self._memory.clear()
+        else:
+            self._memory.reset(self._inputs.where(where))
+        if seed is not None:
+            self._rng.bit_generator.state = np.random.default_rng(seed).bit_generator.state
+
+    def step(
+        self, carry: PyTree, obs: PyTree, first: Array, mask: PyTree | None = None, key: Key | None = None
+    ) -> Stepped:
+        """Act for B streams: a pure function, for use inside `jax.jit`, `jax.vmap` and `jax.lax.scan`.
+
+        `carry` is that of the step before, at the start `initial_carry(B)`; `obs` [B, ...]; `first` [B] is True where
+        an episode begins, and the memory starts anew; `mask` [B, n] as the environment gives it. Without `key` the
+        action is the mode of the distribution; with a key, [] or [B], it is sampled.
+        """
+        if mask is None and self.spec.masked:
+            raise ConfigError("mask: this policy was trained with action masks: pass one, True where allowed")
+        return step(self.agent, self.learner, carry, obs, first, self._complete(mask, first.shape[0]), key)
+
+    def initial_carry(self, batch: int) -> PyTree:
+        """Return the memory of `batch` streams at the start of an episode, [B, ...]; () without memory."""
+        return self.agent.initial_carry(batch)
+
+    def evaluate(
+        self, env: Env, episodes: int = 128, deterministic: bool = True, seed: int = 0, **options: Any
+    ) -> Evaluation:
+        """Play whole episodes in `env` and return their returns and lengths; see `ppax.evaluate`."""
+        key = evaluation_key(seed)
+        return evaluate(self.agent, env, self.learner, key, episodes, deterministic, **options)
+
+    def _program(
+        self, obs: list[np.ndarray], first: np.ndarray, mask: Any, mask_leaves: list[np.ndarray], deterministic: bool
+    ) -> Program:
+        """Trace the policy for arrays of these shapes."""
+        example = PolicyInputs(
+            jax.tree.map(np.asarray, self.agent.initial_carry(len(first))),
+            element_of(self.spec.observation_space, iter(obs)),
+            first,
+            None if mask is None else jax.tree.unflatten(jax.tree.structure(mask), mask_leaves),
+        )
+        return make_program(self.agent, self.learner, example, None if deterministic else self._rng)
+
+    def _complete(self, mask: PyTree | None, streams: int) -> PyTree | None:
+        """Return masks [B, n] in the layout of arrays/masks.py."""
+        if mask is None or not self.spec.sizes:
+            return masks.complete(self.spec.action_space, mask, streams, "mask")
+        envs = streams // self.spec.num_agents
+        return {
+            name: masks.complete(group.action_space, mask.get(name), envs * group.num_agents, f"mask[{name!r}]")
+            for name, group in self.spec.groups.items()
+        }
+
+
+def _padded(leaves: list[np.ndarray], units: int, wanted: int) -> list[np.ndarray]:
+    """Return arrays of `units` observations with zeros behind, of `wanted` observations."""
+    if units == wanted:
+        return leaves
+    return [np.concatenate([x, np.zeros((len(x) // units * (wanted - units), *x.shape[1:]), x.dtype)]) for x in leaves]

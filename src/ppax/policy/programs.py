@@ -1,0 +1,108 @@
+"""Calls of a policy with NumPy arrays: in NumPy for small networks, else as one compiled call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+from jax import Array
+
+from ppax.host.noise import action_from_noise, noise_for
+from ppax.host.numpy_program import NoNumpyVersion, NumpyProgram
+from ppax.host.policy import NUMPY_WORK, PolicyInputs
+from ppax.policy.step import step
+from ppax.protocols import Agent
+from ppax.types import PyTree
+
+
+class Called(NamedTuple):
+    """Result of a call, as leaves in JAX's order."""
+
+    carry: list[Any]  # [B, ...] each; NumPy or JAX arrays
+    action: list[np.ndarray]  # [B, ...] each, as the environment takes it
+
+
+class Program(Protocol):
+    """Policy for a fixed number of streams."""
+
+    def __call__(self, carry: Sequence[Any], rest: Sequence[Any]) -> Called:
+        """Act; `carry` are the leaves of the memory, `rest` those of observations, `first` and masks."""
+
+
+class InNumpy:
+    """Policy in NumPy; samples are drawn from `rng`. Raises NoNumpyVersion and TypeError where there is none."""
+
+    def __init__(self, agent: Agent, learner: Any, example: PolicyInputs, rng: np.random.Generator | None):
+        self._rng, self._memory = rng, len(jax.tree.leaves(example.carry))
+        noise: Any = ()
+        if rng is not None:
+            self._distribution = jax.eval_shape(_distribution, (agent, learner), example)
+            noise = jax.tree.map(lambda x: x[0], noise_for(self._distribution, 1, rng))
+        self._program = NumpyProgram(_mode if rng is None else _sample, (agent, learner), example, noise)
+        self._program.bind((agent, learner))
+
+    def __call__(self, carry: Sequence[Any], rest: Sequence[Any]) -> Called:
+        """Act for all streams."""
+        noise = ()
+        if self._rng is not None:
+            noise = [x[0] for x in jax.tree.leaves(noise_for(self._distribution, 1, self._rng))]
+        out = self._program(*carry, *rest, *noise)
+        return Called(out[: self._memory], out[self._memory :])
+
+
+class InJax:
+    """Policy as one compiled call; samples are drawn from keys made of `rng`, None: the mode."""
+
+    def __init__(self, agent: Agent, learner: Any, example: PolicyInputs, rng: np.random.Generator | None):
+        self._rng, structure = rng, jax.tree.structure(example)
+
+        def act(agent: Agent, learner: Any, leaves: list[Any], seed: Array) -> tuple[list[Any], list[Any]]:
+            key = None if rng is None else jax.random.key(seed)
+            out = step(agent, learner, *jax.tree.unflatten(structure, leaves), key)
+            return jax.tree.leaves(out.carry), jax.tree.leaves(out.action)
+
+        self._parameters = jax.device_put((agent, learner))
+        self._program = jax.jit(act).lower(*self._parameters, jax.tree.leaves(example), np.uint32(0)).compile()
+
+    def __call__(self, carry: Sequence[Any], rest: Sequence[Any]) -> Called:
+        """Act for all streams."""
+        seed = np.uint32(0 if self._rng is None else self._rng.integers(2**32, dtype=np.uint32))
+        after, action = self._program(*self._parameters, [*carry, *rest], seed)
+        return Called(after, [np.asarray(x) for x in action])
+
+
+def make_program(agent: Agent, learner: Any, example: PolicyInputs, rng: np.random.Generator | None) -> Program:
+    """Return the faster program for inputs of these shapes; without `rng` the mode of the distribution.
+
+    The choice depends only on sizes, as in training on host environments (host/policy.py).
+    """
+    streams = len(example.first)
+    params = sum(np.size(x) for x in jax.tree.leaves(learner))
+    dtypes = {one.compute_dtype for one, _ in agent.learners(streams)}
+    # a convolution uses its weights once for each pixel: the number of parameters says nothing of its work
+    images = any(np.ndim(x) > 3 for x in jax.tree.leaves(example.obs))
+    if streams * params <= NUMPY_WORK and not images and dtypes == {"float32"}:
+        try:
+            return InNumpy(agent, learner, example, rng)
+        except (NoNumpyVersion, TypeError):
+            pass  # a network or distribution without a NumPy version
+    return InJax(agent, learner, example, rng)
+
+
+def _distribution(parameters: tuple[Agent, Any], inputs: PolicyInputs) -> Any:
+    agent, learner = parameters
+    return agent.policy(learner, *inputs).distribution
+
+
+def _mode(parameters: tuple[Agent, Any], inputs: PolicyInputs, noise: PyTree) -> tuple[PyTree, PyTree]:
+    agent, learner = parameters
+    out = step(agent, learner, *inputs, None)
+    return out.carry, out.action
+
+
+def _sample(parameters: tuple[Agent, Any], inputs: PolicyInputs, noise: PyTree) -> tuple[PyTree, PyTree]:
+    agent, learner = parameters
+    out = agent.policy(learner, *inputs)
+    return out.carry, out.distribution.env_action(action_from_noise(out.distribution, noise))

@@ -2,6 +2,9 @@
 
 # ruff: noqa: E402
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ppax.program import sharding
 
 sharding.use_all_cores()  # before anything starts JAX
@@ -23,7 +26,6 @@ from ppax import (
 from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
 from ppax.agents.self_play import SelfPlay
-from ppax.checks import check_env, selftest
 from ppax.collection import collect
 from ppax.config import BestSettings, EvalSettings, FilmSettings, Log
 from ppax.envs import EnvError, make
@@ -39,15 +41,42 @@ from ppax.run import conditions as stop
 from ppax.run.checkpoint import CheckpointError
 from ppax.run.fit import fit, resume
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
-from ppax.scores import PresetScore, Score, presets, score
-from ppax.tools.doctor import Diagnosis, doctor
-from ppax.tools.figures import plot
-from ppax.tools.report import compare, report
-from ppax.tools.tuned import Preset, preset, recommended
 from ppax.training import start, train
 from ppax.types import ConfigError, TrainState
 
+if TYPE_CHECKING:
+    from ppax.checks import check_env, selftest
+    from ppax.scores import PresetScore, Score, presets, score
+    from ppax.tools.doctor import Diagnosis, doctor
+    from ppax.tools.figures import plot
+    from ppax.tools.report import compare, report
+    from ppax.tools.tuned import Preset, preset, recommended
+
 __version__ = "0.1.0"
+
+# Names imported at their first use: training needs none of them, and `import ppax` stays fast
+_LAZY = {
+    "ppax.checks": ("check_env", "selftest"),
+    "ppax.scores": ("PresetScore", "Score", "presets", "score"),
+    "ppax.tools.doctor": ("Diagnosis", "doctor"),
+    "ppax.tools.figures": ("plot",),
+    "ppax.tools.report": ("compare", "report"),
+    "ppax.tools.tuned": ("Preset", "preset", "recommended"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name of `_LAZY`."""
+    for module, names in _LAZY.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'ppax' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names, also those not imported yet."""
+    return sorted({*globals(), *__all__})
+
 
 __all__ = [  # noqa: RUF022  # in groups
     # Recorded runs

@@ -52,6 +52,7 @@ ONLY = {
     "imageio_ffmpeg": {"films"},
     "rich": {"loggers"},
     "cloudpickle": {"envs"},
+    **{name: {"policy"} for name in ("jax2onnx", "onnx", "onnxruntime")},
 }
 TOP_LIMIT, FOLDER_LIMIT, LINE_LIMIT, FUNCTION_LIMIT = 14, 15, 250, 45
 LONGER = {"types.py", "protocols.py"}  # lists of definitions

@@ -37,11 +37,12 @@ from ppax.cli.doctor import add_doctor, run_doctor
 from ppax.cli.envs import add_envs, run_envs
 from ppax.cli.options import add_common, add_train, parse_run
 from ppax.cli.output import RunDirs, evaluation_text, new_run_dirs, print_json, report_run, result_of, say
-from ppax.cli.play import add_play, run_play
+from ppax.cli.play import add_export, add_play, evaluate_bundle, run_export, run_play
 from ppax.cli.report import add_compare, add_report, run_compare, run_report
 from ppax.cli.score import add_score, preset_line, run_presets, run_score
 from ppax.cli.selftest import add_selftest, run_selftest
 from ppax.envs import EnvError
+from ppax.policy.bundle import is_bundle
 from ppax.program import sharding
 from ppax.program.footprint import NotEnoughMemory, explained
 from ppax.run import record
@@ -100,6 +101,9 @@ def _dispatch(arguments: list[str]) -> int:
     if options.command == "envs":
         print_json(options, run_envs(options, lambda text: None if options.json else say(options, text)))
         return DONE
+    if options.command == "export":
+        print_json(options, run_export(options, partial(say, options)))
+        return DONE
     if options.command == "play":
         print_json(options, run_play(options, partial(say, options)))
         return DONE
@@ -127,7 +131,8 @@ def _parser() -> argparse.ArgumentParser:
         ("evaluate", "evaluate a trained policy over whole episodes"),
     ):
         sub = commands.add_parser(command, help=text)
-        sub.add_argument("run", type=Path, help="run directory")
+        text = "run directory, or bundle of `ppax export`" if command == "evaluate" else "run directory"
+        sub.add_argument("run", type=Path, help=text)
         if command == "evaluate":
             sub.add_argument("--episodes", type=int, help="number of episodes (default: as in the run file)")
             sub.add_argument("--seed", type=int, default=0, help="random seed of the evaluation (default: 0)")
@@ -138,6 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     for command, text, add in (
         ("envs", "list the environments, or describe one", add_envs),
         ("play", "record a trained policy as a video", add_play),
+        ("export", "write a trained policy as one file that loads without ppax", add_export),
         ("report", "write an HTML report of one run or several", add_report),
         ("compare", "compare runs: options that differ, results, speed", add_compare),
         ("score", "measure presets over several seeds, against thresholds and published scores", add_score),
@@ -198,9 +204,12 @@ def _resume(options: argparse.Namespace) -> int:
 
 
 def _evaluate(options: argparse.Namespace) -> int:
-    agent, env, run = load_run(options.run)
     if options.episodes is not None and options.episodes < 1:
         raise ConfigError(f"--episodes {options.episodes}: must be at least 1; nearest valid value: 1")
+    if is_bundle(options.run):
+        print_json(options, evaluate_bundle(options, partial(say, options)))
+        return DONE
+    agent, env, run = load_run(options.run)
     if options.best:
         state = load_best_policy(options.run, agent, env, run).policy
     else:

@@ -80,7 +80,6 @@ def evaluation_text(evaluation: Evaluation) -> str:
 
 def result_of(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
     """JSON result of a run and its evaluation."""
-    agents = {f"mean_return/{name}": one.mean_return for name, one in evaluation.by_agent.items()}
     trained = {
         "steps_per_second": run.steps_per_second,
         "train_seconds": run.train_seconds,
@@ -88,6 +87,18 @@ def result_of(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
         "compile_seconds": run.compile_seconds,
         "stopped": run.stopped,
     }
+    return {
+        **scores_of(evaluation),
+        "env_steps": run.env_steps,
+        "total_steps": run.total_steps,
+        "iterations": int(run.state.iteration),
+        "run_dir": str(run.run_dir),
+        **(trained if run.history else {}),  # unknown where this command trained nothing
+    }
+
+
+def scores_of(evaluation: Evaluation) -> dict[str, Any]:
+    """JSON result of an evaluation."""
     return {
         "mean_return": evaluation.mean_return,
         "std_return": evaluation.std_return,
@@ -99,13 +110,8 @@ def result_of(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
         "final_reward": evaluation.mean_final_reward,
         "episodes": int(evaluation.finished.sum()),
         "unplayed": evaluation.unplayed,
-        "env_steps": run.env_steps,
-        "total_steps": run.total_steps,
-        "iterations": int(run.state.iteration),
-        "run_dir": str(run.run_dir),
-        **(trained if run.history else {}),  # unknown where this command trained nothing
         **evaluation.mean_metrics,
-        **agents,
+        **{f"mean_return/{name}": one.mean_return for name, one in evaluation.by_agent.items()},
     }
 
 

@@ -1,10 +1,12 @@
-"""NumPy versions of the JAX primitives that feedforward networks use.
+"""NumPy versions of the JAX primitives that networks and distributions use.
 
-Each table entry takes a primitive's parameters and returns a function of arrays, equal to XLA's except for rounding.
+Each table entry takes a primitive's parameters, as JAX has them or as plain data (lists, names of dtypes), and returns
+a function of arrays, equal to XLA's except for rounding. This file needs NumPy alone: exported policies carry it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -29,17 +31,69 @@ def _broadcast(params: dict[str, Any]) -> Function:
 
 def _dot(params: dict[str, Any]) -> Function:
     (left, right), (left_batch, right_batch) = params["dimension_numbers"]
-    if left_batch or right_batch:
-        raise NotImplementedError("a batched product")
-
     plain = tuple(left) == (1,) and tuple(right) == (0,)
 
     def dot(x: Any, y: Any) -> Any:
-        if plain and x.ndim == y.ndim == 2:
+        if plain and x.ndim == y.ndim == 2 and not left_batch:
             return x @ y
-        return np.tensordot(x, y, axes=(left, right))
+        if not left_batch:
+            return np.tensordot(x, y, axes=(left, right))
+        own, other = list(range(x.ndim)), list(range(x.ndim, x.ndim + y.ndim))  # the labels of the axes
+        for axis, twin in (*zip(left, right, strict=True), *zip(left_batch, right_batch, strict=True)):
+            other[twin] = own[axis]
+        kept = [label for label in own + other if (label in own) != (label in other)]
+        return np.einsum(x, own, y, other, [own[axis] for axis in left_batch] + kept)
 
     return dot
+
+
+def _gather(params: dict[str, Any]) -> Function:
+    """XLA's gather: windows of `slice_sizes`, from starts in the last axis of the indices, moved inside the array."""
+    offset, collapsed, start_axes, operand_batch, index_batch = params["dimension_numbers"]
+    sizes = params["slice_sizes"]
+
+    def gather(x: Any, starts: Any) -> Any:
+        rank, window = starts.ndim - 1, [axis for axis in range(x.ndim) if axis not in (*collapsed, *operand_batch)]
+        index = []
+        for axis, size in enumerate(sizes):
+            along = [1] * (rank + len(window))
+            begin: Any = 0
+            if axis in start_axes:
+                begin = np.clip(starts[..., start_axes.index(axis)], 0, x.shape[axis] - size)
+                begin = begin.reshape(*begin.shape, *[1] * len(window))
+            elif axis in operand_batch:
+                place = index_batch[operand_batch.index(axis)]
+                along[place] = starts.shape[place]
+                begin = np.arange(starts.shape[place]).reshape(along)
+            if axis in window:
+                along[rank + window.index(axis)] = size
+                begin = begin + np.arange(size).reshape(along)
+            index.append(begin)
+        return np.moveaxis(x[tuple(index)], range(rank, rank + len(window)), offset)
+
+    return gather
+
+
+def _dynamic_slice(params: dict[str, Any]) -> Function:
+    sizes = params["slice_sizes"]
+
+    def dynamic_slice(x: Any, *starts: Any) -> Any:
+        begins = [int(np.clip(s, 0, n - size)) for s, n, size in zip(starts, x.shape, sizes, strict=True)]
+        return x[tuple(slice(begin, begin + size) for begin, size in zip(begins, sizes, strict=True))]
+
+    return dynamic_slice
+
+
+def _cumsum(params: dict[str, Any]) -> Function:
+    axis = params["axis"]
+    flip: Function = (lambda x: np.flip(x, axis)) if params["reverse"] else lambda x: x
+    return lambda x: flip(np.cumsum(flip(x), axis, dtype=x.dtype))
+
+
+def _each(function: Callable[[float], float]) -> Function:
+    """NumPy version of a function of one number in the module `math`."""
+    ufunc = np.frompyfunc(function, 1, 1)
+    return lambda x: np.asarray(ufunc(np.asarray(x, np.float64))).astype(x.dtype)
 
 
 def _select(params: dict[str, Any]) -> Function:
@@ -53,9 +107,11 @@ def _select(params: dict[str, Any]) -> Function:
 
 def _pad(params: dict[str, Any]) -> Function:
     config = params["padding_config"]
-    if any(low < 0 or high < 0 or inner for low, high, inner in config):
-        raise NotImplementedError("negative or interior padding")
-    return lambda x, value: np.pad(x, [(low, high) for low, high, _ in config], constant_values=value)
+    if any(inner for _, _, inner in config):
+        raise NotImplementedError("interior padding")
+    grow = [(max(low, 0), max(high, 0)) for low, high, _ in config]
+    crop = tuple(slice(max(-low, 0), min(high, 0) or None) for low, high, _ in config)
+    return lambda x, value: np.pad(x[crop], grow, constant_values=value)
 
 
 def _slice(params: dict[str, Any]) -> Function:
@@ -128,6 +184,15 @@ ELEMENTWISE: dict[str, Function] = {
     "abs": np.abs,
     "sign": np.sign,
     "floor": np.floor,
+    "ceil": np.ceil,
+    "sin": np.sin,
+    "cos": np.cos,
+    "exp2": np.exp2,
+    "complex": lambda x, y: x + np.complex64(1j) * y,
+    "real": np.real,
+    "imag": np.imag,
+    "lgamma": _each(math.lgamma),
+    "erf": _each(math.erf),
     "is_finite": np.isfinite,
     "pow": np.power,
     "eq": np.equal,
@@ -137,9 +202,7 @@ ELEMENTWISE: dict[str, Function] = {
     "gt": np.greater,
     "ge": np.greater_equal,
     "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
-    "copy": lambda x: x,
-    "copy_p": lambda x: x,
-    "stop_gradient": lambda x: x,
+    **dict.fromkeys(("copy", "copy_p", "stop_gradient"), lambda x: x),
 }
 OPERATIONS: dict[str, Callable[[dict[str, Any]], Function]] = {
     **{name: _plain(function) for name, function in ELEMENTWISE.items()},
@@ -152,7 +215,12 @@ OPERATIONS: dict[str, Callable[[dict[str, Any]], Function]] = {
     "transpose": lambda params: lambda x: np.transpose(x, params["permutation"]),
     "convert_element_type": lambda params: lambda x: np.asarray(x).astype(params["new_dtype"], copy=False),
     "concatenate": lambda params: lambda *x: np.concatenate(x, params["dimension"]),
+    "reshape": lambda params: lambda x: np.reshape(x, params["new_sizes"]),
+    "squeeze": lambda params: lambda x: np.squeeze(x, tuple(params["dimensions"])),
     "select_n": _select,
+    "gather": _gather,
+    "dynamic_slice": _dynamic_slice,
+    "cumsum": _cumsum,
     "pad": _pad,
     "slice": _slice,
     "iota": _iota,
@@ -166,4 +234,17 @@ OPERATIONS: dict[str, Callable[[dict[str, Any]], Function]] = {
     "argmin": _argument(np.ndarray.argmin),
 }
 # Primitives with several results: (parameters, index of the result) -> function that returns this result
-SEVERAL: dict[str, Callable[[dict[str, Any], int], Function]] = {"unstack": _unstack, "split": _split}
+SEVERAL: dict[str, Callable[[dict[str, Any], int], Function]] = {
+    "unstack": _unstack,
+    "split": _split,
+    "optimization_barrier": lambda params, i: lambda *x: x[i],
+}
+
+
+def functions(name: str, params: dict[str, Any], results: int) -> list[Function]:
+    """Return a NumPy function for each result of one operation; NotImplementedError where there is none."""
+    if name in SEVERAL:
+        return [SEVERAL[name](params, i) for i in range(results)]
+    if name not in OPERATIONS:
+        raise NotImplementedError(name)
+    return [OPERATIONS[name](params)]

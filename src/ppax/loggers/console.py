@@ -5,24 +5,15 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from typing import TextIO
-
-from rich.console import Console as RichConsole
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from typing import TYPE_CHECKING, TextIO
 
 from ppax.protocols import Row
 
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
 PLAIN_SECONDS = 5.0  # minimum seconds between lines without a terminal
 COMPILING = "compiling ..."
-
-
-class _Lines(RichConsole):
-    """Rich console that raises at a broken pipe, where Rich would exit the program."""
-
-    def on_broken_pipe(self) -> None:
-        """Raise BrokenPipeError, so that only this logger is removed."""
-        self.quiet = True
-        raise BrokenPipeError
 
 
 class Console:
@@ -31,23 +22,16 @@ class Console:
     def __init__(self, total_iterations: int, stream: TextIO | None = None):
         """Show progress up to `total_iterations` on `stream` (standard error by default)."""
         self._total = total_iterations
-        # plain lines in notebooks: a live display there needs ipywidgets
-        self._console = _Lines(file=stream, stderr=stream is None, force_jupyter=False)
+        from ppax.loggers import terminal  # Rich takes a tenth of a second to import
+
+        self._console = terminal.Lines(file=stream, stderr=stream is None, force_jupyter=terminal.IN_NOTEBOOKS)
         self._progress: Progress | None = None
         self._last = 0.0
         self._evaluated = math.nan  # return of the latest evaluation
         if not self._console.is_terminal:
             self._print(COMPILING)
             return
-        self._progress = Progress(
-            TextColumn("training"),
-            BarColumn(bar_width=30),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[text]}"),
-            TextColumn("ETA"),
-            TimeRemainingColumn(),
-            console=self._console,
-        )
+        self._progress = terminal.progress_line(self._console)
         self._task = self._progress.add_task("", total=total_iterations, text=COMPILING)
         self._progress.start()
 

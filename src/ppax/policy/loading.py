@@ -13,6 +13,7 @@ import numpy as np
 from ppax import config
 from ppax.envs import Env
 from ppax.options import Config
+from ppax.policy import bundle
 from ppax.policy.acting import acting
 from ppax.policy.policy import Policy
 from ppax.policy.spec import PolicySpec, spec_of
@@ -34,7 +35,7 @@ def load(
     agent: Agent | None = None,
     env: Env | None = None,
 ) -> Policy:
-    """Load the policy of the run directory `source`: the newest, or the best one by `best.metric`.
+    """Load the policy of the run directory or bundle `source`: the newest, or the best one by `best.metric`.
 
     `step` chooses the checkpoint with this number of environment steps instead; `ppax.checkpoints` lists them. Without
     `env` the spaces come from the run directory, and the environment's library need not be installed. A run made from
@@ -43,7 +44,13 @@ def load(
     path = Path(source)
     if path.is_dir():
         return _from_run(path, best, step, agent, env)
-    raise ConfigError(f"{path}: must be a run directory, as fit(..., run_dir=PATH) and `ppax train` write it")
+    if bundle.is_bundle(path):
+        if best or step is not None or env is not None:
+            raise ConfigError(f"{path} is a bundle, of one policy and its spaces: leave out best, step and env")
+        return bundle.read_bundle(path, agent)
+    raise ConfigError(
+        f"{path}: must be a run directory, as fit(..., run_dir=PATH) and `ppax train` write it, or a bundle"
+    )
 
 
 def _from_run(path: Path, best: bool, step: int | None, agent: Agent | None, env: Env | None) -> Policy:

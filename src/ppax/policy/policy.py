@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -21,6 +23,9 @@ from ppax.policy.spec import PolicySpec
 from ppax.policy.step import Stepped, step
 from ppax.protocols import Agent
 from ppax.types import ConfigError, Key, PyTree
+
+if TYPE_CHECKING:
+    from ppax.policy.bundle.writing import Exported
 
 
 class Policy:
@@ -103,6 +108,19 @@ class Policy:
         """Play whole episodes in `env` and return their returns and lengths; see `ppax.evaluate`."""
         key = evaluation_key(seed)
         return evaluate(self.agent, env, self.learner, key, episodes, deterministic, **options)
+
+    def export(
+        self, path: str | Path, formats: Sequence[str] | None = None, scores: Mapping[str, Any] | None = None
+    ) -> Exported:
+        """Write the bundle `path` (.zip): the policy as plain data that loads without ppax (docs/export.md).
+
+        `formats` are of "numpy", "stablehlo" and "onnx" (extra `onnx`); by default all that this policy and this
+        machine have. Each is compared with the policy first: ConfigError, and no file, where one gives other actions.
+        `scores` (numbers by name) are written beside the policy. `ppax.load` reads bundles too.
+        """
+        from ppax.policy.bundle.writing import write_bundle  # imports this module
+
+        return write_bundle(self, path, formats, scores)
 
     def _program(
         self, obs: list[np.ndarray], first: np.ndarray, mask: Any, mask_leaves: list[np.ndarray], deterministic: bool

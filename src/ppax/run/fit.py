@@ -15,7 +15,6 @@ import jax.numpy as jnp
 from ppax import config
 from ppax.agents.arguments import require_agent, require_arguments, require_env, warn_of_single_rows
 from ppax.agents.opponents import Pool
-from ppax.checks import require_sound
 from ppax.config import BestSettings, EvalSettings, FilmSettings, Log, Run, group_tables
 from ppax.envs import Env
 from ppax.films.recorder import FilmRecorder
@@ -98,6 +97,8 @@ def fit_run(
 
     `say` is called with the estimate of the memory that the run needs, before anything compiles.
     """
+    from ppax.checks import require_sound  # imported at first use: `import ppax` stays fast
+
     require_env(env)
     require_sound(env)  # first: an environment that no network can read fits no network
     require_arguments(agent, env)

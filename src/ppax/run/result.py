@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ppax import config
 from ppax.arrays import counter
@@ -14,12 +15,12 @@ from ppax.policy import Policy
 from ppax.policy.spec import spec_of
 from ppax.program import sharding
 from ppax.protocols import Agent, Row
-from ppax.reports import records
-from ppax.reports.page import compact
-from ppax.reports.records import Record
 from ppax.run.conditions.best import KeepBest
 from ppax.storage.cache import kept_programs
 from ppax.types import ConfigError, TrainState
+
+if TYPE_CHECKING:
+    from ppax.reports.records import Record
 
 
 class Interrupted(Exception):
@@ -59,10 +60,14 @@ class TrainedRun:
 
     def _repr_html_(self) -> str:
         """Summary and learning curve, as notebooks display them."""
+        from ppax.reports.page import compact  # imported at first use: training needs no report
+
         return compact(self.record())
 
     def record(self) -> Record:
         """Rows and configuration for reports: of the whole run in its directory, else those of this call."""
+        from ppax.reports import records
+
         if self.run_dir is not None and (self.run_dir / config.RUN_FILE).is_file():
             return records.read(self.run_dir)
         name = self.env.name or type(self.env).__name__

@@ -1,0 +1,119 @@
+"""Zip archive of a bundle: files stored without compression, under known names, with sizes and checksums.
+
+A bundle may come from a stranger. Nothing is unpacked to disk, names are compared with those of FILES, and as nothing
+is compressed, the content is never larger than the archive itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import struct
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ppax.storage import safe_files
+from ppax.storage.manifest import CheckpointError, sealed
+
+DESCRIPTION, WEIGHTS, PROGRAM = "policy.json", "weights.safetensors", "program.json"
+READER, STABLEHLO, ONNX = "numpy_policy.py", "policy.stablehlo", "policy.onnx"
+FILES = (DESCRIPTION, WEIGHTS, PROGRAM, READER, STABLEHLO, ONNX)
+KIND, FORMAT = "ppax policy", 1
+LIMIT, JSON_LIMIT = 2**33, 2**26  # bytes of an archive, and of a JSON file in it
+DATE = (1980, 1, 1, 0, 0, 0)  # the same for every file, so that equal bundles are equal files
+ENCRYPTED = 1  # bit of a zip entry's flags
+
+
+class DamagedBundle(CheckpointError):
+    """A file that is not a bundle, or a bundle that is damaged or malicious; the message says where."""
+
+
+def archive_bytes(description: Mapping[str, Any], files: Mapping[str, bytes]) -> bytes:
+    """Return a bundle: `files` by name, and the description with their sizes and checksums."""
+    entries = {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()}
+    head = {"kind": KIND, "format": FORMAT, **description, "files": entries}
+    text = json.dumps(sealed(head), indent=1, allow_nan=False).encode()
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in {DESCRIPTION: text, **files}.items():
+            entry = zipfile.ZipInfo(name, DATE)
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, data)
+    return out.getvalue()
+
+
+def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return description and verified files of the bundle `path`; DamagedBundle where anything is not as written."""
+    try:
+        data = safe_files.read(path, LIMIT)
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            _require_plain(path, archive, len(data))
+            files = {entry.filename: archive.read(entry) for entry in archive.infolist()}
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise DamagedBundle(f"{path} cannot be read: {error.strerror or error}") from error
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError, struct.error) as error:
+        raise DamagedBundle(f"{path} is not a readable bundle: {error}") from error
+    description = _parsed(path, files.pop(DESCRIPTION))
+    listed = description["files"]
+    if set(listed) != set(files):
+        raise DamagedBundle(f"{path}: {DESCRIPTION} lists {_names(listed)}, but it holds {_names(files)}")
+    for name, content in files.items():
+        if listed[name] != {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}:
+            raise DamagedBundle(f"{path}: {name} is damaged: its checksum differs from that in {DESCRIPTION}")
+    return description, files
+
+
+def parse_json(path: Path, name: str, data: bytes) -> Any:
+    """Parse a JSON file of the bundle; DamagedBundle where that fails."""
+    if len(data) > JSON_LIMIT:
+        raise DamagedBundle(f"{path}: {name} has {len(data)} bytes, more than {JSON_LIMIT}")
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise DamagedBundle(f"{path}: {name} is not JSON: {error}") from error
+
+
+def _require_plain(path: Path, archive: zipfile.ZipFile, size: int) -> None:
+    """Raise DamagedBundle for entries with other names, twice the same name, compressed, encrypted, or too large."""
+    entries = archive.infolist()
+    names = [entry.filename for entry in entries]
+    for entry in entries:
+        if entry.filename not in FILES or names.count(entry.filename) > 1:
+            allowed = ", ".join(FILES)
+            raise DamagedBundle(f"{path} holds {entry.filename!a}: a bundle holds each of {allowed} at most once")
+        if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & ENCRYPTED:
+            raise DamagedBundle(f"{path}: {entry.filename} is compressed or encrypted; in a bundle nothing is")
+        if entry.file_size != entry.compress_size or entry.file_size > size:
+            raise DamagedBundle(f"{path}: {entry.filename} claims {entry.file_size} bytes; the bundle has {size}")
+    if DESCRIPTION not in names or WEIGHTS not in names:
+        raise DamagedBundle(f"{path} is not a bundle: it has no {DESCRIPTION}, or no {WEIGHTS}")
+
+
+def _parsed(path: Path, data: bytes) -> dict[str, Any]:
+    """Parse and verify the description."""
+    description = parse_json(path, DESCRIPTION, data)
+    if not isinstance(description, dict) or description.get("kind") != KIND:
+        raise DamagedBundle(f"{path}: {DESCRIPTION} does not describe a ppax policy")
+    if description.get("format") != FORMAT:
+        version = ascii(description.get("ppax"))
+        raise DamagedBundle(f"{path}: not a bundle of format {FORMAT}; ppax {version} may have written it")
+    if description.get("checksum") != sealed(description)["checksum"]:
+        raise DamagedBundle(f"{path}: {DESCRIPTION} is damaged: its checksum does not match its entries")
+    if not isinstance(description.get("files"), dict):
+        raise DamagedBundle(f"{path}: {DESCRIPTION} lists no files")
+    return description
+
+
+def _names(files: Mapping[str, Any]) -> str:
+    return ", ".join(ascii(name) for name in sorted(map(str, files))[:10]) or "no files"
+
+
+def is_bundle(path: Path) -> bool:
+    """Return whether `path` is to be read as a bundle: an existing file, or a name that ends in .zip."""
+    return path.suffix == ".zip" or os.path.isfile(path)

@@ -1,0 +1,160 @@
+"""Deterministic step of a policy as a function of named arrays: the same inputs and outputs in every exported format.
+
+Inputs: `obs`, `first`, with masks `mask`, with a memory `carry`; outputs: `action`, `log_prob` (of the mode, before
+clipping), with a memory `next_carry`. Entries of a Dict have names such as `obs.position`, of a Tuple `action.0`.
+Leading axes are [b] for agents that share a policy, [b, agents] for independent agents and groups; b is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jax import Array
+
+from ppax.arrays import masks
+from ppax.envs.hosting.arrays import in_32_bits
+from ppax.policy.policy import Policy
+from ppax.policy.step import step
+from ppax.types import ConfigError, PyTree
+
+Arrays = dict[str, Any]  # by name
+
+
+class Leaf(NamedTuple):
+    """Array of the interface by its name."""
+
+    name: str
+    shape: tuple[int, ...]  # without the batch axis
+    dtype: str
+
+
+class Interface:
+    """Pure function (learner, inputs by name) -> outputs by name, with the shapes of both."""
+
+    def __init__(self, policy: Policy):
+        """Derive the interface of `policy`; ConfigError where two entries would have the same name."""
+        self._agent, self._spec = policy.agent, policy.spec
+        self._apart = bool(self._spec.sizes) or self._spec.sharing == "independent"
+        self._template = self._input_template()
+        self.inputs = _leaves(self._template)
+        out = jax.eval_shape(self, policy.learner, {x.name: _shape(x, 1) for x in self.inputs})
+        self.outputs = tuple(Leaf(name, x.shape[1:], np.dtype(x.dtype).name) for name, x in out.items())
+        for kind, leaves in (("input", self.inputs), ("output", self.outputs)):
+            names = [leaf.name for leaf in leaves]
+            double = next((name for name in names if names.count(name) > 1), None)
+            if double is not None:
+                raise ConfigError(f"{kind} {double!r}: two entries have this name; rename one of the space's entries")
+
+    def __call__(self, learner: PyTree, inputs: Arrays) -> Arrays:
+        """Act for a batch [b, ...]: modes, their log-probabilities, and the next carry."""
+        paths, structure = jax.tree_util.tree_flatten_with_path(self._template)
+        flat = [self._to_streams(inputs[_name(path)], path) for path, _ in paths]
+        given = jax.tree.unflatten(structure, flat)
+        out = step(self._agent, learner, given.get("carry", ()), given["obs"], given["first"], given.get("mask"), None)
+        tree = {"action": out.action, "log_prob": out.log_prob, "next_carry": out.carry}
+        leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+        batch = inputs["first"].shape[0]
+        return {_name(path): self._from_streams(x, path, batch) for path, x in leaves}
+
+    def shapes(self, batch: Any) -> Arrays:
+        """Return shapes of the inputs for a batch size, which may be symbolic."""
+        return {leaf.name: _shape(leaf, batch) for leaf in self.inputs}
+
+    def examples(self, rows: int, seed: int) -> Arrays:
+        """Return observations sampled from the spaces, random masks and a zero carry, [rows, ...] each."""
+        rng, out = np.random.default_rng(seed), {}
+        self._spec.observation_space.seed(seed)
+        for leaf in self.inputs:
+            out[leaf.name] = np.zeros((rows, *leaf.shape), leaf.dtype)
+            if leaf.name == "mask" or leaf.name.startswith("mask."):
+                out[leaf.name] = rng.random((rows, *leaf.shape)) < 0.6
+        for row in range(rows):
+            for agent in range(self._spec.num_agents if self._apart else 1):
+                self._put(out, self._spec.observation_space.sample(), row, agent)
+        return out
+
+    def _put(self, out: Arrays, sample: Any, row: int, agent: int) -> None:
+        """Write one sampled observation into `out`; that of an agent beyond its group's size is not needed."""
+        for path, x in jax.tree_util.tree_flatten_with_path({"obs": _plain(sample)})[0]:
+            array = out[_name(path)]
+            if not self._apart:
+                array[row] = x
+            elif agent < array.shape[1]:
+                array[row, agent] = x
+
+    def _input_template(self) -> Any:
+        """Return shapes of the inputs of one environment, without the batch axis."""
+        spec = self._spec
+        tree: dict[str, Any] = {
+            "obs": self._by_group(spec.observation_space, _of_observation),
+            "first": _struct((spec.num_agents,) if self._apart else (), bool),
+        }
+        if spec.masked:
+            tree["mask"] = self._by_group(spec.action_space, _of_mask)
+        carry = jax.eval_shape(lambda: self._agent.initial_carry(spec.num_agents))
+        if jax.tree.leaves(carry):
+            tree["carry"] = jax.tree.map(lambda x: _struct(x.shape if self._apart else x.shape[1:], x.dtype), carry)
+        return tree
+
+    def _by_group(self, space: Any, shapes: Callable[[Any, tuple[int, ...]], Any]) -> Any:
+        """Apply `shapes` to a space and its agent axis, with groups to that of each group."""
+        if self._spec.sizes:
+            return {name: shapes(space[name], (size,)) for name, size in self._spec.sizes}
+        return shapes(space, (self._spec.num_agents,) if self._apart else ())
+
+    def _to_streams(self, x: Any, path: Any) -> Any:
+        """Join the batch and agent axes, [b, agents, ...] to [b * agents, ...]."""
+        return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]) if self._apart else x
+
+    def _from_streams(self, x: Array, path: Any, batch: Any) -> Array:
+        """Split streams [b * agents, ...] into [b, agents, ...]."""
+        if not self._apart:
+            return x
+        sizes = dict(self._spec.sizes)
+        size = sizes[path[1].key] if sizes and path[0].key != "log_prob" else self._spec.num_agents
+        return x.reshape(batch, size, *x.shape[1:])
+
+
+def _of_observation(space: Any, lead: tuple[int, ...]) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {name: _of_observation(inner, lead) for name, inner in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_of_observation(inner, lead) for inner in space.spaces)
+    return _struct((*lead, *(space.shape or ())), in_32_bits(np.dtype(space.dtype)))
+
+
+def _of_mask(space: Any, lead: tuple[int, ...]) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {name: _of_mask(inner, lead) for name, inner in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_of_mask(inner, lead) for inner in space.spaces)
+    return _struct((*lead, masks.size_of(space) or 1), bool)
+
+
+def _plain(sample: Any) -> Any:
+    """Return a sample with dicts for the ordered dicts of Gymnasium: they are different pytrees."""
+    if isinstance(sample, dict):
+        return {name: _plain(x) for name, x in sample.items()}
+    return tuple(map(_plain, sample)) if isinstance(sample, tuple) else sample
+
+
+def _struct(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.dtype(dtype))
+
+
+def _shape(leaf: Leaf, batch: Any) -> jax.ShapeDtypeStruct:
+    return _struct((batch, *leaf.shape), leaf.dtype)
+
+
+def _leaves(tree: Any) -> tuple[Leaf, ...]:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return tuple(Leaf(_name(path), x.shape, np.dtype(x.dtype).name) for path, x in leaves)
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".")

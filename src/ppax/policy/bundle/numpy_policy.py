@@ -1,0 +1,116 @@
+"""Reader of exported policies that needs NumPy alone: deterministic actions for any batch size.
+
+    policy = NumpyPolicy("bundle.zip")
+    carry = policy.initial_carry(1)                      # {} without memory
+    out = policy({"obs": obs[None], "first": [True], **carry})
+    out["action"][0], out["log_prob"][0]
+
+The inputs and outputs of a policy are listed in `policy.inputs` and `policy.outputs`: names, shapes [b, ...], dtypes.
+After each step, give every output `next_carry...` back as the input `carry...`; `first` is True where an episode
+begins. The file executes no code of the bundle: the policy is a list of operations of the table below.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zipfile
+from typing import IO, Any
+
+import numpy as np
+
+from ppax.host.operations import functions
+
+DTYPES = {"BOOL": "?", "U8": "u1", "I8": "i1", "U16": "u2", "I16": "i2", "F16": "f2"}
+DTYPES |= {"U32": "u4", "I32": "i4", "F32": "f4", "U64": "u8", "I64": "i8", "F64": "f8"}
+KEPT = 8  # batch sizes whose prepared programs are kept
+
+
+class NumpyPolicy:
+    """Policy of a bundle: a function of a dict of arrays [b, ...] that returns a dict of arrays [b, ...]."""
+
+    def __init__(self, path: str | os.PathLike[str] | IO[bytes]):
+        """Read `path`, a bundle or an open one; ValueError if a file in it is damaged."""
+        with zipfile.ZipFile(path) as bundle:
+            self.description = json.loads(bundle.read("policy.json"))
+            files = {name: bundle.read(name) for name in ("program.json", "weights.safetensors")}
+        for name, data in files.items():
+            if hashlib.sha256(data).hexdigest() != self.description["files"][name]["sha256"]:
+                raise ValueError(f"{path}: {name} is damaged")
+        self.inputs, self.outputs = self.description["inputs"], self.description["outputs"]
+        self._program = json.loads(files["program.json"])
+        arrays = safetensors(files["weights.safetensors"])
+        self._weights = {slot: arrays[name] for name, slot in self._program["weights"]}
+        self._prepared: dict[int, tuple[list[Any], list[Any]]] = {}
+
+    def initial_carry(self, batch: int) -> dict[str, np.ndarray]:
+        """Return the memory before the first step, for the inputs; {} without memory."""
+        carry = [x for x in self.inputs if x["name"].partition(".")[0] == "carry"]
+        return {x["name"]: np.zeros((batch, *x["shape"][1:]), x["dtype"]) for x in carry}
+
+    def __call__(self, inputs: dict[str, Any]) -> dict[str, np.ndarray]:
+        """Return the outputs for all inputs of the policy, [b, ...] each; ValueError for a wrong shape."""
+        arrays = {x["name"]: np.asarray(inputs[x["name"]], x["dtype"]) for x in self.inputs}
+        batch = len(arrays["first"])
+        for x in self.inputs:
+            if arrays[x["name"]].shape != (batch, *x["shape"][1:]):
+                shape = arrays[x["name"]].shape
+                raise ValueError(f"{x['name']} has shape {shape}, expected {(batch, *x['shape'][1:])}")
+        if batch not in self._prepared:
+            if len(self._prepared) == KEPT:
+                self._prepared.clear()
+            self._prepared[batch] = self._prepare(batch)
+        values, each = self._prepared[batch]
+        values = values.copy()
+        for name, slot in self._program["inputs"]:
+            values[slot] = arrays[name]
+        run(each, values)
+        return {name: np.array(values[slot]) for name, slot in self._program["outputs"]}
+
+    def _prepare(self, batch: int) -> tuple[list[Any], list[Any]]:
+        """Return the slots with all that depends on weights alone, and the operations of every step."""
+        values: list[Any] = [None] * self._program["slots"]
+        for slot, array in self._weights.items():
+            values[slot] = array
+        changing = {slot for _, slot in self._program["inputs"]}
+        once: list[Any] = []
+        each: list[Any] = []
+        for name, params, reads, writes in self._program["operations"]:
+            calls = functions(name, with_batch(params, batch), len(writes))
+            steps = each if changing.intersection(reads) else once
+            steps += [(call, reads, slot) for call, slot in zip(calls, writes, strict=True)]
+            changing.update(writes if steps is each else ())
+        run(once, values)
+        return values, each
+
+
+def run(steps: list[Any], values: list[Any]) -> None:
+    """Run operations (function, slots to read, slot to write) on the slots `values`."""
+    for function, reads, writes in steps:
+        values[writes] = function(*[values[slot] for slot in reads])
+
+
+def with_batch(x: Any, batch: int) -> Any:
+    """Return parameters with numbers in place of the sizes "b" and "2*b"."""
+    if isinstance(x, dict):
+        return {key: with_batch(inner, batch) for key, inner in x.items()}
+    if isinstance(x, list):
+        return [with_batch(inner, batch) for inner in x]
+    if isinstance(x, str) and x[-1:] == "b" and x[:-1].rstrip("*").isdigit() | (x == "b"):
+        return int(x[:-1].rstrip("*") or 1) * batch
+    return x
+
+
+def safetensors(data: bytes) -> dict[str, np.ndarray]:
+    """Return the arrays of a safetensors file: 8 bytes with the header's length, the header (JSON), the numbers."""
+    length = int.from_bytes(data[:8], "little")
+    if length > len(data) - 8:
+        raise ValueError("a safetensors header longer than the file")
+    header, arrays = json.loads(data[8 : 8 + length]), {}
+    for name, entry in header.items():
+        if name != "__metadata__":
+            begin, end = entry["data_offsets"]
+            numbers = np.frombuffer(data[8 + length + begin : 8 + length + end], np.dtype(DTYPES[entry["dtype"]]))
+            arrays[name] = numbers.reshape(entry["shape"])
+    return arrays

@@ -1,0 +1,158 @@
+"""NumPy format: the step as a list of operations, plain data that `numpy_policy.py` runs without JAX.
+
+    {"inputs": [[name, slot]], "weights": [[name, slot]], "operations": [[name, parameters, reads, writes]],
+     "outputs": [[name, slot]], "slots": number of slots}
+
+A size in a parameter is a number, or "b", "2*b" and so on for multiples of the batch size. Weights have their names in
+`weights.safetensors`, where constants are beside them.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import re
+from importlib import resources
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import export
+
+from ppax.host.operations import functions
+from ppax.host.tracing import NoNumpyVersion, Trace
+from ppax.policy.bundle.interface import Interface
+from ppax.storage.state_arrays import named_leaves
+from ppax.types import ConfigError, PyTree
+
+SIZE = re.compile(r"([1-9][0-9]*\*)?b")  # of a batch: "b", "2*b"
+CONSTANT = "constant."  # prefix of the names of constants among the weights
+# Parameters that an operation reads, by name of the operation; of others none
+PARAMS = {
+    "argmax": ("axes", "index_dtype"),
+    "argmin": ("axes", "index_dtype"),
+    "broadcast_in_dim": ("shape", "broadcast_dimensions"),
+    "concatenate": ("dimension",),
+    "convert_element_type": ("new_dtype",),
+    "cumsum": ("axis", "reverse"),
+    "dot_general": ("dimension_numbers",),
+    "dynamic_slice": ("slice_sizes",),
+    "gather": ("dimension_numbers", "slice_sizes"),
+    "integer_pow": ("y",),
+    "iota": ("shape", "dimension", "dtype"),
+    "pad": ("padding_config",),
+    "reshape": ("new_sizes",),
+    "slice": ("start_indices", "limit_indices", "strides"),
+    "split": ("axis", "sizes"),
+    "squeeze": ("dimensions",),
+    "stack": ("axis",),
+    "transpose": ("permutation",),
+    "unstack": ("axis",),
+    **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min", "reduce_and", "reduce_or"), ("axes",)),
+}
+IMPORT = "from ppax.host.operations import functions\n"
+FUTURE = "from __future__ import annotations\n"
+
+
+class Program(NamedTuple):
+    """NumPy version of a step: operations as plain data, and its constants."""
+
+    data: dict[str, Any]
+    constants: dict[str, np.ndarray]
+
+
+def to_program(interface: Interface, learner: PyTree) -> Program:
+    """Trace the step for a free batch size; ConfigError where an operation has no NumPy version."""
+    (batch,) = export.symbolic_shape("b")
+    learner = jax.tree.map(np.asarray, learner)
+    shapes = interface.shapes(batch)
+    try:
+        trace = Trace(interface, learner, shapes)
+        operations = [
+            [name, _plain_params(name, params), list(reads), list(writes)]
+            for name, _, params, reads, writes in trace.operations
+        ]
+    except NoNumpyVersion as error:
+        raise ConfigError(f"there is no NumPy version of the operation {error} in this policy") from error
+    weights, inputs = list(named_leaves(learner)), sorted(shapes)
+    given = dict(enumerate(trace.values))
+    constants = {f"{CONSTANT}{i}": given[i] for i in sorted(trace.needed) if given[i] is not None}
+    used = [[name, slot] for name, slot in zip(weights, trace.inputs[: len(weights)], strict=True)]
+    data = {
+        "inputs": [[name, slot] for name, slot in zip(inputs, trace.inputs[len(weights) :], strict=True)],
+        "weights": [[name, slot] for name, slot in used if slot in trace.needed]
+        + [[name, int(name.removeprefix(CONSTANT))] for name in constants],
+        "operations": operations,
+        "outputs": [[leaf.name, slot] for leaf, slot in zip(interface.outputs, trace.outputs, strict=True)],
+        "slots": len(trace.values),
+    }
+    return Program(data, constants)
+
+
+def as_json(data: dict[str, Any]) -> bytes:
+    """Return a program as JSON, with one line for each operation."""
+    lines = [json.dumps(operation) for operation in data["operations"]]
+    rest = json.dumps({name: x for name, x in data.items() if name != "operations"})
+    return (rest[:-1] + ', "operations": [\n ' + ",\n ".join(lines) + "\n]}\n").encode()
+
+
+def check_program(data: Any, weights: set[str]) -> None:
+    """Raise ValueError, naming the fault, unless `data` is a program of known operations on existing slots."""
+    size = data["slots"]
+    if type(size) is not int or not 0 < size <= 2**24:
+        raise ValueError(f"slots = {size!r}")
+    for name, _ in data["weights"]:
+        if name not in weights:
+            raise ValueError(f"weight {name!r}, which the bundle does not have")
+    places = [slot for key in ("inputs", "weights", "outputs") for _, slot in data[key]]
+    for name, params, reads, writes in data["operations"]:
+        if set(params) != set(PARAMS.get(name, ())):
+            raise ValueError(f"operation {name!r} with parameters {sorted(params)}")
+        try:
+            functions(name, _at_size_1(params), len(writes))
+        except NotImplementedError as error:
+            raise ValueError(f"unknown operation {name!r}") from error
+        places += [*reads, *writes]
+    if not all(type(place) is int and 0 <= place < size for place in places):
+        raise ValueError("a slot that does not exist")
+
+
+def reader_text() -> str:
+    """Return the reader as one file that needs NumPy alone: `numpy_policy.py` with its table of operations inside."""
+    table = (resources.files("ppax.host") / "operations.py").read_text(encoding="utf-8").partition(FUTURE)[2]
+    text = (resources.files("ppax.policy.bundle") / "numpy_policy.py").read_text(encoding="utf-8")
+    return text.replace(IMPORT, table)
+
+
+def _plain_params(name: str, params: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters that the NumPy version reads, as plain data; NoNumpyVersion where there is none."""
+    kept = {key: _plain(params[key]) for key in PARAMS.get(name, ())}
+    try:
+        functions(name, _at_size_1(kept), 1)
+    except NotImplementedError as error:
+        raise NoNumpyVersion(str(error)) from error
+    return kept
+
+
+def _plain(x: Any) -> Any:
+    """Return a parameter as JSON has it; NoNumpyVersion for other objects, and sizes that are no multiple of b."""
+    if x is None or isinstance(x, bool | int | float):
+        return x
+    if isinstance(x, tuple | list):
+        return [_plain(inner) for inner in x]
+    if isinstance(x, np.dtype | type):
+        return np.dtype(x).name
+    if isinstance(x, np.integer | enum.Enum):
+        return int(x) if isinstance(x, np.integer) else x.name
+    if SIZE.fullmatch(str(x)):
+        return str(x)
+    raise NoNumpyVersion(f"with the size or parameter {x}")
+
+
+def _at_size_1(x: Any) -> Any:
+    """Return parameters for a batch of one."""
+    if isinstance(x, dict):
+        return {key: _at_size_1(inner) for key, inner in x.items()}
+    if isinstance(x, list):
+        return [_at_size_1(inner) for inner in x]
+    return int(x.removesuffix("b").removesuffix("*") or 1) if isinstance(x, str) and SIZE.fullmatch(x) else x

@@ -1,0 +1,109 @@
+"""Policy of a bundle, as `ppax.load` returns it: its agent is built from the configuration, with the bundle's weights.
+
+Every file of the bundle is verified, also those that are not used here; none is executed, unpacked or written.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from ppax import config
+from ppax.policy.acting import acting
+from ppax.policy.bundle import archive, program, stablehlo
+from ppax.policy.bundle.archive import DamagedBundle
+from ppax.policy.bundle.interface import Interface
+from ppax.policy.policy import Policy
+from ppax.policy.spec import PolicySpec
+from ppax.protocols import Agent
+from ppax.storage import state_arrays
+from ppax.types import ConfigError
+
+
+def read_bundle(path: Path, agent: Agent | None = None) -> Policy:
+    """Return the policy of the bundle `path`; DamagedBundle where a file in it is not what ppax writes.
+
+    A policy with parts of the user's own needs them, as `agent`; ConfigError names them.
+    """
+    description, files = archive.read_archive(path)
+    arrays = _arrays(path, files[archive.WEIGHTS])
+    spec, built = _agent(path, description, agent)
+    policy = Policy(built, _learner(path, built, spec, arrays), spec)
+    _require_formats(path, policy, description, files, set(arrays))
+    return policy
+
+
+def _agent(path: Path, description: dict[str, Any], agent: Agent | None) -> tuple[PolicySpec, Agent]:
+    """Return specification and agent."""
+    where = f"{path}: {archive.DESCRIPTION}"
+    try:
+        spec = PolicySpec.from_data(description.get("spec"), where)
+    except ConfigError as error:
+        raise DamagedBundle(str(error)) from error
+    if agent is not None:
+        return spec, agent
+    places = [place for place in config.objects_of(spec.config) if not place.startswith(("callbacks", "env"))]
+    if places:
+        raise ConfigError(
+            f"{path} is a policy of Python objects that a file cannot hold: {', '.join(places)}. Pass the same agent: "
+            f"ppax.load({str(path)!r}, agent=agent), or use the formats of the bundle without ppax (docs/export.md)"
+        )
+    try:
+        buildable = {name: value for name, value in spec.config.items() if name != config.OBJECTS}
+        return spec, config.build_agent(buildable, spec)
+    except (ConfigError, TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
+        raise DamagedBundle(f"{where}: its configuration describes no agent: {error}") from error
+
+
+def _arrays(path: Path, data: bytes) -> dict[str, np.ndarray]:
+    try:
+        arrays: dict[str, np.ndarray] = safetensors.numpy.load(data)
+    except (safetensors.SafetensorError, KeyError, ValueError, TypeError, OverflowError) as error:
+        raise DamagedBundle(f"{path}: {archive.WEIGHTS} is not a readable safetensors file: {error}") from error
+    return arrays
+
+
+def _learner(path: Path, agent: Any, spec: PolicySpec, arrays: dict[str, np.ndarray]) -> Any:
+    """Return what acting needs of a learner; DamagedBundle where the arrays do not fit the agent or are not finite."""
+    base = agent if agent.pool is None else agent.agent
+    init = jax.eval_shape(lambda key: base.init(spec.observation_space, key), jax.random.key(0))
+    like = acting(base, init).learner
+    own = {name: x for name, x in arrays.items() if not name.startswith(program.CONSTANT)}
+    expected = state_arrays.named_leaves(like)
+    problems = state_arrays.differences(expected, own)
+    if problems:
+        raise DamagedBundle(f"{path} does not fit the agent of its configuration:\n  " + "\n  ".join(problems))
+    broken = [name for name, x in own.items() if x.dtype.kind == "f" and not np.isfinite(x).all()]
+    if broken:
+        raise DamagedBundle(f"{path} is not finite: {', '.join(broken)}")
+    return jax.tree.unflatten(jax.tree.structure(like), [own[name] for name in expected])
+
+
+def _require_formats(
+    path: Path, policy: Policy, description: dict[str, Any], files: dict[str, bytes], weights: set[str]
+) -> None:
+    """Raise DamagedBundle where inputs, program or platforms are not those of the policy."""
+    interface = Interface(policy)
+    for key, leaves in (("inputs", interface.inputs), ("outputs", interface.outputs)):
+        expected = [{"name": leaf.name, "shape": ["b", *leaf.shape], "dtype": leaf.dtype} for leaf in leaves]
+        if description.get(key) != expected:
+            raise DamagedBundle(f"{path}: {archive.DESCRIPTION} has other {key} than its policy")
+    if archive.PROGRAM in files:
+        data = archive.parse_json(path, archive.PROGRAM, files[archive.PROGRAM])
+        try:
+            program.check_program(data, weights)
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+            raise DamagedBundle(f"{path}: {archive.PROGRAM} is no program of known operations: {error}") from error
+    if archive.STABLEHLO in files:
+        try:
+            platforms = tuple(stablehlo.platforms_of(files[archive.STABLEHLO]))
+        except Exception as error:  # a parser of JAX's, with any error for damaged data
+            raise DamagedBundle(f"{path}: {archive.STABLEHLO} is damaged: {type(error).__name__}: {error}") from error
+        if platforms != stablehlo.PLATFORMS:
+            shown = ", ".join(ascii(name) for name in platforms[:10])
+            raise DamagedBundle(f"{path}: {archive.STABLEHLO} is for {shown}, not for {', '.join(stablehlo.PLATFORMS)}")

@@ -1,0 +1,179 @@
+"""Export of a policy: one file with several formats, each compared with the policy before anything is written."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import safetensors.numpy
+
+from ppax.loggers.files import finite_or_none
+from ppax.options import nearest
+from ppax.policy.bundle import archive, onnx_format, program, stablehlo
+from ppax.policy.bundle.interface import Arrays, Interface, Leaf
+from ppax.policy.bundle.numpy_policy import NumpyPolicy
+from ppax.policy.policy import Policy
+from ppax.storage import safe_files
+from ppax.storage.state_arrays import named_leaves
+from ppax.types import ConfigError
+
+FORMATS = ("numpy", "stablehlo", "onnx")
+ROWS, STEPS = 64, 3  # size of the comparison of every format with the policy
+TOLERANCE = 1e-4  # relative to numbers above 1; rounding in float32 is some 1e-6, where logits are large more
+TIES = 0.02  # largest share of rows in which rounding may choose another of two equally likely actions
+
+
+class Exported(NamedTuple):
+    """A written bundle."""
+
+    path: Path
+    differences: dict[str, float]  # of each format written: its largest difference from the policy
+    left_out: dict[str, str]  # of each format that the policy does not have: the reason
+
+
+class Format(NamedTuple):
+    """A policy in one format: files by name, entries of the description, constants beside the weights."""
+
+    files: dict[str, bytes]
+    about: dict[str, Any]
+    constants: Mapping[str, np.ndarray] = {}
+
+
+def write_bundle(
+    policy: Policy, path: str | Path, formats: Sequence[str] | None = None, scores: Mapping[str, Any] | None = None
+) -> Exported:
+    """Write `policy` to the file `path`; see `Policy.export`."""
+    path, interface = Path(path), Interface(policy)
+    if path.suffix != ".zip":
+        raise ConfigError(f"{path}: a bundle is a zip file; nearest valid name: {path.with_suffix('.zip')}")
+    made: dict[str, Format] = {}
+    left_out: dict[str, str] = {}
+    for name in _checked(formats):
+        try:
+            made[name] = MAKERS[name](interface, policy.learner)
+        except (ConfigError, ImportError) as error:
+            if formats is not None:
+                raise
+            left_out[name] = str(error)
+    arrays = {name: np.asarray(x, order="C") for name, x in named_leaves(policy.learner).items()}
+    files = {archive.WEIGHTS: safetensors.numpy.save(arrays)}
+    for one in made.values():
+        files |= one.files
+        if one.constants:
+            files[archive.WEIGHTS] = safetensors.numpy.save(arrays | dict(one.constants))
+    data = archive.archive_bytes(_description(policy, interface, made, scores), files)
+    differences = compared(interface, policy, data, files, made)
+    safe_files.write(path, data)
+    return Exported(path, differences, left_out)
+
+
+def compared(
+    interface: Interface, policy: Policy, data: bytes, files: Mapping[str, bytes], formats: Sequence[str] | Any
+) -> dict[str, float]:
+    """Return the largest difference of each format from the policy; ConfigError where it is not rounding."""
+    run: dict[str, Callable[[Arrays], Arrays]] = {}
+    if "numpy" in formats:
+        run["numpy"] = NumpyPolicy(io.BytesIO(data))
+    if "stablehlo" in formats:
+        run["stablehlo"] = lambda inputs: stablehlo.run_stablehlo(files[archive.STABLEHLO], inputs)
+    if "onnx" in formats:
+        run["onnx"] = onnx_format.runner(files[archive.ONNX], interface)
+    differences = dict.fromkeys(run, 0.0)
+    for inputs, wanted in _steps(interface, policy):
+        for name, function in run.items():
+            differences[name] = max(differences[name], _difference(name, function(inputs), wanted))
+    return differences
+
+
+def _steps(interface: Interface, policy: Policy) -> Iterator[tuple[Arrays, Arrays]]:
+    """Yield inputs and outputs of the policy itself over some steps, the first of which begins an episode."""
+    function = jax.jit(interface)
+    carry: Arrays = {}
+    for i in range(STEPS):
+        inputs = interface.examples(ROWS, seed=i) | carry
+        inputs["first"] = inputs["first"] | (np.arange(ROWS).reshape(-1, *[1] * (inputs["first"].ndim - 1)) % 4 < 4 - i)
+        with jax.default_matmul_precision("highest"):
+            wanted = jax.device_get(function(policy.learner, inputs))
+        yield inputs, wanted
+        carry = {name.removeprefix("next_"): x for name, x in wanted.items() if name.startswith("next_carry")}
+
+
+def _difference(name: str, found: Arrays, wanted: Arrays) -> float:
+    """Return the largest difference of the numbers of one step; ConfigError where it is not rounding."""
+    largest, ties = 0.0, np.zeros(ROWS, bool)
+    for key, x in wanted.items():
+        got = np.asarray(found[key])
+        if got.shape != x.shape or got.dtype != x.dtype:
+            raise _wrong(name, f"{key} is {got.dtype}{list(got.shape)} in place of {x.dtype}{list(x.shape)}")
+        rows = (slice(None), *[None] * (x.ndim - 1))
+        if x.dtype.kind != "f":
+            ties |= (got != x).reshape(ROWS, -1).any(axis=1)
+            continue
+        error = np.abs(got.astype(np.float64) - x) / np.maximum(1.0, np.abs(x.astype(np.float64)))
+        # equal infinities; and a continuous action beside a tie is compared with itself
+        error = np.where((got == x) | (np.isnan(got) & np.isnan(x)), 0.0, error)
+        worst = float(np.max(error, initial=0.0))
+        if not worst <= TOLERANCE:
+            raise _wrong(name, f"{key} differs from the policy's by {worst:.3g} in {rows and ROWS} observations")
+        largest = max(largest, worst)
+    if ties.mean() > TIES:
+        raise _wrong(name, f"{int(ties.sum())} of {ROWS} actions differ from the policy's")
+    return largest
+
+
+def _wrong(name: str, fault: str) -> ConfigError:
+    others = ",".join(other for other in FORMATS if other != name)
+    return ConfigError(f"format {name!r}: {fault}; nothing is written. Leave the format out: formats {others}")
+
+
+def _checked(formats: Sequence[str] | None) -> Sequence[str]:
+    for name in formats or ():
+        if name not in FORMATS:
+            raise ConfigError(
+                f"format {name!r}: must be one of {', '.join(FORMATS)}; nearest: {nearest(name, FORMATS)}"
+            )
+    return FORMATS if formats is None else list(dict.fromkeys(formats))
+
+
+def _numpy(interface: Interface, learner: Any) -> Format:
+    made = program.to_program(interface, learner)
+    files = {archive.PROGRAM: program.as_json(made.data), archive.READER: program.reader_text().encode()}
+    return Format(files, {"needs": "numpy"}, made.constants)
+
+
+def _stablehlo(interface: Interface, learner: Any) -> Format:
+    data = stablehlo.to_stablehlo(interface, learner)
+    return Format({archive.STABLEHLO: data}, {"needs": f"jax {jax.__version__}", "platforms": [*stablehlo.PLATFORMS]})
+
+
+def _onnx(interface: Interface, learner: Any) -> Format:
+    onnx_format.require_onnx()
+    return Format({archive.ONNX: onnx_format.to_onnx(interface, learner)}, {"needs": "an ONNX runtime"})
+
+
+MAKERS = {"numpy": _numpy, "stablehlo": _stablehlo, "onnx": _onnx}
+
+
+def _description(
+    policy: Policy, interface: Interface, made: Mapping[str, Format], scores: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return the description of a bundle, but for its files."""
+    formats = {name: {"files": sorted(one.files), **one.about} for name, one in made.items()}
+    return {
+        "ppax": policy.spec.version,
+        "jax": jax.__version__,
+        "inputs": list(map(_entry, interface.inputs)),
+        "outputs": list(map(_entry, interface.outputs)),
+        "normalized_observations": any(name.partition("obs_stats")[1] for name in named_leaves(policy.learner)),
+        "formats": formats,
+        "scores": None if scores is None else {name: finite_or_none(x) for name, x in scores.items()},
+        "spec": policy.spec.to_data(),
+    }
+
+
+def _entry(leaf: Leaf) -> dict[str, Any]:
+    return {"name": leaf.name, "shape": ["b", *leaf.shape], "dtype": leaf.dtype}

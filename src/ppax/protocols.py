@@ -408,8 +408,8 @@ class Logger(Protocol):
 class Artifact(NamedTuple):
     """Files of a run that belong together, for loggers that store files."""
 
-    kind: str  # "policy", "film" or "configuration"
-    files: Mapping[str, Path]  # file or directory of each name; names are relative paths
+    kind: str  # "policy" or "film"
+    files: Mapping[str, Path]  # files by name
     env_steps: int  # at which they were made
 
 
@@ -417,7 +417,7 @@ class FileLogger(Logger, Protocol):
     """Logger protocol of parts: logs rows and stores files."""
 
     def store(self, artifact: Artifact) -> None:
-        """Store files, or leave them out. An exception is handled as one of `log`."""
+        """Store files of a kind that its part names. An exception is handled as one of `log`."""
 
 
 class LoggedRun(NamedTuple):
@@ -434,6 +434,10 @@ class LoggedRun(NamedTuple):
 
 class LoggerPart(Protocol):
     """Logger part protocol: settings of a logger in a run file, hashable; `open` makes the logger of one run."""
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """Kinds of artifacts that its loggers store."""
 
     def require(self, run_dir: object) -> None:
         """Raise ImportError, with the extra to install, or ConfigError if it needs a directory and there is none."""

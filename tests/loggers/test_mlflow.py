@@ -79,18 +79,13 @@ def test_rows_are_metrics_and_options_parameters(part, client, tmp_path):
 def test_files_are_artefacts(part, client, tmp_path):
     run = run_in(tmp_path / "mine")
     (tmp_path / "0000000001.gif").write_bytes(b"GIF89a")
-    (tmp_path / "state").mkdir()
-    (tmp_path / "state" / "state.safetensors").write_bytes(b"weights")
+    (tmp_path / "policy.zip").write_bytes(b"PK")
     logger = part.open(run)
     logger.store(Artifact("film", {"0000000001.gif": tmp_path / "0000000001.gif"}, 64))
-    logger.store(Artifact("policy", {"checkpoints/0000000001": tmp_path / "state"}, 64))
+    logger.store(Artifact("policy", {"policy.zip": tmp_path / "policy.zip"}, 64))
     logger.close()
     run_id = recorded_id(tmp_path / "mine")
-    assert set(artifacts(client, run_id)) == {
-        "run.toml",
-        "film/0000000001.gif",
-        "policy/checkpoints/0000000001/state.safetensors",
-    }
+    assert set(artifacts(client, run_id)) == {"run.toml", "film/0000000001.gif", "policy/policy.zip"}
     with open(client.download_artifacts(run_id, "run.toml"), encoding="utf-8") as file:
         assert file.read() == "num_envs = 64"
 
@@ -163,6 +158,6 @@ def test_a_run_of_the_command_line_and_its_resume(part, client, tmp_path):
     assert client.get_run(run_id).data.params["agent.gamma"] == "0.99"
     stored = set(artifacts(client, run_id))
     assert {name for name in stored if name.startswith("film/")} == {f"film/{i:010d}.gif" for i in (0, 2, 4)}
-    # what is stored as the policy is a run directory
-    copy = client.download_artifacts(run_id, "policy")
-    assert main(["evaluate", copy, "--episodes", "2", "--no-cache"]) == 0
+    policy = ppax.load(client.download_artifacts(run_id, "policy/policy.zip"))
+    assert policy.spec.env == "CartPole-v1"
+    assert main(["resume", str(run_dir), "--no-cache"]) == 0

@@ -91,7 +91,6 @@ def test_a_film_is_a_moving_picture(tmp_path):
     frames = [Image.fromarray(np.full((5, 7, 3), 40 * i, np.uint8)) for i in range(4)]
     frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:], duration=40)
     logger = EventFiles(tmp_path / "events")
-    logger.store(Artifact("policy", {"run.toml": tmp_path / "missing"}, 64))  # is not for TensorBoard
     logger.store(Artifact("film", {"a.gif": tmp_path / "a.gif"}, 64))
     logger.close()
     (found,) = [(e.step, v) for e in events(tmp_path / "events") for v in e.summary.value]

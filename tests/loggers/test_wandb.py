@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import struct
+import time
 
 import pytest
 from PIL import Image
@@ -40,8 +41,18 @@ def files(folder, run_id):
     return sorted(folder.glob(f"wandb/offline-run-*-{run_id}"))
 
 
-def records(folder, run_id):
-    """Records of all offline files of a run, in the format of LevelDB's log."""
+def records(folder, run_id, starts=1):
+    """Records of all offline files of a run, one for each start, when its process has written their ends."""
+    deadline = time.monotonic() + 60.0
+    while True:
+        found = list(written(folder, run_id))
+        if sum(record.HasField("exit") for record in found) == starts or time.monotonic() > deadline:
+            return found
+        time.sleep(0.05)
+
+
+def written(folder, run_id):
+    """Records in the offline files of a run, in the format of LevelDB's log."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     for file in (made / f"run-{run_id}.wandb" for made in files(folder, run_id)):
@@ -55,8 +66,8 @@ def records(folder, run_id):
             parts.append(data[place + 7 : place + 7 + length])
             place += 7 + length
             if kind in (1, 4):  # whole, or the last piece
-                yield Record.FromString(b"".join(parts))
-                parts = []
+                record, parts = b"".join(parts), []
+                yield Record.FromString(record)
 
 
 def rows(found):
@@ -85,18 +96,17 @@ def test_rows_options_films_and_policies_are_in_the_offline_file(folder, tmp_pat
     film = tmp_path / "0000000001.gif"
     frames = [Image.new("RGB", (7, 5), (40 * i, 0, 0)) for i in range(3)]
     frames[0].save(film, save_all=True, append_images=frames[1:])
-    (tmp_path / "checkpoint").mkdir()
-    (tmp_path / "checkpoint" / "state.safetensors").write_bytes(b"weights")
-    (tmp_path / "run.toml").write_text("num_envs = 64")
+    for name in ("policy.zip", "best.zip"):
+        (tmp_path / name).write_bytes(name.encode())
     part = WandB(project="poles", group="seeds", mode="offline", system_metrics=False)
     logger = part.open(run_in(tmp_path, "0123456789abcdef"))
     logger.log({"iteration": 1, "env_steps": 128, "loss": 0.5, "episode_return": math.nan})
     logger.store(Artifact("film", {"0000000001.gif": film}, 128))
     logger.log({"iteration": 2, "env_steps": 2**33, "loss": 0.25, "episode_return": 7.0})
-    policy = {"run.toml": tmp_path / "run.toml", "checkpoints/0000000002": tmp_path / "checkpoint"}
-    logger.store(Artifact("policy", policy, 2**33))
+    policies = {name: tmp_path / name for name in ("policy.zip", "best.zip")}
+    logger.store(Artifact("policy", policies, 2**33))
     logger.close()
-    found = list(records(folder, "0123456789abcdef"))
+    found = records(folder, "0123456789abcdef")
     assert {(run.run_id, run.project, run.run_group, run.display_name) for run in begun(found)} == {
         ("0123456789abcdef", "poles", "seeds", "mine")
     }
@@ -112,10 +122,7 @@ def test_rows_options_films_and_policies_are_in_the_offline_file(folder, tmp_pat
     assert [path.read_bytes() for path in made.glob("files/media/videos/*.gif")] == [film.read_bytes()]
     (artifact,) = (record.artifact for record in found if record.HasField("artifact"))
     assert (artifact.name, artifact.type) == ("policy-0123456789abcdef", "model")
-    assert {entry.path for entry in artifact.manifest.contents} == {
-        "run.toml",
-        "checkpoints/0000000002/state.safetensors",
-    }
+    assert {entry.path: entry.size for entry in artifact.manifest.contents} == {"policy.zip": 10, "best.zip": 8}
 
 
 def test_a_resumed_run_goes_on_under_its_id_with_the_options_as_they_are(folder, tmp_path):
@@ -124,7 +131,8 @@ def test_a_resumed_run_goes_on_under_its_id_with_the_options_as_they_are(folder,
         logger = WandB(mode="offline", system_metrics=False).open(run)
         logger.log({"iteration": iteration + 1, "env_steps": 128 * (iteration + 1), "loss": 0.5})
         logger.close()
-    found = list(records(folder, "1123456789abcdef"))
+        time.sleep(1.1)  # the name of a directory has the second of its start
+    found = records(folder, "1123456789abcdef", starts=2)
     assert {run.run_id for run in begun(found)} == {"1123456789abcdef"}
     assert configuration(found)["total_steps"] == 2000
     assert [step for step, _ in rows(found)] == [128, 256]
@@ -146,7 +154,7 @@ def test_a_whole_run_and_its_resume(folder, tmp_path):
     run = ppax.fit(agent, env, 64, run_dir=tmp_path / "run", film=film, callbacks=stop, **options)
     rest = ppax.resume(tmp_path / "run")  # no file of the package is in its way
     run_id = ppax.run.directory.read_about(tmp_path / "run")["id"]
-    found = list(records(folder, run_id))
+    found = records(folder, run_id, starts=2)
     logged = {step: row["loss"] for step, row in rows(found) if "loss" in row}
     assert logged == {row["env_steps"]: row["loss"] for row in run.history + rest.history}
     assert len(logged) == 4

@@ -30,7 +30,9 @@ class Keeps(Fails):
 
 
 class Service(Keeps):
-    """Part and logger at once: stores files."""
+    """Part and logger at once: stores films."""
+
+    stores = ("film",)
 
     def __init__(self):
         super().__init__()
@@ -78,6 +80,7 @@ def test_a_logger_that_cannot_store_a_file_is_removed_and_gets_no_more_rows():
             loggers.store(FILM)
         loggers.log({})
         loggers.store(None)
+        loggers.store(Artifact("policy", {}, 0))  # of a kind that it does not store
     assert (full.calls, stores.calls) == (1, 2)
     assert stores.stored == [FILM]
 

@@ -30,7 +30,8 @@ LEVELS = [
     {"checks", "config"},
     {"films"},
     {"run.directory"},
-    {"reports", "policy"},  # below run: a TrainedRun displays itself and gives its policy
+    {"reports"},  # below run: a TrainedRun displays itself
+    {"policy"},  # below run, too: a TrainedRun gives its policy; its model card has curves of reports
     {"run"},
     {"policy.loading"},  # reads run directories
     {"tools"},
@@ -48,11 +49,11 @@ ONLY = {
     **{name: {"loggers"} for name in ("tensorboardX", "wandb", "mlflow")},
     "PIL": {"films"},
     "scipy": {"scores"},
-    "matplotlib": {"scores", "tools"},
+    "matplotlib": {"scores", "reports", "tools"},
     "imageio_ffmpeg": {"films"},
     "rich": {"loggers"},
     "cloudpickle": {"envs"},
-    **{name: {"policy"} for name in ("jax2onnx", "onnx", "onnxruntime")},
+    **{name: {"policy"} for name in ("jax2onnx", "onnx", "onnxruntime", "huggingface_hub")},
 }
 TOP_LIMIT, FOLDER_LIMIT, LINE_LIMIT, FUNCTION_LIMIT = 14, 15, 250, 45
 LONGER = {"types.py", "protocols.py"}  # lists of definitions

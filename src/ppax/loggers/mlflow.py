@@ -8,7 +8,7 @@ import math
 import re
 import time
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, ClassVar
 
 from ppax.loggers.background import Background
 from ppax.parts import part, static
@@ -26,6 +26,8 @@ LONGEST = 6000  # characters of a parameter's value
 @part
 class MLflow:
     """MLflow run in an experiment of a server or a database."""
+
+    stores: ClassVar[tuple[str, ...]] = ("policy", "film")
 
     experiment: str = static("name of the experiment", default="ppax")
     tracking_uri: str | None = static(
@@ -71,11 +73,7 @@ class MLflowRun:
     def store(self, artifact: Artifact) -> None:
         """Log files as artefacts in a folder of their kind."""
         for name, path in artifact.files.items():
-            place = PurePosixPath(artifact.kind, name)
-            if path.is_dir():
-                self._client.log_artifacts(self._id, str(path), str(place))
-            else:
-                self._client.log_artifact(self._id, str(path), str(place.parent))
+            self._client.log_artifact(self._id, str(path), str(PurePosixPath(artifact.kind, name).parent))
 
     def close(self) -> None:
         """End the MLflow run."""

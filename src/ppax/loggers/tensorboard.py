@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ppax.parts import part
 from ppax.protocols import Artifact, LoggedRun, Row
@@ -25,6 +25,8 @@ def require_tensorboard() -> Any:
 @part
 class TensorBoard:
     """TensorBoard event files in tensorboard/ of the run directory; the same as log.tensorboard = true."""
+
+    stores: ClassVar[tuple[str, ...]] = ("film",)
 
     def require(self, run_dir: object) -> None:
         """Raise ImportError without tensorboardX, ConfigError without a run directory."""
@@ -70,11 +72,9 @@ class EventFiles:
         self._writer.flush()
 
     def store(self, artifact: Artifact) -> None:
-        """Write a film as a moving picture; other files are in the run directory anyway."""
+        """Write films as moving pictures."""
         from tensorboardX.proto.summary_pb2 import Summary
 
-        if artifact.kind != "film":
-            return
         for path in artifact.files.values():
             data = path.read_bytes()
             width, height = (int.from_bytes(data[place : place + 2], "little") for place in (6, 8))  # header of a GIF

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from typing import ClassVar
 
 from ppax.loggers.background import Background
 from ppax.options import unflatten
@@ -16,6 +17,8 @@ MODES = ("online", "offline")
 @part
 class WandB:
     """Weights & Biases run in a project."""
+
+    stores: ClassVar[tuple[str, ...]] = ("policy", "film")
 
     project: str = static("name of the project", default="ppax")
     entity: str | None = static("user or team that owns the project; none: your own", default=None)
@@ -83,13 +86,9 @@ class WandBRun:
             films = [wandb.Video(str(path)) for path in artifact.files.values()]
             self._run.log({"film": films[-1]}, step=artifact.env_steps)
             return
-        files = wandb.Artifact(f"{artifact.kind}-{self._run.id}", type="model" if artifact.kind == "policy" else "file")
+        files = wandb.Artifact(f"{artifact.kind}-{self._run.id}", type="model")
         for name, path in artifact.files.items():
-            # immutable: they are uploaded from where they are, without a copy
-            if path.is_dir():
-                files.add_dir(str(path), name=name, policy="immutable")
-            else:
-                files.add_file(str(path), name=name, policy="immutable")
+            files.add_file(str(path), name=name, policy="immutable")  # uploaded from where it is, without a copy
         self._run.log_artifact(files)
 
     def close(self) -> None:

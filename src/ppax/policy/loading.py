@@ -15,7 +15,8 @@ from ppax.envs import Env
 from ppax.options import Config
 from ppax.policy import bundle
 from ppax.policy.acting import acting
-from ppax.policy.policy import Policy
+from ppax.policy.hub import PREFIX, fetch
+from ppax.policy.policy import Policy, Source
 from ppax.policy.spec import PolicySpec, spec_of
 from ppax.protocols import Agent
 from ppax.run import checkpoint, record
@@ -37,11 +38,13 @@ def load(
 ) -> Policy:
     """Load the policy of the run directory or bundle `source`: the newest, or the best one by `best.metric`.
 
+    "hf://OWNER/NAME" is the bundle in a repository of the Hugging Face Hub (extra `hub`), "@REVISION" behind it a
+    branch, tag or commit.
     `step` chooses the checkpoint with this number of environment steps instead; `ppax.checkpoints` lists them. Without
     `env` the spaces come from the run directory, and the environment's library need not be installed. A run made from
     Python objects needs them again, as `agent`; ConfigError names them. Nothing in the directory is executed.
     """
-    path = Path(source)
+    path = fetch(source) if isinstance(source, str) and source.startswith(PREFIX) else Path(source)
     if path.is_dir():
         return _from_run(path, best, step, agent, env)
     if bundle.is_bundle(path):
@@ -64,7 +67,7 @@ def _from_run(path: Path, best: bool, step: int | None, agent: Agent | None, env
             _, _, mask = jax.eval_shape(made.reset, jax.random.key(0))
             spec = spec_of(agent, made, mask, run_config)
     agent = agent or config.build_agent(buildable, spec)
-    return Policy(agent, _learner(path, best, agent, spec), spec)
+    return Policy(agent, _learner(path, best, agent, spec), spec, Source(path, best))
 
 
 def _saved_spec(path: Path, run_config: Config) -> PolicySpec | None:

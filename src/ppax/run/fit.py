@@ -107,13 +107,10 @@ def fit_run(
     monitor = RunMonitor(run, conditions)
     planned_iterations(env, run)
     agent.check()
-    if env.num_agents == 1 and agent.sharing == group_tables.INDEPENDENT:
-        warnings.warn(f'agents = "independent" changes nothing: {env.name} has one agent; leave it out', stacklevel=3)
     shapes = state_shapes(agent, env, run)
     needed = require_memory(agent, env, shapes)
     say(f"memory, at least: {needed}")
-    warn_of_single_rows(agent, env, run.num_steps)
-    _check_schedule(agent)
+    _check_schedule(agent, env, run)
     _check_recording(agent, env, run, run_dir)
     with ExitStack() as stack:
         evaluations = stack.enter_context(Evaluations(agent, env, run, shapes))
@@ -177,8 +174,11 @@ def resume(
         return loop.train(state)
 
 
-def _check_schedule(agent: Agent) -> None:
-    """Raise ConfigError for a schedule of a number that the agent lacks; evaluated with shapes only."""
+def _check_schedule(agent: Agent, env: Env, run: Run) -> None:
+    """Raise ConfigError for a schedule of a number that the agent lacks; evaluated with shapes only. Warn of sizes."""
+    warn_of_single_rows(agent, env, run.num_steps)
+    if env.num_agents == 1 and agent.sharing == group_tables.INDEPENDENT:
+        warnings.warn(f'agents = "independent" changes nothing: {env.name} has one agent; leave it out', stacklevel=4)
     jax.eval_shape(agent.annealed, jnp.float32(0.0), jnp.float32(0.0))
 
 

@@ -112,7 +112,7 @@ class Loop:
                 ended = self.monitor.update(state, chunk.row)
                 self._save(state, self.saver.save_if_due)
             save_error = self._save(state, self.saver.save_final)
-            loggers.store_policy(counter.to_int(state.env_steps))
+            loggers.store_policy(self._result(state, history, ""))
         self._record_end(state)
         interrupted = not (ended or self._all_done(state))
         if interrupted:

@@ -16,9 +16,13 @@ from ppax.loggers import Csv, JsonLines, last_row
 from ppax.options import flatten
 from ppax.program.footprint import peak_memory_mb
 from ppax.protocols import Agent, Artifact, FileLogger, LoggedRun, Logger, LoggerPart, Row, Training
-from ppax.run.checkpoint import list_checkpoints
-from ppax.run.directory import FOLDERS, ROWS, RUN_FILE, read_about
+from ppax.run.directory import ROWS, RUN_FILE, read_about
+from ppax.run.result import TrainedRun
 from ppax.types import TrainState
+
+LAST, BEST = "policy.zip", "best.zip"  # bundles in the run directory
+FORMATS = ("numpy", "stablehlo")  # of these bundles: ONNX takes long to write; `ppax export` writes it
+SCORES = ("episode_return", "eval_return")  # columns of the policy's row that its bundle holds
 
 
 def measured(program: Training, seconds: float, iterations: int, env_steps: int, before: float) -> Row:
@@ -41,12 +45,15 @@ def logged_run(agent: Agent, env: Env, run: Run, path: Path | None, state: Train
     return LoggedRun(name, path, run_id, dict(flatten(run_config)), text, int(state.iteration), steps)
 
 
-def policy_files(path: Path) -> dict[str, Path]:
-    """Files of a run directory that make a smaller one, with the newest state and the best policy only."""
-    files = {RUN_FILE: path / RUN_FILE}
-    for folder in FOLDERS:
-        files |= {f"{folder}/{newest.name}": newest for newest in list_checkpoints(path / folder)[-1:]}
-    return files
+def export_policies(run: TrainedRun, run_dir: Path) -> Artifact:
+    """Write bundles of the last policy and of the best one into the run directory."""
+    row = run.history[-1] if run.history else {}
+    scores = {name: row[name] for name in SCORES if name in row}
+    files = {LAST: run.policy().export(run_dir / LAST, FORMATS, scores).path}
+    if run.best is not None and run.best.learner is not None:
+        scores = {name: run.best.row[name] for name in SCORES if name in run.best.row} if run.best.row else {}
+        files[BEST] = run.policy(best=True).export(run_dir / BEST, FORMATS, scores).path
+    return Artifact("policy", files, run.env_steps)
 
 
 class RunLoggers:
@@ -66,7 +73,7 @@ class RunLoggers:
         """
         self._path, self._seconds = path, 0.0
         self._loggers: dict[str, Logger] = {}
-        self._files: dict[str, FileLogger] = {}  # those of the loggers that store files
+        self._files: dict[str, tuple[FileLogger, LoggerPart]] = {}  # those that are parts
         self._stack = ExitStack()
         for logger in loggers:
             self._add(type(logger).__name__, logger)
@@ -93,17 +100,22 @@ class RunLoggers:
                 self._remove(name, error)
 
     def store(self, artifact: Artifact | None) -> None:
-        """Hand files to the loggers that store files; a logger that fails is removed, as by `log`."""
-        for name, logger in list(self._files.items()) if artifact is not None else ():
+        """Hand files to the loggers that store their kind; a logger that fails is removed, as by `log`."""
+        for name, (logger, part) in list(self._files.items()) if artifact is not None else ():
             try:
-                logger.store(artifact)
+                if artifact.kind in part.stores:
+                    logger.store(artifact)
             except Exception as error:
                 self._remove(name, error)
 
-    def store_policy(self, env_steps: int) -> None:
-        """Hand over the newest state and the best policy, as saved in the run directory."""
-        if self._path is not None and self._files:
-            self.store(Artifact("policy", policy_files(self._path), env_steps))
+    def store_policy(self, run: TrainedRun) -> None:
+        """Export last and best policy, if a logger stores them and there is a run directory; warn if that fails."""
+        if run.run_dir is None or not any("policy" in part.stores for _, part in self._files.values()):
+            return
+        try:
+            self.store(export_policies(run, run.run_dir))
+        except Exception as error:  # a user's network may do what a bundle cannot hold
+            warnings.warn(f"the loggers get no policy: {type(error).__name__}: {error}", stacklevel=3)
 
     def _open(self, part: LoggerPart, run: LoggedRun) -> None:
         name = type(part).__name__
@@ -112,7 +124,7 @@ class RunLoggers:
         except Exception as error:
             self._remove(name, error)
         else:
-            self._files[self._add(name, logger)] = logger
+            self._files[self._add(name, logger)] = logger, part
 
     def _add(self, name: str, logger: Logger) -> str:
         """Add a logger under its name, made unique; it is closed at the end. Returns the name."""

@@ -32,6 +32,7 @@ COMMANDS = {
     "startup": "python benchmarks/startup.py",
     "predecessors": "python benchmarks/predecessors.py",
     "multi_agent": "python benchmarks/multi_agent.py",
+    "latency": "python benchmarks/latency.py",
 }
 TITLES = {
     "speed": "Compiled environments, feedforward",
@@ -43,6 +44,7 @@ TITLES = {
     "startup": "From process start to a solved CartPole",
     "predecessors": "On the predecessors' environments",
     "multi_agent": "Many agents",
+    "latency": "One action of a trained policy",
 }
 INTRODUCTION = """# Benchmarks
 

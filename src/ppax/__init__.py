@@ -31,8 +31,6 @@ from ppax.config import BestSettings, EvalSettings, FilmSettings, Log
 from ppax.envs import EnvError, make
 from ppax.evaluation import Evaluation, evaluate
 from ppax.parts import number, part, slot, static
-from ppax.policy import Policy, PolicySpec
-from ppax.policy.loading import load
 from ppax.ppo import PPO
 from ppax.program.compilation import CompiledTraining, compile
 from ppax.program.layout import Program
@@ -46,6 +44,9 @@ from ppax.types import ConfigError, TrainState
 
 if TYPE_CHECKING:
     from ppax.checks import check_env, selftest
+    from ppax.policy import Policy, PolicySpec
+    from ppax.policy.listing import SavedState, checkpoints
+    from ppax.policy.loading import load
     from ppax.scores import PresetScore, Score, presets, score
     from ppax.tools.doctor import Diagnosis, doctor
     from ppax.tools.figures import plot
@@ -57,6 +58,9 @@ __version__ = "0.1.0"
 # Names imported at their first use: training needs none of them, and `import ppax` stays fast
 _LAZY = {
     "ppax.checks": ("check_env", "selftest"),
+    "ppax.policy": ("Policy", "PolicySpec"),
+    "ppax.policy.listing": ("SavedState", "checkpoints"),
+    "ppax.policy.loading": ("load",),
     "ppax.scores": ("PresetScore", "Score", "presets", "score"),
     "ppax.tools.doctor": ("Diagnosis", "doctor"),
     "ppax.tools.figures": ("plot",),
@@ -105,6 +109,8 @@ __all__ = [  # noqa: RUF022  # in groups
     # Trained policies
     "Policy",
     "PolicySpec",
+    "SavedState",
+    "checkpoints",
     "load",
     # Pure functions: training, sweeps, evaluation
     "CompiledTraining",

@@ -54,6 +54,7 @@ class Option(NamedTuple):
     doc: str = ""
     limits: Mapping[str, Any] = MappingProxyType({})
     leaf: bool = False  # a number of a part; with independent agents it may be a list, one value per player
+    none: str = NONE  # further spelling of None, for options where it means no limit
 
 
 def option_of(field: dataclasses.Field[Any], hint: Any, path: str) -> Option:
@@ -80,6 +81,7 @@ def option_of(field: dataclasses.Field[Any], hint: Any, path: str) -> Option:
         doc=field.metadata.get("doc", ""),
         limits=limits,
         leaf=leaf,
+        none=field.metadata.get("none", NONE),
     )
 
 
@@ -95,7 +97,7 @@ def check_value(option: Option, value: Any, each: bool = False) -> Any:
                 'which takes agents = "independent"'
             )
         return [check_value(option._replace(optional=False), x) for x in value]
-    if option.optional and value in (None, NONE):
+    if option.optional and value in (None, NONE, option.none):
         return None
     if option.many:
         if not isinstance(value, list | tuple):

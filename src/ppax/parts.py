@@ -25,7 +25,8 @@ def number(doc: str = "", *, default: Any, anneal_to: str | None = None, **limit
 def static(doc: str = "", *, default: Any = dataclasses.MISSING, **limits: Any) -> Any:
     """Declare a static field: a size or a choice. A new value compiles a new program.
 
-    `limits` are `low`, `high` (inclusive) and `choices`; `ppax.options` checks them.
+    `limits` are `low`, `high` (inclusive) and `choices`; `ppax.options` checks them. `none` among them is a further
+    spelling of None in run files.
     """
     return dataclasses.field(default=default, metadata={"static": True, "doc": doc, **limits})
 

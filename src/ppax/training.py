@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -196,7 +195,7 @@ def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, colle
     rejected = jnp.stack([*bad_data, ~jnp.isfinite(metrics["grad_norm"]), *bad_leaves(learner)]).any()
     accepted = sharding.total(rejected.astype(jnp.int32)) == 0
     after = dataclasses.replace(state, **fields)
-    return Trained(jax.tree.map(partial(either, accepted), after, state), pack(metrics))
+    return Trained(either(accepted, after, state), pack(metrics))
 
 
 def require_new_names(metrics: Mapping[str, Array], of_episodes: Mapping[str, Array], own: Mapping[str, Array]) -> None:

@@ -76,8 +76,8 @@ def test_the_model_card_tells_the_run(hub, run_dir):
 
 def test_scores_of_the_last_policy_are_not_those_of_the_best(run_dir):
     record = ppax.reports.records.read(run_dir)
-    assert card.scores_of(record, best=False).keys() == set(card.SCORES)
-    assert card.scores_of(record, best=True) == {}
+    assert card.scores_of(record, last=True).keys() == set(card.SCORES)
+    assert card.scores_of(record, last=False) == {}
 
 
 def test_a_policy_without_a_run_directory_has_a_card_without_scores(hub):

@@ -455,7 +455,7 @@ def test_a_learner_that_is_not_finite_is_not_saved(tmp_path, monkeypatch):
 
 def test_saver_refuses_a_state_that_is_not_finite_and_names_no_checkpoint(tmp_path):
     directory = SimpleNamespace(path=tmp_path, checkpoints=tmp_path / "checkpoints", require_unchanged=lambda: None)
-    saver = Saver(directory, SimpleNamespace(save=lambda *_: None), 0.0, None)
+    saver = Saver(directory, SimpleNamespace(save=lambda *_: None), Log(checkpoint_seconds=0.0), None)
     state = ppax.start(AGENT, ENV, 4, jax.random.key(0))
     learner = state.learner._replace(params=jax.tree.map(lambda x: x + jax.numpy.nan, state.learner.params))
     with pytest.raises(NotFinite, match="params"):

@@ -17,6 +17,7 @@ SHORTER = {"sweep": 24}  # iterations
 # Bounds of the results of `main`, below those observed; in comments the result of an untrained policy
 RESULTS = {
     "by_hand": lambda score: score >= 100.0,  # 9 to 25
+    "drive_a_policy": lambda length: length >= 150.0,  # 9
     "masked_actions": lambda score: score >= 2.0,  # 0.4; at most 3
     "memory": lambda scores: scores["GRU"] >= 0.9 and abs(scores["NoMemory"]) <= 0.3,  # 0: guessing
     "mpe": lambda scores: scores["central critic"] > -24.0,  # -35 and below

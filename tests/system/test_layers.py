@@ -33,7 +33,8 @@ LEVELS = [
     {"reports"},  # below run: a TrainedRun displays itself
     {"policy"},  # below run, too: a TrainedRun gives its policy; its model card has curves of reports
     {"run"},
-    {"policy.loading"},  # reads run directories
+    {"policy.listing"},  # reads run directories
+    {"policy.loading"},
     {"tools"},
     {"scores"},
     {"cli"},

@@ -214,7 +214,7 @@ def _add_option(group: Any, option: Option, default: Any, visible: bool = True) 
 
 def _parser(option: Option) -> Any:
     def parse(text: str) -> Any:
-        if option.optional and text == NONE:
+        if option.optional and text in (NONE, option.none):
             return text
         if option.leaf and "," in text:  # one number for each agent
             return [parse(x) for x in text.split(",")]

@@ -30,6 +30,15 @@ class Log:
     checkpoint_seconds: float = static(
         "minimum seconds between checkpoints; they are saved at log rows", default=30.0, low=0.0
     )
+    checkpoint_every: int | None = static(
+        "iterations between checkpoints, each with a log row; none: by log.checkpoint_seconds",
+        default=None,
+        low=1,
+        high=2**31 - 1,
+    )
+    keep: int | None = static(
+        "number of checkpoints that are kept, the newest; all (or none): no limit", default=3, low=1, none="all"
+    )
     tensorboard: bool = static("also write TensorBoard event files", default=False)
     console: bool = static("show a progress line with steps per second and episode return", default=True)
     to: tuple[LoggerPart, ...] = slot_list("logger", "further loggers: tables [[log.to]], each with its part")

@@ -78,6 +78,11 @@ class VectorEnv:
         return count(self.env.num_agents)
 
     @property
+    def agent_names(self) -> tuple[str, ...]:
+        """Names of the agents, "agent_0" and so on; () for one agent, and with groups."""
+        return () if self.sizes or self.num_agents == 1 else tuple(f"agent_{i}" for i in range(self.num_agents))
+
+    @property
     def sizes(self) -> tuple[tuple[str, int], ...]:
         """Name and number of agents of each group; () if all agents have the same spaces."""
         agents = self.env.num_agents

@@ -30,9 +30,9 @@ SCORES = {
 }
 
 
-def scores_of(record: Record, best: bool) -> dict[str, float]:
-    """Scores of a run's final evaluation; {} for the best policy, which it did not evaluate."""
-    found = {} if best else {name: record.result(name) for name in SCORES}
+def scores_of(record: Record, last: bool) -> dict[str, float]:
+    """Scores of a run's final evaluation; {} for another policy than the last, which it did not evaluate."""
+    found = {name: record.result(name) for name in SCORES} if last else {}
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
 

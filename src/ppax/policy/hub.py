@@ -53,7 +53,7 @@ def push(policy: Policy, repo: str, upload: Upload) -> str:
     curve = None if record is None else curve_of(record)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        scores = {} if record is None or source is None else scores_of(record, source.best)
+        scores = {} if record is None or source is None else scores_of(record, source.last)
         policy.export(folder / BUNDLE, upload.formats, scores or None)
         if curve is not None:
             (folder / CURVE).write_bytes(curve)

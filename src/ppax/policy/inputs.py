@@ -9,89 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 from gymnasium import spaces
 
 from ppax.arrays import masks
-from ppax.envs.hosting.arrays import Leaf, element_of, leaves_of, space_mismatches
+from ppax.envs.hosting.arrays import Leaf, element_of, leaves_of
+from ppax.policy.reader import Read, Reader
 from ppax.policy.spec import PolicySpec
 from ppax.types import ConfigError
-
-
-class Read(NamedTuple):
-    """Observations as arrays, with the form that the actions take."""
-
-    leaves: list[np.ndarray]  # [B, ...] each, in JAX's order
-    units: int  # number of observations: environments, or streams of a policy that all agents share
-    batch: bool  # the user gave a batch, and gets one
-    names: tuple[str, ...] = ()  # agents of a dict by name; () for arrays
-
-
-class Reader:
-    """Reader of the observations of agents with one space: all agents without groups, or one group."""
-
-    def __init__(self, space: spaces.Space, axis: tuple[int, ...], spare: tuple[str, ...], name: str):
-        """Read elements of `space` behind `axis`, the axis of agents; entries of Dict in `spare` may be missing."""
-        self._space, self._axis, self._spare, self._name = space, axis, spare, name
-        self._leaves: list[Leaf] = list(leaves_of(space))
-        single = self._leaves[0] if len(self._leaves) == 1 and not self._leaves[0].path else None
-        self._shape = (*axis, *single.shape) if single else None  # of one observation that is one array
-        self._fitting: set[Any] = set()  # dtypes that are known to fit that array
-
-    def __call__(self, obs: Any) -> Read:
-        """Return the arrays of `obs`; ConfigError, in the words of training, where it does not belong to the space."""
-        if type(obs) is np.ndarray and obs.dtype in self._fitting:  # the usual case, without further calls
-            if obs.shape == self._shape:
-                return Read([self._array(obs, self._leaves[0])], 1, False)
-            if obs.shape[1:] == self._shape:
-                return Read([self._array(obs, self._leaves[0])], len(obs), True)
-        given = [leaf for leaf in self._leaves if not self._missing(leaf, obs)]
-        units = self._units(obs, given)
-        lead = self._axis if units is None else (units, *self._axis)
-        for problem in space_mismatches(self._without_missing(obs), obs, self._name, lead):
-            raise ConfigError(f"{problem}; {self._remedy()}")
-        if units == 0:
-            raise ConfigError(f"{self._name} is an empty batch; {self._remedy()}")
-        rows = (1 if units is None else units, *self._axis)
-        arrays = [
-            self._array(np.asarray(leaf.of(obs)), leaf) if leaf in given else np.zeros((*rows, *leaf.shape), leaf.dtype)
-            for leaf in self._leaves
-        ]
-        if self._shape is not None:
-            self._fitting.add(np.asarray(obs).dtype)
-        streams = [x.reshape(-1, *leaf.shape) for x, leaf in zip(arrays, self._leaves, strict=True)]
-        return Read(streams, rows[0], units is not None)
-
-    def _array(self, x: np.ndarray, leaf: Leaf) -> np.ndarray:
-        """Return an array of observations with one axis of streams, in the dtype of training."""
-        x = x.reshape(-1, *leaf.shape)
-        return x if x.dtype == leaf.dtype else x.astype(leaf.dtype)
-
-    def _units(self, obs: Any, given: Sequence[Leaf]) -> int | None:
-        """Return the length of the batch; None for one observation, and where the first array has neither form."""
-        try:
-            shape = np.shape(given[0].of(obs))
-        except (KeyError, IndexError, TypeError, ValueError):  # `space_mismatches` says what is wrong
-            return None
-        return shape[0] if len(shape) == 1 + len(self._axis) + len(given[0].shape) else None
-
-    def _missing(self, leaf: Leaf, obs: Any) -> bool:
-        return bool(leaf.path) and leaf.path[0] in self._spare and isinstance(obs, dict) and leaf.path[0] not in obs
-
-    def _without_missing(self, obs: Any) -> spaces.Space:
-        if not self._spare or not isinstance(obs, dict) or not isinstance(self._space, spaces.Dict):
-            return self._space
-        kept = {k: inner for k, inner in self._space.spaces.items() if k in obs or k not in self._spare}
-        return spaces.Dict(kept)
-
-    def _remedy(self) -> str:
-        axis = "".join(f"{n}, " for n in self._axis)
-        shapes = " and ".join(f"[{', '.join(map(str, (*self._axis, *leaf.shape)))}]" for leaf in self._leaves[:3])
-        agents = f", with an axis of the {self._axis[0]} agents" if axis else ""
-        return f"give one observation, {shapes}{agents}, or a batch with one more axis in front"
 
 
 class Inputs:
@@ -108,6 +36,7 @@ class Inputs:
             name: Reader(self._spaces[name][0], axis, spare, f"obs[{name!r}]" if name else "obs")
             for name, axis in self._axes.items()
         }
+        self._action_leaves = {name: list(leaves_of(space)) for name, (_, space) in self._spaces.items()}
         self._of_one = None if spec.sizes else Reader(spec.observation_space, (), spare, "obs")
         self.streams_per_unit = spec.num_agents if self._own or spec.sizes else 1
 
@@ -137,15 +66,13 @@ class Inputs:
 
     def actions(self, leaves: Sequence[np.ndarray], read: Read) -> Any:
         """Return actions [B, ...], a list of leaves, in the form of the observations and the dtypes of the space."""
-        each = iter(leaves)
         if read.names:
             return self._named_actions(leaves, read.names)
-        parts = {}
+        each, parts = iter(leaves), {}
         for name, axis in self._axes.items():
             lead = (read.units, *axis) if read.batch else axis
-            space = self._spaces[name][1]
-            shaped = (_shaped(next(each), lead, leaf) for leaf in leaves_of(space))
-            parts[name] = element_of(space, shaped)
+            shaped = [_shaped(next(each), lead, leaf) for leaf in self._action_leaves[name]]
+            parts[name] = element_of(self._spaces[name][1], iter(shaped))
         return {name: parts[name] for name, _ in self._spec.sizes} if self._spec.sizes else parts[""]
 
     def where(self, where: Any) -> Any:
@@ -194,9 +121,9 @@ class Inputs:
     def _places(self, names: Any) -> list[int]:
         """Return the rows of agents; ConfigError for a name that no agent has."""
         for name in names:
-            if name not in self._spec.names:
+            if str(name) not in self._spec.names:
                 raise ConfigError(f"obs[{name!r}]: no such agent; there are {', '.join(map(repr, self._spec.names))}")
-        return [self._spec.names.index(name) for name in names]
+        return [self._spec.names.index(str(name)) for name in names]
 
     def present(self, read: Read) -> np.ndarray | None:
         """Return which rows of a dict by agent were given, [B]; None: all."""
@@ -207,8 +134,7 @@ class Inputs:
         return given
 
     def _named_actions(self, leaves: Sequence[np.ndarray], names: tuple[str, ...]) -> dict[str, Any]:
-        space = self._spec.action_space
-        kinds = list(leaves_of(space))
+        space, kinds = self._spec.action_space, self._action_leaves[""]
         return {
             name: element_of(space, (_shaped(x[i : i + 1], (), kind) for x, kind in zip(leaves, kinds, strict=True)))
             for name, i in zip(names, self._places(names), strict=True)

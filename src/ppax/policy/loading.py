@@ -16,15 +16,19 @@ from ppax.options import Config
 from ppax.policy import bundle
 from ppax.policy.acting import acting
 from ppax.policy.hub import PREFIX, fetch
+from ppax.policy.listing import CHECKPOINTS, find_step
 from ppax.policy.policy import Policy, Source
 from ppax.policy.spec import PolicySpec, spec_of
+from ppax.program.footprint import available_bytes
 from ppax.protocols import Agent
 from ppax.run import checkpoint, record
 from ppax.run import directory as run_dirs
+from ppax.run.ending import BEST
 from ppax.storage import state_arrays
 from ppax.types import ConfigError, PyTree
 
 LEARNER, CURRENT = "learner.", "learner.current."  # prefixes of the arrays in a checkpoint; the second with self-play
+SELF_PLAY = "learner.num_snapshots"  # array that only self-play has
 OF_LEARNING = {"opt_state", "reward_stats", "control"}  # fields of a LearnerState that acting does not read
 
 
@@ -45,6 +49,8 @@ def load(
     Python objects needs them again, as `agent`; ConfigError names them. Nothing in the directory is executed.
     """
     path = fetch(source) if isinstance(source, str) and source.startswith(PREFIX) else Path(source)
+    if best and step is not None:
+        raise ConfigError(f"best = True and step = {step}: choose one of them")
     if path.is_dir():
         return _from_run(path, best, step, agent, env)
     if bundle.is_bundle(path):
@@ -59,7 +65,9 @@ def load(
 def _from_run(path: Path, best: bool, step: int | None, agent: Agent | None, env: Env | None) -> Policy:
     run_config = run_dirs.find(path)
     spec = None if env is not None else _saved_spec(path, run_config)
-    record.require(run_config, agent, env or spec, str(path))
+    record.require(
+        record.to_act(run_config), agent, env or spec, str(path), "policy = ppax.load({where!r}, {arguments})"
+    )
     buildable = record.recorded(run_config)
     if spec is None:  # the environment is made where nothing else tells its spaces
         with config.build_env(buildable) if env is None else env as made:
@@ -67,27 +75,29 @@ def _from_run(path: Path, best: bool, step: int | None, agent: Agent | None, env
             _, _, mask = jax.eval_shape(made.reset, jax.random.key(0))
             spec = spec_of(agent, made, mask, run_config)
     agent = agent or config.build_agent(buildable, spec)
-    return Policy(agent, _learner(path, best, agent, spec), spec, Source(path, best))
+    source = Source(path, last=not best and step is None)
+    return Policy(agent, _learner(path, best, step, agent, spec), spec, source)
 
 
 def _saved_spec(path: Path, run_config: Config) -> PolicySpec | None:
     data = run_dirs.read_policy(path)
-    if not isinstance(data, dict):
+    if data is None:
         return None
     return PolicySpec.from_data(data | {"config": run_config}, str(path / run_dirs.POLICY))
 
 
-def _learner(path: Path, best: bool, agent: Any, spec: PolicySpec) -> PyTree:
-    """Load what acting needs of a learner from the newest intact checkpoint, or from the best policy."""
-    folder = path / ("best" if best else "checkpoints")
+def _learner(path: Path, best: bool, step: int | None, agent: Any, spec: PolicySpec) -> PyTree:
+    """Load what acting needs of a learner from the newest intact checkpoint, the best policy, or that of a step."""
     base = agent if agent.pool is None else agent.agent
     init = jax.eval_shape(lambda key: base.init(spec.observation_space, key), jax.random.key(0))
-    like, run_id = acting(base, init).learner, run_dirs.read_about(path).get("id")
+    like, run_id, room = acting(base, init).learner, run_dirs.read_about(path).get("id"), available_bytes()
 
     def read(one: Path) -> PyTree:
-        return acting_arrays(one, like, checkpoint.read_arrays(one, run_id).arrays)
+        return acting_arrays(one, like, checkpoint.read_arrays(one, run_id, room).arrays)
 
-    learner, skipped = checkpoint.newest(folder, read)
+    if step is not None:
+        return read(find_step(path, step))
+    learner, skipped = checkpoint.newest(path / (BEST if best else CHECKPOINTS), read)
     for sentence in skipped:
         warnings.warn(f"skipped a damaged checkpoint: {sentence}", stacklevel=4)
     if learner is not None:
@@ -102,7 +112,7 @@ def acting_arrays(path: Path, like: PyTree, arrays: dict[str, np.ndarray]) -> Py
 
     Raises CheckpointError where they do not fit, DamagedCheckpoint where they are not finite.
     """
-    prefix = CURRENT if any(name.startswith(CURRENT) for name in arrays) else LEARNER
+    prefix = CURRENT if SELF_PLAY in arrays else LEARNER
     own = {name.removeprefix(prefix): x for name, x in arrays.items() if name.startswith(prefix)}
     own = {name: x for name, x in own.items() if not OF_LEARNING.intersection(name.split(".")[:2])}
     expected = state_arrays.named_leaves(like)

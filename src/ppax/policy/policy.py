@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax import Array
 
+from ppax.agents.arguments import require_arguments, require_fit
 from ppax.arrays import masks
 from ppax.envs import Env
 from ppax.envs.hosting.arrays import element_of
@@ -32,7 +33,7 @@ class Source(NamedTuple):
     """Run that a policy is of."""
 
     run_dir: Path | None
-    best: bool  # its best policy, not the last
+    last: bool  # the policy at its end, which its final evaluation is of
 
 
 class Policy:
@@ -113,7 +114,12 @@ class Policy:
     def evaluate(
         self, env: Env, episodes: int = 128, deterministic: bool = True, seed: int = 0, **options: Any
     ) -> Evaluation:
-        """Play whole episodes in `env` and return their returns and lengths; see `ppax.evaluate`."""
+        """Play whole episodes in `env` and return their returns and lengths; see `ppax.evaluate`.
+
+        ConfigError where the spaces, agents or groups of `env` are not those of the policy.
+        """
+        require_arguments(self.agent, env)
+        require_fit(self.agent, env)
         key = evaluation_key(seed)
         return evaluate(self.agent, env, self.learner, key, episodes, deterministic, **options)
 

@@ -39,7 +39,7 @@ class InNumpy:
         noise: Any = ()
         if rng is not None:
             self._distribution = jax.eval_shape(_distribution, (agent, learner), example)
-            noise = jax.tree.map(lambda x: x[0], noise_for(self._distribution, 1, rng))
+            noise = jax.tree.map(lambda x: x[0], noise_for(self._distribution, 1, np.random.default_rng(0)))
         self._program = NumpyProgram(_mode if rng is None else _sample, (agent, learner), example, noise)
         self._program.bind((agent, learner))
 

@@ -29,7 +29,7 @@ def to_data(space: spaces.Space) -> dict[str, Any]:
         numbers = {"nvec": space.nvec.tolist(), "start": np.asarray(space.start).tolist()}
         return {"space": "MultiDiscrete", **numbers, "dtype": str(space.dtype)}
     if isinstance(space, spaces.MultiBinary):
-        return {"space": "MultiBinary", "shape": list(space.shape)}
+        return {"space": "MultiBinary", "n": space.n if isinstance(space.n, int) else list(space.shape)}
     if isinstance(space, spaces.Box):
         bounds = {"low": _bounds(space.low), "high": _bounds(space.high)}
         return {"space": "Box", "shape": list(space.shape), "dtype": str(space.dtype), **bounds}
@@ -54,7 +54,8 @@ def _from_data(data: Any, where: str, depth: int) -> spaces.Space:
     kind = data.get("space")
     if kind == "Dict":
         named = data["spaces"].items()
-        return spaces.Dict({name: from_data(inner, f"{where}[{name!r}]", depth + 1) for name, inner in named})
+        # pairs: Gymnasium sorts the entries of a dict
+        return spaces.Dict([(str(name), from_data(x, f"{where}[{name!r}]", depth + 1)) for name, x in named])
     if kind == "Tuple":
         return spaces.Tuple([from_data(x, f"{where}[{i}]", depth + 1) for i, x in enumerate(data["spaces"])])
     if kind == "Discrete":
@@ -63,7 +64,8 @@ def _from_data(data: Any, where: str, depth: int) -> spaces.Space:
         nvec = np.array(data["nvec"], np.int64)
         return spaces.MultiDiscrete(nvec, start=np.array(data["start"], np.int64), dtype=_dtype(data, where))
     if kind == "MultiBinary":
-        return spaces.MultiBinary(_shape(data, where))
+        shape = _shape({"shape": [data["n"]] if isinstance(data["n"], int) else data["n"]}, where)
+        return spaces.MultiBinary(data["n"] if isinstance(data["n"], int) else shape)
     if kind == "Box":
         shape, dtype = _shape(data, where), _dtype(data, where)
         low, high = (_array(data[name], shape, dtype) for name in ("low", "high"))

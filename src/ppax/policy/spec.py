@@ -112,7 +112,6 @@ def spec_of(agent: Agent, env: Env, mask: Any, config: Config) -> PolicySpec:
 
     `mask` is what the environment gives as action mask, or its shapes; `config` the configuration of the run.
     """
-    alike = env.num_agents > 1 and not env.sizes
     return PolicySpec(
         observation_space=env.observation_space,
         action_space=env.action_space,
@@ -120,7 +119,7 @@ def spec_of(agent: Agent, env: Env, mask: Any, config: Config) -> PolicySpec:
         memory=memory_of(agent, env.num_agents),
         num_agents=env.num_agents,
         sizes=tuple(env.sizes),
-        names=tuple(f"agent_{i}" for i in range(env.num_agents)) if alike else (),
+        names=env.agent_names,
         actor_obs=tuple(env.actor_obs),
         sharing=agent.sharing,
         env=env.name,

@@ -43,11 +43,12 @@ LISTINGS = 100  # attempts to list a directory whose checkpoints a running proce
 def save(
     directory: Path,
     state: TrainState,
-    keep: int = 3,
+    keep: int | None = 3,
     notes: dict[str, Any] | None = None,
     origin: dict[str, Any] | None = None,
 ) -> Path:
-    """Write `state` as `directory/<iteration>`, atomically; of the checkpoints up to it keep the newest `keep`.
+    """Write `state` as `directory/<iteration>`, atomically; of the checkpoints up to it keep the newest `keep`;
+    None: all.
 
     `notes` and `origin` (id of the run, configuration, devices) are plain data for the manifest. Raises OSError where
     the disk fails; the earlier checkpoints are then untouched.
@@ -73,7 +74,8 @@ def save(
         return final  # the same state is saved already
     _replace(final, {STATE: data, MANIFEST: json.dumps(sealed(manifest), indent=1).encode()})
     # Higher iterations are damaged checkpoints that a resume skipped; they are replaced when the run reaches them
-    for old in [path for path in list_checkpoints(directory) if path.name <= final.name][:-keep]:
+    older = [path for path in list_checkpoints(directory) if path.name <= final.name]
+    for old in older[: -keep if keep else 0]:
         shutil.rmtree(old, ignore_errors=True)
     return final
 
@@ -138,7 +140,7 @@ def read_arrays(path: Path, run_id: str | None = None, limit: int | None = None)
         manifest_file, state_file = (stack.enter_context(open_regular(path / name)) for name in (MANIFEST, STATE))
         manifest = manifests.parse(path, manifest_file)
         if limit is not None and manifest["bytes"] > limit:
-            raise CheckpointError(f"{path / STATE} has {manifest['bytes']} bytes, this run's state at most {limit}")
+            raise CheckpointError(f"{path / STATE} has {manifest['bytes']} bytes; there may be at most {limit}")
         data = _verified(path, manifest, state_file)
     saved_by = manifest["origin"].get("run")
     if run_id and saved_by and saved_by != run_id:

@@ -158,10 +158,13 @@ def read_about(path: Path) -> dict[str, Any]:
     return about if valid else {}
 
 
-def read_policy(path: Path) -> Any:
+def read_policy(path: Path) -> dict[str, Any] | None:
     """Content of policy.json of the run in `path`; None where it is missing, as in runs of earlier versions."""
     try:
-        return json.loads(safe_files.read(path / POLICY, ABOUT_LIMIT))
+        policy = json.loads(safe_files.read(path / POLICY, ABOUT_LIMIT))
+        if not isinstance(policy, dict):
+            raise ValueError("no table")
+        return policy
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:

@@ -122,7 +122,7 @@ def fit_run(
         stack.enter_context(kept_programs())
         stack.enter_context(explained(needed))
         origin = record_start(directory, "fit", agent, env, run)
-        saver = Saver(directory, monitor, run.log.checkpoint_seconds, origin)
+        saver = Saver(directory, monitor, run.log, origin)
         loop = Loop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested)
         stack.callback(loop.close)
         with ThreadPoolExecutor(1) as executor:  # compile `start` and `train` at the same time
@@ -168,7 +168,7 @@ def resume(
         warn_of_changes(directory.path, saved, origin)
         if passed:
             warn_of_other_objects(directory.path, *built)
-        saver = Saver(directory, monitor, run.log.checkpoint_seconds, origin)
+        saver = Saver(directory, monitor, run.log, origin)
         loop = Loop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested)
         stack.callback(loop.close)
         return loop.train(state)

@@ -154,9 +154,9 @@ class Loop:
             return chunk._replace(row=chunk.row | self.evaluations.blank, error=error)
 
     def _next_row(self, done: int) -> int:
-        """Return the iteration of the next row: a multiple of `chunk_iterations`, an evaluation, or the last one."""
-        every = self.chunk_iterations
-        return min(done - done % every + every, self.evaluations.next_after(done))
+        """Return the iteration of the next row: of a whole chunk, a checkpoint or an evaluation, or the last one."""
+        steps = self.chunk_iterations, self.run.log.checkpoint_every or self.chunk_iterations
+        return min(*(done - done % every + every for every in steps), self.evaluations.next_after(done))
 
     def _run_chunk(self, program: Any, state: TrainState, seconds_before: float) -> Chunk:
         """Run the iterations up to the next log row; `seconds_before` is the training time of the run so far."""

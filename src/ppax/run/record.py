@@ -24,6 +24,8 @@ from ppax.program.backends import backend_of
 from ppax.protocols import Agent
 from ppax.types import ConfigError
 
+# Fields of PPO that only learning reads
+LEARNING = ("advantage", "loss", "auxiliary", "minibatch", "optimizer", "schedule", "kl", "program")
 # Libraries whose functions make environments by name
 LIBRARIES = ("ppax", "gymnasium", "pettingzoo", "envpool", "ale_py")
 
@@ -35,8 +37,11 @@ def objects(agent: Agent, env: Env, run_config: Config, callbacks: Sequence[Any]
     return differences + ([f"callbacks ({names}), which resume does not need"] if callbacks else [])
 
 
-def require(run_config: Config, agent: Agent | None, env: Env | None, where: str) -> None:
-    """Raise ConfigError, with the call to write, if the run `where` needs an object that was not passed."""
+RESUME = "run = ppax.resume({where!r}, {arguments}), then run.evaluate(); or policy = ppax.load({where!r}, {arguments})"
+
+
+def require(run_config: Config, agent: Any, env: Any, where: str, call: str = RESUME) -> None:
+    """Raise ConfigError, with the `call` to write, if the run `where` needs an object that was not passed."""
     passed = {"agent": agent is not None, "env": env is not None, "callbacks": True}
     lacking = [place for place in config.objects_of(run_config) if not passed.get(_root(place), False)]
     if not lacking:
@@ -45,8 +50,22 @@ def require(run_config: Config, agent: Agent | None, env: Env | None, where: str
     arguments = ", ".join(f"{name}={name}" for name in needed)
     raise ConfigError(
         f"{where} was made from Python objects that its run file cannot hold: {', '.join(lacking)}. Pass the same "
-        f"{' and '.join(needed)} in Python: run = ppax.resume({where!r}, {arguments}), then run.evaluate()"
+        f"{' and '.join(needed)} in Python: {call.format(where=where, arguments=arguments)}"
     )
+
+
+def to_act(run_config: Config) -> Config:
+    """Return the configuration without the objects that only learning needs, as a loss: acting does without them."""
+    places = [place for place in config.objects_of(run_config) if not _of_learning(place)]
+    return {name: value for name, value in run_config.items() if name != OBJECTS} | {OBJECTS: places}
+
+
+def _of_learning(place: str) -> bool:
+    """Return whether the object at `place`, as agent.loss or agent.agents.prey.loss, is read by learning alone."""
+    root, *fields = place.partition(" ")[0].split(".")
+    while fields and fields[0] in ("agent", "agents"):
+        fields = fields[1:] if fields[0] == "agent" else fields[2:]
+    return root == "agent" and bool(fields) and fields[0] in LEARNING
 
 
 def callbacks_of(run_config: Config) -> str:

@@ -85,7 +85,7 @@ class TrainedRun:
                 )
             learner = self.best.learner
         spec = spec_of(self.agent, self.env, self.state.actor.action_mask, self._configuration())
-        return Policy(self.agent, sharding.local(learner), spec, Source(self.run_dir, best))
+        return Policy(self.agent, sharding.local(learner), spec, Source(self.run_dir, last=not best))
 
     def _configuration(self) -> Config:
         """Configuration of the run: that of its directory, or described from its objects."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 
+from ppax.config import Log
 from ppax.run import checkpoint
 from ppax.run.directory import RunDirectory
 from ppax.run.ending import RunMonitor
@@ -23,11 +24,9 @@ class NotFinite(Exception):
 class Saver:
     """Checkpoint writer of one run; without a directory it writes nothing."""
 
-    def __init__(
-        self, directory: RunDirectory | None, monitor: RunMonitor, every_seconds: float, origin: Origin | None
-    ):
-        """Write below `directory`, at most once in `every_seconds`, with `origin` in manifests; None: write nothing."""
-        self._directory, self._monitor, self._every, self._origin = directory, monitor, every_seconds, origin
+    def __init__(self, directory: RunDirectory | None, monitor: RunMonitor, log: Log, origin: Origin | None):
+        """Write below `directory`, as often as `log` says, with `origin` in manifests; None: write nothing."""
+        self._directory, self._monitor, self._log, self._origin = directory, monitor, log, origin
         self.path = directory.path if directory else None
         self._last, self._saved = time.monotonic(), -1
         self._disk = Backoff(PATIENCE)
@@ -37,8 +36,14 @@ class Saver:
         if self._directory is None:
             return
         self._directory.require_unchanged()
-        if self._disk.due if self._disk.failing else time.monotonic() - self._last >= self._every:
+        if self._disk.due if self._disk.failing else self._is_due(int(state.iteration)):
             self._try(state, self._disk)
+
+    def _is_due(self, iteration: int) -> bool:
+        """Return whether the log asks for a checkpoint now: by iterations if it has them, else by seconds."""
+        if self._log.checkpoint_every is not None:
+            return iteration > 0 and iteration % self._log.checkpoint_every == 0
+        return time.monotonic() - self._last >= self._log.checkpoint_seconds
 
     def save_final(self, state: TrainState) -> OSError | None:
         """Save `state` at the end of a run, with retries for LAST_PATIENCE; return the error if they all fail."""
@@ -93,4 +98,4 @@ class Saver:
         # before the state: the best policy may be newer than the state, but never missing
         origin = self._origin._asdict() if self._origin else None
         self._monitor.save(directory.path, origin)
-        checkpoint.save(directory.checkpoints, state, origin=origin)
+        checkpoint.save(directory.checkpoints, state, self._log.keep, origin=origin)

@@ -142,6 +142,7 @@ class Layout(NamedTuple):
     has_episode_stats: bool  # the environments give info["episode_stats"]
     agents: int | None  # number of agents in each environment; None: one, without an agent axis
     metrics: tuple[str, ...] = ()  # entries of `info` that are logged, from the last step of each episode
+    names: tuple[str, ...] = ()  # of the agents
 
     def streams(self, envs: slice) -> slice:
         """Return the streams of some environments."""

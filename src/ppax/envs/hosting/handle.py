@@ -21,6 +21,7 @@ class HostSpec(NamedTuple):
     has_episode_stats: bool  # environments give info["episode_stats"] (arrays.EpisodeStats)
     agents: int | None  # number of agents in each environment; None: one, without an agent axis
     metrics: tuple[str, ...] = ()  # entries of `info` that are logged, from the last step of each episode
+    names: tuple[str, ...] = ()  # of the agents, in their order
 
 
 def space_signature(space: Any) -> str:

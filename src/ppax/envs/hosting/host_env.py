@@ -66,6 +66,11 @@ class HostEnv:
         return self.host.spec.agents or 1
 
     @property
+    def agent_names(self) -> tuple[str, ...]:
+        """Names of the agents in the environment, in their order; () for one agent."""
+        return self.host.spec.names
+
+    @property
     def sizes(self) -> tuple[tuple[str, int], ...]:
         """Groups of agents: always none."""
         return ()

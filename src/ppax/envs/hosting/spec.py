@@ -42,11 +42,11 @@ def spec_of(factories: list[Factory], settings: EnvSettings) -> tuple[list[Facto
         raise ConfigError(f"{factories[0]} gives {type(env).__name__}: must be a function that makes {kinds}")
     try:
         info = info_of(env.reset(), env)
-        agents = env.num_agents if isinstance(env, Team) else None
+        agents, players = (env.num_agents, tuple(map(str, env.names))) if isinstance(env, Team) else (None, ())
         mask_size = mask_size_of(env.action_space, info, type(env).__name__)
         names = _first_metrics(env) if settings.info_metrics is None else settings.info_metrics
         stats = "episode_stats" in info
-        return factories, HostSpec(env.observation_space, env.action_space, mask_size, stats, agents, names)
+        return factories, HostSpec(env.observation_space, env.action_space, mask_size, stats, agents, names, players)
     finally:
         close_all([env.close])
 

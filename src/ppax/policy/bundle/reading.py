@@ -13,11 +13,11 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from ppax import config
 from ppax.policy.acting import acting
 from ppax.policy.bundle import archive, program, stablehlo
 from ppax.policy.bundle.archive import DamagedBundle
 from ppax.policy.bundle.interface import Interface
+from ppax.policy.bundle.rebuilding import rebuilt
 from ppax.policy.policy import Policy
 from ppax.policy.spec import PolicySpec
 from ppax.protocols import Agent
@@ -47,15 +47,13 @@ def _agent(path: Path, description: dict[str, Any], agent: Agent | None) -> tupl
         raise DamagedBundle(str(error)) from error
     if agent is not None:
         return spec, agent
-    places = [place for place in config.objects_of(spec.config) if not place.startswith(("callbacks", "env"))]
-    if places:
+    if description.get("own_parts"):
         raise ConfigError(
-            f"{path} is a policy of Python objects that a file cannot hold: {', '.join(places)}. Pass the same agent: "
+            f"{path} is the policy of an agent with parts of your own, which a file cannot hold. Pass the same agent: "
             f"ppax.load({str(path)!r}, agent=agent), or use the formats of the bundle without ppax (docs/export.md)"
         )
     try:
-        buildable = {name: value for name, value in spec.config.items() if name != config.OBJECTS}
-        return spec, config.build_agent(buildable, spec)
+        return spec, rebuilt(spec)
     except (ConfigError, TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
         raise DamagedBundle(f"{where}: its configuration describes no agent: {error}") from error
 

@@ -16,6 +16,7 @@ from ppax.options import nearest
 from ppax.policy.bundle import archive, onnx_format, program, stablehlo
 from ppax.policy.bundle.interface import Arrays, Interface, Leaf
 from ppax.policy.bundle.numpy_policy import NumpyPolicy
+from ppax.policy.bundle.rebuilding import is_rebuilt
 from ppax.policy.policy import Policy
 from ppax.storage import safe_files
 from ppax.storage.state_arrays import named_leaves
@@ -169,6 +170,7 @@ def _description(
         "inputs": list(map(_entry, interface.inputs)),
         "outputs": list(map(_entry, interface.outputs)),
         "normalized_observations": any(name.partition("obs_stats")[1] for name in named_leaves(policy.learner)),
+        "own_parts": not is_rebuilt(policy),
         "formats": formats,
         "scores": None if scores is None else {name: finite_or_none(x) for name, x in scores.items()},
         "spec": policy.spec.to_data(),

@@ -1,0 +1,46 @@
+"""Agent of a bundle, built again from the configuration of its run, as far as acting needs it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from ppax import config
+from ppax.options import Config, flatten, unflatten
+from ppax.policy.policy import Policy
+from ppax.policy.spec import PolicySpec
+from ppax.protocols import Agent
+from ppax.types import ConfigError
+
+READ = ("network", "critic", "normalize_obs", "compute_dtype")  # fields of PPO that acting reads
+
+
+def rebuilt(spec: PolicySpec) -> Agent:
+    """Return the agent that acts as the configuration says; ConfigError where that has parts of the user's own."""
+    return config.build_agent(_to_act(spec.config), spec)
+
+
+def is_rebuilt(policy: Policy) -> bool:
+    """Return whether the configuration of a policy is enough to build its agent again."""
+    try:
+        agents = [one.learners(policy.spec.num_agents) for one in (rebuilt(policy.spec), policy.agent)]
+    except ConfigError:
+        return False
+    mine, theirs = ([[getattr(agent, name) for name in READ] for agent, _ in one] for one in agents)
+    return bool(jax.tree.structure(mine) == jax.tree.structure(theirs)) and _choices(mine) == _choices(theirs)
+
+
+def _to_act(run_config: Config) -> Config:
+    """Return the entries of a configuration that acting reads; parts that only learn may be the user's own."""
+    kept = {}
+    for path, value in flatten(run_config):
+        before, found, field = f".{path}".partition(".agent.")
+        if (found and field.partition(".")[0] in READ) or (not found and before.split(".")[1] in ("agents", "groups")):
+            kept[path] = value
+    return unflatten(kept)
+
+
+def _choices(agents: Any) -> Any:
+    """Return the choices among the fields, which are no parts."""
+    return [[x for x in fields if isinstance(x, bool | str)] for fields in agents]

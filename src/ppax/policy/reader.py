@@ -1,0 +1,85 @@
+"""Reader of one agent's observations: one or a batch, checked as training checks them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from ppax.envs.hosting.arrays import Leaf, leaves_of, space_mismatches
+from ppax.types import ConfigError
+
+
+class Read(NamedTuple):
+    """Observations as arrays, with the form that the actions take."""
+
+    leaves: list[np.ndarray]  # [B, ...] each, in JAX's order
+    units: int  # number of observations: environments, or streams of a policy that all agents share
+    batch: bool  # the user gave a batch, and gets one
+    names: tuple[str, ...] = ()  # agents of a dict by name; () for arrays
+
+
+class Reader:
+    """Reader of the observations of agents with one space: all agents without groups, or one group."""
+
+    def __init__(self, space: spaces.Space, axis: tuple[int, ...], spare: tuple[str, ...], name: str):
+        """Read elements of `space` behind `axis`, the axis of agents; entries of Dict in `spare` may be missing."""
+        self._space, self._axis, self._spare, self._name = space, axis, spare, name
+        self._leaves: list[Leaf] = list(leaves_of(space))
+        single = self._leaves[0] if len(self._leaves) == 1 and not self._leaves[0].path else None
+        self._shape = (*axis, *single.shape) if single else None  # of one observation that is one array
+        self._fitting: set[Any] = set()  # dtypes that are known to fit that array
+
+    def __call__(self, obs: Any) -> Read:
+        """Return the arrays of `obs`; ConfigError, in the words of training, where it does not belong to the space."""
+        if type(obs) is np.ndarray and obs.dtype in self._fitting:  # the usual case, without further calls
+            if obs.shape == self._shape:
+                return Read([self._array(obs, self._leaves[0])], 1, False)
+            if obs.shape[1:] == self._shape and len(obs):
+                return Read([self._array(obs, self._leaves[0])], len(obs), True)
+        given = [leaf for leaf in self._leaves if not self._missing(leaf, obs)]
+        units = self._units(obs, given)
+        lead = self._axis if units is None else (units, *self._axis)
+        for problem in space_mismatches(self._without_missing(obs), obs, self._name, lead):
+            raise ConfigError(f"{problem}; {self._remedy()}")
+        if units == 0:
+            raise ConfigError(f"{self._name} is an empty batch; {self._remedy()}")
+        rows = (1 if units is None else units, *self._axis)
+        arrays = [
+            self._array(np.asarray(leaf.of(obs)), leaf) if leaf in given else np.zeros((*rows, *leaf.shape), leaf.dtype)
+            for leaf in self._leaves
+        ]
+        if self._shape is not None:
+            self._fitting.add(np.asarray(obs).dtype)
+        streams = [x.reshape(-1, *leaf.shape) for x, leaf in zip(arrays, self._leaves, strict=True)]
+        return Read(streams, rows[0], units is not None)
+
+    def _array(self, x: np.ndarray, leaf: Leaf) -> np.ndarray:
+        """Return an array of observations with one axis of streams, in the dtype of training."""
+        x = x.reshape(-1, *leaf.shape)
+        return x if x.dtype == leaf.dtype else x.astype(leaf.dtype)
+
+    def _units(self, obs: Any, given: Sequence[Leaf]) -> int | None:
+        """Return the length of the batch; None for one observation, and where the first array has neither form."""
+        try:
+            shape = np.shape(given[0].of(obs))
+        except (KeyError, IndexError, TypeError, ValueError):  # `space_mismatches` says what is wrong
+            return None
+        return shape[0] if len(shape) == 1 + len(self._axis) + len(given[0].shape) else None
+
+    def _missing(self, leaf: Leaf, obs: Any) -> bool:
+        return bool(leaf.path) and leaf.path[0] in self._spare and isinstance(obs, dict) and leaf.path[0] not in obs
+
+    def _without_missing(self, obs: Any) -> spaces.Space:
+        if not self._spare or not isinstance(obs, dict) or not isinstance(self._space, spaces.Dict):
+            return self._space
+        kept = {k: inner for k, inner in self._space.spaces.items() if k in obs or k not in self._spare}
+        return spaces.Dict(kept)
+
+    def _remedy(self) -> str:
+        axis = "".join(f"{n}, " for n in self._axis)
+        shapes = " and ".join(f"[{', '.join(map(str, (*self._axis, *leaf.shape)))}]" for leaf in self._leaves[:3])
+        agents = f", with an axis of the {self._axis[0]} agents" if axis else ""
+        return f"give one observation, {shapes}{agents}, or a batch with one more axis in front"

@@ -1,0 +1,185 @@
+"""Bundles of strangers: whatever is wrong in one, it is refused with exit code 5, and nothing is executed or written."""
+
+import io
+import json
+import os
+import pickle
+import struct
+import zipfile
+
+import exported
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import ppax
+from ppax.cli import main
+from ppax.policy import PolicySpec
+from ppax.policy.bundle import DamagedBundle, archive
+from ppax.storage.manifest import sealed
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    """The files of a bundle by name."""
+    path = tmp_path_factory.mktemp("good") / "bundle.zip"
+    spec = PolicySpec(spaces.Box(-1.0, 1.0, (2,)), spaces.Discrete(2), config={"agent": {"network": {"hidden": [4]}}})
+    exported.random_policy(spec).export(path, ["numpy", "stablehlo"])
+    with zipfile.ZipFile(path) as bundle:
+        return {name: bundle.read(name) for name in bundle.namelist()}
+
+
+class Marker:
+    """Object whose unpickling makes a directory."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def described(files, **changes):
+    """Return the files with a description that lists them as they are."""
+    content = {name: data for name, data in files.items() if name != archive.DESCRIPTION}
+    description = json.loads(files[archive.DESCRIPTION]) | changes
+    with zipfile.ZipFile(io.BytesIO(archive.archive_bytes(description, content))) as bundle:
+        return {name: bundle.read(name) for name in bundle.namelist()}
+
+
+def stored(files, compression=zipfile.ZIP_STORED):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", compression) as bundle:
+        for name, data in files.items():
+            bundle.writestr(name, data)
+    return out.getvalue()
+
+
+def with_program(files, change):
+    program = json.loads(files[archive.PROGRAM])
+    change(program)
+    return stored(described(files | {archive.PROGRAM: json.dumps(program).encode()}))
+
+
+def with_weights(files, header, numbers=b""):
+    text = json.dumps(header).encode()
+    return stored(described(files | {archive.WEIGHTS: struct.pack("<Q", len(text)) + text + numbers}))
+
+
+def other_platform(files):
+    shape = jax.ShapeDtypeStruct((2,), jnp.float32)
+    data = jax.export.export(jax.jit(jnp.sin), platforms=("tpu",))(shape).serialize()
+    return stored(described(files | {archive.STABLEHLO: bytes(data)}))
+
+
+def twice(files):
+    with pytest.warns(UserWarning, match="Duplicate name"):
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w") as bundle:
+            for name in (*files, archive.WEIGHTS):
+                bundle.writestr(name, files[name])
+        return out.getvalue()
+
+
+def claims_more(files):
+    """An entry whose sizes in the directory are those of a bomb."""
+    data, size = stored(files), len(files[archive.WEIGHTS])
+    at = data.rindex(b"PK\x01\x02", 0, data.rindex(archive.WEIGHTS.encode()))
+    sizes = struct.pack("<II", size, size)
+    assert data[at + 20 : at + 28] == sizes
+    return data[: at + 20] + struct.pack("<II", 2**31, 2**31) + data[at + 28 :]
+
+
+def spec_of(files):
+    return json.loads(files[archive.DESCRIPTION])["spec"]
+
+
+def changed_spec(files, **changes):
+    return stored(described(files, spec=spec_of(files) | changes))
+
+
+def operation(name, params):
+    def change(program):
+        program["operations"].append([name, params, [0], [0]])
+
+    return change
+
+
+HUGE = {"params.policy.bias": {"dtype": "F32", "shape": [2**60], "data_offsets": [0, 2**62]}}
+WIDE = {"agent": {"network": {"hidden": [2**40]}}}
+HOSTILE = {
+    "a pickle in place of the weights": lambda f, m: stored(described(f | {archive.WEIGHTS: pickle.dumps(m)})),
+    "a pickle beside the files": lambda f, m: stored(f | {"weights.pkl": pickle.dumps(m)}),
+    "a path outside": lambda f, m: stored(f | {"../../outside.txt": b"x"}),
+    "an absolute path": lambda f, m: stored(f | {"/tmp/outside.txt": b"x"}),
+    "a file twice": lambda f, m: twice(f),
+    "a zip bomb": lambda f, m: stored(f | {archive.ONNX: bytes(2**26)}, zipfile.ZIP_DEFLATED),
+    "a size that is not there": lambda f, m: claims_more(f),
+    "a header of 2^60 elements": lambda f, m: with_weights(f, HUGE, bytes(8)),
+    "a header longer than the file": lambda f, m: stored(described(f | {archive.WEIGHTS: struct.pack("<Q", 2**60)})),
+    "another platform": lambda f, m: other_platform(f),
+    "damaged StableHLO": lambda f, m: stored(described(f | {archive.STABLEHLO: f[archive.STABLEHLO][:100]})),
+    "an unknown operation": lambda f, m: with_program(f, operation("os.system", {})),
+    "an operation with other parameters": lambda f, m: with_program(f, operation("tanh", {"shape": [2**60]})),
+    "a slot that does not exist": lambda f, m: with_program(f, lambda p: p["outputs"].append(["action", 10**6])),
+    "a million million slots": lambda f, m: with_program(f, lambda p: p.update(slots=10**12)),
+    "a program that is no program": lambda f, m: stored(described(f | {archive.PROGRAM: b"[" * 10**5})),
+    "changed weights": lambda f, m: stored(f | {archive.WEIGHTS: f[archive.WEIGHTS][:-1] + b"\x01"}),
+    "a changed description": lambda f, m: stored(f | {archive.DESCRIPTION: f[archive.DESCRIPTION][:-2] + b' ,"a": 1}'}),
+    "another format": lambda f, m: stored(described(f, format=99)),
+    "no weights": lambda f, m: stored({archive.DESCRIPTION: f[archive.DESCRIPTION]}),
+    "other inputs": lambda f, m: stored(described(f, inputs=[])),
+    "another agent": lambda f, m: changed_spec(f, config={"agent": {"network": {"hidden": [5]}}}),
+    "a network larger than the file": lambda f, m: changed_spec(f, config=WIDE),
+    "an agent by import path": lambda f, m: changed_spec(
+        f, config={"agent": {"loss": {}, "network": {"encoder": "os"}}}
+    ),
+    "an endless space": lambda f, m: changed_spec(f, observation_space={"space": "Box", "shape": [2**60]}),
+    "no zip file": lambda f, m: b"PK\x03\x04" + bytes(100),
+    "half a file": lambda f, m: stored(f)[:-500],
+    "nothing": lambda f, m: b"",
+}
+
+
+@pytest.mark.parametrize("fault", HOSTILE)
+def test_a_hostile_bundle_is_refused_and_nothing_is_executed_or_written(fault, good, tmp_path, monkeypatch, capsys):
+    marker, path = tmp_path / "executed", tmp_path / "inside" / "bundle.zip"
+    path.parent.mkdir()
+    path.write_bytes(HOSTILE[fault](good, Marker(marker)))
+    monkeypatch.chdir(path.parent)
+    monkeypatch.setattr(main, "_start_jax", lambda cache: None)
+    with pytest.raises(DamagedBundle):
+        ppax.load(path)
+    assert main.main(["evaluate", str(path)]) == 5
+    assert "ppax: " in capsys.readouterr().err
+    assert sorted(x.name for x in tmp_path.rglob("*")) == ["bundle.zip", "inside"]
+
+
+def test_links_and_pipes_are_not_read(good, tmp_path):
+    real, link, pipe = tmp_path / "real.zip", tmp_path / "link.zip", tmp_path / "pipe.zip"
+    real.write_bytes(stored(good))
+    link.symlink_to(real)
+    os.mkfifo(pipe)
+    assert ppax.load(real).act(np.zeros(2)) in (0, 1)
+    for path in (link, pipe):
+        with pytest.raises(DamagedBundle, match="cannot be read"):
+            ppax.load(path)
+
+
+def test_a_checksum_that_is_right_does_not_hide_weights_that_are_not_finite(good, tmp_path):
+    path, data = tmp_path / "bundle.zip", bytearray(good[archive.WEIGHTS])
+    data[-4:] = np.float32(np.nan).tobytes()
+    path.write_bytes(stored(described(good | {archive.WEIGHTS: bytes(data)})))
+    with pytest.raises(DamagedBundle, match="not finite"):
+        ppax.load(path)
+
+
+def test_the_files_of_these_tests_are_a_good_bundle(good, tmp_path):
+    path = tmp_path / "bundle.zip"
+    path.write_bytes(stored(described(good)))
+    assert (
+        json.loads(good[archive.DESCRIPTION])["checksum"] == sealed(json.loads(good[archive.DESCRIPTION]))["checksum"]
+    )
+    assert ppax.load(path).act(np.zeros((3, 2))).shape == (3,)

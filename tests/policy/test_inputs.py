@@ -1,0 +1,230 @@
+"""Observations, masks and memory of `Policy.act`: forms, dtypes, messages."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+from trained import OBSERVATIONS, env_of, observations, policy_of, random_learner, rows
+
+import ppax
+from ppax.envs import EnvError, VectorEnv, host
+from ppax.networks import memories, network
+from ppax.types import ConfigError
+
+RNG = np.random.default_rng(0)
+GRU = memories.GRU(4)
+
+
+def make(action="two", seen="vector", masked=False, **options):
+    env = env_of(action, seen, masked)
+    return policy_of(ppax.PPO(network(env, hidden=(4,), **options)), env)
+
+
+def refusal(call) -> str:
+    with pytest.raises(ConfigError) as caught:
+        call()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("seen", "wrong", "words"),
+    [
+        ("vector", np.zeros(2), "obs has the shape [2], its space [3]"),
+        ("vector", np.zeros((5, 2)), "obs has the shape [5, 2], its space [5, 3]"),
+        ("vector", np.zeros((2, 5, 3)), "obs has the shape [2, 5, 3], its space [3]"),
+        ("vector", 1.0, "obs has the shape [], its space [3]"),
+        ("vector", np.zeros(3, complex), "obs is complex128, which cannot be cast to float32, the dtype of its space"),
+        ("vector", ["a", "b", "c"], "obs is <U1, which cannot be cast to float32"),
+        ("vector", None, "obs is a NoneType, not an array float32[3]"),
+        ("vector", {"a": np.zeros(3)}, "obs is a dict, not an array float32[3]"),
+        ("vector", np.zeros((0, 3)), "obs is an empty batch"),
+        ("image", np.zeros((6, 6, 2)), "obs is float64, which cannot be cast to uint8, the dtype of its space"),
+        ("dict", {"vector": np.zeros(2)}, "obs has the entries ['vector'], and its space"),
+        ("dict", np.zeros(2), "obs is a ndarray, and its space a Dict: a dict"),
+        ("tuple", (np.zeros(2), np.zeros(3, np.int8)), "obs[1] has the shape [3], its space [2]"),
+    ],
+)
+def test_what_does_not_belong_to_the_space_is_refused(seen, wrong, words):
+    message = refusal(lambda: make(seen=seen).act(wrong))
+    assert message.startswith(words), message
+    assert "batch" in message
+
+
+def test_the_message_is_that_of_training():
+    """An environment that returns the same wrong observation in training: the same sentence."""
+    import gymnasium
+
+    class Wrong(gymnasium.Env):
+        observation_space, action_space = OBSERVATIONS["vector"], spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(2, np.float32), {}
+
+    with pytest.raises(EnvError) as caught, host(Wrong, 1) as env:
+        env.host.reset([0])
+    sentence = "has the shape [2], its space [3]"
+    assert sentence in str(caught.value)
+    assert sentence in refusal(lambda: make().act(np.zeros(2, np.float32)))
+
+
+def test_lists_numbers_and_other_dtypes_are_read_as_training_reads_them():
+    policy = make()
+    exact = np.float32([0.1, -0.2, 0.3])
+    for other in ([0.1, -0.2, 0.3], np.float64([0.1, -0.2, 0.3]), jnp.asarray(exact), exact[::-1][::-1]):
+        assert policy.act(other) == policy.act(exact)
+    assert policy.act([1, 0, 2]) == policy.act(np.float32([1.0, 0.0, 2.0]))
+    kind = make(seen="kind")
+    assert kind.act(3) == kind.act(np.int64(3)) == kind.act(np.array([3, 4]))[0]
+
+
+@pytest.mark.parametrize("action", ["two", "ragged", "bits", "wide", "hybrid", "nested"])
+def test_actions_have_the_form_and_dtype_of_the_space(action):
+    policy = make(action)
+    space = policy.spec.action_space
+    one = policy.act(np.zeros(3))
+    assert space.contains(one), one
+    batch = policy.act(np.zeros((3, 3)))
+    assert [space.contains(rows(batch, i)) for i in range(3)] == [True] * 3
+    dtypes = jax.tree.map(lambda x: np.asarray(x).dtype, (one, batch, space.sample()))
+    assert jax.tree.leaves(dtypes[0]) == jax.tree.leaves(dtypes[1])
+    assert set(jax.tree.leaves(dtypes[0])) == {np.asarray(x).dtype for x in jax.tree.leaves(dict_of(space.sample()))}
+
+
+def dict_of(x):
+    """OrderedDicts of Gymnasium as dicts."""
+    return {k: dict_of(y) for k, y in x.items()} if isinstance(x, dict) else x
+
+
+def test_results_are_the_user_s_own():
+    """A result stays what it is when the next action is computed, and writing to it changes nothing."""
+    policy = make("wide")
+    one = policy.act(np.zeros(3))
+    before = one.copy()
+    policy.act(np.ones(3))
+    np.testing.assert_array_equal(one, before)
+    one[:] = 7.0
+    np.testing.assert_array_equal(policy.act(np.zeros(3)), before)
+
+
+def test_batches_of_every_size_give_the_actions_of_each_observation():
+    policy = make("wide")
+    obs = RNG.normal(size=(9, 3)).astype(np.float32)
+    each = np.stack([policy.act(one) for one in obs])
+    for size in range(1, 10):
+        np.testing.assert_allclose(policy.act(obs[:size]), each[:size], rtol=1e-5, atol=1e-6)
+    assert len(policy._programs) == 5  # 1, 2, 4, 8 and 16 streams
+
+
+def test_a_mask_is_required_where_training_had_one():
+    policy = make("ragged", masked=True)
+    assert "trained with action masks" in refusal(lambda: policy.act(np.zeros(3)))
+    assert "trained with action masks" in refusal(lambda: policy.step((), jnp.zeros((1, 3)), jnp.ones(1, bool)))
+    only = np.zeros(9, bool)
+    only[[2, 4, 8]] = True
+    assert policy.act(np.zeros(3), mask=only).tolist() == [2, 6, 2]
+    parts = (only[:3], only[3:5], only[5:])
+    assert policy.act(np.zeros(3), mask=parts).tolist() == [2, 6, 2]
+    assert policy.act(np.zeros((2, 3)), mask=np.stack([only, only])).tolist() == [[2, 6, 2]] * 2
+    assert policy.act(np.zeros((2, 3)), mask=tuple(np.stack([x, x]) for x in parts)).tolist() == [[2, 6, 2]] * 2
+    assert "mask has the shape [8]" in refusal(lambda: policy.act(np.zeros(3), mask=np.ones(8, bool)))
+    assert "needs [2, 9]" in refusal(lambda: policy.act(np.zeros((2, 3)), mask=np.ones(18, bool)))
+
+
+def test_a_mask_may_be_given_where_training_had_none():
+    policy = make()
+    for allowed in ([True, False], [False, True]):
+        assert policy.act(np.zeros(3), mask=allowed) == 1 + allowed.index(True)
+
+
+def test_memory_is_kept_and_reset_where_it_is_told():
+    policy, obs = make("box", memory=GRU, distribution="squashed"), RNG.normal(size=(3, 3, 3)).astype(np.float32)
+    first = policy.act(obs[0])
+    later = policy.act(obs[0])
+    assert (np.abs(later - first).reshape(3, -1).max(1) > 1e-4).all()
+    policy.reset(np.array([True, False, True]))
+    third = policy.act(obs[0])
+    np.testing.assert_allclose(third[[0, 2]], first[[0, 2]], rtol=1e-6)
+    assert np.abs(third[1] - first[1]).max() > 1e-4
+    policy.reset()
+    np.testing.assert_allclose(policy.act(obs[0]), first, rtol=1e-6)
+
+
+def test_a_batch_of_another_size_needs_a_reset_where_there_is_memory():
+    policy = make(memory=GRU)
+    policy.act(np.zeros((3, 3)))
+    assert "obs has 2 observations, and the memory is of 3" in refusal(lambda: policy.act(np.zeros((2, 3))))
+    assert "where has the shape [2]" in refusal(lambda: policy.reset(np.zeros(2, bool)))
+    policy.reset()
+    policy.act(np.zeros((2, 3)))
+    feedforward = make()
+    feedforward.act(np.zeros((3, 3)))
+    feedforward.act(np.zeros((2, 3)))
+    feedforward.reset(np.zeros(7, bool))  # nothing to reset
+
+
+def test_step_in_a_scan_is_act():
+    """The pure form inside `jit` and `scan`, with the start of an episode in the middle."""
+    policy, steps, streams = make("hybrid", "dict", memory=GRU), 5, 3
+    obs = observations(OBSERVATIONS["dict"], RNG, (steps, streams))
+    first = np.zeros((steps, streams), bool)
+    first[0], first[2, 1] = True, True
+
+    @jax.jit
+    def run(obs):
+        def one(carry, step):
+            out = policy.step(carry, *step)
+            return out.carry, (out.action, out.log_prob)
+
+        return jax.lax.scan(one, policy.initial_carry(streams), (obs, first))[1]
+
+    actions, log_probs = run(obs)
+    assert log_probs.shape == (steps, streams)
+    for t in range(steps):
+        policy.reset(first[t])
+        acted = policy.act(rows(obs, t))
+        np.testing.assert_array_equal(acted["kind"], actions["kind"][t])
+        np.testing.assert_allclose(acted["where"], actions["where"][t], rtol=1e-5, atol=1e-6)
+
+
+def test_step_with_a_key_samples_as_training_acts():
+    env = env_of("ragged")
+    agent = ppax.PPO(network(env, hidden=(4,)))
+    learner = random_learner(agent, env)
+    policy, key = policy_of(agent, env, learner), jax.random.key(4)
+    obs, first = jnp.zeros((6, 3)), jnp.ones(6, bool)
+    out = policy.step((), obs, first, key=key)
+    own = agent.act(learner, (), obs, first, None, jax.random.clone(key))
+    np.testing.assert_array_equal(out.action, own.env_action)
+    np.testing.assert_allclose(out.log_prob, own.log_prob, rtol=1e-6)
+
+
+def test_the_specification_says_what_the_policy_takes():
+    text = str(make("ragged", "dict", masked=True, memory=GRU).spec)
+    for words in ("'vector': float32[2]", "integers from [0, 5, -1]", "required", "8 numbers for each stream", "Own"):
+        assert words in text, text
+    assert "Own: float32[3]; integer from 1 to 2" in repr(make())
+
+
+def test_entries_that_only_the_critic_reads_may_be_left_out():
+    env = ppax.make("Pursuit-2", 3, agent_ids=True, central_critic=True)
+    agent = ppax.PPO(network(env, hidden=(4,)))
+    policy = policy_of(agent, env)
+    assert policy.spec.critic_obs == ("joint",)
+    full = observations(env.observation_space, RNG, (4,))
+    own = {name: full[name] for name in ("own", "agent")}
+    np.testing.assert_array_equal(policy.act(own), policy.act(full))
+    assert policy.act(rows(own, 0)) == policy.act(rows(full, 0))
+    assert "obs has the entries ['own']" in refusal(lambda: policy.act({"own": own["own"]}))
+    assert "'joint' may be left out" in str(policy.spec)
+
+
+def test_evaluation_is_that_of_the_run():
+    env = ppax.make("CartPole-v1", 4)
+    agent = ppax.PPO(network(env, hidden=(4,)))
+    learner = random_learner(agent, env)
+    policy = policy_of(agent, env, learner)
+    own = ppax.evaluate(agent, env, learner, ppax.evaluation.evaluation_key(5), episodes=8)
+    np.testing.assert_array_equal(policy.evaluate(env, episodes=8, seed=5).returns, own.returns)
+    with pytest.raises(ConfigError, match="made for another environment"):
+        policy.evaluate(VectorEnv(env_of().env, 4))

@@ -1,0 +1,90 @@
+"""Spaces as JSON and back: every number, dtype and order is kept; other data is refused before memory is taken."""
+
+import json
+
+import numpy as np
+import pytest
+from compositions import OBSERVATIONS
+from gymnasium import spaces
+from worlds import SPACES
+
+from ppax.policy import space_data
+from ppax.types import ConfigError
+
+OTHERS = {
+    "empty": spaces.Dict({"none": spaces.Box(0.0, 1.0, (0,)), "scalar": spaces.Box(-np.inf, 3.5, ())}),
+    "order": spaces.Dict([("z", spaces.Discrete(2)), ("a", spaces.Discrete(3))]),
+    "tenths": spaces.Box(np.array([0.1, -np.inf, 0.3], np.float32), np.array([0.7, 0.2, np.inf], np.float32)),
+    "doubles": spaces.Box(-1e300, 0.1, (2,), np.float64),
+    "longs": spaces.Box(-(2**63), 2**63 - 1, (2,), np.int64),
+    "bytes": spaces.Box(np.array([[0, 255], [1, 2]], np.uint8), np.array([[0, 255], [3, 4]], np.uint8)),
+    "small": spaces.Discrete(4, start=-2, dtype=np.int32),
+}
+EVERY = SPACES | OBSERVATIONS | OTHERS
+
+
+def facts(space):
+    """All numbers of a space, and its entries in order."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        inner = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        return type(space), [(name, facts(one)) for name, one in inner]
+    numbers = [getattr(space, name, None) for name in ("n", "start", "nvec", "low", "high")]
+    lists = [x.tolist() if isinstance(x, np.ndarray | np.generic) else x for x in numbers]
+    return type(space), space.shape, space.dtype, lists
+
+
+@pytest.mark.parametrize("space", EVERY.values(), ids=EVERY)
+def test_a_space_is_the_same_after_json(space):
+    text = json.dumps(space_data.to_data(space), allow_nan=False)
+    again = space_data.from_data(json.loads(text))
+    assert facts(again) == facts(space)
+    assert again == space
+
+
+def test_equal_bounds_are_one_number():
+    assert len(json.dumps(space_data.to_data(spaces.Box(0, 255, (84, 84, 4), np.uint8)))) < 120
+
+
+BOX = {"space": "Box", "shape": [2], "dtype": "float32", "low": 0.0, "high": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (None, "must be a table"),
+        ([], "must be a table"),
+        ({}, "must be Box, Discrete"),
+        ({"space": "os.system"}, "must be Box, Discrete"),
+        (BOX | {"shape": [2**40, 2**40]}, "at most"),
+        (BOX | {"shape": [-1]}, "at most"),
+        (BOX | {"shape": "ab"}, "not a space"),
+        (BOX | {"dtype": "object"}, "must be one of"),
+        (BOX | {"dtype": ["float32"]}, "must be one of"),
+        (BOX | {"low": [0.0, 1.0, 2.0]}, "not a space"),
+        (BOX | {"low": "__import__('os')"}, "not a space"),
+        (BOX | {"low": 2.0}, "not a space"),
+        ({"space": "Discrete", "n": 0, "start": 0, "dtype": "int64"}, "not a space"),
+        ({"space": "Discrete", "start": 0, "dtype": "int64"}, "not a space"),
+        ({"space": "MultiDiscrete", "nvec": [2**80], "start": [0], "dtype": "int64"}, "not a space"),
+        ({"space": "MultiBinary", "n": [2**62]}, "at most"),
+        ({"space": "Dict", "spaces": [1]}, "not a space"),
+        ({"space": "Dict", "spaces": {"a": {"space": "Nothing"}}}, r"space\['a'\]"),
+        ({"space": "Tuple", "spaces": 3}, "not a space"),
+    ],
+)
+def test_other_data_is_refused(data, words):
+    with pytest.raises(ConfigError, match=words):
+        space_data.from_data(data)
+
+
+def test_deep_nesting_is_refused():
+    data = BOX
+    for _ in range(2000):
+        data = {"space": "Tuple", "spaces": [data]}
+    with pytest.raises(ConfigError, match="at most 16 deep"):
+        space_data.from_data(data)
+
+
+def test_unknown_spaces_have_no_data():
+    with pytest.raises(ConfigError, match="Text"):
+        space_data.to_data(spaces.Text(3))

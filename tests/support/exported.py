@@ -1,0 +1,114 @@
+"""Policies to export, of every network and action space, their observations, and their own actions."""
+
+from typing import Any
+
+import jax
+import numpy as np
+from gymnasium import spaces
+
+from ppax import config
+from ppax.policy import Policy, PolicySpec
+from ppax.policy.bundle.interface import Interface
+
+STEPS, BATCH = 20, 50  # 1,000 observations
+VECTOR = spaces.Box(-np.inf, np.inf, (4,), np.float32)
+BOX = spaces.Box(np.array([-1.0, 0.0, -2.0], np.float32), np.array([1.0, 3.0, 5.0], np.float32))
+BALL = spaces.Box(-2.0, 2.0, (3,), np.float32)
+NAMED = spaces.Dict(
+    place=VECTOR,
+    kind=spaces.Discrete(3, start=-1),
+    pixels=spaces.Box(0, 255, (2, 2), np.uint8),
+    flags=spaces.MultiBinary(2),
+)
+HYBRID = spaces.Dict(z=spaces.Discrete(2, start=3), a=spaces.Tuple([BOX, spaces.MultiBinary(2)]))
+# observation space and options of the network
+NETWORKS: dict[str, tuple[spaces.Space, dict[str, Any]]] = {
+    "separate": (VECTOR, {}),
+    "shared": (VECTOR, {"shared": True, "activation": "relu"}),
+    "cnn": (spaces.Box(0, 255, (16, 16, 2), np.uint8), {"encoder": {"part": "small_cnn"}}),
+    "named": (NAMED, {"activation": "silu"}),
+    "gru": (VECTOR, {"memory": {"part": "gru", "width": 8}}),
+    "lstm": (VECTOR, {"memory": {"part": "lstm", "width": 8}}),
+    "mingru": (VECTOR, {"memory": {"part": "mingru", "width": 12}}),
+    "lru": (VECTOR, {"memory": {"part": "lru", "width": 8}}),
+    "attention": (VECTOR, {"memory": {"part": "attention", "width": 8, "steps": 5, "heads": 2}}),
+    "window": (VECTOR, {"memory": {"part": "window", "steps": 3, "hidden": [8]}, "shared": True}),
+}
+# action space, whether it is masked, and options of the network
+SPACES: dict[str, tuple[spaces.Space, bool, dict[str, Any]]] = {
+    "discrete": (spaces.Discrete(4, start=5), False, {}),
+    "masked": (spaces.Discrete(5, start=-2), True, {}),
+    "several": (spaces.MultiDiscrete([2, 4, 3], start=[1, 0, -2]), False, {}),
+    "several masked": (spaces.MultiDiscrete([[3, 2], [2, 4]]), True, {}),
+    "normal": (BOX, False, {"std_max": 0.9}),
+    "squashed": (BOX, False, {"distribution": "squashed", "state_std": True}),
+    "beta": (BOX, False, {"distribution": "beta"}),
+    "ball": (BALL, False, {"distribution": "ball"}),
+    "hybrid": (HYBRID, False, {"distribution": "squashed"}),
+    "hybrid masked": (HYBRID, True, {}),
+}
+
+
+def policy(network: str, space: str, normalize: bool) -> Policy:
+    """Return a policy with random numbers for weights and statistics, of the size that they have in training."""
+    (obs, options), (action, masked, more) = NETWORKS[network], SPACES[space]
+    agent = {"normalize_obs": normalize, "network": {"hidden": [16, 8]} | options | more}
+    return random_policy(PolicySpec(obs, action, masked, config={"env": "a test's own", "agent": agent}))
+
+
+def random_policy(spec: PolicySpec) -> Policy:
+    agent = config.build_agent(spec.config, spec)
+    rng = np.random.default_rng(1)
+
+    def fill(path, x):
+        if x.dtype != np.float32:
+            return np.zeros(x.shape, x.dtype)
+        drawn = rng.normal(0.0, 1.0, x.shape).astype(np.float32)
+        if "var" in jax.tree_util.keystr(path):
+            return np.abs(drawn) + 0.5
+        return drawn / np.float32(max(1, x.shape[-2]) ** 0.5 if x.ndim > 1 else 2.0)
+
+    learner = jax.eval_shape(lambda key: agent.init(spec.observation_space, key), jax.random.key(0))
+    return Policy(agent, jax.tree_util.tree_map_with_path(fill, learner), spec)
+
+
+def observed(policy: Policy, steps: int = STEPS, batch: int = BATCH) -> dict[str, np.ndarray]:
+    """Return observations, masks and beginnings of episodes by name, [steps, batch, ...] each."""
+    interface, rng = Interface(policy), np.random.default_rng(2)
+    rows = [interface.examples(batch, seed=t) for t in range(steps)]
+    out = {name: np.stack([row[name] for row in rows]) for name in rows[0] if not name.startswith("carry")}
+    out["first"] = rng.random(out["first"].shape) < 0.2
+    out["first"][0] = True
+    return out
+
+
+def own_actions(policy: Policy, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return `action...` and `log_prob` [steps, batch, ...] from the agent itself, for one agent without names."""
+    agent, learner, spec = policy.agent, policy.learner, policy.spec
+    steps, batch = inputs["first"].shape
+
+    def one(carry, row):
+        obs = _tree(spec.observation_space, "obs", row)
+        mask = _tree(spec.action_space, "mask", row) if spec.masked else None
+        out = agent.policy(learner, carry, obs, row["first"], mask)
+        mode = out.distribution.mode()
+        return out.carry, (out.distribution.env_action(mode), out.distribution.log_prob(mode))
+
+    carry, rows = agent.initial_carry(batch), []
+    learner = jax.tree.map(jax.numpy.asarray, learner)
+    jitted = jax.jit(one)
+    for t in range(steps):
+        carry, row = jitted(carry, {name: x[t] for name, x in inputs.items()})
+        rows.append(jax.device_get(row))
+    action, log_prob = jax.tree.map(lambda *x: np.stack(x), *rows)
+    leaves, _ = jax.tree_util.tree_flatten_with_path({"action": action, "log_prob": log_prob})
+    return {jax.tree_util.keystr(path, simple=True, separator="."): x for path, x in leaves}
+
+
+def _tree(space, name, row):
+    """Return the arrays of `row` whose names begin with `name` in the structure of `space`."""
+    if isinstance(space, spaces.Dict):
+        return {key: _tree(inner, f"{name}.{key}", row) for key, inner in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_tree(inner, f"{name}.{i}", row) for i, inner in enumerate(space.spaces))
+    return row[name]

@@ -21,8 +21,8 @@ MUTATIONS = [
     ),
     Mutation(
         "chunks do not end at evaluations",
-        "return min(done - done % every + every, self.evaluations.next_after(done))",
-        "return min(done - done % every + every, self.total_iterations)",
+        "for every in steps), self.evaluations.next_after(done))",
+        "for every in steps), self.total_iterations)",
         (TRAINING + "test_rows_end_at_multiples_of_the_interval_and_at_evaluations",),
     ),
     Mutation(

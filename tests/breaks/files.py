@@ -67,8 +67,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "the checkpoint that was just written is pruned",
-        "[path for path in list_checkpoints(directory) if path.name <= final.name][:-keep]",
-        "list_checkpoints(directory)[:-keep]",
+        "older = [path for path in list_checkpoints(directory) if path.name <= final.name]",
+        "older = list_checkpoints(directory)",
         (RUN_DIR + "test_a_new_checkpoint_is_never_removed_in_favour_of_higher_iterations",),
         "run/checkpoint.py",
     ),

@@ -83,7 +83,7 @@ def warn_of_single_rows(agent: Agent, env: Env, num_steps: int) -> None:
             warnings.warn(
                 f"num_envs = {env.num_envs}, num_steps = {num_steps}: each minibatch has one row, whose advantage "
                 "cannot be standardised; use at least num_envs = 8 and num_steps = 128",
-                stacklevel=4,
+                stacklevel=5,
             )
 
 

@@ -27,8 +27,9 @@ class Inputs:
 
     def __init__(self, spec: PolicySpec):
         self._spec, self._own = spec, spec.sharing == "independent"
-        everyone = (spec.num_agents,) if self._own else ()
-        self._axes = {name: (size,) for name, size in sorted(spec.sizes)} or {"": everyone}  # of agents, by group
+        everyone: tuple[int, ...] = (spec.num_agents,) if self._own else ()
+        by_group: dict[str, tuple[int, ...]] = {name: (size,) for name, size in sorted(spec.sizes)}
+        self._axes = by_group or {"": everyone}  # of agents
         named = {name: (group.observation_space, group.action_space) for name, group in spec.groups.items()}
         self._spaces: dict[str, Any] = named or {"": (spec.observation_space, spec.action_space)}
         spare = spec.critic_obs

@@ -45,7 +45,7 @@ class InNumpy:
 
     def __call__(self, carry: Sequence[Any], rest: Sequence[Any]) -> Called:
         """Act for all streams."""
-        noise = ()
+        noise: list[Any] = []
         if self._rng is not None:
             noise = [x[0] for x in jax.tree.leaves(noise_for(self._distribution, 1, self._rng))]
         out = self._program(*carry, *rest, *noise)
@@ -60,7 +60,8 @@ class InJax:
 
         def act(agent: Agent, learner: Any, leaves: list[Any], seed: Array) -> tuple[list[Any], list[Any]]:
             key = None if rng is None else jax.random.key(seed)
-            out = step(agent, learner, *jax.tree.unflatten(structure, leaves), key)
+            inputs: PolicyInputs = jax.tree.unflatten(structure, leaves)
+            out = step(agent, learner, *inputs, key)
             return jax.tree.leaves(out.carry), jax.tree.leaves(out.action)
 
         self._parameters = jax.device_put((agent, learner))

@@ -110,7 +110,8 @@ def fit_run(
     shapes = state_shapes(agent, env, run)
     needed = require_memory(agent, env, shapes)
     say(f"memory, at least: {needed}")
-    _check_schedule(agent, env, run)
+    _warn(agent, env, run)
+    _check_schedule(agent)
     _check_recording(agent, env, run, run_dir)
     with ExitStack() as stack:
         evaluations = stack.enter_context(Evaluations(agent, env, run, shapes))
@@ -174,11 +175,15 @@ def resume(
         return loop.train(state)
 
 
-def _check_schedule(agent: Agent, env: Env, run: Run) -> None:
-    """Raise ConfigError for a schedule of a number that the agent lacks; evaluated with shapes only. Warn of sizes."""
-    warn_of_single_rows(agent, env, run.num_steps)
+def _warn(agent: Agent, env: Env, run: Run) -> None:
+    """Warn of settings that have no effect or rarely do what is meant."""
     if env.num_agents == 1 and agent.sharing == group_tables.INDEPENDENT:
         warnings.warn(f'agents = "independent" changes nothing: {env.name} has one agent; leave it out', stacklevel=4)
+    warn_of_single_rows(agent, env, run.num_steps)
+
+
+def _check_schedule(agent: Agent) -> None:
+    """Raise ConfigError for a schedule of a number that the agent lacks; evaluated with shapes only."""
     jax.eval_shape(agent.annealed, jnp.float32(0.0), jnp.float32(0.0))
 
 

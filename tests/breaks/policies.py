@@ -1,0 +1,95 @@
+"""Breaks of trained policies apart from their runs: acting, memory, agents, loading."""
+
+from breaks.base import Mutation
+
+ACTING = "tests/policy/test_acting.py::"
+INPUTS = "tests/policy/test_inputs.py::"
+AGENTS = "tests/policy/test_many_agents.py::"
+LOADING = "tests/policy/test_loading.py::"
+
+MUTATIONS = [
+    Mutation(
+        "the memory of a policy is not kept between calls",
+        "self._carry, self._first = carry, np.zeros_like(self._first)",
+        "self._first = np.zeros_like(self._first)",
+        (INPUTS + "test_memory_is_kept_and_reset_where_it_is_told",),
+        "policy/memory.py",
+    ),
+    Mutation(
+        "a reset of some observations resets all",
+        "self._first[: len(rows)] |= rows",
+        "self._first[:] = True",
+        (INPUTS + "test_memory_is_kept_and_reset_where_it_is_told",),
+        "policy/memory.py",
+    ),
+    Mutation(
+        "absent agents remember observations that they never had",
+        "        if present is None:\n            self._carry",
+        "        if True:\n            self._carry",
+        (AGENTS + "test_agents_that_are_absent_keep_their_memory",),
+        "policy/memory.py",
+    ),
+    Mutation(
+        "a mask that training had may be forgotten",
+        "            if self._spec.masked:\n",
+        "            if False:\n",
+        (INPUTS + "test_a_mask_is_required_where_training_had_one",),
+        "policy/inputs.py",
+    ),
+    Mutation(
+        "actions of agents by name are those of other agents",
+        "for name, i in zip(names, self._places(names), strict=True)",
+        "for i, name in enumerate(names)",
+        (AGENTS + "test_players_act_with_their_own_parameters",),
+        "policy/inputs.py",
+    ),
+    Mutation(
+        "a user who writes to an action changes later ones",
+        "own = np.array(x[: math.prod(lead)], leaf.space_dtype).reshape(shape)",
+        "own = np.asarray(x[: math.prod(lead)]).reshape(shape)",
+        (INPUTS + "test_actions_have_the_form_and_dtype_of_the_space",),
+        "policy/inputs.py",
+    ),
+    Mutation(
+        "sampled actions are repeated after the first call",
+        "noise_for(self._distribution, 1, self._rng))",
+        "noise_for(self._distribution, 1, np.random.default_rng(0)))",
+        (ACTING + "test_samples_have_the_probabilities_of_the_distribution",),
+        "policy/programs.py",
+    ),
+    Mutation(
+        "a loaded policy of self-play is that of a past self",
+        "agent, learner = agent.agent, learner.current",
+        "agent, learner = agent.agent, jax.tree.map(lambda x: x[0], learner.pool)",
+        (AGENTS + "test_self_play_acts_with_the_current_learners",),
+        "policy/acting.py",
+    ),
+    Mutation(
+        "load(step=...) gives the newest checkpoint",
+        "    if step is not None:\n        return read(find_step(path, step))\n",
+        "",
+        (LOADING + "test_every_checkpoint_can_be_loaded_by_its_step",),
+        "policy/loading.py",
+    ),
+    Mutation(
+        "weights that are not finite are loaded",
+        "    if broken:\n        raise checkpoint.DamagedCheckpoint",
+        "    if False:\n        raise checkpoint.DamagedCheckpoint",
+        (LOADING + "test_weights_that_are_not_finite_are_refused",),
+        "policy/loading.py",
+    ),
+    Mutation(
+        "all checkpoints are kept, whatever log.keep says",
+        "for old in older[: -keep if keep else 0]:",
+        "for old in ():",
+        (LOADING + "test_the_newest_checkpoints_are_kept",),
+        "run/checkpoint.py",
+    ),
+    Mutation(
+        "checkpoints by iterations have no log row",
+        "steps = self.chunk_iterations, self.run.log.checkpoint_every or self.chunk_iterations",
+        "steps = self.chunk_iterations, self.chunk_iterations",
+        (LOADING + "test_checkpoints_have_steps_and_scores",),
+        "run/loop.py",
+    ),
+]

@@ -80,6 +80,13 @@ def test_films_of_a_resumed_run_are_those_of_an_uninterrupted_one(tmp_path):
         assert whole == part
 
 
+def test_a_resumed_run_makes_no_film_of_its_first_state(tmp_path):
+    stop = {"callbacks": [lambda state, row: row["iteration"] >= 3]}
+    fit(*native(), run_dir=tmp_path / "run", film=FilmSettings(every=4), **stop)
+    ppax.resume(tmp_path / "run", *native())
+    assert films(tmp_path / "run") == [0, 4]
+
+
 @pytest.fixture
 def frames(monkeypatch):
     """Frames of every film, in the place of files."""

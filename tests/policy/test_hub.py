@@ -55,6 +55,13 @@ def test_a_policy_goes_to_the_hub_and_comes_back(hub, run_dir):
     assert set(asked) == {"/me/poles/resolve/main/policy.zip"}
 
 
+def test_the_command_export_uploads(hub, run_dir, monkeypatch, capsys):
+    monkeypatch.setenv("HF_TOKEN", "hf_test")
+    assert main(["export", str(run_dir), "--to", "hf://me/other", "--formats", "numpy", "--json", "--no-cache"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"address": f"{hub.url}/me/other"}
+    assert hub.repos["me/other"].keys() == {"policy.zip", "README.md", "curve.png"}
+
+
 def test_the_model_card_tells_the_run(hub, run_dir):
     ppax.load(run_dir).push_to_hub("hf://me/poles", **NUMPY)
     files = hub.repos["me/poles"]

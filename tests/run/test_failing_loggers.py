@@ -85,6 +85,14 @@ def test_a_logger_that_cannot_store_a_file_is_removed_and_gets_no_more_rows():
     assert stores.stored == [FILM]
 
 
+def test_a_logger_that_cannot_store_a_file_gets_no_more_files():
+    with RunLoggers(None, [], 0, [Full()], RUN) as loggers:
+        with pytest.warns(UserWarning, match="Full failed"):
+            loggers.store(FILM)
+        with warnings.catch_warnings(action="error"):
+            loggers.store(FILM)
+
+
 def test_a_logger_that_cannot_be_opened_is_left_out():
     stores = Service()
     with pytest.warns(UserWarning, match=r"Closed failed \(PermissionError: no API key\)"):

@@ -14,6 +14,7 @@ from ppax.films.play import play
 from ppax.films.video import require_video, write_video
 from ppax.options import check_limits
 from ppax.policy.bundle import FORMATS
+from ppax.policy.hub import PREFIX
 from ppax.policy.loading import load
 from ppax.run.directory import EVALUATION
 from ppax.run.restore import load_best_policy, load_run, load_state
@@ -70,7 +71,10 @@ def run_play(options: argparse.Namespace, say: Any) -> dict[str, Any]:
 def add_export(parser: argparse.ArgumentParser) -> None:
     """Add the options that only `ppax export` has."""
     parser.add_argument("run", type=Path, help="run directory")
-    parser.add_argument("--to", type=Path, help=f"file to write, .zip (default: {BUNDLE} in the run directory)")
+    text = (
+        f"file to write, .zip, or {PREFIX}OWNER/NAME on the Hugging Face Hub (default: {BUNDLE} in the run directory)"
+    )
+    parser.add_argument("--to", help=text)
     parser.add_argument("--best", action="store_true", help="export the best policy of the run, not the last")
     text = f"formats, with commas: {','.join(FORMATS)} (default: all that the policy and this machine have)"
     parser.add_argument("--formats", help=text)
@@ -80,7 +84,12 @@ def run_export(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     """Write the bundle, print its formats and path; returns the same for JSON."""
     formats = None if options.formats is None else [name.strip() for name in options.formats.split(",")]
     scores = None if options.best else _scores(options.run)
-    written = load(options.run, best=options.best).export(options.to or options.run / BUNDLE, formats, scores)
+    policy = load(options.run, best=options.best)
+    if options.to is not None and options.to.startswith(PREFIX):
+        address = policy.push_to_hub(options.to, formats=formats)
+        say(f"uploaded: {address}")
+        return {"address": address}
+    written = policy.export(options.to or options.run / BUNDLE, formats, scores)
     for name, difference in written.differences.items():
         say(f"{name}: the same actions; numbers differ by at most {difference:.1e}")
     for name, reason in written.left_out.items():

@@ -30,7 +30,6 @@ USUAL = [  # shown by `--help` without a part
     "eval.episodes",
     "log.every",
     "log.console",
-    "log.tensorboard",
     "log.to",
     "agent.learning_rate",
     "agent.gamma",

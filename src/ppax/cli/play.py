@@ -71,9 +71,7 @@ def run_play(options: argparse.Namespace, say: Any) -> dict[str, Any]:
 def add_export(parser: argparse.ArgumentParser) -> None:
     """Add the options that only `ppax export` has."""
     parser.add_argument("run", type=Path, help="run directory")
-    text = (
-        f"file to write, .zip, or {PREFIX}OWNER/NAME on the Hugging Face Hub (default: {BUNDLE} in the run directory)"
-    )
+    text = f".zip to write, or {PREFIX}OWNER/NAME on the Hugging Face Hub (default: {BUNDLE} in the run directory)"
     parser.add_argument("--to", help=text)
     parser.add_argument("--best", action="store_true", help="export the best policy of the run, not the last")
     text = f"formats, with commas: {','.join(FORMATS)} (default: all that the policy and this machine have)"

@@ -112,7 +112,8 @@ class Loop:
                 ended = self.monitor.update(state, chunk.row)
                 self._save(state, self.saver.save_if_due)
             save_error = self._save(state, self.saver.save_final)
-            loggers.store_policy(self._result(state, history, ""))
+            if not self.stop.is_set():  # after a signal there may be little time
+                loggers.store_policy(self._result(state, history, ""))
         self._record_end(state)
         interrupted = not (ended or self._all_done(state))
         if interrupted:

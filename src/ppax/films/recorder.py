@@ -68,8 +68,14 @@ class FilmRecorder:
         return Artifact("film", {path.name: path}, counter.to_int(state.env_steps))
 
     def _record(self, state: TrainState, path: Path) -> None:
-        limits = {"max_steps": self._max_steps, "max_seconds": MAX_SECONDS}
-        learner = sharding.local(state.learner)
-        played = play(self._agent, self._env, learner, make_key(self._seed), 1, self._deterministic, **limits)
+        played = play(
+            self._agent,
+            self._env,
+            sharding.local(state.learner),
+            make_key(self._seed),
+            deterministic=self._deterministic,
+            max_steps=self._max_steps,
+            max_seconds=MAX_SECONDS,
+        )
         path.parent.mkdir(exist_ok=True)
         write_video(path, played.frames, FRAMES_PER_SECOND)

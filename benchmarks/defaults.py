@@ -47,46 +47,31 @@ TASKS: dict[str, int] = {
     "gymnasium/Hopper-v5": 1_000_000,
     "gymnasium/HalfCheetah-v5": 1_000_000,
 }
-# Lists from which the five environments are drawn, by suite; those in TASKS and those that a library lacks are skipped
 DRAW_SEED, TUNED, HELD, DRAWN = 20261122, 0, 100, 200
-POOL = {
-    "gymnax/Asterix-MinAtar": 2_000_000,
-    "gymnax/DiscountingChain-bsuite": 200_000,
-    "gymnax/UmbrellaChain-bsuite": 200_000,
-    "gymnax/MNISTBandit-bsuite": 200_000,
-    "gymnax/GaussianBandit-misc": 200_000,
-    "gymnax/BernoulliBandit-misc": 200_000,
-    "gymnax/PointRobot-misc": 500_000,
-    "gymnax/Swimmer-misc": 500_000,
-    "gymnax/MetaMaze-misc": 500_000,
-    "brax/positional/halfcheetah": 2_000_000,
-    "brax/positional/hopper": 2_000_000,
-    "brax/positional/walker2d": 2_000_000,
-    "brax/positional/ant": 2_000_000,
-    "brax/positional/swimmer": 2_000_000,
-    "brax/positional/pusher": 2_000_000,
-    "brax/positional/fast": 200_000,
-    "gymnasium/Swimmer-v5": 500_000,
-    "gymnasium/Walker2d-v5": 500_000,
-    "gymnasium/Ant-v5": 500_000,
-    "gymnasium/Humanoid-v5": 500_000,
-    "gymnasium/HumanoidStandup-v5": 500_000,
-    "gymnasium/Pusher-v5": 500_000,
-    "gymnasium/BipedalWalker-v3": 500_000,
-    "gymnasium/LunarLanderContinuous-v3": 500_000,
-    "gymnasium/Acrobot-v1": 300_000,
-    "gymnasium/Taxi-v3": 300_000,
-    "gymnasium/CliffWalking-v1": 300_000,
-    "gymnasium/FrozenLake-v1": 300_000,
-    "gymnasium/Blackjack-v1": 300_000,
-}
+# Suites from whose lists the five environments are drawn, and the budget of each in steps
+POOLS = {"gymnax": 1_000_000, "brax": 2_000_000, "gymnasium": 500_000}
+# Not environments to learn: compatibility layers, duplicates of others on the list, a test of speed
+NOT_TASKS = {"gymnasium/GymV21Environment-v0", "gymnasium/GymV26Environment-v0", "brax/fast"}
 EPISODES = 128
 
 
 def drawn() -> dict[str, int]:
-    """Five environments of POOL, drawn with the committed seed."""
-    names = random.Random(DRAW_SEED).sample(sorted(POOL), 5)
-    return {name: POOL[name] for name in names}
+    """Five environments of the suites' lists, drawn with the committed seed, and their budgets.
+
+    Left out are environments of TASKS and of presets, in whatever suite.
+    """
+    from ppax import config
+    from ppax.envs.suites import brax, gymnasium, gymnax
+
+    ids = {"gymnax": gymnax.ids(), "brax": brax.ids(), "gymnasium": gymnasium.ids()}
+    tuned = {task.rpartition("/")[2] for task in (*TASKS, *config.presets())}
+    names = [
+        f"{suite}/{name}"
+        for suite in POOLS
+        for name in sorted(ids[suite])
+        if name not in tuned and "/" not in name and f"{suite}/{name}" not in NOT_TASKS
+    ]
+    return {name: POOLS[name.partition("/")[0]] for name in random.Random(DRAW_SEED).sample(names, 5)}
 
 
 def score(run_config: dict[str, Any], seeds: list[int]) -> dict[str, Any]:
@@ -173,7 +158,7 @@ def main() -> None:
     report = Report(None if tuning else name_of_file, "recommended settings beside presets", {"seeds": seeds})
     kept = {} if report.path is None or not report.path.exists() else rows_of(report)
     for name in chosen:
-        steps = (TASKS | POOL)[name]
+        steps = tasks[name]
         given = {"env": name, "total_steps": steps} | unflatten(options_of(options.set))
         row: dict[str, Any] = {"task": name, "steps": steps, "defaults": score(config.recommended(given).config, seeds)}
         preset = None if tuning else preset_of(name, steps)

@@ -866,7 +866,7 @@ ENVIRONMENTS = [
     ),
     Mutation(
         "training begins with an unsound environment",
-        "    require_sound(env)  #",
+        "    _require_sound(env)  #",
         "    #",
         (CHECK_ENV + "test_training_refuses_before_it_compiles",),
         "ppax/run/fit.py",

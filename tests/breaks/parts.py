@@ -67,4 +67,11 @@ MUTATIONS = [
         ),
         "checks/oracle.py",
     ),
+    Mutation(
+        "an observation without an element is accepted",
+        "if not any(math.prod(entry.shape) for entry in chosen):",
+        "if False:",
+        ("tests/networks/test_composed.py::test_an_observation_without_an_element_is_refused",),
+        "networks/observations.py",
+    ),
 ]

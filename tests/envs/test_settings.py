@@ -208,3 +208,8 @@ def test_evaluation_parameters_of_a_host_environment_of_ones_own_are_refused_bef
     run = dataclasses.replace(run, eval=config.EvalSettings(env_params={"gravity": 1.0}))
     with pytest.raises(ConfigError, match=r"functools\.partial"):
         fit_run(agent, env, run)
+
+
+def test_a_function_in_the_place_of_an_id_is_refused_with_the_call_for_own_environments():
+    with pytest.raises(ConfigError, match=r"must be a string.*ppax\.envs\.host\(MyEnv"):
+        ppax.make(builtin.CartPole)

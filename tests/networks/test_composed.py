@@ -164,6 +164,26 @@ def test_network_options_that_do_not_fit_the_spaces_are_refused(options, named):
         network(World(DICT), **options)
 
 
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(-1.0, 1.0, (0,)),
+        spaces.Dict({}),
+        spaces.Dict({"a": spaces.Box(-1.0, 1.0, (0, 2)), "b": spaces.Box(-1.0, 1.0, (0,))}),
+    ],
+    ids=["box", "dict", "dict-of-boxes"],
+)
+def test_an_observation_without_an_element_is_refused(space):
+    with pytest.raises(ppax.ConfigError, match=r"network\.actor_obs: the observation has no element .* constant"):
+        network(World(space))
+
+
+def test_an_entry_without_an_element_beside_others_has_no_weights():
+    space = spaces.Dict({"a": spaces.Box(-1.0, 1.0, (0,)), "b": spaces.Box(-1.0, 1.0, (3,))})
+    params = network(World(space), hidden=(5,)).init(jax.random.key(0), 1)
+    assert {x.shape for x in jax.tree.leaves(params["actor"])} == {(3, 5), (5,)}
+
+
 def test_convolution_without_an_image_is_refused():
     with pytest.raises(ppax.ConfigError, match=r"there are obs \[4\]: use flat"):
         network(CARTPOLE, encoder=encoders.SmallCNN())

@@ -51,6 +51,11 @@ def make(
     Raises ConfigError for an unknown name or invalid argument, and ImportError, naming the extra to install, for a
     library that is not installed.
     """
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"name = {name!r}: must be a string, as 'CartPole-v1'; for your own environment use ppax.envs.host(MyEnv, "
+            "num_envs), or ppax.envs.VectorEnv(MyEnv(), num_envs) where it is written in JAX"
+        )
     settings = EnvSettings(
         action_repeat=action_repeat,
         vectorization=vectorization,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -72,13 +73,20 @@ def entries(space: spaces.Space, path: tuple[str | int, ...] = ()) -> Iterator[E
 def select(available: tuple[Entry, ...], names: tuple[str, ...], field: str) -> tuple[Entry, ...]:
     """Return the entries named in `names`, or nested below one of them; all entries where `names` is empty.
 
-    ConfigError, under the name of the option `field`, for a name without an entry.
+    ConfigError, under the name of the option `field`, for a name without an entry, or if no entry has an element.
     """
     for name in names:
         if not any(name in _names(entry) for entry in available):
             there = ", ".join(entry.name for entry in available)
             raise ConfigError(f"network.{field}: no entry {name!r} in the observation; there are {there}")
-    return tuple(entry for entry in available if not names or set(names) & _names(entry))
+    chosen = tuple(entry for entry in available if not names or set(names) & _names(entry))
+    if not any(math.prod(entry.shape) for entry in chosen):
+        shapes = ", ".join(f"{entry.name} {list(entry.shape)}" for entry in chosen) or "no array at all"
+        raise ConfigError(
+            f"network.{field}: the observation has no element ({shapes}): a network needs at least one number; without "
+            "anything to observe return a constant, Box(1.0, 1.0, (1,))"
+        )
+    return chosen
 
 
 def _names(entry: Entry) -> set[str]:

@@ -97,10 +97,8 @@ def fit_run(
 
     `say` is called with the estimate of the memory that the run needs, before anything compiles.
     """
-    from ppax.checks import require_sound  # imported at first use: `import ppax` stays fast
-
     require_env(env)
-    require_sound(env)  # first: an environment that no network can read fits no network
+    _require_sound(env)  # first: an environment that no network can read fits no network
     require_arguments(agent, env)
     run_config = config.describe_run(agent, env, run)
     loggers, conditions = sort_callbacks(callbacks)
@@ -207,3 +205,10 @@ def _new_directory(
     objects = record.objects(agent, env, run_config, callbacks)
     run_config |= {config.OBJECTS: objects} if objects else {}
     return RunDirectory.create(Path(run_dir) if isinstance(run_dir, str) else run_dir, run_config, policy)
+
+
+def _require_sound(env: Env) -> None:
+    """Check the environment's declaration; the checks are imported here, so that `import ppax` stays fast."""
+    from ppax.checks import require_sound
+
+    require_sound(env)

@@ -1,6 +1,6 @@
-"""Time of one action: `policy.act` against Stable-Baselines3's `predict`, and onnxruntime on ppax's own export.
+"""Time of one action: `policy.act` against Stable-Baselines3's `predict`, and the same step in onnxruntime.
 
-    pip install "ppax[bench,onnx]" stable-baselines3
+    pip install "ppax[bench]" stable-baselines3 jax2onnx onnxruntime
     python benchmarks/latency.py              # some two minutes; results/latency.json and .png
     python benchmarks/latency.py --quick      # a few turns, nothing written
 
@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import tempfile
 import time
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -86,21 +84,23 @@ def stable_baselines3(case: Case, env: gymnasium.Env, obs: np.ndarray) -> Callab
 
 
 def onnxruntime(policy: ppax.Policy, obs: np.ndarray) -> Callable[[], Any] | None:
-    """The bundle's ONNX model in onnxruntime, on one thread, without any wrapper; None where it is not installed."""
+    """The same step as an ONNX model in onnxruntime, on one thread, without a wrapper; None where it is missing."""
     try:
+        import jax2onnx
         import onnxruntime as runtime
     except ImportError:
         return None
-    with tempfile.TemporaryDirectory() as folder:
-        path = policy.export(Path(folder) / "policy.zip", formats=("onnx",)).path
-        with zipfile.ZipFile(path) as bundle:
-            model = bundle.read("policy.onnx")
+
+    def step(obs: Any) -> Any:
+        return policy.step((), obs, np.ones(obs.shape[0], bool)).action
+
+    model = jax2onnx.to_onnx(step, [jax.ShapeDtypeStruct(obs.shape, np.float32)]).SerializeToString()
     options = runtime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    given = {one.name: np.ones(len(obs), bool) if "bool" in one.type else obs for one in session.get_inputs()}
-    action = [one.name for one in session.get_outputs() if "action" in one.name]
-    return lambda: session.run(action, given)
+    given = {session.get_inputs()[0].name: obs}
+    np.testing.assert_allclose(session.run(None, given)[0], policy.act(obs), rtol=1e-4, atol=1e-5)
+    return lambda: session.run(None, given)
 
 
 def turn(calls: dict[str, Callable[[], Any]], count: int) -> dict[str, float]:

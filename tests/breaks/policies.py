@@ -66,7 +66,7 @@ MUTATIONS = [
     ),
     Mutation(
         "load(step=...) gives the newest checkpoint",
-        "    if step is not None:\n        return read(find_step(path, step))\n",
+        "    if step is not None:\n        return read(find_step(path, step).path)\n",
         "",
         (LOADING + "test_every_checkpoint_can_be_loaded_by_its_step",),
         "policy/loading.py",

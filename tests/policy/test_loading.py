@@ -188,6 +188,19 @@ def test_the_options_act_from_the_command_line(tmp_path, capsys):
     assert [one.iteration for one in ppax.checkpoints(tmp_path / "run")] == [1, 2, 3, 4]
 
 
+def test_the_commands_take_a_step(trained, capsys):
+    path, saved = str(trained.run_dir), [one for one in ppax.checkpoints(trained) if not one.best]
+    reached = []
+    for one in saved[:2]:
+        assert main(["evaluate", path, "--step", str(one.step), "--episodes", "4", "--json"]) == 0
+        reached.append(json.loads(capsys.readouterr().out)["env_steps"])
+    assert reached == [one.step for one in saved[:2]]
+    assert main(["evaluate", path, "--step", "1"]) == 2
+    assert f"nearest valid value: {saved[0].step}" in capsys.readouterr().err
+    assert main(["evaluate", path, "--step", "1", "--best"]) == 2
+    assert main(["play", path, "--step", "1", "--output", str(trained.run_dir.parent / "x.gif")]) == 2
+
+
 def test_the_environment_is_not_needed(run, monkeypatch):
     """As on a machine without the library of the environment."""
 

@@ -43,13 +43,14 @@ from ppax.cli.score import add_score, preset_line, run_presets, run_score
 from ppax.cli.selftest import add_selftest, run_selftest
 from ppax.envs import EnvError
 from ppax.policy.bundle import is_bundle
+from ppax.policy.loading import load_chosen
 from ppax.program import sharding
 from ppax.program.footprint import NotEnoughMemory, explained
 from ppax.run import record
 from ppax.run.checkpoint import CheckpointError
 from ppax.run.directory import find
 from ppax.run.fit import fit_run, resume
-from ppax.run.restore import load_best_policy, load_run, load_state
+from ppax.run.restore import load_run
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
 from ppax.storage.cache import ENABLED, keep_programs
 from ppax.types import ConfigError
@@ -137,6 +138,7 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("--episodes", type=int, help="number of episodes (default: as in the run file)")
             sub.add_argument("--seed", type=int, default=0, help="random seed of the evaluation (default: 0)")
             sub.add_argument("--best", action="store_true", help="evaluate the best policy of the run, not the last")
+            sub.add_argument("--step", type=int, help="evaluate the checkpoint after this number of environment steps")
             sub.add_argument("--sampled", action="store_true", help="sample actions instead of taking the mode")
         add_common(sub)
     add_common(commands.add_parser("presets", help="list the presets (tuned runs) with their scores"))
@@ -210,10 +212,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         print_json(options, evaluate_bundle(options, partial(say, options)))
         return DONE
     agent, env, run = load_run(options.run)
-    if options.best:
-        state = load_best_policy(options.run, agent, env, run).policy
-    else:
-        state = load_state(options.run, agent, env, run, fresh=False)
+    state = load_chosen(options.run, agent, env, run, options.best, options.step)
     trained = TrainedRun(agent, env, state, [], options.run, eval_env_params=run.eval.env_params)
     episodes = run.eval.episodes if options.episodes is None else options.episodes
     deterministic = run.eval.deterministic and not options.sampled

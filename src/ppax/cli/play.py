@@ -15,9 +15,9 @@ from ppax.films.video import require_video, write_video
 from ppax.options import check_limits
 from ppax.policy.bundle import FORMATS
 from ppax.policy.hub import PREFIX
-from ppax.policy.loading import load
+from ppax.policy.loading import load, load_chosen
 from ppax.run.directory import EVALUATION
-from ppax.run.restore import load_best_policy, load_run, load_state
+from ppax.run.restore import load_run
 from ppax.storage import safe_files
 from ppax.training import make_key
 from ppax.types import ConfigError
@@ -37,6 +37,7 @@ def add_play(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fps", type=float, default=30.0, help="frames (= steps) per second (default: 30)")
     parser.add_argument("--seed", type=int, default=0, help="random seed of the episodes (default: 0)")
     parser.add_argument("--best", action="store_true", help="play the best policy of the run, not the last")
+    parser.add_argument("--step", type=int, help="play the checkpoint after this number of environment steps")
     parser.add_argument("--sampled", action="store_true", help="sample actions instead of taking the mode")
 
 
@@ -47,10 +48,7 @@ def run_play(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     path = options.output or options.run / "play.gif"
     require_video(path)
     agent, env, run = load_run(options.run)
-    if options.best:
-        learner = load_best_policy(options.run, agent, env, run).policy.learner
-    else:
-        learner = load_state(options.run, agent, env, run, fresh=False).learner
+    learner = load_chosen(options.run, agent, env, run, options.best, options.step).learner
     key = make_key(options.seed)
     played = play(agent, env, learner, key, options.episodes, not options.sampled, options.max_steps)
     count = write_video(path, played.frames, options.fps)

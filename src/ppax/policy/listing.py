@@ -63,10 +63,10 @@ def _saved(path: Path, rows: dict[int, Row], metric: str, best: bool) -> SavedSt
     return SavedState(steps, manifest["iteration"], math.nan if value is None else float(value), metric, best, path)
 
 
-def find_step(run_dir: Path, step: int) -> Path:
-    """Return the path of the checkpoint after `step` environment steps; ConfigError, with the nearest, for others."""
+def find_step(run_dir: Path, step: int) -> SavedState:
+    """Return the checkpoint after `step` environment steps; ConfigError, with the nearest, for others."""
     saved = checkpoints(run_dir)
-    found = [one.path for one in saved if one.step == step]
+    found = [one for one in saved if one.step == step]
     if found:
         return found[0]
     listed = ", ".join(f"{one.step}" for one in saved[-10:])

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ppax import config
+from ppax.config import Run
 from ppax.envs import Env
 from ppax.options import Config
 from ppax.policy import bundle
@@ -23,9 +24,11 @@ from ppax.program.footprint import available_bytes
 from ppax.protocols import Agent
 from ppax.run import checkpoint, record
 from ppax.run import directory as run_dirs
+from ppax.run.conditions.best import policy_of
 from ppax.run.ending import BEST
+from ppax.run.restore import load_best_policy, load_state, state_shapes
 from ppax.storage import state_arrays
-from ppax.types import ConfigError, PyTree
+from ppax.types import ConfigError, PyTree, TrainState
 
 LEARNER, CURRENT = "learner.", "learner.current."  # prefixes of the arrays in a checkpoint; the second with self-play
 SELF_PLAY = "learner.num_snapshots"  # array that only self-play has
@@ -96,7 +99,7 @@ def _learner(path: Path, best: bool, step: int | None, agent: Any, spec: PolicyS
         return acting_arrays(one, like, checkpoint.read_arrays(one, run_id, room).arrays)
 
     if step is not None:
-        return read(find_step(path, step))
+        return read(find_step(path, step).path)
     learner, skipped = checkpoint.newest(path / (BEST if best else CHECKPOINTS), read)
     for sentence in skipped:
         warnings.warn(f"skipped a damaged checkpoint: {sentence}", stacklevel=4)
@@ -105,6 +108,19 @@ def _learner(path: Path, best: bool, step: int | None, agent: Any, spec: PolicyS
     if best and not skipped:
         raise ConfigError(f"{path} has no best policy: train with --best.metric episode_return, or leave out best")
     raise checkpoint.CheckpointError(f"{path} has no checkpoint that can be loaded")
+
+
+def load_chosen(run_dir: Path, agent: Agent, env: Env, run: Run, best: bool, step: int | None) -> TrainState:
+    """Load the newest state of a run, its best policy, or the state at a step; ConfigError where there is none."""
+    if best and step is not None:
+        raise ConfigError(f"--best and --step {step}: choose one of them")
+    if best:
+        return load_best_policy(run_dir, agent, env, run).policy
+    if step is None:
+        return load_state(run_dir, agent, env, run, fresh=False)
+    saved, shapes = find_step(run_dir, step), state_shapes(agent, env, run)
+    like = policy_of(shapes) if saved.best else shapes
+    return checkpoint.load(saved.path, like, run_dirs.read_about(run_dir).get("id"))
 
 
 def acting_arrays(path: Path, like: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:

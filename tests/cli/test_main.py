@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import tomllib
+import zipfile
 from pathlib import Path
 
 import jax
@@ -197,6 +198,29 @@ def test_evaluate_is_deterministic_and_writes_nothing(trained, capsys):
     sampled = evaluate("--sampled")
     assert sampled["mean_return"] != first["mean_return"]
     assert {p: p.stat().st_mtime_ns for p in directory.rglob("*")} == before, "evaluating changes nothing"
+
+
+def test_export_and_evaluate_of_the_bundle(trained, tmp_path, capsys):
+    """The bundle holds the run's configuration and scores, and its policy plays as that of the run."""
+    directory, done = trained
+    bundle = tmp_path / "policy.zip"
+    assert call("export", directory, "--to", bundle, "--formats", "numpy", "--json") == 0
+    said = capsys.readouterr()
+    assert "numpy: the same actions" in said.err
+    assert json.loads(said.out)["formats"]["numpy"] < 1e-5
+    with zipfile.ZipFile(bundle) as files:
+        description = json.loads(files.read("policy.json"))
+    result = json.loads(done.stdout)
+    assert description["scores"]["mean_return"] == result["mean_return"]
+    assert description["spec"]["config"] == tomllib.loads((directory / "run.toml").read_text())
+    assert call("evaluate", bundle, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["mean_return"] == result["mean_return"]
+    assert call("evaluate", bundle, "--best") == 2
+    assert call("export", directory, "--to", bundle, "--formats", "numpy,onx") == 2
+    assert "nearest: onnx" in capsys.readouterr().err
+    bundle.write_bytes(bundle.read_bytes()[:-200])
+    assert call("evaluate", bundle) == 5
+    assert call("export", bundle, "--to", tmp_path / "other.zip") == 5
 
 
 def test_a_damaged_checkpoint_exits_with_code_5(trained, tmp_path):

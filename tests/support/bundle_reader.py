@@ -26,7 +26,8 @@ def stablehlo_format(folder, bundle):
 
     step = jax.export.deserialize(bytearray(bundle.read("policy.stablehlo")))
     assert step.platforms == ("cpu", "cuda")
-    return lambda inputs: jax.device_get(step.call(inputs))
+    call = jax.jit(step.call)
+    return lambda inputs: jax.device_get(call(inputs))
 
 
 def onnx_format(folder, bundle):

@@ -87,7 +87,7 @@ def own_actions(policy: Policy, inputs: dict[str, np.ndarray]) -> dict[str, np.n
     agent, learner, spec = policy.agent, policy.learner, policy.spec
     steps, batch = inputs["first"].shape
 
-    def one(carry, row):
+    def one(learner, carry, row):
         obs = _tree(spec.observation_space, "obs", row)
         mask = _tree(spec.action_space, "mask", row) if spec.masked else None
         out = agent.policy(learner, carry, obs, row["first"], mask)
@@ -98,7 +98,7 @@ def own_actions(policy: Policy, inputs: dict[str, np.ndarray]) -> dict[str, np.n
     learner = jax.tree.map(jax.numpy.asarray, learner)
     jitted = jax.jit(one)
     for t in range(steps):
-        carry, row = jitted(carry, {name: x[t] for name, x in inputs.items()})
+        carry, row = jitted(learner, carry, {name: x[t] for name, x in inputs.items()})
         rows.append(jax.device_get(row))
     action, log_prob = jax.tree.map(lambda *x: np.stack(x), *rows)
     leaves, _ = jax.tree_util.tree_flatten_with_path({"action": action, "log_prob": log_prob})

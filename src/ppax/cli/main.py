@@ -1,4 +1,4 @@
-"""The command `ppax`: `train | resume | evaluate | play | report | compare | selftest | check-env | bench | ...`.
+"""The command `ppax`: `train | resume | evaluate | play | export | report | compare | selftest | bench | ...`.
 
 Every option of a run is an option here; its name, type, limits and help come from the fields of the parts.
 Exit codes: 0 done, 1 a self-test, a check or a score failed, 2 wrong usage or configuration, 3 an environment failed,

@@ -20,7 +20,6 @@ from ppax.run.directory import EVALUATION
 from ppax.run.restore import load_run
 from ppax.storage import safe_files
 from ppax.training import make_key
-from ppax.types import ConfigError
 
 BUNDLE = "policy.zip"  # default name, in the run directory
 SCORES_LIMIT = 2**20  # bytes of evaluation.json; far above the size of a valid file
@@ -72,6 +71,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
     text = f".zip to write, or {PREFIX}OWNER/NAME on the Hugging Face Hub (default: {BUNDLE} in the run directory)"
     parser.add_argument("--to", help=text)
     parser.add_argument("--best", action="store_true", help="export the best policy of the run, not the last")
+    parser.add_argument("--step", type=int, help="export the checkpoint after this number of environment steps")
     text = f"formats, with commas: {','.join(FORMATS)} (default: all that the policy and this machine have)"
     parser.add_argument("--formats", help=text)
 
@@ -79,8 +79,8 @@ def add_export(parser: argparse.ArgumentParser) -> None:
 def run_export(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     """Write the bundle, print its formats and path; returns the same for JSON."""
     formats = None if options.formats is None else [name.strip() for name in options.formats.split(",")]
-    scores = None if options.best else _scores(options.run)
-    policy = load(options.run, best=options.best)
+    policy = load(options.run, best=options.best, step=options.step)
+    scores = None if options.best or options.step is not None else _scores(options.run)  # of the last policy
     if options.to is not None and options.to.startswith(PREFIX):
         address = policy.push_to_hub(options.to, formats=formats)
         say(f"uploaded: {address}")
@@ -102,9 +102,7 @@ def run_export(options: argparse.Namespace, say: Any) -> dict[str, Any]:
 
 def evaluate_bundle(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     """Evaluate the policy of a bundle in the environment of its configuration; returns the result for JSON."""
-    if options.best:
-        raise ConfigError(f"--best: {options.run} is a bundle, of one policy; leave --best out")
-    policy = load(options.run)
+    policy = load(options.run, best=options.best, step=options.step)
     settings = config.settings(policy.spec.config).eval
     episodes = settings.episodes if options.episodes is None else options.episodes
     deterministic = settings.deterministic and not options.sampled

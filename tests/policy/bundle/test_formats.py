@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 
 import ppax
 from ppax.policy import bundle
+from ppax.policy.bundle import program
 
+pytestmark = pytest.mark.usefixtures("cached_programs")
 READER = Path(exported.__file__).with_name("bundle_reader.py")
 # the hardest networks and spaces, with and without normalisation; the nightly tests have all
 DAILY = [
@@ -67,6 +70,24 @@ def require_same_everywhere(cases, tmp_path):
 
 def test_every_format_gives_the_same_actions(tmp_path):
     require_same_everywhere(DAILY, tmp_path)
+
+
+@pytest.mark.usefixtures("vmapped_keys", "quick_programs")
+def test_the_page_on_export_runs(tmp_path, monkeypatch, capsys):
+    """Its four readers choose the same action."""
+    page = (Path(__file__).parents[3] / "docs" / "export.md").read_text()
+    train, *readers = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(readers) == 3
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    exec(train.replace("20_000", "512"), {})
+    (tmp_path / "numpy_policy.py").write_text(program.reader_text())
+    for code in readers:
+        code = code.replace("np.zeros((1, 4), np.float32)", "np.float32([[0, 0, 0.1, 0]])")
+        exec(code.replace("jax.numpy.zeros((1, 4))", "jax.numpy.array([[0, 0, 0.1, 0]])"), {})
+    sys.modules.pop("numpy_policy")
+    actions = capsys.readouterr().out.splitlines()[-4:]
+    assert len(set(actions)) == 1, actions
 
 
 @pytest.mark.nightly

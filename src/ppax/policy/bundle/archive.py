@@ -25,6 +25,7 @@ FILES = (DESCRIPTION, WEIGHTS, PROGRAM, READER, STABLEHLO, ONNX)
 KIND, FORMAT = "ppax policy", 1
 LIMIT, JSON_LIMIT = 2**33, 2**26  # bytes of an archive, and of a JSON file in it
 DATE = (1980, 1, 1, 0, 0, 0)  # the same for every file, so that equal bundles are equal files
+NOT_FINITE = ("inf", "-inf", "nan")
 ENCRYPTED = 1  # bit of a zip entry's flags
 
 
@@ -112,6 +113,24 @@ def _parsed(path: Path, data: bytes) -> dict[str, Any]:
 
 def _names(files: Mapping[str, Any]) -> str:
     return ", ".join(ascii(name) for name in sorted(map(str, files))[:10]) or "no files"
+
+
+def to_json(x: Any) -> Any:
+    """Return plain data with texts in place of infinities and NaN, which JSON does not have."""
+    if isinstance(x, dict):
+        return {name: to_json(inner) for name, inner in x.items()}
+    if isinstance(x, list | tuple):
+        return [to_json(inner) for inner in x]
+    return str(x) if isinstance(x, float) and str(x) in NOT_FINITE else x
+
+
+def from_json(x: Any) -> Any:
+    """Undo `to_json`."""
+    if isinstance(x, dict):
+        return {name: from_json(inner) for name, inner in x.items()}
+    if isinstance(x, list):
+        return [from_json(inner) for inner in x]
+    return float(x) if isinstance(x, str) and x in NOT_FINITE else x
 
 
 def is_bundle(path: Path) -> bool:

@@ -87,8 +87,9 @@ class NumpyPolicy:
 
 def run(steps: list[Any], values: list[Any]) -> None:
     """Run operations (function, slots to read, slot to write) on the slots `values`."""
-    for function, reads, writes in steps:
-        values[writes] = function(*[values[slot] for slot in reads])
+    with np.errstate(all="ignore"):  # infinities of masked actions, as in compiled programs
+        for function, reads, writes in steps:
+            values[writes] = function(*[values[slot] for slot in reads])
 
 
 def with_batch(x: Any, batch: int) -> Any:

@@ -5,6 +5,7 @@ Every file of the bundle is verified, also those that are not used here; none is
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def _agent(path: Path, description: dict[str, Any], agent: Agent | None) -> tupl
     """Return specification and agent."""
     where = f"{path}: {archive.DESCRIPTION}"
     try:
-        spec = PolicySpec.from_data(description.get("spec"), where)
+        spec = PolicySpec.from_data(archive.from_json(description.get("spec")), where)
     except ConfigError as error:
         raise DamagedBundle(str(error)) from error
     if agent is not None:
@@ -69,7 +70,12 @@ def _arrays(path: Path, data: bytes) -> dict[str, np.ndarray]:
 def _learner(path: Path, agent: Any, spec: PolicySpec, arrays: dict[str, np.ndarray]) -> Any:
     """Return what acting needs of a learner; DamagedBundle where the arrays do not fit the agent or are not finite."""
     base = agent if agent.pool is None else agent.agent
-    init = jax.eval_shape(lambda key: base.init(spec.observation_space, key), jax.random.key(0))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # JAX warns of sizes beyond 2^31, which no file has
+            init = jax.eval_shape(lambda key: base.init(spec.observation_space, key), jax.random.key(0))
+    except (ConfigError, TypeError, ValueError, OverflowError) as error:
+        raise DamagedBundle(f"{path}: there is no network of the sizes in its configuration: {error}") from error
     like = acting(base, init).learner
     own = {name: x for name, x in arrays.items() if not name.startswith(program.CONSTANT)}
     expected = state_arrays.named_leaves(like)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -24,10 +25,10 @@ def to_stablehlo(interface: Interface, learner: PyTree) -> bytes:
         return bytes(export.export(step, platforms=PLATFORMS)(interface.shapes(batch)).serialize())
 
 
-def run_stablehlo(data: bytes, inputs: Arrays) -> Arrays:
-    """Return the outputs of a step that this process has exported."""
-    out: Arrays = jax.device_get(export.deserialize(bytearray(data)).call(inputs))
-    return out
+def runner(data: bytes) -> Callable[[Arrays], Arrays]:
+    """Return a function that runs a step which this process has exported."""
+    step = jax.jit(export.deserialize(bytearray(data)).call)
+    return lambda inputs: jax.device_get(step(inputs))
 
 
 def platforms_of(data: bytes) -> Any:

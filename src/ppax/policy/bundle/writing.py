@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,9 +48,12 @@ def write_bundle(
     policy: Policy, path: str | Path, formats: Sequence[str] | None = None, scores: Mapping[str, Any] | None = None
 ) -> Exported:
     """Write `policy` to the file `path`; see `Policy.export`."""
-    path, interface = Path(path), Interface(policy)
+    path = Path(path)
     if path.suffix != ".zip":
         raise ConfigError(f"{path}: a bundle is a zip file; nearest valid name: {path.with_suffix('.zip')}")
+    if not path.parent.is_dir():
+        raise ConfigError(f"{path}: there is no directory {path.parent}")
+    interface = Interface(policy)
     made: dict[str, Format] = {}
     left_out: dict[str, str] = {}
     for name in _checked(formats):
@@ -73,14 +76,14 @@ def write_bundle(
 
 
 def compared(
-    interface: Interface, policy: Policy, data: bytes, files: Mapping[str, bytes], formats: Sequence[str] | Any
+    interface: Interface, policy: Policy, data: bytes, files: Mapping[str, bytes], formats: Collection[str]
 ) -> dict[str, float]:
     """Return the largest difference of each format from the policy; ConfigError where it is not rounding."""
     run: dict[str, Callable[[Arrays], Arrays]] = {}
     if "numpy" in formats:
         run["numpy"] = NumpyPolicy(io.BytesIO(data))
     if "stablehlo" in formats:
-        run["stablehlo"] = lambda inputs: stablehlo.run_stablehlo(files[archive.STABLEHLO], inputs)
+        run["stablehlo"] = stablehlo.runner(files[archive.STABLEHLO])
     if "onnx" in formats:
         run["onnx"] = onnx_format.runner(files[archive.ONNX], interface)
     differences = dict.fromkeys(run, 0.0)
@@ -110,16 +113,15 @@ def _difference(name: str, found: Arrays, wanted: Arrays) -> float:
         got = np.asarray(found[key])
         if got.shape != x.shape or got.dtype != x.dtype:
             raise _wrong(name, f"{key} is {got.dtype}{list(got.shape)} in place of {x.dtype}{list(x.shape)}")
-        rows = (slice(None), *[None] * (x.ndim - 1))
         if x.dtype.kind != "f":
             ties |= (got != x).reshape(ROWS, -1).any(axis=1)
             continue
         error = np.abs(got.astype(np.float64) - x) / np.maximum(1.0, np.abs(x.astype(np.float64)))
-        # equal infinities; and a continuous action beside a tie is compared with itself
+        # equal infinities and NaN are no difference
         error = np.where((got == x) | (np.isnan(got) & np.isnan(x)), 0.0, error)
         worst = float(np.max(error, initial=0.0))
         if not worst <= TOLERANCE:
-            raise _wrong(name, f"{key} differs from the policy's by {worst:.3g} in {rows and ROWS} observations")
+            raise _wrong(name, f"{key} differs from the policy's by {worst:.3g}")
         largest = max(largest, worst)
     if ties.mean() > TIES:
         raise _wrong(name, f"{int(ties.sum())} of {ROWS} actions differ from the policy's")
@@ -173,7 +175,7 @@ def _description(
         "own_parts": not is_rebuilt(policy),
         "formats": formats,
         "scores": None if scores is None else {name: finite_or_none(x) for name, x in scores.items()},
-        "spec": policy.spec.to_data(),
+        "spec": archive.to_json(policy.spec.to_data()),
     }
 
 

@@ -1,0 +1,74 @@
+"""Breaks of exported policies: their formats, and what a hostile bundle may do."""
+
+from breaks.base import Mutation
+
+FORMATS = "tests/policy/bundle/test_formats.py::"
+WRITING = "tests/policy/bundle/test_writing.py::"
+HOSTILE = "tests/policy/bundle/test_hostile.py::test_a_hostile_bundle_is_refused_and_nothing_is_executed_or_written"
+OPERATIONS = "tests/host/test_operations.py::test_numpy_gives_the_numbers_of_xla"
+
+MUTATIONS: list[Mutation] = [
+    Mutation(
+        "compressed files of a bundle are unpacked",
+        "if entry.compress_type != zipfile.ZIP_STORED or",
+        "if",
+        (HOSTILE + "[a zip bomb]",),
+        "bundle/archive.py",
+    ),
+    Mutation(
+        "checksums of a bundle's files are not compared",
+        'if listed[name] != {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}:',
+        "if False:",
+        (HOSTILE + "[changed weights]",),
+        "bundle/archive.py",
+    ),
+    Mutation(
+        "StableHLO of another platform is accepted",
+        "if platforms != stablehlo.PLATFORMS:",
+        "if False:",
+        (HOSTILE + "[another platform]",),
+        "bundle/reading.py",
+    ),
+    Mutation(
+        "operations of a bundle's program are not looked up",
+        'raise ValueError(f"unknown operation {name!r}") from error',
+        "continue",
+        (HOSTILE + "[an unknown operation]",),
+        "bundle/program.py",
+    ),
+    Mutation(
+        "a format with other numbers is written",
+        "if not worst <= TOLERANCE:",
+        "if False:",
+        (WRITING + "test_a_format_that_gives_something_else_is_not_written[max-min]",),
+        "bundle/writing.py",
+    ),
+    Mutation(
+        "a format with other actions is written",
+        "if ties.mean() > TIES:",
+        "if False:",
+        (WRITING + "test_ties_by_rounding_are_no_fault_and_wrong_actions_are",),
+        "bundle/writing.py",
+    ),
+    Mutation(
+        "the sign of an imaginary product in converted formats",
+        "return Pair(a * c - b * d, a * d + b * c)",
+        "return Pair(a * c + b * d, a * d + b * c)",
+        (WRITING + "test_the_replayed_step_has_no_loops_and_no_complex_numbers",),
+        "bundle/replay.py",
+    ),
+    Mutation(
+        "streams of several agents in the order of agents",
+        "return x.reshape(batch, size, *x.shape[1:])",
+        "return x.reshape(size, batch, *x.shape[1:]).swapaxes(0, 1)",
+        (WRITING + "test_many_agents_have_an_axis_of_agents[independent]",),
+        "bundle/interface.py",
+    ),
+    Mutation(
+        "a gathered window begins one place later",
+        "begin = np.clip(starts[..., start_axes.index(axis)], 0, x.shape[axis] - size)",
+        "begin = np.clip(starts[..., start_axes.index(axis)] + 1, 0, x.shape[axis] - size)",
+        (OPERATIONS + "[a table]",),
+        "host/operations.py",
+    ),
+]

@@ -180,7 +180,9 @@ def _print_help(
     if topic in LISTS and topic in known:
         name = known[topic].limits["choices"][-1]
         flag = "--" + renamed(topic, "_", "-")
-        parser.epilog += f"\nOptions of one of these parts: ppax {command} TARGET {flag} {name} --help {topic}"
+        parser.epilog = (
+            f"{parser.epilog}\nOptions of one of these parts: ppax {command} TARGET {flag} {name} --help {topic}"
+        )
     if f"{topic}.part" in known:
         parser.epilog = f"{parser.epilog}\n{_other_part(topic, known[f'{topic}.part'], defaults, command)}"
     parser.print_help()

@@ -101,7 +101,9 @@ class RunLoggers:
 
     def store(self, artifact: Artifact | None) -> None:
         """Hand files to the loggers that store their kind; a logger that fails is removed, as by `log`."""
-        for name, (logger, part) in list(self._files.items()) if artifact is not None else ():
+        if artifact is None:
+            return
+        for name, (logger, part) in list(self._files.items()):
             try:
                 if artifact.kind in part.stores:
                     logger.store(artifact)

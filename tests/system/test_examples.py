@@ -7,7 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+SERVED = {"serve"}  # runs until it is stopped: test_serve.py
+EXAMPLES = sorted(path for path in (Path(__file__).parents[2] / "examples").glob("*.py") if path.stem not in SERVED)
 LONG = {"mpe", "navigators", "pursuit"}  # long compilation
 OPTIONAL = {"mpe": "jaxmarl", "navigators": "PIL", "pursuit": "PIL"}
 

@@ -7,7 +7,10 @@ import dataclasses
 from ppax.agents.opponents import Pool
 from ppax.config import group_tables
 from ppax.envs import TIMEOUT, VECTORIZATIONS
+from ppax.loggers import TensorBoard
 from ppax.options import Config
+from ppax.parts import slot_list
+from ppax.protocols import LoggerPart
 from ppax.types import LearnerState, static
 
 NO_POOL = Pool()
@@ -38,6 +41,26 @@ class Log:
     )
     tensorboard: bool = static("also write TensorBoard event files", default=False)
     console: bool = static("show a progress line with steps per second and episode return", default=True)
+    to: tuple[LoggerPart, ...] = slot_list("logger", "further loggers: tables [[log.to]], each with its part")
+
+    @property
+    def parts(self) -> tuple[LoggerPart, ...]:
+        """Loggers that are parts: those of `to`, and TensorBoard's with `tensorboard`."""
+        return tuple(dict.fromkeys([*self.to, *([TensorBoard()] if self.tensorboard else [])]))
+
+
+@dataclasses.dataclass(frozen=True)
+class FilmSettings:
+    """Films of the policy during training: one episode each, played beside training, which they do not change."""
+
+    every: int | None = static(
+        "iterations between films of one episode, from the untrained policy on; each is made at a log row and written "
+        "to films/ of the run directory; none: no films",
+        default=None,
+        low=1,
+        high=2**31 - 1,
+    )
+    max_steps: int = static("longest film in steps of the environment", default=500, low=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,3 +175,4 @@ class Run:
     log: Log = Log()
     eval: EvalSettings = EvalSettings()
     init_from: InitFrom = InitFrom()
+    film: FilmSettings = FilmSettings()

@@ -17,8 +17,9 @@ from ppax.envs import Env
 from ppax.options import Config
 from ppax.policy import bundle
 from ppax.policy.acting import acting
+from ppax.policy.hub import PREFIX, fetch
 from ppax.policy.listing import CHECKPOINTS, find_step
-from ppax.policy.policy import Policy
+from ppax.policy.policy import Policy, Source
 from ppax.policy.spec import PolicySpec, spec_of
 from ppax.program.footprint import available_bytes
 from ppax.protocols import Agent
@@ -45,11 +46,13 @@ def load(
 ) -> Policy:
     """Load the policy of the run directory or bundle `source`: the newest, or the best one by `best.metric`.
 
+    "hf://OWNER/NAME" is the bundle in a repository of the Hugging Face Hub (extra `hub`), "@REVISION" behind it a
+    branch, tag or commit.
     `step` chooses the checkpoint with this number of environment steps instead; `ppax.checkpoints` lists them. Without
     `env` the spaces come from the run directory, and the environment's library need not be installed. A run made from
     Python objects needs them again, as `agent`; ConfigError names them. Nothing in the directory is executed.
     """
-    path = Path(source)
+    path = fetch(source) if isinstance(source, str) and source.startswith(PREFIX) else Path(source)
     if best and step is not None:
         raise ConfigError(f"best = True and step = {step}: choose one of them")
     if path.is_dir():
@@ -76,7 +79,8 @@ def _from_run(path: Path, best: bool, step: int | None, agent: Agent | None, env
             _, _, mask = jax.eval_shape(made.reset, jax.random.key(0))
             spec = spec_of(agent, made, mask, run_config)
     agent = agent or config.build_agent(buildable, spec)
-    return Policy(agent, _learner(path, best, step, agent, spec), spec)
+    source = Source(path, last=not best and step is None)
+    return Policy(agent, _learner(path, best, step, agent, spec), spec, source)
 
 
 def _saved_spec(path: Path, run_config: Config) -> PolicySpec | None:

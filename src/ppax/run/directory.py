@@ -9,6 +9,8 @@ best/            the best policy so far, with `best.metric`
 stopped.json     reason for the end: all done, a stop condition, a signal, a fault
 evaluation.json  the evaluation at its end
 tensorboard/     event files, with `log.tensorboard`
+mlflow.json      id of the MLflow run, with this logger in `log.to`
+films/           films during training, with `film.every`
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from ppax import config
 from ppax.agents.arguments import require_agent, require_arguments, require_env, warn_of_single_rows
 from ppax.agents.opponents import Pool
-from ppax.config import BestSettings, EvalSettings, InitFrom, Log, Run, group_tables
+from ppax.config import BestSettings, EvalSettings, FilmSettings, InitFrom, Log, Run, group_tables
 from ppax.envs import Env
-from ppax.loggers import require_tensorboard
+from ppax.films.recorder import FilmRecorder
 from ppax.options import Config
 from ppax.policy.spec import spec_of
 from ppax.program import sharding
@@ -45,7 +45,7 @@ from ppax.run.saving import Saver
 from ppax.run.signals import IN_MEMORY, ON_DISK, stop_on_signals
 from ppax.run.warm_start import WarmStart, prepare, settings_and_object
 from ppax.storage.cache import kept_programs
-from ppax.types import ConfigError, TrainState
+from ppax.types import TrainState
 
 
 def fit(
@@ -61,6 +61,7 @@ def fit(
     stop: str | None = None,
     best: BestSettings | None = None,
     evaluation: EvalSettings | None = None,
+    film: FilmSettings | None = None,
     iterations_per_env_reset: int | None = None,
     init_from: InitFrom | str | Path | TrainedRun | TrainState | None = None,
 ) -> TrainedRun:
@@ -78,8 +79,9 @@ def fit(
     copy it: the next chunk reuses its memory (buffer donation). `stop` is a stop condition as text
     (conditions/text.py), `best` the metric by which the best policy is kept. Unlike callbacks both belong to the run's
     configuration, and a resumed run continues with them. `evaluation` evaluates the policy during training, which it
-    does not change: `EvalSettings(every=10, episodes=32)`. `iterations_per_env_reset` is that of `start`. `init_from`
-    is a run from whose weights and statistics this one starts; with options `ppax.InitFrom(run, keep=("params",))`.
+    does not change: `EvalSettings(every=10, episodes=32)`; `film` writes films of it: `FilmSettings(every=100)`.
+    `iterations_per_env_reset` is that of `start`. `init_from` is a run from whose weights and statistics this one
+    starts; with options `ppax.InitFrom(run, keep=("params",))`.
 
     Raises ConfigError, before anything compiles, for numbers out of range, sizes that do not divide, or a learner of
     `init_from` that does not fit; NotEnoughMemory; NumericalError when rollout, gradient or weights are not finite;
@@ -91,7 +93,8 @@ def fit(
     fields = env.settings.run_fields() | {"num_steps": num_steps, "total_steps": total_steps, "seed": seed}
     fields |= {"iterations_per_env_reset": iterations_per_env_reset, "agents": agent.sharing, "init_from": settings}
     fields |= {"stop": stop, "best": best or BestSettings(), "log": log or Log(), "eval": evaluation or EvalSettings()}
-    return fit_run(agent, env, Run(**fields, self_play=agent.pool or Pool()), run_dir, callbacks, given=given)
+    run = Run(**fields, self_play=agent.pool or Pool(), film=film or FilmSettings())
+    return fit_run(agent, env, run, run_dir, callbacks, given=given)
 
 
 def fit_run(
@@ -118,7 +121,7 @@ def fit_run(
     say(f"memory, at least: {needed}")
     _warn(agent, env, run)
     _check_schedule(agent)
-    _check_tensorboard(run, run_dir)
+    _check_recording(agent, env, run, run_dir)
     warm = prepare(agent, shapes, run.init_from, given, say)
     with ExitStack() as stack:
         evaluations = stack.enter_context(Evaluations(agent, env, run, shapes))
@@ -177,6 +180,7 @@ def resume(
         evaluations = stack.enter_context(Evaluations(agent, env, run, shapes))
         monitor.check(agent, env, shapes, evaluations.blank)
         monitor.restore(directory.path, int(state.iteration), shapes)
+        _check_recording(agent, env, run, directory.path)
         origin = record_start(directory, "resume", agent, env, run, directory.lengthen(before, run.total_steps))
         warn_of_changes(directory.path, saved, origin)
         if passed:
@@ -217,15 +221,11 @@ def _check_schedule(agent: Agent) -> None:
     jax.eval_shape(agent.annealed, jnp.float32(0.0), jnp.float32(0.0))
 
 
-def _check_tensorboard(run: Run, run_dir: object) -> None:
-    """Raise for `log.tensorboard` without tensorboardX or without a run directory."""
-    if run.log.tensorboard:
-        require_tensorboard()
-        if run_dir is None:
-            raise ConfigError(
-                "log.tensorboard = true: event files are written to the run directory, and there is none; "
-                'pass run_dir="runs/mine", or set it to false'
-            )
+def _check_recording(agent: Agent, env: Env, run: Run, run_dir: object) -> None:
+    """Raise ImportError or ConfigError for loggers and films that cannot be made."""
+    for logger in run.log.parts:
+        logger.require(run_dir)
+    FilmRecorder(agent, env, run).check(run_dir)
 
 
 def _new_directory(

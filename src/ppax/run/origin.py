@@ -34,7 +34,7 @@ from ppax.training import num_devices
 from ppax.types import ConfigError
 
 # Options that do not change what is learned: a user may edit them in the run file of a stopped run
-FREE = ("total_steps", "stop", "best.", "log.", "eval.", "vectorization", "timeout", "info_metrics")
+FREE = ("total_steps", "stop", "best.", "log.", "eval.", "film.", "vectorization", "timeout", "info_metrics")
 COMMIT = re.compile(r"[0-9a-f]{40,64}")
 GIT_FILE_LIMIT = 2**16  # bytes read of a file of git's
 PACKAGES = ("ppax", "jax", "jaxlib", "numpy")

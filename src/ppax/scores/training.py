@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ppax.arrays import counter
-from ppax.config import BestSettings, Built, Run
+from ppax.config import BestSettings, Built, FilmSettings, Run
 from ppax.envs import Env, other_params
 from ppax.evaluation import Evaluation, evaluate, evaluation_key
 from ppax.program.layout import compiler_options, run_once_options
@@ -38,8 +38,9 @@ def members_of(
     agent, env, run = built
     if run.init_from.run is not None:
         raise ConfigError("init_from.run: scores are of runs from random weights; leave it out")
-    log = dataclasses.replace(run.log, console=False, tensorboard=False)
-    run = dataclasses.replace(run, stop=None, best=BestSettings(), log=log)  # every seed uses the whole budget
+    log = dataclasses.replace(run.log, console=False, tensorboard=False, to=())
+    # every seed uses the whole budget
+    run = dataclasses.replace(run, stop=None, best=BestSettings(), log=log, film=FilmSettings())
     eval_env = other_params(env, run.eval.env_params)
 
     def play(learner: PyTree, seed: int, mode: bool) -> Evaluation:

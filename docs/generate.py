@@ -32,6 +32,7 @@ COMMANDS = {
     "startup": "python benchmarks/startup.py",
     "predecessors": "python benchmarks/predecessors.py",
     "multi_agent": "python benchmarks/multi_agent.py",
+    "fine_tuning": "python benchmarks/fine_tuning.py",
     "latency": "python benchmarks/latency.py",
 }
 TITLES = {
@@ -44,8 +45,10 @@ TITLES = {
     "startup": "From process start to a solved CartPole",
     "predecessors": "On the predecessors' environments",
     "multi_agent": "Many agents",
+    "fine_tuning": "Fine-tuning",
     "latency": "One action of a trained policy",
 }
+LISTS = {"log.to": "logger"}  # lists of parts, and their kind
 INTRODUCTION = """# Benchmarks
 
 Every table is generated from the result files in `benchmarks/results/`, each of which one command writes
@@ -111,7 +114,7 @@ def options() -> str:
         for part, cls in PARTS[slot].items():
             inner = [
                 option
-                for option in config.options(nested(path, part))
+                for option in config.options(nested(path, {"part": part}))
                 if option.path.startswith(f"{path}.") and not option.path.endswith(".part")
             ]
             direct = [option for option in inner if option.path.count(".") == path.count(".") + 1]
@@ -123,6 +126,18 @@ def options() -> str:
                 *(table(direct, f"{path}.") if direct else ["No options."]),
                 "",
             ]
+    for path, slot in LISTS.items():
+        lines += [
+            f"## {path}",
+            "",
+            f"A list: one table `[[{path}]]` for each. In dotted paths the first is `{path}.0`.",
+            "",
+        ]
+        for part, cls in PARTS[slot].items():
+            inner = [o for o in config.options(nested(path, [{"part": part}])) if o.path.startswith(f"{path}.0.")]
+            direct = [option for option in inner if not option.path.endswith(".part")]
+            rows = table(direct, f"{path}.0.") if direct else ["No options."]
+            lines += [f'### `part = "{part}"`', "", in_python(cls), "", *rows, ""]
     return "\n".join(lines)
 
 
@@ -176,9 +191,9 @@ def defaults() -> str:
     return "\n".join([*lines, ""])
 
 
-def nested(path: str, part: str) -> dict[str, Any]:
-    """A configuration in which the slot at `path` holds `part`."""
-    table: dict[str, Any] = {"part": part}
+def nested(path: str, held: Any) -> dict[str, Any]:
+    """A configuration in which the option at `path` is `held`."""
+    table = held
     for name in reversed(path.split(".")):
         table = {name: table}
     return table

@@ -9,9 +9,9 @@ from jax import Array
 import ppax
 from ppax.collection import start_actor
 from ppax.envs import VectorEnv
+from ppax.films.play import play
+from ppax.films.video import write_video
 from ppax.program.episodes import act_and_step
-from ppax.tools.play import play
-from ppax.tools.video import write_video
 from ppax.types import ActorState, LearnerState
 
 ITERATIONS, STEPS = 40, 200

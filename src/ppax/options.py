@@ -18,6 +18,8 @@ Config = dict[str, Any]
 LIMITS = ("low", "high", "above", "choices")  # keys of the metadata of a field
 NONE = "none"  # spelling of None in TOML and on the command line
 DEEPEST = 32  # limit of nested tables; a run needs four
+# Lists of tables, one table for each part; dotted paths have the place of a table in its list, as log.to.0.part
+LISTS = ("log.to",)
 # Names of options in other libraries, for suggestions after an unknown name
 ALIASES = {
     "lr": "learning_rate",
@@ -170,10 +172,19 @@ def flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (dotted path, value) of every leaf."""
     _require_shallow(prefix)
     for name, value in config.items():
+        if prefix + name in LISTS:
+            value = numbered(value)
         if isinstance(value, dict) and value:
             yield from flatten(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
+
+
+def numbered(value: Any) -> Any:
+    """Tables of a list by their place in it, "0", "1", ...; any other value unchanged."""
+    if isinstance(value, list) and value and all(isinstance(table, dict) for table in value):
+        return {str(place): table for place, table in enumerate(value)}
+    return value
 
 
 def _require_shallow(path: str) -> None:
@@ -191,4 +202,17 @@ def unflatten(values: dict[str, Any]) -> Config:
         for section in sections:
             table = table.setdefault(section, {})
         table[name] = value
+    for path in LISTS:
+        _to_list(config, path.split("."))
     return config
+
+
+def _to_list(config: Config, path: list[str]) -> None:
+    """Turn the numbered tables at `path` back into a list."""
+    table = config.get(path[0])
+    if not isinstance(table, dict):
+        return
+    if len(path) > 1:
+        _to_list(table, path[1:])
+    elif table and all(place.isdecimal() for place in table):
+        config[path[0]] = [table[place] for place in sorted(table, key=lambda place: (len(place), place))]

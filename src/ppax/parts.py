@@ -40,6 +40,18 @@ def slot(name: str, doc: str = "", *, default: Any = dataclasses.MISSING) -> Any
     return dataclasses.field(default=default, metadata={"slot": name, "doc": doc})
 
 
+def slot_list(name: str, doc: str) -> Any:
+    """Declare a field that holds any number of parts of the kind `name`; in a run file a list of tables, [[...]]."""
+    return dataclasses.field(default=(), metadata={"slot_list": name, "doc": doc})
+
+
+def slot_lists(cls: type) -> dict[str, str]:
+    """Return the fields of `cls` that hold lists of parts, each with the kind of its parts."""
+    return {
+        field.name: field.metadata["slot_list"] for field in dataclasses.fields(cls) if "slot_list" in field.metadata
+    }
+
+
 def slots(cls: type) -> dict[str, str]:
     """Return the fields of `cls` that hold parts, each with the kind of part that it holds."""
     return {field.name: field.metadata["slot"] for field in dataclasses.fields(cls) if "slot" in field.metadata}

@@ -9,6 +9,7 @@ import contextlib
 import math
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -186,6 +187,9 @@ class Backend(Protocol):
         self, agent: Agent, learner: PyTree, key: Key, deterministic: bool
     ) -> contextlib.AbstractContextManager[Scene]:
         """Return the scene of one environment, which is closed afterwards; ConfigError if it cannot be rendered."""
+
+    def first_picture(self, key: Key) -> np.ndarray:
+        """Render the first state of one new environment; ConfigError if it cannot be rendered."""
 
     def copies(self, num_envs: int) -> contextlib.AbstractContextManager[Any]:
         """Return `num_envs` environments of the same kind, which are closed afterwards."""
@@ -399,6 +403,47 @@ class Logger(Protocol):
 
     def close(self) -> None:
         """Release resources. Called once, at the end of the run, also of a run that failed."""
+
+
+class Artifact(NamedTuple):
+    """Files of a run that belong together, for loggers that store files."""
+
+    kind: str  # "policy" or "film"
+    files: Mapping[str, Path]  # files by name
+    env_steps: int  # at which they were made
+
+
+class FileLogger(Logger, Protocol):
+    """Logger protocol of parts: logs rows and stores files."""
+
+    def store(self, artifact: Artifact) -> None:
+        """Store files of a kind that its part names. An exception is handled as one of `log`."""
+
+
+class LoggedRun(NamedTuple):
+    """Run as its loggers see it at a start: names, options, and where it goes on."""
+
+    name: str  # of the run directory, or of the environment
+    path: Path | None  # run directory
+    id: str  # of the run, in its directory; "" without one
+    options: Mapping[str, Any]  # values by dotted path
+    run_file: str  # text of the run file
+    iteration: int  # iterations done; above 0: the run is resumed
+    env_steps: int  # steps done
+
+
+class LoggerPart(Protocol):
+    """Logger part protocol: settings of a logger in a run file, hashable; `open` makes the logger of one run."""
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """Kinds of artifacts that its loggers store."""
+
+    def require(self, run_dir: object) -> None:
+        """Raise ImportError, with the extra to install, or ConfigError if it needs a directory and there is none."""
+
+    def open(self, run: LoggedRun) -> FileLogger:
+        """Open the logger of `run`; it is closed at the end. An exception is handled as one of `Logger.log`."""
 
 
 class ConditionState(NamedTuple):

@@ -813,7 +813,7 @@ BUILTIN = "tests/envs/test_builtin.py::"
 WORLDS = "tests/envs/test_predecessors.py::"
 RESETS = "tests/envs/wrappers/test_resets.py::"
 CHECK_ENV = "tests/checks/test_check_env.py::"
-PLAY = "tests/tools/test_play.py::"
+PLAY = "tests/films/test_play.py::"
 
 ENVIRONMENTS = [
     Mutation(

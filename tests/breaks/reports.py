@@ -62,7 +62,7 @@ MUTATIONS: list[Mutation] = [
         "a film takes as long as it takes",
         "or time.monotonic() - begin > max_seconds",
         "or time.monotonic() - begin > 1e9",
-        ("tests/tools/test_play.py::test_play_stops_after_max_seconds",),
-        "tools/play.py",
+        ("tests/films/test_play.py::test_play_stops_after_max_seconds",),
+        "films/play.py",
     ),
 ]

@@ -1,11 +1,14 @@
 """Loggers of a run: one that fails is removed, with its traceback, and the others go on."""
 
 import warnings
-from types import SimpleNamespace
 
 import pytest
 
+from ppax.protocols import Artifact, LoggedRun
 from ppax.run.rows import RunLoggers
+
+RUN = LoggedRun("mine", None, "", {}, "", 0, 0)
+FILM = Artifact("film", {}, 0)
 
 
 class Fails:
@@ -26,9 +29,36 @@ class Keeps(Fails):
         self.calls += 1
 
 
+class Service(Keeps):
+    """Part and logger at once: stores films."""
+
+    stores = ("film",)
+
+    def __init__(self):
+        super().__init__()
+        self.stored = []
+
+    def open(self, run):
+        assert run is RUN
+        return self
+
+    def store(self, artifact):
+        self.stored.append(artifact)
+
+
+class Full(Service):
+    def store(self, artifact):
+        raise OSError("quota exceeded")
+
+
+class Closed(Service):
+    def open(self, run):
+        raise PermissionError("no API key")
+
+
 def test_a_logger_that_raises_is_removed_with_class_and_traceback_once():
     fails, keeps = Fails(), Keeps()
-    with RunLoggers(None, [fails, keeps], False, SimpleNamespace(iteration=0)) as loggers:
+    with RunLoggers(None, [fails, keeps], 0) as loggers:
         loggers.log({"episode_return": 1.0})
         with pytest.warns(UserWarning, match="Fails failed") as caught:
             loggers.log({})
@@ -40,3 +70,42 @@ def test_a_logger_that_raises_is_removed_with_class_and_traceback_once():
     assert any(line.strip() == 'row["episode_return"]' for line in trace)
     assert trace[-1] == "KeyError: 'episode_return'"
     assert (fails.calls, keeps.calls) == (2, 3)
+
+
+def test_a_logger_that_cannot_store_a_file_is_removed_and_gets_no_more_rows():
+    full, stores = Full(), Service()
+    with RunLoggers(None, [], 0, [full, stores], RUN) as loggers:
+        loggers.log({})
+        with pytest.warns(UserWarning, match=r"Full failed \(OSError: quota exceeded\)"):
+            loggers.store(FILM)
+        loggers.log({})
+        loggers.store(None)
+        loggers.store(Artifact("policy", {}, 0))  # of a kind that it does not store
+    assert (full.calls, stores.calls) == (1, 2)
+    assert stores.stored == [FILM]
+
+
+def test_a_logger_that_cannot_store_a_file_gets_no_more_files():
+    with RunLoggers(None, [], 0, [Full()], RUN) as loggers:
+        with pytest.warns(UserWarning, match="Full failed"):
+            loggers.store(FILM)
+        with warnings.catch_warnings(action="error"):
+            loggers.store(FILM)
+
+
+def test_a_logger_that_cannot_be_opened_is_left_out():
+    stores = Service()
+    with pytest.warns(UserWarning, match=r"Closed failed \(PermissionError: no API key\)"):
+        loggers = RunLoggers(None, [], 0, [Closed(), stores], RUN)
+    with loggers:
+        loggers.log({})
+    assert stores.calls == 1
+
+
+def test_two_loggers_of_one_class_are_kept_apart():
+    fails, keeps = Fails(), Fails()
+    with RunLoggers(None, [fails, keeps], 0) as loggers:
+        with pytest.warns(UserWarning, match="Fails.? failed"):
+            loggers.log({})
+        loggers.log({})
+    assert (fails.calls, keeps.calls) == (1, 1)

@@ -16,7 +16,7 @@ from ppax.envs import BUILTIN, ActionRepeat, PartialView, TeamView, TimeLimit, V
 from ppax.networks import encoders, head_for, mlp
 from ppax.networks.encoders.choice import Encoder
 from ppax.networks.memories.time import MemoryPart
-from ppax.parts import slots
+from ppax.parts import slot_lists, slots
 
 ENV = ppax.make("CartPole-v1", 2)
 
@@ -38,6 +38,7 @@ SLOTS = {
     "minibatch": protocols.Minibatches,
     "optimizer": protocols.Optimizer,
     "schedule": Schedule,
+    "logger": protocols.LoggerPart,
 }
 CATALOGUE = [(slot, name, cls) for slot, choices in config.PARTS.items() for name, cls in choices.items()]
 OTHERS = {
@@ -116,7 +117,8 @@ def test_every_option_of_a_part_is_documented_and_typed(slot, name, cls):
 
 def test_every_kind_of_part_has_a_protocol_and_a_slot():
     owners = [ppax.PPO, *(cls for _, _, cls in CATALOGUE)]
-    assert set(SLOTS) == set(config.PARTS) == {kind for cls in owners for kind in slots(cls).values()}
+    kinds = {kind for cls in owners for kind in slots(cls).values()} | set(slot_lists(config.Log).values())
+    assert set(SLOTS) == set(config.PARTS) == kinds
 
 
 @pytest.mark.parametrize("cls", [ppax.PPO, *(cls for _, _, cls in CATALOGUE)], ids=lambda cls: cls.__name__)

@@ -26,9 +26,12 @@ LEVELS = [
     {"host"},
     {"program"},
     {"evaluation"},
-    {"checks", "config", "loggers"},
+    {"loggers"},  # their settings are parts of a configuration
+    {"checks", "config"},
+    {"films"},
     {"run.directory"},
-    {"reports", "policy"},  # below run: a TrainedRun displays itself and gives its policy
+    {"reports"},  # below run: a TrainedRun displays itself
+    {"policy"},  # below run, too: a TrainedRun gives its policy; its model card has curves of reports
     {"run"},
     {"policy.listing"},  # reads run directories
     {"policy.loading"},
@@ -44,14 +47,14 @@ ONLY = {
     "equinox": {"networks"},
     **{name: {"envs"} for name in ("gymnax", "brax", "craftax", "jaxmarl", "jumanji", "mujoco_playground", "navix")},
     **{name: {"envs"} for name in ("ale_py", "envpool", "pettingzoo", "mpe2")},
-    "tensorboardX": {"loggers"},
-    "PIL": {"tools"},
+    **{name: {"loggers"} for name in ("tensorboardX", "wandb", "mlflow")},
+    "PIL": {"films"},
     "scipy": {"scores"},
-    "matplotlib": {"scores", "tools"},
-    "imageio_ffmpeg": {"tools"},
+    "matplotlib": {"scores", "reports", "tools"},
+    "imageio_ffmpeg": {"films"},
     "rich": {"loggers"},
     "cloudpickle": {"envs"},
-    **{name: {"policy"} for name in ("jax2onnx", "onnx", "onnxruntime")},
+    **{name: {"policy"} for name in ("jax2onnx", "onnx", "onnxruntime", "huggingface_hub")},
 }
 TOP_LIMIT, FOLDER_LIMIT, LINE_LIMIT, FUNCTION_LIMIT = 14, 15, 250, 45
 LONGER = {"types.py", "protocols.py"}  # lists of definitions

@@ -8,7 +8,7 @@ from typing import Any
 from ppax import config
 from ppax.config import group_tables
 from ppax.config.catalogue import part_fields
-from ppax.options import Config, Option, flatten, unflatten
+from ppax.options import LISTS, NONE, Config, Option, flatten, unflatten
 from ppax.ppo import PPO
 from ppax.types import ConfigError
 
@@ -58,7 +58,7 @@ def _number_or_text(text: str) -> Any:
 
 
 def dashed(argument: str) -> str:
-    """Rewrite `--num_envs=8` as `--num-envs=8`, and `--agent.loss` as `--agent.loss.part`.
+    """Rewrite `--num_envs=8` as `--num-envs=8`, `--agent.loss` as `--agent.loss.part`, `--init-from` with `.run`.
 
     Names of groups stay unchanged.
     """
@@ -68,6 +68,8 @@ def dashed(argument: str) -> str:
     name = "--" + renamed(name.removeprefix("--"), "_", "-")
     if name.startswith(("--agent.", "--groups.")) and name.rpartition(".")[2] in part_fields(PPO):
         name += ".part"
+    if name == "--init-from":
+        name += ".run"
     return name + equals + value
 
 
@@ -86,6 +88,40 @@ def choose_groups(base: Config, arguments: list[str]) -> Config:
     return base | {"groups": groups | {name: {} for name in named if name not in groups}} if named else base
 
 
+def choose_lists(base: Config, arguments: list[str]) -> tuple[Config, list[str]]:
+    """Set the lists of parts named by `--log.to NAME ...`; return the configuration and the other arguments.
+
+    A part that `base` has keeps its options; `none` is the empty list.
+    """
+    flat, left = dict(flatten(base)), list(arguments)
+    for path in LISTS:
+        place = next((i for i, argument in enumerate(left) if argument.partition("=")[0] == f"--{path}"), None)
+        if place is None:
+            continue
+        name, equals, value = left[place].partition("=")
+        end = place + 1
+        while not equals and end < len(left) and not left[end].startswith("-"):
+            end += 1
+        names = value.split(",") if equals else left[place + 1 : end]
+        if not names:
+            raise ConfigError(f"{name}: needs the names of parts, or {NONE}")
+        left = left[:place] + left[end:]
+        had = _tables(flat, path)
+        flat = {key: value for key, value in flat.items() if not f"{key}.".startswith(f"{path}.")}
+        for number, one in enumerate(one for one in names if one != NONE):
+            table = next((table for table in had if table.get("part") == one), {"part": one})
+            flat |= {f"{path}.{number}.{key}": value for key, value in table.items()}
+    return unflatten(flat), left
+
+
+def _tables(flat: Config, path: str) -> list[Config]:
+    """Tables of the list at `path`."""
+    found: Any = unflatten(flat)
+    for name in path.split("."):
+        found = found.get(name, {}) if isinstance(found, dict) else {}
+    return found if isinstance(found, list) else []
+
+
 def choose_parts(base: Config, arguments: list[str]) -> Config:
     """Set the parts named by `--agent.loss.part NAME`: they decide which options exist.
 
@@ -94,7 +130,8 @@ def choose_parts(base: Config, arguments: list[str]) -> Config:
     flat = dict(flatten(base))
     for position, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
-        if not (name.startswith(("--agent.", "--groups.")) and name.endswith(".part")):
+        sections = ("--agent.", "--groups.", *(f"--{path}." for path in LISTS))
+        if not (name.startswith(sections) and name.endswith(".part")):
             continue
         value = value if equals else "".join(arguments[position + 1 : position + 2])
         path = renamed(name.removeprefix("--"), "-", "_")

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ppax import config
-from ppax.cli.arguments import booleans, choose_groups, choose_parts, dashed, free_options, renamed
+from ppax.cli.arguments import booleans, choose_groups, choose_lists, choose_parts, dashed, free_options, renamed
 from ppax.config import group_tables
-from ppax.options import NONE, Config, Option, flatten, nearest, unflatten
+from ppax.options import LISTS, NONE, Config, Option, flatten, nearest, unflatten
 from ppax.types import ConfigError
 
 EXAMPLES = """examples:
@@ -27,10 +27,11 @@ USUAL = [  # shown by `--help` without a part
     "seed",
     "stop",
     "best.metric",
+    "init_from.run",
     "eval.episodes",
     "log.every",
     "log.console",
-    "log.tensorboard",
+    "log.to",
     "agent.learning_rate",
     "agent.gamma",
     "agent.num_epochs",
@@ -52,6 +53,12 @@ DESCRIPTIONS = {
 def add_train(parser: argparse.ArgumentParser) -> None:
     """Add the options that only `ppax train` has."""
     parser.add_argument("--run-dir", type=Path, help="directory of config, logs, checkpoints (default: new, in runs/)")
+
+
+def add_resume(parser: argparse.ArgumentParser) -> None:
+    """Add the options that only `ppax resume` has."""
+    text = "new length of the run, recorded in its run file; schedules take their progress from it"
+    parser.add_argument("--total-steps", type=_parser(Option("total_steps", int)), metavar="INT", help=text)
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
@@ -99,6 +106,7 @@ def _parse(
     parser = _parser_of(command)
     add(parser)
     add_common(parser)
+    base, arguments = choose_lists(base, arguments)
     base = choose_parts(choose_groups(base, arguments), arguments)
     # groups inherit parts and numbers from the table [agent], and with them options
     known = {option.path: option for option in config.options(group_tables.filled(base))}
@@ -168,13 +176,20 @@ def _print_help(
     parser: argparse.ArgumentParser, known: dict[str, Option], defaults: Config, topic: str, command: str
 ) -> None:
     """Print the help on `topic` and exit."""
-    sections = sorted({path.rpartition(".")[0] for path in known} - {""})
+    places = ({path.rpartition(".")[0] for path in known} | {path for path in LISTS if path not in known}) - {""}
+    sections = sorted(places)
     if topic not in ("", ALL, *known, *sections):
         raise ConfigError(f"--help {topic}: unknown part; did you mean {nearest(topic, [*sections, *known])!r}?")
     if topic != ALL:
         parts = ", ".join(sections)
         more = f"All options: --help all. Options of one part: ppax {command} TARGET --help PART, PART one of {parts}."
         parser.epilog = f"{parser.epilog}\n{textwrap.fill(more, 100, break_on_hyphens=False)}"
+    if topic in LISTS and topic in known:
+        name = known[topic].limits["choices"][-1]
+        flag = "--" + renamed(topic, "_", "-")
+        parser.epilog = (
+            f"{parser.epilog}\nOptions of one of these parts: ppax {command} TARGET {flag} {name} --help {topic}"
+        )
     if f"{topic}.part" in known:
         parser.epilog = f"{parser.epilog}\n{_other_part(topic, known[f'{topic}.part'], defaults, command)}"
     parser.print_help()

@@ -10,14 +10,15 @@ from typing import Any
 from ppax import config
 from ppax.cli.output import evaluation_text, scores_of
 from ppax.envs import other_params
+from ppax.films.play import play
+from ppax.films.video import require_video, write_video
 from ppax.options import check_limits
 from ppax.policy.bundle import FORMATS
+from ppax.policy.hub import PREFIX
 from ppax.policy.loading import load, load_chosen
 from ppax.run.directory import EVALUATION
 from ppax.run.restore import load_run
 from ppax.storage import safe_files
-from ppax.tools.play import play
-from ppax.tools.video import require_video, write_video
 from ppax.training import make_key
 
 BUNDLE = "policy.zip"  # default name, in the run directory
@@ -67,7 +68,8 @@ def run_play(options: argparse.Namespace, say: Any) -> dict[str, Any]:
 def add_export(parser: argparse.ArgumentParser) -> None:
     """Add the options that only `ppax export` has."""
     parser.add_argument("run", type=Path, help="run directory")
-    parser.add_argument("--to", type=Path, help=f"file to write, .zip (default: {BUNDLE} in the run directory)")
+    text = f".zip to write, or {PREFIX}OWNER/NAME on the Hugging Face Hub (default: {BUNDLE} in the run directory)"
+    parser.add_argument("--to", help=text)
     parser.add_argument("--best", action="store_true", help="export the best policy of the run, not the last")
     parser.add_argument("--step", type=int, help="export the checkpoint after this number of environment steps")
     text = f"formats, with commas: {','.join(FORMATS)} (default: all that the policy and this machine have)"
@@ -79,6 +81,10 @@ def run_export(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     formats = None if options.formats is None else [name.strip() for name in options.formats.split(",")]
     policy = load(options.run, best=options.best, step=options.step)
     scores = None if options.best or options.step is not None else _scores(options.run)  # of the last policy
+    if options.to is not None and options.to.startswith(PREFIX):
+        address = policy.push_to_hub(options.to, formats=formats)
+        say(f"uploaded: {address}")
+        return {"address": address}
     written = policy.export(options.to or options.run / BUNDLE, formats, scores)
     for name, difference in written.differences.items():
         say(f"{name}: the same actions; numbers differ by at most {difference:.1e}")

@@ -8,11 +8,12 @@ from typing import Any
 
 from ppax.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
 from ppax.critics import PopArt, Regression, TwoHot
+from ppax.loggers import MLflow, TensorBoard, WandB
 from ppax.losses import DPO, ClippedSurrogate, FeatureNorm, KLPenalty, NoAuxiliary
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import Composed, encoders, memories, network
 from ppax.optimizers import SGD, ActorCritic, Adam, AdamW, Muon, RMSProp
-from ppax.parts import slots
+from ppax.parts import slot_lists, slots
 from ppax.schedules import Both, Constant, Cosine, Interpolated, Linear, Steps
 
 # Parts of each kind by their names in a run file; the first is the default. `slot` declares a field that holds one.
@@ -61,6 +62,7 @@ PARTS: dict[str, dict[str, type]] = {
         "interpolated": Interpolated,
         "both": Both,
     },
+    "logger": {"tensorboard": TensorBoard, "wandb": WandB, "mlflow": MLflow},
 }
 # Constructors of the parts that are made for the spaces of an environment, which is their first argument.
 FROM_SPACES: dict[type, Callable[..., Any]] = {Composed: network}
@@ -69,6 +71,11 @@ FROM_SPACES: dict[type, Callable[..., Any]] = {Composed: network}
 def choices_of(cls: type) -> dict[str, dict[str, type]]:
     """Return the fields of `cls` that hold parts, with the choices of each by name."""
     return {field: PARTS[kind] for field, kind in slots(cls).items()}
+
+
+def list_choices_of(cls: type) -> dict[str, dict[str, type]]:
+    """Return the fields of `cls` that hold lists of parts, with the choices of each by name."""
+    return {field: PARTS[kind] for field, kind in slot_lists(cls).items()}
 
 
 def constructor(cls: type, env: Any) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ from ppax.agents.independent import Independent
 from ppax.agents.opponents import Pool
 from ppax.agents.self_play import SelfPlay
 from ppax.config import group_tables
-from ppax.config.catalogue import choices_of, constructor
+from ppax.config.catalogue import choices_of, constructor, list_choices_of
 from ppax.config.run_settings import NO_POOL, Run
 from ppax.config.validation import OBJECTS, is_section, objects_of, resolve
 from ppax.envs import Env
@@ -95,12 +95,12 @@ def _arguments(cls: type, config: Config, env: Any) -> dict[str, Any]:
     """Constructor arguments of a part of class `cls`, for the environment `env`."""
     arguments: dict[str, Any] = {}
     fields = {field.name: field for field in dataclasses.fields(cls)}
-    hints, slots = typing.get_type_hints(cls), choices_of(cls)
+    hints, slots, lists = typing.get_type_hints(cls), choices_of(cls), list_choices_of(cls)
     for name, value in config.items():
         if name in slots:
-            part = slots[name][value["part"]]
-            inner = {key: v for key, v in value.items() if key != "part"}
-            arguments[name] = constructor(part, env)(**_arguments(part, inner, env))
+            arguments[name] = _part(slots[name], value, env)
+        elif name in lists:
+            arguments[name] = tuple(_part(lists[name], table, env) for table in value)
         elif is_section(hints[name]):
             arguments[name] = hints[name](**_arguments(hints[name], value, env))
         elif isinstance(value, list):
@@ -109,3 +109,10 @@ def _arguments(cls: type, config: Config, env: Any) -> dict[str, Any]:
         else:
             arguments[name] = value
     return arguments
+
+
+def _part(choices: dict[str, type], table: Config, env: Any) -> Any:
+    """Build the part of one table."""
+    part = choices[table["part"]]
+    inner = {key: value for key, value in table.items() if key != "part"}
+    return constructor(part, env)(**_arguments(part, inner, env))

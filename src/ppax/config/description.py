@@ -11,12 +11,13 @@ import numpy as np
 from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
 from ppax.agents.self_play import SelfPlay
-from ppax.config.catalogue import choices_of
+from ppax.config.catalogue import choices_of, list_choices_of
 from ppax.config.run_settings import Run
 from ppax.config.validation import is_section
 from ppax.envs import Env
 from ppax.options import Config, check_limits, check_value, option_of
 from ppax.protocols import Agent
+from ppax.types import ConfigError
 
 
 def describe_run(agent: Agent, env: Env, run: Run) -> Config:
@@ -40,7 +41,7 @@ def describe(part: Any, each: bool = False) -> Config:
     if isinstance(part, Independent):
         return describe(part.agent, each=True)
     config: Config = {}
-    hints, slots = typing.get_type_hints(type(part)), choices_of(type(part))
+    hints, slots, lists = typing.get_type_hints(type(part)), choices_of(type(part)), list_choices_of(type(part))
     for field in dataclasses.fields(part):
         value = getattr(part, field.name)
         if field.name in slots:
@@ -48,6 +49,8 @@ def describe(part: Any, each: bool = False) -> Config:
             own = f"{type(value).__module__}.{type(value).__qualname__}"
             inner = describe(value, each) if type(value) in names else _numbers(value)
             config[field.name] = {"part": names.get(type(value), own)} | inner
+        elif field.name in lists:
+            config[field.name] = [_of_catalogue(one, lists[field.name], field.name) for one in value]
         elif is_section(hints[field.name]):
             config[field.name] = describe(value, each)
         elif field.name == "env_params" and value:
@@ -56,6 +59,17 @@ def describe(part: Any, each: bool = False) -> Config:
             option = option_of(field, hints[field.name], field.name)
             config[field.name] = check_value(option, _plain(value), each)
     return config
+
+
+def _of_catalogue(part: Any, choices: dict[str, type], name: str) -> Config:
+    """Table of one part in a list; ConfigError for a class that the catalogue lacks."""
+    names = {cls: name for name, cls in choices.items()}
+    if type(part) not in names:
+        raise ConfigError(
+            f"{name} = {part!r}: must be parts of the catalogue, {', '.join(cls.__name__ for cls in names)}; pass a "
+            "logger of your own, an object with log(row) and close(), among callbacks"
+        )
+    return {"part": names[type(part)]} | describe(part)
 
 
 def _numbers(part: Any) -> Config:

@@ -7,8 +7,11 @@ import dataclasses
 from ppax.agents.opponents import Pool
 from ppax.config import group_tables
 from ppax.envs import TIMEOUT, VECTORIZATIONS
+from ppax.loggers import TensorBoard
 from ppax.options import Config
-from ppax.types import static
+from ppax.parts import slot_list
+from ppax.protocols import LoggerPart
+from ppax.types import LearnerState, static
 
 NO_POOL = Pool()
 
@@ -38,6 +41,26 @@ class Log:
     )
     tensorboard: bool = static("also write TensorBoard event files", default=False)
     console: bool = static("show a progress line with steps per second and episode return", default=True)
+    to: tuple[LoggerPart, ...] = slot_list("logger", "further loggers: tables [[log.to]], each with its part")
+
+    @property
+    def parts(self) -> tuple[LoggerPart, ...]:
+        """Loggers that are parts: those of `to`, and TensorBoard's with `tensorboard`."""
+        return tuple(dict.fromkeys([*self.to, *([TensorBoard()] if self.tensorboard else [])]))
+
+
+@dataclasses.dataclass(frozen=True)
+class FilmSettings:
+    """Films of the policy during training: one episode each, played beside training, which they do not change."""
+
+    every: int | None = static(
+        "iterations between films of one episode, from the untrained policy on; each is made at a log row and written "
+        "to films/ of the run directory; none: no films",
+        default=None,
+        low=1,
+        high=2**31 - 1,
+    )
+    max_steps: int = static("longest film in steps of the environment", default=500, low=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +95,28 @@ class BestSettings:
         "max: higher values of best.metric are better; min: lower values are better",
         default="max",
         choices=("max", "min"),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class InitFrom:
+    """Warm start: the run starts from weights and statistics of another run, with its own seed and environments."""
+
+    # in Python also a Path, a TrainedRun or a TrainState (run/warm_start/source.py)
+    run: str | object | None = static(
+        "run directory whose learner this run starts from, --init-from RUN for short; none: random weights",
+        default=None,
+    )
+    keep: tuple[str, ...] = static(
+        "fields of the learner that are taken; the others start anew. params: weights; obs_stats, reward_stats: "
+        "statistics of normalisation; critic: PopArt's statistics; opt_state: optimiser state; control: KL controls",
+        default=("params", "obs_stats", "reward_stats", "critic"),
+        choices=LearnerState._fields,
+    )
+    best: bool = static("start from the best policy, which that run kept with best.metric, not the last", default=False)
+    partial: bool = static(
+        "where the learners differ, take the arrays of equal name and shape; otherwise a difference is refused",
+        default=False,
     )
 
 
@@ -129,3 +174,5 @@ class Run:
     self_play: Pool = NO_POOL
     log: Log = Log()
     eval: EvalSettings = EvalSettings()
+    init_from: InitFrom = InitFrom()
+    film: FilmSettings = FilmSettings()

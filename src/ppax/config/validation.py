@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ppax.config import group_tables
-from ppax.config.catalogue import choices_of
+from ppax.config.catalogue import choices_of, list_choices_of
 from ppax.config.run_settings import Run
-from ppax.options import Config, Option, check_value, flatten, nearest, option_of, unflatten
+from ppax.options import Config, Option, check_value, flatten, nearest, numbered, option_of, unflatten
 from ppax.ppo import PPO
 from ppax.types import ConfigError
 
@@ -34,9 +34,12 @@ def options(config: Config) -> Iterator[Option]:
 
 
 def _options(cls: type, config: Config, prefix: str) -> Iterator[Option]:
-    hints, slots = typing.get_type_hints(cls), choices_of(cls)
+    hints, slots, lists = typing.get_type_hints(cls), choices_of(cls), list_choices_of(cls)
     for field in dataclasses.fields(cls):
         path = prefix + field.name
+        if field.name in lists:
+            yield from _list_options(field, lists[field.name], config.get(field.name, []), path)
+            continue
         if field.name in slots:
             section, choices = _table(config, field.name, path, ".part"), slots[field.name]
             default = next(iter(choices))
@@ -50,6 +53,24 @@ def _options(cls: type, config: Config, prefix: str) -> Iterator[Option]:
         elif path not in FREE and field.default is not dataclasses.MISSING:
             # a field without default is set from the environment
             yield option_of(field, hints[field.name], path)
+
+
+def _list_options(field: dataclasses.Field[Any], choices: dict[str, type], given: Any, path: str) -> Iterator[Option]:
+    """Yield the options of each part in a list; of an empty list one option, which names the choices."""
+    tables = numbered(given)
+    if tables in ([], ()):
+        limits = {"choices": tuple(choices)}
+        yield Option(path, str, many=True, default=(), doc=field.metadata["doc"], limits=limits)
+        return
+    if not isinstance(tables, dict) or not all(
+        place.isdecimal() and isinstance(table, dict) for place, table in tables.items()
+    ):
+        raise ConfigError(f'{path} = {given!r}: must be a list of tables, [[{path}]] part = "{next(iter(choices))}"')
+    for place, table in tables.items():
+        limits = {"choices": tuple(choices)}
+        part = Option(f"{path}.{place}.part", str, default="", doc="name of the part", limits=limits)
+        yield part
+        yield from _options(choices[_part_name(part, table.get("part", ""))], table, f"{path}.{place}.")
 
 
 def _part_name(option: Option, given: Any) -> str:

@@ -1,8 +1,24 @@
-"""Loggers of metrics: console, JSON Lines, CSV, TensorBoard; `Logger` is the Protocol of a user's own."""
+"""Loggers: console, JSON Lines, CSV; as parts TensorBoard, Weights & Biases, MLflow. `Logger`: Protocol of your own."""
 
+from ppax.loggers.background import Background
 from ppax.loggers.console import Console
 from ppax.loggers.files import Csv, JsonLines, last_row
-from ppax.loggers.tensorboard import TensorBoard, require_tensorboard
+from ppax.loggers.mlflow import MLflow
+from ppax.loggers.tensorboard import EventFiles, TensorBoard, require_tensorboard
+from ppax.loggers.wandb import WandB
 from ppax.protocols import Logger, Row
 
-__all__ = ["Console", "Csv", "JsonLines", "Logger", "Row", "TensorBoard", "last_row", "require_tensorboard"]
+__all__ = [
+    "Background",
+    "Console",
+    "Csv",
+    "EventFiles",
+    "JsonLines",
+    "Logger",
+    "MLflow",
+    "Row",
+    "TensorBoard",
+    "WandB",
+    "last_row",
+    "require_tensorboard",
+]

@@ -1,12 +1,16 @@
-"""TensorBoard logger, by tensorboardX (no TensorFlow)."""
+"""TensorBoard: scalars over env-steps, hyperparameters, run file and films as event files. By tensorboardX."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from ppax.protocols import Row
+from ppax.parts import part
+from ppax.protocols import Artifact, LoggedRun, Row
+from ppax.types import ConfigError
+
+COMPARED = ("episode_return", "eval_return")  # metrics in the table of hyperparameters
 
 
 def require_tensorboard() -> Any:
@@ -18,12 +22,47 @@ def require_tensorboard() -> Any:
     return tensorboardX
 
 
+@part
 class TensorBoard:
-    """Logger of TensorBoard event files: scalars over env-steps."""
+    """TensorBoard event files in tensorboard/ of the run directory; the same as log.tensorboard = true."""
 
-    def __init__(self, directory: Path, purge_from: int | None = None):
-        """Write below `directory`; on resume, events from `purge_from` env-steps on are superseded."""
+    stores: ClassVar[tuple[str, ...]] = ("film",)
+
+    def require(self, run_dir: object) -> None:
+        """Raise ImportError without tensorboardX, ConfigError without a run directory."""
+        require_tensorboard()
+        if run_dir is None:
+            raise ConfigError(
+                "log.tensorboard = true: event files are written to the run directory, and there is none; "
+                'pass run_dir="runs/mine", or set it to false'
+            )
+
+    def open(self, run: LoggedRun) -> EventFiles:
+        """Open the event files of `run`; those of a resumed run supersede events after its steps."""
+        assert run.path is not None
+        purge_from = run.env_steps + 1 if run.iteration else None
+        return EventFiles(run.path / "tensorboard", purge_from, run)
+
+
+class EventFiles:
+    """Logger of TensorBoard event files: scalars over env-steps, and the options of the run."""
+
+    def __init__(self, directory: Path, purge_from: int | None = None, run: LoggedRun | None = None):
+        """Write below `directory`; events from `purge_from` env-steps on are superseded. `run`: write its options."""
         self._writer = require_tensorboard().SummaryWriter(str(directory), purge_step=purge_from)
+        if run is not None:
+            self._write_options(run)
+
+    def _write_options(self, run: LoggedRun) -> None:
+        from tensorboardX.summary import hparams
+
+        plain = {name: value if isinstance(value, int | float) else str(value) for name, value in run.options.items()}
+        # not add_hparams: it writes to a directory of its own, which TensorBoard shows as another run
+        for summary in hparams(plain, dict.fromkeys(COMPARED, 0.0)):
+            self._writer.file_writer.add_summary(summary)
+        indented = "\n".join(f"    {line}" for line in run.run_file.splitlines())  # shown as Markdown: a block of code
+        self._writer.add_text("run.toml", indented, run.env_steps)
+        self._writer.flush()
 
     def log(self, row: Row) -> None:
         """Write one row."""
@@ -32,6 +71,18 @@ class TensorBoard:
                 self._writer.add_scalar(name, value, row["env_steps"])
         self._writer.flush()
 
+    def store(self, artifact: Artifact) -> None:
+        """Write films as moving pictures."""
+        from tensorboardX.proto.summary_pb2 import Summary
+
+        for path in artifact.files.values():
+            data = path.read_bytes()
+            width, height = (int.from_bytes(data[place : place + 2], "little") for place in (6, 8))  # header of a GIF
+            image = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=data)
+            summary = Summary(value=[Summary.Value(tag="film", image=image)])
+            self._writer.file_writer.add_summary(summary, artifact.env_steps)
+        self._writer.flush()
+
     def close(self) -> None:
-        """Close the event file."""
+        """Close the event files."""
         self._writer.close()

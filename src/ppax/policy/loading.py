@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from ppax.envs import Env
 from ppax.options import Config
 from ppax.policy import bundle
 from ppax.policy.acting import acting
+from ppax.policy.hub import PREFIX, fetch
 from ppax.policy.listing import CHECKPOINTS, find_step
-from ppax.policy.policy import Policy
+from ppax.policy.policy import Policy, Source
 from ppax.policy.spec import PolicySpec, spec_of
 from ppax.program.footprint import available_bytes
 from ppax.protocols import Agent
@@ -44,11 +46,13 @@ def load(
 ) -> Policy:
     """Load the policy of the run directory or bundle `source`: the newest, or the best one by `best.metric`.
 
+    "hf://OWNER/NAME" is the bundle in a repository of the Hugging Face Hub (extra `hub`), "@REVISION" behind it a
+    branch, tag or commit.
     `step` chooses the checkpoint with this number of environment steps instead; `ppax.checkpoints` lists them. Without
     `env` the spaces come from the run directory, and the environment's library need not be installed. A run made from
     Python objects needs them again, as `agent`; ConfigError names them. Nothing in the directory is executed.
     """
-    path = Path(source)
+    path = fetch(source) if isinstance(source, str) and source.startswith(PREFIX) else Path(source)
     if best and step is not None:
         raise ConfigError(f"best = True and step = {step}: choose one of them")
     if path.is_dir():
@@ -70,12 +74,13 @@ def _from_run(path: Path, best: bool, step: int | None, agent: Agent | None, env
     )
     buildable = record.recorded(run_config)
     if spec is None:  # the environment is made where nothing else tells its spaces
-        with config.build_env(buildable) if env is None else env as made:
+        with config.build_env(buildable) if env is None else contextlib.nullcontext(env) as made:
             agent = agent or config.build_agent(buildable, made)
             _, _, mask = jax.eval_shape(made.reset, jax.random.key(0))
             spec = spec_of(agent, made, mask, run_config)
     agent = agent or config.build_agent(buildable, spec)
-    return Policy(agent, _learner(path, best, step, agent, spec), spec)
+    source = Source(path, last=not best and step is None)
+    return Policy(agent, _learner(path, best, step, agent, spec), spec, source)
 
 
 def _saved_spec(path: Path, run_config: Config) -> PolicySpec | None:
@@ -126,7 +131,8 @@ def acting_arrays(path: Path, like: PyTree, arrays: dict[str, np.ndarray]) -> Py
     """
     prefix = CURRENT if SELF_PLAY in arrays else LEARNER
     own = {name.removeprefix(prefix): x for name, x in arrays.items() if name.startswith(prefix)}
-    own = {name: x for name, x in own.items() if not OF_LEARNING.intersection(name.split(".")[:2])}
+    place = 1 if isinstance(like, dict) else 0  # of the field in a name, behind that of the group
+    own = {name: x for name, x in own.items() if name.split(".")[place] not in OF_LEARNING}
     expected = state_arrays.named_leaves(like)
     problems = state_arrays.differences(expected, own)
     if problems:

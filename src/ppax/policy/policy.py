@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     from ppax.policy.bundle.writing import Exported
 
 
+class Source(NamedTuple):
+    """Run that a policy is of."""
+
+    run_dir: Path | None
+    last: bool  # the policy at its end, which its final evaluation is of
+
+
 class Policy:
     """Trained policy: `act` for observations in NumPy, `step` for compiled programs, `evaluate` on environments.
 
@@ -36,8 +43,9 @@ class Policy:
     observation statistics), NumPy arrays on the host; `spec` describes inputs and outputs.
     """
 
-    def __init__(self, agent: Agent, learner: Any, spec: PolicySpec):
+    def __init__(self, agent: Agent, learner: Any, spec: PolicySpec, source: Source | None = None):
         """Keep the parts that acting needs of `agent` and `learner` (a whole learner, or one stripped already)."""
+        self.source = source
         self.agent, learner = acting(agent, learner)
         self.learner = jax.device_get(learner)
         self.spec = spec
@@ -127,6 +135,25 @@ class Policy:
         from ppax.policy.bundle.writing import write_bundle  # imports this module
 
         return write_bundle(self, path, formats, scores)
+
+    def push_to_hub(
+        self,
+        repo: str,
+        *,
+        private: bool | None = None,
+        token: str | None = None,
+        formats: Sequence[str] | None = None,
+        message: str = "Policy trained with ppax",
+    ) -> str:
+        """Upload the policy to the repository `repo`, OWNER/NAME, of the Hugging Face Hub; return its address.
+
+        The repository is created if missing, and gets the bundle that `export` writes (in `formats`) and a model card:
+        what the policy takes and gives, scores, learning curve and configuration, as far as its run directory has them.
+        `ppax.load("hf://OWNER/NAME")` loads it. Needs the extra `hub`, and `token`, or that of `hf auth login`.
+        """
+        from ppax.policy.hub import Upload, push  # imports this module
+
+        return push(self, repo, Upload(private, token, formats, message))
 
     def _program(
         self, obs: list[np.ndarray], first: np.ndarray, mask: Any, mask_leaves: list[np.ndarray], deterministic: bool

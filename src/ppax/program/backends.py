@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import numpy as np
 
 from ppax.agents.arguments import require_fit
 from ppax.collection import collect
 from ppax.envs import Env, HostEnv
+from ppax.envs.hosting.host_env import reset_seeds
 from ppax.envs.hosting.rendering import with_rendering
 from ppax.envs.vector import VectorEnv
+from ppax.envs.wrappers.rendering import render
 from ppax.host import Clock, HostActor, HostEpisodes, HostTraining, Rollouts, make_policy, metric_names
 from ppax.host.scene import HostScene
 from ppax.program.compiled import CompiledTraining
@@ -69,6 +72,11 @@ class Compiled:
     def scene(self, agent: Agent, learner: PyTree, key: Key, deterministic: bool) -> Iterator[Scene]:
         """Yield the scene of one environment."""
         yield CompiledScene(agent, self.env, learner, deterministic, key)
+
+    def first_picture(self, key: Key) -> np.ndarray:
+        """Render the first state of one environment."""
+        state, _, _ = jax.jit(dataclasses.replace(self.env, num_envs=1).reset)(key)
+        return render(self.env.env, jax.tree.map(lambda x: x[0], state.env))
 
     @contextlib.contextmanager
     def copies(self, num_envs: int) -> Iterator[Env]:
@@ -128,6 +136,13 @@ class OnHost:
         with one.env:
             policy = make_policy(agent, one.env, learner, deterministic)
             yield HostScene(HostActor(agent, one.env, learner, key, policy), one)
+
+    def first_picture(self, key: Key) -> np.ndarray:
+        """Render the first state of one new environment, which is closed."""
+        one = with_rendering(self.env)
+        with one.env:
+            one.env.host.reset(reset_seeds(key, 1))
+            return one.picture()
 
     @contextlib.contextmanager
     def copies(self, num_envs: int) -> Iterator[Env]:

@@ -9,6 +9,8 @@ best/            the best policy so far, with `best.metric`
 stopped.json     reason for the end: all done, a stop condition, a signal, a fault
 evaluation.json  the evaluation at its end
 tensorboard/     event files, with `log.tensorboard`
+mlflow.json      id of the MLflow run, with this logger in `log.to`
+films/           films during training, with `film.every`
 """
 
 from __future__ import annotations
@@ -97,6 +99,13 @@ class RunDirectory:
         about = read_about(self.path)
         starts = [*about.get("starts", []), start]
         self._write_about(about | {"starts": starts[:1] + starts[1:][-STARTS:]})
+
+    def lengthen(self, before: int, after: int) -> dict[str, Any]:
+        """Write another `total_steps` to the run file; return the record of it, {} if they are the same."""
+        if before == after:
+            return {}
+        safe_files.write_text(self.path / RUN_FILE, configs.to_toml(find(self.path) | {"total_steps": after}))
+        return {"total_steps": {"before": before, "after": after}}
 
     def write_policy(self, policy: dict[str, Any]) -> None:
         """Write the specification of the policy, plain data."""

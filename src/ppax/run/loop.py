@@ -15,6 +15,7 @@ import jax
 from ppax.arrays import counter
 from ppax.config import Run
 from ppax.envs import Env, EnvError
+from ppax.films.recorder import FilmRecorder
 from ppax.loggers import Console
 from ppax.program import compilation
 from ppax.program.backends import backend_of
@@ -26,7 +27,7 @@ from ppax.run.evaluations import Evaluations
 from ppax.run.faults import NETWORK, locate
 from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
-from ppax.run.rows import RunLoggers, measured
+from ppax.run.rows import RunLoggers, logged_run, measured
 from ppax.run.saving import NotFinite, Saver
 from ppax.training import MEASURED
 from ppax.types import TrainState
@@ -67,6 +68,7 @@ class Loop:
         self.chunk_iterations = run.log.every or max(
             1, min(self.total_iterations // ROWS_PER_RUN, CHUNK_STEPS // steps)
         )
+        self.films = FilmRecorder(agent, env, run)
         self.console: Console | None = None
 
     def compile(self, state: TrainState) -> Any:
@@ -94,6 +96,8 @@ class Loop:
         history, ended, seconds = list[Row](), False, 0.0
         started_at, steps_before = time.time(), counter.to_int(state.env_steps)
         with self._open_loggers(state) as loggers:
+            self.films.resume(int(state.iteration))
+            loggers.store(self.films.due(state, self.path))
             while not (ended or self._all_done(state) or self.stop.is_set()):
                 untrained = self.evaluations.blank and int(state.iteration) == 0 and not history
                 before = loggers.seconds + seconds
@@ -104,9 +108,12 @@ class Loop:
                     history.append(chunk.row)
                     loggers.log(chunk.row)
                 self._raise_faults(chunk)
+                loggers.store(self.films.due(state, self.path))
                 ended = self.monitor.update(state, chunk.row)
                 self._save(state, self.saver.save_if_due)
             save_error = self._save(state, self.saver.save_final)
+            if not self.stop.is_set():  # after a signal there may be little time
+                loggers.store_policy(self._result(state, history, ""))
         self._record_end(state)
         interrupted = not (ended or self._all_done(state))
         if interrupted:
@@ -130,7 +137,8 @@ class Loop:
         if self.console is not None:
             self.console.begin(int(state.iteration))
             loggers.append(self.console)
-        return RunLoggers(self.path, loggers, self.run.log.tensorboard, state)
+        run = logged_run(self.agent, self.env, self.run, self.path, state)
+        return RunLoggers(self.path, loggers, int(state.iteration), self.run.log.parts, run)
 
     def _untrained(self, program: Any, state: TrainState) -> Chunk:
         """Return the row before the first iteration, which has an evaluation and no metrics of training."""

@@ -12,6 +12,7 @@ from ppax.envs import Env, other_params
 from ppax.evaluation import Evaluation, evaluate, evaluation_key
 from ppax.options import Config
 from ppax.policy import Policy
+from ppax.policy.policy import Source
 from ppax.policy.spec import spec_of
 from ppax.program import sharding
 from ppax.protocols import Agent, Row
@@ -84,7 +85,7 @@ class TrainedRun:
                 )
             learner = self.best.learner
         spec = spec_of(self.agent, self.env, self.state.actor.action_mask, self._configuration())
-        return Policy(self.agent, sharding.local(learner), spec)
+        return Policy(self.agent, sharding.local(learner), spec, Source(self.run_dir, last=not best))
 
     def _configuration(self) -> Config:
         """Configuration of the run: that of its directory, or described from its objects."""

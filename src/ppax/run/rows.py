@@ -1,4 +1,4 @@
-"""Loggers of one run: the user's, the console, the files of the run directory and TensorBoard."""
+"""Loggers of one run: the user's, the console, the files of the run directory, and those that are parts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,21 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from ppax import config as configs
 from ppax.arrays import counter
-from ppax.loggers import Csv, JsonLines, TensorBoard, last_row
+from ppax.config import Run
+from ppax.envs import Env
+from ppax.loggers import Csv, JsonLines, last_row
+from ppax.options import flatten
 from ppax.program.footprint import peak_memory_mb
-from ppax.protocols import Logger, Row, Training
-from ppax.run.directory import ROWS
+from ppax.protocols import Agent, Artifact, FileLogger, LoggedRun, Logger, LoggerPart, Row, Training
+from ppax.run.directory import ROWS, RUN_FILE, read_about
+from ppax.run.result import TrainedRun
 from ppax.types import TrainState
+
+LAST, BEST = "policy.zip", "best.zip"  # bundles in the run directory
+FORMATS = ("numpy", "stablehlo")  # of these bundles: ONNX takes long to write; `ppax export` writes it
+SCORES = ("episode_return", "eval_return")  # columns of the policy's row that its bundle holds
 
 
 def measured(program: Training, seconds: float, iterations: int, env_steps: int, before: float) -> Row:
@@ -26,22 +35,56 @@ def measured(program: Training, seconds: float, iterations: int, env_steps: int,
     return stages | speed | {"compile_seconds": program.compile_seconds, "memory_mb": peak_memory_mb()}
 
 
+def logged_run(agent: Agent, env: Env, run: Run, path: Path | None, state: TrainState) -> LoggedRun:
+    """Describe a run for its loggers: of its directory, else of its objects."""
+    run_config = configs.describe_run(agent, env, run) if path is None else configs.read(path / RUN_FILE)
+    name = (env.name or type(env).__name__) if path is None else path.name or path.resolve().name
+    run_id = "" if path is None else read_about(path).get("id", "")
+    steps = counter.to_int(state.env_steps)
+    text = configs.to_toml(run_config)
+    return LoggedRun(name, path, run_id, dict(flatten(run_config)), text, int(state.iteration), steps)
+
+
+def export_policies(run: TrainedRun, run_dir: Path) -> Artifact:
+    """Write bundles of the last policy and of the best one into the run directory."""
+    row = run.history[-1] if run.history else {}
+    scores = {name: row[name] for name in SCORES if name in row}
+    files = {LAST: run.policy().export(run_dir / LAST, FORMATS, scores).path}
+    if run.best is not None and run.best.learner is not None:
+        scores = {name: run.best.row[name] for name in SCORES if name in run.best.row} if run.best.row else {}
+        files[BEST] = run.policy(best=True).export(run_dir / BEST, FORMATS, scores).path
+    return Artifact("policy", files, run.env_steps)
+
+
 class RunLoggers:
     """Context with the open loggers of a run. Files of a resumed run keep the rows up to its state's iteration."""
 
-    def __init__(self, path: Path | None, loggers: Sequence[Logger], tensorboard: bool, state: TrainState):
-        """Add the files below `path` to `loggers`; None: no files. With `tensorboard`, event files too."""
-        self._loggers, self._seconds, done = [*loggers], 0.0, int(state.iteration)
-        if path is not None:
-            kept = done or -1  # no row: the evaluation of the untrained policy is repeated
-            self._loggers += [JsonLines(path / ROWS, kept), Csv(path / "metrics.csv", kept)]
-            self._seconds = float(last_row(path / ROWS).get("seconds", 0.0))
-            if tensorboard:
-                purge = counter.to_int(state.env_steps) + 1 if done else None
-                self._loggers.append(TensorBoard(path / "tensorboard", purge))
+    def __init__(
+        self,
+        path: Path | None,
+        loggers: Sequence[Logger],
+        iteration: int,
+        parts: Sequence[LoggerPart] = (),
+        run: LoggedRun | None = None,
+    ):
+        """Add to `loggers` the files below `path` (None: no files) and the loggers that `parts` open for `run`.
+
+        `iteration`: iterations done.
+        """
+        self._path, self._seconds = path, 0.0
+        self._loggers: dict[str, Logger] = {}
+        self._files: dict[str, tuple[FileLogger, LoggerPart]] = {}  # those that are parts
         self._stack = ExitStack()
-        for logger in self._loggers:
-            self._stack.callback(_close, logger)
+        for logger in loggers:
+            self._add(type(logger).__name__, logger)
+        if path is not None:
+            kept = iteration or -1  # no row: the evaluation of the untrained policy is repeated
+            self._add("JsonLines", JsonLines(path / ROWS, kept))
+            self._add("Csv", Csv(path / "metrics.csv", kept))
+            self._seconds = float(last_row(path / ROWS).get("seconds", 0.0))
+        for part in parts:
+            assert run is not None
+            self._open(part, run)
 
     @property
     def seconds(self) -> float:
@@ -50,16 +93,55 @@ class RunLoggers:
 
     def log(self, row: Row) -> None:
         """Log one row; a logger that fails is removed, with its traceback as a warning; training goes on."""
-        for logger in list(self._loggers):
+        for name, logger in list(self._loggers.items()):
             try:
                 logger.log(row)
             except Exception as error:
-                self._loggers.remove(logger)
-                trace = "".join(traceback.format_exception(error)).rstrip()
-                name, kind = type(logger).__name__, type(error).__name__
-                warnings.warn(
-                    f"{name} failed ({kind}: {error}) and is removed; training goes on\n{trace}", stacklevel=2
-                )
+                self._remove(name, error)
+
+    def store(self, artifact: Artifact | None) -> None:
+        """Hand files to the loggers that store their kind; a logger that fails is removed, as by `log`."""
+        if artifact is None:
+            return
+        for name, (logger, part) in list(self._files.items()):
+            try:
+                if artifact.kind in part.stores:
+                    logger.store(artifact)
+            except Exception as error:
+                self._remove(name, error)
+
+    def store_policy(self, run: TrainedRun) -> None:
+        """Export last and best policy, if a logger stores them and there is a run directory; warn if that fails."""
+        if run.run_dir is None or not any("policy" in part.stores for _, part in self._files.values()):
+            return
+        try:
+            self.store(export_policies(run, run.run_dir))
+        except Exception as error:  # a user's network may do what a bundle cannot hold
+            warnings.warn(f"the loggers get no policy: {type(error).__name__}: {error}", stacklevel=3)
+
+    def _open(self, part: LoggerPart, run: LoggedRun) -> None:
+        name = type(part).__name__
+        try:
+            logger = part.open(run)
+        except Exception as error:
+            self._remove(name, error)
+        else:
+            self._files[self._add(name, logger)] = logger, part
+
+    def _add(self, name: str, logger: Logger) -> str:
+        """Add a logger under its name, made unique; it is closed at the end. Returns the name."""
+        while name in self._loggers:
+            name += "'"
+        self._loggers[name] = logger
+        self._stack.callback(_close, name, logger)
+        return name
+
+    def _remove(self, name: str, error: Exception) -> None:
+        self._loggers.pop(name, None)
+        self._files.pop(name, None)
+        trace = "".join(traceback.format_exception(error)).rstrip()
+        kind = type(error).__name__
+        warnings.warn(f"{name} failed ({kind}: {error}) and is removed; training goes on\n{trace}", stacklevel=3)
 
     def __enter__(self) -> RunLoggers:
         return self
@@ -68,10 +150,9 @@ class RunLoggers:
         self._stack.close()
 
 
-def _close(logger: Logger) -> None:
+def _close(name: str, logger: Logger) -> None:
     """Close a logger; warn if that fails, as when the terminal of a console logger is closed."""
     try:
         logger.close()
     except Exception as error:
-        name, kind = type(logger).__name__, type(error).__name__
-        warnings.warn(f"{name} could not be closed ({kind}: {error})", stacklevel=2)
+        warnings.warn(f"{name} could not be closed ({type(error).__name__}: {error})", stacklevel=2)

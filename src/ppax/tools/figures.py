@@ -1,15 +1,12 @@
-"""Matplotlib figure of learning curves."""
+"""`ppax.plot`: learning curves of runs as a Matplotlib figure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ppax.reports.cards import POINTS, lines_of
-from ppax.reports.groups import groups_of
-from ppax.reports.words import short_count
+from ppax.reports.figures import figure_of
 from ppax.tools.report import RunLike, records_of
-from ppax.types import ConfigError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,31 +18,4 @@ def plot(runs: RunLike | Sequence[RunLike], metric: str = "episode_return") -> F
     Save it with `savefig`; notebooks display it. Raises ConfigError for a metric that no run has logged, ImportError
     without matplotlib.
     """
-    found = records_of(runs)
-    groups = groups_of(found)
-    lines = lines_of(groups, metric, POINTS)
-    if not lines:
-        names = sorted({name for record in found for name in record.columns if record.has(name)})
-        raise ConfigError(f"metric = {metric!r}: no run has logged it; there are: {', '.join(names) or 'none yet'}")
-    pyplot = _require_matplotlib()
-    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
-    for line in lines:
-        curve = line.curve
-        axes.plot(curve.steps, curve.mean, color=line.colour, label=line.name.removesuffix(f": {metric}"))
-        if (curve.low < curve.high).any():
-            axes.fill_between(curve.steps, curve.low, curve.high, color=line.colour, alpha=0.2, linewidth=0)
-    axes.set(xlabel="environment steps", ylabel=metric.replace("_", " "))
-    axes.xaxis.set_major_formatter(lambda steps, _: short_count(steps))
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
-    pyplot.close(figure)  # otherwise notebooks display it twice
-    return figure
-
-
-def _require_matplotlib() -> Any:
-    try:
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise ImportError('ppax.plot needs matplotlib: pip install "ppax[plot]"') from error
-    return pyplot
+    return figure_of(records_of(runs), metric)

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ppax.films.play import Played, play
+from ppax.films.video import require_video, write_video
 from ppax.reports.sections import Film
 from ppax.run.restore import load_run, load_state
 from ppax.run.result import TrainedRun
-from ppax.tools.play import Played, play
-from ppax.tools.video import require_video, write_video
 from ppax.training import make_key
 
 FRAMES_PER_SECOND = 30.0

@@ -1,0 +1,152 @@
+"""Service that acts for clients over HTTP: one policy, requests answered in batches, a bounded queue.
+
+python examples/serve.py runs/mine --port 8000        # a run directory, a bundle, or hf://OWNER/NAME
+curl localhost:8000/act -d '{"observation": [0.0, 0.1, 0.0, -0.1]}'
+
+GET /health is 200 when the policy is compiled. POST /act is 422 for an observation that does not fit, 503 when too many
+requests wait. Needs pip install "ppax[serve]".
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import uvicorn
+from gymnasium import spaces
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+import ppax
+
+LARGEST = 2**24  # bytes of a request
+
+
+class Waiting(NamedTuple):
+    """Request in the queue: its observation, and the future of its action."""
+
+    obs: np.ndarray
+    action: asyncio.Future[Any]
+
+
+class Batcher:
+    """Queue in front of a policy: whatever waits while one batch is computed is the next batch."""
+
+    def __init__(self, policy: Any, max_batch: int, max_waiting: int, deterministic: bool = True):
+        self.policy, self.max_batch, self.deterministic = policy, max_batch, deterministic
+        self.queue: asyncio.Queue[Waiting] = asyncio.Queue(max_waiting)
+
+    def compile(self) -> None:
+        """Act once with each size of batch that `policy.act` compiles: powers of two."""
+        space, size = self.policy.spec.observation_space, 1
+        while size < 2 * self.max_batch:
+            self._act(np.zeros((min(size, self.max_batch), *space.shape), space.dtype))
+            size *= 2
+
+    async def act(self, obs: np.ndarray) -> Any:
+        """Return the action for one observation; asyncio.QueueFull if too many wait."""
+        waiting = Waiting(obs, asyncio.get_running_loop().create_future())
+        self.queue.put_nowait(waiting)
+        return await waiting.action
+
+    async def work(self) -> None:
+        """Answer requests until cancelled; in a thread, so that requests are taken meanwhile."""
+        while True:
+            batch = [await self.queue.get()]
+            while len(batch) < self.max_batch and not self.queue.empty():
+                batch.append(self.queue.get_nowait())
+            try:
+                actions = await asyncio.to_thread(self._act, np.stack([one.obs for one in batch]))
+            except Exception as error:
+                for one in batch:
+                    if not one.action.done():
+                        one.action.set_exception(error)
+                continue
+            for one, action in zip(batch, actions, strict=True):
+                if not one.action.done():  # its client may be gone
+                    one.action.set_result(action)
+
+    def _act(self, obs: np.ndarray) -> np.ndarray:
+        return self.policy.act(obs, deterministic=self.deterministic)
+
+
+def application(policy: Any, max_batch: int = 64, max_waiting: int = 256, deterministic: bool = True) -> Starlette:
+    """Return the service of `policy`, a policy without memory and masks whose observations are arrays."""
+    spec = policy.spec
+    if not isinstance(spec.observation_space, spaces.Box) or spec.memory or spec.masked or spec.num_agents > 1:
+        raise SystemExit(f"this example serves one agent with array observations, without memory and masks; got {spec}")
+    batcher = Batcher(policy, max_batch, max_waiting, deterministic)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        batcher.compile()  # before the first request is taken
+        worker = asyncio.create_task(batcher.work())
+        yield
+        worker.cancel()
+
+    async def health(request: Request) -> JSONResponse:
+        return JSONResponse({"status": "ok", "environment": spec.env, "waiting": batcher.queue.qsize()})
+
+    async def act(request: Request) -> JSONResponse:
+        try:
+            action = await batcher.act(observation(await body_of(request), spec.observation_space))
+        except asyncio.QueueFull:
+            raise HTTPException(503, "too many requests wait", {"Retry-After": "1"}) from None
+        return JSONResponse({"action": np.asarray(action).tolist()})
+
+    routes = [Route("/health", health), Route("/act", act, methods=["POST"])]
+    return Starlette(routes=routes, lifespan=lifespan)
+
+
+async def body_of(request: Request) -> bytes:
+    """Return the body; error 413 if it is larger than LARGEST."""
+    data = b""
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > LARGEST:
+            raise HTTPException(413, f"a request has at most {LARGEST} bytes")
+    return data
+
+
+def observation(body: bytes, space: spaces.Box) -> np.ndarray:
+    """Parse {"observation": ...} as an array of the space; error 422 where it does not fit."""
+    try:
+        obs = np.asarray(json.loads(body)["observation"], space.dtype)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise HTTPException(422, f'must be {{"observation": numbers}}: {error}') from error
+    if obs.shape != space.shape:
+        raise HTTPException(422, f"observation has shape {obs.shape}: must be {space.shape}")
+    if not np.isfinite(obs).all():
+        raise HTTPException(422, "observation has entries that are not finite numbers")
+    return obs
+
+
+def main() -> None:
+    """Load the policy and serve it until Ctrl-C."""
+    parser = argparse.ArgumentParser(description="Serve a policy over HTTP.")
+    parser.add_argument("policy", help="run directory, bundle, or hf://OWNER/NAME")
+    parser.add_argument("--best", action="store_true", help="the best policy of the run, not the last")
+    parser.add_argument("--sampled", action="store_true", help="sample actions instead of taking the mode")
+    parser.add_argument("--host", default="127.0.0.1", help="address (default: this machine only)")
+    parser.add_argument("--port", type=int, default=8000, help="port; 0: any free one (default: 8000)")
+    parser.add_argument("--max-batch", type=int, default=64, help="largest batch (default: 64)")
+    parser.add_argument("--max-waiting", type=int, default=256, help="requests that may wait (default: 256)")
+    options = parser.parse_args()
+    policy = ppax.load(options.policy, best=options.best)
+    app = application(policy, options.max_batch, options.max_waiting, not options.sampled)
+    with socket.create_server((options.host, options.port)) as listener:
+        print(f"http://{options.host}:{listener.getsockname()[1]}", flush=True)
+        uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    main()

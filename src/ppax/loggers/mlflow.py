@@ -1,0 +1,157 @@
+"""MLflow: metrics over env-steps, options as parameters, system metrics, files as artefacts of one MLflow run."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import re
+import time
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar
+
+from ppax.loggers.background import Background
+from ppax.parts import part, static
+from ppax.protocols import Artifact, LoggedRun, Row
+from ppax.storage import safe_files
+
+RECORD = "mlflow.json"  # in the run directory: id of the MLflow run, into which a resumed run goes on
+RECORD_LIMIT = 2**12  # bytes; far above the size of a valid file
+RUN_ID = re.compile(r"[0-9a-f]{32}")
+NAME = re.compile(r"[^\w./: -]")  # what MLflow does not allow in names of metrics
+BATCH = {"metrics": 1000, "params": 100}  # limits of one request
+LONGEST = 6000  # characters of a parameter's value
+
+
+@part
+class MLflow:
+    """MLflow run in an experiment of a server or a database."""
+
+    stores: ClassVar[tuple[str, ...]] = ("policy", "film")
+
+    experiment: str = static("name of the experiment", default="ppax")
+    tracking_uri: str | None = static(
+        "server or database, as http://host:5000 or sqlite:///mlflow.db; none: MLflow's own choice, the environment "
+        "variable MLFLOW_TRACKING_URI or mlflow.db in the working directory",
+        default=None,
+    )
+    system_metrics: bool = static("also log the load of processor, memory, disk, network and GPUs", default=True)
+
+    def require(self, run_dir: object) -> None:
+        """Raise ImportError, with the extra to install, if MLflow or psutil is missing; a directory is not needed."""
+        for name in ("mlflow", "psutil") if self.system_metrics else ("mlflow",):
+            if importlib.util.find_spec(name) is None:
+                raise ImportError(f'log.to: part "mlflow" needs {name}: pip install "ppax[mlflow]"')
+
+    def open(self, run: LoggedRun) -> Background:
+        """Create the MLflow run, or open the one that a resumed run has, in a thread."""
+        return Background(lambda: MLflowRun(self, run))
+
+
+class MLflowRun:
+    """Logger of one MLflow run."""
+
+    def __init__(self, part: MLflow, run: LoggedRun):
+        from mlflow import MlflowClient
+
+        self._client = MlflowClient(part.tracking_uri)
+        self._last = -1  # iteration of the last row that is logged already
+        self._id = self._resumed(run) or self._created(part, run)
+        self._log_options(run)
+        self._monitor = self._monitored(part, run) if part.system_metrics else None
+
+    def log(self, row: Row) -> None:
+        """Log one row, unless it was logged before the run was killed: MLflow would keep both."""
+        from mlflow.entities import Metric
+
+        if row["iteration"] <= self._last:
+            return
+        now, step = time.time_ns() // 10**6, row["env_steps"]
+        numbers = {name: value for name, value in row.items() if name != "env_steps" and math.isfinite(value)}
+        self._batches("metrics", [Metric(NAME.sub("_", name), float(x), now, step) for name, x in numbers.items()])
+
+    def store(self, artifact: Artifact) -> None:
+        """Log files as artefacts in a folder of their kind."""
+        for name, path in artifact.files.items():
+            self._client.log_artifact(self._id, str(path), str(PurePosixPath(artifact.kind, name).parent))
+
+    def close(self) -> None:
+        """End the MLflow run."""
+        if self._monitor is not None:
+            self._monitor.finish()
+        self._client.set_terminated(self._id)
+
+    def _resumed(self, run: LoggedRun) -> str:
+        """Open the MLflow run recorded in the run directory; "" where there is none, or not on this server."""
+        from mlflow import MlflowException
+
+        run_id = recorded_id(run.path) if run.path is not None and run.iteration else ""
+        if not run_id:
+            return ""
+        try:
+            found = self._client.get_run(run_id)
+        except MlflowException as error:
+            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                return ""
+            raise
+        if found.info.lifecycle_stage == "deleted":
+            return ""
+        self._client.update_run(run_id, status="RUNNING")
+        self._last = int(found.data.metrics.get("iteration", -1))
+        return run_id
+
+    def _created(self, part: MLflow, run: LoggedRun) -> str:
+        """Create an MLflow run and record its id."""
+        tags = {"ppax.run_id": run.id} if run.id else {}
+        created = self._client.create_run(self._experiment(part.experiment), tags=tags, run_name=run.name)
+        run_id: str = created.info.run_id
+        if run.path is not None:
+            safe_files.write_text(run.path / RECORD, json.dumps({"run_id": run_id}) + "\n")
+        return run_id
+
+    def _experiment(self, name: str) -> str:
+        """Id of the experiment `name`, created if missing."""
+        from mlflow import MlflowException
+
+        experiment = self._client.get_experiment_by_name(name)
+        if experiment is None:
+            try:
+                return str(self._client.create_experiment(name))
+            except MlflowException:  # another process has just created it
+                experiment = self._client.get_experiment_by_name(name)
+                if experiment is None:
+                    raise
+        return str(experiment.experiment_id)
+
+    def _log_options(self, run: LoggedRun) -> None:
+        """Log options as parameters, those that are not logged yet, as MLflow refuses a change; and the run file."""
+        from mlflow.entities import Param
+
+        known = self._client.get_run(self._id).data.params
+        options = {name: str(value)[:LONGEST] for name, value in run.options.items() if name not in known}
+        self._batches("params", [Param(NAME.sub("_", name), value) for name, value in options.items()])
+        self._client.log_text(self._id, run.run_file, "run.toml")
+
+    def _monitored(self, part: MLflow, run: LoggedRun) -> Any:
+        from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
+        monitor = SystemMetricsMonitor(
+            self._id, resume_logging=run.iteration > 0, tracking_uri=self._client.tracking_uri
+        )
+        monitor.start()
+        return monitor
+
+    def _batches(self, kind: str, items: list[Any]) -> None:
+        size = BATCH[kind]
+        for place in range(0, len(items), size):
+            self._client.log_batch(self._id, **{kind: items[place : place + size]}, synchronous=True)
+
+
+def recorded_id(run_dir: Path) -> str:
+    """Id of the MLflow run of a run directory; "" where there is none, or no valid one."""
+    try:
+        record = json.loads(safe_files.read(run_dir / RECORD, RECORD_LIMIT))
+    except (OSError, ValueError, RecursionError):
+        return ""
+    run_id = record.get("run_id") if isinstance(record, dict) else None
+    return run_id if isinstance(run_id, str) and RUN_ID.fullmatch(run_id) else ""

@@ -1,0 +1,96 @@
+"""Weights & Biases: metrics over env-steps, options as configuration, system metrics, policy and films."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from typing import ClassVar
+
+from ppax.loggers.background import Background
+from ppax.options import unflatten
+from ppax.parts import part, static
+from ppax.protocols import Artifact, LoggedRun, Row
+
+MODES = ("online", "offline")
+
+
+@part
+class WandB:
+    """Weights & Biases run in a project."""
+
+    stores: ClassVar[tuple[str, ...]] = ("policy", "film")
+
+    project: str = static("name of the project", default="ppax")
+    entity: str | None = static("user or team that owns the project; none: your own", default=None)
+    group: str | None = static("group of runs that belong together, as seeds of one setting", default=None)
+    mode: str | None = static(
+        "online, or offline: only files in wandb/ of the working directory, which `wandb sync` sends later; none: the "
+        "environment variable WANDB_MODE, or online",
+        default=None,
+        choices=MODES,
+    )
+    system_metrics: bool = static("also log the load of processor, memory, disk, network and GPUs", default=True)
+
+    def require(self, run_dir: object) -> None:
+        """Raise ImportError, with the extra to install, if wandb is missing; a directory is not needed."""
+        if importlib.util.find_spec("wandb") is None:
+            raise ImportError('log.to: part "wandb" needs wandb: pip install "ppax[wandb]"')
+
+    def open(self, run: LoggedRun) -> Background:
+        """Begin the run, or go on with it under the same id, in a thread."""
+        return Background(lambda: WandBRun(self, run))
+
+
+class WandBRun:
+    """Logger of one run of Weights & Biases. Its id is that of the run directory, so that a resumed run goes on."""
+
+    def __init__(self, part: WandB, run: LoggedRun):
+        import wandb
+
+        # its files are not in the run directory: they have links, which a run directory must not have
+        settings = wandb.Settings(
+            console="off",  # the progress line is not text for a log
+            disable_code=True,
+            quiet=True,
+            x_disable_stats=not part.system_metrics,
+        )
+        online = (part.mode or wandb.setup().settings.mode) == "online"
+        if online and not wandb.login(prompt=False, verify=False):  # a prompt would wait beside the progress line
+            raise PermissionError(
+                'no API key: run `wandb login`, set WANDB_API_KEY, or choose mode = "offline" of this logger'
+            )
+        self._run = wandb.init(
+            entity=part.entity,
+            project=part.project,
+            group=part.group,
+            mode=part.mode,  # type: ignore[arg-type]
+            id=run.id or None,
+            name=run.name,
+            config=unflatten(dict(run.options)),
+            resume="allow" if run.id else None,
+            allow_val_change=True,  # of an option that may change at a resume, as total_steps
+            reinit="create_new",
+            settings=settings,
+        )
+
+    def log(self, row: Row) -> None:
+        """Log one row."""
+        numbers = {name: value for name, value in row.items() if name != "env_steps" and math.isfinite(value)}
+        self._run.log(numbers, step=row["env_steps"])
+
+    def store(self, artifact: Artifact) -> None:
+        """Log a film as a video, other files as an artefact of the run."""
+        import wandb
+
+        if artifact.kind == "film":
+            films = [wandb.Video(str(path)) for path in artifact.files.values()]
+            self._run.log({"film": films[-1]}, step=artifact.env_steps)
+            return
+        files = wandb.Artifact(f"{artifact.kind}-{self._run.id}", type="model")
+        for name, path in artifact.files.items():
+            files.add_file(str(path), name=name, policy="immutable")  # uploaded from where it is, without a copy
+        self._run.log_artifact(files)
+
+    def close(self) -> None:
+        """Finish the run; waits for uploads."""
+        self._run.finish()

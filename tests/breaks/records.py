@@ -1,0 +1,97 @@
+"""Breaks of loggers that are parts, films during training, and policies on the Hugging Face Hub."""
+
+from breaks.base import Mutation
+
+LISTS = "tests/config/test_lists.py::"
+FILMS = "tests/films/test_recorder.py::"
+BACKGROUND = "tests/loggers/test_background.py::"
+MLFLOW = "tests/loggers/test_mlflow.py::"
+FAILING = "tests/run/test_failing_loggers.py::"
+HUB = "tests/policy/test_hub.py::"
+
+MUTATIONS: list[Mutation] = [
+    Mutation(
+        "ten tables in a list are in alphabetical order",
+        "sorted(table, key=lambda place: (len(place), place))",
+        "sorted(table)",
+        (LISTS + "test_ten_tables_and_more_keep_their_order",),
+        "options.py",
+    ),
+    Mutation(
+        "a part named on the command line loses its options of the file",
+        'next((table for table in had if table.get("part") == one), {"part": one})',
+        '{"part": one}',
+        (LISTS + "test_parts_on_the_command_line_replace_those_of_the_file_and_keep_their_options",),
+        "cli/arguments.py",
+    ),
+    Mutation(
+        "a logger's error is raised at every row",
+        "            self._removed = True\n            raise self._error",
+        "            raise self._error",
+        (BACKGROUND + "test_an_error_is_raised_once_and_the_logger_is_closed",),
+        "loggers/background.py",
+    ),
+    Mutation(
+        "rows that a server did not take are lost without a word",
+        "        if self._thread.is_alive():",
+        "        if False:",
+        (BACKGROUND + "test_a_server_that_never_answers_holds_up_neither_rows_nor_the_end",),
+        "loggers/background.py",
+    ),
+    Mutation(
+        "a logger that cannot store a file goes on",
+        "        self._files.pop(name, None)",
+        "        pass",
+        (FAILING + "test_a_logger_that_cannot_store_a_file_gets_no_more_files",),
+        "run/rows.py",
+    ),
+    Mutation(
+        "MLflow gets the rows after a checkpoint twice",
+        'if row["iteration"] <= self._last:',
+        "if False:",
+        (MLFLOW + "test_a_resumed_run_goes_on_in_its_run_and_logs_no_row_twice",),
+        "loggers/mlflow.py",
+    ),
+    Mutation(
+        "an id of a stranger's run directory is believed",
+        "and RUN_ID.fullmatch(run_id)",
+        "",
+        ("tests/loggers/test_services.py::test_an_invalid_record_of_a_run_directory_names_no_run",),
+        "loggers/mlflow.py",
+    ),
+    Mutation(
+        "films are missed where rows are not multiples of their interval",
+        "iteration // self._every <= self._films",
+        "iteration % self._every",
+        (FILMS + "test_films_are_made_at_log_rows",),
+        "films/recorder.py",
+    ),
+    Mutation(
+        "a resumed run films again what it has filmed",
+        "            self._films = iteration // self._every\n\n    def due",
+        "            pass\n\n    def due",
+        (FILMS + "test_a_resumed_run_makes_no_film_of_its_first_state",),
+        "films/recorder.py",
+    ),
+    Mutation(
+        "an environment that cannot be drawn fails at its first film",
+        "            backend_of(self._env).first_picture(make_key(self._seed))",
+        "            pass",
+        (FILMS + "test_an_environment_that_cannot_be_drawn_is_refused_at_once",),
+        "films/recorder.py",
+    ),
+    Mutation(
+        "the card of the best policy has the scores of the last",
+        "for name in SCORES} if last else {}",
+        "for name in SCORES}",
+        (HUB + "test_scores_of_the_last_policy_are_not_those_of_the_best",),
+        "policy/card.py",
+    ),
+    Mutation(
+        "a fence in a run file ends the block of the model card",
+        'fence = "`" * max(3, _longest_ticks(text) + 1)',
+        'fence = "`" * 3',
+        (HUB + "test_text_of_a_run_is_code_in_the_card",),
+        "policy/card.py",
+    ),
+]

@@ -1,0 +1,146 @@
+"""Hugging Face Hub with the real package, against a server on this machine: upload, model card, download."""
+
+import io
+import json
+import re
+import sys
+import tomllib
+
+import numpy as np
+import pytest
+from hub_server import running_hub
+from PIL import Image
+
+import ppax
+from ppax import ConfigError
+from ppax.cli.main import main
+from ppax.policy import card
+from ppax.policy.hub import Address, address_of
+
+constants = pytest.importorskip("huggingface_hub.constants")
+errors = pytest.importorskip("huggingface_hub.errors")
+NUMPY = {"token": "hf_test", "formats": ("numpy",)}
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory):
+    """A run of the command line, with its evaluation."""
+    path = tmp_path_factory.mktemp("runs") / "mine"
+    sizes = ["--total-steps", "256", "--num-envs", "4", "--num-steps", "16", "--agent.network.hidden", "8"]
+    assert main(["train", "CartPole-v1", *sizes, "--eval.episodes", "4", "--no-cache", "--run-dir", str(path)]) == 0
+    return path
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    with running_hub() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+        monkeypatch.delenv("HF_TOKEN", raising=False)
+        yield server
+
+
+def test_a_policy_goes_to_the_hub_and_comes_back(hub, run_dir):
+    policy = ppax.load(run_dir)
+    address = policy.push_to_hub("me/poles", private=True, message="first", **NUMPY)
+    assert address == f"{hub.url}/me/poles"
+    assert (hub.private["me/poles"], hub.messages) == ("private", ["first"])
+    assert hub.repos["me/poles"].keys() == {"policy.zip", "README.md", "curve.png"}
+    again = ppax.load("hf://me/poles")
+    obs = np.random.default_rng(0).normal(size=(100, 4)).astype(np.float32)
+    np.testing.assert_array_equal(again.act(obs), policy.act(obs))
+    assert again.spec.env == "CartPole-v1"
+    asked = [path for path, _ in hub.requests if "resolve" in path]
+    assert set(asked) == {"/me/poles/resolve/main/policy.zip"}
+
+
+def test_the_command_export_uploads(hub, run_dir, monkeypatch, capsys):
+    monkeypatch.setenv("HF_TOKEN", "hf_test")
+    assert main(["export", str(run_dir), "--to", "hf://me/other", "--formats", "numpy", "--json", "--no-cache"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"address": f"{hub.url}/me/other"}
+    assert hub.repos["me/other"].keys() == {"policy.zip", "README.md", "curve.png"}
+
+
+def test_the_model_card_tells_the_run(hub, run_dir):
+    ppax.load(run_dir).push_to_hub("hf://me/poles", **NUMPY)
+    files = hub.repos["me/poles"]
+    _, metadata, text = files["README.md"].decode().split("---\n", 2)
+    assert "library_name: ppax" in metadata
+    evaluation = json.loads((run_dir / "evaluation.json").read_text())
+    result = f"{evaluation['mean_return']:.2f} +/- {evaluation['std_return']:.2f}"
+    assert f"value: {result}" in metadata
+    assert f"| mean return | {evaluation['mean_return']:.6g} |" in text
+    assert "| episodes | 4 |" in text
+    (usage,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert 'ppax.load("hf://me/poles")' in usage
+    (options,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    assert tomllib.loads(options) == ppax.config.read(run_dir / "run.toml")
+    assert "](curve.png)" in text
+    with Image.open(io.BytesIO(files["curve.png"])) as picture:
+        assert picture.size == (1050, 600)
+
+
+def test_scores_of_the_last_policy_are_not_those_of_the_best(run_dir):
+    record = ppax.reports.records.read(run_dir)
+    assert card.scores_of(record, last=True).keys() == set(card.SCORES)
+    assert card.scores_of(record, last=False) == {}
+
+
+def test_a_policy_without_a_run_directory_has_a_card_without_scores(hub):
+    env = ppax.make("CartPole-v1", 2)
+    agent = ppax.PPO(ppax.networks.mlp(env, (4,)), num_epochs=1)
+    run = ppax.fit(agent, env, 32, num_steps=8, log=ppax.Log(console=False))
+    run.policy().push_to_hub("me/fresh", **NUMPY)
+    assert hub.repos["me/fresh"].keys() == {"policy.zip", "README.md"}
+    text = hub.repos["me/fresh"]["README.md"].decode()
+    assert "## Scores" not in text
+    assert "model-index" not in text
+
+
+def test_text_of_a_run_is_code_in_the_card():
+    assert card.code("a`b``c") == "``` a`b``c ```"
+    assert card.code("two\nlines # <img>") == "` two lines # <img> `"
+    text = card.block("x = '''\n````\n<script>\n````\n'''", "toml")
+    assert text.startswith("`````toml\n")
+    assert text.endswith("\n`````")
+
+
+@pytest.mark.parametrize(
+    ("source", "address"),
+    [
+        ("hf://me/poles", Address("me/poles", None)),
+        ("hf://me/poles-2.0@v1.0/x", Address("me/poles-2.0", "v1.0/x")),
+    ],
+)
+def test_addresses(source, address):
+    assert address_of(source) == address
+
+
+@pytest.mark.parametrize("source", ["hf://poles", "hf://me/poles/x", "hf://me/../x", "hf://me/poles@", "hf://"])
+def test_other_addresses_are_refused(source):
+    with pytest.raises(ConfigError, match=r"must be hf://OWNER/NAME"):
+        ppax.load(source)
+
+
+def test_a_repository_that_is_not_there_is_an_error_with_its_name(hub):
+    with pytest.raises(errors.RepositoryNotFoundError, match="me/none"):
+        ppax.load("hf://me/none")
+
+
+def test_a_download_that_is_no_bundle_is_refused(hub):
+    hub.repos["me/bad"] = {"policy.zip": b"not a bundle"}
+    with pytest.raises(ppax.CheckpointError):
+        ppax.load("hf://me/bad")
+
+
+def test_a_wrong_token_uploads_nothing(hub, run_dir):
+    with pytest.raises(errors.HfHubHTTPError, match="401"):
+        ppax.load(run_dir).push_to_hub("me/poles", token="hf_wrong", formats=("numpy",))
+    assert hub.repos == {}
+
+
+def test_a_missing_package_is_reported_with_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ImportError, match=r'pip install "ppax\[hub\]"'):
+        ppax.load("hf://me/poles")

@@ -58,7 +58,7 @@ def test_the_description_says_what_the_policy_takes_and_gives(tmp_path):
 
 
 def test_numbers_of_a_configuration_that_are_not_finite_stay(tmp_path):
-    spec = PolicySpec(exported.VECTOR, spaces.Discrete(3), config={"env_params": {"limit": np.inf}, "agent": {}})
+    spec = PolicySpec(exported.VECTOR, spaces.Discrete(3), config={"env_params": {"limit": np.inf}})
     exported.random_policy(spec).export(tmp_path / "b.zip", NUMPY)
     assert b"Infinity" not in contents(tmp_path / "b.zip")["policy.json"]
     assert ppax.load(tmp_path / "b.zip").spec.config == spec.config
@@ -163,7 +163,7 @@ class Sorted:
 
 
 def test_parts_of_the_user_are_exported_and_needed_again_by_load(tmp_path):
-    spec = PolicySpec(exported.VECTOR, spaces.Discrete(3), config={"env": "own", "agent": {}})
+    spec = PolicySpec(exported.VECTOR, spaces.Discrete(3), config={"env": "own"})
     agent = ppax.PPO(Sorted(mlp(spec, hidden=(8,))), normalize_obs=True)
     policy = Policy(agent, agent.init(spec.observation_space, jax.random.key(0)), spec)
     monkey = write_bundle(policy, tmp_path / "b.zip", ["stablehlo"])

@@ -108,7 +108,7 @@ def test_a_format_that_gives_something_else_is_not_written(name, wrong, tmp_path
         return as_json(data)
 
     monkeypatch.setattr(program, "as_json", changed)
-    with pytest.raises(ConfigError, match=r"format 'numpy': .* nothing is written"):
+    with pytest.raises(ConfigError, match=r"format 'numpy': log_prob differs .* nothing is written"):
         small().export(tmp_path / "b.zip", NUMPY)
     assert list(tmp_path.iterdir()) == []
 
@@ -238,7 +238,10 @@ def test_the_replayed_step_has_no_loops_and_no_complex_numbers():
     policy = exported.policy("lru", "normal", True)
     interface, step = Interface(policy), replayed(Interface(policy), policy.learner)
     for rows in (2, 5):
-        inputs = interface.examples(rows, seed=1)
+        inputs, rng = interface.examples(rows, seed=1), np.random.default_rng(0)
+        for name in inputs:
+            if name.startswith("carry"):
+                inputs[name] = rng.normal(size=inputs[name].shape).astype(np.float32)
         text = str(jax.make_jaxpr(step)(inputs))
         assert "scan" not in text
         assert "complex" not in text

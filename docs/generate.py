@@ -32,6 +32,7 @@ COMMANDS = {
     "startup": "python benchmarks/startup.py",
     "predecessors": "python benchmarks/predecessors.py",
     "multi_agent": "python benchmarks/multi_agent.py",
+    "fine_tuning": "python benchmarks/fine_tuning.py",
     "latency": "python benchmarks/latency.py",
 }
 TITLES = {
@@ -44,6 +45,7 @@ TITLES = {
     "startup": "From process start to a solved CartPole",
     "predecessors": "On the predecessors' environments",
     "multi_agent": "Many agents",
+    "fine_tuning": "Fine-tuning",
     "latency": "One action of a trained policy",
 }
 LISTS = {"log.to": "logger"}  # lists of parts, and their kind

@@ -27,7 +27,7 @@ from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
 from ppax.agents.self_play import SelfPlay
 from ppax.collection import collect
-from ppax.config import BestSettings, EvalSettings, FilmSettings, Log
+from ppax.config import BestSettings, EvalSettings, FilmSettings, InitFrom, Log
 from ppax.envs import EnvError, make
 from ppax.evaluation import Evaluation, evaluate
 from ppax.parts import number, part, slot, static
@@ -88,6 +88,7 @@ __all__ = [  # noqa: RUF022  # in groups
     "Diagnosis",
     "EvalSettings",
     "FilmSettings",
+    "InitFrom",
     "Log",
     "Preset",
     "PresetScore",

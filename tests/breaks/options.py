@@ -11,13 +11,6 @@ SETTINGS = "tests/envs/test_settings.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
-        "GRU memory in the default float",
-        "return jnp.zeros(self.width, jnp.float32)",
-        "return jnp.zeros(self.width)",
-        (X64,),
-        "memories/gru.py",
-    ),
-    Mutation(
         "parameters in the default float",
         "jax.random.normal(key, (long, short), jnp.float32)",
         "jax.random.normal(key, (long, short))",

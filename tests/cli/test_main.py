@@ -110,7 +110,7 @@ def test_train_prints_one_json_object_and_progress_to_stderr(trained):
 def test_train_writes_to_the_run_directory_only(trained, cache):
     directory, _ = trained
     expected = {".lock", "about.json", "checkpoints", "metrics.csv", "metrics.jsonl", "run.toml", "stopped.json"}
-    expected |= {"evaluation.json"}
+    expected |= {"evaluation.json", "policy.json"}
     assert set(os.listdir(directory)) <= expected | {".owner"}
     assert os.listdir(directory.parent) == ["run"], "nothing in the home directory either"
     assert os.listdir(cache) == ["ppax"]
@@ -284,7 +284,7 @@ def test_help_shows_common_options_and_how_to_list_all(capsys):
     text = capsys.readouterr().out
     flags = re.findall(r"(?m)^  (--(?!no-)[a-z.-]+)", text[text.index("usual options") :])
     assert flags == ["--" + path.replace("_", "-") for path in options.USUAL]
-    assert len(flags) == 20
+    assert len(flags) == 21
     assert "--help PART" in text
     assert "agent.loss" in text
     assert "--agent.loss.dual-clip" not in text

@@ -128,7 +128,7 @@ def test_every_option_reaches_the_agent_or_the_run():
         elif "above" in option.limits:
             value = option.limits["above"] + 0.25
         else:
-            value = unusual[option.kind]
+            value = unusual[option.kind] + (option.default == unusual[option.kind])
         plain = config.build(base)
         changed = config.build(at(path, [value] if option.many else value, base_of(path)))
         before, after = ((jax.tree.leaves(x), jax.tree.structure(x)) for x in (plain, changed))

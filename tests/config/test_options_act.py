@@ -30,6 +30,8 @@ from ppax.types import ConfigError, EnvReset, EnvStep, part, static
 SILENT = {
     "log.every",  # the number of iterations in a row; tests/test_training.py
     "log.checkpoint_seconds",
+    "log.checkpoint_every",
+    "log.keep",
     "log.tensorboard",
     "log.console",
     "log.to",  # loggers: tests/loggers/
@@ -37,6 +39,11 @@ SILENT = {
     "film.max_steps",
     "vectorization",  # equal results: tests/envs/hosting/test_handle.py
     "info_metrics",  # of host environments: tests/system/test_episode_metrics.py
+    # of another run: tests/run/warm_start/test_start.py
+    "init_from.run",
+    "init_from.keep",
+    "init_from.best",
+    "init_from.partial",
     "timeout",  # of worker processes; refused without them: tests/envs/test_settings.py
     # layout of the program: results are equal up to rounding, tests/system/test_reference.py
     "agent.program.devices",

@@ -7,6 +7,7 @@ import re
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from loss_rows import Fixed, batch_of
 from worlds import QUICK, Masked
@@ -146,7 +147,8 @@ def test_features_are_the_input_of_decide(memory):
     own = {"optimizer": SGD(), "max_grad_norm": None, "learning_rate": 1.0, "num_epochs": 1, "minibatch": Shuffle(1)}
     agent = dataclasses.replace(agent, auxiliary=FeatureNorm(1.0), vf_coef=0.0, normalize_advantage="off", **own)
     learner, nothing = agent.init(ENV.observation_space, jax.random.key(3)), jnp.zeros_like(rollout.steps.value)
-    steps = dataclasses.replace(rollout.steps, reward=nothing, value=nothing)  # all advantages are 0
+    obs = jax.random.normal(jax.random.key(4), rollout.steps.obs.shape)  # the environment's own are 0
+    steps = dataclasses.replace(rollout.steps, obs=obs, reward=nothing, value=nothing)  # all advantages are 0
     after = updated(agent, learner, rollout._replace(steps=steps, last_value=nothing[0])).learner.params
     net = agent.network
 
@@ -158,7 +160,9 @@ def test_features_are_the_input_of_decide(memory):
         features = jax.tree.leaves(jax.vmap(of_stream, 1, 1)(steps.obs, steps.first))
         return sum(jnp.square(x).mean(axis=-1)[steps.valid].mean() for x in features)
 
-    wanted = jax.tree.map(lambda p, g: p - g, learner.params, jax.grad(mean_square)(learner.params))
+    gradient = jax.grad(mean_square)(learner.params)
+    assert optax.tree.norm(gradient) > 0.1
+    wanted = jax.tree.map(lambda p, g: p - g, learner.params, gradient)
     for one, other in zip(jax.tree.leaves(after), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
 

@@ -161,6 +161,7 @@ def test_the_newest_checkpoints_are_kept(tmp_path, keep, kept):
 def test_the_options_are_read_from_text():
     for text in ("all", "none"):
         assert config.resolve({"log": {"keep": text}})["log"]["keep"] is None
+    assert 'keep = "all"' in config.to_toml(config.resolve({"log": {"keep": "all"}}))
     assert config.resolve({"log": {"keep": 5, "checkpoint_every": 7}})["log"] == {
         **config.resolve({})["log"],
         "keep": 5,
@@ -225,6 +226,27 @@ def test_the_environment_is_not_needed(run, monkeypatch):
 def test_a_damaged_specification_is_refused_with_its_name(run, text):
     (run / "policy.json").write_text(text)
     with pytest.raises(ConfigError, match=r"policy\.json"):
+        ppax.load(run)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"num_agents": 0},
+        {"num_agents": 2**40},
+        {"num_agents": "many"},
+        {"names": ["a", "b"]},
+        {"sharing": "stolen"},
+        {"sizes": [["prey", 1]]},
+        {"sizes": 3},
+        {"memory": [1]},
+        {"memory": {"a": {"shape": "x", "dtype": "float32"}}},
+    ],
+)
+def test_contradictions_in_a_specification_are_refused(run, change):
+    data = json.loads((run / "policy.json").read_text()) | change
+    (run / "policy.json").write_text(json.dumps(data))
+    with pytest.raises(ConfigError, match=r"policy\.json: (agents|not the spec)"):
         ppax.load(run)
 
 
@@ -312,6 +334,22 @@ def many_agents(kind):
     env = grouped(ppax.make("Pursuit-2", 4), {"prey": [0], "hunter": [1]})
     groups = ppax.Groups({name: small(group) for name, group in env.groups.items()}, env.sizes)
     return (groups if kind == "groups" else SelfPlay(groups, Pool(every=1, opponents=1, share=0.5), 4)), env
+
+
+def test_the_user_s_environment_stays_open(run):
+    with ppax.make("gymnasium/CartPole-v1", 2) as env:
+        env.host.reset([0, 1])
+        assert ppax.load(run, env=env).act(OBS[0]) in (0, 1)
+        assert env.host.position == 1
+
+
+def test_groups_may_have_the_names_of_fields_of_a_learner(tmp_path):
+    env = grouped(ppax.make("Pursuit-2", 4), {"control": [0], "current": [1]})
+    groups = ppax.Groups({name: small(group) for name, group in env.groups.items()}, env.sizes)
+    learner = untrained(tmp_path / "run", groups, env)
+    loaded = ppax.load(tmp_path / "run").learner
+    for name in ("control", "current"):
+        assert_same(loaded[name].params, learner[name].params)
 
 
 @pytest.mark.parametrize("kind", ["independent", "groups", "self-play"])

@@ -50,6 +50,15 @@ def test_players_act_with_their_own_parameters():
         policy.act({"who": obs[0, 0]})
 
 
+def test_a_single_player_of_its_own_needs_no_axis():
+    env = env_of(num_agents=1)
+    agent = ppax.Independent(ppax.PPO(network(env, hidden=(4,))), 1)
+    policy = policy_of(agent, env)
+    obs = RNG.normal(size=(5, 3)).astype(np.float32)
+    assert policy.act(obs).shape == (5,)
+    assert policy.act(obs[0]) == policy.act(obs)[0]
+
+
 def test_one_policy_for_all_agents_acts_for_each_by_name():
     env = env_of("ragged", masked=True, num_agents=3)
     agent = ppax.PPO(network(env, hidden=(4,)))

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -561,6 +562,26 @@ def test_a_run_that_is_killed_five_times_equals_an_uninterrupted_one(launch, tmp
         process = launch("resume", directory)
     assert process.wait() == 0, process.err
     assert_equals(directory, uninterrupted)
+
+
+def test_a_warm_started_run_that_is_killed_equals_an_uninterrupted_one(launch, tmp_path):
+    """The run that it started from is gone when it is resumed."""
+
+    def begin(name):
+        return launch("train", *tiny(tmp_path / name, 40), "--init-from", tmp_path / "source")
+
+    assert launch("train", *tiny(tmp_path / "source", 2)).wait() == 0
+    assert begin("whole").wait() == 0
+    process = begin("killed")
+    wait_for_rows(process, tmp_path / "killed", 3)
+    process.send(signal.SIGKILL)
+    process.wait()
+    assert len(rows_of(tmp_path / "killed")) < 40
+    shutil.rmtree(tmp_path / "source")
+    resumed = launch("resume", tmp_path / "killed")
+    assert resumed.wait() == 0, resumed.err
+    assert final_bytes(tmp_path / "killed") == final_bytes(tmp_path / "whole")
+    assert rows_of(tmp_path / "killed") == rows_of(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("number", SIGNALS)

@@ -47,7 +47,7 @@ class Counting:
         state = state._replace(time=state.time + 1)
         terminated = state.time >= state.length
         reward = jnp.ones(terminated.shape, jnp.float32)
-        metrics = {"steps": state.time, "is_success": jnp.broadcast_to(state.time, terminated.shape) > SUCCESS}
+        metrics = {"steps": state.time, "is_success": state.length > SUCCESS}  # [] and [] or [A]
         return EnvStep(state, self._see(state), reward, terminated, jnp.zeros_like(terminated), metrics=metrics)
 
     def _see(self, state):

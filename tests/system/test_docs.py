@@ -20,7 +20,17 @@ from ppax import config
 from ppax.envs.suites import registry
 
 ROOT = Path(__file__).parents[2]
-RUN = ("logging", "extending", "first_run", "memory", "own_environment", "own_network", "policies", "sweeps")
+RUN = (
+    "extending",
+    "fine_tuning",
+    "first_run",
+    "logging",
+    "memory",
+    "own_environment",
+    "own_network",
+    "policies",
+    "sweeps",
+)
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 

@@ -16,6 +16,7 @@ SHORTER = {"sweep": 24}  # iterations
 
 # Bounds of the results of `main`, below those observed; in comments the result of an untrained policy
 RESULTS = {
+    "fine_tuning": lambda scores: scores["warm start"] >= 2.0 * scores["random weights"],  # 20 without training
     "by_hand": lambda score: score >= 100.0,  # 9 to 25
     "drive_a_policy": lambda length: length >= 150.0,  # 9
     "masked_actions": lambda score: score >= 2.0,  # 0.4; at most 3

@@ -93,6 +93,11 @@ def snapshot(learners: dict[str, Any]) -> dict[str, Any]:
     return {name: learner._replace(**nothing) for name, learner in learners.items()}
 
 
+def pool_of(learners: dict[str, Any], size: int) -> dict[str, Any]:
+    """Return a pool [P, ...] whose `size` past selves are all snapshots of `learners`."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (size, *x.shape)), snapshot(learners))
+
+
 def by_opponent(x: Array, opponents: int) -> Array:
     """Reshape [n, ...] to [K, n / K, ...], with K past selves."""
     return x.reshape(opponents, x.shape[0] // opponents, *x.shape[1:])

@@ -18,7 +18,7 @@ from ppax.agents import ratings, seating
 from ppax.agents.groups import Groups
 from ppax.agents.opponents import Pool as Pool
 from ppax.agents.opponents import SelfPlayState as SelfPlayState
-from ppax.agents.opponents import by_opponent, snapshot, win_chance, with_snapshot, without_streams
+from ppax.agents.opponents import by_opponent, pool_of, win_chance, with_snapshot, without_streams
 from ppax.arrays.metrics import reduced
 from ppax.ppo import PPO
 from ppax.program.layout import Program
@@ -59,7 +59,7 @@ class SelfPlay:
         names, size = [name for name, _ in self.sizes], self.pool.size
         return SelfPlayState(
             current=current,
-            pool=jax.tree.map(lambda x: jnp.broadcast_to(x, (size, *x.shape)), snapshot(current)),
+            pool=pool_of(current, size),
             num_snapshots=jnp.int32(1),
             opponents={name: jnp.zeros(self.pool.opponents, jnp.int32) for name in names},
             elo={name: jnp.float32(ratings.START) for name in names},

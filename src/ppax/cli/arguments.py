@@ -58,7 +58,7 @@ def _number_or_text(text: str) -> Any:
 
 
 def dashed(argument: str) -> str:
-    """Rewrite `--num_envs=8` as `--num-envs=8`, and `--agent.loss` as `--agent.loss.part`.
+    """Rewrite `--num_envs=8` as `--num-envs=8`, `--agent.loss` as `--agent.loss.part`, `--init-from` with `.run`.
 
     Names of groups stay unchanged.
     """
@@ -68,6 +68,8 @@ def dashed(argument: str) -> str:
     name = "--" + renamed(name.removeprefix("--"), "_", "-")
     if name.startswith(("--agent.", "--groups.")) and name.rpartition(".")[2] in part_fields(PPO):
         name += ".part"
+    if name == "--init-from":
+        name += ".run"
     return name + equals + value
 
 

@@ -35,7 +35,7 @@ from ppax.cli.common import (
 )
 from ppax.cli.doctor import add_doctor, run_doctor
 from ppax.cli.envs import add_envs, run_envs
-from ppax.cli.options import add_common, add_train, parse_run
+from ppax.cli.options import add_common, add_resume, add_train, parse_run
 from ppax.cli.output import RunDirs, evaluation_text, new_run_dirs, print_json, report_run, result_of, say
 from ppax.cli.play import add_export, add_play, evaluate_bundle, run_export, run_play
 from ppax.cli.report import add_compare, add_report, run_compare, run_report
@@ -134,6 +134,8 @@ def _parser() -> argparse.ArgumentParser:
         sub = commands.add_parser(command, help=text)
         text = "run directory, or bundle of `ppax export`" if command == "evaluate" else "run directory"
         sub.add_argument("run", type=Path, help=text)
+        if command == "resume":
+            add_resume(sub)
         if command == "evaluate":
             sub.add_argument("--episodes", type=int, help="number of episodes (default: as in the run file)")
             sub.add_argument("--seed", type=int, default=0, help="random seed of the evaluation (default: 0)")
@@ -195,12 +197,15 @@ def _selftest(arguments: list[str]) -> int:
 
 
 def _resume(options: argparse.Namespace) -> int:
-    callbacks = record.callbacks_of(find(options.run))
+    recorded = find(options.run)
+    callbacks = record.callbacks_of(recorded)
     if callbacks:
         remedy = f"ppax.resume({str(options.run)!r}, callbacks=[...]) in Python calls them"
         say(options, f"this run had callbacks ({callbacks}), which are not called here; {remedy}")
+    if options.total_steps is not None:
+        say(options, f"total_steps: {options.total_steps:,}, recorded: {recorded['total_steps']:,}")
     with resumable(lambda: options.run):
-        run = resume(options.run)
+        run = resume(options.run, total_steps=options.total_steps)
     settings = load_run(options.run, run.agent, run.env).run
     return report_run(options, run, settings.eval, settings.seed)
 

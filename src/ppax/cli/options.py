@@ -27,6 +27,7 @@ USUAL = [  # shown by `--help` without a part
     "seed",
     "stop",
     "best.metric",
+    "init_from.run",
     "eval.episodes",
     "log.every",
     "log.console",
@@ -52,6 +53,12 @@ DESCRIPTIONS = {
 def add_train(parser: argparse.ArgumentParser) -> None:
     """Add the options that only `ppax train` has."""
     parser.add_argument("--run-dir", type=Path, help="directory of config, logs, checkpoints (default: new, in runs/)")
+
+
+def add_resume(parser: argparse.ArgumentParser) -> None:
+    """Add the options that only `ppax resume` has."""
+    text = "new length of the run, recorded in its run file; schedules take their progress from it"
+    parser.add_argument("--total-steps", type=_parser(Option("total_steps", int)), metavar="INT", help=text)
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ from ppax.config.construction import Built, build, build_agent, build_env, setti
 from ppax.config.defaults import PARTS_FOR_ALL, Recommended, recommended
 from ppax.config.description import describe, describe_run
 from ppax.config.run_files import RUN_FILE, file_of, find, parse, presets, read, to_toml
-from ppax.config.run_settings import BestSettings, EvalSettings, FilmSettings, Log, Run
+from ppax.config.run_settings import BestSettings, EvalSettings, FilmSettings, InitFrom, Log, Run
 from ppax.config.validation import FREE, OBJECTS, is_free, objects_of, options, overridden, resolve
 from ppax.options import flatten, unflatten
 
@@ -19,6 +19,7 @@ __all__ = [
     "Built",
     "EvalSettings",
     "FilmSettings",
+    "InitFrom",
     "Log",
     "Recommended",
     "Run",

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import tomllib
+from dataclasses import fields
 from importlib import resources
 from pathlib import Path
 
 import tomli_w
 
 from ppax import envs
+from ppax.config.run_settings import Log
 from ppax.options import NONE, Config, flatten, unflatten
 from ppax.types import ConfigError
 
 RUN_FILE = "run.toml"  # in a run directory
+SPELLINGS = {f"log.{field.name}": field.metadata["none"] for field in fields(Log) if "none" in field.metadata}
 
 
 def read(path: Path) -> Config:
@@ -38,8 +41,9 @@ def parse(text: str, path: Path) -> Config:
 
 
 def to_toml(config: Config) -> str:
-    """Write a configuration as TOML, with "none" for None."""
-    return tomli_w.dumps(unflatten({path: NONE if value is None else value for path, value in flatten(config)}))
+    """Write a configuration as TOML, with "none" for None, or the option's own spelling of it."""
+    spelled = {path: SPELLINGS.get(path, NONE) if value is None else value for path, value in flatten(config)}
+    return tomli_w.dumps(unflatten(spelled))
 
 
 def presets() -> dict[str, Path]:

@@ -11,7 +11,7 @@ from ppax.loggers import TensorBoard
 from ppax.options import Config
 from ppax.parts import slot_list
 from ppax.protocols import LoggerPart
-from ppax.types import static
+from ppax.types import LearnerState, static
 
 NO_POOL = Pool()
 
@@ -99,6 +99,28 @@ class BestSettings:
 
 
 @dataclasses.dataclass(frozen=True)
+class InitFrom:
+    """Warm start: the run starts from weights and statistics of another run, with its own seed and environments."""
+
+    # in Python also a Path, a TrainedRun or a TrainState (run/warm_start/source.py)
+    run: str | object | None = static(
+        "run directory whose learner this run starts from, --init-from RUN for short; none: random weights",
+        default=None,
+    )
+    keep: tuple[str, ...] = static(
+        "fields of the learner that are taken; the others start anew. params: weights; obs_stats, reward_stats: "
+        "statistics of normalisation; critic: PopArt's statistics; opt_state: optimiser state; control: KL controls",
+        default=("params", "obs_stats", "reward_stats", "critic"),
+        choices=LearnerState._fields,
+    )
+    best: bool = static("start from the best policy, which that run kept with best.metric, not the last", default=False)
+    partial: bool = static(
+        "where the learners differ, take the arrays of equal name and shape; otherwise a difference is refused",
+        default=False,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
 class Run:
     """Settings of a run: environment, sizes, seed, logging, evaluation; the agent is separate."""
 
@@ -153,3 +175,4 @@ class Run:
     log: Log = Log()
     eval: EvalSettings = EvalSettings()
     film: FilmSettings = FilmSettings()
+    init_from: InitFrom = InitFrom()

@@ -26,7 +26,7 @@ class Inputs:
     """Reader of observations and masks of a policy, and writer of its actions."""
 
     def __init__(self, spec: PolicySpec):
-        self._spec, self._own = spec, spec.sharing == "independent"
+        self._spec, self._own = spec, spec.sharing == "independent" and spec.num_agents > 1
         everyone: tuple[int, ...] = (spec.num_agents,) if self._own else ()
         by_group: dict[str, tuple[int, ...]] = {name: (size,) for name, size in sorted(spec.sizes)}
         self._axes = by_group or {"": everyone}  # of agents

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ def _from_run(path: Path, best: bool, step: int | None, agent: Agent | None, env
     )
     buildable = record.recorded(run_config)
     if spec is None:  # the environment is made where nothing else tells its spaces
-        with config.build_env(buildable) if env is None else env as made:
+        with config.build_env(buildable) if env is None else contextlib.nullcontext(env) as made:
             agent = agent or config.build_agent(buildable, made)
             _, _, mask = jax.eval_shape(made.reset, jax.random.key(0))
             spec = spec_of(agent, made, mask, run_config)
@@ -130,7 +131,8 @@ def acting_arrays(path: Path, like: PyTree, arrays: dict[str, np.ndarray]) -> Py
     """
     prefix = CURRENT if SELF_PLAY in arrays else LEARNER
     own = {name.removeprefix(prefix): x for name, x in arrays.items() if name.startswith(prefix)}
-    own = {name: x for name, x in own.items() if not OF_LEARNING.intersection(name.split(".")[:2])}
+    place = 1 if isinstance(like, dict) else 0  # of the field in a name, behind that of the group
+    own = {name: x for name, x in own.items() if name.split(".")[place] not in OF_LEARNING}
     expected = state_arrays.named_leaves(like)
     problems = state_arrays.differences(expected, own)
     if problems:

@@ -18,6 +18,8 @@ from ppax.protocols import Agent
 from ppax.types import ConfigError
 
 FORMAT = 1  # of the plain data
+MOST_AGENTS = 2**20  # in one environment; far above any
+SHARING = ("shared", "independent")
 
 
 class MemoryShape(NamedTuple):
@@ -87,7 +89,7 @@ class PolicySpec:
                 str(name): MemoryShape(tuple(int(n) for n in x["shape"]), str(x["dtype"]))
                 for name, x in data["memory"].items()
             }
-            return cls(
+            spec = cls(
                 observation_space=space_data.from_data(data["observation_space"], f"{where}: observation_space"),
                 action_space=space_data.from_data(data["action_space"], f"{where}: action_space"),
                 masked=bool(data["masked"]),
@@ -101,10 +103,24 @@ class PolicySpec:
                 version=str(data["version"]),
                 config=dict(data["config"]),
             )
+            if not spec._agents_fit():
+                raise ConfigError(f"{where}: agents, groups and their spaces contradict each other")
+            return spec
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             if isinstance(error, ConfigError):
                 raise
             raise ConfigError(f"{where}: not the specification of a policy: {error!r}") from error
+
+    def _agents_fit(self) -> bool:
+        """Return whether numbers and names of agents fit each other, and the groups the spaces."""
+        if self.sharing not in SHARING or len(self.names) not in (0, self.num_agents):
+            return False
+        if not self.sizes:
+            return 1 <= self.num_agents <= MOST_AGENTS
+        groups = [name for name, _ in self.sizes]
+        dicts = [x.spaces for x in (self.observation_space, self.action_space) if isinstance(x, spaces.Dict)]
+        known = len(dicts) == 2 and all(sorted(x) == sorted(groups) for x in dicts)
+        return known and min(size for _, size in self.sizes) >= 1 and sum(n for _, n in self.sizes) == self.num_agents
 
 
 def spec_of(agent: Agent, env: Env, mask: Any, config: Config) -> PolicySpec:

@@ -100,6 +100,13 @@ class RunDirectory:
         starts = [*about.get("starts", []), start]
         self._write_about(about | {"starts": starts[:1] + starts[1:][-STARTS:]})
 
+    def lengthen(self, before: int, after: int) -> dict[str, Any]:
+        """Write another `total_steps` to the run file; return the record of it, {} if they are the same."""
+        if before == after:
+            return {}
+        safe_files.write_text(self.path / RUN_FILE, configs.to_toml(find(self.path) | {"total_steps": after}))
+        return {"total_steps": {"before": before, "after": after}}
+
     def write_policy(self, policy: dict[str, Any]) -> None:
         """Write the specification of the policy, plain data."""
         safe_files.write_text(self.path / POLICY, json.dumps(policy, indent=1) + "\n")

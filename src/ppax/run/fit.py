@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ import jax.numpy as jnp
 from ppax import config
 from ppax.agents.arguments import require_agent, require_arguments, require_env, warn_of_single_rows
 from ppax.agents.opponents import Pool
-from ppax.config import BestSettings, EvalSettings, FilmSettings, Log, Run, group_tables
+from ppax.config import BestSettings, EvalSettings, FilmSettings, InitFrom, Log, Run, group_tables
 from ppax.envs import Env
 from ppax.films.recorder import FilmRecorder
 from ppax.options import Config
@@ -30,10 +31,19 @@ from ppax.run.ending import RunMonitor
 from ppax.run.evaluations import Evaluations
 from ppax.run.loop import Loop
 from ppax.run.origin import record_start, saved_origin, warn_of_changes, warn_of_other_objects, with_saved_devices
-from ppax.run.restore import fresh_state, load_run, load_state, planned_iterations, require_memory, state_shapes
+from ppax.run.restore import (
+    initial_state,
+    load_run,
+    load_state,
+    planned_iterations,
+    require_memory,
+    state_shapes,
+    with_total_steps,
+)
 from ppax.run.result import TrainedRun
 from ppax.run.saving import Saver
 from ppax.run.signals import IN_MEMORY, ON_DISK, stop_on_signals
+from ppax.run.warm_start import WarmStart, prepare, settings_and_object
 from ppax.storage.cache import kept_programs
 from ppax.types import TrainState
 
@@ -53,6 +63,7 @@ def fit(
     evaluation: EvalSettings | None = None,
     film: FilmSettings | None = None,
     iterations_per_env_reset: int | None = None,
+    init_from: InitFrom | str | Path | TrainedRun | TrainState | None = None,
 ) -> TrainedRun:
     """Train `agent` on `env` for `total_steps` steps, rounded up to whole rollouts.
 
@@ -61,28 +72,27 @@ def fit(
 
     With `run_dir`, configuration, metrics and checkpoints are written there; SIGTERM, SIGHUP or Ctrl-C then saves the
     run and raises Interrupted, and `resume` continues it. Without `run_dir` the first Ctrl-C ends the run after the
-    current chunk and returns the result so far. Compiled programs are cached in the user's cache directory
-    (storage/cache.py).
+    current chunk and returns the result so far. Compiled programs are cached (storage/cache.py).
 
     `callbacks` are called with (state, row) at every log row; returning True ends the run. An object with `log(row)`
     and `close()` is an additional logger, one of `ppax.stop` a stop condition. A callback that keeps the state must
     copy it: the next chunk reuses its memory (buffer donation). `stop` is a stop condition as text
     (conditions/text.py), `best` the metric by which the best policy is kept. Unlike callbacks both belong to the run's
     configuration, and a resumed run continues with them. `evaluation` evaluates the policy during training, which it
-    does not change: `EvalSettings(every=10, episodes=32)`; `film` writes films of it: `FilmSettings(every=100)`.
-    `iterations_per_env_reset` is that of `start`.
+    does not change; `film` writes films of it. `iterations_per_env_reset` is that of `start`. `init_from` is a run from
+    whose weights and statistics this one starts; with options `ppax.InitFrom(run, keep=("params",))`.
 
-    Raises ConfigError, before anything compiles, for numbers out of range or sizes that do not divide; NotEnoughMemory
-    where the run cannot fit; NumericalError when rollout, gradient or weights are not finite; EnvError when a host
-    environment fails.
+    Raises ConfigError, before anything compiles, for settings that cannot work, as a learner of `init_from` that does
+    not fit; NotEnoughMemory; NumericalError when rollout, gradient or weights are not finite; EnvError of a host.
     """
     require_env(env)
     require_agent(agent)
+    settings, given = settings_and_object(init_from)
     fields = env.settings.run_fields() | {"num_steps": num_steps, "total_steps": total_steps, "seed": seed}
-    fields |= {"iterations_per_env_reset": iterations_per_env_reset, "agents": agent.sharing}
+    fields |= {"iterations_per_env_reset": iterations_per_env_reset, "agents": agent.sharing, "init_from": settings}
     fields |= {"stop": stop, "best": best or BestSettings(), "log": log or Log(), "eval": evaluation or EvalSettings()}
-    run = Run(**fields, self_play=agent.pool or Pool(), film=film or FilmSettings())
-    return fit_run(agent, env, run, run_dir, callbacks)
+    fields |= {"self_play": agent.pool or Pool(), "film": film or FilmSettings()}
+    return fit_run(agent, env, Run(**fields), run_dir, callbacks, given=given)
 
 
 def fit_run(
@@ -92,14 +102,13 @@ def fit_run(
     run_dir: str | Path | Iterable[Path] | None = None,
     callbacks: Sequence[Callback | Logger | StopCondition] = (),
     say: Callable[[str], None] = lambda text: None,
+    given: TrainedRun | TrainState | None = None,
 ) -> TrainedRun:
     """Train with the settings of `run`; of several paths `run_dir`, use the first that does not exist yet.
 
-    `say` is called with the estimate of the memory that the run needs, before anything compiles.
+    `say` gets lines for the user, before anything compiles. `given` takes the place of `run.init_from.run`.
     """
-    require_env(env)
-    _require_sound(env)  # first: an environment that no network can read fits no network
-    require_arguments(agent, env)
+    _require(agent, env)
     run_config = config.describe_run(agent, env, run)
     loggers, conditions = sort_callbacks(callbacks)
     monitor = RunMonitor(run, conditions)
@@ -111,21 +120,24 @@ def fit_run(
     _warn(agent, env, run)
     _check_schedule(agent)
     _check_recording(agent, env, run, run_dir)
+    warm = prepare(agent, shapes, run.init_from, given, say)
     with ExitStack() as stack:
         evaluations = stack.enter_context(Evaluations(agent, env, run, shapes))
         monitor.check(agent, env, shapes, evaluations.blank)
         directory = None
         if run_dir is not None:
-            directory = stack.enter_context(_new_directory(run_dir, agent, env, run_config, callbacks, shapes))
+            objects = record.objects(agent, env, run_config, callbacks, None if run.init_from.run else given)
+            policy = spec_of(agent, env, shapes.actor.action_mask, {}).to_data()
+            directory = stack.enter_context(_new_directory(run_dir, run_config, objects, policy))
         stop_requested = stack.enter_context(stop_on_signals(ON_DISK if directory else IN_MEMORY))
         stack.enter_context(kept_programs())
         stack.enter_context(explained(needed))
-        origin = record_start(directory, "fit", agent, env, run)
+        origin = record_start(directory, "fit", agent, env, run, {} if warm is None else warm.record())
         saver = Saver(directory, monitor, run.log, origin)
         loop = Loop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested)
         stack.callback(loop.close)
         with ThreadPoolExecutor(1) as executor:  # compile `start` and `train` at the same time
-            state = executor.submit(fresh_state, agent, env, run)
+            state = executor.submit(_first_state, agent, env, run, warm, saver)
             program = loop.compile(shapes)
         return loop.train(state.result(), program)
 
@@ -136,13 +148,16 @@ def resume(
     env: Env | None = None,
     callbacks: Sequence[Callback | Logger | StopCondition] = (),
     console: bool | None = None,
+    *,
+    total_steps: int | None = None,
 ) -> TrainedRun:
     """Continue the run in `run_dir` from its newest intact checkpoint; results are those of an uninterrupted run.
 
     A run made from user-defined parts needs them again: pass the same `agent` and `env`. Others than those recorded are
-    used too, with a warning that names the differences: results are then not those of an uninterrupted run. `console`
-    overrides `log.console` of the run. Raises ConfigError where there is no run or another process uses it,
-    CheckpointError where no checkpoint can be loaded.
+    used too, with a warning that names the differences. `console` overrides `log.console` of the run. `total_steps` is
+    a new length of the run, recorded in its run file; a finished run goes on. Schedules then take their progress from
+    the new length, with a warning where that changes a number. Raises ConfigError where there is no run, another
+    process uses it or more steps are done; CheckpointError where no checkpoint can be loaded.
     """
     with ExitStack() as stack:
         directory = stack.enter_context(RunDirectory.open(Path(run_dir)))
@@ -158,12 +173,13 @@ def resume(
         loggers, conditions = sort_callbacks(callbacks)
         monitor, shapes = RunMonitor(run, conditions), state_shapes(agent, env, run)
         stack.enter_context(explained(require_memory(agent, env, shapes)))
-        state = load_state(directory.path, agent, env, run)
+        state, before = load_state(directory.path, agent, env, run), run.total_steps
+        run = with_total_steps(agent, env, run, state, total_steps)
         evaluations = stack.enter_context(Evaluations(agent, env, run, shapes))
         monitor.check(agent, env, shapes, evaluations.blank)
         monitor.restore(directory.path, int(state.iteration), shapes)
         _check_recording(agent, env, run, directory.path)
-        origin = record_start(directory, "resume", agent, env, run)
+        origin = record_start(directory, "resume", agent, env, run, directory.lengthen(before, run.total_steps))
         warn_of_changes(directory.path, saved, origin)
         if passed:
             warn_of_other_objects(directory.path, *built)
@@ -171,6 +187,24 @@ def resume(
         loop = Loop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested)
         stack.callback(loop.close)
         return loop.train(state)
+
+
+def _require(agent: Agent, env: Env) -> None:
+    """Raise ConfigError for arguments of other types, and for an environment that violates the protocol."""
+    require_env(env)
+    _require_sound(env)  # first: an environment that no network can read fits no network
+    require_arguments(agent, env)
+
+
+def _first_state(agent: Agent, env: Env, run: Run, warm: WarmStart | None, saver: Saver) -> TrainState:
+    """Return the state before the first iteration; that of a warm start is saved, so that a resume needs no other run.
+
+    Raises OSError where the disk fails.
+    """
+    state = initial_state(agent, env, run, warm)
+    if warm is not None and (error := saver.save_final(state)):
+        raise error
+    return state
 
 
 def _warn(agent: Agent, env: Env, run: Run) -> None:
@@ -193,16 +227,9 @@ def _check_recording(agent: Agent, env: Env, run: Run, run_dir: object) -> None:
 
 
 def _new_directory(
-    run_dir: str | Path | Iterable[Path],
-    agent: Agent,
-    env: Env,
-    run_config: Config,
-    callbacks: Sequence[object],
-    shapes: TrainState,
+    run_dir: str | Path | Iterable[Path], run_config: Config, objects: list[str], policy: dict[str, Any]
 ) -> RunDirectory:
-    """Create the run directory, with the configuration and the names of the objects that no file can hold."""
-    policy = spec_of(agent, env, shapes.actor.action_mask, {}).to_data()
-    objects = record.objects(agent, env, run_config, callbacks)
+    """Create the run directory, with the configuration and the names of the `objects` that no file can hold."""
     run_config |= {config.OBJECTS: objects} if objects else {}
     return RunDirectory.create(Path(run_dir) if isinstance(run_dir, str) else run_dir, run_config, policy)
 

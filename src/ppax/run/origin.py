@@ -11,6 +11,7 @@ import re
 import time
 import tomllib
 import warnings
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,12 +65,14 @@ def origin_of(run_dir: Path, agent: Agent, env: Env, run: Run) -> Origin:
     return Origin(run_dirs.read_about(run_dir).get("id", ""), devices, jax.default_backend(), jax.__version__, plain)
 
 
-def record_start(directory: RunDirectory | None, verb: str, agent: Agent, env: Env, run: Run) -> Origin | None:
-    """Record this start (`verb`: fit or resume) in the run directory; return the origin for its checkpoints."""
+def record_start(
+    directory: RunDirectory | None, verb: str, agent: Agent, env: Env, run: Run, notes: Mapping[str, Any]
+) -> Origin | None:
+    """Record this start (`verb`: fit or resume) in the run directory, with `notes`; return the checkpoints' origin."""
     if directory is None:
         return None
     origin = origin_of(directory.path, agent, env, run)
-    directory.record_start({"verb": verb, "devices": origin.devices} | versions_and_hardware())
+    directory.record_start({"verb": verb, "devices": origin.devices, **notes} | versions_and_hardware())
     return origin
 
 
@@ -118,7 +121,7 @@ def warn_of_changes(run_dir: Path, saved: Origin, current: Origin | None) -> Non
 def warn_of_other_objects(run_dir: Path, agent: Agent, env: Env, run: Run) -> None:
     """Warn, with names and values, where agent or environment differ from those recorded in the run file."""
     recorded = run_dirs.find(run_dir)
-    objects = [place for place in config.objects_of(recorded) if not place.startswith("callbacks")]
+    objects = [place for place in config.objects_of(recorded) if not place.startswith(record.NOT_NEEDED)]
     with contextlib.suppress(ConfigError):  # user-defined parts cannot be resolved
         recorded = config.resolve(recorded)
     fields = env.settings.run_fields() | {"agents": agent.sharing, "self_play": agent.pool or Pool()}

@@ -22,19 +22,28 @@ from ppax.envs import Env
 from ppax.options import Config, flatten, unflatten
 from ppax.program.backends import backend_of
 from ppax.protocols import Agent
+from ppax.storage.manifest import CheckpointError
 from ppax.types import ConfigError
 
 # Fields of PPO that only learning reads
 LEARNING = ("advantage", "loss", "auxiliary", "minibatch", "optimizer", "schedule", "kl", "program")
 # Libraries whose functions make environments by name
 LIBRARIES = ("ppax", "gymnasium", "pettingzoo", "envpool", "ale_py")
+SOURCE = "init_from"
+NOT_NEEDED = ("callbacks", SOURCE)  # objects that a resume can do without
 
 
-def objects(agent: Agent, env: Env, run_config: Config, callbacks: Sequence[Any] = ()) -> list[str]:
-    """Paths in `agent` and `env` that `run_config` does not rebuild, with their classes, and names of the callbacks."""
+def objects(
+    agent: Agent, env: Env, run_config: Config, callbacks: Sequence[Any] = (), source: object = None
+) -> list[str]:
+    """Paths in `agent` and `env` that `run_config` does not rebuild, with their classes, and names of the callbacks.
+
+    `source` is the object in memory that a warm start takes from, if any.
+    """
     differences = [*_of_env(env, run_config), *_of_agent(agent, env, run_config)]
     names = ", ".join(getattr(one, "__name__", type(one).__name__) for one in callbacks)
-    return differences + ([f"callbacks ({names}), which resume does not need"] if callbacks else [])
+    named = {"callbacks": names, SOURCE: "" if source is None else type(source).__name__}
+    return differences + [f"{place} ({name}), which resume does not need" for place, name in named.items() if name]
 
 
 RESUME = "run = ppax.resume({where!r}, {arguments}), then run.evaluate(); or policy = ppax.load({where!r}, {arguments})"
@@ -42,16 +51,24 @@ RESUME = "run = ppax.resume({where!r}, {arguments}), then run.evaluate(); or pol
 
 def require(run_config: Config, agent: Any, env: Any, where: str, call: str = RESUME) -> None:
     """Raise ConfigError, with the `call` to write, if the run `where` needs an object that was not passed."""
-    passed = {"agent": agent is not None, "env": env is not None, "callbacks": True}
+    passed = {"agent": agent is not None, "env": env is not None} | dict.fromkeys(NOT_NEEDED, True)
     lacking = [place for place in config.objects_of(run_config) if not passed.get(_root(place), False)]
     if not lacking:
         return
-    needed = sorted({_root(place) for place in config.objects_of(run_config)} - {"callbacks"})
+    needed = sorted({_root(place) for place in config.objects_of(run_config)} - {*NOT_NEEDED})
     arguments = ", ".join(f"{name}={name}" for name in needed)
     raise ConfigError(
         f"{where} was made from Python objects that its run file cannot hold: {', '.join(lacking)}. Pass the same "
         f"{' and '.join(needed)} in Python: {call.format(where=where, arguments=arguments)}"
     )
+
+
+def require_no_source_in_memory(run_config: Config, where: str) -> None:
+    """Raise CheckpointError if the run `where`, which has no checkpoint, started from an object in memory."""
+    if any(_root(place) == SOURCE for place in config.objects_of(run_config)):
+        raise CheckpointError(
+            f"{where} has no checkpoint, and it started from an object in memory (init_from): start it again in Python"
+        )
 
 
 def to_act(run_config: Config) -> Config:
@@ -65,7 +82,7 @@ def _of_learning(place: str) -> bool:
     root, *fields = place.partition(" ")[0].split(".")
     while fields and fields[0] in ("agent", "agents"):
         fields = fields[1:] if fields[0] == "agent" else fields[2:]
-    return root == "agent" and bool(fields) and fields[0] in LEARNING
+    return root in NOT_NEEDED or (root == "agent" and bool(fields) and fields[0] in LEARNING)
 
 
 def callbacks_of(run_config: Config) -> str:

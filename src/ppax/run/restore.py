@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from ppax import config
+from ppax.agents.logged import annealed_numbers
+from ppax.arrays import counter
 from ppax.config import Run
 from ppax.envs import Env, other_params
+from ppax.options import Option, check_value
 from ppax.program.footprint import Footprint, footprint, require_room
 from ppax.program.layout import run_once_options
 from ppax.protocols import Agent
 from ppax.run import checkpoint, record
 from ppax.run import directory as run_dirs
 from ppax.run.ending import Best, load_best
+from ppax.run.warm_start import WarmStart, prepare
 from ppax.training import make_key, num_devices, place, start
 from ppax.types import ConfigError, TrainState
 
@@ -28,6 +34,12 @@ def fresh_state(agent: Agent, env: Env, run: Run) -> TrainState:
     init = jax.jit(start, static_argnames=tuple(options), compiler_options=run_once_options())
     state: TrainState = init(agent, env, key=make_key(run.seed), **options)
     return state
+
+
+def initial_state(agent: Agent, env: Env, run: Run, warm: WarmStart | None) -> TrainState:
+    """Initial state of a run, with weights and statistics of another run for a warm start."""
+    state = fresh_state(agent, env, run)
+    return state if warm is None else warm.apply(agent, env, state)
 
 
 def state_shapes(agent: Agent, env: Env, run: Run) -> TrainState:
@@ -86,8 +98,34 @@ def load_state(run_dir: Path, agent: Agent, env: Env, run: Run, fresh: bool = Tr
     if state is None and (skipped or not fresh):
         raise checkpoint.CheckpointError(f"{run_dir} has no checkpoint that can be loaded")
     if state is None:
-        return fresh_state(agent, env, run)
+        record.require_no_source_in_memory(run_dirs.find(run_dir), str(run_dir))
+        return initial_state(agent, env, run, prepare(agent, shapes, run.init_from))
     return place(agent, env, state)
+
+
+def with_total_steps(agent: Agent, env: Env, run: Run, state: TrainState, total_steps: int | None) -> Run:
+    """Return the settings with another length of the run; None: the same.
+
+    Warns where schedules then have another progress. Raises ConfigError for fewer steps than `state` has done.
+    """
+    if total_steps is None or total_steps == run.total_steps:
+        return run
+    check_value(Option("total_steps", int, limits={"low": 1}), total_steps)
+    longer, done = dataclasses.replace(run, total_steps=total_steps), int(state.iteration)
+    before, after = planned_iterations(env, run), planned_iterations(env, longer)
+    if after < done:
+        steps = done * run.num_steps * env.num_streams
+        raise ConfigError(f"total_steps = {total_steps:,}: {steps:,} are done already; nearest valid value: {steps}")
+    env_steps = counter.to_float(state.env_steps)
+    was, now = (annealed_numbers(agent, jnp.float32(done / total), env_steps) for total in (before, after))
+    changed = [f"{path} from {float(was[path]):g} to {float(now[path]):g}" for path in now if was[path] != now[path]]
+    if changed:
+        warnings.warn(
+            f"total_steps was {run.total_steps:,} and is {total_steps:,}: progress goes from {done / before:.0%} to "
+            f"{done / after:.0%}, and with it the schedules: {', '.join(changed)}",
+            stacklevel=3,
+        )
+    return longer
 
 
 def load_best_policy(run_dir: Path, agent: Agent, env: Env, run: Run) -> Best:

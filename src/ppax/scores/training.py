@@ -25,7 +25,7 @@ from ppax.run.result import NumericalError
 from ppax.scores.results import Member
 from ppax.storage.cache import kept_programs
 from ppax.training import make_key
-from ppax.types import PyTree
+from ppax.types import ConfigError, PyTree
 
 POINTS = 100  # of a learning curve
 Play = Callable[[PyTree, int, bool], Evaluation]  # of a learner, a seed, and whether actions are the mode
@@ -36,6 +36,8 @@ def members_of(
 ) -> Iterator[tuple[Member, ...]]:
     """Train and evaluate each seed; yield the members that are done at the same time."""
     agent, env, run = built
+    if run.init_from.run is not None:
+        raise ConfigError("init_from.run: scores are of runs from random weights; leave it out")
     log = dataclasses.replace(run.log, console=False, tensorboard=False, to=())
     # every seed uses the whole budget
     run = dataclasses.replace(run, stop=None, best=BestSettings(), log=log, film=FilmSettings())

@@ -28,7 +28,8 @@ def is_rebuilt(policy: Policy) -> bool:
     except ConfigError:
         return False
     mine, theirs = ([[getattr(agent, name) for name in READ] for agent, _ in one] for one in agents)
-    return bool(jax.tree.structure(mine) == jax.tree.structure(theirs)) and _choices(mine) == _choices(theirs)
+    structures: list[Any] = [jax.tree.structure(fields) for fields in (mine, theirs)]
+    return bool(structures[0] == structures[1]) and _choices(mine) == _choices(theirs)
 
 
 def _to_act(run_config: Config) -> Config:

@@ -17,7 +17,12 @@ from jax.export import is_symbolic_dim
 
 from ppax.host.tracing import Operation, Trace
 from ppax.policy.bundle.interface import Arrays, Interface
-from ppax.types import PyTree
+from ppax.types import ConfigError, PyTree
+
+ON_EACH_PART = {
+    *("add", "add_any", "sub", "neg", "select_n", "copy", "stop_gradient"),
+    *("reshape", "broadcast_in_dim", "squeeze", "transpose", "slice", "concatenate", "convert_element_type"),
+}
 
 
 class Pair(NamedTuple):
@@ -78,7 +83,7 @@ def _run(operation: Operation, values: list[Any], batch: Any) -> None:
 
 
 def _on_pairs(operation: Operation, params: dict[str, Any], arguments: list[Any]) -> Any:
-    """Run an operation on complex arguments: by its formula, or else, as it only moves numbers, on each part."""
+    """Run an operation on complex arguments by its formula, or on each part, if it is linear or moves numbers."""
     if operation.name in ("real", "imag"):
         return getattr(arguments[0], operation.name)
     if operation.name == "exp":
@@ -87,6 +92,8 @@ def _on_pairs(operation: Operation, params: dict[str, Any], arguments: list[Any]
     if operation.name == "mul":
         (a, b), (c, d) = arguments
         return Pair(a * c - b * d, a * d + b * c)
+    if operation.name not in ON_EACH_PART:
+        raise ConfigError(f"there is no version in real numbers of the operation {operation.name} in this policy")
     parts = ([getattr(x, part) if isinstance(x, Pair) else x for x in arguments] for part in Pair._fields)
     return Pair(*(operation.primitive.bind(*map(jnp.asarray, own), **params) for own in parts))
 
@@ -135,7 +142,7 @@ def _sized(x: Any, batch: Any) -> Any:
     """Return a parameter with `batch` in place of the symbolic batch size."""
     if isinstance(x, tuple):
         parts = [_sized(inner, batch) for inner in x]
-        return type(x)(*parts) if hasattr(x, "_fields") else tuple(parts)
+        return tuple(parts) if type(x) is tuple else type(x)(*parts)  # a NamedTuple
     if not is_symbolic_dim(x):
         return x
     return int(x._evaluate({"b": 1})) * batch  # type: ignore[dict-item]

@@ -1,0 +1,114 @@
+"""Comparison of two learners, array by array: which arrays of another run's learner fit this one.
+
+Statistics are taken or left as wholes: the mean of one run with the variance of another would be neither's. So is an
+optimiser's state, and only with all weights that it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from ppax.learning.normalization import is_stats
+from ppax.types import LearnerState, PyTree
+
+SAME, OTHER, ONLY_HERE, ONLY_THERE, BESIDE = "same", "differs", "only here", "only there", "beside one that differs"
+ROWS = 40  # largest number of rows in a message
+Names = dict[str, Any]
+
+
+class Row(NamedTuple):
+    """One array of the two learners."""
+
+    path: str
+    here: str  # dtype and shape in this run; "-" if it has no such array
+    there: str  # the same in the other run
+    verdict: str
+
+    @property
+    def taken(self) -> bool:
+        """Whether this run starts with the other's array."""
+        return self.verdict == SAME
+
+
+def compare(learners: Mapping[str, LearnerState], there: Mapping[str, np.ndarray], keep: Collection[str]) -> list[Row]:
+    """Compare the fields `keep` of learners by group ("" without groups; shapes suffice) with the arrays `there`."""
+    rows: list[Row] = []
+    known: list[str] = []  # names of fields, of all learners
+    for group, learner in learners.items():
+        fits = True
+        for field in LearnerState._fields:  # params first: the optimiser's state depends on them
+            prefix = joined(group, field)
+            known.append(prefix)
+            if field in keep:
+                usable = fits and "params" in keep if field == "opt_state" else True
+                own = list(_of_field(prefix, getattr(learner, field), field, there, usable))
+                rows += own
+                fits = fits and all(row.taken for row in own)
+    others = set(LearnerState._fields) - set(keep)
+    unknown = [name for name in sorted(there) if not any(_below(name, prefix) for prefix in known)]
+    strange = [name for name in unknown if not others & set(name.split("."))]
+    return rows + [Row(name, "-", text(there[name]), ONLY_THERE) for name in strange]
+
+
+def joined(*names: str) -> str:
+    """Join the names that are not empty by dots."""
+    return ".".join(filter(None, names))
+
+
+def dotted(path: Any) -> str:
+    """Path of a leaf as text."""
+    return jax.tree_util.keystr(path, simple=True, separator=".")
+
+
+def text(x: Any) -> str:
+    """Type and shape of an array."""
+    return f"{np.dtype(x.dtype).name}{list(x.shape)}"
+
+
+def table(rows: Collection[Row]) -> str:
+    """Rows as text, those that differ first."""
+    ordered = sorted(rows, key=lambda row: row.taken)
+    shown = [Row("array", "here", "there", ""), *ordered[:ROWS]]
+    widths = [max(len(row[i]) for row in shown) for i in range(3)]
+    lines = ["  " + "  ".join(x.ljust(n) for x, n in zip(row, [*widths, 0], strict=True)).rstrip() for row in shown]
+    return "\n".join([*lines, *([f"  and {len(ordered) - ROWS} more"] if len(ordered) > ROWS else [])])
+
+
+def _of_field(prefix: str, tree: PyTree, field: str, there: Mapping[str, np.ndarray], usable: bool) -> Iterator[Row]:
+    """Rows of one field of a learner."""
+    units = list(_units(prefix, tree, field))
+    expected = {name for unit in units for name in unit}
+    extra = [name for name in sorted(there) if _below(name, prefix) and name not in expected]
+    whole = field not in ("params", "obs_stats")
+    for unit in units:
+        verdicts = {name: _verdict(leaf, there.get(name)) for name, leaf in unit.items()}
+        fits = usable and set(verdicts.values()) == {SAME} and not (whole and extra)
+        for name, leaf in unit.items():
+            verdict = BESIDE if verdicts[name] == SAME and not fits else verdicts[name]
+            yield Row(name, text(leaf), text(there[name]) if name in there else "-", verdict)
+    for name in extra:
+        yield Row(name, "-", text(there[name]), ONLY_THERE)
+
+
+def _units(prefix: str, tree: PyTree, field: str) -> Iterator[Names]:
+    """Yield the leaves that are taken or left together, by name: each weight alone, statistics as wholes."""
+    is_leaf = {"params": None, "obs_stats": is_stats}.get(field, lambda _: True)
+    for path, node in jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_leaf)[0]:
+        inner, _ = jax.tree_util.tree_flatten_with_path(node)
+        unit = {joined(prefix, dotted(path), dotted(within)): leaf for within, leaf in inner}
+        if unit:
+            yield unit
+
+
+def _verdict(here: Any, there: np.ndarray | None) -> str:
+    if there is None:
+        return ONLY_HERE
+    return SAME if here.shape == there.shape and here.dtype == there.dtype else OTHER
+
+
+def _below(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(f"{prefix}.")

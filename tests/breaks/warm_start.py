@@ -1,0 +1,74 @@
+"""Breaks of warm starts and of another length of a run."""
+
+from breaks.base import Mutation
+
+MATCHING = "tests/run/warm_start/test_matching.py::"
+SOURCE = "tests/run/warm_start/test_source.py::"
+START = "tests/run/warm_start/test_start.py::"
+RESTORE = "tests/run/test_restore.py::"
+
+MUTATIONS: list[Mutation] = [
+    Mutation(
+        "the first state of a warm start is not saved",
+        "if warm is not None and (error := saver.save_final(state)):",
+        "if False and (error := saver.save_final(state)):",
+        (START + "test_a_resumed_warm_start_is_exact_without_the_other_run",),
+        "run/fit.py",
+    ),
+    Mutation(
+        "arrays of another shape are taken",
+        "SAME if here.shape == there.shape and here.dtype == there.dtype else OTHER",
+        "SAME",
+        (MATCHING + "test_weights_are_compared_one_by_one",),
+        "warm_start/matching.py",
+    ),
+    Mutation(
+        "the mean of one run's statistics with the count of another's",
+        '{"params": None, "obs_stats": is_stats}.get(',
+        '{"params": None, "obs_stats": None}.get(',
+        (MATCHING + "test_statistics_of_an_observation_are_taken_as_a_whole",),
+        "warm_start/matching.py",
+    ),
+    Mutation(
+        "an optimiser's state goes to other weights",
+        'fits and "params" in keep if field == "opt_state" else True',
+        "True",
+        (MATCHING + "test_an_optimisers_state_is_taken_with_all_of_its_weights_only",),
+        "warm_start/matching.py",
+    ),
+    Mutation(
+        "random past selves after a warm start",
+        "_replace(current=learner, pool=pool_of(learner, agent.pool.size))",
+        "_replace(current=learner)",
+        (START + "test_self_play_starts_with_a_pool_of_the_learners_that_it_takes",),
+        "warm_start/start.py",
+    ),
+    Mutation(
+        "a learner that differs is taken in part without being asked",
+        "or (warm.left and not settings.partial)",
+        "or False",
+        (START + "test_a_network_that_differs_is_refused_with_a_table_and_nothing_is_written",),
+        "warm_start/start.py",
+    ),
+    Mutation(
+        "a state of any size is read for a warm start",
+        '.get("id", "")), available_bytes()',
+        '.get("id", "")), None',
+        (SOURCE + "test_a_state_larger_than_the_memory_is_not_read",),
+        "warm_start/source.py",
+    ),
+    Mutation(
+        "a run may be made shorter than it is",
+        "    if after < done:",
+        "    if False:",
+        (RESTORE + "test_lengths_that_are_impossible_are_refused_and_nothing_is_changed",),
+        "run/restore.py",
+    ),
+    Mutation(
+        "another length of a run is not recorded",
+        '| {"total_steps": after}))',
+        '| {"total_steps": before}))',
+        (RESTORE + "test_a_finished_run_that_is_extended_equals_a_longer_one_bit_for_bit",),
+        "run/directory.py",
+    ),
+]

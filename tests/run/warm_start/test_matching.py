@@ -1,0 +1,115 @@
+"""Two learners compared array by array: what is taken, what is left, and what belongs together."""
+
+import numpy as np
+import pytest
+
+from ppax.learning.normalization import NoStats, init_stats
+from ppax.run.warm_start import matching
+from ppax.run.warm_start.matching import BESIDE, ONLY_HERE, ONLY_THERE, OTHER, SAME, compare, table
+from ppax.types import LearnerState
+
+
+def zeros(*shape, dtype=np.float32):
+    return np.zeros(shape, dtype)
+
+
+def learner(**fields):
+    empty = {"params": {}, "opt_state": (), "obs_stats": None, "reward_stats": None}
+    return LearnerState(**empty | fields)
+
+
+WEIGHTS = {"policy": {"kernel": zeros(4, 2), "bias": zeros(2)}}
+THERE = {"params.policy.kernel": zeros(4, 2), "params.policy.bias": zeros(2)}
+
+
+def verdicts(here, there, keep=("params",), group=""):
+    return {row.path: row.verdict for row in compare({group: here}, there, keep)}
+
+
+def test_weights_are_compared_one_by_one():
+    own = learner(params=WEIGHTS | {"value": {"bias": zeros(1)}})
+    there = THERE | {"params.policy.kernel": zeros(5, 2), "params.torso.bias": zeros(3)}
+    assert verdicts(own, there) == {
+        "params.policy.kernel": OTHER,
+        "params.policy.bias": SAME,
+        "params.value.bias": ONLY_HERE,
+        "params.torso.bias": ONLY_THERE,
+    }
+    assert verdicts(own, there | {"params.policy.bias": zeros(2, dtype=np.int32)})["params.policy.bias"] == OTHER
+
+
+def test_fields_that_are_not_kept_have_no_rows():
+    own = learner(params=WEIGHTS, opt_state={"count": zeros()}, reward_stats=init_stats(()))
+    there = THERE | {"reward_stats.count": zeros(9), "critic.mean": zeros()}
+    assert set(verdicts(own, there)) == set(THERE)
+    assert set(verdicts(own, there, ("critic",))) == {"critic.mean"}
+
+
+def of_stats(name, size):
+    shapes = {"mean.high": (size,), "mean.low": (size,), "var.high": (size,), "var.low": (size,)}
+    arrays = {f"{name}.{part}": zeros(*shape) for part, shape in shapes.items()}
+    return arrays | {f"{name}.count": zeros(2, dtype=np.uint32)}
+
+
+def test_statistics_of_an_observation_are_taken_as_a_whole():
+    own = learner(obs_stats={"a": init_stats((3,)), "b": init_stats((4,)), "c": NoStats()})
+    found = verdicts(own, of_stats("obs_stats.a", 3) | of_stats("obs_stats.b", 5), ("obs_stats",))
+    assert {found[name] for name in of_stats("obs_stats.a", 3)} == {SAME}
+    assert found["obs_stats.b.mean.high"] == OTHER
+    assert found["obs_stats.b.count"] == BESIDE  # the samples of another mean
+    lacking = of_stats("obs_stats.a", 3)
+    del lacking["obs_stats.a.var.low"]
+    found = verdicts(own, lacking, ("obs_stats",))
+    assert found["obs_stats.a.var.low"] == ONLY_HERE
+    assert found["obs_stats.a.mean.high"] == BESIDE
+
+
+def test_the_state_of_a_critic_with_another_field_is_left():
+    own = learner(critic={"mean": zeros(), "var": zeros()})
+    there = {"critic.mean": zeros(), "critic.var": zeros()}
+    assert set(verdicts(own, there, ("critic",)).values()) == {SAME}
+    found = verdicts(own, there | {"critic.weight": zeros()}, ("critic",))
+    assert found == {"critic.mean": BESIDE, "critic.var": BESIDE, "critic.weight": ONLY_THERE}
+
+
+def test_an_optimisers_state_is_taken_with_all_of_its_weights_only():
+    own = learner(params=WEIGHTS, opt_state=({"mu": zeros(10)}, ()))
+    keep = ("params", "opt_state")
+    assert verdicts(own, THERE | {"opt_state.0.mu": zeros(10)}, keep)["opt_state.0.mu"] == SAME
+    # as many weights in other shapes: the moments, one vector, would go to others
+    swapped = {"params.policy.kernel": zeros(2, 4), "params.policy.bias": zeros(2), "opt_state.0.mu": zeros(10)}
+    assert verdicts(own, swapped, keep)["opt_state.0.mu"] == BESIDE
+    assert verdicts(own, THERE | {"opt_state.0.mu": zeros(10)}, ("opt_state",))["opt_state.0.mu"] == BESIDE
+
+
+def test_groups_are_compared_by_name():
+    groups = {name: learner(params=WEIGHTS) for name in ("prey", "hunter")}
+    there = {f"prey.{name}": x for name, x in THERE.items()} | {f"bird.{name}": x for name, x in THERE.items()}
+    found = {row.path: row.verdict for row in compare(groups, there, ("params",))}
+    assert {found[f"prey.{name}"] for name in THERE} == {SAME}
+    assert {found[f"hunter.{name}"] for name in THERE} == {ONLY_HERE}
+    assert {found[f"bird.{name}"] for name in THERE} == {ONLY_THERE}
+    assert set(verdicts(learner(params=WEIGHTS), there).values()) == {ONLY_HERE, ONLY_THERE}
+
+
+def test_a_group_may_have_the_name_of_a_field():
+    there = {f"params.{name}": x for name, x in THERE.items()}
+    assert set(verdicts(learner(params=WEIGHTS), there, group="params").values()) == {SAME}
+
+
+def test_the_table_names_paths_and_shapes_those_that_differ_first():
+    rows = compare({"": learner(params=WEIGHTS)}, THERE | {"params.policy.bias": zeros(3)}, ("params",))
+    lines = [line.split("  ") for line in table(rows).splitlines()]
+    assert [[x.strip() for x in line if x] for line in lines] == [
+        ["array", "here", "there"],
+        ["params.policy.bias", "float32[2]", "float32[3]", "differs"],
+        ["params.policy.kernel", "float32[4, 2]", "float32[4, 2]", "same"],
+    ]
+
+
+@pytest.mark.parametrize(("count", "last"), [(matching.ROWS, "same"), (matching.ROWS + 2, "and 2 more")])
+def test_a_long_table_is_cut(count, last):
+    rows = compare({"": learner(params=[zeros(1)] * count)}, {f"params.{i}": zeros(1) for i in range(count)}, "params")
+    rows = [row._replace(verdict=SAME) for row in rows] or [matching.Row("x", "-", "-", SAME)] * count
+    assert table(rows).endswith(last)
+    assert len(table(rows).splitlines()) <= matching.ROWS + 2

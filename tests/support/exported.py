@@ -57,19 +57,29 @@ def policy(network: str, space: str, normalize: bool) -> Policy:
 
 
 def random_policy(spec: PolicySpec) -> Policy:
+    """Return a policy with random weights, and the statistics of random observations."""
     agent = config.build_agent(spec.config, spec)
-    rng = np.random.default_rng(1)
+    shapes = jax.eval_shape(lambda key: agent.init(spec.observation_space, key), jax.random.key(0))
+    seen, rng = Interface(Policy(agent, jax.tree.map(_zeros, shapes), spec)).examples(100, 3), np.random.default_rng(1)
 
     def fill(path, x):
+        before, found, after = jax.tree_util.keystr(path, simple=True, separator=".").partition("obs_stats")
         if x.dtype != np.float32:
-            return np.zeros(x.shape, x.dtype)
+            return np.ones(x.shape, x.dtype)
+        if found:
+            *entry, which, part = after.split(".")
+            own = seen[".".join(name for name in ("obs", *before.split("."), *entry) if name)]
+            own = own.astype(np.float32).reshape(-1, *x.shape)
+            number = own.mean(axis=0) if which == "mean" else own.var(axis=0) + 1e-3
+            return np.asarray(number if part == "high" else 1e-8 * number, np.float32)
         drawn = rng.normal(0.0, 1.0, x.shape).astype(np.float32)
-        if "var" in jax.tree_util.keystr(path):
-            return np.abs(drawn) + 0.5
         return drawn / np.float32(max(1, x.shape[-2]) ** 0.5 if x.ndim > 1 else 2.0)
 
-    learner = jax.eval_shape(lambda key: agent.init(spec.observation_space, key), jax.random.key(0))
-    return Policy(agent, jax.tree_util.tree_map_with_path(fill, learner), spec)
+    return Policy(agent, jax.tree_util.tree_map_with_path(fill, shapes), spec)
+
+
+def _zeros(x):
+    return np.zeros(x.shape, x.dtype)
 
 
 def observed(policy: Policy, steps: int = STEPS, batch: int = BATCH) -> dict[str, np.ndarray]:

@@ -58,7 +58,7 @@ def test_the_description_says_what_the_policy_takes_and_gives(tmp_path):
 
 
 def test_numbers_of_a_configuration_that_are_not_finite_stay(tmp_path):
-    spec = PolicySpec(exported.VECTOR, spaces.Discrete(3), config={"agent": {"max_grad_norm": np.inf}, "stop": "none"})
+    spec = PolicySpec(exported.VECTOR, spaces.Discrete(3), config={"env_params": {"limit": np.inf}, "agent": {}})
     exported.random_policy(spec).export(tmp_path / "b.zip", NUMPY)
     assert b"Infinity" not in contents(tmp_path / "b.zip")["policy.json"]
     assert ppax.load(tmp_path / "b.zip").spec.config == spec.config

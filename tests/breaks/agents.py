@@ -152,8 +152,8 @@ FILES = [
     ),
     Mutation(
         "the part of a group is not looked for on the command line",
-        'name.startswith(("--agent.", "--groups.")) and name.endswith(".part")',
-        'name.startswith("--agent.") and name.endswith(".part")',
+        'sections = ("--agent.", "--groups.", *',
+        'sections = ("--agent.", *',
         (OVERRIDES,),
         "ppax/cli/arguments.py",
     ),

@@ -27,8 +27,8 @@ MUTATIONS = [
     ),
     Mutation(
         "the row of the untrained policy is kept and written again",
-        "kept = done or -1",
-        "kept = done",
+        "kept = iteration or -1",
+        "kept = iteration",
         (TRAINING + "test_a_resumed_run_has_the_same_rows[0]",),
     ),
     Mutation(

@@ -64,7 +64,7 @@ MUTATIONS: list[Mutation] = [
         "        if run_dir is None:\n            raise ConfigError(",
         "        if False:\n            raise ConfigError(",
         ("tests/loggers/test_tensorboard.py::test_log_tensorboard_without_a_run_directory_is_refused",),
-        "ppax/run/fit.py",
+        "ppax/loggers/tensorboard.py",
     ),
     Mutation(
         "Craftax's own limit as an option",

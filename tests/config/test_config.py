@@ -16,6 +16,7 @@ from ppax import config, number, part, slot
 from ppax.advantages import GAE, TDLambda
 from ppax.config import Log
 from ppax.networks import mlp
+from ppax.options import LISTS
 from ppax.types import ConfigError
 
 
@@ -113,6 +114,13 @@ def test_integers_are_accepted_for_float_options():
     assert type(value) is float
 
 
+def given(option, path, value):
+    """Return `value` as a run file has it: a list of values, or of tables where they are parts."""
+    if path in LISTS:
+        return [{"part": value}]
+    return [value] if option.many else value
+
+
 def test_every_option_reaches_the_agent_or_the_run():
     """With one option changed, the built objects differ from the default ones."""
     unusual = {int: 3, float: 0.25, bool: None, str: None}
@@ -130,7 +138,7 @@ def test_every_option_reaches_the_agent_or_the_run():
         else:
             value = unusual[option.kind] + (option.default == unusual[option.kind])
         plain = config.build(base)
-        changed = config.build(at(path, [value] if option.many else value, base_of(path)))
+        changed = config.build(at(path, given(option, path, value), base_of(path)))
         before, after = ((jax.tree.leaves(x), jax.tree.structure(x)) for x in (plain, changed))
         assert before != after, f"{path} = {value} changes nothing"
 
@@ -236,9 +244,8 @@ def test_a_bad_value_is_refused_by_name(path):
     bad = list(bad_values(option))
     assert bad
     for value in bad:
-        given = [value] if option.many else value
         with pytest.raises(ConfigError) as caught:
-            config.resolve(at(path, given, base_of(path)))
+            config.resolve(at(path, given(option, path, value), base_of(path)))
         text = str(caught.value)
         assert path in text
         assert str(value) in text or repr(value) in text, text
@@ -259,8 +266,7 @@ def test_the_limits_themselves_are_allowed(path):
     good += list(option.limits.get("choices", ()))
     good += ["none", None] if option.optional else [option.default]
     for value in good:
-        given = [value] if option.many and not isinstance(value, tuple) else value
-        config.resolve(at(path, given, base_of(path)))
+        config.resolve(at(path, value if isinstance(value, tuple) else given(option, path, value), base_of(path)))
 
 
 def test_every_number_of_an_agent_has_a_limit():

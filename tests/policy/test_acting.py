@@ -114,14 +114,15 @@ def test_actions_are_those_of_training(net, action, normalize):
         assert policy.spec.action_space.contains(one), one
 
 
-def test_small_feedforward_policies_run_in_numpy_and_images_in_one_compiled_call():
-    kinds = {}
-    for seen in ("vector", "image"):
-        env = env_of(seen=seen)
-        policy = policy_of(ppax.PPO(network(env, hidden=(4,))), env)
-        policy.act(observations(OBSERVATIONS[seen], np.random.default_rng(0), (1,))[0])
-        kinds[seen] = {type(one) for one in policy._programs.values()}
-    assert kinds == {"vector": {InNumpy}, "image": {InJax}}
+@pytest.mark.parametrize(
+    ("seen", "options", "kind"),
+    [("vector", {}, InNumpy), ("image", {}, InJax), ("vector", {"memory": memories.GRU(4)}, InJax)],
+)
+def test_small_feedforward_policies_run_in_numpy_others_in_one_compiled_call(seen, options, kind):
+    env = env_of(seen=seen)
+    policy = policy_of(ppax.PPO(network(env, hidden=(4,), **options)), env)
+    policy.act(observations(OBSERVATIONS[seen], np.random.default_rng(0), (1,))[0])
+    assert {type(one) for one in policy._programs.values()} == {kind}
 
 
 @pytest.mark.parametrize("seen", ["vector", "image"])

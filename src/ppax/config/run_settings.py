@@ -174,5 +174,5 @@ class Run:
     self_play: Pool = NO_POOL
     log: Log = Log()
     eval: EvalSettings = EvalSettings()
-    init_from: InitFrom = InitFrom()
     film: FilmSettings = FilmSettings()
+    init_from: InitFrom = InitFrom()

@@ -79,13 +79,11 @@ def fit(
     copy it: the next chunk reuses its memory (buffer donation). `stop` is a stop condition as text
     (conditions/text.py), `best` the metric by which the best policy is kept. Unlike callbacks both belong to the run's
     configuration, and a resumed run continues with them. `evaluation` evaluates the policy during training, which it
-    does not change: `EvalSettings(every=10, episodes=32)`; `film` writes films of it: `FilmSettings(every=100)`.
-    `iterations_per_env_reset` is that of `start`. `init_from` is a run from whose weights and statistics this one
-    starts; with options `ppax.InitFrom(run, keep=("params",))`.
+    does not change; `film` writes films of it. `iterations_per_env_reset` is that of `start`. `init_from` is a run from
+    whose weights and statistics this one starts; with options `ppax.InitFrom(run, keep=("params",))`.
 
-    Raises ConfigError, before anything compiles, for numbers out of range, sizes that do not divide, or a learner of
-    `init_from` that does not fit; NotEnoughMemory; NumericalError when rollout, gradient or weights are not finite;
-    EnvError when a host environment fails.
+    Raises ConfigError, before anything compiles, for settings that cannot work, as a learner of `init_from` that does
+    not fit; NotEnoughMemory; NumericalError when rollout, gradient or weights are not finite; EnvError of a host.
     """
     require_env(env)
     require_agent(agent)
@@ -93,8 +91,8 @@ def fit(
     fields = env.settings.run_fields() | {"num_steps": num_steps, "total_steps": total_steps, "seed": seed}
     fields |= {"iterations_per_env_reset": iterations_per_env_reset, "agents": agent.sharing, "init_from": settings}
     fields |= {"stop": stop, "best": best or BestSettings(), "log": log or Log(), "eval": evaluation or EvalSettings()}
-    run = Run(**fields, self_play=agent.pool or Pool(), film=film or FilmSettings())
-    return fit_run(agent, env, run, run_dir, callbacks, given=given)
+    fields |= {"self_play": agent.pool or Pool(), "film": film or FilmSettings()}
+    return fit_run(agent, env, Run(**fields), run_dir, callbacks, given=given)
 
 
 def fit_run(

@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 
 from ppax.envs import Env
+from ppax.program.layout import only_if
 from ppax.types import Rollout
 
 T = TypeVar("T")
@@ -36,19 +37,19 @@ def bad_leaves(learner: Any) -> Iterator[Array]:
 def either(accepted: Array, after: T, before: T) -> T:
     """Return `after` if `accepted`, else `before`, of the same structure.
 
-    A branch and not one `where` per array, which takes XLA a fifth longer to compile. The key of a discarded iteration
-    is used again, which is intended: the check for reused keys does not see it, as keys pass as numbers.
+    The key of a discarded iteration is used again, which is intended: keys pass as numbers, and the check for reused
+    keys does not see it.
     """
     is_key = [jnp.issubdtype(x.dtype, jax.dtypes.prng_key) for x in jax.tree.leaves(before)]
-    numbers = [
+    new, old = (
         [jax.random.key_data(x) if key else x for x, key in zip(jax.tree.leaves(tree), is_key, strict=True)]
         for tree in (after, before)
-    ]
-    kept = jax.lax.cond(accepted, lambda one, other: one, lambda one, other: other, *numbers)
+    )
+    kept = only_if(accepted, lambda: new, old)  # on a CPU a branch, which compiles faster than a select per array
     leaves, structure = jax.tree.flatten(before)
     keys = [
-        jax.random.wrap_key_data(x, impl=jax.random.key_impl(old)) if key else x
-        for x, old, key in zip(kept, leaves, is_key, strict=True)
+        jax.random.wrap_key_data(x, impl=jax.random.key_impl(like)) if key else x
+        for x, like, key in zip(kept, leaves, is_key, strict=True)
     ]
     return jax.tree.unflatten(structure, keys)
 

@@ -43,5 +43,5 @@ def _to_act(run_config: Config) -> Config:
 
 
 def _choices(agents: Any) -> Any:
-    """Return the choices among the fields, which are no parts."""
+    """Return the strings and booleans among the fields: options that are not parts."""
     return [[x for x in fields if isinstance(x, bool | str)] for fields in agents]

@@ -7,7 +7,7 @@ from typing import Any
 
 from ppax import config
 from ppax.config import group_tables
-from ppax.config.catalogue import part_fields
+from ppax.config.catalogue import keyed_fields, part_fields
 from ppax.options import LISTS, NONE, Config, Option, flatten, unflatten
 from ppax.ppo import PPO
 from ppax.types import ConfigError
@@ -66,7 +66,8 @@ def dashed(argument: str) -> str:
         return argument
     name, equals, value = argument.partition("=")
     name = "--" + renamed(name.removeprefix("--"), "_", "-")
-    if name.startswith(("--agent.", "--groups.")) and name.rpartition(".")[2] in part_fields(PPO):
+    *outer, last = name.split(".")
+    if name.startswith(("--agent.", "--groups.")) and (last in part_fields(PPO) or outer[-1] in keyed_fields()):
         name += ".part"
     if name == "--init-from":
         name += ".run"
@@ -74,11 +75,10 @@ def dashed(argument: str) -> str:
 
 
 def renamed(path: str, old: str, new: str) -> str:
-    """Replace `old` by `new` in a dotted path, except in a group's name."""
+    """Replace `old` by `new` in a dotted path, except in names that the user gave: of groups, of keys of parts."""
     words = path.split(".")
-    return ".".join(
-        word if words[0] == "groups" and place == 1 else word.replace(old, new) for place, word in enumerate(words)
-    )
+    own = {place + 1 for place, word in enumerate(words) if word in keyed_fields() or (word == "groups" and place == 0)}
+    return ".".join(word if place in own else word.replace(old, new) for place, word in enumerate(words))
 
 
 def choose_groups(base: Config, arguments: list[str]) -> Config:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,9 +14,17 @@ from ppax.losses import DPO, ClippedSurrogate, FeatureNorm, KLPenalty, NoAuxilia
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import Composed, encoders, memories, network
 from ppax.optimizers import SGD, ActorCritic, Adam, AdamW, Muon, RMSProp
-from ppax.parts import slot_lists, slots
+from ppax.parts import slot_lists, slot_tables, slots
 from ppax.schedules import Both, Constant, Cosine, Interpolated, Linear, Steps
 
+CELLS: dict[str, type] = {
+    "gru": memories.GRU,
+    "lstm": memories.LSTM,
+    "mingru": memories.MinGRU,
+    "lru": memories.LRU,
+    "attention": memories.Attention,
+    "window": memories.Window,
+}
 # Parts of each kind by their names in a run file; the first is the default. `slot` declares a field that holds one.
 PARTS: dict[str, dict[str, type]] = {
     "network": {"composed": Composed},
@@ -26,15 +35,8 @@ PARTS: dict[str, dict[str, type]] = {
         "small_cnn": encoders.SmallCNN,
         "flat": encoders.Flat,
     },
-    "memory": {
-        "none": memories.NoMemory,
-        "gru": memories.GRU,
-        "lstm": memories.LSTM,
-        "mingru": memories.MinGRU,
-        "lru": memories.LRU,
-        "attention": memories.Attention,
-        "window": memories.Window,
-    },
+    "memory": {"none": memories.NoMemory, **CELLS, "stack": memories.Stack},
+    "cell": dict(CELLS),
     "advantage": {
         "gae": GAE,
         "vtrace": VTrace,
@@ -70,7 +72,13 @@ FROM_SPACES: dict[type, Callable[..., Any]] = {Composed: network}
 
 def choices_of(cls: type) -> dict[str, dict[str, type]]:
     """Return the fields of `cls` that hold parts, with the choices of each by name."""
-    return {field: PARTS[kind] for field, kind in slots(cls).items()}
+    first = {field.name: field.metadata.get("first") for field in dataclasses.fields(cls)}
+    return {field: dict([first[field]] if first[field] else ()) | PARTS[kind] for field, kind in slots(cls).items()}
+
+
+def table_choices_of(cls: type) -> dict[str, dict[str, type]]:
+    """Return the fields of `cls` that hold parts by key, with the choices of each by name."""
+    return {field: PARTS[kind] for field, kind in slot_tables(cls).items()}
 
 
 def list_choices_of(cls: type) -> dict[str, dict[str, type]]:
@@ -81,6 +89,11 @@ def list_choices_of(cls: type) -> dict[str, dict[str, type]]:
 def constructor(cls: type, env: Any) -> Callable[..., Any]:
     """Return the constructor of the part `cls` for the environment `env`."""
     return partial(FROM_SPACES[cls], env) if cls in FROM_SPACES else cls
+
+
+def keyed_fields() -> set[str]:
+    """Return the names of all fields that hold parts by key, in the parts of the catalogue."""
+    return {field for kind in PARTS.values() for cls in kind.values() for field in slot_tables(cls)}
 
 
 def part_fields(root: type) -> set[str]:

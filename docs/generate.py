@@ -48,6 +48,7 @@ TITLES = {
     "fine_tuning": "Fine-tuning",
     "latency": "One action of a trained policy",
 }
+TOWERS = ("agent.network.actor.", "agent.network.critic.")
 LISTS = {"log.to": "logger"}  # lists of parts, and their kind
 INTRODUCTION = """# Benchmarks
 
@@ -110,6 +111,8 @@ def options() -> str:
     agent = [option for option in everything if option.path.count(".") == 1 and option.path.startswith("agent.")]
     lines += ["## run", "", *table(own), "", "## agent", "", *table(agent, "agent."), ""]
     for slot, path in slots(everything):
+        if path.startswith(TOWERS):
+            continue
         lines += [f"## {path}", ""]
         for part, cls in PARTS[slot].items():
             inner = [
@@ -126,6 +129,8 @@ def options() -> str:
                 *(table(direct, f"{path}.") if direct else ["No options."]),
                 "",
             ]
+        if slot == "memory":
+            lines += towers([option for option in everything if option.path.startswith(TOWERS[0])])
     for path, slot in LISTS.items():
         lines += [
             f"## {path}",
@@ -139,6 +144,19 @@ def options() -> str:
             rows = table(direct, f"{path}.0.") if direct else ["No options."]
             lines += [f'### `part = "{part}"`', "", in_python(cls), "", *rows, ""]
     return "\n".join(lines)
+
+
+def towers(own: list[Any]) -> list[str]:
+    """Sections of the tables of the actor and the critic alone, and of encoders by entry."""
+    from ppax.networks import Tower
+
+    heading = "## " + ", ".join(path.removesuffix(".") for path in TOWERS)
+    about = "What is left out, `same`, is that of `agent.network`; `encoder` and `memory` are parts as there."
+    by_entry = (
+        "Tables of `agent.network.encoder`, each for one entry of a Dict observation, under the name of the entry."
+    )
+    rows = table(own, TOWERS[0])
+    return [heading, "", in_python(Tower), "", about, "", *rows, "", "## agent.network.encoders", "", by_entry, ""]
 
 
 def in_python(cls: type) -> str:

@@ -26,6 +26,7 @@ SMALL = {
     "lru": memories.LRU(6),
     "attention": memories.Attention(6, steps=3, heads=2),
     "window": memories.Window(steps=3, hidden=(6,)),
+    "stack": memories.Stack(memories.LSTM(6), 2, residual=True, norm=True),
 }
 CARTPOLE = VectorEnv(TimeLimit(builtin.CartPole(), 5), 4)
 DICT = spaces.Dict(
@@ -224,7 +225,7 @@ def three_updates(agent, env, steps=8):
     return state
 
 
-QUICKEST = ("gru", "mingru")
+QUICKEST = ("gru", "mingru", "stack")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICKEST else pytest.mark.nightly) for n in SMALL])

@@ -31,6 +31,7 @@ SLOTS = {
     "network": protocols.Network,
     "encoder": Encoder,
     "memory": MemoryPart,
+    "cell": MemoryPart,
     "advantage": protocols.Advantage,
     "loss": protocols.Loss,
     "auxiliary": protocols.AuxiliaryLoss,

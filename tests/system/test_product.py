@@ -19,8 +19,8 @@ from ppax.critics import PopArt, TwoHot
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.losses import DPO, ClippedSurrogate, KLPenalty
 from ppax.minibatches import Prioritised, Shuffle
-from ppax.networks import mlp
-from ppax.networks.memories import GRU, Attention
+from ppax.networks import Tower, mlp
+from ppax.networks.memories import GRU, LRU, Attention, Stack
 from ppax.optimizers import SGD, ActorCritic, Adam
 from ppax.program.layout import Program
 
@@ -28,6 +28,18 @@ ENV = VectorEnv(TimeLimit(builtin.CartPole(), 11), 4)
 HYBRID = VectorEnv(Spaced("nested", RANDOM_MASKS["nested"]), 4)  # all kinds of actions at once, masked
 NETWORKS = {ENV: mlp(ENV, hidden=(8,)), HYBRID: mlp(HYBRID, hidden=(8,), distribution="squashed", state_std=True)}
 STEPS = 8
+
+
+def stacked(network):
+    """Return the network with a stack of memories, whose scans are recomputed."""
+    return dataclasses.replace(network, memory=Stack(LRU(6), 2, residual=True, norm=True), remat=True)
+
+
+def apart(network):
+    """Return the network with a memory for the actor alone, and a critic with layers of its own."""
+    critic = Tower(hidden=(6, 6), activation="mish", layer_norm=True)
+    return dataclasses.replace(network, actor=Tower(memory=GRU(6)), critic=critic, policy_gain=0.1)
+
 
 AXES = {
     "loss": [
@@ -58,6 +70,8 @@ AXES = {
             "memory": lambda network: dataclasses.replace(network, memory=Attention(6, steps=3, heads=2)),
             "seq_len": 2,
         },
+        {"memory": stacked, "seq_len": 4},
+        {"memory": apart, "seq_len": 8},
         {"memory": Leaky, "seq_len": 4},
     ],
     "chunks": [{"program": Program(chunk_rows=10**6)}, {"program": Program(chunk_rows=8)}],

@@ -222,14 +222,14 @@ def table(options: list[Any], prefix: str = "") -> list[str]:
     rows = ["| option | meaning | default | allowed |", "|---|---|---|---|"]
     for option in options:
         name, doc = option.path.removeprefix(prefix), option.doc.replace("|", "/")
-        rows.append(f"| `{name}` | {doc} | `{shown(option.default)}` | {allowed(option)} |")
+        rows.append(f"| `{name}` | {doc} | `{shown(option.default, option.none)}` | {allowed(option)} |")
     return rows
 
 
-def shown(value: Any) -> str:
-    """A default as a run file has it."""
+def shown(value: Any, none: str = "none") -> str:
+    """A default as a run file has it; `none` is the word for None."""
     if value is None:
-        return "none"
+        return none
     return json.dumps(value) if isinstance(value, bool | str | int | float) else str(value)
 
 
@@ -240,7 +240,7 @@ def allowed(option: Any) -> str:
         return ", ".join(f"`{choice}`" for choice in limits["choices"])
     signs = {"low": ">=", "above": ">", "high": "<="}
     bounds = [f"{sign}&nbsp;{bound(limits[name])}" for name, sign in signs.items() if limits.get(name) is not None]
-    kind = option.kind.__name__ + (" list" if option.many else "") + (" or none" if option.optional else "")
+    kind = option.kind.__name__ + (" list" if option.many else "") + (f" or {option.none}" if option.optional else "")
     return ", ".join([kind, *bounds])
 
 

@@ -334,6 +334,28 @@ def scores() -> str:
     return "\n".join(lines)
 
 
+README = "../README.md"
+BEGIN, END = "<!-- scores: written by docs/generate.py -->\n", "<!-- end of scores -->"
+SHORT = ("environment", "steps", "ppax, IQM of the seeds", "published score")
+
+
+def readme() -> str:
+    """README.md with its small table of scores renewed: rows of the suite that were measured, without controls."""
+    from ppax.scores import recorded
+    from ppax.scores.tables import number
+
+    before, _, rest = (DOCS / README).read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    lines = ["| " + " | ".join(SHORT) + " |", "|" + "---|" * len(SHORT)]
+    for score in recorded.published(SCORES):
+        row, s = score.row, score.statistics
+        if row.at_most is None:
+            spread = f"**{number(s.iqm)}** ({number(s.low)} .. {number(s.high)})"
+            name = f"{score.env} ({row.name})" if row.options else score.env
+            lines.append(f"| {name} | {score.env_steps:,} | {spread} | {number(row.reference)} |")
+    return "\n".join([before + BEGIN.rstrip(), *lines, end + after]) if end else before + rest
+
+
 def machines(rows: list[Any]) -> dict[tuple[str, ...], list[Any]]:
     """Results by day, versions and hardware."""
     groups: dict[tuple[str, ...], list[Any]] = {}
@@ -369,6 +391,7 @@ PAGES = {
     "images/iteration.svg": pictures.iteration,
     "images/front.svg": pictures.speed,
     "scores.md": scores,
+    README: readme,
     RECORDED: recorded,
 }
 

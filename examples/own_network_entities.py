@@ -86,11 +86,11 @@ class EntityAttention:
     def encode(self, params, obs):
         """Features [2 width] of one observation: the own state, and what it attends to."""
         own = jnp.tanh(dense(params["own"], obs["place"]))
-        entities = jnp.tanh(dense(params["entity"], obs["fruit"]))  # [K, width]: the same layer for each
+        of_each = jax.vmap(dense, (None, 0))  # the same layer for each entity
+        entities = jnp.tanh(of_each(params["entity"], obs["fruit"]))  # [K, width]
         query = dense(params["query"], own).reshape(self.heads, -1)
-        keys, values = (
-            x.reshape(-1, *query.shape) for x in jnp.split(dense(params["key_value"], entities), 2, axis=-1)
-        )
+        halves = jnp.split(of_each(params["key_value"], entities), 2, axis=-1)
+        keys, values = (x.reshape(-1, *query.shape) for x in halves)  # [K, heads, width / heads]
         scores = jnp.einsum("hd,khd->hk", query, keys) * query.shape[1] ** -0.5
         there = obs["fruit"][:, -1] > 0.5
         weights = jnp.exp(scores - scores.max(axis=1, keepdims=True)) * there[None]

@@ -27,7 +27,9 @@ hidden = [16, 4]
 activation = "relu"
 memory = { part = "gru", width = 6 }
 """
-WORDS = """--agent.network.hidden 8 --agent.network.layer-norm --agent.network.actor.memory stack
+# the environment has a preset, with a memory
+WORDS = """--agent.network.memory none --agent.network.hidden 8 --agent.network.layer-norm
+    --agent.network.actor.memory stack
     --agent.network.actor.memory.num-layers 3 --agent.network.actor.memory.cell lstm
     --agent.network.actor.memory.cell.width 5 --no-agent.network.actor.layer-norm --agent.network.critic.hidden 16 4
     --agent.network.critic.activation relu --agent.network.critic.memory gru --agent.network.critic.memory.width 6"""

@@ -166,10 +166,8 @@ def network(
     available = tuple(entries(env.observation_space))
     # environments with observations for the critic only have `actor_obs`
     actor_obs = tuple(actor_obs) or getattr(env, "actor_obs", ())
-    seen = {
-        "actor": select(available, tuple(actor_obs), "actor_obs"),
-        "critic": select(available, tuple(critic_obs), "critic_obs"),
-    }
+    named = {"actor": tuple(actor_obs), "critic": tuple(critic_obs)}
+    seen = {name: select(available, chosen, f"{name}_obs") for name, chosen in named.items()}
     box = {name: options[name] for name in BoxOptions._fields if name in options}
     made = Composed(
         actor_readers=(),
@@ -183,8 +181,8 @@ def network(
         activation=activation,
         shared=shared,
         log_std_init=log_std_init,
-        actor_obs=tuple(actor_obs),
-        critic_obs=tuple(critic_obs),
+        actor_obs=named["actor"],
+        critic_obs=named["critic"],
         **options,
     )
     _check(made, seen)

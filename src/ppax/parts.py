@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
@@ -31,11 +33,13 @@ def static(doc: str = "", *, default: Any = dataclasses.MISSING, **limits: Any) 
     return dataclasses.field(default=default, metadata={"static": True, "doc": doc, **limits})
 
 
-def slot(name: str, doc: str = "", *, default: Any = dataclasses.MISSING, first: tuple[str, type] | None = None) -> Any:
+def slot(
+    name: str, doc: str = "", *, default: Any = dataclasses.MISSING, first: Mapping[str, type] = MappingProxyType({})
+) -> Any:
     """Declare a field that holds a part of the kind `name`, which a run file may choose.
 
-    `config.catalogue.PARTS[name]` lists the choices; without one, a run file takes the first, or `first`, a further
-    choice with its name. Without `default` the part must be passed in Python.
+    `config.catalogue.PARTS[name]` lists the choices; without one, a run file takes the first, or that of `first`,
+    further choices by name. Without `default` the part must be passed in Python.
     """
     return dataclasses.field(default=default, metadata={"slot": name, "doc": doc, "first": first})
 

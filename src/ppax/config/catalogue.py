@@ -72,8 +72,8 @@ FROM_SPACES: dict[type, Callable[..., Any]] = {Composed: network}
 
 def choices_of(cls: type) -> dict[str, dict[str, type]]:
     """Return the fields of `cls` that hold parts, with the choices of each by name."""
-    first = {field.name: field.metadata.get("first") for field in dataclasses.fields(cls)}
-    return {field: dict([first[field]] if first[field] else ()) | PARTS[kind] for field, kind in slots(cls).items()}
+    first = {field.name: dict(field.metadata.get("first", {})) for field in dataclasses.fields(cls)}
+    return {field: first[field] | PARTS[kind] for field, kind in slots(cls).items()}
 
 
 def table_choices_of(cls: type) -> dict[str, dict[str, type]]:

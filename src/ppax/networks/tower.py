@@ -30,9 +30,9 @@ class Same:
 class Tower:
     """Options of the actor or the critic alone. What is left out (`same`) is that of the network."""
 
-    encoder: Any = slot("encoder", "encoder of image entries of an observation", default=Same(), first=(SAME, Same))
+    encoder: Any = slot("encoder", "encoder of image entries of an observation", default=Same(), first={SAME: Same})
     encoders: Encoders = slot_table("encoder", "encoders of single entries of a Dict observation, by entry")
-    memory: Any = slot("memory", "memory over time", default=Same(), first=(SAME, Same))
+    memory: Any = slot("memory", "memory over time", default=Same(), first={SAME: Same})
     hidden: tuple[int, ...] | None = static("widths of the hidden layers", default=None, low=1, none=SAME)
     head_hidden: tuple[int, ...] | None = static(
         "widths of hidden layers after the memory", default=None, low=1, none=SAME

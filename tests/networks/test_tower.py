@@ -192,7 +192,7 @@ def test_encoders_by_entry_on_the_command_line():
         ({"encoders": {"speed": {"part": "small_cnn"}}}, r"a convolution needs an image"),
         ({"critic": {"hiden": [3]}}, r"'agent\.network\.critic\.hiden'; did you mean 'agent\.network\..*hidden'"),
         ({"critic": {"memory": {"part": "gruu"}}}, r"critic\.memory\.part = 'gruu'.*nearest: gru"),
-        ({"memory": {"part": "stack", "cell": {"part": "none"}}}, r"memory\.cell\.part = 'none': must be one of gru, "),
+        ({"memory": {"part": "stack", "cell": {"part": "grru"}}}, r"memory\.cell\.part = 'grru'.*nearest: gru"),
         ({"shared": True, "actor": {"hidden": [3]}}, r"network\.shared = true: .*leave out network\.actor"),
     ],
 )

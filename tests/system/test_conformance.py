@@ -31,7 +31,6 @@ SLOTS = {
     "network": protocols.Network,
     "encoder": Encoder,
     "memory": MemoryPart,
-    "cell": MemoryPart,
     "advantage": protocols.Advantage,
     "loss": protocols.Loss,
     "auxiliary": protocols.AuxiliaryLoss,

@@ -17,14 +17,6 @@ from ppax.optimizers import SGD, ActorCritic, Adam, AdamW, Muon, RMSProp
 from ppax.parts import slot_lists, slot_tables, slots
 from ppax.schedules import Both, Constant, Cosine, Interpolated, Linear, Steps
 
-CELLS: dict[str, type] = {
-    "gru": memories.GRU,
-    "lstm": memories.LSTM,
-    "mingru": memories.MinGRU,
-    "lru": memories.LRU,
-    "attention": memories.Attention,
-    "window": memories.Window,
-}
 # Parts of each kind by their names in a run file; the first is the default. `slot` declares a field that holds one.
 PARTS: dict[str, dict[str, type]] = {
     "network": {"composed": Composed},
@@ -35,8 +27,16 @@ PARTS: dict[str, dict[str, type]] = {
         "small_cnn": encoders.SmallCNN,
         "flat": encoders.Flat,
     },
-    "memory": {"none": memories.NoMemory, **CELLS, "stack": memories.Stack},
-    "cell": dict(CELLS),
+    "memory": {
+        "none": memories.NoMemory,
+        "gru": memories.GRU,
+        "lstm": memories.LSTM,
+        "mingru": memories.MinGRU,
+        "lru": memories.LRU,
+        "attention": memories.Attention,
+        "window": memories.Window,
+        "stack": memories.Stack,
+    },
     "advantage": {
         "gae": GAE,
         "vtrace": VTrace,

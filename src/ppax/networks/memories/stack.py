@@ -21,7 +21,7 @@ from ppax.types import ConfigError, Key, Memory, Params, PyTree, part, static
 class Stack:
     """Layers of one memory on top of each other, each with parameters and a carry of its own."""
 
-    cell: MemoryPart = slot("cell", "memory of each layer", default=GRU())
+    cell: MemoryPart = slot("memory", "memory of each layer", default=GRU(), first={"gru": GRU})
     num_layers: int = static("layers of the stack", default=2, low=1)
     residual: bool = static("add the input of each layer to its output, where both have the same size", default=False)
     norm: bool = static("layer norm before each layer", default=False)

@@ -37,8 +37,8 @@ class Composed:
     encoder: Any = slot("encoder", "encoder of image entries of an observation", default=AUTO)
     encoders: Encoders = slot_table("encoder", "encoders of single entries of a Dict observation, by entry")
     memory: MemoryPart = slot("memory", "memory over time: none, a recurrent cell, attention or a window", default=NONE)
-    actor: Tower = Tower()
-    critic: Tower = Tower()
+    actor: Tower = dataclasses.field(default=Tower(), metadata={"doc": "options of the actor alone"})
+    critic: Tower = dataclasses.field(default=Tower(), metadata={"doc": "options of the critic alone"})
     hidden: tuple[int, ...] = static("widths of the hidden layers", default=(64, 64), low=1)
     head_hidden: tuple[int, ...] = static(
         "widths of hidden layers after the memory, separate for policy and value", default=(), low=1

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ppax import config
-from ppax.cli.arguments import booleans, choose_groups, choose_lists, choose_parts, dashed, free_options, renamed
+from ppax.cli.arguments import TRUST, booleans, choose_groups, choose_lists, choose_parts, dashed, free_options, renamed
 from ppax.config import group_tables
 from ppax.options import LISTS, NONE, Config, Option, flatten, nearest, unflatten
 from ppax.types import ConfigError
@@ -63,6 +63,11 @@ def add_resume(parser: argparse.ArgumentParser) -> None:
 
 def add_common(parser: argparse.ArgumentParser) -> None:
     """Add the options that every command has."""
+    parser.add_argument(
+        TRUST,
+        metavar="PACKAGE",
+        help="import code of PACKAGE where a run file or an option names it, as my_package.module:Name; repeatable",
+    )
     parser.add_argument("--json", action="store_true", help="print the result as one line of JSON to standard output")
     parser.add_argument(
         "--cache",

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from typing import Any
 
 import numpy as np
 
+from ppax import imports
 from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
 from ppax.agents.self_play import SelfPlay
-from ppax.config.catalogue import choices_of, list_choices_of
+from ppax.config.catalogue import Choices, choices_of, list_choices_of
 from ppax.config.run_settings import Run
 from ppax.config.validation import is_section
 from ppax.envs import Env
-from ppax.options import Config, check_limits, check_value, option_of
+from ppax.options import Config, check_limits, check_value, hints_of, is_option, option_of
 from ppax.protocols import Agent
 from ppax.types import ConfigError
 
@@ -41,35 +41,46 @@ def describe(part: Any, each: bool = False) -> Config:
     if isinstance(part, Independent):
         return describe(part.agent, each=True)
     config: Config = {}
-    hints, slots, lists = typing.get_type_hints(type(part)), choices_of(type(part)), list_choices_of(type(part))
+    hints, slots, lists = hints_of(type(part)), choices_of(type(part)), list_choices_of(type(part))
     for field in dataclasses.fields(part):
         value = getattr(part, field.name)
         if field.name in slots:
-            names = {cls: name for name, cls in slots[field.name].items()}
-            own = f"{type(value).__module__}.{type(value).__qualname__}"
-            inner = describe(value, each) if type(value) in names else _numbers(value)
-            config[field.name] = {"part": names.get(type(value), own)} | inner
+            config[field.name] = _part(value, slots[field.name], each)
         elif field.name in lists:
-            config[field.name] = [_of_catalogue(one, lists[field.name], field.name) for one in value]
+            config[field.name] = [_of_list(one, lists[field.name], field.name) for one in value]
         elif is_section(hints[field.name]):
             config[field.name] = describe(value, each)
         elif field.name == "env_params" and value:
             config[field.name] = dict(value)
-        elif field.metadata and field.default is not dataclasses.MISSING:
+        elif is_option(field, hints[field.name]):
             option = option_of(field, hints[field.name], field.name)
             config[field.name] = check_value(option, _plain(value), each)
     return config
 
 
-def _of_catalogue(part: Any, choices: dict[str, type], name: str) -> Config:
-    """Table of one part in a list; ConfigError for a class that the catalogue lacks."""
-    names = {cls: name for name, cls in choices.items()}
-    if type(part) not in names:
+def _part(part: Any, choices: Choices, each: bool) -> Config:
+    """Table of one part. Of a class without a name that a run file can use it has the plain numbers and texts."""
+    name, numbers = choices.name_of(part), {} if type(part) in choices.values() else _numbers(part)
+    if numbers and not imports.is_path(name):
+        return {"part": name} | numbers
+    try:
+        return {"part": name} | (describe(part, each) if dataclasses.is_dataclass(part) else {})
+    except ConfigError:  # fields that no run file can hold, as an array; run/record.py names them
+        if type(part) in choices.values():
+            raise
+        return {"part": name} | numbers
+
+
+def _of_list(part: Any, choices: Choices, name: str) -> Config:
+    """Table of one part in a list; ConfigError for a class that no run file can name."""
+    own = choices.name_of(part)
+    if own not in choices and not imports.is_path(own):
         raise ConfigError(
-            f"{name} = {part!r}: must be parts of the catalogue, {', '.join(cls.__name__ for cls in names)}; pass a "
-            "logger of your own, an object with log(row) and close(), among callbacks"
+            f"{name} = {part!r}: must be parts of the catalogue, {', '.join(x.__name__ for x in choices.values())}; "
+            "pass a logger of your own, an object with log(row) and close(), among callbacks, or write its part in a "
+            "module that can be imported"
         )
-    return {"part": names[type(part)]} | describe(part)
+    return {"part": own} | describe(part)
 
 
 def _numbers(part: Any) -> Config:

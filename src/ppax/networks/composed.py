@@ -49,6 +49,7 @@ class Composed:
         "distribution of Box actions: normal (clipped to the box), squashed (tanh), beta, or ball (tanh of the norm)",
         default="normal",
         choices=FAMILIES,
+        paths=True,
     )
     state_std: bool = static("state-dependent standard deviation of Box actions", default=False)
     std_min: float | None = static("lower bound of the standard deviation of Box actions", default=None, above=0.0)

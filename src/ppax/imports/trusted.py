@@ -56,6 +56,11 @@ def trusting(packages: Iterable[str], beside: bool = False) -> Iterator[None]:
             current.update(old)
 
 
+def flags() -> str:
+    """Return the options `--trust PACKAGE` of this command line, with a space before each."""
+    return "".join(f" --trust {name}" for name in sorted(_beside))
+
+
 def is_trusted(package: str) -> bool:
     """Return whether the user trusts this top-level package."""
     return package in _trusted or package in _of_settings()

@@ -92,7 +92,7 @@ def optax_class(factory: Factory) -> type:
     namespace |= {"__annotations__": {option: fields[option][0] for option in ordered}, "__call__": call}
     namespace |= {"elementwise": property(elementwise), "__reduce__": reduce}
     namespace |= {"__doc__": f"Optimiser {name}.", "__module__": __name__}
-    cls = part(type(factory.__name__, (), namespace))
+    cls: Any = part(type(factory.__name__, (), namespace))
     _FACTORIES[cls] = factory
     return cls
 

@@ -69,32 +69,39 @@ def optax_class(factory: Factory) -> type:
     fields = {option: _field(given, option in untraced, _doc(factory, option)) for option, given in options.items()}
     ordered = required + [option for option in options if option not in required]
 
-    def call(self: Any, learning_rate: Scalar) -> optax.GradientTransformation:
-        """Transformation for one learning rate."""
-        try:
-            return factory(learning_rate, **{option: getattr(self, option) for option in fields})
-        except (ValueError, TypeError, AssertionError) as error:
-            raise ConfigError(f"optimizer: {name}: {error}") from error
-
-    def elementwise(self: Any) -> bool:
-        """Whether the update of each parameter depends on that parameter alone, by the operations of the update."""
-        given = {option: getattr(self, option) for option in fields}
-        traced = tuple(option for option in numbers if given[option] is not None)
-        fixed = {option: value for option, value in given.items() if option not in traced}
-        changed = {option: value for option, value in fixed.items() if value is not options[option].default}
-        return _found_elementwise(factory, tuple(changed.items()), traced)
-
-    def reduce(self: Any) -> Any:
-        return functools.partial(Optax, factory, **{option: getattr(self, option) for option in fields}), ()
-
-    numbers = [option for option in fields if not fields[option][1].metadata.get("static")]
-    namespace = {option: fields[option][1] for option in fields}
-    namespace |= {"__annotations__": {option: fields[option][0] for option in ordered}, "__call__": call}
-    namespace |= {"elementwise": property(elementwise), "__reduce__": reduce}
+    namespace = {option: field for option, (_, field) in fields.items()}
+    namespace |= {"__annotations__": {option: fields[option][0] for option in ordered}, "__call__": _call}
+    namespace |= {"elementwise": property(_elementwise), "__reduce__": _reduce}
     namespace |= {"__doc__": f"Optimiser {name}.", "__module__": __name__}
     cls: Any = part(type(factory.__name__, (), namespace))
     _FACTORIES[cls] = factory
     return cls
+
+
+def _call(self: Any, learning_rate: Scalar) -> optax.GradientTransformation:
+    """Transformation for one learning rate."""
+    factory = _FACTORIES[type(self)]
+    try:
+        return factory(learning_rate, **_given(self))
+    except (ValueError, TypeError, AssertionError) as error:
+        raise ConfigError(f"optimizer: {_name_of(factory)}: {error}") from error
+
+
+def _elementwise(self: Any) -> bool:
+    """Whether the update of each parameter depends on that parameter alone, found in the operations of the update."""
+    given = _given(self)
+    traced = tuple(option for option in given if option in _numbers(type(self)) and given[option] is not None)
+    defaults = {field.name: field.default for field in dataclasses.fields(self)}
+    fixed = [(option, x) for option, x in given.items() if option not in traced and x is not defaults[option]]
+    return _found_elementwise(_FACTORIES[type(self)], tuple(fixed), traced)
+
+
+def _reduce(self: Any) -> Any:
+    return functools.partial(Optax, _FACTORIES[type(self)], **_given(self)), ()
+
+
+def _given(self: Any) -> dict[str, Any]:
+    return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
 def factory_of(cls: type) -> Factory | None:

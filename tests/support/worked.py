@@ -26,6 +26,7 @@ def short():
     return _Limit(Seen(6), 12)
 
 
+@part
 class Seen(Walk):
     """A walk that can be drawn."""
 

@@ -285,6 +285,14 @@ def test_commands_that_only_read_a_strangers_run_execute_nothing(verb, names, st
     assert not written.exists()
 
 
+def test_a_report_imports_nothing_even_where_the_package_is_trusted(stranger):
+    make, written = stranger
+    with imports.trusting(["canary"]):
+        for verb in ("report", "doctor"):
+            assert main.main([verb, str(make(**NETWORK, **LOSS))]) == 0
+    assert not written.exists()
+
+
 def test_load_of_a_strangers_run_executes_nothing(stranger):
     make, written = stranger
     with pytest.raises(imports.Untrusted, match="canary"):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ppax import config
+from ppax import config, imports
 from ppax.cli.arguments import TRUST, booleans, choose_groups, choose_lists, choose_parts, dashed, free_options, renamed
 from ppax.config import group_tables
 from ppax.options import LISTS, NONE, Config, Option, flatten, nearest, unflatten
@@ -174,7 +174,7 @@ def _add_options(
             )
         if section not in groups:
             groups[section] = parser.add_argument_group(section)
-        _add_option(groups[section], known[path], defaults[path], shown)
+        _add_option(groups[section], known[path], defaults[path], shown, topic is not None)
 
 
 def _print_help(
@@ -211,7 +211,7 @@ def _other_part(topic: str, option: Option, defaults: Config, command: str) -> s
     return f"These are the options of {flag} {chosen}; those of another part: ppax {command} {arguments}"
 
 
-def _add_option(group: Any, option: Option, default: Any, visible: bool = True) -> None:
+def _add_option(group: Any, option: Option, default: Any, visible: bool, in_help: bool) -> None:
     flag = "--" + renamed(option.path, "_", "-")
     shown = " ".join(map(str, default)) if isinstance(default, list) else default
     text = f"{option.doc} (default: {str(shown).lower() if shown is None or option.kind is bool else shown})"
@@ -221,6 +221,8 @@ def _add_option(group: Any, option: Option, default: Any, visible: bool = True) 
         group.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
         return
     choices = option.limits.get("choices")
+    if in_help and visible and "kind" in option.limits:  # short names of installed packages
+        choices = tuple(dict.fromkeys((*choices, *imports.registered(option.limits["kind"]))))
     name = "{" + ",".join(choices) + "}" if choices else option.kind.__name__.upper()
     group.add_argument(flag, type=_parser(option), nargs="+" if option.many else None, metavar=name, **common)
 

@@ -67,10 +67,10 @@ def _options(cls: type, config: Config, prefix: str) -> Iterator[Option]:
 def _part_options(choices: Choices, section: Config, path: str, default: str | None = None) -> Iterator[Option]:
     """Yield the options of the table of one part; without a name it is `default`, or the first of `choices`."""
     default = next(iter(choices), "") if default is None else default
-    part = Option(f"{path}.part", str, default=default, doc="name of the part", limits={"choices": tuple(choices)})
+    part = Option(f"{path}.part", str, default=default, doc="name of the part")
     name = section.get("part", default)
     cls = _part_class(choices, part, name)
-    yield part._replace(limits={"choices": tuple(dict.fromkeys((*choices, name)))})
+    yield part._replace(limits={"choices": tuple(dict.fromkeys((*choices, name))), "kind": choices.kind})
     yield from _options(cls, section, path + ".")
 
 
@@ -92,7 +92,7 @@ def _list_options(field: dataclasses.Field[Any], choices: Choices, given: Any, p
 def _part_class(choices: Choices, option: Option, given: Any) -> type:
     """Return the class of a part by its name; ConfigError, which also says how to add one, for an unknown name."""
     try:
-        return choices.find(check_value(option._replace(limits={}), given), option.path)
+        return choices.find(check_value(option, given), option.path)
     except imports.Untrusted:
         raise
     except ConfigError as error:

@@ -46,7 +46,8 @@ class Composed:
     actor_obs: tuple[str, ...] = static("the actor's entries of a Dict observation; empty: all", default=())
     critic_obs: tuple[str, ...] = static("the critic's entries of a Dict observation; empty: all", default=())
     distribution: str = static(
-        "distribution of Box actions: normal (clipped to the box), squashed (tanh), beta, or ball (tanh of the norm)",
+        "distribution of Box actions: normal (clipped to the box), squashed (tanh), beta, or ball (tanh of the norm); "
+        "or the import path of a function action space -> head",
         default="normal",
         choices=FAMILIES,
         paths=True,

@@ -2,8 +2,8 @@
 
 An elementwise optimiser may get all parameters as one vector, which needs few operations. That holds if each operation
 on arrays combines equal places of arrays of equal shape, the same operations for parameters of every shape, and the
-state has arrays of these shapes alone. Nothing is computed: the update is traced for shapes, large enough for
-optimisers that treat small matrices in another way (Adafactor those below 128).
+state has arrays of these shapes alone. Nothing is computed: the update is traced for shapes, small ones and ones that
+are large enough for optimisers that treat wide matrices in another way (Adafactor those from 128).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 from jax.extend import core
 
-SHAPES = ((2**15, 2**14), (2**14,), (3, 3, 2**12, 2**13))  # of no equal product with each other
+SHAPES = ((5, 3), (7,), (2**15, 2**14), (2**14,), (3, 3, 2**12, 2**13))
 # Operations of one place each; a broadcast makes an array of a scalar, or of an array of its own shape
 NAMES = """abs add add_any and cbrt ceil clamp convert_element_type copy copy_p cos div eq erf exp exp2 expm1 floor ge
     gt integer_pow is_finite le log log1p logistic lt max min mul ne neg nextafter not or pow rem round rsqrt select_n

@@ -92,9 +92,9 @@ MUTATIONS = [
     ),
     Mutation(
         "an optimiser is looked at with small parameters alone",
-        "SHAPES = ((2**15, 2**14), (2**14,), (3, 3, 2**12, 2**13))",
-        "SHAPES = ((64, 32), (32,), (3, 3, 8, 16))",
-        (OPTAX + "test_options_decide_whether_an_optimiser_is_elementwise",),
+        "SHAPES = ((5, 3), (7,), (2**15, 2**14), (2**14,), (3, 3, 2**12, 2**13))",
+        "SHAPES = ((5, 3), (7,))",
+        (OPTAX + "test_what_is_not_certainly_elementwise_gets_the_tree",),
         "optimizers/elementwise.py",
     ),
 ]

@@ -51,6 +51,10 @@ def short(limit=7):
 WIDE = River(width=3)
 
 
+def number_of():
+    return 3
+
+
 class Half:
     observation_space = None
 
@@ -117,7 +121,7 @@ def test_a_function_and_an_object_stand_for_their_environment():
     assert value(ppax.make("own_worlds:short", 2, env_params={"max_steps": 5, "stride": 0.5}), "max_steps") == 5
     assert value(ppax.make("own_worlds:short", 2, env_params={"limit": 4}), "max_steps") == 4
     assert ppax.make("own_worlds:WIDE", 2).observation_space.shape == (3,)
-    with pytest.raises(ppax.ConfigError, match="an environment, which is made already"):
+    with pytest.raises(ppax.ConfigError, match="an environment, made already"):
         ppax.make("own_worlds:WIDE", 2, env_params={"nothing": 4})
 
 
@@ -142,8 +146,10 @@ def test_gymnasium_classes_and_functions_run_on_the_host():
 
 
 def test_what_is_no_environment_is_refused():
-    with pytest.raises(ppax.ConfigError, match="a Half has no action_space, num_agents, step"):
+    with pytest.raises(ppax.ConfigError, match=r"must be an environment: .*; Half has no step"):
         ppax.make("own_worlds:Half", 2)
+    with pytest.raises(ppax.ConfigError, match=r"must be an environment: .*; a int has no observation_space"):
+        ppax.make("own_worlds:number_of", 2)
     with pytest.raises(ppax.ConfigError, match="vectorization = 'async': own_worlds:River is stepped inside"):
         ppax.make("own_worlds:River", 2, vectorization="async")
 

@@ -14,6 +14,7 @@ from ppax.envs.suites.gymnasium import spec_of
 from ppax.envs.wrappers import params
 from ppax.envs.wrappers.action_repeat import ActionRepeat
 from ppax.envs.wrappers.time_limit import TimeLimit
+from ppax.program.backends import backend_of
 
 MANY, FEW = 300, 20  # a suite of more than MANY ids is listed by its first FEW
 LIMITS = ("time_limit", "max_steps")  # attributes in which suites keep their own time limit
@@ -76,7 +77,7 @@ def describe(name: str) -> dict[str, Any]:
     env: Any = envs.make(name, num_envs=1)
     spaces = {"observation_space": str(env.observation_space), "action_space": str(env.action_space)}
     suite, _, env_id = name.partition("/")
-    if suite in registry.HOST_SUITES:
+    if backend_of(env).name == "host":
         is_gymnasium = suite == "gymnasium"
         limit = spec_of(env_id).max_episode_steps if is_gymnasium else None
         about = {"name": name, **spaces, "agents": env.num_agents, "time_limit": limit, "stepped": "on the host"}

@@ -86,7 +86,7 @@ class Choices(dict[str, type]):
         """Return the class named at `place`; ConfigError for a name that means none, Untrusted for one not trusted."""
         found = self.get(name) or own_class(self.kind, name, place)
         if found is None:
-            names = (*self, *imports.registered(self.kind))
+            names = tuple(dict.fromkeys((*self, *imports.registered(self.kind))))
             check_limits(place, name, {"choices": names})  # raises, with the nearest
             raise KeyError(name)
         return found

@@ -9,10 +9,8 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-import gymnasium
 
 from ppax import imports
 from ppax.envs.hosting.batch import close_all
@@ -34,7 +32,11 @@ def find(name: str) -> Any:
     """
     path = name if imports.is_path(name) else imports.registered(KIND)[name]
     found = imports.load(path, "env")
-    if isinstance(found, gymnasium.Env):
+    if isinstance(found, types.FunctionType | functools.partial):
+        return found
+    methods = ("reset", "step") if isinstance(found, type) else NEEDED
+    _require(found, methods, name, found.__name__ if isinstance(found, type) else f"a {type(found).__name__}")
+    if not isinstance(found, type) and _closes(found):
         raise ConfigError(f"env = {name!r}: one running environment cannot be copied: name its class or a function")
     return found
 
@@ -42,17 +44,17 @@ def find(name: str) -> Any:
 def on_host(found: Any, name: str, options: Mapping[str, Any]) -> bool:
     """Return whether it is stepped on the host; a function is called once to see what it makes."""
     if not isinstance(found, types.FunctionType | functools.partial):
-        return callable(getattr(found, "close", None))
+        return _closes(found)
     accepted = inspect.signature(found).parameters
-    one = single(found, name, {key: value for key, value in options.items() if key in accepted})
-    if not callable(getattr(one, "close", None)):
+    one = factory(found, name, {key: value for key, value in options.items() if key in accepted})()
+    if not _closes(one):
         return False
     close_all([one.close])
     return True
 
 
 def factory(found: Any, name: str, options: Mapping[str, Any]) -> Callable[[], Any]:
-    """Return the function that makes one environment on the host; ConfigError for options that it does not take."""
+    """Return the function that makes one environment; ConfigError for options that it does not take."""
     try:
         inspect.signature(found).bind(**options)
     except TypeError as error:
@@ -61,17 +63,22 @@ def factory(found: Any, name: str, options: Mapping[str, Any]) -> Callable[[], A
 
 
 def single(found: Any, name: str, options: Mapping[str, Any]) -> Any:
-    """Return one environment, made with `options`; ConfigError where it is none or does not take them."""
+    """Return one compiled environment, made with `options`; ConfigError where it is none or does not take them."""
     makes = isinstance(found, type | types.FunctionType | functools.partial)
     if options and not makes:
-        raise ConfigError(
-            f"env_params of {name}: {', '.join(options)}: {name} is an environment, which is made already"
-        )
+        raise ConfigError(f"env_params of {name}: {', '.join(options)}: {name} is an environment, made already")
     one = factory(found, name, options)() if makes else found
-    lacking = [attribute for attribute in NEEDED if attribute not in dir(one)]
-    if lacking and not callable(getattr(one, "close", None)):
-        kinds = "a class, a function that makes one, or a frozen part"
-        raise ConfigError(
-            f"env = {name!r}: must be an environment ({kinds}); a {type(one).__name__} has no {', '.join(lacking)}"
-        )
+    _require(one, NEEDED, name, f"a {type(one).__name__}")
     return one
+
+
+def _closes(x: Any) -> bool:
+    return callable(getattr(x, "close", None))
+
+
+def _require(x: Any, names: Sequence[str], name: str, kind: str) -> None:
+    """Raise ConfigError unless `x`, a thing of this kind, has the attributes `names` of an environment."""
+    lacking = [attribute for attribute in names if attribute not in dir(x)]
+    if lacking:
+        what = "a class, a function that makes one, or a frozen part"
+        raise ConfigError(f"env = {name!r}: must be an environment: {what}; {kind} has no {', '.join(lacking)}")

@@ -8,8 +8,9 @@ import pytest
 
 import ppax
 from ppax import config
-from ppax.envs import HostEnv, VectorEnv
+from ppax.envs import HostEnv, VectorEnv, host
 from ppax.imports import trusted
+from ppax.run import record
 
 COMPILED = """
 import dataclasses
@@ -162,3 +163,25 @@ def test_worker_processes_import_it_too():
 def test_ids_of_gymnasium_still_import_nothing():
     with pytest.raises(ppax.ConfigError, match="a name imports nothing"):
         ppax.make("gymnasium/own_hosts:Pole-v0", 2)
+
+
+def recorded(env):
+    """Options of the environment in the run file of a run made in Python, and the objects that it lacks."""
+    agent = ppax.PPO(ppax.networks.mlp(env))
+    plan = config.describe_run(agent, env, config.Run(**env.settings.run_fields()))
+    return plan["env"], plan.get("env_params", {}), [x for x in record.objects(agent, env, plan) if x.startswith("env")]
+
+
+def test_environments_made_in_python_are_recorded_by_import_path(monkeypatch):
+    import own_hosts
+    import own_worlds
+
+    monkeypatch.setattr(trusted, "_trusted", set())
+    assert recorded(VectorEnv(own_worlds.River(), 2)) == ("own_worlds:River", {}, [])
+    wide = VectorEnv(own_worlds.River(stride=0.5, width=2), 2)
+    assert recorded(wide) == ("own_worlds:River", {"stride": 0.5, "width": 2}, [])
+    with host(own_hosts.Pole, 2) as env:
+        assert recorded(env) == ("own_hosts:Pole", {}, [])
+    with host(lambda: own_hosts.Pole(gravity=1.0), 2) as env:
+        assert recorded(env)[2] == ["env (own)"]
+    assert trusted._trusted == set()

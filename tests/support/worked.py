@@ -55,7 +55,7 @@ def block(heading: str, place: int) -> str:
     return code.split("\n\n\nenv = ")[0].split("\n\n\nprint(")[0] + "\n"
 
 
-def write(folder: Path, name: str = "worked") -> Path:
+def write(folder: Path, name: str = "my_parts") -> Path:
     """Write the package into `folder`."""
     (folder / name).mkdir(parents=True)
     (folder / name / "__init__.py").write_text('"""Parts of a user."""\n')

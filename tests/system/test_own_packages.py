@@ -23,24 +23,24 @@ from ppax.run import checkpoint
 SOURCE = Path(ppax.__file__).parents[1]
 SIZES = "--num-envs 4 --num-steps 16 --eval.episodes 4 --agent.num-epochs 1 --agent.network.hidden 8 --log.every 1"
 LONG = [*SIZES.split(), "--total-steps", "3200", "--log.checkpoint-seconds", "0"]
-TRUST = ["--trust", "worked"]
+TRUST = ["--trust", "my_parts"]
 CASES = {
-    "advantage": "CartPole-v1 --agent.advantage worked.adv:Mixed --agent.advantage.weight 0.25",
-    "memory": "CartPole-v1 --agent.network.memory worked.memory:Trace",
-    "cell": "CartPole-v1 --agent.network.memory worked.differences:Differences",
-    "loss": "CartPole-v1 --agent.loss worked.loss:SPO --agent.loss.clip-eps 0.3",
-    "auxiliary": "CartPole-v1 --agent.auxiliary worked.auxiliary:ZLoss --agent.auxiliary.coef 1e-3",
-    "environment": "worked.worlds:short --env-params.max-steps 10",
-    "minibatch": "CartPole-v1 --agent.minibatch worked.minibatch:WithReplacement",
-    "logger": "CartPole-v1 --log.to worked.log:Best --log.to.0.digits 3",
-    "head": "Pendulum-v1 --agent.network.distribution worked.laplace:laplace",
-    "optax": "CartPole-v1 --agent.optimizer optax:lion --agent.optimizer.b1 0.8 --agent.loss worked.loss:SPO",
-    "stop": "CartPole-v1 --stop worked.worlds:Late",
+    "advantage": "CartPole-v1 --agent.advantage my_parts.adv:Mixed --agent.advantage.weight 0.25",
+    "memory": "CartPole-v1 --agent.network.memory my_parts.memory:Trace",
+    "cell": "CartPole-v1 --agent.network.memory my_parts.differences:Differences",
+    "loss": "CartPole-v1 --agent.loss my_parts.loss:SPO --agent.loss.clip-eps 0.3",
+    "auxiliary": "CartPole-v1 --agent.auxiliary my_parts.auxiliary:ZLoss --agent.auxiliary.coef 1e-3",
+    "environment": "my_parts.worlds:short --env-params.max-steps 10",
+    "minibatch": "CartPole-v1 --agent.minibatch my_parts.minibatch:WithReplacement",
+    "logger": "CartPole-v1 --log.to my_parts.log:Best --log.to.0.digits 3",
+    "head": "Pendulum-v1 --agent.network.distribution my_parts.laplace:laplace",
+    "optax": "CartPole-v1 --agent.optimizer optax:lion --agent.optimizer.b1 0.8 --agent.loss my_parts.loss:SPO",
+    "stop": "CartPole-v1 --stop my_parts.worlds:Late",
 }
 TOGETHER = (
-    "worked.worlds:short --agent.advantage worked.adv:Mixed --agent.network.memory worked.memory:Trace "
-    "--agent.loss worked.loss:SPO --agent.minibatch worked.minibatch:WithReplacement --log.to worked.log:Best "
-    "--agent.optimizer optax:lion --stop worked.worlds:Late"
+    "my_parts.worlds:short --agent.advantage my_parts.adv:Mixed --agent.network.memory my_parts.memory:Trace "
+    "--agent.loss my_parts.loss:SPO --agent.minibatch my_parts.minibatch:WithReplacement --log.to my_parts.log:Best "
+    "--agent.optimizer optax:lion --stop my_parts.worlds:Late"
 )
 
 
@@ -61,7 +61,7 @@ def on_path(library, monkeypatch):
     monkeypatch.syspath_prepend(library)
     monkeypatch.setenv("PYTHONPATH", f"{library}{os.pathsep}{SOURCE}")
     yield library
-    for name in [name for name in sys.modules if name.partition(".")[0] == "worked"]:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "my_parts"]:
         del sys.modules[name]
 
 
@@ -79,7 +79,8 @@ def kill_after_rows(process, directory, rows):
         assert time.monotonic() < deadline
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
 
 
 def final_arrays(directory):
@@ -117,7 +118,7 @@ def live(arguments, folder, draws=True):
 def test_parts_by_import_path_live_as_those_of_ppax(on_path, tmp_path):
     run = live(TOGETHER, tmp_path)
     assert len((run / "best.txt").read_text().splitlines()) == 50
-    ppax.trust("worked")
+    ppax.trust("my_parts")
     policy = ppax.load(run)
     assert policy.act(np.zeros(1, np.float32)) in (0, 1)
 
@@ -171,10 +172,10 @@ def test_the_other_commands_take_parts_by_import_path(on_path, tmp_path, capsys)
     plan = [*TOGETHER.split(), *SIZES.split(), "--total-steps", "512", *TRUST]
     assert main.main(["selftest", *plan]) == 0, capsys.readouterr()
     assert main.main(["bench", *plan, "--seconds", "0.1"]) == 0
-    assert main.main(["check-env", "worked.worlds:short", *TRUST]) == 0
-    assert main.main(["envs", "worked.worlds:short", *TRUST]) == 0
+    assert main.main(["check-env", "my_parts.worlds:short", *TRUST]) == 0
+    assert main.main(["envs", "my_parts.worlds:short", *TRUST]) == 0
     suite = '[[row]]\nname = "own"\npreset = "CartPole-v1"\nsteps = 512\nsuites = ["quick"]\n'
-    options = '[row.options]\nnum_envs = 4\nnum_steps = 16\n[row.options.agent.loss]\npart = "worked.loss:SPO"\n'
+    options = '[row.options]\nnum_envs = 4\nnum_steps = 16\n[row.options.agent.loss]\npart = "my_parts.loss:SPO"\n'
     minibatch = "[row.options.agent.minibatch]\nnum_minibatches = 1\n"
     (tmp_path / "suite.toml").write_text(suite + options + minibatch)
     score = ["score", "--suite", str(tmp_path / "suite.toml"), "--out", str(tmp_path / "scores"), "--seeds", "1"]
@@ -187,9 +188,9 @@ def test_the_other_commands_take_parts_by_import_path(on_path, tmp_path, capsys)
 
 @pytest.mark.usefixtures("cached_programs", "quick_programs", "vmapped_keys")
 def test_a_run_made_in_python_is_recorded_by_import_path(on_path, tmp_path):
-    from worked.adv import Mixed
-    from worked.log import Best
-    from worked.memory import Trace
+    from my_parts.adv import Mixed
+    from my_parts.log import Best
+    from my_parts.memory import Trace
 
     env = ppax.make("CartPole-v1", 4)
     agent = ppax.PPO(
@@ -203,14 +204,14 @@ def test_a_run_made_in_python_is_recorded_by_import_path(on_path, tmp_path):
     run = ppax.fit(agent, env, 128, run_dir=tmp_path / "run", num_steps=8, log=log)
     plan = config.read(tmp_path / "run" / "run.toml")
     assert config.OBJECTS not in plan
-    assert plan["agent"]["advantage"] == {"part": "worked.adv:Mixed", "weight": 0.25}
-    assert plan["agent"]["network"]["memory"] == {"part": "worked.memory:Trace"}
+    assert plan["agent"]["advantage"] == {"part": "my_parts.adv:Mixed", "weight": 0.25}
+    assert plan["agent"]["network"]["memory"] == {"part": "my_parts.memory:Trace"}
     assert plan["agent"]["optimizer"] == {"part": "optax:lion", "b1": 0.75, "b2": 0.99, "weight_decay": 0.001}
-    assert plan["log"]["to"] == [{"part": "worked.log:Best", "digits": 2}]
+    assert plan["log"]["to"] == [{"part": "my_parts.log:Best", "digits": 2}]
     assert imports.trusted._trusted == set()  # recording trusts for its own time
     with pytest.raises(imports.Untrusted, match=r'ppax\.trust\("worked"\)'):
         ppax.resume(tmp_path / "run")
-    ppax.trust("worked")
+    ppax.trust("my_parts")
     built = config.build(plan)
     assert built.agent.advantage == Mixed(weight=0.25)
     assert type(built.agent.optimizer) is type(agent.optimizer)

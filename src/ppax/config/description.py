@@ -12,6 +12,7 @@ from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
 from ppax.agents.self_play import SelfPlay
 from ppax.config.catalogue import Choices, choices_of, list_choices_of
+from ppax.config.own_parts import own_environment
 from ppax.config.run_settings import Run
 from ppax.config.validation import is_section
 from ppax.envs import Env
@@ -23,14 +24,15 @@ from ppax.types import ConfigError
 def describe_run(agent: Agent, env: Env, run: Run) -> Config:
     """Configuration of a whole run: the inverse of `build`."""
     agent = agent.agent if isinstance(agent, SelfPlay) else agent
+    settings = describe(run) | own_environment(env)
     if not isinstance(agent, Groups):
-        return describe(run) | {"agent": describe(agent)}
+        return settings | {"agent": describe(agent)}
     players = dict(env.settings.players)
     groups = {
         name: {"players": players.get(name), "agents": one.sharing, "agent": describe(one)}
         for name, one in agent.agents.items()
     }
-    return describe(run) | {"agent": describe(agent.learners(env.num_streams)[0][0]), "groups": groups}
+    return settings | {"agent": describe(agent.learners(env.num_streams)[0][0]), "groups": groups}
 
 
 def describe(part: Any, each: bool = False) -> Config:

@@ -12,7 +12,10 @@ import jax
 
 from ppax import imports, optimizers
 from ppax.agents.arguments import PARTS as CHECKED
+from ppax.envs import Env, require_native
+from ppax.envs.wrappers import params
 from ppax.options import LISTS, Config, flatten, unflatten
+from ppax.program.backends import backend_of
 from ppax.types import ConfigError
 
 OPTAX = "optax"  # no code to trust: ppax itself depends on it, and only its optimisers are found
@@ -90,6 +93,27 @@ def own_name(part: Any) -> str:
     made_of = optimizers.factory_of(type(part)) or type(part)
     public = optimizers.public_name(made_of) or imports.path_of(made_of)
     return public or f"{made_of.__module__}.{made_of.__qualname__}"
+
+
+def own_environment(env: Env) -> Config:
+    """Return the options of a run file that name an environment of the user's by import path; {} where none can.
+
+    Such are copies of a class without arguments but its parameters, on the host of what one class or function makes.
+    """
+    if env.settings.by_name:
+        return {}
+    factories = backend_of(env).factories
+    if factories is not None:
+        path = imports.path_of(factories[0]) if len(factories) == 1 else None
+        return {} if path is None else {"env": path}
+    inner: Any = require_native(env, "", "").env
+    path = imports.path_of(type(inner))
+    if path is None or not dataclasses.is_dataclass(inner):
+        return {}
+    defaults = {field.name: field.default for field in dataclasses.fields(inner)}
+    own = {name: params.read(inner, name) for name, place in params.places(inner).items() if len(place.path) == 1}
+    changed = {name: value for name, value in own.items() if value != defaults[name]} | dict(env.settings.env_params)
+    return {"env": path} | ({"env_params": changed} if changed else {})
 
 
 def _checked(found: Any, kind: str, text: str) -> type:

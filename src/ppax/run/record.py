@@ -126,13 +126,15 @@ def _of_env(env: Any, run_config: Config) -> list[str]:
     factories = backend_of(env).factories
     if factories is not None:  # rebuilding it could start processes
         by_name = env.name.partition("/")[0] in envs.HOST_SUITES and all(map(_of_library, factories))
-        return [] if by_name or (env.settings.by_name and imports.is_path(env.name)) else [f"env ({env.name})"]
+        by_path = len(factories) == 1 and imports.path_of(factories[0]) == run_config["env"]
+        return [] if by_name or by_path or env.settings.by_name else [f"env ({env.name})"]
     try:
         with _as_given(run_config):
             rebuilt = config.build_env(recorded(run_config))
     except Exception:  # an unknown name, or any exception of a suite
         return [f"env ({_class_name(env.env)})"]
-    return list(_differences(env, rebuilt, "env"))
+    given = dataclasses.replace(env, name=rebuilt.name) if imports.is_path(run_config["env"]) else env
+    return list(_differences(given, rebuilt, "env"))
 
 
 def _as_given(run_config: Config) -> contextlib.AbstractContextManager[None]:

@@ -209,7 +209,7 @@ def test_a_run_made_in_python_is_recorded_by_import_path(on_path, tmp_path):
     assert plan["agent"]["optimizer"] == {"part": "optax:lion", "b1": 0.75, "b2": 0.99, "weight_decay": 0.001}
     assert plan["log"]["to"] == [{"part": "my_parts.log:Best", "digits": 2}]
     assert imports.trusted._trusted == set()  # recording trusts for its own time
-    with pytest.raises(imports.Untrusted, match=r'ppax\.trust\("worked"\)'):
+    with pytest.raises(imports.Untrusted, match=r'ppax\.trust\("my_parts"\)'):
         ppax.resume(tmp_path / "run")
     ppax.trust("my_parts")
     built = config.build(plan)

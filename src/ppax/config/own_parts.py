@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,7 +23,8 @@ METHODS: dict[str, tuple[str, ...]] = {kind: methods for kind, (methods, _) in C
     "network": ("init", "initial_carry", "encode", "remember", "decide"),
     "encoder": ("init", "__call__"),
     "memory": ("init", "output_size", "initial_carry", "project_in", "scan", "project_out"),
-    "logger": ("require", "open"),
+    "optimizer": ("__call__", "elementwise"),
+    "logger": ("require", "open", "stores"),
 }
 ENDS = (".part", ".distribution")  # of options that name code
 SETTINGS = ("logger",)  # kinds whose parts are plain settings and no trees of numbers
@@ -122,7 +122,8 @@ def _checked(found: Any, kind: str, text: str) -> type:
         raise ConfigError(
             f"{text}: a {type(found).__name__}; must be a class, a part for {kind} with the decorator @part"
         )
-    lacking = [method for method in METHODS.get(kind, ()) if _method(found, method) is None]
+    # every class itself can be called: `__call__` must be a method of its instances
+    lacking = [name for name in METHODS.get(kind, ()) if not any(name in vars(base) for base in found.__mro__)]
     if lacking:
         raise ConfigError(f"{text}: must be a part for {kind}; {found.__name__} has no method {', '.join(lacking)}")
     if not (dataclasses.is_dataclass(found) and found.__dataclass_params__.frozen):  # type: ignore[attr-defined]
@@ -130,14 +131,6 @@ def _checked(found: Any, kind: str, text: str) -> type:
             f"{text}: must be a frozen dataclass: write {found.__name__} with the decorator @part of ppax"
         )
     return found
-
-
-def _method(cls: type, name: str) -> Any:
-    """Return a method that instances of `cls` have; every class itself can be called."""
-    try:
-        return inspect.getattr_static(cls, name) if any(name in vars(base) for base in cls.__mro__) else None
-    except AttributeError:
-        return None
 
 
 def require_tree(part: Any, kind: str, place: str) -> Any:

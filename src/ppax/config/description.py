@@ -62,15 +62,16 @@ def describe(part: Any, each: bool = False) -> Config:
 
 def _part(part: Any, choices: Choices, each: bool) -> Config:
     """Table of one part. Of a class without a name that a run file can use it has the plain numbers and texts."""
-    name, numbers = choices.name_of(part), {} if type(part) in choices.values() else _numbers(part)
-    if numbers and not imports.is_path(name):
-        return {"part": name} | numbers
+    name = choices.name_of(part)
+    if name in choices:
+        return {"part": name} | describe(part, each)
+    numbers = {"part": name} | _numbers(part)
+    if not imports.is_path(name):
+        return numbers
     try:
-        return {"part": name} | (describe(part, each) if dataclasses.is_dataclass(part) else {})
+        return {"part": name} | describe(part, each)
     except ConfigError:  # fields that no run file can hold, as an array; run/record.py names them
-        if type(part) in choices.values():
-            raise
-        return {"part": name} | numbers
+        return numbers
 
 
 def _of_list(part: Any, choices: Choices, name: str) -> Config:

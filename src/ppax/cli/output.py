@@ -45,7 +45,7 @@ def report_run(options: argparse.Namespace, run: TrainedRun, settings: config.Ev
     try:
         evaluation = run.evaluate(settings.episodes, settings.deterministic, seed)
     except KeyboardInterrupt:
-        done = f"; training is done and saved: `ppax evaluate {run.run_dir}` evaluates its policy"
+        done = f"; training is done and saved: `ppax evaluate {run.run_dir}{imports.flags()}` evaluates its policy"
         raise KeyboardInterrupt(done) from None
     say(options, evaluation_text(evaluation))
     say(options, f"run directory: {run.run_dir}")

@@ -191,5 +191,5 @@ def test_plain_has_default_parts_in_the_place_of_the_users():
 def test_an_unannotated_class_is_described_without_failing():
     import own_library
 
-    agent = dataclasses.replace(built(), advantage=own_library.Advantage(table=object()))
+    agent = dataclasses.replace(built(num_epochs=1), advantage=own_library.Advantage(table=object()))
     assert config.describe(agent)["advantage"]["part"] == "own_library:Advantage"

@@ -17,7 +17,8 @@ from ppax.envs.hosting.batch import close_all
 from ppax.types import ConfigError
 
 KIND = "env"  # of entry points
-NEEDED = ("observation_space", "action_space", "num_agents", "reset", "step")  # of a compiled environment
+METHODS = ("reset", "step")
+NEEDED = ("observation_space", "action_space", "num_agents", *METHODS)  # of a compiled environment
 
 
 def is_own(name: str) -> bool:
@@ -34,9 +35,11 @@ def find(name: str) -> Any:
     found = imports.load(path, "env")
     if isinstance(found, types.FunctionType | functools.partial):
         return found
-    methods = ("reset", "step") if isinstance(found, type) else NEEDED
-    _require(found, methods, name, found.__name__ if isinstance(found, type) else f"a {type(found).__name__}")
-    if not isinstance(found, type) and _closes(found):
+    if isinstance(found, type):
+        _require(found, METHODS, name, found.__name__)
+        return found
+    _require(found, METHODS, name, f"a {type(found).__name__}")
+    if _closes(found):
         raise ConfigError(f"env = {name!r}: one running environment cannot be copied: name its class or a function")
     return found
 

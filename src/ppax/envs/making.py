@@ -40,11 +40,11 @@ def make(
     """Create `num_envs` copies of the environment called `name`, with its usual time limit.
 
     Built-in environments have a plain name ("CartPole-v1"), those of other libraries are "suite/id" ("brax/ant"); `ppax
-    envs` lists them. One of your own has its import path ("my_package.worlds:River"), after `ppax.trust("my_package")`.
-    If a reset is expensive, environments share a few (PoolResets). Each action is applied
-    `action_repeat` times, together one step of the agent; the usual time limit counts single steps. Environments on the
-    host ("gymnasium/LunarLander-v3") are stepped in this process, or with `vectorization = "async"` in worker
-    processes, which must answer within `timeout` seconds. For several agents, `agent_ids` adds the agent's index to its
+    envs` lists them. Your own have an import path ("my_package.worlds:River"), after `ppax.trust("my_package")`. If a
+    reset is expensive, environments share a few (PoolResets). Each action is applied `action_repeat` times, together
+    one step of the agent; the usual time limit counts single steps. Environments on the host
+    ("gymnasium/LunarLander-v3") are stepped in this process, or with `vectorization = "async"` in worker processes,
+    which must answer within `timeout` seconds. For several agents, `agent_ids` adds the agent's index to its
     observation, and `central_critic` adds "joint", the observations of all agents, which `ppax.networks.network` gives
     to the critic only. `info_metrics` are entries of a host environment's `info` that are logged, as in `host`.
 
@@ -52,15 +52,12 @@ def make(
     `{"low": 0.5, "high": 2.0}`, from which every reset samples uniformly. Any other name is passed to the suite's own
     constructor: `{"enable_wind": True}` to `gymnasium.make`.
 
-    Raises ConfigError for an unknown name or invalid argument, Untrusted for an import path whose package the user does
-    not trust, and ImportError, naming the extra to install, for a
-    library that is not installed.
+    Raises ConfigError for an unknown name or invalid argument, as for a package that you do not trust, and ImportError,
+    naming the extra to install, for a library that is not installed.
     """
     if not isinstance(name, str):
-        raise ConfigError(
-            f"name = {name!r}: must be a string, as 'CartPole-v1'; for your own environment use ppax.envs.host(MyEnv, "
-            "num_envs), or ppax.envs.VectorEnv(MyEnv(), num_envs) where it is written in JAX"
-        )
+        mine = "ppax.envs.host(MyEnv, num_envs), or ppax.envs.VectorEnv(MyEnv(), num_envs) where it is written in JAX"
+        raise ConfigError(f"name = {name!r}: must be a string, as 'CartPole-v1'; for your own environment use {mine}")
     settings = EnvSettings(
         action_repeat=action_repeat,
         vectorization=vectorization,
@@ -71,9 +68,9 @@ def make(
         env_params=dict(env_params or {}),
         by_name=True,
     )
-    suite, _, env_id = name.partition("/")
     if name not in BUILTIN and own.is_own(name):
         return _own(name, num_envs, settings)
+    suite, _, env_id = name.partition("/")
     return (_on_host if suite in HOST_SUITES and env_id else _native)(name, num_envs, settings)
 
 

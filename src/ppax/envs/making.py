@@ -48,9 +48,8 @@ def make(
     observation, and `central_critic` adds "joint", the observations of all agents, which `ppax.networks.network` gives
     to the critic only. `info_metrics` are entries of a host environment's `info` that are logged, as in `host`.
 
-    `env_params` are parameters of the environment by name (`ppax envs NAME` lists them). Each is a value, or a range
-    `{"low": 0.5, "high": 2.0}`, from which every reset samples uniformly. Any other name is passed to the suite's own
-    constructor: `{"enable_wind": True}` to `gymnasium.make`.
+    `env_params` are parameters by name (`ppax envs NAME` lists them): a value, or a range `{"low": 0.5, "high": 2.0}`
+    from which every reset samples uniformly. Any other name is an argument of the environment's own constructor.
 
     Raises ConfigError for an unknown name or invalid argument, as for a package that you do not trust, and ImportError,
     naming the extra to install, for a library that is not installed.

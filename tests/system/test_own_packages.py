@@ -201,7 +201,7 @@ def test_a_run_made_in_python_is_recorded_by_import_path(on_path, tmp_path):
         num_epochs=1,
     )
     log = ppax.Log(every=1, checkpoint_seconds=0.0, console=False, to=(Best(digits=2),))
-    run = ppax.fit(agent, env, 128, run_dir=tmp_path / "run", num_steps=8, log=log)
+    ppax.fit(agent, env, 128, run_dir=tmp_path / "run", num_steps=8, log=log)
     plan = config.read(tmp_path / "run" / "run.toml")
     assert config.OBJECTS not in plan
     assert plan["agent"]["advantage"] == {"part": "my_parts.adv:Mixed", "weight": 0.25}
@@ -212,11 +212,13 @@ def test_a_run_made_in_python_is_recorded_by_import_path(on_path, tmp_path):
     with pytest.raises(imports.Untrusted, match=r'ppax\.trust\("my_parts"\)'):
         ppax.resume(tmp_path / "run")
     ppax.trust("my_parts")
+    resumed = ppax.resume(tmp_path / "run", console=False, total_steps=160)  # without a warning of a changed run file
+    assert int(resumed.state.iteration) == 5
     built = config.build(plan)
     assert built.agent.advantage == Mixed(weight=0.25)
     assert type(built.agent.optimizer) is type(agent.optimizer)
     policy = ppax.load(tmp_path / "run")
-    np.testing.assert_array_equal(policy.act(np.zeros(4)), run.policy().act(np.zeros(4)))
+    np.testing.assert_array_equal(policy.act(np.zeros(4)), resumed.policy().act(np.zeros(4)))
 
 
 # ---------------------------------------------------------------- a stranger's run directory

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from ppax.envs import own
 from ppax.envs.catalogue import BUILTIN
-from ppax.envs.hosting.host_env import HostEnv
+from ppax.envs.hosting.host_env import HostEnv, host
 from ppax.envs.settings import TIMEOUT, EnvSettings
 from ppax.envs.suites import registry
 from ppax.envs.suites.registry import HOST_SUITES, SUITES
@@ -21,6 +23,7 @@ from ppax.protocols import Environment
 from ppax.types import ConfigError
 
 Env = VectorEnv | HostEnv
+Single = Callable[[Mapping[str, Any]], Environment]  # options of its constructor -> one environment
 
 
 def make(
@@ -37,25 +40,23 @@ def make(
     """Create `num_envs` copies of the environment called `name`, with its usual time limit.
 
     Built-in environments have a plain name ("CartPole-v1"), those of other libraries are "suite/id" ("brax/ant"); `ppax
-    envs` lists them. If a reset is expensive, environments share a few (PoolResets). Each action is applied
-    `action_repeat` times, together one step of the agent; the usual time limit counts single steps. Environments on the
-    host ("gymnasium/LunarLander-v3") are stepped in this process, or with `vectorization = "async"` in worker
-    processes, which must answer within `timeout` seconds. For several agents, `agent_ids` adds the agent's index to its
+    envs` lists them. Your own have an import path ("my_package.worlds:River"), after `ppax.trust("my_package")`. If a
+    reset is expensive, environments share a few (PoolResets). Each action is applied `action_repeat` times, together
+    one step of the agent; the usual time limit counts single steps. Environments on the host
+    ("gymnasium/LunarLander-v3") are stepped in this process, or with `vectorization = "async"` in worker processes,
+    which must answer within `timeout` seconds. For several agents, `agent_ids` adds the agent's index to its
     observation, and `central_critic` adds "joint", the observations of all agents, which `ppax.networks.network` gives
     to the critic only. `info_metrics` are entries of a host environment's `info` that are logged, as in `host`.
 
-    `env_params` are parameters of the environment by name (`ppax envs NAME` lists them). Each is a value, or a range
-    `{"low": 0.5, "high": 2.0}`, from which every reset samples uniformly. Any other name is passed to the suite's own
-    constructor: `{"enable_wind": True}` to `gymnasium.make`.
+    `env_params` are parameters by name (`ppax envs NAME` lists them): a value, or a range `{"low": 0.5, "high": 2.0}`
+    from which every reset samples uniformly. Any other name is an argument of the environment's own constructor.
 
-    Raises ConfigError for an unknown name or invalid argument, and ImportError, naming the extra to install, for a
-    library that is not installed.
+    Raises ConfigError for an unknown name or invalid argument, as for a package that you do not trust, and ImportError,
+    naming the extra to install, for a library that is not installed.
     """
     if not isinstance(name, str):
-        raise ConfigError(
-            f"name = {name!r}: must be a string, as 'CartPole-v1'; for your own environment use ppax.envs.host(MyEnv, "
-            "num_envs), or ppax.envs.VectorEnv(MyEnv(), num_envs) where it is written in JAX"
-        )
+        mine = "ppax.envs.host(MyEnv, num_envs), or ppax.envs.VectorEnv(MyEnv(), num_envs) where it is written in JAX"
+        raise ConfigError(f"name = {name!r}: must be a string, as 'CartPole-v1'; for your own environment use {mine}")
     settings = EnvSettings(
         action_repeat=action_repeat,
         vectorization=vectorization,
@@ -66,6 +67,8 @@ def make(
         env_params=dict(env_params or {}),
         by_name=True,
     )
+    if name not in BUILTIN and own.is_own(name):
+        return _own(name, num_envs, settings)
     suite, _, env_id = name.partition("/")
     return (_on_host if suite in HOST_SUITES and env_id else _native)(name, num_envs, settings)
 
@@ -90,20 +93,21 @@ def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
 
     Raises ConfigError where `env` has no such parameter, and for host environments that were not made by name.
     """
-    own = env.settings
-    merged = {**own.env_params, **env_params}
-    if merged == own.env_params:
+    settings = env.settings
+    merged = {**settings.env_params, **env_params}
+    if merged == settings.env_params:
         return env
-    if isinstance(env, VectorEnv) and (not own.by_name or env_params.keys() <= params.places(env.env).keys()):
+    if isinstance(env, VectorEnv) and (not settings.by_name or env_params.keys() <= params.places(env.env).keys()):
         made = dataclasses.replace(env.made, env_params=merged)
         return dataclasses.replace(env, env=params.adjust(env.env, env_params), made=made)
-    if not own.by_name:
+    if not settings.by_name:
         raise ConfigError(
             f"env_params {', '.join(env_params)}: {env.name} is made by your own function, which must set them: "
             "pass ppax.envs.host(functools.partial(MyEnv, gravity=9.8), ...) without env_params. To evaluate with "
             "other parameters, make a second one and call ppax.evaluate"
         )
-    return grouped(make(own.env, **own.arguments() | {"env_params": merged}), dict(own.players))
+    arguments = settings.arguments() | {"env_params": merged}
+    return grouped(make(settings.env, **arguments), dict(settings.players))
 
 
 def require_native(env: Env, what: str, instead: str) -> VectorEnv:
@@ -127,36 +131,46 @@ def _on_host(name: str, num_envs: int, settings: EnvSettings) -> HostEnv:
     return registry.load_host(suite, env_id, num_envs, settings)
 
 
-def _native(name: str, num_envs: int, settings: EnvSettings) -> VectorEnv:
+def _own(name: str, num_envs: int, settings: EnvSettings) -> Env:
+    """Create copies of the environment that the user has written, by its import path or short name."""
+    found = own.find(name)
+    if not own.on_host(found, name, settings.env_params):
+        return _native(name, num_envs, settings, partial(own.single, found, name))
+    params.refuse_drawn(name, settings.env_params)
+    env = host(own.factory(found, name, settings.env_params), num_envs, name, **settings.of_host())
+    return dataclasses.replace(env, made=settings)
+
+
+def _native(name: str, num_envs: int, settings: EnvSettings, single: Single | None = None) -> VectorEnv:
     settings.refuse(("vectorization", "timeout", "info_metrics"), f"{name} is stepped inside the compiled program")
-    env = _with_params(name, settings.env_params)
-    expensive = SUITES[name.partition("/")[0]].expensive_resets if name not in BUILTIN else False
+    env = _with_params(name, settings.env_params, single or partial(_single, name))
+    suite = SUITES.get(name.partition("/")[0]) if name not in BUILTIN else None
+    expensive = suite is not None and suite.expensive_resets
     repeated = env if settings.action_repeat == 1 else ActionRepeat(env, settings.action_repeat)
     viewed = team_view(repeated, settings.agent_ids, settings.central_critic, name)
     return VectorEnv(viewed, num_envs, name, resets=PoolResets() if expensive else fresh_resets, made=settings)
 
 
-def _with_params(name: str, env_params: Mapping[str, Any]) -> Environment:
-    """Return one environment with these parameters; those that it does not have are passed to its suite."""
-    env = _single(name)
+def _with_params(name: str, env_params: Mapping[str, Any], single: Single) -> Environment:
+    """Return one environment with these parameters; those that it does not have are passed to its constructor."""
+    env = single({})
     known = params.places(env)
     options = {key: value for key, value in env_params.items() if key not in known and name not in BUILTIN}
     params.refuse_drawn(name, options)
     if options:
-        suite, _, env_id = name.partition("/")
         try:
-            env = registry.load(suite, env_id, options)
+            env = single(options)
         except ConfigError as error:
             raise ConfigError(f"{params.unknown(next(iter(options)), known)} ({error})") from error
     return params.adjust(env, {key: value for key, value in env_params.items() if key not in options})
 
 
-def _single(name: str) -> Environment:
+def _single(name: str, options: Mapping[str, Any]) -> Environment:
     if name in BUILTIN:
         return BUILTIN[name]()
     suite, _, env_id = name.partition("/")
     if suite in SUITES and env_id:
-        return registry.load(suite, env_id)
+        return registry.load(suite, env_id, options)
     nearest = difflib.get_close_matches(name, BUILTIN, n=1, cutoff=0.3)
     raise ConfigError(
         f"no environment {name!r}; "

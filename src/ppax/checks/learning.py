@@ -203,7 +203,9 @@ def _with_empty(rollout: Rollout) -> Rollout:
     empty = dataclasses.replace(rollout.steps, valid=jnp.zeros_like(rollout.steps.valid))
     steps = jax.tree.map(lambda x, y: jnp.concatenate([x, y], axis=1), rollout.steps, empty)
     trace = jnp.concatenate([rollout.reward_trace] * 2, axis=1)
-    return Rollout(steps, jnp.concatenate([rollout.last_value] * 2), trace)
+    of_streams = rollout.last_value, rollout.last_obs, rollout.intrinsic
+    last_value, *others = jax.tree.map(lambda x: jnp.concatenate([x, x]), of_streams)
+    return Rollout(steps, last_value, trace, *others)
 
 
 def _norm(tree: dict[str, np.ndarray]) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ppax.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
 from ppax.critics import PopArt, Regression, TwoHot
+from ppax.intrinsic import RND, NoIntrinsic
 from ppax.loggers import MLflow, TensorBoard, WandB
 from ppax.losses import DPO, ClippedSurrogate, FeatureNorm, KLPenalty, NoAuxiliary
 from ppax.minibatches import Prioritised, Shuffle
@@ -44,6 +45,7 @@ PARTS: dict[str, dict[str, type]] = {
     },
     "loss": {"clipped": ClippedSurrogate, "kl_penalty": KLPenalty, "dpo": DPO},
     "auxiliary": {"none": NoAuxiliary, "feature_norm": FeatureNorm},
+    "intrinsic": {"none": NoIntrinsic, "rnd": RND},
     "critic": {"regression": Regression, "two_hot": TwoHot, "popart": PopArt},
     "minibatch": {"shuffle": Shuffle, "prioritised": Prioritised},
     "optimizer": {

@@ -28,7 +28,7 @@ from ppax.intrinsic import NoIntrinsic
 from ppax.learning import batches, normalization, recompute, rewards
 from ppax.learning.descent import Step, UpdateData, UpdateState, descend
 from ppax.learning.diagnostics import History, update_metrics
-from ppax.learning.forward import forward, in_float32, replay
+from ppax.learning.forward import Again, forward, in_float32, replay
 from ppax.learning.gradient import mean_gradient
 from ppax.learning.kl_control import KLControl
 from ppax.learning.stored import evaluate_in_chunks
@@ -199,7 +199,7 @@ class PPO:
         policy = replay(self.network, self.critic, self.compute_dtype, learner, steps)
         value = value_losses(self.critic, learner.critic, policy.value_outputs, batch)
         terms = with_metrics(loss(policy.distribution, batch), policy.distribution)
-        auxiliary = self.auxiliary(params, policy.features, batch)
+        auxiliary = self.auxiliary(params, policy.features, batch._replace(again=Again(self, loss, learner, steps)))
         return total_loss(terms, value, policy.distribution.entropy(), auxiliary, batch, self.vf_coef, self.ent_coef)
 
     def initial_carry(self, num_streams: int) -> PyTree:

@@ -343,6 +343,19 @@ class AuxiliaryTerms(NamedTuple):
     metrics: Mapping[str, Array] = {}  # logged only
 
 
+class Again(Protocol):
+    """Forward pass protocol of auxiliary losses, `batch.again`: the current network over other inputs of the same rows.
+
+    With a memory each sequence starts from its stored carry.
+    """
+
+    def forward(self, obs: PyTree, action_mask: PyTree | None = None) -> ForwardPass:
+        """Distribution, value outputs, V and features for other observations, rows [N]."""
+
+    def losses(self, batch: Batch) -> Array:
+        """PPO's own loss of other rows, [N]: policy + vf_coef * value - ent_coef * entropy, without weights."""
+
+
 class AuxiliaryLoss(Protocol):
     """Auxiliary loss protocol: further terms of the loss, from parameters, features and batch."""
 

@@ -69,6 +69,7 @@ class Batch(NamedTuple):
     steps: Transition  # [M, L] or [N]
     targets: Targets
     weights: Any = None  # losses.base.RowWeights [N], in a loss; None: 1 for every row
+    again: Any = None  # protocols.Again, in an auxiliary loss: the network over other inputs in the place of these
 
 
 class MinibatchIndices(NamedTuple):

@@ -26,14 +26,14 @@ def test_the_shortest_way_winds_through_all_rows():
     way = [*[RIGHT] * 4, DOWN, DOWN, *[LEFT] * 4, DOWN, DOWN, *[RIGHT] * 4]
     cells, reward, over = walk(builtin.Maze(5), way)
     assert len(way) == builtin.Maze(5).shortest
-    np.testing.assert_array_equal(cells[[3, 5, 9, 11, 15]], [[0, 4], [2, 4], [2, 0], [4, 0], [4, 4]])
+    np.testing.assert_array_equal(np.asarray(cells)[[3, 5, 9, 11, 15]], [4, 14, 10, 20, 24])
     np.testing.assert_array_equal(reward, [*[0.0] * 15, 1.0])
     np.testing.assert_array_equal(over, [*[False] * 15, True])
 
 
 def test_walls_stop():
     cells, reward, over = walk(builtin.Maze(5), [UP, LEFT, DOWN, RIGHT, DOWN, LEFT])
-    np.testing.assert_array_equal(cells, [[0, 0], [0, 0], [0, 0], [0, 1], [0, 1], [0, 0]])
+    np.testing.assert_array_equal(cells, [0, 0, 0, 1, 1, 0])
     assert not reward.any()
     assert not over.any()
 

@@ -44,7 +44,7 @@ class Plain:
         return {"actor": obs}
 
 
-def rollout_of(rng, trace):
+def rollout_of(rng, trace, outlier):
     """Random rollout: stream 0 terminates in step 1 and is truncated in step 4, with a step for each reset."""
     ended = np.zeros((2, T, B), bool)
     ended[0, 1, 0] = ended[1, 4, 0] = True
@@ -53,6 +53,7 @@ def rollout_of(rng, trace):
     obs = rng.normal(1.0, 2.0, (T + 1, B, SIZE)).astype(np.float32)
     obs[3, 0] = np.nan  # after an invalid step: the first observation of the next episode earns nothing
     obs[0, 1] = 100.0  # the first observation of a rollout belongs to the rollout before
+    obs[4, 2] += outlier  # beyond 5 standard deviations
     steps = SimpleNamespace(obs=obs[:-1], valid=valid, ended=ended.any(axis=0))
     return Rollout(steps, None, None, obs[-1], trace), obs[1:].astype(np.float64), valid, ended.any(axis=0)
 
@@ -111,8 +112,8 @@ def test_rewards_statistics_and_predictor_are_those_of_float64(episodic):
     call = jax.jit(
         lambda state, *arrays: rnd(Plain(), state, Rollout(SimpleNamespace(**arrays[0]), None, None, *arrays[1:]))
     )
-    for _ in range(3):
-        rollout, after, valid, ended = rollout_of(rng, trace)
+    for outlier in (0.0, 0.0, 100.0):
+        rollout, after, valid, ended = rollout_of(rng, trace, outlier)
         got = call(state, vars(rollout.steps), rollout.last_obs, rollout.intrinsic)
         reward, loss = by_hand.learn(after, valid, ended, episodic)
         np.testing.assert_allclose(got.reward, 0.25 * reward, rtol=2e-5, atol=1e-6)
@@ -263,8 +264,8 @@ def test_weights_of_zero_learn_what_no_intrinsic_reward_learns(vmapped_keys):
 
 
 def test_an_iteration_whose_predictor_is_not_finite_is_discarded():
+    state = ppax.start(ppo(COUNTER), COUNTER, 8, jax.random.key(0))
     agent = ppo(COUNTER, dataclasses.replace(SMALL, learning_rate=jnp.float32(jnp.inf)))
-    state = ppax.start(agent, COUNTER, 8, jax.random.key(0))
     after, metrics = jax.jit(ppax.train, compiler_options=QUICK)(agent, COUNTER, state, 1)
     assert int(after.iteration) == 0
     assert np.isnan(metrics["grad_norm"])

@@ -27,7 +27,7 @@ class MazeState(NamedTuple):
 
 @part
 class Maze:
-    """Observation: row and column. Actions: up, down, left, right; a step into a wall has no effect.
+    """Observation: number of the cell, row by row. Actions: up, down, left, right; a step into a wall has no effect.
 
     A square of `size` rows and columns: rows 0, 2, 4, ... are open, each row between them has one opening, alternately
     at the right and at the left end. The start is at the beginning of the first row, the goal at the end of the last:
@@ -39,9 +39,9 @@ class Maze:
     num_agents = None  # no agent axis
 
     @property
-    def observation_space(self) -> spaces.MultiDiscrete:
-        """Row and column."""
-        return spaces.MultiDiscrete([self.size, self.size])
+    def observation_space(self) -> spaces.Discrete:
+        """Number of the cell: row * size + column."""
+        return spaces.Discrete(self.size**2)
 
     @property
     def action_space(self) -> spaces.Discrete:
@@ -56,7 +56,7 @@ class Maze:
     def reset(self, key: Key) -> EnvReset:
         """Start at the beginning of the first row."""
         cell = jnp.zeros(2, jnp.int32)
-        return EnvReset(MazeState(cell), cell)
+        return EnvReset(MazeState(cell), self._observe(cell))
 
     def step(self, state: MazeState, action: Array, key: Key) -> EnvStep:
         """Move to the next cell in a direction, if it is open."""
@@ -64,7 +64,7 @@ class Maze:
         inside = ((wanted >= 0) & (wanted < self.size)).all()
         cell = jnp.where(inside & jnp.asarray(self._open())[tuple(wanted)], wanted, state.cell)
         over = (cell == jnp.array(self._goal())).all()
-        return EnvStep(MazeState(cell), cell, over.astype(jnp.float32), over, jnp.zeros((), bool))
+        return EnvStep(MazeState(cell), self._observe(cell), over.astype(jnp.float32), over, jnp.zeros((), bool))
 
     def render(self, state: MazeState) -> np.ndarray:
         """Draw open cells, the goal and the agent, [H, W, 3]."""
@@ -75,6 +75,9 @@ class Maze:
         for (row, column), colour in ((self._goal(), AMBER), (np.asarray(state.cell), BLUE)):
             canvas.disc((float(column), float(self.size - 1 - row)), 0.3, colour)
         return canvas.image()
+
+    def _observe(self, cell: Array) -> Array:
+        return cell[0] * self.size + cell[1]
 
     def _open(self) -> np.ndarray:
         """Whether each cell is open, [size, size]; ConfigError for an even size."""

@@ -51,7 +51,7 @@ def main() -> None:
     results = {name: curves(part, 2 * ROWS if quick else ITERATIONS) for name, part in parts.items()}
     last = {name: result["share_at_goal"][-1] for name, result in results.items()}
     bars = [
-        bar(name, {"ratio": float(np.median(x)), "low": min(x), "high": max(x)}, 0.9 if name == "rnd" else None)
+        bar(name, {"median": float(np.median(x)), "min": min(x), "max": max(x)}, 0.9 if name == "rnd" else None)
         for name, x in last.items()
     ]
     report.save(results=results, panels=[panel("share of episodes at the goal", bars, "higher")])

@@ -8,6 +8,7 @@ action in the original: the policy that acted is taken to be symmetric.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -79,17 +80,20 @@ class Symmetry:
         if jnp.issubdtype(batch.steps.action.dtype, jnp.floating):
             wanted = jax.lax.stop_gradient(mirror(own.mode(), self.action))
             return jnp.square(image.mode() - wanted).mean(axis=-1)
-        choices = jnp.arange(len(self.action))
-        every = lambda distribution, order: jnp.stack(  # noqa: E731
-            [distribution.log_prob(jnp.full(batch.steps.valid.shape, choice)) for choice in order]
-        )
-        wanted = jax.lax.stop_gradient(every(own, choices))
-        return (jnp.exp(wanted) * (wanted - every(image, self._mirror_action(choices)))).sum(axis=0)
+        wanted = jax.lax.stop_gradient(_log_probs(own, range(len(self.action)), batch))
+        reached = _log_probs(image, np.argsort(_places(self.action)).tolist(), batch)
+        return (jnp.exp(wanted) * (wanted - reached)).sum(axis=0)
+
+
+def _log_probs(distribution: Any, choices: Sequence[int], batch: Batch) -> Array:
+    """Log-probabilities [n, N] of each of the `choices` in each row."""
+    shape = batch.steps.valid.shape
+    return jnp.stack([distribution.log_prob(jnp.full(shape, choice)) for choice in choices])
 
 
 def mirror(x: Array, image: tuple[int, ...]) -> Array:
     """Mirror image of vectors [..., n], by signed places counted from 1."""
-    return x[..., _places(image)] * jnp.asarray(np.sign(image), x.dtype)
+    return x[..., _places(image)] * jnp.asarray(np.broadcast_to(np.sign(image), x.shape), x.dtype)
 
 
 def _places(image: tuple[int, ...]) -> np.ndarray:

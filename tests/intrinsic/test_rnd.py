@@ -326,3 +326,34 @@ def test_run_files_and_the_command_line_choose_it():
 def test_something_else_is_refused():
     with pytest.raises(ConfigError, match=r"intrinsic=ppax\.intrinsic\.NoIntrinsic"):
         ppax.start(ppo(COUNTER, intrinsic=0.5), COUNTER, 8, jax.random.key(0))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("memory", [None, GRU(3)], ids=["feedforward", "recurrent"])
+def test_the_self_test_passes(memory):
+    report = ppax.selftest(ppo(COUNTER, memory=memory), COUNTER, 32, jax.random.key(0))
+    assert report.passed, report
+
+
+def test_observations_of_every_kind_are_read():
+    """Categories, images and numbers at once: the encoder is the agent's own."""
+    space = spaces.Dict(
+        {
+            "kind": spaces.Discrete(3, start=1),
+            "image": spaces.Box(0, 255, (8, 8, 3), np.uint8),
+            "x": spaces.Box(-1.0, 1.0, (2,)),
+        }
+    )
+    env = SimpleNamespace(observation_space=space, action_space=spaces.Discrete(2))
+    net = network(env, hidden=(4,))
+    state = SMALL.init(net, space, jax.random.key(0))
+    rng = np.random.default_rng(0)
+    obs = {"kind": rng.integers(1, 4, (3, 2)), "image": rng.integers(0, 256, (3, 2, 8, 8, 3)).astype(np.uint8)}
+    obs["x"] = rng.normal(size=(3, 2, 2)).astype(np.float32)
+    steps = SimpleNamespace(
+        obs=jax.tree.map(lambda x: x[:2], obs), valid=np.ones((2, 2), bool), ended=np.zeros((2, 2), bool)
+    )
+    rollout = Rollout(steps, None, None, jax.tree.map(lambda x: x[2], obs), SMALL.initial_streams(2))
+    reward = SMALL(net, state, rollout).reward
+    assert reward.shape == (2, 2)
+    assert len(np.unique(reward)) == 4

@@ -19,6 +19,7 @@ import random
 import time
 import tomllib
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -75,38 +76,38 @@ def drawn() -> dict[str, int]:
 
 
 def score(run_config: dict[str, Any], seeds: list[int]) -> dict[str, Any]:
-    """Mean return of each seed's final policy, and the seconds of the whole."""
-    import jax
-
-    import ppax
+    """Scores of the seeds' final policies, of the untrained policy, and the seconds of the whole."""
     from ppax import config
+    from ppax.program.backends import backend_of
+    from ppax.scores.training import members_of
 
-    begin, scores = time.perf_counter(), []
-    agent, env, run = config.build(run_config)
-    if isinstance(env, ppax.envs.VectorEnv):
-        keys = jax.vmap(jax.random.key)(np.array(seeds, np.uint32))
-        states = ppax.start_sweep(agent, env, run.num_steps, keys)
-        iterations = -(-run.total_steps // (run.num_steps * env.num_streams))
-        states = jax.jit(ppax.sweep, donate_argnums=2)(agent, env, states, iterations, iterations).state
-        learners = [jax.tree.map(lambda x, i=i: x[i], states.learner) for i in range(len(seeds))]
-    else:
-        quiet = ppax.Log(console=False)
-        runs = [ppax.fit(agent, env, run.total_steps, seed, num_steps=run.num_steps, log=quiet) for seed in seeds]
-        learners = [run.state.learner for run in runs]
-    for seed, learner in zip(seeds, learners, strict=True):
-        key = jax.random.fold_in(jax.random.key(seed), 2**31 - 1)
-        out = ppax.evaluate(agent, env, learner, key, EPISODES, run.eval.deterministic)
-        scores.append(out.mean_return)
-    env.close()
-    return {"scores": scores, "mean": float(np.mean(scores)), "seconds": time.perf_counter() - begin}
+    begin = time.perf_counter()
+    built = config.build(run_config)
+    sampled = not built.run.eval.deterministic
+    parts = members_of(backend_of(built.env).name, built, seeds, EPISODES, sampled)
+    members = [member for part in parts for member in part]
+    scores, seconds = [member.score for member in members], time.perf_counter() - begin
+    random = float(np.mean([member.random for member in members]))
+    return {"scores": scores, "mean": float(np.mean(scores)), "random": random, "seconds": seconds}
 
 
-def preset_of(task: str, steps: int) -> dict[str, Any] | None:
-    """Configuration of the task's preset with this budget; None without a preset."""
+def preset_score(task: str, steps: int, seeds: list[int]) -> dict[str, Any] | None:
+    """Score of the task's preset with this budget: the published one, or measured; None without a preset."""
     from ppax import config
 
     path = config.presets().get(task)
-    return None if path is None else config.read(path) | {"total_steps": steps}
+    if path is None:
+        return None
+    for file in sorted((Path(__file__).parent / "results" / "scores").glob("*.json")):
+        result = json.loads(file.read_text())
+        row = result["row"]
+        if row["preset"] == task and row["steps"] == steps and not row["options"] and row["at_most"] is None:
+            scores, untrained, seconds = (
+                [member[name] for member in result["members"]] for name in ("score", "random", "seconds")
+            )
+            of_row = {"row": row["name"], "random": float(np.mean(untrained)), "seconds": sum(seconds)}
+            return {"scores": scores, "mean": float(np.mean(scores))} | of_row
+    return score(config.read(path) | {"total_steps": steps}, seeds)
 
 
 def sb3(task: str, steps: int, seeds: list[int]) -> dict[str, Any] | None:
@@ -153,30 +154,37 @@ def main() -> None:
     chosen = options.tasks or [name for name in tasks if options.kind in ("", place_of(name))]
     tuning = options.tune or bool(options.set)
     first = TUNED if tuning else DRAWN if options.drawn else HELD
-    seeds, results = list(range(first, first + options.seeds)), []
+    seeds = list(range(first, first + options.seeds))
     name_of_file = "defaults_drawn" if options.drawn else "defaults"
     report = Report(None if tuning else name_of_file, "recommended settings beside presets", {"seeds": seeds})
-    kept = {} if report.path is None or not report.path.exists() else rows_of(report)
     for name in chosen:
         steps = tasks[name]
         given = {"env": name, "total_steps": steps} | unflatten(options_of(options.set))
         row: dict[str, Any] = {"task": name, "steps": steps, "defaults": score(config.recommended(given).config, seeds)}
-        preset = None if tuning else preset_of(name, steps)
-        row["preset"] = None if preset is None else score(preset, seeds)
+        row["preset"] = None if tuning else preset_score(name, steps, seeds)
+        row["share"] = share(row)
         row["sb3"] = sb3(name, steps, seeds) if options.sb3 else None
-        results.append(row)
         print(line(row), flush=True)
-        report.save(results=list((kept | {row["task"]: row for row in results}).values()))
+        report.save(results=list((rows_of(report) | {name: row}).values()))
 
 
 def rows_of(report: Report) -> dict[str, Any]:
-    """Rows of an earlier call, by task."""
-    assert report.path is not None
+    """Rows that the file has, by task: of an earlier call, or of one that runs at the same time."""
+    if report.path is None or not report.path.exists():
+        return {}
     return {row["task"]: row for row in json.loads(report.path.read_text())["results"]}
 
 
 def place_of(name: str) -> str:
     return "host" if name.startswith("gymnasium/") else "compiled"
+
+
+def share(row: dict[str, Any]) -> float | None:
+    """Share of the way from the untrained policy to the preset's score that the recommended settings go."""
+    if row["preset"] is None:
+        return None
+    random = row["preset"]["random"]
+    return float((row["defaults"]["mean"] - random) / (row["preset"]["mean"] - random))
 
 
 def line(row: dict[str, Any]) -> str:
@@ -186,7 +194,7 @@ def line(row: dict[str, Any]) -> str:
         if row[who] is not None:
             each = " ".join(f"{x:.4g}" for x in row[who]["scores"])
             text += f"  {who} {row[who]['mean']:.4g} ({each}; {row[who]['seconds']:.0f} s)"
-    return text
+    return text if row["share"] is None else f"{text}  share {row['share']:.2f}"
 
 
 if __name__ == "__main__":

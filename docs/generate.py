@@ -188,7 +188,60 @@ def defaults() -> str:
     for cell in TABLE:
         values = " | ".join(f"`{shown(value)}`" for value in cell.values)
         lines.append(f"| `{cell.setting}` | {values} | {cell.reason} |")
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, "", *defaults_measured(), *defaults_drawn()])
+
+
+def results_of(name: str) -> list[dict[str, Any]]:
+    """Results of a benchmark's file, none where there is no file."""
+    path = RESULTS / f"{name}.json"
+    return list(json.loads(path.read_text())["results"]) if path.exists() else []
+
+
+def seeds_of(entry: dict[str, Any] | None) -> str:
+    """Mean and, in brackets, every seed's score; a dash for none."""
+    from ppax.scores.tables import number
+
+    return "-" if entry is None else f"**{number(entry['mean'])}** ({', '.join(map(number, entry['scores']))})"
+
+
+def defaults_measured() -> list[str]:
+    """Lines: scores of the recommended settings beside those of the presets."""
+    lines = [
+        "## Scores beside the presets",
+        "",
+        "Mean of the final policies, in brackets the score of each seed (100, 101, 102; presets: the published",
+        "seeds, see [scores](scores.md)). Share: how far the defaults go from the untrained policy to the preset's",
+        "score.",
+        "`python benchmarks/defaults.py`",
+        "",
+        "| environment | steps | defaults | preset | share |",
+        "|---|---|---|---|---|",
+    ]
+    rows = results_of("defaults")
+    for row in rows:
+        part = "-" if row["share"] is None else f"{row['share']:.2f}"
+        preset = seeds_of(row["preset"])
+        lines.append(f"| {row['task']} | {row['steps']:,} | {seeds_of(row['defaults'])} | {preset} | {part} |")
+    return [*lines, ""] if rows else []
+
+
+def defaults_drawn() -> list[str]:
+    """Lines: scores on environments that nobody tuned on, beside Stable-Baselines3's."""
+    lines = [
+        "## Scores on environments that nobody tuned on",
+        "",
+        "Five environments drawn from the lists of the suites with a committed seed (`DRAW_SEED` in",
+        "`benchmarks/defaults.py`) and measured once, seeds 200, 201, ...; beside them Stable-Baselines3's PPO with",
+        "its defaults at the same number of steps, where it runs. `python benchmarks/defaults.py --drawn --sb3`",
+        "",
+        "| environment | steps | untrained | ppax's defaults | SB3's defaults |",
+        "|---|---|---|---|---|",
+    ]
+    rows = results_of("defaults_drawn")
+    for row in rows:
+        cells = f"{row['defaults']['random']:.4g} | {seeds_of(row['defaults'])} | {seeds_of(row['sb3'])}"
+        lines.append(f"| {row['task']} | {row['steps']:,} | {cells} |")
+    return [*lines, ""] if rows else []
 
 
 def nested(path: str, held: Any) -> dict[str, Any]:
@@ -334,6 +387,28 @@ def scores() -> str:
     return "\n".join(lines)
 
 
+README = "../README.md"
+BEGIN, END = "<!-- scores: written by docs/generate.py -->\n", "<!-- end of scores -->"
+SHORT = ("environment", "steps", "ppax, IQM of the seeds", "published score")
+
+
+def readme() -> str:
+    """README.md with its small table of scores renewed: rows of the suite that were measured, without controls."""
+    from ppax.scores import recorded
+    from ppax.scores.tables import number
+
+    before, _, rest = (DOCS / README).read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    lines = ["| " + " | ".join(SHORT) + " |", "|" + "---|" * len(SHORT)]
+    for score in recorded.published(SCORES):
+        row, s = score.row, score.statistics
+        if row.at_most is None:
+            spread = f"**{number(s.iqm)}** ({number(s.low)} .. {number(s.high)})"
+            name = f"{score.env} ({row.name})" if row.options else score.env
+            lines.append(f"| {name} | {score.env_steps:,} | {spread} | {number(row.reference)} |")
+    return "\n".join([before + BEGIN.rstrip(), *lines, end + after]) if end else before + rest
+
+
 def machines(rows: list[Any]) -> dict[tuple[str, ...], list[Any]]:
     """Results by day, versions and hardware."""
     groups: dict[tuple[str, ...], list[Any]] = {}
@@ -369,6 +444,7 @@ PAGES = {
     "images/iteration.svg": pictures.iteration,
     "images/front.svg": pictures.speed,
     "scores.md": scores,
+    README: readme,
     RECORDED: recorded,
 }
 

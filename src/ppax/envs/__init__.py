@@ -4,6 +4,7 @@ from ppax.envs import builtin
 from ppax.envs.catalogue import BUILTIN
 from ppax.envs.hosting.faults import EnvError
 from ppax.envs.hosting.host_env import HostEnv, host
+from ppax.envs.hosting.tensor_batch import TensorBatch
 from ppax.envs.making import Env, grouped, make, other_params, require_native
 from ppax.envs.settings import ARGUMENTS, TIMEOUT, VECTORIZATIONS, EnvSettings
 from ppax.envs.suites.registry import HOST_SUITES, SUITES
@@ -32,6 +33,7 @@ __all__ = [
     "PartialView",
     "PoolResets",
     "TeamView",
+    "TensorBatch",
     "TimeLimit",
     "VectorEnv",
     "builtin",

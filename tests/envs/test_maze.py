@@ -59,7 +59,7 @@ def test_random_actions_do_not_reach_the_goal():
             out = env.step(state, action, key)
             return out.state, out.terminated
 
-        actions = jax.random.randint(key, (200,), 0, 4)
+        actions = jax.random.randint(key, (150,), 0, 4)
         return jax.lax.scan(step, env.reset(key).state, actions)[1].any()
 
     assert not jax.jit(jax.vmap(found))(jax.random.split(jax.random.key(1), 2000)).any()

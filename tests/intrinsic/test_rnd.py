@@ -280,6 +280,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, kind):
     stop = {"callbacks": [lambda state, row: row["iteration"] >= 2]}
     whole = ppax.fit(agent, env, 4 * 32, num_steps=8, log=log, run_dir=tmp_path / "whole")
     assert "intrinsic_reward" in whole.history[-1]
+    assert ppax.load(tmp_path / "whole").act(np.zeros(env.observation_space.shape, np.float32)) in (0, 1, 2)
     if kind == "host":  # environments are reset at a resume: the run cannot be the same
         return
     ppax.fit(agent, env, 4 * 32, num_steps=8, log=log, run_dir=tmp_path / "half", **stop)

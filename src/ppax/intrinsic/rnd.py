@@ -59,13 +59,13 @@ class RND:
     Adds coef * (mean squared error of the predictor) / (running std of its discounted sum) to the reward of a step.
     """
 
-    coef: Scalar = number("weight of the intrinsic reward, beside that of the environment", default=0.5, low=0.0)
+    coef: Scalar = number("weight of the intrinsic reward, beside that of the environment", default=0.2, low=0.0)
     gamma: Scalar = number(
         "discount factor of the sum whose std scales the intrinsic reward", default=0.99, low=0.0, high=1.0
     )
-    learning_rate: Scalar = number("learning rate of the predictor", default=1e-4, low=0.0)
+    learning_rate: Scalar = number("learning rate of the predictor", default=1e-3, low=0.0)
     episodic: bool = static("end that discounted sum with an episode, instead of going on into the next", default=False)
-    num_epochs: int = static("passes of the predictor over each rollout", default=1, low=1)
+    num_epochs: int = static("passes of the predictor over each rollout", default=4, low=1)
     num_minibatches: int = static("gradient steps of the predictor in one pass", default=4, low=1)
     embedding: int = static("outputs of the target network", default=64, low=1)
     hidden: tuple[int, ...] = static("widths of the target's hidden layers after the encoder", default=(64,), low=1)

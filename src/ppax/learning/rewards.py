@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
@@ -11,6 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.advantages import spread_rewards
+from ppax.arrays.metrics import Table
 from ppax.learning import normalization
 from ppax.program import sharding
 from ppax.protocols import IntrinsicRewards
@@ -39,7 +39,7 @@ def learned(learner: LearnerState, rollout: Rollout, spread_decay: Scalar | None
     return Rewarded(learner, steps)
 
 
-def with_intrinsic(metrics: Mapping[str, Array], intrinsic: IntrinsicRewards, valid: Array) -> Mapping[str, Array]:
+def with_intrinsic(metrics: Table, intrinsic: IntrinsicRewards, valid: Array) -> Table:
     """Add the mean intrinsic reward of the steps where `valid` [T, B], on all devices, and the part's own metrics.
 
     Raises ConfigError where the name of one is taken.
@@ -51,4 +51,4 @@ def with_intrinsic(metrics: Mapping[str, Array], intrinsic: IntrinsicRewards, va
     taken = [name for name in intrinsic.metrics if name in metrics or name in own]
     if taken:
         raise ConfigError(f"intrinsic: the metric {taken[0]!r} exists already; give that of your part another name")
-    return metrics | own | dict(intrinsic.metrics)  # type: ignore[operator]
+    return metrics | own | dict(intrinsic.metrics)

@@ -10,7 +10,7 @@ import pytest
 import ppax
 from ppax.intrinsic import RND, NoIntrinsic
 
-SEEDS, ITERATIONS = 5, 100
+SEEDS, ITERATIONS = 5, 80
 
 
 def shares_at_goal(intrinsic):

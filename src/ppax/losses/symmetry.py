@@ -104,7 +104,7 @@ def _check(x: Any, field: str, image: tuple[int, ...]) -> None:
     """Raise ConfigError unless `x` are vectors [N, n] and `image` has every place once and is its own inverse."""
     size = x.shape[-1] if isinstance(x, jax.Array) and x.ndim == 2 else None
     if size is None:
-        raise ConfigError(f"auxiliary: symmetry mirrors vectors, and the {field} is none")
+        raise ConfigError(f"auxiliary: symmetry mirrors vectors; here the {field} has another form")
     unit = np.eye(size)
     if sorted(abs(place) for place in image) != list(range(1, size + 1)):
         raise ConfigError(

@@ -114,7 +114,6 @@ class RND:
     def _train(self, network: Network, state: RNDState, obs: PyTree, valid: Array, key: Key) -> tuple[RNDState, Array]:
         """Train the predictor on the rows [N] that are `valid`; also return its mean loss over all steps."""
         vector, to_params = ravel_pytree(state.predictor)
-        chunk_rows = Program().rows(1, "float32", jax.tree.map(lambda x: x[:, None], obs))
 
         def loss(params: Params, index: Array, valid: Array) -> LossOutput:
             errors = self._errors(network, state, params, jax.tree.map(lambda x: x[index], obs))
@@ -123,7 +122,7 @@ class RND:
 
         def step(before: Training, index: Array) -> tuple[Training, Any]:
             chosen = valid[index] & (index < valid.shape[0])
-            gradient, metrics = mean_gradient(loss, to_params(before.vector), index, chosen[:, None], chunk_rows)
+            gradient, metrics = mean_gradient(loss, to_params(before.vector), index, chosen[:, None], rows_at_once(obs))
 
             def descend() -> Training:
                 updates, opt_state = self._optimizer().update(gradient, before.opt_state)
@@ -154,7 +153,9 @@ class RND:
             target = self._embed(network, state.target, self.hidden, row)
             return jnp.square(self._embed(network, predictor, self.predictor_hidden, row) - target).mean()
 
-        return jax.vmap(one)(obs)
+        at_once, rows = rows_at_once(obs), jax.tree.leaves(obs)[0].shape[0]
+        errors: Array = jax.vmap(one)(obs) if rows <= at_once else jax.lax.map(one, obs, batch_size=at_once)
+        return errors
 
     def _embed(self, network: Network, params: Params, hidden: tuple[int, ...], obs: PyTree) -> Array:
         """Return the outputs [embedding] of the target or the predictor for one observation."""
@@ -173,6 +174,11 @@ class RND:
 def encoded(network: Network, params: Params, obs: PyTree) -> Array:
     """Return the network's features of one observation as one vector."""
     return jnp.concatenate([x.reshape(-1) for x in jax.tree.leaves(in_float32(network.encode(params, obs)))])
+
+
+def rows_at_once(obs: PyTree) -> int:
+    """Return the rows [N] of observations whose activations fit the processor's cache."""
+    return Program().rows(1, "float32", jax.tree.map(lambda x: x[:, None], obs))
 
 
 def to_rows_of(x: Array, like: Array) -> Array:

@@ -4,8 +4,8 @@
     python benchmarks/exploration.py --quick    # a few iterations, nothing written
 
 Maze-9 is a winding corridor of 48 steps with a reward of 1 at its end and a time limit of 150: random actions hardly
-ever get there, so that PPO alone has nothing to learn from. What is reported is the share of episodes that reach the goal, of
-each seed, in each eighth of training.
+ever get there, so that PPO alone has nothing to learn from. What is reported is the share of episodes that reach the
+goal, of each seed, in each eighth of training.
 """
 
 from __future__ import annotations

@@ -66,7 +66,8 @@ def dashed(argument: str) -> str:
         return argument
     name, equals, value = argument.partition("=")
     name = "--" + renamed(name.removeprefix("--"), "_", "-")
-    if name.startswith(("--agent.", "--groups.")) and name.rpartition(".")[2] in part_fields(PPO):
+    of_part = name.startswith(("--agent.", "--groups.", "--schedule.")) and name.rpartition(".")[2] in part_fields(PPO)
+    if of_part or name == "--schedule":
         name += ".part"
     if name == "--init-from":
         name += ".run"
@@ -130,7 +131,7 @@ def choose_parts(base: Config, arguments: list[str]) -> Config:
     flat = dict(flatten(base))
     for position, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
-        sections = ("--agent.", "--groups.", *(f"--{path}." for path in LISTS))
+        sections = ("--agent.", "--groups.", "--schedule.", *(f"--{path}." for path in LISTS))
         if not (name.startswith(sections) and name.endswith(".part")):
             continue
         value = value if equals else "".join(arguments[position + 1 : position + 2])

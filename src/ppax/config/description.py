@@ -15,7 +15,7 @@ from ppax.config.catalogue import choices_of, list_choices_of
 from ppax.config.run_settings import Run
 from ppax.config.validation import is_section
 from ppax.envs import Env
-from ppax.options import Config, check_limits, check_value, option_of
+from ppax.options import Config, check_limits, check_value, flatten, option_of, unflatten
 from ppax.protocols import Agent
 from ppax.types import ConfigError
 
@@ -54,7 +54,7 @@ def describe(part: Any, each: bool = False) -> Config:
         elif is_section(hints[field.name]):
             config[field.name] = describe(value, each)
         elif field.name == "env_params" and value:
-            config[field.name] = dict(value)
+            config[field.name] = unflatten(dict(flatten(value)))
         elif field.metadata and field.default is not dataclasses.MISSING:
             option = option_of(field, hints[field.name], field.name)
             config[field.name] = check_value(option, _plain(value), each)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ppax.envs.catalogue import BUILTIN
+from ppax.envs.curriculum import check_schedule, values_at
 from ppax.envs.hosting.host_env import HostEnv
 from ppax.envs.settings import TIMEOUT, EnvSettings
 from ppax.envs.suites import registry
@@ -15,9 +16,11 @@ from ppax.envs.suites.registry import HOST_SUITES, SUITES
 from ppax.envs.vector import VectorEnv
 from ppax.envs.wrappers import agent_groups, params
 from ppax.envs.wrappers.action_repeat import ActionRepeat
+from ppax.envs.wrappers.clip_actions import clip_actions as clipped_to
+from ppax.envs.wrappers.places import Place, named, places, unknown
 from ppax.envs.wrappers.resets import PoolResets, fresh_resets
 from ppax.envs.wrappers.team_view import team_view
-from ppax.protocols import Environment
+from ppax.protocols import Environment, Schedule
 from ppax.types import ConfigError
 
 Env = VectorEnv | HostEnv
@@ -33,29 +36,27 @@ def make(
     env_params: Mapping[str, Any] | None = None,
     timeout: float = TIMEOUT,
     info_metrics: Sequence[str] | None = None,
+    schedule: Schedule | None = None,
+    clip_actions: float | None = None,
 ) -> Env:
     """Create `num_envs` copies of the environment called `name`, with its usual time limit.
 
-    Built-in environments have a plain name ("CartPole-v1"), those of other libraries are "suite/id" ("brax/ant"); `ppax
-    envs` lists them. If a reset is expensive, environments share a few (PoolResets). Each action is applied
-    `action_repeat` times, together one step of the agent; the usual time limit counts single steps. Environments on the
-    host ("gymnasium/LunarLander-v3") are stepped in this process, or with `vectorization = "async"` in worker
-    processes, which must answer within `timeout` seconds. For several agents, `agent_ids` adds the agent's index to its
-    observation, and `central_critic` adds "joint", the observations of all agents, which `ppax.networks.network` gives
-    to the critic only. `info_metrics` are entries of a host environment's `info` that are logged, as in `host`.
+    Built-in environments have a plain name ("CartPole-v1"), others are "suite/id" ("brax/ant"); `ppax envs` lists them.
+    If a reset is expensive, environments share a few (PoolResets). Each action is applied `action_repeat` times,
+    together one step of the agent; the time limit counts single steps. Environments on the host are stepped in this
+    process, or with `vectorization = "async"` in worker processes, which must answer within `timeout` seconds. For
+    several agents, `agent_ids` adds the agent's index to its observation, and `central_critic` adds "joint", the
+    observations of all agents, for the critic only. `info_metrics` are logged entries of `info`, as in `host`.
 
-    `env_params` are parameters of the environment by name (`ppax envs NAME` lists them). Each is a value, or a range
-    `{"low": 0.5, "high": 2.0}`, from which every reset samples uniformly. Any other name is passed to the suite's own
-    constructor: `{"enable_wind": True}` to `gymnasium.make`.
+    `env_params` are parameters of the environment by name or by dotted path (`ppax envs NAME` lists them). Each is a
+    value, or a range `{"low": 0.5, "high": 2.0}`, from which every reset samples uniformly. Any other name is passed to
+    the suite's own constructor: `{"enable_wind": True}` to `gymnasium.make`. `schedule` anneals numbers of a compiled
+    environment over training (curriculum): `ppax.schedules.Linear(leaves=("env.gravity",), end=2.0)`; evaluations have
+    the values of its end. `clip_actions` clips continuous actions of a compiled environment to [-this, this].
 
-    Raises ConfigError for an unknown name or invalid argument, and ImportError, naming the extra to install, for a
-    library that is not installed.
+    Raises ConfigError for an unknown name or invalid argument, ImportError for a library that is not installed.
     """
-    if not isinstance(name, str):
-        raise ConfigError(
-            f"name = {name!r}: must be a string, as 'CartPole-v1'; for your own environment use ppax.envs.host(MyEnv, "
-            "num_envs), or ppax.envs.VectorEnv(MyEnv(), num_envs) where it is written in JAX"
-        )
+    _require_name(name)
     settings = EnvSettings(
         action_repeat=action_repeat,
         vectorization=vectorization,
@@ -64,10 +65,20 @@ def make(
         timeout=timeout,
         info_metrics=None if info_metrics is None else tuple(info_metrics),
         env_params=dict(env_params or {}),
+        schedule=schedule,
+        clip_actions=clip_actions,
         by_name=True,
     )
     suite, _, env_id = name.partition("/")
     return (_on_host if suite in HOST_SUITES and env_id else _native)(name, num_envs, settings)
+
+
+def _require_name(name: object) -> None:
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"name = {name!r}: must be a string, as 'CartPole-v1'; for your own environment use ppax.envs.host(MyEnv, "
+            "num_envs), or ppax.envs.VectorEnv(MyEnv(), num_envs) where it is written in JAX"
+        )
 
 
 def grouped(env: Any, players: Mapping[str, Sequence[int]]) -> Any:
@@ -91,10 +102,12 @@ def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
     Raises ConfigError where `env` has no such parameter, and for host environments that were not made by name.
     """
     own = env.settings
+    known = places(env.env) if isinstance(env, VectorEnv) else {}
+    env_params = named(env_params, known)
     merged = {**own.env_params, **env_params}
     if merged == own.env_params:
         return env
-    if isinstance(env, VectorEnv) and (not own.by_name or env_params.keys() <= params.places(env.env).keys()):
+    if isinstance(env, VectorEnv) and (not own.by_name or env_params.keys() <= known.keys()):
         made = dataclasses.replace(env.made, env_params=merged)
         return dataclasses.replace(env, env=params.adjust(env.env, env_params), made=made)
     if not own.by_name:
@@ -104,6 +117,26 @@ def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
             "other parameters, make a second one and call ppax.evaluate"
         )
     return grouped(make(own.env, **own.arguments() | {"env_params": merged}), dict(own.players))
+
+
+def for_evaluation(env: Env, env_params: Mapping[str, Any]) -> Env:
+    """Return `env` at the end of its schedule, with `env_params`. Errors as in `other_params`."""
+    return other_params(ended(env), env_params)
+
+
+def with_schedule(env: Env, schedule: Schedule) -> Env:
+    """Return `env` with a schedule of its numbers; ConfigError if it has none of them, or steps on the host."""
+    native = require_native(env, "schedule", "leave [schedule] out")
+    scheduled = dataclasses.replace(native, schedule=schedule)
+    check_schedule(scheduled)
+    return scheduled
+
+
+def ended(env: Env) -> Env:
+    """Return `env` with the numbers that its schedule ends with, and without the schedule."""
+    if not isinstance(env, VectorEnv) or env.schedule is None:
+        return env
+    return other_params(dataclasses.replace(env, schedule=None), values_at(env, 1.0))
 
 
 def require_native(env: Env, what: str, instead: str) -> VectorEnv:
@@ -120,7 +153,10 @@ def require_native(env: Env, what: str, instead: str) -> VectorEnv:
 
 def _on_host(name: str, num_envs: int, settings: EnvSettings) -> HostEnv:
     suite, _, env_id = name.partition("/")
-    params.refuse_drawn(name, settings.env_params)
+    if suite != "gymnasium":
+        params.refuse_drawn(name, settings.env_params)
+    settings.refuse(("schedule",), f"{name} is stepped on the host, where no number is traced")
+    settings.refuse(("clip_actions",), f"{name} is stepped on the host: wrap it in gymnasium.wrappers.ClipAction")
     for view in ("agent_ids", "central_critic"):
         if getattr(settings, view) and suite != "pettingzoo":
             raise ConfigError(f"{view} = true: {name} has one agent and no others; set it to false")
@@ -129,17 +165,20 @@ def _on_host(name: str, num_envs: int, settings: EnvSettings) -> HostEnv:
 
 def _native(name: str, num_envs: int, settings: EnvSettings) -> VectorEnv:
     settings.refuse(("vectorization", "timeout", "info_metrics"), f"{name} is stepped inside the compiled program")
-    env = _with_params(name, settings.env_params)
+    known = places(single := _single(name))
+    settings = dataclasses.replace(settings, env_params=named(settings.env_params, known))
+    single = _with_params(name, single, settings.env_params, known)
     expensive = SUITES[name.partition("/")[0]].expensive_resets if name not in BUILTIN else False
-    repeated = env if settings.action_repeat == 1 else ActionRepeat(env, settings.action_repeat)
+    single = clipped_to(single, settings.clip_actions)
+    repeated = single if settings.action_repeat == 1 else ActionRepeat(single, settings.action_repeat)
     viewed = team_view(repeated, settings.agent_ids, settings.central_critic, name)
-    return VectorEnv(viewed, num_envs, name, resets=PoolResets() if expensive else fresh_resets, made=settings)
+    resets = PoolResets() if expensive else fresh_resets
+    env = VectorEnv(viewed, num_envs, name, resets, dataclasses.replace(settings, schedule=None))
+    return env if settings.schedule is None else with_schedule(env, settings.schedule)
 
 
-def _with_params(name: str, env_params: Mapping[str, Any]) -> Environment:
-    """Return one environment with these parameters; those that it does not have are passed to its suite."""
-    env = _single(name)
-    known = params.places(env)
+def _with_params(name: str, env: Environment, env_params: Mapping[str, Any], known: Mapping[str, Place]) -> Environment:
+    """Return `env` with these parameters; those that it does not have are passed to its suite."""
     options = {key: value for key, value in env_params.items() if key not in known and name not in BUILTIN}
     params.refuse_drawn(name, options)
     if options:
@@ -147,7 +186,7 @@ def _with_params(name: str, env_params: Mapping[str, Any]) -> Environment:
         try:
             env = registry.load(suite, env_id, options)
         except ConfigError as error:
-            raise ConfigError(f"{params.unknown(next(iter(options)), known)} ({error})") from error
+            raise ConfigError(f"{unknown(next(iter(options)), known)} ({error})") from error
     return params.adjust(env, {key: value for key, value in env_params.items() if key not in options})
 
 

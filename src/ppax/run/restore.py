@@ -15,7 +15,7 @@ from ppax import config
 from ppax.agents.logged import annealed_numbers
 from ppax.arrays import counter
 from ppax.config import Run
-from ppax.envs import Env, other_params
+from ppax.envs import Env
 from ppax.options import Option, check_value
 from ppax.program.footprint import Footprint, footprint, require_room
 from ppax.program.layout import run_once_options
@@ -73,7 +73,7 @@ def load_run(run_dir: Path, agent: Agent | None = None, env: Env | None = None) 
     run_config = run_dirs.find(run_dir)
     record.require(run_config, agent, env, str(run_dir))
     run_config = record.recorded(run_config)
-    env = config.build_env(run_config) if env is None else other_params(env, run_config.get("env_params", {}))
+    env = config.build_env(run_config) if env is None else config.configured(env, run_config)
     agent = config.build(run_config, env).agent if agent is None else agent
     return config.Built(agent, env, config.settings(run_config))
 

@@ -202,7 +202,7 @@ def test_script_with_a_part_of_its_own_trains_it(tmp_path, monkeypatch, capsys):
     ("slot", "name", "heading", "cls", "option"),
     [
         ("advantage", "mixed", "Advantage estimator", "Mixed", {"weight": 0.25}),
-        ("loss", "spo", "Loss", "SPO", {"clip_eps": 0.3}),
+        ("loss", "soft_clip", "Loss", "SoftClip", {"tau": 2.0}),
         ("auxiliary", "z_loss", "Auxiliary loss", "ZLoss", {"coef": 1e-3}),
         ("minibatch", "with_replacement", "Minibatches", "WithReplacement", {"num_minibatches": 2}),
     ],

@@ -15,9 +15,9 @@ from worlds import QUICK, RANDOM_MASKS, Leaky, Spaced
 import ppax
 from ppax.advantages import GAE, CanonicalVTrace
 from ppax.agents.logged import EPISODE_METRICS
-from ppax.critics import PopArt, TwoHot
+from ppax.critics import PopArt, Quantile, TwoHot
 from ppax.envs import TimeLimit, VectorEnv, builtin
-from ppax.losses import DPO, ClippedSurrogate, KLPenalty
+from ppax.losses import DPO, SPO, ClippedSurrogate, KLPenalty, Rollback
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import mlp
 from ppax.networks.memories import GRU, Attention
@@ -34,11 +34,14 @@ AXES = {
         {"ent_coef": 0.01},
         {"loss": ClippedSurrogate(dual_clip=3.0)},
         {"loss": KLPenalty(), "kl.coef_target": 1e-3},
+        {"loss": SPO()},
+        {"loss": Rollback()},
         {"loss": DPO()},
     ],
     "critic": [
         {},
         {"critic": TwoHot(-10.0, 30.0, 9)},
+        {"critic": Quantile(5)},
         {"critic": PopArt(value_clip=0.2)},
         {"critic.value_clip": 0.2, "critic.huber_delta": 1.0},
     ],

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from ppax.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
-from ppax.critics import PopArt, Regression, TwoHot
+from ppax.critics import PopArt, Quantile, Regression, TwoHot
 from ppax.loggers import MLflow, TensorBoard, WandB
-from ppax.losses import DPO, ClippedSurrogate, FeatureNorm, KLPenalty, NoAuxiliary
+from ppax.losses import DPO, SPO, ClippedSurrogate, FeatureNorm, KLPenalty, NoAuxiliary, Rollback
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import Composed, encoders, memories, network
 from ppax.optimizers import SGD, ActorCritic, Adam, AdamW, Muon, RMSProp
@@ -42,9 +42,9 @@ PARTS: dict[str, dict[str, type]] = {
         "td_lambda": TDLambda,
         "monte_carlo": MonteCarlo,
     },
-    "loss": {"clipped": ClippedSurrogate, "kl_penalty": KLPenalty, "dpo": DPO},
+    "loss": {"clipped": ClippedSurrogate, "kl_penalty": KLPenalty, "dpo": DPO, "spo": SPO, "rollback": Rollback},
     "auxiliary": {"none": NoAuxiliary, "feature_norm": FeatureNorm},
-    "critic": {"regression": Regression, "two_hot": TwoHot, "popart": PopArt},
+    "critic": {"regression": Regression, "two_hot": TwoHot, "popart": PopArt, "quantile": Quantile},
     "minibatch": {"shuffle": Shuffle, "prioritised": Prioritised},
     "optimizer": {
         "adam": Adam,

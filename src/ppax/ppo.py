@@ -1,8 +1,7 @@
 """Proximal Policy Optimization: the agent and its whole learning phase, top to bottom.
 
-Schulman et al. 2017, https://arxiv.org/abs/1707.06347. The parts (advantages/, losses/, critics/) hold the equations,
-learning/ the tools; this file has the order of the steps: `act` collects a rollout; `update` calls `_prepare` once,
-`_epoch` num_epochs times, and in each epoch `_gradient_step` for each minibatch.
+Schulman et al. 2017, https://arxiv.org/abs/1707.06347. Parts hold the equations, learning/ the tools. `act` collects a
+rollout; `update` calls `_prepare` once, `_epoch` num_epochs times, and in each `_gradient_step` for each minibatch.
 """
 
 from __future__ import annotations
@@ -18,14 +17,15 @@ from gymnasium import spaces
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from ppax.advantages import GAE, check_ratios, spread_rewards
+from ppax.advantages import GAE, check_ratios, spread_steps
 from ppax.arrays.metrics import pack, unpack
 from ppax.arrays.sequences import to_pairs, to_rows
 from ppax.critics import Regression
 from ppax.critics.base import adapt, rescaled, value_losses
-from ppax.learning import batches, normalization, recompute
+from ppax.learning import batches, exploration, normalization, recompute
 from ppax.learning.descent import Step, UpdateData, UpdateState, descend
 from ppax.learning.diagnostics import History, update_metrics
+from ppax.learning.entropy_target import EntropyTarget
 from ppax.learning.forward import forward, in_float32, replay
 from ppax.learning.gradient import mean_gradient
 from ppax.learning.kl_control import KLControl
@@ -68,6 +68,7 @@ class PPO:
     optimizer: Optimizer = slot("optimizer", "optimiser", default=Adam())
     schedule: Schedule = slot("schedule", "annealing of numbers over training", default=Constant())
     kl: KLControl = KLControl()
+    entropy: EntropyTarget = EntropyTarget()
     program: Program = Program()
     learning_rate: Scalar = number("learning rate of the optimiser", default=3e-4, low=0.0)
     gamma: Scalar = number("discount factor of future rewards", default=0.99, low=0.0, high=1.0)
@@ -112,17 +113,15 @@ class PPO:
         opt_state = in_float32(moments(ravel_pytree(params)[0] if self.optimizer.elementwise else params))
         obs_stats = normalization.init_obs_stats(observation_space) if self.normalize_obs else None
         reward_stats = normalization.init_stats(()) if self.normalize_reward else None
-        return LearnerState(params, opt_state, obs_stats, reward_stats, self.kl.init(self.loss), critic_state)
+        rest = obs_stats, reward_stats, self.kl.init(self.loss), critic_state, self.entropy.init(self.ent_coef)
+        return LearnerState(params, opt_state, *rest)
 
     def act(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
     ) -> Decision:
         """Sample an action for every stream; arguments are [B, ...], `key` is one key or [B]."""
         keys = jax.random.split(key, first.shape[0]) if key.ndim == 0 else key
-        policy = self.policy(learner, carry, obs, first, action_mask)
-        action = jax.vmap(lambda one, key: one.sample(key))(policy.distribution, keys)
-        env_action, log_prob = policy.distribution.env_action(action), policy.distribution.log_prob(action)
-        return Decision(policy.carry, action, env_action, log_prob, policy.value)
+        return exploration.sample(self.policy(learner, carry, obs, first, action_mask), keys)
 
     def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> Update:
         """Learn from one rollout: targets, then `num_epochs` epochs of minibatches; `key` is [] or [num_epochs]."""
@@ -138,22 +137,19 @@ class PPO:
         state, history = jax.lax.scan(partial(self._epoch, data), state, key)
         control = self.kl.end(state.kl, history.metrics, history.acts)
         learner = learner._replace(params=state.params, opt_state=state.opt_state, control=control)
-        if self.normalize_obs:  # after learning: acting and learning must use the same statistics
-            stats = normalization.update_obs_stats(learner.obs_stats, steps.obs, steps.valid)
-            learner = learner._replace(obs_stats=stats)
+        learner = normalization.with_obs(learner, steps)  # after learning, which used the statistics of acting
         metrics = update_metrics(Batch(steps, targets), data.rows.choices, history)
+        learner = learner._replace(entropy=self.entropy.update(learner.entropy, metrics, history.acts))
         metrics |= self.kl.metrics(control, self.loss, self.learning_rate)
         metrics |= self.critic.metrics(learner.critic, targets.value, steps.valid)
-        return Update(learner, metrics)
+        return Update(learner, metrics | self.entropy.metrics(learner.entropy, self.ent_coef))
 
     def _prepare(self, learner: LearnerState, rollout: Rollout) -> tuple[LearnerState, batches.Experience]:
         """Scale rewards, compute targets from the stored values, and cut steps and targets into sequences [M, L]."""
         steps = rollout.steps
         if self.normalize_reward:
             learner, steps = normalization.normalize_rewards(learner, rollout)
-        if self.reward_spread_decay is not None:
-            reward = jax.vmap(spread_rewards, (1, None, 1), 1)(steps.reward, self.reward_spread_decay, steps.ended)
-            steps = dataclasses.replace(steps, reward=reward)
+        steps = spread_steps(steps, self.reward_spread_decay)
         next_value = jax.vmap(batches.next_values, (1, 0), 1)(steps, rollout.last_value)
         targets = jax.vmap(self.advantage, (1, 1, None), 1)(steps, next_value, self.gamma)
         length = self.sequence_length(len(steps.valid))
@@ -203,12 +199,16 @@ class PPO:
         terms = objective(policy.distribution, batch)
         terms = terms._replace(metrics={**terms.metrics, **policy.distribution.metrics()})
         auxiliary = self.auxiliary(params, policy.features, batch)
-        return total_loss(terms, value, policy.distribution.entropy(), auxiliary, batch, self.vf_coef, self.ent_coef)
+        ent_coef = self.entropy.coef(learner.entropy, self.ent_coef)
+        return total_loss(terms, value, policy.distribution.entropy(), auxiliary, batch, self.vf_coef, ent_coef)
 
     def initial_carry(self, num_streams: int) -> PyTree:
-        """Carry at the start of an episode, [B, ...]."""
-        carry = in_float32(self.network.initial_carry())
-        return jax.tree.map(lambda x: jnp.broadcast_to(x, (num_streams, *x.shape)), carry)
+        """Memory at the start of an episode, [B, ...]."""
+        return exploration.remembered(self.start_carry(num_streams))
+
+    def start_carry(self, num_streams: int) -> PyTree:
+        """Carry at the start of collection, [B, ...]: memory, and with gSDE the noise."""
+        return exploration.of_streams(in_float32(self.network.initial_carry()), num_streams)
 
     def policy(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None
@@ -230,7 +230,7 @@ class PPO:
 
     def sequence_length(self, num_steps: int) -> int:
         """Sequence length L: `seq_len`, or by default `num_steps` if a target or memory spans several steps, else 1."""
-        together = jax.tree.leaves(self.network.initial_carry()) or self.recompute == "minibatch"
+        together = jax.tree.leaves(self.initial_carry(1)) or self.recompute == "minibatch"
         return self.seq_len if self.seq_len is not None else num_steps if together else 1
 
     def annealed(self, progress: Array, env_steps: Array) -> PPO:
@@ -238,7 +238,7 @@ class PPO:
         return anneal_parts(self.schedule(self, progress, env_steps), progress)
 
     def learners(self, num_streams: int) -> tuple[tuple[PPO, int], ...]:
-        """Agents that learn, each with its number of streams: this one alone, with all of them."""
+        """Agents that learn, each with its number of streams: this one alone."""
         return ((self, num_streams),)
 
     def discount(self, num_streams: int) -> Scalar:

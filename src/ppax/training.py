@@ -190,7 +190,7 @@ def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, colle
     if current is not None:
         episodes = zero_rows(current, episodes)
     if replaced is not None:
-        initial = annealed.initial_carry(env.num_streams)
+        initial = annealed.start_carry(env.num_streams)
         actor = actor._replace(carry=jax.tree.map(where_rows, replaced, initial, actor.carry))
     of_episodes = episode_metrics(episodes, env.num_agents, env.sizes)
     require_new_names(metrics, of_episodes, episodes.metrics)

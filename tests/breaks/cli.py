@@ -32,8 +32,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a part's name needs .part",
-        'in part_fields(PPO):\n        name += ".part"',
-        'in part_fields(PPO):\n        name += ""',
+        '    if of_part or name == "--schedule":',
+        '    if name == "--schedule":',
         (CLI + "test_options_with_dashes_or_underscores",),
         "ppax/cli/arguments.py",
     ),

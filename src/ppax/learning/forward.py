@@ -8,6 +8,7 @@ from jax import Array
 
 from ppax.arrays.sequences import to_pairs, to_rows
 from ppax.learning import normalization
+from ppax.learning.exploration import remembered, with_memory
 from ppax.protocols import Critic, Network
 from ppax.types import ForwardPass, LearnerState, PyTree, Transition
 
@@ -34,12 +35,12 @@ def forward(
     params, obs = cast(learner.params, dtype), in_float32(obs)
     # Flat rows: only `remember` needs the time axis, and flat matrix products are a third faster
     features = jax.vmap(network.encode, (None, 0))(params, obs)
-    memory = jax.vmap(network.remember, (None, 0, 0, 0))(params, carry, to_pairs(features, length), first)
+    memory = jax.vmap(network.remember, (None, 0, 0, 0))(params, remembered(carry), to_pairs(features, length), first)
     features = in_float32(to_rows(memory.features))
     outputs = jax.vmap(network.decide, (None, 0, 0))(params, features, action_mask)
-    carry, distribution, value_outputs = in_float32((memory.carry, outputs.distribution, outputs.value))
-    value = jax.vmap(critic.value, (None, 0))(learner.critic, value_outputs)
-    return ForwardPass(carry, distribution, value_outputs, value, features)
+    new, distribution, value_outputs = in_float32((memory.carry, outputs.distribution, outputs.value))
+    carry, value = with_memory(carry, new), jax.vmap(critic.value, (None, 0))(learner.critic, value_outputs)
+    return ForwardPass(carry, distribution, value_outputs, value, features, outputs.noise_basis)
 
 
 def replay(

@@ -15,13 +15,14 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.distributions import gsde
 from ppax.networks.encoders import Auto, Reader, by_name, readers
-from ppax.networks.head_for import FAMILIES, Head, head_for, same_actions
+from ppax.networks.head_for import FAMILIES, Head, head_for, same_actions, with_lasting_noise
 from ppax.networks.layers import ACTIVATIONS, dense, init_dense, init_layers, layers
 from ppax.networks.memories import MemoryPart, NoMemory
 from ppax.networks.observations import entries, select
 from ppax.parts import brief, slot
-from ppax.types import ConfigError, Key, Memory, Outputs, Params, PyTree, Scalar, part, static
+from ppax.types import ConfigError, Exploring, Key, Memory, Noise, Outputs, Params, PyTree, Scalar, part, static
 
 AUTO, NONE = Auto(), NoMemory()
 
@@ -57,6 +58,13 @@ class Composed:
         "radius of distribution ball; by default half the width of the box", default=None, above=0.0
     )
 
+    gsde_steps: int | None = static(
+        "gSDE: noise of Box actions depends on the features by a matrix that is drawn every so many steps; none: "
+        "independent noise in each step",
+        default=None,
+        low=1,
+    )
+
     __repr__ = brief
 
     def init(self, key: Key, num_values: int = 1) -> Params:
@@ -70,13 +78,17 @@ class Composed:
         }
         params |= {name: self._init_tower(tower, keys[name]) for name, tower in towers.items()}
         if self.head.log_std_size:
-            params["log_std"] = jnp.full(self.head.log_std_size, self.log_std_init, jnp.float32)
+            params["log_std"] = jnp.full(self._log_std_shape(), self.log_std_init, jnp.float32)
         return params
 
     def initial_carry(self) -> PyTree:
-        """Return each torso's carry at the start of an episode; () without memory."""
+        """Return each torso's carry at the start of an episode; () without memory. With gSDE an Exploring."""
         carry = {name: self.memory.initial_carry(self._size(tower)) for name, tower in self._towers().items()}
-        return carry if jax.tree.leaves(carry) else ()
+        memory = carry if jax.tree.leaves(carry) else ()
+        if self.gsde_steps is None:
+            return memory
+        matrix = jnp.zeros(self._log_std_shape(), jnp.float32)
+        return Exploring(memory, Noise(matrix, jnp.int32(0), jnp.int32(self.gsde_steps)))
 
     def encode(self, params: Params, obs: PyTree) -> PyTree:
         """Return each torso's features of one observation, as input of the memory's scan."""
@@ -95,9 +107,14 @@ class Composed:
     def decide(self, params: Params, features: PyTree, action_mask: PyTree | None) -> Outputs:
         """Return action distribution and value outputs from each torso's features of one step."""
         outputs = {name: self.memory.project_out(params[name].get("memory"), x) for name, x in features.items()}
-        policy = self._apply_head(params["policy"], outputs["actor"])
         value = self._apply_head(params["value"], outputs.get("critic", outputs["actor"]))
-        return Outputs(self.head(policy, params.get("log_std"), action_mask), value)
+        latent = layers(params["policy"], outputs["actor"], self.head_hidden, self.activation)
+        policy, log_std = dense(params["policy"], latent), params.get("log_std")
+        if self.gsde_steps is None:
+            return Outputs(self.head(policy, log_std, action_mask), value)
+        latent, log_std = latent.astype(jnp.float32), log_std.astype(jnp.float32)
+        distribution = self.head(policy, gsde.log_std_of(latent, log_std), action_mask)
+        return Outputs(distribution, value, gsde.noise_basis(latent, log_std))
 
     def rescale_value(self, params: Params, scale: Scalar, shift: Scalar) -> Params:
         """Return parameters with value output `scale` * value + `shift`, by rescaling the last layer (PopArt)."""
@@ -111,6 +128,12 @@ class Composed:
     def _size(self, tower: tuple[Reader, ...]) -> int:
         """Return the length of a torso's features before its memory."""
         return self.hidden[-1] if self.hidden else sum(reader.size() for reader in tower)
+
+    def _log_std_shape(self) -> tuple[int, ...]:
+        """Return the shape of the log standard deviations: with gSDE a row for each feature of the policy's layer."""
+        size = self.memory.output_size(self._size(self.actor_readers))
+        rows = () if self.gsde_steps is None else ((size, *self.head_hidden)[-1],)
+        return *rows, self.head.log_std_size
 
     def _init_tower(self, tower: tuple[Reader, ...], key: Key) -> Params:
         layers_key, encoder_key, memory_key = key, jax.random.fold_in(key, 1), jax.random.fold_in(key, 2)
@@ -173,18 +196,17 @@ def network(
     log_std_init: float = 0.0,
     actor_obs: Sequence[str] = (),
     critic_obs: Sequence[str] = (),
+    gsde_steps: int | None = None,
     **box: Any,
 ) -> Composed:
     """Return a network for the spaces of `env` (anything with `observation_space` and `action_space`).
 
-    `encoder`: a part of `networks.encoders`, an encoder of your own (`networks.adapters`), or a dict of these by entry
-    of a Dict observation. `memory`: a part of `networks.memories`. `box`: options of Box actions, as in
-    `head_for.head_for`: distribution, state_std, std_min, std_max and ball_radius. Every other argument is an option
-    of `Composed`. ConfigError where an argument does not fit the spaces.
+    `encoder`: a part of `networks.encoders`, one of your own (`networks.adapters`), or a dict of these by entry of a
+    Dict observation. `memory`: a part of `networks.memories`. `box`: options of Box actions, as in `head_for.head_for`.
+    Every other argument is an option of `Composed`. ConfigError where an argument does not fit the spaces.
     """
     available = tuple(entries(env.observation_space))
-    # environments with observations for the critic only have `actor_obs`
-    actor_obs = tuple(actor_obs) or getattr(env, "actor_obs", ())
+    actor_obs = tuple(actor_obs) or getattr(env, "actor_obs", ())  # where observations are for the critic only
     encoder = by_name(encoder, available) if isinstance(encoder, Mapping) else encoder
     actor, critic = select(available, tuple(actor_obs), "actor_obs"), select(available, tuple(critic_obs), "critic_obs")
     if shared and actor != critic:
@@ -194,7 +216,7 @@ def network(
     return Composed(
         actor_readers=readers(encoder, actor),
         critic_readers=readers(encoder, critic),
-        head=head_for(env.action_space, **box, log_std_init=log_std_init),
+        head=with_lasting_noise(head_for(env.action_space, **box, log_std_init=log_std_init), gsde_steps),
         encoder=encoder,
         memory=memory,
         hidden=tuple(hidden),
@@ -204,6 +226,7 @@ def network(
         log_std_init=log_std_init,
         actor_obs=tuple(actor_obs),
         critic_obs=tuple(critic_obs),
+        gsde_steps=gsde_steps,
         **box,
     )
 
@@ -216,8 +239,5 @@ def mlp(
     log_std_init: float = 0.0,
     **box: Any,
 ) -> Composed:
-    """Return a feedforward network for the spaces of `env`.
-
-    `box`: options of Box actions, as in `network`, which also offers encoders and memories.
-    """
+    """Return a feedforward network for the spaces of `env`; `box`: options of Box actions, as in `network`."""
     return network(env, hidden=hidden, activation=activation, shared=shared, log_std_init=log_std_init, **box)

@@ -59,6 +59,24 @@ def head_for(
     return _head(space, options, "action space")
 
 
+def with_lasting_noise(head: Head, gsde_steps: int | None) -> Head:
+    """Return `head` if it can have gSDE's noise: of one Box, normal, with state-independent deviations.
+
+    Raises ConfigError otherwise, unless `gsde_steps` is None.
+    """
+    if gsde_steps is None:
+        return head
+    given = f"gsde_steps = {gsde_steps}"
+    if not isinstance(head, NormalHead):
+        raise ConfigError(
+            f"{given}: the noise is of one Box of actions with distribution normal, squashed or ball, not of a "
+            f"{type(head).__name__}; leave gsde_steps out"
+        )
+    if head.state_std:
+        raise ConfigError(f"{given}: its standard deviation depends on the features already; set state_std to false")
+    return head
+
+
 def same_actions(head: Any, other: Any) -> bool:
     """Return whether two heads fit the same action space, with any distributions; a user's own head fits any space."""
     if isinstance(head, JointHead) and isinstance(other, JointHead):

@@ -1,0 +1,111 @@
+"""Thresholds of the score table's provisional rows, calibrated with rejax at the hyperparameters of ppax's presets.
+
+    python benchmarks/calibrate.py              # all rows below, ten seeds each in one program; an hour on two cores
+    python benchmarks/calibrate.py L3 L4        # these rows
+
+Threshold: mean of the oracle's final policies minus 2 SE sqrt(1 + n_o / n_s), where SE is the standard error over its
+n_o = 10 seeds and n_s = 5 are the seeds of a row; so an equal learner passes with about 98 %. A row keeps
+the greater of this and its provisional threshold. rejax differs from the presets in what it is: a constant learning
+rate, two optimisers, clipping of each gradient element, a clipped value loss, time limits taken for true ends, and
+evaluations with sampled actions. Results: results/calibration.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from typing import Any
+
+import numpy as np
+
+from report import Report
+
+ROWS = ("L3", "L4", "L5", "L7", "L8", "L9")  # provisional rows with environments and networks that rejax has
+SEEDS, SEEDS_OF_A_ROW, EPISODES = 10, 5, 128
+
+
+def oracle(row: Any) -> Any:
+    """rejax's PPO with the hyperparameters of the row's preset."""
+    from rejax import PPO
+
+    from ppax import config
+
+    given = row.run_config()
+    options = dict(config.flatten(config.resolve(given)))
+
+    def of(path: str) -> Any:
+        return options[f"agent.{path}"]
+
+    sizes = int(options["num_envs"]), int(options["num_steps"])
+    steps = int(options["total_steps"])
+    return PPO.create(
+        env=str(options["env"]).removeprefix("gymnax/"),
+        agent_kwargs={
+            "hidden_layer_sizes": tuple(of("network.hidden")),
+            "activation": of("network.activation"),
+        },
+        num_envs=sizes[0],
+        num_steps=sizes[1],
+        total_timesteps=steps,
+        eval_freq=steps,
+        skip_initial_evaluation=True,
+        num_epochs=of("num_epochs"),
+        num_minibatches=of("minibatch.num_minibatches"),
+        learning_rate=of("learning_rate"),
+        max_grad_norm=of("max_grad_norm"),
+        gamma=of("gamma"),
+        gae_lambda=of("advantage.gae_lambda"),
+        clip_eps=of("loss.clip_eps"),
+        vf_coef=of("vf_coef"),
+        ent_coef=of("ent_coef"),
+        normalize_observations=bool(of("normalize_obs")),
+        normalize_rewards=bool(of("normalize_reward")),
+    )
+
+
+def measure(row: Any) -> dict[str, Any]:
+    """Scores of the oracle's final policies, and the threshold that follows from them."""
+    import jax
+    from rejax.evaluate import evaluate
+
+    agent, begin = oracle(row), time.perf_counter()
+    iterations = agent.total_timesteps // (agent.num_envs * agent.num_steps)
+
+    def train(key: Any) -> Any:
+        state = agent.init_state(key)
+        return jax.lax.fori_loop(0, iterations, lambda _, one: agent.train_iteration(one), state)
+
+    states = jax.jit(jax.vmap(train))(jax.vmap(jax.random.key)(np.arange(SEEDS, dtype=np.uint32)))
+    scores = []
+    for i in range(SEEDS):
+        state = jax.tree.map(lambda x, i=i: x[i], states)
+        _, returns = evaluate(agent.make_act(state), jax.random.key(i), agent.env, agent.env_params, EPISODES)
+        scores.append(float(np.mean(returns)))
+    mean, error = float(np.mean(scores)), float(np.std(scores, ddof=1) / math.sqrt(SEEDS))
+    bound = mean - 2 * error * math.sqrt(1 + SEEDS / SEEDS_OF_A_ROW)
+    result = {"row": row.name, "preset": row.preset, "steps": row.steps, "scores": scores, "mean": mean, "error": error}
+    return result | {"bound": bound, "seconds": time.perf_counter() - begin}
+
+
+def main() -> None:
+    """Measure, print a line per row, write the results."""
+    import json
+
+    from ppax.scores.suite import read_suite
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", nargs="*", default=ROWS, help="rows of the suite")
+    chosen = parser.parse_args().rows
+    rows = {row.name: row for row in read_suite()}
+    report = Report("calibration", "thresholds from rejax at the presets' hyperparameters", {"seeds": SEEDS})
+    assert report.path is not None
+    for name in chosen:
+        found = measure(rows[name])
+        print(f"{name:6} mean {found['mean']:.4g} +- {found['error']:.3g}: threshold {found['bound']:.4g}", flush=True)
+        known = json.loads(report.path.read_text())["results"] if report.path.exists() else []
+        report.save(results=[*(one for one in known if one["row"] != name), found])
+
+
+if __name__ == "__main__":
+    main()

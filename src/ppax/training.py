@@ -164,9 +164,11 @@ def iteration_inputs(agent: Agent, state: TrainState, total_iterations: int | Ar
     return IterationInputs(annealed, key, collect_key, update_keys, numbers)
 
 
-def annealed_env(env: VectorEnv, state: TrainState, total_iterations: int | Array) -> Scheduled:
-    """Return the environment at the training progress, and the numbers that its schedule changes."""
-    return scheduled(env, state.iteration / total_iterations, counter.to_float(state.env_steps))
+def annealed_env(env: Env, state: TrainState, total_iterations: int | Array) -> Scheduled:
+    """Return the compiled environment at the training progress, and the numbers that its schedule changes."""
+    return scheduled(
+        require_native(env, "schedule", LOOPS), state.iteration / total_iterations, counter.to_float(state.env_steps)
+    )
 
 
 def iteration(agent: Agent, env: VectorEnv, state: TrainState, total_iterations: int | Array) -> Trained:

@@ -121,10 +121,10 @@ def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
 
 def for_evaluation(env: Env, env_params: Mapping[str, Any]) -> Env:
     """Return `env` at the end of its schedule, with `env_params`. Errors as in `other_params`."""
-    return other_params(ended(env), env_params)
+    return other_params(ended(env) if isinstance(env, VectorEnv) else env, env_params)
 
 
-def with_schedule(env: Env, schedule: Schedule) -> Env:
+def with_schedule(env: Env, schedule: Schedule) -> VectorEnv:
     """Return `env` with a schedule of its numbers; ConfigError if it has none of them, or steps on the host."""
     native = require_native(env, "schedule", "leave [schedule] out")
     scheduled = dataclasses.replace(native, schedule=schedule)
@@ -132,11 +132,12 @@ def with_schedule(env: Env, schedule: Schedule) -> Env:
     return scheduled
 
 
-def ended(env: Env) -> Env:
+def ended(env: VectorEnv) -> VectorEnv:
     """Return `env` with the numbers that its schedule ends with, and without the schedule."""
-    if not isinstance(env, VectorEnv) or env.schedule is None:
+    if env.schedule is None:
         return env
-    return other_params(dataclasses.replace(env, schedule=None), values_at(env, 1.0))
+    last: Any = other_params(dataclasses.replace(env, schedule=None), values_at(env, 1.0))
+    return last  # type: ignore[no-any-return]
 
 
 def require_native(env: Env, what: str, instead: str) -> VectorEnv:

@@ -49,4 +49,6 @@ class EntropyTarget:
 
     def metrics(self, state: PyTree, ent_coef: Scalar) -> Table:
         """Metric of one update: the learned coefficient, for the next one."""
-        return Table({}) if self.target is None else reduced("last", {"ent_coef": self.coef(state, ent_coef)})
+        return (
+            Table({}) if self.target is None else reduced("last", {"ent_coef": jnp.asarray(self.coef(state, ent_coef))})
+        )

@@ -19,6 +19,8 @@ class Drawn(gymnasium.Wrapper):  # type: ignore[type-arg]
     `make(**numbers)`. Equal seeds of `reset` give equal numbers, also in the episodes after.
     """
 
+    env: gymnasium.Env[Any, Any]
+
     def __init__(
         self,
         make: Callable[..., gymnasium.Env[Any, Any]],

@@ -21,6 +21,7 @@ from ppax.envs.suites import registry
 
 ROOT = Path(__file__).parents[2]
 RUN = (
+    "exploration",
     "extending",
     "fine_tuning",
     "first_run",

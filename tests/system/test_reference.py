@@ -81,8 +81,6 @@ OPTIONS = {
         {"loss": DPO(0.3, 0.1), "critic": Regression(**CRITIC)},
         {"objective": "dpo", "alpha": 0.3, "beta": 0.1} | CRITIC,
     ),
-    "spo": Option({"loss": SPO(0.15)}, {"objective": "spo", "clip_eps": 0.15}),
-    "rollback": Option({"loss": Rollback(0.1, 0.6)}, {"objective": "rollback", "clip_eps": 0.1, "slope": 0.6}),
     # Old log-probabilities differ by 0.2, so KLs are around 0.02: each control acts in some steps and not in others
     "stop": Option({"kl": KLControl(0.034)}, {"target_kl": 0.034}),
     "rate": Option({"kl": KLControl(rate_target=0.03, rate_max=1.2e-3)}, {"rate_target": 0.03, "rate_max": 1.2e-3}),
@@ -127,8 +125,10 @@ OPTIONS = {
         # symlog(20) = log 21; half of it is log sqrt 21
         {"critic": "two_hot", "bins": (-20.0, 1 - 21**0.5, 0.0, 21**0.5 - 1, 20.0), "recompute": "epoch"},
     ),
-    "quantile": Option({"critic": Quantile(5, 0.4)}, {"critic": "quantile", "kappa": 0.4}),
     "features": Option({"auxiliary": FeatureNorm(0.4)}, {"feature_coef": 0.4}),
+    "spo": Option({"loss": SPO(0.15)}, {"objective": "spo", "clip_eps": 0.15}),
+    "rollback": Option({"loss": Rollback(0.1, 0.6)}, {"objective": "rollback", "clip_eps": 0.1, "slope": 0.6}),
+    "quantile": Option({"critic": Quantile(5, 0.4)}, {"critic": "quantile", "kappa": 0.4}),
 }
 
 OBS_SPACE = spaces.Box(-np.inf, np.inf, (2, 2))

@@ -47,8 +47,11 @@ def next_noise(carry: Exploring, keys: Key) -> Exploring:
     """Return the carry after a step, with a new matrix where one is due."""
     matrix, age, every = carry.noise
     due = age % every == 0  # [B], mostly all streams at once: they begin together
+    # as numbers: under vmap the branch becomes a selection, which JAX's check of reused keys refuses for keys
+    data, impl = jax.random.key_data(keys), jax.random.key_impl(keys)
 
     def fresh() -> Array:
+        keys = jax.random.wrap_key_data(data, impl=impl)
         drawn = jax.vmap(lambda key: jax.random.normal(key, matrix.shape[1:], jnp.float32))(keys)
         renewed: Array = where_rows(due, drawn, matrix)
         return renewed

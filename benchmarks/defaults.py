@@ -7,8 +7,9 @@
     python benchmarks/defaults.py --drawn                      # five environments that nobody tuned on
     python benchmarks/defaults.py --drawn --sb3                # and what SB3's defaults reach on them
 
-A score is the mean return of 128 episodes of the final policy. Seeds of tuning are 0, 1, ...; those of the written
-table begin at 100, and at 200 for the drawn environments. Compiled environments train all seeds in one program.
+As in `ppax score`: the score of a seed is the mean return of 128 episodes of its final policy, that of a task the
+interquartile mean over five seeds, three where environments are stepped on the host. Seeds of tuning are 0, 1, ...;
+those of the written table begin at 100, and at 200 for the drawn environments.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ POOLS = {"gymnax": 1_000_000, "brax": 2_000_000, "gymnasium": 500_000}
 # Not environments to learn: compatibility layers, duplicates of others on the list, a test of speed
 NOT_TASKS = {"gymnasium/GymV21Environment-v0", "gymnasium/GymV26Environment-v0", "brax/fast"}
 EPISODES = 128
+SEEDS = {"compiled": 5, "host": 3}
 
 
 def drawn() -> dict[str, int]:
@@ -79,6 +81,7 @@ def score(run_config: dict[str, Any], seeds: list[int]) -> dict[str, Any]:
     """Scores of the seeds' final policies, of the untrained policy, and the seconds of the whole."""
     from ppax import config
     from ppax.program.backends import backend_of
+    from ppax.scores import statistics
     from ppax.scores.training import members_of
 
     begin = time.perf_counter()
@@ -88,12 +91,13 @@ def score(run_config: dict[str, Any], seeds: list[int]) -> dict[str, Any]:
     members = [member for part in parts for member in part]
     scores, seconds = [member.score for member in members], time.perf_counter() - begin
     random = float(np.mean([member.random for member in members]))
-    return {"scores": scores, "mean": float(np.mean(scores)), "random": random, "seconds": seconds}
+    return {"scores": scores, "iqm": statistics.iqm(scores), "random": random, "seconds": seconds}
 
 
 def preset_score(task: str, steps: int, seeds: list[int]) -> dict[str, Any] | None:
     """Score of the task's preset with this budget: the published one, or measured; None without a preset."""
     from ppax import config
+    from ppax.scores import statistics
 
     path = config.presets().get(task)
     if path is None:
@@ -106,7 +110,7 @@ def preset_score(task: str, steps: int, seeds: list[int]) -> dict[str, Any] | No
                 [member[name] for member in result["members"]] for name in ("score", "random", "seconds")
             )
             of_row = {"row": row["name"], "random": float(np.mean(untrained)), "seconds": sum(seconds)}
-            return {"scores": scores, "mean": float(np.mean(scores))} | of_row
+            return {"scores": scores, "iqm": statistics.iqm(scores)} | of_row
     return score(config.read(path) | {"total_steps": steps}, seeds)
 
 
@@ -120,6 +124,8 @@ def sb3(task: str, steps: int, seeds: list[int]) -> dict[str, Any] | None:
     from stable_baselines3.common.evaluation import evaluate_policy
     from stable_baselines3.common.monitor import Monitor
 
+    from ppax.scores import statistics
+
     begin, scores = time.perf_counter(), []
     for seed in seeds:
         model = PPO("MlpPolicy", gymnasium.make(name), seed=seed, device="cpu").learn(steps)
@@ -127,7 +133,7 @@ def sb3(task: str, steps: int, seeds: list[int]) -> dict[str, Any] | None:
             warnings.simplefilter("ignore")
             mean, _ = evaluate_policy(model, Monitor(gymnasium.make(name)), EPISODES // 4)
         scores.append(float(mean))
-    return {"scores": scores, "mean": float(np.mean(scores)), "seconds": time.perf_counter() - begin}
+    return {"scores": scores, "iqm": statistics.iqm(scores), "seconds": time.perf_counter() - begin}
 
 
 def options_of(given: list[str]) -> dict[str, Any]:
@@ -144,7 +150,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tasks", nargs="*", help="tasks (default: all)")
     parser.add_argument("--kind", default="", help="tasks of this kind: compiled or host")
-    parser.add_argument("--seeds", type=int, default=3, help="seeds of each task")
+    parser.add_argument("--seeds", type=int, help="seeds of each task (default: 5, on the host 3)")
     parser.add_argument("--set", nargs="+", default=[], metavar="OPTION=VALUE", help="other settings; tuning seeds")
     parser.add_argument("--tune", action="store_true", help="tuning seeds, without presets; nothing written")
     parser.add_argument("--drawn", action="store_true", help="the five drawn environments")
@@ -154,11 +160,11 @@ def main() -> None:
     chosen = options.tasks or [name for name in tasks if options.kind in ("", place_of(name))]
     tuning = options.tune or bool(options.set)
     first = TUNED if tuning else DRAWN if options.drawn else HELD
-    seeds = list(range(first, first + options.seeds))
     name_of_file = "defaults_drawn" if options.drawn else "defaults"
-    report = Report(None if tuning else name_of_file, "recommended settings beside presets", {"seeds": seeds})
+    report = Report(None if tuning else name_of_file, "recommended settings beside presets", {"first_seed": first})
     for name in chosen:
-        steps = tasks[name]
+        steps, count = tasks[name], options.seeds or SEEDS[place_of(name)]
+        seeds = list(range(first, first + count))
         given = {"env": name, "total_steps": steps} | unflatten(options_of(options.set))
         row: dict[str, Any] = {"task": name, "steps": steps, "defaults": score(config.recommended(given).config, seeds)}
         row["preset"] = None if tuning else preset_score(name, steps, seeds)
@@ -184,7 +190,7 @@ def share(row: dict[str, Any]) -> float | None:
     if row["preset"] is None:
         return None
     random = row["preset"]["random"]
-    return float((row["defaults"]["mean"] - random) / (row["preset"]["mean"] - random))
+    return float((row["defaults"]["iqm"] - random) / (row["preset"]["iqm"] - random))
 
 
 def line(row: dict[str, Any]) -> str:
@@ -193,7 +199,7 @@ def line(row: dict[str, Any]) -> str:
     for who in ("defaults", "preset", "sb3"):
         if row[who] is not None:
             each = " ".join(f"{x:.4g}" for x in row[who]["scores"])
-            text += f"  {who} {row[who]['mean']:.4g} ({each}; {row[who]['seconds']:.0f} s)"
+            text += f"  {who} {row[who]['iqm']:.4g} ({each}; {row[who]['seconds']:.0f} s)"
     return text if row["share"] is None else f"{text}  share {row['share']:.2f}"
 
 

@@ -33,7 +33,8 @@ def main() -> None:
         assert curves is not None, "every episode of MountainCar ends after 200 steps"
         axes.fill_between(curves.env_steps, curves.low, curves.high, color=colour, alpha=0.12, lw=0)
         label = f"{score.row.name.replace('-', ' ')}: {score.statistics.iqm:.4g}"
-        axes.plot(curves.env_steps, curves.mean, color=colour, label=label, lw=1.8)
+        style = (0, (3, 3)) if colour == GREY else "-"  # it lies on the first curve
+        axes.plot(curves.env_steps, curves.mean, color=colour, label=label, lw=1.8, linestyle=style)
     axes.set(xlabel="environment steps", ylabel="episode return", title="MountainCar-v0, one ingredient at a time")
     axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1e6:g}M")
     axes.spines[["top", "right"]].set_visible(False)

@@ -198,10 +198,10 @@ def results_of(name: str) -> list[dict[str, Any]]:
 
 
 def seeds_of(entry: dict[str, Any] | None) -> str:
-    """Mean and, in brackets, every seed's score; a dash for none."""
+    """Interquartile mean and, in brackets, every seed's score; a dash for none."""
     from ppax.scores.tables import number
 
-    return "-" if entry is None else f"**{number(entry['mean'])}** ({', '.join(map(number, entry['scores']))})"
+    return "-" if entry is None else f"**{number(entry['iqm'])}** ({', '.join(map(number, entry['scores']))})"
 
 
 def defaults_measured() -> list[str]:
@@ -209,9 +209,9 @@ def defaults_measured() -> list[str]:
     lines = [
         "## Scores beside the presets",
         "",
-        "Mean of the final policies, in brackets the score of each seed (100, 101, 102; presets: the published",
-        "seeds, see [scores](scores.md)). Share: how far the defaults go from the untrained policy to the preset's",
-        "score.",
+        "As in the [table of scores](scores.md): interquartile mean over the seeds, in brackets each seed's score",
+        "(100, 101, ...; of presets the published seeds). Share: how far the defaults go from the untrained policy to",
+        "the preset's score.",
         "`python benchmarks/defaults.py`",
         "",
         "| environment | steps | defaults | preset | share |",

@@ -48,6 +48,7 @@ TITLES = {
     "fine_tuning": "Fine-tuning",
     "latency": "One action of a trained policy",
 }
+TOWERS = ("agent.network.actor.", "agent.network.critic.")
 LISTS = {"log.to": "logger"}  # lists of parts, and their kind
 INTRODUCTION = """# Benchmarks
 
@@ -110,6 +111,8 @@ def options() -> str:
     agent = [option for option in everything if option.path.count(".") == 1 and option.path.startswith("agent.")]
     lines += ["## run", "", *table(own), "", "## agent", "", *table(agent, "agent."), ""]
     for slot, path in slots(everything):
+        if path.startswith(TOWERS):
+            continue
         lines += [f"## {path}", ""]
         for part, cls in PARTS[slot].items():
             inner = [
@@ -126,6 +129,8 @@ def options() -> str:
                 *(table(direct, f"{path}.") if direct else ["No options."]),
                 "",
             ]
+        if slot == "memory":
+            lines += towers([option for option in everything if option.path.startswith(TOWERS[0])])
     for path, slot in LISTS.items():
         lines += [
             f"## {path}",
@@ -139,6 +144,19 @@ def options() -> str:
             rows = table(direct, f"{path}.0.") if direct else ["No options."]
             lines += [f'### `part = "{part}"`', "", in_python(cls), "", *rows, ""]
     return "\n".join(lines)
+
+
+def towers(own: list[Any]) -> list[str]:
+    """Sections of the tables of the actor and the critic alone, and of encoders by entry."""
+    from ppax.networks import Tower
+
+    heading = "## " + ", ".join(path.removesuffix(".") for path in TOWERS)
+    about = "What is left out, `same`, is that of `agent.network`; `encoder` and `memory` are parts as there."
+    by_entry = (
+        "Tables of `agent.network.encoder`, each for one entry of a Dict observation, under the name of the entry."
+    )
+    rows = table(own, TOWERS[0])
+    return [heading, "", in_python(Tower), "", about, "", *rows, "", "## agent.network.encoders", "", by_entry, ""]
 
 
 def in_python(cls: type) -> str:
@@ -257,14 +275,14 @@ def table(options: list[Any], prefix: str = "") -> list[str]:
     rows = ["| option | meaning | default | allowed |", "|---|---|---|---|"]
     for option in options:
         name, doc = option.path.removeprefix(prefix), option.doc.replace("|", "/")
-        rows.append(f"| `{name}` | {doc} | `{shown(option.default)}` | {allowed(option)} |")
+        rows.append(f"| `{name}` | {doc} | `{shown(option.default, option.none)}` | {allowed(option)} |")
     return rows
 
 
-def shown(value: Any) -> str:
-    """A default as a run file has it."""
+def shown(value: Any, none: str = "none") -> str:
+    """A default as a run file has it; `none` is the word for None."""
     if value is None:
-        return "none"
+        return none
     return json.dumps(value) if isinstance(value, bool | str | int | float) else str(value)
 
 
@@ -275,7 +293,7 @@ def allowed(option: Any) -> str:
         return ", ".join(f"`{choice}`" for choice in limits["choices"])
     signs = {"low": ">=", "above": ">", "high": "<="}
     bounds = [f"{sign}&nbsp;{bound(limits[name])}" for name, sign in signs.items() if limits.get(name) is not None]
-    kind = option.kind.__name__ + (" list" if option.many else "") + (" or none" if option.optional else "")
+    kind = option.kind.__name__ + (" list" if option.many else "") + (f" or {option.none}" if option.optional else "")
     return ", ".join([kind, *bounds])
 
 

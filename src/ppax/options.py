@@ -97,7 +97,7 @@ def check_value(option: Option, value: Any, each: bool = False) -> Any:
                 'which takes agents = "independent"'
             )
         return [check_value(option._replace(optional=False), x) for x in value]
-    if option.optional and value in (None, NONE, option.none):
+    if option.optional and value in (None, NONE, option.none, [NONE], [option.none]):  # a list of words is argparse's
         return None
     if option.many:
         if not isinstance(value, list | tuple):
@@ -142,6 +142,7 @@ def check_numbers(part: Any, path: str = "agent") -> None:
     for field in dataclasses.fields(part) if dataclasses.is_dataclass(part) else ():
         value, where = getattr(part, field.name), f"{path}.{field.name}"
         limits = {name: field.metadata[name] for name in LIMITS if name in field.metadata}
+        value = dict(value) if "slot_table" in field.metadata else value
         if dataclasses.is_dataclass(value) or isinstance(value, Mapping):
             check_numbers(value, where)
         elif limits and not isinstance(value, jax.core.Tracer):

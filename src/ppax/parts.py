@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
@@ -31,18 +33,32 @@ def static(doc: str = "", *, default: Any = dataclasses.MISSING, **limits: Any) 
     return dataclasses.field(default=default, metadata={"static": True, "doc": doc, **limits})
 
 
-def slot(name: str, doc: str = "", *, default: Any = dataclasses.MISSING) -> Any:
+def slot(
+    name: str, doc: str = "", *, default: Any = dataclasses.MISSING, first: Mapping[str, type] = MappingProxyType({})
+) -> Any:
     """Declare a field that holds a part of the kind `name`, which a run file may choose.
 
-    `config.catalogue.PARTS[name]` lists the choices; without one, a run file takes the first. Without `default` the
-    part must be passed in Python.
+    `config.catalogue.PARTS[name]` lists the choices; without one, a run file takes the first, or that of `first`,
+    further choices by name. Without `default` the part must be passed in Python.
     """
-    return dataclasses.field(default=default, metadata={"slot": name, "doc": doc})
+    return dataclasses.field(default=default, metadata={"slot": name, "doc": doc, "first": first})
 
 
 def slot_list(name: str, doc: str) -> Any:
     """Declare a field that holds any number of parts of the kind `name`; in a run file a list of tables, [[...]]."""
     return dataclasses.field(default=(), metadata={"slot_list": name, "doc": doc})
+
+
+def slot_table(name: str, doc: str) -> Any:
+    """Declare a field of pairs (key, part of the kind `name`); in a run file a table for each key."""
+    return dataclasses.field(default=(), metadata={"static": True, "slot_table": name, "doc": doc})
+
+
+def slot_tables(cls: type) -> dict[str, str]:
+    """Return the fields of `cls` that hold parts by key, each with the kind of its parts."""
+    return {
+        field.name: field.metadata["slot_table"] for field in dataclasses.fields(cls) if "slot_table" in field.metadata
+    }
 
 
 def slot_lists(cls: type) -> dict[str, str]:

@@ -145,7 +145,7 @@ FILES = [
     ),
     Mutation(
         "underscores in a group's name become dashes",
-        'word if words[0] == "groups" and place == 1 else word.replace(old, new)',
+        "word if place in own else word.replace(old, new)",
         "word.replace(old, new)",
         (OVERRIDES, GROUPS + "test_a_command_line_names_groups_with_underscores"),
         "ppax/cli/arguments.py",

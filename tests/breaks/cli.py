@@ -32,8 +32,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a part's name needs .part",
-        '    if of_part or name == "--schedule":',
-        '    if name == "--schedule":',
+        '"--groups.", "--schedule.")) and of_part):\n        name += ".part"',
+        '"--groups.", "--schedule.")) and of_part):\n        name += ""',
         (CLI + "test_options_with_dashes_or_underscores",),
         "ppax/cli/arguments.py",
     ),

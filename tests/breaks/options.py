@@ -143,7 +143,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a field holds the parts of its name",
-        "return {field: PARTS[kind] for field, kind in slots(cls).items()}",
+        "return {field: first[field] | PARTS[kind] for field, kind in slots(cls).items()}",
         "return {field: PARTS[field] for field in slots(cls) if field in PARTS}",
         ("tests/config/test_config.py::test_fields_with_a_slot_hold_parts_whatever_their_names",),
         "config/catalogue.py",

@@ -1,5 +1,6 @@
 """The whole self-test: what is healthy passes, user code that raises is one failed check, and the command line."""
 
+import dataclasses
 import json
 import sys
 from functools import partial
@@ -15,7 +16,7 @@ from ppax.cli import main
 from ppax.envs import VectorEnv, host
 from ppax.host import operations
 from ppax.minibatches import Shuffle
-from ppax.networks import memories, mlp, network
+from ppax.networks import Tower, memories, mlp, network
 
 sys.path.insert(0, str(__file__).rpartition("/")[0])
 import broken
@@ -36,6 +37,19 @@ def test_a_recurrent_agent_with_normalisation_passes():
     assert report["ratio"].number <= 1e-5
     assert {check.name for check in report.checks if check.passed is None} <= {"masks"}
     assert all(len(line) < 200 for line in str(report).splitlines())
+
+
+def towers(network):
+    stack = memories.Stack(memories.LSTM(6), 2, residual=True, norm=True)
+    critic = Tower(hidden=(6,), activation="mish", layer_norm=True)
+    return dataclasses.replace(network, actor=Tower(memory=stack), critic=critic, remat=True)
+
+
+def test_an_agent_with_towers_and_a_stack_passes():
+    report = run(ppax.make("CartPole-v1-masked", 4), towers, 32, seq_len=8)
+    assert report.passed, str(report)
+    assert report["memory"].passed
+    assert report["ratio"].number <= 1e-5
 
 
 @pytest.mark.nightly

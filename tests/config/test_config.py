@@ -51,7 +51,8 @@ def base_of(path):
     """Return a configuration in which the option at `path` exists and has an effect."""
     if path.startswith("agent.network."):  # options of Box actions need a Box
         ball = {"agent": {"network": {"distribution": "ball"}}} if path.endswith("ball_radius") else {}
-        return {"env": "Pendulum-v1", **ball}
+        memory = {"agent": {"network": {"memory": {"part": "gru"}}}} if path.endswith("remat") else {}
+        return {"env": "Pendulum-v1", **ball, **memory}
     if path == "clip_actions":
         return {"env": "Pendulum-v1"}
     if path in ("agent_ids", "central_critic"):  # options of several agents
@@ -78,6 +79,8 @@ def test_defaults_are_those_of_the_parts():
     assert plan["env"] == "CartPole-v1"
     assert plan["agent"]["gamma"] == agent.gamma
     assert plan["agent"]["loss"]["clip_eps"] == agent.loss.clip_eps
+    tower = {"encoder": {"part": "same"}, "memory": {"part": "same"}}
+    tower |= dict.fromkeys(("hidden", "head_hidden", "activation", "layer_norm"))
     assert plan["agent"]["network"] == {
         "part": "composed",
         "encoder": {"part": "auto"},
@@ -85,6 +88,13 @@ def test_defaults_are_those_of_the_parts():
         "hidden": [64, 64],
         "head_hidden": [],
         "activation": "tanh",
+        "layer_norm": False,
+        "hidden_gain": math.sqrt(2.0),
+        "policy_gain": 0.01,
+        "value_gain": 1.0,
+        "remat": False,
+        "actor": tower,
+        "critic": tower,
         "shared": False,
         "log_std_init": 0.0,
         "distribution": "normal",

@@ -22,7 +22,7 @@ from ppax import config
 from ppax.cli.main import main
 from ppax.envs import VectorEnv
 from ppax.options import unflatten
-from ppax.parts import slots
+from ppax.parts import slot_tables, slots
 from ppax.training import MEASURED, STAGES
 from ppax.types import ConfigError, EnvReset, EnvStep, part, static
 
@@ -179,7 +179,7 @@ def changes(option):
     if option.kind is bool:
         return [not option.default]
     if option.many:
-        return [[4, *option.default[1:]]] if option.kind is int else []
+        return [[4, *(option.default or ())[1:]]] if option.kind is int else []
     if option.kind is int:
         return [1 if option.default is None else max(option.limits.get("low", 0), option.default // 2) or 2]
     if option.default is None:
@@ -347,7 +347,7 @@ def test_every_option_of_every_part_is_covered():
     for slot, choices in config.PARTS.items():
         for cls in choices.values() if slot != "logger" else ():
             names = {field.name for field in dataclasses.fields(cls) if field.metadata}
-            names -= {"actor_readers", "critic_readers", "head", *slots(cls)}
+            names -= {"actor_readers", "critic_readers", "head", *slots(cls), *slot_tables(cls)}
             assert names <= seen, (slot, cls, names - seen)
     assert len({named(case) for case in ALL}) == len(ALL)
     known = {option.path for option in config.options({})}

@@ -15,7 +15,7 @@ from ppax.collection import collect
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.learning import recompute
 from ppax.minibatches import Shuffle
-from ppax.networks import adapters, encoders, memories, mlp, network
+from ppax.networks import Tower, adapters, encoders, memories, mlp, network
 from ppax.program.layout import Program
 from ppax.types import EnvReset, EnvStep, Targets, Transition
 
@@ -26,6 +26,7 @@ SMALL = {
     "lru": memories.LRU(6),
     "attention": memories.Attention(6, steps=3, heads=2),
     "window": memories.Window(steps=3, hidden=(6,)),
+    "stack": memories.Stack(memories.LSTM(6), 2, residual=True, norm=True),
 }
 CARTPOLE = VectorEnv(TimeLimit(builtin.CartPole(), 5), 4)
 DICT = spaces.Dict(
@@ -154,7 +155,18 @@ def test_preprocessing_of_every_kind_of_space(space, obs, numbers):
     ("options", "named"),
     [
         ({"critic_obs": ("secre",)}, r"network\.critic_obs: no entry 'secre' .* there are .*secret"),
-        ({"encoder": {"photo": encoders.SmallCNN()}}, r"network\.encoder: no entry 'photo'"),
+        ({"encoders": {"imag": encoders.SmallCNN()}}, r"network\.encoders: no entry 'imag'.*nearest: image"),
+        (
+            {"critic": Tower(encoders={"imag": encoders.SmallCNN()})},
+            r"network\.critic\.encoders: no entry 'imag'.*nearest: image",
+        ),
+        ({"encoder": {"image": encoders.SmallCNN()}}, r"network\.encoder = .*write encoders=\{"),
+        ({"critic": {"hidden": (3,)}}, r"network\.critic = .*write ppax\.networks\.Tower"),
+        (
+            {"shared": True, "critic": Tower(hidden=(3,))},
+            r"network\.shared = true: .*network\.critic = .*hidden=\(3,\)",
+        ),
+        ({"remat": True}, r"network\.remat = true: there is no memory"),
         ({"shared": True, "critic_obs": ("secret",)}, r"network\.shared = true"),
         ({"encoder": encoders.NatureCNN()}, r"NatureCNN.* has an empty output for image \[6, 5, 2\]"),
     ],
@@ -213,7 +225,7 @@ def three_updates(agent, env, steps=8):
     return state
 
 
-QUICKEST = ("gru", "mingru")
+QUICKEST = ("gru", "mingru", "stack")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICKEST else pytest.mark.nightly) for n in SMALL])
@@ -241,7 +253,7 @@ def test_every_kind_of_observation_trains(name):
     chosen = {
         "none": {},
         "vector": {"actor_obs": ("seen",), "critic_obs": ("secret",), "memory": memories.GRU(6)},
-        "picture": {"encoder": {"image": encoders.ImpalaCNN(channels=(2,))}, "shared": True},
+        "picture": {"encoders": {"image": encoders.ImpalaCNN(channels=(2,))}, "shared": True},
     }[name]
     three_updates(agent_of(network(env, hidden=(8,), **chosen), normalize_obs=name == "vector"), env)
 
@@ -326,7 +338,8 @@ def test_every_option_of_every_memory_is_checked_and_reaches_the_part(memory):
     built = config.build(plan).agent.network.memory
     assert type(built) is config.PARTS["memory"][memory]
     for option in config.options(plan):
-        if option.path.startswith("agent.network.memory.") and "low" in option.limits:
+        own = option.path.startswith("agent.network.memory.") and option.path.count(".") == 3
+        if own and "low" in option.limits:
             name = option.path.rpartition(".")[2]
             low = option.limits["low"]
             value = [low] if option.many else low

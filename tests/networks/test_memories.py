@@ -10,7 +10,7 @@ import pytest
 from worlds import QUICK
 
 import ppax
-from ppax.networks.memories import GRU, LRU, LSTM, Attention, MinGRU, NoMemory, Window, time
+from ppax.networks.memories import GRU, LRU, LSTM, Attention, MinGRU, NoMemory, Stack, Window, rematerialised, time
 from ppax.networks.memories.time import Recent
 
 SIZE, LENGTH = 4, 12
@@ -24,6 +24,11 @@ MEMORIES = {
     "lru as wide": LRU(SIZE),
     "attention": Attention(6, steps=4, heads=2),
     "window": Window(steps=3, hidden=(6,)),
+}
+# Three layers, the first of another input size than the others
+MEMORIES |= {
+    f"stack of {name}": Stack(MEMORIES[name], 3, residual=name != "gru", norm=name not in ("gru", "mingru"))
+    for name in ("gru", "lstm", "mingru", "lru", "attention", "window")
 }
 RESETS = {"never": [], "ends": [0, LENGTH - 1], "often": [1, 2, 6], "always": range(LENGTH)}
 
@@ -141,8 +146,18 @@ def attention(memory, p, past, x):
 
 def window(memory, p, past, x):
     past = ([*past, x])[-memory.steps :]
-    rows = [np.zeros(SIZE)] * (memory.steps - len(past)) + past
+    rows = [np.zeros_like(x)] * (memory.steps - len(past)) + past
     return past, np.tanh(affine(p["0"], np.concatenate(rows)))
+
+
+def stack(memory, p, carries, x):
+    step, after = ORACLES[next(name for name in MEMORIES if MEMORIES[name] == memory.cell)][0], []
+    for i in range(memory.num_layers):
+        layer = p[str(i)]
+        carry, y = step(memory.cell, layer["cell"], carries[i], norm(layer["norm"], x) if memory.norm else x)
+        after.append(carry)
+        x = y + x if memory.residual and len(x) == len(y) else y
+    return after, x
 
 
 ORACLES = {
@@ -155,6 +170,10 @@ ORACLES = {
     "lru as wide": (lru, lambda: np.zeros(SIZE)),
     "attention": (attention, list),
     "window": (window, list),
+}
+ORACLES |= {
+    f"stack of {name}": (stack, functools.partial(lambda empty: [empty() for _ in range(3)], ORACLES[name][1]))
+    for name in ("gru", "lstm", "mingru", "lru", "attention", "window")
 }
 
 
@@ -199,8 +218,9 @@ def test_single_steps_equal_the_sequence(name, resets):
 
 
 def without_padding(carry):
-    """Zero the padding of a window's carry."""
-    return (carry.steps * carry.real[:, None], carry.real) if isinstance(carry, Recent) else carry
+    """Zero the padding of a window's carry, in each layer."""
+    recent = lambda x: isinstance(x, Recent)  # noqa: E731
+    return jax.tree.map(lambda x: (x.steps * x.real[:, None], x.real) if recent(x) else x, carry, is_leaf=recent)
 
 
 @pytest.mark.parametrize("name", [name for name in MEMORIES if name != "none"])
@@ -357,3 +377,88 @@ def test_lstm_initial_forget_gate_is_open():
     carry = memory.initial_carry(SIZE)._replace(c=jnp.ones(6))
     carry, _ = run(memory, params, carry, np.zeros((3, SIZE), np.float32), np.zeros(3, bool))
     np.testing.assert_allclose(carry.c, (1.0 / (1.0 + np.exp(-1.0))) ** 3, rtol=1e-5)
+
+
+# ---------------------------------------------------------------- stacks
+
+
+def test_gradients_of_a_stack_reach_every_layer():
+    memory = MEMORIES["stack of gru"]
+    params, (x, first) = params_of(memory), data("often")
+    gradient = jax.jit(jax.grad(lambda p: stages(memory, p, memory.initial_carry(SIZE), x, first)[1].sum()))(params)
+    assert all(np.abs(leaf).max() > 1e-4 for leaf in jax.tree.leaves(gradient))
+    assert set(gradient) == {"0", "1", "2"}
+
+
+def test_each_layer_of_a_stack_has_weights_of_its_own():
+    params = init_of(Stack(GRU(6), 3))
+    assert [params[name]["cell"]["input"]["kernel"].shape for name in "012"] == [(SIZE, 18), (6, 18), (6, 18)]
+    assert np.abs(params["1"]["cell"]["recurrent"] - params["2"]["cell"]["recurrent"]).max() > 0.1
+
+
+@pytest.mark.parametrize(
+    ("memory", "named"),
+    [
+        (Stack(NoMemory()), r"network\.memory\.cell = NoMemory\(\): it carries nothing .* nearest valid value: gru"),
+        (Stack(Window(4, hidden=()), 3), r"cell\.hidden = \[\]: .* one longer window; write .* steps = 10"),
+    ],
+)
+def test_cells_that_cannot_be_stacked_are_refused(memory, named):
+    with pytest.raises(ppax.ConfigError, match=named):
+        memory.init(jax.random.key(0), SIZE)
+
+
+@pytest.mark.parametrize("name", ["mingru", "lru"])
+def test_parallel_cells_stay_parallel_in_a_stack(name, monkeypatch):
+    """On an accelerator there is no loop over steps, and the numbers are those of the loop on a CPU."""
+    memory = MEMORIES[f"stack of {name}"]
+    params, (x, first) = params_of(memory), data("often")
+    whole = jax.jit(stages, static_argnums=0)(memory, params, memory.initial_carry(SIZE), x, first)[1]
+    assert "scan[" in str(
+        jax.make_jaxpr(functools.partial(stages, memory))(params, memory.initial_carry(SIZE), x, first)
+    )
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    parallel = functools.partial(stages, memory)
+    arguments = params, memory.initial_carry(SIZE), x, first
+    assert "scan[" not in str(jax.make_jaxpr(parallel)(*arguments))
+    np.testing.assert_allclose(jax.jit(parallel)(*arguments)[1], whole, rtol=1e-5, atol=1e-6)
+
+
+# ---------------------------------------------------------------- rematerialisation
+
+
+def gradients(memory, params, x, first):
+    """Return features and the gradients of parameters and inputs of streams [M, L]."""
+    empty = jax.tree.map(lambda leaf: jnp.zeros((len(x), *leaf.shape), leaf.dtype), memory.initial_carry(SIZE))
+
+    def loss(params, x):
+        y = jax.vmap(functools.partial(stages, memory), (None, 0, 0, 0))(params, empty, x, first)[1]
+        return jnp.square(y).sum(), y
+
+    return jax.value_and_grad(loss, (0, 1), has_aux=True)(params, x)
+
+
+@pytest.mark.parametrize(
+    "name", ["gru", "stack of lstm", "stack of lru", pytest.param("stack of attention", marks=pytest.mark.nightly)]
+)
+def test_rematerialised_memories_have_the_same_results(name):
+    memory, params = MEMORIES[name], params_of(MEMORIES[name])
+    x, first = jax.tree.map(lambda *leaves: jnp.stack(leaves), data("often"), data("ends", seed=5))
+    plain, again = (
+        jax.jit(functools.partial(gradients, one))(params, x, first) for one in (memory, rematerialised(memory))
+    )
+    for one, other in zip(jax.tree.leaves(plain), jax.tree.leaves(again), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6 * max(1.0, np.abs(one).max()))
+
+
+@pytest.mark.parametrize(("memory", "share"), [(Stack(GRU(32), 4), 0.75), (Stack(LRU(32), 3), 0.9)])
+def test_rematerialised_memories_take_less_memory(memory, share):
+    """Compare the temporary memory of the compiled gradient, as the compiler plans it; nothing runs."""
+    params = jax.eval_shape(lambda: memory.init(jax.random.key(0), SIZE))
+    x, first = jax.ShapeDtypeStruct((4, 512, SIZE), jnp.float32), jax.ShapeDtypeStruct((4, 512), bool)
+
+    def planned(one):
+        program = jax.jit(functools.partial(gradients, one)).lower(params, x, first).compile()
+        return program.memory_analysis().temp_size_in_bytes
+
+    assert planned(rematerialised(memory)) < share * planned(memory)

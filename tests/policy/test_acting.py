@@ -11,7 +11,7 @@ from trained import OBSERVATIONS, env_of, masks_of, observations, policy_of, ran
 from worlds import QUICK
 
 import ppax
-from ppax.networks import memories, network
+from ppax.networks import Tower, memories, network
 from ppax.policy.programs import InJax, InNumpy
 
 pytestmark = pytest.mark.usefixtures("cached_programs")
@@ -29,6 +29,9 @@ NETWORKS = {
     "lru": ("vector", {"memory": memories.LRU(6)}),
     "attention": ("vector", {"memory": memories.Attention(width=8, steps=3, heads=2)}),
     "window": ("matrix", {"memory": memories.Window(3)}),
+    "stack": ("vector", {"memory": memories.Stack(memories.GRU(5), 3, residual=True, norm=True), "remat": True}),
+    "apart": ("dict", {"actor": Tower(memory=memories.LSTM(4)), "critic": Tower(hidden=(3, 6), layer_norm=True)}),
+    "critic": ("vector", {"critic": Tower(memory=memories.GRU(4)), "activation": "mish"}),
 }
 ACTIONS = {
     "discrete": ("two", False, {}),

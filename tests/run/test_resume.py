@@ -20,7 +20,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 import ppax
 from ppax.cli import main
 from ppax.config import Log
-from ppax.networks import mlp
+from ppax.networks import Tower, memories, mlp, network
 from ppax.run import checkpoint, saving
 from ppax.run.directory import RunDirectory
 from ppax.storage import backoff
@@ -142,6 +142,19 @@ def test_a_run_resumed_from_its_run_file_equals_one_with_other_chunks(tmp_path):
     assert jax.tree.structure(resumed.agent) == jax.tree.structure(agent)
     assert_same_state(whole.state, resumed.state)
     assert [row["iteration"] for row in rows_of(tmp_path / "half")] == list(range(1, 13))
+
+
+def test_towers_and_stacked_memories_resume_bit_for_bit_from_their_run_file(tmp_path):
+    env = ppax.make("CartPole-v1-masked", NUM_ENVS)
+    actor = Tower(memory=memories.Stack(memories.LSTM(4), 2, residual=True, norm=True))
+    net = network(env, hidden=(6,), actor=actor, critic=Tower(hidden=(5,), memory=memories.GRU(3)), remat=True)
+    agent = ppax.PPO(net, num_epochs=2, seq_len=4, minibatch=ppax.minibatches.Shuffle(2))
+    whole = fit(agent, env, 6, tmp_path / "whole")
+    fit(agent, env, 6, tmp_path / "half", callbacks=[stop_at(3)])
+    resumed = ppax.resume(tmp_path / "half", console=False)
+    assert resumed.agent.network == net
+    assert_same_state(whole.state, resumed.state)
+    assert rows_of(tmp_path / "whole") == rows_of(tmp_path / "half")
 
 
 def test_a_run_without_a_checkpoint_starts_again(tmp_path):

@@ -427,7 +427,8 @@ def draw_part(rng: random.Random, kind: str) -> dict[str, Any]:
 
 
 def draw_network(rng: random.Random, rules: Rules) -> dict[str, Any]:
-    memory: dict[str, Any] = draw_part(rng, "memory") if rng.random() < 0.5 else {"part": "none"}
+    single = [name for name in catalogue.PARTS["memory"] if name != "stack"]
+    memory: dict[str, Any] = {"part": rng.choice(single)} if rng.random() < 0.5 else {"part": "none"}
     if memory["part"] in ("gru", "lstm", "mingru", "lru"):
         memory["width"] = 4
     if memory["part"] == "attention":
@@ -448,7 +449,23 @@ def draw_network(rng: random.Random, rules: Rules) -> dict[str, Any]:
         network["state_std"] = rng.random() < 0.3
         network |= rng.choice([{}, {}, {"std_min": 0.2, "std_max": 1.5}])
         network |= rng.choice([{}, {}, {"gsde_steps": 3}])
-    return network
+    # a generator of its own, so that all else is drawn as without these options
+    return network | draw_towers(random.Random(str(rng.getstate()[1][:8])), network)
+
+
+def draw_towers(rng: random.Random, network: dict[str, Any]) -> dict[str, Any]:
+    """Draw options of the layers, a stack of the network's memory, and options of actor or critic alone."""
+    memory, chosen = network["memory"], {"layer_norm": rng.random() < 0.2, "hidden_gain": rng.choice([1.0, 1.5])}
+    if memory["part"] != "none":
+        chosen["remat"] = rng.random() < 0.3
+        if rng.random() < 0.4:
+            options = {"num_layers": rng.choice([2, 3]), "residual": rng.random() < 0.5, "norm": rng.random() < 0.5}
+            chosen["memory"] = {"part": "stack", "cell": memory} | options
+    if not network["shared"] and rng.random() < 0.4:
+        own = {"hidden": rng.choice([[4], [5, 3]]), "activation": rng.choice(["mish", "relu"])}
+        memory = rng.choice([{"part": "none"}, {"part": "gru", "width": 3}, {"part": "lru", "width": 6}])
+        chosen[rng.choice(["actor", "critic"])] = own | rng.choice([{}, {"memory": memory}])
+    return chosen
 
 
 def draw_critic(rng: random.Random) -> dict[str, Any]:

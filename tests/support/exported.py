@@ -21,6 +21,7 @@ NAMED = spaces.Dict(
     flags=spaces.MultiBinary(2),
 )
 HYBRID = spaces.Dict(z=spaces.Discrete(2, start=3), a=spaces.Tuple([BOX, spaces.MultiBinary(2)]))
+STACK = {"part": "stack", "num_layers": 2, "residual": True, "norm": True}
 # observation space and options of the network
 NETWORKS: dict[str, tuple[spaces.Space, dict[str, Any]]] = {
     "separate": (VECTOR, {}),
@@ -33,6 +34,13 @@ NETWORKS: dict[str, tuple[spaces.Space, dict[str, Any]]] = {
     "lru": (VECTOR, {"memory": {"part": "lru", "width": 8}}),
     "attention": (VECTOR, {"memory": {"part": "attention", "width": 8, "steps": 5, "heads": 2}}),
     "window": (VECTOR, {"memory": {"part": "window", "steps": 3, "hidden": [8]}, "shared": True}),
+    "stack": (VECTOR, {"memory": STACK | {"cell": {"part": "lstm", "width": 8}}, "remat": True}),
+    "stack of attention": (VECTOR, {"memory": STACK | {"cell": {"part": "attention", "width": 8, "steps": 5}}}),
+    "apart": (
+        VECTOR,
+        {"actor": {"memory": STACK | {"cell": {"part": "mingru", "width": 8}}}, "critic": {"activation": "relu"}},
+    ),
+    "normed": (NAMED, {"layer_norm": True, "activation": "mish", "encoders": {"place": {"part": "flat"}}}),
 }
 # action space, whether it is masked, and options of the network
 SPACES: dict[str, tuple[spaces.Space, bool, dict[str, Any]]] = {

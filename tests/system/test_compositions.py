@@ -261,6 +261,8 @@ def hyper_of(one):
         isinstance(net.memory, ppax.networks.memories.NoMemory)
         and net.activation == "tanh"
         and not net.head_hidden
+        and not net.layer_norm
+        and net.actor == net.critic == ppax.networks.Tower()
         and not net.state_std
         and net.std_min is None
         and net.std_max is None

@@ -12,6 +12,7 @@ import pytest
 
 import ppax
 from ppax import config, distributions, optimizers, protocols, schedules, types
+from ppax.config.catalogue import choices_of
 from ppax.envs import BUILTIN, ActionRepeat, PartialView, TeamView, TimeLimit, VectorEnv, builtin
 from ppax.networks import encoders, head_for, mlp
 from ppax.networks.encoders.choice import Encoder
@@ -125,7 +126,9 @@ def test_every_kind_of_part_has_a_protocol_and_a_slot():
 def test_the_default_of_a_slot_is_the_first_part_of_its_kind(cls):
     for field in dataclasses.fields(cls):
         if "slot" in field.metadata and field.default is not dataclasses.MISSING:
-            assert field.default == next(iter(config.PARTS[field.metadata["slot"]].values()))()
+            choices = choices_of(cls)[field.name]
+            assert field.default == next(iter(choices.values()))()
+            assert set(choices) >= set(config.PARTS[field.metadata["slot"]])
 
 
 def test_equal_parts_share_a_program():

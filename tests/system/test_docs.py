@@ -118,6 +118,25 @@ def test_memory_by_lax_scan_of_extending_by_hand():
     assert seen.shape[1] == memory.output_size(1)
 
 
+def test_network_of_extending_by_hand_and_for_items_in_any_order(monkeypatch):
+    network = part_of("Network")["SetNetwork"](8)
+    monkeypatch.setitem(config.PARTS, "network", config.PARTS["network"] | {"set": type(network)})
+    assert config.build({"agent": {"network": {"part": "set", "width": 8}}}).agent.network == network
+    params, rng = network.init(jax.random.key(0)), np.random.default_rng(0)
+    items = np.concatenate([rng.normal(size=(5, 2)), [[1], [1], [0], [1], [0]]], axis=1).astype(np.float32)
+    out = network.decide(params, network.encode(params, items), None)
+    p = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+    seen = np.tanh(items[[0, 1, 3]] @ p["item"]["kernel"] + p["item"]["bias"])
+    weights = np.exp(seen @ p["query"])
+    features = weights @ seen / weights.sum()
+    np.testing.assert_allclose(out.value, features @ p["value"]["kernel"] + p["value"]["bias"], rtol=1e-5, atol=1e-6)
+    items[4, :2] = 100.0  # an empty row
+    again = network.decide(params, network.encode(params, items[[3, 4, 1, 0, 2]]), None)
+    np.testing.assert_allclose(again.distribution.logits, out.distribution.logits, rtol=1e-5, atol=1e-7)
+    other = network.decide(params, network.encode(params, items * np.float32([1, 2, 1])), None)
+    assert np.abs(other.value - out.value).max() > 1e-3
+
+
 def test_auxiliary_loss_of_the_page_by_hand():
     loss = part_of("Auxiliary loss")["ZLoss"](0.5)
     params = {"policy": {"kernel": jnp.eye(2), "bias": jnp.array([0.0, 1.0])}}

@@ -268,6 +268,8 @@ EVERY_MEMORY = [
     memories.LRU(32),
     memories.Attention(32, steps=12),
     memories.Window(11),
+    memories.Stack(memories.GRU(32), 2),
+    memories.Stack(memories.MinGRU(32), 3, residual=True, norm=True),
     memories.NoMemory(),
 ]
 EVERY_CHAIN = [*EVERY_MEMORY[:4], memories.Attention(32, steps=24), memories.Window(22), memories.NoMemory()]

@@ -7,7 +7,7 @@ from typing import Any
 
 from ppax import config
 from ppax.config import group_tables
-from ppax.config.catalogue import part_fields
+from ppax.config.catalogue import keyed_fields, part_fields
 from ppax.options import LISTS, NONE, Config, Option, flatten, unflatten
 from ppax.ppo import PPO
 from ppax.types import ConfigError
@@ -66,8 +66,9 @@ def dashed(argument: str) -> str:
         return argument
     name, equals, value = argument.partition("=")
     name = "--" + renamed(name.removeprefix("--"), "_", "-")
-    of_part = name.startswith(("--agent.", "--groups.", "--schedule.")) and name.rpartition(".")[2] in part_fields(PPO)
-    if of_part or name == "--schedule":
+    *outer, last = name.split(".")
+    of_part = last in part_fields(PPO) or (bool(outer) and outer[-1] in keyed_fields())
+    if name == "--schedule" or (name.startswith(("--agent.", "--groups.", "--schedule.")) and of_part):
         name += ".part"
     if name == "--init-from":
         name += ".run"
@@ -75,11 +76,10 @@ def dashed(argument: str) -> str:
 
 
 def renamed(path: str, old: str, new: str) -> str:
-    """Replace `old` by `new` in a dotted path, except in a group's name."""
+    """Replace `old` by `new` in a dotted path, except in names that the user gave: of groups, of keys of parts."""
     words = path.split(".")
-    return ".".join(
-        word if words[0] == "groups" and place == 1 else word.replace(old, new) for place, word in enumerate(words)
-    )
+    own = {place + 1 for place, word in enumerate(words) if word in keyed_fields() or (word == "groups" and place == 0)}
+    return ".".join(word if place in own else word.replace(old, new) for place, word in enumerate(words))
 
 
 def choose_groups(base: Config, arguments: list[str]) -> Config:

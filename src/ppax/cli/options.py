@@ -208,8 +208,8 @@ def _other_part(topic: str, option: Option, defaults: Config, command: str) -> s
 
 def _add_option(group: Any, option: Option, default: Any, visible: bool = True) -> None:
     flag = "--" + renamed(option.path, "_", "-")
-    shown = " ".join(map(str, default)) if isinstance(default, list) else default
-    text = f"{option.doc} (default: {str(shown).lower() if shown is None or option.kind is bool else shown})"
+    shown = " ".join(map(str, default)) if isinstance(default, list) else option.none if default is None else default
+    text = f"{option.doc} (default: {str(shown).lower() if option.kind is bool else shown})"
     text = text.replace("%", "%%")
     common = {"dest": option.path, "default": argparse.SUPPRESS, "help": text if visible else argparse.SUPPRESS}
     if option.kind is bool:

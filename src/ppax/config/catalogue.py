@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ from ppax.losses import DPO, SPO, ClippedSurrogate, FeatureNorm, KLPenalty, NoAu
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import Composed, encoders, memories, network
 from ppax.optimizers import SGD, ActorCritic, Adam, AdamW, Muon, RMSProp
-from ppax.parts import slot_lists, slots
+from ppax.parts import slot_lists, slot_tables, slots
 from ppax.schedules import Both, Constant, Cosine, Interpolated, Linear, Steps
 
 # Parts of each kind by their names in a run file; the first is the default. `slot` declares a field that holds one.
@@ -34,6 +35,7 @@ PARTS: dict[str, dict[str, type]] = {
         "lru": memories.LRU,
         "attention": memories.Attention,
         "window": memories.Window,
+        "stack": memories.Stack,
     },
     "advantage": {
         "gae": GAE,
@@ -70,7 +72,13 @@ FROM_SPACES: dict[type, Callable[..., Any]] = {Composed: network}
 
 def choices_of(cls: type) -> dict[str, dict[str, type]]:
     """Return the fields of `cls` that hold parts, with the choices of each by name."""
-    return {field: PARTS[kind] for field, kind in slots(cls).items()}
+    first = {field.name: dict(field.metadata.get("first", {})) for field in dataclasses.fields(cls)}
+    return {field: first[field] | PARTS[kind] for field, kind in slots(cls).items()}
+
+
+def table_choices_of(cls: type) -> dict[str, dict[str, type]]:
+    """Return the fields of `cls` that hold parts by key, with the choices of each by name."""
+    return {field: PARTS[kind] for field, kind in slot_tables(cls).items()}
 
 
 def list_choices_of(cls: type) -> dict[str, dict[str, type]]:
@@ -81,6 +89,11 @@ def list_choices_of(cls: type) -> dict[str, dict[str, type]]:
 def constructor(cls: type, env: Any) -> Callable[..., Any]:
     """Return the constructor of the part `cls` for the environment `env`."""
     return partial(FROM_SPACES[cls], env) if cls in FROM_SPACES else cls
+
+
+def keyed_fields() -> set[str]:
+    """Return the names of all fields that hold parts by key, in the parts of the catalogue."""
+    return {field for kind in PARTS.values() for cls in kind.values() for field in slot_tables(cls)}
 
 
 def part_fields(root: type) -> set[str]:

@@ -14,9 +14,9 @@ from ppax.agents.independent import Independent
 from ppax.agents.opponents import Pool
 from ppax.agents.self_play import SelfPlay
 from ppax.config import group_tables
-from ppax.config.catalogue import choices_of, constructor, list_choices_of
+from ppax.config.catalogue import choices_of, constructor, list_choices_of, table_choices_of
 from ppax.config.run_settings import NO_POOL, Run
-from ppax.config.validation import OBJECTS, is_section, objects_of, resolve
+from ppax.config.validation import OBJECTS, is_section, keyed_tables, objects_of, resolve
 from ppax.envs import Env
 from ppax.options import Config, option_of
 from ppax.ppo import PPO
@@ -109,11 +109,14 @@ def _arguments(cls: type, config: Config, env: Any) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     fields = {field.name: field for field in dataclasses.fields(cls)}
     hints, slots, lists = typing.get_type_hints(cls), choices_of(cls), list_choices_of(cls)
+    tables = table_choices_of(cls)
     for name, value in config.items():
         if name in slots:
             arguments[name] = _part(slots[name], value, env)
         elif name in lists:
             arguments[name] = tuple(_part(lists[name], table, env) for table in value)
+        elif name in tables:
+            arguments[name] = tuple((key, _part(tables[name], table, env)) for key, table in keyed_tables(value, name))
         elif is_section(hints[name]):
             arguments[name] = hints[name](**_arguments(hints[name], value, env))
         elif isinstance(value, list):

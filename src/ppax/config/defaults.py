@@ -159,7 +159,8 @@ def kind_of(env: Env) -> Kind:
 
 def num_minibatches(config: Config, agents: int, rows: int) -> int:
     """Number of minibatches, a divisor of the sequences of a rollout, with about `rows` rows in each."""
-    recurrent = str(config.get("agent.network.memory.part", "none")) != "none"
+    memories = [str(config.get(f"agent.network.{tower}memory.part", "none")) for tower in ("", "actor.", "critic.")]
+    recurrent = any(memory not in ("none", "same") for memory in memories)
     seq_len = config.get("agent.seq_len") or (config["num_steps"] if recurrent else 1)
     sequences = config["num_envs"] * agents * config["num_steps"] // int(seq_len)
     wanted = max(1.0, sequences * int(seq_len) / rows)

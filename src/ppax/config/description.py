@@ -11,7 +11,7 @@ import numpy as np
 from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
 from ppax.agents.self_play import SelfPlay
-from ppax.config.catalogue import choices_of, list_choices_of
+from ppax.config.catalogue import choices_of, list_choices_of, table_choices_of
 from ppax.config.run_settings import Run
 from ppax.config.validation import is_section
 from ppax.envs import Env
@@ -42,13 +42,14 @@ def describe(part: Any, each: bool = False) -> Config:
         return describe(part.agent, each=True)
     config: Config = {}
     hints, slots, lists = typing.get_type_hints(type(part)), choices_of(type(part)), list_choices_of(type(part))
+    tables = table_choices_of(type(part))
     for field in dataclasses.fields(part):
         value = getattr(part, field.name)
         if field.name in slots:
-            names = {cls: name for name, cls in slots[field.name].items()}
-            own = f"{type(value).__module__}.{type(value).__qualname__}"
-            inner = describe(value, each) if type(value) in names else _numbers(value)
-            config[field.name] = {"part": names.get(type(value), own)} | inner
+            config[field.name] = _part(value, slots[field.name], each)
+        elif field.name in tables:
+            inner = {key: _part(one, tables[field.name], each) for key, one in value}
+            config |= unflatten(dict(flatten({field.name: inner}))) if inner else {}
         elif field.name in lists:
             config[field.name] = [_of_catalogue(one, lists[field.name], field.name) for one in value]
         elif is_section(hints[field.name]):
@@ -59,6 +60,14 @@ def describe(part: Any, each: bool = False) -> Config:
             option = option_of(field, hints[field.name], field.name)
             config[field.name] = check_value(option, _plain(value), each)
     return config
+
+
+def _part(part: Any, choices: dict[str, type], each: bool) -> Config:
+    """Table of one part; of a class that the catalogue lacks, its path and its plain fields."""
+    names = {cls: name for name, cls in choices.items()}
+    own = f"{type(part).__module__}.{type(part).__qualname__}"
+    inner = describe(part, each) if type(part) in names else _numbers(part)
+    return {"part": names.get(type(part), own)} | inner
 
 
 def _of_catalogue(part: Any, choices: dict[str, type], name: str) -> Config:

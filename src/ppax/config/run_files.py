@@ -12,11 +12,18 @@ import tomli_w
 
 from ppax import envs
 from ppax.config.run_settings import Log
+from ppax.networks import Tower
 from ppax.options import NONE, Config, flatten, unflatten
 from ppax.types import ConfigError
 
 RUN_FILE = "run.toml"  # in a run directory
-SPELLINGS = {f"log.{field.name}": field.metadata["none"] for field in fields(Log) if "none" in field.metadata}
+# Spellings of None by the ends of paths
+SPELLINGS = {
+    f"{table}.{field.name}": field.metadata["none"]
+    for table, cls in (("log", Log), ("network.actor", Tower), ("network.critic", Tower))
+    for field in fields(cls)
+    if "none" in field.metadata
+}
 
 
 def read(path: Path) -> Config:
@@ -42,8 +49,12 @@ def parse(text: str, path: Path) -> Config:
 
 def to_toml(config: Config) -> str:
     """Write a configuration as TOML, with "none" for None, or the option's own spelling of it."""
-    spelled = {path: SPELLINGS.get(path, NONE) if value is None else value for path, value in flatten(config)}
+    spelled = {path: _spelled_none(path) if value is None else value for path, value in flatten(config)}
     return tomli_w.dumps(unflatten(spelled))
+
+
+def _spelled_none(path: str) -> str:
+    return next((word for end, word in SPELLINGS.items() if path.endswith(end)), NONE)
 
 
 def presets() -> dict[str, Path]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ppax.config import group_tables
-from ppax.config.catalogue import choices_of, list_choices_of
+from ppax.config.catalogue import choices_of, list_choices_of, table_choices_of
 from ppax.config.run_settings import Run
 from ppax.options import Config, Option, check_value, flatten, nearest, numbered, option_of, unflatten
 from ppax.ppo import PPO
@@ -35,24 +35,43 @@ def options(config: Config) -> Iterator[Option]:
 
 def _options(cls: type, config: Config, prefix: str) -> Iterator[Option]:
     hints, slots, lists = typing.get_type_hints(cls), choices_of(cls), list_choices_of(cls)
+    tables = table_choices_of(cls)
     for field in dataclasses.fields(cls):
         path = prefix + field.name
         if field.name in lists:
             yield from _list_options(field, lists[field.name], config.get(field.name, []), path)
             continue
+        if field.name in tables:
+            for key, table in keyed_tables(_table(config, field.name, path), path):
+                yield from _part_options(tables[field.name], table, f"{path}.{key}")
+            continue
         if field.name in slots:
-            section, choices = _table(config, field.name, path, ".part"), slots[field.name]
-            default = next(iter(choices))
-            limits = {"choices": tuple(choices)}
-            part = Option(f"{path}.part", str, default=default, doc="name of the part", limits=limits)
-            name = _part_name(part, section.get("part", default))
-            yield part
-            yield from _options(choices[name], section, path + ".")
+            yield from _part_options(slots[field.name], _table(config, field.name, path, ".part"), path)
         elif is_section(hints[field.name]):
             yield from _options(hints[field.name], _table(config, field.name, path), path + ".")
         elif path not in FREE and field.default is not dataclasses.MISSING:
             # a field without default is set from the environment
             yield option_of(field, hints[field.name], path)
+
+
+def _part_options(choices: dict[str, type], section: Config, path: str) -> Iterator[Option]:
+    """Yield the options of the table of one part; without a name it is the first of `choices`."""
+    default = next(iter(choices))
+    part = Option(f"{path}.part", str, default=default, doc="name of the part", limits={"choices": tuple(choices)})
+    name = _part_name(part, section.get("part", default))
+    yield part
+    yield from _options(choices[name], section, path + ".")
+
+
+def keyed_tables(tables: Config, path: str) -> Iterator[tuple[str, Config]]:
+    """Yield (key, table) of each part in a table of parts; the key of a nested entry has dots, as "sensors.camera"."""
+    for key, table in tables.items():
+        if not isinstance(table, dict):
+            raise ConfigError(f'{path}.{key} = {table!r}: must be a table, [{path}.{key}] part = "..."')
+        if isinstance(table.get("part"), str) or not any(isinstance(inner, dict) for inner in table.values()):
+            yield key, table
+        else:
+            yield from ((f"{key}.{inner}", one) for inner, one in keyed_tables(table, f"{path}.{key}"))
 
 
 def _list_options(field: dataclasses.Field[Any], choices: dict[str, type], given: Any, path: str) -> Iterator[Option]:

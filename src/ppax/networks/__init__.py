@@ -2,5 +2,6 @@
 
 from ppax.networks import encoders, memories
 from ppax.networks.composed import Composed, mlp, network
+from ppax.networks.tower import Tower
 
-__all__ = ["Composed", "encoders", "memories", "mlp", "network"]
+__all__ = ["Composed", "Tower", "encoders", "memories", "mlp", "network"]

@@ -59,13 +59,13 @@ def head_for(
     return _head(space, options, "action space")
 
 
-def with_lasting_noise(head: Head, gsde_steps: int | None) -> Head:
-    """Return `head` if it can have gSDE's noise: of one Box, normal, with state-independent deviations.
+def require_lasting_noise(head: Head, gsde_steps: int | None) -> None:
+    """Raise ConfigError unless `head` can have gSDE's noise, or there is none.
 
-    Raises ConfigError otherwise, unless `gsde_steps` is None.
+    It must be of one Box, with a normal distribution of state-independent deviations.
     """
     if gsde_steps is None:
-        return head
+        return
     given = f"gsde_steps = {gsde_steps}"
     if not isinstance(head, NormalHead):
         raise ConfigError(
@@ -74,7 +74,6 @@ def with_lasting_noise(head: Head, gsde_steps: int | None) -> Head:
         )
     if head.state_std:
         raise ConfigError(f"{given}: its standard deviation depends on the features already; set state_std to false")
-    return head
 
 
 def same_actions(head: Any, other: Any) -> bool:

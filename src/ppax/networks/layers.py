@@ -1,6 +1,6 @@
 """Dense layers with orthogonal initialisation, and layer normalisation.
 
-Gains are sqrt 2 (hidden layers), 0.01 (policy) and 1 (value), biases 0: Andrychowicz et al. 2021,
+Default gains are sqrt 2 (hidden layers), 0.01 (policy) and 1 (value), biases 0: Andrychowicz et al. 2021,
 https://arxiv.org/abs/2006.05990
 """
 
@@ -15,7 +15,14 @@ from jax import Array
 from ppax.networks.products import matmul
 from ppax.types import Key, Params
 
-ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu, "gelu": jax.nn.gelu, "silu": jax.nn.silu, "elu": jax.nn.elu}
+HIDDEN_GAIN = math.sqrt(2.0)
+# Elementwise functions of jax.nn, by their names there; tests/networks/test_layers.py finds the same ones
+NAMES = (
+    *("tanh", "relu", "gelu", "silu", "elu", "celu", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh"),
+    *("identity", "leaky_relu", "log_sigmoid", "mish", "relu6", "selu", "sigmoid", "soft_sign", "softplus"),
+    *("sparse_plus", "sparse_sigmoid", "squareplus", "swish"),
+)
+ACTIVATIONS = {name: getattr(jax.nn, name) for name in NAMES} | {"tanh": jnp.tanh}
 
 
 def orthogonal(key: Key, size_in: int, size_out: int, gain: float) -> Array:
@@ -46,16 +53,22 @@ def dense(params: Params, x: Array) -> Array:
     return matmul(x, params["kernel"]) + params["bias"]
 
 
-def init_layers(key: Key, size_in: int, widths: tuple[int, ...]) -> Params:
-    """Return parameters of consecutive dense layers, named "0", "1", ..."""
+def init_layers(
+    key: Key, size_in: int, widths: tuple[int, ...], gain: float = HIDDEN_GAIN, layer_norm: bool = False
+) -> Params:
+    """Return parameters of consecutive dense layers, named "0", "1", ..., each with a layer norm or without."""
     sizes, keys = (size_in, *widths), jax.random.split(key, len(widths)) if widths else ()
-    return {str(i): init_dense(k, sizes[i], sizes[i + 1], math.sqrt(2.0)) for i, k in enumerate(keys)}
+    params = {str(i): init_dense(k, sizes[i], sizes[i + 1], gain) for i, k in enumerate(keys)}
+    norms = {name: {"norm": init_norm(layer["bias"].shape[0])} if layer_norm else {} for name, layer in params.items()}
+    return {name: layer | norms[name] for name, layer in params.items()}
 
 
 def layers(params: Params, x: Array, widths: tuple[int, ...], activation: str) -> Array:
-    """Apply dense layers to one vector, each followed by the activation."""
+    """Apply dense layers to one vector, each followed by its layer norm, if it has one, and the activation."""
     for i in range(len(widths)):
-        x = ACTIVATIONS[activation](dense(params[str(i)], x))
+        layer = params[str(i)]
+        x = dense(layer, x)
+        x = ACTIVATIONS[activation](layer_norm(layer["norm"], x) if "norm" in layer else x)
     return x
 
 

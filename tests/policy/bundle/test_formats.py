@@ -23,6 +23,9 @@ DAILY = [
     ("cnn", "several masked", True),
     ("lru", "squashed", False),
     ("attention", "beta", True),
+    ("stack", "masked", True),
+    ("apart", "normal", False),
+    ("normed", "discrete", True),
 ]
 
 

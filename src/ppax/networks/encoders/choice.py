@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -14,7 +15,7 @@ from ppax.networks.encoders.impala_cnn import ImpalaCNN
 from ppax.networks.encoders.nature_cnn import NatureCNN
 from ppax.networks.encoders.small_cnn import SmallCNN
 from ppax.networks.observations import Entry
-from ppax.types import ConfigError, Key, Params, PyTree, part, static
+from ppax.types import ConfigError, Key, Params, PyTree, part
 
 
 class Encoder(Protocol):
@@ -30,13 +31,6 @@ class Encoder(Protocol):
 @part
 class Auto:
     """Automatic choice: `small_cnn` for images of 3 to 35 pixels, `nature_cnn` for larger ones, `flat` otherwise."""
-
-
-@part
-class ByName:
-    """Encoders chosen by entry name; entries without a name here are encoded as by Auto."""
-
-    named: tuple[tuple[str, Any], ...] = static()
 
 
 class Reader(NamedTuple):
@@ -80,11 +74,20 @@ class Reader(NamedTuple):
 CONVOLUTIONS = (NatureCNN, ImpalaCNN, SmallCNN)
 
 
-def readers(encoder: Any, available: tuple[Entry, ...]) -> tuple[Reader, ...]:
-    """Return the readers of the `available` entries of an observation; ConfigError where `encoder` does not fit."""
-    if isinstance(encoder, ByName):
-        named = dict(encoder.named)
-        return tuple(_fitting(named[e.name], e) if e.name in named else _automatic(e) for e in available)
+def readers(encoder: Any, encoders: tuple[tuple[str, Any], ...], available: tuple[Entry, ...]) -> tuple[Reader, ...]:
+    """Return the readers of the `available` entries of an observation: those named in `encoders`, and all others.
+
+    ConfigError where an encoder does not fit.
+    """
+    named = dict(encoders)
+    others = tuple(entry for entry in available if entry.name not in named)
+    found = list(_readers(encoder, others)) if others else []
+    for entry in available:
+        found += _readers(named[entry.name], (entry,)) if entry.name in named else ()
+    return tuple(sorted(found, key=lambda reader: available.index(reader.entries[0])))
+
+
+def _readers(encoder: Any, available: tuple[Entry, ...]) -> tuple[Reader, ...]:
     if isinstance(encoder, Auto):
         return tuple(_automatic(entry) for entry in available)
     if isinstance(encoder, Flat):
@@ -99,13 +102,18 @@ def readers(encoder: Any, available: tuple[Entry, ...]) -> tuple[Reader, ...]:
     return tuple(_fitting(encoder, entry) if entry.image else Reader((entry,), Flat()) for entry in available)
 
 
-def by_name(named: Mapping[str, Any], available: tuple[Entry, ...]) -> ByName:
-    """Return the encoders `named` by entry; ConfigError for a name that is no entry of the observation."""
+def named_encoders(
+    encoders: Mapping[str, Any] | tuple[tuple[str, Any], ...], available: tuple[Entry, ...], field: str
+) -> tuple[tuple[str, Any], ...]:
+    """Return encoders by entry as sorted pairs; ConfigError, with the nearest, for a name that is no entry."""
     names = [entry.name for entry in available]
-    unknown = [name for name in named if name not in names]
-    if unknown:
-        raise ConfigError(f"network.encoder: no entry {unknown[0]!r} in the observation; there are {', '.join(names)}")
-    return ByName(tuple(named.items()))
+    for name in dict(encoders):
+        if name not in names:
+            nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
+            raise ConfigError(
+                f"{field}: no entry {name!r} in the observation; there are {', '.join(names)}; nearest: {nearest}"
+            )
+    return tuple(sorted(dict(encoders).items()))
 
 
 def _automatic(entry: Entry) -> Reader:

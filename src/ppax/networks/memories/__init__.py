@@ -6,7 +6,20 @@ from ppax.networks.memories.lru import LRU
 from ppax.networks.memories.lstm import LSTM
 from ppax.networks.memories.mingru import MinGRU
 from ppax.networks.memories.none import NoMemory
+from ppax.networks.memories.remat import rematerialised
+from ppax.networks.memories.stack import Stack
 from ppax.networks.memories.time import MemoryPart
 from ppax.networks.memories.window import Window
 
-__all__ = ["GRU", "LRU", "LSTM", "Attention", "MemoryPart", "MinGRU", "NoMemory", "Window"]
+__all__ = [
+    "GRU",
+    "LRU",
+    "LSTM",
+    "Attention",
+    "MemoryPart",
+    "MinGRU",
+    "NoMemory",
+    "Stack",
+    "Window",
+    "rematerialised",
+]

@@ -79,10 +79,11 @@ def _better_critic(record: Record) -> Remedy:
         return _scaled_rewards(record)
     if epochs < 10:
         return Remedy("more gradient steps for the critic", record.path("num_epochs"), min(10, 2 * int(epochs)))
-    if record.option("network.memory.part") == "none":
+    if record.option("network.memory.part") == "none" and record.option("network.critic.memory.part") in (None, "same"):
         reason = "the value may depend on the past, which one observation does not show"
         return Remedy(reason, record.path("network.memory.part"), "gru")
-    return Remedy("a larger network", record.path("network.hidden"), [256, 256])
+    own = "" if record.option("network.critic.hidden") is None else "critic."
+    return Remedy("a larger network", record.path(f"network.{own}hidden"), [256, 256])
 
 
 RULES = (

@@ -1,0 +1,69 @@
+"""Breaks of networks: towers, stacks of memories, recomputed scans, layers."""
+
+from breaks.base import Mutation
+
+MEMORIES = "tests/networks/test_memories.py::"
+TOWER = "tests/networks/test_tower.py::"
+LAYERS = "tests/networks/test_layers.py::"
+
+MUTATIONS: list[Mutation] = [
+    Mutation(
+        "every layer of a stack has the carry of the first",
+        'self.cell.scan(params[str(i)]["cell"], carry[i], x["cell"], first)',
+        'self.cell.scan(params[str(i)]["cell"], carry[0], x["cell"], first)',
+        (MEMORIES + "test_single_steps_equal_the_sequence[stack of gru-never]",),
+        "memories/stack.py",
+    ),
+    Mutation(
+        "only the first layer of a stack is reset",
+        'self.cell.scan(params[str(i)]["cell"], carry[i], x["cell"], first)',
+        'self.cell.scan(params[str(i)]["cell"], carry[i], x["cell"], first & (i == 0))',
+        (
+            MEMORIES + "test_sequences_equal_float64_equations[stack of gru-often]",
+            MEMORIES + "test_gradients_stop_at_resets_only[stack of gru]",
+        ),
+        "memories/stack.py",
+    ),
+    Mutation(
+        "a stack without its residual connections",
+        'return out + y["x"] if self.residual and y["x"].shape == out.shape else out',
+        "return out",
+        (MEMORIES + "test_sequences_equal_float64_equations[stack of lru-never]",),
+        "memories/stack.py",
+    ),
+    Mutation(
+        "the scan is not recomputed",
+        "scan = _recomputed(self.memory.scan)",
+        "scan = self.memory.scan",
+        (MEMORIES + "test_rematerialised_memories_take_less_memory",),
+        "memories/remat.py",
+    ),
+    Mutation(
+        "the critic has the memory of the actor",
+        'actor | {"critic": self.critic.torso(self, self.critic_readers)}',
+        'actor | {"critic": self.actor.torso(self, self.critic_readers)}',
+        (TOWER + "test_towers_of_other_sizes_by_hand",),
+        "networks/composed.py",
+    ),
+    Mutation(
+        "a tower without hidden layers has those of the network",
+        "left_out = own is None or isinstance(own, Same)",
+        "left_out = not own or isinstance(own, Same)",
+        (TOWER + "test_what_a_tower_leaves_out_follows_the_network",),
+        "networks/tower.py",
+    ),
+    Mutation(
+        "layer norm after the activation",
+        'x = ACTIVATIONS[activation](layer_norm(layer["norm"], x) if "norm" in layer else x)',
+        'x = ACTIVATIONS[activation](x)\n        x = layer_norm(layer["norm"], x) if "norm" in layer else x',
+        (LAYERS + "test_layer_norm_by_hand",),
+        "networks/layers.py",
+    ),
+    Mutation(
+        "policy and value have the gain of each other",
+        "value_key, num_values, self.value_gain",
+        "value_key, num_values, self.policy_gain",
+        (LAYERS + "test_gains_scale_the_orthogonal_weights_of_their_layers",),
+        "networks/composed.py",
+    ),
+]

@@ -1,0 +1,81 @@
+"""Dense layers: activations of jax.nn by name, layer norm, gains."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import ppax
+from ppax import config
+from ppax.networks import network
+from ppax.networks.layers import ACTIVATIONS
+
+
+class World:
+    """Spaces of an environment, without steps."""
+
+    observation_space, action_space = spaces.Box(-1.0, 1.0, (3,), np.float32), spaces.Discrete(4)
+
+
+def elementwise(function):
+    """Whether a function of jax.nn maps an array number by number, with finite values and derivatives."""
+    x = jnp.linspace(-3.0, 3.0, 8)
+    try:
+        whole, each = function(x), jnp.stack([function(one) for one in x])
+        return bool(np.allclose(whole, each, atol=1e-6) and np.isfinite(jax.vmap(jax.grad(function))(x)).all())
+    except Exception:
+        return False
+
+
+def test_activations_are_the_elementwise_functions_of_jax_nn():
+    found = {name for name in dir(jax.nn) if not name.startswith("_") and elementwise(getattr(jax.nn, name))}
+    assert found == set(ACTIVATIONS)
+    for name in found:
+        np.testing.assert_allclose(
+            ACTIVATIONS[name](jnp.array([-2.0, 0.5])), getattr(jax.nn, name)(jnp.array([-2.0, 0.5]))
+        )
+
+
+def test_an_unknown_activation_is_refused_with_the_nearest():
+    with pytest.raises(ppax.ConfigError, match=r"agent\.network\.activation = 'mishh': .*nearest: mish"):
+        config.resolve({"agent": {"network": {"activation": "mishh"}}})
+    with pytest.raises(ppax.ConfigError, match=r"agent\.network\.critic\.activation = 'softmax': .*nearest: soft"):
+        config.resolve({"agent": {"network": {"critic": {"activation": "softmax"}}}})
+
+
+def test_layer_norm_by_hand():
+    """Each hidden layer, also those of `head_hidden`: x W + b, standardised, scaled and shifted, then relu."""
+    net = network(World, hidden=(5,), head_hidden=(4,), layer_norm=True, activation="relu")
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape), jnp.float32), net.init(jax.random.key(0)))
+    obs = np.array([0.5, -1.0, 0.25])
+    double = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+
+    def layer(p, x):
+        y = x @ p["kernel"] + p["bias"]
+        return np.maximum((y - y.mean()) / np.sqrt(y.var() + 1e-6) * p["norm"]["scale"] + p["norm"]["bias"], 0.0)
+
+    out = net.decide(params, net.encode(params, jnp.asarray(obs, jnp.float32)), None)
+    features = {name: layer(double[name]["0"], obs) for name in ("actor", "critic")}
+    for found, head, tower in ((out.distribution.logits, "policy", "actor"), (out.value, "value", "critic")):
+        last = layer(double[head]["0"], features[tower])
+        np.testing.assert_allclose(found, last @ double[head]["kernel"] + double[head]["bias"], rtol=2e-5, atol=2e-5)
+
+
+def test_gains_scale_the_orthogonal_weights_of_their_layers():
+    net = network(World, hidden=(5, 5), head_hidden=(4,), hidden_gain=0.5, policy_gain=0.25, value_gain=2.0)
+    params, plain = (one.init(jax.random.key(3)) for one in (net, network(World, hidden=(5, 5), head_hidden=(4,))))
+    gains = {("policy", "kernel"): 0.25 / 0.01, ("value", "kernel"): 2.0}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        names = tuple(key.key for key in path)
+        before = plain
+        for name in names:
+            before = before[name]
+        scale = gains.get(names, 0.5 / math.sqrt(2.0))
+        np.testing.assert_allclose(leaf, scale * before, rtol=1e-5, atol=1e-7)
+        if names[-1] == "kernel":
+            size = {25.0: 0.25, 2.0: 2.0}.get(scale, 0.5)
+            np.testing.assert_allclose(np.linalg.norm(leaf, 2), size, rtol=1e-4)

@@ -30,6 +30,7 @@ from ppax.collection import collect
 from ppax.config import BestSettings, EvalSettings, FilmSettings, InitFrom, Log
 from ppax.envs import EnvError, make
 from ppax.evaluation import Evaluation, evaluate
+from ppax.imports import trust
 from ppax.parts import number, part, slot, static
 from ppax.ppo import PPO
 from ppax.program.compilation import CompiledTraining, compile
@@ -150,6 +151,7 @@ __all__ = [  # noqa: RUF022  # in groups
     "part",
     "slot",
     "static",
+    "trust",
     # Errors
     "CheckpointError",
     "ConfigError",

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 import jax
 
+from ppax import imports
 from ppax.types import ConfigError
 
 Config = dict[str, Any]
-LIMITS = ("low", "high", "above", "choices")  # keys of the metadata of a field
+LIMITS = ("low", "high", "above", "choices", "paths")  # keys of the metadata of a field
 NONE = "none"  # spelling of None in TOML and on the command line
 DEEPEST = 32  # limit of nested tables; a run needs four
 # Lists of tables, one table for each part; dotted paths have the place of a table in its list, as log.to.0.part
@@ -55,6 +56,26 @@ class Option(NamedTuple):
     limits: Mapping[str, Any] = MappingProxyType({})
     leaf: bool = False  # a number of a part; with independent agents it may be a list, one value per player
     none: str = NONE  # further spelling of None, for options where it means no limit
+
+
+def hints_of(cls: type) -> dict[str, Any]:
+    """Return the types of the fields of a part; where a user's annotation has no meaning, the type of the default."""
+    try:
+        return typing.get_type_hints(cls)
+    except Exception:  # e.g. a name that is imported for type checkers only
+        return {field.name: type(field.default) for field in dataclasses.fields(cls)}
+
+
+def is_option(field: dataclasses.Field[Any], hint: Any) -> bool:
+    """Return whether a field of a part is a setting: numbers, booleans and texts with a default."""
+    default = field.default
+    if default is dataclasses.MISSING:  # set from the environment
+        return False
+    if field.metadata.get("static"):
+        return option_of(field, hint, "").kind in (bool, int, float, str)
+    args = typing.get_args(hint)
+    is_number = isinstance(default, int | float) and not isinstance(default, bool)
+    return is_number or float in args or typing.get_origin(hint) is tuple
 
 
 def option_of(field: dataclasses.Field[Any], hint: Any, path: str) -> Option:
@@ -113,7 +134,7 @@ def check_value(option: Option, value: Any, each: bool = False) -> Any:
 def check_limits(path: str, value: Any, limits: Mapping[str, Any]) -> Any:
     """Return `value` if it is within `limits`; else raise ConfigError, naming `path` and the nearest valid value."""
     choices, low, high, above = (limits.get(name) for name in ("choices", "low", "high", "above"))
-    if choices is not None and value not in choices:
+    if choices is not None and value not in choices and not (limits.get("paths") and imports.is_path(value)):
         nearest = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.0)[0]
         raise ConfigError(f"{path} = {value!r}: must be one of {', '.join(choices)}; nearest: {nearest}")
     if isinstance(value, str | bool):

@@ -276,6 +276,14 @@ class Network(Protocol):
         """Parameters whose value outputs are scale [] * (old outputs) + shift, [] or [num_values]."""
 
 
+@runtime_checkable
+class MadeForSpaces(Protocol):
+    """Protocol of classes of parts whose instances are made for the spaces of an environment, as networks are."""
+
+    def for_spaces(self, env: Any, **options: Any) -> Any:
+        """Return a part, by a class method; `env` has `observation_space` and `action_space`."""
+
+
 class Rescale(NamedTuple):
     """Change of the value head's last layer: its outputs become scale * outputs + shift."""
 

@@ -182,7 +182,7 @@ RECORDS = [
     ),
     Mutation(
         "a wrapped environment is recorded by its name",
-        'return list(_differences(env, rebuilt, "env"))',
+        'return list(_differences(given, rebuilt, "env"))',
         "return []",
         (RECORD + "test_environments_that_the_run_file_cannot_rebuild_are_listed",),
         "ppax/run/record.py",

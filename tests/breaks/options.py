@@ -122,8 +122,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "wrappers of the user are lost in evaluation",
-        "(not own.by_name or env_params.keys() <= known.keys())",
-        "not own.by_name",
+        "(not settings.by_name or env_params.keys() <= known.keys())",
+        "not settings.by_name",
         (SETTINGS + "test_a_changed_environment_made_by_name_stays_changed",),
         "envs/making.py",
     ),
@@ -143,8 +143,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a field holds the parts of its name",
-        "return {field: first[field] | PARTS[kind] for field, kind in slots(cls).items()}",
-        "return {field: PARTS[field] for field in slots(cls) if field in PARTS}",
+        "Choices(kind, first[field] | PARTS.get(kind, {})) for field, kind in slots(cls).items()}",
+        "Choices(field, PARTS[field]) for field in slots(cls) if field in PARTS}",
         ("tests/config/test_config.py::test_fields_with_a_slot_hold_parts_whatever_their_names",),
         "config/catalogue.py",
     ),

@@ -103,8 +103,9 @@ def test_agents_that_the_run_file_cannot_rebuild_are_listed(make, expected):
 @pytest.mark.parametrize(
     ("make", "expected"),
     [
-        (lambda: VectorEnv(Counter(), 4), ["env (Counter)"]),
-        (lambda: VectorEnv(Counter(), 4, name="mine"), ["env (Counter)"]),
+        (lambda: VectorEnv(Counter(), 4), []),  # its run file has its import path, worlds:Counter
+        (lambda: VectorEnv(Counter(), 4, name="mine"), []),
+        (lambda: VectorEnv(TimeLimit(Counter(), 9), 4), ["env (TimeLimit)"]),
         (lambda: dataclasses.replace(ENV, env=PartialView(ENV.env, (0, 1, 2, 3))), ["env.env (PartialView)"]),
         (lambda: dataclasses.replace(ENV, env=TimeLimit(builtin.CartPole(), 99)), ["env.env.max_steps"]),
         (lambda: dataclasses.replace(ENV, env=TimeLimit(builtin.CartPole(gravity=1.0), 500)), ["env.env.env.gravity"]),

@@ -14,6 +14,7 @@ LEVELS = [
     {"parts"},
     {"types"},
     {"protocols"},
+    {"imports"},
     {"options", "storage"},
     {"arrays", "program.sharding"},
     {"program.layout"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from types import FunctionType
 from typing import Any
 
 import gymnasium
@@ -130,8 +131,11 @@ def require_ppo(agent: Any, name: str) -> None:
     if isinstance(agent.optimizer, optax.GradientTransformation):
         raise ConfigError(
             f"{name}.optimizer: an optax transformation has a learning rate of its own, which no schedule can change: "
-            "write optimizer=ppax.optimizers.Adam(), learning_rate=1e-3"
+            "write optimizer=ppax.optimizers.Adam(), learning_rate=1e-3, or for another optimiser of optax "
+            "optimizer=ppax.optimizers.Optax(optax.lion, b1=0.9)"
         )
+    if isinstance(agent.optimizer, FunctionType):
+        raise ConfigError(f"{name}.optimizer: a function: write ppax.optimizers.Optax({agent.optimizer.__name__})")
     for field, (methods, default) in PARTS.items():
         value = getattr(agent, field)
         if not _has(value, methods):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import tomllib
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ppax import config
@@ -13,6 +15,28 @@ from ppax.ppo import PPO
 from ppax.types import ConfigError
 
 BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+TRUST = "--trust"
+
+
+def without_trust(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Split off `--trust PACKAGE`, which may stand anywhere: it decides which options exist."""
+    rest, packages, left = [], [], list(arguments)
+    while left:
+        name, equals, value = left.pop(0).partition("=")
+        if name != TRUST:
+            rest.append(name + equals + value)
+        elif equals or left:
+            packages.append(value if equals else left.pop(0))
+        else:
+            raise ConfigError(f"{TRUST}: needs the name of a package")
+    return rest, packages
+
+
+def trusting_line(arguments: list[str], packages: Iterable[str]) -> str:
+    """Return the command line with `--trust` for further packages."""
+    return shlex.join(["ppax", *arguments, *(word for package in packages for word in (TRUST, package))])
 
 
 def booleans(arguments: list[str], known: dict[str, Option]) -> list[str]:
@@ -129,16 +153,21 @@ def choose_parts(base: Config, arguments: list[str]) -> Config:
     Another part than that of `base` starts from its own defaults.
     """
     flat = dict(flatten(base))
-    for position, argument in enumerate(arguments):
-        name, equals, value = argument.partition("=")
-        sections = ("--agent.", "--groups.", "--schedule.", *(f"--{path}." for path in LISTS))
-        if not (name.startswith(sections) and name.endswith(".part")):
-            continue
-        value = value if equals else "".join(arguments[position + 1 : position + 2])
-        path = renamed(name.removeprefix("--"), "-", "_")
+    config.require_trusted(unflatten(flat | dict(_named_parts(arguments))))  # of all parts at once
+    for path, value in _named_parts(arguments):
         slot = path.removesuffix("part")
         default = next((option.default for option in config.options(unflatten(flat)) if option.path == path), None)
         if flat.get(path, default) != value:
             flat = {key: kept for key, kept in flat.items() if not key.startswith(slot)}
         flat[path] = value
     return unflatten(flat)
+
+
+def _named_parts(arguments: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield path and name of each part that the arguments name."""
+    sections = ("--agent.", "--groups.", "--schedule.", *(f"--{path}." for path in LISTS))
+    for position, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name.startswith(sections) and name.endswith(".part"):
+            value = value if equals else "".join(arguments[position + 1 : position + 2])
+            yield renamed(name.removeprefix("--"), "-", "_"), value

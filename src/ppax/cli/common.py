@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from ppax import config
+from ppax import config, imports
 from ppax.envs import BUILTIN, HOST_SUITES, SUITES
 from ppax.run.directory import RUN_FILE
 from ppax.types import ConfigError
@@ -63,5 +63,5 @@ def resumable(run_dir: Callable[[], Path]) -> Iterator[None]:
     except KeyboardInterrupt:
         path = run_dir()
         known = (path / RUN_FILE).exists()
-        remedy = f"; `ppax resume {path}` continues from the last checkpoint" if known else ""
+        remedy = f"; `ppax resume {path}{imports.flags()}` continues from the last checkpoint" if known else ""
         raise KeyboardInterrupt(remedy) from None

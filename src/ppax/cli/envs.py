@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ppax import envs
+from ppax import envs, imports
 from ppax.envs.suites import registry
 from ppax.envs.suites.gymnasium import constructor_arguments, spec_of
 from ppax.envs.wrappers import places
 from ppax.envs.wrappers.action_repeat import ActionRepeat
 from ppax.envs.wrappers.time_limit import TimeLimit
+from ppax.program.backends import backend_of
 
 MANY, FEW = 300, 20  # a suite of more than MANY ids is listed by its first FEW
 LIMITS = ("time_limit", "max_steps")  # attributes in which suites keep their own time limit
@@ -30,6 +31,9 @@ def run_envs(options: argparse.Namespace, say: Any) -> dict[str, Any]:
         return about
     listed = catalogue()
     lines = ["built in:", *(f"  {name}" for name in listed["builtin"])]
+    if listed["registered"]:
+        lines += ["of installed packages, with --trust PACKAGE:"]
+        lines += [f"  {name:<16} {path}" for name, path in listed["registered"].items()]
     for suite, names in listed["installed"].items():
         shown = [f"  {suite}/{name}" for name in names]
         lines += [
@@ -50,7 +54,7 @@ def _shown(value: Any) -> str:
 
 
 def catalogue() -> dict[str, Any]:
-    """List built-in ids, ids of installed suites, import errors of broken suites, and suites that an extra installs."""
+    """List built-in ids, short names of installed packages, ids of suites, broken suites, and suites of extras."""
     listed: dict[str, list[str]] = {}
     broken: dict[str, str] = {}
     every = [*registry.HOST_SUITES, *registry.SUITES]
@@ -60,7 +64,9 @@ def catalogue() -> dict[str, Any]:
         except Exception as error:  # incompatible versions of libraries raise anything
             broken[suite] = " ".join(f"{type(error).__name__}: {error}".split())
     extras = [suite for suite in every if suite not in listed and suite not in broken]
-    return {"builtin": list(envs.BUILTIN), "installed": listed, "broken": broken, "extras": extras}
+    registered = imports.registered("env")
+    found = {"builtin": list(envs.BUILTIN), "registered": registered}
+    return found | {"installed": listed, "broken": broken, "extras": extras}
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -68,7 +74,7 @@ def describe(name: str) -> dict[str, Any]:
     env: Any = envs.make(name, num_envs=1)
     spaces = {"observation_space": str(env.observation_space), "action_space": str(env.action_space)}
     suite, _, env_id = name.partition("/")
-    if suite in registry.HOST_SUITES:
+    if backend_of(env).name == "host":
         is_gymnasium = suite == "gymnasium"
         limit = spec_of(env_id).max_episode_steps if is_gymnasium else None
         about = {"name": name, **spaces, "agents": env.num_agents, "time_limit": limit, "stepped": "on the host"}

@@ -17,7 +17,8 @@ from pathlib import Path
 import jax
 
 import ppax
-from ppax import config
+from ppax import config, imports
+from ppax.cli.arguments import trusting_line, without_trust
 from ppax.cli.bench import add_bench, run_bench
 from ppax.cli.check import add_check_env, run_check_env
 from ppax.cli.common import (
@@ -58,11 +59,14 @@ from ppax.types import ConfigError
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    arguments = sys.argv[1:] if argv is None else argv
+    given = sys.argv[1:] if argv is None else argv
     warnings.showwarning = lambda message, *_: print_line(f"warning: {message}", sys.stderr)
     try:
-        with explained():
+        arguments, packages = without_trust(given)
+        with explained(), imports.trusting(packages, beside=True):
             return _dispatch(arguments)
+    except imports.Untrusted as error:
+        return fail(f"{error}\n  {trusting_line(given, error.packages)}", USAGE)
     except (ConfigError, ImportError) as error:
         return fail(error, USAGE)
     except EnvError as error:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ppax import config
-from ppax.cli.arguments import booleans, choose_groups, choose_lists, choose_parts, dashed, free_options, renamed
+from ppax import config, imports
+from ppax.cli.arguments import TRUST, booleans, choose_groups, choose_lists, choose_parts, dashed, free_options, renamed
 from ppax.config import group_tables
 from ppax.options import LISTS, NONE, Config, Option, flatten, nearest, unflatten
 from ppax.types import ConfigError
@@ -63,6 +63,11 @@ def add_resume(parser: argparse.ArgumentParser) -> None:
 
 def add_common(parser: argparse.ArgumentParser) -> None:
     """Add the options that every command has."""
+    parser.add_argument(
+        TRUST,
+        metavar="PACKAGE",
+        help="import code of PACKAGE where a run file or an option names it, as my_package.module:Name; repeatable",
+    )
     parser.add_argument("--json", action="store_true", help="print the result as one line of JSON to standard output")
     parser.add_argument(
         "--cache",
@@ -169,7 +174,7 @@ def _add_options(
             )
         if section not in groups:
             groups[section] = parser.add_argument_group(section)
-        _add_option(groups[section], known[path], defaults[path], shown)
+        _add_option(groups[section], known[path], defaults[path], shown, topic is not None)
 
 
 def _print_help(
@@ -206,7 +211,7 @@ def _other_part(topic: str, option: Option, defaults: Config, command: str) -> s
     return f"These are the options of {flag} {chosen}; those of another part: ppax {command} {arguments}"
 
 
-def _add_option(group: Any, option: Option, default: Any, visible: bool = True) -> None:
+def _add_option(group: Any, option: Option, default: Any, visible: bool, in_help: bool) -> None:
     flag = "--" + renamed(option.path, "_", "-")
     shown = " ".join(map(str, default)) if isinstance(default, list) else option.none if default is None else default
     text = f"{option.doc} (default: {str(shown).lower() if option.kind is bool else shown})"
@@ -216,6 +221,8 @@ def _add_option(group: Any, option: Option, default: Any, visible: bool = True) 
         group.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
         return
     choices = option.limits.get("choices")
+    if in_help and visible and "kind" in option.limits:  # short names of installed packages
+        choices = tuple(dict.fromkeys((*(choices or ()), *imports.registered(option.limits["kind"]))))
     name = "{" + ",".join(choices) + "}" if choices else option.kind.__name__.upper()
     group.add_argument(flag, type=_parser(option), nargs="+" if option.many else None, metavar=name, **common)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ppax import config
+from ppax import config, imports
 from ppax.cli.common import DISK, DONE, fail, print_line
 from ppax.evaluation import Evaluation
 from ppax.loggers.files import finite_or_none
@@ -45,16 +45,17 @@ def report_run(options: argparse.Namespace, run: TrainedRun, settings: config.Ev
     try:
         evaluation = run.evaluate(settings.episodes, settings.deterministic, seed)
     except KeyboardInterrupt:
-        done = f"; training is done and saved: `ppax evaluate {run.run_dir}` evaluates its policy"
+        done = f"; training is done and saved: `ppax evaluate {run.run_dir}{imports.flags()}` evaluates its policy"
         raise KeyboardInterrupt(done) from None
     say(options, evaluation_text(evaluation))
     say(options, f"run directory: {run.run_dir}")
     say(options, "next:")
-    say(options, f"  ppax evaluate {run.run_dir} --episodes 1000")
+    trusting = imports.flags()
+    say(options, f"  ppax evaluate {run.run_dir} --episodes 1000{trusting}")
     if run.best is not None and run.best.row is not None:
         when = f"{run.best.key} {run.best.value:g} at {run.best.row['env_steps']:,.0f} steps"
-        say(options, f"  ppax evaluate {run.run_dir} --best   # {when}")
-    say(options, f"  ppax train {run.run_dir / 'run.toml' if run.run_dir else ''} --seed {seed + 1}")
+        say(options, f"  ppax evaluate {run.run_dir} --best{trusting}   # {when}")
+    say(options, f"  ppax train {run.run_dir / 'run.toml' if run.run_dir else ''} --seed {seed + 1}{trusting}")
     result = result_of(run, evaluation)
     _write_evaluation(run.run_dir, result)
     print_json(options, result)

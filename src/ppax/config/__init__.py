@@ -4,6 +4,7 @@ from ppax.config.catalogue import PARTS
 from ppax.config.construction import Built, build, build_agent, build_env, configured, settings
 from ppax.config.defaults import PARTS_FOR_ALL, Recommended, recommended
 from ppax.config.description import describe, describe_run
+from ppax.config.own_parts import import_paths, package_of, plain, require_trusted
 from ppax.config.run_files import RUN_FILE, file_of, find, parse, presets, read, to_toml
 from ppax.config.run_settings import BestSettings, EvalSettings, FilmSettings, InitFrom, Log, Run
 from ppax.config.validation import FREE, OBJECTS, is_free, objects_of, options, overridden, resolve
@@ -32,14 +33,18 @@ __all__ = [
     "file_of",
     "find",
     "flatten",
+    "import_paths",
     "is_free",
     "objects_of",
     "options",
     "overridden",
+    "package_of",
     "parse",
+    "plain",
     "presets",
     "read",
     "recommended",
+    "require_trusted",
     "resolve",
     "settings",
     "to_toml",

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from ppax import imports
 from ppax.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
+from ppax.config.own_parts import own_class, own_name
 from ppax.critics import PopArt, Quantile, Regression, TwoHot
 from ppax.loggers import MLflow, TensorBoard, WandB
 from ppax.losses import DPO, SPO, ClippedSurrogate, FeatureNorm, KLPenalty, NoAuxiliary, Rollback
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import Composed, encoders, memories, network
 from ppax.optimizers import SGD, ActorCritic, Adam, AdamW, Muon, RMSProp
+from ppax.options import check_limits
 from ppax.parts import slot_lists, slot_tables, slots
+from ppax.protocols import MadeForSpaces
 from ppax.schedules import Both, Constant, Cosine, Interpolated, Linear, Steps
 
 # Parts of each kind by their names in a run file; the first is the default. `slot` declares a field that holds one.
@@ -70,24 +74,50 @@ PARTS: dict[str, dict[str, type]] = {
 FROM_SPACES: dict[type, Callable[..., Any]] = {Composed: network}
 
 
-def choices_of(cls: type) -> dict[str, dict[str, type]]:
+class Choices(dict[str, type]):
+    """Classes of the parts of one kind by name; one that the catalogue lacks is looked up by its import path."""
+
+    def __init__(self, kind: str, parts: Mapping[str, type]):
+        super().__init__(parts)
+        self.kind = kind
+
+    def __missing__(self, name: str) -> type:
+        return self.find(name, self.kind)
+
+    def find(self, name: str, place: str) -> type:
+        """Return the class named at `place`; ConfigError for a name that means none, Untrusted for one not trusted."""
+        found = self.get(name) or own_class(self.kind, name, place)
+        if found is None:
+            names = tuple(dict.fromkeys((*self, *imports.registered(self.kind))))
+            check_limits(place, name, {"choices": names})  # raises, with the nearest
+            raise KeyError(name)
+        return found
+
+    def name_of(self, part: Any) -> str:
+        """Return the name of the class of a part, by which a run file has it if it can."""
+        return next((name for name, cls in self.items() if cls is type(part)), None) or own_name(part)
+
+
+def choices_of(cls: type) -> dict[str, Choices]:
     """Return the fields of `cls` that hold parts, with the choices of each by name."""
     first = {field.name: dict(field.metadata.get("first", {})) for field in dataclasses.fields(cls)}
-    return {field: first[field] | PARTS[kind] for field, kind in slots(cls).items()}
+    return {field: Choices(kind, first[field] | PARTS.get(kind, {})) for field, kind in slots(cls).items()}
 
 
-def table_choices_of(cls: type) -> dict[str, dict[str, type]]:
+def table_choices_of(cls: type) -> dict[str, Choices]:
     """Return the fields of `cls` that hold parts by key, with the choices of each by name."""
-    return {field: PARTS[kind] for field, kind in slot_tables(cls).items()}
+    return {field: Choices(kind, PARTS.get(kind, {})) for field, kind in slot_tables(cls).items()}
 
 
-def list_choices_of(cls: type) -> dict[str, dict[str, type]]:
+def list_choices_of(cls: type) -> dict[str, Choices]:
     """Return the fields of `cls` that hold lists of parts, with the choices of each by name."""
-    return {field: PARTS[kind] for field, kind in slot_lists(cls).items()}
+    return {field: Choices(kind, PARTS.get(kind, {})) for field, kind in slot_lists(cls).items()}
 
 
 def constructor(cls: type, env: Any) -> Callable[..., Any]:
     """Return the constructor of the part `cls` for the environment `env`."""
+    if isinstance(cls, MadeForSpaces):
+        return partial(cls.for_spaces, env)
     return partial(FROM_SPACES[cls], env) if cls in FROM_SPACES else cls
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,11 +13,12 @@ from ppax.agents.independent import Independent
 from ppax.agents.opponents import Pool
 from ppax.agents.self_play import SelfPlay
 from ppax.config import group_tables
-from ppax.config.catalogue import choices_of, constructor, list_choices_of, table_choices_of
+from ppax.config.catalogue import Choices, choices_of, constructor, list_choices_of, table_choices_of
+from ppax.config.own_parts import require_tree, require_trusted
 from ppax.config.run_settings import NO_POOL, Run
 from ppax.config.validation import OBJECTS, is_section, keyed_tables, objects_of, resolve
 from ppax.envs import Env
-from ppax.options import Config, option_of
+from ppax.options import Config, hints_of, option_of
 from ppax.ppo import PPO
 from ppax.protocols import Agent, Schedule
 from ppax.schedules import Constant
@@ -39,6 +39,7 @@ def build(config: Config, env: Env | None = None) -> Built:
     `env` replaces the configured environment, and `run` has its settings; `env_params` and `schedule` of the
     configuration are set in it.
     """
+    require_trusted(config if env is None else config | {"env": ""})
     config = resolve(config)
     _require_no_objects(config)
     env = build_env(config) if env is None else configured(env, config)
@@ -81,13 +82,16 @@ def build_env(config: Config) -> Env:
 
 def configured(env: Env, config: Config) -> Env:
     """Return an environment that the user made, with `env_params` and `schedule` of the configuration."""
-    schedule, env = _schedule(config), envs.other_params(env, config.get("env_params", {}))
+    env = envs.other_params(env, config.get("env_params", {}))
+    schedule = _schedule(config) if env.settings.schedule is None else None  # its own one needs no import
     return env if schedule is None else envs.with_schedule(env, schedule)
 
 
 def _schedule(config: Config) -> Schedule | None:
     """Return the schedule of the environment's numbers; None: constant."""
-    schedule: Schedule = _part(choices_of(Run)["schedule"], config.get("schedule", {"part": "constant"}), None)
+    schedule: Schedule = _part(
+        choices_of(Run)["schedule"], config.get("schedule", {"part": "constant"}), None, "schedule"
+    )
     return None if isinstance(schedule, Constant) else schedule
 
 
@@ -108,15 +112,16 @@ def _arguments(cls: type, config: Config, env: Any) -> dict[str, Any]:
     """Constructor arguments of a part of class `cls`, for the environment `env`."""
     arguments: dict[str, Any] = {}
     fields = {field.name: field for field in dataclasses.fields(cls)}
-    hints, slots, lists = typing.get_type_hints(cls), choices_of(cls), list_choices_of(cls)
+    hints, slots, lists = hints_of(cls), choices_of(cls), list_choices_of(cls)
     tables = table_choices_of(cls)
     for name, value in config.items():
         if name in slots:
-            arguments[name] = _part(slots[name], value, env)
+            arguments[name] = _part(slots[name], value, env, name)
         elif name in lists:
-            arguments[name] = tuple(_part(lists[name], table, env) for table in value)
+            arguments[name] = tuple(_part(lists[name], table, env, name) for table in value)
         elif name in tables:
-            arguments[name] = tuple((key, _part(tables[name], table, env)) for key, table in keyed_tables(value, name))
+            keyed = keyed_tables(value, name)
+            arguments[name] = tuple((key, _part(tables[name], table, env, f"{name}.{key}")) for key, table in keyed)
         elif is_section(hints[name]):
             arguments[name] = hints[name](**_arguments(hints[name], value, env))
         elif isinstance(value, list):
@@ -127,8 +132,15 @@ def _arguments(cls: type, config: Config, env: Any) -> dict[str, Any]:
     return arguments
 
 
-def _part(choices: dict[str, type], table: Config, env: Any) -> Any:
-    """Build the part of one table."""
-    part = choices[table["part"]]
-    inner = {key: value for key, value in table.items() if key != "part"}
-    return constructor(part, env)(**_arguments(part, inner, env))
+def _part(choices: Choices, table: Config, env: Any, field: str) -> Any:
+    """Build the part of one table, for the field of this name."""
+    name = table["part"]
+    cls = choices.find(name, f"{field}.part")
+    arguments = _arguments(cls, {key: value for key, value in table.items() if key != "part"}, env)
+    if name in choices:
+        return constructor(cls, env)(**arguments)
+    try:
+        part = constructor(cls, env)(**arguments)
+    except (TypeError, ValueError, AttributeError, KeyError) as error:
+        raise ConfigError(f"{field}.part = {name!r}: {type(error).__name__}: {error}") from error
+    return require_tree(part, choices.kind, f"{field}.part = {name!r}")

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ppax.config.catalogue import choices_of
 from ppax.config.construction import build_env
+from ppax.config.own_parts import require_trusted
 from ppax.config.validation import resolve
 from ppax.envs import Env
 from ppax.networks.head_for import has_box
@@ -124,6 +125,7 @@ def recommended(given: Config, env: Env | None = None) -> Recommended:
 
     Options in `given` have priority. Raises ConfigError for an unknown environment or an invalid option.
     """
+    require_trusted(given)
     resolve(given)
     if env is not None:
         return _completed({**given, "num_envs": env.num_envs}, kind_of(env))

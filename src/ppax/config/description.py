@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from typing import Any
 
 import numpy as np
 
+from ppax import imports
 from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
 from ppax.agents.self_play import SelfPlay
-from ppax.config.catalogue import choices_of, list_choices_of, table_choices_of
+from ppax.config.catalogue import Choices, choices_of, list_choices_of, table_choices_of
+from ppax.config.own_parts import own_environment
 from ppax.config.run_settings import Run
 from ppax.config.validation import is_section
 from ppax.envs import Env
-from ppax.options import Config, check_limits, check_value, flatten, option_of, unflatten
+from ppax.options import Config, check_limits, check_value, flatten, hints_of, is_option, option_of, unflatten
 from ppax.protocols import Agent
 from ppax.types import ConfigError
 
@@ -23,14 +24,15 @@ from ppax.types import ConfigError
 def describe_run(agent: Agent, env: Env, run: Run) -> Config:
     """Configuration of a whole run: the inverse of `build`."""
     agent = agent.agent if isinstance(agent, SelfPlay) else agent
+    settings = describe(run) | own_environment(env)
     if not isinstance(agent, Groups):
-        return describe(run) | {"agent": describe(agent)}
+        return settings | {"agent": describe(agent)}
     players = dict(env.settings.players)
     groups = {
         name: {"players": players.get(name), "agents": one.sharing, "agent": describe(one)}
         for name, one in agent.agents.items()
     }
-    return describe(run) | {"agent": describe(agent.learners(env.num_streams)[0][0]), "groups": groups}
+    return settings | {"agent": describe(agent.learners(env.num_streams)[0][0]), "groups": groups}
 
 
 def describe(part: Any, each: bool = False) -> Config:
@@ -41,7 +43,7 @@ def describe(part: Any, each: bool = False) -> Config:
     if isinstance(part, Independent):
         return describe(part.agent, each=True)
     config: Config = {}
-    hints, slots, lists = typing.get_type_hints(type(part)), choices_of(type(part)), list_choices_of(type(part))
+    hints, slots, lists = hints_of(type(part)), choices_of(type(part)), list_choices_of(type(part))
     tables = table_choices_of(type(part))
     for field in dataclasses.fields(part):
         value = getattr(part, field.name)
@@ -51,34 +53,41 @@ def describe(part: Any, each: bool = False) -> Config:
             inner = {key: _part(one, tables[field.name], each) for key, one in value}
             config |= unflatten(dict(flatten({field.name: inner}))) if inner else {}
         elif field.name in lists:
-            config[field.name] = [_of_catalogue(one, lists[field.name], field.name) for one in value]
+            config[field.name] = [_of_list(one, lists[field.name], field.name) for one in value]
         elif is_section(hints[field.name]):
             config[field.name] = describe(value, each)
         elif field.name == "env_params" and value:
             config[field.name] = unflatten(dict(flatten(value)))
-        elif field.metadata and field.default is not dataclasses.MISSING:
+        elif is_option(field, hints[field.name]):
             option = option_of(field, hints[field.name], field.name)
             config[field.name] = check_value(option, _plain(value), each)
     return config
 
 
-def _part(part: Any, choices: dict[str, type], each: bool) -> Config:
-    """Table of one part; of a class that the catalogue lacks, its path and its plain fields."""
-    names = {cls: name for name, cls in choices.items()}
-    own = f"{type(part).__module__}.{type(part).__qualname__}"
-    inner = describe(part, each) if type(part) in names else _numbers(part)
-    return {"part": names.get(type(part), own)} | inner
+def _part(part: Any, choices: Choices, each: bool) -> Config:
+    """Table of one part. Of a class without a name that a run file can use it has the plain numbers and texts."""
+    name = choices.name_of(part)
+    if name in choices:
+        return {"part": name} | describe(part, each)
+    numbers = {"part": name} | _numbers(part)
+    if not imports.is_path(name):
+        return numbers
+    try:
+        return {"part": name} | describe(part, each)
+    except ConfigError:  # fields that no run file can hold, as an array; run/record.py names them
+        return numbers
 
 
-def _of_catalogue(part: Any, choices: dict[str, type], name: str) -> Config:
-    """Table of one part in a list; ConfigError for a class that the catalogue lacks."""
-    names = {cls: name for name, cls in choices.items()}
-    if type(part) not in names:
+def _of_list(part: Any, choices: Choices, name: str) -> Config:
+    """Table of one part in a list; ConfigError for a class that no run file can name."""
+    own = choices.name_of(part)
+    if own not in choices and not imports.is_path(own):
         raise ConfigError(
-            f"{name} = {part!r}: must be parts of the catalogue, {', '.join(cls.__name__ for cls in names)}; pass a "
-            "logger of your own, an object with log(row) and close(), among callbacks"
+            f"{name} = {part!r}: must be parts of the catalogue, {', '.join(x.__name__ for x in choices.values())}; "
+            "pass a logger of your own, an object with log(row) and close(), among callbacks, or write its part in a "
+            "module that can be imported"
         )
-    return {"part": names[type(part)]} | describe(part)
+    return {"part": own} | describe(part)
 
 
 def _numbers(part: Any) -> Config:

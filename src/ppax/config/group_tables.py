@@ -102,11 +102,12 @@ def _merged(base: Any, own: Any, cls: type | None) -> Any:
         return own
     merged = {**base, **own}
     for name, table in own.items():
-        choices = choices_of(cls).get(name, {}) if cls is not None else {}
-        default = next(iter(choices), None)
+        choices = choices_of(cls).get(name) if cls is not None else None
+        default = next(iter(choices or ()), None)
         parts = [x.get("part", default) if isinstance(x, Mapping) else default for x in (base.get(name), table)]
         if name in base and not ("part" in _table(table) and parts[0] != parts[1]):
-            merged[name] = _merged(base[name], table, choices.get(str(parts[0])))
+            inner = choices.find(str(parts[0]), f"agent.{name}.part") if choices else None
+            merged[name] = _merged(base[name], table, inner)
     return merged
 
 

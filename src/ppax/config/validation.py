@@ -8,14 +8,26 @@ anything compiles.
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Iterator
 from typing import Any
 
+from ppax import imports
 from ppax.config import group_tables
-from ppax.config.catalogue import choices_of, list_choices_of, table_choices_of
+from ppax.config.catalogue import Choices, choices_of, list_choices_of, table_choices_of
+from ppax.config.own_parts import require_trusted
 from ppax.config.run_settings import Run
-from ppax.options import Config, Option, check_value, flatten, nearest, numbered, option_of, unflatten
+from ppax.options import (
+    Config,
+    Option,
+    check_value,
+    flatten,
+    hints_of,
+    is_option,
+    nearest,
+    numbered,
+    option_of,
+    unflatten,
+)
 from ppax.ppo import PPO
 from ppax.types import ConfigError
 
@@ -25,7 +37,11 @@ FREE = ("env_params", "eval.env_params")  # tables with free names, which the en
 
 
 def options(config: Config) -> Iterator[Option]:
-    """Yield every option of the parts that `config` names; raise ConfigError for an unknown part name."""
+    """Yield every option of the parts that `config` names; raise ConfigError for an unknown part name.
+
+    Raises Untrusted, before anything is imported, for names of code that the user does not trust.
+    """
+    require_trusted(config, parts_only=True)
     yield from _options(Run, config, "")
     yield from _options(PPO, _table(config, "agent", "agent"), "agent.")
     for name, table in group_tables.tables(config).items():
@@ -34,7 +50,7 @@ def options(config: Config) -> Iterator[Option]:
 
 
 def _options(cls: type, config: Config, prefix: str) -> Iterator[Option]:
-    hints, slots, lists = typing.get_type_hints(cls), choices_of(cls), list_choices_of(cls)
+    hints, slots, lists = hints_of(cls), choices_of(cls), list_choices_of(cls)
     tables = table_choices_of(cls)
     for field in dataclasses.fields(cls):
         path = prefix + field.name
@@ -49,18 +65,18 @@ def _options(cls: type, config: Config, prefix: str) -> Iterator[Option]:
             yield from _part_options(slots[field.name], _table(config, field.name, path, ".part"), path)
         elif is_section(hints[field.name]):
             yield from _options(hints[field.name], _table(config, field.name, path), path + ".")
-        elif path not in FREE and field.default is not dataclasses.MISSING:
-            # a field without default is set from the environment
+        elif path not in FREE and is_option(field, hints[field.name]):
             yield option_of(field, hints[field.name], path)
 
 
-def _part_options(choices: dict[str, type], section: Config, path: str) -> Iterator[Option]:
-    """Yield the options of the table of one part; without a name it is the first of `choices`."""
-    default = next(iter(choices))
-    part = Option(f"{path}.part", str, default=default, doc="name of the part", limits={"choices": tuple(choices)})
-    name = _part_name(part, section.get("part", default))
-    yield part
-    yield from _options(choices[name], section, path + ".")
+def _part_options(choices: Choices, section: Config, path: str, default: str | None = None) -> Iterator[Option]:
+    """Yield the options of the table of one part; without a name it is `default`, or the first of `choices`."""
+    default = next(iter(choices), "") if default is None else default
+    part = Option(f"{path}.part", str, default=default, doc="name of the part")
+    name = section.get("part", default)
+    cls = _part_class(choices, part, name)
+    yield part._replace(limits={"choices": tuple(dict.fromkeys((*choices, name))), "kind": choices.kind})
+    yield from _options(cls, section, path + ".")
 
 
 def keyed_tables(tables: Config, path: str) -> Iterator[tuple[str, Config]]:
@@ -74,7 +90,7 @@ def keyed_tables(tables: Config, path: str) -> Iterator[tuple[str, Config]]:
             yield from ((f"{key}.{inner}", one) for inner, one in keyed_tables(table, f"{path}.{key}"))
 
 
-def _list_options(field: dataclasses.Field[Any], choices: dict[str, type], given: Any, path: str) -> Iterator[Option]:
+def _list_options(field: dataclasses.Field[Any], choices: Choices, given: Any, path: str) -> Iterator[Option]:
     """Yield the options of each part in a list; of an empty list one option, which names the choices."""
     tables = numbered(given)
     if tables in ([], ()):
@@ -86,19 +102,17 @@ def _list_options(field: dataclasses.Field[Any], choices: dict[str, type], given
     ):
         raise ConfigError(f'{path} = {given!r}: must be a list of tables, [[{path}]] part = "{next(iter(choices))}"')
     for place, table in tables.items():
-        limits = {"choices": tuple(choices)}
-        part = Option(f"{path}.{place}.part", str, default="", doc="name of the part", limits=limits)
-        yield part
-        yield from _options(choices[_part_name(part, table.get("part", ""))], table, f"{path}.{place}.")
+        yield from _part_options(choices, table, f"{path}.{place}", "")
 
 
-def _part_name(option: Option, given: Any) -> str:
-    """Return the name of a part; ConfigError, which also says how to add one, unless it is in the catalogue."""
+def _part_class(choices: Choices, option: Option, given: Any) -> type:
+    """Return the class of a part by its name; ConfigError, which also says how to add one, for an unknown name."""
     try:
-        name: str = check_value(option, given)
+        return choices.find(check_value(option, given), option.path)
+    except imports.Untrusted:
+        raise
     except ConfigError as error:
-        raise ConfigError(f"{error}; for a part of your own see docs/extending.md") from None
-    return name
+        raise ConfigError(f"{error}; for a part of your own see docs/extending.md") from error
 
 
 def is_section(hint: Any) -> bool:
@@ -116,7 +130,11 @@ def _table(config: Config, name: str, path: str, key: str = "") -> Config:
 
 
 def resolve(config: Config) -> Config:
-    """Fill in every default and check every value; raise ConfigError for an unknown option or an invalid value."""
+    """Fill in every default and check every value; raise ConfigError for an unknown option or an invalid value.
+
+    Raises Untrusted, before anything is imported, for names of code that the user does not trust.
+    """
+    require_trusted(config, parts_only=True)
     config = group_tables.filled(config)
     known = {option.path: option for option in options(config)}
     given = dict(flatten(config))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from ppax.envs import own
 from ppax.envs.catalogue import BUILTIN
 from ppax.envs.curriculum import check_schedule, values_at
-from ppax.envs.hosting.host_env import HostEnv
+from ppax.envs.hosting.host_env import HostEnv, host
 from ppax.envs.settings import TIMEOUT, EnvSettings
 from ppax.envs.suites import registry
 from ppax.envs.suites.registry import HOST_SUITES, SUITES
@@ -17,13 +19,14 @@ from ppax.envs.vector import VectorEnv
 from ppax.envs.wrappers import agent_groups, params
 from ppax.envs.wrappers.action_repeat import ActionRepeat
 from ppax.envs.wrappers.clip_actions import clip_actions as clipped_to
-from ppax.envs.wrappers.places import Place, named, places, unknown
+from ppax.envs.wrappers.places import named, places, unknown
 from ppax.envs.wrappers.resets import PoolResets, fresh_resets
 from ppax.envs.wrappers.team_view import team_view
 from ppax.protocols import Environment, Schedule
 from ppax.types import ConfigError
 
 Env = VectorEnv | HostEnv
+Single = Callable[[Mapping[str, Any]], Environment]  # options of its constructor -> one environment
 
 
 def make(
@@ -42,17 +45,15 @@ def make(
     """Create `num_envs` copies of the environment called `name`, with its usual time limit.
 
     Built-in environments have a plain name ("CartPole-v1"), others are "suite/id" ("brax/ant"); `ppax envs` lists them.
-    If a reset is expensive, environments share a few (PoolResets). Each action is applied `action_repeat` times,
-    together one step of the agent; the time limit counts single steps. Environments on the host are stepped in this
-    process, or with `vectorization = "async"` in worker processes, which must answer within `timeout` seconds. For
-    several agents, `agent_ids` adds the agent's index to its observation, and `central_critic` adds "joint", the
-    observations of all agents, for the critic only. `info_metrics` are logged entries of `info`, as in `host`.
-
-    `env_params` are parameters of the environment by name or by dotted path (`ppax envs NAME` lists them). Each is a
-    value, or a range `{"low": 0.5, "high": 2.0}`, from which every reset samples uniformly. Any other name is passed to
-    the suite's own constructor: `{"enable_wind": True}` to `gymnasium.make`. `schedule` anneals numbers of a compiled
-    environment over training (curriculum): `ppax.schedules.Linear(leaves=("env.gravity",), end=2.0)`; evaluations have
-    the values of its end. `clip_actions` clips continuous actions of a compiled environment to [-this, this].
+    Your own have an import path ("my_package.worlds:River"), after `ppax.trust("my_package")`. Each action is applied
+    `action_repeat` times, together one step of the agent; the time limit counts single steps. Environments on the host
+    are stepped here, or with `vectorization = "async"` in worker processes, which must answer within `timeout` seconds.
+    `agent_ids` adds the agent's index to its observation, `central_critic` adds "joint", the observations of all
+    agents, for the critic only. `info_metrics` are logged entries of `info`, as in `host`.
+    `env_params` are parameters by name or dotted path (`ppax envs NAME` lists them): a value, or a range `{"low": 0.5,
+    "high": 2.0}` from which every reset samples uniformly. Any other name is an argument of the environment's own
+    constructor. `schedule` anneals numbers of a compiled environment (curriculum: evaluations have those of its end),
+    as `ppax.schedules.Linear(("env.gravity",), end=2.0)`; `clip_actions` clips its actions to [-this, this].
 
     Raises ConfigError for an unknown name or invalid argument, ImportError for a library that is not installed.
     """
@@ -69,6 +70,8 @@ def make(
         clip_actions=clip_actions,
         by_name=True,
     )
+    if name not in BUILTIN and own.is_own(name):
+        return _own(name, num_envs, settings)
     suite, _, env_id = name.partition("/")
     return (_on_host if suite in HOST_SUITES and env_id else _native)(name, num_envs, settings)
 
@@ -101,22 +104,23 @@ def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
 
     Raises ConfigError where `env` has no such parameter, and for host environments that were not made by name.
     """
-    own = env.settings
+    settings = env.settings
     known = places(env.env) if isinstance(env, VectorEnv) else {}
     env_params = named(env_params, known)
-    merged = {**own.env_params, **env_params}
-    if merged == own.env_params:
+    merged = {**settings.env_params, **env_params}
+    if merged == settings.env_params:
         return env
-    if isinstance(env, VectorEnv) and (not own.by_name or env_params.keys() <= known.keys()):
+    if isinstance(env, VectorEnv) and (not settings.by_name or env_params.keys() <= known.keys()):
         made = dataclasses.replace(env.made, env_params=merged)
         return dataclasses.replace(env, env=params.adjust(env.env, env_params), made=made)
-    if not own.by_name:
+    if not settings.by_name:
         raise ConfigError(
             f"env_params {', '.join(env_params)}: {env.name} is made by your own function, which must set them: "
             "pass ppax.envs.host(functools.partial(MyEnv, gravity=9.8), ...) without env_params. To evaluate with "
             "other parameters, make a second one and call ppax.evaluate"
         )
-    return grouped(make(own.env, **own.arguments() | {"env_params": merged}), dict(own.players))
+    arguments = settings.arguments() | {"env_params": merged}
+    return grouped(make(settings.env, **arguments), dict(settings.players))
 
 
 def for_evaluation(env: Env, env_params: Mapping[str, Any]) -> Env:
@@ -156,47 +160,65 @@ def _on_host(name: str, num_envs: int, settings: EnvSettings) -> HostEnv:
     suite, _, env_id = name.partition("/")
     if suite != "gymnasium":
         params.refuse_drawn(name, settings.env_params)
-    settings.refuse(("schedule",), f"{name} is stepped on the host, where no number is traced")
-    settings.refuse(("clip_actions",), f"{name} is stepped on the host: wrap it in gymnasium.wrappers.ClipAction")
+    _refuse_compiled_only(name, settings)
     for view in ("agent_ids", "central_critic"):
         if getattr(settings, view) and suite != "pettingzoo":
             raise ConfigError(f"{view} = true: {name} has one agent and no others; set it to false")
     return registry.load_host(suite, env_id, num_envs, settings)
 
 
-def _native(name: str, num_envs: int, settings: EnvSettings) -> VectorEnv:
+def _refuse_compiled_only(name: str, settings: EnvSettings) -> None:
+    """Raise ConfigError for settings that only compiled environments have."""
+    settings.refuse(("schedule",), f"{name} is stepped on the host, where no number is traced")
+    settings.refuse(("clip_actions",), f"{name} is stepped on the host: wrap it in gymnasium.wrappers.ClipAction")
+
+
+def _own(name: str, num_envs: int, settings: EnvSettings) -> Env:
+    """Create copies of the environment that the user has written, by its import path or short name."""
+    found = own.find(name)
+    if not own.on_host(found, name, settings.env_params):
+        return _native(name, num_envs, settings, partial(own.single, found, name))
+    params.refuse_drawn(name, settings.env_params)
+    _refuse_compiled_only(name, settings)
+    env = host(own.factory(found, name, settings.env_params), num_envs, name, **settings.of_host())
+    return dataclasses.replace(env, made=settings)
+
+
+def _native(name: str, num_envs: int, settings: EnvSettings, single: Single | None = None) -> VectorEnv:
     settings.refuse(("vectorization", "timeout", "info_metrics"), f"{name} is stepped inside the compiled program")
-    known = places(single := _single(name))
-    settings = dataclasses.replace(settings, env_params=named(settings.env_params, known))
-    single = _with_params(name, single, settings.env_params, known)
-    expensive = SUITES[name.partition("/")[0]].expensive_resets if name not in BUILTIN else False
-    single = clipped_to(single, settings.clip_actions)
-    repeated = single if settings.action_repeat == 1 else ActionRepeat(single, settings.action_repeat)
+    inner = _with_params(name, settings.env_params, single or partial(_single, name))
+    settings = dataclasses.replace(settings, env_params=named(settings.env_params, places(inner)))
+    suite = SUITES.get(name.partition("/")[0]) if name not in BUILTIN else None
+    expensive = suite is not None and suite.expensive_resets
+    inner = clipped_to(inner, settings.clip_actions)
+    repeated = inner if settings.action_repeat == 1 else ActionRepeat(inner, settings.action_repeat)
     viewed = team_view(repeated, settings.agent_ids, settings.central_critic, name)
     resets = PoolResets() if expensive else fresh_resets
     env = VectorEnv(viewed, num_envs, name, resets, dataclasses.replace(settings, schedule=None))
     return env if settings.schedule is None else with_schedule(env, settings.schedule)
 
 
-def _with_params(name: str, env: Environment, env_params: Mapping[str, Any], known: Mapping[str, Place]) -> Environment:
-    """Return `env` with these parameters; those that it does not have are passed to its suite."""
+def _with_params(name: str, env_params: Mapping[str, Any], single: Single) -> Environment:
+    """Return one environment with these parameters; those that it does not have are passed to its constructor."""
+    env = single({})
+    known = places(env)
+    env_params = named(env_params, known)
     options = {key: value for key, value in env_params.items() if key not in known and name not in BUILTIN}
     params.refuse_drawn(name, options)
     if options:
-        suite, _, env_id = name.partition("/")
         try:
-            env = registry.load(suite, env_id, options)
+            env = single(options)
         except ConfigError as error:
             raise ConfigError(f"{unknown(next(iter(options)), known)} ({error})") from error
     return params.adjust(env, {key: value for key, value in env_params.items() if key not in options})
 
 
-def _single(name: str) -> Environment:
+def _single(name: str, options: Mapping[str, Any]) -> Environment:
     if name in BUILTIN:
         return BUILTIN[name]()
     suite, _, env_id = name.partition("/")
     if suite in SUITES and env_id:
-        return registry.load(suite, env_id)
+        return registry.load(suite, env_id, options)
     nearest = difflib.get_close_matches(name, BUILTIN, n=1, cutoff=0.3)
     raise ConfigError(
         f"no environment {name!r}; "

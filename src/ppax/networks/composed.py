@@ -58,9 +58,11 @@ class Composed:
     actor_obs: tuple[str, ...] = static("the actor's entries of a Dict observation; empty: all", default=())
     critic_obs: tuple[str, ...] = static("the critic's entries of a Dict observation; empty: all", default=())
     distribution: str = static(
-        "distribution of Box actions: normal (clipped to the box), squashed (tanh), beta, or ball (tanh of the norm)",
+        "distribution of Box actions: normal (clipped to the box), squashed (tanh), beta, or ball (tanh of the norm); "
+        "or the import path of a function action space -> head",
         default="normal",
         choices=FAMILIES,
+        paths=True,
     )
     state_std: bool = static("state-dependent standard deviation of Box actions", default=False)
     std_min: float | None = static("lower bound of the standard deviation of Box actions", default=None, above=0.0)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from gymnasium import spaces
 
+from ppax import imports
 from ppax.distributions import BallNormal, Normal, SquashedNormal
 from ppax.distributions.boxes import Bounds, bounds_of, centre_and_half
 from ppax.networks.heads import BetaHead, CategoricalHead, IndependentHead, JointHead, NormalHead
@@ -51,6 +52,8 @@ def head_for(
         ball_radius=ball_radius,
         log_std_init=log_std_init,
     )
+    if imports.is_path(distribution):
+        return _own_head(space, options)
     _check(options)
     if not has_box(space):
         for name, value, default in zip(options._fields, options, BoxOptions(), strict=True):
@@ -74,6 +77,23 @@ def require_lasting_noise(head: Head, gsde_steps: int | None) -> None:
         )
     if head.state_std:
         raise ConfigError(f"{given}: its standard deviation depends on the features already; set state_std to false")
+
+
+def _own_head(space: spaces.Space, options: BoxOptions) -> Head:
+    """Return the head that a function of the user's, at an import path, makes for the action space."""
+    text = f"network.distribution = {options.distribution!r}"
+    for name, value in options._replace(distribution="normal")._asdict().items():
+        if value != BoxOptions._field_defaults[name]:
+            raise ConfigError(f"{name} = {value!r}: an option of the distributions of ppax; leave it out with {text}")
+    make = imports.load(options.distribution, "network.distribution")
+    if not callable(make):
+        raise ConfigError(f"{text}: must be a function action space -> head, not a {type(make).__name__}")
+    head: Any = make(space)
+    if not callable(head) or any(name not in dir(head) for name in ("size", "log_std_size")):
+        raise ConfigError(
+            f"{text}: gives a {type(head).__name__}; must give a head, with size, log_std_size and a call"
+        )
+    return cast(Head, head)
 
 
 def same_actions(head: Any, other: Any) -> bool:

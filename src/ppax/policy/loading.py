@@ -50,7 +50,8 @@ def load(
     branch, tag or commit.
     `step` chooses the checkpoint with this number of environment steps instead; `ppax.checkpoints` lists them. Without
     `env` the spaces come from the run directory, and the environment's library need not be installed. A run made from
-    Python objects needs them again, as `agent`; ConfigError names them. Nothing in the directory is executed.
+    Python objects needs them again, as `agent`; ConfigError names them. Nothing in the directory is executed; of code
+    that it names by import path only networks are needed, whose packages you must trust (`ppax.trust`).
     """
     path = fetch(source) if isinstance(source, str) and source.startswith(PREFIX) else Path(source)
     if best and step is not None:
@@ -72,7 +73,7 @@ def _from_run(path: Path, best: bool, step: int | None, agent: Agent | None, env
     record.require(
         record.to_act(run_config), agent, env or spec, str(path), "policy = ppax.load({where!r}, {arguments})"
     )
-    buildable = record.recorded(run_config)
+    buildable = record.without_learning(record.recorded(run_config))
     if spec is None:  # the environment is made where nothing else tells its spaces
         with config.build_env(buildable) if env is None else contextlib.nullcontext(env) as made:
             agent = agent or config.build_agent(buildable, made)

@@ -63,7 +63,7 @@ def changed(record: Record) -> dict[str, tuple[Any, Any]]:
 def options_of(record: Record) -> list[Option]:
     """Options of the parts that a run names; those of the default parts if it has parts of the user's own."""
     try:
-        return list(configs.options(record.tables))
+        return list(configs.options(configs.plain(record.tables)))
     except ConfigError:
         return list(configs.options({}))
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import jax
 
+from ppax import imports
 from ppax.arrays import counter
 from ppax.config import Run
 from ppax.envs import Env, EnvError
@@ -200,7 +201,7 @@ class Loop:
         if save_error is not None:
             raise save_error
         if self.path is not None:
-            where = f"resume with: ppax resume {self.path}"
+            where = f"resume with: ppax resume {self.path}{imports.flags()}"
             raise Interrupted(f"stopped after {counter.to_int(state.env_steps):,} steps; {where}")
         if not history:  # interrupted during compilation: no result to return
             raise KeyboardInterrupt

@@ -56,10 +56,13 @@ UNKNOWN = Origin("", 0, "", "", {})  # without a checkpoint
 def origin_of(run_dir: Path, agent: Agent, env: Env, run: Run) -> Origin:
     """Origin of the checkpoints that this process saves."""
     run_config = run_dirs.find(run_dir)
+    values = dict(flatten(run_config))
     with contextlib.suppress(ConfigError):  # user-defined parts cannot be resolved
-        run_config = config.resolve(run_config)
-    run_config = {name: value for name, value in run_config.items() if name != config.OBJECTS}
-    settings = {path: value for path, value in flatten(run_config) if not path.startswith(FREE)}
+        # those with an import path as the file has them: the same values whether their packages are trusted or not
+        default = config.plain(run_config)
+        own = {path: x for path, x in values.items() if path not in dict(flatten(default))}
+        values = dict(flatten(config.resolve(default))) | own
+    settings = {path: x for path, x in values.items() if not path.startswith((*FREE, config.OBJECTS))}
     plain = json.loads(json.dumps(settings, default=str))
     devices = num_devices(agent, env, run.num_steps)
     return Origin(run_dirs.read_about(run_dir).get("id", ""), devices, jax.default_backend(), jax.__version__, plain)

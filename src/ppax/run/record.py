@@ -7,6 +7,7 @@ written as `objects`. A file with `objects` builds nothing unless they are passe
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ppax import config, envs
+from ppax import config, envs, imports
 from ppax.config import OBJECTS
 from ppax.envs import Env
 from ppax.options import Config, flatten, unflatten
@@ -77,6 +78,16 @@ def to_act(run_config: Config) -> Config:
     return {name: value for name, value in run_config.items() if name != OBJECTS} | {OBJECTS: places}
 
 
+def without_learning(run_config: Config) -> Config:
+    """Return the configuration with default parts in the place of those by import path that acting does not need."""
+    return config.plain(run_config, lambda place: place.startswith("log.") or _of_learning(_in_agent(place)))
+
+
+def _in_agent(place: str) -> str:
+    """Return the place of a part of a group, groups.NAME.agent.loss.part, as that of an agent, agent.loss.part."""
+    return f"agent.{place.partition('.agent.')[2]}" if place.startswith("groups.") else place
+
+
 def _of_learning(place: str) -> bool:
     """Return whether the object at `place`, as agent.loss or agent.agents.prey.loss, is read by learning alone."""
     root, *fields = place.partition(" ")[0].split(".")
@@ -92,10 +103,12 @@ def callbacks_of(run_config: Config) -> str:
 
 
 def recorded(run_config: Config) -> Config:
-    """Replace user-defined parts in `run_config` by the default parts, so that it can be built."""
+    """Replace user-defined parts without an import path by the default parts, so that `run_config` can be built."""
     flat = {path: value for path, value in flatten(run_config) if path != OBJECTS}
     user_defined = [
-        path.removesuffix("part") for path, value in flat.items() if path.endswith(".part") and "." in str(value)
+        path.removesuffix("part")
+        for path, value in flat.items()
+        if path.endswith(".part") and "." in str(value) and not imports.is_path(value)
     ]
     return unflatten({path: value for path, value in flat.items() if not path.startswith(tuple(user_defined))})
 
@@ -113,17 +126,26 @@ def _of_env(env: Any, run_config: Config) -> list[str]:
     factories = backend_of(env).factories
     if factories is not None:  # rebuilding it could start processes
         by_name = env.name.partition("/")[0] in envs.HOST_SUITES and all(map(_of_library, factories))
-        return [] if by_name else [f"env ({env.name})"]
+        by_path = len(factories) == 1 and imports.path_of(factories[0]) == run_config["env"]
+        return [] if by_name or by_path or env.settings.by_name else [f"env ({env.name})"]
     try:
-        rebuilt = config.build_env(recorded(run_config))
+        with _as_given(run_config):
+            rebuilt = config.build_env(recorded(run_config))
     except Exception:  # an unknown name, or any exception of a suite
         return [f"env ({_class_name(env.env)})"]
-    return list(_differences(env, rebuilt, "env"))
+    given = dataclasses.replace(env, name=rebuilt.name) if imports.is_path(run_config["env"]) else env
+    return list(_differences(given, rebuilt, "env"))
+
+
+def _as_given(run_config: Config) -> contextlib.AbstractContextManager[None]:
+    """Context that trusts the packages of a configuration which describes the user's own objects."""
+    return imports.trusting({config.package_of(path) for path in config.import_paths(run_config).values()})
 
 
 def _of_agent(agent: Agent, env: Env, run_config: Config) -> list[str]:
     try:
-        rebuilt = config.build(recorded(run_config), env).agent
+        with _as_given(run_config):
+            rebuilt = config.build(recorded(run_config), env).agent
     except Exception:  # e.g. no built-in network fits the spaces
         return [f"agent ({_class_name(agent)})"]
     return list(_differences(agent, rebuilt, "agent"))

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ppax import config
+from ppax import config, imports
 from ppax.agents.logged import annealed_numbers
 from ppax.arrays import counter
 from ppax.config import Run
@@ -73,6 +73,10 @@ def load_run(run_dir: Path, agent: Agent | None = None, env: Env | None = None) 
     run_config = run_dirs.find(run_dir)
     record.require(run_config, agent, env, str(run_dir))
     run_config = record.recorded(run_config)
+    passed = {"agent": agent is not None, "groups": agent is not None, "env": env is not None}
+    passed["schedule"] = env is not None and env.settings.schedule is not None
+    paths = config.import_paths(run_config)
+    imports.require_trusted({place: paths[place] for place in paths if not passed.get(place.partition(".")[0], False)})
     env = config.build_env(run_config) if env is None else config.configured(env, run_config)
     agent = config.build(run_config, env).agent if agent is None else agent
     return config.Built(agent, env, config.settings(run_config))

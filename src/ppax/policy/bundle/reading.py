@@ -14,6 +14,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from ppax.imports import Untrusted
 from ppax.policy.acting import acting
 from ppax.policy.bundle import archive, program, stablehlo
 from ppax.policy.bundle.archive import DamagedBundle
@@ -55,6 +56,8 @@ def _agent(path: Path, description: dict[str, Any], agent: Agent | None) -> tupl
         )
     try:
         return spec, rebuilt(spec)
+    except Untrusted:
+        raise
     except (ConfigError, TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
         raise DamagedBundle(f"{where}: its configuration describes no agent: {error}") from error
 

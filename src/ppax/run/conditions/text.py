@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 
+from ppax import imports
 from ppax.protocols import StopCondition
 from ppax.run.conditions.combined import And, Or
 from ppax.run.conditions.single import HitsLowerBound, HitsUpperBound, Plateaus, StopsFalling, StopsRising
@@ -12,7 +13,8 @@ from ppax.types import ConfigError
 
 GRAMMAR = (
     "METRIC >= NUMBER, METRIC <= NUMBER, METRIC plateaus [for ROWS] [within TOLERANCE], METRIC stops rising "
-    "[for ROWS], METRIC stops falling [for ROWS]; joined by `and`, `or` and parentheses, `and` first"
+    "[for ROWS], METRIC stops falling [for ROWS], my_package.module:Condition; joined by `and`, `or` and parentheses, "
+    "`and` first"
 )
 DEEPEST = 50  # maximum nesting of parentheses
 VERBS = (">=", "<=", "plateaus", "stops")
@@ -25,6 +27,18 @@ def parse(text: str) -> StopCondition:
     condition = parser.disjunction()
     if parser.token:
         raise parser.error("`and`, `or` or the end", ("and", "or"))
+    return condition
+
+
+def _own(path: str) -> StopCondition:
+    """Return the condition at an import path: an object, or a class without required arguments."""
+    found = imports.load(path, "stop")
+    try:
+        condition = found() if isinstance(found, type) else found
+    except TypeError as error:
+        raise ConfigError(f"stop = {path!r}: {error}; give its arguments defaults, or name an object") from error
+    if not isinstance(condition, StopCondition):
+        raise ConfigError(f"stop = {path!r}: a {type(condition).__name__} is no StopCondition, with metrics and update")
     return condition
 
 
@@ -81,6 +95,8 @@ class _Parser:
             if not self.takes(")"):
                 raise self.error("`)`", ("and", "or", ")"))
             return inside
+        if imports.is_path(self.token):
+            return _own(self.take())
         if not re.fullmatch(r"[A-Za-z_][\w/.]*", self.token) or self.token in ("and", "or"):
             raise self.error("the name of a metric")
         return self.comparison(self.take())

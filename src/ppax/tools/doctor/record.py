@@ -71,7 +71,7 @@ def record_of(run: TrainedRun | str | Path) -> Record:
         rows, options = run.history, _options_of(run)
     else:
         path = Path(run.run_dir or "") if isinstance(run, TrainedRun) else Path(run)
-        options = config.resolve(run_record.recorded(find(path)))
+        options = config.resolve(config.plain(run_record.recorded(find(path))))
         rows = rows_until(path / ROWS, LAST)
     if not rows:
         raise ConfigError(f"{run}: has no log rows yet; the first is written after log.every iterations")

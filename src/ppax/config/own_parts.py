@@ -1,0 +1,141 @@
+"""Parts that do not come with ppax: found by import path, by a short name of an installed package, or in optax."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+
+from ppax import imports, optimizers
+from ppax.agents.arguments import PARTS as CHECKED
+from ppax.envs import Env, require_native
+from ppax.envs.wrappers import params
+from ppax.options import LISTS, Config, flatten, unflatten
+from ppax.program.backends import backend_of
+from ppax.types import ConfigError
+
+OPTAX = "optax"  # no code to trust: ppax itself depends on it, and only its optimisers are found
+# Methods that a part of each kind must have
+METHODS: dict[str, tuple[str, ...]] = {kind: methods for kind, (methods, _) in CHECKED.items()} | {
+    "network": ("init", "initial_carry", "encode", "remember", "decide"),
+    "encoder": ("init", "__call__"),
+    "memory": ("init", "output_size", "initial_carry", "project_in", "scan", "project_out"),
+    "optimizer": ("__call__", "elementwise"),
+    "logger": ("require", "open", "stores"),
+}
+ENDS = (".part", ".distribution")  # of options that name code
+SETTINGS = ("logger",)  # kinds whose parts are plain settings and no trees of numbers
+
+
+def import_paths(config: Config) -> dict[str, str]:
+    """Return the import paths that a configuration names, by their places in it: parts, environment, stop condition.
+
+    Those of optax are left out: they import nothing.
+    """
+    return {place: path for place, path in _import_paths(config) if package_of(path) != OPTAX}
+
+
+def package_of(path: str) -> str:
+    """Return the top-level package of an import path."""
+    return path.partition(":")[0].partition(".")[0]
+
+
+def _import_paths(config: Config) -> Iterator[tuple[str, str]]:
+    for place, value in flatten(config):
+        if (place == "env" or place.endswith(ENDS)) and imports.is_path(value):
+            yield place, value
+        elif place == "stop" and isinstance(value, str):
+            for word in value.replace("(", " ").replace(")", " ").split():
+                if imports.is_path(word):
+                    yield place, word
+
+
+def require_trusted(config: Config, parts_only: bool = False) -> None:
+    """Raise Untrusted, with all packages at once, where a configuration names code that may not be imported."""
+    paths = import_paths(config)
+    imports.require_trusted({place: paths[place] for place in paths if place.endswith(ENDS) or not parts_only})
+
+
+def plain(config: Config, of: Callable[[str], bool] = lambda place: True) -> Config:
+    """Return a configuration with default parts in the place of those by import path, at the places that `of` chooses.
+
+    Nothing that it names is imported then: for reading it, and for acting without the parts that only learn.
+    """
+    slots = tuple(place.removesuffix("part") for place in import_paths(config) if place.endswith(ENDS) and of(place))
+    lists = tuple(f"{path}." for path in LISTS if any(slot.startswith(f"{path}.") for slot in slots))
+    return unflatten({place: x for place, x in flatten(config) if not place.startswith((*slots, *lists))})
+
+
+def own_class(kind: str, name: str, place: str) -> type | None:
+    """Return the class of a part that is not in the catalogue; None where `name` is neither a path nor registered.
+
+    Raises Untrusted before anything is imported, ConfigError where the name stands for no part of this kind.
+    """
+    path = name if imports.is_path(name) else imports.registered(kind).get(name)
+    if path is None:
+        return None
+    if kind == "optimizer" and package_of(path) == OPTAX:
+        return optimizers.optax_class(optimizers.find_factory(path, place))
+    found = imports.load(path, place)
+    if kind == "optimizer" and isinstance(found, types.FunctionType):
+        return optimizers.optax_class(found)
+    return _checked(found, kind, f"{place} = {name!r}")
+
+
+def own_name(part: Any) -> str:
+    """Return the name of the class of a part that is not in the catalogue: its import path, if it can be imported.
+
+    Otherwise module and class with a dot, which is no name that a run file can use.
+    """
+    made_of = optimizers.factory_of(type(part)) or type(part)
+    public = optimizers.public_name(made_of) or imports.path_of(made_of)
+    return public or f"{made_of.__module__}.{made_of.__qualname__}"
+
+
+def own_environment(env: Env) -> Config:
+    """Return the options of a run file that name an environment of the user's by import path; {} where none can.
+
+    Such are copies of a class without arguments but its parameters, on the host of what one class or function makes.
+    """
+    if env.settings.by_name:
+        return {}
+    factories = backend_of(env).factories
+    if factories is not None:
+        path = imports.path_of(factories[0]) if len(factories) == 1 else None
+        return {} if path is None else {"env": path}
+    inner: Any = require_native(env, "", "").env
+    path = imports.path_of(type(inner))
+    if path is None or not dataclasses.is_dataclass(inner):
+        return {}
+    world: Any = inner  # is_dataclass narrows it to a type without `step`
+    defaults = {field.name: field.default for field in dataclasses.fields(world)}
+    own = {name: params.read(world, name) for name, place in params.places(world).items() if len(place.path) == 1}
+    changed = {name: value for name, value in own.items() if value != defaults[name]} | dict(env.settings.env_params)
+    return {"env": path} | ({"env_params": changed} if changed else {})
+
+
+def _checked(found: Any, kind: str, text: str) -> type:
+    """Return a class; ConfigError unless it is a frozen dataclass with the methods of this kind of part."""
+    if not isinstance(found, type):
+        raise ConfigError(
+            f"{text}: a {type(found).__name__}; must be a class, a part for {kind} with the decorator @part"
+        )
+    # every class itself can be called: `__call__` must be a method of its instances
+    lacking = [name for name in METHODS.get(kind, ()) if not any(name in vars(base) for base in found.__mro__)]
+    if lacking:
+        raise ConfigError(f"{text}: must be a part for {kind}; {found.__name__} has no method {', '.join(lacking)}")
+    if not (dataclasses.is_dataclass(found) and found.__dataclass_params__.frozen):  # type: ignore[attr-defined]
+        raise ConfigError(
+            f"{text}: must be a frozen dataclass: write {found.__name__} with the decorator @part of ppax"
+        )
+    return found
+
+
+def require_tree(part: Any, kind: str, place: str) -> Any:
+    """Return a part; ConfigError where JAX does not know its class as a tree of numbers."""
+    if kind not in SETTINGS and jax.tree_util.all_leaves([part]):
+        raise ConfigError(f"{place}: JAX cannot trace {part!r}: write its class with the decorator @part of ppax")
+    return part

@@ -1,0 +1,100 @@
+"""Breaks of import paths, of trust in packages, and of optimisers of optax."""
+
+from breaks.base import Mutation
+
+TRUST = "tests/imports/test_trust.py::"
+OWN = "tests/system/test_own_packages.py::"
+OPTAX = "tests/optimizers/test_from_optax.py::"
+MUTATIONS = [
+    Mutation(
+        "every package is trusted",
+        "    return package in _trusted or package in _of_settings()",
+        "    return True",
+        (TRUST + "test_a_name_in_a_configuration_imports_nothing", TRUST + "test_a_short_name_is_no_permission"),
+        "imports/trusted.py",
+    ),
+    Mutation(
+        "trust in a package is trust in all whose names begin so",
+        "    return package in _trusted or package in _of_settings()",
+        "    return package.startswith(tuple(_trusted)) or package in _of_settings()",
+        (TRUST + "test_trust_in_one_package_is_no_trust_in_another",),
+        "imports/trusted.py",
+    ),
+    Mutation(
+        "functions that a trusted module has imported are taken",
+        "        if owner in NEVER or not is_trusted(owner):",
+        "        if False:",
+        (TRUST + "test_functions_of_other_modules_in_a_trusted_package_are_refused",),
+        "imports/paths.py",
+    ),
+    Mutation(
+        "the current directory is searched for packages of the settings file",
+        "    return package in _beside",
+        "    return is_trusted(package)",
+        (TRUST + "test_the_current_directory_is_searched_for_packages_of_the_command_line_alone",),
+        "imports/trusted.py",
+    ),
+    Mutation(
+        "the current directory goes before installed packages",
+        "if may_be_beside(package) and _spec(package) is None:\n        _search",
+        "if may_be_beside(package):\n        sys.path.insert(0, str(Path.cwd()))\n        _search",
+        (TRUST + "test_an_installed_package_goes_before_the_current_directory",),
+        "imports/paths.py",
+    ),
+    Mutation(
+        "a run directory is searched for packages",
+        "(folder / RUN_DIRECTORY).exists()",
+        "(folder / 'nothing').exists()",
+        (TRUST + "test_the_current_directory_is_searched_for_packages_of_the_command_line_alone",),
+        "imports/paths.py",
+    ),
+    Mutation(
+        "a relative directory of settings is the current directory's",
+        "    if os.path.isabs(base):",
+        "    if base:",
+        (TRUST + "test_place_of_the_settings_file",),
+        "imports/trusted.py",
+    ),
+    Mutation(
+        "a report looks up the parts that a stranger's run names",
+        "configs.options(configs.plain(record.tables))",
+        "configs.options(record.tables)",
+        (OWN + "test_a_report_imports_nothing_even_where_the_package_is_trusted",),
+        "reports/groups.py",
+    ),
+    Mutation(
+        "load of a run needs the parts that only learn",
+        "record.without_learning(record.recorded(run_config))",
+        "record.recorded(run_config)",
+        (OWN + "test_load_of_a_strangers_run_executes_nothing",),
+        "policy/loading.py",
+    ),
+    Mutation(
+        "a run made in Python is recorded without import paths",
+        "    public = optimizers.public_name(made_of) or imports.path_of(made_of)",
+        "    public = optimizers.public_name(made_of)",
+        (OWN + "test_a_run_made_in_python_is_recorded_by_import_path",),
+        "config/own_parts.py",
+    ),
+    Mutation(
+        "operations that differ by the shape of a parameter are elementwise",
+        "    return len({tuple(names) for names in operations.values()}) == 1",
+        "    return True",
+        (OPTAX + "test_what_is_not_certainly_elementwise_gets_the_tree",),
+        "optimizers/elementwise.py",
+    ),
+    Mutation(
+        "a state of any shape is elementwise",
+        "if any(leaf.shape not in ((), *SHAPES) for leaf in jax.tree.leaves(state)):",
+        "if False:",
+        (OPTAX + "test_what_is_not_certainly_elementwise_gets_the_tree",),
+        "optimizers/elementwise.py",
+    ),
+    Mutation(
+        "an optimiser is looked at with small parameters alone",
+        "SHAPES = ((5, 3), (7,), (2**15, 2**14), (2**14,), (3, 3, 2**12, 2**13))",
+        "SHAPES = ((5, 3), (7,))",
+        (OPTAX + "test_what_is_not_certainly_elementwise_gets_the_tree",),
+        "optimizers/elementwise.py",
+    ),
+]

@@ -1,0 +1,187 @@
+"""Environments by import path: compiled and on the host, as classes, functions and objects, with their parameters."""
+
+import sys
+
+import gymnasium
+import jax
+import pytest
+
+import ppax
+from ppax import config
+from ppax.envs import HostEnv, VectorEnv, host
+from ppax.imports import trusted
+from ppax.run import record
+
+COMPILED = """
+import dataclasses
+import jax, jax.numpy as jnp, numpy as np
+from typing import NamedTuple
+from gymnasium import spaces
+from ppax.envs import TimeLimit
+from ppax.types import EnvReset, EnvStep, Scalar, number, part, static
+
+
+class State(NamedTuple):
+    place: jax.Array
+
+
+@part
+class River:
+    stride: Scalar = number("length of a step", default=0.2, low=0.0)
+    width: int = static("number of observations", default=1, low=1)
+    num_agents = None
+    action_space = spaces.Discrete(2)
+
+    @property
+    def observation_space(self):
+        return spaces.Box(-np.inf, np.inf, (self.width,), np.float32)
+
+    def reset(self, key):
+        return EnvReset(State(jnp.zeros(())), jnp.zeros(self.width))
+
+    def step(self, state, action, key):
+        place = state.place + jnp.where(action == 1, self.stride, -self.stride)
+        done = jnp.abs(place) >= 1.0
+        return EnvStep(State(place), jnp.full(self.width, place), place, done, jnp.zeros((), bool))
+
+
+def short(limit=7):
+    return TimeLimit(River(), limit)
+
+
+WIDE = River(width=3)
+
+
+def number_of():
+    return 3
+
+
+class Half:
+    observation_space = None
+
+    def reset(self, key): ...
+"""
+HOST = """
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+
+class Pole(CartPoleEnv):
+    def __init__(self, gravity=9.8, render_mode=None):
+        super().__init__(render_mode=render_mode)
+        self.gravity = gravity
+
+
+def limited(steps=3):
+    return gymnasium.wrappers.TimeLimit(Pole(), steps)
+
+
+RUNNING = Pole()
+"""
+
+
+@pytest.fixture(autouse=True)
+def worlds(tmp_path, monkeypatch):
+    monkeypatch.setattr(trusted, "_trusted", set())
+    (tmp_path / "own_worlds.py").write_text(COMPILED)
+    (tmp_path / "own_hosts.py").write_text(HOST)
+    monkeypatch.syspath_prepend(tmp_path)
+    ppax.trust("own_worlds", "own_hosts")
+    yield
+    for name in ("own_worlds", "own_hosts"):
+        sys.modules.pop(name, None)
+
+
+def value(env, name):
+    env = env.env if isinstance(env, VectorEnv) else env
+    while name not in vars(env):
+        env = env.env
+    return getattr(env, name)
+
+
+def test_a_class_is_made_with_its_parameters():
+    env = ppax.make("own_worlds:River", 3, env_params={"stride": 0.3, "width": 2})
+    assert isinstance(env, VectorEnv)
+    assert (env.num_envs, env.name, value(env, "stride"), value(env, "width")) == (3, "own_worlds:River", 0.3, 2)
+    assert env.observation_space.shape == (2,)
+    with pytest.raises(ppax.ConfigError, match=r"env_params.stride = -1.0: must be at least 0"):
+        ppax.make("own_worlds:River", 3, env_params={"stride": -1.0})
+    with pytest.raises(ppax.ConfigError, match=r"unknown option 'env_params.strife'; did you mean 'stride'"):
+        ppax.make("own_worlds:River", 3, env_params={"strife": 1.0})
+
+
+def test_numbers_are_drawn_at_a_reset():
+    env = ppax.make("own_worlds:River", 64, env_params={"stride": {"low": 0.1, "high": 0.4}})
+    state, _, _ = env.reset(jax.random.key(0))
+    drawn = state.env.numbers["stride"]
+    assert 0.1 <= float(drawn.min()) < 0.2 < 0.3 < float(drawn.max()) <= 0.4
+
+
+def test_a_function_and_an_object_stand_for_their_environment():
+    assert value(ppax.make("own_worlds:short", 2), "max_steps") == 7
+    assert value(ppax.make("own_worlds:short", 2, env_params={"max_steps": 5, "stride": 0.5}), "max_steps") == 5
+    assert value(ppax.make("own_worlds:short", 2, env_params={"limit": 4}), "max_steps") == 4
+    assert ppax.make("own_worlds:WIDE", 2).observation_space.shape == (3,)
+    with pytest.raises(ppax.ConfigError, match="an environment, made already"):
+        ppax.make("own_worlds:WIDE", 2, env_params={"nothing": 4})
+
+
+def test_other_parameters_for_the_evaluation():
+    env = ppax.make("own_worlds:short", 2)
+    assert value(ppax.envs.other_params(env, {"max_steps": 3}), "max_steps") == 3
+    assert value(ppax.envs.other_params(env, {"limit": 3}), "max_steps") == 3
+
+
+def test_gymnasium_classes_and_functions_run_on_the_host():
+    with ppax.make("own_hosts:Pole", 2, env_params={"gravity": 3.0}) as env:
+        assert isinstance(env, HostEnv)
+        assert env.host.factories[0]().gravity == 3.0
+        assert env.settings.env_params == {"gravity": 3.0}
+        assert config.describe_run(ppax.PPO(ppax.networks.mlp(env)), env, config.Run(env=env.name))["env"] == env.name
+    with ppax.make("own_hosts:limited", 2, env_params={"steps": 5}) as env:
+        assert isinstance(env.host.factories[0](), gymnasium.wrappers.TimeLimit)
+    with pytest.raises(ppax.ConfigError, match=r"env_params of own_hosts:Pole: .*'wind'"):
+        ppax.make("own_hosts:Pole", 2, env_params={"wind": 5})
+    with pytest.raises(ppax.ConfigError, match="one running environment cannot be copied"):
+        ppax.make("own_hosts:RUNNING", 2)
+
+
+def test_what_is_no_environment_is_refused():
+    with pytest.raises(ppax.ConfigError, match=r"must be an environment: .*; Half has no step"):
+        ppax.make("own_worlds:Half", 2)
+    with pytest.raises(ppax.ConfigError, match=r"must be an environment: .*; a int has no observation_space"):
+        ppax.make("own_worlds:number_of", 2)
+    with pytest.raises(ppax.ConfigError, match="vectorization = 'async': own_worlds:River is stepped inside"):
+        ppax.make("own_worlds:River", 2, vectorization="async")
+
+
+def test_worker_processes_import_it_too():
+    with ppax.make("own_hosts:limited", 2, vectorization="async") as env:
+        assert len(env.host.reset([0, 1])) == 2
+
+
+def test_ids_of_gymnasium_still_import_nothing():
+    with pytest.raises(ppax.ConfigError, match="a name imports nothing"):
+        ppax.make("gymnasium/own_hosts:Pole-v0", 2)
+
+
+def recorded(env):
+    """Options of the environment in the run file of a run made in Python, and the objects that it lacks."""
+    agent = ppax.PPO(ppax.networks.mlp(env))
+    plan = config.describe_run(agent, env, config.Run(**env.settings.run_fields()))
+    return plan["env"], plan.get("env_params", {}), [x for x in record.objects(agent, env, plan) if x.startswith("env")]
+
+
+def test_environments_made_in_python_are_recorded_by_import_path(monkeypatch):
+    import own_hosts
+    import own_worlds
+
+    monkeypatch.setattr(trusted, "_trusted", set())
+    assert recorded(VectorEnv(own_worlds.River(), 2)) == ("own_worlds:River", {}, [])
+    wide = VectorEnv(own_worlds.River(stride=0.5, width=2), 2)
+    assert recorded(wide) == ("own_worlds:River", {"stride": 0.5, "width": 2}, [])
+    with host(own_hosts.Pole, 2) as env:
+        assert recorded(env) == ("own_hosts:Pole", {}, [])
+    with host(lambda: own_hosts.Pole(gravity=1.0), 2) as env:
+        assert recorded(env)[2] == ["env (own)"]
+    assert trusted._trusted == set()

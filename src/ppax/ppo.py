@@ -1,8 +1,7 @@
 """Proximal Policy Optimization: the agent and its whole learning phase, top to bottom.
 
-Schulman et al. 2017, https://arxiv.org/abs/1707.06347. The parts (advantages/, losses/, critics/) hold the equations,
-learning/ the tools; this file has the order of the steps: `act` collects a rollout; `update` calls `_prepare` once,
-`_epoch` num_epochs times, and in each epoch `_gradient_step` for each minibatch.
+Schulman et al. 2017, https://arxiv.org/abs/1707.06347. Parts hold the equations, learning/ the tools. `act` collects a
+rollout; `update` calls `_prepare` once, `_epoch` num_epochs times, and in each `_gradient_step` for each minibatch.
 """
 
 from __future__ import annotations
@@ -25,9 +24,10 @@ from ppax.arrays.sequences import to_pairs, to_rows
 from ppax.critics import Regression
 from ppax.critics.base import adapt, rescaled, value_losses
 from ppax.intrinsic import NoIntrinsic
-from ppax.learning import batches, normalization, recompute, rewards
+from ppax.learning import batches, exploration, normalization, recompute, rewards
 from ppax.learning.descent import Step, UpdateData, UpdateState, descend
 from ppax.learning.diagnostics import History, update_metrics
+from ppax.learning.entropy_target import EntropyTarget
 from ppax.learning.forward import Again, forward, in_float32, replay
 from ppax.learning.gradient import mean_gradient
 from ppax.learning.kl_control import KLControl
@@ -70,6 +70,7 @@ class PPO:
     optimizer: protocols.Optimizer = slot("optimizer", "optimiser", default=Adam())
     schedule: protocols.Schedule = slot("schedule", "annealing of numbers over training", default=Constant())
     kl: KLControl = KLControl()
+    entropy: EntropyTarget = EntropyTarget()
     program: Program = Program()
     learning_rate: Scalar = number("learning rate of the optimiser", default=3e-4, low=0.0)
     gamma: Scalar = number("discount factor of future rewards", default=0.99, low=0.0, high=1.0)
@@ -114,17 +115,15 @@ class PPO:
         opt_state = in_float32(moments(ravel_pytree(params)[0] if self.optimizer.elementwise else params))
         stats = normalization.initial(observation_space, self.normalize_obs, self.normalize_reward)
         own = self.intrinsic.init(self.network, observation_space, jax.random.fold_in(key, rewards.INTRINSIC))
-        return LearnerState(params, opt_state, *stats, self.kl.init(self.loss), critic_state, own)
+        rest = self.kl.init(self.loss), critic_state, own, self.entropy.init(self.ent_coef)
+        return LearnerState(params, opt_state, *stats, *rest)
 
     def act(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
     ) -> Decision:
         """Sample an action for every stream; arguments are [B, ...], `key` is one key or [B]."""
         keys = jax.random.split(key, first.shape[0]) if key.ndim == 0 else key
-        policy = self.policy(learner, carry, obs, first, action_mask)
-        action = jax.vmap(lambda one, key: one.sample(key))(policy.distribution, keys)
-        env_action, log_prob = policy.distribution.env_action(action), policy.distribution.log_prob(action)
-        return Decision(policy.carry, action, env_action, log_prob, policy.value)
+        return exploration.sample(self.policy(learner, carry, obs, first, action_mask), keys)
 
     def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> Update:
         """Learn from one rollout: targets, then `num_epochs` epochs of minibatches; `key` is [] or [num_epochs]."""
@@ -141,12 +140,12 @@ class PPO:
         state, history = jax.lax.scan(partial(self._epoch, data), state, key)
         control = self.kl.end(state.kl, history.metrics, history.acts)
         learner = learner._replace(params=state.params, opt_state=state.opt_state, control=control)
-        if self.normalize_obs:  # after learning: acting and learning must use the same statistics
-            stats = normalization.update_obs_stats(learner.obs_stats, steps.obs, steps.valid)
-            learner = learner._replace(obs_stats=stats)
+        learner = normalization.with_obs(learner, steps)  # after learning, which used the statistics of acting
         metrics = update_metrics(Batch(steps, targets), data.rows.choices, history)
+        learner = learner._replace(entropy=self.entropy.update(learner.entropy, metrics, history.acts))
         metrics |= self.kl.metrics(control, self.loss, self.learning_rate)
         metrics |= self.critic.metrics(learner.critic, targets.value, steps.valid)
+        metrics |= self.entropy.metrics(learner.entropy, self.ent_coef)
         metrics = rewards.with_intrinsic(metrics, intrinsic, rollout.steps.valid)
         return Update(learner, metrics, intrinsic=intrinsic.streams)
 
@@ -200,11 +199,16 @@ class PPO:
         value = value_losses(self.critic, learner.critic, policy.value_outputs, batch)
         terms = with_metrics(loss(policy.distribution, batch), policy.distribution)
         auxiliary = self.auxiliary(params, policy.features, batch._replace(again=Again(self, loss, learner, steps)))
-        return total_loss(terms, value, policy.distribution.entropy(), auxiliary, batch, self.vf_coef, self.ent_coef)
+        ent_coef = self.entropy.coef(learner.entropy, self.ent_coef)
+        return total_loss(terms, value, policy.distribution.entropy(), auxiliary, batch, self.vf_coef, ent_coef)
 
     def initial_carry(self, num_streams: int) -> PyTree:
-        """Carry at the start of an episode, [B, ...]."""
-        return batches.repeated(in_float32(self.network.initial_carry()), num_streams)
+        """Memory at the start of an episode, [B, ...]."""
+        return exploration.remembered(self.start_carry(num_streams))
+
+    def start_carry(self, num_streams: int) -> PyTree:
+        """Carry at the start of collection, [B, ...]: memory, and with gSDE the noise."""
+        return exploration.of_streams(in_float32(self.network.initial_carry()), num_streams)
 
     def policy(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None
@@ -230,7 +234,7 @@ class PPO:
 
     def sequence_length(self, num_steps: int) -> int:
         """Sequence length L: `seq_len`, or by default `num_steps` if a target or memory spans several steps, else 1."""
-        together = jax.tree.leaves(self.network.initial_carry()) or self.recompute == "minibatch"
+        together = jax.tree.leaves(self.initial_carry(1)) or self.recompute == "minibatch"
         return self.seq_len if self.seq_len is not None else num_steps if together else 1
 
     def annealed(self, progress: Array, env_steps: Array) -> PPO:
@@ -238,7 +242,7 @@ class PPO:
         return anneal_parts(self.schedule(self, progress, env_steps), progress)
 
     def learners(self, num_streams: int) -> tuple[tuple[PPO, int], ...]:
-        """Agents that learn, each with its number of streams: this one alone, with all of them."""
+        """Agents that learn, each with its number of streams: this one alone."""
         return ((self, num_streams),)
 
     def discount(self, num_streams: int) -> Scalar:

@@ -91,7 +91,13 @@ class Agent(Protocol):
         """Return this agent with schedules applied at `progress` of training, in [0, 1], after `env_steps` steps."""
 
     def initial_carry(self, num_streams: int) -> PyTree:
-        """Return the carry at the start of an episode, [B, ...]."""
+        """Return the memory at the start of an episode, [B, ...]."""
+
+    def start_carry(self, num_streams: int) -> PyTree:
+        """Return the carry at the start of collection, [B, ...]: the memory, and noise that stays for some steps.
+
+        `policy` and `act` take either; from a memory alone `act` draws independent noise.
+        """
 
     def initial_intrinsic(self, num_streams: int) -> PyTree:
         """Return the first state of the intrinsic reward for each stream, [B, ...]; by group with groups."""
@@ -255,7 +261,10 @@ class Network(Protocol):
         """Initial parameters: a nested dict of arrays; the value head has `num_values` outputs."""
 
     def initial_carry(self) -> PyTree:
-        """Carry at the start of an episode, one stream; () for a feedforward network."""
+        """Carry at the start of an episode, one stream; () for a feedforward network.
+
+        With noise that stays for some steps it is an Exploring, of which `remember` gets the memory.
+        """
 
     def encode(self, params: Params, obs: PyTree) -> PyTree:
         """Features of one observation."""

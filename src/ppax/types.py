@@ -98,6 +98,7 @@ class ForwardPass(NamedTuple):
     value_outputs: Array  # [N, num_values] of the network's value head
     value: Array  # [N] V
     features: PyTree = ()  # [N, ...] input of `Network.decide`
+    noise_basis: PyTree = ()  # [N, F, d] of `Outputs`
 
 
 class Update(NamedTuple):
@@ -140,6 +141,7 @@ class LearnerState(NamedTuple):
     control: PyTree = ()  # adaptive learning rate and KL coefficient (learning/kl_control.py); () when off
     critic: PyTree = ()  # state of the critic, such as PopArt's statistics (critics/); () if it has none
     intrinsic: PyTree = ()  # state of the intrinsic reward: networks, optimiser, statistics; () if it has none
+    entropy: PyTree = ()  # change of log ent_coef (learning/entropy_target.py); () when off
 
 
 class ActorState(NamedTuple):
@@ -250,6 +252,22 @@ class Outputs(NamedTuple):
 
     distribution: Any  # a `protocols.Distribution`
     value: Array  # [num_values] value outputs: the critic computes V from them
+    noise_basis: Any = ()  # [F, d] of gSDE (learning/exploration.py); () without
+
+
+class Noise(NamedTuple):
+    """Exploration noise of a stream, which stays for some steps (learning/exploration.py)."""
+
+    matrix: Array  # [F, d] standard normal
+    age: Array  # [] int32, steps since the rollouts began
+    every: Array  # [] int32, steps between two draws
+
+
+class Exploring(NamedTuple):
+    """Carry of a policy that explores with lasting noise: its memory, which learning reads, and the noise."""
+
+    memory: PyTree  # [B, ...] carry of the network
+    noise: Noise  # [B, ...]
 
 
 class Memory(NamedTuple):

@@ -22,6 +22,7 @@ from ppax.envs.suites import registry
 
 ROOT = Path(__file__).parents[2]
 RUN = (
+    "exploration",
     "extending",
     "fine_tuning",
     "first_run",
@@ -31,7 +32,7 @@ RUN = (
     "own_network",
     "policies",
     "sweeps",
-    "exploration",
+    "objectives",
     "symmetry",
 )
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -237,7 +238,7 @@ def test_script_with_a_part_of_its_own_trains_it(tmp_path, monkeypatch, capsys):
     ("slot", "name", "heading", "cls", "option"),
     [
         ("advantage", "mixed", "Advantage estimator", "Mixed", {"weight": 0.25}),
-        ("loss", "spo", "Loss", "SPO", {"clip_eps": 0.3}),
+        ("loss", "soft_clip", "Loss", "SoftClip", {"tau": 2.0}),
         ("auxiliary", "z_loss", "Auxiliary loss", "ZLoss", {"coef": 1e-3}),
         ("intrinsic", "simhash", "Intrinsic reward", "SimHash", {"coef": 0.25}),
         ("minibatch", "with_replacement", "Minibatches", "WithReplacement", {"num_minibatches": 2}),

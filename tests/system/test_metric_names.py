@@ -26,6 +26,7 @@ AGENTS = [
     },
     {"critic": {"part": "popart"}, "kl": {"target_kl": 0.1}, "advantage": {"part": "vtrace"}, "recompute": "epoch"},
     {"kl": {"rate_target": 0.1}, "optimizer": {"part": "actor_critic"}, "loss": {"dual_clip": 3.0}},
+    {"ent_coef": 0.01, "entropy": {"target": 0.1}, "critic": {"part": "quantile"}},
 ]
 
 

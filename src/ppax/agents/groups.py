@@ -18,6 +18,7 @@ from jax import Array
 from ppax.agents.by_group import ByGroup, join
 from ppax.agents.independent import Independent, reduce_players
 from ppax.arrays.metrics import Table, reductions_of
+from ppax.learning.exploration import remembered
 from ppax.ppo import PPO
 from ppax.program.layout import Program
 from ppax.types import (
@@ -129,9 +130,13 @@ class Groups:
         return value, log_prob
 
     def initial_carry(self, num_streams: int) -> PyTree:
-        """Return the carry at the start of an episode, by group."""
+        """Return the memory at the start of an episode, by group."""
+        return remembered(self.start_carry(num_streams))
+
+    def start_carry(self, num_streams: int) -> PyTree:
+        """Return the carry at the start of collection, by group."""
         envs = num_streams // self.num_agents
-        return {name: self.agents[name].initial_carry(envs * size) for name, size in self.sizes}
+        return {name: self.agents[name].start_carry(envs * size) for name, size in self.sizes}
 
     def initial_intrinsic(self, num_streams: int) -> PyTree:
         """Return the first state of the intrinsic rewards for each stream, by group."""

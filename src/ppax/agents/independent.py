@@ -97,8 +97,12 @@ class Independent:
         return self.together(evaluated)
 
     def initial_carry(self, num_streams: int) -> PyTree:
-        """Return the carry at the start of an episode, [B, ...]."""
+        """Return the memory at the start of an episode, [B, ...]."""
         return self.agent.initial_carry(num_streams)
+
+    def start_carry(self, num_streams: int) -> PyTree:
+        """Return the carry at the start of collection, [B, ...]."""
+        return self.agent.start_carry(num_streams)
 
     def initial_intrinsic(self, num_streams: int) -> PyTree:
         """Return the first state of the intrinsic reward for each stream, [B, ...]."""

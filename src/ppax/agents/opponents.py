@@ -89,7 +89,7 @@ def win_chance(learner: SelfPlayState, name: str) -> Array:
 
 def snapshot(learners: dict[str, Any]) -> dict[str, Any]:
     """Return learners without their training state (optimiser, reward statistics, KL control)."""
-    nothing: dict[str, Any] = {"opt_state": (), "reward_stats": None, "control": (), "intrinsic": ()}
+    nothing: dict[str, Any] = {"opt_state": (), "reward_stats": None, "control": (), "intrinsic": (), "entropy": ()}
     return {name: learner._replace(**nothing) for name, learner in learners.items()}
 
 

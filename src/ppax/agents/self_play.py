@@ -206,8 +206,12 @@ class SelfPlay:
         """Return this agent with every group annealed to `progress` (0 to 1) and `env_steps`."""
         return dataclasses.replace(self, agent=self.agent.annealed(progress, env_steps))
 
+    def start_carry(self, num_streams: int) -> PyTree:
+        """Return the carry at the start of collection, by group."""
+        return self.agent.start_carry(num_streams)
+
     def initial_carry(self, num_streams: int) -> PyTree:
-        """Return the carry at the start of an episode, by group."""
+        """Return the memory at the start of an episode, by group."""
         return self.agent.initial_carry(num_streams)
 
     def initial_intrinsic(self, num_streams: int) -> PyTree:

@@ -12,6 +12,7 @@ from jax import Array
 from ppax.arrays.sequences import to_pairs, to_rows
 from ppax.critics.base import value_losses
 from ppax.learning import normalization
+from ppax.learning.exploration import remembered, with_memory
 from ppax.protocols import Critic, Loss, Network
 from ppax.types import Batch, ForwardPass, LearnerState, PyTree, Transition
 
@@ -38,12 +39,12 @@ def forward(
     params, obs = cast(learner.params, dtype), in_float32(obs)
     # Flat rows: only `remember` needs the time axis, and flat matrix products are a third faster
     features = jax.vmap(network.encode, (None, 0))(params, obs)
-    memory = jax.vmap(network.remember, (None, 0, 0, 0))(params, carry, to_pairs(features, length), first)
+    memory = jax.vmap(network.remember, (None, 0, 0, 0))(params, remembered(carry), to_pairs(features, length), first)
     features = in_float32(to_rows(memory.features))
     outputs = jax.vmap(network.decide, (None, 0, 0))(params, features, action_mask)
-    carry, distribution, value_outputs = in_float32((memory.carry, outputs.distribution, outputs.value))
-    value = jax.vmap(critic.value, (None, 0))(learner.critic, value_outputs)
-    return ForwardPass(carry, distribution, value_outputs, value, features)
+    new, distribution, value_outputs = in_float32((memory.carry, outputs.distribution, outputs.value))
+    carry, value = with_memory(carry, new), jax.vmap(critic.value, (None, 0))(learner.critic, value_outputs)
+    return ForwardPass(carry, distribution, value_outputs, value, features, outputs.noise_basis)
 
 
 def replay(
@@ -72,8 +73,9 @@ class Again(NamedTuple):
         """PPO's own loss of other rows, [N], without weights."""
         policy = self.forward(batch.steps.obs, batch.steps.action_mask)
         value = value_losses(self.agent.critic, self.learner.critic, policy.value_outputs, batch)
-        entropy = policy.distribution.entropy()
-        return self.loss(policy.distribution, batch).loss + self.agent.vf_coef * value - self.agent.ent_coef * entropy
+        ent_coef = self.agent.entropy.coef(self.learner.entropy, self.agent.ent_coef)
+        policy_loss = self.loss(policy.distribution, batch).loss - ent_coef * policy.distribution.entropy()
+        return policy_loss + self.agent.vf_coef * value
 
 
 def in_float32(tree: PyTree) -> PyTree:

@@ -98,6 +98,13 @@ def is_stats(node: object) -> bool:
     return isinstance(node, RunningStats | NoStats)
 
 
+def with_obs(learner: LearnerState, steps: Transition) -> LearnerState:
+    """Learner with the statistics of its observations after these steps [M, L]; unchanged without statistics."""
+    if learner.obs_stats is None:
+        return learner
+    return learner._replace(obs_stats=update_obs_stats(learner.obs_stats, steps.obs, steps.valid))
+
+
 def update_obs_stats(stats: PyTree, obs: PyTree, valid: Array) -> PyTree:
     """Merge observations [..., *shape] where `valid` [...]."""
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.advantages import spread_rewards
+from ppax.advantages import spread_steps
 from ppax.arrays.metrics import Table
 from ppax.learning import normalization
 from ppax.program import sharding
@@ -31,9 +30,7 @@ def learned(learner: LearnerState, rollout: Rollout, spread_decay: Scalar | None
     steps = rollout.steps
     if learner.reward_stats is not None:
         learner, steps = normalization.normalize_rewards(learner, rollout)
-    if spread_decay is not None:
-        reward = jax.vmap(spread_rewards, (1, None, 1), 1)(steps.reward, spread_decay, steps.ended)
-        steps = dataclasses.replace(steps, reward=reward)
+    steps = spread_steps(steps, spread_decay)
     if intrinsic is not None:
         steps = dataclasses.replace(steps, reward=steps.reward + intrinsic)
     return Rewarded(learner, steps)

@@ -114,16 +114,14 @@ class PPO:
         moments = clipped(self.optimizer, self.learning_rate, self.max_grad_norm, self.num_epochs).init
         opt_state = in_float32(moments(ravel_pytree(params)[0] if self.optimizer.elementwise else params))
         stats = normalization.initial(observation_space, self.normalize_obs, self.normalize_reward)
-        own = self.intrinsic.init(self.network, observation_space, jax.random.fold_in(key, rewards.INTRINSIC))
-        rest = self.kl.init(self.loss), critic_state, own, self.entropy.init(self.ent_coef)
-        return LearnerState(params, opt_state, *stats, *rest)
+        own = rewards.initial(self.intrinsic, self.network, observation_space, key), self.entropy.init(self.ent_coef)
+        return LearnerState(params, opt_state, *stats, self.kl.init(self.loss), critic_state, *own)
 
     def act(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
     ) -> Decision:
         """Sample an action for every stream; arguments are [B, ...], `key` is one key or [B]."""
-        keys = jax.random.split(key, first.shape[0]) if key.ndim == 0 else key
-        return exploration.sample(self.policy(learner, carry, obs, first, action_mask), keys)
+        return exploration.sample(self.policy(learner, carry, obs, first, action_mask), key)
 
     def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> Update:
         """Learn from one rollout: targets, then `num_epochs` epochs of minibatches; `key` is [] or [num_epochs]."""
@@ -172,8 +170,7 @@ class PPO:
             if self.recompute == "epoch":
                 targets = recompute.before_epoch(recomputed, data, state.params)
             drawn = self.minibatch(Batch(steps, targets), key)
-            # targets are fixed: make all minibatches at once, for fewer operations in the inner loop
-            minibatches = jax.vmap(partial(make_minibatch, targets))(drawn)
+            minibatches = jax.vmap(partial(make_minibatch, targets))(drawn)  # at once: fewer operations in the loop
             state, history = jax.lax.scan(partial(self._gradient_step, data), state, minibatches)
         return state._replace(epoch=state.epoch + 1), history
 
@@ -185,9 +182,8 @@ class PPO:
         gradient, metrics = mean_gradient(loss, state.params, (index, targets, weights), valid, chunk_rows)
         kl = self.kl.adapt(state.kl, self.learning_rate, metrics, acts)
         table = unpack(metrics) | extra | {"grad_norm": optax.global_norm(gradient)} | self.kl.step_metrics(kl)
-        rate, goes_on = self.kl.learning_rate(kl, self.learning_rate), self.kl.goes_on(kl, learns)
-        optimizer = clipped(self.optimizer, rate, self.max_grad_norm, self.num_epochs)
-        state = descend(optimizer, self.optimizer.elementwise, data.to_params, state, gradient, goes_on)
+        tx = clipped(self.optimizer, self.kl.learning_rate(kl, self.learning_rate), self.max_grad_norm, self.num_epochs)
+        state = descend(tx, self.optimizer.elementwise, data.to_params, state, gradient, self.kl.goes_on(kl, learns))
         return state._replace(kl=kl), History(pack(table), learns, acts)
 
     def _loss(self, data: UpdateData, loss: protocols.Loss, params: Params, sequences: Any, valid: Array) -> LossOutput:

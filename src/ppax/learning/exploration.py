@@ -32,9 +32,10 @@ def with_memory(carry: PyTree, memory: PyTree) -> PyTree:
     return carry._replace(memory=memory) if isinstance(carry, Exploring) else memory
 
 
-def sample(policy: ForwardPass, keys: Key) -> Decision:
-    """Sample an action for every stream, keys [B]: with the noise of its carry, or without one independently."""
+def sample(policy: ForwardPass, key: Key) -> Decision:
+    """Sample an action for every stream, key [] or [B]: with the noise of its carry, or without one independently."""
     carry, distribution = policy.carry, policy.distribution
+    keys = jax.random.split(key, policy.value.shape[0]) if key.ndim == 0 else key
     if isinstance(carry, Exploring):
         carry = next_noise(carry, keys)
         action = distribution.from_noise(jax.vmap(standard_noise)(policy.noise_basis, carry.noise.matrix))

@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
+from gymnasium import spaces
 from jax import Array
 
 from ppax.advantages import spread_steps
 from ppax.arrays.metrics import Table
 from ppax.learning import normalization
 from ppax.program import sharding
-from ppax.protocols import IntrinsicRewards
-from ppax.types import ConfigError, LearnerState, Metrics, Rollout, Scalar, Transition
+from ppax.protocols import IntrinsicReward, IntrinsicRewards, Network
+from ppax.types import ConfigError, Key, LearnerState, Metrics, PyTree, Rollout, Scalar, Transition
 
 INTRINSIC = 2**32 - 3  # folded into a learner's key for the intrinsic reward
 
@@ -23,6 +25,11 @@ class Rewarded(NamedTuple):
 
     learner: LearnerState
     steps: Transition  # [T, B]
+
+
+def initial(intrinsic: IntrinsicReward, network: Network, observation_space: spaces.Space, key: Key) -> PyTree:
+    """Initial state of an intrinsic reward, from a key of its own."""
+    return intrinsic.init(network, observation_space, jax.random.fold_in(key, INTRINSIC))
 
 
 def learned(learner: LearnerState, rollout: Rollout, spread_decay: Scalar | None, intrinsic: Array | None) -> Rewarded:

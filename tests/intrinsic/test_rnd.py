@@ -353,7 +353,7 @@ def test_observations_of_every_kind_are_read():
     obs["x"] = rng.normal(size=(3, 2, 2)).astype(np.float32)
     obs = jax.tree.map(jnp.asarray, obs)
     steps = SimpleNamespace(
-        obs=jax.tree.map(lambda x: x[:2], obs), valid=np.ones((2, 2), bool), ended=np.zeros((2, 2), bool)
+        obs=jax.tree.map(lambda x: x[:2], obs), valid=jnp.ones((2, 2), bool), ended=jnp.zeros((2, 2), bool)
     )
     rollout = Rollout(steps, None, None, jax.tree.map(lambda x: x[2], obs), SMALL.initial_streams(2))
     reward = SMALL(net, state, rollout).reward

@@ -68,8 +68,8 @@ def test_the_mirror_loss_of_choices_is_a_divergence():
     tower, head = learner.params["actor"]["0"], learner.params["policy"]
 
     def log_probs(obs):
-        hidden = np.tanh(obs @ np.float64(tower["kernel"]) + tower["bias"])
-        logits = hidden @ np.float64(head["kernel"]) + head["bias"]
+        hidden = np.tanh(obs @ np.float64(tower["kernel"]) + np.float64(tower["bias"]))
+        logits = hidden @ np.float64(head["kernel"]) + np.float64(head["bias"])
         return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
     obs = np.float64(rollout.steps.obs)
@@ -87,8 +87,8 @@ def test_the_mirror_loss_of_vectors_is_a_square_of_means():
     tower, head = learner.params["actor"]["0"], learner.params["policy"]
 
     def mean(obs):
-        hidden = np.tanh(obs @ np.float64(tower["kernel"]) + tower["bias"])
-        return hidden @ np.float64(head["kernel"]) + head["bias"]
+        hidden = np.tanh(obs @ np.float64(tower["kernel"]) + np.float64(tower["bias"]))
+        return hidden @ np.float64(head["kernel"]) + np.float64(head["bias"])
 
     obs = np.float64(rollout.steps.obs)
     wanted = 0.5 * ((mean(obs * [1, -1, -1]) + mean(obs)) ** 2)[rollout.steps.valid].mean()

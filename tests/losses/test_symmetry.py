@@ -64,6 +64,10 @@ def test_the_mirror_loss_of_choices_is_a_divergence():
     """KL of the mirrored policy of the original from the policy of the mirror image, from logits in float64."""
     agent, learner, rollout = setting("CartPole-v1")
     agent = dataclasses.replace(agent, auxiliary=Symmetry(**POLE, augmentation_coef=None, mirror_coef=2.0))
+    # an initial policy has biases of 0, and is symmetric
+    learner = learner._replace(
+        params=jax.tree.map(lambda x: x + 0.3 * jnp.cos(jnp.arange(x.size) + 1.0).reshape(x.shape), learner.params)
+    )
     metrics = jax.jit(agent.update, compiler_options=QUICK)(learner, rollout, jax.random.key(2)).metrics
     tower, head = learner.params["actor"]["0"], learner.params["policy"]
 

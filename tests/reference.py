@@ -8,6 +8,7 @@ not use JAX.
     Adam  Kingma and Ba 2015, https://arxiv.org/abs/1412.6980
     dual clip  Ye et al. 2020, https://arxiv.org/abs/1912.09729
     DPO   Lu et al. 2022, https://arxiv.org/abs/2210.05639
+    SPO   Xie et al. 2025, https://arxiv.org/abs/2401.16025; rollback: Wang et al. 2019, https://arxiv.org/abs/1903.07940
     PopArt  van Hasselt et al. 2016, https://arxiv.org/abs/1602.07714
     two-hot  Schrittwieser et al. 2020, appendix F, https://arxiv.org/abs/1911.08265
     adaptive learning rate  rsl_rl, https://github.com/leggedrobotics/rsl_rl
@@ -43,14 +44,16 @@ class Hyper(NamedTuple):
     normalize_obs: bool = False
     normalize_reward: bool = False
     normalize_advantage: str = "minibatch"  # or "rollout", "off"
-    objective: str = "clipped"  # or "kl", "dpo"
+    objective: str = "clipped"  # or "kl", "dpo", "spo", "rollback"
+    slope: float = 0.3  # of the rollback
     dual_clip: float = np.inf
     kl_coef: float = 1.0
     alpha: float = 2.0
     beta: float = 0.6
     value_clip: float = np.inf
     huber_delta: float = np.inf
-    critic: str = "regression"  # or "popart", "two_hot"
+    critic: str = "regression"  # or "popart", "two_hot", "quantile"
+    kappa: float = 1.0  # of the quantile Huber loss
     rate: float = 0.1  # step size of PopArt's statistics
     mean: float = 0.0  # PopArt's current mean
     std: float = 1.0
@@ -484,6 +487,21 @@ def policy_term(log_ratio: np.ndarray, a: np.ndarray, hyper: Hyper) -> tuple[np.
     w = np.exp(log_ratio)
     if hyper.objective == "kl":
         return -w * a + hyper.kl_coef * (w - 1.0 - log_ratio), -w * a + hyper.kl_coef * (w - 1.0)
+    if hyper.objective == "spo":  # d (w - 1)^2 / d log w = 2 (w - 1) w
+        penalty = np.abs(a) * (w - 1.0) ** 2 / (2.0 * hyper.clip_eps)
+        return penalty - w * a, np.abs(a) * (w - 1.0) * w / hyper.clip_eps - w * a
+    if hyper.objective == "rollback":
+        losses, slopes = -w * a, -w * a
+        for i, (w_i, a_i) in enumerate(zip(w, a, strict=True)):
+            if a_i > 0 and w_i > 1.0 + hyper.clip_eps:
+                end = 1.0 + hyper.clip_eps
+            elif a_i < 0 and w_i < 1.0 - hyper.clip_eps:
+                end = 1.0 - hyper.clip_eps
+            else:
+                continue
+            losses[i] = -a_i * ((1.0 + hyper.slope) * end - hyper.slope * w_i)
+            slopes[i] = a_i * hyper.slope * w_i
+        return losses, slopes
     if hyper.objective == "dpo":
         x = np.where(a >= 0, (w - 1.0) * a, log_ratio * a)
         scale = np.where(a >= 0, hyper.alpha, hyper.beta)
@@ -502,6 +520,8 @@ def policy_term(log_ratio: np.ndarray, a: np.ndarray, hyper: Hyper) -> tuple[np.
 
 def values(numbers: np.ndarray, hyper: Hyper) -> np.ndarray:
     """Return V [n] from value outputs [n, k]."""
+    if hyper.critic == "quantile":
+        return numbers.mean(axis=1)
     if hyper.critic == "two_hot":
         return np.array([(softmax(z) * hyper.bins).sum() for z in numbers])
     return hyper.mean + hyper.std * numbers[:, 0]
@@ -513,6 +533,8 @@ def softmax(z: np.ndarray) -> np.ndarray:
 
 def critic_term(numbers: np.ndarray, rows: Rows, hyper: Hyper) -> tuple[np.ndarray, np.ndarray]:
     """Return the value loss of each row [n] and its derivative by value outputs [n, k]."""
+    if hyper.critic == "quantile":
+        return quantile_term(numbers, rows.target, hyper)
     if hyper.critic != "two_hot":
         target, old = ((x - hyper.mean) / hyper.std for x in (rows.target, rows.value))
         losses, slopes = value_term(numbers[:, 0], target, old, hyper)
@@ -527,6 +549,19 @@ def critic_term(numbers: np.ndarray, rows: Rows, hyper: Hyper) -> tuple[np.ndarr
         slopes[i] = p  # d -log p_j / d z = p - [j]
         slopes[i, upper - 1] -= 1.0 - share
         slopes[i, upper] -= share
+    return losses, slopes
+
+
+def quantile_term(numbers: np.ndarray, targets: np.ndarray, hyper: Hyper) -> tuple[np.ndarray, np.ndarray]:
+    """Return the quantile Huber loss of each row and its derivative by the quantiles [n, k]."""
+    losses, slopes, count = np.zeros(len(numbers)), np.zeros(numbers.shape), numbers.shape[1]
+    for i, (quantiles, r) in enumerate(zip(numbers, targets, strict=True)):
+        for k, q in enumerate(quantiles):
+            tau, u = (2 * k + 1) / (2 * count), r - q
+            weight = (tau if u >= 0 else 1.0 - tau) / count
+            small = abs(u) <= hyper.kappa
+            losses[i] += weight * (u**2 / (2.0 * hyper.kappa) if small else abs(u) - hyper.kappa / 2.0)
+            slopes[i, k] = -weight * (u / hyper.kappa if small else np.sign(u))
     return losses, slopes
 
 

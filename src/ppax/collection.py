@@ -12,9 +12,22 @@ from jax import Array
 
 from ppax.envs import Env, require_native
 from ppax.envs.vector import VectorEnv
+from ppax.learning.exploration import remembered
 from ppax.program import sharding
 from ppax.protocols import Agent
-from ppax.types import ActorState, Collected, Episodes, Key, LearnerState, PyTree, Rollout, Scalar, Transition
+from ppax.types import (
+    ActorState,
+    Collected,
+    Decision,
+    Episodes,
+    ForwardPass,
+    Key,
+    LearnerState,
+    PyTree,
+    Rollout,
+    Scalar,
+    Transition,
+)
 
 Running = tuple[
     ActorState, Episodes
@@ -38,20 +51,24 @@ def start_actor(agent: Agent, env: Env, key: Key) -> ActorState:
         obs=obs,
         first=jnp.ones(env.num_streams, bool),
         action_mask=action_mask,
-        carry=agent.initial_carry(env.num_streams),
+        carry=agent.start_carry(env.num_streams),
         episode_return=zeros,
         episode_length=jnp.zeros(env.num_streams, jnp.int32),
         reward_trace=zeros,
+        intrinsic=agent.initial_intrinsic(env.num_streams),
     )
 
 
-def one_step(agent: Agent, env: VectorEnv, learner: LearnerState) -> Callable[[Running, Array], tuple[Running, Row]]:
+def one_step(
+    agent: Agent, env: VectorEnv, learner: LearnerState, deterministic: bool = False
+) -> Callable[[Running, Array], tuple[Running, Row]]:
     """Return the scan body that steps all streams once; its input is keys [E, 1 + A], as `stream_keys` makes them."""
 
     def step(state: Running, key: Array) -> tuple[Running, Row]:
         actor, episodes = state
         env_key, act_key = key[:, 0], key[:, 1:].reshape(-1)
-        decision = agent.act(learner, actor.carry, actor.obs, actor.first, actor.action_mask, act_key)
+        seen = learner, actor.carry, actor.obs, actor.first, actor.action_mask
+        decision = mode_of(agent.policy(*seen)) if deterministic else agent.act(*seen, act_key)
         out = env.step(actor.env_state, decision.env_action, env_key)
         steps = Transition(
             obs=actor.obs,
@@ -76,6 +93,12 @@ def one_step(agent: Agent, env: VectorEnv, learner: LearnerState) -> Callable[[R
         return state, Row(steps, trace, metrics)
 
     return step
+
+
+def mode_of(policy: ForwardPass) -> Decision:
+    """Return the decisions of a deterministic policy: the modes of its distributions."""
+    action, distribution = policy.distribution.mode(), policy.distribution
+    return Decision(policy.carry, action, distribution.env_action(action), distribution.log_prob(action), policy.value)
 
 
 def update_episode_stats(
@@ -123,25 +146,35 @@ def no_episodes(num_streams: int) -> Episodes:
     return Episodes(none, zeros, none, zeros, zeros + jnp.inf, zeros - jnp.inf)
 
 
-def collect(agent: Agent, env: Env, learner: LearnerState, actor: ActorState, num_steps: int, key: Key) -> Collected:
+def collect(
+    agent: Agent,
+    env: Env,
+    learner: LearnerState,
+    actor: ActorState,
+    num_steps: int,
+    key: Key,
+    deterministic: bool = False,
+) -> Collected:
     """Step all streams `num_steps` times in one scan and return the rollout [T, B].
 
+    `deterministic` (static) takes the mode of the policy instead of a sample, as for data of a trained policy; such a
+    rollout is not for `update`. Numbers of environments are those of `env` and `actor`: `start_actor` makes another.
     Raises ConfigError for host environments, which a compiled program cannot step.
     """
     env = require_native(
         env, "ppax.collect", "call ppax.fit, or ppax.compile(agent, env, state), which collects a rollout and updates"
     )
-    step = one_step(agent, env, learner)
+    step = one_step(agent, env, learner, deterministic)
 
     def sequence(state: Running, keys: Array) -> tuple[Running, tuple[PyTree, Row]]:
-        carry = state[0].carry
+        carry = remembered(state[0].carry)
         state, rows = jax.lax.scan(step, state, keys, unroll=agent.program.unroll)
         return state, (carry, rows)
 
     keys = stream_keys(key, num_steps, env)
     # The update starts each sequence from its first carry; storing the carry of every step would take `seq_len` times
     # the memory
-    length = agent.sequence_length(num_steps) if jax.tree.leaves(actor.carry) else num_steps
+    length = agent.sequence_length(num_steps) if jax.tree.leaves(remembered(actor.carry)) else num_steps
     sequence_keys = keys.reshape(-1, length, *keys.shape[1:])
     (actor, episodes), (carry, rows) = jax.lax.scan(
         sequence, (actor, no_episodes(env.num_streams)), sequence_keys, unroll=length == num_steps
@@ -158,7 +191,8 @@ def with_last_value(agent: Agent, learner: LearnerState, state: Running, rows: R
     episodes = episodes._replace(metrics={name: x.sum(axis=0) for name, x in rows.metrics.items()})
     # The new carry is dropped: the next rollout evaluates this observation again, from the same carry
     last = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
-    return Collected(actor, Rollout(rows.steps, last.value, rows.reward_trace), episodes)
+    rollout = Rollout(rows.steps, last.value, rows.reward_trace, actor.obs, actor.intrinsic)
+    return Collected(actor, rollout, episodes)
 
 
 def force_reset(agent: Agent, env: Env, collected: Collected, due: Array, key: Key) -> Collected:

@@ -17,7 +17,8 @@ from ppax.arrays import counter
 from ppax.arrays.metrics import Summary, add_up, averaged, nothing, pack, reduced
 from ppax.arrays.sequences import nearest_divisors, where_rows, zero_rows
 from ppax.collection import collect, force_reset, start_actor
-from ppax.envs import Env, require_native
+from ppax.envs import Env, require_native, scheduled
+from ppax.envs.curriculum import Scheduled
 from ppax.envs.vector import VectorEnv
 from ppax.learning.finiteness import bad_leaves, either, not_finite
 from ppax.options import check_numbers
@@ -150,7 +151,7 @@ class IterationInputs(NamedTuple):
     key: Key  # `TrainState.key` after this iteration
     collect_key: Key
     update_keys: Key  # [num_epochs]
-    numbers: Mapping[str, Array] = {}  # numbers of the agent that schedules change, by path
+    numbers: Mapping[str, Array] = {}  # numbers that schedules change, by path
 
 
 def iteration_inputs(agent: Agent, state: TrainState, total_iterations: int | Array) -> IterationInputs:
@@ -163,9 +164,18 @@ def iteration_inputs(agent: Agent, state: TrainState, total_iterations: int | Ar
     return IterationInputs(annealed, key, collect_key, update_keys, numbers)
 
 
+def annealed_env(env: Env, state: TrainState, total_iterations: int | Array) -> Scheduled:
+    """Return the compiled environment at the training progress, and the numbers that its schedule changes."""
+    return scheduled(
+        require_native(env, "schedule", LOOPS), state.iteration / total_iterations, counter.to_float(state.env_steps)
+    )
+
+
 def iteration(agent: Agent, env: VectorEnv, state: TrainState, total_iterations: int | Array) -> Trained:
     """Run one iteration: one rollout and one update."""
     inputs = iteration_inputs(agent, state, total_iterations)
+    env, numbers = annealed_env(env, state, total_iterations)
+    inputs = inputs._replace(numbers={**inputs.numbers, **numbers})
     collected = collect(inputs.agent, env, state.learner, state.actor, state.num_steps, inputs.collect_key)
     return finish_iteration(inputs, env, state, collected)
 
@@ -178,11 +188,12 @@ def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, colle
         due = (state.iteration + 1) % period == 0
         collected = force_reset(annealed, env, collected, due, jax.random.fold_in(collect_key, RESTART))
     actor, rollout, episodes = collected
-    learner, metrics, current, replaced = annealed.update(state.learner, rollout, update_keys)
+    learner, metrics, current, replaced, intrinsic = annealed.update(state.learner, rollout, update_keys)
+    actor = actor._replace(intrinsic=intrinsic)
     if current is not None:
         episodes = zero_rows(current, episodes)
     if replaced is not None:
-        initial = annealed.initial_carry(env.num_streams)
+        initial = annealed.start_carry(env.num_streams)
         actor = actor._replace(carry=jax.tree.map(where_rows, replaced, initial, actor.carry))
     of_episodes = episode_metrics(episodes, env.num_agents, env.sizes)
     require_new_names(metrics, of_episodes, episodes.metrics)

@@ -152,8 +152,8 @@ FILES = [
     ),
     Mutation(
         "the part of a group is not looked for on the command line",
-        'sections = ("--agent.", "--groups.", *',
-        'sections = ("--agent.", *',
+        'sections = ("--agent.", "--groups.", "--schedule.", *',
+        'sections = ("--agent.", "--schedule.", *',
         (OVERRIDES,),
         "ppax/cli/arguments.py",
     ),

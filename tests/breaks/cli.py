@@ -32,8 +32,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a part's name needs .part",
-        'outer[-1] in keyed_fields()):\n        name += ".part"',
-        'outer[-1] in keyed_fields()):\n        name += ""',
+        '"--groups.", "--schedule.")) and of_part):\n        name += ".part"',
+        '"--groups.", "--schedule.")) and of_part):\n        name += ""',
         (CLI + "test_options_with_dashes_or_underscores",),
         "ppax/cli/arguments.py",
     ),

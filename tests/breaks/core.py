@@ -83,8 +83,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "auxiliary losses see features before the memory",
-        "value_outputs, value, features)",
-        "value_outputs, value, jax.vmap(network.encode, (None, 0))(params, obs))",
+        "value_outputs, value, features, outputs.noise_basis)",
+        "value_outputs, value, jax.vmap(network.encode, (None, 0))(params, obs), ())",
         (AUXILIARY + "test_features_are_the_input_of_decide",),
     ),
     Mutation(

@@ -156,12 +156,14 @@ LOSSES = [
         "jnp.clip(ratio, 1.0 - self.clip_eps,",
         "jnp.clip(ratio, 0.0,",
         (CLIPPED + "test_the_gradient_is_zero_only_outside_the_clip_range_in_the_improving_direction",),
+        "losses/clipped.py",
     ),
     Mutation(
         "the better of ratio and clipped ratio",
         "jnp.minimum(ratio * advantage",
         "jnp.maximum(ratio * advantage",
         (CLIPPED + "test_the_gradient_is_zero_only_outside_the_clip_range_in_the_improving_direction",),
+        "losses/clipped.py",
     ),
     Mutation(
         "dual clip for good actions",
@@ -369,8 +371,8 @@ COLLECTING = [
     ),
     Mutation(
         "V of the last observation advances memory",
-        "return Collected(actor, Rollout(",
-        "return Collected(actor._replace(carry=last.carry), Rollout(",
+        "return Collected(actor, rollout, episodes)",
+        "return Collected(actor._replace(carry=last.carry), rollout, episodes)",
         (PPO + "test_v_of_the_last_observation_does_not_advance_memory",),
     ),
     Mutation(
@@ -435,9 +437,8 @@ LEARNING = [
     ),
     Mutation(
         "statistics of observations move twice",
-        "learner = learner._replace(obs_stats=stats)\n",
-        "learner = learner._replace(\n"
-        "                obs_stats=normalization.update_obs_stats(stats, steps.obs, steps.valid)\n            )\n",
+        "learner = normalization.with_obs(learner, steps)",
+        "learner = normalization.with_obs(normalization.with_obs(learner, steps), steps)",
         (
             "tests/system/test_reference.py::test_update_agrees_with_the_reference[7-6-3-7-True-False-False-True-True-minibatch-]",
         ),
@@ -445,8 +446,8 @@ LEARNING = [
     ),
     Mutation(
         "statistics of observations never move",
-        "if self.normalize_obs:  # after learning",
-        "if False:  # after learning",
+        "learner = normalization.with_obs(learner, steps)",
+        "learner = learner",
         (NORMALISED,),
     ),
     Mutation(
@@ -506,8 +507,8 @@ LEARNING = [
     ),
     Mutation(
         "KL stops one step late",
-        "goes_on = self.kl.goes_on(kl, learns)",
-        "goes_on = self.kl.goes_on(state.kl, learns)",
+        "self.kl.goes_on(kl, learns)",
+        "self.kl.goes_on(state.kl, learns)",
         (KL + "test_a_stopped_update_is_one_with_fewer_epochs",),
     ),
     Mutation(
@@ -548,8 +549,8 @@ LEARNING = [
     ),
     Mutation(
         "the standard deviation is its own logarithm",
-        "jnp.exp(self.log_std) * jax.random.normal",
-        "self.log_std * jax.random.normal",
+        "jnp.exp(self.log_std) * noise",
+        "self.log_std * noise",
         ("tests/distributions/test_normal.py::test_sampling_moments",),
         "distributions/normal.py",
     ),
@@ -896,7 +897,7 @@ LATER = [
     ),
     Mutation(
         "evaluation with the numbers of training",
-        "        env = other_params(self.env, self.eval_env_params)\n",
+        "        env = for_evaluation(self.env, self.eval_env_params)\n",
         "        env = self.env\n",
         (PARAMS + "test_a_run_records_env_params_and_evaluation_has_its_own",),
     ),

@@ -101,14 +101,14 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "parameters of a configuration are not set in an environment of one's own",
-        'if env is None else envs.other_params(env, config.get("env_params", {}))',
+        "if env is None else configured(env, config)",
         "if env is None else env",
         (SETTINGS + "test_build_sets_parameters_of_an_environment_of_ones_own",),
         "config/construction.py",
     ),
     Mutation(
         "resume leaves an environment of one's own as it is",
-        'if env is None else other_params(env, run_config.get("env_params", {}))',
+        "if env is None else config.configured(env, run_config)",
         "if env is None else env",
         (SETTINGS + "test_evaluation_has_parameters_of_its_own",),
         "run/restore.py",
@@ -122,7 +122,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "wrappers of the user are lost in evaluation",
-        "(not settings.by_name or env_params.keys() <= params.places(env.env).keys())",
+        "(not settings.by_name or env_params.keys() <= known.keys())",
         "not settings.by_name",
         (SETTINGS + "test_a_changed_environment_made_by_name_stays_changed",),
         "envs/making.py",

@@ -53,6 +53,8 @@ def base_of(path):
         ball = {"agent": {"network": {"distribution": "ball"}}} if path.endswith("ball_radius") else {}
         memory = {"agent": {"network": {"memory": {"part": "gru"}}}} if path.endswith("remat") else {}
         return {"env": "Pendulum-v1", **ball, **memory}
+    if path == "clip_actions":
+        return {"env": "Pendulum-v1"}
     if path in ("agent_ids", "central_critic"):  # options of several agents
         return {"env": "Pursuit-2"}
     if path == "self_play.every":  # an option of groups
@@ -100,6 +102,7 @@ def test_defaults_are_those_of_the_parts():
         "std_min": None,
         "std_max": None,
         "ball_radius": None,
+        "gsde_steps": None,
         "actor_obs": [],
         "critic_obs": [],
     }
@@ -282,7 +285,7 @@ def test_the_limits_themselves_are_allowed(path):
 def test_every_number_of_an_agent_has_a_limit():
     """Every number has a bound or is explicitly unbounded (NaN and wrong types are always refused)."""
     unbounded = {path for path, (option, _) in OPTIONS.items() if option.kind in (int, float) and not option.limits}
-    assert unbounded == {"agent.network.log_std_init"}
+    assert unbounded == {"agent.network.log_std_init", "agent.entropy.target"}
 
 
 def test_every_option_is_documented():

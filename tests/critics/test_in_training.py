@@ -12,7 +12,7 @@ from worlds import QUICK
 import ppax
 from ppax import config
 from ppax.cli.options import add_train, parse_run
-from ppax.critics import PopArt, Regression, TwoHot
+from ppax.critics import PopArt, Quantile, Regression, TwoHot
 from ppax.envs import VectorEnv, builtin
 from ppax.networks import mlp
 from ppax.optimizers import SGD, ActorCritic, Adam
@@ -51,7 +51,7 @@ def probe_values(critic):
     return np.asarray(run(jax.random.key(0)))
 
 
-@pytest.mark.parametrize("critic", [PopArt(), TwoHot()], ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize("critic", [PopArt(), TwoHot(), Quantile(kappa=None)], ids=lambda x: type(x).__name__)
 def test_values_of_a_thousand_are_learned(critic):
     np.testing.assert_allclose(probe_values(critic), [900.0, 1000.0], atol=50.0)
 
@@ -102,7 +102,10 @@ def test_a_run_file_and_the_command_line_choose_a_critic():
         ({"loss": {"value_clip": 0.2}}, r"unknown option 'agent\.loss\.value_clip'; did you mean 'agent\.critic\.val"),
         ({"loss": {"huber_delta": 1.0}}, r"unknown option 'agent\.loss\.huber_delta'; did you mean 'agent\.critic\.h"),
         ({"critic": {"part": "two_hot", "huber_delta": 1.0}}, r"unknown option 'agent\.critic\.huber_delta'"),
-        ({"critic": {"part": "scalar"}}, r"agent\.critic\.part = 'scalar': must be one of regression, two_hot, popart"),
+        (
+            {"critic": {"part": "scalar"}},
+            r"agent\.critic\.part = 'scalar': must be one of regression, two_hot, popart, quantile",
+        ),
     ],
 )
 def test_invalid_critic_options_are_refused(agent, message):

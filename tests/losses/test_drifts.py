@@ -1,4 +1,4 @@
-"""KL penalty and DPO: values and gradients in closed form, and properties of all losses."""
+"""KL penalty, DPO, SPO and rollback: values and gradients in closed form, and properties of all losses."""
 
 import jax
 import jax.numpy as jnp
@@ -8,9 +8,9 @@ from loss_rows import batch_of, run
 from scipy import stats
 
 from ppax.critics import Regression, base
-from ppax.losses import DPO, ClippedSurrogate, KLPenalty
+from ppax.losses import DPO, SPO, ClippedSurrogate, KLPenalty, Rollback
 
-LOSSES = [ClippedSurrogate(), KLPenalty(), DPO()]
+LOSSES = [ClippedSurrogate(), KLPenalty(), DPO(), SPO(), Rollback()]
 
 
 def test_kl_penalty_by_hand():
@@ -50,6 +50,34 @@ def test_dpo_by_hand():
     for advantage, ratio in ((1.0, 0.5), (-1.0, 3.0)):
         got = run(DPO(), np.log([ratio]), batch_of([advantage]))
         np.testing.assert_allclose([got.loss, got.by_log_prob[0]], [-ratio * advantage] * 2, rtol=1e-5)
+
+
+def test_spo_by_hand():
+    # A = 2, w = 1.5, eps .25: penalty 2 * .25 / .5 = 1, loss 1 - 3; slope by log w: 2 * .5 * 1.5 / .25 - 3 = 3
+    got = run(SPO(0.25), np.log([1.5]), batch_of([2.0]))
+    np.testing.assert_allclose([got.loss, got.by_log_prob[0]], [-2.0, 3.0], rtol=1e-5)
+    # A = -1, w = .5: penalty .25 / .5 = .5, loss .5 + .5; slope -.5 * .5 / .25 + .5 = -.5
+    got = run(SPO(0.25), np.log([0.5]), batch_of([-1.0]))
+    np.testing.assert_allclose([got.loss, got.by_log_prob[0]], [1.0, -0.5], rtol=1e-5)
+    for advantage, best in ((3.0, 1.25), (-3.0, 0.75)):  # the optima, whatever the size of the advantage
+        np.testing.assert_allclose(run(SPO(0.25), np.log([best]), batch_of([advantage])).by_log_prob, 0.0, atol=1e-5)
+    got = run(SPO(0.25), np.log([1.2, 1.3, 0.7, 0.8]), batch_of([1.0] * 4))
+    assert got.metrics["clip_fraction"] == 0.5
+
+
+def test_rollback_by_hand():
+    # A = 2, w = 1.5, eps .2, alpha .5: F = 1.5 * 1.2 - .5 * 1.5 = 1.05; loss -2.1; slope by log w: 2 * .5 * 1.5
+    got = run(Rollback(0.2, 0.5), np.log([1.5]), batch_of([2.0]))
+    np.testing.assert_allclose([got.loss, got.by_log_prob[0]], [-2.1, 1.5], rtol=1e-5)
+    # A = -1, w = .5: F = 1.5 * .8 - .25 = .95; loss .95; slope -.5 * .5
+    got = run(Rollback(0.2, 0.5), np.log([0.5]), batch_of([-1.0]))
+    np.testing.assert_allclose([got.loss, got.by_log_prob[0]], [0.95, -0.25], rtol=1e-5)
+    for advantage, ratio in ((1.0, 0.5), (-1.0, 1.5), (1.0, 1.1), (-1.0, 0.9)):  # the plain surrogate
+        got = run(Rollback(0.2, 0.5), np.log([ratio]), batch_of([advantage]))
+        np.testing.assert_allclose([got.loss, got.by_log_prob[0]], [-ratio * advantage] * 2, rtol=1e-5)
+    log_ratio, advantage = np.random.default_rng(0).normal(size=(2, 100))
+    old, new = (run(one, log_ratio, batch_of(advantage)) for one in (ClippedSurrogate(0.2), Rollback(0.2, 0.0)))
+    np.testing.assert_allclose(new.by_log_prob, old.by_log_prob, atol=1e-6)
 
 
 def test_alpha_is_for_good_actions_and_beta_for_bad_ones():

@@ -102,3 +102,11 @@ def test_sizes_that_do_not_divide_are_refused_with_the_nearest_that_do():
         Shuffle(4).size(91)
     with pytest.raises(ConfigError, match=r"num_minibatches = 8 .* 6 sequences .* nearest that do: 2, 3, 6$"):
         Shuffle(8, "pad").size(6)
+
+
+def test_without_shuffling_sequences_stay_in_order():
+    index = Shuffle(3, shuffle=False)(batch(6), jax.random.key(0)).index
+    np.testing.assert_array_equal(index, [[0, 1], [2, 3], [4, 5]])
+    padded = Shuffle(3, "pad", shuffle=False)(batch(7), jax.random.key(0)).index
+    np.testing.assert_array_equal(np.asarray(padded)[0], [0, 1, 2])
+    assert np.sort(np.asarray(padded).ravel()).tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 7]

@@ -448,6 +448,7 @@ def draw_network(rng: random.Random, rules: Rules) -> dict[str, Any]:
         network["distribution"] = rng.choice(["normal", "normal", "squashed", "beta", "ball"])
         network["state_std"] = rng.random() < 0.3
         network |= rng.choice([{}, {}, {"std_min": 0.2, "std_max": 1.5}])
+        network |= rng.choice([{}, {}, {"gsde_steps": 3}])
     # a generator of its own, so that all else is drawn as without these options
     return network | draw_towers(random.Random(str(rng.getstate()[1][:8])), network)
 
@@ -471,6 +472,8 @@ def draw_critic(rng: random.Random) -> dict[str, Any]:
     table = draw_part(rng, "critic")
     if table["part"] == "two_hot":
         return table | rng.choice([{}, {"low": -5.0, "high": 6.0, "num_bins": 12, "spacing": "linear"}])
+    if table["part"] == "quantile":
+        return table | {"num_quantiles": rng.choice([1, 7]), "kappa": rng.choice([0.5, 2.0])}
     return table | {"value_clip": rng.choice([None, 0.2]), "huber_delta": rng.choice([None, 1.0])}
 
 

@@ -302,10 +302,16 @@ def loss_of(loss):
         return {"objective": "kl", "kl_coef": loss.kl_coef}
     if isinstance(loss, ppax.losses.DPO):
         return {"objective": "dpo", "alpha": loss.alpha, "beta": loss.beta}
+    if isinstance(loss, ppax.losses.SPO):
+        return {"objective": "spo", "clip_eps": loss.clip_eps}
+    if isinstance(loss, ppax.losses.Rollback):
+        return {"objective": "rollback", "clip_eps": loss.clip_eps, "slope": loss.slope}
     return {"clip_eps": loss.clip_eps, "dual_clip": np.inf if loss.dual_clip is None else loss.dual_clip}
 
 
 def critic_of(critic):
+    if isinstance(critic, ppax.critics.Quantile):
+        return {"critic": "quantile", "kappa": critic.kappa}
     if isinstance(critic, ppax.critics.TwoHot):
         return {"critic": "two_hot", "bins": tuple(np.asarray(critic.bins(), np.float64))}
     clips = {"value_clip": critic.value_clip, "huber_delta": critic.huber_delta}

@@ -18,6 +18,7 @@ SHORTER = {"sweep": 24}  # iterations
 RESULTS = {
     "fine_tuning": lambda scores: scores["warm start"] >= 2.0 * scores["random weights"],  # 20 without training
     "by_hand": lambda score: score >= 100.0,  # 9 to 25
+    "curriculum": lambda score: score >= 60.0,  # 22
     "drive_a_policy": lambda length: length >= 150.0,  # 9
     "masked_actions": lambda score: score >= 2.0,  # 0.4; at most 3
     "memory": lambda scores: scores["GRU"] >= 0.9 and abs(scores["NoMemory"]) <= 0.3,  # 0: guessing

@@ -14,10 +14,10 @@ from jax.sharding import PartitionSpec
 import reference
 from ppax import PPO
 from ppax.advantages import GAE, VTrace
-from ppax.critics import PopArt, Regression, TwoHot
+from ppax.critics import PopArt, Quantile, Regression, TwoHot
 from ppax.learning import batches, normalization
 from ppax.learning.kl_control import KLControl, KLState
-from ppax.losses import DPO, ClippedSurrogate, FeatureNorm, KLPenalty
+from ppax.losses import DPO, SPO, ClippedSurrogate, FeatureNorm, KLPenalty, Rollback
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
 from ppax.program import sharding
@@ -126,6 +126,9 @@ OPTIONS = {
         {"critic": "two_hot", "bins": (-20.0, 1 - 21**0.5, 0.0, 21**0.5 - 1, 20.0), "recompute": "epoch"},
     ),
     "features": Option({"auxiliary": FeatureNorm(0.4)}, {"feature_coef": 0.4}),
+    "spo": Option({"loss": SPO(0.15)}, {"objective": "spo", "clip_eps": 0.15}),
+    "rollback": Option({"loss": Rollback(0.1, 0.6)}, {"objective": "rollback", "clip_eps": 0.1, "slope": 0.6}),
+    "quantile": Option({"critic": Quantile(5, 0.4)}, {"critic": "quantile", "kappa": 0.4}),
 }
 
 OBS_SPACE = spaces.Box(-np.inf, np.inf, (2, 2))
@@ -444,6 +447,9 @@ def test_a_changed_number_does_not_agree(changed):
         ("dpo", {"alpha": 0.4}),
         ("dpo", {"beta": 0.12}),
         ("dpo", {"value_clip": 0.4}),
+        ("spo", {"clip_eps": 0.2}),
+        ("rollback", {"clip_eps": 0.2}),
+        ("rollback", {"slope": 0.3}),
         ("stop", {"target_kl": np.inf}),
         ("rate", {"rate_target": 0.012}),
         ("rate", {"rate_max": 1e-2}),
@@ -457,6 +463,7 @@ def test_a_changed_number_does_not_agree(changed):
         ("vtrace epoch", {"c_clip": 1.0}),
         ("vtrace minibatch", {"rho_clip": 1.0}),
         ("drip", {"reward_spread_decay": 0.5}),
+        ("quantile", {"kappa": 0.5}),
         ("popart", {"critic": "regression"}),
         ("popart", {"rate": 0.35}),
         ("popart clips", {"value_clip": 0.4}),
@@ -536,8 +543,11 @@ GRADIENTS = {
     "dual": (CASES[0], {"dual_clip": 1.1, "huber_delta": 0.6}),
     "kl": (CASES[0], {"objective": "kl", "kl_coef": 0.8, "value_clip": 0.5}),
     "dpo": (CASES[0], {"objective": "dpo", "alpha": 0.3, "beta": 0.1, "value_clip": 0.5, "huber_delta": 0.6}),
+    "spo": (CASES[0], {"objective": "spo", "clip_eps": 0.15}),
+    "rollback": (CASES[0], {"objective": "rollback", "slope": 0.6}),
     "popart": (CASES[0], {"critic": "popart", "mean": 0.3, "std": 1.7, "value_clip": 0.5, "huber_delta": 0.6}),
     "two_hot": (case_of("two_hot"), OPTIONS["two_hot"].hyper),
+    "quantile": (case_of("quantile"), OPTIONS["quantile"].hyper),
     "features": (CASES[0], {"feature_coef": 0.4}),
     "features shared": (CASES[3], {"feature_coef": 0.4}),
 }

@@ -53,7 +53,7 @@ def check_host_policy(context: CheckContext) -> Finding:
 
     expected, off, count = fast_compiled(mode_actions), 0.0, 0
     for rows in env.host.batches:
-        carry = jax.tree.map(lambda x, rows=rows: np.asarray(x[0, rows]), steps.carry)
+        carry = jax.tree.map(lambda x, rows=rows: np.asarray(x[rows]), context.actor.carry)
         seen = jax.tree.map(lambda x, rows=rows: np.asarray(x[0, rows]), (steps.obs, steps.first, steps.action_mask))
         acted = policy.act(0, rows, PolicyInputs(carry, *seen)).env_action
         wanted = jax.tree.leaves(expected(context.learner, carry, *seen))
@@ -92,7 +92,7 @@ def check_replay(context: CheckContext) -> Finding:
 def check_memory(context: CheckContext) -> Finding:
     """Check that memory is reset where an episode begins."""
     agent, steps, carry = context.agent, context.rollout.steps, context.actor.carry
-    if not jax.tree.leaves(agent.network.initial_carry()):
+    if not jax.tree.leaves(agent.initial_carry(1)):
         return skip("the network has no memory")
     half = steps.first.shape[0] // 2
     junk = jax.tree.map(lambda x: x + 1 if jnp.issubdtype(x.dtype, jnp.floating) else x, carry)

@@ -14,6 +14,7 @@ from jax import Array
 
 from ppax.envs import Env
 from ppax.learning.diagnostics import Update
+from ppax.learning.exploration import remembered
 from ppax.learning.kl_control import KLControl
 from ppax.minibatches import Shuffle
 from ppax.optimizers import SGD
@@ -105,7 +106,7 @@ def _replay_program(agent: PPO) -> Callable[..., Replay]:
             policy = agent.policy(learner, carry, stored.obs, stored.first, stored.action_mask)
             distribution = policy.distribution
             outputs = distribution.log_prob(stored.action), policy.value, distribution.entropy()
-            return policy.carry, Replay(carry, *outputs, distribution.env_action(stored.action))
+            return policy.carry, Replay(remembered(carry), *outputs, distribution.env_action(stored.action))
 
         return jax.lax.scan(step, carry, dataclasses.replace(steps, carry=()))[1]
 

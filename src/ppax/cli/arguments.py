@@ -91,7 +91,8 @@ def dashed(argument: str) -> str:
     name, equals, value = argument.partition("=")
     name = "--" + renamed(name.removeprefix("--"), "_", "-")
     *outer, last = name.split(".")
-    if name.startswith(("--agent.", "--groups.")) and (last in part_fields(PPO) or outer[-1] in keyed_fields()):
+    of_part = last in part_fields(PPO) or (bool(outer) and outer[-1] in keyed_fields())
+    if name == "--schedule" or (name.startswith(("--agent.", "--groups.", "--schedule.")) and of_part):
         name += ".part"
     if name == "--init-from":
         name += ".run"
@@ -164,7 +165,7 @@ def choose_parts(base: Config, arguments: list[str]) -> Config:
 
 def _named_parts(arguments: list[str]) -> Iterator[tuple[str, str]]:
     """Yield path and name of each part that the arguments name."""
-    sections = ("--agent.", "--groups.", *(f"--{path}." for path in LISTS))
+    sections = ("--agent.", "--groups.", "--schedule.", *(f"--{path}." for path in LISTS))
     for position, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
         if name.startswith(sections) and name.endswith(".part"):

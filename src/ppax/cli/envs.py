@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import inspect
 from typing import Any
-
-import gymnasium
 
 from ppax import envs, imports
 from ppax.envs.suites import registry
-from ppax.envs.suites.gymnasium import spec_of
-from ppax.envs.wrappers import params
+from ppax.envs.suites.gymnasium import constructor_arguments, spec_of
+from ppax.envs.wrappers import places
 from ppax.envs.wrappers.action_repeat import ActionRepeat
 from ppax.envs.wrappers.time_limit import TimeLimit
 from ppax.program.backends import backend_of
@@ -84,20 +81,8 @@ def describe(name: str) -> dict[str, Any]:
         return about | ({"env_params": constructor_arguments(env_id)} if is_gymnasium else {})
     resets = getattr(env.resets, "__name__", type(env.resets).__name__)
     inner = {"agents": env.num_agents, "time_limit": time_limit(env.env), "resets": resets}
-    numbers = {key: params.read(env.env, key) for key in params.places(env.env)}
+    numbers = {key: places.read(env.env, key) for key in places.places(env.env)}
     return {"name": name, **spaces, **inner, "env_params": numbers}
-
-
-def constructor_arguments(env_id: str) -> dict[str, Any]:
-    """Constructor arguments of a Gymnasium environment, with their defaults."""
-    spec = spec_of(env_id)
-    if not isinstance(spec.entry_point, str):
-        return dict(spec.kwargs)
-    signature = inspect.signature(gymnasium.envs.registration.load_env_creator(spec.entry_point))
-    own = {
-        key: p.default for key, p in signature.parameters.items() if p.default is not p.empty and key != "render_mode"
-    }
-    return own | dict(spec.kwargs)
 
 
 def time_limit(env: Any) -> int | None:

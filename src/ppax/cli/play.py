@@ -9,7 +9,7 @@ from typing import Any
 
 from ppax import config
 from ppax.cli.output import evaluation_text, scores_of
-from ppax.envs import other_params
+from ppax.envs import for_evaluation
 from ppax.films.play import play
 from ppax.films.video import require_video, write_video
 from ppax.options import check_limits
@@ -106,7 +106,7 @@ def evaluate_bundle(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     settings = config.settings(policy.spec.config).eval
     episodes = settings.episodes if options.episodes is None else options.episodes
     deterministic = settings.deterministic and not options.sampled
-    with other_params(config.build_env(policy.spec.config), settings.env_params) as env:
+    with for_evaluation(config.build_env(policy.spec.config), settings.env_params) as env:
         evaluation = policy.evaluate(env, episodes, deterministic, options.seed)
     say(evaluation_text(evaluation))
     return scores_of(evaluation) | {"bundle": str(options.run)}

@@ -1,7 +1,7 @@
 """Configurations: options, settings of a run, the catalogue of parts, conversion from and to TOML and objects."""
 
 from ppax.config.catalogue import PARTS
-from ppax.config.construction import Built, build, build_agent, build_env, settings
+from ppax.config.construction import Built, build, build_agent, build_env, configured, settings
 from ppax.config.defaults import PARTS_FOR_ALL, Recommended, recommended
 from ppax.config.description import describe, describe_run
 from ppax.config.own_parts import import_paths, package_of, plain, require_trusted
@@ -27,6 +27,7 @@ __all__ = [
     "build",
     "build_agent",
     "build_env",
+    "configured",
     "describe",
     "describe_run",
     "file_of",

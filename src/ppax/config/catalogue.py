@@ -10,9 +10,10 @@ from typing import Any
 from ppax import imports
 from ppax.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
 from ppax.config.own_parts import own_class, own_name
-from ppax.critics import PopArt, Regression, TwoHot
+from ppax.critics import PopArt, Quantile, Regression, TwoHot
+from ppax.intrinsic import RND, NoIntrinsic
 from ppax.loggers import MLflow, TensorBoard, WandB
-from ppax.losses import DPO, ClippedSurrogate, FeatureNorm, KLPenalty, NoAuxiliary
+from ppax.losses import DPO, SPO, ClippedSurrogate, FeatureNorm, KLPenalty, NoAuxiliary, Rollback, Symmetry
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import Composed, encoders, memories, network
 from ppax.optimizers import SGD, ActorCritic, Adam, AdamW, Muon, RMSProp
@@ -48,9 +49,10 @@ PARTS: dict[str, dict[str, type]] = {
         "td_lambda": TDLambda,
         "monte_carlo": MonteCarlo,
     },
-    "loss": {"clipped": ClippedSurrogate, "kl_penalty": KLPenalty, "dpo": DPO},
-    "auxiliary": {"none": NoAuxiliary, "feature_norm": FeatureNorm},
-    "critic": {"regression": Regression, "two_hot": TwoHot, "popart": PopArt},
+    "loss": {"clipped": ClippedSurrogate, "kl_penalty": KLPenalty, "dpo": DPO, "spo": SPO, "rollback": Rollback},
+    "auxiliary": {"none": NoAuxiliary, "feature_norm": FeatureNorm, "symmetry": Symmetry},
+    "intrinsic": {"none": NoIntrinsic, "rnd": RND},
+    "critic": {"regression": Regression, "two_hot": TwoHot, "popart": PopArt, "quantile": Quantile},
     "minibatch": {"shuffle": Shuffle, "prioritised": Prioritised},
     "optimizer": {
         "adam": Adam,

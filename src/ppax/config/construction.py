@@ -20,7 +20,8 @@ from ppax.config.validation import OBJECTS, is_section, keyed_tables, objects_of
 from ppax.envs import Env
 from ppax.options import Config, hints_of, option_of
 from ppax.ppo import PPO
-from ppax.protocols import Agent
+from ppax.protocols import Agent, Schedule
+from ppax.schedules import Constant
 from ppax.types import ConfigError
 
 
@@ -35,13 +36,13 @@ class Built(NamedTuple):
 def build(config: Config, env: Env | None = None) -> Built:
     """Build agent, environment and run of a configuration.
 
-    `env` replaces the configured environment, and `run` has its settings; `env_params` of the configuration are set in
-    it.
+    `env` replaces the configured environment, and `run` has its settings; `env_params` and `schedule` of the
+    configuration are set in it.
     """
     require_trusted(config if env is None else config | {"env": ""})
     config = resolve(config)
     _require_no_objects(config)
-    env = build_env(config) if env is None else envs.other_params(env, config.get("env_params", {}))
+    env = build_env(config) if env is None else configured(env, config)
     run = dataclasses.replace(settings(config), **env.settings.run_fields())
     return Built(build_agent(config, env, run.self_play), env, run)
 
@@ -75,8 +76,23 @@ def _require_no_objects(config: Config) -> None:
 def build_env(config: Config) -> Env:
     """Build the environment of a configuration."""
     config = resolve(config)
-    arguments = {name: config[name] for name in envs.ARGUMENTS if name in config}
+    arguments = {name: config[name] for name in envs.ARGUMENTS if name in config} | {"schedule": _schedule(config)}
     return envs.grouped(envs.make(config["env"], **arguments), group_tables.players_of(config))
+
+
+def configured(env: Env, config: Config) -> Env:
+    """Return an environment that the user made, with `env_params` and `schedule` of the configuration."""
+    env = envs.other_params(env, config.get("env_params", {}))
+    schedule = _schedule(config) if env.settings.schedule is None else None  # its own one needs no import
+    return env if schedule is None else envs.with_schedule(env, schedule)
+
+
+def _schedule(config: Config) -> Schedule | None:
+    """Return the schedule of the environment's numbers; None: constant."""
+    schedule: Schedule = _part(
+        choices_of(Run)["schedule"], config.get("schedule", {"part": "constant"}), None, "schedule"
+    )
+    return None if isinstance(schedule, Constant) else schedule
 
 
 def _agent(config: Config, env: Any) -> PPO | Independent:

@@ -57,7 +57,7 @@ def describe(part: Any, each: bool = False) -> Config:
         elif is_section(hints[field.name]):
             config[field.name] = describe(value, each)
         elif field.name == "env_params" and value:
-            config[field.name] = dict(value)
+            config[field.name] = unflatten(dict(flatten(value)))
         elif is_option(field, hints[field.name]):
             option = option_of(field, hints[field.name], field.name)
             config[field.name] = check_value(option, _plain(value), each)

@@ -9,11 +9,13 @@ from ppax.config import group_tables
 from ppax.envs import TIMEOUT, VECTORIZATIONS
 from ppax.loggers import TensorBoard
 from ppax.options import Config
-from ppax.parts import slot_list
-from ppax.protocols import LoggerPart
+from ppax.parts import slot, slot_list
+from ppax.protocols import LoggerPart, Schedule
+from ppax.schedules import Constant
 from ppax.types import LearnerState, static
 
 NO_POOL = Pool()
+CONSTANT = Constant()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +111,8 @@ class InitFrom:
     )
     keep: tuple[str, ...] = static(
         "fields of the learner that are taken; the others start anew. params: weights; obs_stats, reward_stats: "
-        "statistics of normalisation; critic: PopArt's statistics; opt_state: optimiser state; control: KL controls",
+        "statistics of normalisation; critic: PopArt's statistics; opt_state: optimiser state; control: KL controls; "
+        "entropy: the learned entropy coefficient",
         default=("params", "obs_stats", "reward_stats", "critic"),
         choices=LearnerState._fields,
     )
@@ -152,6 +155,14 @@ class Run:
         default=None,
     )
     env_params: Config = dataclasses.field(default_factory=dict)  # parameters of the environment, as `make` takes them
+    clip_actions: float | None = static(
+        "clip continuous actions of a compiled environment to [-this, this]; none: to the bounds of their space",
+        default=None,
+        above=0.0,
+    )
+    schedule: Schedule = slot(  # noqa: RUF009, a declaration as `static`
+        "schedule", "annealing of numbers of the environment over training", default=CONSTANT
+    )
     iterations_per_env_reset: int | None = static(
         "iterations between forced resets of all environments, which truncate episodes; none or below 1: never",
         default=None,

@@ -30,14 +30,15 @@ def clipped_value_loss(
     value: Array, target: Array, old_value: Array, value_clip: Scalar | None, huber_delta: Scalar | None
 ) -> Array:
     """Value loss 0.5 (V - R)^2, or Huber loss; with `value_clip` the larger loss of V and of V clipped to old V."""
-    error = _half_square(value - target, huber_delta)
+    error = half_square(value - target, huber_delta)
     if value_clip is None:
         return error
     near = old_value + jnp.clip(value - old_value, -value_clip, value_clip)
-    return jnp.maximum(error, _half_square(near - target, huber_delta))
+    return jnp.maximum(error, half_square(near - target, huber_delta))
 
 
-def _half_square(error: Array, huber_delta: Scalar | None) -> Array:
+def half_square(error: Array, huber_delta: Scalar | None) -> Array:
+    """Half the squared error, or with `huber_delta` the Huber loss."""
     if huber_delta is None:
         return 0.5 * error**2
     # Huber 1964: linear beyond delta, so that the gradient is bounded there but does not vanish

@@ -31,7 +31,11 @@ class BallNormal:
 
     def sample(self, key: Key) -> Array:
         """Return a sample of u [..., d], before tanh."""
-        return self.mean + jnp.exp(self.log_std) * jax.random.normal(key, self.mean.shape, self.mean.dtype)
+        return self.from_noise(jax.random.normal(key, self.mean.shape, self.mean.dtype))
+
+    def from_noise(self, noise: Array) -> Array:
+        """Return the sample [..., d] that standard normal `noise` [..., d] gives."""
+        return self.mean + jnp.exp(self.log_std) * noise
 
     def log_prob(self, action: Array) -> Array:
         """Return the log-density [...] of the squashed action at u = `action` [..., d]."""

@@ -2,15 +2,17 @@
 
 from ppax.envs import builtin
 from ppax.envs.catalogue import BUILTIN
+from ppax.envs.curriculum import check_schedule, scheduled
 from ppax.envs.hosting.faults import EnvError
 from ppax.envs.hosting.host_env import HostEnv, host
 from ppax.envs.hosting.tensor_batch import TensorBatch
-from ppax.envs.making import Env, grouped, make, other_params, require_native
+from ppax.envs.making import Env, ended, for_evaluation, grouped, make, other_params, require_native, with_schedule
 from ppax.envs.settings import ARGUMENTS, TIMEOUT, VECTORIZATIONS, EnvSettings
 from ppax.envs.suites.registry import HOST_SUITES, SUITES
 from ppax.envs.vector import VectorEnv
 from ppax.envs.wrappers.action_repeat import ActionRepeat
 from ppax.envs.wrappers.agent_groups import Group, Grouped
+from ppax.envs.wrappers.clip_actions import ClipActions
 from ppax.envs.wrappers.partial_view import PartialView
 from ppax.envs.wrappers.resets import PoolResets
 from ppax.envs.wrappers.team_view import TeamView
@@ -24,6 +26,7 @@ __all__ = [
     "TIMEOUT",
     "VECTORIZATIONS",
     "ActionRepeat",
+    "ClipActions",
     "Env",
     "EnvError",
     "EnvSettings",
@@ -37,9 +40,14 @@ __all__ = [
     "TimeLimit",
     "VectorEnv",
     "builtin",
+    "check_schedule",
+    "ended",
+    "for_evaluation",
     "grouped",
     "host",
     "make",
     "other_params",
     "require_native",
+    "scheduled",
+    "with_schedule",
 ]

@@ -10,6 +10,7 @@ from typing import Any
 
 from ppax.envs import own
 from ppax.envs.catalogue import BUILTIN
+from ppax.envs.curriculum import check_schedule, values_at
 from ppax.envs.hosting.host_env import HostEnv, host
 from ppax.envs.settings import TIMEOUT, EnvSettings
 from ppax.envs.suites import registry
@@ -17,9 +18,11 @@ from ppax.envs.suites.registry import HOST_SUITES, SUITES
 from ppax.envs.vector import VectorEnv
 from ppax.envs.wrappers import agent_groups, params
 from ppax.envs.wrappers.action_repeat import ActionRepeat
+from ppax.envs.wrappers.clip_actions import clip_actions as clipped_to
+from ppax.envs.wrappers.places import named, places, unknown
 from ppax.envs.wrappers.resets import PoolResets, fresh_resets
 from ppax.envs.wrappers.team_view import team_view
-from ppax.protocols import Environment
+from ppax.protocols import Environment, Schedule
 from ppax.types import ConfigError
 
 Env = VectorEnv | HostEnv
@@ -36,27 +39,25 @@ def make(
     env_params: Mapping[str, Any] | None = None,
     timeout: float = TIMEOUT,
     info_metrics: Sequence[str] | None = None,
+    schedule: Schedule | None = None,
+    clip_actions: float | None = None,
 ) -> Env:
     """Create `num_envs` copies of the environment called `name`, with its usual time limit.
 
-    Built-in environments have a plain name ("CartPole-v1"), those of other libraries are "suite/id" ("brax/ant"); `ppax
-    envs` lists them. Your own have an import path ("my_package.worlds:River"), after `ppax.trust("my_package")`. If a
-    reset is expensive, environments share a few (PoolResets). Each action is applied `action_repeat` times, together
-    one step of the agent; the usual time limit counts single steps. Environments on the host
-    ("gymnasium/LunarLander-v3") are stepped in this process, or with `vectorization = "async"` in worker processes,
-    which must answer within `timeout` seconds. For several agents, `agent_ids` adds the agent's index to its
-    observation, and `central_critic` adds "joint", the observations of all agents, which `ppax.networks.network` gives
-    to the critic only. `info_metrics` are entries of a host environment's `info` that are logged, as in `host`.
+    Built-in environments have a plain name ("CartPole-v1"), others are "suite/id" ("brax/ant"); `ppax envs` lists them.
+    Your own have an import path ("my_package.worlds:River"), after `ppax.trust("my_package")`. Each action is applied
+    `action_repeat` times, together one step of the agent; the time limit counts single steps. Environments on the host
+    are stepped here, or with `vectorization = "async"` in worker processes, which must answer within `timeout` seconds.
+    `agent_ids` adds the agent's index to its observation, `central_critic` adds "joint", the observations of all
+    agents, for the critic only. `info_metrics` are logged entries of `info`, as in `host`.
+    `env_params` are parameters by name or dotted path (`ppax envs NAME` lists them): a value, or a range `{"low": 0.5,
+    "high": 2.0}` from which every reset samples uniformly. Any other name is an argument of the environment's own
+    constructor. `schedule` anneals numbers of a compiled environment (curriculum: evaluations have those of its end),
+    as `ppax.schedules.Linear(("env.gravity",), end=2.0)`; `clip_actions` clips its actions to [-this, this].
 
-    `env_params` are parameters by name (`ppax envs NAME` lists them): a value, or a range `{"low": 0.5, "high": 2.0}`
-    from which every reset samples uniformly. Any other name is an argument of the environment's own constructor.
-
-    Raises ConfigError for an unknown name or invalid argument, as for a package that you do not trust, and ImportError,
-    naming the extra to install, for a library that is not installed.
+    Raises ConfigError for an unknown name or invalid argument, ImportError for a library that is not installed.
     """
-    if not isinstance(name, str):
-        mine = "ppax.envs.host(MyEnv, num_envs), or ppax.envs.VectorEnv(MyEnv(), num_envs) where it is written in JAX"
-        raise ConfigError(f"name = {name!r}: must be a string, as 'CartPole-v1'; for your own environment use {mine}")
+    _require_name(name)
     settings = EnvSettings(
         action_repeat=action_repeat,
         vectorization=vectorization,
@@ -65,12 +66,22 @@ def make(
         timeout=timeout,
         info_metrics=None if info_metrics is None else tuple(info_metrics),
         env_params=dict(env_params or {}),
+        schedule=schedule,
+        clip_actions=clip_actions,
         by_name=True,
     )
     if name not in BUILTIN and own.is_own(name):
         return _own(name, num_envs, settings)
     suite, _, env_id = name.partition("/")
     return (_on_host if suite in HOST_SUITES and env_id else _native)(name, num_envs, settings)
+
+
+def _require_name(name: object) -> None:
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"name = {name!r}: must be a string, as 'CartPole-v1'; for your own environment use ppax.envs.host(MyEnv, "
+            "num_envs), or ppax.envs.VectorEnv(MyEnv(), num_envs) where it is written in JAX"
+        )
 
 
 def grouped(env: Any, players: Mapping[str, Sequence[int]]) -> Any:
@@ -94,10 +105,12 @@ def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
     Raises ConfigError where `env` has no such parameter, and for host environments that were not made by name.
     """
     settings = env.settings
+    known = places(env.env) if isinstance(env, VectorEnv) else {}
+    env_params = named(env_params, known)
     merged = {**settings.env_params, **env_params}
     if merged == settings.env_params:
         return env
-    if isinstance(env, VectorEnv) and (not settings.by_name or env_params.keys() <= params.places(env.env).keys()):
+    if isinstance(env, VectorEnv) and (not settings.by_name or env_params.keys() <= known.keys()):
         made = dataclasses.replace(env.made, env_params=merged)
         return dataclasses.replace(env, env=params.adjust(env.env, env_params), made=made)
     if not settings.by_name:
@@ -108,6 +121,27 @@ def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
         )
     arguments = settings.arguments() | {"env_params": merged}
     return grouped(make(settings.env, **arguments), dict(settings.players))
+
+
+def for_evaluation(env: Env, env_params: Mapping[str, Any]) -> Env:
+    """Return `env` at the end of its schedule, with `env_params`. Errors as in `other_params`."""
+    return other_params(ended(env) if isinstance(env, VectorEnv) else env, env_params)
+
+
+def with_schedule(env: Env, schedule: Schedule) -> VectorEnv:
+    """Return `env` with a schedule of its numbers; ConfigError if it has none of them, or steps on the host."""
+    native = require_native(env, "schedule", "leave [schedule] out")
+    scheduled = dataclasses.replace(native, schedule=schedule)
+    check_schedule(scheduled)
+    return scheduled
+
+
+def ended(env: VectorEnv) -> VectorEnv:
+    """Return `env` with the numbers that its schedule ends with, and without the schedule."""
+    if env.schedule is None:
+        return env
+    last: Any = other_params(dataclasses.replace(env, schedule=None), values_at(env, 1.0))
+    return last  # type: ignore[no-any-return]
 
 
 def require_native(env: Env, what: str, instead: str) -> VectorEnv:
@@ -124,11 +158,19 @@ def require_native(env: Env, what: str, instead: str) -> VectorEnv:
 
 def _on_host(name: str, num_envs: int, settings: EnvSettings) -> HostEnv:
     suite, _, env_id = name.partition("/")
-    params.refuse_drawn(name, settings.env_params)
+    if suite != "gymnasium":
+        params.refuse_drawn(name, settings.env_params)
+    _refuse_compiled_only(name, settings)
     for view in ("agent_ids", "central_critic"):
         if getattr(settings, view) and suite != "pettingzoo":
             raise ConfigError(f"{view} = true: {name} has one agent and no others; set it to false")
     return registry.load_host(suite, env_id, num_envs, settings)
+
+
+def _refuse_compiled_only(name: str, settings: EnvSettings) -> None:
+    """Raise ConfigError for settings that only compiled environments have."""
+    settings.refuse(("schedule",), f"{name} is stepped on the host, where no number is traced")
+    settings.refuse(("clip_actions",), f"{name} is stepped on the host: wrap it in gymnasium.wrappers.ClipAction")
 
 
 def _own(name: str, num_envs: int, settings: EnvSettings) -> Env:
@@ -137,31 +179,37 @@ def _own(name: str, num_envs: int, settings: EnvSettings) -> Env:
     if not own.on_host(found, name, settings.env_params):
         return _native(name, num_envs, settings, partial(own.single, found, name))
     params.refuse_drawn(name, settings.env_params)
+    _refuse_compiled_only(name, settings)
     env = host(own.factory(found, name, settings.env_params), num_envs, name, **settings.of_host())
     return dataclasses.replace(env, made=settings)
 
 
 def _native(name: str, num_envs: int, settings: EnvSettings, single: Single | None = None) -> VectorEnv:
     settings.refuse(("vectorization", "timeout", "info_metrics"), f"{name} is stepped inside the compiled program")
-    env = _with_params(name, settings.env_params, single or partial(_single, name))
+    inner = _with_params(name, settings.env_params, single or partial(_single, name))
+    settings = dataclasses.replace(settings, env_params=named(settings.env_params, places(inner)))
     suite = SUITES.get(name.partition("/")[0]) if name not in BUILTIN else None
     expensive = suite is not None and suite.expensive_resets
-    repeated = env if settings.action_repeat == 1 else ActionRepeat(env, settings.action_repeat)
+    inner = clipped_to(inner, settings.clip_actions)
+    repeated = inner if settings.action_repeat == 1 else ActionRepeat(inner, settings.action_repeat)
     viewed = team_view(repeated, settings.agent_ids, settings.central_critic, name)
-    return VectorEnv(viewed, num_envs, name, resets=PoolResets() if expensive else fresh_resets, made=settings)
+    resets = PoolResets() if expensive else fresh_resets
+    env = VectorEnv(viewed, num_envs, name, resets, dataclasses.replace(settings, schedule=None))
+    return env if settings.schedule is None else with_schedule(env, settings.schedule)
 
 
 def _with_params(name: str, env_params: Mapping[str, Any], single: Single) -> Environment:
     """Return one environment with these parameters; those that it does not have are passed to its constructor."""
     env = single({})
-    known = params.places(env)
+    known = places(env)
+    env_params = named(env_params, known)
     options = {key: value for key, value in env_params.items() if key not in known and name not in BUILTIN}
     params.refuse_drawn(name, options)
     if options:
         try:
             env = single(options)
         except ConfigError as error:
-            raise ConfigError(f"{params.unknown(next(iter(options)), known)} ({error})") from error
+            raise ConfigError(f"{unknown(next(iter(options)), known)} ({error})") from error
     return params.adjust(env, {key: value for key, value in env_params.items() if key not in options})
 
 

@@ -31,6 +31,8 @@ class EnvSettings:
     info_metrics: tuple[str, ...] | None = None  # entries of `info` that are logged; None: is_success, if it is there
     timeout: float = dataclasses.field(default=TIMEOUT, compare=False)  # seconds for a step of a worker process
     env_params: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
+    clip_actions: float | None = None  # largest absolute value of a continuous action's element
+    schedule: Any = dataclasses.field(default=None, compare=False)  # of the environment's numbers; None: constant
     by_name: bool = dataclasses.field(default=False, compare=False)  # `make` makes it again; False: made by hand
 
     def arguments(self) -> dict[str, Any]:
@@ -39,11 +41,11 @@ class EnvSettings:
 
     def run_fields(self) -> dict[str, Any]:
         """Return the fields of a run file, by their names there."""
-        return {"env": self.env} | self.arguments()
+        return {"env": self.env} | {name: x for name, x in self.arguments().items() if (name, x) != ("schedule", None)}
 
     def of_host(self) -> dict[str, Any]:
         """Return the arguments of `host` but for those that it takes by position."""
-        return {name: value for name, value in self.arguments().items() if name not in ("num_envs", "env_params")}
+        return {name: value for name, value in self.arguments().items() if name not in NATIVE}
 
     def check(self) -> None:
         """Raise ConfigError for an unknown vectorization and for a timeout out of range or without effect."""
@@ -61,6 +63,7 @@ class EnvSettings:
                 raise ConfigError(f"{name} = {value!r}: {reason}; leave it out")
 
 
+NATIVE = ("num_envs", "env_params", "clip_actions", "schedule")  # that `host` does not take by name
 DEFAULT = EnvSettings()
 DEFAULTS = {field.name: getattr(DEFAULT, field.name) for field in dataclasses.fields(EnvSettings)}
 ARGUMENTS = tuple(name for name in DEFAULTS if name not in ("env", "players", "by_name"))

@@ -24,7 +24,7 @@ from ppax.envs.settings import DEFAULT, EnvSettings
 from ppax.envs.wrappers.agent_groups import Group, Grouped, count
 from ppax.envs.wrappers.resets import fresh_resets
 from ppax.envs.wrappers.team_view import TeamView
-from ppax.protocols import Environment
+from ppax.protocols import Environment, Schedule
 from ppax.types import EnvReset, EnvStep, Key, PyTree, VectorStep, part, static
 
 
@@ -44,6 +44,7 @@ class VectorEnv:
     name: str = static("name of the environment in `make`", default="")
     resets: Callable[[Environment, Array, Key], EnvReset] = static(default=fresh_resets)
     made: EnvSettings = static("settings of `make`, without name and number", default=DEFAULT)
+    schedule: Schedule | None = None  # annealing of the numbers of `env` over training (envs/curriculum.py)
 
     def __repr__(self) -> str:
         name = self.name or type(self.env).__name__
@@ -54,7 +55,7 @@ class VectorEnv:
     @property
     def settings(self) -> EnvSettings:
         """Settings that it was made with."""
-        return dataclasses.replace(self.made, env=self.name, num_envs=self.num_envs)
+        return dataclasses.replace(self.made, env=self.name, num_envs=self.num_envs, schedule=self.schedule)
 
     @property
     def observation_space(self) -> spaces.Space:

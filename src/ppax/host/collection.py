@@ -12,6 +12,7 @@ from ppax.envs import EnvError, HostEnv
 from ppax.envs.hosting.arrays import EpisodeStats, element_of
 from ppax.host.policy import HostPolicy, PolicyInputs
 from ppax.host.resets import stream_name
+from ppax.learning.exploration import remembered
 from ppax.types import ActorState, PyTree
 
 
@@ -79,7 +80,7 @@ class _Recorder:
         self.actions: list[np.ndarray] = []
         self.carry = [jax.tree.map(lambda x, rows=rows: x[rows], actor.carry) for rows in self.batches]
         self.carries: list[list[PyTree]] = [[] for _ in self.batches]
-        self.remembers = bool(jax.tree.leaves(actor.carry))
+        self.remembers = bool(jax.tree.leaves(remembered(actor.carry)))
 
     def play(self) -> HostRollout:
         """Collect and check the rollout. One batch steps while the policy acts for another, in a fixed order."""
@@ -98,7 +99,7 @@ class _Recorder:
                 if t:
                     self._receive(t - 1, number, rows)
                 if self.remembers and t % self.length == 0:
-                    self.carries[number].append(jax.tree.map(np.asarray, self.carry[number]))
+                    self.carries[number].append(jax.tree.map(np.asarray, remembered(self.carry[number])))
                 mask = None if self.mask is None else self.mask[t, rows]
                 inputs = PolicyInputs(self.carry[number], self._tree(self.obs, t, rows), self.first[t, rows], mask)
                 acted = self.policy.act(t, rows, inputs)

@@ -32,7 +32,7 @@ class HostActor:
         self.latest = env.host.reset(
             reset_seeds(start_key, env.num_envs)
         )  # latest observations of each batch of environments
-        self._carry = [jax.tree.map(np.asarray, agent.initial_carry(len(one.first))) for one in self.latest]
+        self._carry = [jax.tree.map(np.asarray, agent.start_carry(len(one.first))) for one in self.latest]
 
     def send(self, number: int) -> None:
         """Choose actions for the batch `number` from its latest observations and start its step."""

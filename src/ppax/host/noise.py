@@ -23,7 +23,7 @@ def action_from_noise(distribution: Distribution, noise: PyTree) -> PyTree:
     if isinstance(distribution, Factorised):
         return action_from_noise(distribution.component, noise)
     if isinstance(distribution, NORMAL):
-        return distribution.mean + jnp.exp(distribution.log_std) * noise
+        return distribution.from_noise(noise)
     if isinstance(distribution, Joint):
         return distribution._each(action_from_noise, noise)
     raise TypeError(f"no noise for {type(distribution).__name__}")

@@ -117,7 +117,7 @@ def make_policy(agent: Agent, env: HostEnv, learner: LearnerState, deterministic
     # a convolution uses its weights once for each pixel: the number of parameters says nothing of its work
     images = any(x.ndim > 3 for x in jax.tree.leaves(zero_inputs(agent, env, 1).obs))
     dtypes = {one.compute_dtype for one, _ in agent.learners(env.num_streams)}
-    if small and not images and not jax.tree.leaves(agent.initial_carry(1)) and dtypes == {"float32"}:
+    if small and not images and not jax.tree.leaves(agent.start_carry(1)) and dtypes == {"float32"}:
         try:
             return NumpyPolicy(agent, env, learner, deterministic)
         except (NoNumpyVersion, TypeError):
@@ -129,7 +129,7 @@ def zero_inputs(agent: Agent, env: HostEnv, rows: int) -> PolicyInputs:
     """Return zeros with the shapes of the policy's inputs for `rows` streams."""
     _, obs, mask = env.reset(jax.random.key(0))
     obs, mask = jax.tree.map(lambda x: np.zeros((rows, *x.shape[1:]), x.dtype), (obs, mask))
-    carry = jax.tree.map(lambda x: np.asarray(x), agent.initial_carry(rows))
+    carry = jax.tree.map(lambda x: np.asarray(x), agent.start_carry(rows))
     return PolicyInputs(carry, obs, np.ones(rows, bool), mask)
 
 

@@ -37,7 +37,7 @@ def reset_if_needed(agent: Agent, env: HostEnv, actor: ActorState, key: Key) -> 
         "obs": element_of(env.observation_space, iter(initial.obs)),
         "first": initial.first,
         "action_mask": initial.mask,
-        "carry": jax.tree.map(np.asarray, agent.initial_carry(env.num_streams)),
+        "carry": jax.tree.map(np.asarray, agent.start_carry(env.num_streams)),
         "episode_return": zeros,
         "episode_length": zeros.astype(np.int32),
         "reward_trace": zeros,

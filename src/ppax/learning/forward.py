@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from ppax.arrays.sequences import to_pairs, to_rows
+from ppax.critics.base import value_losses
 from ppax.learning import normalization
-from ppax.protocols import Critic, Network
-from ppax.types import ForwardPass, LearnerState, PyTree, Transition
+from ppax.learning.exploration import remembered, with_memory
+from ppax.protocols import Critic, Loss, Network
+from ppax.types import Batch, ForwardPass, LearnerState, PyTree, Transition
 
 
 def forward(
@@ -34,12 +39,12 @@ def forward(
     params, obs = cast(learner.params, dtype), in_float32(obs)
     # Flat rows: only `remember` needs the time axis, and flat matrix products are a third faster
     features = jax.vmap(network.encode, (None, 0))(params, obs)
-    memory = jax.vmap(network.remember, (None, 0, 0, 0))(params, carry, to_pairs(features, length), first)
+    memory = jax.vmap(network.remember, (None, 0, 0, 0))(params, remembered(carry), to_pairs(features, length), first)
     features = in_float32(to_rows(memory.features))
     outputs = jax.vmap(network.decide, (None, 0, 0))(params, features, action_mask)
-    carry, distribution, value_outputs = in_float32((memory.carry, outputs.distribution, outputs.value))
-    value = jax.vmap(critic.value, (None, 0))(learner.critic, value_outputs)
-    return ForwardPass(carry, distribution, value_outputs, value, features)
+    new, distribution, value_outputs = in_float32((memory.carry, outputs.distribution, outputs.value))
+    carry, value = with_memory(carry, new), jax.vmap(critic.value, (None, 0))(learner.critic, value_outputs)
+    return ForwardPass(carry, distribution, value_outputs, value, features, outputs.noise_basis)
 
 
 def replay(
@@ -48,6 +53,29 @@ def replay(
     """Run the network over stored sequences [M, L], each from its stored initial carry."""
     carry = jax.tree.map(lambda x: x[:, 0], steps.carry)
     return forward(network, critic, compute_dtype, learner, carry, steps.obs, steps.first, steps.action_mask)
+
+
+class Again(NamedTuple):
+    """The current network over other inputs in the place of a minibatch's rows (`protocols.Again`)."""
+
+    agent: Any  # PPO: its network, critic and coefficients
+    loss: Loss
+    learner: LearnerState  # with the current parameters
+    steps: Transition  # [m, L]
+
+    def forward(self, obs: PyTree, action_mask: PyTree | None = None) -> ForwardPass:
+        """Run the network over other observations, rows [N]."""
+        obs, action_mask = to_pairs((obs, action_mask), self.steps.valid.shape[1])
+        steps = dataclasses.replace(self.steps, obs=obs, action_mask=action_mask)
+        return replay(self.agent.network, self.agent.critic, self.agent.compute_dtype, self.learner, steps)
+
+    def losses(self, batch: Batch) -> Array:
+        """PPO's own loss of other rows, [N], without weights."""
+        policy = self.forward(batch.steps.obs, batch.steps.action_mask)
+        value = value_losses(self.agent.critic, self.learner.critic, policy.value_outputs, batch)
+        ent_coef = self.agent.entropy.coef(self.learner.entropy, self.agent.ent_coef)
+        policy_loss = self.loss(policy.distribution, batch).loss - ent_coef * policy.distribution.entropy()
+        return policy_loss + self.agent.vf_coef * value
 
 
 def in_float32(tree: PyTree) -> PyTree:

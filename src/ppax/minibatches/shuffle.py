@@ -20,13 +20,17 @@ ROUNDS = 6  # of the Feistel network
 
 @part
 class Shuffle:
-    """Shuffled minibatches: every sequence once per epoch, in a new random order."""
+    """Shuffled minibatches: every sequence once per epoch, in a new random order, or in that of the streams."""
 
     num_minibatches: int = static("minibatches per epoch: one gradient step each", default=4, low=1)
     remainder: str = static(
         "if num_minibatches does not divide the number of sequences: error, or pad the smaller minibatches",
         default="error",
         choices=("error", "pad"),
+    )
+
+    shuffle: bool = static(
+        "draw a new order in each epoch; otherwise minibatches are the sequences stream by stream", default=True
     )
 
     def size(self, sequences: int) -> int:
@@ -43,7 +47,8 @@ class Shuffle:
     def __call__(self, batch: Batch, key: Key) -> MinibatchIndices:
         """Draw indices [num_minibatches, size] of the sequences in `batch` [M, L]; index M is padding."""
         sequences, parts = batch.steps.valid.shape[0], self.num_minibatches
-        size, order = self.size(sequences), permutation(key, sequences)
+        size = self.size(sequences)
+        order = permutation(key, sequences) if self.shuffle else jnp.arange(sequences, dtype=jnp.int32)
         if size * parts == sequences:
             return MinibatchIndices(order.reshape(parts, size), None)
         # One padding index in each of the last minibatches: spread evenly, so that no minibatch is empty

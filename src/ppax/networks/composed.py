@@ -14,12 +14,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.distributions import gsde
 from ppax.networks.encoders import Auto, Reader, named_encoders, readers
 from ppax.networks.head_for import FAMILIES, BoxOptions, Head, head_for, same_actions
-from ppax.networks.layers import ACTIVATIONS, HIDDEN_GAIN
+from ppax.networks.layers import ACTIVATIONS, HIDDEN_GAIN, dense
 from ppax.networks.memories import MemoryPart, NoMemory
 from ppax.networks.observations import Entry, entries, select
-from ppax.networks.tower import Encoders, Torso, Tower
+from ppax.networks.tower import Encoders, Torso, Tower, check_towers
 from ppax.parts import brief, slot, slot_table
 from ppax.types import ConfigError, Key, Memory, Outputs, Params, PyTree, Scalar, part, static
 
@@ -69,6 +70,12 @@ class Composed:
     ball_radius: float | None = static(
         "radius of distribution ball; by default half the width of the box", default=None, above=0.0
     )
+    gsde_steps: int | None = static(
+        "gSDE: noise of Box actions depends on the features by a matrix that is drawn every so many steps; none: "
+        "independent noise in each step",
+        default=None,
+        low=1,
+    )
 
     __repr__ = brief
 
@@ -82,13 +89,14 @@ class Composed:
         }
         params |= {name: torso.init(keys[name]) for name, torso in torsos.items()}
         if self.head.log_std_size:
-            params["log_std"] = jnp.full(self.head.log_std_size, self.log_std_init, jnp.float32)
+            params["log_std"] = jnp.full(self._log_std_shape(), self.log_std_init, jnp.float32)
         return params
 
     def initial_carry(self) -> PyTree:
-        """Return each torso's carry at the start of an episode; () without memory."""
+        """Return each torso's carry at the start of an episode; () without memory. With gSDE an Exploring."""
         carry = {name: torso.initial_carry() for name, torso in self._torsos().items()}
-        return carry if jax.tree.leaves(carry) else ()
+        memory = carry if jax.tree.leaves(carry) else ()
+        return memory if self.gsde_steps is None else gsde.start(memory, self._log_std_shape(), self.gsde_steps)
 
     def encode(self, params: Params, obs: PyTree) -> PyTree:
         """Return each torso's features of one observation, as input of the memory's scan."""
@@ -107,14 +115,24 @@ class Composed:
         """Return action distribution and value outputs from each torso's features of one step."""
         torsos = self._torsos()
         outputs = {name: torsos[name].project_out(params[name], x) for name, x in features.items()}
-        policy = torsos["actor"].head(params["policy"], outputs["actor"])
         value = torsos.get("critic", torsos["actor"]).head(params["value"], outputs.get("critic", outputs["actor"]))
-        return Outputs(self.head(policy, params.get("log_std"), action_mask), value)
+        latent = torsos["actor"].latent(params["policy"], outputs["actor"])
+        policy, log_std = dense(params["policy"], latent), params.get("log_std")
+        if self.gsde_steps is None:
+            return Outputs(self.head(policy, log_std, action_mask), value)
+        latent, log_std = latent.astype(jnp.float32), log_std.astype(jnp.float32)
+        distribution = self.head(policy, gsde.log_std_of(latent, log_std), action_mask)
+        return Outputs(distribution, value, gsde.noise_basis(latent, log_std))
 
     def rescale_value(self, params: Params, scale: Scalar, shift: Scalar) -> Params:
         """Return parameters with value output `scale` * value + `shift`, by rescaling the last layer (PopArt)."""
         kernel, bias = params["value"]["kernel"], params["value"]["bias"]
         return params | {"value": params["value"] | {"kernel": kernel * scale, "bias": bias * scale + shift}}
+
+    def _log_std_shape(self) -> tuple[int, ...]:
+        """Return the shape of the log standard deviations: with gSDE a row for each feature of the policy's layer."""
+        rows = () if self.gsde_steps is None else (self._torsos()["actor"].latent_size(),)
+        return *rows, self.head.log_std_size
 
     def _torsos(self) -> dict[str, Torso]:
         """Return each torso by its name in the parameters: actor, critic."""
@@ -187,7 +205,7 @@ def network(
         critic_obs=named["critic"],
         **options,
     )
-    _check(made, seen)
+    check_towers(made, seen)
     return _with_readers(made, seen)
 
 
@@ -201,29 +219,6 @@ def _with_readers(network: Composed, seen: Mapping[str, tuple[Entry, ...]]) -> C
         chosen = tower.option("encoder", network), tower.option("encoders", network)
         made[f"{name}_readers"] = readers(*chosen, visible)
     return dataclasses.replace(network, **made)
-
-
-def _check(network: Composed, seen: Mapping[str, tuple[Entry, ...]]) -> None:
-    """Raise ConfigError for options that contradict each other; `seen` are the entries that each torso reads."""
-    for name in seen:
-        if not isinstance(getattr(network, name), Tower):
-            raise ConfigError(
-                f"network.{name} = {getattr(network, name)!r}: write ppax.networks.Tower(hidden=(64, 64))"
-            )
-    if isinstance(network.encoder, Mapping):
-        raise ConfigError(f"network.encoder = {network.encoder!r}: write encoders={{...}} for encoders by entry")
-    if network.shared and seen["actor"] != seen["critic"]:
-        raise ConfigError(
-            "network.shared = true: one torso needs the same inputs for actor and critic; nearest valid value: false"
-        )
-    own = next((name for name in seen if network.shared and getattr(network, name) != Tower()), None)
-    if own is not None:
-        raise ConfigError(
-            f"network.shared = true: actor and critic are one torso, and network.{own} = {getattr(network, own)!r} is "
-            f"for two; leave out network.{own}, or write shared = false"
-        )
-    if network.remat and not jax.tree.leaves(network.initial_carry()):
-        raise ConfigError("network.remat = true: there is no memory to recompute; nearest valid value: false")
 
 
 def mlp(

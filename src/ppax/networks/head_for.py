@@ -62,6 +62,23 @@ def head_for(
     return _head(space, options, "action space")
 
 
+def require_lasting_noise(head: Head, gsde_steps: int | None) -> None:
+    """Raise ConfigError unless `head` can have gSDE's noise, or there is none.
+
+    It must be of one Box, with a normal distribution of state-independent deviations.
+    """
+    if gsde_steps is None:
+        return
+    given = f"gsde_steps = {gsde_steps}"
+    if not isinstance(head, NormalHead):
+        raise ConfigError(
+            f"{given}: the noise is of one Box of actions with distribution normal, squashed or ball, not of a "
+            f"{type(head).__name__}; leave gsde_steps out"
+        )
+    if head.state_std:
+        raise ConfigError(f"{given}: its standard deviation depends on the features already; set state_std to false")
+
+
 def _own_head(space: spaces.Space, options: BoxOptions) -> Head:
     """Return the head that a function of the user's, at an import path, makes for the action space."""
     text = f"network.distribution = {options.distribution!r}"

@@ -5,6 +5,8 @@ A torso encodes the entries of an observation one by one and concatenates them; 
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -12,10 +14,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.networks.encoders import Reader
+from ppax.networks.head_for import require_lasting_noise
 from ppax.networks.layers import ACTIVATIONS, dense, init_dense, init_layers, layers
 from ppax.networks.memories import MemoryPart, rematerialised
 from ppax.parts import slot, slot_table
-from ppax.types import Key, Memory, Params, PyTree, part, static
+from ppax.types import ConfigError, Key, Memory, Params, PyTree, part, static
 
 SAME = "same"  # spelling in run files of what a tower leaves to the network
 Encoders = tuple[tuple[str, Any], ...]  # by entry of a Dict observation
@@ -114,4 +117,36 @@ class Torso(NamedTuple):
 
     def head(self, params: Params, x: Array) -> Array:
         """Return the outputs of a head for one vector of `project_out`."""
-        return dense(params, layers(params, x, self.head_hidden, self.activation))
+        return dense(params, self.latent(params, x))
+
+    def latent(self, params: Params, x: Array) -> Array:
+        """Return the features of a head's last layer for one vector of `project_out`."""
+        return layers(params, x, self.head_hidden, self.activation)
+
+    def latent_size(self) -> int:
+        """Return the number of features of a head's last layer."""
+        return (self.memory.output_size(self.size()), *self.head_hidden)[-1]
+
+
+def check_towers(network: Any, seen: Mapping[str, tuple[Any, ...]]) -> None:
+    """Raise ConfigError for options that contradict each other; `seen` are the entries that each torso reads."""
+    for name in seen:
+        if not isinstance(getattr(network, name), Tower):
+            raise ConfigError(
+                f"network.{name} = {getattr(network, name)!r}: write ppax.networks.Tower(hidden=(64, 64))"
+            )
+    if isinstance(network.encoder, Mapping):
+        raise ConfigError(f"network.encoder = {network.encoder!r}: write encoders={{...}} for encoders by entry")
+    if network.shared and seen["actor"] != seen["critic"]:
+        raise ConfigError(
+            "network.shared = true: one torso needs the same inputs for actor and critic; nearest valid value: false"
+        )
+    own = next((name for name in seen if network.shared and getattr(network, name) != Tower()), None)
+    if own is not None:
+        raise ConfigError(
+            f"network.shared = true: actor and critic are one torso, and network.{own} = {getattr(network, own)!r} is "
+            f"for two; leave out network.{own}, or write shared = false"
+        )
+    require_lasting_noise(network.head, network.gsde_steps)
+    if network.remat and not jax.tree.leaves(dataclasses.replace(network, gsde_steps=None).initial_carry()):
+        raise ConfigError("network.remat = true: there is no memory to recompute; nearest valid value: false")

@@ -16,7 +16,7 @@ import numpy as np
 
 from ppax.agents.arguments import require_fit
 from ppax.collection import collect
-from ppax.envs import Env, HostEnv
+from ppax.envs import Env, HostEnv, ended
 from ppax.envs.hosting.host_env import reset_seeds
 from ppax.envs.hosting.rendering import with_rendering
 from ppax.envs.vector import VectorEnv
@@ -66,12 +66,12 @@ class Compiled:
         self, agent: Agent, learner: PyTree, episodes: int, deterministic: bool, max_steps: int
     ) -> Iterator[WholeEpisodes]:
         """Yield the first episodes of as many streams."""
-        yield CompiledEpisodes(agent, self.env, learner, episodes, deterministic, max_steps)
+        yield CompiledEpisodes(agent, ended(self.env), learner, episodes, deterministic, max_steps)
 
     @contextlib.contextmanager
     def scene(self, agent: Agent, learner: PyTree, key: Key, deterministic: bool) -> Iterator[Scene]:
         """Yield the scene of one environment."""
-        yield CompiledScene(agent, self.env, learner, deterministic, key)
+        yield CompiledScene(agent, ended(self.env), learner, deterministic, key)
 
     def first_picture(self, key: Key) -> np.ndarray:
         """Render the first state of one environment."""

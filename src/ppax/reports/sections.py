@@ -35,6 +35,7 @@ LOSSES = {
     "value_loss": "Error of the critic. It grows while returns grow, and should fall once they are level.",
     "learning_rate": "Learning rate after schedule and KL control.",
     "kl_coef": "Weight of the KL penalty, as its control sets it.",
+    "ent_coef": "Weight of the entropy bonus, as its target or a schedule sets it.",
 }
 # Entries of evaluation.json that are no metric of the environment
 RESULTS = (

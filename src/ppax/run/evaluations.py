@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from ppax.config import Run
-from ppax.envs import Env, other_params
+from ppax.envs import Env, for_evaluation
 from ppax.evaluation import COLUMNS, Evaluator, evaluation_key
 from ppax.program.backends import backend_of
 from ppax.protocols import Agent, Row
@@ -33,7 +33,7 @@ class Evaluations:
         self._every, self._total = run.eval.every, planned_iterations(env, run)
         self._stack = ExitStack()
         self.blank: Row = {}  # the columns, without values
-        own = other_params(env, run.eval.env_params)  # checked before training, although it may be used after it only
+        own = for_evaluation(env, run.eval.env_params)  # checked before training, although it may be used after it only
         if self._every is None:
             return
         _require_copies(own)

@@ -13,7 +13,7 @@ from ppax.collection import collect
 from ppax.envs import Env
 from ppax.learning.finiteness import not_finite
 from ppax.protocols import Agent
-from ppax.training import iteration_inputs
+from ppax.training import annealed_env, iteration_inputs
 from ppax.types import TrainState
 
 NETWORK = (
@@ -30,7 +30,8 @@ def locate(agent: Agent, env: Env, state: TrainState, total_iterations: int) -> 
 
     def collect_again(agent: Agent, state: TrainState, total: Array) -> Any:
         inputs = iteration_inputs(agent, state, total)
-        rollout = collect(inputs.agent, env, state.learner, state.actor, state.num_steps, inputs.collect_key).rollout
+        now = annealed_env(env, state, total).env
+        rollout = collect(inputs.agent, now, state.learner, state.actor, state.num_steps, inputs.collect_key).rollout
         return rollout.steps.obs, rollout.steps.reward, not_finite(env, rollout)
 
     obs, reward, wrong = jax.device_get(jax.jit(collect_again)(agent, state, jnp.int32(total_iterations)))

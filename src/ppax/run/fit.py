@@ -17,7 +17,7 @@ from ppax import config
 from ppax.agents.arguments import require_agent, require_arguments, require_env, warn_of_single_rows
 from ppax.agents.opponents import Pool
 from ppax.config import BestSettings, EvalSettings, FilmSettings, InitFrom, Log, Run, group_tables
-from ppax.envs import Env
+from ppax.envs import Env, check_schedule
 from ppax.films.recorder import FilmRecorder
 from ppax.options import Config
 from ppax.policy.spec import spec_of
@@ -118,7 +118,7 @@ def fit_run(
     needed = require_memory(agent, env, shapes)
     say(f"memory, at least: {needed}")
     _warn(agent, env, run)
-    _check_schedule(agent)
+    _check_schedules(agent, env)
     _check_recording(agent, env, run, run_dir)
     warm = prepare(agent, shapes, run.init_from, given, say)
     with ExitStack() as stack:
@@ -214,8 +214,9 @@ def _warn(agent: Agent, env: Env, run: Run) -> None:
     warn_of_single_rows(agent, env, run.num_steps)
 
 
-def _check_schedule(agent: Agent) -> None:
-    """Raise ConfigError for a schedule of a number that the agent lacks; evaluated with shapes only."""
+def _check_schedules(agent: Agent, env: Env) -> None:
+    """Raise ConfigError for a schedule of a number that the agent or the environment lacks."""
+    check_schedule(env)
     jax.eval_shape(agent.annealed, jnp.float32(0.0), jnp.float32(0.0))
 
 

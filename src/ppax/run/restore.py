@@ -15,7 +15,7 @@ from ppax import config, imports
 from ppax.agents.logged import annealed_numbers
 from ppax.arrays import counter
 from ppax.config import Run
-from ppax.envs import Env, other_params
+from ppax.envs import Env
 from ppax.options import Option, check_value
 from ppax.program.footprint import Footprint, footprint, require_room
 from ppax.program.layout import run_once_options
@@ -74,9 +74,10 @@ def load_run(run_dir: Path, agent: Agent | None = None, env: Env | None = None) 
     record.require(run_config, agent, env, str(run_dir))
     run_config = record.recorded(run_config)
     passed = {"agent": agent is not None, "groups": agent is not None, "env": env is not None}
+    passed["schedule"] = env is not None and env.settings.schedule is not None
     paths = config.import_paths(run_config)
     imports.require_trusted({place: paths[place] for place in paths if not passed.get(place.partition(".")[0], False)})
-    env = config.build_env(run_config) if env is None else other_params(env, run_config.get("env_params", {}))
+    env = config.build_env(run_config) if env is None else config.configured(env, run_config)
     agent = config.build(run_config, env).agent if agent is None else agent
     return config.Built(agent, env, config.settings(run_config))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ppax import config
 from ppax.arrays import counter
-from ppax.envs import Env, other_params
+from ppax.envs import Env, for_evaluation
 from ppax.evaluation import Evaluation, evaluate, evaluation_key
 from ppax.options import Config
 from ppax.policy import Policy
@@ -115,6 +115,6 @@ class TrainedRun:
 
     def evaluate(self, episodes: int = 128, deterministic: bool = True, seed: int = 0) -> Evaluation:
         """Evaluate the trained policy over whole episodes; does not change the run."""
-        env = other_params(self.env, self.eval_env_params)
+        env = for_evaluation(self.env, self.eval_env_params)
         with kept_programs():
             return evaluate(self.agent, env, self.state.learner, evaluation_key(seed), episodes, deterministic)

@@ -1,5 +1,7 @@
 """Schedules: (agent, progress in [0, 1], env_steps) -> agent. A schedule may anneal any number of the agent.
 
+That of an environment gets nested numbers by name in place of an agent (envs/curriculum.py).
+
 `progress` is iterations done / iterations planned: 0 in the first update, 1 - 1/n in the last of n. `env_steps` counts
 the valid training steps of all streams so far. Neither depends on the number of epochs or gradient steps.
 """
@@ -7,14 +9,16 @@ the valid training steps of all streams so far. Neither depends on the number of
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.options import flatten
 from ppax.parts import slots
 from ppax.types import ConfigError, Scalar
 
@@ -25,16 +29,28 @@ def replace_at(tree: Any, path: str, change: Callable[[Any], Any]) -> Any:
     Raises ConfigError if there is no number at `path`.
     """
     name, _, rest = path.partition(".")
-    fields = dataclasses.fields(tree) if dataclasses.is_dataclass(tree) else ()
-    names = [field.name for field in fields if not field.metadata.get("static")]
-    value = getattr(tree, name) if name in names else None
-    if value is None or (dataclasses.is_dataclass(value) and not rest):
-        inner = dataclasses.fields(value) if dataclasses.is_dataclass(value) else ()
-        names += [f"{name}.{field.name}" for field in inner if not field.metadata.get("static")]
-        raise ConfigError(f"schedule: {path!r} is not a number of {type(tree).__name__}; it has {', '.join(names)}")
-    if rest and not dataclasses.is_dataclass(value):
+    entries = _entries(tree)
+    value = entries.get(name)
+    is_inner = dataclasses.is_dataclass(value) or isinstance(value, Mapping)
+    if value is None or (is_inner and not rest):
+        is_env = isinstance(tree, Mapping)
+        whole = "the environment" if is_env else type(tree).__name__
+        names = [x for x, _ in flatten(tree)] if is_env else [*entries, *(f"{name}.{one}" for one in _entries(value))]
+        nearest = difflib.get_close_matches(path, names, n=1)
+        meant = f"did you mean {nearest[0]!r}? " if nearest else ""
+        raise ConfigError(f"schedule: {path!r} is not a number of {whole}; {meant}it has {', '.join(names)}")
+    if rest and not is_inner:
         raise ConfigError(f"schedule: {name!r} is a number and has no field {rest!r}")
-    return dataclasses.replace(tree, **{name: replace_at(value, rest, change) if rest else change(value)})
+    new = replace_at(value, rest, change) if rest else change(value)
+    return {**tree, name: new} if isinstance(tree, Mapping) else dataclasses.replace(tree, **{name: new})
+
+
+def _entries(tree: Any) -> dict[str, Any]:
+    """Return the fields of a part that are not static, or the entries of a mapping; {} of anything else."""
+    if isinstance(tree, Mapping):
+        return dict(tree)
+    fields = dataclasses.fields(tree) if dataclasses.is_dataclass(tree) else ()
+    return {field.name: getattr(tree, field.name) for field in fields if not field.metadata.get("static")}
 
 
 def change_each(agent: Any, leaves: tuple[str, ...], change: Callable[[Any], Any]) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ppax.arrays import counter
 from ppax.config import BestSettings, Built, FilmSettings, Run
-from ppax.envs import Env, other_params
+from ppax.envs import Env, for_evaluation
 from ppax.evaluation import Evaluation, evaluate, evaluation_key
 from ppax.program.layout import compiler_options, run_once_options
 from ppax.program.sweeps import start_sweep, sweep
@@ -41,7 +41,7 @@ def members_of(
     log = dataclasses.replace(run.log, console=False, tensorboard=False, to=())
     # every seed uses the whole budget
     run = dataclasses.replace(run, stop=None, best=BestSettings(), log=log, film=FilmSettings())
-    eval_env = other_params(env, run.eval.env_params)
+    eval_env = for_evaluation(env, run.eval.env_params)
 
     def play(learner: PyTree, seed: int, mode: bool) -> Evaluation:
         key = evaluation_key(seed)

@@ -59,6 +59,7 @@ def recommended(env: str | Env, **options: Any) -> Preset:
     given = unflatten(dict(flatten(options)))
     if isinstance(env, str):
         return Preset(*config.build(config.recommended({"env": env} | given).config))
-    settings = {name: value for name, value in env.settings.run_fields().items() if value != {}}
+    fields = env.settings.run_fields().items()
+    settings = {name: value for name, value in fields if value != {} and name != "schedule"}  # `env` has its schedule
     run_config = config.recommended(settings | given, env).config
     return Preset(*config.build(run_config, env))

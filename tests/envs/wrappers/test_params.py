@@ -1,20 +1,23 @@
 """`env_params`: set by name, sampled at every reset, recorded with the run, separate for evaluation."""
 
 import dataclasses
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium import spaces
 from worlds import QUICK
 
 import ppax
 from ppax import config
 from ppax.cli import options
-from ppax.envs import TimeLimit, builtin
-from ppax.envs.wrappers import params
+from ppax.envs import TimeLimit, builtin, other_params
+from ppax.envs.wrappers import places
 from ppax.envs.wrappers.rendering import render
 from ppax.run.fit import fit_run
+from ppax.types import EnvReset, EnvStep
 
 DRAWN = {"low": 0.25, "high": 1.0}
 BAD = {
@@ -135,4 +138,116 @@ def test_a_suites_own_time_limit_is_no_option(limit):
     class Suite:
         params: object
 
-    assert set(params.places(TimeLimit(Suite(numbers()), 100))) == {"max_steps", "speed"}
+    assert set(places.places(TimeLimit(Suite(numbers()), 100))) == {"max_steps", "speed"}
+
+
+class Limits(NamedTuple):
+    """Structure of a user's environment that is no part."""
+
+    wind: float = 0.5
+    bounds: tuple[float, float] = (-1.0, 1.0)
+
+
+@ppax.part
+class Wheel:
+    """Part inside a part; two of them have the same names."""
+
+    mass: float = ppax.number("mass of the wheel", default=2.0, above=0.0)
+    size: int = ppax.static("size", default=3)
+
+
+@ppax.part
+class Truck:
+    """Environment whose numbers lie in parts, NamedTuples, dicts and tuples; its observation is the list of them."""
+
+    left: Wheel = Wheel()
+    right: Wheel = Wheel(mass=3.0)
+    weather: Limits = Limits()
+    table: dict[str, float] = dataclasses.field(default_factory=lambda: {"friction": 0.1})
+    load: float = 7.0
+    num_agents = None
+
+    observation_space = spaces.Box(-np.inf, np.inf, (6,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def _numbers(self):
+        every = (self.left.mass, self.right.mass, self.weather.wind, self.weather.bounds[1])
+        return jnp.stack([jnp.float32(x) for x in (*every, self.table["friction"], self.load)])
+
+    def reset(self, key):
+        return EnvReset(jnp.zeros(()), self._numbers())
+
+    def step(self, state, action, key):
+        return EnvStep(state, self._numbers(), jnp.float32(1.0), jnp.bool_(False), jnp.bool_(False))
+
+
+NAMES = {"left.mass", "left.size", "right.mass", "right.size", "wind", "0", "1", "friction", "load", "max_steps"}
+
+
+@pytest.mark.parametrize(
+    ("given", "entry", "value"),
+    [
+        ({"left": {"mass": 5.0}}, 0, 5.0),
+        ({"right.mass": 5.0}, 1, 5.0),
+        ({"wind": 5.0}, 2, 5.0),
+        ({"weather.wind": 5.0}, 2, 5.0),
+        ({"weather": {"bounds": {"1": 5.0}}}, 3, 5.0),
+        ({"table": {"friction": 5.0}}, 4, 5.0),
+        ({"load": 5.0}, 5, 5.0),
+        ({"left": {"mass": {"low": 5.0, "high": 5.0}}}, 0, 5.0),
+    ],
+)
+def test_nested_numbers_are_reached_by_name_and_by_dotted_path(given, entry, value):
+    plain = np.array([2.0, 3.0, 0.5, 1.0, 0.1, 7.0], np.float32)
+    env = other_params(ppax.envs.VectorEnv(TimeLimit(Truck(), 9), 2), given)
+    plain[entry] = value
+    np.testing.assert_array_equal(env.reset(jax.random.key(0))[1], [plain, plain])
+    assert set(places.places(env.env)) == NAMES
+    assert other_params(env, {"load": 1.0}).reset(jax.random.key(0))[1][0, 5] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"mass": 1.0}, r"'env_params.mass'; did you mean '(left|right).mass'"),
+        ({"left": {"mas": 1.0}}, "'env_params.left.mas'; did you mean 'left.mass'"),
+        ({"left": {"mass": 0.0}}, "env_params.left.mass = 0.0: must be above 0"),
+        ({"left": {"size": {"low": 1, "high": 2}}}, "env_params.left.size: cannot be drawn"),
+        ({"left": 3.0}, "'env_params.left'"),
+    ],
+)
+def test_wrong_nested_names_and_values_are_refused(given, message):
+    with pytest.raises(ppax.ConfigError, match=message):
+        other_params(ppax.envs.VectorEnv(Truck(), 2), given)
+
+
+@pytest.mark.parametrize("name", ["rl8/CartPole", "rl8/MountainCar", "MountainCar-v0", "MountainCarContinuous-v0"])
+def test_gravity_of_every_built_in_environment_changes_its_steps(name):
+    def after(**env_params):
+        env = ppax.make(name, 1, env_params=env_params).env
+        action = jnp.zeros(env.action_space.shape, jnp.float32)
+        return env.step(env.reset(jax.random.key(0)).state, action, jax.random.key(1)).obs
+
+    assert (after() != after(gravity=2.0)).any()
+    inner = "cart" if "CartPole" in name else "valley"
+    np.testing.assert_array_equal(after(gravity=2.0), after(**{inner: {"gravity": 2.0}}))
+
+
+def test_numbers_that_a_variant_does_not_read_are_refused():
+    with pytest.raises(ppax.ConfigError, match=r"unknown option 'env_params\.max_theta'"):
+        ppax.make("rl8/CartPole", 1, env_params={"max_theta": 0.1})
+    assert ppax.make("rl8/CartPole", 1, env_params={"force": 3.0}).env.env.force == 3.0
+
+
+def test_a_run_with_nested_numbers_is_recorded_and_resumed(tmp_path):
+    words = ["rl8/CartPole", "--env-params.cart.gravity", "3.5", "--env-params.cart_mass.low", "1", "--num-envs", "2"]
+    words += ["--env-params.cart_mass.high=2", "--num-steps", "8", "--total-steps", "32", "--no-log.console"]
+    plan = options.parse_run("train", words, options.add_train)[1]
+    built = config.build(plan)
+    trained = fit_run(*built, tmp_path / "run")
+    again = config.read(tmp_path / "run" / "run.toml")
+    assert again["env_params"] == {"gravity": 3.5, "cart_mass": {"low": 1.0, "high": 2.0}}
+    assert "objects" not in again
+    resumed = ppax.resume(tmp_path / "run", console=False)
+    assert resumed.env == trained.env
+    assert resumed.env.env.env.env.cart.gravity == 3.5

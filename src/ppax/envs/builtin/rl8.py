@@ -6,6 +6,8 @@ limits each environment separately. Rl8's Pendulum is Gymnasium's (pendulum.py).
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,7 +26,10 @@ class EndlessCartPole:
     Actions: push left, none, right. Reward: minus the L1 distance of the observation from upright, centred, at rest.
     """
 
-    cart: CartPole = CartPole()
+    # its push, initial states and limits are not used: the dynamics are all that both have in common
+    cart: CartPole = dataclasses.field(
+        default=CartPole(), metadata={"parameters": ("gravity", "cart_mass", "pole_mass", "half_length", "dt")}
+    )
     force: Scalar = number("force of a push, N", default=5.0)
     start_std: Scalar = number("initial state: standard deviation of each variable", default=0.01, low=0.0)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from ppax.envs.hosting.faults import exit_is_a_fault
 from ppax.envs.hosting.gym_vector import GymVectorStepper, mode_of
 from ppax.envs.hosting.handle import Host, HostSpec
 from ppax.envs.hosting.parallel_env import JOINT
-from ppax.envs.hosting.spec import info_of, mask_size_of, spec_of
+from ppax.envs.hosting.spec import info_of, mask_size_of, with_params
 from ppax.envs.hosting.stepper import Stepper
 from ppax.envs.hosting.workers import Factory, InProcess, Workers
 from ppax.envs.settings import DEFAULT, TIMEOUT, EnvSettings
@@ -157,6 +157,8 @@ def host(
     agent_ids: bool = False,
     central_critic: bool = False,
     info_metrics: Sequence[str] | None = None,
+    env_params: Mapping[str, Any] | None = None,
+    set_params: Callable[[Any, dict[str, float]], None] | None = None,
 ) -> HostEnv:
     """Create host environments from environments of Gymnasium or PettingZoo.
 
@@ -165,9 +167,11 @@ def host(
     `vectorization = "async"` the environments are stepped in `workers` processes (default: one for each core), each of
     which must answer within `timeout` seconds. Results are the same. `agent_ids` and `central_critic` as in `make`.
     `info_metrics` are entries of `info`, such as "is_success", whose values at the last steps of episodes are logged as
-    means; by default "is_success", if the environment gives it at its first step.
+    means; by default "is_success", if the environment gives it at its first step. `env_params` are arguments of the
+    function: a value, or {"low": 0.5, "high": 2.0}, from which every reset draws (Gymnasium's interface only). Drawn
+    ones take a new environment for each episode, or a call of `set_params(env, numbers)` with all `env_params`.
 
-    Raises ConfigError for invalid arguments. An environment that fails later raises EnvError.
+    Raises ConfigError for invalid arguments; an environment that fails later raises EnvError.
     """
     made = EnvSettings(
         action_repeat=action_repeat,
@@ -176,25 +180,31 @@ def host(
         central_critic=central_critic,
         timeout=timeout,
         info_metrics=None if info_metrics is None else tuple(info_metrics),
+        env_params=dict(env_params or {}),
     )
     if isinstance(source, GymVectorEnv):
         _require_no_stepping(source, num_envs, workers, made)
         return host_vector(lambda _: source, source, name or "own", True, made)
     made.check()
-    factories = [source] * (8 if num_envs is None else num_envs) if callable(source) else list(source)
-    if not factories or (num_envs is not None and num_envs != len(factories)):
-        raise ConfigError(f"num_envs = {num_envs}: the list has {len(factories)} functions; leave num_envs out")
     with exit_is_a_fault():
-        factories, spec = spec_of(factories, made)
+        factories, spec = with_params(_factories(source, num_envs), made, set_params)
     make = partial(_stepper, factories, spec, made, sharding.num_cores() if workers is None else workers)
     running = Host(spec, len(factories), make, [*{id(factory): factory for factory in factories}.values()])
     return HostEnv(running, len(factories), name or "own", made)
 
 
+def _factories(source: Factory | Sequence[Factory], num_envs: int | None) -> list[Factory]:
+    """Return a function for each environment; ConfigError if there are not as many as `num_envs`."""
+    factories = [source] * (8 if num_envs is None else num_envs) if callable(source) else list(source)
+    if not factories or (num_envs is not None and num_envs != len(factories)):
+        raise ConfigError(f"num_envs = {num_envs}: the list has {len(factories)} functions; leave num_envs out")
+    return factories
+
+
 def _require_no_stepping(vector: GymVectorEnv, num_envs: int | None, workers: int | None, made: EnvSettings) -> None:
     """Raise ConfigError for settings of the stepping, which belongs to a vector environment itself."""
     by_itself = "a VectorEnv steps its environments itself"
-    made.refuse(("vectorization", "timeout", "action_repeat", "agent_ids", "central_critic"), by_itself)
+    made.refuse(("vectorization", "timeout", "action_repeat", "agent_ids", "central_critic", "env_params"), by_itself)
     if workers is not None:
         raise ConfigError(f"workers = {workers!r}: {by_itself}; leave it out")
     if num_envs not in (None, vector.num_envs):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -9,13 +10,33 @@ from gymnasium import Env, spaces
 
 from ppax.arrays import masks
 from ppax.envs.hosting.batch import close_all
+from ppax.envs.hosting.drawn import Drawn
 from ppax.envs.hosting.handle import HostSpec
 from ppax.envs.hosting.parallel_env import HeterogeneousAgents, NotFlattenable, ParallelEnv, Team
 from ppax.envs.hosting.workers import Factory
 from ppax.envs.settings import EnvSettings
+from ppax.envs.wrappers.params import split_ranges
 from ppax.types import ConfigError
 
 SUCCESS = ("is_success",)  # entries of `info` that are logged by default
+
+
+def with_params(
+    factories: list[Factory], made: EnvSettings, set_params: Callable[[Any, dict[str, float]], None] | None
+) -> tuple[list[Factory], HostSpec]:
+    """Return functions that make environments with `env_params`, and what one of them is."""
+    if not made.env_params and set_params is None:
+        return spec_of(factories, made)
+    fixed, ranges = split_ranges(made.env_params)
+    if set_params is not None:
+        fixed, ranges = {}, split_ranges({name: {"low": x, "high": x} for name, x in fixed.items()})[1] | ranges
+    made_with: dict[int, Any] = {id(one): partial(one, **fixed) for one in factories}
+    if ranges:
+        made_with = {key: partial(Drawn, one, ranges, set_params) for key, one in made_with.items()}
+    try:
+        return spec_of([made_with[id(one)] for one in factories], made)
+    except TypeError as error:
+        raise ConfigError(f"env_params {', '.join(made.env_params)}: {error}") from error
 
 
 def spec_of(factories: list[Factory], settings: EnvSettings) -> tuple[list[Factory], HostSpec]:

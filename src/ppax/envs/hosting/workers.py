@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Env
 
-from ppax.envs.hosting import parallel_env
+from ppax.envs.hosting import drawn, parallel_env
 from ppax.envs.hosting import worker as worker_file
 from ppax.envs.hosting.arrays import Arrays, Layout
 from ppax.envs.hosting.batch import EnvBatch, Failure, describe
@@ -33,7 +33,11 @@ from ppax.envs.suites import atari_game
 from ppax.types import ConfigError
 
 Factory = Callable[[], Env]
-PICKLED_BY_VALUE = (atari_game, parallel_env)  # pickled by value: importing them would import all of ppax in a worker
+PICKLED_BY_VALUE = (
+    atari_game,
+    drawn,
+    parallel_env,
+)  # pickled by value: importing them would import all of ppax in a worker
 START_SECONDS = 60.0  # minimum timeout for the start of a worker and of its environments
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
 import warnings
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
 import gymnasium
 from gymnasium.envs import registration
 
+from ppax.envs.hosting.drawn import Drawn
 from ppax.envs.hosting.host_env import HostEnv, host
 from ppax.envs.settings import DEFAULT, EnvSettings
+from ppax.envs.wrappers.params import split_ranges
 from ppax.types import ConfigError
 
 EXTRAS = ("mujoco", "box2d")  # extras, recognised by their name in Gymnasium's error
@@ -53,16 +57,32 @@ def spec_of(env_id: str) -> registration.EnvSpec:
         raise ConfigError(text) from error
 
 
+def constructor_arguments(env_id: str) -> dict[str, Any]:
+    """Constructor arguments of a Gymnasium environment, with their defaults."""
+    spec = spec_of(env_id)
+    if not isinstance(spec.entry_point, str):
+        return dict(spec.kwargs)
+    signature = inspect.signature(registration.load_env_creator(spec.entry_point))
+    own = {
+        key: p.default for key, p in signature.parameters.items() if p.default is not p.empty and key != "render_mode"
+    }
+    return own | dict(spec.kwargs)
+
+
 def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT, **options: Any) -> HostEnv:
     """Create `num_envs` environments `env_id`, with Gymnasium's usual wrappers.
 
-    `options` go to `gymnasium.make`. Raises ConfigError for an unknown id and ImportError, naming the extra to install,
+    `options` go to `gymnasium.make`; those with low and high are drawn at every reset, for which each episode has a new
+    environment. Raises ConfigError for an unknown id and ImportError, naming the extra to install,
     for a missing library.
     """
     name, spec = f"gymnasium/{env_id}", spec_of(env_id)
     # the stepper resets first and has its own checks, so two of Gymnasium's wrappers are not needed
     bare = dataclasses.replace(spec, order_enforce=False)
-    make = partial(gymnasium.make, bare, **{"disable_env_checker": True} | options)
+    fixed, ranges = split_ranges(options)
+    _require_numbers(env_id, ranges)
+    make: Any = partial(gymnasium.make, bare, **{"disable_env_checker": True} | fixed)
+    make = partial(Drawn, make, ranges) if ranges else make
     try:
         return host(make, num_envs, name, **settings.of_host())
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
@@ -75,3 +95,14 @@ def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT, **options:
             raise
         given = ", ".join(f"{key} = {value!r}" for key, value in options.items())
         raise ConfigError(f"env_params of {name}: {given}: {type(error).__name__}: {error}") from error
+
+
+def _require_numbers(env_id: str, names: Collection[str]) -> None:
+    """Raise ConfigError for an argument of the constructor that is no number, and so cannot be drawn."""
+    defaults = constructor_arguments(env_id) if names else {}
+    for name in names:
+        default = defaults.get(name, 0.0)
+        if isinstance(default, bool) or not isinstance(default, int | float):
+            raise ConfigError(
+                f"env_params.{name}: cannot be drawn at a reset, for it is no number: {default!r}; give one value"
+            )

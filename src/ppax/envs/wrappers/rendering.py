@@ -8,20 +8,23 @@ import numpy as np
 
 from ppax.envs.wrappers.action_repeat import ActionRepeat
 from ppax.envs.wrappers.agent_groups import Grouped
+from ppax.envs.wrappers.clip_actions import ClipActions
 from ppax.envs.wrappers.params import Randomised
 from ppax.envs.wrappers.partial_view import PartialView
 from ppax.envs.wrappers.team_view import TeamView
 from ppax.envs.wrappers.time_limit import TimeLimit
 from ppax.types import ConfigError, PyTree
 
+SAME_STATE = PartialView | Grouped | ClipActions  # wrappers without a state of their own
+
 
 def render(env: Any, state: PyTree) -> np.ndarray:
     """Render one environment in `state`, [H, W, 3] of uint8; ConfigError if it has no `render(state)`."""
-    while isinstance(env, TimeLimit | ActionRepeat | PartialView | Randomised | TeamView | Grouped):
+    while isinstance(env, TimeLimit | ActionRepeat | Randomised | TeamView | SAME_STATE):
         if isinstance(env, Randomised):
             env, state = env.with_numbers(state.numbers), state.inner
         else:
-            env, state = env.env, state if isinstance(env, PartialView | Grouped) else state.inner
+            env, state = env.env, state if isinstance(env, SAME_STATE) else state.inner
     draw = getattr(env, "render", None)
     if draw is None:
         raise ConfigError(

@@ -1,0 +1,65 @@
+"""Exploration noise that stays (gSDE) beside independent noise: returns and jitter of actions, several seeds.
+
+    python benchmarks/exploration_noise.py                      # Pendulum and a MuJoCo task, five seeds
+    python benchmarks/exploration_noise.py --steps 4096 --seeds 1 --tasks Pendulum-v1    # a short check
+
+Writes results/exploration_noise.json beside this file, unless --dry. Jitter is the mean absolute change of the sampled
+action from one step to the next in the last rollout: what gSDE is to reduce.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import ppax
+from ppax.program.backends import backend_of
+
+RESULT = Path(__file__).parent / "results" / "exploration_noise.json"
+TASKS = ("Pendulum-v1", "gymnasium/HalfCheetah-v5")
+NETWORKS: dict[str, dict[str, Any]] = {
+    "independent": {},
+    "gSDE, 4 steps": {"gsde_steps": 4, "log_std_init": -2.0},
+    "gSDE, 16 steps": {"gsde_steps": 16, "log_std_init": -2.0},
+}
+
+
+def measure(task: str, options: dict[str, Any], steps: int, seed: int) -> dict[str, float]:
+    """Train one seed; return the mean return of its evaluation and the jitter of its sampled actions."""
+    plan = ppax.recommended(task, total_steps=steps, seed=seed, agent={"network": options}, log={"console": False})
+    agent, env = plan.agent, plan.env
+    with env:
+        run = plan.fit()
+        gathered = backend_of(env).rollouts(agent, run.state)(run.state.learner, run.state.actor, jax.random.key(seed))
+        steps_ = gathered.collected.rollout.steps
+        change = np.abs(np.diff(np.asarray(steps_.action), axis=0)).mean(axis=-1)
+        within = ~np.asarray(steps_.first)[1:]
+        return {"return": run.evaluate(32).mean_return, "jitter": float(change[within].mean())}
+
+
+def main() -> None:
+    """Measure every network on every task."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", nargs="+", default=TASKS)
+    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--dry", action="store_true", help="write nothing")
+    options = parser.parse_args()
+    found: dict[str, Any] = {}
+    for task in options.tasks:
+        for name, network in NETWORKS.items():
+            rows = [measure(task, network, options.steps, seed) for seed in range(options.seeds)]
+            means = {key: [round(row[key], 4) for row in rows] for key in rows[0]}
+            found.setdefault(task, {})[name] = means
+            print(f"{task}, {name}: {means}", flush=True)
+    if not options.dry:
+        RESULT.write_text(json.dumps({"steps": options.steps, "tasks": found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Numbers of an environment that a schedule anneals over training: a curriculum.
+
+The schedule is a part as those of agents. It is given {"env": numbers by name} in place of an agent, so that its
+leaves are paths such as `env.gravity`, and of a number that is drawn at resets `env.gravity.low` and
+`env.gravity.high`. Values are traced: nothing compiles again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from ppax.envs.vector import VectorEnv
+from ppax.envs.wrappers.params import adjust, ranges_of
+from ppax.envs.wrappers.places import Path, places, plain, put, value_at
+from ppax.options import flatten, unflatten
+from ppax.types import Scalar
+
+ROOT = "env"  # first word of the paths
+END = 2.0**63  # steps of the environment at the end of a schedule, more than any run has
+
+
+class Scheduled(NamedTuple):
+    """Environment with its numbers at some progress, and those that the schedule changes, by path."""
+
+    env: VectorEnv
+    numbers: Mapping[str, Array]
+
+
+def scheduled(env: VectorEnv, progress: Scalar, env_steps: Scalar) -> Scheduled:
+    """Return the environment at `progress` of training, in [0, 1], and after `env_steps` valid steps."""
+    changed = _changed(env, progress, env_steps)
+    if not changed:
+        return Scheduled(env, {})
+    inner, where = env.env, _paths(env.env)
+    for name, value in changed.items():
+        inner = put(inner, where[name], value)
+    numbers = {f"{ROOT}.{name}": jnp.asarray(value, jnp.float32) for name, value in changed.items()}
+    return Scheduled(dataclasses.replace(env, env=inner), numbers)
+
+
+def values_at(env: VectorEnv, progress: float) -> dict[str, Any]:
+    """Return the parameters that the schedule changes, as `env_params`, at a progress of 0 or 1."""
+    names = {place.path: name for name, place in places(env.env).items()}
+    where, values, ranges = _paths(env.env), dict[str, Any](), ranges_of(env.env)
+    for name, changed in _changed(env, progress, END * progress).items():
+        path, value = where[name], plain(jnp.asarray(changed))
+        if path in names:
+            values[names[path]] = value
+        else:  # an end of a range
+            *_, end, drawn = path
+            both = values.get(drawn) or {end: plain(value_at(env.env, at)) for end, at in ranges[drawn].items()}
+            values[drawn] = {**both, end: value}
+    return values
+
+
+def check_schedule(env: Any) -> None:
+    """Raise ConfigError for a schedule of something else than the environment's numbers, or out of their range."""
+    if env.settings.schedule is not None:
+        for progress in (0.0, 1.0):
+            adjust(env.env, values_at(env, progress))
+
+
+def _changed(env: VectorEnv, progress: Scalar, env_steps: Scalar) -> dict[str, Any]:
+    """Return the numbers that the schedule changes, by their names in it; integers are rounded."""
+    if env.schedule is None:
+        return {}
+    before = {name: value_at(env.env, path) for name, path in _paths(env.env).items()}
+    given = {ROOT: unflatten(before)}
+    after = dict(flatten(env.schedule(given, jnp.float32(progress), jnp.float32(env_steps))[ROOT]))
+    return {name: _like(before[name], after[name]) for name in before if after[name] is not before[name]}
+
+
+def _paths(env: Any) -> dict[str, Path]:
+    """Return the path of each number that a schedule may change, by its name and by its dotted path."""
+    ranges = ranges_of(env)
+    found = {f"{name}.{end}": path for name, ends in ranges.items() for end, path in ends.items()}
+    for name, place in places(env).items():
+        if not place.is_static and place.option.kind in (int, float) and name not in ranges:
+            found |= {name: place.path, place.dotted: place.path}
+    tables = {name[:i] for name in found for i, letter in enumerate(name) if letter == "."}
+    return {name: path for name, path in found.items() if name not in tables}
+
+
+def _like(old: Any, new: Any) -> Any:
+    """Return a number of the type that the environment has there."""
+    whole = jnp.issubdtype(jnp.asarray(old).dtype, jnp.integer)
+    return jnp.round(jnp.asarray(new)).astype(jnp.int32) if whole else jnp.asarray(new, jnp.float32)

@@ -1,0 +1,51 @@
+"""Host environment whose parameters are drawn at every reset: domain randomisation, as envs/wrappers/params.py has it.
+
+Tobin et al. 2017, https://arxiv.org/abs/1703.06907. This file imports nothing of ppax: worker processes load it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+
+class Drawn(gymnasium.Wrapper):  # type: ignore[type-arg]
+    """Environment with parameters drawn uniformly from `ranges`, (low, high) by name, at every reset.
+
+    `set_params(env, numbers)` puts them into the environment; without it each episode has a new one,
+    `make(**numbers)`. Equal seeds of `reset` give equal numbers, also in the episodes after.
+    """
+
+    env: gymnasium.Env[Any, Any]
+
+    def __init__(
+        self,
+        make: Callable[..., gymnasium.Env[Any, Any]],
+        ranges: Mapping[str, tuple[float, float]],
+        set_params: Callable[[Any, dict[str, float]], None] | None = None,
+        **arguments: Any,
+    ):
+        self._make, self._ranges, self._set_params, self._arguments = make, dict(ranges), set_params, arguments
+        self._rng = np.random.default_rng()
+        first = {} if set_params else {name: low for name, (low, _) in self._ranges.items()}
+        env = make(**first, **arguments)
+        if not isinstance(env, gymnasium.Env):
+            raise TypeError(f"{type(env).__name__} is no gymnasium.Env, of which parameters can be drawn")
+        super().__init__(env)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Draw the parameters of an episode and reset the environment with them."""
+        if seed is not None:
+            self._rng = np.random.default_rng(seed)
+        numbers = {name: float(self._rng.uniform(low, high)) for name, (low, high) in self._ranges.items()}
+        if self._set_params is not None:
+            self._set_params(self.env, numbers)
+        else:
+            before, self.env = self.env, self._make(**numbers, **self._arguments)
+            before.close()
+            # a new environment would draw its seed from the operating system
+            seed = int(self._rng.integers(2**31)) if seed is None else seed
+        return self.env.reset(seed=seed, options=options)

@@ -1,0 +1,82 @@
+"""Clipping of continuous actions to [-limit, limit], before they reach the environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+
+from ppax.protocols import Environment
+from ppax.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
+
+
+@part
+class ClipActions:
+    """Wrapper of `env` that clips every element of its Box actions to [-limit, limit], and narrows their bounds to it.
+
+    An unbounded Box becomes a bounded one, over which the distributions squashed and beta work too.
+    """
+
+    env: Environment
+    limit: float = static("largest absolute value of an action's element", above=0.0)
+
+    @property
+    def observation_space(self) -> spaces.Space:
+        """Observation space of `env`."""
+        return self.env.observation_space
+
+    @property
+    def action_space(self) -> spaces.Space:
+        """Action space of `env`, its boxes within the limit."""
+        return narrowed(self.env.action_space, self.limit)
+
+    @property
+    def num_agents(self) -> int | dict[str, int] | None:
+        """Number of agents of `env`."""
+        return self.env.num_agents
+
+    def reset(self, key: Key) -> EnvReset:
+        """Reset `env`."""
+        return self.env.reset(key)
+
+    def step(self, state: PyTree, action: PyTree, key: Key) -> EnvStep:
+        """Step `env` with the clipped action."""
+        return self.env.step(state, clipped(self.env.action_space, action, self.limit), key)
+
+
+def clip_actions(env: Environment, limit: float | None) -> Environment:
+    """Return `env` with clipped actions; None: `env` itself. ConfigError where no action is continuous."""
+    if limit is None:
+        return env
+    if not _has_box(env.action_space):
+        raise ConfigError(f"clip_actions = {limit}: actions are {env.action_space}, without a Box; leave it out")
+    return ClipActions(env, limit)
+
+
+def narrowed(space: spaces.Space, limit: float) -> spaces.Space:
+    """Return `space` with the bounds of its boxes within [-limit, limit]."""
+    if isinstance(space, spaces.Box):
+        low, high = (np.clip(x, -limit, limit).astype(space.dtype) for x in (space.low, space.high))
+        return spaces.Box(low, high, dtype=space.dtype)  # type: ignore[arg-type]
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({name: narrowed(inner, limit) for name, inner in space.spaces.items()})
+    return spaces.Tuple([narrowed(x, limit) for x in space.spaces]) if isinstance(space, spaces.Tuple) else space
+
+
+def clipped(space: spaces.Space, action: Any, limit: float) -> Any:
+    """Return an action of `space` with its continuous elements clipped."""
+    if isinstance(space, spaces.Box):
+        return jnp.clip(action, -limit, limit)
+    if isinstance(space, spaces.Dict):
+        return {name: clipped(inner, action[name], limit) for name, inner in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(clipped(inner, x, limit) for inner, x in zip(space.spaces, action, strict=True))
+    return action
+
+
+def _has_box(space: spaces.Space) -> bool:
+    if isinstance(space, spaces.Dict):
+        return any(map(_has_box, space.spaces.values()))
+    return any(map(_has_box, space.spaces)) if isinstance(space, spaces.Tuple) else isinstance(space, spaces.Box)

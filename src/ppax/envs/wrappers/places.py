@@ -1,0 +1,176 @@
+"""Numbers of an environment by name: where they are in its parts, nested structures and wrappers.
+
+A name is that of the field, such as `gravity`; where several have it, the outermost one, and the others are reached by
+their dotted paths, such as `cart.gravity`. Fields called `env` and `params`, of wrappers and suites, are left out of
+paths. Dotted paths are always understood.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ppax.options import Option, nearest, option_of
+from ppax.types import ConfigError
+
+Path = tuple[Any, ...]  # names of fields, keys of mappings, indices of sequences
+Value = Any  # a number or a string, or {"low": number, "high": number}
+# time limits of gymnax and Craftax, replaced by `max_steps` of TimeLimit
+HIDDEN = ("max_steps_in_episode", "max_timesteps")
+PASSED = ("env", "params")  # fields that are left out of dotted paths
+
+
+class Place(NamedTuple):
+    """Path of a parameter in an environment, its type and limits, and whether it is static."""
+
+    path: Path
+    option: Option
+    is_static: bool
+
+    @property
+    def dotted(self) -> str:
+        """Dotted path, without wrappers and suites."""
+        return _option_path(self.path).partition(".")[2]
+
+
+class Field(NamedTuple):
+    """Entry of a part or of another structure."""
+
+    key: Any
+    value: Any
+    field: dataclasses.Field[Any] | None  # None: an entry of a mapping or sequence
+    is_static: bool
+
+
+def places(env: Any) -> dict[str, Place]:
+    """Return every parameter of an environment by its shortest name."""
+    every = sorted(_places(env, (), False), key=lambda place: len(place.path))
+    by_field: dict[str, list[Place]] = {}
+    for place in every:
+        by_field.setdefault(str(place.path[-1]), []).append(place)
+    found: dict[str, Place] = {}
+    for name, same in by_field.items():
+        outermost = [place for place in same if len(place.path) == len(same[0].path)]
+        for place in same:
+            whole = ".".join(map(str, place.path))
+            own = name if len(outermost) == 1 and place is same[0] else place.dotted
+            found[whole if own in found else own] = place
+    return {name: found[name] for name in sorted(found, key=lambda name: every.index(found[name]))}
+
+
+def named(given: Mapping[str, Value], known: Mapping[str, Place]) -> dict[str, Value]:
+    """Return parameters by their shortest names, from tables nested like the environment or dotted paths.
+
+    Names that are not in `known` stay as they are, with tables that have no number of `known` in them.
+    """
+    dotted = {place.dotted: name for name, place in known.items()}
+    prefixes = {path.rpartition(".")[0] for path in dotted if "." in path}
+    prefixes |= {".".join(path.split(".")[: i + 1]) for path in prefixes for i in range(path.count("."))}
+
+    def walk(table: Mapping[str, Value], prefix: str) -> Iterator[tuple[str, Value]]:
+        for key, value in table.items():
+            path = prefix + key
+            name = path if path in known else dotted.get(path)
+            if name is None and isinstance(value, Mapping) and path in prefixes:
+                yield from walk(value, f"{path}.")
+            else:
+                yield path if name is None else name, value
+
+    return dict(walk(given, ""))
+
+
+def unknown(name: str, known: Mapping[str, Place]) -> str:
+    """Return the error message for a name that is not in `known`."""
+    path = f"env_params.{name}"
+    if not known:
+        remedy = "those of your own environment are fields of a ppax.part, declared with ppax.number or ppax.static"
+        return f"unknown option {path!r}: this environment has no parameters; {remedy}"
+    return f"unknown option {path!r}; did you mean {nearest(name, known)!r}? There are {', '.join(known)}"
+
+
+def require_known(names: Mapping[str, Any], known: Mapping[str, Place]) -> None:
+    """Raise ConfigError for the first name that is not in `known`."""
+    for name in names:
+        if name not in known:
+            raise ConfigError(unknown(name, known))
+
+
+def read(env: Any, name: str) -> Value:
+    """Return the value of the parameter `name`."""
+    return plain(value_at(env, places(env)[name].path))
+
+
+def value_at(thing: Any, path: Path) -> Any:
+    """Return the entry of `thing` at `path`."""
+    for step in path:
+        thing = next(entry.value for entry in _entries(thing) if entry.key == step)
+    return thing
+
+
+def put(thing: Any, path: Path, value: Any) -> Any:
+    """Return `thing` with the entry at `path` replaced."""
+    step, *rest = path
+    new = put(value_at(thing, (step,)), tuple(rest), value) if rest else value
+    if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
+        return dataclasses.replace(thing, **{step: new})
+    if isinstance(thing, Mapping):
+        return {**thing, step: new}
+    entries = [new if entry.key == step else entry.value for entry in _entries(thing)]
+    return type(thing)(*entries) if isinstance(step, str) else type(thing)(entries)
+
+
+def plain(value: Any) -> Any:
+    """Convert a scalar array to a Python number; leave everything else."""
+    is_scalar = isinstance(value, np.ndarray | np.generic | Array) and value.ndim == 0
+    return value.item() if is_scalar and not isinstance(value, jax.core.Tracer) else value
+
+
+def _places(thing: Any, path: Path, in_static: bool) -> Iterator[Place]:
+    """Yield the parameters of one structure; inside a static field only those that are declared."""
+    for key, value, field, is_static in _entries(thing):
+        here, kind = (*path, key), _kind(value)
+        if kind is None:
+            if not is_static or key == "env":
+                inner = _places(value, here, in_static or is_static)
+                chosen = None if field is None else field.metadata.get("parameters")
+                yield from (place for place in inner if chosen is None or place.path[len(here)] in chosen)
+        elif key in HIDDEN:
+            continue
+        elif field is not None and "doc" in field.metadata:
+            option = option_of(field, typing.get_type_hints(type(thing))[key], _option_path(here))
+            yield Place(here, option if is_static else option._replace(kind=kind), is_static)
+        elif not is_static and not in_static:  # without limits, as in structures of another library
+            yield Place(here, Option(_option_path(here), kind, default=plain(value)), False)
+
+
+def _entries(thing: Any) -> Iterator[Field]:
+    """Yield the entries of a dataclass, mapping, NamedTuple, tuple or list; none of anything else."""
+    if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
+        for field in dataclasses.fields(thing):
+            yield Field(field.name, getattr(thing, field.name), field, bool(field.metadata.get("static")))
+    elif isinstance(thing, Mapping):
+        for key in thing:
+            yield Field(key, thing[key], None, False)
+    elif isinstance(thing, tuple | list):
+        for key, value in zip(getattr(thing, "_fields", range(len(thing))), thing, strict=True):
+            yield Field(key, value, None, False)
+
+
+def _option_path(path: Path) -> str:
+    return ".".join(["env_params", *(str(step) for step in path if step not in PASSED)])
+
+
+def _kind(value: Any) -> type | None:
+    """Return the type of a number or a string; None for anything else. Traced numbers have types too."""
+    if isinstance(value, jax.core.Tracer):
+        kinds = ((jnp.bool_, bool), (jnp.integer, int), (jnp.floating, float))
+        return next((one for dtype, one in kinds if value.ndim == 0 and jnp.issubdtype(value.dtype, dtype)), None)
+    value = plain(value)
+    return type(value) if isinstance(value, bool | int | float | str) else None

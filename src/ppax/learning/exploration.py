@@ -1,0 +1,60 @@
+"""Sampling with noise that stays for some steps: gSDE, whose equations are in distributions/gsde.py.
+
+The noise matrix of a stream is in its carry while rollouts are collected. Rollouts do not store it: the density of an
+action does not depend on it, so learning reads the memory of networks alone.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ppax.arrays.sequences import where_rows
+from ppax.distributions.gsde import standard_noise
+from ppax.types import Decision, Exploring, ForwardPass, Key, PyTree
+
+
+def remembered(carry: PyTree) -> PyTree:
+    """Return the memory of the networks in a carry of any agent, without noise."""
+    return jax.tree.map(
+        lambda x: x.memory if isinstance(x, Exploring) else x, carry, is_leaf=lambda x: isinstance(x, Exploring)
+    )
+
+
+def of_streams(carry: PyTree, num_streams: int) -> PyTree:
+    """Return the carry of one stream for all, [B, ...]."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (num_streams, *x.shape)), carry)
+
+
+def with_memory(carry: PyTree, memory: PyTree) -> PyTree:
+    """Return `carry` with the next memory; the noise stays."""
+    return carry._replace(memory=memory) if isinstance(carry, Exploring) else memory
+
+
+def sample(policy: ForwardPass, keys: Key) -> Decision:
+    """Sample an action for every stream, keys [B]: with the noise of its carry, or without one independently."""
+    carry, distribution = policy.carry, policy.distribution
+    if isinstance(carry, Exploring):
+        carry = next_noise(carry, keys)
+        action = distribution.from_noise(jax.vmap(standard_noise)(policy.noise_basis, carry.noise.matrix))
+    else:
+        action = jax.vmap(lambda one, key: one.sample(key))(distribution, keys)
+    return Decision(carry, action, distribution.env_action(action), distribution.log_prob(action), policy.value)
+
+
+def next_noise(carry: Exploring, keys: Key) -> Exploring:
+    """Return the carry after a step, with a new matrix where one is due."""
+    matrix, age, every = carry.noise
+    due = age % every == 0  # [B], mostly all streams at once: they begin together
+    # as numbers: under vmap the branch becomes a selection, which JAX's check of reused keys refuses for keys
+    data, impl = jax.random.key_data(keys), jax.random.key_impl(keys)
+
+    def fresh() -> Array:
+        keys = jax.random.wrap_key_data(data, impl=impl)
+        drawn = jax.vmap(lambda key: jax.random.normal(key, matrix.shape[1:], jnp.float32))(keys)
+        renewed: Array = where_rows(due, drawn, matrix)
+        return renewed
+
+    matrix = jax.lax.cond(due.any(), fresh, lambda: matrix)
+    return carry._replace(noise=carry.noise._replace(matrix=matrix, age=age + 1))

@@ -1,0 +1,159 @@
+"""Breaks of environment numbers, curricula, newer objectives, critics and exploration noise."""
+
+from breaks.base import Mutation
+
+PARAMS = "tests/envs/wrappers/test_params.py::"
+CURRICULUM = "tests/envs/test_curriculum.py::"
+DRAWN = "tests/envs/hosting/test_drawn.py::"
+GSDE, NOISE = "tests/distributions/test_gsde.py::", "tests/learning/test_exploration.py::"
+ENTROPY = "tests/learning/test_entropy_target.py::"
+DRIFTS = "tests/losses/test_drifts.py::"
+MUTATIONS = [
+    Mutation(
+        "of two inner numbers with one name the first is taken",
+        "own = name if len(outermost) == 1 and place is same[0] else place.dotted",
+        "own = name if place is same[0] else place.dotted",
+        (PARAMS + "test_nested_numbers_are_reached_by_name_and_by_dotted_path",),
+        "wrappers/places.py",
+    ),
+    Mutation(
+        "numbers that a variant does not read are parameters",
+        'chosen = None if field is None else field.metadata.get("parameters")',
+        "chosen = None",
+        (PARAMS + "test_numbers_that_a_variant_does_not_read_are_refused",),
+        "wrappers/places.py",
+    ),
+    Mutation(
+        "the environment of a curriculum stays as it was",
+        "    env, numbers = annealed_env(env, state, total_iterations)\n",
+        "    _, numbers = annealed_env(env, state, total_iterations)\n",
+        (CURRICULUM + "test_rewards_follow_the_course",),
+        "ppax/training.py",
+    ),
+    Mutation(
+        "evaluation at the start of a curriculum",
+        "values_at(env, 1.0)",
+        "values_at(env, 0.0)",
+        (CURRICULUM + "test_evaluation_has_the_end_of_the_course",),
+        "envs/making.py",
+    ),
+    Mutation(
+        "whole numbers of a curriculum are cut off",
+        "jnp.round(jnp.asarray(new))",
+        "jnp.floor(jnp.asarray(new))",
+        (CURRICULUM + "test_whole_numbers_are_rounded",),
+        "envs/curriculum.py",
+    ),
+    Mutation(
+        "a new host environment is seeded by the operating system",
+        "seed = int(self._rng.integers(2**31)) if seed is None else seed",
+        "seed = seed",
+        (DRAWN + "test_every_episode_has_a_number_of_its_own",),
+        "hosting/drawn.py",
+    ),
+    Mutation(
+        "host environments of earlier episodes stay open",
+        "            before.close()\n",
+        "            pass\n",
+        (DRAWN + "test_every_episode_has_a_number_of_its_own",),
+        "hosting/drawn.py",
+    ),
+    Mutation(
+        "SPO's penalty without the size of the advantage",
+        "penalty = jnp.abs(advantage) * (ratio - 1.0) ** 2",
+        "penalty = (ratio - 1.0) ** 2",
+        (DRIFTS + "test_spo_by_hand",),
+        "losses/spo.py",
+    ),
+    Mutation(
+        "SPO's optimum at half the distance",
+        "(2.0 * self.clip_eps)",
+        "(1.0 * self.clip_eps)",
+        (DRIFTS + "test_spo_by_hand", "tests/system/test_reference.py"),
+        "losses/spo.py",
+    ),
+    Mutation(
+        "a rollback that jumps at the end of the clip range",
+        "back = end + self.slope * (end - ratio)",
+        "back = end - self.slope * ratio",
+        (DRIFTS + "test_rollback_by_hand",),
+        "losses/rollback.py",
+    ),
+    Mutation(
+        "the noise is drawn at every step",
+        "due = age % every == 0",
+        "due = age == age",
+        (NOISE + "test_actions_change_every_three_steps",),
+        "learning/exploration.py",
+    ),
+    Mutation(
+        "all streams have one noise",
+        "drawn = jax.vmap(lambda key: jax.random.normal(key, matrix.shape[1:], jnp.float32))(keys)",
+        "drawn = jnp.broadcast_to(jax.random.normal(keys[0], matrix.shape[1:], jnp.float32), matrix.shape)",
+        (NOISE + "test_actions_change_every_three_steps",),
+        "learning/exploration.py",
+    ),
+    Mutation(
+        "the density has the standard deviations of one feature",
+        "return 0.5 * jnp.log(z**2 @ jnp.exp(2.0 * log_std) + SMALLEST)",
+        "return 0.5 * jnp.log(jnp.abs(z) @ jnp.exp(2.0 * log_std) + SMALLEST)",
+        (GSDE + "test_the_density_is_that_of_all_matrices_in_float64",),
+        "distributions/gsde.py",
+    ),
+    Mutation(
+        "the size of the noise trains the features",
+        "z = jax.lax.stop_gradient(features)",
+        "z = features",
+        (GSDE + "test_features_of_zero_are_finite_and_the_noise_does_not_train_them",),
+        "distributions/gsde.py",
+    ),
+    Mutation(
+        "rollouts store the noise",
+        "carry = remembered(state[0].carry)",
+        "carry = state[0].carry",
+        (NOISE + "test_actions_change_every_three_steps", NOISE + "test_memory_and_noise_are_apart"),
+        "ppax/collection.py",
+    ),
+    Mutation(
+        "quantiles from the top",
+        "jnp.where(error < 0.0, 1.0 - tau, tau)",
+        "jnp.where(error < 0.0, tau, 1.0 - tau)",
+        ("tests/critics/test_quantile.py::test_loss_and_gradient_by_hand",),
+        "critics/quantile.py",
+    ),
+    Mutation(
+        "the entropy coefficient falls where there is too little entropy",
+        '(self.target - metrics["entropy"])',
+        '(metrics["entropy"] - self.target)',
+        (ENTROPY + "test_the_coefficient_by_hand", ENTROPY + "test_the_entropy_reaches_the_target_and_not_without"),
+        "learning/entropy_target.py",
+    ),
+    Mutation(
+        "the loss has the entropy coefficient of the start",
+        "ent_coef = self.entropy.coef(learner.entropy, self.ent_coef)",
+        "ent_coef = self.ent_coef",
+        (ENTROPY + "test_the_loss_has_the_learned_coefficient",),
+        "ppax/ppo.py",
+    ),
+    Mutation(
+        "minibatches are shuffled all the same",
+        "order = permutation(key, sequences) if self.shuffle else",
+        "order = permutation(key, sequences) if True else",
+        ("tests/minibatches/test_shuffle.py::test_without_shuffling_sequences_stay_in_order",),
+        "minibatches/shuffle.py",
+    ),
+    Mutation(
+        "clipped actions reach the environment as they were",
+        "return jnp.clip(action, -limit, limit)",
+        "return action",
+        ("tests/envs/wrappers/test_clip_actions.py::test_the_environment_gets_clipped_actions",),
+        "wrappers/clip_actions.py",
+    ),
+    Mutation(
+        "deterministic rollouts sample",
+        "mode_of(agent.policy(*seen)) if deterministic else",
+        "mode_of(agent.policy(*seen)) if False else",
+        ("tests/test_collection_modes.py::test_a_deterministic_rollout_has_the_modes",),
+        "ppax/collection.py",
+    ),
+]

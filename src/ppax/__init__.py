@@ -15,6 +15,7 @@ from ppax import (
     critics,
     distributions,
     envs,
+    intrinsic,
     loggers,
     losses,
     minibatches,
@@ -136,6 +137,7 @@ __all__ = [  # noqa: RUF022  # in groups
     "SelfPlay",
     # Environments
     "envs",
+    "intrinsic",
     "make",
     # Parts of an agent, and how to write one
     "advantages",

@@ -1,7 +1,6 @@
 """Proximal Policy Optimization: the agent and its whole learning phase, top to bottom.
 
-Schulman et al. 2017, https://arxiv.org/abs/1707.06347. Parts hold the equations, learning/ the tools. `act` collects a
-rollout; `update` calls `_prepare` once, `_epoch` num_epochs times, and in each `_gradient_step` for each minibatch.
+Schulman et al. 2017, https://arxiv.org/abs/1707.06347. `update` calls `_prepare`, then `_epoch` num_epochs times.
 """
 
 from __future__ import annotations
@@ -17,26 +16,27 @@ from gymnasium import spaces
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from ppax.advantages import GAE, check_ratios, spread_steps
+from ppax import protocols
+from ppax.advantages import GAE, check_ratios
 from ppax.arrays.metrics import pack, unpack
 from ppax.arrays.sequences import to_pairs, to_rows
 from ppax.critics import Regression
 from ppax.critics.base import adapt, rescaled, value_losses
-from ppax.learning import batches, exploration, normalization, recompute
+from ppax.intrinsic import NoIntrinsic
+from ppax.learning import batches, exploration, normalization, recompute, rewards
 from ppax.learning.descent import Step, UpdateData, UpdateState, descend
 from ppax.learning.diagnostics import History, update_metrics
 from ppax.learning.entropy_target import EntropyTarget
-from ppax.learning.forward import forward, in_float32, replay
+from ppax.learning.forward import Again, forward, in_float32, replay
 from ppax.learning.gradient import mean_gradient
 from ppax.learning.kl_control import KLControl
 from ppax.learning.stored import evaluate_in_chunks
 from ppax.losses import ClippedSurrogate, NoAuxiliary
-from ppax.losses.base import total_loss
+from ppax.losses.base import total_loss, with_metrics
 from ppax.minibatches import Shuffle
 from ppax.optimizers import Adam, clipped
 from ppax.parts import number, part, slot, static
 from ppax.program.layout import Program
-from ppax.protocols import Advantage, AuxiliaryLoss, Critic, Loss, Minibatches, Network, Optimizer, Schedule
 from ppax.schedules import Constant, anneal_parts
 from ppax.types import (
     Batch,
@@ -59,14 +59,15 @@ from ppax.types import (
 class PPO:
     """PPO agent: a frozen dataclass of parts and numbers; `jax.vmap` over agents is a hyperparameter sweep."""
 
-    network: Network = slot("network", "actor-critic network")
-    advantage: Advantage = slot("advantage", "advantage estimator", default=GAE())
-    loss: Loss = slot("loss", "policy loss", default=ClippedSurrogate())
-    auxiliary: AuxiliaryLoss = slot("auxiliary", "auxiliary loss, added to the objective", default=NoAuxiliary())
-    critic: Critic = slot("critic", "value loss", default=Regression())
-    minibatch: Minibatches = slot("minibatch", "draw of the minibatches", default=Shuffle())
-    optimizer: Optimizer = slot("optimizer", "optimiser", default=Adam())
-    schedule: Schedule = slot("schedule", "annealing of numbers over training", default=Constant())
+    network: protocols.Network = slot("network", "actor-critic network")
+    advantage: protocols.Advantage = slot("advantage", "advantage estimator", default=GAE())
+    loss: protocols.Loss = slot("loss", "policy loss", default=ClippedSurrogate())
+    auxiliary: protocols.AuxiliaryLoss = slot("auxiliary", "auxiliary loss beside the objective", default=NoAuxiliary())
+    intrinsic: protocols.IntrinsicReward = slot("intrinsic", "reward beside the environment's", default=NoIntrinsic())
+    critic: protocols.Critic = slot("critic", "value loss", default=Regression())
+    minibatch: protocols.Minibatches = slot("minibatch", "draw of the minibatches", default=Shuffle())
+    optimizer: protocols.Optimizer = slot("optimizer", "optimiser", default=Adam())
+    schedule: protocols.Schedule = slot("schedule", "annealing of numbers over training", default=Constant())
     kl: KLControl = KLControl()
     entropy: EntropyTarget = EntropyTarget()
     program: Program = Program()
@@ -111,45 +112,42 @@ class PPO:
         params = rescaled(self.network, in_float32(self.network.init(key, self.critic.num_values)), rescale)
         moments = clipped(self.optimizer, self.learning_rate, self.max_grad_norm, self.num_epochs).init
         opt_state = in_float32(moments(ravel_pytree(params)[0] if self.optimizer.elementwise else params))
-        obs_stats = normalization.init_obs_stats(observation_space) if self.normalize_obs else None
-        reward_stats = normalization.init_stats(()) if self.normalize_reward else None
-        rest = obs_stats, reward_stats, self.kl.init(self.loss), critic_state, self.entropy.init(self.ent_coef)
-        return LearnerState(params, opt_state, *rest)
+        stats = normalization.initial(observation_space, self.normalize_obs, self.normalize_reward)
+        own = self.intrinsic.init(self.network, observation_space, jax.random.fold_in(key, rewards.INTRINSIC))
+        rest = self.kl.init(self.loss), critic_state, own, self.entropy.init(self.ent_coef)
+        return LearnerState(params, opt_state, *stats, *rest)
 
     def act(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
     ) -> Decision:
         """Sample an action for every stream; arguments are [B, ...], `key` is one key or [B]."""
-        keys = jax.random.split(key, first.shape[0]) if key.ndim == 0 else key
-        return exploration.sample(self.policy(learner, carry, obs, first, action_mask), keys)
+        return exploration.sample(self.policy(learner, carry, obs, first, action_mask), key)
 
     def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> Update:
         """Learn from one rollout: targets, then `num_epochs` epochs of minibatches; `key` is [] or [num_epochs]."""
-        learner, experience = self._prepare(learner, rollout)
+        intrinsic = self.intrinsic(self.network, learner.intrinsic, rollout)
+        learner, experience = self._prepare(learner._replace(intrinsic=intrinsic.state), rollout, intrinsic.reward)
         steps, targets, _ = experience
         learner = adapt(self.critic, self.network, learner, targets.value, steps.valid)
         vector, to_params = ravel_pytree(learner.params)
         data = UpdateData(learner, experience, batches.row_masks(steps), rollout.steps.valid.shape[0], to_params)
-        latest = targets if self.recompute == "minibatch" else None
-        kl = self.kl.begin(learner.control)
-        state = UpdateState(learner.params, vector, learner.opt_state, kl, latest, jnp.int32(0))
+        own = self.kl.begin(learner.control), targets if self.recompute == "minibatch" else None
+        state = UpdateState(learner.params, vector, learner.opt_state, *own, jnp.int32(0))
         key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
         state, history = jax.lax.scan(partial(self._epoch, data), state, key)
         control = self.kl.end(state.kl, history.metrics, history.acts)
         learner = learner._replace(params=state.params, opt_state=state.opt_state, control=control)
         learner = normalization.with_obs(learner, steps)  # after learning, which used the statistics of acting
         metrics = update_metrics(Batch(steps, targets), data.rows.choices, history)
-        learner = learner._replace(entropy=self.entropy.update(learner.entropy, metrics, history.acts))
+        learner, metrics = self.entropy.adapt(learner, metrics, history.acts, self.ent_coef)
         metrics |= self.kl.metrics(control, self.loss, self.learning_rate)
         metrics |= self.critic.metrics(learner.critic, targets.value, steps.valid)
-        return Update(learner, metrics | self.entropy.metrics(learner.entropy, self.ent_coef))
+        metrics = rewards.with_intrinsic(metrics, intrinsic, rollout.steps.valid)
+        return Update(learner, metrics, intrinsic=intrinsic.streams)
 
-    def _prepare(self, learner: LearnerState, rollout: Rollout) -> tuple[LearnerState, batches.Experience]:
+    def _prepare(self, learner: LearnerState, rollout: Rollout, intrinsic: Array | None = None) -> batches.Prepared:
         """Scale rewards, compute targets from the stored values, and cut steps and targets into sequences [M, L]."""
-        steps = rollout.steps
-        if self.normalize_reward:
-            learner, steps = normalization.normalize_rewards(learner, rollout)
-        steps = spread_steps(steps, self.reward_spread_decay)
+        learner, steps = rewards.learned(learner, rollout, self.reward_spread_decay, intrinsic)
         next_value = jax.vmap(batches.next_values, (1, 0), 1)(steps, rollout.last_value)
         targets = jax.vmap(self.advantage, (1, 1, None), 1)(steps, next_value, self.gamma)
         length = self.sequence_length(len(steps.valid))
@@ -183,22 +181,20 @@ class PPO:
         gradient, metrics = mean_gradient(loss, state.params, (index, targets, weights), valid, chunk_rows)
         kl = self.kl.adapt(state.kl, self.learning_rate, metrics, acts)
         table = unpack(metrics) | extra | {"grad_norm": optax.global_norm(gradient)} | self.kl.step_metrics(kl)
-        rate = self.kl.learning_rate(kl, self.learning_rate)
+        rate, goes_on = self.kl.learning_rate(kl, self.learning_rate), self.kl.goes_on(kl, learns)
         optimizer = clipped(self.optimizer, rate, self.max_grad_norm, self.num_epochs)
-        goes_on = self.kl.goes_on(kl, learns)
         state = descend(optimizer, self.optimizer.elementwise, data.to_params, state, gradient, goes_on)
         return state._replace(kl=kl), History(pack(table), learns, acts)
 
-    def _loss(self, data: UpdateData, objective: Loss, params: Params, sequences: Any, valid: Array) -> LossOutput:
+    def _loss(self, data: UpdateData, loss: protocols.Loss, params: Params, sequences: Any, valid: Array) -> LossOutput:
         """Mean loss of `sequences` (index [m], targets and weights [m, L]) over their rows where `valid` [m, L]."""
         index, *of_rows = sequences
         steps = dataclasses.replace(jax.tree.map(lambda x: x[index], data.experience.steps), valid=valid)
         learner, batch = data.learner._replace(params=params), to_rows(Batch(steps, *of_rows))
         policy = replay(self.network, self.critic, self.compute_dtype, learner, steps)
         value = value_losses(self.critic, learner.critic, policy.value_outputs, batch)
-        terms = objective(policy.distribution, batch)
-        terms = terms._replace(metrics={**terms.metrics, **policy.distribution.metrics()})
-        auxiliary = self.auxiliary(params, policy.features, batch)
+        terms = with_metrics(loss(policy.distribution, batch), policy.distribution)
+        auxiliary = self.auxiliary(params, policy.features, batch._replace(again=Again(self, loss, learner, steps)))
         ent_coef = self.entropy.coef(learner.entropy, self.ent_coef)
         return total_loss(terms, value, policy.distribution.entropy(), auxiliary, batch, self.vf_coef, ent_coef)
 
@@ -208,7 +204,7 @@ class PPO:
 
     def start_carry(self, num_streams: int) -> PyTree:
         """Carry at the start of collection, [B, ...]: memory, and with gSDE the noise."""
-        return exploration.of_streams(in_float32(self.network.initial_carry()), num_streams)
+        return batches.repeated(in_float32(self.network.initial_carry()), num_streams)
 
     def policy(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None
@@ -228,10 +224,14 @@ class PPO:
         rows = self.program.rows(length, self.compute_dtype, steps.obs)
         return evaluate_in_chunks(partial(self.evaluate_actions, learner), steps, length, rows)
 
+    def initial_intrinsic(self, num_streams: int) -> PyTree:
+        """First state of the intrinsic reward for each stream, [B, ...]."""
+        return self.intrinsic.initial_streams(num_streams)
+
     def sequence_length(self, num_steps: int) -> int:
         """Sequence length L: `seq_len`, or by default `num_steps` if a target or memory spans several steps, else 1."""
-        together = jax.tree.leaves(self.initial_carry(1)) or self.recompute == "minibatch"
-        return self.seq_len if self.seq_len is not None else num_steps if together else 1
+        whole = self.recompute == "minibatch" or jax.tree.leaves(self.initial_carry(1))
+        return self.seq_len or (num_steps if whole else 1)
 
     def annealed(self, progress: Array, env_steps: Array) -> PPO:
         """Agent with its schedule applied at `progress` of training, in [0, 1], and after `env_steps` valid steps."""

@@ -99,6 +99,9 @@ class Agent(Protocol):
         `policy` and `act` take either; from a memory alone `act` draws independent noise.
         """
 
+    def initial_intrinsic(self, num_streams: int) -> PyTree:
+        """Return the first state of the intrinsic reward for each stream, [B, ...]; by group with groups."""
+
     def sequence_length(self, num_steps: int) -> int:
         """Return the number of steps between two carries that a rollout stores."""
 
@@ -357,6 +360,19 @@ class AuxiliaryTerms(NamedTuple):
     metrics: Mapping[str, Array] = {}  # logged only
 
 
+class Again(Protocol):
+    """Forward pass protocol of auxiliary losses, `batch.again`: the current network over other inputs of the same rows.
+
+    With a memory each sequence starts from its stored carry.
+    """
+
+    def forward(self, obs: PyTree, action_mask: PyTree | None = None) -> ForwardPass:
+        """Distribution, value outputs, V and features for other observations, rows [N]."""
+
+    def losses(self, batch: Batch) -> Array:
+        """PPO's own loss of other rows, [N]: policy + vf_coef * value - ent_coef * entropy, without weights."""
+
+
 class AuxiliaryLoss(Protocol):
     """Auxiliary loss protocol: further terms of the loss, from parameters, features and batch."""
 
@@ -364,6 +380,34 @@ class AuxiliaryLoss(Protocol):
         """Terms of rows [N]; `features` [N, ...] are what `Network.decide` reads, after `encode` and `remember`.
 
         Rows are neither masked nor weighted here: `losses.base.total_loss` takes the means.
+        """
+
+
+class IntrinsicRewards(NamedTuple):
+    """Intrinsic rewards of a rollout, and the state after it."""
+
+    reward: Array | None  # [T, B] added to the environment's reward, coefficient included; None: no intrinsic reward
+    state: PyTree  # the next `LearnerState.intrinsic`
+    streams: PyTree  # [B, ...] the next `ActorState.intrinsic`
+    metrics: Mapping[str, Array] = {}  # scalars, logged by name
+
+
+class IntrinsicReward(Protocol):
+    """Intrinsic reward protocol: a reward for each step of a rollout, with state of its own that learns from it."""
+
+    def init(self, network: Network, observation_space: spaces.Space, key: Key) -> PyTree:
+        """Initial state, part of the learner: networks, optimiser, statistics, a key; () if there is none."""
+
+    def initial_streams(self, num_streams: int) -> PyTree:
+        """Initial state of each stream, [B, ...], part of the actor; () if there is none."""
+
+    def __call__(self, network: Network, state: PyTree, rollout: Rollout) -> IntrinsicRewards:
+        """Rewards [T, B] of a rollout by the state before it, and the state that has learned from it.
+
+        Called once in an update, before its gradient steps. Rewards of steps that are not `valid` are not read, and
+        their observations may be anything, but for the row after an episode's end: its observation is the final one.
+        On several devices a rollout has the streams of one: `program.sharding.gather` joins them, and the state must
+        be the same on all.
         """
 
 

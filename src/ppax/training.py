@@ -188,7 +188,8 @@ def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, colle
         due = (state.iteration + 1) % period == 0
         collected = force_reset(annealed, env, collected, due, jax.random.fold_in(collect_key, RESTART))
     actor, rollout, episodes = collected
-    learner, metrics, current, replaced = annealed.update(state.learner, rollout, update_keys)
+    learner, metrics, current, replaced, intrinsic = annealed.update(state.learner, rollout, update_keys)
+    actor = actor._replace(intrinsic=intrinsic)
     if current is not None:
         episodes = zero_rows(current, episodes)
     if replaced is not None:

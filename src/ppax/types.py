@@ -52,6 +52,8 @@ class Rollout(NamedTuple):
     steps: Transition  # [T, B]
     last_value: Array  # [B] V of the observation after the last step
     reward_trace: Array  # [T, B] running discounted return, for reward normalisation
+    last_obs: PyTree = None  # [B, ...] observation after the last step
+    intrinsic: PyTree = ()  # [B, ...] `ActorState.intrinsic` before the rollout
 
 
 class Targets(NamedTuple):
@@ -67,6 +69,7 @@ class Batch(NamedTuple):
     steps: Transition  # [M, L] or [N]
     targets: Targets
     weights: Any = None  # losses.base.RowWeights [N], in a loss; None: 1 for every row
+    again: Any = None  # protocols.Again, in an auxiliary loss: the network over other inputs in the place of these
 
 
 class MinibatchIndices(NamedTuple):
@@ -105,6 +108,7 @@ class Update(NamedTuple):
     metrics: Any  # arrays.metrics.Table
     current: Array | None = None  # [B] streams of current learners, whose episodes are logged; None: all
     replaced: PyTree | None = None  # by group [E * A_g] past selves that were replaced: carries restart; None: none
+    intrinsic: PyTree = ()  # [B, ...] the next `ActorState.intrinsic`
 
 
 class Requirements(NamedTuple):
@@ -136,6 +140,7 @@ class LearnerState(NamedTuple):
     reward_stats: PyTree  # running statistics of discounted returns; None when off
     control: PyTree = ()  # adaptive learning rate and KL coefficient (learning/kl_control.py); () when off
     critic: PyTree = ()  # state of the critic, such as PopArt's statistics (critics/); () if it has none
+    intrinsic: PyTree = ()  # state of the intrinsic reward: networks, optimiser, statistics; () if it has none
     entropy: PyTree = ()  # change of log ent_coef (learning/entropy_target.py); () when off
 
 
@@ -150,6 +155,7 @@ class ActorState(NamedTuple):
     episode_return: Array  # [B] of the running episode, undiscounted
     episode_length: Array  # [B] of the running episode, in steps
     reward_trace: Array  # [B] running discounted return, for reward normalisation
+    intrinsic: PyTree = ()  # [B, ...] state of the intrinsic reward for each stream; () if it has none
 
 
 class Collected(NamedTuple):

@@ -371,8 +371,8 @@ COLLECTING = [
     ),
     Mutation(
         "V of the last observation advances memory",
-        "return Collected(actor, Rollout(",
-        "return Collected(actor._replace(carry=last.carry), Rollout(",
+        "return Collected(actor, rollout, episodes)",
+        "return Collected(actor._replace(carry=last.carry), rollout, episodes)",
         (PPO + "test_v_of_the_last_observation_does_not_advance_memory",),
     ),
     Mutation(
@@ -507,8 +507,8 @@ LEARNING = [
     ),
     Mutation(
         "KL stops one step late",
-        "goes_on = self.kl.goes_on(kl, learns)",
-        "goes_on = self.kl.goes_on(state.kl, learns)",
+        "self.kl.goes_on(kl, learns)",
+        "self.kl.goes_on(state.kl, learns)",
         (KL + "test_a_stopped_update_is_one_with_fewer_epochs",),
     ),
     Mutation(

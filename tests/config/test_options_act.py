@@ -347,7 +347,7 @@ def test_every_option_of_every_part_is_covered():
     for slot, choices in config.PARTS.items():
         for cls in choices.values() if slot != "logger" else ():
             names = {field.name for field in dataclasses.fields(cls) if field.metadata}
-            names -= {"actor_readers", "critic_readers", "head", *slots(cls), *slot_tables(cls)}
+            names -= {"actor", "critic", "actor_readers", "critic_readers", "head", *slots(cls), *slot_tables(cls)}
             assert names <= seen, (slot, cls, names - seen)
     assert len({named(case) for case in ALL}) == len(ALL)
     known = {option.path for option in config.options({})}

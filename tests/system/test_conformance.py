@@ -35,6 +35,7 @@ SLOTS = {
     "advantage": protocols.Advantage,
     "loss": protocols.Loss,
     "auxiliary": protocols.AuxiliaryLoss,
+    "intrinsic": protocols.IntrinsicReward,
     "critic": protocols.Critic,
     "minibatch": protocols.Minibatches,
     "optimizer": protocols.Optimizer,

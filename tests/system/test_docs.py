@@ -9,6 +9,7 @@ import subprocess
 import sys
 import types
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -21,16 +22,18 @@ from ppax.envs.suites import registry
 
 ROOT = Path(__file__).parents[2]
 RUN = (
-    "exploration",
     "extending",
     "fine_tuning",
     "first_run",
     "logging",
     "memory",
+    "objectives",
     "own_environment",
     "own_network",
     "policies",
     "sweeps",
+    "exploration",
+    "symmetry",
 )
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -146,6 +149,19 @@ def test_auxiliary_loss_of_the_page_by_hand():
     np.testing.assert_allclose(terms.losses["z_loss"], 0.5 * np.log([2.0, 4.0]) ** 2, rtol=1e-6)
 
 
+def test_intrinsic_reward_of_extending_by_hand():
+    """Three visits of one cell and one of another, and a row that does not count."""
+    names = part_of("Intrinsic reward")
+    state = names["Counts"](jnp.eye(2), jnp.zeros(4))
+    after = jnp.array([[[1.0, -1.0]], [[1.0, -1.0]], [[-1.0, 1.0]], [[1.0, -1.0]], [[1.0, -1.0]]])
+    steps = SimpleNamespace(
+        obs=after[:1].repeat(5, axis=0).at[1:].set(after[:-1]), valid=jnp.ones((5, 1), bool).at[4].set(False)
+    )
+    out = names["SimHash"](0.5, bits=2)(None, state, ppax.types.Rollout(steps, None, None, after[-1]))
+    np.testing.assert_array_equal(out.state.visits, [0.0, 3.0, 1.0, 0.0])
+    np.testing.assert_allclose(out.reward[:4, 0], 0.5 / np.sqrt([3.0, 3.0, 1.0, 3.0]), rtol=1e-6)
+
+
 def test_suite_of_extending_can_be_made_by_name(monkeypatch):
     module = types.ModuleType("ppax.envs.suites.walks")
     names = part_of("Environment suite")
@@ -224,6 +240,7 @@ def test_script_with_a_part_of_its_own_trains_it(tmp_path, monkeypatch, capsys):
         ("advantage", "mixed", "Advantage estimator", "Mixed", {"weight": 0.25}),
         ("loss", "soft_clip", "Loss", "SoftClip", {"tau": 2.0}),
         ("auxiliary", "z_loss", "Auxiliary loss", "ZLoss", {"coef": 1e-3}),
+        ("intrinsic", "simhash", "Intrinsic reward", "SimHash", {"coef": 0.25}),
         ("minibatch", "with_replacement", "Minibatches", "WithReplacement", {"num_minibatches": 2}),
     ],
 )

@@ -20,6 +20,7 @@ LEVELS = [
     {"program.layout"},
     {"advantages", "losses", "critics", "minibatches", "distributions", "schedules", "optimizers", "envs"},
     {"networks", "learning"},
+    {"intrinsic"},  # networks of their own that learn
     {"ppo"},
     {"agents"},
     {"collection"},

@@ -14,10 +14,16 @@ from ppax.run.ending import OWN_ROWS
 from ppax.training import STAGES
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
+SYMMETRY = {"part": "symmetry", "observation": [1, -2, -3], "action": [-1], "mirror_coef": 0.5}
 AGENTS = [
-    {"loss": {"part": "kl_penalty"}, "kl": {"coef_target": 0.1}},
+    {"loss": {"part": "kl_penalty"}, "kl": {"coef_target": 0.1}, "auxiliary": SYMMETRY},
     {"loss": {"part": "dpo"}, "normalize_obs": True, "normalize_reward": True},
-    {"critic": {"part": "two_hot"}, "minibatch": {"part": "prioritised"}, "auxiliary": {"part": "feature_norm"}},
+    {
+        "critic": {"part": "two_hot"},
+        "minibatch": {"part": "prioritised"},
+        "auxiliary": {"part": "feature_norm"},
+        "intrinsic": {"part": "rnd"},
+    },
     {"critic": {"part": "popart"}, "kl": {"target_kl": 0.1}, "advantage": {"part": "vtrace"}, "recompute": "epoch"},
     {"kl": {"rate_target": 0.1}, "optimizer": {"part": "actor_critic"}, "loss": {"dual_clip": 3.0}},
     {"ent_coef": 0.01, "entropy": {"target": 0.1}, "critic": {"part": "quantile"}},

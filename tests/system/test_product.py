@@ -17,6 +17,7 @@ from ppax.advantages import GAE, CanonicalVTrace
 from ppax.agents.logged import EPISODE_METRICS
 from ppax.critics import PopArt, Quantile, TwoHot
 from ppax.envs import TimeLimit, VectorEnv, builtin
+from ppax.intrinsic import RND
 from ppax.losses import DPO, SPO, ClippedSurrogate, KLPenalty, Rollback
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import Tower, mlp
@@ -96,6 +97,7 @@ AXES = {
         {"optimizer": ActorCritic(actor_epochs=1, critic_max_grad_norm=1.0), "max_grad_norm": None},
     ],
     "drip": [{}, {"reward_spread_decay": 0.5}],
+    "intrinsic": [{}, {"intrinsic": RND(embedding=4, hidden=(4,), predictor_hidden=(4,), num_minibatches=2)}],
     "space": [{}, {"env": BOX}, {"env": HYBRID}],
 }
 

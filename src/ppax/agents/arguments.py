@@ -30,6 +30,7 @@ PARTS = {
     "advantage": (("__call__",), "ppax.advantages.GAE()"),
     "loss": (("__call__",), "ppax.losses.ClippedSurrogate()"),
     "auxiliary": (("__call__",), "ppax.losses.NoAuxiliary()"),
+    "intrinsic": (("__call__", "init", "initial_streams"), "ppax.intrinsic.NoIntrinsic()"),
     "critic": (("init", "value", "error", "update", "metrics"), "ppax.critics.Regression()"),
     "minibatch": (("__call__", "size"), "ppax.minibatches.Shuffle()"),
     "optimizer": (("__call__",), "ppax.optimizers.Adam()"),

@@ -117,7 +117,8 @@ class Groups:
             keys = jax.vmap(jax.random.fold_in, (0, None))(key, place)[: agent.num_epochs]
             updates[name] = agent.update(learner[name], rollouts[name], keys)
         learners = {name: update.learner for name, update in updates.items()}
-        return Update(learners, of_groups({name: update.metrics for name, update in updates.items()}))
+        metrics = of_groups({name: update.metrics for name, update in updates.items()})
+        return Update(learners, metrics, intrinsic={name: update.intrinsic for name, update in updates.items()})
 
     def evaluate_rollout(self, learner: Any, steps: Transition) -> tuple[Array, Array]:
         """Return V and action log-probability, both [T, B], of the steps [T, B] of a rollout."""
@@ -136,6 +137,11 @@ class Groups:
         """Return the carry at the start of collection, by group."""
         envs = num_streams // self.num_agents
         return {name: self.agents[name].start_carry(envs * size) for name, size in self.sizes}
+
+    def initial_intrinsic(self, num_streams: int) -> PyTree:
+        """Return the first state of the intrinsic rewards for each stream, by group."""
+        envs = num_streams // self.num_agents
+        return {name: self.agents[name].initial_intrinsic(envs * size) for name, size in self.sizes}
 
     def sequence_length(self, num_steps: int) -> int:
         """Steps between two stored carries: greatest common divisor of the sequence lengths of recurrent groups."""
@@ -205,7 +211,8 @@ class Groups:
     def rollout(self, name: str, rollout: Rollout) -> Rollout:
         """Return the part of a rollout that belongs to the group `name`."""
         last_value, reward_trace = self.apart(rollout.last_value)[name], self.apart(rollout.reward_trace, 1)[name]
-        return Rollout(self.steps(name, rollout.steps), last_value, reward_trace)
+        of_streams = _of(rollout.last_obs, name), _of(rollout.intrinsic or None, name)
+        return Rollout(self.steps(name, rollout.steps), last_value, reward_trace, *of_streams)
 
     def steps(self, name: str, steps: Transition) -> Transition:
         """Return the steps [T, E * A_g] of the group `name` among all steps [T, B]."""

@@ -81,13 +81,15 @@ class Independent:
 
     def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> Update:
         """Update every player's learner on its own streams; `key` is one key, or [num_epochs]."""
-        steps, last_value, trace = rollout
-        own = Rollout(self.own(steps), jnp.moveaxis(self._apart(last_value, 0), 1, 0), self.own(trace))
+        steps, last_value, trace, *of_streams = rollout
+        by_player = jax.tree.map(lambda x: jnp.moveaxis(self._apart(x, 0), 1, 0), (last_value, *of_streams))
+        own = Rollout(self.own(steps), by_player[0], self.own(trace), *by_player[1:])
         key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
         players = jnp.arange(self.num_agents)
         keys = jax.vmap(lambda one: jax.vmap(jax.random.fold_in, (None, 0))(one, players))(key)  # [num_epochs, A]
         update: Update = jax.vmap(PPO.update, (0, 0, 0, 1))(self.players(), learner, own, keys)
-        return Update(update.learner, of_players(update.metrics, self.num_agents))
+        intrinsic = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:]), update.intrinsic)
+        return Update(update.learner, of_players(update.metrics, self.num_agents), intrinsic=intrinsic)
 
     def evaluate_rollout(self, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
         """Return V and action log-probability, both [T, B], of the steps [T, B] of a rollout."""
@@ -101,6 +103,10 @@ class Independent:
     def start_carry(self, num_streams: int) -> PyTree:
         """Return the carry at the start of collection, [B, ...]."""
         return self.agent.start_carry(num_streams)
+
+    def initial_intrinsic(self, num_streams: int) -> PyTree:
+        """Return the first state of the intrinsic reward for each stream, [B, ...]."""
+        return self.agent.initial_intrinsic(num_streams)
 
     def sequence_length(self, num_steps: int) -> int:
         """Return the sequence length L, the same for all players."""

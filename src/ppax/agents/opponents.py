@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.agents.ratings import win_probability
-from ppax.types import Key, Rollout, Scalar, number, part, static
+from ppax.types import Key, PyTree, Rollout, Scalar, number, part, static
 
 
 class SelfPlayState(NamedTuple):
@@ -89,7 +89,7 @@ def win_chance(learner: SelfPlayState, name: str) -> Array:
 
 def snapshot(learners: dict[str, Any]) -> dict[str, Any]:
     """Return learners without their training state (optimiser, reward statistics, KL control)."""
-    nothing: dict[str, Any] = {"opt_state": (), "reward_stats": None, "control": (), "entropy": ()}
+    nothing: dict[str, Any] = {"opt_state": (), "reward_stats": None, "control": (), "intrinsic": (), "entropy": ()}
     return {name: learner._replace(**nothing) for name, learner in learners.items()}
 
 
@@ -110,5 +110,15 @@ def without_streams(rollout: Rollout, rows: slice) -> Rollout:
         before = jax.lax.slice_in_dim(x, 0, rows.start, axis=axis)
         return jnp.concatenate([before, jax.lax.slice_in_dim(x, rows.stop, x.shape[axis], axis=axis)], axis)
 
-    steps = jax.tree.map(lambda x: drop(x, 1), rollout.steps)
-    return Rollout(steps, drop(rollout.last_value, 0), drop(rollout.reward_trace, 1))
+    steps, of_streams = jax.tree.map(lambda x: drop(x, 1), rollout.steps), (rollout.last_obs, rollout.intrinsic)
+    own = jax.tree.map(lambda x: drop(x, 0), of_streams)
+    return Rollout(steps, drop(rollout.last_value, 0), drop(rollout.reward_trace, 1), *own)
+
+
+def with_streams(before: PyTree, learned: PyTree, rows: slice) -> PyTree:
+    """Return `before` [B, ...] with `learned`, of all streams but `rows`, in the places of these streams."""
+
+    def one(old: Array, new: Array) -> Array:
+        return jnp.concatenate([new[: rows.start], old[rows], new[rows.start :]])
+
+    return jax.tree.map(one, before, learned)

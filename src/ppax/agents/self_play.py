@@ -18,7 +18,7 @@ from ppax.agents import ratings, seating
 from ppax.agents.groups import Groups
 from ppax.agents.opponents import Pool as Pool
 from ppax.agents.opponents import SelfPlayState as SelfPlayState
-from ppax.agents.opponents import by_opponent, pool_of, win_chance, with_snapshot, without_streams
+from ppax.agents.opponents import by_opponent, pool_of, win_chance, with_snapshot, with_streams, without_streams
 from ppax.arrays.metrics import reduced
 from ppax.ppo import PPO
 from ppax.program.layout import Program
@@ -45,8 +45,7 @@ class SelfPlay:
 
     A fraction `pool.share` of the environments, the last ones, is divided among the groups. In its block, a group is
     played by past selves, whose rows are left out of the update. A group wins an episode if its mean return is higher
-    than that of the other agents. Runs on one device. `num_envs` must be that of the environment. Evaluation uses the
-    current learners.
+    than that of the other agents. Runs on one device, with `num_envs` of the environment; evaluates current learners.
     """
 
     agent: Groups
@@ -110,7 +109,14 @@ class SelfPlay:
         after = with_snapshot(self.pool, rated, [name for name, _ in self.sizes], draw_key)
         metrics = learned.metrics | reduced("last", self._ratings(after))
         current = seating.current_agents(self._blocks(), self.num_envs, self.num_agents)
-        return Update(after, metrics, jnp.asarray(current.reshape(-1)), self.replaced(learner, after))
+        intrinsic = {
+            block.name: with_streams(
+                self.agent.rollout(block.name, rollout).intrinsic, learned.intrinsic[block.name], block.rows
+            )
+            for block in self._blocks()
+        }
+        replaced = self.replaced(learner, after)
+        return Update(after, metrics, jnp.asarray(current.reshape(-1)), replaced, intrinsic)
 
     def _rate(self, learner: SelfPlayState, rollout: Rollout) -> SelfPlayState:
         """Update Elo ratings from the episodes that ended in a rollout: at autoreset steps, in which no agent acts."""
@@ -206,6 +212,10 @@ class SelfPlay:
     def initial_carry(self, num_streams: int) -> PyTree:
         """Return the memory at the start of an episode, by group."""
         return self.agent.initial_carry(num_streams)
+
+    def initial_intrinsic(self, num_streams: int) -> PyTree:
+        """Return the first state of the intrinsic rewards for each stream, by group."""
+        return self.agent.initial_intrinsic(num_streams)
 
     def sequence_length(self, num_steps: int) -> int:
         """Steps between two carries that a rollout stores."""

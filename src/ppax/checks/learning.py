@@ -15,6 +15,7 @@ from ppax.checks import oracle
 from ppax.checks.context import CheckContext, differing_leaves, fast_compiled, gradient, named_leaves
 from ppax.checks.report import Finding, none_of, skip, within
 from ppax.collection import collect
+from ppax.intrinsic import NoIntrinsic
 from ppax.minibatches import Shuffle
 from ppax.ppo import PPO
 from ppax.program import sharding
@@ -128,8 +129,10 @@ def check_empty_rows(context: CheckContext, key: Key) -> Finding:
     steps, invalid = context.rollout.steps, ~context.rollout.steps.valid
     if not invalid.any():
         return skip("every row of the rollout is valid: no episode ended in it")
-    # the invalid row after a truncation holds the final observation, whose value is bootstrapped
-    final = jnp.concatenate([jnp.zeros_like(invalid[:1]), steps.truncated[:-1]])
+    # the invalid row after a truncation holds the final observation, whose value is bootstrapped; an intrinsic reward
+    # reads that after a termination, too
+    read = steps.truncated if isinstance(context.agent.intrinsic, NoIntrinsic) else steps.ended
+    final = jnp.concatenate([jnp.zeros_like(invalid[:1]), read[:-1]])
     unused = invalid & ~final
     poisoned = dataclasses.replace(
         steps,
@@ -203,7 +206,9 @@ def _with_empty(rollout: Rollout) -> Rollout:
     empty = dataclasses.replace(rollout.steps, valid=jnp.zeros_like(rollout.steps.valid))
     steps = jax.tree.map(lambda x, y: jnp.concatenate([x, y], axis=1), rollout.steps, empty)
     trace = jnp.concatenate([rollout.reward_trace] * 2, axis=1)
-    return Rollout(steps, jnp.concatenate([rollout.last_value] * 2), trace)
+    of_streams = rollout.last_value, rollout.last_obs, rollout.intrinsic
+    last_value, *others = jax.tree.map(lambda x: jnp.concatenate([x, x]), of_streams)
+    return Rollout(steps, last_value, trace, *others)
 
 
 def _norm(tree: dict[str, np.ndarray]) -> float:

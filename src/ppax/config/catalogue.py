@@ -11,8 +11,9 @@ from ppax import imports
 from ppax.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
 from ppax.config.own_parts import own_class, own_name
 from ppax.critics import PopArt, Quantile, Regression, TwoHot
+from ppax.intrinsic import RND, NoIntrinsic
 from ppax.loggers import MLflow, TensorBoard, WandB
-from ppax.losses import DPO, SPO, ClippedSurrogate, FeatureNorm, KLPenalty, NoAuxiliary, Rollback
+from ppax.losses import DPO, SPO, ClippedSurrogate, FeatureNorm, KLPenalty, NoAuxiliary, Rollback, Symmetry
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import Composed, encoders, memories, network
 from ppax.optimizers import SGD, ActorCritic, Adam, AdamW, Muon, RMSProp
@@ -49,7 +50,8 @@ PARTS: dict[str, dict[str, type]] = {
         "monte_carlo": MonteCarlo,
     },
     "loss": {"clipped": ClippedSurrogate, "kl_penalty": KLPenalty, "dpo": DPO, "spo": SPO, "rollback": Rollback},
-    "auxiliary": {"none": NoAuxiliary, "feature_norm": FeatureNorm},
+    "auxiliary": {"none": NoAuxiliary, "feature_norm": FeatureNorm, "symmetry": Symmetry},
+    "intrinsic": {"none": NoIntrinsic, "rnd": RND},
     "critic": {"regression": Regression, "two_hot": TwoHot, "popart": PopArt, "quantile": Quantile},
     "minibatch": {"shuffle": Shuffle, "prioritised": Prioritised},
     "optimizer": {

@@ -15,6 +15,7 @@ BUILTIN: dict[str, Callable[[], Environment]] = {
     "CartPole-v1-masked": lambda: PartialView(TimeLimit(builtin.CartPole(), 500), (0, 2)),  # no velocities
     "CueCorridor-10": lambda: builtin.CueCorridor(10),
     "CueCorridor-40": lambda: builtin.CueCorridor(40),
+    "Maze-9": lambda: TimeLimit(builtin.Maze(9), 150),  # 48 steps to the goal
     "Acrobot-v1": lambda: TimeLimit(builtin.Acrobot(), 500),
     "MountainCar-v0": lambda: TimeLimit(builtin.MountainCar(), 200),
     "MountainCarContinuous-v0": lambda: TimeLimit(builtin.MountainCarContinuous(), 999),

@@ -13,7 +13,7 @@ from ppax.arrays import masks
 from ppax.arrays.sequences import masked_mean, to_sequences, zero_rows
 from ppax.losses.base import RowWeights
 from ppax.program import sharding
-from ppax.types import Metrics, MinibatchIndices, Targets, Transition
+from ppax.types import LearnerState, Metrics, MinibatchIndices, PyTree, Targets, Transition
 
 ALIKE = 4e-6  # std / |mean| below which float32 advantages are equal: a mean of millions has a relative error of 1e-6
 
@@ -24,6 +24,9 @@ class Experience(NamedTuple):
     steps: Transition  # [M, L]
     targets: Targets  # [M, L] from the stored values
     inputs: Any  # recompute.TargetInputs; None: targets are not recomputed
+
+
+Prepared = tuple[LearnerState, Experience]  # learner with updated statistics, and the sequences to learn from
 
 
 def next_values(steps: Transition, last_value: Array) -> Array:
@@ -76,6 +79,11 @@ class RowMasks(NamedTuple):
     def choices(self) -> Array:
         """Rows that the policy learns from: valid, with an allowed action, [M, L]."""
         return self.valid if self.acting is None else self.acting
+
+
+def repeated(tree: PyTree, count: int) -> PyTree:
+    """`tree` once for each of `count` streams, [B, ...]."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), tree)
 
 
 def row_masks(steps: Transition) -> RowMasks:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from ppax.arrays.sequences import to_pairs, to_rows
+from ppax.critics.base import value_losses
 from ppax.learning import normalization
 from ppax.learning.exploration import remembered, with_memory
-from ppax.protocols import Critic, Network
-from ppax.types import ForwardPass, LearnerState, PyTree, Transition
+from ppax.protocols import Critic, Loss, Network
+from ppax.types import Batch, ForwardPass, LearnerState, PyTree, Transition
 
 
 def forward(
@@ -49,6 +53,28 @@ def replay(
     """Run the network over stored sequences [M, L], each from its stored initial carry."""
     carry = jax.tree.map(lambda x: x[:, 0], steps.carry)
     return forward(network, critic, compute_dtype, learner, carry, steps.obs, steps.first, steps.action_mask)
+
+
+class Again(NamedTuple):
+    """The current network over other inputs in the place of a minibatch's rows (`protocols.Again`)."""
+
+    agent: Any  # PPO: its network, critic and coefficients
+    loss: Loss
+    learner: LearnerState  # with the current parameters
+    steps: Transition  # [m, L]
+
+    def forward(self, obs: PyTree, action_mask: PyTree | None = None) -> ForwardPass:
+        """Run the network over other observations, rows [N]."""
+        obs, action_mask = to_pairs((obs, action_mask), self.steps.valid.shape[1])
+        steps = dataclasses.replace(self.steps, obs=obs, action_mask=action_mask)
+        return replay(self.agent.network, self.agent.critic, self.agent.compute_dtype, self.learner, steps)
+
+    def losses(self, batch: Batch) -> Array:
+        """PPO's own loss of other rows, [N], without weights."""
+        policy = self.forward(batch.steps.obs, batch.steps.action_mask)
+        value = value_losses(self.agent.critic, self.learner.critic, policy.value_outputs, batch)
+        entropy = policy.distribution.entropy()
+        return self.loss(policy.distribution, batch).loss + self.agent.vf_coef * value - self.agent.ent_coef * entropy
 
 
 def in_float32(tree: PyTree) -> PyTree:

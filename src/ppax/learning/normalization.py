@@ -88,6 +88,11 @@ def init_obs_stats(space: spaces.Space) -> PyTree:
     return init_stats(space.shape or ())
 
 
+def initial(space: spaces.Space, of_obs: bool, of_reward: bool) -> tuple[PyTree, PyTree]:
+    """Initial statistics of observations and of discounted returns; None where they are off."""
+    return init_obs_stats(space) if of_obs else None, init_stats(()) if of_reward else None
+
+
 def is_stats(node: object) -> bool:
     """Whether a tree node is the statistics of one array."""
     return isinstance(node, RunningStats | NoStats)
@@ -109,15 +114,15 @@ def update_obs_stats(stats: PyTree, obs: PyTree, valid: Array) -> PyTree:
     return jax.tree.map(one, stats, obs, is_leaf=is_stats)
 
 
-def normalize_obs(stats: PyTree, obs: PyTree) -> PyTree:
-    """Standardise observations [..., *shape]; clipped at 10 standard deviations."""
+def normalize_obs(stats: PyTree, obs: PyTree, clip: float = CLIP) -> PyTree:
+    """Standardise observations [..., *shape]; clipped at `clip` standard deviations."""
 
     def one(s: RunningStats | NoStats, x: Array) -> Array:
         if isinstance(s, NoStats):
             return x
         batch = tuple(range(x.ndim - s.mean.high.ndim))
         mean, low, var = (jnp.expand_dims(v, batch) for v in (s.mean.high, s.mean.low, s.var.high))
-        return jnp.clip(((x - mean) - low) * jax.lax.rsqrt(var + EPSILON), -CLIP, CLIP)
+        return jnp.clip(((x - mean) - low) * jax.lax.rsqrt(var + EPSILON), -clip, clip)
 
     return jax.tree.map(one, stats, obs, is_leaf=is_stats)
 

@@ -7,5 +7,6 @@ from ppax.losses.kl_penalty import KLPenalty
 from ppax.losses.no_auxiliary import NoAuxiliary
 from ppax.losses.rollback import Rollback
 from ppax.losses.spo import SPO
+from ppax.losses.symmetry import Symmetry
 
-__all__ = ["DPO", "SPO", "ClippedSurrogate", "FeatureNorm", "KLPenalty", "NoAuxiliary", "Rollback"]
+__all__ = ["DPO", "SPO", "ClippedSurrogate", "FeatureNorm", "KLPenalty", "NoAuxiliary", "Rollback", "Symmetry"]

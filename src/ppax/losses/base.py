@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
@@ -74,6 +74,11 @@ def total_loss(
     for name in auxiliary.losses:
         loss = loss + means[name]
     return LossOutput(loss, {"loss": loss} | means | ratio_extremes(policy.log_ratio, batch, weights))
+
+
+def with_metrics(terms: PolicyTerms, distribution: Any) -> PolicyTerms:
+    """`terms` with the distribution's diagnostics beside its own."""
+    return terms._replace(metrics={**terms.metrics, **distribution.metrics()})
 
 
 def ratio_extremes(log_ratio: Array, batch: Batch, weights: RowWeights) -> Table:

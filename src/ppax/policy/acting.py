@@ -26,7 +26,7 @@ def acting(agent: Any, learner: Any) -> Acting:
 
 def _needed(learner: LearnerState) -> LearnerState:
     """Return parameters, observation statistics and the critic's state."""
-    return learner._replace(opt_state=(), reward_stats=None, control=(), entropy=())
+    return learner._replace(opt_state=(), reward_stats=None, control=(), intrinsic=(), entropy=())
 
 
 def _is_learner(node: object) -> bool:

@@ -33,7 +33,8 @@ from ppax.types import ConfigError, PyTree, TrainState
 
 LEARNER, CURRENT = "learner.", "learner.current."  # prefixes of the arrays in a checkpoint; the second with self-play
 SELF_PLAY = "learner.num_snapshots"  # array that only self-play has
-OF_LEARNING = {"opt_state", "reward_stats", "control", "entropy"}  # fields of a LearnerState that acting does not read
+# fields of a LearnerState that acting does not read
+OF_LEARNING = {"opt_state", "reward_stats", "control", "intrinsic", "entropy"}
 
 
 def load(

@@ -28,7 +28,7 @@ from ppax.types import Batch, Rollout, TrainState
 SET_UP = 2.0  # seconds: a first iteration that takes less may be mostly one-time setup
 GAIN = 1.03  # least speedup at which a layout is chosen: less is measurement noise
 STEPS = jax.sharding.PartitionSpec(None, sharding.AXIS)
-COLLECTED = Rollout(STEPS, SPLIT, STEPS)  # type: ignore[arg-type]  # sharded axes
+COLLECTED = Rollout(STEPS, SPLIT, STEPS, SPLIT, SPLIT)  # type: ignore[arg-type]  # sharded axes
 
 
 def quiet(stage: str) -> None:

@@ -4,6 +4,7 @@ from ppax.envs.builtin.acrobot import Acrobot
 from ppax.envs.builtin.algo_trading import AlgoTrading
 from ppax.envs.builtin.cartpole import CartPole
 from ppax.envs.builtin.cue_corridor import CueCorridor
+from ppax.envs.builtin.maze import Maze
 from ppax.envs.builtin.mountain_car import MountainCar, MountainCarContinuous
 from ppax.envs.builtin.navigator import Navigator
 from ppax.envs.builtin.pendulum import Pendulum
@@ -31,6 +32,7 @@ __all__ = [
     "EndlessMountainCar",
     "FiniteProbe",
     "InfiniteProbe",
+    "Maze",
     "MountainCar",
     "MountainCarContinuous",
     "Navigator",

@@ -1,0 +1,54 @@
+"""Scale of intrinsic rewards: the running standard deviation of their discounted sum.
+
+Burda et al. 2018, section 2.4, https://arxiv.org/abs/1810.12894
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ppax.learning.normalization import RunningStats, update_stats
+from ppax.program import sharding
+from ppax.types import Scalar, Transition
+
+LEAST_VARIANCE = 1e-12  # rewards of a predictor without errors stay near 0
+
+
+class Scaled(NamedTuple):
+    """Scaled rewards, and the state after them."""
+
+    reward: Array  # [T, B]
+    stats: RunningStats  # of the discounted sums
+    trace: Array  # [B] discounted sum of each stream's rewards so far
+
+
+def scaled(
+    stats: RunningStats, trace: Array, reward: Array, steps: Transition, gamma: Scalar, episodic: bool
+) -> Scaled:
+    """Divide `reward` [T, B] by the standard deviation of its discounted sum so far, these steps included.
+
+    `trace` [B] is the sum before these steps; it ends with an episode only if `episodic`. Steps that are not valid have
+    no reward and are left out.
+    """
+    sums = jax.vmap(discounted_so_far, (0, 1, 1, 1, None, None), (0, 1))
+    trace, traces = sums(trace, reward, steps.valid, steps.ended, gamma, episodic)
+    stats = update_stats(stats, *sharding.gather((traces, steps.valid), axis=1))
+    variance = jnp.maximum(stats.var.high, LEAST_VARIANCE)
+    return Scaled(jnp.where(steps.valid, reward * jax.lax.rsqrt(variance), 0.0), stats, trace)
+
+
+def discounted_so_far(
+    trace: Array, reward: Array, valid: Array, ended: Array, gamma: Scalar, episodic: bool
+) -> tuple[Array, Array]:
+    """Discounted sums of one stream's rewards [T] so far, after `trace` []: the last one, for later, and all [T]."""
+
+    def step(before: Array, row: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        reward_t, valid_t, ended_t = row
+        after = jnp.where(valid_t, gamma * before + reward_t, before)
+        return jnp.where(ended_t & episodic, 0.0, after), after
+
+    return jax.lax.scan(step, trace, (reward, valid, ended))

@@ -1,0 +1,57 @@
+"""Breaks of intrinsic rewards."""
+
+from breaks.base import Mutation
+
+RND = "tests/intrinsic/test_rnd.py::"
+ORACLE = RND + "test_rewards_statistics_and_predictor_are_those_of_float64"
+MUTATIONS = [
+    Mutation(
+        "the intrinsic reward is that of the observation before the step",
+        "jnp.concatenate([x[1:], last[None]])",
+        "x",
+        (ORACLE,),
+        "intrinsic/rnd.py",
+    ),
+    Mutation(
+        "the target network learns beside the predictor",
+        "state._replace(predictor=to_params(trained.vector), opt_state",
+        "state._replace(target=to_params(trained.vector), opt_state",
+        (RND + "test_every_agent_trains_with_it",),
+        "intrinsic/rnd.py",
+    ),
+    Mutation(
+        "observations of the predictor are clipped as those of the policy",
+        "normalization.normalize_obs(state.obs_stats, obs, self.obs_clip)",
+        "normalization.normalize_obs(state.obs_stats, obs)",
+        (ORACLE,),
+        "intrinsic/rnd.py",
+    ),
+    Mutation(
+        "steps that are not valid decay the sum of intrinsic rewards",
+        "jnp.where(valid_t, gamma * before + reward_t, before)",
+        "gamma * before + reward_t",
+        (RND + "test_discounted_sums_by_hand",),
+        "intrinsic/returns.py",
+    ),
+    Mutation(
+        "the sum of intrinsic rewards always ends with an episode",
+        "jnp.where(ended_t & episodic, 0.0, after)",
+        "jnp.where(ended_t, 0.0, after)",
+        (RND + "test_discounted_sums_by_hand",),
+        "intrinsic/returns.py",
+    ),
+    Mutation(
+        "intrinsic rewards are not learned from",
+        "reward=steps.reward + intrinsic)",
+        "reward=steps.reward)",
+        (RND + "test_the_reward_is_added_to_the_environments_and_not_normalised_again",),
+        "learning/rewards.py",
+    ),
+    Mutation(
+        "the streams' sums of intrinsic rewards begin anew in each rollout",
+        "    actor = actor._replace(intrinsic=intrinsic)\n",
+        "",
+        (RND + "test_every_agent_trains_with_it",),
+        "ppax/training.py",
+    ),
+]

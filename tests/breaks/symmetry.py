@@ -1,0 +1,42 @@
+"""Breaks of the symmetry loss."""
+
+from breaks.base import Mutation
+
+SYMMETRY = "tests/losses/test_symmetry.py::"
+MUTATIONS = [
+    Mutation(
+        "actions of mirrored rows are not mirrored",
+        "obs=obs, action=action, action_mask=mask",
+        "obs=obs, action_mask=mask",
+        (SYMMETRY + "test_augmentation_is_the_loss_of_the_mirrored_rollout",),
+        "losses/symmetry.py",
+    ),
+    Mutation(
+        "mirror images have no signs",
+        "np.broadcast_to(np.sign(image), x.shape)",
+        "np.broadcast_to(np.abs(np.sign(image)), x.shape)",
+        (SYMMETRY + "test_a_mirror_image_by_hand",),
+        "losses/symmetry.py",
+    ),
+    Mutation(
+        "the loss of mirrored rows has no value loss",
+        "+ self.agent.vf_coef * value - self.agent.ent_coef * entropy",
+        "- self.agent.ent_coef * entropy",
+        (SYMMETRY + "test_augmentation_is_the_loss_of_the_mirrored_rollout",),
+        "learning/forward.py",
+    ),
+    Mutation(
+        "the mirror loss of choices compares the same choices",
+        "np.argsort(_places(self.action)).tolist(), batch)",
+        "range(len(self.action)), batch)",
+        (SYMMETRY + "test_the_mirror_loss_of_choices_is_a_divergence",),
+        "losses/symmetry.py",
+    ),
+    Mutation(
+        "a network with memory has mirrored rows",
+        "if jax.tree.leaves(steps.carry):",
+        "if False:",
+        (SYMMETRY + "test_memories_and_importance_weights_are_refused",),
+        "losses/symmetry.py",
+    ),
+]

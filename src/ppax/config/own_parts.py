@@ -12,7 +12,7 @@ import jax
 from ppax import imports, optimizers
 from ppax.agents.arguments import PARTS as CHECKED
 from ppax.envs import Env, require_native
-from ppax.envs.wrappers import params
+from ppax.envs.wrappers import places
 from ppax.options import LISTS, Config, flatten, unflatten
 from ppax.program.backends import backend_of
 from ppax.types import ConfigError
@@ -112,7 +112,7 @@ def own_environment(env: Env) -> Config:
         return {}
     world: Any = inner  # is_dataclass narrows it to a type without `step`
     defaults = {field.name: field.default for field in dataclasses.fields(world)}
-    own = {name: params.read(world, name) for name, place in params.places(world).items() if len(place.path) == 1}
+    own = {name: places.read(world, name) for name, place in places.places(world).items() if len(place.path) == 1}
     changed = {name: value for name, value in own.items() if value != defaults[name]} | dict(env.settings.env_params)
     return {"env": path} | ({"env_params": changed} if changed else {})
 

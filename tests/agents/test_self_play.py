@@ -245,7 +245,8 @@ def test_an_iteration_leaves_out_what_past_selves_earned_and_remember(monkeypatc
     agent, env, learner = by_hand(GRU(2))
     opponents = {"prey": jnp.array([2, 2]), "hunters": jnp.array([2, 2])}
     after = learner._replace(num_snapshots=jnp.int32(3), opponents=opponents)
-    learned = Update(dict(after.current), Table({"grad_norm": jnp.float32(1.0)}))
+    nothing = {"prey": (), "hunters": ()}
+    learned = Update(dict(after.current), Table({"grad_norm": jnp.float32(1.0)}), intrinsic=nothing)
     monkeypatch.setattr(ppax.Groups, "rollout", lambda self, name, rollout: rollout)
     monkeypatch.setattr(self_play, "without_streams", lambda rollout, rows: rollout)
     monkeypatch.setattr(ppax.Groups, "learn", lambda *_: learned)

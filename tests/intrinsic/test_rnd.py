@@ -351,6 +351,7 @@ def test_observations_of_every_kind_are_read():
     rng = np.random.default_rng(0)
     obs = {"kind": rng.integers(1, 4, (3, 2)), "image": rng.integers(0, 256, (3, 2, 8, 8, 3)).astype(np.uint8)}
     obs["x"] = rng.normal(size=(3, 2, 2)).astype(np.float32)
+    obs = jax.tree.map(jnp.asarray, obs)
     steps = SimpleNamespace(
         obs=jax.tree.map(lambda x: x[:2], obs), valid=np.ones((2, 2), bool), ended=np.zeros((2, 2), bool)
     )

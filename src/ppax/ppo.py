@@ -1,7 +1,6 @@
 """Proximal Policy Optimization: the agent and its whole learning phase, top to bottom.
 
-Schulman et al. 2017, https://arxiv.org/abs/1707.06347. Parts hold the equations, learning/ the tools. `act` collects a
-rollout; `update` calls `_prepare` once, `_epoch` num_epochs times, and in each `_gradient_step` for each minibatch.
+Schulman et al. 2017, https://arxiv.org/abs/1707.06347. `update` calls `_prepare`, then `_epoch` num_epochs times.
 """
 
 from __future__ import annotations
@@ -114,8 +113,9 @@ class PPO:
         moments = clipped(self.optimizer, self.learning_rate, self.max_grad_norm, self.num_epochs).init
         opt_state = in_float32(moments(ravel_pytree(params)[0] if self.optimizer.elementwise else params))
         stats = normalization.initial(observation_space, self.normalize_obs, self.normalize_reward)
-        own = rewards.initial(self.intrinsic, self.network, observation_space, key), self.entropy.init(self.ent_coef)
-        return LearnerState(params, opt_state, *stats, self.kl.init(self.loss), critic_state, *own)
+        own = self.intrinsic.init(self.network, observation_space, jax.random.fold_in(key, rewards.INTRINSIC))
+        rest = self.kl.init(self.loss), critic_state, own, self.entropy.init(self.ent_coef)
+        return LearnerState(params, opt_state, *stats, *rest)
 
     def act(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
@@ -131,19 +131,17 @@ class PPO:
         learner = adapt(self.critic, self.network, learner, targets.value, steps.valid)
         vector, to_params = ravel_pytree(learner.params)
         data = UpdateData(learner, experience, batches.row_masks(steps), rollout.steps.valid.shape[0], to_params)
-        latest = targets if self.recompute == "minibatch" else None
-        kl = self.kl.begin(learner.control)
-        state = UpdateState(learner.params, vector, learner.opt_state, kl, latest, jnp.int32(0))
+        own = self.kl.begin(learner.control), targets if self.recompute == "minibatch" else None
+        state = UpdateState(learner.params, vector, learner.opt_state, *own, jnp.int32(0))
         key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
         state, history = jax.lax.scan(partial(self._epoch, data), state, key)
         control = self.kl.end(state.kl, history.metrics, history.acts)
         learner = learner._replace(params=state.params, opt_state=state.opt_state, control=control)
         learner = normalization.with_obs(learner, steps)  # after learning, which used the statistics of acting
         metrics = update_metrics(Batch(steps, targets), data.rows.choices, history)
-        learner = learner._replace(entropy=self.entropy.update(learner.entropy, metrics, history.acts))
+        learner, metrics = self.entropy.adapt(learner, metrics, history.acts, self.ent_coef)
         metrics |= self.kl.metrics(control, self.loss, self.learning_rate)
         metrics |= self.critic.metrics(learner.critic, targets.value, steps.valid)
-        metrics |= self.entropy.metrics(learner.entropy, self.ent_coef)
         metrics = rewards.with_intrinsic(metrics, intrinsic, rollout.steps.valid)
         return Update(learner, metrics, intrinsic=intrinsic.streams)
 
@@ -204,7 +202,7 @@ class PPO:
 
     def start_carry(self, num_streams: int) -> PyTree:
         """Carry at the start of collection, [B, ...]: memory, and with gSDE the noise."""
-        return exploration.of_streams(in_float32(self.network.initial_carry()), num_streams)
+        return batches.repeated(in_float32(self.network.initial_carry()), num_streams)
 
     def policy(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None
@@ -230,8 +228,8 @@ class PPO:
 
     def sequence_length(self, num_steps: int) -> int:
         """Sequence length L: `seq_len`, or by default `num_steps` if a target or memory spans several steps, else 1."""
-        together = jax.tree.leaves(self.initial_carry(1)) or self.recompute == "minibatch"
-        return self.seq_len if self.seq_len is not None else num_steps if together else 1
+        whole = self.recompute == "minibatch" or jax.tree.leaves(self.initial_carry(1))
+        return self.seq_len or (num_steps if whole else 1)
 
     def annealed(self, progress: Array, env_steps: Array) -> PPO:
         """Agent with its schedule applied at `progress` of training, in [0, 1], and after `env_steps` valid steps."""

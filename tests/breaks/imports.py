@@ -56,11 +56,11 @@ MUTATIONS = [
         "imports/trusted.py",
     ),
     Mutation(
-        "a report looks up the parts that a stranger's run names",
-        "configs.options(configs.plain(record.tables))",
-        "configs.options(record.tables)",
-        (OWN + "test_a_report_imports_nothing_even_where_the_package_is_trusted",),
-        "reports/groups.py",
+        "the doctor looks up the parts that a stranger's run names",
+        "config.resolve(config.plain(run_record.recorded(find(path))))",
+        "config.resolve(run_record.recorded(find(path)))",
+        (OWN + "test_the_doctor_imports_nothing_even_where_the_package_is_trusted",),
+        "doctor/record.py",
     ),
     Mutation(
         "load of a run needs the parts that only learn",

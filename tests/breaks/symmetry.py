@@ -20,8 +20,8 @@ MUTATIONS = [
     ),
     Mutation(
         "the loss of mirrored rows has no value loss",
-        "+ self.agent.vf_coef * value - self.agent.ent_coef * entropy",
-        "- self.agent.ent_coef * entropy",
+        "return policy_loss + self.agent.vf_coef * value",
+        "return policy_loss",
         (SYMMETRY + "test_augmentation_is_the_loss_of_the_mirrored_rollout",),
         "learning/forward.py",
     ),

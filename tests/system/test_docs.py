@@ -22,12 +22,12 @@ from ppax.envs.suites import registry
 
 ROOT = Path(__file__).parents[2]
 RUN = (
-    "exploration",
     "extending",
     "fine_tuning",
     "first_run",
     "logging",
     "memory",
+    "objectives",
     "own_environment",
     "own_network",
     "policies",

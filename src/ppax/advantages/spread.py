@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-
-import jax
 from jax import Array
 
 from ppax.arrays.sequences import discounted_sum
-from ppax.types import Scalar, Transition
+from ppax.types import Scalar
 
 
 def spread_rewards(reward: Array, decay: Scalar, ended: Array) -> Array:
@@ -17,11 +14,3 @@ def spread_rewards(reward: Array, decay: Scalar, ended: Array) -> Array:
     This changes the objective: each reward counts up to 1 / (1 - decay) times. Rewards spread within one rollout only.
     """
     return discounted_sum(reward, decay, ended)
-
-
-def spread_steps(steps: Transition, decay: Scalar | None) -> Transition:
-    """Steps [T, B] with their rewards spread; None: unchanged."""
-    if decay is None:
-        return steps
-    reward = jax.vmap(spread_rewards, (1, None, 1), 1)(steps.reward, decay, steps.ended)
-    return dataclasses.replace(steps, reward=reward)

@@ -45,8 +45,7 @@ class SelfPlay:
 
     A fraction `pool.share` of the environments, the last ones, is divided among the groups. In its block, a group is
     played by past selves, whose rows are left out of the update. A group wins an episode if its mean return is higher
-    than that of the other agents. Runs on one device. `num_envs` must be that of the environment. Evaluation uses the
-    current learners.
+    than that of the other agents. Runs on one device, with `num_envs` of the environment; evaluates current learners.
     """
 
     agent: Groups

@@ -13,7 +13,7 @@ from ppax.arrays import masks
 from ppax.arrays.sequences import masked_mean, to_sequences, zero_rows
 from ppax.losses.base import RowWeights
 from ppax.program import sharding
-from ppax.types import LearnerState, Metrics, MinibatchIndices, Targets, Transition
+from ppax.types import LearnerState, Metrics, MinibatchIndices, PyTree, Targets, Transition
 
 ALIKE = 4e-6  # std / |mean| below which float32 advantages are equal: a mean of millions has a relative error of 1e-6
 
@@ -79,6 +79,11 @@ class RowMasks(NamedTuple):
     def choices(self) -> Array:
         """Rows that the policy learns from: valid, with an allowed action, [M, L]."""
         return self.valid if self.acting is None else self.acting
+
+
+def repeated(tree: PyTree, count: int) -> PyTree:
+    """`tree` once for each of `count` streams, [B, ...]."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), tree)
 
 
 def row_masks(steps: Transition) -> RowMasks:

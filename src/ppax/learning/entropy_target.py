@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.arrays.metrics import Table, reduced
-from ppax.types import ConfigError, PyTree, Scalar, number, part
+from ppax.types import ConfigError, LearnerState, PyTree, Scalar, number, part
 
 LARGEST = 14.0  # bound on the change of log ent_coef since the start: a factor of a million
 
@@ -46,6 +46,11 @@ class EntropyTarget:
             return ()
         moved = jnp.clip(state + self.rate * (self.target - metrics["entropy"]), -LARGEST, LARGEST)
         return jnp.where(acts.any(), moved, state)
+
+    def adapt(self, learner: LearnerState, metrics: Table, acts: Array, ent_coef: Scalar) -> tuple[LearnerState, Table]:
+        """Return learner and metrics of an update with the learned coefficient."""
+        state = self.update(learner.entropy, metrics, acts)
+        return learner._replace(entropy=state), metrics | self.metrics(state, ent_coef)
 
     def metrics(self, state: PyTree, ent_coef: Scalar) -> Table:
         """Metric of one update: the learned coefficient, for the next one."""

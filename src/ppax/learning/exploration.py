@@ -22,18 +22,13 @@ def remembered(carry: PyTree) -> PyTree:
     )
 
 
-def of_streams(carry: PyTree, num_streams: int) -> PyTree:
-    """Return the carry of one stream for all, [B, ...]."""
-    return jax.tree.map(lambda x: jnp.broadcast_to(x, (num_streams, *x.shape)), carry)
-
-
 def with_memory(carry: PyTree, memory: PyTree) -> PyTree:
     """Return `carry` with the next memory; the noise stays."""
     return carry._replace(memory=memory) if isinstance(carry, Exploring) else memory
 
 
 def sample(policy: ForwardPass, key: Key) -> Decision:
-    """Sample an action for every stream, key [] or [B]: with the noise of its carry, or without one independently."""
+    """Sample an action for every stream: with the noise of its carry, or without one independently; key [] or [B]."""
     carry, distribution = policy.carry, policy.distribution
     keys = jax.random.split(key, policy.value.shape[0]) if key.ndim == 0 else key
     if isinstance(carry, Exploring):

@@ -7,15 +7,14 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from gymnasium import spaces
 from jax import Array
 
-from ppax.advantages import spread_steps
+from ppax.advantages import spread_rewards
 from ppax.arrays.metrics import Table
 from ppax.learning import normalization
 from ppax.program import sharding
-from ppax.protocols import IntrinsicReward, IntrinsicRewards, Network
-from ppax.types import ConfigError, Key, LearnerState, Metrics, PyTree, Rollout, Scalar, Transition
+from ppax.protocols import IntrinsicRewards
+from ppax.types import ConfigError, LearnerState, Metrics, Rollout, Scalar, Transition
 
 INTRINSIC = 2**32 - 3  # folded into a learner's key for the intrinsic reward
 
@@ -27,17 +26,14 @@ class Rewarded(NamedTuple):
     steps: Transition  # [T, B]
 
 
-def initial(intrinsic: IntrinsicReward, network: Network, observation_space: spaces.Space, key: Key) -> PyTree:
-    """Initial state of an intrinsic reward, from a key of its own."""
-    return intrinsic.init(network, observation_space, jax.random.fold_in(key, INTRINSIC))
-
-
 def learned(learner: LearnerState, rollout: Rollout, spread_decay: Scalar | None, intrinsic: Array | None) -> Rewarded:
     """Scale rewards if the learner has statistics of them, spread them, then add the `intrinsic` ones [T, B]."""
     steps = rollout.steps
     if learner.reward_stats is not None:
         learner, steps = normalization.normalize_rewards(learner, rollout)
-    steps = spread_steps(steps, spread_decay)
+    if spread_decay is not None:
+        reward = jax.vmap(spread_rewards, (1, None, 1), 1)(steps.reward, spread_decay, steps.ended)
+        steps = dataclasses.replace(steps, reward=reward)
     if intrinsic is not None:
         steps = dataclasses.replace(steps, reward=steps.reward + intrinsic)
     return Rewarded(learner, steps)

@@ -19,6 +19,13 @@ MUTATIONS = [
         "losses/symmetry.py",
     ),
     Mutation(
+        "mirrored rows have the entropy coefficient of the start",
+        "ent_coef = self.agent.entropy.coef(self.learner.entropy, self.agent.ent_coef)",
+        "ent_coef = self.agent.ent_coef",
+        (SYMMETRY + "test_augmentation_is_the_loss_of_the_mirrored_rollout",),
+        "learning/forward.py",
+    ),
+    Mutation(
         "the loss of mirrored rows has no value loss",
         "return policy_loss + self.agent.vf_coef * value",
         "return policy_loss",

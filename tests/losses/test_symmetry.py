@@ -11,6 +11,7 @@ from worlds import QUICK
 import ppax
 from ppax import config
 from ppax.collection import collect
+from ppax.learning.entropy_target import EntropyTarget
 from ppax.losses import NoAuxiliary, Symmetry
 from ppax.losses.symmetry import mirror
 from ppax.minibatches import Prioritised, Shuffle
@@ -37,16 +38,26 @@ def setting(name, **options):
     return agent, state.learner, gather(agent, env, state.learner, state.actor, 8, jax.random.key(1)).rollout
 
 
+def lopsided(params):
+    """Return parameters of a policy that is not symmetric."""
+    return jax.tree.map(lambda x: x + 0.3 * jnp.cos(jnp.arange(x.size) + 1.0).reshape(x.shape), params)
+
+
 def step(agent, learner, rollout):
     """Gradient of the loss: one step of gradient descent with rate 1."""
     after = jax.jit(agent.update, compiler_options=QUICK)(learner, rollout, jax.random.key(2)).learner.params
     return jax.tree.map(lambda x, y: np.asarray(x, np.float64) - y, learner.params, after)
 
 
-@pytest.mark.parametrize(("name", "images"), [("CartPole-v1", POLE), ("Pendulum-v1", PENDULUM)])
-def test_augmentation_is_the_loss_of_the_mirrored_rollout(name, images):
+@pytest.mark.parametrize(
+    ("name", "images", "target"),
+    [("CartPole-v1", POLE, None), ("Pendulum-v1", PENDULUM, None), ("CartPole-v1", POLE, 0.5)],
+)
+def test_augmentation_is_the_loss_of_the_mirrored_rollout(name, images, target):
     """The gradient is the sum of those of the rollout and of the rollout mirrored by hand."""
-    agent, learner, rollout = setting(name)
+    agent, learner, rollout = setting(name, entropy=EntropyTarget(target))
+    if target is not None:  # entropy coefficient learned so far: 0.1 e^2
+        learner = learner._replace(entropy=jnp.float32(2.0), params=lopsided(learner.params))
     # log-probabilities that are not the policy's, so that ratios differ from 1
     noise = 0.1 * jax.random.normal(jax.random.key(3), rollout.steps.log_prob.shape)
     rollout = rollout._replace(steps=dataclasses.replace(rollout.steps, log_prob=rollout.steps.log_prob + noise))
@@ -65,9 +76,7 @@ def test_the_mirror_loss_of_choices_is_a_divergence():
     agent, learner, rollout = setting("CartPole-v1")
     agent = dataclasses.replace(agent, auxiliary=Symmetry(**POLE, augmentation_coef=None, mirror_coef=2.0))
     # an initial policy has biases of 0, and is symmetric
-    learner = learner._replace(
-        params=jax.tree.map(lambda x: x + 0.3 * jnp.cos(jnp.arange(x.size) + 1.0).reshape(x.shape), learner.params)
-    )
+    learner = learner._replace(params=lopsided(learner.params))
     metrics = jax.jit(agent.update, compiler_options=QUICK)(learner, rollout, jax.random.key(2)).metrics
     tower, head = learner.params["actor"]["0"], learner.params["policy"]
 

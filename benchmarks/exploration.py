@@ -29,7 +29,7 @@ def curves(intrinsic: Any, iterations: int) -> dict[str, Any]:
     """Mean return of each seed (share of episodes that reach the goal) in each of ROWS equal parts of training."""
     env = ppax.make(ENV, NUM_ENVS)
     agent = ppax.PPO(ppax.networks.mlp(env), intrinsic=intrinsic, **AGENT)
-    states = ppax.start_sweep(agent, env, NUM_STEPS, jax.random.split(jax.random.key(1000), SEEDS))
+    states = ppax.start_sweep(agent, env, NUM_STEPS, jax.random.split(jax.random.key(7), SEEDS))
     train, shares, steps = jax.jit(ppax.sweep), [], []
     for _ in range(ROWS):
         states, metrics = train(agent, env, states, iterations // ROWS, iterations)

@@ -14,7 +14,7 @@ from ppax.envs import builtin
 from ppax.minibatches import Shuffle
 from ppax.networks import Composed
 from ppax.networks.heads import CategoricalHead
-from ppax.types import MinibatchIndices, Outputs, Targets, part, static
+from ppax.types import MinibatchIndices, Targets, part, static
 
 
 @part
@@ -173,9 +173,10 @@ class With(Composed):
     kind: type = static(default=Categorical)
 
     def decide(self, params, features, action_mask):
-        distribution, value = super().decide(params, features, action_mask)
+        outputs = super().decide(params, features, action_mask)
+        distribution = outputs.distribution
         fields = {field.name: getattr(distribution, field.name) for field in dataclasses.fields(distribution)}
-        return Outputs(self.kind(**fields), value)
+        return outputs._replace(distribution=self.kind(**fields))
 
 
 # ---------------------------------------------------------------- distributions

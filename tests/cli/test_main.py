@@ -435,7 +435,7 @@ WRONG = [
     (["--num-envs", "2.5"], "invalid int value"),
     (["--num-envs", "nan"], "invalid int value"),
     (["--num-envs", "none"], "invalid int value"),
-    (["--agent.network.activation", "sigmoid"], "tanh"),
+    (["--agent.network.activation", "sine"], "tanh"),
     (["--agent.network.hidden", "8", "0"], "at least 1"),
     (["--agent.minibatch.num-minibatches", "5"], "nearest"),
     (["--agent.seq-len", "3"], "nearest"),

@@ -703,7 +703,9 @@ HARMLESS = {
     ("common.py", "import_module()"),
     ("bench.py", "compile()"),  # ppax's own
     ("pictures.py", "import_module()"),
+    ("paths.py", "import_module()"),  # of packages that the user trusts
     ("registry.py", "import_module()"),
+    ("tensor_batch.py", "import_module()"),
     ("worker.py", "import_module()"),
     ("worker.py", "imports cloudpickle"),
     ("workers.py", "imports cloudpickle"),

@@ -28,18 +28,18 @@ CASES = {
     "advantage": "CartPole-v1 --agent.advantage my_parts.adv:Mixed --agent.advantage.weight 0.25",
     "memory": "CartPole-v1 --agent.network.memory my_parts.memory:Trace",
     "cell": "CartPole-v1 --agent.network.memory my_parts.differences:Differences",
-    "loss": "CartPole-v1 --agent.loss my_parts.loss:SPO --agent.loss.clip-eps 0.3",
+    "loss": "CartPole-v1 --agent.loss my_parts.loss:SoftClip --agent.loss.tau 2",
     "auxiliary": "CartPole-v1 --agent.auxiliary my_parts.auxiliary:ZLoss --agent.auxiliary.coef 1e-3",
     "environment": "my_parts.worlds:short --env-params.max-steps 10",
     "minibatch": "CartPole-v1 --agent.minibatch my_parts.minibatch:WithReplacement",
     "logger": "CartPole-v1 --log.to my_parts.log:Best --log.to.0.digits 3",
     "head": "Pendulum-v1 --agent.network.distribution my_parts.laplace:laplace",
-    "optax": "CartPole-v1 --agent.optimizer optax:lion --agent.optimizer.b1 0.8 --agent.loss my_parts.loss:SPO",
+    "optax": "CartPole-v1 --agent.optimizer optax:lion --agent.optimizer.b1 0.8 --agent.loss my_parts.loss:SoftClip",
     "stop": "CartPole-v1 --stop my_parts.worlds:Late",
 }
 TOGETHER = (
     "my_parts.worlds:short --agent.advantage my_parts.adv:Mixed --agent.network.memory my_parts.memory:Trace "
-    "--agent.loss my_parts.loss:SPO --agent.minibatch my_parts.minibatch:WithReplacement --log.to my_parts.log:Best "
+    "--agent.loss my_parts.loss:SoftClip --agent.minibatch my_parts.minibatch:WithReplacement --log.to my_parts.log:Best "
     "--agent.optimizer optax:lion --stop my_parts.worlds:Late"
 )
 
@@ -177,7 +177,7 @@ def test_the_other_commands_take_parts_by_import_path(on_path, tmp_path, capsys)
     assert main.main(["check-env", "my_parts.worlds:short", *TRUST]) == 0
     assert main.main(["envs", "my_parts.worlds:short", *TRUST]) == 0
     suite = '[[row]]\nname = "own"\npreset = "CartPole-v1"\nsteps = 512\nsuites = ["quick"]\n'
-    options = '[row.options]\nnum_envs = 4\nnum_steps = 16\n[row.options.agent.loss]\npart = "my_parts.loss:SPO"\n'
+    options = '[row.options]\nnum_envs = 4\nnum_steps = 16\n[row.options.agent.loss]\npart = "my_parts.loss:SoftClip"\n'
     minibatch = "[row.options.agent.minibatch]\nnum_minibatches = 1\n"
     (tmp_path / "suite.toml").write_text(suite + options + minibatch)
     score = ["score", "--suite", str(tmp_path / "suite.toml"), "--out", str(tmp_path / "scores"), "--seeds", "1"]

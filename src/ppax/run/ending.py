@@ -97,7 +97,8 @@ class RunMonitor:
         values = {name: math.nan if value is None else value for name, value in row.items()}
         if all(name in values for name in stop.metrics):
             after = stop.update(self._states[self._stop_place], like, values)
-            self._states[self._stop_place], self.stop_reason = after, after.reason
+            self._states[self._stop_place] = after
+            self.stop_reason = (after.reason or str(stop)) if after.met else ""
             self._without_values -= {metric for metric in stop.metrics if not math.isnan(values[metric])}
 
     def metrics_without_values(self) -> list[str]:

@@ -117,6 +117,7 @@ def test_run_files_round_trip_agent_ids_and_central_critic():
         "info_metrics": None,
         "agent_ids": True,
         "central_critic": True,
+        "clip_actions": None,
         "env_params": {},
     }
     described = config.describe(built.agent)

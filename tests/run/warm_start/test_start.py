@@ -16,6 +16,8 @@ from ppax.agents.opponents import Pool, SelfPlayState
 from ppax.config import Log
 from ppax.critics import PopArt
 from ppax.envs import grouped
+from ppax.intrinsic import RND
+from ppax.learning.entropy_target import EntropyTarget
 from ppax.minibatches import Shuffle
 from ppax.networks import network
 from ppax.run import checkpoint
@@ -42,7 +44,13 @@ AGENT = ppo(ENV)
 def numbered(state):
     """Return the state with other numbers in every leaf of its learner: those of an imagined run."""
     leaves, structure = jax.tree.flatten(state.learner)
-    leaves = [jnp.asarray((100 + i + np.arange(x.size).reshape(x.shape)).astype(x.dtype)) for i, x in enumerate(leaves)]
+
+    def other(i, x):
+        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return jax.random.key(100 + i)
+        return jnp.asarray((100 + i + np.arange(x.size).reshape(x.shape)).astype(x.dtype))
+
+    leaves = [other(i, x) for i, x in enumerate(leaves)]
     return dataclasses.replace(state, learner=jax.tree.unflatten(structure, leaves), iteration=jnp.int32(9))
 
 
@@ -85,7 +93,8 @@ DEFAULT = {"params", "obs_stats", "reward_stats", "critic"}
     ],
 )
 def test_fields_that_are_kept_are_exact_copies_and_all_else_is_fresh(keep):
-    agent = dataclasses.replace(AGENT, kl=dataclasses.replace(AGENT.kl, rate_target=0.01), num_epochs=2)
+    kl, entropy = dataclasses.replace(AGENT.kl, rate_target=0.01), EntropyTarget(target=0.3)
+    agent = dataclasses.replace(AGENT, kl=kl, num_epochs=2, intrinsic=RND(), entropy=entropy, ent_coef=0.01)
     fresh = fresh_state(agent, ENV, SETTINGS)
     source = numbered(fresh)
     warm = warm_state(agent, ENV, source, **({} if keep is None else {"keep": keep}))

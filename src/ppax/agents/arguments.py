@@ -59,8 +59,7 @@ def require_fit(agent: Agent, env: Env) -> None:
         raise ConfigError(
             f"{where} has groups of agents, {listed}: write ppax.Groups({{...}}, env.sizes)"
             if env.sizes
-            else f"{kind}: {where} has no groups; write ppax.envs.grouped(env, {{name: [0, ...], ...}}) around it; "
-            "environments on the host take a PPO, one policy for all agents, or an Independent, one for each"
+            else f"{kind}: {where} has no groups; write ppax.envs.grouped(env, {{name: [0, ...], ...}}) around it"
         )
     if sizes != tuple(env.sizes):
         raise ConfigError(f"Groups has sizes {sizes}, {where} has {tuple(env.sizes)}; write Groups(agents, env.sizes)")

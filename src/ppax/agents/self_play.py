@@ -122,8 +122,9 @@ class SelfPlay:
         """Update Elo ratings from the episodes that ended in a rollout: at autoreset steps, in which no agent acts."""
         steps, shape = rollout.steps, (self.num_envs, self.num_agents)
         reward = jnp.where(steps.valid, steps.reward, 0.0).reshape(-1, *shape)
-        first = steps.first.reshape(-1, *shape)[:, :, 0]
-        ended = ~steps.valid.reshape(-1, *shape).any(axis=2)
+        begun, acting = steps.first.reshape(-1, *shape), steps.valid.reshape(-1, *shape)
+        first = (begun | ~acting).all(axis=2) & begun.any(axis=2)  # some may be absent then, or appear later
+        ended = ~acting.any(axis=2)
         weights = seating.margin_weights(self._blocks(), *shape)
         games = ratings.play(reward, first, ended, weights, learner.returns, learner.counts)
         elo, past_elo = dict(learner.elo), dict(learner.past_elo)

@@ -77,16 +77,17 @@ def check_masks(trace: EnvTrace) -> Finding:
         return skip('the environment gives no info["action_mask"]')
 
     def problems_of(subject: Subject, event: EnvEvent) -> Iterator[str]:
-        size = masks.size_of(subject.action_space)
-        if size is None or "action_mask" not in event.info:
+        each = subject.masks_of(event.info)
+        usable = [space for space, _ in each if masks.size_of(space) is not None]
+        if not usable or "action_mask" not in event.info:
             kind = type(subject.action_space).__name__
-            yield f"there is none after {event.where}" if size is not None else f"actions are a {kind}, masks unused"
+            yield f"there is none after {event.where}" if usable else f"actions are a {kind}, masks unused"
             return
-        given = event.info["action_mask"]
         over = np.zeros(subject.axis or 1, bool) if event.step is None else np.ravel(np.logical_or(*event.step[1:]))
-        for ended, mask in zip(over, given if subject.axis else [given], strict=True):
+        for ended, (space, mask) in zip(over, each, strict=True):
+            size = masks.size_of(space)
             if mask is not None and (flat := flat_mask(mask)).size != size:
-                yield f"it has {flat.size} entries, {subject.action_space} takes {size}"
+                yield f"it has {flat.size} entries, {space} takes {size}"
             elif mask is not None and not flat.any() and not ended:  # after an episode's end no action is needed
                 yield f"it allows nothing after {event.where}"
 
@@ -184,7 +185,7 @@ def check_episodes(trace: EnvTrace) -> Finding:
 
 
 def _misshapen(subject: Subject, event: EnvEvent) -> Iterator[str]:
-    for problem in space_mismatches(subject.observation_space, event.obs, "obs", subject.axis):
+    for problem in space_mismatches(subject.observation_space, event.obs, "obs", subject.obs_axis):
         yield f"{problem} ({event.where})"
     if event.step is None:
         return

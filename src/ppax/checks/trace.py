@@ -59,6 +59,9 @@ class Subject:
         self.action_space = copy.deepcopy(env.single_action_space if vector else env.action_space)
         count = env.num_envs if vector else env.num_agents if isinstance(env, Team) else None
         self.axis: tuple[int, ...] = () if count is None else (count,)
+        self._sizes = env.sizes if isinstance(env, Team) else ()
+        # axis of observations; by group with groups of agents
+        self.obs_axis: Any = {name: (size,) for name, size in self._sizes} or self.axis
         self.vector, self._mode = vector, mode_of(env) if vector else None
 
     def reset(self, seed: int | None) -> EnvEvent:
@@ -88,12 +91,25 @@ class Subject:
 
     def random_action(self, info: dict[str, Any], rng: np.random.Generator) -> Any:
         """Sample an action that info["action_mask"] allows."""
-        mask = None if masks.size_of(self.action_space) is None else info.get("action_mask")
+        rows = [_allowed(space, mask, rng) for space, mask in self.masks_of(info)]
         if not self.axis:
-            return _allowed(self.action_space, mask, rng)
-        each = [None] * self.axis[0] if mask is None else mask
-        rows = [_allowed(self.action_space, one, rng) for one in each]
+            return rows[0]
         return rows if self._mode is None else _joined(rows)
+
+    def masks_of(self, info: dict[str, Any]) -> list[tuple[spaces.Space, Any]]:
+        """Return the action space of each agent, or environment of a vector, and its mask in `info`; None: none."""
+        given, space = info.get("action_mask"), self.action_space
+        if not self.axis:
+            return [(space, given)]
+        if not self._sizes:
+            each = [None] * self.axis[0] if given is None else given
+            return [(space, mask) for mask in each]
+        groups: Any = {name: None for name, _ in self._sizes} if given is None else given
+        return [
+            (space[name], mask)  # type: ignore[index]
+            for name, size in self._sizes
+            for mask in ([None] * size if groups[name] is None else groups[name])
+        ]
 
 
 class EnvTrace(NamedTuple):
@@ -159,7 +175,7 @@ def record_trace(subjects: Sequence[Subject], steps: int, resets: int, seed: int
 
 def _allowed(space: spaces.Space, mask: Any, rng: np.random.Generator) -> Any:
     """Sample an element that the mask (layout: arrays/masks.py) allows; without a mask, any."""
-    if mask is None or isinstance(space, spaces.Box):
+    if mask is None or isinstance(space, spaces.Box) or masks.size_of(space) is None:
         return space.sample()
     flat = flat_mask(mask)
     if isinstance(space, spaces.Discrete):

@@ -87,16 +87,26 @@ def _require_name(name: object) -> None:
 def grouped(env: Any, players: Mapping[str, Sequence[int]]) -> Any:
     """Split the agents of `env`, a VectorEnv or one environment, into groups with these names; {} returns `env`.
 
-    `players` are the agents' indices in each group. Raises ConfigError if an agent is in no group or in several, if an
-    index does not exist, or if the agents of `env` have groups already.
+    `players` are the agents' indices in each group, on the host in the order of `possible_agents`. Raises ConfigError
+    if an agent is in no group or in several, if an index does not exist, if members of a group have different spaces,
+    or if the agents of a compiled environment have groups already.
     """
     if not players:
         return env
-    if not isinstance(env, VectorEnv | HostEnv):
+    if isinstance(env, HostEnv):
+        return _grouped_on_host(env, players)
+    if not isinstance(env, VectorEnv):
         return agent_groups.split(env, players, type(env).__name__)
-    env = require_native(env, "groups", "leave `players` out")
     inner = agent_groups.split(env.env, players, env.name or type(env.env).__name__)
     return dataclasses.replace(env, env=inner, made=dataclasses.replace(env.made, players=inner.players))
+
+
+def _grouped_on_host(env: HostEnv, players: Mapping[str, Sequence[int]]) -> HostEnv:
+    """Return new environments like `env`, with these groups of agents."""
+    if env.host.in_groups is None:
+        raise ConfigError(f"groups: {env.name} has one agent and no others; leave `players` out")
+    chosen = agent_groups.partition(players, env.num_agents, env.name)
+    return dataclasses.replace(env.host.in_groups(chosen), made=dataclasses.replace(env.made, players=chosen))
 
 
 def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:

@@ -9,19 +9,22 @@ import jax
 import numpy as np
 
 from ppax.envs import EnvError, HostEnv
-from ppax.envs.hosting.arrays import EpisodeStats, element_of
+from ppax.envs.hosting.arrays import EpisodeStats, each_group, element_of, group_rows
 from ppax.host.policy import HostPolicy, PolicyInputs
-from ppax.host.resets import stream_name
+from ppax.host.rows import no_carry, part, row_of, rows_like, stream_name, streams_like
 from ppax.learning.exploration import remembered
 from ppax.types import ActorState, PyTree
 
 
 class HostRollout(NamedTuple):
-    """Rollout in NumPy, before values and log-probabilities are computed: T steps of B streams, in sequences of L."""
+    """Rollout in NumPy, before values and log-probabilities are computed: T steps of B streams, in sequences of L.
+
+    With groups of agents, observations, masks, actions and carries are dicts by group, as in `Transition`.
+    """
 
     obs: PyTree  # [T + 1, B, ...]
     first: np.ndarray  # [T + 1, B]
-    mask: np.ndarray | None  # [T + 1, B, n]
+    mask: PyTree | None  # [T + 1, B, n]
     action: PyTree  # [T, B, ...]
     reward: np.ndarray  # [T, B]
     terminated: np.ndarray  # [T, B]
@@ -69,7 +72,11 @@ class _Recorder:
         self.num_steps, self.length, self.batches = num_steps, length, env.host.batches
         self.obs = [self._store(x, num_steps + 1) for x in map(np.asarray, jax.tree.leaves(actor.obs))]
         self.first = self._store(np.asarray(actor.first), num_steps + 1)
-        self.mask = None if actor.action_mask is None else self._store(np.asarray(actor.action_mask), num_steps + 1)
+        self.mask = each_group(lambda x: self._store(np.asarray(x), num_steps + 1), actor.action_mask)
+        # rows of each batch in the arrays of observations, and in masks
+        self.places = [jax.tree.leaves(rows_like(env, actor.obs, rows)) for rows in self.batches]
+        self.mask_places: list[Any] = [group_rows(env.sizes, rows) if env.sizes else rows for rows in self.batches]
+        self.seen_by = streams_like(env, actor.obs)
         shape = num_steps, env.num_streams
         self.reward, self.final_value = np.empty(shape, np.float32), np.zeros(shape, np.float32)
         self.terminated, self.truncated, self.valid = (np.empty(shape, bool) for _ in range(3))
@@ -78,7 +85,7 @@ class _Recorder:
         self.episode_stats = EpisodeStats(np.zeros(shape, np.float32), np.zeros(shape, bool)) if has_stats else None
         self.metrics = {name: np.zeros(shape, np.float32) for name in env.host.spec.metrics}
         self.actions: list[np.ndarray] = []
-        self.carry = [jax.tree.map(lambda x, rows=rows: x[rows], actor.carry) for rows in self.batches]
+        self.carry = [part(env, actor.carry, rows) for rows in self.batches]
         self.carries: list[list[PyTree]] = [[] for _ in self.batches]
         self.remembers = bool(jax.tree.leaves(remembered(actor.carry)))
 
@@ -100,8 +107,10 @@ class _Recorder:
                     self._receive(t - 1, number, rows)
                 if self.remembers and t % self.length == 0:
                     self.carries[number].append(jax.tree.map(np.asarray, remembered(self.carry[number])))
-                mask = None if self.mask is None else self.mask[t, rows]
-                inputs = PolicyInputs(self.carry[number], self._tree(self.obs, t, rows), self.first[t, rows], mask)
+                mask = each_group(lambda x, own, t=t: x[t, own], self.mask, self.mask_places[number])
+                seen = zip(self.obs, self.places[number], strict=True)
+                obs = element_of(self.env.observation_space, (x[t, own] for x, own in seen))
+                inputs = PolicyInputs(self.carry[number], obs, self.first[t, rows], mask)
                 acted = self.policy.act(t, rows, inputs)
                 self.carry[number] = acted.carry
                 self._record_action(t, rows, acted.action)
@@ -112,13 +121,17 @@ class _Recorder:
     def _receive(self, t: int, number: int, rows: slice) -> None:
         """Wait for step `t` of a batch, record it, and compute V of final observations."""
         step = self.env.host.receive(number)
-        for store, x in zip(self.obs, step.obs, strict=True):
-            store[t + 1, rows] = x
+        for store, own, x in zip(self.obs, self.places[number], step.obs, strict=True):
+            store[t + 1, own] = x
         self.first[t + 1, rows], self.reward[t, rows] = step.first, step.reward
         self.terminated[t, rows], self.truncated[t, rows] = step.terminated, step.truncated
         self.valid[t, rows], self.known[t, rows] = step.valid, True
         if self.mask is not None:
-            self.mask[t + 1, rows] = step.mask
+
+            def put(store: np.ndarray, mask: np.ndarray, own: slice) -> None:
+                store[t + 1, own] = mask
+
+            each_group(put, self.mask, step.mask, self.mask_places[number])
         if self.episode_stats is not None and step.episode_stats is not None:
             self.episode_stats.reward[t, rows], self.episode_stats.over[t, rows] = step.episode_stats
         for column, store in enumerate(self.metrics.values()):
@@ -133,17 +146,22 @@ class _Recorder:
                     )
             obs = element_of(self.env.observation_space, iter(step.final_obs))
             first = np.zeros(len(cut), bool)  # no reset gate: the carry belongs to the truncated episode
-            mask = None if self.mask is None else np.ones_like(self.mask[t, rows])
+            mask = each_group(lambda x: np.ones_like(x[t, rows]), self.mask)  # without groups
             value = self.value_of(*self.parameters, PolicyInputs(self.carry[number], obs, first, mask))
             self.final_value[t, rows] = np.where(cut, value, 0.0)
 
     def _record_action(self, t: int, rows: slice, action: list[np.ndarray]) -> None:
         if not self.actions:
+            tree = jax.tree.unflatten(self.policy.structure, action)
+            whole = jax.tree.leaves(rows_like(self.env, tree, slice(0, self.env.num_streams)))
             self.actions = [
-                np.empty((self.num_steps, self.env.num_streams, *leaf.shape[1:]), leaf.dtype) for leaf in action
+                np.empty((self.num_steps, own.stop, *leaf.shape[1:]), leaf.dtype)
+                for own, leaf in zip(whole, action, strict=True)
             ]
-        for store, x in zip(self.actions, action, strict=True):
-            store[t, rows] = x
+            self.action_places = {one.start: jax.tree.leaves(rows_like(self.env, tree, one)) for one in self.batches}
+            self.acted_by = streams_like(self.env, tree)
+        for store, own, x in zip(self.actions, self.action_places[rows.start], action, strict=True):
+            store[t, own] = x
 
     def _check(self) -> None:
         """Raise EnvError for rewards or observations that are not finite, and action masks that allow no action."""
@@ -151,20 +169,23 @@ class _Recorder:
         wrong = {"reward": ~np.isfinite(self.reward) & valid}
         if self.episode_stats is not None:
             wrong["episode_stats"] = ~np.isfinite(self.episode_stats.reward) & self.known
-        for leaf in self.obs:
+        for leaf, streams in zip(self.obs, self.seen_by, strict=True):
             if leaf.dtype.kind == "f":
-                finite = np.isfinite(leaf[1:]).reshape(*self.known.shape, -1).all(axis=-1)
-                wrong["observation"] = wrong.get("observation", False) | (~finite & self.known)
+                finite = np.isfinite(leaf[1:]).reshape(self.num_steps, leaf.shape[1], -1).all(axis=-1)
+                places = wrong.setdefault("observation", np.zeros_like(self.known))
+                places[:, streams] |= ~finite & self.known[:, streams]
         for name, places in wrong.items():
             if places.any():
                 t, i = np.argwhere(places)[0]
-                action = [x[t, i].tolist() for x in self.actions]
+                taken = zip(self.actions, (row_of(streams, i) for streams in self.acted_by), strict=True)
+                action = [x[t, row].tolist() for x, row in taken if row is not None]
                 raise EnvError(
                     f"{stream_name(self.env, i)}: its {name} is not finite at step {t} of a rollout, action {action}"
                 )
-        if self.mask is not None:
+        for mask, streams in zip(jax.tree.leaves(self.mask), streams_like(self.env, self.mask), strict=True):
             # A mask may be empty in steps that ignore the action, such as autoreset steps
-            empty = ~self.mask[:-1].any(axis=-1) & valid
+            empty = np.zeros_like(valid)
+            empty[:, streams] = ~mask[:-1].any(axis=-1) & valid[:, streams]
             if empty.any():
                 t, i = np.argwhere(empty)[0]
                 raise EnvError(f"{stream_name(self.env, i)}: its action mask allows no action at step {t} of a rollout")
@@ -174,10 +195,10 @@ class _Recorder:
             return jax.tree.map(lambda *x: np.concatenate(x), *parts)
 
         starts = list(zip(*self.carries, strict=True))
-        carry = jax.tree.map(lambda *x: np.stack(x), *map(joined, starts)) if starts else ()
+        carry = jax.tree.map(lambda *x: np.stack(x), *map(joined, starts)) if starts else no_carry(self.env)
         host = self.env.host
         return HostRollout(
-            self._tree(self.obs),
+            element_of(self.env.observation_space, iter(self.obs)),
             self.first,
             self.mask,
             jax.tree.unflatten(self.policy.structure, self.actions),
@@ -192,9 +213,6 @@ class _Recorder:
             self.metrics,
             np.full(self.env.num_streams, host.position, np.uint32),
         )
-
-    def _tree(self, leaves: Sequence[np.ndarray], *index: Any) -> PyTree:
-        return element_of(self.env.observation_space, (x[index] for x in leaves))
 
     def _store(self, start: np.ndarray, num_steps: int) -> np.ndarray:
         """Allocate an array [num_steps, B, ...] whose first row is `start`."""

@@ -6,6 +6,7 @@ timing, so that runs are reproducible.
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -110,12 +111,12 @@ class CompiledPolicy:
 
 def make_policy(agent: Agent, env: HostEnv, learner: LearnerState, deterministic: bool = False) -> HostPolicy:
     """Return the faster policy for these sizes and this network; of `learner` only shapes are read."""
-    params = sum(leaf.size for leaf in jax.tree.leaves(learner.params))
-    if agent.sharing != "shared":
+    if agent.sharing != "shared" or env.sizes:
         return CompiledPolicy(agent, env, learner, deterministic)
+    params = sum(leaf.size for leaf in jax.tree.leaves(learner.params))
     small = max(env.host.sizes()) * params <= NUMPY_WORK and jax.default_backend() == "cpu"
     # a convolution uses its weights once for each pixel: the number of parameters says nothing of its work
-    images = any(x.ndim > 3 for x in jax.tree.leaves(zero_inputs(agent, env, 1).obs))
+    images = any(x.ndim > 3 for x in jax.tree.leaves(zero_inputs(agent, env, env.num_agents).obs))
     dtypes = {one.compute_dtype for one, _ in agent.learners(env.num_streams)}
     if small and not images and not jax.tree.leaves(agent.start_carry(1)) and dtypes == {"float32"}:
         try:
@@ -127,8 +128,8 @@ def make_policy(agent: Agent, env: HostEnv, learner: LearnerState, deterministic
 
 def zero_inputs(agent: Agent, env: HostEnv, rows: int) -> PolicyInputs:
     """Return zeros with the shapes of the policy's inputs for `rows` streams."""
-    _, obs, mask = env.reset(jax.random.key(0))
-    obs, mask = jax.tree.map(lambda x: np.zeros((rows, *x.shape[1:]), x.dtype), (obs, mask))
+    _, obs, mask = dataclasses.replace(env, num_envs=rows // env.num_agents).reset(jax.random.key(0))
+    obs, mask = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), (obs, mask))
     carry = jax.tree.map(lambda x: np.asarray(x), agent.start_carry(rows))
     return PolicyInputs(carry, obs, np.ones(rows, bool), mask)
 
@@ -162,8 +163,36 @@ def _act(
         policy = agent.policy(learner, *inputs)
         action = policy.distribution.mode()
         return policy.carry, action, policy.distribution.env_action(action)
-    # One key per stream, from its index: batching of the streams does not change samples
-    streams = start + jnp.arange(inputs.first.shape[0], dtype=jnp.int32)
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, t), streams)
-    decision = agent.act(learner, *inputs, keys)
+    if agent.pool is not None and agent.pool.share > 0.0:
+        return _act_in_all(agent, learner, inputs, key, t, start)
+    decision = agent.act(learner, *inputs, _stream_keys(key, t, start, inputs.first.shape[0]))
     return decision.carry, decision.action, decision.env_action
+
+
+def _act_in_all(
+    agent: Agent, learner: LearnerState, inputs: PolicyInputs, key: Key, t: Array, start: Array
+) -> tuple[PyTree, PyTree, PyTree]:
+    """Act in self-play, where an environment's number says who plays: in all of them, with zeros in other batches."""
+    num_agents, _, num_envs = agent.requires
+    assert num_agents is not None
+    assert num_envs is not None
+    batch, begin = inputs.first.shape[0] // num_agents, start // num_agents  # environments
+
+    def in_all(x: Array) -> Array:
+        rows = x.shape[0] // batch
+        everywhere = jnp.zeros((num_envs * rows, *x.shape[1:]), x.dtype)
+        return jax.lax.dynamic_update_slice_in_dim(everywhere, x, begin * rows, 0)
+
+    def in_batch(x: Array) -> Array:
+        rows = x.shape[0] // num_envs
+        return jax.lax.dynamic_slice_in_dim(x, begin * rows, batch * rows)
+
+    keys = _stream_keys(key, t, jnp.int32(0), num_envs * num_agents)
+    decision = agent.act(learner, *jax.tree.map(in_all, inputs), keys)
+    return jax.tree.map(in_batch, (decision.carry, decision.action, decision.env_action))
+
+
+def _stream_keys(key: Key, t: Array, start: Array, count: int) -> Array:
+    """Return a key for each stream, from its index: batching of the streams does not change samples."""
+    streams = start + jnp.arange(count, dtype=jnp.int32)
+    return jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, t), streams)

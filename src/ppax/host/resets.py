@@ -9,9 +9,10 @@ import jax
 import numpy as np
 
 from ppax.envs import EnvError, HostEnv
-from ppax.envs.hosting.arrays import element_of
+from ppax.envs.hosting.arrays import each_group, element_of
 from ppax.envs.hosting.host_env import reset_seeds
 from ppax.envs.hosting.stepper import HostStep
+from ppax.host.rows import stream_name, streams_like
 from ppax.protocols import Agent
 from ppax.types import ActorState, Key, PyTree
 
@@ -47,22 +48,18 @@ def reset_if_needed(agent: Agent, env: HostEnv, actor: ActorState, key: Key) -> 
 
 def _check_initial(env: HostEnv, initial: HostStep) -> None:
     """Raise EnvError if an observation after a reset is not finite."""
-    for leaf in initial.obs:
+    obs = element_of(env.observation_space, iter(initial.obs))
+    for leaf, streams in zip(initial.obs, streams_like(env, obs), strict=True):
         if leaf.dtype.kind == "f" and not (finite := np.isfinite(leaf).reshape(len(leaf), -1).all(axis=-1)).all():
-            raise EnvError(f"{stream_name(env, int(np.argmin(finite)))}: its observation is not finite after its reset")
-
-
-def stream_name(env: HostEnv, stream: int) -> str:
-    """Return the environment of a stream, with several agents the agent too, for error messages."""
-    name = f"environment {stream // env.num_agents}"
-    return name if env.num_agents == 1 else f"{name}, agent {stream % env.num_agents}"
+            stream = int(np.arange(env.num_streams)[streams][np.argmin(finite)])
+            raise EnvError(f"{stream_name(env, stream)}: its observation is not finite after its reset")
 
 
 def _joined(parts: Sequence[HostStep]) -> HostStep:
     """Concatenate the results of all batches, as copies."""
     obs = [np.concatenate(x) for x in zip(*(part.obs for part in parts), strict=True)]
     reward, terminated, truncated, first, valid = (np.concatenate([part[i] for part in parts]) for i in range(1, 6))
-    mask = None if parts[0].mask is None else np.concatenate([part.mask for part in parts if part.mask is not None])
+    mask = each_group(lambda *masks: np.concatenate(masks), *(part.mask for part in parts))
     return HostStep(obs, reward, terminated, truncated, first, valid, mask)
 
 

@@ -25,6 +25,7 @@ from ppax.envs.hosting.arrays import EpisodeStats
 from ppax.host.collection import HostRollout, collect_on_host
 from ppax.host.policy import HostPolicy, PolicyInputs, make_policy
 from ppax.host.resets import reset_if_needed
+from ppax.host.rows import no_carry
 from ppax.learning.exploration import remembered
 from ppax.program import sharding
 from ppax.program.layout import compiler_options
@@ -234,7 +235,7 @@ def _shapes(agent: Agent, env: HostEnv, state: TrainState) -> tuple[Any, ...]:
     obs, first, mask = stack((actor.obs, actor.first, actor.action_mask), num_steps + 1)
     flag, number = stack((actor.first, actor.reward_trace), num_steps)
     memory = remembered(actor.carry)
-    carry = stack(memory, num_steps // agent.sequence_length(num_steps)) if jax.tree.leaves(memory) else ()
+    carry = stack(memory, num_steps // agent.sequence_length(num_steps)) if jax.tree.leaves(memory) else no_carry(env)
     final_value = number if env.host.has_final_obs else None
     episode_stats = EpisodeStats(number, flag) if env.host.spec.has_episode_stats else None
     steps = (stack(decision.action, num_steps), number, flag, flag, flag, final_value, episode_stats)

@@ -31,6 +31,13 @@ from ppax.training import train
 from ppax.types import ActorState, Gathered, Key, PyTree, TrainState
 
 
+def without_past_selves(agent: Agent) -> Any:
+    """Return an agent whose current policies play everywhere: with self-play no environment has past selves."""
+    if agent.pool is None:
+        return agent
+    return dataclasses.replace(agent, pool=dataclasses.replace(agent.pool, share=0.0))  # type: ignore[type-var]
+
+
 def backend_of(env: Env) -> Backend:
     """Return the backend of `env`."""
     return OnHost(env) if isinstance(env, HostEnv) else Compiled(env)
@@ -125,17 +132,18 @@ class OnHost:
     ) -> Iterator[WholeEpisodes]:
         """Yield episodes in new environments, at most as many as there are, and close them."""
         require_fit(agent, self.env)
-        with contextlib.closing(HostEpisodes(agent, self.env, episodes, deterministic, max_steps)) as played:
+        current = without_past_selves(agent)
+        with contextlib.closing(HostEpisodes(current, self.env, episodes, deterministic, max_steps)) as played:
             yield played
 
     @contextlib.contextmanager
     def scene(self, agent: Agent, learner: PyTree, key: Key, deterministic: bool) -> Iterator[Scene]:
         """Yield the scene of one new environment that renders, and close it."""
         require_fit(agent, self.env)
-        one = with_rendering(self.env)
+        one, current = with_rendering(self.env), without_past_selves(agent)
         with one.env:
-            policy = make_policy(agent, one.env, learner, deterministic)
-            yield HostScene(HostActor(agent, one.env, learner, key, policy), one)
+            policy = make_policy(current, one.env, learner, deterministic)
+            yield HostScene(HostActor(current, one.env, learner, key, policy), one)
 
     def first_picture(self, key: Key) -> np.ndarray:
         """Render the first state of one new environment, which is closed."""

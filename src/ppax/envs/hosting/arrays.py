@@ -5,13 +5,14 @@ This file imports nothing else of ppax: worker processes load it too, and must s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
 
 ALIGN = 64  # bytes; alignment of arrays in shared memory
+FLAGS = ("reward", "terminated", "truncated", "first", "valid", "metrics")  # fields of Arrays of all streams, [B, ...]
 
 
 class Leaf(NamedTuple):
@@ -57,10 +58,27 @@ def element_of(space: spaces.Space, leaves: Iterator[Any]) -> Any:
     return next(leaves)
 
 
-def space_mismatches(space: spaces.Space, element: Any, name: str, axis: tuple[int, ...] = ()) -> Iterator[str]:
+def group_rows(sizes: Sequence[tuple[str, int]], rows: slice) -> dict[str, slice]:
+    """Return the rows that the streams `rows`, of whole environments, have in each group's own arrays [E * A_g, ...].
+
+    `sizes` are the name and the number of agents of each group; streams are ordered by environment, then by group.
+    """
+    agents = sum(size for _, size in sizes)
+    return {name: slice(rows.start // agents * size, rows.stop // agents * size) for name, size in sizes}
+
+
+def each_group(function: Callable[..., Any], mask: Any, *others: Any) -> Any:
+    """Apply `function` to a mask, or to those of all groups in a dict; None stays None. `others` have its structure."""
+    if isinstance(mask, dict):
+        return {name: each_group(function, x, *(other[name] for other in others)) for name, x in mask.items()}
+    return None if mask is None else function(mask, *others)
+
+
+def space_mismatches(space: spaces.Space, element: Any, name: str, axis: Any = ()) -> Iterator[str]:
     """Yield the reasons why an element does not belong to `space`: entries, shapes, dtypes; one sentence each.
 
-    `axis` is the shape of the batch, if `element` is one. NumPy would broadcast a wrong shape silently.
+    `axis` is the shape of the batch, if `element` is one; a dict of them by group for a dict of batches. NumPy would
+    broadcast a wrong shape silently.
     """
     if isinstance(space, spaces.Dict | spaces.Tuple):
         kind: Any = dict if isinstance(space, spaces.Dict) else tuple
@@ -73,7 +91,8 @@ def space_mismatches(space: spaces.Space, element: Any, name: str, axis: tuple[i
             yield f"{name} has the entries {keys}, and its space {list(parts)}"
             return
         for key, inner in parts.items():
-            yield from space_mismatches(inner, element[key], f"{name}[{key!r}]", axis)
+            own_axis = axis[key] if isinstance(axis, dict) else axis
+            yield from space_mismatches(inner, element[key], f"{name}[{key!r}]", own_axis)
         return
     for leaf in leaves_of(space):
         try:
@@ -94,22 +113,18 @@ class EpisodeStats(NamedTuple):
     reward: np.ndarray  # [B] float32
     over: np.ndarray  # [B] the logged episode has ended
 
-    def rows(self, rows: slice) -> EpisodeStats:
-        """Return views of some streams."""
-        return EpisodeStats(self.reward[rows], self.over[rows])
-
 
 class Arrays(NamedTuple):
     """Arrays of B streams that environments and policy exchange; in shared memory if there are worker processes."""
 
-    obs: list[np.ndarray]  # [B, ...] each
+    obs: list[np.ndarray]  # [B, ...] each; with groups of agents, those of one group each, [E * A_g, ...]
     action: list[np.ndarray]  # [B, ...] each
     reward: np.ndarray  # [B] float32
     terminated: np.ndarray  # [B] bool
     truncated: np.ndarray  # [B]
     first: np.ndarray  # [B] `obs` is the first of an episode
     valid: np.ndarray  # [B] the action was applied: no reset, and no absent agent
-    mask: np.ndarray | None  # [B, n] allowed actions
+    mask: Any  # [B, n] allowed actions; by group with groups; None: all
     episode_stats: EpisodeStats | None
     metrics: np.ndarray  # [B, k] float32, written at each episode's last step: entries `Layout.metrics` of info
     stepping: np.ndarray  # [workers] int32, index of the environment that is being stepped; -1: none
@@ -118,16 +133,6 @@ class Arrays(NamedTuple):
         """Write the next actions."""
         for array, given in zip(self.action, action, strict=True):
             array[...] = given
-
-    def rows(self, rows: slice) -> Arrays:
-        """Return views of some streams."""
-        obs, action = ([x[rows] for x in leaves] for leaves in (self.obs, self.action))
-        flags: Any = (x[rows] for x in (self.reward, self.terminated, self.truncated, self.first, self.valid))
-        mask, episode_stats = (
-            None if self.mask is None else self.mask[rows],
-            None if self.episode_stats is None else self.episode_stats.rows(rows),
-        )
-        return Arrays(*[obs, action, *flags, mask, episode_stats, self.metrics[rows], self.stepping])
 
 
 class Layout(NamedTuple):
@@ -138,11 +143,29 @@ class Layout(NamedTuple):
     repeats: int  # action repeat
     observation_space: spaces.Space  # of one stream
     action_space: spaces.Space
-    mask_size: int | None  # None: the environments give no masks
+    mask_size: Any  # entries of an action mask; with groups (name, entries) of those with masks; None: no masks
     has_episode_stats: bool  # the environments give info["episode_stats"]
     agents: int | None  # number of agents in each environment; None: one, without an agent axis
     metrics: tuple[str, ...] = ()  # entries of `info` that are logged, from the last step of each episode
     names: tuple[str, ...] = ()  # of the agents
+    sizes: tuple[tuple[str, int], ...] = ()  # name and number of agents of each group; () without groups
+
+    def places(self, space: spaces.Space, rows: slice) -> list[slice]:
+        """Return the rows of some streams in each array of elements of `space`."""
+        own = group_rows(self.sizes, rows) if self.sizes else {}
+        return [own[leaf.path[0]] if own else rows for leaf in leaves_of(space)]  # type: ignore[index]
+
+    def rows(self, arrays: Arrays, rows: slice) -> Arrays:
+        """Return views of some streams."""
+        views = {
+            name: [x[own] for x, own in zip(getattr(arrays, name), self.places(space, rows), strict=True)]
+            for name, space in (("obs", self.observation_space), ("action", self.action_space))
+        }
+        views |= {name: getattr(arrays, name)[rows] for name in FLAGS}
+        own_rows = group_rows(self.sizes, rows) if self.sizes else rows
+        mask = each_group(lambda x, own: x[own], arrays.mask, own_rows)
+        stats = arrays.episode_stats and EpisodeStats(*(x[rows] for x in arrays.episode_stats))
+        return arrays._replace(**views, mask=mask, episode_stats=stats)
 
     def streams(self, envs: slice) -> slice:
         """Return the streams of some environments."""
@@ -160,7 +183,8 @@ class Layout(NamedTuple):
         stepping, metrics = rest.pop(0), rest.pop(0)
         flags: Any = [rest.pop(0) for _ in range(5)]
         episode_stats = EpisodeStats(rest.pop(0), rest.pop(0)) if self.has_episode_stats else None
-        mask = rest[0] if rest else None
+        masks = dict(zip([name for name, _, _ in self._masks()], rest, strict=True))
+        mask = {name: masks.get(name) for name, _ in self.sizes} if masks and self.sizes else masks.get("")
         return Arrays(*[made[:obs], made[obs : obs + action], *flags, mask, episode_stats, metrics, stepping])
 
     def nbytes(self) -> int:
@@ -169,18 +193,20 @@ class Layout(NamedTuple):
 
     def _all(self) -> Iterator[tuple[tuple[int, ...], Any]]:
         streams = self.num_envs * (self.agents or 1)
-        for leaf in leaves_of(self.observation_space):
-            yield (streams, *leaf.shape), leaf.dtype
-        for leaf in leaves_of(self.action_space):
-            yield (streams, *leaf.shape), leaf.space_dtype
+        for space, kind in ((self.observation_space, "dtype"), (self.action_space, "space_dtype")):
+            for leaf, own in zip(leaves_of(space), self.places(space, slice(0, streams)), strict=True):
+                yield (own.stop, *leaf.shape), getattr(leaf, kind)
         yield (self.workers,), np.int32
         yield (streams, len(self.metrics)), np.float32
-        yield (streams,), np.float32
-        yield from [((streams,), np.bool_)] * 4
+        yield from [((streams,), np.float32), *[((streams,), np.bool_)] * 4]
         if self.has_episode_stats:
             yield from [((streams,), np.float32), ((streams,), np.bool_)]
-        if self.mask_size is not None:
-            yield (streams, self.mask_size), np.bool_
+        yield from (((rows, entries), np.bool_) for _, rows, entries in self._masks())
+
+    def _masks(self) -> list[tuple[str, int, int]]:
+        """Group, rows and entries of each mask array."""
+        agents, one = dict(self.sizes) or {"": self.agents or 1}, self.mask_size and (("", self.mask_size),)
+        return [(name, self.num_envs * agents[name], n) for name, n in (self.mask_size if self.sizes else one) or ()]
 
 
 def _padded(size: int) -> int:

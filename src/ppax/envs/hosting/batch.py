@@ -1,6 +1,6 @@
 """Batch of environments stepped one after the other, with next-step autoreset.
 
-This file imports only arrays.py of ppax: worker processes load it too.
+This file imports only arrays.py and faults.py of ppax: worker processes load it too.
 """
 
 from __future__ import annotations
@@ -16,31 +16,20 @@ from gymnasium import Env, spaces
 from ppax.envs.hosting.arrays import (
     Arrays,
     Layout,
+    each_group,
     element_of,
     flat_mask,
+    group_rows,
     leaves_of,
     metrics_of,
     space_mismatches,
     undeclared,
 )
+from ppax.envs.hosting.faults import Failure
 
 RAISED = (Exception, SystemExit)  # sys.exit() in an environment is its error, and must not end this process
 NUMBERS = frozenset((float, int, np.float64, np.float32))  # types of a reward that need no further check
 FLAGS = frozenset((bool, np.bool_))  # types of a flag that need no further check
-
-
-class Failure(Exception):
-    """Exception of an environment; `report` has its index, the call (reset or step), the action and the traceback."""
-
-    def __init__(self, index: int, verb: str, action: Any, cause: str):
-        self.report = {"index": index, "verb": verb, "action": repr(action), "cause": cause}
-        super().__init__(describe(self.report))
-
-
-def describe(report: dict[str, Any]) -> str:
-    """Format the report of a Failure as an error message: which environment, in reset or step, and the cause."""
-    when = "reset" if report["verb"] == "reset" else f"step, action {report['action']}"
-    return f"environment {report['index']} failed in {when}\n{report['cause']}"
 
 
 def close_all(closing: Sequence[Callable[[], None]]) -> None:
@@ -61,15 +50,17 @@ class EnvBatch:
     ):
         self.arrays, self.offset, self.worker, self.layout = arrays, offset, worker, layout
         self.leaves, self.action_space = list(leaves_of(layout.observation_space)), layout.action_space
-        self.discrete = isinstance(layout.action_space, spaces.Discrete)
         self.single_array = len(self.leaves) == 1 and not self.leaves[0].path
-        self.axis = () if layout.agents is None else (layout.agents,)
+        self.axis: Any = () if layout.agents is None else (layout.agents,)
+        if layout.sizes:  # of the observations and masks of each group
+            self.axis = {name: (size,) for name, size in layout.sizes}
         self.fast_path = self.single_array and not self.axis and arrays.mask is None and arrays.episode_stats is None
         self.dtypes = [{leaf.space_dtype} for leaf in self.leaves]  # dtypes that are known to fit each leaf
         self.over = [False] * len(factories)
         count = len(factories)
         # rows of each environment in the arrays: one, or one for each of its agents
         self.places: list[Any] = [i if layout.agents is None else layout.streams(slice(i, i + 1)) for i in range(count)]
+        self.own_places = [self._own_places(place) for place in self.places]
         self.envs: list[Any] = []
         for i, factory in enumerate(factories):
             try:
@@ -176,10 +167,10 @@ class EnvBatch:
     def _fits(self, obs: Any) -> bool:
         """Return True if the observation certainly belongs to its space; otherwise `_check_obs` decides."""
         for leaf, dtypes in zip(self.leaves, self.dtypes, strict=True):
-            x = leaf.of(obs)
-            if type(x) is int and leaf.space_dtype.kind in "iu" and not (leaf.shape or self.axis):
+            x, axis = leaf.of(obs), self.axis[leaf.path[0]] if self.layout.sizes else self.axis
+            if type(x) is int and leaf.space_dtype.kind in "iu" and not (leaf.shape or axis):
                 continue
-            if getattr(x, "shape", None) != (*self.axis, *leaf.shape) or x.dtype not in dtypes:
+            if getattr(x, "shape", None) != (*axis, *leaf.shape) or x.dtype not in dtypes:
                 return False
         return True
 
@@ -195,6 +186,10 @@ class EnvBatch:
         """Raise Failure if only some infos have masks or episode statistics: the arrays have room for them or not."""
         for problem in undeclared(info, self.arrays.mask is not None, self.arrays.episode_stats is not None):
             raise Failure(self.offset + i, verb, action, problem)
+        for name, _ in self.layout.sizes if self.arrays.mask is not None else ():
+            if self.arrays.mask[name] is None and info["action_mask"][name] is not None:
+                text = f"group {name!r} has action masks here and had none after the first reset: give them always"
+                raise Failure(self.offset + i, verb, action, text)
 
     def _write(self, i: int, obs: Any, info: dict[str, Any], verb: str, action: Any) -> None:
         arrays, place = self.arrays, self.places[i]
@@ -202,25 +197,50 @@ class EnvBatch:
         if self.single_array:
             arrays.obs[0][place] = obs
         else:
-            for leaf, array in zip(self.leaves, arrays.obs, strict=True):
-                array[place] = leaf.of(obs)
+            own_places, _ = self.own_places[i]
+            for leaf, array, own in zip(self.leaves, arrays.obs, own_places, strict=True):
+                array[own] = leaf.of(obs)
         if arrays.mask is not None:
-            mask, size = info["action_mask"], arrays.mask.shape[1]
-            arrays.mask[place] = (
-                flat_mask(mask, size) if not self.axis else np.stack([flat_mask(one, size) for one in mask])
-            )
+            each_group(self._write_mask, arrays.mask, info["action_mask"], self.own_places[i][1])
         if arrays.episode_stats is not None:
             arrays.episode_stats.reward[place], arrays.episode_stats.over[place] = info["episode_stats"]
 
+    def _own_places(self, place: Any) -> tuple[list[Any], Any]:
+        """Return the rows of an environment, at `place`, in the arrays of observations, and in each group's mask."""
+        layout = self.layout
+        if layout.sizes:
+            return layout.places(layout.observation_space, place), group_rows(layout.sizes, place)
+        return [place] * len(self.leaves), place
+
+    def _write_mask(self, array: np.ndarray, given: Any, place: Any) -> None:
+        """Write the mask of an environment, or of its agents; None: of a group that is absent, with every action."""
+        size = array.shape[1]
+        if given is None:
+            array[place] = True
+        else:
+            array[place] = flat_mask(given, size) if not self.axis else np.stack([flat_mask(x, size) for x in given])
+
     def _actions(self) -> Iterator[Any]:
         """Iterate over the actions of the environments; with an agent axis each is a list of the agents' actions."""
-        if self.discrete:
-            each = iter(self.arrays.action[0].tolist())  # Python integers: cheaper to check
-        elif isinstance(self.action_space, spaces.Box):
-            each = iter(self.arrays.action[0].copy())  # a copy: an environment may keep its action
-        else:
-            rows = zip(*(array.copy() for array in self.arrays.action), strict=True)
-            each = (element_of(self.action_space, iter(row)) for row in rows)
+        space, arrays = self.action_space, self.arrays.action
         if self.layout.agents is None:
-            return each
-        return ([next(each) for _ in range(self.layout.agents)] for _ in self.envs)
+            return _elements(space, arrays)
+        if not self.layout.sizes:
+            each = _elements(space, arrays)
+            return ([next(each) for _ in range(self.layout.agents)] for _ in self.envs)  # type: ignore[arg-type]
+        owners = [leaf.path[0] for leaf in leaves_of(space)]
+        groups = []
+        for name, size in self.layout.sizes:
+            own = [array for owner, array in zip(owners, arrays, strict=True) if owner == name]
+            groups.append((_elements(space[name], own), size))  # type: ignore[index]
+        return ([next(each) for each, size in groups for _ in range(size)] for _ in self.envs)
+
+
+def _elements(space: spaces.Space, arrays: list[np.ndarray]) -> Iterator[Any]:
+    """Iterate over the actions in the rows of `arrays`."""
+    if isinstance(space, spaces.Discrete):
+        return iter(arrays[0].tolist())  # Python integers: cheaper to check
+    if isinstance(space, spaces.Box):
+        return iter(arrays[0].copy())  # a copy: an environment may keep its action
+    rows = zip(*(array.copy() for array in arrays), strict=True)
+    return (element_of(space, iter(row)) for row in rows)

@@ -17,11 +17,12 @@ class HostSpec(NamedTuple):
 
     observation_space: spaces.Space  # of one stream
     action_space: spaces.Space
-    mask_size: int | None  # number of entries of an action mask; None: no masks
+    mask_size: Any  # entries of an action mask; with groups (name, entries) of those with masks; None: no masks
     has_episode_stats: bool  # environments give info["episode_stats"] (arrays.EpisodeStats)
     agents: int | None  # number of agents in each environment; None: one, without an agent axis
     metrics: tuple[str, ...] = ()  # entries of `info` that are logged, from the last step of each episode
-    names: tuple[str, ...] = ()  # of the agents, in their order
+    names: tuple[str, ...] = ()  # of the agents, in the order of the streams
+    sizes: tuple[tuple[str, int], ...] = ()  # name and number of agents of each group; () without groups
 
 
 def space_signature(space: Any) -> str:
@@ -43,13 +44,16 @@ class Host:
         make: Callable[[int], Stepper],
         factories: Sequence[Callable[[], Any]],
         unique: bool = False,
+        in_groups: Callable[[Any], Any] | None = None,
     ):
         """Keep the functions that create environments.
 
         `make(num_envs)` creates all of them; each of `factories` creates a single one, for rendering and checks.
-        `unique`: `make` and `factories` return the same environments at each call.
+        `unique`: `make` and `factories` return the same environments at each call. `in_groups(players)` returns a
+        HostEnv of the same environments with other groups of agents; None: they have one agent.
         """
         self.spec, self.num_envs, self.unique, self._make = spec, num_envs, unique, make
+        self.in_groups = in_groups
         self.factories = tuple(factories)
         self.position = 0  # steps and resets since creation; 0: not reset yet
         self.last: list[HostStep] = []  # last result of each batch
@@ -101,7 +105,7 @@ class Host:
 
     def recreate(self, num_envs: int) -> Host:
         """Return a handle of new environments of the same kind; if `unique`, this one, to be reset."""
-        return self if self.unique else Host(self.spec, num_envs, self._make, self.factories)
+        return self if self.unique else Host(self.spec, num_envs, self._make, self.factories, False, self.in_groups)
 
     def wrap(self, around: Callable[[Stepper], Stepper]) -> None:
         """Replace the stepper by `around(stepper)` until the environments are closed."""

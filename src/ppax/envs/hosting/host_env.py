@@ -19,14 +19,14 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
-from ppax.envs.hosting.arrays import Layout, element_of, leaves_of
+from ppax.envs.hosting.arrays import Layout, each_group, element_of
 from ppax.envs.hosting.faults import exit_is_a_fault
 from ppax.envs.hosting.gym_vector import GymVectorStepper, mode_of
 from ppax.envs.hosting.handle import Host, HostSpec
 from ppax.envs.hosting.parallel_env import JOINT
 from ppax.envs.hosting.spec import info_of, mask_size_of, with_params
 from ppax.envs.hosting.stepper import Stepper
-from ppax.envs.hosting.workers import Factory, InProcess, Workers
+from ppax.envs.hosting.workers import Factory, stepper_of
 from ppax.envs.settings import DEFAULT, TIMEOUT, EnvSettings
 from ppax.envs.wrappers.agent_groups import Group
 from ppax.program import sharding
@@ -52,7 +52,7 @@ class HostEnv:
 
     @property
     def observation_space(self) -> spaces.Space:
-        """Space of one stream's observation."""
+        """Space of one stream's observation; with groups, a Dict of them."""
         return self.host.spec.observation_space
 
     @property
@@ -67,25 +67,27 @@ class HostEnv:
 
     @property
     def agent_names(self) -> tuple[str, ...]:
-        """Names of the agents in the environment, in their order; () for one agent."""
-        return self.host.spec.names
+        """Names of the agents in the environment, in their order; () for one agent, and with groups."""
+        return () if self.sizes else self.host.spec.names
 
     @property
     def sizes(self) -> tuple[tuple[str, int], ...]:
-        """Groups of agents: always none."""
-        return ()
+        """Name and number of agents of each group; () if all agents have the same spaces and form no groups."""
+        return self.host.spec.sizes
 
     @property
     def groups(self) -> dict[str, Group]:
-        """Spaces of each group of agents: always none."""
-        return {}
+        """Spaces and number of agents of each group; {} without groups."""
+        obs_space, action_space = self.observation_space, self.action_space
+        return {name: Group(obs_space[name], action_space[name], size, self.actor_obs) for name, size in self.sizes}  # type: ignore[index]
 
     @property
     def actor_obs(self) -> tuple[str, ...]:
         """Entries of a Dict observation that the actor may read; (): all."""
         if not self.made.central_critic:
             return ()
-        return tuple(name for name in self.observation_space.spaces if name != JOINT)  # type: ignore[attr-defined]
+        one: Any = self.observation_space[self.sizes[0][0]] if self.sizes else self.observation_space  # type: ignore[index]
+        return tuple(name for name in one.spaces if name != JOINT)
 
     @property
     def num_streams(self) -> int:
@@ -94,10 +96,10 @@ class HostEnv:
 
     def reset(self, key: Key) -> tuple[PyTree, PyTree, PyTree | None]:
         """Return position 0 and zeros as observations; the host loop resets the environments, outside of programs."""
-        streams, mask_size = self.num_streams, self.host.spec.mask_size
-        zeros = (jnp.zeros((streams, *leaf.shape), leaf.dtype) for leaf in leaves_of(self.observation_space))
-        mask = None if mask_size is None else jnp.ones((streams, mask_size), bool)
-        return jnp.zeros(streams, jnp.uint32), element_of(self.observation_space, zeros), mask
+        like = Layout(self.num_envs, 1, 1, *self.host.spec).make()
+        obs = element_of(self.observation_space, (jnp.zeros(x.shape, x.dtype) for x in like.obs))
+        mask = each_group(lambda x: jnp.ones(x.shape, bool), like.mask)
+        return jnp.zeros(self.num_streams, jnp.uint32), obs, mask
 
     def recreate(self, num_envs: int) -> HostEnv:
         """Return new environments of the same kind, or these if the user has created them."""
@@ -163,9 +165,10 @@ def host(
     """Create host environments from environments of Gymnasium or PettingZoo.
 
     `source` is a `gymnasium.vector.VectorEnv` in any autoreset mode, or a function that returns one `Env` or one
-    PettingZoo `ParallelEnv` whose agents have equal spaces (called `num_envs` times), or a list of such functions. With
-    `vectorization = "async"` the environments are stepped in `workers` processes (default: one for each core), each of
-    which must answer within `timeout` seconds. Results are the same. `agent_ids` and `central_critic` as in `make`.
+    PettingZoo `ParallelEnv` (called `num_envs` times), or a list of such functions. Agents with different spaces form
+    groups by their names without numbers. With `vectorization = "async"` the environments are stepped in `workers`
+    processes (default: one for each core), each of which must answer within `timeout` seconds. Results are the same.
+    `agent_ids` and `central_critic` as in `make`.
     `info_metrics` are entries of `info`, such as "is_success", whose values at the last steps of episodes are logged as
     means; by default "is_success", if the environment gives it at its first step. `env_params` are arguments of the
     function: a value, or {"low": 0.5, "high": 2.0}, from which every reset draws (Gymnasium's interface only). Drawn
@@ -186,11 +189,21 @@ def host(
         _require_no_stepping(source, num_envs, workers, made)
         return host_vector(lambda _: source, source, name or "own", True, made)
     made.check()
+    workers = sharding.num_cores() if workers is None else workers
+    return _made(_factories(source, num_envs), name or "own", workers, set_params, made)
+
+
+def _made(given: list[Factory], name: str, workers: int, set_params: Any, made: EnvSettings) -> HostEnv:
+    """Create host environments from functions, one for each; arguments as in `host`, `made` has the others."""
     with exit_is_a_fault():
-        factories, spec = with_params(_factories(source, num_envs), made, set_params)
-    make = partial(_stepper, factories, spec, made, sharding.num_cores() if workers is None else workers)
-    running = Host(spec, len(factories), make, [*{id(factory): factory for factory in factories}.values()])
-    return HostEnv(running, len(factories), name or "own", made)
+        factories, spec = with_params(given, made, set_params)
+
+    def in_groups(players: tuple[tuple[str, tuple[int, ...]], ...]) -> HostEnv:
+        return _made(given, name, workers, set_params, dataclasses.replace(made, players=players))
+
+    make, each = partial(stepper_of, factories, spec, made, workers), {id(one): one for one in factories}
+    again = None if spec.agents is None else in_groups
+    return HostEnv(Host(spec, len(factories), make, [*each.values()], in_groups=again), len(factories), name, made)
 
 
 def _factories(source: Factory | Sequence[Factory], num_envs: int | None) -> list[Factory]:
@@ -209,16 +222,6 @@ def _require_no_stepping(vector: GymVectorEnv, num_envs: int | None, workers: in
         raise ConfigError(f"workers = {workers!r}: {by_itself}; leave it out")
     if num_envs not in (None, vector.num_envs):
         raise ConfigError(f"num_envs = {num_envs}: {vector} has {vector.num_envs}; leave num_envs out")
-
-
-def _stepper(
-    factories: Sequence[Factory], spec: HostSpec, settings: EnvSettings, workers: int, num_envs: int
-) -> Stepper:
-    """Create `num_envs` environments, which take turns with the factories; at most `workers` processes step them."""
-    chosen = [factories[i % len(factories)] for i in range(num_envs)]
-    is_async = settings.vectorization == "async"
-    layout = Layout(num_envs, min(workers, num_envs) if is_async else 1, settings.action_repeat, *spec)
-    return Workers(chosen, layout, settings.timeout) if is_async else InProcess(chosen, layout)
 
 
 def host_vector(

@@ -1,4 +1,4 @@
-"""PettingZoo's parallel environments of agents with equal spaces, as arrays with an agent axis.
+"""PettingZoo's parallel environments as arrays with an agent axis; agents with different spaces form groups.
 
 https://pettingzoo.farama.org/api/parallel. This file imports nothing else of ppax: it is pickled by value for workers.
 
@@ -10,6 +10,7 @@ keeps the last observation, so that it stays finite.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -38,11 +39,12 @@ class ParallelEnv(Protocol):
         """Close the environment."""
 
 
+MASKED = {"observation", "action_mask"}  # entries of an observation with its mask, as in board games
 OWN, AGENT, JOINT = "own", "agent", "joint"  # entries of an observation with agent_ids or central_critic
 
 
 class HeterogeneousAgents(ValueError):
-    """The agents do not have the same spaces."""
+    """Agents that must have the same spaces do not."""
 
 
 class NotFlattenable(ValueError):
@@ -50,11 +52,13 @@ class NotFlattenable(ValueError):
 
 
 class Team:
-    """All agents of a parallel environment, in the order of its `possible_agents`: A of them.
+    """All agents of a parallel environment, A of them, in the order of its `possible_agents`.
 
-    With `agent_ids` or `central_critic` observations are dicts as in wrappers/team_view.py: "own", "agent", "joint".
-    Raises HeterogeneousAgents if spaces differ between agents, NotFlattenable if observations cannot be flattened for
-    "joint".
+    `players` are groups of agents, by name, with their indices: members of a group have equal spaces. With groups,
+    spaces are Dict, observations and masks dicts by group, [A_g, ...], and all else is ordered by group. With
+    `agent_ids` or `central_critic`, for which all agents must have equal spaces, an observation is a dict as in
+    wrappers/team_view.py: "own", "agent", "joint". Raises HeterogeneousAgents if spaces differ that must be equal,
+    NotFlattenable if observations cannot be flattened for "joint".
     """
 
     def __init__(
@@ -62,24 +66,33 @@ class Team:
         factory: Callable[..., ParallelEnv],
         agent_ids: bool = False,
         central_critic: bool = False,
+        players: Sequence[tuple[str, Sequence[int]]] = (),
         **options: Any,
     ):
         self.env: Any = factory(**options)
-        self.names = list(self.env.possible_agents)
-        self.num_agents = len(self.names)
-        space = self._common_space("observation_space")
-        # an observation of two entries, as in board games: the observation itself and the action mask
-        self.masked = isinstance(space, spaces.Dict) and set(space.spaces) == {"observation", "action_mask"}
-        self._own = space["observation"] if self.masked else space
+        possible = list(self.env.possible_agents)
         self._agent_ids, self._central_critic = agent_ids, central_critic
-        self.observation_space = self._entries() if agent_ids or central_critic else self._own
-        self.action_space = self._common_space("action_space")
+        groups = [[possible[i] for i in members] for _, members in players]
+        for alike in [possible] if agent_ids or central_critic or not groups else groups:
+            if found := difference(self.env, alike):
+                raise HeterogeneousAgents(found)
+        self.sizes = tuple((name, len(members)) for name, members in players)
+        self.names = [agent for members in groups for agent in members] or possible
+        self.num_agents = len(self.names)
+        self._numbers = np.array([possible.index(agent) for agent in self.names])  # places in `possible_agents`
+        seen = [self.env.observation_space(agent) for agent in self.names]
+        self._masked = [isinstance(one, spaces.Dict) and set(one.spaces) == MASKED for one in seen]
+        self._own = [one["observation"] if masked else one for one, masked in zip(seen, self._masked, strict=True)]
+        entries = self._entries() if agent_ids or central_critic else None
+        self.actions = [self.env.action_space(agent) for agent in self.names]  # action space of each agent
+        self.observation_space = self._together([entries or one for one in self._own], itemgetter(0), spaces.Dict)
+        self.action_space = self._together(self.actions, itemgetter(0), spaces.Dict)
         self._active = np.zeros(self.num_agents, bool)  # agents whose episode is running
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset: observations [A, ...] and info; `info["agent_first"]` [A] marks the agents that start an episode."""
         obs, infos = self.env.reset(seed=seed, options=options)
-        self._last = [_mapped(np.zeros_like, self._own.sample()) for _ in self.names]
+        self._last = [_zeros(space) for space in self._own]
         self._masks: list[Any] = [None] * self.num_agents
         self._active = self._present()
         self._store(obs, infos, self._active)
@@ -130,49 +143,77 @@ class Team:
         for i, name in enumerate(self.names):
             if not (observing[i] and name in obs):
                 continue
-            mask = obs[name]["action_mask"] if self.masked else (infos.get(name) or {}).get("action_mask")
-            self._last[i] = _mapped(np.array, obs[name]["observation"] if self.masked else obs[name])  # copies
+            masked = self._masked[i]
+            mask = obs[name]["action_mask"] if masked else (infos.get(name) or {}).get("action_mask")
+            self._last[i] = _mapped(np.array, obs[name]["observation"] if masked else obs[name])  # copies
             self._masks[i] = None if mask is None else np.asarray(mask, bool).reshape(-1)
 
     def _observe(self, first: np.ndarray, observing: np.ndarray) -> tuple[Any, dict[str, Any]]:
         """Stack observations [A, ...], with an info of `agent_first` and masks; "joint" is 0 except for `observing`."""
         info: dict[str, Any] = {"agent_first": first}
-        given = [mask for mask in self._masks if mask is not None]
-        if given:  # absent agents: every action is allowed
+        if any(mask is not None for mask in self._masks):
             pairs = zip(self._masks, self._active, strict=True)
-            free = np.ones_like(given[0])
-            info["action_mask"] = np.stack(
-                [free if mask is None or not is_active else mask for mask, is_active in pairs]
-            )
-        own = _stacked(self._last)
+            masks = [mask if is_active else None for mask, is_active in pairs]
+            info["action_mask"] = self._together(list(zip(masks, self._masks, strict=True)), _free_where_absent)
+        return self._together(self._views(observing), _stacked), info
+
+    def _views(self, observing: np.ndarray) -> list[Any]:
+        """Return the observation of each agent, with the entries of agent_ids and central_critic."""
         if not self._agent_ids and not self._central_critic:
-            return own, info
-        entries: dict[str, Any] = {OWN: own}
+            return self._last
+        views: list[dict[str, Any]] = [{OWN: own} for own in self._last]
         if self._agent_ids:
-            entries[AGENT] = np.arange(self.num_agents)
+            for view, number in zip(views, self._numbers, strict=True):
+                view[AGENT] = number
         if self._central_critic:
             rows = [np.concatenate([np.ravel(x).astype(np.float32) for x in _leaves(one)]) for one in self._last]
-            joint = np.where(observing[:, None], np.stack(rows), np.float32(0)).reshape(-1)
-            entries[JOINT] = np.tile(joint, (self.num_agents, 1))
-        return entries, info
+            seen = np.where(observing[:, None], np.stack(rows), np.float32(0))
+            joint = seen[np.argsort(self._numbers)].reshape(-1)
+            for view in views:
+                view[JOINT] = joint
+        return views
+
+    def _together(self, each: Sequence[Any], join: Callable[[Sequence[Any]], Any], by_group: Any = dict) -> Any:
+        """Join what each agent has by `join`, with groups those of each group, as a dict."""
+        if not self.sizes:
+            return join(each)
+        ends = np.cumsum([size for _, size in self.sizes]).tolist()
+        return by_group({name: join(each[end - n : end]) for (name, n), end in zip(self.sizes, ends, strict=True)})
 
     def _entries(self) -> spaces.Dict:
         """Observation space with the entries of agent_ids and central_critic."""
-        entries: dict[str, spaces.Space] = {OWN: self._own}
+        entries: dict[str, spaces.Space] = {OWN: self._own[0]}
         if self._agent_ids:
             entries[AGENT] = spaces.Discrete(self.num_agents)
         if self._central_critic:
-            shape = (self.num_agents * _numbers(self._own),)
+            shape = (self.num_agents * _numbers(self._own[0]),)
             entries[JOINT] = spaces.Box(-np.inf, np.inf, shape, np.float32)
         return spaces.Dict(entries)
 
-    def _common_space(self, name: str) -> spaces.Space:
-        """Space of all agents; HeterogeneousAgents if they differ."""
-        each = [getattr(self.env, name)(agent) for agent in self.names]
-        for agent, space in zip(self.names, each, strict=True):
+
+def difference(env: ParallelEnv, agents: Sequence[Any]) -> str | None:
+    """Return the first difference between the spaces of these agents; None if they are equal."""
+    for name in ("observation_space", "action_space"):
+        each = [getattr(env, name)(agent) for agent in agents]
+        for agent, space in zip(agents, each, strict=True):
             if space != each[0]:
-                raise HeterogeneousAgents(f"{name} of {agent!r} is {space}, of {self.names[0]!r} {each[0]}")
-        return each[0]
+                return f"{name} of {agent!r} is {space}, of {agents[0]!r} {each[0]}"
+    return None
+
+
+def _free_where_absent(masks: Sequence[tuple[Any, Any]]) -> Any:
+    """Stack masks (now, last seen) of agents, [A, n]: absent ones are free; None if nobody has had one."""
+    known = [last for _, last in masks if last is not None]
+    return np.stack([np.ones_like(known[0]) if mask is None else mask for mask, _ in masks]) if known else None
+
+
+def _zeros(space: spaces.Space) -> Any:
+    """Return an observation of zeros."""
+    if isinstance(space, spaces.Dict):
+        return {key: _zeros(inner) for key, inner in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(map(_zeros, space.spaces))
+    return np.zeros(space.shape, space.dtype)  # type: ignore[arg-type]
 
 
 def _numbers(space: spaces.Space) -> int:

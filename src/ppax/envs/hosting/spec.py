@@ -12,7 +12,7 @@ from ppax.arrays import masks
 from ppax.envs.hosting.batch import close_all
 from ppax.envs.hosting.drawn import Drawn
 from ppax.envs.hosting.handle import HostSpec
-from ppax.envs.hosting.parallel_env import HeterogeneousAgents, NotFlattenable, ParallelEnv, Team
+from ppax.envs.hosting.parallel_env import HeterogeneousAgents, NotFlattenable, ParallelEnv, Team, difference
 from ppax.envs.hosting.workers import Factory
 from ppax.envs.settings import EnvSettings
 from ppax.envs.wrappers.params import split_ranges
@@ -44,14 +44,15 @@ def spec_of(factories: list[Factory], settings: EnvSettings) -> tuple[list[Facto
     _refuse_compiled(factories[0])
     env, agent_ids, central_critic = factories[0](), settings.agent_ids, settings.central_critic
     if isinstance(env, ParallelEnv):
+        players = settings.players or (() if agent_ids or central_critic else groups_by_name(env))
         close_all([env.close])
-        views = {"agent_ids": agent_ids, "central_critic": central_critic}
+        views: dict[str, Any] = {"agent_ids": agent_ids, "central_critic": central_critic, "players": players}
         teams = {id(factory): partial(Team, factory, **views) for factory in factories}
         factories = [teams[id(factory)] for factory in factories]
         try:
             env = factories[0]()
         except HeterogeneousAgents as error:
-            raise ConfigError(f"agents that are not alike cannot share a policy: {error}") from error
+            raise ConfigError(_remedy(settings).format(error)) from error
         except NotFlattenable as error:
             raise ConfigError(f"central_critic = true: {error}; set it to false") from error
     elif agent_ids or central_critic:
@@ -63,13 +64,37 @@ def spec_of(factories: list[Factory], settings: EnvSettings) -> tuple[list[Facto
         raise ConfigError(f"{factories[0]} gives {type(env).__name__}: must be a function that makes {kinds}")
     try:
         info = info_of(env.reset(), env)
-        agents, players = (env.num_agents, tuple(map(str, env.names))) if isinstance(env, Team) else (None, ())
-        mask_size = mask_size_of(env.action_space, info, type(env).__name__)
+        team: Any = (env.num_agents, tuple(map(str, env.names)), env.sizes) if isinstance(env, Team) else (None, (), ())
+        agents, players, sizes = team
+        mask_size = (mask_sizes_of if sizes else mask_size_of)(env.action_space, info, type(env).__name__)
         names = _first_metrics(env) if settings.info_metrics is None else settings.info_metrics
         stats = "episode_stats" in info
-        return factories, HostSpec(env.observation_space, env.action_space, mask_size, stats, agents, names, players)
+        spec = HostSpec(env.observation_space, env.action_space, mask_size, stats, agents, names, players, sizes)
+        return factories, spec
     finally:
         close_all([env.close])
+
+
+def groups_by_name(env: ParallelEnv) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Group agents with different spaces by their names without numbers, or one by one; () if all are alike."""
+    agents = list(env.possible_agents)
+    if difference(env, agents) is None:
+        return ()
+    names = [str(agent).replace(".", "_").replace("=", "_") for agent in agents]
+    groups: dict[str, list[int]] = {}
+    for i, name in enumerate(names):
+        groups.setdefault(name.rstrip("0123456789").rstrip("_"), []).append(i)
+    if "" in groups or any(difference(env, [agents[i] for i in members]) for members in groups.values()):
+        groups = {name: [i] for i, name in enumerate(names)}
+    return tuple((name, tuple(members)) for name, members in groups.items())
+
+
+def _remedy(settings: EnvSettings) -> str:
+    """Return the message, with a place for the difference, for agents that must have the same spaces."""
+    for option in ("agent_ids", "central_critic"):
+        if getattr(settings, option):
+            return f"{option} = true: it needs agents with the same spaces; {{}}; set it to false"
+    return "groups: members of a group share a policy and need the same spaces; {}; put them into groups of their own"
 
 
 def _refuse_compiled(factory: Factory) -> None:
@@ -87,7 +112,7 @@ def _refuse_compiled(factory: Factory) -> None:
 def _first_metrics(env: Any) -> tuple[str, ...]:
     """Return the entries of `info` that are logged by default: "is_success", if a step of a sampled action gives it."""
     try:
-        single = [env.action_space.sample() for _ in range(getattr(env, "num_agents", 1))]
+        single = [space.sample() for space in (env.actions if isinstance(env, Team) else [env.action_space])]
         *_, info = env.step(single if isinstance(env, Team) else single[0])
     except Exception:  # training steps it with the policy's actions and reports what fails
         return ()
@@ -120,3 +145,16 @@ def mask_size_of(space: spaces.Space, info: dict[str, Any], name: str) -> int | 
             "MultiDiscrete and MultiBinary actions. Write several choices as one MultiDiscrete, or leave the mask out"
         )
     return masks.size_of(space)
+
+
+def mask_sizes_of(space: Any, info: dict[str, Any], name: str) -> tuple[tuple[str, int], ...] | None:
+    """Return the name and number of mask entries of each group with action masks; None if there are no masks.
+
+    A group without a mask at the reset may be absent then: it gets one, which allows everything, if that is possible.
+    """
+    sizes: dict[str, int | None] = {}
+    for group, mask in info.get("action_mask", {}).items():
+        maskable = isinstance(space[group], spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+        given = {} if mask is None and not maskable else {"action_mask": mask}
+        sizes[group] = mask_size_of(space[group], given, f"group {group!r} of {name}")
+    return tuple((group, size) for group, size in sizes.items() if size is not None) or None

@@ -35,7 +35,7 @@ def _load(*names: str) -> list[Any]:
 
 def main() -> None:
     """Serve the parent process until it closes the connection or ends."""
-    arrays_file, batch = _load("arrays", "batch")
+    arrays_file, batch, faults = _load("arrays", "batch", "faults")
     connection, memory = Connection(int(sys.argv[1])), int(sys.argv[2])
     for name in (signal.SIGINT, signal.SIGTERM):  # these may reach all processes; the parent decides
         signal.signal(name, signal.SIG_IGN)
@@ -50,7 +50,7 @@ def main() -> None:
         arrays = layout.make(mmap.mmap(memory, layout.nbytes()))
         for envs, factories in owned:
             rows = layout.streams(envs)
-            batches.append(batch.EnvBatch(factories, envs.start, layout, arrays.rows(rows), worker))
+            batches.append(batch.EnvBatch(factories, envs.start, layout, layout.rows(arrays, rows), worker))
         connection.send_bytes(b"")
         arrived = select.poll()
         arrived.register(connection.fileno(), select.POLLIN)
@@ -59,7 +59,7 @@ def main() -> None:
             _serve(batches, connection)
     except (EOFError, OSError):
         pass  # the parent has closed the connection
-    except batch.Failure as failure:
+    except faults.Failure as failure:
         _report(connection, failure.report)
     except batch.RAISED:
         _report(connection, {"index": -1, "cause": traceback.format_exc()})

@@ -26,9 +26,11 @@ from gymnasium import Env
 from ppax.envs.hosting import drawn, parallel_env
 from ppax.envs.hosting import worker as worker_file
 from ppax.envs.hosting.arrays import Arrays, Layout
-from ppax.envs.hosting.batch import EnvBatch, Failure, describe
-from ppax.envs.hosting.faults import EnvError
-from ppax.envs.hosting.stepper import HostStep, host_step
+from ppax.envs.hosting.batch import EnvBatch
+from ppax.envs.hosting.faults import EnvError, Failure, describe
+from ppax.envs.hosting.handle import HostSpec
+from ppax.envs.hosting.stepper import HostStep, Stepper, host_step
+from ppax.envs.settings import EnvSettings
 from ppax.envs.suites import atari_game
 from ppax.types import ConfigError
 
@@ -39,6 +41,16 @@ PICKLED_BY_VALUE = (
     parallel_env,
 )  # pickled by value: importing them would import all of ppax in a worker
 START_SECONDS = 60.0  # minimum timeout for the start of a worker and of its environments
+
+
+def stepper_of(
+    factories: Sequence[Factory], spec: HostSpec, settings: EnvSettings, workers: int, num_envs: int
+) -> Stepper:
+    """Create `num_envs` environments, which take turns with the factories; at most `workers` processes step them."""
+    chosen = [factories[i % len(factories)] for i in range(num_envs)]
+    is_async = settings.vectorization == "async"
+    layout = Layout(num_envs, min(workers, num_envs) if is_async else 1, settings.action_repeat, *spec)
+    return Workers(chosen, layout, settings.timeout) if is_async else InProcess(chosen, layout)
 
 
 class InProcess:
@@ -93,7 +105,7 @@ class Workers:
         with _anonymous_file(size) as memory:
             self.arrays: Arrays = layout.make(mmap.mmap(memory, size))
             self.arrays.stepping[:] = -1
-            self._views = [self.arrays.rows(rows) for rows in self.batches]
+            self._views = [layout.rows(self.arrays, rows) for rows in self.batches]
             for worker in range(layout.workers):
                 owned = [(envs, list(factories[envs])) for envs in self._shares(worker, layout.workers)]
                 self._start(memory, (tuple(layout), worker, owned))

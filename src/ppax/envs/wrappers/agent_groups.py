@@ -103,16 +103,23 @@ class Grouped:
         return {name: jax.tree.map(lambda x, own=own: x[np.array(own)], tree) for name, own in self.players}
 
 
-def split(env: Environment, players: Mapping[str, Sequence[int]], name: str) -> Grouped:
-    """Split the agents of the environment `env`, called `name`, into groups. Arguments and errors as in `grouped`."""
-    num_agents = env.num_agents
-    if not isinstance(num_agents, int):
-        has = "groups of its own" if isinstance(num_agents, Mapping) else "one agent and no others"
-        raise ConfigError(f"groups: {name} has {has}; leave `players` out")
+def partition(
+    players: Mapping[str, Sequence[int]], num_agents: int, name: str
+) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Return `players` as pairs; ConfigError unless each of the agents of `name` is in exactly one group."""
     given = sorted(index for indices in players.values() for index in indices)
     if given != list(range(num_agents)) or not all(players.values()):
         raise ConfigError(
             f"groups: {dict(players)} must have each of the {num_agents} agents of {name}, 0 to {num_agents - 1}, "
             "once, and no group may be empty"
         )
-    return Grouped(env, tuple((group, tuple(indices)) for group, indices in players.items()))
+    return tuple((group, tuple(indices)) for group, indices in players.items())
+
+
+def split(env: Environment, players: Mapping[str, Sequence[int]], name: str) -> Grouped:
+    """Split the agents of the environment `env`, called `name`, into groups. Arguments and errors as in `grouped`."""
+    num_agents = env.num_agents
+    if not isinstance(num_agents, int):
+        has = "groups of its own" if isinstance(num_agents, Mapping) else "one agent and no others"
+        raise ConfigError(f"groups: {name} has {has}; leave `players` out")
+    return Grouped(env, partition(players, num_agents, name))

@@ -78,8 +78,7 @@ class SelfPlay:
         for name, _, _, rows in self._blocks():
             if rows.start == rows.stop:
                 continue
-            mask = None if action_mask is None else action_mask[name]
-            inputs = (carry[name], obs[name], firsts[name], mask, keys[name])
+            inputs = (carry[name], obs[name], firsts[name], action_mask and action_mask[name], keys[name])
             own = jax.tree.map(lambda x, rows=rows: by_opponent(x[rows], self.pool.opponents), inputs)
             past = jax.tree.map(lambda x, name=name: x[learner.opponents[name]], learner.pool[name])
             acted = jax.vmap(self.agent.agents[name].act)(past, *own)
@@ -122,7 +121,7 @@ class SelfPlay:
         """Update Elo ratings from the episodes that ended in a rollout: at autoreset steps, in which no agent acts."""
         steps, shape = rollout.steps, (self.num_envs, self.num_agents)
         reward = jnp.where(steps.valid, steps.reward, 0.0).reshape(-1, *shape)
-        begun, acting = steps.first.reshape(-1, *shape), steps.valid.reshape(-1, *shape)
+        begun, acting = (x.reshape(-1, *shape) for x in (steps.first, steps.valid))
         first = (begun | ~acting).all(axis=2) & begun.any(axis=2)  # some may be absent then, or appear later
         ended = ~acting.any(axis=2)
         weights = seating.margin_weights(self._blocks(), *shape)

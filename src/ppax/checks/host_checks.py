@@ -73,7 +73,7 @@ def check_inside(trace: EnvTrace) -> Finding:
 
 def check_masks(trace: EnvTrace) -> Finding:
     """Check that action masks have the layout of arrays/masks.py, come with every observation, and allow an action."""
-    if not any("action_mask" in event.info for _, event in trace.all()):
+    if all(mask is None for subject, event in trace.all() for _, mask in subject.masks_of(event.info)):
         return skip('the environment gives no info["action_mask"]')
 
     def problems_of(subject: Subject, event: EnvEvent) -> Iterator[str]:

@@ -184,10 +184,12 @@ class EnvBatch:
 
     def _check_info(self, i: int, info: dict[str, Any], verb: str, action: Any) -> None:
         """Raise Failure if only some infos have masks or episode statistics: the arrays have room for them or not."""
-        for problem in undeclared(info, self.arrays.mask is not None, self.arrays.episode_stats is not None):
+        sizes, masked = self.layout.sizes, dict(self.layout.mask_size or ()) if self.layout.sizes else {}
+        has_mask, has_stats = bool(sizes) or self.arrays.mask is not None, self.arrays.episode_stats is not None
+        for problem in undeclared(info, has_mask, has_stats):
             raise Failure(self.offset + i, verb, action, problem)
-        for name, _ in self.layout.sizes if self.arrays.mask is not None else ():
-            if self.arrays.mask[name] is None and info["action_mask"][name] is not None:
+        for name, _ in sizes:
+            if name not in masked and info["action_mask"][name] is not None:
                 text = f"group {name!r} has action masks here and had none after the first reset: give them always"
                 raise Failure(self.offset + i, verb, action, text)
 

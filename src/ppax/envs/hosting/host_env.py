@@ -86,8 +86,8 @@ class HostEnv:
         """Entries of a Dict observation that the actor may read; (): all."""
         if not self.made.central_critic:
             return ()
-        one: Any = self.observation_space[self.sizes[0][0]] if self.sizes else self.observation_space  # type: ignore[index]
-        return tuple(name for name in one.spaces if name != JOINT)
+        seen: Any = self.observation_space  # of every group the same
+        return tuple(name for name in (seen[self.sizes[0][0]] if self.sizes else seen).spaces if name != JOINT)
 
     @property
     def num_streams(self) -> int:
@@ -189,12 +189,11 @@ def host(
         _require_no_stepping(source, num_envs, workers, made)
         return host_vector(lambda _: source, source, name or "own", True, made)
     made.check()
-    workers = sharding.num_cores() if workers is None else workers
-    return _made(_factories(source, num_envs), name or "own", workers, set_params, made)
+    processes = sharding.num_cores() if workers is None else workers
+    return _made(_factories(source, num_envs), name or "own", processes, set_params, made)
 
 
 def _made(given: list[Factory], name: str, workers: int, set_params: Any, made: EnvSettings) -> HostEnv:
-    """Create host environments from functions, one for each; arguments as in `host`, `made` has the others."""
     with exit_is_a_fault():
         factories, spec = with_params(given, made, set_params)
 
@@ -237,8 +236,7 @@ def host_vector(
     """
     mode_of(first)
     with exit_is_a_fault():
-        info = info_of(first.reset(), first)
-    space = first.single_action_space
+        info, space = info_of(first.reset(), first), first.single_action_space
     sizes = mask_size_of(space, info, name), "episode_stats" in info, None, settings.info_metrics or ()
     spec = HostSpec(first.single_observation_space, space, *sizes)
     factories: list[Callable[[], Any]] = [lambda: first] if unique else [partial(make, 2)]

@@ -151,7 +151,7 @@ class Team:
     def _observe(self, first: np.ndarray, observing: np.ndarray) -> tuple[Any, dict[str, Any]]:
         """Stack observations [A, ...], with an info of `agent_first` and masks; "joint" is 0 except for `observing`."""
         info: dict[str, Any] = {"agent_first": first}
-        if any(mask is not None for mask in self._masks):
+        if self.sizes or any(mask is not None for mask in self._masks):
             pairs = zip(self._masks, self._active, strict=True)
             masks = [mask if is_active else None for mask, is_active in pairs]
             info["action_mask"] = self._together(list(zip(masks, self._masks, strict=True)), _free_where_absent)

@@ -66,7 +66,7 @@ def spec_of(factories: list[Factory], settings: EnvSettings) -> tuple[list[Facto
         info = info_of(env.reset(), env)
         team: Any = (env.num_agents, tuple(map(str, env.names)), env.sizes) if isinstance(env, Team) else (None, (), ())
         agents, players, sizes = team
-        mask_size = (mask_sizes_of if sizes else mask_size_of)(env.action_space, info, type(env).__name__)
+        mask_size: Any = mask_sizes_of(env, info) if sizes else mask_size_of(env.action_space, info, type(env).__name__)
         names = _first_metrics(env) if settings.info_metrics is None else settings.info_metrics
         stats = "episode_stats" in info
         spec = HostSpec(env.observation_space, env.action_space, mask_size, stats, agents, names, players, sizes)
@@ -147,14 +147,17 @@ def mask_size_of(space: spaces.Space, info: dict[str, Any], name: str) -> int | 
     return masks.size_of(space)
 
 
-def mask_sizes_of(space: Any, info: dict[str, Any], name: str) -> tuple[tuple[str, int], ...] | None:
+def mask_sizes_of(team: Team, info: dict[str, Any]) -> tuple[tuple[str, int], ...] | None:
     """Return the name and number of mask entries of each group with action masks; None if there are no masks.
 
-    A group without a mask at the reset may be absent then: it gets one, which allows everything, if that is possible.
+    A group that is absent after the reset may have masks later, where its actions can have them: it is one of these.
     """
-    sizes: dict[str, int | None] = {}
-    for group, mask in info.get("action_mask", {}).items():
-        maskable = isinstance(space[group], spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
-        given = {} if mask is None and not maskable else {"action_mask": mask}
-        sizes[group] = mask_size_of(space[group], given, f"group {group!r} of {name}")
-    return tuple((group, size) for group, size in sizes.items() if size is not None) or None
+    sizes, begin, space = [], 0, team.action_space
+    for group, count in team.sizes:
+        mask, present = info["action_mask"][group], info["agent_first"][begin : begin + count].any()
+        later = not present and isinstance(space[group], spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+        given = {"action_mask": mask} if later or mask is not None else {}
+        size = mask_size_of(space[group], given, f"group {group!r}")
+        sizes += [] if size is None else [(group, size)]
+        begin += count
+    return tuple(sizes) or None

@@ -182,6 +182,22 @@ def test_ratings_by_hand():
     np.testing.assert_array_equal(after.returns[6], 0.0)
 
 
+def test_an_episode_begins_with_those_who_are_there():
+    """The prey of environment 7 is absent at the start and appears in the second step: one episode, which counts."""
+    agent, _, learner = by_hand()
+    rewards = np.ones((4, NUM_ENVS, 3), np.float32)
+    valid, first = np.ones(rewards.shape, bool), np.zeros(rewards.shape, bool)
+    first[0, 7], first[1, 7] = [False, True, True], [True, False, False]
+    valid[0, 7, 0], valid[3, 7] = False, False
+    rewards[:2, 7, 1:] = 3.0
+    ahead = learner._replace(returns=jnp.full((NUM_ENVS, 3), 9.0))
+    after = agent._rate(ahead, seen(rewards[:3], valid[:3], first[:3]))
+    np.testing.assert_array_equal(after.returns[7], [2.0, 7.0, 7.0])
+    assert bool(after.counts[7])
+    ended = agent._rate(ahead, seen(rewards, valid, first))
+    assert ended.past_elo["hunters"][1] > learner.past_elo["hunters"][1]  # it has won: the second seat's past self
+
+
 def test_episodes_truncated_by_a_forced_reset_are_not_rated():
     """All environments begin anew at the first step, from episodes in which the past selves were ahead."""
     agent, _, learner = by_hand()

@@ -63,7 +63,10 @@ def test_a_trained_player_beats_its_first_self(trained):
     mixed = first._replace(current={"left": now.current["left"], "right": first.current["right"]})
     assert abs(left_wins(env, agent, first)) < 1.0
     assert left_wins(env, agent, mixed) > 2.0
-    assert abs(left_wins(env, agent, now)) < 0.5  # both know it: no past self plays in an evaluation
+    assert abs(left_wins(env, agent, now)) < 0.5  # both know it
+    ignorant = now._replace(pool=first.pool)  # no past self plays in an evaluation
+    result = ppax.evaluate(agent, env, ignorant, jax.random.key(5), 128, deterministic=False)
+    assert np.abs(result.returns).mean() < 0.3
     assert run.history[-1]["ratio_first_max_dev"] < 1e-4
 
 

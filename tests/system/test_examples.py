@@ -9,8 +9,8 @@ import pytest
 
 SERVED = {"serve"}  # runs until it is stopped: test_serve.py
 EXAMPLES = sorted(path for path in (Path(__file__).parents[2] / "examples").glob("*.py") if path.stem not in SERVED)
-LONG = {"mpe", "navigators", "pursuit"}  # long compilation
-OPTIONAL = {"mpe": "jaxmarl", "navigators": "PIL", "pursuit": "PIL"}
+LONG = {"hunters", "mpe", "navigators", "pursuit"}  # long compilation
+OPTIONAL = {"hunters": "mpe2", "mpe": "jaxmarl", "navigators": "PIL", "pursuit": "PIL"}
 
 SHORTER = {"sweep": 24}  # iterations
 
@@ -20,6 +20,7 @@ RESULTS = {
     "by_hand": lambda score: score >= 100.0,  # 9 to 25
     "curriculum": lambda score: score >= 60.0,  # 22
     "drive_a_policy": lambda length: length >= 150.0,  # 9
+    "hunters": lambda scores: scores["agent after"] >= -40.0 and scores["adversary after"] >= 8.0,  # -88 and 6.7
     "masked_actions": lambda score: score >= 2.0,  # 0.4; at most 3
     "memory": lambda scores: scores["GRU"] >= 0.9 and abs(scores["NoMemory"]) <= 0.3,  # 0: guessing
     "mpe": lambda scores: scores["central critic"] > -24.0,  # -35 and below

@@ -320,6 +320,34 @@ def test_a_real_environment(name):
 
 
 @real
+@pytest.mark.nightly
+def test_hunters_and_prey_of_a_real_environment_from_a_run_file(tmp_path):
+    """Unlike agents with tables of their own; groups of the user's, with self-play, of agents that are alike."""
+    pytest.importorskip("mpe2")
+    file = tmp_path / "tag.toml"
+    common = "num_envs = 4\nnum_steps = 26\ntotal_steps = 1664\niterations_per_env_reset = 1\n[log]\nconsole = false\n"
+    file.write_text(
+        f'env = "pettingzoo/mpe/simple_tag_v3"\n{common}[groups.adversary]\nagents = "independent"\n'
+        "[groups.agent.agent]\nlearning_rate = 1e-3\n"
+    )
+    whole, half = tmp_path / "whole", tmp_path / "half"
+    assert main.main(["train", str(file), "--run-dir", str(whole)]) == 0
+    assert main.main(["train", str(file), "--run-dir", str(half), "--stop", "iteration >= 2"]) == 0
+    assert main.main(["resume", str(half), "--stop", "none"]) == 0
+    one, other = (ppax.load(path).learner for path in (whole, half))
+    for a, b in zip(*map(jax.tree.leaves, (one, other)), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert main.main(["evaluate", str(half), "--episodes", "8"]) == 0
+    for name in ("archer", "knight"):
+        common += f"[groups.{name}s]\nplayers = {[0, 1] if name == 'archer' else [2, 3]}\n"
+    file.write_text(
+        f'env = "pettingzoo/butterfly/knights_archers_zombies_v11"\n{common}[self_play]\nevery = 1\nopponents = 1\n'
+    )
+    assert main.main(["train", str(file), "--run-dir", str(tmp_path / "zombies")]) == 0
+    assert main.main(["evaluate", str(tmp_path / "zombies"), "--episodes", "4", "--max-steps", "40"]) == 0
+
+
+@real
 def test_an_unknown_id_is_refused():
     with pytest.raises(ConfigError, match="did you mean 'pettingzoo/sisl/pursuit_v5'"):
         ppax.make("pettingzoo/sisl/pursuit_v4", 2)

@@ -35,8 +35,7 @@ def ids() -> list[str]:
 def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT, **options: Any) -> HostEnv:
     """Create `num_envs` environments `env_id`; `options` are passed to the environment's constructor.
 
-    Raises ConfigError for an unknown id and for agents with different spaces, and ImportError, naming the extra to
-    install, if a library is missing.
+    Raises ConfigError for an unknown id, and ImportError, naming the extra to install, if a library is missing.
     """
     family, _, name = known("pettingzoo", env_id, ids()).partition("/")
     module = library(f"{FAMILIES[family]}.{name}", EXTRA)

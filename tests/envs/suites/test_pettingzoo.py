@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import signal
+import tomllib
 
 import gymnasium
 import jax
@@ -330,14 +331,22 @@ def test_hunters_and_prey_of_a_real_environment_from_a_run_file(tmp_path):
         f'env = "pettingzoo/mpe/simple_tag_v3"\n{common}[groups.adversary]\nagents = "independent"\n'
         "[groups.agent.agent]\nlearning_rate = 1e-3\n"
     )
-    whole, half = tmp_path / "whole", tmp_path / "half"
-    assert main.main(["train", str(file), "--run-dir", str(whole)]) == 0
-    assert main.main(["train", str(file), "--run-dir", str(half), "--stop", "iteration >= 2"]) == 0
-    assert main.main(["resume", str(half), "--stop", "none"]) == 0
-    one, other = (ppax.load(path).learner for path in (whole, half))
-    for a, b in zip(*map(jax.tree.leaves, (one, other)), strict=True):
+    agent, env, run = ppax.config.build(tomllib.loads(file.read_text()))
+    assert agent.agents["adversary"].num_agents == 3
+    options = {"num_steps": run.num_steps, "log": dataclasses.replace(run.log, every=1), "iterations_per_env_reset": 1}
+    whole = ppax.fit(agent, env, run.total_steps, run_dir=tmp_path / "whole", **options)
+    halt = [lambda _, row: row["iteration"] == 2]
+    ppax.fit(agent, env, run.total_steps, run_dir=tmp_path / "half", callbacks=halt, **options)
+    resumed = ppax.resume(tmp_path / "half", console=False)
+    for a, b in zip(*map(jax.tree.leaves, (whole.state.learner, resumed.state.learner)), strict=True):
         np.testing.assert_array_equal(a, b)
-    assert main.main(["evaluate", str(half), "--episodes", "8"]) == 0
+    assert main.main(["evaluate", str(tmp_path / "half"), "--episodes", "8"]) == 0
+    seen = {name: np.zeros((size, *env.groups[name].observation_space.shape), np.float32) for name, size in env.sizes}
+    acted = ppax.load(tmp_path / "half").act(seen)
+    assert {name: x.shape for name, x in acted.items()} == {"adversary": (3,), "agent": (1,)}
+    assert main.main(["export", str(tmp_path / "half"), "--to", str(tmp_path / "tag.zip")]) == 0
+    again = ppax.load(tmp_path / "tag.zip").act(seen)
+    assert all((acted[name] == again[name]).all() for name in acted)
     for name in ("archer", "knight"):
         common += f"[groups.{name}s]\nplayers = {[0, 1] if name == 'archer' else [2, 3]}\n"
     file.write_text(

@@ -1,5 +1,6 @@
 """Export: what is in a bundle, what is refused, many agents, parts of a user's own."""
 
+import dataclasses
 import io
 import json
 import zipfile
@@ -231,6 +232,21 @@ def test_many_agents_have_an_axis_of_agents(kind, tmp_path):
     for name, x in given.items():
         assert out[name].shape[:2] == (envs, {"action.a": 2, "action.b": 1}.get(name, 2))
         np.testing.assert_allclose(out[name].reshape(np.shape(x)), x, rtol=1e-5, atol=1e-5)
+
+
+def test_groups_without_memory_are_exported(tmp_path):
+    """Their carry has no arrays and is a dict by group; the bundle acts as the policy does."""
+    config = {"agent": {"network": {"hidden": [8]}, "normalize_obs": True}}
+    spec = dataclasses.replace(many("groups").spec, config=config)
+    policy = exported.random_policy(spec)
+    policy.export(tmp_path / "b.zip", NUMPY)
+    sizes = {name: (size, *spec.groups[name].observation_space.shape) for name, size in spec.sizes}
+    obs = {
+        name: np.linspace(-1.0, 1.0, np.prod(shape), dtype=np.float32).reshape(shape) for name, shape in sizes.items()
+    }
+    one, other = policy.act(obs), ppax.load(tmp_path / "b.zip").act(obs)
+    for name in ("a", "b"):
+        np.testing.assert_allclose(one[name], other[name], rtol=1e-5, atol=1e-6)
 
 
 def test_the_replayed_step_has_no_loops_and_no_complex_numbers():

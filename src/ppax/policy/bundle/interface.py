@@ -55,7 +55,9 @@ class Interface:
         paths, structure = jax.tree_util.tree_flatten_with_path(self._template)
         flat = [self._to_streams(inputs[_name(path)], path) for path, _ in paths]
         given = jax.tree.unflatten(structure, flat)
-        out = step(self._agent, learner, given.get("carry", ()), given["obs"], given["first"], given.get("mask"), None)
+        # without memory a carry has no arrays, but with groups it is a dict by group all the same
+        carry = given["carry"] if "carry" in given else self._agent.initial_carry(self._spec.num_agents)
+        out = step(self._agent, learner, carry, given["obs"], given["first"], given.get("mask"), None)
         tree = {"action": out.action, "log_prob": out.log_prob, "next_carry": out.carry}
         leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
         batch = inputs["first"].shape[0]

@@ -188,7 +188,8 @@ def _act_in_all(
         return jax.lax.dynamic_slice_in_dim(x, begin * rows, batch * rows)
 
     keys = _stream_keys(key, t, jnp.int32(0), num_envs * num_agents)
-    decision = agent.act(learner, *jax.tree.map(in_all, inputs), keys)
+    everyone: PolicyInputs = jax.tree.map(in_all, inputs)
+    decision = agent.act(learner, *everyone, keys)
     return jax.tree.map(in_batch, (decision.carry, decision.action, decision.env_action))
 
 

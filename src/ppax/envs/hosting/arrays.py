@@ -157,7 +157,7 @@ class Layout(NamedTuple):
 
     def rows(self, arrays: Arrays, rows: slice) -> Arrays:
         """Return views of some streams."""
-        views = {
+        views: dict[str, Any] = {
             name: [x[own] for x, own in zip(getattr(arrays, name), self.places(space, rows), strict=True)]
             for name, space in (("obs", self.observation_space), ("action", self.action_space))
         }

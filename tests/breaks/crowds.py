@@ -21,6 +21,13 @@ MUTATIONS: list[Mutation] = [
         "hosting/parallel_env.py",
     ),
     Mutation(
+        "a central critic of groups observes the agents in the order of the groups",
+        "joint = seen[np.argsort(self._numbers)].reshape(-1)",
+        "joint = seen.reshape(-1)",
+        (ROWS + "test_indices_and_joint_observations_keep_the_order_of_the_environment",),
+        "hosting/parallel_env.py",
+    ),
+    Mutation(
         "absent agents keep their masks",
         "masks = [mask if is_active else None for mask, is_active in pairs]",
         "masks = [mask for mask, is_active in pairs]",

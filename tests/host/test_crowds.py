@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 from crowds import Hunt, LateHunt
+from team_worlds import Squad
 from worlds import QUICK
 
 import ppax
@@ -166,7 +167,7 @@ def test_a_run_resumes_bit_for_bit_where_every_iteration_resets(how, tmp_path):
 
 
 def test_agents_alike_are_put_into_groups_by_their_places():
-    """Groups of the user's: also of agents that form groups by their names; observations of the joint stay in order."""
+    """Groups of the user's: also of agents that form groups by their names."""
     with host(Hunt, 2) as env:
         apart = grouped(env, {"prey": [3, 1], "first": [0], "second": [2]})
         assert apart.sizes == (("prey", 2), ("first", 1), ("second", 1))
@@ -175,6 +176,20 @@ def test_agents_alike_are_put_into_groups_by_their_places():
     obs = collected.rollout.steps.obs
     np.testing.assert_array_equal(by_env(obs["prey"], 2)[0, :, :, 1], [[3, 1], [3, 1]])
     assert (np.asarray(obs["first"])[:, :, 1] == 0).all()
+
+
+def test_indices_and_joint_observations_keep_the_order_of_the_environment():
+    with host(Squad, 2, agent_ids=True, central_critic=True) as env:
+        apart = grouped(env, {"x": [3, 0], "y": [1, 2]})
+        assert apart.actor_obs == apart.groups["y"].actor_obs == ("agent", "own")
+        _, _, collected = rollout_of(apart)
+    obs = collected.rollout.steps.obs
+    np.testing.assert_array_equal(by_env(obs["x"]["agent"], 2)[3], [[3, 0], [3, 0]])
+    np.testing.assert_array_equal(by_env(obs["x"]["own"], 2)[3, :, 0, 1], [3, 3])
+    for name in ("x", "y"):  # at time 3 agent a is absent: zeros
+        joint = by_env(obs[name]["joint"], 2)[3].reshape(2, 2, 4, 3)
+        np.testing.assert_array_equal(joint[..., 1], np.broadcast_to([0, 1, 2, 3], (2, 2, 4)))
+        np.testing.assert_array_equal(joint[..., 0], np.broadcast_to([0, 3, 3, 3], (2, 2, 4)))
 
 
 @pytest.mark.parametrize(

@@ -353,7 +353,6 @@ def test_hunters_and_prey_of_a_real_environment_from_a_run_file(tmp_path):
         f'env = "pettingzoo/butterfly/knights_archers_zombies_v11"\n{common}[self_play]\nevery = 1\nopponents = 1\n'
     )
     assert main.main(["train", str(file), "--run-dir", str(tmp_path / "zombies")]) == 0
-    assert main.main(["evaluate", str(tmp_path / "zombies"), "--episodes", "4", "--max-steps", "40"]) == 0
 
 
 @real

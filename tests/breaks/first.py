@@ -958,8 +958,8 @@ SUITES = [
     ),
     Mutation(
         "on the host a central critic still sees who is out",
-        "joint = np.where(observing[:, None], np.stack(rows)",
-        "joint = np.where(True, np.stack(rows)",
+        "seen = np.where(observing[:, None], np.stack(rows)",
+        "seen = np.where(True, np.stack(rows)",
         (TEAM + "test_agent_ids_and_joint_observation_on_the_host[sync]",),
     ),
     Mutation(

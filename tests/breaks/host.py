@@ -11,8 +11,8 @@ LOCATED = FAULTS + "test_a_fault_is_located_and_the_state_before_it_is_kept"
 MUTATIONS: list[Mutation] = [
     Mutation(
         "masks looked at where no action is taken",
-        "empty = ~self.mask[:-1].any(axis=-1) & valid",
-        "empty = ~self.mask[:-1].any(axis=-1)",
+        "~mask[:-1].any(axis=-1) & valid[:, streams]",
+        "~mask[:-1].any(axis=-1)",
         (HOST + "test_no_forbidden_action_is_taken_and_final_masks_may_be_empty[group]",),
     ),
     Mutation(

@@ -107,7 +107,7 @@ class _Recorder:
                     self._receive(t - 1, number, rows)
                 if self.remembers and t % self.length == 0:
                     self.carries[number].append(jax.tree.map(np.asarray, remembered(self.carry[number])))
-                mask = each_group(lambda x, own, t=t: x[t, own], self.mask, self.mask_places[number])
+                mask = None if self.mask is None else self._mask(t, number)
                 seen = zip(self.obs, self.places[number], strict=True)
                 obs = element_of(self.env.observation_space, (x[t, own] for x, own in seen))
                 inputs = PolicyInputs(self.carry[number], obs, self.first[t, rows], mask)
@@ -149,6 +149,10 @@ class _Recorder:
             mask = each_group(lambda x: np.ones_like(x[t, rows]), self.mask)  # without groups
             value = self.value_of(*self.parameters, PolicyInputs(self.carry[number], obs, first, mask))
             self.final_value[t, rows] = np.where(cut, value, 0.0)
+
+    def _mask(self, t: int, number: int) -> PyTree:
+        """Return the action masks of a batch at step `t`."""
+        return each_group(lambda x, own: x[t, own], self.mask, self.mask_places[number])
 
     def _record_action(self, t: int, rows: slice, action: list[np.ndarray]) -> None:
         if not self.actions:

@@ -51,6 +51,8 @@ class EnvBatch:
         self.arrays, self.offset, self.worker, self.layout = arrays, offset, worker, layout
         self.leaves, self.action_space = list(leaves_of(layout.observation_space)), layout.action_space
         self.single_array = len(self.leaves) == 1 and not self.leaves[0].path
+        # with groups the info has an entry for each of them, None without masks
+        self.has_masks, self.has_stats = bool(layout.sizes) or arrays.mask is not None, arrays.episode_stats is not None
         self.axis: Any = () if layout.agents is None else (layout.agents,)
         if layout.sizes:  # of the observations and masks of each group
             self.axis = {name: (size,) for name, size in layout.sizes}
@@ -184,12 +186,10 @@ class EnvBatch:
 
     def _check_info(self, i: int, info: dict[str, Any], verb: str, action: Any) -> None:
         """Raise Failure if only some infos have masks or episode statistics: the arrays have room for them or not."""
-        sizes, masked = self.layout.sizes, dict(self.layout.mask_size or ()) if self.layout.sizes else {}
-        has_mask, has_stats = bool(sizes) or self.arrays.mask is not None, self.arrays.episode_stats is not None
-        for problem in undeclared(info, has_mask, has_stats):
+        for problem in undeclared(info, self.has_masks, self.has_stats):
             raise Failure(self.offset + i, verb, action, problem)
-        for name, _ in sizes:
-            if name not in masked and info["action_mask"][name] is not None:
+        for name, _ in self.layout.sizes:
+            if info["action_mask"][name] is not None and (self.arrays.mask or {}).get(name) is None:
                 text = f"group {name!r} has action masks here and had none after the first reset: give them always"
                 raise Failure(self.offset + i, verb, action, text)
 
@@ -202,8 +202,13 @@ class EnvBatch:
             own_places, _ = self.own_places[i]
             for leaf, array, own in zip(self.leaves, arrays.obs, own_places, strict=True):
                 array[own] = leaf.of(obs)
-        if arrays.mask is not None:
-            each_group(self._write_mask, arrays.mask, info["action_mask"], self.own_places[i][1])
+        if self.layout.sizes:
+            each_group(self._write_group_mask, arrays.mask, info["action_mask"], self.own_places[i][1])
+        elif arrays.mask is not None:
+            mask, size = info["action_mask"], arrays.mask.shape[1]
+            arrays.mask[place] = (
+                flat_mask(mask, size) if not self.axis else np.stack([flat_mask(one, size) for one in mask])
+            )
         if arrays.episode_stats is not None:
             arrays.episode_stats.reward[place], arrays.episode_stats.over[place] = info["episode_stats"]
 
@@ -214,13 +219,9 @@ class EnvBatch:
             return layout.places(layout.observation_space, place), group_rows(layout.sizes, place)
         return [place] * len(self.leaves), place
 
-    def _write_mask(self, array: np.ndarray, given: Any, place: Any) -> None:
-        """Write the mask of an environment, or of its agents; None: of a group that is absent, with every action."""
-        size = array.shape[1]
-        if given is None:
-            array[place] = True
-        else:
-            array[place] = flat_mask(given, size) if not self.axis else np.stack([flat_mask(x, size) for x in given])
+    def _write_group_mask(self, array: np.ndarray, given: Any, place: slice) -> None:
+        """Write the masks of a group's agents in one environment; None: the group is absent, with every action."""
+        array[place] = True if given is None else np.stack([flat_mask(one, array.shape[1]) for one in given])
 
     def _actions(self) -> Iterator[Any]:
         """Iterate over the actions of the environments; with an agent axis each is a list of the agents' actions."""

@@ -1,0 +1,75 @@
+"""Behaviour cloning: maximum likelihood of the actions of demonstrations. Pomerleau 1991,
+https://doi.org/10.1162/neco.1991.3.1.88
+
+Beside PPO's loss it is the term of DAPG (Rajeswaran et al. 2018, https://arxiv.org/abs/1709.10087, eq. 5) with a weight
+that a schedule may lower.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ppax.imitation.actions import as_sampled
+from ppax.imitation.demonstrations import FIELD, Demonstrations, read
+from ppax.protocols import AuxiliaryTerms
+from ppax.types import Batch, ConfigError, Params, PyTree, Scalar, number, part, static
+
+REMEDY = 'demonstrations = "demos.npz"; in Python ppax.imitation.clone(env, demonstrations)'
+
+
+@part
+class BehaviourCloning:
+    """Behaviour cloning: coef * negative log-likelihood of demonstrated actions. Pomerleau 1991,
+    https://doi.org/10.1162/neco.1991.3.1.88
+
+    Beside each row of a rollout stands one demonstrated step, drawn anew in every update. For networks without memory.
+    In Python `ppax.imitation.clone` makes this part.
+    """
+
+    demonstrations: str = static(
+        "file .npz with the arrays observations, actions, terminations and truncations, as Minari's", default=""
+    )
+    checksum: str = static(
+        "SHA-256 of the demonstrations, which ppax writes into the run file: others are refused", default=""
+    )
+    coef: Scalar = number("weight of the negative log-likelihood in the loss", default=1.0, low=0.0)
+    data: Demonstrations | None = static(default=None)
+
+    def __call__(self, params: Params, features: PyTree, batch: Batch) -> AuxiliaryTerms:
+        """Terms of rows [N]; ConfigError for a network with memory, and for importance weights."""
+        if self.data is None:
+            raise ConfigError(f"{FIELD}: behaviour cloning needs demonstrations: {REMEDY}")
+        if jax.tree.leaves(batch.steps.carry):
+            raise ConfigError("auxiliary: behaviour cloning is for networks without memory: rows are drawn one by one")
+        if batch.weights is not None and batch.weights.value is not None:
+            raise ConfigError("auxiliary: behaviour cloning has no importance weights: use minibatch = shuffle")
+        drawn = batch.again.draw(self.data.size)
+        obs, action = jax.tree.map(lambda x: jnp.asarray(x)[drawn], (self.data.obs, self.data.actions))
+        distribution = batch.again.forward(obs).distribution
+        log_prob = distribution.log_prob(as_sampled(distribution, action))
+        return AuxiliaryTerms({"cloning_loss": -self.coef * log_prob}, {"demonstration_log_prob": log_prob})
+
+
+def clone(env: Any, demonstrations: Any = "", checksum: str = "", coef: Scalar = 1.0) -> BehaviourCloning:
+    """Return the auxiliary loss that clones `demonstrations` for the spaces of `env`.
+
+    `demonstrations` are the path of an .npz file, or a mapping, of the arrays `observations`, `actions`, `terminations`
+    and `truncations`, episodes one after the other. A path is in the run file, so that a run continues from its
+    directory; arrays have to be passed again. ConfigError, naming the array, where one does not fit the spaces, and for
+    a file that is missing or has another `checksum`.
+    """
+    path = os.path.abspath(demonstrations) if isinstance(demonstrations, str | Path) and str(demonstrations) else ""
+    if not path and isinstance(demonstrations, str):
+        raise ConfigError(f'{FIELD} = "": must be {REMEDY}')
+    data = read(path or demonstrations, env.observation_space, env.action_space)
+    if checksum and data.checksum != checksum:
+        raise ConfigError(
+            f"{FIELD} = {path!r}: others than at the run's start (SHA-256 {data.checksum[:12]}, recorded "
+            f"{checksum[:12]}): put the first file back, or remove auxiliary.checksum to go on with this one"
+        )
+    return BehaviourCloning(path, data.checksum if path else "", coef, data)

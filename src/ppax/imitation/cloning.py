@@ -38,7 +38,7 @@ class BehaviourCloning:
         "SHA-256 of the demonstrations, which ppax writes into the run file: others are refused", default=""
     )
     coef: Scalar = number("weight of the negative log-likelihood in the loss", default=1.0, low=0.0)
-    data: Demonstrations | None = static(default=None)
+    data: Demonstrations | None = static("the demonstrations, as `clone` holds them", default=None)
 
     def __call__(self, params: Params, features: PyTree, batch: Batch) -> AuxiliaryTerms:
         """Terms of rows [N]; ConfigError for a network with memory, and for importance weights."""

@@ -34,7 +34,7 @@ class Distillation:
         "SHA-256 of the teacher, which ppax writes into the run file: another teacher is refused", default=""
     )
     coef: Scalar = number("weight of KL(teacher || student) in the loss", default=1.0, low=0.0)
-    policy: Teacher | None = static(default=None)
+    policy: Teacher | None = static("the teacher, as `distill` holds it", default=None)
 
     def __call__(self, params: Params, features: PyTree, batch: Batch) -> AuxiliaryTerms:
         """Terms of rows [N]; ConfigError where the distributions of teacher and student are not of one kind."""
@@ -65,7 +65,7 @@ def distill(env: Any, teacher: Any = "", checksum: str = "", coef: Scalar = 1.0)
 
 def _require_alike(wanted: Any, own: Any) -> None:
     """Raise ConfigError unless two distributions are of one kind, with the same bounds."""
-    if jax.tree.structure(wanted) != jax.tree.structure(own):
+    if jax.tree.structure(wanted) != jax.tree.structure(own):  # type: ignore[operator]
         names = type(wanted).__name__, type(own).__name__
         raise ConfigError(
             f"auxiliary.teacher: its actions have the distribution {names[0]}, those of the student {names[1]}; must "

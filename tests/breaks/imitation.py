@@ -21,6 +21,13 @@ MUTATIONS = [
         "imitation/teachers.py",
     ),
     Mutation(
+        "other demonstrations go on with a run",
+        "if self._loaded.checksum != self.checksum:",
+        "if False:",
+        (CLONING + "test_a_run_file_names_its_demonstrations_and_a_resume_reads_them_again",),
+        "imitation/demonstrations.py",
+    ),
+    Mutation(
         "cloning makes demonstrated actions less likely",
         '"cloning_loss": -self.coef * log_prob',
         '"cloning_loss": self.coef * log_prob',

@@ -137,6 +137,8 @@ def test_a_run_file_names_its_demonstrations_and_a_resume_reads_them_again(tmp_p
     np.savez("demos.npz", **recorded(teacher_of(world), world, 10))
     with pytest.raises(ConfigError, match="others than at the run's start"):
         ppax.resume("parts", total_steps=256)
+    (tmp_path / "demos.npz").unlink()
+    assert config.build(plan | {"agent": {"auxiliary": described}}).agent.auxiliary.checksum == described["checksum"]
     assert ppax.load("parts").act(np.zeros(4, np.float32)) in (0, 1)  # acting needs none
 
 

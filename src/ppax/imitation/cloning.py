@@ -8,6 +8,7 @@ that a schedule may lower.
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from ppax.imitation.actions import as_sampled
-from ppax.imitation.demonstrations import FIELD, Demonstrations, read
+from ppax.imitation.demonstrations import FIELD, Recording, read
 from ppax.protocols import AuxiliaryTerms
 from ppax.types import Batch, ConfigError, Params, PyTree, Scalar, number, part, static
 
@@ -38,7 +39,7 @@ class BehaviourCloning:
         "SHA-256 of the demonstrations, which ppax writes into the run file: others are refused", default=""
     )
     coef: Scalar = number("weight of the negative log-likelihood in the loss", default=1.0, low=0.0)
-    data: Demonstrations | None = static("the demonstrations, as `clone` holds them", default=None)
+    data: Recording | None = static("the demonstrations, as `clone` holds them", default=None)
 
     def __call__(self, params: Params, features: PyTree, batch: Batch) -> AuxiliaryTerms:
         """Terms of rows [N]; ConfigError for a network with memory, and for importance weights."""
@@ -48,8 +49,9 @@ class BehaviourCloning:
             raise ConfigError("auxiliary: behaviour cloning is for networks without memory: rows are drawn one by one")
         if batch.weights is not None and batch.weights.value is not None:
             raise ConfigError("auxiliary: behaviour cloning has no importance weights: use minibatch = shuffle")
-        drawn = batch.again.draw(self.data.size)
-        obs, action = jax.tree.map(lambda x: jnp.asarray(x)[drawn], (self.data.obs, self.data.actions))
+        rows = self.data.rows()
+        drawn = batch.again.draw(rows.size)
+        obs, action = jax.tree.map(lambda x: jnp.asarray(x)[drawn], (rows.obs, rows.actions))
         distribution = batch.again.forward(obs).distribution
         log_prob = distribution.log_prob(as_sampled(distribution, action))
         return AuxiliaryTerms({"cloning_loss": -self.coef * log_prob}, {"demonstration_log_prob": log_prob})
@@ -60,16 +62,13 @@ def clone(env: Any, demonstrations: Any = "", checksum: str = "", coef: Scalar =
 
     `demonstrations` are the path of an .npz file, or a mapping, of the arrays `observations`, `actions`, `terminations`
     and `truncations`, episodes one after the other. A path is in the run file, so that a run continues from its
-    directory; arrays have to be passed again. ConfigError, naming the array, where one does not fit the spaces, and for
-    a file that is missing or has another `checksum`.
+    directory; arrays have to be passed again. With a `checksum` they are read when the loss is first computed, and have
+    to be the same. ConfigError, naming the array, where one does not fit the spaces, and for a file that is missing.
     """
     path = os.path.abspath(demonstrations) if isinstance(demonstrations, str | Path) and str(demonstrations) else ""
     if not path and isinstance(demonstrations, str):
         raise ConfigError(f'{FIELD} = "": must be {REMEDY}')
-    data = read(path or demonstrations, env.observation_space, env.action_space)
-    if checksum and data.checksum != checksum:
-        raise ConfigError(
-            f"{FIELD} = {path!r}: others than at the run's start (SHA-256 {data.checksum[:12]}, recorded "
-            f"{checksum[:12]}): put the first file back, or remove auxiliary.checksum to go on with this one"
-        )
-    return BehaviourCloning(path, data.checksum if path else "", coef, data)
+    load = partial(read, path or demonstrations, env.observation_space, env.action_space)
+    data = None if checksum else load()
+    known = checksum if data is None else data.checksum
+    return BehaviourCloning(path, known if path else "", coef, Recording(known, load, data))

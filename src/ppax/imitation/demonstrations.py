@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -28,7 +28,7 @@ class Demonstrations:
     def __init__(self, obs: PyTree, actions: PyTree, checksum: str):
         """Keep the arrays, which `read` has checked."""
         self.obs, self.actions, self.checksum = obs, actions, checksum
-        self.size = len(jax.tree.leaves(actions)[0])
+        self.size: int = len(jax.tree.leaves(actions)[0])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Demonstrations) and self.checksum == other.checksum
@@ -40,6 +40,34 @@ class Demonstrations:
         return f"Demonstrations({self.size:,} steps, {self.checksum[:12]})"
 
 
+class Recording:
+    """Demonstrations that are known by their checksum, and read when they are first used."""
+
+    def __init__(self, checksum: str, load: Callable[[], Demonstrations], loaded: Demonstrations | None = None):
+        """Keep the function that reads them; `loaded` where they have been read already."""
+        self.checksum, self._load, self._loaded = checksum, load, loaded
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Recording) and self.checksum == other.checksum
+
+    def __hash__(self) -> int:
+        return hash(self.checksum)
+
+    def __repr__(self) -> str:
+        return f"Recording({self.checksum[:12]})"
+
+    def rows(self) -> Demonstrations:
+        """Return the demonstrations; ConfigError where they are not those of the checksum."""
+        if self._loaded is None:
+            self._loaded = self._load()
+        if self._loaded.checksum != self.checksum:
+            raise ConfigError(
+                f"{FIELD}: others than at the run's start (SHA-256 {self._loaded.checksum[:12]}, recorded "
+                f"{self.checksum[:12]}): put the first ones back, or remove auxiliary.checksum to go on with these"
+            )
+        return self._loaded
+
+
 def read(source: Any, observation: spaces.Space, action: spaces.Space) -> Demonstrations:
     """Return the demonstrations of an .npz file or a mapping of arrays; ConfigError unless they fit the spaces.
 
@@ -47,9 +75,11 @@ def read(source: Any, observation: spaces.Space, action: spaces.Space) -> Demons
     """
     name = repr(source) if isinstance(source, str) else "the mapping"
     arrays = _from_file(source) if isinstance(source, str) else _nested(source)
-    known = [key for key in FIELDS if key not in arrays]
-    if known:
-        raise ConfigError(f"{FIELD}: {name} has no {known[0]}; must have {', '.join(FIELDS)}; it has {_listed(arrays)}")
+    lacking = [key for key in FIELDS if key not in arrays]
+    if lacking:
+        raise ConfigError(
+            f"{FIELD}: {name} has no {lacking[0]}; must have {', '.join(FIELDS)}; it has {_listed(arrays)}"
+        )
     ends = [_flags(arrays[key], key) for key in FIELDS[2:]]
     steps = len(ends[0])
     if steps == 0 or len(ends[1]) != steps:
@@ -63,8 +93,8 @@ def read(source: Any, observation: spaces.Space, action: spaces.Space) -> Demons
     digest = hashlib.sha256()
     for x in columns:
         digest.update(f"{x.dtype} {x.shape}".encode() + x.tobytes())
-    trees = _tree(observation, iter(columns)), None
-    return Demonstrations(trees[0], _tree(action, iter(columns[len(obs) :])), digest.hexdigest())
+    trees = _tree(observation, iter(columns)), _tree(action, iter(columns[len(obs) :]))
+    return Demonstrations(*trees, digest.hexdigest())
 
 
 def _from_file(path: str) -> dict[str, Any]:

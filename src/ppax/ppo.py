@@ -27,7 +27,7 @@ from ppax.learning import batches, exploration, normalization, recompute, reward
 from ppax.learning.descent import Step, UpdateData, UpdateState, descend
 from ppax.learning.diagnostics import History, update_metrics
 from ppax.learning.entropy_target import EntropyTarget
-from ppax.learning.forward import Again, forward, in_float32, replay
+from ppax.learning.forward import Again, draw_key, forward, in_float32, replay
 from ppax.learning.gradient import mean_gradient
 from ppax.learning.kl_control import KLControl
 from ppax.learning.stored import evaluate_in_chunks
@@ -133,7 +133,8 @@ class PPO:
         own = self.kl.begin(learner.control), targets if self.recompute == "minibatch" else None
         state = UpdateState(learner.params, vector, learner.opt_state, *own, jnp.int32(0))
         key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
-        data = UpdateData(learner, experience, batches.row_masks(steps), len(rollout.steps.valid), to_params, key[0])
+        rows = batches.row_masks(steps), len(rollout.steps.valid)
+        data = UpdateData(learner, experience, *rows, to_params, draw_key(key))
         state, history = jax.lax.scan(partial(self._epoch, data), state, key)
         control = self.kl.end(state.kl, history.metrics, history.acts)
         learner = learner._replace(params=state.params, opt_state=state.opt_state, control=control)

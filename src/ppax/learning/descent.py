@@ -24,7 +24,7 @@ class UpdateData(NamedTuple):
     rows: RowMasks
     num_steps: int
     to_params: Callable[[Array], Params]  # parameter vector -> params
-    key: Key  # of the first epoch; auxiliary losses draw with it
+    key: Key  # of the draws of auxiliary losses
 
 
 class UpdateState(NamedTuple):

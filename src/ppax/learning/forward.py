@@ -55,7 +55,12 @@ def replay(
     return forward(network, critic, compute_dtype, learner, carry, steps.obs, steps.first, steps.action_mask)
 
 
-DRAWS = 2**32 - 2  # folded into the update's key for draws of auxiliary losses
+DRAWS = 2**32 - 2  # folded into the update's keys for draws of auxiliary losses
+
+
+def draw_key(keys: Key) -> Key:
+    """Return the key of an update's draws, from those of its epochs [num_epochs], which stay to be used."""
+    return jax.vmap(lambda key: jax.random.fold_in(key, DRAWS))(keys)[0]
 
 
 class Again(NamedTuple):
@@ -78,8 +83,7 @@ class Again(NamedTuple):
         """Draw a number below `size` for each row [N]."""
         length = self.steps.valid.shape[1]
         rows = to_rows(self.index[:, None] * length + jnp.arange(length)[None])
-        key = jax.random.fold_in(self.key, DRAWS)
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, rows)
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(self.key, rows)
         drawn: Array = jax.vmap(lambda one: jax.random.randint(one, (), 0, size))(keys)
         return drawn
 

@@ -129,12 +129,12 @@ class PPO:
         learner, experience = self._prepare(learner._replace(intrinsic=intrinsic.state), rollout, intrinsic.reward)
         steps, targets, _ = experience
         learner = adapt(self.critic, self.network, learner, targets.value, steps.valid)
+        rows = batches.row_masks(steps), len(rollout.steps.valid)
+        key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
         vector, to_params = ravel_pytree(learner.params)
+        data = UpdateData(learner, experience, *rows, to_params, draw_key(key))
         own = self.kl.begin(learner.control), targets if self.recompute == "minibatch" else None
         state = UpdateState(learner.params, vector, learner.opt_state, *own, jnp.int32(0))
-        key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
-        rows = batches.row_masks(steps), len(rollout.steps.valid)
-        data = UpdateData(learner, experience, *rows, to_params, draw_key(key))
         state, history = jax.lax.scan(partial(self._epoch, data), state, key)
         control = self.kl.end(state.kl, history.metrics, history.acts)
         learner = learner._replace(params=state.params, opt_state=state.opt_state, control=control)

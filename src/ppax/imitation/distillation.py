@@ -33,7 +33,7 @@ class Distillation:
     checksum: str = static(
         "SHA-256 of the teacher, which ppax writes into the run file: another teacher is refused", default=""
     )
-    coef: Scalar = number("weight of KL(teacher || student) in the loss", default=1.0, low=0.0)
+    coef: Scalar = number("weight of the divergence of the student from the teacher in the loss", default=1.0, low=0.0)
     policy: Teacher | None = static("the teacher, as `distill` holds it", default=None)
 
     def __call__(self, params: Params, features: PyTree, batch: Batch) -> AuxiliaryTerms:

@@ -135,6 +135,7 @@ def test_a_run_file_names_its_demonstrations_and_a_resume_reads_them_again(tmp_p
     for x, y in zip(*(jax.tree.leaves(run.state.learner) for run in (whole, resumed)), strict=True):
         np.testing.assert_array_equal(x, y)
     np.savez("demos.npz", **recorded(teacher_of(world), world, 10))
+    jax.clear_caches()  # as in another process
     with pytest.raises(ConfigError, match="others than at the run's start"):
         ppax.resume("parts", total_steps=256)
     (tmp_path / "demos.npz").unlink()
@@ -143,7 +144,7 @@ def test_a_run_file_names_its_demonstrations_and_a_resume_reads_them_again(tmp_p
 
 
 def test_a_clone_is_nearly_as_good_as_its_model():
-    """At 15,360 steps; the negative control are the same steps with shuffled actions."""
+    """At 30,720 steps; the negative control are the same steps with shuffled actions."""
     env = ppax.make("CartPole-v1", 16)
     teacher = teacher_of(env)
     demos = recorded(teacher, env)
@@ -153,7 +154,7 @@ def test_a_clone_is_nearly_as_good_as_its_model():
         own = {"loss": NoPolicyLoss(), "auxiliary": clone(env, arrays), "learning_rate": 3e-3}
         agent = ppax.PPO(mlp(env, hidden=(32,)), **own)
         state = ppax.start(agent, env, 32, jax.random.key(4))
-        state, metrics = jax.jit(ppax.train, compiler_options=QUICK)(agent, env, state, 30)
+        state, metrics = jax.jit(ppax.train, compiler_options=QUICK)(agent, env, state, 60)
         assert float(metrics["ratio_first_max_dev"]) < 1e-5
         scores.append(ppax.evaluate(agent, env, state.learner, jax.random.key(5), 32).mean_return)
     print(best, scores)

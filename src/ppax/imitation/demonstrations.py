@@ -84,7 +84,9 @@ def read(source: Any, observation: spaces.Space, action: spaces.Space) -> Demons
     steps = len(ends[0])
     if steps == 0 or len(ends[1]) != steps:
         raise ConfigError(f"{FIELD}: terminations has {steps} rows, truncations {len(ends[1])}; must be equal, above 0")
-    obs, actions = _leaves(arrays["observations"], observation), _leaves(arrays["actions"], action)
+    obs, actions = (
+        _leaves(arrays[key], space, key) for key, space in zip(FIELDS[:2], (observation, action), strict=True)
+    )
     keep = _rows_of_actions(ends[0] | ends[1], len(obs[0][1]))
     obs = [(space, x[keep] if len(x) > steps else x, where) for space, x, where in obs]
     for space, x, where in (*obs, *actions):
@@ -102,9 +104,10 @@ def _from_file(path: str) -> dict[str, Any]:
     if not os.path.isfile(path):
         raise ConfigError(f"{FIELD} = {path!r}: is no file; must be an .npz file with {', '.join(FIELDS)}")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise ConfigError(f"{FIELD} = {path!r}: one array; must be an .npz file with {', '.join(FIELDS)}")
+        loaded = np.load(path, allow_pickle=False)
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            raise ConfigError(f"{FIELD} = {path!r}: one array; must be an .npz file with {', '.join(FIELDS)}")
+        with loaded as file:
             return _nested({key: file[key] for key in file.files})
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile, MemoryError) as error:
         if isinstance(error, ConfigError):
@@ -134,9 +137,8 @@ def _flags(x: Any, name: str) -> np.ndarray:
     return flags.astype(bool)
 
 
-def _leaves(x: Any, space: spaces.Space, where: str = "") -> list[tuple[spaces.Space, np.ndarray, str]]:
+def _leaves(x: Any, space: spaces.Space, where: str) -> list[tuple[spaces.Space, np.ndarray, str]]:
     """Return (space, array, name) of each elementary space, in the order of `jax.tree.leaves`."""
-    where = where or "observations"
     if isinstance(space, spaces.Dict | spaces.Tuple):
         inner = _entries(space)
         if not isinstance(x, Mapping) or set(map(str, x)) != set(inner):

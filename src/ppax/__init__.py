@@ -15,6 +15,7 @@ from ppax import (
     critics,
     distributions,
     envs,
+    imitation,
     intrinsic,
     loggers,
     losses,
@@ -137,6 +138,7 @@ __all__ = [  # noqa: RUF022  # in groups
     "SelfPlay",
     # Environments
     "envs",
+    "imitation",
     "intrinsic",
     "make",
     # Parts of an agent, and how to write one

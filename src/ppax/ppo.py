@@ -27,7 +27,7 @@ from ppax.learning import batches, exploration, normalization, recompute, reward
 from ppax.learning.descent import Step, UpdateData, UpdateState, descend
 from ppax.learning.diagnostics import History, update_metrics
 from ppax.learning.entropy_target import EntropyTarget
-from ppax.learning.forward import Again, forward, in_float32, replay
+from ppax.learning.forward import Again, draw_key, forward, in_float32, replay
 from ppax.learning.gradient import mean_gradient
 from ppax.learning.kl_control import KLControl
 from ppax.learning.stored import evaluate_in_chunks
@@ -129,11 +129,12 @@ class PPO:
         learner, experience = self._prepare(learner._replace(intrinsic=intrinsic.state), rollout, intrinsic.reward)
         steps, targets, _ = experience
         learner = adapt(self.critic, self.network, learner, targets.value, steps.valid)
+        rows = batches.row_masks(steps), len(rollout.steps.valid)
+        key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
         vector, to_params = ravel_pytree(learner.params)
-        data = UpdateData(learner, experience, batches.row_masks(steps), rollout.steps.valid.shape[0], to_params)
+        data = UpdateData(learner, experience, *rows, to_params, draw_key(key))
         own = self.kl.begin(learner.control), targets if self.recompute == "minibatch" else None
         state = UpdateState(learner.params, vector, learner.opt_state, *own, jnp.int32(0))
-        key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
         state, history = jax.lax.scan(partial(self._epoch, data), state, key)
         control = self.kl.end(state.kl, history.metrics, history.acts)
         learner = learner._replace(params=state.params, opt_state=state.opt_state, control=control)
@@ -192,7 +193,8 @@ class PPO:
         policy = replay(self.network, self.critic, self.compute_dtype, learner, steps)
         value = value_losses(self.critic, learner.critic, policy.value_outputs, batch)
         terms = with_metrics(loss(policy.distribution, batch), policy.distribution)
-        auxiliary = self.auxiliary(params, policy.features, batch._replace(again=Again(self, loss, learner, steps)))
+        batch = batch._replace(again=Again(self, loss, learner, steps, data.key, index))
+        auxiliary = self.auxiliary(params, policy.features, batch)
         ent_coef = self.entropy.coef(learner.entropy, self.ent_coef)
         return total_loss(terms, value, policy.distribution.entropy(), auxiliary, batch, self.vf_coef, ent_coef)
 

@@ -369,6 +369,9 @@ class Again(Protocol):
     def forward(self, obs: PyTree, action_mask: PyTree | None = None) -> ForwardPass:
         """Distribution, value outputs, V and features for other observations, rows [N]."""
 
+    def draw(self, size: int) -> Array:
+        """Draw a number below `size` for each row [N]: the same in all epochs of an update, and for every layout."""
+
     def losses(self, batch: Batch) -> Array:
         """PPO's own loss of other rows, [N]: policy + vf_coef * value - ent_coef * entropy, without weights."""
 

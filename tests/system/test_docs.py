@@ -25,6 +25,7 @@ RUN = (
     "extending",
     "fine_tuning",
     "first_run",
+    "imitation",
     "logging",
     "memory",
     "objectives",

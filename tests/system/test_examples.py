@@ -21,6 +21,9 @@ RESULTS = {
     "curriculum": lambda score: score >= 60.0,  # 22
     "drive_a_policy": lambda length: length >= 150.0,  # 9
     "hunters": lambda scores: scores["agent after"] >= -40.0 and scores["adversary after"] >= 8.0,  # -88 and 6.7
+    "imitation": lambda scores: (
+        scores["teacher"] >= 100.0 and min(scores.values()) >= 0.8 * scores["teacher"]
+    ),  # 22 without training
     "masked_actions": lambda score: score >= 2.0,  # 0.4; at most 3
     "memory": lambda scores: scores["GRU"] >= 0.9 and abs(scores["NoMemory"]) <= 0.3,  # 0: guessing
     "mpe": lambda scores: scores["central critic"] > -24.0,  # -35 and below

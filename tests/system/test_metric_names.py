@@ -1,10 +1,13 @@
 """docs/metrics.md documents exactly the metrics that runs log."""
 
+import dataclasses
 import re
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
+from trained import policy_of
 
 import ppax
 from ppax import config
@@ -30,12 +33,23 @@ AGENTS = [
 ]
 
 
+def distilled(env):
+    return ppax.imitation.distill(env, policy_of(ppax.PPO(ppax.networks.mlp(env, hidden=(2,))), env))
+
+
+def cloned(env):
+    names = ("observations", "actions", "terminations", "truncations")
+    shapes = ((1, 3), (1, 1), 1, 1)
+    return ppax.imitation.clone(env, {name: np.zeros(n, bool) for name, n in zip(names, shapes, strict=True)})
+
+
 def explained():
     return re.findall(r"(?m)^\| `(\w+)` \| \S", DOCS.read_text(encoding="utf-8"))
 
 
-def logged(plan):
+def logged(plan, auxiliary=None):
     agent, env, run = config.build(plan)
+    agent = agent if auxiliary is None else dataclasses.replace(agent, auxiliary=auxiliary(env))
     state = jax.eval_shape(lambda key: ppax.start(agent, env, run.num_steps, key), jax.random.key(0))
     names = {name.partition("/")[0] for name in metric_names(agent, env, state)}
     annealed = {name for name in names if "." in name}  # numbers of the agent, in one row of the table
@@ -48,6 +62,8 @@ def names():
     found = set()
     for agent in AGENTS:
         found |= logged({"env": "Pendulum-v1", "agent": agent | {"network": {"hidden": [4]}}} | small)
+    for auxiliary in (distilled, cloned):
+        found |= logged({"env": "Pendulum-v1", "agent": {"network": {"hidden": [4]}}} | small, auxiliary)
     groups = {"prey": {"players": [0]}, "hunter": {"players": [1]}}
     pool = {"every": 1, "size": 1}
     return found | logged({"env": "Pursuit-2", "groups": groups, "self_play": pool} | small)

@@ -10,6 +10,7 @@ import itertools
 import jax
 import numpy as np
 import pytest
+from trained import policy_of
 from worlds import QUICK, RANDOM_MASKS, Leaky, Spaced
 
 import ppax
@@ -45,6 +46,11 @@ def apart(network):
     """Return the network with a memory for the actor alone, and a critic with layers of its own."""
     critic = Tower(hidden=(6, 6), activation="mish", layer_norm=True)
     return dataclasses.replace(network, actor=Tower(memory=GRU(6)), critic=critic, policy_gain=0.1)
+
+
+def taught(env):
+    """Return the distillation of a policy with random weights."""
+    return ppax.imitation.distill(env, policy_of(ppax.PPO(NETWORKS[env]), env), coef=0.1)
 
 
 AXES = {
@@ -98,6 +104,7 @@ AXES = {
     ],
     "drip": [{}, {"reward_spread_decay": 0.5}],
     "intrinsic": [{}, {"intrinsic": RND(embedding=4, hidden=(4,), predictor_hidden=(4,), num_minibatches=2)}],
+    "auxiliary": [{}, {"auxiliary": taught}],
     "space": [{}, {"env": BOX}, {"env": HYBRID}],
 }
 
@@ -138,6 +145,8 @@ def agent_of(case):
         fields |= choices[choice]
     env = fields.pop("env")
     fields["network"] = fields.pop("memory")(NETWORKS[env])
+    if "auxiliary" in fields:
+        fields["auxiliary"] = fields["auxiliary"](env)
     agent = ppax.PPO(**{name: value for name, value in fields.items() if "." not in name})
     for name, value in fields.items():
         part, _, number = name.partition(".")

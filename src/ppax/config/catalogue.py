@@ -11,9 +11,20 @@ from ppax import imports
 from ppax.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
 from ppax.config.own_parts import own_class, own_name
 from ppax.critics import PopArt, Quantile, Regression, TwoHot
+from ppax.imitation import BehaviourCloning, Distillation, clone, distill
 from ppax.intrinsic import RND, NoIntrinsic
 from ppax.loggers import MLflow, TensorBoard, WandB
-from ppax.losses import DPO, SPO, ClippedSurrogate, FeatureNorm, KLPenalty, NoAuxiliary, Rollback, Symmetry
+from ppax.losses import (
+    DPO,
+    SPO,
+    ClippedSurrogate,
+    FeatureNorm,
+    KLPenalty,
+    NoAuxiliary,
+    NoPolicyLoss,
+    Rollback,
+    Symmetry,
+)
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import Composed, encoders, memories, network
 from ppax.optimizers import SGD, ActorCritic, Adam, AdamW, Muon, RMSProp
@@ -49,8 +60,21 @@ PARTS: dict[str, dict[str, type]] = {
         "td_lambda": TDLambda,
         "monte_carlo": MonteCarlo,
     },
-    "loss": {"clipped": ClippedSurrogate, "kl_penalty": KLPenalty, "dpo": DPO, "spo": SPO, "rollback": Rollback},
-    "auxiliary": {"none": NoAuxiliary, "feature_norm": FeatureNorm, "symmetry": Symmetry},
+    "loss": {
+        "clipped": ClippedSurrogate,
+        "kl_penalty": KLPenalty,
+        "dpo": DPO,
+        "spo": SPO,
+        "rollback": Rollback,
+        "none": NoPolicyLoss,
+    },
+    "auxiliary": {
+        "none": NoAuxiliary,
+        "feature_norm": FeatureNorm,
+        "symmetry": Symmetry,
+        "distillation": Distillation,
+        "cloning": BehaviourCloning,
+    },
     "intrinsic": {"none": NoIntrinsic, "rnd": RND},
     "critic": {"regression": Regression, "two_hot": TwoHot, "popart": PopArt, "quantile": Quantile},
     "minibatch": {"shuffle": Shuffle, "prioritised": Prioritised},
@@ -73,7 +97,7 @@ PARTS: dict[str, dict[str, type]] = {
     "logger": {"tensorboard": TensorBoard, "wandb": WandB, "mlflow": MLflow},
 }
 # Constructors of the parts that are made for the spaces of an environment, which is their first argument.
-FROM_SPACES: dict[type, Callable[..., Any]] = {Composed: network}
+FROM_SPACES: dict[type, Callable[..., Any]] = {Composed: network, Distillation: distill, BehaviourCloning: clone}
 
 
 class Choices(dict[str, type]):

@@ -13,7 +13,7 @@ from ppax.learning.batches import Experience, RowMasks
 from ppax.learning.diagnostics import History
 from ppax.learning.kl_control import KLState
 from ppax.program.layout import only_if
-from ppax.types import LearnerState, Params, PyTree, Targets
+from ppax.types import Key, LearnerState, Params, PyTree, Targets
 
 
 class UpdateData(NamedTuple):
@@ -24,6 +24,7 @@ class UpdateData(NamedTuple):
     rows: RowMasks
     num_steps: int
     to_params: Callable[[Array], Params]  # parameter vector -> params
+    key: Key  # of the draws of auxiliary losses
 
 
 class UpdateState(NamedTuple):

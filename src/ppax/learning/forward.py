@@ -14,7 +14,7 @@ from ppax.critics.base import value_losses
 from ppax.learning import normalization
 from ppax.learning.exploration import remembered, with_memory
 from ppax.protocols import Critic, Loss, Network
-from ppax.types import Batch, ForwardPass, LearnerState, PyTree, Transition
+from ppax.types import Batch, ForwardPass, Key, LearnerState, PyTree, Transition
 
 
 def forward(
@@ -55,6 +55,14 @@ def replay(
     return forward(network, critic, compute_dtype, learner, carry, steps.obs, steps.first, steps.action_mask)
 
 
+DRAWS = 2**32 - 2  # folded into the update's keys for draws of auxiliary losses
+
+
+def draw_key(keys: Key) -> Key:
+    """Return the key of an update's draws, from those of its epochs [num_epochs], which stay to be used."""
+    return jax.vmap(lambda key: jax.random.fold_in(key, DRAWS))(keys)[0]
+
+
 class Again(NamedTuple):
     """The current network over other inputs in the place of a minibatch's rows (`protocols.Again`)."""
 
@@ -62,12 +70,22 @@ class Again(NamedTuple):
     loss: Loss
     learner: LearnerState  # with the current parameters
     steps: Transition  # [m, L]
+    key: Key  # of the update
+    index: Array  # type: ignore[assignment]  # [m] numbers of the sequences in the rollout
 
     def forward(self, obs: PyTree, action_mask: PyTree | None = None) -> ForwardPass:
         """Run the network over other observations, rows [N]."""
         obs, action_mask = to_pairs((obs, action_mask), self.steps.valid.shape[1])
         steps = dataclasses.replace(self.steps, obs=obs, action_mask=action_mask)
         return replay(self.agent.network, self.agent.critic, self.agent.compute_dtype, self.learner, steps)
+
+    def draw(self, size: int) -> Array:
+        """Draw a number below `size` for each row [N]."""
+        length = self.steps.valid.shape[1]
+        rows = to_rows(self.index[:, None] * length + jnp.arange(length)[None])
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(self.key, rows)
+        drawn: Array = jax.vmap(lambda one: jax.random.randint(one, (), 0, size))(keys)
+        return drawn
 
     def losses(self, batch: Batch) -> Array:
         """PPO's own loss of other rows, [N], without weights."""

@@ -80,7 +80,8 @@ def to_act(run_config: Config) -> Config:
 
 def without_learning(run_config: Config) -> Config:
     """Return the configuration with default parts in the place of those by import path that acting does not need."""
-    return config.plain(run_config, lambda place: place.startswith("log.") or _of_learning(_in_agent(place)))
+    kept = {place: x for place, x in flatten(run_config) if ".auxiliary." not in f".{place}"}  # of ppax's, too: files
+    return config.plain(unflatten(kept), lambda place: place.startswith("log.") or _of_learning(_in_agent(place)))
 
 
 def _in_agent(place: str) -> str:

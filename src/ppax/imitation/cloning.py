@@ -1,0 +1,74 @@
+"""Behaviour cloning: maximum likelihood of the actions of demonstrations. Pomerleau 1991,
+https://doi.org/10.1162/neco.1991.3.1.88
+
+Beside PPO's loss it is the term of DAPG (Rajeswaran et al. 2018, https://arxiv.org/abs/1709.10087, eq. 5) with a weight
+that a schedule may lower.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ppax.imitation.actions import as_sampled
+from ppax.imitation.demonstrations import FIELD, Recording, read
+from ppax.protocols import AuxiliaryTerms
+from ppax.types import Batch, ConfigError, Params, PyTree, Scalar, number, part, static
+
+REMEDY = 'demonstrations = "demos.npz"; in Python ppax.imitation.clone(env, demonstrations)'
+
+
+@part
+class BehaviourCloning:
+    """Behaviour cloning: coef * negative log-likelihood of demonstrated actions. Pomerleau 1991,
+    https://doi.org/10.1162/neco.1991.3.1.88
+
+    Beside each row of a rollout stands one demonstrated step, drawn anew in every update. For networks without memory.
+    In Python `ppax.imitation.clone` makes this part.
+    """
+
+    demonstrations: str = static(
+        "file .npz with the arrays observations, actions, terminations and truncations, as Minari's", default=""
+    )
+    checksum: str = static(
+        "SHA-256 of the demonstrations, which ppax writes into the run file: others are refused", default=""
+    )
+    coef: Scalar = number("weight of the negative log-likelihood in the loss", default=1.0, low=0.0)
+    data: Recording | None = static("the demonstrations, as `clone` holds them", default=None)
+
+    def __call__(self, params: Params, features: PyTree, batch: Batch) -> AuxiliaryTerms:
+        """Terms of rows [N]; ConfigError for a network with memory, and for importance weights."""
+        if self.data is None:
+            raise ConfigError(f"{FIELD}: behaviour cloning needs demonstrations: {REMEDY}")
+        if jax.tree.leaves(batch.steps.carry):
+            raise ConfigError("auxiliary: behaviour cloning is for networks without memory: rows are drawn one by one")
+        if batch.weights is not None and batch.weights.value is not None:
+            raise ConfigError("auxiliary: behaviour cloning has no importance weights: use minibatch = shuffle")
+        rows = self.data.rows()
+        drawn = batch.again.draw(rows.size)
+        obs, action = jax.tree.map(lambda x: jnp.asarray(x)[drawn], (rows.obs, rows.actions))
+        distribution = batch.again.forward(obs).distribution
+        log_prob = distribution.log_prob(as_sampled(distribution, action))
+        return AuxiliaryTerms({"cloning_loss": -self.coef * log_prob}, {"demonstration_log_prob": log_prob})
+
+
+def clone(env: Any, demonstrations: Any = "", checksum: str = "", coef: Scalar = 1.0) -> BehaviourCloning:
+    """Return the auxiliary loss that clones `demonstrations` for the spaces of `env`.
+
+    `demonstrations` are the path of an .npz file, or a mapping, of the arrays `observations`, `actions`, `terminations`
+    and `truncations`, episodes one after the other. A path is in the run file, so that a run continues from its
+    directory; arrays have to be passed again. With a `checksum` they are read when the loss is first computed, and have
+    to be the same. ConfigError, naming the array, where one does not fit the spaces, and for a file that is missing.
+    """
+    path = os.path.abspath(demonstrations) if isinstance(demonstrations, str | Path) and str(demonstrations) else ""
+    if not path and isinstance(demonstrations, str):
+        raise ConfigError(f'{FIELD} = "": must be {REMEDY}')
+    load = partial(read, path or demonstrations, env.observation_space, env.action_space)
+    data = None if checksum else load()
+    known = checksum if data is None else data.checksum
+    return BehaviourCloning(path, known if path else "", coef, Recording(known, load, data))

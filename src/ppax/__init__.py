@@ -21,6 +21,8 @@ from ppax import (
     minibatches,
     networks,
     optimizers,
+    phases,
+    prediction,
     protocols,
     schedules,
 )
@@ -147,6 +149,8 @@ __all__ = [  # noqa: RUF022  # in groups
     "minibatches",
     "networks",
     "optimizers",
+    "phases",
+    "prediction",
     "protocols",
     "schedules",
     "number",

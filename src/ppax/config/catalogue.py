@@ -19,6 +19,8 @@ from ppax.networks import Composed, encoders, memories, network
 from ppax.optimizers import SGD, ActorCritic, Adam, AdamW, Muon, RMSProp
 from ppax.options import check_limits
 from ppax.parts import slot_lists, slot_tables, slots
+from ppax.phases import PPG, NoPhase
+from ppax.prediction import NextObservation, SelfPrediction
 from ppax.protocols import MadeForSpaces
 from ppax.schedules import Both, Constant, Cosine, Interpolated, Linear, Steps
 
@@ -50,7 +52,14 @@ PARTS: dict[str, dict[str, type]] = {
         "monte_carlo": MonteCarlo,
     },
     "loss": {"clipped": ClippedSurrogate, "kl_penalty": KLPenalty, "dpo": DPO, "spo": SPO, "rollback": Rollback},
-    "auxiliary": {"none": NoAuxiliary, "feature_norm": FeatureNorm, "symmetry": Symmetry},
+    "auxiliary": {
+        "none": NoAuxiliary,
+        "feature_norm": FeatureNorm,
+        "symmetry": Symmetry,
+        "self_prediction": SelfPrediction,
+        "next_observation": NextObservation,
+    },
+    "phase": {"none": NoPhase, "ppg": PPG},
     "intrinsic": {"none": NoIntrinsic, "rnd": RND},
     "critic": {"regression": Regression, "two_hot": TwoHot, "popart": PopArt, "quantile": Quantile},
     "minibatch": {"shuffle": Shuffle, "prioritised": Prioritised},

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from gymnasium import spaces
 from jax import Array
 
 from ppax.arrays.sequences import to_pairs, to_rows
@@ -14,7 +16,7 @@ from ppax.critics.base import value_losses
 from ppax.learning import normalization
 from ppax.learning.exploration import remembered, with_memory
 from ppax.protocols import Critic, Loss, Network
-from ppax.types import Batch, ForwardPass, LearnerState, PyTree, Transition
+from ppax.types import Batch, ForwardPass, Key, LearnerState, PyTree, Transition
 
 
 def forward(
@@ -55,6 +57,38 @@ def replay(
     return forward(network, critic, compute_dtype, learner, carry, steps.obs, steps.first, steps.action_mask)
 
 
+class StepShapes(NamedTuple):
+    """Shapes of one step, without axes of rows."""
+
+    encoded: PyTree  # of `Network.encode`
+    features: PyTree  # input of `Network.decide`
+    distribution: Any
+    action: PyTree
+
+
+def step_shapes(network: Network, observation_space: spaces.Space, key: Key) -> StepShapes:
+    """Shapes that a network gives for an observation, without computing them."""
+
+    def step(key: Key, obs: PyTree) -> StepShapes:
+        network_key, action_key = jax.random.split(key)
+        params = in_float32(network.init(network_key))
+        encoded = network.encode(params, in_float32(obs))
+        sequence = jax.tree.map(lambda x: x[None], encoded)
+        memory = network.remember(params, remembered(network.initial_carry()), sequence, jnp.ones(1, bool))
+        features = jax.tree.map(lambda x: x[0], memory.features)
+        distribution = network.decide(params, features, None).distribution
+        return StepShapes(*in_float32((encoded, features, distribution, distribution.sample(action_key))))
+
+    shapes: StepShapes = jax.eval_shape(step, key, example_of(observation_space))
+    return shapes
+
+
+def example_of(observation_space: spaces.Space) -> PyTree:
+    """One observation of the space, of which only shapes are used."""
+    # a copy, because sampling changes a space
+    return jax.tree.map(jnp.asarray, copy.deepcopy(observation_space).sample())
+
+
 class Again(NamedTuple):
     """The current network over other inputs in the place of a minibatch's rows (`protocols.Again`)."""
 
@@ -62,12 +96,23 @@ class Again(NamedTuple):
     loss: Loss
     learner: LearnerState  # with the current parameters
     steps: Transition  # [m, L]
+    policy: ForwardPass  # of the minibatch's own rows
 
     def forward(self, obs: PyTree, action_mask: PyTree | None = None) -> ForwardPass:
         """Run the network over other observations, rows [N]."""
         obs, action_mask = to_pairs((obs, action_mask), self.steps.valid.shape[1])
         steps = dataclasses.replace(self.steps, obs=obs, action_mask=action_mask)
         return replay(self.agent.network, self.agent.critic, self.agent.compute_dtype, self.learner, steps)
+
+    def inputs(self, obs: PyTree) -> PyTree:
+        """Other observations, rows [N], as the network gets them."""
+        stats = self.learner.obs_stats
+        return in_float32(obs if stats is None else normalization.normalize_obs(stats, obs))
+
+    def encode(self, obs: PyTree) -> PyTree:
+        """Features of other observations, rows [N], before the memory."""
+        params = cast(self.learner.params, jnp.dtype(self.agent.compute_dtype))
+        return in_float32(jax.vmap(self.agent.network.encode, (None, 0))(params, self.inputs(obs)))
 
     def losses(self, batch: Batch) -> Array:
         """PPO's own loss of other rows, [N], without weights."""

@@ -115,14 +115,8 @@ def _replay_program(agent: PPO) -> Callable[..., Replay]:
 
 
 def _probe_program(agent: PPO, env: Env) -> Callable[..., Update]:
-    plain: Any = {
-        "max_grad_norm": None,
-        "num_epochs": 1,
-        "kl": KLControl(),
-        "minibatch": Shuffle(1),
-        "phase": NoPhase(),
-    }
-    probe = dataclasses.replace(agent, optimizer=SGD(), learning_rate=RATE, **plain)
+    plain: Any = {"max_grad_norm": None, "num_epochs": 1, "kl": KLControl(), "minibatch": Shuffle(1)}
+    probe = dataclasses.replace(agent, optimizer=SGD(), learning_rate=RATE, phase=NoPhase(), **plain)
 
     def update(learner: LearnerState, rollout: Rollout, key: Key) -> Update:
         fresh = probe.init(env.observation_space, jax.random.key(0))

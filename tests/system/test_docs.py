@@ -31,6 +31,7 @@ RUN = (
     "own_environment",
     "own_network",
     "policies",
+    "predictions",
     "sweeps",
     "objectives",
     "symmetry",

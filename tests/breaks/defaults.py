@@ -62,4 +62,18 @@ MUTATIONS = [
         (TESTS + "test_kind_is_read_from_spaces_and_backend",),
         DEFAULTS_FILE,
     ),
+    Mutation(
+        "each of many actions explores as much as one",
+        "math.log(noise / math.sqrt(kind.actions))",
+        "math.log(noise)",
+        (TESTS + "test_the_noise_of_all_actions_together_is_that_of_one",),
+        DEFAULTS_FILE,
+    ),
+    Mutation(
+        "distributions without a standard deviation are given one",
+        'kind.actions and flat.get(DISTRIBUTION, "normal") in NORMAL_FAMILIES:',
+        "kind.actions:",
+        (TESTS + "test_other_distributions_and_deviations_are_kept",),
+        DEFAULTS_FILE,
+    ),
 ]

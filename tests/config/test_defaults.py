@@ -1,5 +1,6 @@
 """Recommended settings: chosen by the kind of environment; given options have priority."""
 
+import math
 import tomllib
 
 import gymnasium
@@ -10,7 +11,7 @@ import pytest
 import ppax
 from ppax import config
 from ppax.cli.main import main
-from ppax.config.defaults import COLUMNS, PARTS_FOR_ALL, ROWS, STREAMS, TABLE, kind_of, num_minibatches
+from ppax.config.defaults import COLUMNS, NOISE, PARTS_FOR_ALL, ROWS, STREAMS, TABLE, kind_of, num_minibatches
 
 
 class Camera(gymnasium.Env):
@@ -30,12 +31,12 @@ class Camera(gymnasium.Env):
 @pytest.mark.parametrize(
     ("make", "kind"),
     [
-        (lambda: ppax.make("CartPole-v1", 2), ("compiled", "discrete", 1)),
-        (lambda: ppax.make("Pendulum-v1", 2), ("compiled", "continuous", 1)),
-        (lambda: ppax.make("gymnax/Breakout-MinAtar", 2), ("compiled", "image", 1)),
-        (lambda: ppax.make("gymnasium/CartPole-v1", 1), ("host", "discrete", 1)),
-        (lambda: ppax.make("gymnasium/Pendulum-v1", 1), ("host", "continuous", 1)),
-        (lambda: ppax.envs.host(Camera, 1), ("host", "image", 1)),
+        (lambda: ppax.make("CartPole-v1", 2), ("compiled", "discrete", 1, 0)),
+        (lambda: ppax.make("Pendulum-v1", 2), ("compiled", "continuous", 1, 1)),
+        (lambda: ppax.make("gymnax/Breakout-MinAtar", 2), ("compiled", "image", 1, 0)),
+        (lambda: ppax.make("gymnasium/CartPole-v1", 1), ("host", "discrete", 1, 0)),
+        (lambda: ppax.make("gymnasium/Pendulum-v1", 1), ("host", "continuous", 1, 1)),
+        (lambda: ppax.envs.host(Camera, 1), ("host", "image", 1, 2)),
     ],
 )
 def test_kind_is_read_from_spaces_and_backend(make, kind):
@@ -44,7 +45,7 @@ def test_kind_is_read_from_spaces_and_backend(make, kind):
 
 
 def test_every_row_of_the_table_has_a_value_for_each_kind_and_names_an_option():
-    known = {option.path for option in config.options(PARTS_FOR_ALL)} | {STREAMS, ROWS}
+    known = {option.path for option in config.options(PARTS_FOR_ALL)} | {STREAMS, ROWS, NOISE}
     for cell in TABLE:
         assert len(cell.values) == len(COLUMNS) == 6
         assert cell.setting in known
@@ -58,6 +59,28 @@ def test_given_options_have_priority():
     assert chosen["agent"]["learning_rate"] == 7e-4
     assert chosen["agent"]["normalize_obs"] is False
     assert chosen["agent"]["normalize_reward"] is True  # not given
+
+
+@pytest.mark.parametrize(("name", "actions"), [("Pendulum-v1", 1), ("HalfCheetah-v5", 6), ("Reacher-v5", 2)])
+def test_the_noise_of_all_actions_together_is_that_of_one(name, actions):
+    """Expected square of the norm of the initial noise: 1 whatever the number of actions."""
+    pytest.importorskip("mujoco")
+    network = config.recommended({"env": f"gymnasium/{name}"}).config["agent"]["network"]
+    assert actions * math.exp(network["log_std_init"]) ** 2 == pytest.approx(1.0, rel=2e-3)
+    assert math.copysign(1.0, network["log_std_init"] or 1.0) == (1.0 if actions == 1 else -1.0)
+
+
+@pytest.mark.parametrize("network", [{"distribution": "beta"}, {"log_std_init": -2.0}, {"part": "composed"}])
+def test_other_distributions_and_deviations_are_kept(network):
+    chosen = config.recommended({"env": "gymnasium/Reacher-v5", "agent": {"network": network}})
+    assert {name: chosen.config["agent"]["network"][name] for name in network} == network
+    assert config.build(chosen.config).agent.network
+
+
+def test_discrete_actions_and_cameras_have_no_deviation_of_the_table():
+    assert "network" not in config.recommended({"env": "CartPole-v1"}).config["agent"]
+    with ppax.envs.host(Camera, 1) as env:
+        assert "network" not in config.recommended({}, env).config["agent"]
 
 
 def test_given_minibatches_are_kept():

@@ -385,7 +385,8 @@ def in_reference(rng: random.Random, table: dict[str, Any]) -> dict[str, Any]:
     parts = {"advantage": ["gae", "vtrace"], "minibatch": ["shuffle"], "optimizer": ["adam"]}
     same = {kind: table[kind] for kind, names in parts.items() if table[kind]["part"] in names}
     other = {kind: {"part": rng.choice(names)} for kind, names in parts.items() if kind not in same}
-    return other | {"network": network, "compute_dtype": "float32"}
+    plain = {"intrinsic": {"part": "none"}, "auxiliary": {"part": "none"}, "entropy": {"target": None}}
+    return other | plain | {"network": network, "compute_dtype": "float32"}
 
 
 def draw_parts(rng: random.Random, rules: Rules) -> dict[str, Any]:
@@ -393,31 +394,50 @@ def draw_parts(rng: random.Random, rules: Rules) -> dict[str, Any]:
     coefficients = {"ent_coef": rng.choice([0.0, 0.01]), "vf_coef": rng.choice([0.5, 1.0])}
     if loss["part"] == "clipped":
         loss |= {"dual_clip": rng.choice([None, 1.5])}
-    return coefficients | {
-        "network": draw_network(rng, rules),
-        "advantage": draw_part(rng, "advantage"),
-        "loss": loss,
-        "critic": draw_critic(rng),
-        "minibatch": draw_minibatch(rng),
-        "optimizer": draw_optimizer(rng),
-        "schedule": draw_schedule(rng),
-        "kl": {
-            "target_kl": rng.choice([None, None, None, 1e-4, 0.02]),
-            "rate_target": rng.choice([None, None, None, 0.01]),
-            "coef_target": rng.choice([None, 0.01]) if loss["part"] == "kl_penalty" else None,
-        },
-        "program": {"chunk_rows": rng.choice([None, None, 1, 5, 12]), "unroll": rng.choice([1, 1, 2])},
-        "learning_rate": rng.choice([3e-4, 1e-3, 3e-3]),
-        "gamma": rng.choice([0.0, 0.9, 0.99, 1.0]),
-        "max_grad_norm": rng.choice([None, 0.5, 5.0]),
-        "reward_spread_decay": rng.choice([None, None, 0.6]),
-        "num_epochs": rng.choice([1, 2, 3]),
-        "seq_len": rng.choice([None, None, 1, 2, 4]),
-        "recompute": rng.choice(["never", "never", "epoch", "minibatch"]),
-        "normalize_obs": rng.random() < 0.4,
-        "normalize_reward": rng.random() < 0.4,
-        "normalize_advantage": rng.choice(["minibatch", "rollout", "off"]),
-        "compute_dtype": rng.choice(["float32", "float32", "float32", "bfloat16"]),
+    # a generator of its own, so that all else is drawn as without these options
+    beside = draw_beside(random.Random(str(rng.getstate()[1][:8])), coefficients["ent_coef"])
+    return (
+        coefficients
+        | beside
+        | {
+            "network": draw_network(rng, rules),
+            "advantage": draw_part(rng, "advantage"),
+            "loss": loss,
+            "critic": draw_critic(rng),
+            "minibatch": draw_minibatch(rng),
+            "optimizer": draw_optimizer(rng),
+            "schedule": draw_schedule(rng),
+            "kl": {
+                "target_kl": rng.choice([None, None, None, 1e-4, 0.02]),
+                "rate_target": rng.choice([None, None, None, 0.01]),
+                "coef_target": rng.choice([None, 0.01]) if loss["part"] == "kl_penalty" else None,
+            },
+            "program": {"chunk_rows": rng.choice([None, None, 1, 5, 12]), "unroll": rng.choice([1, 1, 2])},
+            "learning_rate": rng.choice([3e-4, 1e-3, 3e-3]),
+            "gamma": rng.choice([0.0, 0.9, 0.99, 1.0]),
+            "max_grad_norm": rng.choice([None, 0.5, 5.0]),
+            "reward_spread_decay": rng.choice([None, None, 0.6]),
+            "num_epochs": rng.choice([1, 2, 3]),
+            "seq_len": rng.choice([None, None, 1, 2, 4]),
+            "recompute": rng.choice(["never", "never", "epoch", "minibatch"]),
+            "normalize_obs": rng.random() < 0.4,
+            "normalize_reward": rng.random() < 0.4,
+            "normalize_advantage": rng.choice(["minibatch", "rollout", "off"]),
+            "compute_dtype": rng.choice(["float32", "float32", "float32", "bfloat16"]),
+        }
+    )
+
+
+def draw_beside(rng: random.Random, ent_coef: float) -> dict[str, Any]:
+    """Draw an intrinsic reward, an auxiliary loss and an entropy target."""
+    small = {"embedding": 3, "hidden": [4], "predictor_hidden": [4], "num_minibatches": 2}
+    target = rng.choice([None, 0.5]) if ent_coef > 0.0 else None
+    return {
+        "intrinsic": {"part": "rnd", "episodic": rng.random() < 0.5, **small}
+        if rng.random() < 0.3
+        else {"part": "none"},
+        "auxiliary": {"part": "feature_norm"} if rng.random() < 0.3 else {"part": "none"},
+        "entropy": {"target": target},
     }
 
 

@@ -22,6 +22,7 @@ import reference
 from ppax.agents.logged import EPISODE_METRICS
 from ppax.collection import collect
 from ppax.envs import HostEnv
+from ppax.intrinsic import NoIntrinsic
 from ppax.learning.normalization import Pair
 from ppax.program import compilation
 from ppax.program.layout import with_devices
@@ -200,8 +201,12 @@ class Tried:
             rollouts = jax.lax.scan(once, state.actor, jax.random.split(collect_key, 2))[1]
             return state.learner, jax.tree.map(lambda x: x[1], rollouts)
 
+        # an intrinsic reward is that of the observation after a step, the final one of an episode too
+        trained = [learner for learner, _ in self.agent.learners(env.num_streams)]
+        final_obs = any(not isinstance(learner.intrinsic, NoIntrinsic) for learner in trained)
+
         def update(learner, rollout, fill, key):
-            return self.agent.update(learner, spoiled(rollout, fill), key)
+            return self.agent.update(learner, spoiled(rollout, fill, final_obs), key)
 
         self.learner, self.rollout = jax.jit(play, compiler_options=QUICK)(state_key)
         update = jax.jit(update, compiler_options=QUICK)
@@ -209,12 +214,13 @@ class Tried:
         self.poisoned = update(self.learner, self.rollout, np.nan, jax.random.clone(self.key))
 
 
-def spoiled(rollout, fill):
+def spoiled(rollout, fill, final_obs):
     """Return the rollout with everything that learning must not use replaced by `fill`."""
     steps = rollout.steps
     unseen = ~steps.valid
     # the final observation of a truncated episode is in an invalid row
-    bootstrap = jnp.concatenate([jnp.zeros_like(unseen[:1]), steps.truncated[:-1]])
+    read = steps.ended if final_obs else steps.truncated
+    bootstrap = jnp.concatenate([jnp.zeros_like(unseen[:1]), read[:-1]])
 
     def put(x, where):
         if not jnp.issubdtype(x.dtype, jnp.floating):

@@ -39,8 +39,8 @@ CASES = {
 }
 TOGETHER = (
     "my_parts.worlds:short --agent.advantage my_parts.adv:Mixed --agent.network.memory my_parts.memory:Trace "
-    "--agent.loss my_parts.loss:SoftClip --agent.minibatch my_parts.minibatch:WithReplacement --log.to my_parts.log:Best "
-    "--agent.optimizer optax:lion --stop my_parts.worlds:Late"
+    "--agent.loss my_parts.loss:SoftClip --agent.minibatch my_parts.minibatch:WithReplacement "
+    "--log.to my_parts.log:Best --agent.optimizer optax:lion --stop my_parts.worlds:Late"
 )
 
 

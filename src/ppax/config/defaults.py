@@ -15,7 +15,7 @@ from ppax.config.construction import build_env
 from ppax.config.own_parts import require_trusted
 from ppax.config.validation import resolve
 from ppax.envs import Env
-from ppax.networks.head_for import has_box
+from ppax.networks.head_for import box_size, has_box
 from ppax.networks.observations import entries
 from ppax.options import Config, flatten, unflatten
 from ppax.ppo import PPO
@@ -26,8 +26,11 @@ DISCRETE, CONTINUOUS, IMAGE = "discrete", "continuous", "image"
 COLUMNS = tuple((where, control) for where in (COMPILED, HOST) for control in (DISCRETE, CONTINUOUS, IMAGE))
 CONTROL = {DISCRETE: "discrete actions", CONTINUOUS: "continuous control", IMAGE: "images"}
 PLACE = {COMPILED: "compiled", HOST: "on the host"}
-STREAMS, ROWS = "streams", "minibatch rows"  # rows of the table that set options by arithmetic
+# Rows of the table that set options by arithmetic
+STREAMS, ROWS, NOISE = "streams", "minibatch rows", "initial std of all actions together"
 MINIBATCHES = "agent.minibatch.num_minibatches"
+LOG_STD, DISTRIBUTION = "agent.network.log_std_init", "agent.network.distribution"
+NORMAL_FAMILIES = ("normal", "squashed", "ball")  # with a standard deviation
 # Parts that all kinds have: their options exist before the kind is known
 PARTS_FOR_ALL: Config = {"agent": {"schedule": {"part": "linear", "leaves": ["learning_rate"]}}}
 
@@ -38,6 +41,7 @@ class Kind(NamedTuple):
     where: str  # "compiled" or "host"
     control: str  # "discrete", "continuous" or "image"
     agents: int  # per environment
+    actions: int  # continuous ones of an agent; 0 where agents are unlike
 
     def __str__(self) -> str:
         return f"{CONTROL[self.control]}, {PLACE[self.where]}" + (f", {self.agents} agents" * (self.agents > 1))
@@ -46,7 +50,7 @@ class Kind(NamedTuple):
 class Cell(NamedTuple):
     """Row of the table: one setting, its value for each of COLUMNS, and the reason."""
 
-    setting: str  # an option, STREAMS or ROWS
+    setting: str  # an option, STREAMS, ROWS or NOISE
     values: tuple[Any, ...]
     reason: str
 
@@ -106,6 +110,12 @@ TABLE = (
         "keeps discrete policies from being deterministic early; a Gaussian explores by its standard deviation",
     ),
     Cell(
+        NOISE,
+        (None, 1.0, None, None, 1.0, None),
+        "sets log_std_init: each of d actions has this divided by sqrt(d). One action explores its whole range; many "
+        "with as much noise each would be thrown about, and learn that standing still is best",
+    ),
+    Cell(
         "eval.deterministic",
         (True, True, False, True, True, False),
         "policies from images get stuck in loops when they take the mode",
@@ -138,7 +148,9 @@ def _completed(given: Config, kind: Kind) -> Recommended:
     column = COLUMNS.index((kind.where, kind.control))
     chosen: Config = dict(flatten(PARTS_FOR_ALL)) | {cell.setting: cell.values[column] for cell in TABLE}
     chosen["num_envs"] = max(1, round(chosen.pop(STREAMS) / kind.agents))
-    rows, flat = chosen.pop(ROWS), dict(flatten(given))
+    rows, noise, flat = chosen.pop(ROWS), chosen.pop(NOISE), dict(flatten(given))
+    if noise is not None and kind.actions and flat.get(DISTRIBUTION, "normal") in NORMAL_FAMILIES:
+        chosen[LOG_STD] = round(math.log(noise / math.sqrt(kind.actions)), 3) + 0.0  # no -0.0
     for slot, parts in choices_of(PPO).items():  # options of one part do not fit another
         place = f"agent.{slot}.part"
         if place in flat and flat[place] != chosen.get(place, next(iter(parts))):
@@ -156,7 +168,7 @@ def kind_of(env: Env) -> Kind:
         control = IMAGE
     else:
         control = CONTINUOUS if has_box(one.action_space) else DISCRETE
-    return Kind(backend_of(env).name, control, env.num_agents)
+    return Kind(backend_of(env).name, control, env.num_agents, 0 if env.sizes else box_size(env.action_space))
 
 
 def num_minibatches(config: Config, agents: int, rows: int) -> int:

@@ -144,6 +144,15 @@ def has_box(space: spaces.Space) -> bool:
     return isinstance(space, spaces.Box)
 
 
+def box_size(space: spaces.Space) -> int:
+    """Return the number of continuous actions in a space: entries of its Boxes."""
+    if isinstance(space, spaces.Dict):
+        return sum(map(box_size, space.spaces.values()))
+    if isinstance(space, spaces.Tuple):
+        return sum(map(box_size, space.spaces))
+    return math.prod(space.shape) if isinstance(space, spaces.Box) else 0
+
+
 def _head(space: spaces.Space, options: BoxOptions, where: str) -> Head:
     """Return the head of a space nested at `where`."""
     if isinstance(space, spaces.Discrete):

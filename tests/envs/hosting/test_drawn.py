@@ -61,7 +61,7 @@ def test_every_episode_has_a_number_of_its_own(set_params):
     assert len(set(winds)) == 3
     assert all(2.0 <= wind <= 5.0 for wind in winds)
     assert len(MADE) == (1 if set_params else 6)
-    assert [one.closed for one in MADE] == [False] if set_params else [True] * 5 + [False]
+    assert [one.closed for one in MADE] == ([False] if set_params else [True] * 5 + [False])
 
 
 def test_workers_draw_the_same_numbers():

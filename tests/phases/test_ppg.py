@@ -157,7 +157,7 @@ def test_values_of_held_rollouts_are_nearer_with_it_and_the_policy_stays():
     """Value error on rollouts that no agent has seen, from equal numbers of environment steps; three seeds."""
     env = VectorEnv(TimeLimit(builtin.CartPole(), 50), 8)
     errors = {}
-    for name, phase in (("plain", NoPhase()), ("ppg", PPG(every=2, num_epochs=6, learning_rate=3e-3))):
+    for name, phase in (("plain", NoPhase()), ("ppg", PPG(every=1, num_epochs=6, learning_rate=1e-3))):
         agent = ppax.PPO(network(env, hidden=(16,)), phase=phase, learning_rate=3e-4, num_epochs=1)
         errors[name] = []
         for seed in range(3):

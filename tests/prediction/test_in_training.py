@@ -23,7 +23,7 @@ from ppax.networks import network
 from ppax.networks.memories import GRU
 from ppax.optimizers import SGD, ActorCritic
 from ppax.prediction import NextObservation, SelfPrediction
-from ppax.types import ConfigError, EnvReset, EnvStep, LearnerState, part
+from ppax.types import ConfigError, EnvReset, EnvStep, LearnerState, part, static
 
 SHORT = VectorEnv(TimeLimit(builtin.CartPole(), 5), 3)  # an episode ends in each rollout of 8 steps
 BOTH = pytest.mark.parametrize("loss", [SelfPrediction(0.5, (3,)), NextObservation(0.5, (3,))])
@@ -102,7 +102,9 @@ def test_loss_and_gradient_are_those_of_float64(loss):
 
 @part
 class Ring:
-    """Six places on a ring, seen as fixed vectors; an action moves by one place; no reward, so that all stay likely."""
+    """Six places on a ring, seen as fixed vectors; an action moves by one place. Without a reward all stay likely."""
+
+    pays: float = static(default=0.0)  # for place 0
 
     observation_space = spaces.Dict({"seen": spaces.Box(-5.0, 5.0, (4,)), "bias": spaces.Box(-1.0, 1.0, (1,))})
     action_space = spaces.Discrete(2)
@@ -117,7 +119,9 @@ class Ring:
 
     def step(self, state, action, key):
         place = (state + 2 * action - 1) % 6
-        return EnvStep(place, self.seen(place), jnp.float32(0.0), jnp.zeros((), bool), jnp.zeros((), bool))
+        return EnvStep(
+            place, self.seen(place), (place == 0) * jnp.float32(self.pays), jnp.zeros((), bool), jnp.zeros((), bool)
+        )
 
 
 @part
@@ -140,14 +144,15 @@ class Shuffled:
 
 
 RING = VectorEnv(TimeLimit(Ring(), 7), 16)
+PAYING = VectorEnv(TimeLimit(Ring(1.0), 7), 16)
 VARIANCE = np.asarray(jax.random.normal(jax.random.key(7), (6, 4))).var(axis=0).sum() / 5  # of 5 numbers, one constant
 
 
-def learned(loss, iterations=40, **options):
-    net = network(RING, hidden=(32,), memory=options.pop("memory", network(RING).memory))
+def learned(loss, env=RING, iterations=40, **options):
+    net = network(env, hidden=(32,), memory=options.pop("memory", network(env).memory))
     agent = ppax.PPO(net, auxiliary=loss, learning_rate=3e-3, ent_coef=0.05, minibatch=Shuffle(4), **options)
-    state = ppax.start(agent, RING, 32, jax.random.key(0))
-    return agent, *jax.jit(ppax.train, compiler_options=QUICK)(agent, RING, state, iterations)
+    state = ppax.start(agent, env, 32, jax.random.key(0))
+    return agent, *jax.jit(ppax.train, compiler_options=QUICK)(agent, env, state, iterations)
 
 
 @pytest.mark.parametrize("memory", [None, pytest.param(GRU(16), marks=pytest.mark.nightly)])
@@ -169,8 +174,8 @@ def test_features_are_learned_and_shuffled_ones_are_not():
     """Distance of the prediction and that of the mean direction of the features, which have not collapsed."""
 
     def distances(loss):
-        agent, state, *_ = learned(loss)
-        rollout = collect(agent, RING, state.learner, state.actor, 32, jax.random.key(5)).rollout
+        agent, state, *_ = learned(loss, PAYING)
+        rollout = collect(agent, PAYING, state.learner, state.actor, 32, jax.random.key(5)).rollout
         metrics = agent.update(state.learner, rollout, jax.random.key(6)).metrics
         obs = to_rows(jax.tree.map(lambda x: x[1:], rollout.steps.obs))
         features = jax.vmap(agent.network.encode, (None, 0))(state.learner.params, obs)

@@ -119,9 +119,8 @@ class Ring:
 
     def step(self, state, action, key):
         place = (state + 2 * action - 1) % 6
-        return EnvStep(
-            place, self.seen(place), (place == 0) * jnp.float32(self.pays), jnp.zeros((), bool), jnp.zeros((), bool)
-        )
+        reward, over = (place == 0) * jnp.float32(self.pays), jnp.zeros((), bool)
+        return EnvStep(place, self.seen(place), reward, over, over)
 
 
 @part

@@ -22,6 +22,8 @@ from ppax import (
     minibatches,
     networks,
     optimizers,
+    phases,
+    prediction,
     protocols,
     schedules,
 )
@@ -149,6 +151,8 @@ __all__ = [  # noqa: RUF022  # in groups
     "minibatches",
     "networks",
     "optimizers",
+    "phases",
+    "prediction",
     "protocols",
     "schedules",
     "number",

@@ -16,14 +16,14 @@ from gymnasium import spaces
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from ppax import protocols
+from ppax import protocols, types
 from ppax.advantages import GAE, check_ratios
 from ppax.arrays.metrics import pack, unpack
 from ppax.arrays.sequences import to_pairs, to_rows
 from ppax.critics import Regression
 from ppax.critics.base import adapt, rescaled, value_losses
 from ppax.intrinsic import NoIntrinsic
-from ppax.learning import batches, exploration, normalization, recompute, rewards
+from ppax.learning import auxiliary, batches, exploration, normalization, recompute, rewards
 from ppax.learning.descent import Step, UpdateData, UpdateState, descend
 from ppax.learning.diagnostics import History, update_metrics
 from ppax.learning.entropy_target import EntropyTarget
@@ -36,23 +36,10 @@ from ppax.losses.base import total_loss, with_metrics
 from ppax.minibatches import Shuffle
 from ppax.optimizers import Adam, clipped
 from ppax.parts import number, part, slot, static
+from ppax.phases import NoPhase
 from ppax.program.layout import Program
 from ppax.schedules import Constant, anneal_parts
-from ppax.types import (
-    Batch,
-    Decision,
-    ForwardPass,
-    Key,
-    LearnerState,
-    LossOutput,
-    Params,
-    PyTree,
-    Requirements,
-    Rollout,
-    Scalar,
-    Transition,
-    Update,
-)
+from ppax.types import Batch, Key, LearnerState, LossOutput, Params, PyTree, Rollout, Scalar, Transition
 
 
 @part
@@ -63,6 +50,7 @@ class PPO:
     advantage: protocols.Advantage = slot("advantage", "advantage estimator", default=GAE())
     loss: protocols.Loss = slot("loss", "policy loss", default=ClippedSurrogate())
     auxiliary: protocols.AuxiliaryLoss = slot("auxiliary", "auxiliary loss beside the objective", default=NoAuxiliary())
+    phase: protocols.Phase = slot("phase", "auxiliary phase after the gradient steps", default=NoPhase())
     intrinsic: protocols.IntrinsicReward = slot("intrinsic", "reward beside the environment's", default=NoIntrinsic())
     critic: protocols.Critic = slot("critic", "value loss", default=Regression())
     minibatch: protocols.Minibatches = slot("minibatch", "draw of the minibatches", default=Shuffle())
@@ -100,7 +88,7 @@ class PPO:
         default="float32",
         choices=("float32", "bfloat16"),
     )
-    requires: ClassVar[Requirements] = Requirements()
+    requires: ClassVar[types.Requirements] = types.Requirements()
     sharing: ClassVar[str] = "shared"
     pool: ClassVar[None] = None
 
@@ -110,25 +98,29 @@ class PPO:
         check_ratios(self.advantage, self.recompute)
         critic_state, rescale = self.critic.init()
         params = rescaled(self.network, in_float32(self.network.init(key, self.critic.num_values)), rescale)
+        own = auxiliary.init(self.auxiliary, self.network, params, observation_space, key)
         moments = clipped(self.optimizer, self.learning_rate, self.max_grad_norm, self.num_epochs).init
-        opt_state = in_float32(moments(ravel_pytree(params)[0] if self.optimizer.elementwise else params))
+        trained = auxiliary.joined(params, own)
+        opt_state = in_float32(moments(ravel_pytree(trained)[0] if self.optimizer.elementwise else trained))
         stats = normalization.initial(observation_space, self.normalize_obs, self.normalize_reward)
-        own = self.intrinsic.init(self.network, observation_space, jax.random.fold_in(key, rewards.INTRINSIC))
-        rest = self.kl.init(self.loss), critic_state, own, self.entropy.init(self.ent_coef)
-        return LearnerState(params, opt_state, *stats, *rest)
+        intrinsic = self.intrinsic.init(self.network, observation_space, jax.random.fold_in(key, rewards.INTRINSIC))
+        rest = self.kl.init(self.loss), critic_state, intrinsic, self.entropy.init(self.ent_coef), own
+        phase = self.phase.init(self, observation_space, jax.random.fold_in(key, rewards.PHASE))
+        return LearnerState(params, opt_state, *stats, *rest, phase)
 
     def act(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
-    ) -> Decision:
+    ) -> types.Decision:
         """Sample an action for every stream; arguments are [B, ...], `key` is one key or [B]."""
         return exploration.sample(self.policy(learner, carry, obs, first, action_mask), key)
 
-    def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> Update:
+    def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> types.Update:
         """Learn from one rollout: targets, then `num_epochs` epochs of minibatches; `key` is [] or [num_epochs]."""
         intrinsic = self.intrinsic(self.network, learner.intrinsic, rollout)
+        rollout = auxiliary.with_inputs(self.auxiliary, rollout)
         learner, experience = self._prepare(learner._replace(intrinsic=intrinsic.state), rollout, intrinsic.reward)
         steps, targets, _ = experience
-        learner = adapt(self.critic, self.network, learner, targets.value, steps.valid)
+        learner = auxiliary.together(adapt(self.critic, self.network, learner, targets.value, steps.valid))
         rows = batches.row_masks(steps), len(rollout.steps.valid)
         key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
         vector, to_params = ravel_pytree(learner.params)
@@ -137,14 +129,16 @@ class PPO:
         state = UpdateState(learner.params, vector, learner.opt_state, *own, jnp.int32(0))
         state, history = jax.lax.scan(partial(self._epoch, data), state, key)
         control = self.kl.end(state.kl, history.metrics, history.acts)
-        learner = learner._replace(params=state.params, opt_state=state.opt_state, control=control)
+        learner = auxiliary.apart(learner._replace(params=state.params, opt_state=state.opt_state, control=control))
+        learner, phase_metrics = self.phase(self, learner, Batch(steps, targets))
         learner = normalization.with_obs(learner, steps)  # after learning, which used the statistics of acting
         metrics = update_metrics(Batch(steps, targets), data.rows.choices, history)
         learner, metrics = self.entropy.adapt(learner, metrics, history.acts, self.ent_coef)
         metrics |= self.kl.metrics(control, self.loss, self.learning_rate)
         metrics |= self.critic.metrics(learner.critic, targets.value, steps.valid)
+        metrics |= phase_metrics
         metrics = rewards.with_intrinsic(metrics, intrinsic, rollout.steps.valid)
-        return Update(learner, metrics, intrinsic=intrinsic.streams)
+        return types.Update(learner, metrics, intrinsic=intrinsic.streams)
 
     def _prepare(self, learner: LearnerState, rollout: Rollout, intrinsic: Array | None = None) -> batches.Prepared:
         """Scale rewards, compute targets from the stored values, and cut steps and targets into sequences [M, L]."""
@@ -193,10 +187,10 @@ class PPO:
         policy = replay(self.network, self.critic, self.compute_dtype, learner, steps)
         value = value_losses(self.critic, learner.critic, policy.value_outputs, batch)
         terms = with_metrics(loss(policy.distribution, batch), policy.distribution)
-        batch = batch._replace(again=Again(self, loss, learner, steps, data.key, index))
-        auxiliary = self.auxiliary(params, policy.features, batch)
+        again = Again(self, loss, learner, steps, policy, data.key, index)
+        beside = self.auxiliary(params, policy.features, batch._replace(again=again))
         ent_coef = self.entropy.coef(learner.entropy, self.ent_coef)
-        return total_loss(terms, value, policy.distribution.entropy(), auxiliary, batch, self.vf_coef, ent_coef)
+        return total_loss(terms, value, policy.distribution.entropy(), beside, batch, self.vf_coef, ent_coef)
 
     def initial_carry(self, num_streams: int) -> PyTree:
         """Memory at the start of an episode, [B, ...]."""
@@ -208,7 +202,7 @@ class PPO:
 
     def policy(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None
-    ) -> ForwardPass:
+    ) -> types.ForwardPass:
         """Distribution, value and next carry for the current observation of every stream, [B, ...]."""
         inputs = jax.tree.map(lambda x: x[:, None], (obs, first, action_mask))
         return forward(self.network, self.critic, self.compute_dtype, learner, carry, *inputs)

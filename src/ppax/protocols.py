@@ -25,6 +25,7 @@ from ppax.types import (
     ForwardPass,
     Gathered,
     Key,
+    LearnerState,
     Memory,
     Metrics,
     MinibatchIndices,
@@ -366,11 +367,21 @@ class Again(Protocol):
     With a memory each sequence starts from its stored carry.
     """
 
+    @property
+    def policy(self) -> ForwardPass:
+        """Forward pass of the minibatch's own rows [N], from which the loss is computed."""
+
     def forward(self, obs: PyTree, action_mask: PyTree | None = None) -> ForwardPass:
         """Distribution, value outputs, V and features for other observations, rows [N]."""
 
     def draw(self, size: int) -> Array:
         """Draw a number below `size` for each row [N]: the same in all epochs of an update, and for every layout."""
+
+    def inputs(self, obs: PyTree) -> PyTree:
+        """Other observations [N, ...] as the network gets them: float32, standardised where those of the agent are."""
+
+    def encode(self, obs: PyTree) -> PyTree:
+        """Features of other observations, rows [N], before the memory (`Network.encode`)."""
 
     def losses(self, batch: Batch) -> Array:
         """PPO's own loss of other rows, [N]: policy + vf_coef * value - ent_coef * entropy, without weights."""
@@ -383,6 +394,20 @@ class AuxiliaryLoss(Protocol):
         """Terms of rows [N]; `features` [N, ...] are what `Network.decide` reads, after `encode` and `remember`.
 
         Rows are neither masked nor weighted here: `losses.base.total_loss` takes the means.
+        """
+
+
+@runtime_checkable
+class AuxiliaryModel(AuxiliaryLoss, Protocol):
+    """Protocol of auxiliary losses with parameters of their own, which are trained as those of the network are."""
+
+    def init(self, network: Network, observation_space: spaces.Space, key: Key) -> Params:
+        """Initial parameters, a nested dict; in the loss they are `params["auxiliary"]`."""
+
+    def inputs(self, rollout: Rollout) -> PyTree:
+        """Further inputs of each row [T, B, ...], in the loss `batch.steps.auxiliary` [N, ...]; () if there is none.
+
+        Rows of steps that are not `valid` are set to zero afterwards.
         """
 
 
@@ -411,6 +436,29 @@ class IntrinsicReward(Protocol):
         their observations may be anything, but for the row after an episode's end: its observation is the final one.
         On several devices a rollout has the streams of one: `program.sharding.gather` joins them, and the state must
         be the same on all.
+        """
+
+
+class Phased(NamedTuple):
+    """Learner after an auxiliary phase, or after an iteration without one, and metrics."""
+
+    learner: LearnerState
+    metrics: Any  # arrays.metrics.Table
+
+
+class Phase(Protocol):
+    """Auxiliary phase protocol: further learning from a rollout, after the gradient steps of PPO's objective."""
+
+    def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> PyTree:
+        """Initial state, part of the learner (`LearnerState.phase`): heads, optimiser, a key; () if there is none.
+
+        `agent` is the PPO that it is a part of: its network, critic, minibatches and layout.
+        """
+
+    def __call__(self, agent: Any, learner: LearnerState, batch: Batch) -> Phased:
+        """Learn from the sequences [M, L] of an update; called once in each, before its observation statistics move.
+
+        Rows that are not `valid` must have no influence, and the result must be the same on all devices.
         """
 
 

@@ -39,6 +39,7 @@ class Transition:
     carry: PyTree  # [T / L, B, ...] before each sequence's first step, after the cut [M, 1, ...]; () if feedforward
     action_mask: PyTree | None = None  # [T, B, n] True = allowed; a tree like the action (arrays/masks.py)
     final_value: Array | None = None  # [T, B] V of a truncated episode's last observation; None: the next row has it
+    auxiliary: PyTree = ()  # [T, B, ...] further inputs of the auxiliary loss, in an update; () if it has none
 
     @property
     def ended(self) -> Array:
@@ -142,6 +143,16 @@ class LearnerState(NamedTuple):
     critic: PyTree = ()  # state of the critic, such as PopArt's statistics (critics/); () if it has none
     intrinsic: PyTree = ()  # state of the intrinsic reward: networks, optimiser, statistics; () if it has none
     entropy: PyTree = ()  # change of log ent_coef (learning/entropy_target.py); () when off
+    auxiliary: Params = ()  # parameters of the auxiliary loss, trained with the network's; () if it has none
+    phase: PyTree = ()  # state of the auxiliary phase; () if there is none
+
+
+# Fields of a LearnerState that acting does not read, with their values there
+OF_LEARNING: Mapping[str, Any] = {
+    "opt_state": (),
+    "reward_stats": None,
+    **dict.fromkeys(("control", "intrinsic", "entropy", "auxiliary", "phase"), ()),
+}
 
 
 class ActorState(NamedTuple):

@@ -11,7 +11,7 @@ import jax
 import pytest
 
 import ppax
-from ppax import config, distributions, optimizers, protocols, schedules, types
+from ppax import config, distributions, optimizers, prediction, protocols, schedules, types
 from ppax.config.catalogue import choices_of
 from ppax.envs import BUILTIN, ActionRepeat, PartialView, TeamView, TimeLimit, VectorEnv, builtin
 from ppax.networks import encoders, head_for, mlp
@@ -35,6 +35,7 @@ SLOTS = {
     "advantage": protocols.Advantage,
     "loss": protocols.Loss,
     "auxiliary": protocols.AuxiliaryLoss,
+    "phase": protocols.Phase,
     "intrinsic": protocols.IntrinsicReward,
     "critic": protocols.Critic,
     "minibatch": protocols.Minibatches,
@@ -54,6 +55,7 @@ PAIRS = [
     # Auto stands for one of the other encoders, which `readers` chooses
     *((SLOTS[slot], cls) for slot, _, cls in CATALOGUE if cls is not encoders.Auto),
     *((protocol, cls) for protocol, classes in OTHERS.values() for cls in classes),
+    *((protocols.AuxiliaryModel, getattr(prediction, name)) for name in prediction.__all__),
 ]
 EXAMPLES = [
     *(cls() for slot, _, cls in CATALOGUE if slot != "network"),

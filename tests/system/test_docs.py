@@ -32,6 +32,7 @@ RUN = (
     "own_environment",
     "own_network",
     "policies",
+    "predictions",
     "sweeps",
     "objectives",
     "symmetry",
@@ -200,17 +201,15 @@ def test_newest_half_of_extending_has_the_later_sequences_of_each_stream():
         made.size(13)
 
 
-def test_network_of_extending_gives_an_auxiliary_loss_parameters():
+def test_auxiliary_loss_of_extending_trains_parameters_of_its_own():
     names = part_of("Auxiliary loss", 1)
     env = ppax.make("CartPole-v1", 4)
-    network, plain = names["WithPredictor"](ppax.networks.mlp(env, (8,))), ppax.networks.mlp(env, (8,))
-    params = network.init(jax.random.key(0))
-    assert params["predictor"].keys() == {"kernel", "bias"}
-    assert params.keys() - plain.init(jax.random.key(0)).keys() == {"predictor"}
-    agent = ppax.PPO(network, auxiliary=names["PredictReward"](1.0), num_epochs=1)
+    agent = ppax.PPO(ppax.networks.mlp(env, (8,)), auxiliary=names["PredictReward"](1.0), num_epochs=1)
     state = ppax.start(agent, env, 16, jax.random.key(0))
+    assert state.learner.auxiliary["kernel"].shape == (8,)
+    assert "auxiliary" not in state.learner.params
     after = jax.jit(ppax.train, static_argnums=3)(agent, env, state, 1)
-    moved = after.state.learner.params["predictor"]["bias"] - state.learner.params["predictor"]["bias"]
+    moved = after.state.learner.auxiliary["bias"] - state.learner.auxiliary["bias"]
     assert float(jnp.abs(moved).max()) > 0.0  # it learns
 
 

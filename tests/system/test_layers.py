@@ -20,7 +20,7 @@ LEVELS = [
     {"program.layout"},
     {"advantages", "losses", "critics", "minibatches", "distributions", "schedules", "optimizers", "envs"},
     {"networks", "learning"},
-    {"intrinsic"},  # networks of their own that learn
+    {"intrinsic", "phases", "prediction"},  # networks of their own that learn
     {"ppo"},
     {"agents"},
     {"collection"},

@@ -27,8 +27,10 @@ AGENTS = [
         "auxiliary": {"part": "feature_norm"},
         "intrinsic": {"part": "rnd"},
     },
-    {"critic": {"part": "popart"}, "kl": {"target_kl": 0.1}, "advantage": {"part": "vtrace"}, "recompute": "epoch"},
-    {"kl": {"rate_target": 0.1}, "optimizer": {"part": "actor_critic"}, "loss": {"dual_clip": 3.0}},
+    {"critic": {"part": "popart"}, "kl": {"target_kl": 0.1}, "advantage": {"part": "vtrace"}, "recompute": "epoch"}
+    | {"auxiliary": {"part": "self_prediction"}, "phase": {"part": "ppg"}},
+    {"kl": {"rate_target": 0.1}, "optimizer": {"part": "actor_critic"}, "loss": {"dual_clip": 3.0}}
+    | {"auxiliary": {"part": "next_observation"}},
     {"ent_coef": 0.01, "entropy": {"target": 0.1}, "critic": {"part": "quantile"}},
 ]
 

@@ -19,11 +19,13 @@ from ppax.agents.logged import EPISODE_METRICS
 from ppax.critics import PopArt, Quantile, TwoHot
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.intrinsic import RND
-from ppax.losses import DPO, SPO, ClippedSurrogate, KLPenalty, Rollback
+from ppax.losses import DPO, SPO, ClippedSurrogate, FeatureNorm, KLPenalty, Rollback
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import Tower, mlp
 from ppax.networks.memories import GRU, LRU, Attention, Stack
 from ppax.optimizers import SGD, ActorCritic, Adam
+from ppax.phases import PPG
+from ppax.prediction import NextObservation, SelfPrediction
 from ppax.program.layout import Program
 
 ENV = VectorEnv(TimeLimit(builtin.CartPole(), 11), 4)
@@ -103,8 +105,15 @@ AXES = {
         {"optimizer": ActorCritic(actor_epochs=1, critic_max_grad_norm=1.0), "max_grad_norm": None},
     ],
     "drip": [{}, {"reward_spread_decay": 0.5}],
+    "auxiliary": [
+        {},
+        {"auxiliary": SelfPrediction(hidden=(4,))},
+        {"auxiliary": NextObservation(hidden=(4,))},
+        {"auxiliary": FeatureNorm()},
+        {"auxiliary": taught},
+    ],
+    "phase": [{}, {"phase": PPG(every=1, num_epochs=2)}, {"phase": PPG(every=2, num_epochs=1)}],
     "intrinsic": [{}, {"intrinsic": RND(embedding=4, hidden=(4,), predictor_hidden=(4,), num_minibatches=2)}],
-    "auxiliary": [{}, {"auxiliary": taught}],
     "space": [{}, {"env": BOX}, {"env": HYBRID}],
 }
 

@@ -31,6 +31,7 @@ PARTS = {
     "loss": (("__call__",), "ppax.losses.ClippedSurrogate()"),
     "auxiliary": (("__call__",), "ppax.losses.NoAuxiliary()"),
     "intrinsic": (("__call__", "init", "initial_streams"), "ppax.intrinsic.NoIntrinsic()"),
+    "phase": (("__call__", "init"), "ppax.phases.NoPhase()"),
     "critic": (("init", "value", "error", "update", "metrics"), "ppax.critics.Regression()"),
     "minibatch": (("__call__", "size"), "ppax.minibatches.Shuffle()"),
     "optimizer": (("__call__",), "ppax.optimizers.Adam()"),

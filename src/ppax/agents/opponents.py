@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.agents.ratings import win_probability
-from ppax.types import Key, PyTree, Rollout, Scalar, number, part, static
+from ppax.types import OF_LEARNING, Key, PyTree, Rollout, Scalar, number, part, static
 
 
 class SelfPlayState(NamedTuple):
@@ -89,8 +89,7 @@ def win_chance(learner: SelfPlayState, name: str) -> Array:
 
 def snapshot(learners: dict[str, Any]) -> dict[str, Any]:
     """Return learners without their training state (optimiser, reward statistics, KL control)."""
-    nothing: dict[str, Any] = {"opt_state": (), "reward_stats": None, "control": (), "intrinsic": (), "entropy": ()}
-    return {name: learner._replace(**nothing) for name, learner in learners.items()}
+    return {name: learner._replace(**OF_LEARNING) for name, learner in learners.items()}
 
 
 def pool_of(learners: dict[str, Any], size: int) -> dict[str, Any]:

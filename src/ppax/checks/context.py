@@ -18,6 +18,7 @@ from ppax.learning.exploration import remembered
 from ppax.learning.kl_control import KLControl
 from ppax.minibatches import Shuffle
 from ppax.optimizers import SGD
+from ppax.phases import NoPhase
 from ppax.ppo import PPO
 from ppax.program.backends import backend_of
 from ppax.program.layout import run_once_options
@@ -115,7 +116,7 @@ def _replay_program(agent: PPO) -> Callable[..., Replay]:
 
 def _probe_program(agent: PPO, env: Env) -> Callable[..., Update]:
     plain: Any = {"max_grad_norm": None, "num_epochs": 1, "kl": KLControl(), "minibatch": Shuffle(1)}
-    probe = dataclasses.replace(agent, optimizer=SGD(), learning_rate=RATE, **plain)
+    probe = dataclasses.replace(agent, optimizer=SGD(), learning_rate=RATE, phase=NoPhase(), **plain)
 
     def update(learner: LearnerState, rollout: Rollout, key: Key) -> Update:
         fresh = probe.init(env.observation_space, jax.random.key(0))

@@ -20,6 +20,7 @@ from ppax.minibatches import Shuffle
 from ppax.ppo import PPO
 from ppax.program import sharding
 from ppax.program.sharding import SAME, SPLIT
+from ppax.protocols import AuxiliaryModel
 from ppax.types import Batch, Key, PyTree, Rollout, Targets, Transition
 
 STREAMS, STEPS = 16, 128  # part of the rollout on which advantages are compared
@@ -130,8 +131,9 @@ def check_empty_rows(context: CheckContext, key: Key) -> Finding:
     if not invalid.any():
         return skip("every row of the rollout is valid: no episode ended in it")
     # the invalid row after a truncation holds the final observation, whose value is bootstrapped; an intrinsic reward
-    # reads that after a termination, too
-    read = steps.truncated if isinstance(context.agent.intrinsic, NoIntrinsic) else steps.ended
+    # and a prediction read that after a termination, too
+    predicts = isinstance(context.agent.auxiliary, AuxiliaryModel)
+    read = steps.truncated if isinstance(context.agent.intrinsic, NoIntrinsic) and not predicts else steps.ended
     final = jnp.concatenate([jnp.zeros_like(invalid[:1]), read[:-1]])
     unused = invalid & ~final
     poisoned = dataclasses.replace(

@@ -30,6 +30,8 @@ from ppax.networks import Composed, encoders, memories, network
 from ppax.optimizers import SGD, ActorCritic, Adam, AdamW, Muon, RMSProp
 from ppax.options import check_limits
 from ppax.parts import slot_lists, slot_tables, slots
+from ppax.phases import PPG, NoPhase
+from ppax.prediction import NextObservation, SelfPrediction
 from ppax.protocols import MadeForSpaces
 from ppax.schedules import Both, Constant, Cosine, Interpolated, Linear, Steps
 
@@ -74,7 +76,10 @@ PARTS: dict[str, dict[str, type]] = {
         "symmetry": Symmetry,
         "distillation": Distillation,
         "cloning": BehaviourCloning,
+        "self_prediction": SelfPrediction,
+        "next_observation": NextObservation,
     },
+    "phase": {"none": NoPhase, "ppg": PPG},
     "intrinsic": {"none": NoIntrinsic, "rnd": RND},
     "critic": {"regression": Regression, "two_hot": TwoHot, "popart": PopArt, "quantile": Quantile},
     "minibatch": {"shuffle": Shuffle, "prioritised": Prioritised},

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from gymnasium import spaces
 from jax import Array
 
 from ppax.arrays.sequences import to_pairs, to_rows
@@ -63,6 +65,38 @@ def draw_key(keys: Key) -> Key:
     return jax.vmap(lambda key: jax.random.fold_in(key, DRAWS))(keys)[0]
 
 
+class StepShapes(NamedTuple):
+    """Shapes of one step, without axes of rows."""
+
+    encoded: PyTree  # of `Network.encode`
+    features: PyTree  # input of `Network.decide`
+    distribution: Any
+    action: PyTree
+
+
+def step_shapes(network: Network, observation_space: spaces.Space, key: Key) -> StepShapes:
+    """Shapes that a network gives for an observation, without computing them."""
+
+    def step(key: Key, obs: PyTree) -> StepShapes:
+        network_key, action_key = jax.random.split(key)
+        params = in_float32(network.init(network_key))
+        encoded = network.encode(params, in_float32(obs))
+        sequence = jax.tree.map(lambda x: x[None], encoded)
+        memory = network.remember(params, remembered(network.initial_carry()), sequence, jnp.ones(1, bool))
+        features = jax.tree.map(lambda x: x[0], memory.features)
+        distribution = network.decide(params, features, None).distribution
+        return StepShapes(*in_float32((encoded, features, distribution, distribution.sample(action_key))))
+
+    shapes: StepShapes = jax.eval_shape(step, key, example_of(observation_space))
+    return shapes
+
+
+def example_of(observation_space: spaces.Space) -> PyTree:
+    """One observation of the space, of which only shapes are used."""
+    # a copy, because sampling changes a space
+    return jax.tree.map(jnp.asarray, copy.deepcopy(observation_space).sample())
+
+
 class Again(NamedTuple):
     """The current network over other inputs in the place of a minibatch's rows (`protocols.Again`)."""
 
@@ -70,6 +104,7 @@ class Again(NamedTuple):
     loss: Loss
     learner: LearnerState  # with the current parameters
     steps: Transition  # [m, L]
+    policy: ForwardPass  # of the minibatch's own rows
     key: Key  # of the update
     index: Array  # type: ignore[assignment]  # [m] numbers of the sequences in the rollout
 
@@ -86,6 +121,16 @@ class Again(NamedTuple):
         keys = jax.vmap(jax.random.fold_in, (None, 0))(self.key, rows)
         drawn: Array = jax.vmap(lambda one: jax.random.randint(one, (), 0, size))(keys)
         return drawn
+
+    def inputs(self, obs: PyTree) -> PyTree:
+        """Other observations, rows [N], as the network gets them."""
+        stats = self.learner.obs_stats
+        return in_float32(obs if stats is None else normalization.normalize_obs(stats, obs))
+
+    def encode(self, obs: PyTree) -> PyTree:
+        """Features of other observations, rows [N], before the memory."""
+        params = cast(self.learner.params, jnp.dtype(self.agent.compute_dtype))
+        return in_float32(jax.vmap(self.agent.network.encode, (None, 0))(params, self.inputs(obs)))
 
     def losses(self, batch: Batch) -> Array:
         """PPO's own loss of other rows, [N], without weights."""

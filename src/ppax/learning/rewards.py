@@ -17,6 +17,7 @@ from ppax.protocols import IntrinsicRewards
 from ppax.types import ConfigError, LearnerState, Metrics, Rollout, Scalar, Transition
 
 INTRINSIC = 2**32 - 3  # folded into a learner's key for the intrinsic reward
+PHASE = 2**32 - 5  # the same for the auxiliary phase
 
 
 class Rewarded(NamedTuple):

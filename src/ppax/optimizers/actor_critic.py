@@ -43,7 +43,8 @@ class ActorCritic:
         "epochs of the critic: it learns in the first so many of num_epochs; none: all", default=None, low=1
     )
     actor_keys: tuple[str, ...] = static(
-        "top-level names of the actor's parameters; missing ones are ignored", default=("actor", "policy", "log_std")
+        "top-level names of the actor's parameters; missing ones are ignored",
+        default=("actor", "policy", "log_std", "auxiliary"),
     )
     critic_keys: tuple[str, ...] = static(
         "top-level names of the critic's parameters; all must exist", default=("critic", "value")

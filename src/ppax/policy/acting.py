@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 
 from ppax.protocols import Agent
-from ppax.types import LearnerState
+from ppax.types import OF_LEARNING, LearnerState
 
 
 class Acting(NamedTuple):
@@ -26,7 +26,7 @@ def acting(agent: Any, learner: Any) -> Acting:
 
 def _needed(learner: LearnerState) -> LearnerState:
     """Return parameters, observation statistics and the critic's state."""
-    return learner._replace(opt_state=(), reward_stats=None, control=(), intrinsic=(), entropy=())
+    return learner._replace(**OF_LEARNING)
 
 
 def _is_learner(node: object) -> bool:

@@ -29,12 +29,10 @@ from ppax.run.conditions.best import policy_of
 from ppax.run.ending import BEST
 from ppax.run.restore import load_best_policy, load_state, state_shapes
 from ppax.storage import state_arrays
-from ppax.types import ConfigError, PyTree, TrainState
+from ppax.types import OF_LEARNING, ConfigError, PyTree, TrainState
 
 LEARNER, CURRENT = "learner.", "learner.current."  # prefixes of the arrays in a checkpoint; the second with self-play
 SELF_PLAY = "learner.num_snapshots"  # array that only self-play has
-# Fields of a LearnerState that acting does not read
-OF_LEARNING = {"opt_state", "reward_stats", "control", "intrinsic", "entropy"}
 
 
 def load(

@@ -1,0 +1,85 @@
+"""Model of the next step: dense layers from the features and the action of a step, and the observation after it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from gymnasium import spaces
+from jax import Array
+
+from ppax.arrays.sequences import zero_rows
+from ppax.distributions import Categorical, Factorised, Joint
+from ppax.learning.forward import in_float32, step_shapes
+from ppax.networks.layers import dense, init_dense, init_layers, layers
+from ppax.protocols import Network
+from ppax.types import Batch, ConfigError, Key, Params, PyTree, Rollout
+
+ACTIVATION = "relu"
+
+
+class Following(NamedTuple):
+    """Observation after each step of a rollout, if it is of the same episode."""
+
+    obs: PyTree  # [T, B, ...]; 0 where it is not
+    known: Array  # [T, B]
+
+
+def following(rollout: Rollout) -> Following:
+    """Observation after each step [T, B]: after the last step of an episode the final one.
+
+    It is not known where a host environment resets in the same step: the observation after that is the next
+    episode's. Steps without an action (not `valid`) are left out, too.
+    """
+    steps = rollout.steps
+    obs = jax.tree.map(lambda x, last: jnp.concatenate([x[1:], last[None]]), steps.obs, rollout.last_obs)
+    known = steps.valid if steps.final_value is None else steps.valid & ~steps.ended
+    return Following(zero_rows(known, obs), known)
+
+
+def init_model(
+    network: Network, observation_space: spaces.Space, hidden: tuple[int, ...], outputs: int, key: Key
+) -> Params:
+    """Parameters of the hidden layers and the linear layer after them, for the features of `network`."""
+    shapes_key, hidden_key, last_key = jax.random.split(key, 3)
+    _, *step = step_shapes(network, observation_space, shapes_key)
+    size = jax.eval_shape(inputs_of, *step).shape[0]
+    return init_layers(hidden_key, size, hidden) | init_dense(last_key, (size, *hidden)[-1], outputs, 1.0)
+
+
+def predicted(params: Params, hidden: tuple[int, ...], features: PyTree, batch: Batch) -> Array:
+    """Outputs of the model for rows [N]."""
+    inputs = jax.vmap(inputs_of)(features, batch.again.policy.distribution, batch.steps.action)
+    return jax.vmap(lambda x: dense(params, layers(params, x, hidden, ACTIVATION)))(inputs)
+
+
+def inputs_of(features: PyTree, distribution: Any, action: PyTree) -> Array:
+    """Input of the model for one step: all features and the action, as one vector."""
+    return jnp.concatenate([flat(features), action_vector(distribution, action)])
+
+
+def action_vector(distribution: Any, action: PyTree) -> Array:
+    """One action as a vector: numbers as the environment gets them, choices one-hot.
+
+    ConfigError for choices of a distribution that ppax does not know.
+    """
+    if isinstance(distribution, Joint):
+        parts = distribution.components
+        names = parts if isinstance(parts, dict) else range(len(parts))
+        return jnp.concatenate([action_vector(parts[name], action[name]) for name in names])  # type: ignore[index]
+    component = distribution.component if isinstance(distribution, Factorised) else distribution
+    if isinstance(component, Categorical):
+        return jax.nn.one_hot(action, component.logits.shape[-1]).reshape(-1)
+    received = jax.lax.stop_gradient(distribution.env_action(action))
+    if not all(jnp.issubdtype(x.dtype, jnp.floating) for x in jax.tree.leaves(received)):
+        raise ConfigError(
+            f"auxiliary: the number of choices of a {type(distribution).__name__} is not known; a prediction is for "
+            "the distributions of ppax, or actions of floating-point numbers"
+        )
+    return flat(received)
+
+
+def flat(tree: PyTree) -> Array:
+    """All leaves of one step as one vector."""
+    return jnp.concatenate([x.reshape(-1) for x in jax.tree.leaves(in_float32(tree))])

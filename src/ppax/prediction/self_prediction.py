@@ -1,0 +1,64 @@
+"""Self-prediction: the features of the next observation, predicted from those of a step and its action.
+
+Schwarzer et al. 2021, https://arxiv.org/abs/2007.05929
+
+Eq. 5 there: the negative cosine similarity, here with 1 added. Differences: one step ahead (the paper's K = 5), and the
+target is the current encoder behind a stop-gradient, as in the paper with tau = 0, without projections.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+from gymnasium import spaces
+from jax import Array
+
+from ppax.learning.forward import step_shapes
+from ppax.prediction import model
+from ppax.protocols import AuxiliaryTerms, Network
+from ppax.types import Batch, Key, Params, PyTree, Rollout, Scalar, number, part, static
+
+LEAST = 1e-12  # added to squared lengths: the features of a row may all be 0
+
+
+@part
+class SelfPrediction:
+    """Prediction of the next observation's features from features and action. Schwarzer et al. 2021,
+    https://arxiv.org/abs/2007.05929
+
+    coef * (1 - cosine of prediction and target), mean over the torsos; no gradient passes through the target.
+    """
+
+    coef: Scalar = number("weight of the distance between predicted and next features", default=0.5, low=0.0)
+    hidden: tuple[int, ...] = static("widths of the predictor's hidden layers", default=(64,), low=1)
+
+    def init(self, network: Network, observation_space: spaces.Space, key: Key) -> Params:
+        """Return the predictor's parameters."""
+        shapes_key, model_key = jax.random.split(key)
+        features = step_shapes(network, observation_space, shapes_key).encoded
+        outputs = sum(math.prod(x.shape) for x in jax.tree.leaves(features))
+        return model.init_model(network, observation_space, self.hidden, outputs, model_key)
+
+    def inputs(self, rollout: Rollout) -> model.Following:
+        """Return the observation after each step [T, B]."""
+        return model.following(rollout)
+
+    def __call__(self, params: Params, features: PyTree, batch: Batch) -> AuxiliaryTerms:
+        """Terms of rows [N]; 0 where the next observation is not known."""
+        after: model.Following = batch.steps.auxiliary
+        targets = jax.lax.stop_gradient(jax.tree.leaves(batch.again.encode(after.obs)))
+        targets = [x.reshape(x.shape[0], -1) for x in targets]
+        ends = list(itertools.accumulate(x.shape[1] for x in targets))
+        guesses = jnp.split(model.predicted(params["auxiliary"], self.hidden, features, batch), ends[:-1], axis=1)
+        distances = [1.0 - cosine(x, y) for x, y in zip(guesses, targets, strict=True)]
+        distance = jnp.where(after.known, jnp.stack(distances).mean(axis=0), 0.0)
+        return AuxiliaryTerms({"self_prediction_loss": self.coef * distance})
+
+
+def cosine(x: Array, y: Array) -> Array:
+    """Cosine similarity of rows [N, n]."""
+    squares = (jnp.square(x).sum(axis=1) + LEAST) * (jnp.square(y).sum(axis=1) + LEAST)
+    return (x * y).sum(axis=1) * jax.lax.rsqrt(squares)

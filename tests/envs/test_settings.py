@@ -103,8 +103,8 @@ def test_settings_that_change_no_program_compile_none_again():
     assert len(traced) == 3
 
 
-def test_groups_on_the_host_are_refused():
-    with pytest.raises(ConfigError, match="groups works with environments inside the compiled program"):
+def test_groups_of_one_agent_on_the_host_are_refused():
+    with pytest.raises(ConfigError, match="CartPole-v1 has one agent and no others; leave `players` out"):
         grouped(made(env=HOSTED), {"a": [0]})
 
 

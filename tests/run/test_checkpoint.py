@@ -691,7 +691,8 @@ def violations(source):
                 yield f"line {node.lineno}: {called.id}()"
             if isinstance(called, ast.Attribute) and called.attr in ("unsafe_load", "load_module", "import_module"):
                 yield f"line {node.lineno}: {called.attr}()"
-            if any(keyword.arg == "allow_pickle" for keyword in node.keywords):
+            pickles = [keyword.value for keyword in node.keywords if keyword.arg == "allow_pickle"]
+            if any(not isinstance(value, ast.Constant) or value.value is not False for value in pickles):
                 yield f"line {node.lineno}: allow_pickle"
         for name in names:
             if set(name.split(".")) & FORBIDDEN_IMPORTS:

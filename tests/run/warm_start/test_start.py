@@ -20,6 +20,8 @@ from ppax.intrinsic import RND
 from ppax.learning.entropy_target import EntropyTarget
 from ppax.minibatches import Shuffle
 from ppax.networks import network
+from ppax.phases import PPG
+from ppax.prediction import SelfPrediction
 from ppax.run import checkpoint
 from ppax.run.restore import fresh_state, initial_state, state_shapes
 from ppax.run.warm_start import prepare, settings_and_object
@@ -94,7 +96,8 @@ DEFAULT = {"params", "obs_stats", "reward_stats", "critic"}
 )
 def test_fields_that_are_kept_are_exact_copies_and_all_else_is_fresh(keep):
     kl, entropy = dataclasses.replace(AGENT.kl, rate_target=0.01), EntropyTarget(target=0.3)
-    agent = dataclasses.replace(AGENT, kl=kl, num_epochs=2, intrinsic=RND(), entropy=entropy, ent_coef=0.01)
+    beside = {"intrinsic": RND(), "auxiliary": SelfPrediction(), "phase": PPG(), "entropy": entropy, "ent_coef": 0.01}
+    agent = dataclasses.replace(AGENT, kl=kl, num_epochs=2, **beside)
     fresh = fresh_state(agent, ENV, SETTINGS)
     source = numbered(fresh)
     warm = warm_state(agent, ENV, source, **({} if keep is None else {"keep": keep}))

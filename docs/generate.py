@@ -411,7 +411,7 @@ SHORT = ("environment", "steps", "ppax, IQM of the seeds", "published score")
 
 
 def readme() -> str:
-    """README.md with its small table of scores renewed: rows of the suite that were measured, without controls."""
+    """README.md with its small table of scores renewed: measured rows of the suite, without variants and controls."""
     from ppax.scores import recorded
     from ppax.scores.tables import number
 
@@ -420,10 +420,10 @@ def readme() -> str:
     lines = ["| " + " | ".join(SHORT) + " |", "|" + "---|" * len(SHORT)]
     for score in recorded.published(SCORES):
         row, s = score.row, score.statistics
-        if row.at_most is None:
-            spread = f"**{number(s.iqm)}** ({number(s.low)} .. {number(s.high)})"
-            name = f"{score.env} ({row.name})" if row.options else score.env
-            lines.append(f"| {name} | {score.env_steps:,} | {spread} | {number(row.reference)} |")
+        if row.at_most is None and not row.options:
+            short = " (short of its threshold)" if score.status == "failed" else ""
+            spread = f"**{number(s.iqm)}** ({number(s.low)} .. {number(s.high)}){short}"
+            lines.append(f"| {score.env} | {score.env_steps:,} | {spread} | {number(row.reference)} |")
     return "\n".join([before + BEGIN.rstrip(), *lines, end + after]) if end else before + rest
 
 

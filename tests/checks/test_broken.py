@@ -19,6 +19,7 @@ from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import mlp
 from ppax.optimizers import SGD
+from ppax.types import Update
 
 sys.path.insert(0, str(__file__).rpartition("/")[0])
 import broken
@@ -291,6 +292,6 @@ def test_an_update_that_does_not_repeat():
     world, results = world_of(Counter(), plain), iter((1.0, 2.0))
 
     def update(learner, rollout, key):
-        return ppax.ppo.Update(learner._replace(params={"w": jnp.float32(next(results))}), {})
+        return Update(learner._replace(params={"w": jnp.float32(next(results))}), {})
 
     assert "['w'] differs" in failed(learning.check_repeats, world._replace(update=update), key())

@@ -112,7 +112,7 @@ def live(arguments, folder, draws=True):
         assert (killed / "play.gif").exists()
     assert main.main(["export", str(killed), *TRUST]) == 0
     assert main.main(["evaluate", str(killed / "policy.zip"), *TRUST]) == 0
-    assert main.main(["report", str(killed)]) == 0
+    assert main.main(["report", str(killed), "--out", str(folder / "report.html")]) == 0
     return killed
 
 

@@ -284,7 +284,8 @@ def test_commands_on_a_strangers_run_execute_nothing_and_say_what_would(verb, na
 
 @pytest.mark.parametrize("names", [NETWORK, ENV, LOSS, LOGGER], ids=str)
 @pytest.mark.parametrize("verb", ["report", "doctor"])
-def test_commands_that_only_read_a_strangers_run_execute_nothing(verb, names, stranger):
+def test_commands_that_only_read_a_strangers_run_execute_nothing(verb, names, stranger, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # for report.html
     make, written = stranger
     assert main.main([verb, str(make(**names))]) == 0
     assert not written.exists()

@@ -154,8 +154,8 @@ def agent_of(case):
         fields |= choices[choice]
     env = fields.pop("env")
     fields["network"] = fields.pop("memory")(NETWORKS[env])
-    if "auxiliary" in fields:
-        fields["auxiliary"] = fields["auxiliary"](env)
+    if fields.get("auxiliary") is taught:  # a teacher has the environment's spaces
+        fields["auxiliary"] = taught(env)
     agent = ppax.PPO(**{name: value for name, value in fields.items() if "." not in name})
     for name, value in fields.items():
         part, _, number = name.partition(".")

@@ -16,7 +16,7 @@ from ppax.run.directory import RUN_FILE
 from ppax.types import ConfigError
 
 COMMANDS = (
-    *("train", "resume", "evaluate", "play", "export", "report", "compare", "doctor"),
+    *("train", "sweep", "resume", "evaluate", "play", "export", "report", "compare", "doctor"),
     *("selftest", "check-env", "bench", "score", "presets", "envs"),
 )
 DONE, FAILED, USAGE, ENVIRONMENT, NUMERICAL, DISK, STOPPED = 0, 1, 2, 3, 4, 5, 75  # exit codes

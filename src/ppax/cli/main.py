@@ -1,4 +1,4 @@
-"""The command `ppax`: `train | resume | evaluate | play | export | report | compare | selftest | bench | ...`.
+"""The command `ppax`: `train | sweep | resume | evaluate | play | export | report | compare | selftest | bench | ...`.
 
 Every option of a run is an option here; its name, type, limits and help come from the fields of the parts.
 Exit codes: 0 done, 1 a self-test, a check or a score failed, 2 wrong usage or configuration, 3 an environment failed,
@@ -37,11 +37,12 @@ from ppax.cli.common import (
 from ppax.cli.doctor import add_doctor, run_doctor
 from ppax.cli.envs import add_envs, run_envs
 from ppax.cli.options import add_common, add_resume, add_train, parse_run
-from ppax.cli.output import RunDirs, evaluation_text, new_run_dirs, print_json, report_run, result_of, say
+from ppax.cli.output import RunDirs, evaluation_text, new_run_dirs, print_json, report_run, say
 from ppax.cli.play import add_export, add_play, evaluate_bundle, run_export, run_play
 from ppax.cli.report import add_compare, add_report, run_compare, run_report
 from ppax.cli.score import add_score, preset_line, run_presets, run_score
 from ppax.cli.selftest import add_selftest, run_selftest
+from ppax.cli.sweep import continue_sweep, run_sweep
 from ppax.envs import EnvError
 from ppax.policy.bundle import is_bundle
 from ppax.policy.loading import load_chosen
@@ -52,8 +53,9 @@ from ppax.run.checkpoint import CheckpointError
 from ppax.run.directory import find
 from ppax.run.fit import fit_run, resume
 from ppax.run.restore import load_run
-from ppax.run.result import Interrupted, NumericalError, TrainedRun
+from ppax.run.result import Interrupted, NumericalError, TrainedRun, result_of
 from ppax.storage.cache import ENABLED, keep_programs
+from ppax.sweeps.directory import is_sweep
 from ppax.types import ConfigError
 
 
@@ -86,7 +88,8 @@ def _dispatch(arguments: list[str]) -> int:
     """Run the command that the arguments name."""
     arguments = arguments or ["--help"]
     require_command(arguments)
-    with_run_options = {"train": _train, "bench": _bench, "selftest": _selftest}
+    sweep = partial(run_sweep, _start_jax)
+    with_run_options = {"train": _train, "sweep": sweep, "bench": _bench, "selftest": _selftest}
     if arguments[0] in with_run_options:
         return with_run_options[arguments[0]](arguments[1:])
     options = _parser().parse_args(arguments)
@@ -124,11 +127,12 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    """Parser of all commands; `train`, `bench` and `selftest` have parsers of their own, which depend on the target."""
+    """Parser of all commands; those that take a run have parsers of their own, which depend on the target."""
     parser = argparse.ArgumentParser(prog="ppax", description="Proximal Policy Optimization in JAX.")
     parser.add_argument("--version", action="version", version=f"ppax {ppax.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     commands.add_parser("train", help="train an agent: on a preset, a run file or an environment", add_help=False)
+    commands.add_parser("sweep", help="train many settings and seeds of a run together", add_help=False)
     commands.add_parser("bench", help="measure steps per second and the time of each stage", add_help=False)
     commands.add_parser("selftest", help="check an agent in its environment for common faults", add_help=False)
     for command, text in (
@@ -201,6 +205,8 @@ def _selftest(arguments: list[str]) -> int:
 
 
 def _resume(options: argparse.Namespace) -> int:
+    if is_sweep(options.run):
+        return continue_sweep(options)
     recorded = find(options.run)
     callbacks = record.callbacks_of(recorded)
     if callbacks:

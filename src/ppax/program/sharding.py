@@ -70,7 +70,7 @@ def require_backend() -> None:
     except (AssertionError, RuntimeError) as error:  # AssertionError without a text: "cuda" without JAX's plugin for it
         raise ConfigError(
             f"JAX_PLATFORMS = {os.environ.get('JAX_PLATFORMS')!r}: {error or 'no such backend here'}; unset it to use "
-            'an installed backend, or install JAX for it: pip install "jax[cuda13]"'
+            'an installed backend, or install JAX for it: pip install "ppax[cuda13]"'
         ) from error
 
 

@@ -28,7 +28,8 @@ from w1 import Work
 Row = dict[str, Any]
 SIZES = (2_048, 16_384, 131_072, 1_048_576)
 CHUNKED = 131_072  # environments from which gradient accumulation is measured beside whole minibatches
-REPEATS, SECONDS = 3, 1.0  # turns, and about the length of a timed run of the slowest
+REPEATS = 3  # turns
+SECONDS = {False: 1.0, True: 0.1}  # about the length of a timed run of the slowest, by --quick
 MOST_REPEATS = 5  # turns of the alternatives of a rule
 AHEAD = 1.2  # a size takes as long as the one before, and this share more, beside its longer runs
 
@@ -68,10 +69,11 @@ def core(seconds: float, quick: bool) -> Iterator[Row]:
 # ---------------------------------------------------------------- training speed
 
 
-def sizes_of(workload: str, systems: Callable[[int], list[str]], sizes: Sequence[int], seconds: float) -> Iterator[Row]:
+def sizes_of(
+    workload: str, systems: Callable[[int], list[str]], sizes: Sequence[int], seconds: float, quick: bool
+) -> Iterator[Row]:
     """Training speed of the systems at each size, as long as the next size fits into the time."""
-    begin, repeats = time.monotonic(), REPEATS
-    needed = growth = 0.0
+    begin, needed, length = time.monotonic(), 0.0, SECONDS[quick]
     for i, num_envs in enumerate(sizes):
         left = seconds - (time.monotonic() - begin)
         if needed > left:
@@ -80,20 +82,20 @@ def sizes_of(workload: str, systems: Callable[[int], list[str]], sizes: Sequence
             yield {"workload": workload, "note": note}
             return
         start = time.monotonic()
-        row = measured(systems(num_envs), num_envs)
+        row = measured(systems(num_envs), num_envs, length)
         yield {"workload": workload, "num_envs": num_envs, **row}
         growth = sizes[i + 1] / num_envs if i + 1 < len(sizes) else 1.0
         iteration = sum(own["iteration_seconds"] for own in row["systems"].values())
-        needed = AHEAD * (time.monotonic() - start) + 2 * (repeats + 1) * max(0.0, growth * iteration - SECONDS)
+        needed = AHEAD * (time.monotonic() - start) + 2 * (REPEATS + 1) * max(0.0, growth * iteration - length)
 
 
-def measured(systems: Sequence[str], num_envs: int) -> Row:
-    """Figures of each system in turn; one whose process ends early is left out, with a note."""
+def measured(systems: Sequence[str], num_envs: int, length: float) -> Row:
+    """Figures of each system, in turns of runs of `length` seconds; without those whose process ends early."""
     remaining, notes = list(systems), []
     while remaining:
         fixed = all(system in FIXED for system in remaining)  # no other system says how long a run should be
         try:
-            result = measure(remaining, Work(num_envs, 1, 10 if fixed else 0, 0), REPEATS, SECONDS)
+            result = measure(remaining, Work(num_envs, 1, 10 if fixed else 0, 0), REPEATS, length)
         except SystemExit as error:
             failed = next(system for system in remaining if f"the {system} worker" in str(error))
             notes.append(str(error))
@@ -125,14 +127,15 @@ def of_cartpole(seconds: float, quick: bool) -> Iterator[Row]:
     def systems(num_envs: int) -> list[str]:
         return ["ppax", *(["ppax-chunks"] if num_envs >= CHUNKED else []), *peers]
 
-    yield from sizes_of("W1", (lambda _: ["ppax"]) if quick else systems, (64,) if quick else SIZES, seconds)
+    yield from sizes_of("W1", (lambda _: ["ppax"]) if quick else systems, (64,) if quick else SIZES, seconds, quick)
 
 
 def of_memory(seconds: float, quick: bool) -> Iterator[Row]:
     """W3: memories in float32 and bfloat16, and PureJaxRL's GRU where it is installed."""
     names = ["ppax-gru", "ppax-lru", "ppax-gru-bfloat16", "ppax-lru-bfloat16"]
     names += ["purejaxrl-rnn"] if purejaxrl_folder() else []
-    yield from sizes_of("W3", lambda _: ["ppax-lru"] if quick else names, (4,) if quick else (2_048, 16_384), seconds)
+    sizes = (4,) if quick else (2_048, 16_384)
+    yield from sizes_of("W3", lambda _: ["ppax-lru"] if quick else names, sizes, seconds, quick)
 
 
 def of_physics(seconds: float, quick: bool, task: str, package: str) -> Iterator[Row]:
@@ -142,7 +145,7 @@ def of_physics(seconds: float, quick: bool, task: str, package: str) -> Iterator
         yield {"workload": task, "note": f"not installed: {', '.join(missing)}"}
         return
     sizes = (16,) if quick else (2_048, 8_192)
-    yield from sizes_of(task, lambda _: [f"ppax-{task}", f"brax-{task}"], sizes, seconds)
+    yield from sizes_of(task, lambda _: [f"ppax-{task}", f"brax-{task}"], sizes, seconds, quick)
 
 
 # ---------------------------------------------------------------- layout and rules

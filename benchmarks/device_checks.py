@@ -235,13 +235,11 @@ def all_checks(quick: bool) -> list[Check]:
     ]
     of_memories = [Check(f"memory, {name}", partial(check_memory, name)) for name in names]
     exact = [Check("bfloat16 products", check_rounding), Check("convolution", check_convolution)]
-    runs = [
-        Check("resume, bit for bit", partial(check_resume, "none" if quick else "gru")),
-        Check("sharding", check_sharding),
-    ]
+    resume = Check("resume, bit for bit", partial(check_resume, "none" if quick else "gru"))
     if quick:
-        return [first, *of_memories, *exact, *ratios, runs[0]]
-    runs += [Check("the same bits again", partial(check_repeats, "gru"))]
+        return [first, *of_memories, *exact, *ratios, resume]
+    again = Check("the same bits again", partial(check_repeats, "gru"))
+    runs = [resume, Check("sharding", check_sharding), again]
     runs += [Check(f"learns CartPole, {dtype}", partial(check_learning, dtype)) for dtype in RATIO]
     rest = [Check("selftest, gru", partial(check_selftest, "gru")), Check("own precision", own_precision)]
     return [first, *ratios[:4], *runs, *of_memories, *exact, *others, *ratios[4:], *rest]

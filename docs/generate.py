@@ -34,6 +34,7 @@ COMMANDS = {
     "multi_agent": "python benchmarks/multi_agent.py",
     "fine_tuning": "python benchmarks/fine_tuning.py",
     "latency": "python benchmarks/latency.py",
+    "accelerator": "python benchmarks/accelerator.py",
 }
 TITLES = {
     "speed": "Compiled environments, feedforward",
@@ -47,6 +48,7 @@ TITLES = {
     "multi_agent": "Many agents",
     "fine_tuning": "Fine-tuning",
     "latency": "One action of a trained policy",
+    "accelerator": "Accelerators",
 }
 TOWERS = ("agent.network.actor.", "agent.network.critic.")
 LISTS = {"log.to": "logger"}  # lists of parts, and their kind
@@ -69,7 +71,8 @@ def section(name: str) -> str:
     report = json.loads((RESULTS / f"{name}.json").read_text())
     machine, versions = report["hardware"], report["versions"]
     lines = [f"## {TITLES[name]}", "", f"{report['task']}. `{COMMANDS[name]}`", ""]
-    lines += [f"{machine['cpu']}, {machine['cores']} cores; jax {versions['jax']}; {report['date'][:10]}.", ""]
+    name = machine.get("devices", f"{machine['cpu']}, {machine['cores']} cores")
+    lines += [f"{name}; jax {versions['jax']}; {report['date'][:10]}.", ""]
     lines += ["| ratio | case | median (range) | target | |", "|---|---|---|---|---|"]
     for panel in report["panels"]:
         title = f"{' '.join(panel['title'].split())} ({panel['better']} is better)"

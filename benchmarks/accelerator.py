@@ -81,7 +81,8 @@ def rows_of(command: Sequence[str], seconds: float, errors: Any) -> Iterator[Row
         start_new_session=True,
     )
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()  # "" at the end
-    threading.Thread(target=_forward, args=(process.stdout, lines), daemon=True).start()
+    reader = threading.Thread(target=_forward, args=(process.stdout, lines), daemon=True)
+    reader.start()
     deadline = time.monotonic() + seconds
     try:
         while line := lines.get(timeout=max(0.0, deadline - time.monotonic())):
@@ -94,11 +95,13 @@ def rows_of(command: Sequence[str], seconds: float, errors: Any) -> Iterator[Row
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # its workers, too
         process.wait()
+        reader.join()
 
 
 def _forward(source: Any, lines: queue.SimpleQueue[str]) -> None:
-    for line in source:
-        lines.put(line)
+    with source:
+        for line in source:
+            lines.put(line)
     lines.put("")
 
 

@@ -71,8 +71,8 @@ def section(name: str) -> str:
     report = json.loads((RESULTS / f"{name}.json").read_text())
     machine, versions = report["hardware"], report["versions"]
     lines = [f"## {TITLES[name]}", "", f"{report['task']}. `{COMMANDS[name]}`", ""]
-    name = machine.get("devices", f"{machine['cpu']}, {machine['cores']} cores")
-    lines += [f"{name}; jax {versions['jax']}; {report['date'][:10]}.", ""]
+    devices = machine.get("devices", f"{machine['cpu']}, {machine['cores']} cores")
+    lines += [f"{devices}; jax {versions['jax']}; {report['date'][:10]}.", ""]
     lines += ["| ratio | case | median (range) | target | |", "|---|---|---|---|---|"]
     for panel in report["panels"]:
         title = f"{' '.join(panel['title'].split())} ({panel['better']} is better)"

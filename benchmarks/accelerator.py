@@ -55,13 +55,13 @@ class Stage(NamedTuple):
 
 STAGES = (
     Stage("device", 5, 0.2),
-    Stage("core", 45, 0.35),
-    Stage("w1", 60, 0.3),
-    Stage("layout", 45, 0.15),
-    Stage("w3", 60, 0.15),
-    Stage("rules", 45, 0.15),
-    Stage("ant", 90, 0.3),
-    Stage("playground", 90, 0.3),
+    Stage("core", 45, 0.28),
+    Stage("w1", 45, 0.3),
+    Stage("layout", 30, 0.1),
+    Stage("w3", 45, 0.12),
+    Stage("ant", 75, 0.3),
+    Stage("rules", 30, 0.1),
+    Stage("playground", 75, 0.3),
 )
 QUICK = ("device", "core", "w1", "rules")  # of these --quick has small sizes; `--stages` names others
 ENVIRONMENT = {
@@ -121,7 +121,9 @@ def measure_all(options: argparse.Namespace, report: Report, errors: Any) -> dic
         print(f"\n{tables.TITLES[stage.name]}", flush=True)
         seconds = left if options.quick else min(left, 60.0 * options.minutes * stage.share)
         if left < (GRACE if options.quick else stage.least):
-            found: Iterator[Row] = iter([{"note": f"left out: {left:.0f} s are left, it takes {stage.least:.0f}"}])
+            found: Iterator[Row] = iter(
+                [{"note": f"left out: {max(0.0, left):.0f} s are left, it takes {stage.least:.0f}"}]
+            )
         else:
             command = [sys.executable, str(SCRIPT), stage.name, str(seconds - GRACE)]
             found = rows_of([*command, "--quick"] if options.quick else command, seconds, errors)

@@ -26,11 +26,12 @@ from peers import purejaxrl_folder
 from w1 import Work
 
 Row = dict[str, Any]
-SIZES = (2_048, 16_384, 131_072, 1_048_576)
+SIZES = (2_048, 131_072, 1_048_576, 16_384)  # the last is the first to be left out
 CHUNKED = 131_072  # environments from which gradient accumulation is measured beside whole minibatches
 REPEATS = 3  # turns
 SECONDS = {False: 1.0, True: 0.1}  # about the length of a timed run of the slowest, by --quick
 MOST_REPEATS = 5  # turns of the alternatives of a rule
+QUICK_TUNE = 5.0  # seconds of the search for a layout in --quick
 AHEAD = 1.2  # a size takes as long as the one before, and this share more, beside its longer runs
 
 
@@ -165,7 +166,7 @@ def layout(seconds: float, quick: bool) -> Iterator[Row]:
             report = bench.measure(agent, env, w1.NUM_STEPS, 2.0)
             yield {"num_envs": num_envs, "shares": report.shares, "steps_per_second": report.steps_per_second}
         left = (seconds - (time.monotonic() - begin)) / (len(sizes) - i)
-        choice = bench.tune(agent, env, w1.NUM_STEPS, left)
+        choice = bench.tune(agent, env, w1.NUM_STEPS, min(left, QUICK_TUNE) if quick else left)
         yield {"num_envs": num_envs, "program": describe(choice.program), "speedup": choice.speedup}
 
 

@@ -121,7 +121,7 @@ def panels(results: dict[str, list[Row]]) -> list[Row]:
     """Bars of training speed, of ratios to peers, and of the other entry of each rule."""
     drawn = []
     for stage in SPEEDS:
-        rows = [row for row in results.get(stage, []) if row.get("systems")]
+        rows = sorted((row for row in results.get(stage, []) if row.get("systems")), key=lambda row: row["num_envs"])
         speeds = [
             bar(f"{row['num_envs']:,}\n{system}", _exactly(own["steps_per_second"] / 1e6), None)
             for row in rows

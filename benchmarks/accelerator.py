@@ -121,9 +121,8 @@ def measure_all(options: argparse.Namespace, report: Report, errors: Any) -> dic
         print(f"\n{tables.TITLES[stage.name]}", flush=True)
         seconds = left if options.quick else min(left, 60.0 * options.minutes * stage.share)
         if left < (GRACE if options.quick else stage.least):
-            found: Iterator[Row] = iter(
-                [{"note": f"left out: {max(0.0, left):.0f} s are left, it takes {stage.least:.0f}"}]
-            )
+            note = f"left out: {max(0.0, left):.0f} s are left, it takes {stage.least:.0f}"
+            found: Iterator[Row] = iter([{"note": note}])
         else:
             command = [sys.executable, str(SCRIPT), stage.name, str(seconds - GRACE)]
             found = rows_of([*command, "--quick"] if options.quick else command, seconds, errors)

@@ -29,7 +29,10 @@ def line(stage: str, row: Row) -> str:
     if stage == "device" and "devices" in row:
         memory = f", {row['memory_gb']} GiB" if row["memory_gb"] else ""
         peers = ", ".join(name for name, there in row["peers"].items() if there) or "none"
-        return f"{row['platform']}: {row['devices']}{memory}; jax {row['jax']} ({row['driver']}); peers: {peers}"
+        beside = "; no accelerator: all figures are of this CPU" if row["platform"] == "cpu" else ""
+        return (
+            f"{row['platform']}: {row['devices']}{memory}; jax {row['jax']} ({row['driver']}); peers: {peers}{beside}"
+        )
     if stage == "core" and "check" in row:
         return f"{RESULT[row['passed']]:7} {row['check']}: {_deviation(row)} ({row['seconds']:.1f} s)"
     if row.get("systems"):

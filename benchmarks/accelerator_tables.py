@@ -57,7 +57,7 @@ def _deviation(row: Row) -> str:
 
 def _speeds(row: Row) -> Iterator[str]:
     for system, own in row["systems"].items():
-        ratio = f" ({own['ratio']['median']:.2f} times as fast as it)" if "ratio" in own else ""
+        ratio = f" (ppax is {own['ratio']['median']:.2f} times as fast)" if "ratio" in own else ""
         yield f"{system} {own['steps_per_second']:,.0f} steps/s{ratio}"
 
 

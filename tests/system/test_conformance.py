@@ -17,8 +17,8 @@ from ppax.envs import BUILTIN, ActionRepeat, PartialView, TeamView, TimeLimit, V
 from ppax.networks import encoders, head_for, mlp
 from ppax.networks.encoders.choice import Encoder
 from ppax.networks.memories.time import MemoryPart
-from ppax.phases import PPG
 from ppax.parts import slot_lists, slots
+from ppax.phases import PPG
 
 ENV = ppax.make("CartPole-v1", 2)
 

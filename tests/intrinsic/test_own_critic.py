@@ -138,6 +138,7 @@ def test_advantages_are_those_of_float64(episodic):
         assert min(moved) > 1e-3
 
 
+@pytest.mark.nightly
 def test_values_of_a_constant_reward_go_on_through_episode_ends():
     """Episodes of three steps with a reward of 1 each: V = 1 / (1 - 0.8) = 5 without ends, less than 3 with them."""
     values = {}
@@ -157,8 +158,12 @@ def test_values_of_a_constant_reward_go_on_through_episode_ends():
 
 @pytest.mark.parametrize(
     ("recompute", "memory"),
-    [("never", None), ("epoch", GRU(3)), ("minibatch", None)],
-    ids=["never", "epoch", "minibatch"],
+    [
+        ("never", None),
+        ("epoch", None),
+        ("minibatch", None),
+        pytest.param("epoch", GRU(3), marks=pytest.mark.nightly, id="recurrent"),
+    ],
 )
 def test_the_advantages_are_added_and_value_targets_stay(recompute, memory):
     """Also where targets are recomputed: with the parameters that acted they are those of before."""
@@ -188,6 +193,7 @@ def test_the_advantages_are_added_and_value_targets_stay(recompute, memory):
     np.testing.assert_allclose(fresh - np.asarray(without.advantage).reshape(fresh.shape), sequences, atol=1e-4)
 
 
+@pytest.mark.nightly
 def test_a_weight_of_zero_learns_what_no_intrinsic_reward_learns():
     learned = {}
     zero = OwnCritic(dataclasses.replace(SMALL.reward, coef=0.0), learning_rate=0.0)
@@ -272,5 +278,6 @@ def test_run_files_and_the_command_line_choose_it():
 
 def test_a_critic_of_no_reward_is_refused():
     agent = ppo(COUNTER, OwnCritic(NoIntrinsic()))
+    state = ppax.start(agent, COUNTER, 8, jax.random.key(0))
     with pytest.raises(ConfigError, match=r"intrinsic\.reward: NoIntrinsic gives no rewards"):
-        ppax.fit(agent, COUNTER, 64, num_steps=8)
+        jax.eval_shape(lambda state: ppax.train(agent, COUNTER, state, 1), state)

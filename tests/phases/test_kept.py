@@ -188,7 +188,7 @@ def test_the_policy_before_the_phase_is_that_of_its_start_for_old_rollouts_too()
     for i in range(3):
         actor, rollout, _ = gather(agent, SHORT, learner, actor, T, jax.random.key(i))
         targets = agent._prepare(learner, rollout)[1].targets.value
-        by_stream = (np.swapaxes(x, 0, 1) for x in (rollout.steps.obs, rollout.steps.valid))
+        by_stream = (np.swapaxes(np.asarray(x), 0, 1) for x in (rollout.steps.obs, rollout.steps.valid))
         old.append((*by_stream, np.asarray(targets).reshape(B, T)))
         result = update(agent, learner, rollout, jax.random.key(10 + i))
         learner = result.learner
@@ -280,12 +280,12 @@ def test_a_sweep_has_room_for_each_member():
 
 
 def test_a_run_resumed_between_two_phases_equals_an_uninterrupted_one(tmp_path):
-    agent = agent_of(BEADS, PPG(every=3, num_epochs=1, rollouts=3), GRU(3), seq_len=LENGTH)
+    agent = agent_of(SHORT, PPG(every=3, num_epochs=1, rollouts=3))
     log = Log(every=1, checkpoint_seconds=0.0, console=False)
     stop = {"callbacks": [lambda state, row: row["iteration"] >= 2]}
-    whole = ppax.fit(agent, BEADS, 4 * B * T, num_steps=T, log=log, run_dir=tmp_path / "whole")
-    ppax.fit(agent, BEADS, 4 * B * T, num_steps=T, log=log, run_dir=tmp_path / "half", **stop)
-    resumed = ppax.resume(tmp_path / "half", agent, BEADS, console=False)
+    whole = ppax.fit(agent, SHORT, 4 * B * T, num_steps=T, log=log, run_dir=tmp_path / "whole")
+    ppax.fit(agent, SHORT, 4 * B * T, num_steps=T, log=log, run_dir=tmp_path / "half", **stop)
+    resumed = ppax.resume(tmp_path / "half", agent, SHORT, console=False)
     as_bytes = lambda x: np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x)  # noqa: E731
     for x, y in zip(*(jax.tree.leaves(run.state.learner) for run in (whole, resumed)), strict=True):
         assert as_bytes(x).tobytes() == as_bytes(y).tobytes()
@@ -297,7 +297,8 @@ def test_a_run_resumed_between_two_phases_equals_an_uninterrupted_one(tmp_path):
     assert ppax.load(tmp_path / "whole").learner.phase == ()
 
 
-@pytest.mark.parametrize("memory", [None, pytest.param(GRU(3), marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("memory", [None, GRU(3)])
 def test_environments_on_the_host(memory):
     env = host(HostMaze, 4)
     agent = agent_of(env, PHASE, memory, normalize_obs=True)

@@ -118,8 +118,8 @@ class PPO:
         """Learn from one rollout: targets, then `num_epochs` epochs of minibatches; `key` is [] or [num_epochs]."""
         intrinsic = self.intrinsic(self.network, learner.intrinsic, rollout)
         rollout = auxiliary.with_inputs(self.auxiliary, rollout)
-        own = intrinsic.reward, intrinsic.advantage
-        learner, experience = self._prepare(learner._replace(intrinsic=intrinsic.state), rollout, *own)
+        added = intrinsic.reward, intrinsic.advantage
+        learner, experience = self._prepare(learner._replace(intrinsic=intrinsic.state), rollout, *added)
         steps, targets, _ = experience
         learner = auxiliary.together(adapt(self.critic, self.network, learner, targets.value, steps.valid))
         rows = batches.row_masks(steps), len(rollout.steps.valid)

@@ -88,10 +88,9 @@ class OwnCritic:
         last_value = self._values(network, state, state.critic, rollout.last_obs)
         # the last observation of an absent agent may be anything
         last_value = jnp.where(jnp.isfinite(last_value), last_value, 0.0)
-        numbers = self.gamma, self.gae_lambda, self.episodic
+        estimate = jax.vmap(stream_targets, (1, 0, 1, 1, 1, None, None, None), 1)
         inputs = value, last_value, inner.reward, steps.valid, steps.ended
-        targets = jax.vmap(lambda *stream: stream_targets(*stream, *numbers), (1, 0, 1, 1, 1), 1)(*inputs)
-        targets = jax.lax.stop_gradient(zero_rows(steps.valid, targets))
+        targets = zero_rows(steps.valid, estimate(*inputs, self.gamma, self.gae_lambda, self.episodic))
         # a copy: the same state is used again where an iteration is discarded
         key, own_key = jax.random.split(jax.random.clone(state.key))
         goals = to_rows(sharding.gather(targets.value, axis=1))

@@ -15,8 +15,8 @@ MUTATIONS = [
     ),
     Mutation(
         "the target network learns beside the predictor",
-        "state._replace(predictor=to_params(trained.vector), opt_state",
-        "state._replace(target=to_params(trained.vector), opt_state",
+        "state._replace(predictor=fitted.params, opt_state",
+        "state._replace(target=fitted.params, opt_state",
         (RND + "test_every_agent_trains_with_it",),
         "intrinsic/rnd.py",
     ),

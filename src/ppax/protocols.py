@@ -431,7 +431,7 @@ class IntrinsicReward(Protocol):
         """Initial state of each stream, [B, ...], part of the actor; () if there is none."""
 
     def __call__(self, network: Network, state: PyTree, rollout: Rollout) -> IntrinsicRewards:
-        """Rewards [T, B] of a rollout by the state before it, and the state that has learned from it.
+        """Rewards or advantages [T, B] of a rollout by the state before it, and the state that has learned from it.
 
         Called once in an update, before its gradient steps. Rewards of steps that are not `valid` are not read, and
         their observations may be anything, but for the row after an episode's end: its observation is the final one.

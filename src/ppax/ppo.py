@@ -118,7 +118,8 @@ class PPO:
         """Learn from one rollout: targets, then `num_epochs` epochs of minibatches; `key` is [] or [num_epochs]."""
         intrinsic = self.intrinsic(self.network, learner.intrinsic, rollout)
         rollout = auxiliary.with_inputs(self.auxiliary, rollout)
-        learner, experience = self._prepare(learner._replace(intrinsic=intrinsic.state), rollout, intrinsic.reward)
+        added = intrinsic.reward, intrinsic.advantage
+        learner, experience = self._prepare(learner._replace(intrinsic=intrinsic.state), rollout, *added)
         steps, targets, _ = experience
         learner = auxiliary.together(adapt(self.critic, self.network, learner, targets.value, steps.valid))
         rows = batches.row_masks(steps), len(rollout.steps.valid)
@@ -140,15 +141,18 @@ class PPO:
         metrics = rewards.with_intrinsic(metrics, intrinsic, rollout.steps.valid)
         return types.Update(learner, metrics, intrinsic=intrinsic.streams)
 
-    def _prepare(self, learner: LearnerState, rollout: Rollout, intrinsic: Array | None = None) -> batches.Prepared:
+    def _prepare(
+        self, learner: LearnerState, rollout: Rollout, intrinsic: Array | None = None, beside: Array | None = None
+    ) -> batches.Prepared:
         """Scale rewards, compute targets from the stored values, and cut steps and targets into sequences [M, L]."""
         learner, steps = rewards.learned(learner, rollout, self.reward_spread_decay, intrinsic)
         next_value = jax.vmap(batches.next_values, (1, 0), 1)(steps, rollout.last_value)
         targets = jax.vmap(self.advantage, (1, 1, None), 1)(steps, next_value, self.gamma)
+        targets = rewards.with_advantage(targets, beside)
         length = self.sequence_length(len(steps.valid))
         if self.recompute == "never":
             return learner, batches.cut(rollout.steps, targets, length)
-        return learner, recompute.cut_with_inputs(rollout.steps, targets, steps.reward, next_value, length)
+        return learner, recompute.cut_with_inputs(rollout.steps, targets, steps.reward, next_value, length, beside)
 
     def _epoch(self, data: UpdateData, state: UpdateState, key: Key) -> Step:
         """Draw the minibatches of one epoch, and take a gradient step on each."""

@@ -414,10 +414,11 @@ class AuxiliaryModel(AuxiliaryLoss, Protocol):
 class IntrinsicRewards(NamedTuple):
     """Intrinsic rewards of a rollout, and the state after it."""
 
-    reward: Array | None  # [T, B] added to the environment's reward, coefficient included; None: no intrinsic reward
+    reward: Array | None  # [T, B] added to the environment's reward, coefficient included; None: nothing is added
     state: PyTree  # the next `LearnerState.intrinsic`
     streams: PyTree  # [B, ...] the next `ActorState.intrinsic`
     metrics: Mapping[str, Array] = {}  # scalars, logged by name
+    advantage: Array | None = None  # [T, B] added to the advantage, of a stream of rewards with its own critic
 
 
 class IntrinsicReward(Protocol):
@@ -430,7 +431,7 @@ class IntrinsicReward(Protocol):
         """Initial state of each stream, [B, ...], part of the actor; () if there is none."""
 
     def __call__(self, network: Network, state: PyTree, rollout: Rollout) -> IntrinsicRewards:
-        """Rewards [T, B] of a rollout by the state before it, and the state that has learned from it.
+        """Rewards or advantages [T, B] of a rollout by the state before it, and the state that has learned from it.
 
         Called once in an update, before its gradient steps. Rewards of steps that are not `valid` are not read, and
         their observations may be anything, but for the row after an episode's end: its observation is the final one.
@@ -459,6 +460,18 @@ class Phase(Protocol):
         """Learn from the sequences [M, L] of an update; called once in each, before its observation statistics move.
 
         Rows that are not `valid` must have no influence, and the result must be the same on all devices.
+        """
+
+
+@runtime_checkable
+class KeepingPhase(Phase, Protocol):
+    """Protocol of auxiliary phases that can keep rollouts in their state."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the state keeps rollouts. Their shapes are those of the batch in a call: `init` leaves them out.
+
+        The first call returns a state with them, and `start` makes room for them, of zeros, before it.
         """
 
 

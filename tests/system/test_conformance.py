@@ -18,6 +18,7 @@ from ppax.networks import encoders, head_for, mlp
 from ppax.networks.encoders.choice import Encoder
 from ppax.networks.memories.time import MemoryPart
 from ppax.parts import slot_lists, slots
+from ppax.phases import PPG
 
 ENV = ppax.make("CartPole-v1", 2)
 
@@ -56,6 +57,7 @@ PAIRS = [
     *((SLOTS[slot], cls) for slot, _, cls in CATALOGUE if cls is not encoders.Auto),
     *((protocol, cls) for protocol, classes in OTHERS.values() for cls in classes),
     *((protocols.AuxiliaryModel, getattr(prediction, name)) for name in prediction.__all__),
+    (protocols.KeepingPhase, PPG),
 ]
 EXAMPLES = [
     *(cls() for slot, _, cls in CATALOGUE if slot != "network"),

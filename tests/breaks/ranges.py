@@ -29,7 +29,7 @@ MUTATIONS = [
     ),
     Mutation(
         "ends never move back",
-        "jnp.where(mean <= self.narrow_at, -1.0, 0.0)",
+        "jnp.where(mean <= narrow_at, -1.0, 0.0)",
         "0.0",
         (SIMULATION,),
         "envs/adaptive.py",

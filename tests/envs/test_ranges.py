@@ -51,14 +51,15 @@ def small(env, **settings):
     return ppax.PPO(ppax.networks.mlp(env, hidden=(4,)), num_epochs=1, **settings)
 
 
+TRAIN = jax.jit(ppax.train)
 WIDE = AdaptiveRanges(("env.x",), (-3.0,), (4.0,), widen_at=2.5, narrow_at=1.0, step=0.125, episodes=6.0)
 
 
+@pytest.mark.usefixtures("vmapped_keys")  # the rollout is collected twice
 def test_ends_move_as_a_simulation_in_numpy_moves_them():
     env = band(WIDE, x={"low": -0.5, "high": 0.5})
     agent, total = small(env), 24
     state = ppax.start(agent, env, 16, jax.random.key(0))
-    train = jax.jit(ppax.train)
 
     @jax.jit
     def rollout_of(state):
@@ -70,7 +71,7 @@ def test_ends_move_as_a_simulation_in_numpy_moves_them():
     courses = []
     for _ in range(total):
         steps = jax.device_get(rollout_of(state))
-        state, metrics = train(agent, env, state, 1, total)
+        state, metrics = TRAIN(agent, env, state, 1, total)
         seen = [float(metrics[f"env.x.{side}"]) for side in ("low", "high")]
         np.testing.assert_allclose(seen, ends, atol=1e-5)
         courses.append(seen)
@@ -144,7 +145,7 @@ def test_ranges_widen_for_a_policy_that_masters_them_and_for_no_other(hidden):
     env = with_schedule(VectorEnv(TimeLimit(Sign(hidden=hidden), 4), 32), rule)
     agent = ppax.PPO(ppax.networks.mlp(env, hidden=(8,)), learning_rate=1e-2, num_epochs=4)
     state = ppax.start(agent, env, 32, jax.random.key(0))
-    state, metrics = jax.jit(ppax.train)(agent, env, state, 60, 60)
+    state, metrics = TRAIN(agent, env, state, 60, 60)
     low, high = np.asarray(state.ranges.ends)[0]
     assert high == pytest.approx(1.0, abs=1e-6)  # action 1 is learned first, with or without x
     if hidden:
@@ -158,7 +159,7 @@ def test_performance_may_be_a_metric_of_the_environment():
     rule = dataclasses.replace(WIDE, metric="inside", widen_at=0.9, narrow_at=0.1)
     env = band(rule, x={"low": -0.5, "high": 0.5})
     state = ppax.start(small(env), env, 32, jax.random.key(0))
-    _, metrics = jax.jit(ppax.train)(small(env), env, state, 2, 2)
+    _, metrics = TRAIN(small(env), env, state, 2, 2)
     assert float(metrics["env.x.high.performance"]) == 1.0
     assert float(metrics["env.x.high"]) > 0.5
     assert "ends/total/0" not in metrics
@@ -168,20 +169,22 @@ def test_performance_may_be_a_metric_of_the_environment():
 def test_two_devices_move_the_ends_as_one():
     env = band(WIDE, x={"low": -0.5, "high": 0.5})
 
-    def ranges(devices):
-        agent = small(env, program=Program(devices=devices))
-        return ppax.train(agent, env, ppax.start(agent, env, 16, jax.random.key(0)), 4).state.ranges
+    def ranges(agent):
+        state = ppax.start(agent, env, 16, jax.random.key(0))
+        return jax.device_get(TRAIN(agent, env, state, 4, 4).state.ranges)
 
-    for one, two in zip(jax.device_get(ranges(1)), jax.device_get(ranges(2)), strict=True):
-        np.testing.assert_allclose(one, two, rtol=1e-6)
-    assert float(ranges(1).ends[0, 1]) > 0.6
+    one, two = ranges(small(env)), ranges(small(env, program=Program(devices=2)))
+    for x, y in zip(one, two, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-6)
+    assert one.ends[0, 1] > 0.6
 
 
 def test_an_iteration_that_is_not_finite_moves_no_end():
     env = band(WIDE, x={"low": -0.5, "high": 0.5})
-    agent = small(env, learning_rate=float("inf"))
-    before = ppax.start(agent, env, 64, jax.random.key(0))
-    after = ppax.train(agent, env, before, 1).state
+    agent = small(env)
+    before = ppax.start(agent, env, 16, jax.random.key(0))
+    broken = before.learner._replace(params=jax.tree.map(lambda x: x * jnp.nan, before.learner.params))
+    after = TRAIN(agent, env, dataclasses.replace(before, learner=broken), 1, 1).state
     assert int(after.iteration) == 0
     for x, y in zip(before.ranges, after.ranges, strict=True):
         np.testing.assert_array_equal(x, y)
@@ -247,11 +250,12 @@ def test_other_places_are_refused():
 WORDS = (
     "CartPole-v1 --schedule adaptive --schedule.leaves env.gravity env.half_length --schedule.low 5 0.25 "
     "--schedule.high 20 1 --schedule.widen-at 12 --schedule.narrow-at 5 --schedule.episodes 2 --num-envs 8 "
-    "--num-steps 32 --total-steps 1024 --log.every 1 --no-log.console --eval.episodes 2"
+    "--num-steps 32 --total-steps 1024 --agent.network.hidden 4 --agent.num-epochs 1 "
+    "--log.every 1 --no-log.console --eval.episodes 2"
 )
 
 
-def test_a_run_is_recorded_and_resumed_bit_for_bit(tmp_path):
+def test_a_run_is_recorded_and_resumed_bit_for_bit(tmp_path, cached_programs):
     plan = options.parse_run("train", WORDS.split(), options.add_train)[1]
     built = config.build(plan)
     whole = fit_run(*built, tmp_path / "whole")

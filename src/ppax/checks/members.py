@@ -54,21 +54,17 @@ def require_members(agent: Agent) -> None:
 
 def members_of(whole: CheckContext, num_envs: int) -> Iterator[Member]:
     """Yield the policies of a context with several, with sizes for `num_envs` environments."""
-    agent, env = whole.agent, whole.env
+    agent: Any = whole.agent
+    env = whole.env
     everything = Member("", agent, whole.learner, whole.actor.carry, whole.rollout, _env_of(env, num_envs, 1))
     if isinstance(agent, Independent):
         yield from _players(everything, player_names(agent.num_agents))
     elif isinstance(agent, Groups):
         for name, size in agent.sizes:
+            learner: Any = whole.learner
+            rollout = agent.rollout(name, whole.rollout)
             own = _env_of(env.groups[name], num_envs, size)
-            group = Member(
-                name,
-                agent.agents[name],
-                whole.learner[name],
-                whole.actor.carry[name],
-                agent.rollout(name, whole.rollout),
-                own,
-            )
+            group = Member(name, agent.agents[name], learner[name], whole.actor.carry[name], rollout, own)
             if isinstance(group.agent, Independent):
                 yield from _players(group, [f"{name}_{i}" for i in range(size)])
             else:

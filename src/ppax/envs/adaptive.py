@@ -72,7 +72,8 @@ class AdaptiveRanges:
         """Return the ranges after the decisions of all full buffers, which are empty then."""
         full = ranges.count >= self.episodes
         mean = mean_performance(ranges)
-        outward = jnp.where(mean >= self.widen_at, 1.0, jnp.where(mean <= self.narrow_at, -1.0, 0.0))
+        widen_at, narrow_at = jnp.asarray(self.widen_at), jnp.asarray(self.narrow_at)  # given: envs/ranges.py
+        outward = jnp.where(mean >= widen_at, 1.0, jnp.where(mean <= narrow_at, -1.0, 0.0))
         limits = self.limits()
         ends = ranges.ends + outward * self.step * (limits - ranges.start)
         ends = jnp.clip(ends, jnp.minimum(ranges.start, limits), jnp.maximum(ranges.start, limits))

@@ -170,7 +170,8 @@ def test_a_resume_downloads_no_teacher(hub, run_dir, tmp_path, monkeypatch):
     text = (path / "run.toml").read_text()
     checksum = tomllib.loads(text)["agent"]["auxiliary"]["checksum"]
     (path / "run.toml").write_text(text.replace(checksum, "0" * 64))
-    with pytest.raises(ConfigError, match="another policy than that of the run's start"):
+    changed = pytest.warns(UserWarning, match="agent.auxiliary.checksum was")
+    with changed, pytest.raises(ConfigError, match="another policy than that of the run's start"):
         ppax.resume(path, console=False)
     (path / "run.toml").write_text(text)
     assert int(ppax.resume(path, console=False).state.iteration) == 4  # the cache has it, with its checksum

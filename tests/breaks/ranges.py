@@ -67,7 +67,7 @@ MUTATIONS = [
         "(jax.tree.map(lambda x: x[place], x) for x in (by_row, one.learner))",
         "(jax.tree.map(lambda x, i=i: x[i], x) for x, i in ((by_row, place), (one.learner, 0)))",
         (SELFTEST + "test_every_policy_of_groups_is_checked_on_its_own_streams",),
-        "checks/members.py",
+        "agents/members.py",
     ),
     Mutation(
         "a resume downloads what its directory names",

@@ -44,7 +44,7 @@ class Replay(NamedTuple):
 class CheckContext(NamedTuple):
     """Rollout of the checks, the states from which it was collected, and compiled functions of it."""
 
-    agent: Any  # one PPO, or an agent of several (checks/members.py)
+    agent: Any  # one PPO, or an agent of several (agents/members.py)
     env: Any  # VectorEnv or HostEnv, of which some checks need the first; of one policy among several a MemberEnv
     learner: LearnerState
     actor: ActorState  # at the start of the rollout

@@ -1,8 +1,8 @@
-"""Policies of an agent with several: each one's part of a rollout, which the checks of one policy read."""
+"""Policies of an agent with several: each one's learner, and its part of a rollout."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,10 +11,7 @@ from gymnasium import spaces
 from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
 from ppax.agents.player_names import player_names
-from ppax.agents.self_play import SelfPlay
-from ppax.checks.context import CheckContext, make_context
-from ppax.protocols import Agent
-from ppax.types import ConfigError, PyTree, Rollout
+from ppax.types import PyTree, Rollout
 
 
 class MemberEnv(NamedTuple):
@@ -27,51 +24,35 @@ class MemberEnv(NamedTuple):
 
 
 class Member(NamedTuple):
-    """One policy: its name, agent, learner and memory, its part of a rollout, and its environment."""
+    """One policy of an agent with several."""
 
-    name: str
+    name: str  # of its group or player
     agent: Any
     learner: PyTree
-    carry: PyTree  # at the start of the rollout
+    carry: PyTree  # memory at the start of the rollout
     rollout: Rollout
     env: MemberEnv
 
-    def context(self, whole: CheckContext) -> CheckContext:
-        """Return the context of this policy's checks."""
-        actor = whole.actor._replace(carry=self.carry)
-        own = make_context(self.agent, self.env, self.learner, actor, whole.key, self.rollout)
-        return own._replace(env=self.env)
 
+def members_of(agent: Any, env: Any, learner: Any, carry: Any, rollout: Rollout, num_envs: int) -> Iterator[Member]:
+    """Yield the policies of Groups or Independent, with their parts of a rollout in `env`.
 
-def require_members(agent: Agent) -> None:
-    """Raise ConfigError for self-play, whose streams change their policies."""
-    if isinstance(agent, SelfPlay):
-        raise ConfigError(
-            "selftest: with self-play past selves act in some environments, so that no check of a rollout (ratio, "
-            "replay, gradients, ...) can be made; leave [self_play] out to check the groups"
-        )
-
-
-def members_of(whole: CheckContext, num_envs: int) -> Iterator[Member]:
-    """Yield the policies of a context with several, with sizes for `num_envs` environments."""
-    agent: Any = whole.agent
-    env = whole.env
-    everything = Member("", agent, whole.learner, whole.actor.carry, whole.rollout, _env_of(env, num_envs, 1))
+    `carry` is the memory at its start. The members' environments have sizes for `num_envs` environments.
+    """
     if isinstance(agent, Independent):
+        everything = Member("", agent, learner, carry, rollout, _env_of(env, num_envs, env.num_agents))
         yield from _players(everything, player_names(agent.num_agents))
     elif isinstance(agent, Groups):
         for name, size in agent.sizes:
-            learner: Any = whole.learner
-            rollout = agent.rollout(name, whole.rollout)
             own = _env_of(env.groups[name], num_envs, size)
-            group = Member(name, agent.agents[name], learner[name], whole.actor.carry[name], rollout, own)
+            group = Member(name, agent.agents[name], learner[name], carry[name], agent.rollout(name, rollout), own)
             if isinstance(group.agent, Independent):
                 yield from _players(group, [f"{name}_{i}" for i in range(size)])
             else:
                 yield group
 
 
-def _players(one: Member, names: Any) -> Iterator[Member]:
+def _players(one: Member, names: Sequence[str]) -> Iterator[Member]:
     """Yield the players of independent learning."""
     agent: Independent = one.agent
     steps, last_value, trace, *of_streams = one.rollout

@@ -99,8 +99,9 @@ def verdict(bar: dict[str, Any], panel: dict[str, Any]) -> str:
 def options() -> str:
     """The page of all options: those of a run, of the agent, and of every part that a slot may hold."""
     from ppax import config
-    from ppax.config.catalogue import PARTS
+    from ppax.config.catalogue import PARTS, choices_of
 
+    of_run = choices_of(config.Run)  # with parts that only the environment's schedule may be
     lines = [
         "# Options",
         "",
@@ -117,7 +118,7 @@ def options() -> str:
         if path.startswith(TOWERS):
             continue
         lines += [f"## {path}", ""]
-        for part, cls in PARTS[slot].items():
+        for part, cls in of_run.get(path, PARTS[slot]).items():
             inner = [
                 option
                 for option in config.options(nested(path, {"part": part}))

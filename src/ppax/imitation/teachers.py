@@ -6,10 +6,12 @@ depends on the teacher as on a size.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -23,6 +25,17 @@ from ppax.types import ConfigError, PyTree
 
 READ = ("network", "critic", "normalize_obs", "compute_dtype")  # options that acting reads
 REMOTE = "hf://"
+_of_record: ContextVar[bool] = ContextVar("_of_record", default=False)
+
+
+@contextlib.contextmanager
+def without_downloads() -> Iterator[None]:
+    """Context for agents that a run directory describes, maybe a stranger's: their teachers are never downloaded."""
+    token = _of_record.set(True)
+    try:
+        yield
+    finally:
+        _of_record.reset(token)
 
 
 class Teacher:
@@ -31,6 +44,7 @@ class Teacher:
     def __init__(self, source: str, checksum: str, wanted: tuple[spaces.Space, spaces.Space], policy: Any = None):
         """Keep the path, checksum and spaces; `policy` is None where it is to be read from `source`."""
         self.source, self.checksum, self._wanted, self._policy = source, checksum, wanted, policy
+        self._download = not _of_record.get()
         # two policies of Python may have equal weights and other activations
         self._key: Hashable = (checksum, "" if source else jax.tree.structure(policy.agent))
 
@@ -54,7 +68,7 @@ class Teacher:
 
     def _read(self) -> Any:
         if self._policy is None:
-            self._policy = _checked(_loaded(self.source), self.source, self._wanted)
+            self._policy = _checked(_loaded(self.source, self._download), self.source, self._wanted)
             _require_same(self.source, self.checksum, checksum_of(self._policy))
         return self._policy
 
@@ -69,7 +83,7 @@ def teacher_of(teacher: Any, checksum: str, observation: spaces.Space, action: s
     source = teacher if teacher.startswith(REMOTE) else os.path.abspath(teacher)
     if checksum:
         return Teacher(source, checksum, wanted)
-    policy = _checked(_loaded(source), source, wanted)
+    policy = _checked(_loaded(source, not _of_record.get()), source, wanted)
     return Teacher(source, checksum_of(policy), wanted, policy)
 
 
@@ -86,18 +100,29 @@ def checksum_of(policy: Any) -> str:
     return digest.hexdigest()
 
 
-def _loaded(source: str) -> Any:
-    """Read a policy with `ppax.load`; ConfigError, naming the option, where there is none."""
-    # above this room: it builds agents, of which a teacher is a part
-    from ppax.policy.loading import load
+def _loaded(source: str, download: bool) -> Any:
+    """Read a policy with `ppax.load`; ConfigError, naming the option, where there is none.
 
+    Without `download`, one of the Hugging Face Hub must be in the cache on this machine.
+    """
+    # above this room: it builds agents, of which a teacher is a part
+    from ppax.policy.loading import downloaded, load
+
+    place = source if download or not source.startswith(REMOTE) else downloaded(source)
+    if place is None:
+        raise ConfigError(
+            f"auxiliary.teacher = {source!r}: the run directory names it, and what a run directory names is not "
+            f"downloaded without being asked for; it is not in the cache of this machine. If you trust it, call "
+            f"ppax.load({source!r}) once, or pass an agent with ppax.imitation.distill(env, {source!r}): "
+            "ppax.resume(run_dir, agent=agent)"
+        )
     if not (source.startswith(REMOTE) or os.path.exists(source)):
         raise ConfigError(
             f"auxiliary.teacher = {source!r}: does not exist; must be the run directory or bundle of the teacher. Put "
             "it back, or write its new place there (in run.toml, for a run that is continued)"
         )
     try:
-        return load(source)
+        return load(place)
     except Untrusted:  # says how to trust the packages of the teacher's network
         raise
     except (ConfigError, ValueError) as error:

@@ -45,8 +45,8 @@ MUTATIONS = [
     ),
     Mutation(
         "a teacher acts where the student should",
-        "jax.random.bernoulli(one, self.beta)",
-        "~jax.random.bernoulli(one, self.beta)",
+        "jax.random.bernoulli(one, beta)",
+        "~jax.random.bernoulli(one, beta)",
         (DAGGER + "test_the_share_of_the_teachers_actions_is_beta[compiled-0.3]",),
         "imitation/distillation.py",
     ),

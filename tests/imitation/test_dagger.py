@@ -121,7 +121,7 @@ def test_a_teacher_acts_by_its_own_memory(kind):
     with RECALLS[kind]() as env:
         auxiliary = distill(env, latch_of(env), beta=1.0)
         agent = ppax.PPO(mlp(env, hidden=(4,)), auxiliary=auxiliary, loss=NoPolicyLoss(), minibatch=Shuffle(1))
-        learner = jax.jit(agent.init, static_argnums=0)(env.observation_space, jax.random.key(0))
+        learner = agent.init(env.observation_space, jax.random.key(0))
         actor, rollout, _ = collected(agent, env, learner, 18)  # the last episode goes on
         steps = rollout.steps
         np.testing.assert_array_equal(np.asarray(steps.reward)[np.asarray(steps.valid)], 1.0)

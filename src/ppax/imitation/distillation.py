@@ -83,7 +83,8 @@ class Distillation:
         act_key, choice_key = (jax.vmap(jax.random.fold_in, (0, None))(key, number) for number in range(2))
         acted = self._teacher().act(memory, obs, first, action_mask, act_key)
         _require_alike(acted.distribution, distribution)
-        acts = jax.vmap(lambda one: jax.random.bernoulli(one, self.beta))(choice_key)
+        beta = 0.0 if self.beta is None else self.beta  # without it the carry has no guide, and nothing calls this
+        acts = jax.vmap(lambda one: jax.random.bernoulli(one, beta))(choice_key)
         return Guided(acted.memory, acts, acted.action)
 
     def _teacher(self) -> Teacher:

@@ -27,7 +27,7 @@ from ppax.types import ConfigError, Key, PyTree
 
 READ = ("network", "critic", "normalize_obs", "compute_dtype")  # options that acting reads
 REMOTE = "hf://"
-ARRAY = re.compile(r"(float32|int32|uint32|bool)\[((?:\d+(?:,\d+)*)?)\]")  # of a memory
+ARRAY = re.compile(r"(float(?:16|32)|bfloat16|u?int(?:8|16|32)|bool)\[((?:\d+(?:,\d+)*)?)\]")  # of a memory
 
 
 class Taught(NamedTuple):

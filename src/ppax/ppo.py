@@ -113,8 +113,7 @@ class PPO:
     ) -> types.Decision:
         """Sample an action for every stream; arguments are [B, ...], `key` is one key or [B]."""
         policy = self.policy(learner, carry, obs, first, action_mask)
-        decision = exploration.sample(policy, key)
-        return auxiliary.guided(self.auxiliary, policy, decision, (obs, first, action_mask), key)
+        return auxiliary.guided(self.auxiliary, policy, exploration.sample(policy, key), (obs, first, action_mask), key)
 
     def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> types.Update:
         """Learn from one rollout: targets, then `num_epochs` epochs of minibatches; `key` is [] or [num_epochs]."""

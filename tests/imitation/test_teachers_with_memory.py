@@ -1,6 +1,7 @@
 """Teachers with memory: targets as if they were stepped row by row, memory over rollouts, resume, learning."""
 
 import dataclasses
+import functools
 import itertools
 import shutil
 
@@ -71,18 +72,23 @@ def two_iterations(agent, env):
         yield before, rollout, state, metrics
 
 
-def stepped(teacher, carry, obs, first):
-    """Distributions [T, B] of a teacher that acts row by row, and its memory afterwards."""
+@functools.cache
+def step_of(teacher):
+    """Compiled step of a teacher: next memory, log-probability of the mode, and distribution."""
 
-    @jax.jit
     def step(carry, obs, first):
         out = teacher.agent.policy(teacher.learner, carry, obs, first, None)
         acted = teacher.step(carry, obs, first)
         return acted.carry, acted.log_prob, out.distribution
 
+    return jax.jit(step, compiler_options=QUICK)
+
+
+def stepped(teacher, carry, obs, first):
+    """Distributions [T, B] of a teacher that acts row by row, and its memory afterwards."""
     rows = []
     for at, begins in zip(obs, first, strict=True):
-        carry, log_prob, distribution = step(carry, at, begins)
+        carry, log_prob, distribution = step_of(teacher)(carry, at, begins)
         np.testing.assert_allclose(distribution.log_prob(distribution.mode()), log_prob, rtol=1e-5)
         rows.append(distribution)
     return jax.tree.map(lambda *x: np.stack(x), *rows), carry

@@ -1,6 +1,7 @@
 """DAgger: the share of the teacher's actions is beta, compiled and on the host; refusals, evaluation, learning."""
 
 import dataclasses
+import json
 from functools import partial
 
 import gymnasium
@@ -71,8 +72,16 @@ def collected(agent, env, learner, steps):
     return gather(learner, state.actor, jax.random.key(1)).collected
 
 
-@pytest.mark.parametrize("beta", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("kind", list(LEVERS))
+@pytest.mark.parametrize(
+    ("kind", "beta"),
+    [
+        ("compiled", 0.0),
+        ("compiled", 0.3),
+        ("compiled", 1.0),
+        ("host", 0.3),
+        *(pytest.param("host", beta, marks=pytest.mark.nightly) for beta in (0.0, 1.0)),
+    ],
+)
 def test_the_share_of_the_teachers_actions_is_beta(kind, beta):
     """Counted by the environment; the student always takes 0, the teacher 1. The log-probability is the student's."""
     with LEVERS[kind]() as env:
@@ -149,21 +158,34 @@ def test_a_schedule_lowers_beta_in_a_run_file(tmp_path):
     np.testing.assert_allclose(means, [0.5 + 0.5 * beta for beta in betas], atol=0.04)
 
 
+def command(folder):
+    """Words of the command line for a student of CartPole in two iterations, whose teacher is in `folder`."""
+    pole = ppax.make("CartPole-v1", 4)
+    ppax.fit(ppax.PPO(mlp(pole, hidden=(4,))), pole, 32, num_steps=8, run_dir=folder / "pole", log=QUIET)
+    words = ["train", "CartPole-v1", "--total-steps", "64", "--num-envs", "4", "--num-steps", "8", "--log.every", "1"]
+    return [*words, "--agent.auxiliary", "distillation", "--agent.auxiliary.teacher", str(folder / "pole")]
+
+
 def test_beside_another_policy_loss_it_is_refused(tmp_path, capsys):
     env = VectorEnv(Lever(), 4)
     agent = ppax.PPO(mlp(env), auxiliary=distill(env, one_of(env, 1), beta=0.5))
     said = r"auxiliary\.beta: some actions are the teacher's.*ClippedSurrogate.*must be none, or with agent\.loss = "
     with pytest.raises(ConfigError, match=said):
         ppax.start(agent, env, 8, jax.random.key(0))
-    pole = ppax.make("CartPole-v1", 4)
-    ppax.fit(ppax.PPO(mlp(pole, hidden=(4,))), pole, 32, num_steps=8, run_dir=tmp_path / "pole", log=QUIET)
-    words = ["train", "CartPole-v1", "--total-steps", "64", "--num-envs", "4", "--num-steps", "8"]
-    words += ["--agent.auxiliary", "distillation", "--agent.auxiliary.teacher", str(tmp_path / "pole")]
+    words = command(tmp_path)
     assert main([*words, "--agent.auxiliary.beta", "0.5"]) == 2
     assert "auxiliary.beta: some actions are the teacher's" in capsys.readouterr().err
     assert main([*words, "--agent.auxiliary.beta", "1.5", "--agent.loss", "none"]) == 2
     assert "nearest valid value: 1" in capsys.readouterr().err
-    assert main([*words, "--agent.auxiliary.beta", "0.5", "--agent.loss", "none"]) == 0
+
+
+@pytest.mark.nightly
+def test_it_trains_from_the_command_line(tmp_path, capsys):
+    words = [*command(tmp_path), "--agent.auxiliary.beta", "1", "--agent.loss", "none", "--eval.episodes", "2"]
+    words += ["--agent.schedule", "linear", "--agent.schedule.leaves", "auxiliary.beta"]
+    assert main([*words, "--run-dir", str(tmp_path / "student")]) == 0
+    rows = (tmp_path / "student" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(row)["auxiliary.beta"] for row in rows] == [1.0, 0.5]
 
 
 def test_in_self_play_it_is_refused():
@@ -213,11 +235,11 @@ class Lock:
 
 
 def opened(env, teacher, beta):
-    """Mean return of a student after three iterations of 16 x 16 steps."""
+    """Mean return of a student after two iterations of 16 x 16 steps."""
     auxiliary = distill(env, teacher, beta=beta)
     agent = ppax.PPO(mlp(env, hidden=()), loss=NoPolicyLoss(), auxiliary=auxiliary, learning_rate=0.1)
     state = ppax.start(agent, env, 16, jax.random.key(4))
-    state, _ = jax.jit(ppax.train, compiler_options=QUICK)(agent, env, state, 3)
+    state, _ = jax.jit(ppax.train, compiler_options=QUICK)(agent, env, state, 2)
     return ppax.evaluate(agent, env, state.learner, jax.random.key(5), 16).mean_return
 
 

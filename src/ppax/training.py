@@ -190,8 +190,8 @@ def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, colle
         due = (state.iteration + 1) % period == 0
         collected = force_reset(annealed, env, collected, due, jax.random.fold_in(collect_key, RESTART))
     actor, rollout, episodes = collected
-    learner, metrics, current, replaced, intrinsic = annealed.update(state.learner, rollout, update_keys)
-    actor = actor._replace(intrinsic=intrinsic)
+    learner, metrics, current, replaced, intrinsic, auxiliary = annealed.update(state.learner, rollout, update_keys)
+    actor = actor._replace(intrinsic=intrinsic, auxiliary=auxiliary)
     if current is not None:
         episodes = zero_rows(current, episodes)
     if replaced is not None:

@@ -11,7 +11,7 @@ import jax
 import pytest
 
 import ppax
-from ppax import config, distributions, optimizers, prediction, protocols, schedules, types
+from ppax import config, distributions, imitation, optimizers, prediction, protocols, schedules, types
 from ppax.config.catalogue import choices_of
 from ppax.envs import BUILTIN, ActionRepeat, PartialView, TeamView, TimeLimit, VectorEnv, builtin
 from ppax.networks import encoders, head_for, mlp
@@ -58,6 +58,7 @@ PAIRS = [
     *((protocol, cls) for protocol, classes in OTHERS.values() for cls in classes),
     *((protocols.AuxiliaryModel, getattr(prediction, name)) for name in prediction.__all__),
     (protocols.KeepingPhase, PPG),
+    *((protocol, imitation.Distillation) for protocol in (protocols.AuxiliaryStreams, protocols.AuxiliaryGuide)),
 ]
 EXAMPLES = [
     *(cls() for slot, _, cls in CATALOGUE if slot != "network"),

@@ -168,8 +168,8 @@ class TensorCollection:
         terminated = self._numbers("terminated", step.terminated).astype(bool)
         truncated = self._numbers("truncated", step.truncated).astype(bool)
         cut, seen = truncated & ~terminated, Seen(self._element(step.obs), terminated | truncated, self._mask(step))
-        value, finite = (jnp.zeros(self._streams), ~cut) if final is None else final
-        may_act = ~jnp.zeros_like(cut) if rollout.mask is None else rollout.mask[t].any(axis=-1)
+        value, finite = (jnp.zeros(self._streams), jnp.ones_like(cut)) if final is None else final
+        may_act = jnp.ones_like(cut) if rollout.mask is None else rollout.mask[t].any(axis=-1)
         fine = jnp.isfinite(reward), _finite(seen.obs), finite | ~cut, may_act, ~cut | (final is not None)
         fault = jnp.argmin(jnp.stack([*fine, jnp.zeros_like(cut)]), axis=0)  # the first that is not fine
         logged = step.metrics or [jnp.zeros(self._streams)] * len(rollout.metrics)

@@ -99,6 +99,13 @@ def test_arrays_and_tensors_share_their_memory():
     assert step.obs.devices() == action.devices()
 
 
+@pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU, and PyTorch and JAX for it")
+def test_rollout_stays_on_the_gpu():
+    env = batch("auto")
+    rollout = collected(env).collected.rollout
+    assert {x.platform for leaf in jax.tree.leaves(rollout) for x in leaf.devices()} == {"gpu"}
+
+
 def test_rollout_passes_nothing_through_the_host(monkeypatch):
     env = batch()
     rollouts, state = collector(env)
@@ -238,11 +245,11 @@ def forbid(*out):
 
 
 FAULTS = {
-    "reward": (spoil("reward"), {}, "environment 3: its reward is not finite at step 4"),
-    "obs": (spoil("obs"), {}, "environment 3: its observation is not finite at step 4"),
-    "last obs": (lambda *x: spoil("final_obs", slice(None))(*x), {}, "its last observation is not finite at step 4"),
-    "no last obs": (without("final_obs"), {}, r'is truncated without .*final_obs="previous".* at step 4'),
-    "empty mask": (forbid, {"masks": True}, "environment 3: its action mask allows no action at step 5"),
+    "reward": (spoil("reward"), {}, r"environment 3, step 4 .*: its reward is not finite"),
+    "obs": (spoil("obs"), {}, r"environment 3, step 4 .*: its observation is not finite"),
+    "last obs": (lambda *x: spoil("final_obs", slice(None))(*x), {}, r"step 4 .*: its last observation is not finite"),
+    "no last obs": (without("final_obs"), {}, r'step 4 .*: an episode is truncated without .*final_obs="previous"'),
+    "empty mask": (forbid, {"masks": True}, r"environment 3, step 5 .*: its action mask allows no action"),
     "mask missing": (without("action_mask"), {"masks": True}, 'info."action_mask".* is missing here'),
     "mask size": (
         lambda *x: (*x[:4], {"action_mask": x[4]["action_mask"][:, :2]}),

@@ -135,7 +135,9 @@ class TensorCollection:
         seen, memory = Seen(actor.obs, actor.first, actor.action_mask), remembered(actor.carry)
         before = jax.tree.map(lambda x: room(num_steps + 1, x).at[0].set(x), seen)
         rollout = HostRollout(
-            *before,
+            obs=before.obs,
+            first=before.first,
+            mask=before.mask,
             action=room(num_steps, self._actions),
             reward=each(jnp.float32),
             terminated=each(bool),
@@ -220,7 +222,7 @@ class TensorCollection:
         fault = np.asarray(recording.fault)
         for t, i in np.argwhere(fault < len(FAULTS))[:1]:
             action = [np.asarray(x[t, i]).tolist() for x in jax.tree.leaves(recording.rollout.action)]
-            raise EnvError(f"environment {i}: {FAULTS[fault[t, i]]} at step {t} of a rollout, action {action}")
+            raise EnvError(f"environment {i}, step {t} of a rollout, action {action}: {FAULTS[fault[t, i]]}")
 
 
 def _put(store: PyTree, x: PyTree, row: Array) -> PyTree:

@@ -11,7 +11,7 @@ MUTATIONS = [
         "the observation before the last action is that after it",
         "lambda x: self._tensor(x).clone(), obs)",
         "lambda x: self._tensor(x), obs)",
-        (TESTS + "test_previous_observation_stands_in_where_there_is_no_final_one", SAME),
+        (TESTS + "test_previous_observation_stands_in_where_there_is_no_final_one", SAME + "[previous]"),
         FILE,
     ),
     Mutation(
@@ -39,7 +39,7 @@ MUTATIONS = [
         "on the device: arrays with gaps are read as if they had none",
         "self._tensor(x).contiguous()",
         "self._tensor(x)",
-        (SAME,),
+        (SAME + "[normalised_views]",),
         FILE,
     ),
     Mutation(
@@ -53,14 +53,14 @@ MUTATIONS = [
         "on the device: final observations are valued with the carry before the last step",
         "self._value(parameters, acted.carry, step.final_obs)",
         "self._value(parameters, carry, step.final_obs)",
-        (SAME,),
+        (SAME + "[memory_and_masks]",),
         ON_DEVICE,
     ),
     Mutation(
         "on the device: the stored carry is that of a sequence's last step",
         "jnp.where(t % length == 0, x, store[t // length])",
         "x",
-        (SAME,),
+        (SAME + "[memory_and_masks]",),
         ON_DEVICE,
     ),
     Mutation(
@@ -74,7 +74,7 @@ MUTATIONS = [
         "on the device: faults are not read",
         "np.argwhere(fault < len(FAULTS))[:1]",
         "np.argwhere(fault < 0)[:1]",
-        (DEVICE_TESTS + "test_fault_ends_the_rollout_with_its_place",),
+        (DEVICE_TESTS + "test_fault_ends_the_rollout_with_its_place[reward]",),
         ON_DEVICE,
     ),
 ]

@@ -54,11 +54,11 @@ def assert_equal(one, other):
 
 CASES = {
     "plain": {},
-    "one flag": {"one_flag": True},
-    "another name": {"final": "final_observation"},
+    "one_flag": {"one_flag": True},
+    "another_name": {"final": "final_observation"},
     "previous": {"final": None, "final_obs": "previous"},
-    "memory, masks": {"memory": memories.GRU(), "seq_len": 8, "masks": True},
-    "normalised dict of views": {"normalize_obs": True, "normalize_reward": True, "dicts": True},
+    "memory_and_masks": {"memory": memories.GRU(), "seq_len": 8, "masks": True},
+    "normalised_views": {"normalize_obs": True, "normalize_reward": True, "dicts": True},
 }
 OF_AGENT = ("memory", "seq_len", "normalize_obs", "normalize_reward")
 

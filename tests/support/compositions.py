@@ -385,7 +385,7 @@ def in_reference(rng: random.Random, table: dict[str, Any]) -> dict[str, Any]:
     parts = {"advantage": ["gae", "vtrace"], "minibatch": ["shuffle"], "optimizer": ["adam"]}
     same = {kind: table[kind] for kind, names in parts.items() if table[kind]["part"] in names}
     other = {kind: {"part": rng.choice(names)} for kind, names in parts.items() if kind not in same}
-    plain = {"intrinsic": {"part": "none"}, "auxiliary": {"part": "none"}, "entropy": {"target": None}}
+    plain = {"entropy": {"target": None}} | {slot: {"part": "none"} for slot in ("intrinsic", "auxiliary", "phase")}
     return other | plain | {"network": network, "compute_dtype": "float32"}
 
 
@@ -429,16 +429,25 @@ def draw_parts(rng: random.Random, rules: Rules) -> dict[str, Any]:
 
 
 def draw_beside(rng: random.Random, ent_coef: float) -> dict[str, Any]:
-    """Draw an intrinsic reward, an auxiliary loss and an entropy target."""
+    """Draw an intrinsic reward, an auxiliary loss, a phase and an entropy target."""
     small = {"embedding": 3, "hidden": [4], "predictor_hidden": [4], "num_minibatches": 2}
     target = rng.choice([None, 0.5]) if ent_coef > 0.0 else None
     return {
         "intrinsic": {"part": "rnd", "episodic": rng.random() < 0.5, **small}
         if rng.random() < 0.3
         else {"part": "none"},
-        "auxiliary": {"part": "feature_norm"} if rng.random() < 0.3 else {"part": "none"},
+        "auxiliary": {"part": "feature_norm"} if rng.random() < 0.3 else draw_prediction(rng),
+        "phase": {"part": "ppg", "every": rng.choice([1, 2]), "num_epochs": 1}
+        if rng.random() < 0.3
+        else {"part": "none"},
         "entropy": {"target": target},
     }
+
+
+def draw_prediction(rng: random.Random) -> dict[str, Any]:
+    """Draw a loss that predicts the next step, or none."""
+    name = rng.choice(["none", "none", "self_prediction", "next_observation"])
+    return {"part": name} if name == "none" else {"part": name, "hidden": [4]}
 
 
 def draw_part(rng: random.Random, kind: str) -> dict[str, Any]:

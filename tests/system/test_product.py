@@ -9,6 +9,7 @@ import itertools
 
 import jax
 import numpy as np
+import optax
 import pytest
 from trained import policy_of
 from worlds import QUICK, RANDOM_MASKS, Leaky, Spaced
@@ -23,7 +24,7 @@ from ppax.losses import DPO, SPO, ClippedSurrogate, FeatureNorm, KLPenalty, Roll
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import Tower, mlp
 from ppax.networks.memories import GRU, LRU, Attention, Stack
-from ppax.optimizers import SGD, ActorCritic, Adam
+from ppax.optimizers import SGD, ActorCritic, Adam, Optax
 from ppax.phases import PPG
 from ppax.prediction import NextObservation, SelfPrediction
 from ppax.program.layout import Program
@@ -102,6 +103,7 @@ AXES = {
     "optimizer": [
         {"optimizer": Adam()},
         {"optimizer": SGD(0.9)},
+        {"optimizer": Optax(optax.lion, b1=0.9)},
         {"optimizer": ActorCritic(actor_epochs=1, critic_max_grad_norm=1.0), "max_grad_norm": None},
     ],
     "drip": [{}, {"reward_spread_decay": 0.5}],

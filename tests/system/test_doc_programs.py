@@ -1,0 +1,61 @@
+"""Documentation: every Python block of the pages below runs, with fewer steps."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+RUN = (
+    "extending",
+    "fine_tuning",
+    "first_run",
+    "imitation",
+    "logging",
+    "memory",
+    "own_environment",
+    "own_network",
+    "policies",
+    "predictions",
+    "sweeps",
+    "objectives",
+    "symmetry",
+)
+
+
+def blocks(name):
+    return re.findall(r"```python\n(.*?)```", (DOCS / f"{name}.md").read_text(), re.DOTALL)
+
+
+def shortened(code):
+    """Return the program with one or two iterations, few environments, and without evaluation."""
+    code = re.sub(r"total_steps=[\d_]+", "total_steps=512", code)
+    code = re.sub(r"num_iterations=\d+", "num_iterations=2", code.replace("states, 20)", "states, 2)"))
+    code = re.sub(r"num_steps=\d+", "num_steps=32", code)
+    if "num_steps=" not in code:
+        code = code.replace("total_steps=512, ", "total_steps=512, num_steps=32, ")
+    code = re.sub(r"run\.evaluate\(episodes=\d+\)\.mean_return", "run.env_steps", code)
+    return re.sub(r"num_envs=\d+", "num_envs=8", code)
+
+
+def run(code):
+    """Run the program; return its output and its names."""
+    names, out = {}, io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(shortened(code), "docs", "exec"), names)
+    return out.getvalue(), names
+
+
+SCRIPT = 'if __name__ == "__main__":'  # a program that reads arguments, and has a test of its own
+PROGRAMS = [
+    pytest.param(code, id=f"{name}-{i}") for name in RUN for i, code in enumerate(blocks(name)) if SCRIPT not in code
+]
+
+
+@pytest.mark.usefixtures("vmapped_keys", "quick_programs")
+@pytest.mark.parametrize("code", PROGRAMS)
+def test_python_blocks_run(code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run(code)[0]

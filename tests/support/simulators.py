@@ -10,7 +10,7 @@ class Carts:
     """Carts on a line, pushed left or right to its middle, where an episode ends; after LIMIT steps it is cut.
 
     Every step writes all its results into the tensors that it returned before, over NaN, and clips the action in
-    place: who has kept them without a copy sees it. With `fresh` nothing is written twice.
+    place: what has been kept without a copy is spoilt. With `fresh` nothing is written twice.
     """
 
     num_envs = NUM_ENVS

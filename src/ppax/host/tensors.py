@@ -41,7 +41,7 @@ class Collector(NamedTuple):
 
 
 def collector_of(agent: Agent, env: HostEnv, learner: LearnerState) -> Collector:
-    """Return how training collects: on the host, or on the device of a simulator; of `learner` only shapes are read."""
+    """Return the collector for training, on the host or on a simulator's device; of `learner` only shapes are read."""
     if env.host.exchange is None:
         return Collector(make_policy(agent, env, learner), collect_on_host)
     policy = TensorPolicy(agent, env, learner)

@@ -77,4 +77,11 @@ MUTATIONS = [
         (DEVICE_TESTS + "test_fault_ends_the_rollout_with_its_place[reward]",),
         ON_DEVICE,
     ),
+    Mutation(
+        "on the device: actions are recorded from memory that the simulator may overwrite",
+        "self._record(recording, carry, acted.action, step, final)",
+        "self._record(recording, carry, acted.env_action, step, final)",
+        (DEVICE_TESTS + "test_simulator_that_overwrites_its_tensors_and_actions_trains_as_one_that_does_not",),
+        ON_DEVICE,
+    ),
 ]

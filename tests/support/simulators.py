@@ -9,8 +9,8 @@ NUM_ENVS, LIMIT = 8, 5
 class Carts:
     """Carts on a line, pushed left or right to its middle, where an episode ends; after LIMIT steps it is cut.
 
-    Every step writes all its results into the tensors that it returned before, over NaN, and clips the action in
-    place: what has been kept without a copy is spoilt. With `fresh` nothing is written twice.
+    Every step writes all its results into the tensors that it returned before, over NaN, and overwrites the
+    action too: what has been kept without a copy is spoilt. With `fresh` nothing is written twice.
     """
 
     num_envs = NUM_ENVS
@@ -40,8 +40,9 @@ class Carts:
         if self.masks:
             push = (action - 1).to(torch.float32)
         else:
-            push = action.clamp_(-1.0, 1.0).clone()[:, 0]
-            action.fill_(float("nan"))
+            push = action.clamp(-1.0, 1.0)[:, 0]
+            if not self.fresh:
+                action.fill_(float("nan"))
         speed = 0.5 * self.state[:, 1] + 0.4 * push
         self.state = torch.stack([self.state[:, 0] + speed, speed], dim=1)
         self.age = self.age + 1

@@ -121,7 +121,7 @@ class TensorBatch(VectorEnv):
             raise EnvError(f'{self._env} failed in step: info["{missing}"] is missing at the end of an episode')
         known = logged if len(logged) == len(metrics) else []
         tensors = (obs, reward, terminated, truncated, info.get("action_mask"), self._final(info), tuple(known))
-        borrowed = [None if x is None else _mapped(self._borrowed, x) for x in tensors]
+        borrowed: list[Any] = [None if x is None else _mapped(self._borrowed, x) for x in tensors]
         self._keep(obs)
         return TensorStep(*borrowed)
 

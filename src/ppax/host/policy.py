@@ -88,13 +88,8 @@ class CompiledPolicy:
     """Any policy, as one compiled call per batch and step. Samples come from the agent's `act`."""
 
     def __init__(self, agent: Agent, env: HostEnv, learner: LearnerState, deterministic: bool):
-        self._programs, key = {}, jax.eval_shape(lambda: jax.random.key(0))
-        number = jax.ShapeDtypeStruct((), jnp.int32)
-        for rows in env.host.sizes():
-            example = zero_inputs(agent, env, rows)
-            act = jax.jit(partial(_act, deterministic=deterministic))
-            self._programs[rows] = act.lower(agent, learner, example, key, number, number).compile()
-        self.structure = jax.tree.structure(self._programs[rows].out_info[1])
+        self._programs = {rows: compiled_act(agent, env, learner, rows, deterministic) for rows in env.host.sizes()}
+        self.structure = jax.tree.structure(next(iter(self._programs.values())).out_info[1])
 
     def begin(self, agent: Agent, learner: LearnerState, num_steps: int, key: Key) -> None:
         """Store parameters and key."""
@@ -106,6 +101,13 @@ class CompiledPolicy:
         program = self._programs[rows.stop - rows.start]
         carry, *actions = program(agent, learner, inputs, key, np.int32(t), np.int32(rows.start))
         return PolicyOutputs(carry, *map(jax.tree.leaves, jax.device_get(actions)))
+
+
+def compiled_act(agent: Agent, env: HostEnv, learner: LearnerState, rows: int, deterministic: bool) -> Any:
+    """Compile (agent, learner, inputs, key, step, first stream) -> (carry, action, env_action) for `rows` streams."""
+    key, number = jax.eval_shape(lambda: jax.random.key(0)), jax.ShapeDtypeStruct((), jnp.int32)
+    act = jax.jit(partial(_act, deterministic=deterministic))
+    return act.lower(agent, learner, zero_inputs(agent, env, rows), key, number, number).compile()
 
 
 def make_policy(agent: Agent, env: HostEnv, learner: LearnerState, deterministic: bool = False) -> HostPolicy:

@@ -72,6 +72,8 @@ class Program:
         if self.devices is not None:
             self._check_devices(num_envs, minibatch)
             return self.devices
+        if jax.process_count() > 1:
+            return sharding.available()
         if jax.default_backend() != "cpu":
             return 1
         most = min(sharding.available(), minibatch * seq_len // MIN_ROWS)

@@ -41,6 +41,16 @@ def run(case, run_dir, steps, of):
     return safetensors.numpy.load_file(path / "state.safetensors")
 
 
+def first_checkpoint(run_dir, running):
+    """Wait for the first checkpoint of running processes; return the directory of checkpoints."""
+    checkpoints, begin = run_dir / "checkpoints", time.monotonic()
+    while not (checkpoints.exists() and any(checkpoints.iterdir())):
+        assert all(process.poll() is None for process in running)
+        assert time.monotonic() < begin + 300.0
+        time.sleep(0.1)
+    return checkpoints
+
+
 def require_close(one, other):
     assert one.keys() == other.keys()
     for name in one:
@@ -70,11 +80,9 @@ def test_two_processes_train_as_one_and_either_resumes_the_other(case, tmp_path)
 @pytest.mark.parametrize("lost", [0, 1])
 def test_the_loss_of_a_process_ends_all_and_the_run_resumes(lost, tmp_path):
     both = started("plain", tmp_path / "run", STEPS * 10_000, 2)
-    checkpoints, begin = tmp_path / "run" / "checkpoints", time.monotonic()
-    while not (checkpoints.exists() and any(checkpoints.iterdir())) and time.monotonic() < begin + 200.0:
-        assert all(process.poll() is None for process in both)
-        time.sleep(0.1)
+    checkpoints = first_checkpoint(tmp_path / "run", both)
     both[lost].send_signal(signal.SIGKILL)
+    both[lost].communicate()
     _, errors = both[1 - lost].communicate(timeout=200)
     assert both[1 - lost].returncode != 0
     assert "another process of this run has ended" in errors
@@ -86,9 +94,7 @@ def test_the_loss_of_a_process_ends_all_and_the_run_resumes(lost, tmp_path):
 @pytest.mark.nightly
 def test_a_signal_to_one_process_stops_both_with_a_checkpoint(tmp_path):
     both = started("plain", tmp_path / "run", STEPS * 10_000, 2)
-    checkpoints, begin = tmp_path / "run" / "checkpoints", time.monotonic()
-    while not (checkpoints.exists() and any(checkpoints.iterdir())) and time.monotonic() < begin + 200.0:
-        time.sleep(0.1)
+    first_checkpoint(tmp_path / "run", both)
     both[1].send_signal(signal.SIGTERM)
     errors = [process.communicate(timeout=200)[1] for process in both]
     assert all("Interrupted: stopped after" in text for text in errors), errors

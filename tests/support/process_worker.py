@@ -38,7 +38,7 @@ def main():
     if (Path(run_dir) / "checkpoints").exists():
         ppax.resume(run_dir, console=False, total_steps=int(steps))
     else:
-        log = ppax.Log(console=False, checkpoint_seconds=0.0)
+        log = ppax.Log(every=5, console=False, checkpoint_seconds=0.0)
         ppax.fit(*parts(case), total_steps=int(steps), num_steps=16, run_dir=run_dir, log=log)
 
 

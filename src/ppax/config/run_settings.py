@@ -190,3 +190,8 @@ class Run:
     eval: EvalSettings = EvalSettings()
     film: FilmSettings = FilmSettings()
     init_from: InitFrom = InitFrom()
+
+    def following(self) -> Run:
+        """Settings of a process that follows the leader of its run: it trains alike, and prints and writes nothing."""
+        silent = dataclasses.replace(self.log, console=False, to=(), tensorboard=False)
+        return dataclasses.replace(self, log=silent, film=FilmSettings())

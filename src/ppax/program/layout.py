@@ -61,18 +61,23 @@ class Program:
 
         Raises ConfigError if `devices` is more than available, or does not divide both numbers.
         """
-        if self.devices is not None:
-            self._check_devices(num_envs, minibatch)
-            return self.devices
+        devices = self.devices
+        if jax.process_count() > 1:
+            devices = sharding.available()  # each process has its share
+            if self.devices not in (None, devices):
+                raise ConfigError(f"program.devices = {self.devices}: a run of several processes uses all {devices}")
+        if devices is not None:
+            self._check_devices(devices, num_envs, minibatch)
+            return devices
         min_rows = rules().min_rows
         if min_rows is None:
             return 1
         most = min(sharding.available(), minibatch * seq_len // min_rows)
         return next((d for d in range(most, 0, -1) if num_envs % d == 0 and minibatch % d == 0), 1)
 
-    def _check_devices(self, num_envs: int, minibatch: int) -> None:
-        """Raise ConfigError unless `devices` is available and divides environments and minibatches."""
-        devices, available = self.devices or 1, sharding.available()
+    def _check_devices(self, devices: int, num_envs: int, minibatch: int) -> None:
+        """Raise ConfigError unless `devices` are available and divide environments and minibatches."""
+        available = sharding.available()
         if devices > available:
             inside = " inside a shard_map or pmap" if available < len(jax.local_devices()) else ""
             raise ConfigError(

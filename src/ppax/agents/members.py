@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import jax
 from gymnasium import spaces
 
-from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
 from ppax.agents.player_names import player_names
 from ppax.types import PyTree, Rollout
@@ -39,11 +38,11 @@ def members_of(agent: Any, env: Any, learner: Any, carry: Any, rollout: Rollout,
 
     `carry` is the memory at its start. The members' environments have sizes for `num_envs` environments.
     """
-    if isinstance(agent, Independent):
+    if not env.sizes:
         everything = Member("", agent, learner, carry, rollout, _env_of(env, num_envs, env.num_agents))
         yield from _players(everything, player_names(agent.num_agents))
-    elif isinstance(agent, Groups):
-        for name, size in agent.sizes:
+    else:
+        for name, size in env.sizes:
             own = _env_of(env.groups[name], num_envs, size)
             group = Member(name, agent.agents[name], learner[name], carry[name], agent.rollout(name, rollout), own)
             if isinstance(group.agent, Independent):

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import jax
 
 from ppax.agents.members import members_of
-from ppax.agents.self_play import SelfPlay
 from ppax.checks import acting, environment, experience, learning, on_host
 from ppax.checks.context import CheckContext, context_after_update, fewest_envs, make_context
 from ppax.checks.report import Check, Finding, Report, attempt, not_tried
@@ -111,7 +110,7 @@ def _of_members(contexts: list[CheckContext], of_env: EnvChecks, env: Env, num_s
 
 def _refuse_self_play(agent: Agent) -> None:
     """Raise ConfigError for self-play, whose streams change their policies."""
-    if isinstance(agent, SelfPlay):
+    if agent.pool is not None:
         raise ConfigError(
             "selftest: with self-play past selves act in some environments, so that no check of a rollout (ratio, "
             "replay, gradients, ...) can be made; leave [self_play] out to check the groups"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -130,9 +131,7 @@ def fit_run(
             objects = record.objects(agent, env, run_config, callbacks, None if run.init_from.run else given)
             policy = spec_of(agent, env, shapes.actor.action_mask, {}).to_data()
             directory = stack.enter_context(_new_directory(run_dir, run_config, objects, policy))
-        stop_requested = stack.enter_context(
-            stop_on_signals(ON_DISK if directory or not processes.leads() else IN_MEMORY)
-        )
+        stop_requested = stack.enter_context(stop_on_signals(_signals(directory)))
         stack.enter_context(kept_programs())
         stack.enter_context(explained(needed))
         origin = record_start(directory, "fit", agent, env, run, {} if warm is None else warm.record())
@@ -189,6 +188,11 @@ def resume(
         saver = Saver(directory, monitor, run.log, origin)
         loop = stack.enter_context(closing(Loop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested)))
         return loop.train(state)
+
+
+def _signals(directory: RunDirectory | None) -> Sequence[signal.Signals]:
+    """Return the signals that stop a run; a process that follows has no directory, and its leader may have one."""
+    return ON_DISK if directory or not processes.leads() else IN_MEMORY
 
 
 def _own_share(run: Run, run_dir: Any, callbacks: Sequence[Any]) -> tuple[Run, Any, Sequence[Any]]:

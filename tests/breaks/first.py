@@ -976,8 +976,8 @@ SUITES = [
     ),
     Mutation(
         "on the host players' numbers have one shape when compiled and another in training",
-        "make_policy(annealed, env, state.learner)",
-        "make_policy(agent, env, state.learner)",
+        "collector_of(annealed, env, state.learner)",
+        "collector_of(agent, env, state.learner)",
         (TEAM + "test_a_run_with_a_central_critic_resumes_on_the_host[independent]",),
     ),
     Mutation(

@@ -9,13 +9,20 @@ import pytest
 
 SERVED = {"serve"}  # runs until it is stopped: test_serve.py
 EXAMPLES = sorted(path for path in (Path(__file__).parents[2] / "examples").glob("*.py") if path.stem not in SERVED)
-LONG = {"hunters", "mpe", "navigators", "pursuit"}  # long compilation
-OPTIONAL = {"hunters": "mpe2", "mpe": "jaxmarl", "navigators": "PIL", "pursuit": "PIL"}
+LONG = {"hunters", "mpe", "navigators", "pursuit", "simulator_tensors"}  # long compilation
+OPTIONAL = {
+    "hunters": "mpe2",
+    "mpe": "jaxmarl",
+    "navigators": "PIL",
+    "pursuit": "PIL",
+    "simulator_tensors": "mujoco_warp",
+}
 
 SHORTER = {"sweep": 24}  # iterations
 
 # Bounds of the results of `main`, below those observed; in comments the result of an untrained policy
 RESULTS = {
+    "adaptive_ranges": lambda score: score >= 60.0,  # 22
     "fine_tuning": lambda scores: scores["warm start"] >= 2.0 * scores["random weights"],  # 20 without training
     "by_hand": lambda score: score >= 100.0,  # 9 to 25
     "curriculum": lambda score: score >= 60.0,  # 22
@@ -36,6 +43,7 @@ RESULTS = {
     "own_network_nnx": lambda score: score >= 60.0,
     "own_parts": lambda length: length <= 5.5,  # untrained 10 and more; the shortest way takes 5
     "pursuit": lambda shares: all(0.0 < share <= 1.0 for share in shares),  # prey and hunters learn against each other
+    "simulator_tensors": lambda length: length >= 100.0,  # 16; at most 200
     "sweep": lambda table: np.all(np.mean(table, axis=1)[2:] >= 100.0),  # 22; for the two larger rates
     "use_a_bundle": lambda length: length >= 150.0,  # 9
 }

@@ -30,6 +30,7 @@ from ppax.cli.common import (
     STOPPED,
     USAGE,
     fail,
+    joined,
     print_line,
     require_command,
     resumable,
@@ -53,7 +54,7 @@ from ppax.run.checkpoint import CheckpointError
 from ppax.run.directory import find
 from ppax.run.fit import fit_run, resume
 from ppax.run.restore import load_run
-from ppax.run.result import Interrupted, NumericalError, TrainedRun, result_of
+from ppax.run.result import Interrupted, NumericalError, ProcessLost, TrainedRun, result_of
 from ppax.storage.cache import ENABLED, keep_programs
 from ppax.sweeps.directory import is_sweep
 from ppax.types import ConfigError
@@ -66,7 +67,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         arguments, packages = without_trust(given)
         with explained(), imports.trusting(packages, beside=True):
-            return _dispatch(arguments)
+            return _dispatch(joined(arguments))
     except imports.Untrusted as error:
         return fail(f"{error}\n  {trusting_line(given, error.packages)}", USAGE)
     except (ConfigError, ImportError) as error:
@@ -77,6 +78,9 @@ def main(argv: list[str] | None = None) -> int:
         return fail(error, NUMERICAL)
     except (CheckpointError, OSError) as error:
         return fail(error, DISK)
+    except ProcessLost as error:
+        fail(error, STOPPED)
+        os._exit(STOPPED)  # an ordinary exit would wait for the lost process
     except Interrupted as error:
         return fail(error, STOPPED)
     except KeyboardInterrupt as error:
@@ -103,17 +107,12 @@ def _dispatch(arguments: list[str]) -> int:
         print_json(options, run_doctor(options, partial(say, options)))
         return DONE
     _start_jax(options.cache)
-    if options.command == "report":
-        print_json(options, run_report(options, partial(say, options)))
+    simple = {"report": run_report, "export": run_export, "play": run_play}
+    if options.command in simple:
+        print_json(options, simple[options.command](options, partial(say, options)))
         return DONE
     if options.command == "envs":
         print_json(options, run_envs(options, lambda text: None if options.json else say(options, text)))
-        return DONE
-    if options.command == "export":
-        print_json(options, run_export(options, partial(say, options)))
-        return DONE
-    if options.command == "play":
-        print_json(options, run_play(options, partial(say, options)))
         return DONE
     if options.command == "score":
         scores, passed = run_score(options, partial(say, options))

@@ -18,10 +18,9 @@ from jax import Array
 from ppax.envs import HostEnv
 from ppax.host.noise import action_from_noise, noise_for
 from ppax.host.numpy_program import NoNumpyVersion, NumpyProgram
+from ppax.program.platforms import rules
 from ppax.protocols import Agent
 from ppax.types import Key, LearnerState, PyTree
-
-NUMPY_WORK = 2**23  # largest (environments per batch) * (parameters) for NumPy; measured on two cores
 
 
 class PolicyOutputs(NamedTuple):
@@ -89,13 +88,8 @@ class CompiledPolicy:
     """Any policy, as one compiled call per batch and step. Samples come from the agent's `act`."""
 
     def __init__(self, agent: Agent, env: HostEnv, learner: LearnerState, deterministic: bool):
-        self._programs, key = {}, jax.eval_shape(lambda: jax.random.key(0))
-        number = jax.ShapeDtypeStruct((), jnp.int32)
-        for rows in env.host.sizes():
-            example = zero_inputs(agent, env, rows)
-            act = jax.jit(partial(_act, deterministic=deterministic))
-            self._programs[rows] = act.lower(agent, learner, example, key, number, number).compile()
-        self.structure = jax.tree.structure(self._programs[rows].out_info[1])
+        self._programs = {rows: compiled_act(agent, env, learner, rows, deterministic) for rows in env.host.sizes()}
+        self.structure = jax.tree.structure(next(iter(self._programs.values())).out_info[1])
 
     def begin(self, agent: Agent, learner: LearnerState, num_steps: int, key: Key) -> None:
         """Store parameters and key."""
@@ -109,12 +103,19 @@ class CompiledPolicy:
         return PolicyOutputs(carry, *map(jax.tree.leaves, jax.device_get(actions)))
 
 
+def compiled_act(agent: Agent, env: HostEnv, learner: LearnerState, rows: int, deterministic: bool) -> Any:
+    """Compile (agent, learner, inputs, key, step, first stream) -> (carry, action, env_action) for `rows` streams."""
+    key, number = jax.eval_shape(lambda: jax.random.key(0)), jax.ShapeDtypeStruct((), jnp.int32)
+    act = jax.jit(partial(_act, deterministic=deterministic))
+    return act.lower(agent, learner, zero_inputs(agent, env, rows), key, number, number).compile()
+
+
 def make_policy(agent: Agent, env: HostEnv, learner: LearnerState, deterministic: bool = False) -> HostPolicy:
     """Return the faster policy for these sizes and this network; of `learner` only shapes are read."""
     if agent.sharing != "shared" or env.sizes:
         return CompiledPolicy(agent, env, learner, deterministic)
     params = sum(leaf.size for leaf in jax.tree.leaves(learner.params))
-    small = max(env.host.sizes()) * params <= NUMPY_WORK and jax.default_backend() == "cpu"
+    small = max(env.host.sizes()) * params <= rules().numpy_work
     # a convolution uses its weights once for each pixel: the number of parameters says nothing of its work
     images = any(x.ndim > 3 for x in jax.tree.leaves(zero_inputs(agent, env, env.num_agents).obs))
     dtypes = {one.compute_dtype for one, _ in agent.learners(env.num_streams)}

@@ -7,9 +7,8 @@ import dataclasses
 import jax
 
 from ppax.envs import HostEnv
-from ppax.host.collection import collect_on_host
-from ppax.host.policy import make_policy
 from ppax.host.resets import reset_if_needed
+from ppax.host.tensors import collector_of
 from ppax.host.training import collected_from, value_of
 from ppax.protocols import Agent
 from ppax.types import ActorState, Gathered, Key, LearnerState, TrainState
@@ -20,7 +19,7 @@ class Rollouts:
 
     def __init__(self, agent: Agent, env: HostEnv, state: TrainState):
         self._agent, self._env, self._state = agent, env, state
-        self._policy = make_policy(agent, env, state.learner)
+        self._policy, self._collect = collector_of(agent, env, state.learner)
         self._value, self._collected = jax.jit(value_of), jax.jit(collected_from)
 
     def __call__(self, learner: LearnerState, actor: ActorState, key: Key) -> Gathered:
@@ -30,6 +29,6 @@ class Rollouts:
         actor = reset_if_needed(agent, self._env, actor, reset_key)
         self._policy.begin(agent, learner, num_steps, act_key)
         length = agent.sequence_length(num_steps)
-        rollout = collect_on_host(self._policy, self._value, self._env, actor, num_steps, length, (agent, learner))
+        rollout = self._collect(self._policy, self._value, self._env, actor, num_steps, length, (agent, learner))
         state = dataclasses.replace(self._state, learner=learner, actor=actor)
         return Gathered(actor, self._collected(agent, state, rollout))

@@ -33,6 +33,8 @@ class Clock:
         training.put = self.around("transfer", lambda *given: jax.block_until_ready(jax.device_put(put(*given))))
         training.program = self.around("update", lambda *given: jax.block_until_ready(program(*given)))
         env.host.wrap(lambda stepper: _TimedStepper(stepper, self))
+        if env.host.exchange is not None:
+            env.host.exchange = self.around("stepping", env.host.exchange)
 
     def around(self, stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return `function` with its run time added to `stage`."""

@@ -22,10 +22,11 @@ from ppax.arrays.metrics import Summary, add_up, averaged, nothing
 from ppax.collection import Row, no_episodes, update_episode_stats, with_last_value
 from ppax.envs import EnvError, HostEnv
 from ppax.envs.hosting.arrays import EpisodeStats
-from ppax.host.collection import HostRollout, collect_on_host
-from ppax.host.policy import HostPolicy, PolicyInputs, make_policy
+from ppax.host.collection import HostRollout
+from ppax.host.policy import PolicyInputs
 from ppax.host.resets import reset_if_needed
 from ppax.host.rows import no_carry
+from ppax.host.tensors import collector_of
 from ppax.learning.exploration import remembered
 from ppax.program import sharding
 from ppax.program.layout import compiler_options
@@ -62,7 +63,7 @@ class HostTraining:
         shapes = _shapes(agent, env, sharding.shapes_of(state, state_specs(state), 1))
         self._inputs = jax.jit(_inputs).lower(agent, _counters(shapes[3]), np.int32(1)).compile()
         annealed = jax.eval_shape(_inputs, agent, _counters(shapes[3]), np.int32(1))[0].agent
-        self.policy: HostPolicy = make_policy(annealed, env, state.learner)
+        self.policy, self._collect = collector_of(annealed, env, state.learner)
         # not ahead of time: batch sizes of `value_of` vary
         self._value, self._averaged = jax.jit(value_of), jax.jit(averaged)
         shardings, options = _argument_shardings(state, self._devices), _options()
@@ -107,7 +108,7 @@ class HostTraining:
             parameters, begin = (inputs.agent, here.learner), time.perf_counter()
             try:
                 actor = reset_if_needed(agent, env, here.actor, reset_key)
-                rollout = collect_on_host(self.policy, self._value, env, actor, state.num_steps, length, parameters)
+                rollout = self._collect(self.policy, self._value, env, actor, state.num_steps, length, parameters)
             except EnvError as error:
                 error.reached = Trained(state, self._averaged(totals, done)) if done else None
                 raise

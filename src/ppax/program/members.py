@@ -17,6 +17,7 @@ from ppax.program import sharding
 from ppax.program.compiled import strong
 from ppax.program.footprint import Footprint
 from ppax.program.layout import compiler_options, with_devices
+from ppax.program.platforms import rules
 from ppax.program.sweeps import MEMBERS, num_devices, sweep_members
 from ppax.protocols import Agent
 from ppax.training import Trained
@@ -88,13 +89,13 @@ def members_that_fit(needed: Footprint, available: int | None) -> int:
     if available is None:
         return MOST
     each = COPIES * (needed.learner + needed.environments)
-    each += 0 if jax.default_backend() == "cpu" else needed.rollout
+    each += 0 if not rules().mapped_members else needed.rollout
     return max(1, min(MOST, int(SHARE * available) // max(1, each)))
 
 
 def filled(members: int) -> int:
     """Return `members`, rounded up so that each of the CPU's devices trains as many."""
-    devices = min(sharding.available(), members) if jax.default_backend() == "cpu" else 1
+    devices = min(sharding.available(), members) if not rules().mapped_members else 1
     return -(-members // devices) * devices
 
 

@@ -18,6 +18,7 @@ from ppax.envs import require_native
 from ppax.envs.vector import VectorEnv
 from ppax.program import sharding
 from ppax.program.layout import with_devices
+from ppax.program.platforms import rules
 from ppax.program.sharding import SAME
 from ppax.protocols import Agent
 from ppax.training import Trained, start, train
@@ -72,7 +73,7 @@ def sweep_members(
 ) -> Trained:
     """Train members whose every hyperparameter already has the leading axis [S]; otherwise as `sweep`."""
     counts = (jnp.int32(num_iterations), jnp.int32(total_iterations))
-    if jax.default_backend() != "cpu":
+    if rules().mapped_members:
         return jax.vmap(train, (0, 0, 0, None, None))(agents, envs, states, *counts)
 
     def one_by_one(agents: Agent, envs: VectorEnv, states: TrainState, counts: tuple[Array, Array]) -> Trained:
@@ -93,7 +94,7 @@ def sweep_members(
 
 def num_devices(members: int) -> int:
     """Return the number of devices over which `members` members are sharded."""
-    if jax.default_backend() != "cpu":
+    if rules().mapped_members:
         return 1
     return next(d for d in range(min(sharding.available(), members), 0, -1) if members % d == 0)
 

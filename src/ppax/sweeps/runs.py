@@ -13,6 +13,7 @@ from typing import Any
 from ppax import config, imports
 from ppax.config import Built
 from ppax.options import Config
+from ppax.program import processes
 from ppax.program.footprint import available_bytes, explained, footprint
 from ppax.program.members import SHARE, MembersTraining, filled, members_that_fit
 from ppax.run import record
@@ -88,6 +89,7 @@ def start(
     say: Callable[[str], None] = lambda text: None,
 ) -> SweepResult:
     """Begin a sweep over a resolved configuration in a new directory; `say` gets lines for the user."""
+    _require_one_process()
     members = plan.members_of(run_config, sweep_plan)
     packs = packed(members)
     path = _new_directory(run_config, run_dir)
@@ -105,11 +107,18 @@ def resume_sweep(run_dir: str | Path) -> SweepResult:
 
     Raises ConfigError where there is no sweep, or another process uses it.
     """
+    _require_one_process()
     path = Path(run_dir)
     recorded = directory.read(path)
     packs = packed(recorded.members)
     with RunDirectory(path):
         return _train(path, recorded, packs)
+
+
+def _require_one_process() -> None:
+    """Raise ConfigError in a run of several processes, whose devices belong to one run."""
+    if processes.count() > 1:
+        raise ConfigError("ppax sweep: one process trains all members; start it without --distributed")
 
 
 def _new_directory(run_config: Config, run_dir: str | Path | None) -> Path:

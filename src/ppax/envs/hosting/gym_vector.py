@@ -25,7 +25,8 @@ from ppax.envs.hosting.arrays import (
 )
 from ppax.envs.hosting.batch import RAISED, close_all
 from ppax.envs.hosting.faults import EnvError
-from ppax.envs.hosting.stepper import HostStep
+from ppax.envs.hosting.stepper import Exchange, HostStep
+from ppax.envs.hosting.tensor_batch import TensorBatch
 from ppax.types import ConfigError
 
 
@@ -180,3 +181,8 @@ def mode_of(vector: VectorEnv) -> AutoresetMode:
         f"{vector}: its metadata, {metadata}, do not say how it begins the next episode: set "
         'env.metadata["autoreset_mode"] to the gymnasium.vector.AutoresetMode that it has'
     )
+
+
+def exchange_of(vector: VectorEnv) -> Exchange | None:
+    """Return the step by DLPack of a vector environment of tensors; None: it has none, or does not use it."""
+    return vector.exchange if isinstance(vector, TensorBatch) and vector.on_device else None

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
+from jax import Array
 
-from ppax.envs.hosting.stepper import HostStep, Stepper
+from ppax.envs.hosting.stepper import Exchange, HostStep, Stepper, TensorStep
 
 
 class HostSpec(NamedTuple):
@@ -45,15 +46,17 @@ class Host:
         factories: Sequence[Callable[[], Any]],
         unique: bool = False,
         in_groups: Callable[[Any], Any] | None = None,
+        exchange: Exchange | None = None,
     ):
         """Keep the functions that create environments.
 
         `make(num_envs)` creates all of them; each of `factories` creates a single one, for rendering and checks.
         `unique`: `make` and `factories` return the same environments at each call. `in_groups(players)` returns a
-        HostEnv of the same environments with other groups of agents; None: they have one agent.
+        HostEnv of the same environments with other groups of agents; None: they have one agent. `exchange` steps all
+        environments on the device of the compiled programs, where training then acts and records; None: on the host.
         """
         self.spec, self.num_envs, self.unique, self._make = spec, num_envs, unique, make
-        self.in_groups = in_groups
+        self.in_groups, self.exchange = in_groups, exchange
         self.factories = tuple(factories)
         self.position = 0  # steps and resets since creation; 0: not reset yet
         self.last: list[HostStep] = []  # last result of each batch
@@ -102,6 +105,12 @@ class Host:
         """Wait for the step of batch `number` and return its result."""
         self.last[number] = result = self.stepper.receive(number)
         return result
+
+    def step_on_device(self, action: Sequence[Array]) -> TensorStep:
+        """Step all environments by `exchange`; `action` is a list of arrays [E, ...]."""
+        assert self.exchange is not None
+        self.position += 1
+        return self.exchange(action, self.spec.metrics)
 
     def recreate(self, num_envs: int) -> Host:
         """Return a handle of new environments of the same kind; if `unique`, this one, to be reset."""

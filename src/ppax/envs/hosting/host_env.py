@@ -21,7 +21,7 @@ from gymnasium.vector import VectorEnv as GymVectorEnv
 
 from ppax.envs.hosting.arrays import Layout, each_group, element_of
 from ppax.envs.hosting.faults import exit_is_a_fault
-from ppax.envs.hosting.gym_vector import GymVectorStepper, mode_of
+from ppax.envs.hosting.gym_vector import GymVectorStepper, exchange_of, mode_of
 from ppax.envs.hosting.handle import Host, HostSpec
 from ppax.envs.hosting.parallel_env import JOINT
 from ppax.envs.hosting.spec import info_of, mask_size_of, with_params
@@ -241,7 +241,7 @@ def host_vector(
     spec = HostSpec(first.single_observation_space, space, *sizes)
     factories: list[Callable[[], Any]] = [lambda: first] if unique else [partial(make, 2)]
     wrapped = lambda n: GymVectorStepper(make(n), spec.mask_size, spec.has_episode_stats, spec.metrics)  # noqa: E731
-    running = Host(spec, first.num_envs, wrapped, factories, unique)
+    running = Host(spec, first.num_envs, wrapped, factories, unique, exchange=exchange_of(first))
     return HostEnv(running, first.num_envs, name, settings)
 
 

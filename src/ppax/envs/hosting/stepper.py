@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from jax import Array
 
 from ppax.envs.hosting.arrays import Arrays, EpisodeStats
 
@@ -24,6 +25,21 @@ class HostStep(NamedTuple):
     final_obs: list[np.ndarray] | None = None
     episode_stats: EpisodeStats | None = None  # logged rewards and ends, if they differ from those above
     metrics: np.ndarray | None = None  # [e, k] entries of info that are logged; defined where an episode has ended
+
+
+class TensorStep(NamedTuple):
+    """Result of one step of E environments with autoreset in the same step: arrays of JAX in a simulator's memory."""
+
+    obs: Any  # [E, ...] the next observation
+    reward: Array  # [E]
+    terminated: Array  # [E]
+    truncated: Array  # [E]
+    mask: Array | None  # [E, n] allowed actions
+    final_obs: Any  # [E, ...] final observations, defined where an episode has ended; None: not given
+    metrics: tuple[Array, ...]  # [E] each, entries of info that are logged; (): no episode has ended
+
+
+Exchange = Callable[[Sequence[Array], Sequence[str]], TensorStep]  # a step on the device: actions, names of metrics
 
 
 class Stepper(Protocol):

@@ -2,26 +2,38 @@
 
 Isaac Lab, ManiSkill, Genesis and their like step thousands of environments at once, restart those whose episode has
 ended within the same step, and return tensors. `TensorBatch` makes such an object a `gymnasium.vector.VectorEnv` with
-autoreset mode SAME_STEP. Tensors in the host's memory are not copied; those of a GPU cross to the host once a step.
+autoreset mode SAME_STEP. In training on a GPU, JAX and PyTorch read each other's memory by DLPack; tensors of the CPU
+are read as NumPy arrays. Neither copies.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from ppax.envs.hosting.arrays import element_of, leaves_of
+from ppax.envs.hosting.batch import RAISED
 from ppax.envs.hosting.faults import EnvError
+from ppax.envs.hosting.stepper import TensorStep
 from ppax.types import ConfigError
 
 FINAL = ("final_obs", "final_observation")  # names of final observations in `info`: Gymnasium's, ManiSkill's
 TIME_OUTS = "time_outs"  # flags of truncation in `info` where `step` returns one flag: rsl_rl's, Genesis'
 FINAL_OBS = ("info", "previous")
+EXCHANGES = ("auto", "dlpack", "numpy")
+NO_FINAL_OBS = (
+    f"an episode is truncated without {' or '.join(f'info[{x!r}]' for x in FINAL)}: the value of its final observation "
+    'cannot be known. With TensorBatch(env, final_obs="previous") the observation before the last action stands in its '
+    "place"
+)
 
 
 class TensorBatch(VectorEnv):
@@ -38,6 +50,10 @@ class TensorBatch(VectorEnv):
     is an approximation, the one of rsl_rl, and wrong by as much as the value changes in one step.
 
     `info_metrics` are entries of `info` [E] that are logged at episode ends; pass them to `host`, too.
+
+    With `exchange = "dlpack"` training acts, records and updates on the device of the tensors (`env.device`), which JAX
+    must use too; with "numpy" it steps through the host's memory, as evaluations always do. "auto" is "dlpack" on a GPU
+    that JAX uses, and "numpy" elsewhere.
     """
 
     def __init__(
@@ -47,9 +63,11 @@ class TensorBatch(VectorEnv):
         action_space: spaces.Space | None = None,
         final_obs: str = "info",
         info_metrics: Sequence[str] = (),
+        exchange: str = "auto",
     ):
-        if final_obs not in FINAL_OBS:
-            raise ConfigError(f"final_obs = {final_obs!r}: must be one of {', '.join(map(repr, FINAL_OBS))}")
+        for name, given, allowed in (("final_obs", final_obs, FINAL_OBS), ("exchange", exchange, EXCHANGES)):
+            if given not in allowed:
+                raise ConfigError(f"{name} = {given!r}: must be one of {', '.join(map(repr, allowed))}")
         self._torch, self._env, self._previous_stands_in = _torch(), env, final_obs == "previous"
         self.num_envs, self.metadata = int(env.num_envs), {"autoreset_mode": AutoresetMode.SAME_STEP}
         self.single_observation_space = _space(env, "observation_space", observation_space)
@@ -57,6 +75,7 @@ class TensorBatch(VectorEnv):
         self._read, self._obs = ("action_mask", *info_metrics), None
         self._device = getattr(env, "device", None)
         self._takes_seed = _takes(env.reset, "seed")
+        self.on_device = self._shares_device(exchange)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset all environments; `seed` is passed on where `env.reset` takes one."""
@@ -67,25 +86,60 @@ class TensorBatch(VectorEnv):
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all environments with actions [E, ...]."""
-        out = self._env.step(_mapped(self._tensor, actions))
-        if len(out) == 5:
-            obs, reward, terminated, truncated, info = out
-        else:
-            obs, reward, done, info = out
-            terminated, truncated = self._flags(done, info)
+        out = self._stepped(_mapped(lambda x: self._torch.from_numpy(np.array(x)).to(self._device), actions))
+        obs, reward, terminated, truncated, info = out
         reward, terminated, truncated = (self._array(x) for x in (reward, terminated, truncated))
         found = self._info(info)
         if np.any(terminated) or np.any(truncated):
-            found["final_obs"] = self._final(info, obs, truncated)
+            final = self._final(info)
+            if final is None and np.any(truncated):
+                raise EnvError(f"{self._env} failed in step: {NO_FINAL_OBS}")
+            found["final_obs"] = self._host(obs if final is None else final)  # terminated: not used
         self._keep(obs)
         return self._host(obs), reward, terminated, truncated, found
+
+    def exchange(self, action: Sequence[jax.Array], metrics: Sequence[str]) -> TensorStep:
+        """Step with the leaves of actions on the device, and return the simulator's own memory as arrays of JAX.
+
+        A call ends before the simulator has computed: its stream waits for the actions, and JAX's for the result. The
+        next step may overwrite the arrays; it waits for its actions, and so for every program that led to them.
+        """
+        space = self.single_action_space
+        # actions of 64 bits, which JAX does not have, are copies
+        dtypes = (self._torch.from_numpy(np.empty(0, leaf.space_dtype)).dtype for leaf in leaves_of(space))
+        given = (self._torch.from_dlpack(x).to(dtype) for x, dtype in zip(action, dtypes, strict=True))
+        try:
+            obs, reward, terminated, truncated, info = self._stepped(element_of(space, given))
+        except RAISED:
+            raise EnvError(f"{self._env} failed in step\n{traceback.format_exc()}") from None
+        of_end = info["final_info"] if isinstance(info.get("final_info"), Mapping) else info
+        logged = [of_end[name] for name in metrics if name in of_end]
+        if len(logged) < len(metrics) and bool(
+            (self._tensor(terminated).bool() | self._tensor(truncated).bool()).any()
+        ):
+            missing = next(name for name in metrics if name not in of_end)
+            raise EnvError(f'{self._env} failed in step: info["{missing}"] is missing at the end of an episode')
+        known = logged if len(logged) == len(metrics) else []
+        tensors = (obs, reward, terminated, truncated, info.get("action_mask"), self._final(info), tuple(known))
+        borrowed: list[Any] = [None if x is None else _mapped(self._borrowed, x) for x in tensors]
+        self._keep(obs)
+        return TensorStep(*borrowed)
 
     def close_extras(self, **options: Any) -> None:
         """Close the batch, if it can be closed."""
         getattr(self._env, "close", lambda: None)()
 
-    def _tensor(self, x: np.ndarray) -> Any:
-        return self._torch.from_numpy(np.array(x)).to(self._device)
+    def _stepped(self, actions: Any) -> tuple[Any, Any, Any, Any, Any]:
+        """Step with tensors; return observation, reward, terminated, truncated and info."""
+        out = self._env.step(actions)
+        if len(out) == 5:
+            obs, reward, terminated, truncated, info = out
+            return obs, reward, terminated, truncated, info
+        obs, reward, done, info = out
+        return obs, reward, *self._flags(done, info), info
+
+    def _tensor(self, x: Any) -> Any:
+        return self._torch.as_tensor(x, device=self._device).detach()
 
     def _host(self, obs: Any) -> Any:
         return _mapped(self._array, obs)
@@ -94,39 +148,51 @@ class TensorBatch(VectorEnv):
         """Return a tensor as an array, without a copy if it lies in the host's memory."""
         return np.asarray(x.detach().cpu() if isinstance(x, self._torch.Tensor) else x)
 
+    def _borrowed(self, x: Any) -> jax.Array:
+        """Return a tensor as an array of JAX in the same memory; as a copy, if it has gaps or 64 bits."""
+        return jax.dlpack.from_dlpack(self._tensor(x).contiguous())
+
     def _keep(self, obs: Any) -> None:
         """Keep a copy of the observation: the next step may overwrite its memory."""
         if self._previous_stands_in:
-            self._obs = _mapped(lambda x: np.array(self._array(x)), obs)
+            self._obs = _mapped(lambda x: self._tensor(x).clone(), obs)
 
-    def _final(self, info: Mapping[str, Any], obs: Any, truncated: np.ndarray) -> Any:
-        """Return final observations [E, ...], defined where an episode has ended."""
+    def _final(self, info: Mapping[str, Any]) -> Any:
+        """Return final observations [E, ...], defined where an episode has ended; None: not given."""
         if self._previous_stands_in:
             return self._obs
-        given = next((info[name] for name in FINAL if name in info), None)
-        if given is not None:
-            return self._host(given)
-        if np.any(truncated):
-            raise EnvError(
-                f"{self._env} truncates an episode and gives no {' or '.join(f'info[{x!r}]' for x in FINAL)}: the "
-                "value of its final observation cannot be known. With TensorBatch(env, "
-                'final_obs="previous") the observation before the last action stands in its place'
-            )
-        return self._host(obs)  # terminated: not used
+        return next((info[name] for name in FINAL if name in info), None)
 
-    def _flags(self, done: Any, info: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    def _flags(self, done: Any, info: Mapping[str, Any]) -> tuple[Any, Any]:
         """Return terminated and truncated from one flag and `info["time_outs"]`."""
-        ended = self._array(done).astype(bool)
+        ended = self._tensor(done).bool()
         if TIME_OUTS not in info:
-            if ended.any():
+            if bool(ended.any()):
                 raise EnvError(
                     f'{self._env} returns one flag, and no info["{TIME_OUTS}"]: whether an episode has ended or was '
                     "cut by a time limit cannot be known. Return terminated and truncated, or that entry, zeros "
                     "without time limit"
                 )
-            return ended, np.zeros_like(ended)
-        truncated = ended & self._array(info[TIME_OUTS]).astype(bool)
+            return ended, ended
+        truncated = ended & self._tensor(info[TIME_OUTS]).bool()
         return ended & ~truncated, truncated
+
+    def _shares_device(self, exchange: str) -> bool:
+        """Return whether tensors and JAX's arrays are exchanged by DLPack; ConfigError where that is impossible."""
+        tensor = self._torch.zeros(1, device=self._device)
+        if exchange == "numpy" or (exchange == "auto" and tensor.device.type == "cpu"):
+            return False
+        here = jax.local_devices()[0]
+        try:
+            shared = jax.dlpack.from_dlpack(tensor).device == here
+        except (RuntimeError, TypeError, BufferError):  # JAX has no plugin for this kind of device
+            shared = False
+        if exchange == "dlpack" and not shared:
+            raise ConfigError(
+                f"exchange = 'dlpack': the tensors are on {tensor.device} and JAX computes on {here}; install JAX for "
+                "that device (CUDA_VISIBLE_DEVICES chooses among several), or use 'numpy'"
+            )
+        return shared
 
     def _info(self, info: Mapping[str, Any]) -> dict[str, Any]:
         """Return the entries of `info` that are read, as arrays; those of the final step where it has its own."""

@@ -86,8 +86,8 @@ def quick_programs(monkeypatch):
     """Compile training programs without optimisation: faster where a test runs them only for a moment."""
     from ppax.program import platforms
 
-    quickest = platforms.CPU._replace(compiler_options=platforms.CPU.run_once_options)
-    monkeypatch.setitem(platforms.RULES, "cpu", quickest)
+    own = platforms.RULES["cpu"]
+    monkeypatch.setitem(platforms.RULES, "cpu", own._replace(compiler_options=own.run_once_options))
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ DEMONSTRATIONS = "tests/imitation/test_demonstrations.py::"
 MUTATIONS = [
     Mutation(
         "the divergence of distillation is turned around",
-        "divergence = wanted.kl(own)",
-        "divergence = own.kl(wanted)",
+        "where_rows(batch.steps.valid, wanted, jax.lax.stop_gradient(own)).kl(own)",
+        "own.kl(where_rows(batch.steps.valid, wanted, jax.lax.stop_gradient(own)))",
         (DISTILLATION + "test_value_and_gradient_are_those_of_the_divergence",),
         "imitation/distillation.py",
     ),

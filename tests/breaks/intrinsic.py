@@ -50,8 +50,8 @@ MUTATIONS = [
     ),
     Mutation(
         "the streams' sums of intrinsic rewards begin anew in each rollout",
-        "    actor = actor._replace(intrinsic=intrinsic)\n",
-        "",
+        "actor._replace(intrinsic=intrinsic, auxiliary=auxiliary)",
+        "actor._replace(auxiliary=auxiliary)",
         (RND + "test_every_agent_trains_with_it",),
         "ppax/training.py",
     ),

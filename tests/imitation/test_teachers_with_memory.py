@@ -283,4 +283,4 @@ def test_a_student_learns_what_its_teacher_remembers(monkeypatch):
     print(best, student, forgetful)
     assert best == 4.0
     assert student >= 3.9
-    assert forgetful <= 3.2
+    assert forgetful <= 3.5

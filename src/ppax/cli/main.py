@@ -20,7 +20,7 @@ import ppax
 from ppax import config, imports
 from ppax.cli.arguments import trusting_line, without_trust
 from ppax.cli.bench import add_bench, run_bench
-from ppax.cli.check import add_check_env, run_check_env
+from ppax.cli.check import add_check_env, add_selftest, run_check_env, run_selftest
 from ppax.cli.common import (
     DISK,
     DONE,
@@ -42,7 +42,6 @@ from ppax.cli.output import RunDirs, evaluation_text, new_run_dirs, print_json, 
 from ppax.cli.play import add_export, add_play, evaluate_bundle, run_export, run_play
 from ppax.cli.report import add_compare, add_report, run_compare, run_report
 from ppax.cli.score import add_score, preset_line, run_presets, run_score
-from ppax.cli.selftest import add_selftest, run_selftest
 from ppax.cli.sweep import continue_sweep, run_sweep
 from ppax.envs import EnvError
 from ppax.policy.bundle import is_bundle

@@ -202,6 +202,7 @@ def test_a_killed_sweep_resumes_bit_for_bit(whole, saves, tmp_path, monkeypatch)
     assert_same_sweep(tmp_path, whole.run_dir)
 
 
+@pytest.mark.nightly
 def test_a_kill_between_checkpoints_leaves_those_before(tmp_path, monkeypatch):
     """With one checkpoint kept, a member has two of them until all others have the newer one."""
     save, count = member.MemberRun.save, []
@@ -273,7 +274,7 @@ def packs(values, base=BASE):
 
 def test_members_that_differ_in_numbers_alone_share_a_program():
     numbers = {"agent.gamma": [0.9, 0.99], "agent.loss.clip_eps": [0.1, 0.2], "env_params.half_length": [0.4, 0.6]}
-    assert packs(numbers | {"seeds": 2}) == [tuple(range(16))]
+    assert packs(numbers) == [tuple(range(8))]
     assert packs({"env_params.half_length": [{"low": 0.1, "high": 0.2}, {"low": 0.3, "high": 0.4}]}) == [(0, 1)]
     for path, pair in {
         "agent.network.hidden": [[4], [8]],
@@ -283,7 +284,7 @@ def test_members_that_differ_in_numbers_alone_share_a_program():
         "eval.every": [1, 2],
         "env": ["CartPole-v1", "Acrobot-v1"],
     }.items():
-        assert packs({path: pair, "seeds": 2}) == [(0, 1), (2, 3)], path
+        assert packs({path: pair}) == [(0,), (1,)], path
 
 
 def test_a_schedule_of_the_environment_is_swept():
@@ -293,6 +294,7 @@ def test_a_schedule_of_the_environment_is_swept():
     assert [float(task.env.schedule.end) for task in pack.tasks] == [20.0, 30.0]
 
 
+@pytest.mark.nightly
 def test_a_stop_condition_ends_one_member_alone(tmp_path):
     """The member with learning rate 0 never changes its learning rate's column: the other one's is 0.01."""
     base = BASE | {"stop": "learning_rate <= 1e-5", "eval": {"episodes": 2}}

@@ -18,9 +18,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from peers import BEFORE, FIXED, FOLDER_BEFORE
+import peers
+import physics_peers
+from peers import BEFORE, FOLDER_BEFORE
 from w1 import Work
 
+FIXED = (*peers.FIXED, *physics_peers.FIXED)
+MEMORY = ("peak_memory_mb", "device_memory_mb")
 MIN_ITERATIONS = 2  # a loop of one turn is compiled away
 Answer = dict[str, Any]
 Turn = dict[str, Answer]  # by system
@@ -86,7 +90,7 @@ def measure(systems: Sequence[str], work: Work, repeats: int, target_seconds: fl
             **workers[system].prepared,
             "steps_per_second": statistics.median(x["valid_steps"] / x["seconds"] for x in runs),
             "rows_per_second": statistics.median(x["rows"] / x["seconds"] for x in runs),
-            "peak_memory_mb": max(x["peak_memory_mb"] for x in runs),
+            **{name: max(x[name] for x in runs) for name in MEMORY if name in runs[0]},
             "runs": runs,
         }
     return result

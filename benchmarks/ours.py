@@ -26,14 +26,24 @@ def ppax_parts(work: Work, memory: str | None = None, dtype: str = "float32") ->
 
 def agent_for(env: Any, memory: str | None = None) -> Any:
     """W1's agent, or W3's."""
-    import ppax
-    from ppax.networks import memories, network
+    from ppax.networks import memories, mlp
 
-    built = ppax.networks.mlp(env, hidden=w1.HIDDEN)
-    if memory is not None:
-        width = w1.MEMORY_WIDTH
-        cell = getattr(memories, MEMORIES[memory])(width)
-        built = network(env, memory=cell, hidden=(width,), head_hidden=(width,), activation="relu", shared=True)
+    if memory is None:
+        return agent_with(mlp(env, hidden=w1.HIDDEN))
+    return agent_with(remembering(env, getattr(memories, MEMORIES[memory])(w1.MEMORY_WIDTH)))
+
+
+def remembering(env: Any, cell: Any, width: int = w1.MEMORY_WIDTH) -> Any:
+    """W3's network with another memory."""
+    from ppax.networks import network
+
+    return network(env, memory=cell, hidden=(width,), head_hidden=(width,), activation="relu", shared=True)
+
+
+def agent_with(built: Any) -> Any:
+    """W1's agent with another network."""
+    import ppax
+
     of_loss: dict[str, Any] = {"clip_eps": w1.CLIP_EPS}
     of_agent: dict[str, Any] = {}
     # an earlier version, as `speed.py --before` measures, has the weights of the terms in the loss
@@ -72,13 +82,21 @@ def compile_sweep(agent: Any, env: Any, states: Any) -> tuple[Callable[[Any, int
     return lambda states, iterations: program(agent, env, states, iterations), seconds
 
 
-def prepare_ppax(work: Work, afresh: bool = False, memory: str | None = None, dtype: str = "float32") -> Prepared:
+def prepare_ppax(
+    work: Work,
+    afresh: bool = False,
+    memory: str | None = None,
+    dtype: str = "float32",
+    chunk_rows: int | None = None,
+) -> Prepared:
     """One compiled program, the state donated; `afresh`: every run begins with new weights."""
     import jax
 
     import ppax
 
     agent, env = ppax_parts(work, memory, dtype)
+    if chunk_rows is not None:
+        agent = dataclasses.replace(agent, program=dataclasses.replace(agent.program, chunk_rows=chunk_rows))
     many = work.num_seeds > 1
 
     def start(seed: Any) -> Any:

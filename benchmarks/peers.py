@@ -178,6 +178,7 @@ class _OldGRU:
 PREPARE: dict[str, Callable[[Work], Prepared]] = {
     "ppax": ours.prepare_ppax,
     BEFORE: ours.prepare_ppax,
+    "ppax-chunks": lambda work: ours.prepare_ppax(work, chunk_rows=2**20),
     "program": lambda work: ours.prepare_ppax(work, afresh=True),
     "fit": ours.prepare_fit,
     "rejax": prepare_rejax,

@@ -35,7 +35,8 @@ def draw(path: Path) -> Path:
         _draw_panel(axis, panel)
     machine = report["hardware"]
     figure.suptitle(textwrap.fill(report["task"], int(11 * size[0])), fontsize=11)
-    figure.supxlabel(f"{machine['cpu']}, {machine['cores']} cores, {report['date'][:10]}", fontsize=8, color="#555555")
+    name = machine.get("devices", f"{machine['cpu']}, {machine['cores']} cores")
+    figure.supxlabel(f"{name}, {report['date'][:10]}", fontsize=8, color="#555555")
     output = path.with_suffix(".png")
     figure.savefig(output, dpi=130)
     plt.close(figure)
@@ -56,10 +57,12 @@ def _draw_panel(axis: Any, panel: dict[str, Any]) -> None:
             axis.hlines(target, i - 0.42, i + 0.42, color=TARGET, linewidth=2, linestyle=(0, (3, 1)), label=label)
         top = max(bar["max"], target or 0.0)
         axis.annotate(f"{value:.2f}", (i, top), (0, 4), textcoords="offset points", ha="center", fontsize=9)
-    axis.axhline(1.0, color="#aaaaaa", linewidth=0.8, zorder=0)
+    parity = panel.get("parity", True)  # whether bars are ratios
+    if parity:
+        axis.axhline(1.0, color="#aaaaaa", linewidth=0.8, zorder=0)
     axis.set_xticks(range(len(bars)), [bar["label"] for bar in bars])
     axis.set_xlim(-0.6, len(bars) - 0.4)
-    axis.set_ylim(0, 1.15 * max(max(b["max"], b["target"] or 0.0, 1.0) for b in bars))
+    axis.set_ylim(0, 1.15 * max(max(b["max"], b["target"] or 0.0, float(parity)) for b in bars))
     axis.set_title(f"{panel['title']}\n({panel['better']} is better)", fontsize=9)
     axis.spines[["top", "right"]].set_visible(False)
     if axis.get_legend_handles_labels()[0]:

@@ -22,8 +22,8 @@ RESULTS = Path(__file__).parent / "results"
 class Report:
     """One benchmark's results. With `name` None nothing is written."""
 
-    def __init__(self, name: str | None, task: str, settings: dict[str, Any]):
-        self.path = RESULTS / f"{name}.json" if name else None
+    def __init__(self, name: str | None, task: str, settings: dict[str, Any], folder: Path = RESULTS):
+        self.path = folder / f"{name}.json" if name else None
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         self.content: dict[str, Any] = {"task": task, "settings": settings, "date": now}
         self.content |= {"hardware": hardware(), "versions": versions(), "panels": []}
@@ -33,7 +33,9 @@ class Report:
         self.content |= results
         if self.path is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_text(json.dumps(self.content, indent=1) + "\n")
+            partial = self.path.with_suffix(".partial")
+            partial.write_text(json.dumps(self.content, indent=1) + "\n")
+            partial.replace(self.path)  # at once: a process killed here leaves a whole file
 
     def finish(self) -> None:
         """Draw the panels, and say where all of it is."""

@@ -15,9 +15,11 @@ from typing import Any
 import host_peers
 import image_peers
 import peers
+import physics_peers
 import predecessor_peers
 from w1 import Work, timed
 
+PREPARE = peers.PREPARE | host_peers.PREPARE | image_peers.PREPARE | predecessor_peers.PREPARE | physics_peers.PREPARE
 LIBRARIES = {"raw": "gymnasium", "sb3": "stable_baselines3", "cleanrl": "torch", "rl8": "torch"}  # of those without JAX
 
 
@@ -25,6 +27,14 @@ def peak_memory_mb() -> float:
     """The highest resident set this process ever had (Linux counts KiB, macOS bytes)."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def memory() -> dict[str, float]:
+    """Peak memory of the process, and of the first device if it has memory of its own."""
+    peaks = {"peak_memory_mb": peak_memory_mb()}
+    devices = sys.modules["jax"].local_devices() if "jax" in sys.modules else []
+    peak = (devices[0].memory_stats() or {}).get("peak_bytes_in_use") if devices else None
+    return peaks if peak is None else peaks | {"device_memory_mb": peak / 2**20}
 
 
 def load(system: str) -> None:
@@ -36,6 +46,8 @@ def load(system: str) -> None:
     importlib.import_module("jax")
     if system.startswith("purejaxrl"):
         peers.load_purejaxrl("ppo_rnn" if system == "purejaxrl-rnn" else "ppo")
+    elif system.startswith("brax-"):
+        importlib.import_module("brax.envs")  # not ppax, which asks for a device for each core
     else:
         importlib.import_module({"rejax": "rejax", "jaxdem": "flax", "sbx": "sbx"}.get(system.split("/")[0], "ppax"))
 
@@ -54,12 +66,12 @@ def main() -> None:
     if system.split("/")[0] not in LIBRARIES:
         devices = importlib.import_module("jax").devices()
         about["devices"] = f"{len(devices)} x {devices[0].platform}: {devices[0].device_kind}"
-    run, seconds = (peers.PREPARE | host_peers.PREPARE | image_peers.PREPARE | predecessor_peers.PREPARE)[system](work)
-    answer(about | seconds | {"peak_memory_mb": peak_memory_mb()})
+    run, seconds = PREPARE[system](work)
+    answer(about | seconds | memory())
     for line in sys.stdin:
         iterations = int(line)
         trained = run(iterations)
-        answer(trained._asdict() | {"rows": work.rows(iterations), "peak_memory_mb": peak_memory_mb()})
+        answer(trained._asdict() | {"rows": work.rows(iterations)} | memory())
 
 
 if __name__ == "__main__":

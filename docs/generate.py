@@ -34,6 +34,7 @@ COMMANDS = {
     "multi_agent": "python benchmarks/multi_agent.py",
     "fine_tuning": "python benchmarks/fine_tuning.py",
     "latency": "python benchmarks/latency.py",
+    "accelerator": "python benchmarks/accelerator.py",
 }
 TITLES = {
     "speed": "Compiled environments, feedforward",
@@ -47,6 +48,7 @@ TITLES = {
     "multi_agent": "Many agents",
     "fine_tuning": "Fine-tuning",
     "latency": "One action of a trained policy",
+    "accelerator": "Accelerators",
 }
 TOWERS = ("agent.network.actor.", "agent.network.critic.")
 LISTS = {"log.to": "logger"}  # lists of parts, and their kind
@@ -69,7 +71,8 @@ def section(name: str) -> str:
     report = json.loads((RESULTS / f"{name}.json").read_text())
     machine, versions = report["hardware"], report["versions"]
     lines = [f"## {TITLES[name]}", "", f"{report['task']}. `{COMMANDS[name]}`", ""]
-    lines += [f"{machine['cpu']}, {machine['cores']} cores; jax {versions['jax']}; {report['date'][:10]}.", ""]
+    devices = machine.get("devices", f"{machine['cpu']}, {machine['cores']} cores")
+    lines += [f"{devices}; jax {versions['jax']}; {report['date'][:10]}.", ""]
     lines += ["| ratio | case | median (range) | target | |", "|---|---|---|---|---|"]
     for panel in report["panels"]:
         title = f"{' '.join(panel['title'].split())} ({panel['better']} is better)"
@@ -96,8 +99,9 @@ def verdict(bar: dict[str, Any], panel: dict[str, Any]) -> str:
 def options() -> str:
     """The page of all options: those of a run, of the agent, and of every part that a slot may hold."""
     from ppax import config
-    from ppax.config.catalogue import PARTS
+    from ppax.config.catalogue import PARTS, choices_of
 
+    of_run = choices_of(config.Run)  # with parts that only the environment's schedule may be
     lines = [
         "# Options",
         "",
@@ -114,7 +118,7 @@ def options() -> str:
         if path.startswith(TOWERS):
             continue
         lines += [f"## {path}", ""]
-        for part, cls in PARTS[slot].items():
+        for part, cls in of_run.get(path, PARTS[slot]).items():
             inner = [
                 option
                 for option in config.options(nested(path, {"part": part}))

@@ -84,9 +84,10 @@ def cached_programs(program_cache, monkeypatch):
 @pytest.fixture
 def quick_programs(monkeypatch):
     """Compile training programs without optimisation: faster where a test runs them only for a moment."""
-    from ppax.program import layout
+    from ppax.program import platforms
 
-    monkeypatch.setattr(layout, "CPU_OPTIONS", layout.CPU_OPTIONS | {"xla_backend_optimization_level": 0})
+    own = platforms.RULES["cpu"]
+    monkeypatch.setitem(platforms.RULES, "cpu", own._replace(compiler_options=own.run_once_options))
 
 
 @pytest.fixture(scope="module")

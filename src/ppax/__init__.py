@@ -39,6 +39,7 @@ from ppax.parts import number, part, slot, static
 from ppax.ppo import PPO
 from ppax.program.compilation import CompiledTraining, compile
 from ppax.program.layout import Program
+from ppax.program.processes import join
 from ppax.program.sweeps import start_sweep, sweep
 from ppax.run import conditions as stop
 from ppax.run.checkpoint import CheckpointError
@@ -126,6 +127,7 @@ __all__ = [  # noqa: RUF022  # in groups
     "collect",
     "compile",
     "evaluate",
+    "join",
     "start",
     "start_sweep",
     "sweep",

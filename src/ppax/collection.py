@@ -55,7 +55,7 @@ def start_actor(agent: Agent, env: Env, key: Key) -> ActorState:
         episode_return=zeros,
         episode_length=jnp.zeros(env.num_streams, jnp.int32),
         reward_trace=zeros,
-        intrinsic=agent.initial_intrinsic(env.num_streams),
+        **agent.initial_streams(env.num_streams)._asdict(),
     )
 
 
@@ -191,7 +191,7 @@ def with_last_value(agent: Agent, learner: LearnerState, state: Running, rows: R
     episodes = episodes._replace(metrics={name: x.sum(axis=0) for name, x in rows.metrics.items()})
     # The new carry is dropped: the next rollout evaluates this observation again, from the same carry
     last = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
-    rollout = Rollout(rows.steps, last.value, rows.reward_trace, actor.obs, actor.intrinsic)
+    rollout = Rollout(rows.steps, last.value, rows.reward_trace, actor.obs, actor.intrinsic, actor.auxiliary)
     return Collected(actor, rollout, episodes)
 
 

@@ -98,7 +98,7 @@ class PPO:
         check_ratios(self.advantage, self.recompute)
         critic_state, rescale = self.critic.init()
         params = rescaled(self.network, in_float32(self.network.init(key, self.critic.num_values)), rescale)
-        own = auxiliary.init(self.auxiliary, self.network, params, observation_space, key)
+        own = auxiliary.init(self, params, observation_space, key)
         moments = clipped(self.optimizer, self.learning_rate, self.max_grad_norm, self.num_epochs).init
         trained = auxiliary.joined(params, own)
         opt_state = in_float32(moments(ravel_pytree(trained)[0] if self.optimizer.elementwise else trained))
@@ -112,13 +112,15 @@ class PPO:
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
     ) -> types.Decision:
         """Sample an action for every stream; arguments are [B, ...], `key` is one key or [B]."""
-        return exploration.sample(self.policy(learner, carry, obs, first, action_mask), key)
+        policy = self.policy(learner, carry, obs, first, action_mask)
+        return auxiliary.guided(self.auxiliary, policy, exploration.sample(policy, key), (obs, first, action_mask), key)
 
     def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> types.Update:
         """Learn from one rollout: targets, then `num_epochs` epochs of minibatches; `key` is [] or [num_epochs]."""
         intrinsic = self.intrinsic(self.network, learner.intrinsic, rollout)
-        rollout = auxiliary.with_inputs(self.auxiliary, rollout)
-        learner, experience = self._prepare(learner._replace(intrinsic=intrinsic.state), rollout, intrinsic.reward)
+        rollout, streams = auxiliary.with_inputs(self.auxiliary, rollout)
+        added = intrinsic.reward, intrinsic.advantage
+        learner, experience = self._prepare(learner._replace(intrinsic=intrinsic.state), rollout, *added)
         steps, targets, _ = experience
         learner = auxiliary.together(adapt(self.critic, self.network, learner, targets.value, steps.valid))
         rows = batches.row_masks(steps), len(rollout.steps.valid)
@@ -138,17 +140,20 @@ class PPO:
         metrics |= self.critic.metrics(learner.critic, targets.value, steps.valid)
         metrics |= phase_metrics
         metrics = rewards.with_intrinsic(metrics, intrinsic, rollout.steps.valid)
-        return types.Update(learner, metrics, intrinsic=intrinsic.streams)
+        return types.Update(learner, metrics, intrinsic=intrinsic.streams, auxiliary=streams)
 
-    def _prepare(self, learner: LearnerState, rollout: Rollout, intrinsic: Array | None = None) -> batches.Prepared:
+    def _prepare(
+        self, learner: LearnerState, rollout: Rollout, intrinsic: Array | None = None, beside: Array | None = None
+    ) -> batches.Prepared:
         """Scale rewards, compute targets from the stored values, and cut steps and targets into sequences [M, L]."""
         learner, steps = rewards.learned(learner, rollout, self.reward_spread_decay, intrinsic)
         next_value = jax.vmap(batches.next_values, (1, 0), 1)(steps, rollout.last_value)
         targets = jax.vmap(self.advantage, (1, 1, None), 1)(steps, next_value, self.gamma)
+        targets = rewards.with_advantage(targets, beside)
         length = self.sequence_length(len(steps.valid))
         if self.recompute == "never":
             return learner, batches.cut(rollout.steps, targets, length)
-        return learner, recompute.cut_with_inputs(rollout.steps, targets, steps.reward, next_value, length)
+        return learner, recompute.cut_with_inputs(rollout.steps, targets, steps.reward, next_value, length, beside)
 
     def _epoch(self, data: UpdateData, state: UpdateState, key: Key) -> Step:
         """Draw the minibatches of one epoch, and take a gradient step on each."""
@@ -197,8 +202,8 @@ class PPO:
         return exploration.remembered(self.start_carry(num_streams))
 
     def start_carry(self, num_streams: int) -> PyTree:
-        """Carry at the start of collection, [B, ...]: memory, and with gSDE the noise."""
-        return batches.repeated(in_float32(self.network.initial_carry()), num_streams)
+        """Carry at the start of collection, [B, ...]: memory, and what only acting reads (`types.Exploring`)."""
+        return auxiliary.with_guide(self.auxiliary, self.network.initial_carry(), num_streams)
 
     def policy(
         self, learner: LearnerState, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None
@@ -218,9 +223,10 @@ class PPO:
         rows = self.program.rows(length, self.compute_dtype, steps.obs)
         return evaluate_in_chunks(partial(self.evaluate_actions, learner), steps, length, rows)
 
-    def initial_intrinsic(self, num_streams: int) -> PyTree:
-        """First state of the intrinsic reward for each stream, [B, ...]."""
-        return self.intrinsic.initial_streams(num_streams)
+    def initial_streams(self, num_streams: int) -> types.StreamStates:
+        """First states of intrinsic reward and auxiliary loss for each stream, [B, ...]."""
+        own = auxiliary.initial_streams(self.auxiliary, num_streams)
+        return types.StreamStates(self.intrinsic.initial_streams(num_streams), own)
 
     def sequence_length(self, num_steps: int) -> int:
         """Sequence length L: `seq_len`, or by default `num_steps` if a target or memory spans several steps, else 1."""

@@ -24,6 +24,7 @@ from ppax.types import (
     EnvStep,
     ForwardPass,
     Gathered,
+    Guide,
     Key,
     LearnerState,
     Memory,
@@ -37,6 +38,7 @@ from ppax.types import (
     Rollout,
     Scalar,
     StepResult,
+    StreamStates,
     Targets,
     TrainState,
     Transition,
@@ -95,13 +97,13 @@ class Agent(Protocol):
         """Return the memory at the start of an episode, [B, ...]."""
 
     def start_carry(self, num_streams: int) -> PyTree:
-        """Return the carry at the start of collection, [B, ...]: the memory, and noise that stays for some steps.
+        """Return the carry at the start of collection, [B, ...]: the memory, and what only acting reads (Exploring).
 
-        `policy` and `act` take either; from a memory alone `act` draws independent noise.
+        `policy` and `act` take either; from a memory alone `act` draws independent noise, and the policy acts alone.
         """
 
-    def initial_intrinsic(self, num_streams: int) -> PyTree:
-        """Return the first state of the intrinsic reward for each stream, [B, ...]; by group with groups."""
+    def initial_streams(self, num_streams: int) -> StreamStates:
+        """Return the first states of intrinsic reward and auxiliary loss for each stream, [B, ...]."""
 
     def sequence_length(self, num_steps: int) -> int:
         """Return the number of steps between two carries that a rollout stores."""
@@ -411,13 +413,59 @@ class AuxiliaryModel(AuxiliaryLoss, Protocol):
         """
 
 
+class Followed(NamedTuple):
+    """Further inputs of an auxiliary loss for a rollout, and its state after it."""
+
+    inputs: PyTree  # [T, B, ...] in the loss `batch.steps.auxiliary` [N, ...], zero in rows that are not `valid`
+    streams: PyTree  # [B, ...] the next `ActorState.auxiliary`
+
+
+@runtime_checkable
+class AuxiliaryStreams(AuxiliaryLoss, Protocol):
+    """Protocol of auxiliary losses with a state for each stream that follows its episodes, as a teacher's memory."""
+
+    def initial_streams(self, num_streams: int) -> PyTree:
+        """Initial state of each stream, [B, ...], part of the actor; () if there is none."""
+
+    def follow(self, rollout: Rollout) -> Followed:
+        """Follow a rollout from the state before it, `rollout.auxiliary`; called once in an update, before its steps.
+
+        Rows that are not `valid` must have no influence. On several devices a rollout has the streams of one.
+        """
+
+
+class Guided(NamedTuple):
+    """Result of one step of an AuxiliaryGuide."""
+
+    memory: PyTree  # [B, ...] the next `Guide.memory`
+    acts: Array  # [B] bool: the action is taken
+    action: PyTree  # [B, ...] as the policy's distribution samples it
+
+
+@runtime_checkable
+class AuxiliaryGuide(AuxiliaryLoss, Protocol):
+    """Protocol of auxiliary losses that act in the policy's place in some steps, as DAgger's teacher does.
+
+    The stored log-probabilities stay those of the policy, so that such a loss goes with the policy loss `none` alone.
+    """
+
+    def initial_guide(self, num_streams: int) -> Guide | None:
+        """Initial state of each stream, [B, ...], part of the carry; None: the policy acts alone."""
+
+    def act(
+        self, memory: PyTree, distribution: Any, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
+    ) -> Guided:
+        """Act for every stream beside the policy, whose `distribution` is given; all arguments are [B, ...]."""
+
+
 class IntrinsicRewards(NamedTuple):
     """Intrinsic rewards of a rollout, and the state after it."""
 
-    reward: Array | None  # [T, B] added to the environment's reward, coefficient included; None: no intrinsic reward
+    reward: Array | None  # [T, B] added to the environment's reward, coefficient included; None: nothing is added
     state: PyTree  # the next `LearnerState.intrinsic`
     streams: PyTree  # [B, ...] the next `ActorState.intrinsic`
     metrics: Mapping[str, Array] = {}  # scalars, logged by name
+    advantage: Array | None = None  # [T, B] added to the advantage, of a stream of rewards with its own critic
 
 
 class IntrinsicReward(Protocol):
@@ -430,7 +478,7 @@ class IntrinsicReward(Protocol):
         """Initial state of each stream, [B, ...], part of the actor; () if there is none."""
 
     def __call__(self, network: Network, state: PyTree, rollout: Rollout) -> IntrinsicRewards:
-        """Rewards [T, B] of a rollout by the state before it, and the state that has learned from it.
+        """Rewards or advantages [T, B] of a rollout by the state before it, and the state that has learned from it.
 
         Called once in an update, before its gradient steps. Rewards of steps that are not `valid` are not read, and
         their observations may be anything, but for the row after an episode's end: its observation is the final one.
@@ -459,6 +507,18 @@ class Phase(Protocol):
         """Learn from the sequences [M, L] of an update; called once in each, before its observation statistics move.
 
         Rows that are not `valid` must have no influence, and the result must be the same on all devices.
+        """
+
+
+@runtime_checkable
+class KeepingPhase(Phase, Protocol):
+    """Protocol of auxiliary phases that can keep rollouts in their state."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the state keeps rollouts. Their shapes are those of the batch in a call: `init` leaves them out.
+
+        The first call returns a state with them, and `start` makes room for them, of zeros, before it.
         """
 
 

@@ -13,12 +13,14 @@ from jax import Array
 
 from ppax.agents.arguments import require_arguments, require_fit
 from ppax.agents.logged import EPISODE_METRICS, annealed_numbers, episode_metrics
+from ppax.agents.room import with_room
 from ppax.arrays import counter
 from ppax.arrays.metrics import Summary, add_up, averaged, nothing, pack, reduced
 from ppax.arrays.sequences import nearest_divisors, where_rows, zero_rows
 from ppax.collection import collect, force_reset, start_actor
 from ppax.envs import Env, require_native, scheduled
 from ppax.envs.curriculum import Scheduled
+from ppax.envs.ranges import adapted, first_ranges
 from ppax.envs.vector import VectorEnv
 from ppax.learning.finiteness import bad_leaves, either, not_finite
 from ppax.options import check_numbers
@@ -67,10 +69,11 @@ def start(agent: Agent, env: Env, num_steps: int, key: Key, iterations_per_env_r
         env_steps=counter.zero(),
         num_steps=num_steps,
         iterations_per_env_reset=iterations_per_env_reset,
+        ranges=first_ranges(env),
     )
     # Copies, as two fields may hold the same array (an environment may return its state as its observation), and one
     # buffer cannot be donated twice
-    return place(agent, env, jax.tree.map(jnp.copy, state))
+    return place(agent, env, jax.tree.map(jnp.copy, with_room(agent, state)))
 
 
 def place(agent: Agent, env: Env, state: TrainState) -> TrainState:
@@ -91,7 +94,7 @@ def num_devices(agent: Agent, env: Env, num_steps: int) -> int:
 def state_specs(state: TrainState) -> TrainState:
     """Sharding of each field of a TrainState: `actor` is split by environment, all else is replicated."""
     specs: dict[str, Any] = {"learner": SAME, "actor": SPLIT, "key": SAME, "iteration": SAME, "env_steps": SAME}
-    return dataclasses.replace(state, **specs)
+    return dataclasses.replace(state, **specs, ranges=SAME)
 
 
 def train(
@@ -166,9 +169,8 @@ def iteration_inputs(agent: Agent, state: TrainState, total_iterations: int | Ar
 
 def annealed_env(env: Env, state: TrainState, total_iterations: int | Array) -> Scheduled:
     """Return the compiled environment at the training progress, and the numbers that its schedule changes."""
-    return scheduled(
-        require_native(env, "schedule", LOOPS), state.iteration / total_iterations, counter.to_float(state.env_steps)
-    )
+    native, env_steps = require_native(env, "schedule", LOOPS), counter.to_float(state.env_steps)
+    return scheduled(native, state.iteration / total_iterations, env_steps, state.ranges)
 
 
 def iteration(agent: Agent, env: VectorEnv, state: TrainState, total_iterations: int | Array) -> Trained:
@@ -188,18 +190,20 @@ def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, colle
         due = (state.iteration + 1) % period == 0
         collected = force_reset(annealed, env, collected, due, jax.random.fold_in(collect_key, RESTART))
     actor, rollout, episodes = collected
-    learner, metrics, current, replaced, intrinsic = annealed.update(state.learner, rollout, update_keys)
-    actor = actor._replace(intrinsic=intrinsic)
+    learner, metrics, current, replaced, intrinsic, auxiliary = annealed.update(state.learner, rollout, update_keys)
+    actor = actor._replace(intrinsic=intrinsic, auxiliary=auxiliary)
     if current is not None:
         episodes = zero_rows(current, episodes)
     if replaced is not None:
         initial = annealed.start_carry(env.num_streams)
         actor = actor._replace(carry=jax.tree.map(where_rows, replaced, initial, actor.carry))
+    ranges, episodes, of_ranges = adapted(env, state.ranges, episodes)
     of_episodes = episode_metrics(episodes, env.num_agents, env.sizes)
     require_new_names(metrics, of_episodes, episodes.metrics)
-    numbers = reduced("last", {name: x for name, x in numbers.items() if name not in metrics})
+    numbers = reduced("last", {name: x for name, x in {**numbers, **of_ranges}.items() if name not in metrics})
     metrics = metrics | numbers | of_episodes
     fields: dict[str, Any] = {"learner": learner, "actor": actor, "key": key, "iteration": state.iteration + 1}
+    fields["ranges"] = ranges
     fields["env_steps"] = counter.add(state.env_steps, sharding.total(rollout.steps.valid.sum(dtype=jnp.uint32)))
     # Discard the whole iteration if anything is not finite: neither weights nor running statistics would recover
     bad_data = [places.any() for places in not_finite(env, rollout).values()]

@@ -55,6 +55,7 @@ class Rollout(NamedTuple):
     reward_trace: Array  # [T, B] running discounted return, for reward normalisation
     last_obs: PyTree = None  # [B, ...] observation after the last step
     intrinsic: PyTree = ()  # [B, ...] `ActorState.intrinsic` before the rollout
+    auxiliary: PyTree = ()  # [B, ...] `ActorState.auxiliary` before the rollout
 
 
 class Targets(NamedTuple):
@@ -110,6 +111,7 @@ class Update(NamedTuple):
     current: Array | None = None  # [B] streams of current learners, whose episodes are logged; None: all
     replaced: PyTree | None = None  # by group [E * A_g] past selves that were replaced: carries restart; None: none
     intrinsic: PyTree = ()  # [B, ...] the next `ActorState.intrinsic`
+    auxiliary: PyTree = ()  # [B, ...] the next `ActorState.auxiliary`
 
 
 class Requirements(NamedTuple):
@@ -167,6 +169,14 @@ class ActorState(NamedTuple):
     episode_length: Array  # [B] of the running episode, in steps
     reward_trace: Array  # [B] running discounted return, for reward normalisation
     intrinsic: PyTree = ()  # [B, ...] state of the intrinsic reward for each stream; () if it has none
+    auxiliary: PyTree = ()  # [B, ...] state of the auxiliary loss for each stream; () if it has none
+
+
+class StreamStates(NamedTuple):
+    """States of an agent's parts for each stream, [B, ...], fields of `ActorState`; by group with groups."""
+
+    intrinsic: PyTree
+    auxiliary: PyTree
 
 
 class Collected(NamedTuple):
@@ -219,6 +229,7 @@ class TrainState:
     env_steps: Array  # [2] uint32, valid steps done: low and high word (arrays/counter.py)
     num_steps: int = static()  # length of a rollout
     iterations_per_env_reset: int | None = static(default=None)  # None: only at the run's start (collection.restart)
+    ranges: PyTree = ()  # ranges of the environment's numbers that adapt (envs/adaptive.py); () without
 
 
 class EnvReset(NamedTuple):
@@ -274,11 +285,19 @@ class Noise(NamedTuple):
     every: Array  # [] int32, steps between two draws
 
 
+class Guide(NamedTuple):
+    """State of a part that acts in the policy's place in some steps (protocols.AuxiliaryGuide)."""
+
+    memory: PyTree  # [B, ...]
+    acts: Array  # [B] bool: the latest action was the part's
+
+
 class Exploring(NamedTuple):
-    """Carry of a policy that explores with lasting noise: its memory, which learning reads, and the noise."""
+    """Carry of a policy while rollouts are collected: its memory, which learning reads, and what only acting reads."""
 
     memory: PyTree  # [B, ...] carry of the network
-    noise: Noise  # [B, ...]
+    noise: Noise | tuple[()]  # [B, ...] that stays for some steps; () without
+    guide: Guide | tuple[()] = ()  # [B, ...]; () if the policy acts alone
 
 
 class Memory(NamedTuple):

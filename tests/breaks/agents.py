@@ -28,8 +28,8 @@ DEVICES = [
     ),
     Mutation(
         "a split inside the user's split",
-        "return 1 if jax.sharding.get_abstract_mesh().manual_axes else len(jax.local_devices())",
-        "return len(jax.local_devices())",
+        "return 1 if jax.sharding.get_abstract_mesh().manual_axes else len(_devices())",
+        "return len(_devices())",
         (PARALLEL + "test_one_device_inside_a_users_pmap_or_shard_map",),
         "ppax/program/sharding.py",
     ),

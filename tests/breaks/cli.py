@@ -18,8 +18,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "Ctrl-C without a run directory loses the run",
-        "stop_on_signals(ON_DISK if directory else IN_MEMORY)",
-        "stop_on_signals(ON_DISK if directory else ())",
+        "return ON_DISK if directory or not processes.leads() else IN_MEMORY",
+        "return ON_DISK if directory or not processes.leads() else ()",
         (RESUME + "test_ctrl_c_without_a_run_directory_returns_the_result_so_far",),
         "ppax/run/fit.py",
     ),

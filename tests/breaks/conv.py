@@ -9,10 +9,10 @@ FILE = "encoders/convolution.py"
 MUTATIONS = [
     Mutation(
         "a CPU convolves by the library",
-        'convolve_by_products if jax.default_backend() == "cpu" else convolve_by_library',
-        "convolve_by_library",
+        "    library_convolutions=False,",
+        "    library_convolutions=True,",
         (CONVOLUTION + "test_xla_convolution_is_used_on_accelerators_only",),
-        FILE,
+        "program/platforms.py",
     ),
     Mutation(
         "a patch goes through columns first",

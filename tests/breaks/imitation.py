@@ -3,15 +3,66 @@
 from breaks.base import Mutation
 
 DISTILLATION = "tests/imitation/test_distillation.py::"
+MEMORY = "tests/imitation/test_teachers_with_memory.py::"
+DAGGER = "tests/imitation/test_dagger.py::"
 CLONING = "tests/imitation/test_cloning.py::"
 DEMONSTRATIONS = "tests/imitation/test_demonstrations.py::"
 MUTATIONS = [
     Mutation(
         "the divergence of distillation is turned around",
-        "divergence = wanted.kl(own)",
-        "divergence = own.kl(wanted)",
+        "where_rows(batch.steps.valid, wanted, jax.lax.stop_gradient(own)).kl(own)",
+        "own.kl(where_rows(batch.steps.valid, wanted, jax.lax.stop_gradient(own)))",
         (DISTILLATION + "test_value_and_gradient_are_those_of_the_divergence",),
         "imitation/distillation.py",
+    ),
+    Mutation(
+        "rows that are not valid reach the gradient of distillation",
+        "where_rows(batch.steps.valid, wanted, jax.lax.stop_gradient(own)).kl(own)",
+        "wanted.kl(own)",
+        (DISTILLATION + "test_rows_that_are_not_valid_leave_the_gradient_finite",),
+        "imitation/distillation.py",
+    ),
+    Mutation(
+        "a teacher forgets with every rollout",
+        "follow(rollout.auxiliary, obs, steps.first,",
+        "follow(self.initial_streams(steps.first.shape[1]), obs, steps.first,",
+        (MEMORY + "test_targets_are_those_of_a_teacher_that_is_stepped_row_by_row[gru]",),
+        "imitation/distillation.py",
+    ),
+    Mutation(
+        "a teacher remembers earlier episodes",
+        "follow(rollout.auxiliary, obs, steps.first,",
+        "follow(rollout.auxiliary, obs, steps.first & False,",
+        (MEMORY + "test_targets_are_those_of_a_teacher_that_is_stepped_row_by_row[gru]",),
+        "imitation/distillation.py",
+    ),
+    Mutation(
+        "the memory of a teacher that acts stays as it was",
+        "carry._replace(guide=Guide(memory, acts))",
+        "carry._replace(guide=Guide(carry.guide.memory, acts))",
+        (DAGGER + "test_a_teacher_acts_by_its_own_memory[compiled]",),
+        "learning/auxiliary.py",
+    ),
+    Mutation(
+        "a teacher acts where the student should",
+        "jax.random.bernoulli(one, beta)",
+        "~jax.random.bernoulli(one, beta)",
+        (DAGGER + "test_the_share_of_the_teachers_actions_is_beta[compiled-0.3]",),
+        "imitation/distillation.py",
+    ),
+    Mutation(
+        "a teacher acts in evaluations on the host",
+        "current = without_guides(without_past_selves(agent))\n        with contextlib.closing",
+        "current = without_past_selves(agent)\n        with contextlib.closing",
+        (DAGGER + "test_an_evaluation_is_of_the_student_alone[host]",),
+        "program/backends.py",
+    ),
+    Mutation(
+        "a teacher acts beside PPO's own loss",
+        "if guides(loss) and not isinstance(agent.loss, NoPolicyLoss):",
+        "if False:",
+        (DAGGER + "test_beside_another_policy_loss_it_is_refused",),
+        "learning/auxiliary.py",
     ),
     Mutation(
         "another teacher goes on with a run",

@@ -3,6 +3,7 @@
 from breaks.base import Mutation
 
 RND = "tests/intrinsic/test_rnd.py::"
+OWN = "tests/intrinsic/test_own_critic.py::"
 ORACLE = RND + "test_rewards_statistics_and_predictor_are_those_of_float64"
 MUTATIONS = [
     Mutation(
@@ -14,8 +15,8 @@ MUTATIONS = [
     ),
     Mutation(
         "the target network learns beside the predictor",
-        "state._replace(predictor=to_params(trained.vector), opt_state",
-        "state._replace(target=to_params(trained.vector), opt_state",
+        "state._replace(predictor=fitted.params, opt_state",
+        "state._replace(target=fitted.params, opt_state",
         (RND + "test_every_agent_trains_with_it",),
         "intrinsic/rnd.py",
     ),
@@ -49,9 +50,37 @@ MUTATIONS = [
     ),
     Mutation(
         "the streams' sums of intrinsic rewards begin anew in each rollout",
-        "    actor = actor._replace(intrinsic=intrinsic)\n",
-        "",
+        "actor._replace(intrinsic=intrinsic, auxiliary=auxiliary)",
+        "actor._replace(auxiliary=auxiliary)",
         (RND + "test_every_agent_trains_with_it",),
         "ppax/training.py",
+    ),
+    Mutation(
+        "the stream of intrinsic rewards ends with an episode",
+        "ends = ended_t & episodic",
+        "ends = ended_t",
+        (OWN + "test_advantages_are_those_of_float64",),
+        "intrinsic/own_critic.py",
+    ),
+    Mutation(
+        "the stream of intrinsic rewards counts the step of a reset",
+        "before = jnp.where(valid_t, value_t, next_value), jnp.where(valid_t, advantage, next_advantage)",
+        "before = value_t, advantage",
+        (OWN + "test_advantages_are_those_of_float64",),
+        "intrinsic/own_critic.py",
+    ),
+    Mutation(
+        "advantages of intrinsic rewards are not added",
+        "targets._replace(advantage=targets.advantage + advantage)",
+        "targets",
+        (OWN + "test_the_advantages_are_added_and_value_targets_stay",),
+        "learning/rewards.py",
+    ),
+    Mutation(
+        "recomputed targets forget the advantages of intrinsic rewards",
+        "with_advantage(Targets(*targets), beside)",
+        "Targets(*targets)",
+        (OWN + "test_the_advantages_are_added_and_value_targets_stay",),
+        "learning/recompute.py",
     ),
 ]

@@ -21,8 +21,8 @@ MUTATIONS = [
     ),
     Mutation(
         "resume takes another agent without a word",
-        "        if passed:\n            warn",
-        "        if False:\n            warn",
+        "built if passed else None",
+        "None",
         (DIRECTORY + "test_resume_warns_of_another_learning_rate_once_and_trains_with_it",),
         "run/fit.py",
     ),

@@ -5,6 +5,7 @@ from breaks.base import Mutation
 MODEL = "tests/prediction/test_model.py::"
 TRAINING = "tests/prediction/test_in_training.py::"
 PPG = "tests/phases/test_ppg.py::"
+KEPT = "tests/phases/test_kept.py::"
 MUTATIONS = [
     Mutation(
         "the next observation is predicted across a reset in the same step",
@@ -53,6 +54,41 @@ MUTATIONS = [
         "due = state.iterations + 1 >= self.every",
         "due = state.iterations >= 0",
         (PPG + "test_a_phase_comes_once_in_some_iterations",),
+        "phases/ppg.py",
+    ),
+    Mutation(
+        "a phase learns from its own rollout alone, though it keeps others",
+        "seen = kept.joined(ring) if self.keeps else batch",
+        "seen = batch",
+        (KEPT + "test_a_phase_sees_the_last_rollouts_as_a_ring_by_hand_has_them",),
+        "phases/ppg.py",
+    ),
+    Mutation(
+        "every rollout is kept in the same place",
+        "write(all_of_them, x, number % rollouts, 0)",
+        "write(all_of_them, x, 0 * number, 0)",
+        (KEPT + "test_a_phase_sees_the_last_rollouts_as_a_ring_by_hand_has_them",),
+        "phases/kept.py",
+    ),
+    Mutation(
+        "a start makes no room for rollouts that are kept",
+        "jax.tree.map(jnp.copy, with_room(agent, state))",
+        "jax.tree.map(jnp.copy, state)",
+        (KEPT + "test_a_start_has_room_for_the_rollouts_of_every_agent",),
+        "ppax/training.py",
+    ),
+    Mutation(
+        "minibatches of several rollouts grow with their number",
+        "size = agent.minibatch.size(sequences // self.rollouts)",
+        "size = agent.minibatch.size(sequences)",
+        (KEPT + "test_a_run_resumed_between_two_phases_equals_an_uninterrupted_one",),
+        "phases/ppg.py",
+    ),
+    Mutation(
+        "the policy of the phase's KL is that of the step before",
+        "old = jax.lax.stop_gradient(forward(learner, steps).distribution)",
+        "old = jax.lax.stop_gradient(policy.distribution)",
+        (PPG + "test_loss_and_gradient_are_those_of_float64",),
         "phases/ppg.py",
     ),
 ]

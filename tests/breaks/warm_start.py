@@ -13,7 +13,7 @@ MUTATIONS: list[Mutation] = [
         "if warm is not None and (error := saver.save_final(state)):",
         "if False and (error := saver.save_final(state)):",
         (START + "test_a_resumed_warm_start_is_exact_without_the_other_run",),
-        "run/fit.py",
+        "run/saving.py",
     ),
     Mutation(
         "arrays of another shape are taken",

@@ -143,3 +143,25 @@ def test_an_environment_that_fails_on_the_host_is_told_and_nothing_is_built_on_i
     assert "the wheel fell off" in report["rollout"].advice
     assert {check.name for check in report.checks if "does not apply" in check.text} == NOT_HERE
     assert "not tried" in report["ratio"].text
+
+
+def test_every_policy_of_groups_is_checked_on_its_own_streams():
+    env = ppax.envs.grouped(ppax.make("Pursuit-3", 4), {"prey": [0], "hunters": [1, 2]})
+    networks = {name: mlp(group, hidden=(8,)) for name, group in env.groups.items()}
+    hunters = ppax.Independent(ppax.PPO(Leaky(networks["hunters"]), minibatch=Shuffle(2)), 2)
+    agents = {"prey": ppax.PPO(networks["prey"], minibatch=Shuffle(2), seq_len=8), "hunters": hunters}
+    report = ppax.selftest(ppax.Groups(agents, env.sizes), env, 16, jax.random.key(0))
+    assert report.passed, str(report)
+    for name in ("ratio", "replay", "targets", "gradients", "update", "minibatches"):
+        assert [report[f"{name}/{one}"].passed for one in ("prey", "hunters_0", "hunters_1")] == [True] * 3
+    assert report["memory/prey"].passed is None
+    assert report["memory/hunters_1"].passed
+    assert "with one policy, and Groups has several" in report["devices"].text
+
+
+def test_self_play_is_refused_with_the_checks_that_it_lacks():
+    env = ppax.envs.grouped(ppax.make("Pursuit-2", 4), {"prey": [0], "hunter": [1]})
+    agents = {name: ppax.PPO(mlp(group, hidden=(8,))) for name, group in env.groups.items()}
+    agent = ppax.agents.self_play.SelfPlay(ppax.Groups(agents, env.sizes), ppax.agents.opponents.Pool(every=1), 4)
+    with pytest.raises(ppax.ConfigError, match=r"past selves act in some environments, so that no check .* \(ratio"):
+        ppax.selftest(agent, env, 16, jax.random.key(0))

@@ -81,6 +81,7 @@ VALUES = {
     "auxiliary.teacher": "runs/none",
     "auxiliary.demonstrations": "none.npz",
     "auxiliary.checksum": "0" * 64,
+    "auxiliary.memory": ["float32[3]"],
     "actor_keys": ["actor"],
     "num_epochs": 3,
     "num_minibatches": 4,

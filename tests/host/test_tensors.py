@@ -10,9 +10,10 @@ import pytest
 import ppax
 from ppax.config import Log
 from ppax.envs import EnvError, TensorBatch, host
-from ppax.host import Clock, Rollouts, policy
+from ppax.host import Clock, Rollouts
 from ppax.host.training import HostTraining
 from ppax.networks import memories, network
+from ppax.program import platforms
 from ppax.types import ConfigError
 
 torch = pytest.importorskip("torch")
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("cached_programs", "quick_programs")
 @pytest.fixture(autouse=True)
 def _compiled_policies(monkeypatch):
     """Choose the policy that draws the same samples on the host: small ones run in NumPy, with another generator."""
-    monkeypatch.setattr(policy, "NUMPY_WORK", 0)
+    monkeypatch.setitem(platforms.RULES, "cpu", platforms.RULES["cpu"]._replace(numpy_work=0))
 
 
 def batch(exchange="dlpack", final_obs="info", metrics=(), **options):

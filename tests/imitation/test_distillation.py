@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from teachers import WEIGHTS, teacher_of
 from trained import policy_of
-from worlds import QUICK
+from worlds import QUICK, Spaced
 
 import ppax
 from ppax import config
 from ppax.collection import collect
+from ppax.envs import VectorEnv
 from ppax.imitation import Distillation, distill
 from ppax.losses import NoAuxiliary, NoPolicyLoss
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
-from ppax.networks.memories import GRU
 from ppax.optimizers import SGD
 from ppax.types import ConfigError
 
@@ -81,8 +81,8 @@ def test_the_teacher_has_statistics_of_its_own():
     env = ppax.make("CartPole-v1", 4)
     teacher = policy_of(ppax.PPO(mlp(env, hidden=(6,)), normalize_obs=True), env)
     obs = np.random.default_rng(0).normal(size=(7, 4)).astype(np.float32)
-    got = distill(env, teacher).policy.distribution(obs, None).log_probs
-    actions = np.asarray(got).argmax(-1)
+    taught = distill(env, teacher).policy.follow((), obs[:, None], np.ones((7, 1), bool), None)
+    actions = np.asarray(taught.distribution.log_probs)[:, 0].argmax(-1)
     np.testing.assert_array_equal(actions, teacher.act(obs))
     other = dataclasses.replace(teacher.agent, normalize_obs=False)
     plain = ppax.Policy(other, teacher.learner._replace(obs_stats=None), teacher.spec)
@@ -97,16 +97,11 @@ class Cases:
         other = ppax.make("Pendulum-v1", 2)
         return policy_of(ppax.PPO(mlp(other)), other)
 
-    @staticmethod
-    def memory(env):
-        return policy_of(ppax.PPO(ppax.networks.network(env, memory=GRU(3))), env)
-
 
 @pytest.mark.parametrize(
     ("make", "said"),
     [
         (Cases.other_space, "has the observation space Box.*must be that of the student"),
-        (Cases.memory, "must be a policy without memory"),
         (lambda env: 3, "a int; must be a path, or what ppax.load"),
         (lambda env: "", "must be teacher = "),
         (lambda env: "no/such/run", "auxiliary.teacher = '.*no/such/run': does not exist"),
@@ -127,6 +122,18 @@ def test_another_distribution_is_refused():
         jax.eval_shape(lambda state: ppax.train(agent, env, state, 1), state)
 
 
+def test_rows_that_are_not_valid_leave_the_gradient_finite():
+    """Episodes of four steps; zeros in the steps between them are no parameters of a beta distribution."""
+    env = VectorEnv(Spaced("box"), 4)
+    net = mlp(env, hidden=(4,), distribution="beta")
+    agent = ppax.PPO(net, auxiliary=distill(env, policy_of(ppax.PPO(net), env)), **ONE_STEP)
+    state = ppax.start(agent, env, 8, jax.random.key(0))
+    state, metrics = jax.jit(ppax.train, compiler_options=QUICK)(agent, env, state, 1)
+    assert int(state.iteration) == 1
+    assert float(metrics["grad_norm"]) > 0.0
+    assert float(metrics["teacher_kl"]) > 0.0
+
+
 def test_without_a_teacher_the_part_says_what_to_give():
     env = ppax.make("CartPole-v1", 4)
     agent = ppax.PPO(mlp(env), auxiliary=Distillation())
@@ -143,7 +150,8 @@ def test_a_run_file_names_its_teacher_and_a_resume_reads_it_again(tmp_path, monk
     table = {"part": "distillation", "teacher": "teacher", "coef": 0.5}
     student, env, _ = config.build({**plan, "agent": plan["agent"] | {"auxiliary": table}})
     described = config.describe(student)["auxiliary"]
-    assert described | {"teacher": "", "checksum": ""} == table | {"teacher": "", "checksum": ""}
+    found = {"teacher": "", "checksum": "", "beta": None, "memory": []}
+    assert described | {"teacher": "", "checksum": ""} == table | found
     assert described["teacher"] == str(tmp_path / "teacher")
     assert len(described["checksum"]) == 64
 

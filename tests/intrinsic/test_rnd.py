@@ -19,6 +19,7 @@ from ppax.cli.options import add_train, parse_run
 from ppax.config import Log
 from ppax.envs import VectorEnv, grouped, host
 from ppax.intrinsic import RND, NoIntrinsic
+from ppax.intrinsic import rows as rnd_rows
 from ppax.intrinsic.returns import discounted_so_far
 from ppax.learning import rewards
 from ppax.minibatches import Shuffle
@@ -141,7 +142,7 @@ def test_discounted_sums_by_hand():
 
 @pytest.mark.parametrize(("rows", "minibatches"), [(12, 4), (13, 4), (3, 4)])
 def test_minibatches_have_each_row_once(rows, minibatches):
-    drawn = RND(num_minibatches=minibatches)._minibatches(jax.random.key(0), rows)
+    drawn = rnd_rows.minibatches(jax.random.key(0), rows, minibatches)
     assert len(drawn) == minibatches
     np.testing.assert_array_equal(np.sort(drawn[drawn < rows]), np.arange(rows))
 

@@ -6,6 +6,7 @@ import re
 import sys
 import tomllib
 
+import jax
 import numpy as np
 import pytest
 from hub_server import running_hub
@@ -144,3 +145,34 @@ def test_a_missing_package_is_reported_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ImportError, match=r'pip install "ppax\[hub\]"'):
         ppax.load("hf://me/poles")
+
+
+def test_a_resume_downloads_no_teacher(hub, run_dir, tmp_path, monkeypatch):
+    ppax.load(run_dir).push_to_hub("me/poles", **NUMPY)
+    env = ppax.make("CartPole-v1", 2)
+    network = ppax.networks.mlp(env, (4,))
+    agent = ppax.PPO(network, num_epochs=1, auxiliary=ppax.imitation.distill(env, "hf://me/poles"))
+    path, options = tmp_path / "student", {"num_steps": 8, "log": ppax.Log(every=1, console=False)}
+
+    def after_one(state, row):
+        return row["iteration"] == 1
+
+    ppax.fit(agent, env, 64, run_dir=path, callbacks=[after_one], **options)
+    hub.requests.clear()
+    jax.clear_caches()  # a program with this teacher needs no other copy
+    with monkeypatch.context() as stranger:
+        stranger.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "empty"))
+        with pytest.raises(ConfigError, match=r"auxiliary\.teacher = 'hf://me/poles': the run directory names it, and"):
+            ppax.resume(path, console=False)
+        assert main(["resume", str(path), "--no-cache"]) == 2
+    assert hub.requests == []
+    hub.repos["me/poles"]["policy.zip"] = b"of another version"
+    text = (path / "run.toml").read_text()
+    checksum = tomllib.loads(text)["agent"]["auxiliary"]["checksum"]
+    (path / "run.toml").write_text(text.replace(checksum, "0" * 64))
+    changed = pytest.warns(UserWarning, match="agent.auxiliary.checksum was")
+    with changed, pytest.raises(ConfigError, match="another policy than that of the run's start"):
+        ppax.resume(path, console=False)
+    (path / "run.toml").write_text(text)
+    assert int(ppax.resume(path, console=False).state.iteration) == 4  # the cache has it, with its checksum
+    assert hub.requests == []

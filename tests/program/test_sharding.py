@@ -1,6 +1,5 @@
 """Several devices compute the same as one; ppax requests one device per core unless the user has chosen."""
 
-import dataclasses
 import json
 import os
 import subprocess
@@ -9,11 +8,11 @@ import sys
 import jax
 import numpy as np
 import pytest
-from worlds import QUICK, Leaky, Team
+from sharded import require_same
+from worlds import Team
 
 import ppax
 from ppax.collection import stream_keys
-from ppax.critics import PopArt, Regression, TwoHot
 from ppax.envs import VectorEnv
 from ppax.minibatches import Shuffle
 from ppax.networks import mlp
@@ -22,56 +21,11 @@ from ppax.program.layout import Program
 from ppax.training import check_sizes
 
 
-def make(case):
-    if case == "agents":
-        env = VectorEnv(Team(), 4)
-    else:
-        env = ppax.make("CartPole-v1" if case != "continuous" else "Pendulum-v1", 4)
-    network = mlp(env, hidden=(16,))
-    normalized = {"normalize_obs": True, "normalize_reward": True, "normalize_advantage": "rollout"}
-    critics = {"continuous": PopArt(), "memory": TwoHot()}
-    agent = ppax.PPO(
-        Leaky(network) if case == "memory" else network,
-        minibatch=Shuffle(2),
-        learning_rate=1e-3,
-        seq_len=8 if case == "memory" else None,
-        critic=critics.get(case, Regression()),
-        **(normalized if case == "continuous" else {}),
-    )
-    return agent, env
-
-
 @pytest.mark.parametrize(
     "case", ["continuous", "memory", *(pytest.param(c, marks=pytest.mark.nightly) for c in ("discrete", "agents"))]
 )
 def test_training_on_two_devices_equals_one(case):
-    agent, env = make(case)
-
-    def run(devices):
-        laid_out = dataclasses.replace(agent, program=Program(devices=devices, chunk_rows=12))
-        state = jax.jit(ppax.start, static_argnames="num_steps")(laid_out, env, 16, jax.random.key(0))
-        return jax.jit(ppax.train, compiler_options=QUICK)(laid_out, env, state, 3)
-
-    one, two = run(1), run(2)
-    assert len(two.state.actor.first.sharding.device_set) == 2
-    fresh = run(1)._replace(state=ppax.start(agent, env, 16, jax.random.key(0)))
-    moved = [np.abs(a - b).max() for a, b in pairs(fresh.state.learner.params, one.state.learner.params)]
-    assert max(moved) > 1e-3  # the parameters changed
-    data = [x for x in (one.state, two.state)]
-    for a, b in pairs(*(jax.tree.map(as_numbers, state) for state in data)):
-        np.testing.assert_allclose(a, b, atol=2e-5, rtol=1e-4)
-    assert set(one.metrics) == set(two.metrics)
-    for name in one.metrics:
-        np.testing.assert_allclose(one.metrics[name], two.metrics[name], rtol=2e-4, atol=2e-5, err_msg=name)
-
-
-def pairs(one, other):
-    return zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
-
-
-def as_numbers(x):
-    x = jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
-    return np.asarray(x, np.float64)
+    require_same(case, 2)
 
 
 def test_every_stream_and_step_has_a_key_of_its_own():

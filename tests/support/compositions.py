@@ -437,7 +437,7 @@ def draw_beside(rng: random.Random, ent_coef: float) -> dict[str, Any]:
         if rng.random() < 0.3
         else {"part": "none"},
         "auxiliary": {"part": "feature_norm"} if rng.random() < 0.3 else draw_prediction(rng),
-        "phase": {"part": "ppg", "every": rng.choice([1, 2]), "num_epochs": 1}
+        "phase": {"part": "ppg", "every": 2, "rollouts": rng.choice([1, 2]), "num_epochs": 1}
         if rng.random() < 0.3
         else {"part": "none"},
         "entropy": {"target": target},

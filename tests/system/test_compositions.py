@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_reference import flat_params
+from reference_cases import flat_params
 from worlds import QUICK
 
 import ppax

@@ -11,13 +11,14 @@ import jax
 import pytest
 
 import ppax
-from ppax import config, distributions, optimizers, prediction, protocols, schedules, types
+from ppax import config, distributions, imitation, optimizers, prediction, protocols, schedules, types
 from ppax.config.catalogue import choices_of
 from ppax.envs import BUILTIN, ActionRepeat, PartialView, TeamView, TimeLimit, VectorEnv, builtin
 from ppax.networks import encoders, head_for, mlp
 from ppax.networks.encoders.choice import Encoder
 from ppax.networks.memories.time import MemoryPart
 from ppax.parts import slot_lists, slots
+from ppax.phases import PPG
 
 ENV = ppax.make("CartPole-v1", 2)
 
@@ -56,6 +57,8 @@ PAIRS = [
     *((SLOTS[slot], cls) for slot, _, cls in CATALOGUE if cls is not encoders.Auto),
     *((protocol, cls) for protocol, classes in OTHERS.values() for cls in classes),
     *((protocols.AuxiliaryModel, getattr(prediction, name)) for name in prediction.__all__),
+    (protocols.KeepingPhase, PPG),
+    *((protocol, imitation.Distillation) for protocol in (protocols.AuxiliaryStreams, protocols.AuxiliaryGuide)),
 ]
 EXAMPLES = [
     *(cls() for slot, _, cls in CATALOGUE if slot != "network"),

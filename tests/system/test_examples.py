@@ -22,6 +22,7 @@ SHORTER = {"sweep": 24}  # iterations
 
 # Bounds of the results of `main`, below those observed; in comments the result of an untrained policy
 RESULTS = {
+    "adaptive_ranges": lambda score: score >= 60.0,  # 22
     "fine_tuning": lambda scores: scores["warm start"] >= 2.0 * scores["random weights"],  # 20 without training
     "by_hand": lambda score: score >= 100.0,  # 9 to 25
     "curriculum": lambda score: score >= 60.0,  # 22

@@ -25,7 +25,7 @@ AGENTS = [
         "critic": {"part": "two_hot"},
         "minibatch": {"part": "prioritised"},
         "auxiliary": {"part": "feature_norm"},
-        "intrinsic": {"part": "rnd"},
+        "intrinsic": {"part": "own_critic", "reward": {"part": "rnd"}},
     },
     {"critic": {"part": "popart"}, "kl": {"target_kl": 0.1}, "advantage": {"part": "vtrace"}, "recompute": "epoch"}
     | {"auxiliary": {"part": "self_prediction"}, "phase": {"part": "ppg"}},

@@ -1,13 +1,12 @@
 """`compute_dtype`: bfloat16 for operands of matrix products in acting and learning; float32 accumulation."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gymnasium import spaces
+from rounded import looked, values
 from worlds import QUICK, Leaky
 
 import ppax
@@ -70,34 +69,10 @@ def test_networks_receive_parameters_in_bfloat16_and_inputs_in_float32(monkeypat
     assert seen == dict.fromkeys(("encode", "remember", "decide"), (jnp.bfloat16, jnp.float32))
 
 
-def near(x):
-    """Return `x` rounded to bfloat16, in float64."""
-    return np.asarray(jnp.asarray(x, jnp.bfloat16), np.float64)
-
-
-def looked(width, obs):
-    """Return V of observations [n, k] by ppax in bfloat16, and the rounded parameters in float64."""
-    env = spaces_of(spaces.Box(-np.inf, np.inf, (obs.shape[1],), np.float32))
-    agent = ppax.PPO(mlp(env, hidden=(width,)), compute_dtype="bfloat16")
-    learner = agent.init(env.observation_space, jax.random.key(0))
-    first = jnp.ones(len(obs), bool)
-    value = jax.jit(agent.policy)(learner, (), jnp.asarray(obs, jnp.float32), first, None).value
-    return np.asarray(value), jax.tree.map(near, learner.params)
-
-
-def spaces_of(observation_space):
-    return SimpleNamespace(observation_space=observation_space, action_space=spaces.Discrete(2))
-
-
 @pytest.mark.parametrize(("inputs", "width"), [(1, 16), (15, 64), (64, 15), (64, 64)])
 def test_only_operands_with_sides_of_at_least_16_are_rounded(inputs, width):
     """Compare with float64; the output layer is smaller than 16, so only its weights are rounded."""
-    obs = np.random.default_rng(0).normal(size=(8, inputs)).astype(np.float32)
-    value, params = looked(width, obs)
-    layer, head = params["critic"]["0"], params["value"]
-    x = near(obs) if min(inputs, width) >= 16 else np.float64(obs)
-    expected = np.tanh(x @ layer["kernel"] + layer["bias"]) @ head["kernel"] + head["bias"]
-    np.testing.assert_allclose(value, expected[:, 0], atol=3e-6)
+    np.testing.assert_allclose(*values(inputs, width), atol=3e-6)
 
 
 def test_small_layers_do_not_round_observations():

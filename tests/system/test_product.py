@@ -19,7 +19,7 @@ from ppax.advantages import GAE, CanonicalVTrace
 from ppax.agents.logged import EPISODE_METRICS
 from ppax.critics import PopArt, Quantile, TwoHot
 from ppax.envs import TimeLimit, VectorEnv, builtin
-from ppax.intrinsic import RND
+from ppax.intrinsic import RND, OwnCritic
 from ppax.losses import DPO, SPO, ClippedSurrogate, FeatureNorm, KLPenalty, Rollback
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import Tower, mlp
@@ -38,6 +38,7 @@ NETWORKS = {
     HYBRID: mlp(HYBRID, hidden=(8,), distribution="squashed", state_std=True),
 }
 STEPS = 8
+NOVELTY = RND(embedding=4, hidden=(4,), predictor_hidden=(4,), num_minibatches=2)
 
 
 def stacked(network):
@@ -114,8 +115,8 @@ AXES = {
         {"auxiliary": FeatureNorm()},
         {"auxiliary": taught},
     ],
-    "phase": [{}, {"phase": PPG(every=1, num_epochs=2)}, {"phase": PPG(every=2, num_epochs=1)}],
-    "intrinsic": [{}, {"intrinsic": RND(embedding=4, hidden=(4,), predictor_hidden=(4,), num_minibatches=2)}],
+    "phase": [{}, {"phase": PPG(every=1, num_epochs=2)}, {"phase": PPG(every=2, num_epochs=1, rollouts=2)}],
+    "intrinsic": [{}, {"intrinsic": NOVELTY}, {"intrinsic": OwnCritic(NOVELTY, num_minibatches=2, hidden=(4,))}],
     "space": [{}, {"env": BOX}, {"env": HYBRID}],
 }
 

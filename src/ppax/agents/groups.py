@@ -29,6 +29,7 @@ from ppax.types import (
     Requirements,
     Rollout,
     Scalar,
+    StreamStates,
     Transition,
     Update,
     part,
@@ -61,13 +62,7 @@ class Groups:
         }
 
     def act(
-        self,
-        learner: Any,
-        carry: PyTree,
-        obs: PyTree,
-        first: Array,
-        action_mask: PyTree | None,
-        key: Key,
+        self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
     ) -> Decision:
         """Sample actions of all groups.
 
@@ -86,14 +81,7 @@ class Groups:
         log_prob, value = join(each("log_prob"), self.sizes), join(each("value"), self.sizes)
         return Decision(each("carry"), each("action"), each("env_action"), log_prob, value)
 
-    def policy(
-        self,
-        learner: Any,
-        carry: PyTree,
-        obs: PyTree,
-        first: Array,
-        action_mask: PyTree | None,
-    ) -> ForwardPass:
+    def policy(self, learner: Any, carry: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None) -> ForwardPass:
         """Return action distributions, next carries and values [B] for the current observations."""
         firsts = self.apart(first)
         out = {
@@ -118,7 +106,8 @@ class Groups:
             updates[name] = agent.update(learner[name], rollouts[name], keys)
         learners = {name: update.learner for name, update in updates.items()}
         metrics = of_groups({name: update.metrics for name, update in updates.items()})
-        return Update(learners, metrics, intrinsic={name: update.intrinsic for name, update in updates.items()})
+        streams = ({name: getattr(one, field) for name, one in updates.items()} for field in StreamStates._fields)
+        return Update(learners, metrics, None, None, *streams)
 
     def evaluate_rollout(self, learner: Any, steps: Transition) -> tuple[Array, Array]:
         """Return V and action log-probability, both [T, B], of the steps [T, B] of a rollout."""
@@ -138,10 +127,13 @@ class Groups:
         envs = num_streams // self.num_agents
         return {name: self.agents[name].start_carry(envs * size) for name, size in self.sizes}
 
-    def initial_intrinsic(self, num_streams: int) -> PyTree:
-        """Return the first state of the intrinsic rewards for each stream, by group."""
+    def initial_streams(self, num_streams: int) -> StreamStates:
+        """Return the first states of intrinsic rewards and auxiliary losses for each stream, by group."""
         envs = num_streams // self.num_agents
-        return {name: self.agents[name].initial_intrinsic(envs * size) for name, size in self.sizes}
+        each = {name: self.agents[name].initial_streams(envs * size) for name, size in self.sizes}
+        return StreamStates(
+            *({name: getattr(one, field) for name, one in each.items()} for field in StreamStates._fields)
+        )
 
     def sequence_length(self, num_steps: int) -> int:
         """Steps between two stored carries: greatest common divisor of the sequence lengths of recurrent groups."""
@@ -211,8 +203,9 @@ class Groups:
     def rollout(self, name: str, rollout: Rollout) -> Rollout:
         """Return the part of a rollout that belongs to the group `name`."""
         last_value, reward_trace = self.apart(rollout.last_value)[name], self.apart(rollout.reward_trace, 1)[name]
-        of_streams = _of(rollout.last_obs, name), _of(rollout.intrinsic or None, name)
-        return Rollout(self.steps(name, rollout.steps), last_value, reward_trace, *of_streams)
+        of_streams = rollout.last_obs, rollout.intrinsic or None, rollout.auxiliary or None
+        own = (_of(tree, name) for tree in of_streams)
+        return Rollout(self.steps(name, rollout.steps), last_value, reward_trace, *own)
 
     def steps(self, name: str, steps: Transition) -> Transition:
         """Return the steps [T, E * A_g] of the group `name` among all steps [T, B]."""

@@ -30,6 +30,7 @@ from ppax.types import (
     PyTree,
     Requirements,
     Rollout,
+    StreamStates,
     Transition,
     Update,
     part,
@@ -88,8 +89,9 @@ class Independent:
         players = jnp.arange(self.num_agents)
         keys = jax.vmap(lambda one: jax.vmap(jax.random.fold_in, (None, 0))(one, players))(key)  # [num_epochs, A]
         update: Update = jax.vmap(PPO.update, (0, 0, 0, 1))(self.players(), learner, own, keys)
-        intrinsic = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:]), update.intrinsic)
-        return Update(update.learner, of_players(update.metrics, self.num_agents), intrinsic=intrinsic)
+        players_streams = update.intrinsic, update.auxiliary
+        streams = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:]), players_streams)
+        return Update(update.learner, of_players(update.metrics, self.num_agents), None, None, *streams)
 
     def evaluate_rollout(self, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
         """Return V and action log-probability, both [T, B], of the steps [T, B] of a rollout."""
@@ -104,9 +106,9 @@ class Independent:
         """Return the carry at the start of collection, [B, ...]."""
         return self.agent.start_carry(num_streams)
 
-    def initial_intrinsic(self, num_streams: int) -> PyTree:
-        """Return the first state of the intrinsic reward for each stream, [B, ...]."""
-        return self.agent.initial_intrinsic(num_streams)
+    def initial_streams(self, num_streams: int) -> StreamStates:
+        """Return the first states of intrinsic reward and auxiliary loss for each stream, [B, ...]."""
+        return self.agent.initial_streams(num_streams)
 
     def sequence_length(self, num_steps: int) -> int:
         """Return the sequence length L, the same for all players."""

@@ -5,7 +5,8 @@ Sampling "hard": prioritised fictitious self-play, Vinyals et al. 2019, https://
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.agents.ratings import win_probability
-from ppax.types import OF_LEARNING, Key, PyTree, Rollout, Scalar, number, part, static
+from ppax.types import OF_LEARNING, Key, PyTree, Rollout, Scalar, StreamStates, Update, number, part, static
 
 
 class SelfPlayState(NamedTuple):
@@ -109,15 +110,19 @@ def without_streams(rollout: Rollout, rows: slice) -> Rollout:
         before = jax.lax.slice_in_dim(x, 0, rows.start, axis=axis)
         return jnp.concatenate([before, jax.lax.slice_in_dim(x, rows.stop, x.shape[axis], axis=axis)], axis)
 
-    steps, of_streams = jax.tree.map(lambda x: drop(x, 1), rollout.steps), (rollout.last_obs, rollout.intrinsic)
-    own = jax.tree.map(lambda x: drop(x, 0), of_streams)
+    of_streams = rollout.last_obs, rollout.intrinsic, rollout.auxiliary
+    steps, own = jax.tree.map(lambda x: drop(x, 1), rollout.steps), jax.tree.map(lambda x: drop(x, 0), of_streams)
     return Rollout(steps, drop(rollout.last_value, 0), drop(rollout.reward_trace, 1), *own)
 
 
-def with_streams(before: PyTree, learned: PyTree, rows: slice) -> PyTree:
-    """Return `before` [B, ...] with `learned`, of all streams but `rows`, in the places of these streams."""
+def with_streams(before: Mapping[str, Rollout], learned: Update, rows: Mapping[str, slice]) -> StreamStates:
+    """States of all streams after an update by group; `rows` are those of past selves, whose states stay."""
 
-    def one(old: Array, new: Array) -> Array:
-        return jnp.concatenate([new[: rows.start], old[rows], new[rows.start :]])
+    def one(old: Array, new: Array, own: slice) -> Array:
+        return jnp.concatenate([new[: own.start], old[own], new[own.start :]])
 
-    return jax.tree.map(one, before, learned)
+    def each(field: str) -> dict[str, PyTree]:
+        pairs = {name: (getattr(before[name], field), getattr(learned, field)[name]) for name in rows}
+        return {name: jax.tree.map(partial(one, own=rows[name]), *pair) for name, pair in pairs.items()}
+
+    return StreamStates(each("intrinsic"), each("auxiliary"))

@@ -20,6 +20,7 @@ from ppax.agents.opponents import Pool as Pool
 from ppax.agents.opponents import SelfPlayState as SelfPlayState
 from ppax.agents.opponents import by_opponent, pool_of, win_chance, with_snapshot, with_streams, without_streams
 from ppax.arrays.metrics import reduced
+from ppax.learning.auxiliary import guides
 from ppax.ppo import PPO
 from ppax.program.layout import Program
 from ppax.types import (
@@ -32,6 +33,7 @@ from ppax.types import (
     Requirements,
     Rollout,
     Scalar,
+    StreamStates,
     Transition,
     Update,
     part,
@@ -97,25 +99,16 @@ class SelfPlay:
     def update(self, learner: Any, rollout: Rollout, key: Key) -> Update:
         """Update every group on its own rows, then the Elo ratings and, every `pool.every` iterations, the pool."""
         key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
-        rollouts = {
-            block.name: without_streams(self.agent.rollout(block.name, rollout), block.rows) for block in self._blocks()
-        }
+        whole = {block.name: self.agent.rollout(block.name, rollout) for block in self._blocks()}
+        rollouts = {block.name: without_streams(whole[block.name], block.rows) for block in self._blocks()}
         learned = self.agent.learn(learner.current, rollouts, key)
-        rated = self._rate(learner, rollout)
         draw_key = jax.random.fold_in(key[0], self.num_agents)  # larger than any number folded in by players and groups
-        learners: Any = learned.learner
-        rated = rated._replace(current=learners, iteration=learner.iteration + 1)
+        rated = self._rate(learner, rollout)._replace(current=learned.learner, iteration=learner.iteration + 1)
         after = with_snapshot(self.pool, rated, [name for name, _ in self.sizes], draw_key)
         metrics = learned.metrics | reduced("last", self._ratings(after))
         current = seating.current_agents(self._blocks(), self.num_envs, self.num_agents)
-        intrinsic = {
-            block.name: with_streams(
-                self.agent.rollout(block.name, rollout).intrinsic, learned.intrinsic[block.name], block.rows
-            )
-            for block in self._blocks()
-        }
-        replaced = self.replaced(learner, after)
-        return Update(after, metrics, jnp.asarray(current.reshape(-1)), replaced, intrinsic)
+        streams = with_streams(whole, learned, {block.name: block.rows for block in self._blocks()})
+        return Update(after, metrics, jnp.asarray(current.reshape(-1)), self.replaced(learner, after), *streams)
 
     def _rate(self, learner: SelfPlayState, rollout: Rollout) -> SelfPlayState:
         """Update Elo ratings from the episodes that ended in a rollout: at autoreset steps, in which no agent acts."""
@@ -191,6 +184,8 @@ class SelfPlay:
                 "self_play: takes at least two groups that play against each other; this environment has one"
             )
         for one in (learner for agent in self.agent.agents.values() for learner, _ in agent.learners(1)):
+            if guides(one.auxiliary):
+                raise ConfigError("auxiliary.beta: in self-play past selves act alone; must be none there")
             if one.program.devices not in (None, 1):
                 raise ConfigError(f"program.devices = {one.program.devices}: self-play runs on one; write 1")
         block = self._blocks()[0].envs
@@ -213,9 +208,9 @@ class SelfPlay:
         """Return the memory at the start of an episode, by group."""
         return self.agent.initial_carry(num_streams)
 
-    def initial_intrinsic(self, num_streams: int) -> PyTree:
-        """Return the first state of the intrinsic rewards for each stream, by group."""
-        return self.agent.initial_intrinsic(num_streams)
+    def initial_streams(self, num_streams: int) -> StreamStates:
+        """Return the first states of intrinsic rewards and auxiliary losses for each stream, by group."""
+        return self.agent.initial_streams(num_streams)
 
     def sequence_length(self, num_steps: int) -> int:
         """Steps between two carries that a rollout stores."""

@@ -19,9 +19,9 @@ from ppax.learning.kl_control import KLControl
 from ppax.minibatches import Shuffle
 from ppax.optimizers import SGD
 from ppax.phases import NoPhase
-from ppax.ppo import PPO
 from ppax.program.backends import backend_of
 from ppax.program.layout import run_once_options
+from ppax.protocols import Agent
 from ppax.training import check_sizes, start
 from ppax.types import ActorState, ConfigError, Key, LearnerState, PyTree, Rollout, Transition
 
@@ -44,8 +44,8 @@ class Replay(NamedTuple):
 class CheckContext(NamedTuple):
     """Rollout of the checks, the states from which it was collected, and compiled functions of it."""
 
-    agent: PPO
-    env: Any  # VectorEnv or HostEnv; some checks need a VectorEnv
+    agent: Any  # one PPO, or an agent of several (agents/members.py)
+    env: Any  # VectorEnv or HostEnv, of which some checks need the first; of one policy among several a MemberEnv
     learner: LearnerState
     actor: ActorState  # at the start of the rollout
     key: Key  # with which the rollout was collected
@@ -56,7 +56,7 @@ class CheckContext(NamedTuple):
 
 
 def make_context(
-    agent: PPO, env: Env, learner: LearnerState, actor: ActorState, key: Key, rollout: Rollout
+    agent: Any, env: Any, learner: LearnerState, actor: ActorState, key: Key, rollout: Rollout
 ) -> CheckContext:
     """Return a context; its functions compile at their first call."""
     update = fast_compiled(lambda learner, rollout, key: agent.update(learner, rollout, key))
@@ -65,7 +65,7 @@ def make_context(
     )
 
 
-def context_after_update(agent: PPO, env: Env, num_steps: int, key: Key) -> CheckContext:
+def context_after_update(agent: Agent, env: Env, num_steps: int, key: Key) -> CheckContext:
     """Return a context after one update: weights and statistics differ from their initial values."""
     rollout_key, update_key = jax.random.split(key)
 
@@ -76,7 +76,7 @@ def context_after_update(agent: PPO, env: Env, num_steps: int, key: Key) -> Chec
 
 
 def context_from_rollouts(
-    agent: PPO,
+    agent: Agent,
     env: Env,
     num_steps: int,
     key: Key,
@@ -101,7 +101,7 @@ def context_from_rollouts(
     return context
 
 
-def _replay_program(agent: PPO) -> Callable[..., Replay]:
+def _replay_program(agent: Any) -> Callable[..., Replay]:
     def play(learner: LearnerState, carry: PyTree, steps: Transition) -> Replay:
         def step(carry: PyTree, stored: Any) -> tuple[PyTree, Replay]:
             policy = agent.policy(learner, carry, stored.obs, stored.first, stored.action_mask)
@@ -114,11 +114,11 @@ def _replay_program(agent: PPO) -> Callable[..., Replay]:
     return fast_compiled(play)
 
 
-def _probe_program(agent: PPO, env: Env) -> Callable[..., Update]:
+def _probe_program(agent: Any, env: Any) -> Callable[..., Update]:
     plain: Any = {"max_grad_norm": None, "num_epochs": 1, "kl": KLControl(), "minibatch": Shuffle(1)}
-    probe = dataclasses.replace(agent, optimizer=SGD(), learning_rate=RATE, phase=NoPhase(), **plain)
 
     def update(learner: LearnerState, rollout: Rollout, key: Key) -> Update:
+        probe = dataclasses.replace(agent, optimizer=SGD(), learning_rate=RATE, phase=NoPhase(), **plain)
         fresh = probe.init(env.observation_space, jax.random.key(0))
         return probe.update(learner._replace(opt_state=fresh.opt_state, control=fresh.control), rollout, key)
 
@@ -137,7 +137,7 @@ def gradient(context: CheckContext, rollout: Rollout, key: Key) -> dict[str, np.
     return {path: (a.astype(np.float64) - b) / RATE for (path, a), (_, b) in pairs}
 
 
-def fewest_envs(agent: PPO, env: Env, num_steps: int) -> int:
+def fewest_envs(agent: Agent, env: Env, num_steps: int) -> int:
     """Return the smallest number of environments that gives about ROWS rows and valid sizes."""
     check_sizes(agent, env, num_steps)
     enough = -(-ROWS // (num_steps * env.num_agents))

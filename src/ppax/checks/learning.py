@@ -208,7 +208,7 @@ def _with_empty(rollout: Rollout) -> Rollout:
     empty = dataclasses.replace(rollout.steps, valid=jnp.zeros_like(rollout.steps.valid))
     steps = jax.tree.map(lambda x, y: jnp.concatenate([x, y], axis=1), rollout.steps, empty)
     trace = jnp.concatenate([rollout.reward_trace] * 2, axis=1)
-    of_streams = rollout.last_value, rollout.last_obs, rollout.intrinsic
+    of_streams = rollout.last_value, rollout.last_obs, rollout.intrinsic, rollout.auxiliary
     last_value, *others = jax.tree.map(lambda x: jnp.concatenate([x, x]), of_streams)
     return Rollout(steps, last_value, trace, *others)
 

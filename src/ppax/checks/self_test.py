@@ -8,13 +8,15 @@ from typing import Any, NamedTuple
 
 import jax
 
+from ppax.agents.members import members_of
 from ppax.checks import acting, environment, experience, learning, on_host
-from ppax.checks.context import CheckContext, context_after_update, fewest_envs
+from ppax.checks.context import CheckContext, context_after_update, fewest_envs, make_context
 from ppax.checks.report import Check, Finding, Report, attempt, not_tried
 from ppax.envs import Env
 from ppax.ppo import PPO
 from ppax.program.backends import backend_of
-from ppax.types import Key
+from ppax.protocols import Agent
+from ppax.types import ConfigError, Key
 
 
 class EnvChecks(NamedTuple):
@@ -38,20 +40,26 @@ ENV_CHECKS = {  # by `Backend.name`
     ),
 }
 
+# Checks that step the environments again, with one policy
+OF_ONE = ("final obs", "alignment", "on the host", "devices")
 
-def selftest(agent: PPO, env: Env, num_steps: int, key: Key) -> Report:
+
+def selftest(agent: Agent, env: Env, num_steps: int, key: Key) -> Report:
     """Check `agent` in `env` for common faults, with rollouts of `num_steps` steps and a few updates.
 
     It takes well under a minute for agents that compile fast. Where a few environments are enough, it steps fewer than
-    `env` has. Raises ConfigError where the sizes do not divide; any other fault is a failed check of the report.
+    `env` has. Of independent players and groups each policy is checked on its own streams, in a check called
+    `ratio/NAME`. Raises ConfigError where the sizes do not divide, and for self-play; any other fault is a failed check
+    of the report.
     """
     begin = time.perf_counter()
+    _refuse_self_play(agent)
     with backend_of(env).copies(fewest_envs(agent, env, num_steps)) as few:
         checks = tuple(_checks(agent, few, env, num_steps, key))
     return Report(checks, time.perf_counter() - begin)
 
 
-def _checks(agent: PPO, few: Env, env: Env, num_steps: int, key: Key) -> Iterator[Check]:
+def _checks(agent: Agent, few: Env, env: Env, num_steps: int, key: Key) -> Iterator[Check]:
     """Yield all checks; those of the environment alone are left out where a check of the rollout replaces them."""
     keys = iter(jax.random.split(key, 16))
     contexts: list[CheckContext] = []
@@ -65,6 +73,10 @@ def _checks(agent: PPO, few: Env, env: Env, num_steps: int, key: Key) -> Iterato
     of_env = ENV_CHECKS[backend_of(few).name]
     alone, rollout = of_env.alone(few, next(keys)), attempt("rollout", play, next(keys))
     of_rollout = _checks_of_rollout(of_env, env, num_steps, keys)
+    if not isinstance(agent, PPO):
+        yield from (*alone, rollout)
+        yield from _of_members(contexts, of_env, env, num_steps, next(keys))
+        return
     yield from (check for check in alone if check.name not in of_rollout)
     yield rollout
     for name, (check, *arguments) in of_rollout.items():
@@ -76,7 +88,36 @@ def _checks(agent: PPO, few: Env, env: Env, num_steps: int, key: Key) -> Iterato
             yield not_tried(name, "there is no rollout")
 
 
-def _checks_of_rollout(of_env: EnvChecks, env: Env, num_steps: int, keys: Iterator[Key]) -> dict[str, tuple[Any, ...]]:
+def _of_members(contexts: list[CheckContext], of_env: EnvChecks, env: Env, num_steps: int, key: Key) -> Iterator[Check]:
+    """Yield the checks of each policy of an agent with several."""
+    if not contexts:
+        yield not_tried("policies", "there is no rollout")
+        return
+    whole: Any = contexts[0]
+    kind, (_, few, learner, actor, _, rollout, *_) = type(whole.agent).__name__, whole
+    for place, member in enumerate(members_of(whole.agent, few, learner, actor.carry, rollout, env.num_envs)):
+        start = actor._replace(carry=member.carry)
+        context = make_context(member.agent, member.env, member.learner, start, whole.key, member.rollout)
+        keys = iter(jax.random.split(jax.random.fold_in(key, place), 16))
+        for name, (check, *arguments) in _checks_of_rollout(of_env, member.env, num_steps, keys).items():
+            if name not in OF_ONE:
+                yield attempt(f"{name}/{member.name}", check, context, *arguments)
+    for name in OF_ONE:
+        if name not in of_env.skipped and (name != "on the host" or name in of_env.of_policy):
+            text = f"does not apply: it steps all streams with one policy, and {kind} has several"
+            yield Check(name, None, text, None, "")
+
+
+def _refuse_self_play(agent: Agent) -> None:
+    """Raise ConfigError for self-play, whose streams change their policies."""
+    if agent.pool is not None:
+        raise ConfigError(
+            "selftest: with self-play past selves act in some environments, so that no check of a rollout (ratio, "
+            "replay, gradients, ...) can be made; leave [self_play] out to check the groups"
+        )
+
+
+def _checks_of_rollout(of_env: EnvChecks, env: Any, num_steps: int, keys: Iterator[Key]) -> dict[str, tuple[Any, ...]]:
     """Return the checks of a rollout of the agent, by name, with their arguments after the context."""
     return {
         "finite": (experience.check_finite,),

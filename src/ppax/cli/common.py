@@ -1,10 +1,12 @@
-"""Shared by the commands: exit codes, printing, unknown commands, and the message of an interrupted run."""
+"""Shared by the commands: exit codes, printing, unknown commands, interrupted runs, several processes."""
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import TextIO
 
 from ppax import config, imports
 from ppax.envs import BUILTIN, HOST_SUITES, SUITES
+from ppax.program import processes
 from ppax.run.directory import RUN_FILE
 from ppax.types import ConfigError
 
@@ -19,6 +22,7 @@ COMMANDS = (
     *("train", "resume", "evaluate", "play", "export", "report", "compare", "doctor"),
     *("selftest", "check-env", "bench", "score", "presets", "envs"),
 )
+JOINING = ("train", "resume")  # commands that several processes run together
 DONE, FAILED, USAGE, ENVIRONMENT, NUMERICAL, DISK, STOPPED = 0, 1, 2, 3, 4, 5, 75  # exit codes
 
 
@@ -65,3 +69,31 @@ def resumable(run_dir: Callable[[], Path]) -> Iterator[None]:
         known = (path / RUN_FILE).exists()
         remedy = f"; `ppax resume {path}{imports.flags()}` continues from the last checkpoint" if known else ""
         raise KeyboardInterrupt(remedy) from None
+
+
+def add_processes(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a run of several processes."""
+    group = parser.add_argument_group("several processes")
+    text = "join the other processes of the run, which JAX finds under SLURM, Open MPI, on Cloud TPUs"
+    group.add_argument("--distributed", action="store_true", help=text)
+    group.add_argument("--coordinator", metavar="HOST:PORT", help="address of process 0, instead of --distributed")
+    group.add_argument("--process", type=int, metavar="I", help="number of this process, from 0")
+    group.add_argument("--of", type=int, metavar="N", help="number of processes")
+
+
+def joined(arguments: list[str]) -> list[str]:
+    """Join the run's other processes if the arguments say so; return the arguments without these options.
+
+    A process that follows prints nothing but errors.
+    """
+    if not arguments or arguments[0] not in JOINING or {"-h", "--help"} & set(arguments):
+        return arguments
+    parser = argparse.ArgumentParser(prog=f"ppax {arguments[0]}", add_help=False, allow_abbrev=False)
+    add_processes(parser)
+    options, rest = parser.parse_known_args(arguments)
+    if options.distributed or {options.coordinator, options.process, options.of} != {None}:
+        processes.join(options.coordinator, options.process, options.of)
+        if not processes.leads():
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (until the process ends)
+            warnings.showwarning = lambda *_: None
+    return rest

@@ -30,6 +30,7 @@ from ppax.cli.common import (
     STOPPED,
     USAGE,
     fail,
+    joined,
     print_line,
     require_command,
     resumable,
@@ -52,7 +53,7 @@ from ppax.run.checkpoint import CheckpointError
 from ppax.run.directory import find
 from ppax.run.fit import fit_run, resume
 from ppax.run.restore import load_run
-from ppax.run.result import Interrupted, NumericalError, TrainedRun
+from ppax.run.result import Interrupted, NumericalError, ProcessLost, TrainedRun
 from ppax.storage.cache import ENABLED, keep_programs
 from ppax.types import ConfigError
 
@@ -64,7 +65,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         arguments, packages = without_trust(given)
         with explained(), imports.trusting(packages, beside=True):
-            return _dispatch(arguments)
+            return _dispatch(joined(arguments))
     except imports.Untrusted as error:
         return fail(f"{error}\n  {trusting_line(given, error.packages)}", USAGE)
     except (ConfigError, ImportError) as error:
@@ -75,6 +76,9 @@ def main(argv: list[str] | None = None) -> int:
         return fail(error, NUMERICAL)
     except (CheckpointError, OSError) as error:
         return fail(error, DISK)
+    except ProcessLost as error:
+        fail(error, STOPPED)
+        os._exit(STOPPED)  # an ordinary exit would wait for the lost process
     except Interrupted as error:
         return fail(error, STOPPED)
     except KeyboardInterrupt as error:

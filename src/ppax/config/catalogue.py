@@ -12,7 +12,7 @@ from ppax.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
 from ppax.config.own_parts import own_class, own_name
 from ppax.critics import PopArt, Quantile, Regression, TwoHot
 from ppax.imitation import BehaviourCloning, Distillation, clone, distill
-from ppax.intrinsic import RND, NoIntrinsic
+from ppax.intrinsic import RND, NoIntrinsic, OwnCritic
 from ppax.loggers import MLflow, TensorBoard, WandB
 from ppax.losses import (
     DPO,
@@ -80,7 +80,7 @@ PARTS: dict[str, dict[str, type]] = {
         "next_observation": NextObservation,
     },
     "phase": {"none": NoPhase, "ppg": PPG},
-    "intrinsic": {"none": NoIntrinsic, "rnd": RND},
+    "intrinsic": {"none": NoIntrinsic, "rnd": RND, "own_critic": OwnCritic},
     "critic": {"regression": Regression, "two_hot": TwoHot, "popart": PopArt, "quantile": Quantile},
     "minibatch": {"shuffle": Shuffle, "prioritised": Prioritised},
     "optimizer": {

@@ -6,7 +6,7 @@ import dataclasses
 
 from ppax.agents.opponents import Pool
 from ppax.config import group_tables
-from ppax.envs import TIMEOUT, VECTORIZATIONS
+from ppax.envs import TIMEOUT, VECTORIZATIONS, AdaptiveRanges
 from ppax.loggers import TensorBoard
 from ppax.options import Config
 from ppax.parts import slot, slot_list
@@ -161,7 +161,10 @@ class Run:
         above=0.0,
     )
     schedule: Schedule = slot(  # noqa: RUF009, a declaration as `static`
-        "schedule", "annealing of numbers of the environment over training", default=CONSTANT
+        "schedule",
+        "annealing of numbers of the environment over training, or ranges that adapt to the policy",
+        default=CONSTANT,
+        first={"constant": Constant, "adaptive": AdaptiveRanges},
     )
     iterations_per_env_reset: int | None = static(
         "iterations between forced resets of all environments, which truncate episodes; none or below 1: never",
@@ -187,3 +190,8 @@ class Run:
     eval: EvalSettings = EvalSettings()
     film: FilmSettings = FilmSettings()
     init_from: InitFrom = InitFrom()
+
+    def following(self) -> Run:
+        """Settings of a process that follows the leader of its run: it trains alike, and prints and writes nothing."""
+        silent = dataclasses.replace(self.log, console=False, to=(), tensorboard=False)
+        return dataclasses.replace(self, log=silent, film=FilmSettings())

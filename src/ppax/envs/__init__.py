@@ -1,6 +1,7 @@
 """Environments: `make` creates one by name; your own implements the protocol `ppax.protocols.Environment`."""
 
 from ppax.envs import builtin
+from ppax.envs.adaptive import AdaptiveRanges
 from ppax.envs.catalogue import BUILTIN
 from ppax.envs.curriculum import check_schedule, scheduled
 from ppax.envs.hosting.faults import EnvError
@@ -26,6 +27,7 @@ __all__ = [
     "TIMEOUT",
     "VECTORIZATIONS",
     "ActionRepeat",
+    "AdaptiveRanges",
     "ClipActions",
     "Env",
     "EnvError",

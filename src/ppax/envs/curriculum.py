@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.envs.ranges import adaptive_of, check_adaptive, current_ends, limits_of
 from ppax.envs.vector import VectorEnv
 from ppax.envs.wrappers.params import adjust, ranges_of
 from ppax.envs.wrappers.places import Path, places, plain, put, value_at
@@ -31,9 +32,13 @@ class Scheduled(NamedTuple):
     numbers: Mapping[str, Array]
 
 
-def scheduled(env: VectorEnv, progress: Scalar, env_steps: Scalar) -> Scheduled:
-    """Return the environment at `progress` of training, in [0, 1], and after `env_steps` valid steps."""
-    changed = _changed(env, progress, env_steps)
+def scheduled(env: VectorEnv, progress: Scalar, env_steps: Scalar, ranges: Any = ()) -> Scheduled:
+    """Return the environment at `progress` of training, in [0, 1], and after `env_steps` valid steps.
+
+    `ranges` is the state of ranges that adapt, if it has any.
+    """
+    adaptive = adaptive_of(env)
+    changed = current_ends(env, adaptive, ranges) if adaptive else _changed(env, progress, env_steps)
     if not changed:
         return Scheduled(env, {})
     inner, where = env.env, _paths(env.env)
@@ -45,6 +50,8 @@ def scheduled(env: VectorEnv, progress: Scalar, env_steps: Scalar) -> Scheduled:
 
 def values_at(env: VectorEnv, progress: float) -> dict[str, Any]:
     """Return the parameters that the schedule changes, as `env_params`, at a progress of 0 or 1."""
+    if adaptive := adaptive_of(env):
+        return limits_of(env, adaptive)
     names = {place.path: name for name, place in places(env.env).items()}
     where, values, ranges = _paths(env.env), dict[str, Any](), ranges_of(env.env)
     for name, changed in _changed(env, progress, END * progress).items():
@@ -60,7 +67,9 @@ def values_at(env: VectorEnv, progress: float) -> dict[str, Any]:
 
 def check_schedule(env: Any) -> None:
     """Raise ConfigError for a schedule of something else than the environment's numbers, or out of their range."""
-    if env.settings.schedule is not None:
+    if adaptive := adaptive_of(env):
+        check_adaptive(env, adaptive)
+    elif env.settings.schedule is not None:
         for progress in (0.0, 1.0):
             adjust(env.env, values_at(env, progress))
 

@@ -12,6 +12,7 @@ from ppax.envs import own
 from ppax.envs.catalogue import BUILTIN
 from ppax.envs.curriculum import check_schedule, values_at
 from ppax.envs.hosting.host_env import HostEnv, host
+from ppax.envs.ranges import adaptive_of, with_ends, without_ends
 from ppax.envs.settings import TIMEOUT, EnvSettings
 from ppax.envs.suites import registry
 from ppax.envs.suites.registry import HOST_SUITES, SUITES
@@ -120,6 +121,8 @@ def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
     merged = {**settings.env_params, **env_params}
     if merged == settings.env_params:
         return env
+    if isinstance(env, VectorEnv) and adaptive_of(env):
+        return with_schedule(other_params(without_ends(env), env_params), settings.schedule)
     if isinstance(env, VectorEnv) and (not settings.by_name or env_params.keys() <= known.keys()):
         made = dataclasses.replace(env.made, env_params=merged)
         return dataclasses.replace(env, env=params.adjust(env.env, env_params), made=made)
@@ -140,8 +143,10 @@ def for_evaluation(env: Env, env_params: Mapping[str, Any]) -> Env:
 
 def with_schedule(env: Env, schedule: Schedule) -> VectorEnv:
     """Return `env` with a schedule of its numbers; ConfigError if it has none of them, or steps on the host."""
-    native = require_native(env, "schedule", "leave [schedule] out")
+    native = without_ends(require_native(env, "schedule", "leave [schedule] out"))
     scheduled = dataclasses.replace(native, schedule=schedule)
+    if adaptive := adaptive_of(scheduled):
+        return with_ends(native, adaptive)
     check_schedule(scheduled)
     return scheduled
 
@@ -150,7 +155,7 @@ def ended(env: VectorEnv) -> VectorEnv:
     """Return `env` with the numbers that its schedule ends with, and without the schedule."""
     if env.schedule is None:
         return env
-    last: Any = other_params(dataclasses.replace(env, schedule=None), values_at(env, 1.0))
+    last: Any = other_params(dataclasses.replace(without_ends(env), schedule=None), values_at(env, 1.0))
     return last  # type: ignore[no-any-return]
 
 

@@ -18,10 +18,9 @@ from jax import Array
 from ppax.envs import HostEnv
 from ppax.host.noise import action_from_noise, noise_for
 from ppax.host.numpy_program import NoNumpyVersion, NumpyProgram
+from ppax.program.platforms import rules
 from ppax.protocols import Agent
 from ppax.types import Key, LearnerState, PyTree
-
-NUMPY_WORK = 2**23  # largest (environments per batch) * (parameters) for NumPy; measured on two cores
 
 
 class PolicyOutputs(NamedTuple):
@@ -116,7 +115,7 @@ def make_policy(agent: Agent, env: HostEnv, learner: LearnerState, deterministic
     if agent.sharing != "shared" or env.sizes:
         return CompiledPolicy(agent, env, learner, deterministic)
     params = sum(leaf.size for leaf in jax.tree.leaves(learner.params))
-    small = max(env.host.sizes()) * params <= NUMPY_WORK and jax.default_backend() == "cpu"
+    small = max(env.host.sizes()) * params <= rules().numpy_work
     # a convolution uses its weights once for each pixel: the number of parameters says nothing of its work
     images = any(x.ndim > 3 for x in jax.tree.leaves(zero_inputs(agent, env, env.num_agents).obs))
     dtypes = {one.compute_dtype for one, _ in agent.learners(env.num_streams)}

@@ -2,8 +2,8 @@
 
 The loss of a row is KL(teacher || student), eq. 3 there with a temperature of 1, at the observations that the student
 itself meets: on-policy distillation (Czarnecki et al. 2019, https://arxiv.org/abs/1902.02186), which is DAgger with
-beta = 0 (Ross et al. 2011, https://arxiv.org/abs/1011.0686). Beside PPO's own loss it is kickstarting (Schmitt et al.
-2018, https://arxiv.org/abs/1803.03835).
+beta = 0 (Ross et al. 2011, https://arxiv.org/abs/1011.0686); a `beta` above 0 is theirs. Beside PPO's own loss it is
+kickstarting (Schmitt et al. 2018, https://arxiv.org/abs/1803.03835).
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+from jax import Array
 
-from ppax.imitation.teachers import Teacher, teacher_of
-from ppax.protocols import AuxiliaryTerms
-from ppax.types import Batch, ConfigError, Params, PyTree, Scalar, number, part, static
+from ppax.arrays.sequences import where_rows, zero_rows
+from ppax.imitation.teachers import Teacher, initial_memory, teacher_of
+from ppax.protocols import AuxiliaryTerms, Followed, Guided
+from ppax.types import Batch, ConfigError, Guide, Key, Params, PyTree, Rollout, Scalar, number, part, static
 
 REMEDY = 'teacher = "runs/teacher", a run directory or bundle; in Python ppax.imitation.distill(env, teacher)'
 
@@ -25,8 +28,8 @@ class Distillation:
     """Distillation of a teacher policy: coef * KL(teacher || student) on the student's own steps. Rusu et al. 2016,
     https://arxiv.org/abs/1511.06295
 
-    The teacher has the spaces and the distribution of the student, and no memory. In Python `ppax.imitation.distill`
-    makes this part.
+    With `beta`, DAgger (Ross et al. 2011, https://arxiv.org/abs/1011.0686): the teacher acts in some steps. The teacher
+    has the spaces and the distribution of the student. In Python `ppax.imitation.distill` makes this part.
     """
 
     teacher: str = static("run directory or exported bundle of the teacher, as ppax.load reads it", default="")
@@ -34,33 +37,84 @@ class Distillation:
         "SHA-256 of the teacher, which ppax writes into the run file: another teacher is refused", default=""
     )
     coef: Scalar = number("weight of the divergence of the student from the teacher in the loss", default=1.0, low=0.0)
+    beta: Scalar | None = number(
+        "DAgger: probability of each step's action to be the teacher's, with loss = none; none: the student's alone",
+        default=None,
+        low=0.0,
+        high=1.0,
+    )
+    memory: tuple[str, ...] = static(
+        "arrays of the teacher's memory in one stream, which ppax writes into the run file; empty without one",
+        default=(),
+    )
     policy: Teacher | None = static("the teacher, as `distill` holds it", default=None)
 
     def __call__(self, params: Params, features: PyTree, batch: Batch) -> AuxiliaryTerms:
         """Terms of rows [N]; ConfigError where the distributions of teacher and student are not of one kind."""
-        if self.policy is None:
-            raise ConfigError(f"auxiliary.teacher: distillation needs a teacher: {REMEDY}")
-        steps = batch.steps
-        wanted = jax.lax.stop_gradient(self.policy.distribution(steps.obs, steps.action_mask))
-        own = batch.again.forward(steps.obs, steps.action_mask).distribution
+        wanted, own = batch.steps.auxiliary, batch.again.policy.distribution
         _require_alike(wanted, own)
-        divergence = wanted.kl(own)
+        # rows that are not valid are zeros, of which some densities have no logarithm: NaN would reach the gradient
+        divergence = where_rows(batch.steps.valid, wanted, jax.lax.stop_gradient(own)).kl(own)
         return AuxiliaryTerms({"distillation_loss": self.coef * divergence}, {"teacher_kl": divergence})
 
+    def initial_streams(self, num_streams: int) -> PyTree:
+        """Return the teacher's memory of each stream, of the rollouts that are learned from."""
+        return initial_memory(self.memory, num_streams)
 
-def distill(env: Any, teacher: Any = "", checksum: str = "", coef: Scalar = 1.0) -> Distillation:
+    def follow(self, rollout: Rollout) -> Followed:
+        """Return the distributions of the teacher's actions in a rollout [T, B], and its memory after it."""
+        steps = rollout.steps
+        obs, action_mask = zero_rows(steps.valid, (steps.obs, steps.action_mask))
+        return Followed(*self._teacher().follow(rollout.auxiliary, obs, steps.first, action_mask))
+
+    def initial_guide(self, num_streams: int) -> Guide | None:
+        """Return the teacher's memory of each stream while it acts; None without `beta`.
+
+        It is the memory of its own steps, one by one: that of `initial_streams` stays behind until the rollout is over.
+        """
+        if self.beta is None:
+            return None
+        return Guide(initial_memory(self.memory, num_streams), jnp.zeros(num_streams, bool))
+
+    def act(
+        self, memory: PyTree, distribution: Any, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
+    ) -> Guided:
+        """Act with probability `beta` in each step of each stream, by a sample of the teacher's distribution."""
+        act_key, choice_key = (jax.vmap(jax.random.fold_in, (0, None))(key, number) for number in range(2))
+        acted = self._teacher().act(memory, obs, first, action_mask, act_key)
+        _require_alike(acted.distribution, distribution)
+        beta = 0.0 if self.beta is None else self.beta  # without it the carry has no guide, and nothing calls this
+        acts = jax.vmap(lambda one: jax.random.bernoulli(one, beta))(choice_key)
+        return Guided(acted.memory, acts, acted.action)
+
+    def _teacher(self) -> Teacher:
+        if self.policy is None:
+            raise ConfigError(f"auxiliary.teacher: distillation needs a teacher: {REMEDY}")
+        return self.policy
+
+
+def distill(
+    env: Any,
+    teacher: Any = "",
+    checksum: str = "",
+    coef: Scalar = 1.0,
+    beta: Scalar | None = None,
+    memory: tuple[str, ...] = (),
+) -> Distillation:
     """Return the auxiliary loss that distils `teacher` for the spaces of `env`.
 
     `teacher` is the path of a run directory or bundle, which `ppax.load` reads, "hf://OWNER/NAME", or a `ppax.Policy`.
-    A path is in the run file, so that a run continues from its directory; a policy has to be passed again. With a
-    `checksum` the teacher is read when the loss is first computed, and has to be the same. ConfigError, naming the
-    field, for a teacher that is missing or another, has other spaces, a memory, or several agents.
+    With `beta`, each step's action is the teacher's with this probability (DAgger), which takes
+    `loss=ppax.losses.NoPolicyLoss()`. A path is in the run file, so that a run continues from its directory; a policy
+    has to be passed again. With a `checksum` the teacher is read when it is first computed, and has to be the same, its
+    `memory` too. ConfigError, naming the field, for a teacher that is missing or another, has other spaces, or several
+    agents.
     """
     if isinstance(teacher, str) and not teacher:
         raise ConfigError(f'auxiliary.teacher = "": must be {REMEDY}')
     spaces = env.observation_space, env.action_space
-    policy = teacher_of(str(teacher) if isinstance(teacher, Path) else teacher, checksum, *spaces)
-    return Distillation(policy.source, policy.checksum if policy.source else "", coef, policy)
+    policy = teacher_of(str(teacher) if isinstance(teacher, Path) else teacher, checksum, tuple(memory), *spaces)
+    return Distillation(policy.source, policy.checksum if policy.source else "", coef, beta, policy.memory, policy)
 
 
 def _require_alike(wanted: Any, own: Any) -> None:

@@ -6,31 +6,75 @@ depends on the teacher as on a size.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Hashable
-from typing import Any
+import re
+from collections.abc import Hashable, Iterator
+from contextvars import ContextVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
+from jax import Array
 
 from ppax.agents.arguments import require_single_policy
 from ppax.imports import Untrusted
-from ppax.types import ConfigError, PyTree
+from ppax.learning.exploration import sample
+from ppax.learning.forward import forward
+from ppax.types import ConfigError, Key, PyTree
 
 READ = ("network", "critic", "normalize_obs", "compute_dtype")  # options that acting reads
 REMOTE = "hf://"
+_of_record: ContextVar[bool] = ContextVar("_of_record", default=False)
+ARRAY = re.compile(r"(float(?:16|32)|bfloat16|u?int(?:8|16|32)|bool)\[((?:\d+(?:,\d+)*)?)\]")  # of a memory
+
+
+@contextlib.contextmanager
+def without_downloads() -> Iterator[None]:
+    """Context for agents that a run directory describes, maybe a stranger's: their teachers are never downloaded."""
+    token = _of_record.set(True)
+    try:
+        yield
+    finally:
+        _of_record.reset(token)
+
+
+class Taught(NamedTuple):
+    """Distributions of a teacher's actions in a rollout, and its memory after it."""
+
+    distribution: Any  # [T, B]
+    memory: PyTree  # [B, ...]
+
+
+class Acted(NamedTuple):
+    """One step of a teacher in every stream."""
+
+    memory: PyTree  # [B, ...]
+    distribution: Any  # [B]
+    action: PyTree  # [B, ...] as sampled
 
 
 class Teacher:
-    """Policy that is imitated. Two are equal where their checksums are; `policy` is read when it is first used."""
+    """Policy that is imitated. Two are equal where their checksums are; `policy` is read when it is first used.
 
-    def __init__(self, source: str, checksum: str, wanted: tuple[spaces.Space, spaces.Space], policy: Any = None):
-        """Keep the path, checksum and spaces; `policy` is None where it is to be read from `source`."""
-        self.source, self.checksum, self._wanted, self._policy = source, checksum, wanted, policy
+    Its memory of each stream is a tuple of arrays [B, ...], whose shapes and types are known without reading it.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        checksum: str,
+        memory: tuple[str, ...],
+        wanted: tuple[spaces.Space, spaces.Space],
+        policy: Any = None,
+    ):
+        """Keep path, checksum, arrays of the memory and spaces; without a `policy` it is to be read from `source`."""
+        self.source, self.checksum, self.memory, self._wanted, self._policy = source, checksum, memory, wanted, policy
+        self._download = not _of_record.get()
         # two policies of Python may have equal weights and other activations
         self._key: Hashable = (checksum, "" if source else jax.tree.structure(policy.agent))
 
@@ -43,34 +87,81 @@ class Teacher:
     def __repr__(self) -> str:
         return f"Teacher({self.source or 'a policy'}, {self.checksum[:12]})"
 
-    def distribution(self, obs: PyTree, action_mask: PyTree | None) -> Any:
-        """Distribution of the teacher's actions at observations [N, ...]."""
-        policy = self._read()
-        rows = jax.tree.leaves(obs)[0].shape[0]
-        first = jnp.ones(rows, bool)
-        learner = jax.tree.map(jnp.asarray, policy.learner)
-        out = policy.agent.policy(learner, policy.agent.initial_carry(rows), obs, first, action_mask)
-        return out.distribution
+    def follow(self, memory: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None) -> Taught:
+        """Follow the steps [T, B, ...] of a rollout from the memory [B, ...] before it."""
+        agent, learner = self._read()
+        num_steps, streams = first.shape
+        sequences: PyTree = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), (obs, first, action_mask))
+        rows = agent.program.rows(num_steps, agent.compute_dtype, sequences[0])
 
-    def _read(self) -> Any:
+        def one(sequence: PyTree) -> tuple[Any, PyTree]:
+            inputs = jax.tree.map(lambda x: x[None], sequence)
+            out = forward(agent.network, agent.critic, agent.compute_dtype, learner, *inputs)
+            return out.distribution, jax.tree.map(lambda x: x[0], out.carry)
+
+        at_once = min(max(1, rows // num_steps), streams)  # in chunks, so that activations stay in the cache
+        taught = jax.lax.map(one, (self._carry(agent, memory), *sequences), batch_size=at_once)
+        distribution = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), taught[0])
+        return Taught(distribution, tuple(jax.tree.leaves(taught[1])))
+
+    def act(self, memory: PyTree, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key) -> Acted:
+        """Act for every stream [B, ...] by a sample; `key` is [B]."""
+        agent, learner = self._read()
+        out = agent.policy(learner, self._carry(agent, memory), obs, first, action_mask)
+        decision = sample(out, key)
+        return Acted(tuple(jax.tree.leaves(decision.carry)), out.distribution, decision.action)
+
+    def _carry(self, agent: Any, memory: PyTree) -> PyTree:
+        return jax.tree.unflatten(jax.tree.structure(_carry_of(agent)), memory)
+
+    def _read(self) -> tuple[Any, Any]:
+        """Return the teacher's agent and learner; ConfigError unless they are those of the run's start."""
         if self._policy is None:
-            self._policy = _checked(_loaded(self.source), self.source, self._wanted)
-            _require_same(self.source, self.checksum, checksum_of(self._policy))
-        return self._policy
+            policy = _checked(_loaded(self.source, self._download), self.source, self._wanted)
+            _require_same(self.source, self.checksum, checksum_of(policy))
+            if memory_of(policy) != self.memory:
+                raise ConfigError(
+                    f"auxiliary.memory = {list(self.memory)}: the teacher {self.source!r} has {list(memory_of(policy))}"
+                )
+            self._policy = policy
+        return self._policy.agent, jax.tree.map(jnp.asarray, self._policy.learner)
 
 
-def teacher_of(teacher: Any, checksum: str, observation: spaces.Space, action: spaces.Space) -> Teacher:
+def teacher_of(
+    teacher: Any, checksum: str, memory: tuple[str, ...], observation: spaces.Space, action: spaces.Space
+) -> Teacher:
     """Return the teacher that a path or a policy names; it is read at once unless its checksum is known."""
     wanted = observation, action
     if not isinstance(teacher, str):
         policy = _checked(teacher, "a policy of Python", wanted)
-        return Teacher("", checksum_of(policy), wanted, policy)
+        return Teacher("", checksum_of(policy), memory_of(policy), wanted, policy)
     # absolute: a run is continued from any working directory
     source = teacher if teacher.startswith(REMOTE) else os.path.abspath(teacher)
     if checksum:
-        return Teacher(source, checksum, wanted)
-    policy = _checked(_loaded(source), source, wanted)
-    return Teacher(source, checksum_of(policy), wanted, policy)
+        return Teacher(source, checksum, memory, wanted)
+    policy = _checked(_loaded(source, not _of_record.get()), source, wanted)
+    return Teacher(source, checksum_of(policy), memory_of(policy), wanted, policy)
+
+
+def memory_of(policy: Any) -> tuple[str, ...]:
+    """Return the arrays of a policy's memory in one stream, as ("float32[64]",): data for run files."""
+    arrays = jax.tree.leaves(_carry_of(policy.agent))
+    return tuple(f"{x.dtype}[{','.join(map(str, x.shape[1:]))}]" for x in arrays)
+
+
+def initial_memory(arrays: tuple[str, ...], num_streams: int) -> tuple[Array, ...]:
+    """Return zeros [B, ...] for a memory, which the first step of an episode resets; ConfigError for another text."""
+    found = [(text, ARRAY.fullmatch(text)) for text in arrays]
+    for text, match in found:
+        if match is None:
+            raise ConfigError(f"auxiliary.memory: {text!r}; must be as 'float32[64]': leave it out, ppax writes it")
+    pairs = [(match[1], match[2]) for _, match in found if match is not None]
+    return tuple(jnp.zeros((num_streams, *map(int, filter(None, sizes.split(",")))), kind) for kind, sizes in pairs)
+
+
+def _carry_of(agent: Any) -> PyTree:
+    """Return the shapes of an agent's memory [1, ...]."""
+    return jax.eval_shape(lambda: agent.initial_carry(1))
 
 
 def checksum_of(policy: Any) -> str:
@@ -86,18 +177,29 @@ def checksum_of(policy: Any) -> str:
     return digest.hexdigest()
 
 
-def _loaded(source: str) -> Any:
-    """Read a policy with `ppax.load`; ConfigError, naming the option, where there is none."""
-    # above this room: it builds agents, of which a teacher is a part
-    from ppax.policy.loading import load
+def _loaded(source: str, download: bool) -> Any:
+    """Read a policy with `ppax.load`; ConfigError, naming the option, where there is none.
 
+    Without `download`, one of the Hugging Face Hub must be in the cache on this machine.
+    """
+    # above this room: it builds agents, of which a teacher is a part
+    from ppax.policy.loading import downloaded, load
+
+    place = source if download or not source.startswith(REMOTE) else downloaded(source)
+    if place is None:
+        raise ConfigError(
+            f"auxiliary.teacher = {source!r}: the run directory names it, and what a run directory names is not "
+            f"downloaded without being asked for; it is not in the cache of this machine. If you trust it, call "
+            f"ppax.load({source!r}) once, or pass an agent with ppax.imitation.distill(env, {source!r}): "
+            "ppax.resume(run_dir, agent=agent)"
+        )
     if not (source.startswith(REMOTE) or os.path.exists(source)):
         raise ConfigError(
             f"auxiliary.teacher = {source!r}: does not exist; must be the run directory or bundle of the teacher. Put "
             "it back, or write its new place there (in run.toml, for a run that is continued)"
         )
     try:
-        return load(source)
+        return load(place)
     except Untrusted:  # says how to trust the packages of the teacher's network
         raise
     except (ConfigError, ValueError) as error:
@@ -105,7 +207,7 @@ def _loaded(source: str) -> Any:
 
 
 def _checked(policy: Any, name: str, wanted: tuple[spaces.Space, spaces.Space]) -> Any:
-    """Return a policy; ConfigError unless it is one policy without memory for the spaces `wanted`."""
+    """Return a policy; ConfigError unless it is one policy for the spaces `wanted`."""
     field = f"auxiliary.teacher: {name}"
     try:
         agent, spec, _ = policy.agent, policy.spec, policy.learner
@@ -117,8 +219,6 @@ def _checked(policy: Any, name: str, wanted: tuple[spaces.Space, spaces.Space]) 
     for kind, own, student in zip(("observation", "action"), given, wanted, strict=True):
         if own != student:
             raise ConfigError(f"{field} has the {kind} space {own}; must be that of the student, {student}")
-    if jax.tree.leaves(jax.eval_shape(lambda: agent.initial_carry(1))):
-        raise ConfigError(f"{field} has a memory; must be a policy without memory, as its state is not in the rollout")
     return policy
 
 

@@ -12,18 +12,18 @@ from jax import Array
 
 from ppax.arrays.sequences import where_rows
 from ppax.distributions.gsde import standard_noise
-from ppax.types import Decision, Exploring, ForwardPass, Key, PyTree
+from ppax.types import Decision, Exploring, ForwardPass, Key, Noise, PyTree
 
 
 def remembered(carry: PyTree) -> PyTree:
-    """Return the memory of the networks in a carry of any agent, without noise."""
+    """Return the memory of the networks in a carry of any agent, without what only acting reads."""
     return jax.tree.map(
         lambda x: x.memory if isinstance(x, Exploring) else x, carry, is_leaf=lambda x: isinstance(x, Exploring)
     )
 
 
 def with_memory(carry: PyTree, memory: PyTree) -> PyTree:
-    """Return `carry` with the next memory; the noise stays."""
+    """Return `carry` with the next memory; all else stays."""
     return carry._replace(memory=memory) if isinstance(carry, Exploring) else memory
 
 
@@ -31,17 +31,18 @@ def sample(policy: ForwardPass, key: Key) -> Decision:
     """Sample an action for every stream: with the noise of its carry, or without one independently; key [] or [B]."""
     carry, distribution = policy.carry, policy.distribution
     keys = jax.random.split(key, policy.value.shape[0]) if key.ndim == 0 else key
-    if isinstance(carry, Exploring):
-        carry = next_noise(carry, keys)
-        action = distribution.from_noise(jax.vmap(standard_noise)(policy.noise_basis, carry.noise.matrix))
+    if isinstance(carry, Exploring) and isinstance(carry.noise, Noise):
+        noise = next_noise(carry.noise, keys)
+        carry = carry._replace(noise=noise)
+        action = distribution.from_noise(jax.vmap(standard_noise)(policy.noise_basis, noise.matrix))
     else:
         action = jax.vmap(lambda one, key: one.sample(key))(distribution, keys)
     return Decision(carry, action, distribution.env_action(action), distribution.log_prob(action), policy.value)
 
 
-def next_noise(carry: Exploring, keys: Key) -> Exploring:
-    """Return the carry after a step, with a new matrix where one is due."""
-    matrix, age, every = carry.noise
+def next_noise(noise: Noise, keys: Key) -> Noise:
+    """Return the noise of a step, with a new matrix where one is due."""
+    matrix, age, every = noise
     due = age % every == 0  # [B], mostly all streams at once: they begin together
     # as numbers: under vmap the branch becomes a selection, which JAX's check of reused keys refuses for keys
     data, impl = jax.random.key_data(keys), jax.random.key_impl(keys)
@@ -53,4 +54,4 @@ def next_noise(carry: Exploring, keys: Key) -> Exploring:
         return renewed
 
     matrix = jax.lax.cond(due.any(), fresh, lambda: matrix)
-    return carry._replace(noise=carry.noise._replace(matrix=matrix, age=age + 1))
+    return noise._replace(matrix=matrix, age=age + 1)

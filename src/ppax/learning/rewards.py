@@ -14,7 +14,7 @@ from ppax.arrays.metrics import Table
 from ppax.learning import normalization
 from ppax.program import sharding
 from ppax.protocols import IntrinsicRewards
-from ppax.types import ConfigError, LearnerState, Metrics, Rollout, Scalar, Transition
+from ppax.types import ConfigError, LearnerState, Metrics, Rollout, Scalar, Targets, Transition
 
 INTRINSIC = 2**32 - 3  # folded into a learner's key for the intrinsic reward
 PHASE = 2**32 - 5  # the same for the auxiliary phase
@@ -40,15 +40,26 @@ def learned(learner: LearnerState, rollout: Rollout, spread_decay: Scalar | None
     return Rewarded(learner, steps)
 
 
+def with_advantage(targets: Targets, advantage: Array | None) -> Targets:
+    """Add the advantage of another stream of rewards; None: there is none. Value targets stay."""
+    return targets if advantage is None else targets._replace(advantage=targets.advantage + advantage)
+
+
+def mean_reward(reward: Array, valid: Array) -> Array:
+    """Mean reward of the steps where `valid` [T, B], on all devices."""
+    total, count = sharding.total((jnp.where(valid, reward, 0.0).sum(), valid.sum(dtype=jnp.float32)))
+    mean: Array = total / jnp.maximum(count, 1.0)
+    return mean
+
+
 def with_intrinsic(metrics: Table, intrinsic: IntrinsicRewards, valid: Array) -> Table:
     """Add the mean intrinsic reward of the steps where `valid` [T, B], on all devices, and the part's own metrics.
 
     Raises ConfigError where the name of one is taken.
     """
-    if intrinsic.reward is None:
+    if intrinsic.reward is None and not intrinsic.metrics:
         return metrics
-    total, count = sharding.total((jnp.where(valid, intrinsic.reward, 0.0).sum(), valid.sum(dtype=jnp.float32)))
-    own: Metrics = {"intrinsic_reward": total / jnp.maximum(count, 1.0)}
+    own: Metrics = {} if intrinsic.reward is None else {"intrinsic_reward": mean_reward(intrinsic.reward, valid)}
     taken = [name for name in intrinsic.metrics if name in metrics or name in own]
     if taken:
         raise ConfigError(f"intrinsic: the metric {taken[0]!r} exists already; give that of your part another name")

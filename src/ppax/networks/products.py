@@ -20,6 +20,8 @@ from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from ppax.program.platforms import RULES
+
 MIN_SIDE = 16  # kernels with a shorter side are multiplied in float32: rounding would cost more than it saves
 BLOCK = 8  # rows per block of a transposition
 AXES = {"AB": (1, 0), "ABt": (1, 1), "AtB": (0, 0)}  # contracted axis of each factor, by form of the product
@@ -54,7 +56,7 @@ def _multiply(a: Array, b: Array, *, form: str) -> Array:
     return jax.lax.dot_general(a, b, axes, preferred_element_type=jnp.float32)
 
 
-def _multiply_on_cpu(a: Array, b: Array, *, form: str) -> Array:
+def _multiply_in_blocks(a: Array, b: Array, *, form: str) -> Array:
     if form == "AtB":
         a, form = _transposed_in_blocks(a.astype(jnp.bfloat16)), "AB"
     return _multiply(a, b, form=form)
@@ -96,4 +98,5 @@ bf16_matmul.def_impl(jax.jit(_multiply, static_argnames="form"))
 ad.defbilinear(bf16_matmul, _transpose_a, _transpose_b)
 batching.primitive_batchers[bf16_matmul] = _batch
 mlir.register_lowering(bf16_matmul, mlir.lower_fun(_multiply, multiple_results=False))
-mlir.register_lowering(bf16_matmul, mlir.lower_fun(_multiply_on_cpu, multiple_results=False), platform="cpu")
+for platform in (name for name, own in RULES.items() if own.block_transposes):
+    mlir.register_lowering(bf16_matmul, mlir.lower_fun(_multiply_in_blocks, multiple_results=False), platform=platform)

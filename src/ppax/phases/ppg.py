@@ -1,8 +1,8 @@
 """Auxiliary phase of the phasic policy gradient (PPG). Cobbe et al. 2021, https://arxiv.org/abs/2009.04416
 
 Algorithm 1 there: once in N_pi iterations, E_aux epochs of L_joint = L_aux + beta_clone KL[pi_old, pi] and L_value,
-with an optimiser of their own, where pi_old is the policy before the phase. Difference: the phase sees the rollout of
-its own iteration, not all N_pi since the last phase, so that the state keeps no rollouts.
+with an optimiser of their own, where pi_old is the policy before the phase. The phase learns from the last `rollouts`
+of these iterations; in the paper from all of them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,23 @@ from ppax.learning.forward import in_float32, replay, step_shapes
 from ppax.learning.gradient import mean_gradient
 from ppax.losses.base import weighted
 from ppax.networks.layers import dense, init_dense
+from ppax.phases import kept
 from ppax.program.layout import only_if
 from ppax.protocols import Phased
-from ppax.types import Batch, Key, LearnerState, LossOutput, Params, PyTree, Scalar, Transition, number, part, static
+from ppax.types import (
+    Batch,
+    ConfigError,
+    Key,
+    LearnerState,
+    LossOutput,
+    Params,
+    PyTree,
+    Scalar,
+    Transition,
+    number,
+    part,
+    static,
+)
 
 METRICS = ("phase_auxiliary_value_loss", "phase_policy_kl", "phase_value_loss")
 
@@ -38,9 +52,10 @@ class PPGState(NamedTuple):
 
     head: Params  # linear layer from the actor's features to value outputs
     opt_state: PyTree
-    key: Key  # of the phase's minibatches
+    key: Key | tuple[()]  # of the phase's minibatches; () inside a phase
     iterations: Array  # [] int32, done since the last phase
     metrics: Array  # [3] METRICS of the last phase's last epoch; 0 before the first
+    kept: Batch | tuple[()] = ()  # [rollouts, M, L] ring buffer of the last rollouts; () with rollouts = 1
 
 
 class Training(NamedTuple):
@@ -60,10 +75,28 @@ class PPG:
     beta_clone: Scalar = number("weight of KL(policy before the phase || policy)", default=1.0, low=0.0)
     learning_rate: Scalar = number("learning rate of the phase, whose optimiser is Adam", default=5e-4, low=0.0)
     every: int = static("iterations from one phase to the next (N_pi)", default=32, low=1)
-    num_epochs: int = static("epochs over the rollout in one phase (E_aux)", default=6, low=1)
+    num_epochs: int = static("epochs over these rollouts in one phase (E_aux)", default=6, low=1)
+    rollouts: int = static(
+        "rollouts that a phase learns from, the last ones; at most `every`, as in the paper; above 1 they are stored",
+        default=1,
+        low=1,
+    )
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the state keeps rollouts."""
+        return self.rollouts > 1
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> PPGState:
-        """Return a random head, and the optimiser for it and the agent's network."""
+        """Return a random head, and the optimiser for it and the agent's network.
+
+        Raises ConfigError where a phase would learn from rollouts of before the last one.
+        """
+        if self.rollouts > self.every:
+            raise ConfigError(
+                f"phase.rollouts = {self.rollouts}: must be at most phase.every = {self.every}, the rollouts since the "
+                f"last phase; nearest valid value: {self.every}"
+            )
         shapes_key, head_key, own_key = jax.random.split(key, 3)
         features = actor_features(step_shapes(agent.network, observation_space, shapes_key).features)
         size = sum(x.size for x in jax.tree.leaves(features))
@@ -82,34 +115,38 @@ class PPG:
         due = state.iterations + 1 >= self.every
         # a copy: the same state is used again where an iteration is discarded
         key, own_key = jax.random.split(jax.random.clone(state.key))
-        waiting = learner._replace(phase=state._replace(key=key, iterations=state.iterations + 1))
+        ring: Any = kept.with_rollout(state.kept, batch, self.rollouts, state.iterations) if self.keeps else ()
+        seen = kept.joined(ring) if self.keeps else batch
+        waiting = state._replace(key=(), iterations=state.iterations + 1, kept=())  # what the phase does not change
 
-        def phase() -> LearnerState:
-            return self._phase(agent, waiting, batch, own_key)
+        def phase() -> tuple[Params, PPGState]:
+            return self._phase(agent, learner._replace(phase=waiting), seen, own_key)
 
         # not `only_if`: on an accelerator, too, a phase costs more than waiting for the host
-        learner = jax.lax.cond(due, phase, lambda: waiting)
-        return Phased(learner, reduced("last", dict(zip(METRICS, learner.phase.metrics, strict=True))))
+        params, own = jax.lax.cond(due, phase, lambda: (learner.params, waiting))
+        learner = learner._replace(params=params, phase=own._replace(key=key, kept=ring))
+        return Phased(learner, reduced("last", dict(zip(METRICS, own.metrics, strict=True))))
 
-    def _phase(self, agent: Any, learner: LearnerState, batch: Batch, key: Key) -> LearnerState:
-        """Return the learner after the phase's epochs over the sequences of `batch` [M, L]."""
-        before = learner.phase
+    def _phase(self, agent: Any, learner: LearnerState, batch: Batch, key: Key) -> tuple[Params, PPGState]:
+        """Return parameters and state after the phase's epochs over the sequences of `batch` [rollouts * M, L]."""
+        before: PPGState = learner.phase
         vector, to_params = ravel_pytree({"network": learner.params, "head": before.head})
+        sequences = len(batch.steps.valid)
+        size = agent.minibatch.size(sequences // self.rollouts)  # as large as PPO's own
 
         def epoch(training: Training, key: Key) -> tuple[Training, Array]:
-            index, weight, _ = agent.minibatch(batch, key)
+            drawn = kept.split(agent.minibatch(batch, key), size, sequences)
             step = partial(self._step, agent, learner, batch, to_params)
-            training, (means, learns) = jax.lax.scan(step, training, (index, weight))
+            training, (means, learns) = jax.lax.scan(step, training, (drawn.index, drawn.weight))
             means = jnp.where(learns[:, None], means, 0.0).sum(0)
             return training, means / jnp.maximum(learns.sum(dtype=jnp.float32), 1.0)
 
         keys = jax.random.split(key, self.num_epochs)
         trained, means = jax.lax.scan(epoch, Training(vector, before.opt_state), keys)
         params = to_params(trained.vector)
-        own = before._replace(
+        return params["network"], before._replace(
             head=params["head"], opt_state=trained.opt_state, iterations=jnp.int32(0), metrics=means[-1]
         )
-        return learner._replace(params=params["network"], phase=own)
 
     def _step(
         self, agent: Any, learner: LearnerState, batch: Batch, to_params: Any, before: Training, drawn: Any

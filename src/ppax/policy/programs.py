@@ -11,8 +11,9 @@ from jax import Array
 
 from ppax.host.noise import action_from_noise, noise_for
 from ppax.host.numpy_program import NoNumpyVersion, NumpyProgram
-from ppax.host.policy import NUMPY_WORK, PolicyInputs
+from ppax.host.policy import PolicyInputs
 from ppax.policy.step import step
+from ppax.program.platforms import NUMPY_WORK
 from ppax.protocols import Agent
 from ppax.types import PyTree
 

@@ -17,6 +17,7 @@ from ppax.types import ConfigError, TrainState
 
 STEP_BYTES = 20  # per step and stream, without observation and mask: reward, value, log-prob, trace, four flags
 MOST_ROWS = 2**31 - 1  # per rollout: rows are indexed in int32
+WIDTHS = "lower the widths of agent.network, or the rollouts that agent.phase keeps"
 EXHAUSTED = "RESOURCE_EXHAUSTED"  # start of XLA's out-of-memory message
 GROUPS = Path("/sys/fs/cgroup")
 
@@ -70,7 +71,7 @@ def require_room(needed: Footprint, num_envs: int, rows: int) -> None:
         scaling = needed.environments + needed.rollout  # proportional to the number of environments
         fitting = num_envs * max(0, room - needed.learner) // max(1, scaling)
         few = f", as to {fitting // 2:,}" if fitting > 1 else ""
-        advice = f"lower num_steps, or num_envs{few}" if needed.learner < room else "lower the widths of agent.network"
+        advice = f"lower num_steps, or num_envs{few}" if needed.learner < room else WIDTHS
         raise NotEnoughMemory(
             f"this run takes at least {_short(needed.total)} of memory ({needed}); {_short(room)} are available; "
             f"{advice}"

@@ -17,36 +17,28 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.program import sharding
+from ppax.program.platforms import Options, rules
 from ppax.types import ConfigError, PyTree, part, static
 
 Tree = TypeVar("Tree")
 
-MIN_ROWS = 512  # rows per minibatch and device from which sharding is faster than one device (benchmarks/NOTES.md)
-CHUNK_ROWS, CHUNK_ROWS_ALONE = 512, 8192  # rows per accumulation chunk on a CPU: with several devices, with one
-IMAGE_NUMBERS = 2**20  # pixel values per chunk of large images on a CPU; convolution patches are several times as many
-# Minimum number of sequences per chunk: steps of a sequence run one after the other, so fewer leave a core idle
-CHUNK_SEQUENCES = {"float32": 4, "bfloat16": 8}
-
-# Matrix products come from a precompiled library; the remaining code runs as fast without the slow compiler passes
-CPU_OPTIONS = {"xla_backend_optimization_level": 1, "xla_llvm_disable_expensive_passes": True}
+WHOLE = 2**31  # more rows than any minibatch has
 
 
-def run_once_options() -> dict[str, int | bool] | None:
+def run_once_options() -> Options | None:
     """Return compiler options for programs that run once: fastest compilation."""
-    return CPU_OPTIONS | {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
+    return rules().run_once_options
 
 
-def compiler_options() -> dict[str, int | bool] | None:
+def compiler_options() -> Options | None:
     """Return compiler options for training programs on the default device; None: JAX's own."""
-    return CPU_OPTIONS if jax.default_backend() == "cpu" else None
+    return rules().compiler_options
 
 
 def only_if(condition: Array, change: Callable[[], Tree], before: Tree) -> Tree:
     """Return `change()` if `condition` [] holds, else `before`; trees of equal shapes."""
-    if jax.default_backend() == "cpu":
-        # lax.cond updates arrays in place; a select would copy them
+    if rules().branches:
         return jax.lax.cond(condition, change, lambda: before)
-    # lax.cond would make an accelerator wait for the host
     return jax.tree.map(partial(jnp.where, condition), change(), before)
 
 
@@ -69,17 +61,23 @@ class Program:
 
         Raises ConfigError if `devices` is more than available, or does not divide both numbers.
         """
-        if self.devices is not None:
-            self._check_devices(num_envs, minibatch)
-            return self.devices
-        if jax.default_backend() != "cpu":
+        devices = self.devices
+        if jax.process_count() > 1:
+            devices = sharding.available()  # each process has its share
+            if self.devices not in (None, devices):
+                raise ConfigError(f"program.devices = {self.devices}: a run of several processes uses all {devices}")
+        if devices is not None:
+            self._check_devices(devices, num_envs, minibatch)
+            return devices
+        min_rows = rules().min_rows
+        if min_rows is None:
             return 1
-        most = min(sharding.available(), minibatch * seq_len // MIN_ROWS)
+        most = min(sharding.available(), minibatch * seq_len // min_rows)
         return next((d for d in range(most, 0, -1) if num_envs % d == 0 and minibatch % d == 0), 1)
 
-    def _check_devices(self, num_envs: int, minibatch: int) -> None:
-        """Raise ConfigError unless `devices` is available and divides environments and minibatches."""
-        devices, available = self.devices or 1, sharding.available()
+    def _check_devices(self, devices: int, num_envs: int, minibatch: int) -> None:
+        """Raise ConfigError unless `devices` are available and divide environments and minibatches."""
+        available = sharding.available()
         if devices > available:
             inside = " inside a shard_map or pmap" if available < len(jax.local_devices()) else ""
             raise ConfigError(
@@ -102,16 +100,18 @@ class Program:
         """Return the rows of a minibatch per gradient-accumulation chunk.
 
         On an accelerator all rows, on a CPU as many as fit its cache; fewer if `obs` [M, L, ...] has large images.
+        The numbers are those of the platform's rules (program/platforms.py).
         """
         if self.chunk_rows is not None:
             return self.chunk_rows
-        if jax.default_backend() != "cpu":
-            return 2**31
-        fits = CHUNK_ROWS if sharding.num_parts() > 1 else CHUNK_ROWS_ALONE
+        chunks = rules().chunks
+        if chunks is None:
+            return WHOLE
+        fits = chunks.rows_split if sharding.num_parts() > 1 else chunks.rows_alone
         image = sum(math.prod(x.shape[2:]) for x in jax.tree.leaves(obs) if x.ndim == 5)
-        if image * CHUNK_ROWS > IMAGE_NUMBERS:
-            fits = max(1, IMAGE_NUMBERS // image)
-        return max(fits, CHUNK_SEQUENCES[compute_dtype] * seq_len if seq_len > 1 else 0)
+        if image * chunks.rows_split > chunks.image_numbers:
+            fits = max(1, chunks.image_numbers // image)
+        return max(fits, chunks.sequences[compute_dtype] * seq_len if seq_len > 1 else 0)
 
 
 def with_devices(agent: Tree, devices: int) -> Tree:

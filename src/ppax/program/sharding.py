@@ -70,7 +70,7 @@ def require_backend() -> None:
     except (AssertionError, RuntimeError) as error:  # AssertionError without a text: "cuda" without JAX's plugin for it
         raise ConfigError(
             f"JAX_PLATFORMS = {os.environ.get('JAX_PLATFORMS')!r}: {error or 'no such backend here'}; unset it to use "
-            'an installed backend, or install JAX for it: pip install "jax[cuda13]"'
+            'an installed backend, or install JAX for it: pip install "ppax[cuda13]"'
         ) from error
 
 
@@ -84,7 +84,7 @@ def split(
     function: Callable[..., Any], devices: int, in_specs: Any, out_specs: Any, axis: str = AXIS
 ) -> Callable[..., Any]:
     """Return `function` as a `shard_map` over `devices` devices; the specs are trees of SPLIT and SAME."""
-    mesh = Mesh(jax.local_devices()[:devices], (axis,))
+    mesh = _mesh(devices, axis)
     if devices == num_cores():
         keep_apart()
     return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
@@ -94,7 +94,12 @@ def place(tree: Tree, specs: Any, devices: int, axis: str = AXIS) -> Tree:
     """Shard `tree` as the results of `split` are, so that the first call has the same shardings as later ones."""
     if devices == 1:
         return tree
-    return jax.lax.with_sharding_constraint(tree, shardings(specs, devices, axis))
+    places = shardings(specs, devices, axis)
+    if jax.process_count() > 1 and not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(tree)):
+        # every process has the whole tree; `device_put` cannot place it on devices of others
+        placed: Tree = jax.jit(lambda whole: whole, out_shardings=places)(tree)
+        return placed
+    return jax.lax.with_sharding_constraint(tree, places)
 
 
 def shapes_of(tree: Tree, specs: Any, devices: int, axis: str = AXIS) -> Tree:
@@ -111,8 +116,17 @@ def shapes_of(tree: Tree, specs: Any, devices: int, axis: str = AXIS) -> Tree:
 
 def shardings(specs: Any, devices: int, axis: str = AXIS) -> Any:
     """Return the NamedShardings of the arguments of `split` with `specs`."""
-    mesh = Mesh(jax.local_devices()[:devices], (axis,))
+    mesh = _mesh(devices, axis)
     return jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs)
+
+
+def _mesh(devices: int, axis: str) -> Mesh:
+    """Mesh of this process's devices, or of those of all processes of the run."""
+    return Mesh(_devices()[:devices], (axis,))
+
+
+def _devices() -> list[jax.Device]:
+    return jax.devices() if jax.process_count() > 1 else jax.local_devices()
 
 
 def local(tree: Any) -> Any:
@@ -128,7 +142,7 @@ def local(tree: Any) -> Any:
 
 def available() -> int:
     """Return the number of devices available for `split`: 1 inside a `shard_map` or `pmap` of the user."""
-    return 1 if jax.sharding.get_abstract_mesh().manual_axes else len(jax.local_devices())
+    return 1 if jax.sharding.get_abstract_mesh().manual_axes else len(_devices())
 
 
 def num_parts() -> int:

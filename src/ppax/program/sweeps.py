@@ -18,6 +18,7 @@ from ppax.envs import require_native
 from ppax.envs.vector import VectorEnv
 from ppax.program import sharding
 from ppax.program.layout import with_devices
+from ppax.program.platforms import rules
 from ppax.program.sharding import SAME
 from ppax.protocols import Agent
 from ppax.training import Trained, start, train
@@ -67,7 +68,7 @@ def sweep(
     agents, env = _members(agent, env, members)
     counts = (jnp.int32(num_iterations), jnp.int32(total_iterations))
 
-    if jax.default_backend() != "cpu":
+    if rules().mapped_members:
         return jax.vmap(train, (0, 0, 0, None, None))(agents, env, states, *counts)
 
     def one_by_one(agents: Agent, env: VectorEnv, states: TrainState, counts: tuple[Array, Array]) -> Trained:
@@ -87,7 +88,7 @@ def sweep(
 
 
 def _num_devices(members: int) -> int:
-    if jax.default_backend() != "cpu":
+    if rules().mapped_members:
         return 1
     return next(d for d in range(min(sharding.available(), members), 0, -1) if members % d == 0)
 

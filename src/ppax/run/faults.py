@@ -1,7 +1,9 @@
-"""Location of the first non-finite number of a rollout, by collecting the rollout again."""
+"""Faults of a run: location of the first non-finite number of a rollout, and the loss of another process."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -12,7 +14,9 @@ from jax import Array
 from ppax.collection import collect
 from ppax.envs import Env
 from ppax.learning.finiteness import not_finite
+from ppax.program import processes
 from ppax.protocols import Agent
+from ppax.run.result import ProcessLost
 from ppax.training import annealed_env, iteration_inputs
 from ppax.types import TrainState
 
@@ -20,6 +24,23 @@ NETWORK = (
     "its observations and rewards are finite, so it comes from the network: a value, a gradient or a weight; try a "
     "lower learning_rate, normalize_obs or normalize_reward"
 )
+
+
+LOST = (
+    "another process of this run has ended or cannot be reached, and none can go on alone; the newest checkpoint can "
+    "be resumed, on any number of processes"
+)
+
+
+@contextlib.contextmanager
+def lost_processes() -> Iterator[None]:
+    """Turn the error of a collective operation whose other processes are gone into ProcessLost."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if processes.count() == 1:
+            raise
+        raise ProcessLost(f"{LOST} ({str(error).splitlines()[0][:200]})") from error
 
 
 def locate(agent: Agent, env: Env, state: TrainState, total_iterations: int) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from ppax.envs import Env, check_schedule
 from ppax.films.recorder import FilmRecorder
 from ppax.options import Config
 from ppax.policy.spec import spec_of
-from ppax.program import sharding
+from ppax.program import processes, sharding
+from ppax.program.backends import backend_of
 from ppax.program.footprint import explained
 from ppax.protocols import Agent, Callback, Logger, StopCondition
 from ppax.run import record
@@ -30,9 +32,8 @@ from ppax.run.directory import RunDirectory
 from ppax.run.ending import RunMonitor
 from ppax.run.evaluations import Evaluations
 from ppax.run.loop import Loop
-from ppax.run.origin import record_start, saved_origin, warn_of_changes, warn_of_other_objects, with_saved_devices
+from ppax.run.origin import record_start, saved_origin, warn_of_changes, with_saved_devices
 from ppax.run.restore import (
-    initial_state,
     load_run,
     load_state,
     planned_iterations,
@@ -41,9 +42,9 @@ from ppax.run.restore import (
     with_total_steps,
 )
 from ppax.run.result import TrainedRun
-from ppax.run.saving import Saver
+from ppax.run.saving import Saver, first_state
 from ppax.run.signals import IN_MEMORY, ON_DISK, stop_on_signals
-from ppax.run.warm_start import WarmStart, prepare, settings_and_object
+from ppax.run.warm_start import prepare, settings_and_object
 from ppax.storage.cache import kept_programs
 from ppax.types import TrainState
 
@@ -109,6 +110,7 @@ def fit_run(
     `say` gets lines for the user, before anything compiles. `given` takes the place of `run.init_from.run`.
     """
     _require(agent, env)
+    run, run_dir, callbacks = _own_share(run, run_dir, callbacks)
     run_config = config.describe_run(agent, env, run)
     loggers, conditions = sort_callbacks(callbacks)
     monitor = RunMonitor(run, conditions)
@@ -129,15 +131,14 @@ def fit_run(
             objects = record.objects(agent, env, run_config, callbacks, None if run.init_from.run else given)
             policy = spec_of(agent, env, shapes.actor.action_mask, {}).to_data()
             directory = stack.enter_context(_new_directory(run_dir, run_config, objects, policy))
-        stop_requested = stack.enter_context(stop_on_signals(ON_DISK if directory else IN_MEMORY))
+        stop_requested = stack.enter_context(stop_on_signals(_signals(directory)))
         stack.enter_context(kept_programs())
         stack.enter_context(explained(needed))
         origin = record_start(directory, "fit", agent, env, run, {} if warm is None else warm.record())
         saver = Saver(directory, monitor, run.log, origin)
-        loop = Loop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested)
-        stack.callback(loop.close)
+        loop = stack.enter_context(closing(Loop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested)))
         with ThreadPoolExecutor(1) as executor:  # compile `start` and `train` at the same time
-            state = executor.submit(_first_state, agent, env, run, warm, saver)
+            state = executor.submit(first_state, agent, env, run, warm, saver)
             program = loop.compile(shapes)
         return loop.train(state.result(), program)
 
@@ -160,51 +161,51 @@ def resume(
     process uses it or more steps are done; CheckpointError where no checkpoint can be loaded.
     """
     with ExitStack() as stack:
-        directory = stack.enter_context(RunDirectory.open(Path(run_dir)))
+        path = Path(run_dir)
+        directory = stack.enter_context(RunDirectory.open(path)) if processes.leads() else None
         stop_requested = stack.enter_context(stop_on_signals(ON_DISK))
         stack.enter_context(kept_programs())
-        saved = saved_origin(directory.path)
+        saved = saved_origin(path)
         sharding.use_cpu_devices(saved.devices)
         passed = agent is not None or env is not None
-        agent, env, run = built = load_run(directory.path, agent, env)
+        agent, env, run = built = load_run(path, agent, env)
         agent = with_saved_devices(saved, agent, env, run)
         if console is not None:
             run = dataclasses.replace(run, log=dataclasses.replace(run.log, console=console))
+        run, _, callbacks = _own_share(run, path, callbacks)
         loggers, conditions = sort_callbacks(callbacks)
         monitor, shapes = RunMonitor(run, conditions), state_shapes(agent, env, run)
         stack.enter_context(explained(require_memory(agent, env, shapes)))
-        state, before = load_state(directory.path, agent, env, run), run.total_steps
+        state, before = load_state(path, agent, env, run), run.total_steps
         run = with_total_steps(agent, env, run, state, total_steps)
         evaluations = stack.enter_context(Evaluations(agent, env, run, shapes))
         monitor.check(agent, env, shapes, evaluations.blank)
-        monitor.restore(directory.path, int(state.iteration), shapes)
-        _check_recording(agent, env, run, directory.path)
-        origin = record_start(directory, "resume", agent, env, run, directory.lengthen(before, run.total_steps))
-        warn_of_changes(directory.path, saved, origin)
-        if passed:
-            warn_of_other_objects(directory.path, *built)
+        monitor.restore(path, int(state.iteration), shapes)
+        _check_recording(agent, env, run, path)
+        lengthened = directory.lengthen(before, run.total_steps) if directory else {}
+        origin = record_start(directory, "resume", agent, env, run, lengthened)
+        warn_of_changes(path, saved, origin, built if passed else None)
         saver = Saver(directory, monitor, run.log, origin)
-        loop = Loop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested)
-        stack.callback(loop.close)
+        loop = stack.enter_context(closing(Loop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested)))
         return loop.train(state)
+
+
+def _signals(directory: RunDirectory | None) -> Sequence[signal.Signals]:
+    """Return the signals that stop a run; a process that follows has no directory, and its leader may have one."""
+    return ON_DISK if directory or not processes.leads() else IN_MEMORY
+
+
+def _own_share(run: Run, run_dir: Any, callbacks: Sequence[Any]) -> tuple[Run, Any, Sequence[Any]]:
+    """Return the arguments as they are, or for a process that follows: it has no directory and calls nothing."""
+    return (run, run_dir, callbacks) if processes.leads() else (run.following(), None, ())
 
 
 def _require(agent: Agent, env: Env) -> None:
     """Raise ConfigError for arguments of other types, and for an environment that violates the protocol."""
     require_env(env)
+    processes.require_compiled(env.name, backend_of(env).repeatable)
     _require_sound(env)  # first: an environment that no network can read fits no network
     require_arguments(agent, env)
-
-
-def _first_state(agent: Agent, env: Env, run: Run, warm: WarmStart | None, saver: Saver) -> TrainState:
-    """Return the state before the first iteration; that of a warm start is saved, so that a resume needs no other run.
-
-    Raises OSError where the disk fails.
-    """
-    state = initial_state(agent, env, run, warm)
-    if warm is not None and (error := saver.save_final(state)):
-        raise error
-    return state
 
 
 def _warn(agent: Agent, env: Env, run: Run) -> None:

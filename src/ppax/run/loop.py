@@ -18,14 +18,14 @@ from ppax.config import Run
 from ppax.envs import Env, EnvError
 from ppax.films.recorder import FilmRecorder
 from ppax.loggers import Console
-from ppax.program import compilation
+from ppax.program import compilation, processes
 from ppax.program.backends import backend_of
 from ppax.program.fetching import fetch
 from ppax.protocols import Agent, Logger, Row
 from ppax.run.directory import STOPPED
 from ppax.run.ending import RunMonitor
 from ppax.run.evaluations import Evaluations
-from ppax.run.faults import NETWORK, locate
+from ppax.run.faults import NETWORK, locate, lost_processes
 from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
 from ppax.run.rows import RunLoggers, logged_run, measured
@@ -86,6 +86,7 @@ class Loop:
         if self.console is not None:
             self.console.close()
 
+    @lost_processes()
     def train(self, state: TrainState, program: Any = None) -> TrainedRun:
         """Train from `state` until all iterations are done, or a signal, stop condition or callback ends the run."""
         if self._all_done(state) or self.monitor.stop_reason:
@@ -95,11 +96,12 @@ class Loop:
         if self.path is not None:
             (self.path / STOPPED).unlink(missing_ok=True)
         history, ended, seconds = list[Row](), False, 0.0
+        stopping = processes.any_of(self.stop.is_set())
         started_at, steps_before = time.time(), counter.to_int(state.env_steps)
         with self._open_loggers(state) as loggers:
             self.films.resume(int(state.iteration))
             loggers.store(self.films.due(state, self.path))
-            while not (ended or self._all_done(state) or self.stop.is_set()):
+            while not (ended or self._all_done(state) or stopping):
                 untrained = self.evaluations.blank and int(state.iteration) == 0 and not history
                 before = loggers.seconds + seconds
                 chunk = self._untrained(program, state) if untrained else self._run_chunk(program, state, before)
@@ -110,10 +112,11 @@ class Loop:
                     loggers.log(chunk.row)
                 self._raise_faults(chunk)
                 loggers.store(self.films.due(state, self.path))
-                ended = self.monitor.update(state, chunk.row)
+                ended = processes.agreed(self.monitor.update(state, chunk.row))
                 self._save(state, self.saver.save_if_due)
+                stopping = processes.any_of(self.stop.is_set())
             save_error = self._save(state, self.saver.save_final)
-            if not self.stop.is_set():  # after a signal there may be little time
+            if not stopping:  # after a signal there may be little time
                 loggers.store_policy(self._result(state, history, ""))
         self._record_end(state)
         interrupted = not (ended or self._all_done(state))
@@ -200,8 +203,8 @@ class Loop:
         """Raise after a signal, unless the run has no directory: then its result so far is returned."""
         if save_error is not None:
             raise save_error
-        if self.path is not None:
-            where = f"resume with: ppax resume {self.path}{imports.flags()}"
+        if processes.agreed(self.path is not None):
+            where = f"resume with: ppax resume {self.path or 'RUN'}{imports.flags()}"
             raise Interrupted(f"stopped after {counter.to_int(state.env_steps):,} steps; {where}")
         if not history:  # interrupted during compilation: no result to return
             raise KeyboardInterrupt
@@ -210,7 +213,7 @@ class Loop:
         return TrainedRun(
             self.agent,
             self.env,
-            state,
+            processes.whole(state),
             history,
             self.path,
             stopped=stopped,
@@ -225,7 +228,7 @@ class Loop:
         where = NETWORK
         if backend_of(self.env).repeatable:  # host rollouts are checked while they are collected
             # device_put and not NumPy: the state contains typed keys
-            on_device = jax.device_put(state, jax.local_devices()[0])
+            on_device = jax.device_put(processes.whole(state), jax.local_devices()[0])
             where = locate(self.agent, self.env, on_device, self.total_iterations)
         raise NumericalError(
             f"iteration {int(state.iteration) + 1} is not finite: {where}{self.saver.newest_checkpoint_note()}"

@@ -91,6 +91,8 @@ def saved_origin(run_dir: Path) -> Origin:
 def with_saved_devices(saved: Origin, agent: Agent, env: Env, run: Run) -> Agent:
     """Split `agent` over as many devices as its checkpoint, if they exist and the run file sets no other number."""
     devices = saved.devices
+    if jax.process_count() > 1:  # every process has a share
+        return agent
     if devices in (0, num_devices(agent, env, run.num_steps)) or devices > len(jax.local_devices()):
         return agent
     for learner, streams in agent.learners(env.num_streams):
@@ -100,8 +102,13 @@ def with_saved_devices(saved: Origin, agent: Agent, env: Env, run: Run) -> Agent
     return with_devices(agent, devices)
 
 
-def warn_of_changes(run_dir: Path, saved: Origin, current: Origin | None) -> None:
-    """Warn where configuration, devices or versions differ from the checkpoint: results are then not bit-identical."""
+def warn_of_changes(run_dir: Path, saved: Origin, current: Origin | None, passed: config.Built | None) -> None:
+    """Warn where configuration, devices or versions differ from the checkpoint: results are then not bit-identical.
+
+    Also where the `passed` objects of Python differ from those recorded.
+    """
+    if passed is not None:
+        warn_of_other_objects(run_dir, *passed)
     if saved == UNKNOWN or current is None:
         return
     for name in ("devices", "platform", "jax"):

@@ -16,7 +16,10 @@ from ppax.agents.logged import annealed_numbers
 from ppax.arrays import counter
 from ppax.config import Run
 from ppax.envs import Env
+from ppax.imitation.teachers import without_downloads
 from ppax.options import Option, check_value
+from ppax.program import processes
+from ppax.program.backends import backend_of
 from ppax.program.footprint import Footprint, footprint, require_room
 from ppax.program.layout import run_once_options
 from ppax.protocols import Agent
@@ -78,7 +81,10 @@ def load_run(run_dir: Path, agent: Agent | None = None, env: Env | None = None) 
     paths = config.import_paths(run_config)
     imports.require_trusted({place: paths[place] for place in paths if not passed.get(place.partition(".")[0], False)})
     env = config.build_env(run_config) if env is None else config.configured(env, run_config)
-    agent = config.build(run_config, env).agent if agent is None else agent
+    processes.require_compiled(env.name, backend_of(env).repeatable)
+    if agent is None:
+        with without_downloads():
+            agent = config.build(run_config, env).agent
     return config.Built(agent, env, config.settings(run_config))
 
 

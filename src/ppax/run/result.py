@@ -28,6 +28,10 @@ class Interrupted(Exception):
     """Exception: a signal stopped the run; its state is saved, and `resume` continues it."""
 
 
+class ProcessLost(Interrupted):
+    """Another process of the run has ended; what the last checkpoint has can be resumed."""
+
+
 class NumericalError(Exception):
     """Rollout, gradient or weights of an iteration are not finite; the state before the iteration is kept."""
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 import time
 import warnings
 
-from ppax.config import Log
+from ppax.config import Log, Run
+from ppax.envs import Env
+from ppax.program import processes
+from ppax.protocols import Agent
 from ppax.run import checkpoint
 from ppax.run.directory import RunDirectory
 from ppax.run.ending import RunMonitor
 from ppax.run.origin import Origin
+from ppax.run.restore import initial_state
+from ppax.run.warm_start import WarmStart
 from ppax.storage.backoff import Backoff
 from ppax.types import TrainState
 
@@ -33,21 +38,26 @@ class Saver:
 
     def save_if_due(self, state: TrainState) -> None:
         """Save `state` if a checkpoint is due; OSError if writes failed for PATIENCE or the directory was removed."""
-        if self._directory is None:
-            return
-        self._directory.require_unchanged()
-        if self._disk.due if self._disk.failing else self._is_due(int(state.iteration)):
-            self._try(state, self._disk)
+        if processes.agreed(self._is_due(int(state.iteration))):
+            self._try(processes.whole(state), self._disk)
 
     def _is_due(self, iteration: int) -> bool:
         """Return whether the log asks for a checkpoint now: by iterations if it has them, else by seconds."""
+        if self._directory is None:
+            return False
+        self._directory.require_unchanged()
+        if self._disk.failing:
+            return self._disk.due
         if self._log.checkpoint_every is not None:
             return iteration > 0 and iteration % self._log.checkpoint_every == 0
         return time.monotonic() - self._last >= self._log.checkpoint_seconds
 
     def save_final(self, state: TrainState) -> OSError | None:
         """Save `state` at the end of a run, with retries for LAST_PATIENCE; return the error if they all fail."""
-        if self._directory is None or int(state.iteration) == self._saved:
+        if not processes.agreed(self._directory is not None and int(state.iteration) != self._saved):
+            return None
+        state = processes.whole(state)
+        if self._directory is None:  # of a process that follows
             return None
         self._directory.require_unchanged()
         disk = Backoff(LAST_PATIENCE)
@@ -64,6 +74,7 @@ class Saver:
     def rescue(self, state: TrainState) -> None:
         """Save `state` before another exception is raised: errors of the save become warnings."""
         try:
+            state = processes.whole(state)
             if self._directory is not None:
                 self._directory.require_unchanged()
                 self._write(state, self._directory)
@@ -78,7 +89,8 @@ class Saver:
         return f"; the newest checkpoint is {path}" if path else "; no checkpoint had been saved before"
 
     def _try(self, state: TrainState, disk: Backoff) -> None:
-        assert self._directory is not None
+        if self._directory is None:  # of a process that follows
+            return
         try:
             self._write(state, self._directory)
         except OSError as error:
@@ -99,3 +111,14 @@ class Saver:
         origin = self._origin._asdict() if self._origin else None
         self._monitor.save(directory.path, origin)
         checkpoint.save(directory.checkpoints, state, self._log.keep, origin=origin)
+
+
+def first_state(agent: Agent, env: Env, run: Run, warm: WarmStart | None, saver: Saver) -> TrainState:
+    """Return the state before the first iteration; that of a warm start is saved, so that a resume needs no other run.
+
+    Raises OSError where the disk fails.
+    """
+    state = initial_state(agent, env, run, warm)
+    if warm is not None and (error := saver.save_final(state)):
+        raise error
+    return state

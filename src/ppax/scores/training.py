@@ -17,6 +17,7 @@ from ppax.config import BestSettings, Built, FilmSettings, Run
 from ppax.envs import Env, for_evaluation
 from ppax.evaluation import Evaluation, evaluate, evaluation_key
 from ppax.program.layout import compiler_options, run_once_options
+from ppax.program.platforms import rules
 from ppax.program.sweeps import start_sweep, sweep
 from ppax.protocols import Agent
 from ppax.run.fit import fit_run
@@ -104,7 +105,7 @@ TRAIN: dict[str, Callable[..., Iterator[tuple[Member, ...]]]] = {"compiled": _to
 
 def _filled(seeds: Sequence[int]) -> list[int]:
     """Repeat seeds so that each of the CPU's devices trains as many members; the copies are dropped."""
-    devices = min(len(jax.local_devices()), len(seeds)) if jax.default_backend() == "cpu" else 1
+    devices = 1 if rules().mapped_members else min(len(jax.local_devices()), len(seeds))
     return [int(seed) for seed in np.resize(np.asarray(seeds), -(-len(seeds) // devices) * devices)]
 
 

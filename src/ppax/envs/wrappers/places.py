@@ -136,10 +136,12 @@ def _places(thing: Any, path: Path, in_static: bool) -> Iterator[Place]:
     """Yield the parameters of one structure; inside a static field only those that are declared."""
     for key, value, field, is_static in _entries(thing):
         here, kind = (*path, key), _kind(value)
+        chosen = None if field is None else field.metadata.get("parameters")
+        if chosen == ():
+            continue
         if kind is None:
             if not is_static or key == "env":
                 inner = _places(value, here, in_static or is_static)
-                chosen = None if field is None else field.metadata.get("parameters")
                 yield from (place for place in inner if chosen is None or place.path[len(here)] in chosen)
         elif key in HIDDEN:
             continue

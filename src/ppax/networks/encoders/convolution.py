@@ -10,6 +10,7 @@ from jax import Array
 
 from ppax.networks.layers import orthogonal
 from ppax.networks.products import matmul
+from ppax.program.platforms import rules
 from ppax.types import Key, Params
 
 LAYOUTS = ("hwc", "chw")
@@ -30,7 +31,7 @@ def conv(params: Params, x: Array, stride: int = 1, padding: str = "VALID") -> A
     On a CPU it uses matrix products, because XLA's CPU convolutions are 10 to 40 times slower inside a loop
     (https://github.com/jax-ml/jax/issues/12868); on accelerators it uses XLA's convolution.
     """
-    convolve = convolve_by_products if jax.default_backend() == "cpu" else convolve_by_library
+    convolve = convolve_by_library if rules().library_convolutions else convolve_by_products
     return convolve(x, params["kernel"], stride, padding) + params["bias"][None, None]
 
 
@@ -87,7 +88,7 @@ def max_pool(x: Array) -> Array:
 
     On a CPU by comparing slices. The gradient is that of XLA's pooling: among equal numbers, the first receives it.
     """
-    if jax.default_backend() != "cpu":
+    if rules().library_convolutions:
         return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (3, 3, 1), (2, 2, 1), "SAME")
     return _largest_of_three(_largest_of_three(x, 1), 0)
 

@@ -1,0 +1,283 @@
+"""The stages of accelerator.py. Each runs in a process of its own and prints rows of results, one line of JSON each.
+
+    python benchmarks/accelerator_stages.py core 120          # for about 120 seconds
+    python benchmarks/accelerator_stages.py w1 10 --quick     # small sizes, for a CPU
+
+A row is printed as soon as it is known, so that a stage that is killed has said what it knew. A stage plans for the
+seconds that it is given, and says in a row what it leaves out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import w1
+from interleave import FIXED, measure, ratios, speed
+from peers import purejaxrl_folder
+from w1 import Work
+
+Row = dict[str, Any]
+SIZES = (2_048, 131_072, 1_048_576, 16_384)  # the last is the first to be left out
+CHUNKED = 131_072  # environments from which gradient accumulation is measured beside whole minibatches
+REPEATS = 3  # turns
+SECONDS = {False: 1.0, True: 0.1}  # about the length of a timed run of the slowest, by --quick
+MOST_REPEATS = 5  # turns of the alternatives of a rule
+QUICK_TUNE = 5.0  # seconds of the search for a layout in --quick
+AHEAD = 1.2  # a size takes as long as the one before, and this share more, beside its longer runs
+
+
+def installed(package: str) -> bool:
+    """Whether a package is there; it is not imported."""
+    return importlib.util.find_spec(package) is not None
+
+
+# ---------------------------------------------------------------- devices, correctness
+
+
+def device(seconds: float, quick: bool) -> Iterator[Row]:
+    """The devices that JAX has, and the peers that are installed."""
+    import jax
+
+    devices = jax.local_devices()
+    stats = devices[0].memory_stats() or {}
+    yield {
+        "platform": jax.default_backend(),
+        "devices": f"{len(devices)} x {devices[0].device_kind}",
+        "memory_gb": round(stats["bytes_limit"] / 2**30, 1) if "bytes_limit" in stats else None,
+        "jax": jax.__version__,
+        "driver": devices[0].client.platform_version.replace("\n", " "),
+        "peers": {name: installed(name) for name in ("rejax", "brax", "mujoco_playground")}
+        | {"purejaxrl": purejaxrl_folder() is not None},
+    }
+
+
+def core(seconds: float, quick: bool) -> Iterator[Row]:
+    """The correctness core, on the devices that are there."""
+    import device_checks
+
+    yield from device_checks.run_all(device_checks.all_checks(quick), seconds)
+
+
+# ---------------------------------------------------------------- training speed
+
+
+def sizes_of(
+    workload: str, systems: Callable[[int], list[str]], sizes: Sequence[int], seconds: float, quick: bool
+) -> Iterator[Row]:
+    """Training speed of the systems at each size, as long as the next size fits into the time."""
+    begin, needed, length = time.monotonic(), 0.0, SECONDS[quick]
+    for i, num_envs in enumerate(sizes):
+        left = seconds - (time.monotonic() - begin)
+        if needed > left:
+            rest = ", ".join(f"{size:,}" for size in sizes[i:])
+            note = f"left out: {rest} environments take {needed:.0f} s or more, {left:.0f} s left"
+            yield {"workload": workload, "note": note}
+            return
+        start = time.monotonic()
+        row = measured(systems(num_envs), num_envs, length)
+        yield {"workload": workload, "num_envs": num_envs, **row}
+        growth = sizes[i + 1] / num_envs if i + 1 < len(sizes) else 1.0
+        iteration = sum(own["iteration_seconds"] for own in row["systems"].values())
+        needed = AHEAD * (time.monotonic() - start) + 2 * (REPEATS + 1) * max(0.0, growth * iteration - length)
+
+
+def measured(systems: Sequence[str], num_envs: int, length: float) -> Row:
+    """Figures of each system, in turns of runs of `length` seconds; without those whose process ends early."""
+    remaining, notes = list(systems), []
+    while remaining:
+        fixed = all(system in FIXED for system in remaining)  # no other system says how long a run should be
+        try:
+            result = measure(remaining, Work(num_envs, 1, 10 if fixed else 0, 0), REPEATS, length)
+        except SystemExit as error:
+            failed = next(system for system in remaining if f"the {system} worker" in str(error))
+            notes.append(str(error))
+            remaining.remove(failed)
+            continue
+        row = {
+            "systems": {name: _figures(result[name], result["iterations"]) for name in remaining},
+            "note": "; ".join(notes),
+        }
+        ours, *others = remaining
+        if others and ours.startswith("ppax"):
+            for other in others:
+                row["systems"][other]["ratio"] = ratios(result, ours, [other], speed, max)["best"]
+        return row
+    return {"systems": {}, "note": "; ".join(notes)}
+
+
+def _figures(result: Row, iterations: int) -> Row:
+    names = ("compile_seconds", "start_seconds", "device_memory_mb", "peak_memory_mb")
+    each = statistics.median(run["seconds"] for run in result["runs"]) / iterations
+    kept = {name: result[name] for name in names if name in result}
+    return {"steps_per_second": result["steps_per_second"], "iteration_seconds": each, **kept}
+
+
+def of_cartpole(seconds: float, quick: bool) -> Iterator[Row]:
+    """W1: ppax first, PureJaxRL and rejax where they are installed; with gradient accumulation from CHUNKED on."""
+    peers = [name for name, there in (("purejaxrl", purejaxrl_folder()), ("rejax", installed("rejax"))) if there]
+
+    def systems(num_envs: int) -> list[str]:
+        return ["ppax", *(["ppax-chunks"] if num_envs >= CHUNKED else []), *peers]
+
+    yield from sizes_of("W1", (lambda _: ["ppax"]) if quick else systems, (64,) if quick else SIZES, seconds, quick)
+
+
+def of_memory(seconds: float, quick: bool) -> Iterator[Row]:
+    """W3: memories in float32 and bfloat16, and PureJaxRL's GRU where it is installed."""
+    names = ["ppax-gru", "ppax-lru", "ppax-gru-bfloat16", "ppax-lru-bfloat16"]
+    names += ["purejaxrl-rnn"] if purejaxrl_folder() else []
+    sizes = (4,) if quick else (2_048, 16_384)
+    yield from sizes_of("W3", lambda _: ["ppax-lru"] if quick else names, sizes, seconds, quick)
+
+
+def of_physics(seconds: float, quick: bool, task: str, package: str) -> Iterator[Row]:
+    """A physics task, beside Brax's PPO."""
+    missing = [name for name in ("brax", package) if not installed(name)]
+    if missing:
+        yield {"workload": task, "note": f"not installed: {', '.join(missing)}"}
+        return
+    sizes = (16,) if quick else (2_048, 8_192)
+    yield from sizes_of(task, lambda _: [f"ppax-{task}", f"brax-{task}"], sizes, seconds, quick)
+
+
+# ---------------------------------------------------------------- layout and rules
+
+
+def layout(seconds: float, quick: bool) -> Iterator[Row]:
+    """Share of each stage of an iteration, and the fastest layout of the program (`ppax bench --tune`)."""
+    import ours
+    from ppax.config import describe
+    from ppax.tools import bench
+
+    begin = time.monotonic()
+    sizes = (64,) if quick else (2_048, CHUNKED)
+    for i, num_envs in enumerate(sizes):
+        agent, env = ours.ppax_parts(Work(num_envs, 1, 0, 0))
+        if not quick:
+            report = bench.measure(agent, env, w1.NUM_STEPS, 2.0)
+            yield {"num_envs": num_envs, "shares": report.shares, "steps_per_second": report.steps_per_second}
+        left = (seconds - (time.monotonic() - begin)) / (len(sizes) - i)
+        choice = bench.tune(agent, env, w1.NUM_STEPS, min(left, QUICK_TUNE) if quick else left)
+        yield {"num_envs": num_envs, "program": describe(choice.program), "speedup": choice.speedup}
+
+
+@contextmanager
+def ruled(**changes: Any) -> Iterator[None]:
+    """Change rules of this platform for programs that are made inside."""
+    import jax
+
+    from ppax.program import platforms
+
+    name, before = jax.default_backend(), platforms.rules()
+    platforms.RULES[name] = before._replace(**changes)
+    jax.clear_caches()
+    try:
+        yield
+    finally:
+        platforms.RULES[name] = before
+        jax.clear_caches()
+
+
+def scan_program(quick: bool) -> Callable[[], float]:
+    """Seconds of the gradient of an LRU, over the rows of a minibatch of W3."""
+    from memory import gradient_program
+
+    return gradient_program("lru", w1.NUM_STEPS, 2_048 if quick else 65_536, True)
+
+
+def convolution_program(quick: bool) -> Callable[[], float]:
+    """Seconds of four gradients of an Atari encoder, in a loop as in training."""
+    import jax
+    import jax.numpy as jnp
+
+    from ppax.networks.encoders import NatureCNN
+
+    encoder, images = NatureCNN(), jnp.ones((4, 512, 84, 84, 4))
+
+    def loss(params: Any, batch: Any) -> Any:
+        return (jax.vmap(encoder, (None, 0))(params, batch) ** 2).mean()
+
+    def step(params: Any, batch: Any) -> tuple[Any, None]:
+        return jax.tree.map(lambda x, g: x - 1e-3 * g, params, jax.grad(loss)(params, batch)), None
+
+    params = encoder.init(jax.random.key(0), images[0, 0])
+    program = jax.jit(lambda params, images: jax.lax.scan(step, params, images)[0]).lower(params, images).compile()
+    return lambda: w1.timed(lambda: jax.block_until_ready(program(params, images)))[1]
+
+
+def training_program(quick: bool, num_envs: int, num_seeds: int) -> Callable[[], float]:
+    """Seconds of four iterations of W1, of many seeds at once where asked for."""
+    import ours
+
+    run, _ = ours.prepare_ppax(Work(num_envs, num_seeds, 0, 0))
+    return lambda: run(4).seconds
+
+
+RULES: dict[str, Callable[[bool], Callable[[], float]]] = {
+    "parallel_scans": scan_program,
+    "branches": partial(training_program, num_envs=2_048, num_seeds=1),
+    "library_convolutions": convolution_program,
+    "mapped_members": partial(training_program, num_envs=64, num_seeds=16),
+}
+
+
+def rules(seconds: float, quick: bool) -> Iterator[Row]:
+    """Speed of the other entry of each rule that has two (ppax/program/platforms.py), beside that of the table."""
+    from ppax.program import platforms
+
+    begin, slowest = time.monotonic(), 0.0
+    for name, prepare in RULES.items():
+        left = seconds - (time.monotonic() - begin)
+        if left < slowest or (quick and name != "parallel_scans"):
+            yield {"rule": name, "note": "left out of --quick" if quick else f"left out: {left:.0f} s were left"}
+            continue
+        start, own = time.monotonic(), getattr(platforms.rules(), name)
+        programs = {}
+        for entry in (own, not own):
+            with ruled(**{name: entry}):
+                programs[entry] = prepare(quick)
+                programs[entry]()  # the first run pays for what is set up once
+        turns = [{entry: run() for entry, run in programs.items()} for _ in range(MOST_REPEATS)]
+        times = {entry: statistics.median(turn[entry] for turn in turns) for entry in programs}
+        found = [turn[own] / turn[not own] for turn in turns]
+        ratio = {"median": statistics.median(found), "min": min(found), "max": max(found)}
+        yield {"rule": name, "now": own, "seconds": times[own], "other_seconds": times[not own], "ratio": ratio}
+        slowest = max(slowest, time.monotonic() - start)
+
+
+STAGES: dict[str, Callable[[float, bool], Iterator[Row]]] = {
+    "device": device,
+    "core": core,
+    "w1": of_cartpole,
+    "layout": layout,
+    "w3": of_memory,
+    "rules": rules,
+    "ant": partial(of_physics, task="ant", package="brax"),
+    "playground": partial(of_physics, task="playground", package="mujoco_playground"),
+}
+
+
+def main() -> None:
+    """Run one stage."""
+    parser = argparse.ArgumentParser(description="One stage of accelerator.py.")
+    parser.add_argument("stage", choices=list(STAGES))
+    parser.add_argument("seconds", type=float)
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print must not look like a row
+    for row in STAGES[options.stage](options.seconds, options.quick):
+        print(json.dumps(row), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

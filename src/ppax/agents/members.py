@@ -1,0 +1,68 @@
+"""Policies of an agent with several: each one's learner, and its part of a rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+from gymnasium import spaces
+
+from ppax.agents.independent import Independent
+from ppax.agents.player_names import player_names
+from ppax.types import PyTree, Rollout
+
+
+class MemberEnv(NamedTuple):
+    """Spaces and sizes of an environment as one policy sees them."""
+
+    observation_space: spaces.Space
+    action_space: spaces.Space
+    num_envs: int
+    num_streams: int
+
+
+class Member(NamedTuple):
+    """One policy of an agent with several."""
+
+    name: str  # of its group or player
+    agent: Any
+    learner: PyTree
+    carry: PyTree  # memory at the start of the rollout
+    rollout: Rollout
+    env: MemberEnv
+
+
+def members_of(agent: Any, env: Any, learner: Any, carry: Any, rollout: Rollout, num_envs: int) -> Iterator[Member]:
+    """Yield the policies of Groups or Independent, with their parts of a rollout in `env`.
+
+    `carry` is the memory at its start. The members' environments have sizes for `num_envs` environments.
+    """
+    if not env.sizes:
+        everything = Member("", agent, learner, carry, rollout, _env_of(env, num_envs, env.num_agents))
+        yield from _players(everything, player_names(agent.num_agents))
+    else:
+        for name, size in env.sizes:
+            own = _env_of(env.groups[name], num_envs, size)
+            group = Member(name, agent.agents[name], learner[name], carry[name], agent.rollout(name, rollout), own)
+            if isinstance(group.agent, Independent):
+                yield from _players(group, [f"{name}_{i}" for i in range(size)])
+            else:
+                yield group
+
+
+def _players(one: Member, names: Sequence[str]) -> Iterator[Member]:
+    """Yield the players of independent learning."""
+    agent: Independent = one.agent
+    steps, last_value, trace, *of_streams = one.rollout
+    by_row, by_stream = agent.own((steps, trace)), (last_value, one.carry, *of_streams)
+    first_rows = agent.own(jax.tree.map(lambda x: x[None], by_stream))  # [A, 1, E, ...]
+    env = one.env._replace(num_streams=one.env.num_envs)
+    for place, name in enumerate(names):
+        (own_steps, own_trace), learner = (jax.tree.map(lambda x: x[place], x) for x in (by_row, one.learner))  # noqa: B023
+        value, carry, *others = jax.tree.map(lambda x: x[place, 0], first_rows)  # noqa: B023
+        yield Member(name, agent.player(place), learner, carry, Rollout(own_steps, value, own_trace, *others), env)
+
+
+def _env_of(env: Any, num_envs: int, size: int) -> MemberEnv:
+    return MemberEnv(env.observation_space, env.action_space, num_envs, num_envs * size)

@@ -1,0 +1,179 @@
+"""Ranges of an environment's numbers that adapt to the policy: where its schedule is an `AdaptiveRanges`.
+
+Ends are drawn in the environment (wrappers/ends.py), performance at them is counted by the environment's metrics, and
+the state of the ranges is a field of `TrainState`, because all environments share it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ppax.envs.adaptive import AdaptiveRanges, Ranges, mean_performance
+from ppax.envs.vector import VectorEnv
+from ppax.envs.wrappers.ends import AtEnds, count_name, total_name
+from ppax.envs.wrappers.params import AROUND, adjust, ranges_of
+from ppax.envs.wrappers.places import named, places, plain, require_known, value_at
+from ppax.options import check_numbers
+from ppax.program import sharding
+from ppax.protocols import Environment
+from ppax.types import ConfigError, Episodes
+
+ROOT = "env."  # of the paths in `leaves`
+SIDES = ("low", "high")
+
+
+def adaptive_of(env: Any) -> AdaptiveRanges | None:
+    """Return the schedule of an environment, compiled or on the host, if it adapts ranges to the policy."""
+    schedule = env.settings.schedule
+    return schedule if isinstance(schedule, AdaptiveRanges) else None
+
+
+def first_ranges(env: Any) -> Ranges | tuple[()]:
+    """Return the state of the ranges before training; () without ranges that adapt."""
+    schedule = adaptive_of(env)
+    return () if schedule is None else schedule.begin(_starts(env, schedule))
+
+
+def current_ends(env: VectorEnv, schedule: AdaptiveRanges, ranges: Ranges) -> dict[str, Array]:
+    """Return the ends of all ranges by their names, "gravity.low"."""
+    return {name: ranges.ends.reshape(-1)[end] for end, name in enumerate(_end_names(env, schedule))}
+
+
+def limits_of(env: VectorEnv, schedule: AdaptiveRanges) -> dict[str, Any]:
+    """Return the widest ranges as `env_params`: those of evaluations."""
+    names = _names(env.env, schedule)
+    return {name: dict(zip(SIDES, (plain(x) for x in ends), strict=True)) for name, ends in _limits(names, schedule)}
+
+
+def adapted(env: Any, ranges: Ranges | tuple[()], episodes: Episodes) -> tuple[Any, Episodes, Mapping[str, Array]]:
+    """Return the ranges after a rollout, its episodes without the metrics of ends, and the mean performance at ends."""
+    schedule = adaptive_of(env) if ranges else None
+    if schedule is None or not isinstance(ranges, Ranges):
+        return ranges, episodes, {}
+    ends = range(ranges.ends.size)
+    sums = jnp.stack([episodes.metrics[name(end)].sum() for name in (total_name, count_name) for end in ends])
+    total, count = sharding.total(sums).reshape(2, *ranges.ends.shape)
+    of_ends = {name(end) for name in (total_name, count_name) for end in ends}
+    episodes = episodes._replace(metrics={name: x for name, x in episodes.metrics.items() if name not in of_ends})
+    ranges = ranges._replace(total=ranges.total + total, count=ranges.count + count)
+    mean = mean_performance(ranges).reshape(-1)
+    performance = {f"{ROOT}{name}.performance": mean[i] for i, name in enumerate(_end_names(env, schedule))}
+    return schedule.moved(ranges), episodes, performance
+
+
+def with_ends(env: VectorEnv, schedule: AdaptiveRanges) -> VectorEnv:
+    """Return `env` with its numbers drawn from ranges that `schedule` adapts; ConfigError if it has none of them."""
+    inner = without_ends(env).env
+    names = _names(inner, schedule)
+    known, drawn = places(inner), ranges_of(inner)
+    own = {name: plain(value_at(inner, known[name].path)) for name in names if name not in drawn}
+    _check(names, schedule)
+    inner = adjust(inner, {name: dict.fromkeys(SIDES, value) for name, value in own.items()})
+    wrapped = dataclasses.replace(env, env=_around(inner, names, schedule), schedule=schedule)
+    _check_limits(wrapped, schedule)
+    return wrapped
+
+
+def without_ends(env: VectorEnv) -> VectorEnv:
+    """Return `env` with its ranges as they begin, without a schedule of them."""
+    if adaptive_of(env) is None:
+        return env
+    return dataclasses.replace(env, env=_inside(env.env), schedule=None)
+
+
+def check_adaptive(env: Any, schedule: AdaptiveRanges) -> None:
+    """Raise ConfigError for an environment that was not made with its adaptive ranges."""
+    if not _has_ends(env.env):
+        raise ConfigError(
+            "schedule: adaptive ranges draw at their ends, which this environment does not: pass them to ppax.make, or "
+            "for an environment of your own write ppax.envs.with_schedule(env, schedule)"
+        )
+    _check(_names(env.env, schedule), schedule)
+    _check_limits(env, schedule)
+
+
+def _around(env: Any, names: tuple[str, ...], schedule: AdaptiveRanges) -> Environment:
+    """Return `env` with AtEnds around the wrapper that draws its numbers."""
+    if isinstance(env, AROUND):
+        return dataclasses.replace(env, env=_around(env.env, names, schedule))
+    return AtEnds(env, schedule.share, names, schedule.metric)
+
+
+def _inside(env: Any) -> Any:
+    """Return `env` without AtEnds."""
+    if isinstance(env, AtEnds):
+        return env.env
+    return dataclasses.replace(env, env=_inside(env.env)) if isinstance(env, AROUND) else env
+
+
+def _has_ends(env: Any) -> bool:
+    return isinstance(env, AtEnds) or (isinstance(env, AROUND) and _has_ends(env.env))
+
+
+def _names(env: Any, schedule: AdaptiveRanges) -> tuple[str, ...]:
+    """Return the shortest names of the numbers in `leaves`; ConfigError for one that the environment lacks."""
+    lacking = [leaf for leaf in schedule.leaves if not leaf.startswith(ROOT)]
+    if lacking or not schedule.leaves:
+        received = ", ".join(map(repr, lacking)) or "no number"
+        raise ConfigError(
+            f"schedule.leaves: {received}; must be numbers of the environment, as {ROOT}{next(iter(places(env)), 'x')}"
+        )
+    known = places(env)
+    names = tuple(named({leaf.removeprefix(ROOT): None for leaf in schedule.leaves}, known))
+    require_known(dict.fromkeys(names), known)
+    return names
+
+
+def _end_names(env: VectorEnv, schedule: AdaptiveRanges) -> list[str]:
+    return [f"{name}.{side}" for name in _names(env.env, schedule) for side in SIDES]
+
+
+def _starts(env: VectorEnv, schedule: AdaptiveRanges) -> Array:
+    """Values at which the ends begin, [d, 2]: those of `env` itself."""
+    check_adaptive(env, schedule)
+    paths = ranges_of(env.env)
+    ends = [value_at(env.env, paths[name][side]) for name in _names(env.env, schedule) for side in SIDES]
+    return jnp.stack([jnp.asarray(x, jnp.float32) for x in ends]).reshape(-1, 2)
+
+
+def _limits(names: tuple[str, ...], schedule: AdaptiveRanges) -> list[tuple[str, tuple[Any, Any]]]:
+    return list(zip(names, zip(schedule.low, schedule.high, strict=True), strict=True))
+
+
+def _check(names: tuple[str, ...], schedule: AdaptiveRanges) -> None:
+    """Raise ConfigError for options that contradict each other."""
+    check_numbers(schedule, "schedule")
+    for side in SIDES:
+        if len(getattr(schedule, side)) != len(names):
+            raise ConfigError(
+                f"schedule.{side}: {len(getattr(schedule, side))} limits for {len(names)} numbers; must be one for "
+                f"each of leaves = {', '.join(schedule.leaves)}"
+            )
+    for name in ("widen_at", "narrow_at"):
+        if getattr(schedule, name) is None:
+            raise ConfigError(f"schedule.{name}: must be given, in units of {schedule.metric}")
+    widen, narrow = plain(schedule.widen_at), plain(schedule.narrow_at)
+    if not isinstance(widen, jax.core.Tracer) and not isinstance(narrow, jax.core.Tracer) and narrow >= widen:
+        raise ConfigError(f"schedule.narrow_at = {narrow:g}: must be below schedule.widen_at = {widen:g}")
+
+
+def _check_limits(env: VectorEnv, schedule: AdaptiveRanges) -> None:
+    """Raise ConfigError for limits inside the first ranges, or outside of what the environment allows."""
+    numbers = jax.tree.leaves((env, schedule))
+    if any(isinstance(x, jax.core.Tracer) for x in numbers):
+        return  # a program that starts training; it was checked when the environment was made
+    names, paths = _names(env.env, schedule), ranges_of(env.env)
+    adjust(env.env, {name: dict(zip(SIDES, both, strict=True)) for name, both in _limits(names, schedule)})
+    for name, (low, high) in _limits(names, schedule):
+        first, last = (plain(value_at(env.env, paths[name][side])) for side in SIDES)
+        if low > first or high < last:
+            raise ConfigError(
+                f"schedule: the limits of {ROOT}{name}, {low:g} to {high:g}, must contain its first range, "
+                f"{first:g} to {last:g}; nearest valid limits: {min(low, first):g} to {max(high, last):g}"
+            )

@@ -1,0 +1,102 @@
+"""Episodes at the ends of ranges: the numbers of a share of all episodes are drawn where automatic domain randomisation
+measures the policy. Akkaya et al. 2019, https://arxiv.org/abs/1910.07113, algorithms 1 and 2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from gymnasium import spaces
+from jax import Array
+
+from ppax.envs.adaptive import EPISODE_RETURN
+from ppax.envs.wrappers.agent_groups import count
+from ppax.types import ConfigError, EnvReset, EnvStep, Key, PyTree, Scalar, part, static
+
+
+class AtEndsState(NamedTuple):
+    """State of the environment with drawn numbers, the end of this episode, and its return so far."""
+
+    inner: Any  # params.RandomisedState
+    end: Array  # [] int32, 2i: lower end of the number i, 2i + 1: its upper end; 2d: none
+    episode_return: Array  # [] or [A]
+
+
+@part
+class AtEnds:
+    """Wrapper of `env`, which draws its numbers from ranges: in a `share` of episodes one number has an end's value.
+
+    Metrics of a step are the performance at each end and the number of episodes there, which collection sums up over
+    episodes: `total_name` and `count_name`. An episode whose end has moved since its reset counts nowhere.
+    """
+
+    env: Any  # params.Randomised
+    share: Scalar = dataclasses.field(metadata={"parameters": ()})
+    names: tuple[str, ...] = static()  # [d] numbers whose ends are visited
+    metric: str = static()
+
+    @property
+    def observation_space(self) -> spaces.Space:
+        """Observation space of `env`."""
+        return self.env.observation_space
+
+    @property
+    def action_space(self) -> spaces.Space:
+        """Action space of `env`."""
+        return self.env.action_space
+
+    @property
+    def num_agents(self) -> int | dict[str, int] | None:
+        """Number of agents of `env`."""
+        return self.env.num_agents  # type: ignore[no-any-return]
+
+    def reset(self, key: Key) -> EnvReset:
+        """Choose an end or none, and reset `env` with a number at that end and all others drawn from their ranges."""
+        end_key, reset_key = jax.random.split(key)
+        none = 2 * len(self.names)
+        end = jnp.minimum(jax.random.uniform(end_key, (), jnp.float32) / self.share * none, none).astype(jnp.int32)
+        low, high = dict(self.env.low), dict(self.env.high)
+        for i, name in enumerate(self.names):
+            low[name] = jnp.where(end == 2 * i + 1, self.env.high[name], self.env.low[name])
+            high[name] = jnp.where(end == 2 * i, self.env.low[name], self.env.high[name])
+        start: EnvReset = dataclasses.replace(self.env, low=low, high=high).reset(reset_key)
+        agents = () if self.num_agents is None else (count(self.num_agents),)
+        return start._replace(state=AtEndsState(start.state, end, jnp.zeros(agents, jnp.float32)))
+
+    def step(self, state: AtEndsState, action: PyTree, key: Key) -> EnvStep:
+        """Step `env`; the metrics have what the episode so far adds to the buffer of its end."""
+        step: EnvStep = self.env.step(state.inner, action, key)
+        so_far = state.episode_return + jnp.asarray(step.reward, jnp.float32)
+        performance = so_far if self.metric == EPISODE_RETURN else self._metric(step)
+        metrics = dict(step.metrics)
+        for end, (name, value) in enumerate(self._ends()):
+            counts = (state.end == end) & (state.inner.numbers[name] == value)
+            metrics[total_name(end)] = jnp.where(counts, performance, 0.0)
+            metrics[count_name(end)] = jnp.where(counts, jnp.ones_like(performance), 0.0)
+        return step._replace(state=AtEndsState(step.state, state.end, so_far), metrics=metrics)
+
+    def _ends(self) -> Iterator[tuple[str, Scalar]]:
+        """Yield name and value of every end, in the order of their numbers."""
+        for name in self.names:
+            yield name, self.env.low[name]
+            yield name, self.env.high[name]
+
+    def _metric(self, step: EnvStep) -> Array:
+        if self.metric not in step.metrics:
+            known = ", ".join((EPISODE_RETURN, *step.metrics))
+            raise ConfigError(f"schedule.metric = {self.metric!r}: the environment has no such metric; it has {known}")
+        return jnp.asarray(step.metrics[self.metric], jnp.float32)
+
+
+def total_name(end: int) -> str:
+    """Name of the metric of the performance at an end; no environment's own name has a slash."""
+    return f"ends/total/{end}"
+
+
+def count_name(end: int) -> str:
+    """Name of the metric of the number of episodes at an end."""
+    return f"ends/count/{end}"

@@ -1,0 +1,152 @@
+"""Own critic of an intrinsic reward: two streams of rewards, whose advantages are added. Burda et al. 2018,
+https://arxiv.org/abs/1810.12894
+
+Section 2.3: A = A_E + A_I, where the intrinsic stream has a discount of its own and does not end with an episode.
+Differences: the critic of the intrinsic stream is a network of its own, without memory, not a second head of the
+agent's; the weight of A_I is that of the rewards (`coef` of RND).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from gymnasium import spaces
+from jax import Array
+from jax.flatten_util import ravel_pytree
+
+from ppax.arrays.sequences import to_rows, zero_rows
+from ppax.intrinsic import rows
+from ppax.intrinsic.rnd import RND
+from ppax.learning import normalization
+from ppax.learning.forward import in_float32
+from ppax.learning.rewards import mean_reward
+from ppax.parts import slot
+from ppax.program import sharding
+from ppax.protocols import IntrinsicReward, IntrinsicRewards, Network
+from ppax.types import ConfigError, Key, Params, PyTree, Rollout, Scalar, Targets, number, part, static
+
+
+class OwnCriticState(NamedTuple):
+    """State of the reward, critic, optimiser and statistics; part of the learner."""
+
+    reward: PyTree
+    critic: Params
+    opt_state: PyTree
+    obs_stats: PyTree
+    key: Key  # of the critic's minibatches
+
+
+@part
+class OwnCritic:
+    """Own critic of an intrinsic reward (two value streams). Burda et al. 2018, https://arxiv.org/abs/1810.12894
+
+    Its advantages, by GAE over intrinsic rewards alone, are added to those of the environment's rewards.
+    """
+
+    reward: IntrinsicReward = slot(
+        "intrinsic", "intrinsic reward whose value the critic learns", default=RND(), first={"rnd": RND}
+    )
+    gamma: Scalar = number("discount factor of intrinsic rewards", default=0.99, low=0.0, high=1.0)
+    gae_lambda: Scalar = number("GAE lambda of intrinsic rewards", default=0.95, low=0.0, high=1.0)
+    learning_rate: Scalar = number("learning rate of this critic", default=1e-3, low=0.0)
+    episodic: bool = static("end the stream with an episode, instead of going on into the next", default=False)
+    num_epochs: int = static("passes of this critic over each rollout", default=4, low=1)
+    num_minibatches: int = static("gradient steps of this critic in one pass", default=4, low=1)
+    hidden: tuple[int, ...] = static("widths of its hidden layers after the encoder", default=(64,), low=1)
+
+    def init(self, network: Network, observation_space: spaces.Space, key: Key) -> OwnCriticState:
+        """Return the first state of the reward, and a random critic."""
+        reward_key, encoder_key, head_key, own_key = jax.random.split(key, 4)
+        encoder = in_float32(network.init(encoder_key))
+        head = rows.init_head(head_key, rows.size(network, encoder, observation_space), self.hidden, 1)
+        critic = {"encoder": encoder, "head": head}
+        opt_state = self._optimizer().init(ravel_pytree(critic)[0])
+        reward = self.reward.init(network, observation_space, reward_key)
+        return OwnCriticState(reward, critic, opt_state, normalization.init_obs_stats(observation_space), own_key)
+
+    def initial_streams(self, num_streams: int) -> PyTree:
+        """Return the first state of the reward for each stream, [B, ...]."""
+        return self.reward.initial_streams(num_streams)
+
+    def __call__(self, network: Network, state: OwnCriticState, rollout: Rollout) -> IntrinsicRewards:
+        """Return advantages [T, B] by the critic before this rollout, and the state after learning from it.
+
+        Raises ConfigError where there is no intrinsic reward.
+        """
+        steps, inner = rollout.steps, self.reward(network, state.reward, rollout)
+        if inner.reward is None:
+            name = type(self.reward).__name__
+            raise ConfigError(f'intrinsic.reward: {name} gives no rewards to learn the value of; write part = "rnd"')
+        obs = zero_rows(steps.valid, steps.obs)
+        every, valid = sharding.gather((obs, steps.valid), axis=1)
+        stats = normalization.update_obs_stats(state.obs_stats, every, valid)
+        state = state._replace(reward=inner.state, obs_stats=stats)
+        value = self._values(network, state, state.critic, to_rows(obs)).reshape(steps.valid.shape)
+        last_value = self._values(network, state, state.critic, rollout.last_obs)
+        # the last observation of an absent agent may be anything
+        last_value = jnp.where(jnp.isfinite(last_value), last_value, 0.0)
+        estimate = jax.vmap(stream_targets, (1, 0, 1, 1, 1, None, None, None), 1)
+        inputs = value, last_value, inner.reward, steps.valid, steps.ended
+        targets = zero_rows(steps.valid, estimate(*inputs, self.gamma, self.gae_lambda, self.episodic))
+        # a copy: the same state is used again where an iteration is discarded
+        key, own_key = jax.random.split(jax.random.clone(state.key))
+        goals = to_rows(sharding.gather(targets.value, axis=1))
+        state, loss = self._train(network, state, to_rows(every), goals, to_rows(valid), own_key)
+        metrics = {"intrinsic_reward": mean_reward(inner.reward, steps.valid), "intrinsic_value_loss": loss}
+        metrics |= dict(inner.metrics)
+        return IntrinsicRewards(None, state._replace(key=key), inner.streams, metrics, targets.advantage)
+
+    def _train(
+        self, network: Network, state: OwnCriticState, obs: PyTree, goals: Array, valid: Array, key: Key
+    ) -> tuple[OwnCriticState, Array]:
+        """Train the critic towards `goals` on the rows [N] that are `valid`; also return its mean loss."""
+
+        def losses(params: Params, index: Array) -> Array:
+            value = self._values(network, state, params, jax.tree.map(lambda x: x[index], obs))
+            return 0.5 * jnp.square(value - goals[index])
+
+        index = rows.epochs(key, valid.shape[0], self.num_epochs, self.num_minibatches)
+        chunk = rows.at_once(obs)
+        fitted = rows.fit(losses, self._optimizer(), state.critic, state.opt_state, valid, index, chunk)
+        return state._replace(critic=fitted.params, opt_state=fitted.opt_state), fitted.loss
+
+    def _values(self, network: Network, state: OwnCriticState, critic: Params, obs: PyTree) -> Array:
+        """V of intrinsic rewards at each of the rows [N] of observations."""
+        obs = in_float32(normalization.normalize_obs(state.obs_stats, obs))
+        return rows.mapped(lambda row: rows.outputs(network, critic, self.hidden, row)[0], obs)
+
+    def _optimizer(self) -> optax.GradientTransformation:
+        return optax.adam(self.learning_rate)
+
+
+def stream_targets(
+    value: Array,
+    last_value: Array,
+    reward: Array,
+    valid: Array,
+    ended: Array,
+    gamma: Scalar,
+    gae_lambda: Scalar,
+    episodic: bool,
+) -> Targets:
+    """GAE [T] of one stream that goes through episode ends, unless `episodic`, and over steps that are not valid.
+
+    After an episode's end comes the first observation of the next one; where a rollout ends with an episode, the final
+    observation has its place.
+    """
+
+    def step(later: tuple[Array, Array], row: tuple[Array, Array, Array, Array]) -> tuple[tuple[Array, Array], Array]:
+        next_value, next_advantage = later
+        value_t, reward_t, valid_t, ended_t = row
+        ends = ended_t & episodic
+        delta = reward_t + gamma * jnp.where(ends, 0.0, next_value) - value_t
+        advantage = delta + gamma * gae_lambda * jnp.where(ends, 0.0, next_advantage)
+        before = jnp.where(valid_t, value_t, next_value), jnp.where(valid_t, advantage, next_advantage)
+        return before, before[1]
+
+    start = last_value, jnp.zeros_like(last_value)
+    advantage = jax.lax.scan(step, start, (value, reward, valid, ended), reverse=True)[1]
+    return Targets(advantage, advantage + value)

@@ -1,0 +1,74 @@
+"""Rules of compiled programs by platform, as data: no rule changes results, except by rounding.
+
+Those of a CPU are measured (benchmarks/NOTES.md). Those of accelerators follow from how such devices work and are not
+measured yet: `python benchmarks/accelerator.py` measures them on a machine that has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax
+
+Options = dict[str, int | bool]
+
+
+class Chunks(NamedTuple):
+    """Gradient accumulation: the part of a minibatch whose gradient is computed at once."""
+
+    rows_alone: int  # rows per chunk of a program on one device
+    rows_split: int  # rows per chunk and device of a program on several
+    image_numbers: int  # pixel values per chunk of large images; convolution patches are several times as many
+    sequences: Mapping[str, int]  # minimum by compute_dtype; a sequence runs step by step, so fewer leave a core idle
+
+
+class Rules(NamedTuple):
+    """Choices of a program on one platform."""
+
+    min_rows: int | None  # rows of a minibatch per device from which several are faster than one; None: one device
+    chunks: Chunks | None  # None: whole minibatches
+    branches: bool  # a conditional is lax.cond; False: both sides are computed and one is selected
+    parallel_scans: bool  # linear recurrences as associative scans; False: one step after the other
+    library_convolutions: bool  # convolution and pooling of XLA; False: products of patches, comparisons of slices
+    mapped_members: bool  # members of a sweep under `vmap`; False: one after the other on every device
+    block_transposes: bool  # A of A^T B in bfloat16 is transposed in blocks before the product
+    numpy_work: int  # largest (environments per batch) * (parameters) of a policy in NumPy for host environments
+    compiler_options: Options | None  # of training programs; None: JAX's own
+    run_once_options: Options | None  # of programs that run once: fastest compilation
+
+
+NUMPY_WORK = 2**23  # measured on two cores
+# Matrix products come from a precompiled library; the remaining code runs as fast without the slow compiler passes
+CPU_OPTIONS = {"xla_backend_optimization_level": 1, "xla_llvm_disable_expensive_passes": True}
+
+CPU = Rules(
+    min_rows=512,
+    chunks=Chunks(8192, 512, 2**20, {"float32": 4, "bfloat16": 8}),  # activations fit the cache
+    branches=True,  # arrays are updated in place; a select would copy them
+    parallel_scans=False,  # measured: twice as fast in turn, and compiled in a ninth of the time
+    library_convolutions=False,  # XLA's are 10 to 40 times slower inside a loop
+    mapped_members=False,
+    block_transposes=True,  # XLA runs A B and A B^T on the matrix unit, but not A^T B
+    numpy_work=NUMPY_WORK,
+    compiler_options=CPU_OPTIONS,
+    run_once_options=CPU_OPTIONS | {"xla_backend_optimization_level": 0},
+)
+ACCELERATOR = Rules(
+    min_rows=None,
+    chunks=None,  # a large product fills the device
+    branches=False,  # the device would wait for the host
+    parallel_scans=True,  # one step after the other is one small kernel after the other
+    library_convolutions=True,
+    mapped_members=True,
+    block_transposes=False,
+    numpy_work=0,
+    compiler_options=None,
+    run_once_options=None,
+)
+RULES = {"cpu": CPU, "gpu": ACCELERATOR, "tpu": ACCELERATOR}  # by `jax.default_backend()`
+
+
+def rules() -> Rules:
+    """Return the rules of JAX's default platform; those of an accelerator where it is not listed."""
+    return RULES.get(jax.default_backend(), ACCELERATOR)

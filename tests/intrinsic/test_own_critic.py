@@ -1,0 +1,283 @@
+"""Own critic of an intrinsic reward: advantages of two streams in float64 by hand, known values, agents, resume."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+from host_worlds import Maze as HostMaze
+from worlds import QUICK, Counter
+
+import ppax
+from ppax import config
+from ppax.agents.opponents import Pool
+from ppax.cli.options import add_train, parse_run
+from ppax.collection import collect
+from ppax.config import Log
+from ppax.envs import VectorEnv, grouped, host
+from ppax.intrinsic import RND, NoIntrinsic, OwnCritic
+from ppax.minibatches import Shuffle
+from ppax.networks import network
+from ppax.networks.memories import GRU
+from ppax.optimizers import SGD
+from ppax.program.layout import Program
+from ppax.protocols import IntrinsicRewards
+from ppax.types import ConfigError, Rollout, Scalar, number, part
+
+T, B, SIZE = 7, 3, 2
+SPACE = spaces.Box(-np.inf, np.inf, (SIZE,), np.float32)
+COUNTER = VectorEnv(Counter(), 4)
+ALIKE = ppax.make("Pursuit-2", 4)
+GROUPED = grouped(ALIKE, {"prey": [0], "hunters": [1]})
+
+
+@part
+class Plain:
+    """Network whose features are the observation."""
+
+    def init(self, key, num_values=1):
+        return {"none": jnp.zeros(1)}
+
+    def encode(self, params, obs):
+        return {"actor": obs}
+
+
+@part
+class Given:
+    """Intrinsic reward `size` times the first number of the observation plus `base`; no state."""
+
+    size: Scalar = number("factor of the observation", default=1.0)
+    base: Scalar = number("added to each", default=0.0)
+
+    def init(self, network, observation_space, key):
+        return ()
+
+    def initial_streams(self, num_streams):
+        return ()
+
+    def __call__(self, network, state, rollout):
+        return IntrinsicRewards(self.size * rollout.steps.obs[..., 0] + self.base, state, ())
+
+
+SMALL = OwnCritic(
+    RND(learning_rate=1e-2, embedding=4, hidden=(4,), predictor_hidden=(4,), num_minibatches=2),
+    learning_rate=1e-2,
+    num_minibatches=2,
+    hidden=(4,),
+)
+
+
+def ppo(env, intrinsic=SMALL, memory=None, **options):
+    net = network(env, hidden=(4,), **({"memory": memory} if memory else {}))
+    return ppax.PPO(net, intrinsic=intrinsic, minibatch=Shuffle(2), num_epochs=2, learning_rate=1e-2, **options)
+
+
+def rollout_of(rng):
+    """Random steps: episodes end with and without a step for the reset, at the rollout's end, and before an absence."""
+    valid, ended = np.ones((T, B), bool), np.zeros((T, B), bool)
+    ended[1, 0] = ended[5, 0] = ended[3, 1] = ended[6, 2] = True
+    valid[2, 0] = valid[6, 0] = valid[4, 1] = valid[5, 1] = False
+    obs = rng.normal(1.0, 2.0, (T + 1, B, SIZE)).astype(np.float32)
+    obs[5, 1] = np.nan  # absent
+    return SimpleNamespace(obs=obs[:-1], valid=valid, ended=ended), obs[-1]
+
+
+def in_float64(critic, steps, last_obs, reward, seen, gamma, decay, episodic):
+    """Advantages [T, B] of the intrinsic stream: the valid steps of a stream in a list, backwards."""
+    critic = jax.tree.map(lambda x: np.asarray(x, np.float64), critic["head"])
+    every = np.concatenate(seen)
+
+    def value(obs):
+        x = np.clip((obs - every.mean(0)) / np.sqrt(every.var(0) + 1e-8), -10, 10)
+        hidden = np.maximum(x @ critic["0"]["kernel"] + critic["0"]["bias"], 0.0)
+        return float((hidden @ critic["kernel"] + critic["bias"])[0])
+
+    out = np.zeros((T, B))
+    for b in range(B):
+        rows = [t for t in range(T) if steps.valid[t, b]]
+        values = [value(steps.obs[t, b]) for t in rows] + [value(last_obs[b])]
+        later = 0.0
+        for i in reversed(range(len(rows))):
+            goes_on = not (episodic and steps.ended[rows[i], b])
+            delta = reward[rows[i], b] + goes_on * gamma * values[i + 1] - values[i]
+            later = delta + goes_on * gamma * decay * later
+            out[rows[i], b] = later
+    return out
+
+
+@pytest.mark.parametrize("episodic", [False, True])
+def test_advantages_are_those_of_float64(episodic):
+    own = OwnCritic(Given(0.5, 0.1), 0.9, 0.8, 1e-2, episodic, num_epochs=1, num_minibatches=1, hidden=(5,))
+    state, rng, seen = own.init(Plain(), SPACE, jax.random.key(0)), np.random.default_rng(0), []
+    call = jax.jit(
+        lambda state, *arrays: own(Plain(), state, Rollout(SimpleNamespace(**arrays[0]), None, None, arrays[1]))
+    )
+    for _ in range(3):
+        steps, last_obs = rollout_of(rng)
+        seen.append(steps.obs[steps.valid].astype(np.float64))
+        got = call(state, vars(steps), last_obs)
+        reward = 0.5 * steps.obs[..., 0].astype(np.float64) + 0.1
+        wanted = in_float64(state.critic, steps, last_obs, reward, seen, 0.9, 0.8, episodic)
+        np.testing.assert_allclose(got.advantage, wanted, rtol=2e-4, atol=2e-5)
+        assert (np.asarray(got.advantage)[~steps.valid] == 0.0).all()
+        np.testing.assert_allclose(got.metrics["intrinsic_reward"], reward[steps.valid].mean(), rtol=1e-5)
+        # before its only gradient step the critic's loss is half the mean square of these advantages
+        np.testing.assert_allclose(
+            got.metrics["intrinsic_value_loss"], 0.5 * (wanted[steps.valid] ** 2).mean(), rtol=1e-3
+        )
+        assert got.reward is None
+        before = state.critic
+        state = got.state
+        moved = [
+            np.abs(x - y).max()
+            for x, y in zip(*map(jax.tree.leaves, (before["head"], state.critic["head"])), strict=True)
+        ]
+        assert min(moved) > 1e-3
+
+
+@pytest.mark.nightly
+def test_values_of_a_constant_reward_go_on_through_episode_ends():
+    """Episodes of three steps with a reward of 1 each: V = 1 / (1 - 0.8) = 5 without ends, less than 3 with them."""
+    values = {}
+    for episodic in (False, True):
+        own = OwnCritic(Given(0.0, 1.0), 0.8, 0.9, 3e-2, episodic, num_epochs=8, hidden=(8,))
+        agent = ppo(COUNTER, own)
+        state = ppax.start(agent, COUNTER, 32, jax.random.key(0))
+        learner = jax.jit(ppax.train, compiler_options=QUICK)(agent, COUNTER, state, 60).state.learner.intrinsic
+        obs = jnp.array([[0.0, 0.5], [1.0, 0.5], [2.0, 0.5]])
+        values[episodic] = np.asarray(own._values(agent.network, learner, learner.critic, obs))
+    np.testing.assert_allclose(values[False], 5.0, atol=0.4)
+    np.testing.assert_allclose(values[True], [1.0 + 0.8 + 0.64, 1.8, 1.0], atol=0.4)
+
+
+# ---------------------------------------------------------------- in the agent
+
+
+@pytest.mark.parametrize(
+    ("recompute", "memory"),
+    [
+        ("never", None),
+        ("epoch", None),
+        ("minibatch", None),
+        pytest.param("epoch", GRU(3), marks=pytest.mark.nightly, id="recurrent"),
+    ],
+)
+def test_the_advantages_are_added_and_value_targets_stay(recompute, memory):
+    """Also where targets are recomputed: with the parameters that acted they are those of before."""
+    agent = ppo(COUNTER, memory=memory, recompute=recompute, seq_len=4)
+    state = ppax.start(agent, COUNTER, 8, jax.random.key(0))
+    gather = jax.jit(collect, static_argnums=4, compiler_options=QUICK)
+    rollout = gather(agent, COUNTER, state.learner, state.actor, 8, jax.random.key(1)).rollout
+    bonus = jax.random.normal(jax.random.key(2), rollout.steps.reward.shape)
+    _, plain = agent._prepare(state.learner, rollout)
+    _, more = agent._prepare(state.learner, rollout, None, bonus)
+    sequences = np.swapaxes(np.where(rollout.steps.valid, bonus, 0.0), 0, 1).reshape(-1, more.steps.valid.shape[1])
+    np.testing.assert_allclose(more.targets.advantage - plain.targets.advantage, sequences, atol=1e-5)
+    np.testing.assert_array_equal(more.targets.value, plain.targets.value)
+    if recompute == "never":
+        return
+    whole = 8 if recompute == "epoch" else 4
+    steps, inputs = ppax.learning.recompute.join(more.steps, more.inputs, whole)
+    again = ppax.learning.recompute.recomputed_targets(
+        agent.evaluate_actions, agent.advantage, agent.gamma, state.learner, steps, inputs
+    )
+    fresh = np.asarray(again.advantage).reshape(more.targets.advantage.shape)
+    if recompute == "epoch":
+        np.testing.assert_allclose(fresh, more.targets.advantage, atol=1e-4)
+    without = ppax.learning.recompute.recomputed_targets(
+        agent.evaluate_actions, agent.advantage, agent.gamma, state.learner, steps, inputs._replace(beside=None)
+    )
+    np.testing.assert_allclose(fresh - np.asarray(without.advantage).reshape(fresh.shape), sequences, atol=1e-4)
+
+
+@pytest.mark.nightly
+def test_a_weight_of_zero_learns_what_no_intrinsic_reward_learns():
+    learned = {}
+    zero = OwnCritic(dataclasses.replace(SMALL.reward, coef=0.0), learning_rate=0.0)
+    silent = dataclasses.replace(zero, gamma=0.0, gae_lambda=0.0)
+    for name, intrinsic in (("zero", silent), ("none", NoIntrinsic()), ("some", SMALL)):
+        agent = ppo(COUNTER, intrinsic)
+        state = ppax.start(agent, COUNTER, 8, jax.random.key(0))
+        if name == "zero":  # V = 0 everywhere
+            critic = jax.tree.map(jnp.zeros_like, state.learner.intrinsic.critic)
+            learner = state.learner._replace(intrinsic=state.learner.intrinsic._replace(critic=critic))
+            state = dataclasses.replace(state, learner=learner)
+        result = jax.jit(ppax.train, compiler_options=QUICK)(agent, COUNTER, state, 2)
+        learned[name] = jax.tree.leaves(result.state.learner.params)
+        assert float(result.metrics["ratio_first_max_dev"]) < 1e-6
+    for x, y in zip(learned["zero"], learned["none"], strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-5)
+    assert any(np.abs(x - y).max() > 1e-4 for x, y in zip(learned["some"], learned["none"], strict=True))
+
+
+def kinds():
+    groups = ppax.Groups({name: ppo(one) for name, one in GROUPED.groups.items()}, GROUPED.sizes)
+    yield "recurrent", ppo(COUNTER, memory=GRU(3), seq_len=4, recompute="epoch"), COUNTER
+    yield "Independent", ppax.Independent(ppo(ALIKE), 2), ALIKE
+    yield "Groups", groups, GROUPED
+    yield "SelfPlay", ppax.SelfPlay(groups, Pool(every=1, size=2, share=0.5, opponents=1), 4), GROUPED
+
+
+@pytest.mark.parametrize("kind", ["recurrent", "Independent", "Groups", "SelfPlay"])
+@pytest.mark.nightly
+def test_every_agent_trains_with_it(kind):
+    _, agent, env = next(one for one in kinds() if one[0] == kind)
+    with jax.debug_key_reuse(False):
+        state = jax.jit(ppax.start, static_argnums=2, compiler_options=QUICK)(agent, env, 8, jax.random.key(0))
+        after, metrics = jax.jit(ppax.train, compiler_options=QUICK)(agent, env, state, 3)
+    assert int(after.iteration) == 3
+    assert float(metrics["ratio_first_max_dev"]) < 1e-6
+    assert float(metrics["intrinsic_value_loss"]) > 0.0
+    assert float(metrics["predictor_loss"]) > 0.0
+
+
+@pytest.mark.nightly
+def test_two_devices_learn_what_one_learns():
+    learned = []
+    for devices in (1, 2):
+        agent = ppo(COUNTER, program=Program(devices=devices), optimizer=SGD())
+        state = ppax.start(agent, COUNTER, 7 * 2, jax.random.key(0))
+        learned.append(jax.jit(ppax.train, compiler_options=QUICK)(agent, COUNTER, state, 1).state.learner)
+    one, two = ((x.params, x.intrinsic.critic) for x in learned)
+    for x, y in zip(*map(jax.tree.leaves, (one, two)), strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-4, rtol=1e-3)
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path):
+    agent, log = ppo(COUNTER), Log(every=1, checkpoint_seconds=0.0, console=False)
+    stop = {"callbacks": [lambda state, row: row["iteration"] >= 2]}
+    whole = ppax.fit(agent, COUNTER, 4 * 32, num_steps=8, log=log, run_dir=tmp_path / "whole")
+    ppax.fit(agent, COUNTER, 4 * 32, num_steps=8, log=log, run_dir=tmp_path / "half", **stop)
+    resumed = ppax.resume(tmp_path / "half", agent, COUNTER, console=False)
+    as_bytes = lambda x: np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x)  # noqa: E731
+    for x, y in zip(*(jax.tree.leaves(run.state.learner) for run in (whole, resumed)), strict=True):
+        assert as_bytes(x).tobytes() == as_bytes(y).tobytes()
+    assert {"intrinsic_reward", "intrinsic_value_loss", "predictor_loss"} <= set(whole.history[-1])
+    assert ppax.load(tmp_path / "whole").learner.intrinsic == ()
+
+
+@pytest.mark.nightly
+def test_environments_on_the_host():
+    env = host(HostMaze, 4)
+    run = ppax.fit(ppo(env), env, 2 * 32, num_steps=8, log=Log(every=1, console=False))
+    assert run.history[-1]["intrinsic_value_loss"] > 0.0
+
+
+def test_run_files_and_the_command_line_choose_it():
+    table = {"part": "own_critic", "gamma": 0.9, "reward": {"part": "rnd", "coef": 0.25}}
+    agent = config.build({"agent": {"intrinsic": table}}).agent
+    assert agent.intrinsic == OwnCritic(RND(coef=0.25), gamma=0.9)
+    described = config.describe(agent)["intrinsic"]
+    assert (described["part"], described["reward"]["coef"]) == ("own_critic", 0.25)
+    line = ["CartPole-v1", "--agent.intrinsic", "own_critic", "--agent.intrinsic.reward.coef", "0.125"]
+    assert config.build(parse_run("train", line, add_train)[1]).agent.intrinsic == OwnCritic(RND(coef=0.125))
+
+
+def test_a_critic_of_no_reward_is_refused():
+    agent = ppo(COUNTER, OwnCritic(NoIntrinsic()))
+    state = ppax.start(agent, COUNTER, 8, jax.random.key(0))
+    with pytest.raises(ConfigError, match=r"intrinsic\.reward: NoIntrinsic gives no rewards"):
+        jax.eval_shape(lambda state: ppax.train(agent, COUNTER, state, 1), state)

@@ -1,0 +1,66 @@
+"""Training on several devices beside training on one.
+
+For tests/program/test_sharding.py, and for benchmarks/accelerator.py on machines without pytest.
+"""
+
+import dataclasses
+
+import jax
+import numpy as np
+from worlds import Leaky, Team
+
+import ppax
+from ppax.critics import PopArt, Regression, TwoHot
+from ppax.envs import VectorEnv
+from ppax.minibatches import Shuffle
+from ppax.networks import mlp
+from ppax.program.layout import Program, run_once_options
+
+
+def make(case):
+    if case == "agents":
+        env = VectorEnv(Team(), 4)
+    else:
+        env = ppax.make("CartPole-v1" if case != "continuous" else "Pendulum-v1", 4)
+    network = mlp(env, hidden=(16,))
+    normalized = {"normalize_obs": True, "normalize_reward": True, "normalize_advantage": "rollout"}
+    critics = {"continuous": PopArt(), "memory": TwoHot()}
+    agent = ppax.PPO(
+        Leaky(network) if case == "memory" else network,
+        minibatch=Shuffle(2),
+        learning_rate=1e-3,
+        seq_len=8 if case == "memory" else None,
+        critic=critics.get(case, Regression()),
+        **(normalized if case == "continuous" else {}),
+    )
+    return agent, env
+
+
+def require_same(case, devices):
+    """Raise AssertionError unless 3 iterations on `devices` devices equal those on one, but for rounding."""
+    agent, env = make(case)
+
+    def run(devices):
+        laid_out = dataclasses.replace(agent, program=Program(devices=devices, chunk_rows=12))
+        state = jax.jit(ppax.start, static_argnames="num_steps")(laid_out, env, 16, jax.random.key(0))
+        return jax.jit(ppax.train, compiler_options=run_once_options())(laid_out, env, state, 3)
+
+    one, several = run(1), run(devices)
+    assert len(several.state.actor.first.sharding.device_set) == devices
+    fresh = ppax.start(agent, env, 16, jax.random.key(0))
+    moved = [np.abs(a - b).max() for a, b in pairs(fresh.learner.params, one.state.learner.params)]
+    assert max(moved) > 1e-3  # the parameters changed
+    for a, b in pairs(*(jax.tree.map(as_numbers, trained.state) for trained in (one, several))):
+        np.testing.assert_allclose(a, b, atol=2e-5, rtol=1e-4)
+    assert set(one.metrics) == set(several.metrics)
+    for name in one.metrics:
+        np.testing.assert_allclose(one.metrics[name], several.metrics[name], rtol=2e-4, atol=2e-5, err_msg=name)
+
+
+def pairs(one, other):
+    return zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+
+
+def as_numbers(x):
+    x = jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+    return np.asarray(x, np.float64)

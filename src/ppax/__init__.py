@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from ppax.policy.listing import SavedState, checkpoints
     from ppax.policy.loading import load
     from ppax.scores import PresetScore, Score, presets, score
+    from ppax.sweeps import SweepResult, resume_sweep, sweep_runs
     from ppax.tools.doctor import Diagnosis, doctor
     from ppax.tools.figures import plot
     from ppax.tools.report import compare, report
@@ -68,6 +69,7 @@ _LAZY = {
     "ppax.policy.listing": ("SavedState", "checkpoints"),
     "ppax.policy.loading": ("load",),
     "ppax.scores": ("PresetScore", "Score", "presets", "score"),
+    "ppax.sweeps": ("SweepResult", "resume_sweep", "sweep_runs"),
     "ppax.tools.doctor": ("Diagnosis", "doctor"),
     "ppax.tools.figures": ("plot",),
     "ppax.tools.report": ("compare", "report"),
@@ -76,7 +78,9 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name of `_LAZY`."""
+    """Import a name or module of `_LAZY`."""
+    if f"{__name__}.{name}" in _LAZY:
+        return import_module(f"{__name__}.{name}")
     for module, names in _LAZY.items():
         if name in names:
             return getattr(import_module(module), name)
@@ -99,6 +103,7 @@ __all__ = [  # noqa: RUF022  # in groups
     "Preset",
     "PresetScore",
     "Score",
+    "SweepResult",
     "TrainedRun",
     "compare",
     "config",
@@ -111,8 +116,11 @@ __all__ = [  # noqa: RUF022  # in groups
     "report",
     "presets",
     "resume",
+    "resume_sweep",
     "score",
     "stop",
+    "sweep_runs",
+    "sweeps",
     # Trained policies
     "Policy",
     "PolicySpec",

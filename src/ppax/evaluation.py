@@ -107,6 +107,24 @@ class Evaluation(NamedTuple):
         return {name: self._mean(x) for name, x in self.metrics.items()}
 
     @property
+    def scores(self) -> dict[str, Any]:
+        """Means over the finished episodes as plain data, as in evaluation.json of a run directory."""
+        return {
+            "mean_return": self.mean_return,
+            "std_return": self.std_return,
+            "min_return": self.min_return,
+            "max_return": self.max_return,
+            "mean_length": self.mean_length,
+            "terminated": self.terminated_share,
+            "truncated": self.truncated_share,
+            "final_reward": self.mean_final_reward,
+            "episodes": int(self.finished.sum()),
+            "unplayed": self.unplayed,
+            **self.mean_metrics,
+            **{f"mean_return/{name}": one.mean_return for name, one in self.by_agent.items()},
+        }
+
+    @property
     def columns(self) -> dict[str, float]:
         """Columns of a log row: `eval_return` and so on, with several agents also `eval_return/agent_0`."""
         every = {"": self} | {f"/{name}": one for name, one in self.by_agent.items()}

@@ -56,7 +56,7 @@ MUTATIONS: list[Mutation] = [
         "**(trained if run.history else {}),",
         "**trained,",
         (CLI + "test_evaluate_is_deterministic_and_writes_nothing",),
-        "ppax/cli/output.py",
+        "run/result.py",
     ),
     Mutation(
         "a network for other observations is not noticed",

@@ -21,8 +21,8 @@ MUTATIONS = [
     ),
     Mutation(
         "chunks do not end at evaluations",
-        "for every in steps), self.evaluations.next_after(done))",
-        "for every in steps), self.total_iterations)",
+        "next_row(done, self.intervals, self.evaluations.next_after(done)) - done",
+        "next_row(done, self.intervals, self.total_iterations) - done",
         (TRAINING + "test_rows_end_at_multiples_of_the_interval_and_at_evaluations",),
     ),
     Mutation(

@@ -87,9 +87,9 @@ MUTATIONS = [
     ),
     Mutation(
         "checkpoints by iterations have no log row",
-        "steps = self.chunk_iterations, self.run.log.checkpoint_every or self.chunk_iterations",
-        "steps = self.chunk_iterations, self.chunk_iterations",
+        "return every, run.log.checkpoint_every or every",
+        "return every, every",
         (LOADING + "test_checkpoints_have_steps_and_scores",),
-        "run/loop.py",
+        "run/rows.py",
     ),
 ]

@@ -1,5 +1,6 @@
 """Runs of several processes: results of one process, checkpoints for any number, the loss of a process."""
 
+import json
 import signal
 import socket
 import subprocess
@@ -60,6 +61,8 @@ def require_close(one, other):
 
 def test_two_processes_train_as_one(tmp_path):
     require_close(run("memory", tmp_path / "two", STEPS // 4, 2), run("memory", tmp_path / "one", STEPS // 4, 1))
+    manifest = json.loads(next((tmp_path / "two").rglob("manifest.json")).read_text())
+    assert manifest["origin"]["devices"] == 2  # each has a share, and does not train the whole run
 
 
 @pytest.mark.nightly

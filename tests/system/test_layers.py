@@ -39,6 +39,7 @@ LEVELS = [
     {"policy.loading"},
     {"tools"},
     {"scores"},
+    {"sweeps"},  # statistics over seeds are those of scores
     {"cli"},
     {"__init__", "__main__"},
 ]

@@ -69,11 +69,11 @@ def free_options(arguments: list[str]) -> tuple[list[str], Config]:
             continue
         if not equals and not left:
             raise ConfigError(f"{name}: needs a value")
-        free[path] = _number_or_text(value if equals else left.pop(0))
+        free[path] = number_or_text(value if equals else left.pop(0))
     return rest, free
 
 
-def _number_or_text(text: str) -> Any:
+def number_or_text(text: str) -> Any:
     """Parse a value as TOML; text that is no TOML value stays text."""
     try:
         return tomllib.loads(f"x = {text}")["x"]

@@ -1,11 +1,13 @@
-"""`ppax check-env`: check an environment against its spaces and the interface, before training on it."""
+"""`ppax check-env`: check an environment before training on it. `ppax selftest`: check agent and environment of a run."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from ppax.checks import Report, check_env
+from ppax.checks import Report, check_env, selftest
+from ppax.config import Built
+from ppax.training import make_key
 
 
 def add_check_env(parser: argparse.ArgumentParser) -> None:
@@ -16,5 +18,18 @@ def add_check_env(parser: argparse.ArgumentParser) -> None:
 def run_check_env(options: argparse.Namespace, say: Any) -> Report:
     """Check the environment and print the report."""
     report = check_env(options.name)
+    say(str(report))
+    return report
+
+
+def add_selftest(parser: argparse.ArgumentParser) -> None:
+    """Add no option: `ppax selftest` has those of a run, and takes the run's seed."""
+
+
+def run_selftest(built: Built, say: Any) -> Report:
+    """Check agent and environment of a run and print the report."""
+    agent, env, run = built
+    say(f"{run.env}: {run.num_envs} environments, rollouts of {run.num_steps * env.num_streams:,} steps")
+    report = selftest(agent, env, run.num_steps, make_key(run.seed))
     say(str(report))
     return report

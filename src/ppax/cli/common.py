@@ -19,7 +19,7 @@ from ppax.run.directory import RUN_FILE
 from ppax.types import ConfigError
 
 COMMANDS = (
-    *("train", "resume", "evaluate", "play", "export", "report", "compare", "doctor"),
+    *("train", "sweep", "resume", "evaluate", "play", "export", "report", "compare", "doctor"),
     *("selftest", "check-env", "bench", "score", "presets", "envs"),
 )
 JOINING = ("train", "resume")  # commands that several processes run together

@@ -1,4 +1,4 @@
-"""The command `ppax`: `train | resume | evaluate | play | export | report | compare | selftest | bench | ...`.
+"""The command `ppax`: `train | sweep | resume | evaluate | play | export | report | compare | selftest | bench | ...`.
 
 Every option of a run is an option here; its name, type, limits and help come from the fields of the parts.
 Exit codes: 0 done, 1 a self-test, a check or a score failed, 2 wrong usage or configuration, 3 an environment failed,
@@ -20,7 +20,7 @@ import ppax
 from ppax import config, imports
 from ppax.cli.arguments import trusting_line, without_trust
 from ppax.cli.bench import add_bench, run_bench
-from ppax.cli.check import add_check_env, run_check_env
+from ppax.cli.check import add_check_env, add_selftest, run_check_env, run_selftest
 from ppax.cli.common import (
     DISK,
     DONE,
@@ -38,11 +38,11 @@ from ppax.cli.common import (
 from ppax.cli.doctor import add_doctor, run_doctor
 from ppax.cli.envs import add_envs, run_envs
 from ppax.cli.options import add_common, add_resume, add_train, parse_run
-from ppax.cli.output import RunDirs, evaluation_text, new_run_dirs, print_json, report_run, result_of, say
+from ppax.cli.output import RunDirs, evaluation_text, new_run_dirs, print_json, report_run, say
 from ppax.cli.play import add_export, add_play, evaluate_bundle, run_export, run_play
 from ppax.cli.report import add_compare, add_report, run_compare, run_report
 from ppax.cli.score import add_score, preset_line, run_presets, run_score
-from ppax.cli.selftest import add_selftest, run_selftest
+from ppax.cli.sweep import continue_sweep, run_sweep
 from ppax.envs import EnvError
 from ppax.policy.bundle import is_bundle
 from ppax.policy.loading import load_chosen
@@ -53,8 +53,9 @@ from ppax.run.checkpoint import CheckpointError
 from ppax.run.directory import find
 from ppax.run.fit import fit_run, resume
 from ppax.run.restore import load_run
-from ppax.run.result import Interrupted, NumericalError, ProcessLost, TrainedRun
+from ppax.run.result import Interrupted, NumericalError, ProcessLost, TrainedRun, result_of
 from ppax.storage.cache import ENABLED, keep_programs
+from ppax.sweeps.directory import is_sweep
 from ppax.types import ConfigError
 
 
@@ -90,7 +91,8 @@ def _dispatch(arguments: list[str]) -> int:
     """Run the command that the arguments name."""
     arguments = arguments or ["--help"]
     require_command(arguments)
-    with_run_options = {"train": _train, "bench": _bench, "selftest": _selftest}
+    sweep = partial(run_sweep, _start_jax)
+    with_run_options = {"train": _train, "sweep": sweep, "bench": _bench, "selftest": _selftest}
     if arguments[0] in with_run_options:
         return with_run_options[arguments[0]](arguments[1:])
     options = _parser().parse_args(arguments)
@@ -104,17 +106,12 @@ def _dispatch(arguments: list[str]) -> int:
         print_json(options, run_doctor(options, partial(say, options)))
         return DONE
     _start_jax(options.cache)
-    if options.command == "report":
-        print_json(options, run_report(options, partial(say, options)))
+    simple = {"report": run_report, "export": run_export, "play": run_play}
+    if options.command in simple:
+        print_json(options, simple[options.command](options, partial(say, options)))
         return DONE
     if options.command == "envs":
         print_json(options, run_envs(options, lambda text: None if options.json else say(options, text)))
-        return DONE
-    if options.command == "export":
-        print_json(options, run_export(options, partial(say, options)))
-        return DONE
-    if options.command == "play":
-        print_json(options, run_play(options, partial(say, options)))
         return DONE
     if options.command == "score":
         scores, passed = run_score(options, partial(say, options))
@@ -128,11 +125,12 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    """Parser of all commands; `train`, `bench` and `selftest` have parsers of their own, which depend on the target."""
+    """Parser of all commands; those that take a run have parsers of their own, which depend on the target."""
     parser = argparse.ArgumentParser(prog="ppax", description="Proximal Policy Optimization in JAX.")
     parser.add_argument("--version", action="version", version=f"ppax {ppax.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     commands.add_parser("train", help="train an agent: on a preset, a run file or an environment", add_help=False)
+    commands.add_parser("sweep", help="train many settings and seeds of a run together", add_help=False)
     commands.add_parser("bench", help="measure steps per second and the time of each stage", add_help=False)
     commands.add_parser("selftest", help="check an agent in its environment for common faults", add_help=False)
     for command, text in (
@@ -205,6 +203,8 @@ def _selftest(arguments: list[str]) -> int:
 
 
 def _resume(options: argparse.Namespace) -> int:
+    if is_sweep(options.run):
+        return continue_sweep(options)
     recorded = find(options.run)
     callbacks = record.callbacks_of(recorded)
     if callbacks:

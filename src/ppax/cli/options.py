@@ -21,6 +21,7 @@ EXAMPLES = """examples:
   ppax train run.toml --agent.schedule.part linear
 """
 ALL = "all"  # `--help all`
+Adding = Callable[[argparse.ArgumentParser], None]  # function that adds the options of one command
 USUAL = [  # shown by `--help` without a part
     "num_envs",
     "num_steps",
@@ -46,6 +47,7 @@ USUAL = [  # shown by `--help` without a part
 ]
 DESCRIPTIONS = {
     "train": "Train an agent.",
+    "sweep": "Train many settings and seeds of a run together, and rank the settings.",
     "bench": "Measure steps per second of a run on this machine, and the time of each stage.",
     "selftest": "Check an agent in its environment for common faults.",
 }
@@ -81,17 +83,17 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_run(
-    command: str, arguments: list[str], add: Callable[[argparse.ArgumentParser], None]
+    command: str, arguments: list[str], add: Adding, find: Callable[[str], Config] = config.find
 ) -> tuple[argparse.Namespace, Config]:
     """Parse the arguments of a command that takes a run: options of the command, and the configuration of the run.
 
-    `add` adds the options that only this command has. An environment that is neither a preset nor in a file gets the
-    settings for its kind; `options.recommended` is their text, else "". Raises ConfigError for unknown options and
-    invalid values.
+    `add` adds the options that only this command has, `find` returns the configuration of the target. An environment
+    that is neither a preset nor in a file gets the settings for its kind; `options.recommended` is their text, else "".
+    Raises ConfigError for unknown options and invalid values.
     """
-    topic, arguments = _help_topic([dashed(argument) for argument in arguments])
+    topic, arguments = _help_topic(list(map(dashed, arguments)))
     target = arguments[0] if arguments and not arguments[0].startswith("-") else None
-    base = {} if target is None else config.find(target)
+    base = {} if target is None else find(target)
     if base != {"env": target}:
         options, run_config = _parse(command, arguments, add, base, topic)
         text = ""
@@ -104,11 +106,7 @@ def parse_run(
 
 
 def _parse(
-    command: str,
-    arguments: list[str],
-    add: Callable[[argparse.ArgumentParser], None],
-    base: Config,
-    topic: str | None,
+    command: str, arguments: list[str], add: Adding, base: Config, topic: str | None
 ) -> tuple[argparse.Namespace, Config]:
     """Parse arguments over the configuration `base`: options of the command, and `base` with what is given."""
     parser = _parser_of(command)

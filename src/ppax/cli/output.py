@@ -7,7 +7,6 @@ import itertools
 import json
 import sys
 import time
-import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,8 @@ from typing import Any
 from ppax import config, imports
 from ppax.cli.common import DISK, DONE, fail, print_line
 from ppax.evaluation import Evaluation
-from ppax.loggers.files import finite_or_none
-from ppax.run.directory import EVALUATION
-from ppax.run.result import TrainedRun
-from ppax.storage import safe_files
+from ppax.loggers.files import finite
+from ppax.run.result import TrainedRun, record_evaluation
 
 
 def say(options: argparse.Namespace, text: str) -> None:
@@ -29,7 +26,7 @@ def say(options: argparse.Namespace, text: str) -> None:
 def print_json(options: argparse.Namespace, result: dict[str, Any]) -> None:
     """Print the result as one line of JSON to standard output, if `--json` is given."""
     if options.json:
-        print_line(json.dumps(_finite(result)), sys.stdout)
+        print_line(json.dumps(finite(result)), sys.stdout)
 
 
 def report_run(options: argparse.Namespace, run: TrainedRun, settings: config.EvalSettings, seed: int) -> int:
@@ -56,9 +53,7 @@ def report_run(options: argparse.Namespace, run: TrainedRun, settings: config.Ev
         when = f"{run.best.key} {run.best.value:g} at {run.best.row['env_steps']:,.0f} steps"
         say(options, f"  ppax evaluate {run.run_dir} --best{trusting}   # {when}")
     say(options, f"  ppax train {run.run_dir / 'run.toml' if run.run_dir else ''} --seed {seed + 1}{trusting}")
-    result = result_of(run, evaluation)
-    _write_evaluation(run.run_dir, result)
-    print_json(options, result)
+    print_json(options, record_evaluation(run, evaluation))
     return fail(f"the last checkpoint could not be saved: {run.unsaved}", DISK) if run.unsaved else DONE
 
 
@@ -77,57 +72,6 @@ def evaluation_text(evaluation: Evaluation) -> str:
     own = (f"{name} {mean:.3g}" for name, mean in evaluation.mean_metrics.items())
     agents = (f"{name} {one.mean_return:.2f}" for name, one in evaluation.by_agent.items())
     return "; ".join((text, *own, *agents))
-
-
-def result_of(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
-    """JSON result of a run and its evaluation."""
-    trained = {
-        "steps_per_second": run.steps_per_second,
-        "train_seconds": run.train_seconds,
-        "started_at": run.started_at,
-        "compile_seconds": run.compile_seconds,
-        "stopped": run.stopped,
-    }
-    return {
-        **scores_of(evaluation),
-        "env_steps": run.env_steps,
-        "total_steps": run.total_steps,
-        "iterations": int(run.state.iteration),
-        "run_dir": str(run.run_dir),
-        **(trained if run.history else {}),  # unknown where this command trained nothing
-    }
-
-
-def scores_of(evaluation: Evaluation) -> dict[str, Any]:
-    """JSON result of an evaluation."""
-    return {
-        "mean_return": evaluation.mean_return,
-        "std_return": evaluation.std_return,
-        "min_return": evaluation.min_return,
-        "max_return": evaluation.max_return,
-        "mean_length": evaluation.mean_length,
-        "terminated": evaluation.terminated_share,
-        "truncated": evaluation.truncated_share,
-        "final_reward": evaluation.mean_final_reward,
-        "episodes": int(evaluation.finished.sum()),
-        "unplayed": evaluation.unplayed,
-        **evaluation.mean_metrics,
-        **{f"mean_return/{name}": one.mean_return for name, one in evaluation.by_agent.items()},
-    }
-
-
-def _write_evaluation(run_dir: Path | None, result: dict[str, Any]) -> None:
-    if run_dir is None:
-        return
-    try:
-        safe_files.write_text(run_dir / EVALUATION, json.dumps(_finite(result), indent=1) + "\n")
-    except OSError as error:  # a warning is enough: the result is printed, too
-        warnings.warn(f"{run_dir / EVALUATION} could not be written: {error}", stacklevel=2)
-
-
-def _finite(result: dict[str, Any]) -> dict[str, Any]:
-    """Replace NaN and infinities, which JSON does not have, by None."""
-    return {name: finite_or_none(value) for name, value in result.items()}
 
 
 class RunDirs:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ppax import config
-from ppax.cli.output import evaluation_text, scores_of
+from ppax.cli.output import evaluation_text
 from ppax.envs import for_evaluation
 from ppax.films.play import play
 from ppax.films.video import require_video, write_video
@@ -109,7 +109,7 @@ def evaluate_bundle(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     with for_evaluation(config.build_env(policy.spec.config), settings.env_params) as env:
         evaluation = policy.evaluate(env, episodes, deterministic, options.seed)
     say(evaluation_text(evaluation))
-    return scores_of(evaluation) | {"bundle": str(options.run)}
+    return evaluation.scores | {"bundle": str(options.run)}
 
 
 def _scores(run_dir: Path) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from ppax.config.description import describe, describe_run
 from ppax.config.own_parts import import_paths, package_of, plain, require_trusted
 from ppax.config.run_files import RUN_FILE, file_of, find, parse, presets, read, to_toml
 from ppax.config.run_settings import BestSettings, EvalSettings, FilmSettings, InitFrom, Log, Run
-from ppax.config.validation import FREE, OBJECTS, is_free, objects_of, options, overridden, resolve
+from ppax.config.validation import FREE, OBJECTS, SWEEP, is_free, objects_of, options, overridden, resolve
 from ppax.options import flatten, unflatten
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "PARTS",
     "PARTS_FOR_ALL",
     "RUN_FILE",
+    "SWEEP",
     "BestSettings",
     "Built",
     "EvalSettings",

@@ -33,6 +33,7 @@ from ppax.types import ConfigError
 
 # Key that lists the Python objects that a run file cannot hold (run/record.py); `fit` writes it, it is no option.
 OBJECTS = "objects"
+SWEEP = "sweep"  # key of the table that only `ppax sweep` reads (sweeps/plan.py)
 FREE = ("env_params", "eval.env_params")  # tables with free names, which the environment checks
 
 
@@ -141,6 +142,8 @@ def resolve(config: Config) -> Config:
     objects = {OBJECTS: given.pop(OBJECTS)} if given.get(OBJECTS) else {}
     free = {path: value for path, value in given.items() if is_free(path)}
     for path in given:
+        if path.partition(".")[0] == SWEEP:
+            raise ConfigError(f"{path}: the table [{SWEEP}] is of `ppax sweep`, not of one run")
         if path not in known and path not in free:
             raise ConfigError(f"unknown option {path!r}; did you mean {nearest(path, known)!r}?")
     per_agent = group_tables.apart(config)  # prefixes of tables whose numbers may be lists, one per agent

@@ -14,7 +14,7 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,11 @@ BEYOND = {"iteration": math.inf}  # stands for a line that is not a row
 def finite_or_none(value: Any) -> Any:
     """Return None for NaN and infinities, which JSON does not have; other values unchanged."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def finite(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace NaN and infinities among the values, which JSON does not have, by None."""
+    return {name: finite_or_none(value) for name, value in result.items()}
 
 
 class Lines:
@@ -93,7 +98,7 @@ class JsonLines:
 
     def log(self, row: Row) -> None:
         """Write one row."""
-        self._lines.add(json.dumps({name: finite_or_none(value) for name, value in row.items()}) + "\n")
+        self._lines.add(json.dumps(finite(row)) + "\n")
 
     def close(self) -> None:
         """Close the file."""

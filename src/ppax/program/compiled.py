@@ -35,7 +35,7 @@ class CompiledTraining:
         begin = time.perf_counter()
         self._devices = num_devices(agent, env, state.num_steps)
         shapes = sharding.shapes_of(state, state_specs(state), self._devices)
-        self._arguments = (_strong(agent), _strong(env), shapes)
+        self._arguments = (strong(agent), strong(env), shapes)
         jitted = jax.jit(train, donate_argnames="state", compiler_options=compiler_options())
         traced = jitted.trace(*self._arguments, np.int32(1), np.int32(1))
         traced_at = time.perf_counter()
@@ -77,13 +77,13 @@ class CompiledTraining:
     def _on_devices(self, agent: Agent, env: VectorEnv, state: TrainState) -> tuple[Agent, VectorEnv]:
         """Check agent and environment and put their leaves on the program's devices."""
         self._guard(agent, env, state)
-        leaves = _like(self._arguments[:2], (_strong(agent), _strong(env)))
+        leaves = _like(self._arguments[:2], (strong(agent), strong(env)))
         placed: tuple[Agent, VectorEnv] = jax.device_put(leaves, self.program.input_shardings[0][:2])
         return placed
 
     def _guard(self, agent: Agent, env: VectorEnv, state: TrainState) -> None:
         """Raise ConfigError with the first difference in shapes or static fields."""
-        given = (*_like(self._arguments[:2], (_strong(agent), _strong(env))), state)
+        given = (*_like(self._arguments[:2], (strong(agent), strong(env))), state)
         changed = next(differences(self._arguments, given, ("agent", "env", "state")), None)
         if changed is not None:
             raise ConfigError(f"this program was compiled for another run: {changed}; call ppax.compile again")
@@ -136,7 +136,7 @@ def _short(x: Any) -> str:
     return _shape(x) if _is_array(x) else repr(x) if not dataclasses.is_dataclass(x) else type(x).__name__
 
 
-def _strong(tree: PyTree) -> PyTree:
+def strong(tree: PyTree) -> PyTree:
     """Convert Python numbers to NumPy scalars of 32 bits, so that they have the dtypes of array leaves."""
     kinds = {bool: np.bool_, int: np.int32, float: np.float32}
     return jax.tree.map(lambda x: kinds[type(x)](x) if type(x) in kinds else x, tree)

@@ -42,7 +42,7 @@ def start_sweep(
     states: TrainState = jax.vmap(lambda agent, env, key: begin(agent, env, key=key))(
         *_members(agent, env, members), keys
     )
-    return sharding.place(states, PartitionSpec(MEMBERS), _num_devices(members), MEMBERS)
+    return sharding.place(states, PartitionSpec(MEMBERS), num_devices(members), MEMBERS)
 
 
 def sweep(
@@ -65,29 +65,35 @@ def sweep(
     members = states.iteration.shape[0]
     if total_iterations is None:
         total_iterations = states.iteration[0] + num_iterations
-    agents, env = _members(agent, env, members)
+    return sweep_members(*_members(agent, env, members), states, num_iterations, total_iterations)
+
+
+def sweep_members(
+    agents: Agent, envs: VectorEnv, states: TrainState, num_iterations: int | Array, total_iterations: int | Array
+) -> Trained:
+    """Train members whose every hyperparameter already has the leading axis [S]; otherwise as `sweep`."""
     counts = (jnp.int32(num_iterations), jnp.int32(total_iterations))
-
     if rules().mapped_members:
-        return jax.vmap(train, (0, 0, 0, None, None))(agents, env, states, *counts)
+        return jax.vmap(train, (0, 0, 0, None, None))(agents, envs, states, *counts)
 
-    def one_by_one(agents: Agent, env: VectorEnv, states: TrainState, counts: tuple[Array, Array]) -> Trained:
+    def one_by_one(agents: Agent, envs: VectorEnv, states: TrainState, counts: tuple[Array, Array]) -> Trained:
         trained: Trained = jax.lax.map(
-            lambda member: train(member[0], member[1], member[2], *counts), (agents, env, states)
+            lambda member: train(member[0], member[1], member[2], *counts), (agents, envs, states)
         )
         return trained
 
-    def share(agents: Agent, env: VectorEnv, states: TrainState, counts: tuple[Array, Array]) -> Trained:
+    def share(agents: Agent, envs: VectorEnv, states: TrainState, counts: tuple[Array, Array]) -> Trained:
         # A no-op collective: without any collective, XLA runs the CPU devices one after the other
-        return one_by_one(agents, env, states, jax.lax.pmax(counts, MEMBERS))
+        return one_by_one(agents, envs, states, jax.lax.pmax(counts, MEMBERS))
 
-    devices, axis = _num_devices(members), PartitionSpec(MEMBERS)
+    devices, axis = num_devices(len(states.iteration)), PartitionSpec(MEMBERS)
     if devices == 1:
-        return one_by_one(agents, env, states, counts)
-    return sharding.split(share, devices, (axis, axis, axis, SAME), axis, MEMBERS)(agents, env, states, counts)
+        return one_by_one(agents, envs, states, counts)
+    return sharding.split(share, devices, (axis, axis, axis, SAME), axis, MEMBERS)(agents, envs, states, counts)
 
 
-def _num_devices(members: int) -> int:
+def num_devices(members: int) -> int:
+    """Return the number of devices over which `members` members are sharded."""
     if rules().mapped_members:
         return 1
     return next(d for d in range(min(sharding.available(), members), 0, -1) if members % d == 0)

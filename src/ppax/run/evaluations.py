@@ -50,10 +50,14 @@ class Evaluations:
             return self._total
         return min(iteration - iteration % self._every + self._every, self._total)
 
+    def due(self, iteration: int) -> bool:
+        """Return whether the policy is evaluated after `iteration` iterations."""
+        return self._every is not None and (iteration % self._every == 0 or iteration == self._total)
+
     def columns(self, state: TrainState) -> Row:
         """Evaluate the policy of `state` if that is due; return the columns of its log row, else NaN in each."""
         iteration = int(state.iteration)
-        if self._every is None or (iteration % self._every and iteration != self._total):
+        if not self.due(iteration):
             return self.blank
         return self._evaluator(state.learner, jax.random.fold_in(self._key, iteration)).columns
 

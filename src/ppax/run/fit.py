@@ -109,7 +109,7 @@ def fit_run(
 
     `say` gets lines for the user, before anything compiles. `given` takes the place of `run.init_from.run`.
     """
-    _require(agent, env)
+    require_valid(agent, env)
     run, run_dir, callbacks = _own_share(run, run_dir, callbacks)
     run_config = config.describe_run(agent, env, run)
     loggers, conditions = sort_callbacks(callbacks)
@@ -120,8 +120,8 @@ def fit_run(
     needed = require_memory(agent, env, shapes)
     say(f"memory, at least: {needed}")
     _warn(agent, env, run)
-    _check_schedules(agent, env)
-    _check_recording(agent, env, run, run_dir)
+    check_schedules(agent, env)
+    check_recording(agent, env, run, run_dir)
     warm = prepare(agent, shapes, run.init_from, given, say)
     with ExitStack() as stack:
         evaluations = stack.enter_context(Evaluations(agent, env, run, shapes))
@@ -181,7 +181,7 @@ def resume(
         evaluations = stack.enter_context(Evaluations(agent, env, run, shapes))
         monitor.check(agent, env, shapes, evaluations.blank)
         monitor.restore(path, int(state.iteration), shapes)
-        _check_recording(agent, env, run, path)
+        check_recording(agent, env, run, path)
         lengthened = directory.lengthen(before, run.total_steps) if directory else {}
         origin = record_start(directory, "resume", agent, env, run, lengthened)
         warn_of_changes(path, saved, origin, built if passed else None)
@@ -200,7 +200,7 @@ def _own_share(run: Run, run_dir: Any, callbacks: Sequence[Any]) -> tuple[Run, A
     return (run, run_dir, callbacks) if processes.leads() else (run.following(), None, ())
 
 
-def _require(agent: Agent, env: Env) -> None:
+def require_valid(agent: Agent, env: Env) -> None:
     """Raise ConfigError for arguments of other types, and for an environment that violates the protocol."""
     require_env(env)
     processes.require_compiled(env.name, backend_of(env).repeatable)
@@ -215,13 +215,13 @@ def _warn(agent: Agent, env: Env, run: Run) -> None:
     warn_of_single_rows(agent, env, run.num_steps)
 
 
-def _check_schedules(agent: Agent, env: Env) -> None:
+def check_schedules(agent: Agent, env: Env) -> None:
     """Raise ConfigError for a schedule of a number that the agent or the environment lacks."""
     check_schedule(env)
     jax.eval_shape(agent.annealed, jnp.float32(0.0), jnp.float32(0.0))
 
 
-def _check_recording(agent: Agent, env: Env, run: Run, run_dir: object) -> None:
+def check_recording(agent: Agent, env: Env, run: Run, run_dir: object) -> None:
     """Raise ImportError or ConfigError for loggers and films that cannot be made."""
     for logger in run.log.parts:
         logger.require(run_dir)

@@ -28,13 +28,10 @@ from ppax.run.evaluations import Evaluations
 from ppax.run.faults import NETWORK, locate, lost_processes
 from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
-from ppax.run.rows import RunLoggers, logged_run, measured
+from ppax.run.rows import RunLoggers, Timing, logged_run, measured, next_row, row_intervals, untrained_row
 from ppax.run.saving import NotFinite, Saver
-from ppax.training import MEASURED
 from ppax.types import TrainState
 
-ROWS_PER_RUN = 100  # log rows of a run that is long enough
-CHUNK_STEPS = 2**18  # maximum env-steps of a chunk, so that a signal stops the run within seconds
 CTRL_C = "Ctrl-C; fit(..., run_dir=PATH) makes runs that can be resumed"
 
 
@@ -65,10 +62,7 @@ class Loop:
         self.agent, self.env, self.run, self.saver, self.path = agent, env, run, saver, saver.path
         self.user_loggers, self.monitor, self.evaluations, self.stop = loggers, monitor, evaluations, stop
         self.total_iterations = planned_iterations(env, run)
-        steps = run.num_steps * env.num_streams
-        self.chunk_iterations = run.log.every or max(
-            1, min(self.total_iterations // ROWS_PER_RUN, CHUNK_STEPS // steps)
-        )
+        self.intervals = row_intervals(run, self.total_iterations, run.num_steps * env.num_streams)
         self.films = FilmRecorder(agent, env, run)
         self.console: Console | None = None
 
@@ -146,8 +140,7 @@ class Loop:
 
     def _untrained(self, program: Any, state: TrainState) -> Chunk:
         """Return the row before the first iteration, which has an evaluation and no metrics of training."""
-        row = dict.fromkeys(("iteration", "env_steps", *program.metric_names, *MEASURED), math.nan)
-        return Chunk(state, row | {"iteration": 0, "env_steps": 0, "seconds": 0.0}, 0.0, None, 0.0)
+        return Chunk(state, untrained_row(program.metric_names), 0.0, None, 0.0)
 
     def _evaluated(self, chunk: Chunk) -> Chunk:
         """Add the columns of evaluations to the row; NaN where none is due, and where an environment failed."""
@@ -158,15 +151,10 @@ class Loop:
         except EnvError as error:
             return chunk._replace(row=chunk.row | self.evaluations.blank, error=error)
 
-    def _next_row(self, done: int) -> int:
-        """Return the iteration of the next row: of a whole chunk, a checkpoint or an evaluation, or the last one."""
-        steps = self.chunk_iterations, self.run.log.checkpoint_every or self.chunk_iterations
-        return min(*(done - done % every + every for every in steps), self.evaluations.next_after(done))
-
     def _run_chunk(self, program: Any, state: TrainState, seconds_before: float) -> Chunk:
         """Run the iterations up to the next log row; `seconds_before` is the training time of the run so far."""
         done, steps_before = int(state.iteration), counter.to_int(state.env_steps)
-        count = self._next_row(done) - done
+        count = next_row(done, self.intervals, self.evaluations.next_after(done)) - done
         begin, error, metrics = time.perf_counter(), None, None
         try:
             state, metrics = program(self.agent, self.env, state, count, self.total_iterations)
@@ -180,7 +168,8 @@ class Loop:
             return Chunk(state, {}, grad_norm, error, seconds)
         # a host loop may stop inside a chunk: the state has the iterations that are done
         iteration = int(state.iteration)
-        own = measured(program, seconds, iteration - done, env_steps - steps_before, seconds_before)
+        timing = Timing(program.compile_seconds, program.collect_seconds)
+        own = measured(timing, seconds, iteration - done, env_steps - steps_before, seconds_before)
         row = {"iteration": iteration, "env_steps": env_steps} | row | own
         return Chunk(state, row, grad_norm, error, seconds)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ppax import config
 from ppax.arrays import counter
 from ppax.envs import Env, for_evaluation
 from ppax.evaluation import Evaluation, evaluate, evaluation_key
+from ppax.loggers.files import finite
 from ppax.options import Config
 from ppax.policy import Policy
 from ppax.policy.policy import Source
@@ -17,6 +20,8 @@ from ppax.policy.spec import spec_of
 from ppax.program import sharding
 from ppax.protocols import Agent, Row
 from ppax.run.conditions.best import KeepBest
+from ppax.run.directory import EVALUATION
+from ppax.storage import safe_files
 from ppax.storage.cache import kept_programs
 from ppax.types import ConfigError, TrainState
 
@@ -122,3 +127,33 @@ class TrainedRun:
         env = for_evaluation(self.env, self.eval_env_params)
         with kept_programs():
             return evaluate(self.agent, env, self.state.learner, evaluation_key(seed), episodes, deterministic)
+
+
+def result_of(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
+    """Return plain data of a run and its evaluation."""
+    trained = {
+        "steps_per_second": run.steps_per_second,
+        "train_seconds": run.train_seconds,
+        "started_at": run.started_at,
+        "compile_seconds": run.compile_seconds,
+        "stopped": run.stopped,
+    }
+    return {
+        **evaluation.scores,
+        "env_steps": run.env_steps,
+        "total_steps": run.total_steps,
+        "iterations": int(run.state.iteration),
+        "run_dir": str(run.run_dir),
+        **(trained if run.history else {}),  # unknown where this call trained nothing
+    }
+
+
+def record_evaluation(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
+    """Write EVALUATION of the run directory, if there is one, and return its content; warn if the disk fails."""
+    result = result_of(run, evaluation)
+    if run.run_dir is not None:
+        try:
+            safe_files.write_text(run.run_dir / EVALUATION, json.dumps(finite(result), indent=1) + "\n")
+        except OSError as error:  # a warning is enough: the result is returned, too
+            warnings.warn(f"{run.run_dir / EVALUATION} could not be written: {error}", stacklevel=2)
+    return result

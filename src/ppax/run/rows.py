@@ -1,12 +1,14 @@
-"""Loggers of one run: the user's, the console, the files of the run directory, and those that are parts."""
+"""Log rows of a run, and its loggers: the user's, the console, the files of the run directory, those that are parts."""
 
 from __future__ import annotations
 
+import math
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 from ppax import config as configs
 from ppax.arrays import counter
@@ -15,24 +17,51 @@ from ppax.envs import Env
 from ppax.loggers import Csv, JsonLines, last_row
 from ppax.options import flatten
 from ppax.program.footprint import peak_memory_mb
-from ppax.protocols import Agent, Artifact, FileLogger, LoggedRun, Logger, LoggerPart, Row, Training
+from ppax.protocols import Agent, Artifact, FileLogger, LoggedRun, Logger, LoggerPart, Row
 from ppax.run.directory import ROWS, RUN_FILE, read_about
 from ppax.run.result import TrainedRun
+from ppax.training import MEASURED
 from ppax.types import TrainState
 
+ROWS_PER_RUN = 100  # log rows of a run that is long enough
+CHUNK_STEPS = 2**18  # maximum env-steps between two rows, so that a signal stops the run within seconds
 LAST, BEST = "policy.zip", "best.zip"  # bundles in the run directory
 FORMATS = ("numpy", "stablehlo")  # of these bundles: ONNX takes long to write; `ppax export` writes it
 SCORES = ("episode_return", "eval_return")  # columns of the policy's row that its bundle holds
 
 
-def measured(program: Training, seconds: float, iterations: int, env_steps: int, before: float) -> Row:
+def row_intervals(run: Run, total_iterations: int, steps: int) -> tuple[int, int]:
+    """Return the iterations between log rows and between checkpoints; `steps` is the size of a rollout."""
+    every = run.log.every or max(1, min(total_iterations // ROWS_PER_RUN, CHUNK_STEPS // steps))
+    return every, run.log.checkpoint_every or every
+
+
+def next_row(done: int, intervals: tuple[int, int], next_evaluation: int) -> int:
+    """Return the iteration of the next row: of a whole interval, a checkpoint or an evaluation, or the last one."""
+    return min(*(done - done % every + every for every in intervals), next_evaluation)
+
+
+def untrained_row(metric_names: Iterable[str]) -> Row:
+    """Return the row before the first iteration, which has an evaluation and no metrics of training."""
+    row = dict.fromkeys(("iteration", "env_steps", *metric_names, *MEASURED), math.nan)
+    return row | {"iteration": 0, "env_steps": 0, "seconds": 0.0}
+
+
+class Timing(NamedTuple):
+    """Times of the program of a chunk of iterations, in seconds."""
+
+    compile: float
+    collect: float | None = None  # of the rollouts; None where it cannot be told from that of updates
+
+
+def measured(timing: Timing, seconds: float, iterations: int, env_steps: int, before: float) -> Row:
     """Return time and memory of `iterations` iterations that took `seconds`; `before` is the training time before."""
     whole, stages = 1e3 * seconds / iterations, dict[str, float]()
-    if program.collect_seconds is not None:
-        collect = 1e3 * program.collect_seconds / iterations
+    if timing.collect is not None:
+        collect = 1e3 * timing.collect / iterations
         stages = {"collect_ms": collect, "update_ms": whole - collect}
     speed = {"steps_per_second": env_steps / seconds, "seconds": before + seconds, "iteration_ms": whole}
-    return stages | speed | {"compile_seconds": program.compile_seconds, "memory_mb": peak_memory_mb()}
+    return stages | speed | {"compile_seconds": timing.compile, "memory_mb": peak_memory_mb()}
 
 
 def logged_run(agent: Agent, env: Env, run: Run, path: Path | None, state: TrainState) -> LoggedRun:

@@ -1,0 +1,140 @@
+"""`ppax sweep`: many settings and seeds of a run; swept options have several values, or a distribution."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tomllib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ppax import config, imports
+from ppax.cli.arguments import TRUST, dashed, number_or_text, renamed
+from ppax.cli.common import DONE, NUMERICAL, fail
+from ppax.cli.options import parse_run
+from ppax.cli.output import print_json, say
+from ppax.options import LISTS, Config, Option
+from ppax.sweeps import SweepResult, plan, resume_sweep
+from ppax.sweeps.distributions import DISTRIBUTIONS, Distribution
+from ppax.sweeps.runs import start
+from ppax.types import ConfigError
+
+DRAWN = re.compile(rf"({'|'.join(DISTRIBUTIONS)})\((.*)\)")  # as log_uniform(1e-5, 1e-2)
+OWN = ("--seeds", "--draws", "--draw-seed", "--run-dir", "--help", TRUST)
+ONE = ("--stop", "--init-from.run", "--init-from", *(f"--{path}" for path in LISTS))  # a comma is part of the value
+
+
+def add_sweep(parser: argparse.ArgumentParser) -> None:
+    """Add the options that only `ppax sweep` has."""
+    parser.description = (
+        f"{parser.description} Give several values to sweep an option, --agent.learning-rate 1e-4,3e-4, or a "
+        f"distribution, --agent.gamma 'uniform(0.9, 0.999)' with --draws 16, one of {', '.join(DISTRIBUTIONS)}. "
+        "They add to the table [sweep] of a run file. `ppax resume DIRECTORY` continues a sweep."
+    )
+    parser.add_argument("--seeds", metavar="INT", help="number of seeds of each setting, or a list: 3,4,5 (default: 1)")
+    parser.add_argument("--draws", type=int, help="number of joint draws of all distributions")
+    parser.add_argument("--draw-seed", type=int, help="random seed of the draws (default: 0)")
+    parser.add_argument("--run-dir", type=Path, help="directory of the sweep (default: new, in sweeps/)")
+
+
+def parse_sweep(arguments: list[str]) -> tuple[argparse.Namespace, Config, Config]:
+    """Parse the arguments: options of the command, configuration of the run, and the table [sweep]."""
+    table: Config = {}
+
+    def find(target: str) -> Config:
+        found, own = plan.split(config.find(target))
+        table.update(own)
+        return found
+
+    rest, swept = split_swept([dashed(argument) for argument in arguments])
+    options, run_config = parse_run("sweep", rest, add_sweep, find)
+    known = {option.path: option for option in config.options(run_config)}
+    table |= {path: _typed(values, known.get(path)) for path, values in swept.items()}
+    own = {"seeds": _seeds(options.seeds), "draws": options.draws, "draw_seed": options.draw_seed}
+    return options, run_config, table | {name: value for name, value in own.items() if value is not None}
+
+
+def run_sweep(start_jax: Callable[[bool], None], arguments: list[str]) -> int:
+    """Train a sweep, after `start_jax` with the option --cache, and print its table; return the exit code."""
+    options, run_config, table = parse_sweep(arguments)
+    start_jax(options.cache)
+    return _report(options, start(run_config, plan.read(table), options.run_dir, partial(say, options)))
+
+
+def continue_sweep(options: argparse.Namespace) -> int:
+    """Continue the sweep in the directory `options.run`; return the exit code."""
+    if options.total_steps is not None:
+        raise ConfigError("--total-steps: a sweep has no new length; resume one of its members, or sweep again")
+    return _report(options, resume_sweep(options.run))
+
+
+def split_swept(arguments: list[str]) -> tuple[list[str], dict[str, Any]]:
+    """Split off the options that have several values or a distribution: the other arguments, values by path."""
+    rest: list[str] = []
+    swept: dict[str, Any] = {}
+    left = list(arguments)
+    while left:
+        argument = left.pop(0)
+        name, equals, value = argument.partition("=")
+        text = value if equals else left[0] if left and not left[0].startswith("--") else ""
+        values = several(text) if name.startswith("--") and name not in (*OWN, *ONE) else None
+        if values is None:
+            rest.append(argument)
+            continue
+        swept[renamed(name.removeprefix("--"), "-", "_")] = values
+        left = left if equals else left[1:]
+    return rest, swept
+
+
+def several(text: str) -> list[Any] | Distribution | None:
+    """Return the values that a text stands for, a distribution, or None where it is a single value."""
+    drawn = DRAWN.fullmatch(text.strip())
+    if drawn is not None:
+        cls: Any = DISTRIBUTIONS[drawn[1]]
+        values: Any = several(f"{drawn[2]},")
+        try:
+            made: Distribution = cls(values) if drawn[1] == "choice" else cls(*values)
+            return made
+        except TypeError as error:
+            raise ConfigError(f"{text}: {drawn[1]} has {', '.join(cls.__dataclass_fields__)}") from error
+    if "," not in text:
+        return None
+    try:
+        values = tomllib.loads(f"x = [{text}]")["x"]
+    except tomllib.TOMLDecodeError:
+        values = [number_or_text(one.strip()) for one in text.split(",") if one.strip()]
+    return values if len(values) > 1 or not text.startswith("[") else None
+
+
+def _typed(values: Any, option: Option | None) -> Any:
+    """Return the values of an option as a run file has them: whole numbers for 1e6, lists for options with lists."""
+    if not isinstance(values, list) or option is None:
+        return values
+    if option.kind is int:
+        values = [int(x) if isinstance(x, float) and x.is_integer() else x for x in values]
+    return [x if isinstance(x, list) else [x] for x in values] if option.many else values
+
+
+def _seeds(text: str | None) -> Any:
+    if text is None:
+        return None
+    seeds = several(text)
+    return number_or_text(text) if seeds is None else seeds
+
+
+def _report(options: argparse.Namespace, result: SweepResult) -> int:
+    """Print the table with the next commands; return the exit code."""
+    say(options, str(result))
+    for member in result.dropped:
+        text = f"member {member.run_dir.name} was dropped: {member.dropped}"
+        say(options, f"{text}; `ppax resume {member.run_dir}` says why")
+    print_json(options, result.to_dict())
+    if result.best is None:
+        return fail(f"no member of {result.run_dir} has a score", NUMERICAL)
+    trusting = imports.flags()
+    say(options, f"sweep directory: {result.run_dir}\nnext:")
+    say(options, f"  ppax train {result.best}{trusting}   # the best setting alone")
+    say(options, f"  ppax report {result.run_dir}/members/* --no-video{trusting}")
+    return DONE

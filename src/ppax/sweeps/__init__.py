@@ -1,0 +1,18 @@
+"""Recorded sweeps: many runs trained together, each with a run directory of its own; their scores and the best one."""
+
+from ppax.sweeps.distributions import Choice, Integers, LogUniform, Normal, Uniform
+from ppax.sweeps.results import MemberResult, SettingResult, SweepResult
+from ppax.sweeps.runs import resume_sweep, sweep_runs
+
+__all__ = [
+    "Choice",
+    "Integers",
+    "LogUniform",
+    "MemberResult",
+    "Normal",
+    "SettingResult",
+    "SweepResult",
+    "Uniform",
+    "resume_sweep",
+    "sweep_runs",
+]

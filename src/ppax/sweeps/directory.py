@@ -1,0 +1,83 @@
+"""Sweep directory: layout, and the record of a sweep that a resume reads.
+
+sweep.toml    the run file of the sweep, resolved, with its table [sweep]; repeats the sweep
+sweep.json    members (settings, seed) and the programs that they are packed into
+sweep.jsonl   progress of all members together
+members/000/  run directory of each member (run/directory.py), as that of an ordinary run
+result.json   scores, best setting first
+best.toml     run file of the best setting
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ppax import config
+from ppax.options import Config
+from ppax.storage import safe_files
+from ppax.sweeps.plan import Member, Plan, member, split
+from ppax.types import ConfigError
+
+SWEEP_FILE, RECORD, RESULT, BEST, MEMBERS = "sweep.toml", "sweep.json", "result.json", "best.toml", "members"
+FORMAT = 1
+LIMIT = 2**26  # bytes read of sweep.json
+DIGITS = 3  # of a member's number, at least
+
+
+class Recorded(NamedTuple):
+    """Members of a sweep, and those of each program that was compiled for it, by their numbers."""
+
+    members: tuple[Member, ...]
+    programs: tuple[tuple[int, ...], ...]
+
+
+def member_dir(path: Path, one: Member, members: int) -> Path:
+    """Return the run directory of a member of a sweep of `members` members."""
+    return path / MEMBERS / f"{one.number:0{max(DIGITS, len(str(members - 1)))}d}"
+
+
+def is_sweep(path: Path) -> bool:
+    """Return whether `path` is a sweep directory."""
+    return (path / SWEEP_FILE).is_file()
+
+
+def create(path: Path, run_config: Config, plan: Plan, members: Sequence[Member]) -> None:
+    """Write the record of a new sweep into `path`, which exists; ConfigError where there is a sweep or a run."""
+    for name in (SWEEP_FILE, config.RUN_FILE):
+        if (path / name).exists():
+            raise ConfigError(
+                f"{path} already holds {name}: continue it with `ppax resume {path}`, or choose another directory"
+            )
+    write_programs(path, Recorded(tuple(members), ()))
+    safe_files.write_text(path / SWEEP_FILE, config.to_toml(run_config | {config.SWEEP: plan.to_table()}))
+
+
+def write_programs(path: Path, recorded: Recorded) -> None:
+    """Write members and programs, atomically."""
+    members = [[one.setting, one.values, one.seed] for one in recorded.members]
+    content = {"format": FORMAT, "members": members, "programs": recorded.programs}
+    safe_files.write_text(path / RECORD, json.dumps(content) + "\n")
+
+
+def read(path: Path) -> Recorded:
+    """Read the record of the sweep in `path`; ConfigError where there is none, or it is damaged."""
+    if not is_sweep(path):
+        raise ConfigError(f"{path} is not a sweep directory: it has no {SWEEP_FILE}")
+    run_config, _ = split(config.read(path / SWEEP_FILE))
+    try:
+        content: Any = json.loads(safe_files.read(path / RECORD, LIMIT))
+        if content["format"] != FORMAT:
+            raise ValueError(f"format {content['format']!r}")
+        rows = [(int(setting), dict(values), int(seed)) for setting, values, seed in content["members"]]
+        programs = tuple(tuple(int(number) for number in program) for program in content["programs"])
+        if not rows or not all(0 <= number < len(rows) for program in programs for number in program):
+            raise ValueError("members")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ConfigError(
+            f"{path / RECORD} is damaged ({error}); `ppax sweep {path / SWEEP_FILE}` starts it again"
+        ) from error
+    members = (member(run_config, number, *row) for number, row in enumerate(rows))
+    return Recorded(tuple(members), programs)

@@ -1,0 +1,169 @@
+"""One member of a sweep while its program trains: run directory, log rows, stop conditions, checkpoints, evaluation."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ppax.arrays import counter
+from ppax.config import RUN_FILE
+from ppax.policy.spec import spec_of
+from ppax.program.layout import with_devices
+from ppax.protocols import Row
+from ppax.run import checkpoint
+from ppax.run.directory import EVALUATION, STOPPED, RunDirectory, read_about
+from ppax.run.ending import RunMonitor
+from ppax.run.evaluations import Evaluations
+from ppax.run.origin import record_start
+from ppax.run.restore import initial_state
+from ppax.run.result import TrainedRun, record_evaluation
+from ppax.run.rows import RunLoggers, logged_run
+from ppax.run.warm_start import prepare
+from ppax.storage import safe_files
+from ppax.sweeps.packing import Task, config_of
+from ppax.types import TrainState
+
+FAULT = "fault"  # kind of the end of a member that was dropped
+ENDS = ("done", "stopped", FAULT)  # kinds of ends after which a member trains no more
+LIMIT = 2**20  # bytes read of stopped.json and evaluation.json
+
+
+class End(NamedTuple):
+    """End of a run as stopped.json has it."""
+
+    kind: str = ""  # of ENDS; "" while the run goes on or can be resumed
+    iteration: int = 0
+    env_steps: int = 0
+
+
+def end_of(path: Path) -> End:
+    """Return the end that is recorded in a run directory."""
+    reason = _read(path / STOPPED)
+    numbers = [reason.get(name) for name in ("iteration", "env_steps")]
+    iteration, env_steps = (x if type(x) is int else 0 for x in numbers)
+    return End(reason["kind"] if reason.get("kind") in ENDS else "", iteration, env_steps)
+
+
+def result_of(path: Path) -> dict[str, Any]:
+    """Return evaluation.json of a run directory; {} where it is missing or invalid."""
+    return _read(path / EVALUATION)
+
+
+def complete(path: Path) -> bool:
+    """Return whether nothing is left to do for a member: trained and evaluated, or dropped."""
+    kind = end_of(path).kind
+    return kind == FAULT or (kind != "" and bool(result_of(path)))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(safe_files.read(path, LIMIT))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+class MemberRun:
+    """Recording of a member in its run directory, which is that of an ordinary run. Closed with `stack`."""
+
+    def __init__(self, task: Task, path: Path, shapes: TrainState, stack: ExitStack):
+        """Open the run directory at `path`, or create it; `shapes` are those of the member's state."""
+        self.task, self.path, self.shapes = task, path, shapes
+        self.agent, self.env, self.run = with_devices(task.agent, 1), task.env, task.run
+        self.monitor, self._stack = RunMonitor(self.run), stack
+        self.evaluations = stack.enter_context(Evaluations(self.agent, self.env, self.run, shapes))
+        self.monitor.check(self.agent, self.env, shapes, self.evaluations.blank)
+        self.directory = stack.enter_context(self._directory())
+        self.end, self.history = end_of(path).kind, list[Row]()
+        self._id = read_about(path).get("id")
+        self.iteration = self.env_steps = 0
+        self.seconds, self.started_at = 0.0, time.time()
+
+    def _directory(self) -> RunDirectory:
+        if (self.path / RUN_FILE).is_file():
+            return RunDirectory.open(self.path)
+        policy = spec_of(self.agent, self.env, self.shapes.actor.action_mask, {}).to_data()
+        return RunDirectory.create(self.path, config_of(self.task), policy)
+
+    def initial(self) -> TrainState:
+        """Return the state before the first iteration, as a run of its own has it."""
+        warm = prepare(self.task.agent, self.shapes, self.run.init_from)
+        return initial_state(self.task.agent, self.env, self.run, warm)
+
+    def saved(self) -> list[int]:
+        """Return the iterations of the checkpoints, oldest first."""
+        return [int(path.name) for path in checkpoint.list_checkpoints(self.directory.checkpoints)]
+
+    def load(self, iteration: int) -> TrainState:
+        """Load a checkpoint; CheckpointError where it is damaged."""
+        return checkpoint.load(self.directory.checkpoints / f"{iteration:010d}", self.shapes, self._id)
+
+    def begin(self, state: TrainState) -> None:
+        """Open the files of the rows, of which those up to `state` are kept, and record the start."""
+        iteration = int(state.iteration)
+        if iteration:
+            self.monitor.restore(self.path, iteration, self.shapes)
+        self.origin = record_start(self.directory, "sweep", self.agent, self.env, self.run, {})
+        described = logged_run(self.agent, self.env, self.run, self.path, state)
+        loggers = RunLoggers(self.path, [], iteration, self.run.log.parts, described)
+        self.loggers = self._stack.enter_context(loggers)
+        self.iteration, self.env_steps, self.seconds = iteration, counter.to_int(state.env_steps), loggers.seconds
+
+    def log(self, row: Row, states: Sequence[TrainState], place: int) -> bool:
+        """Log one row with its evaluation, if that is due; return whether a stop condition ends the run.
+
+        The member's state is `states[place]`, which is copied to the host only where it is read.
+        """
+        read = self.monitor.best is not None or self.evaluations.due(int(row["iteration"]))
+        state = states[place] if read else self.shapes  # stop conditions of a run file read rows alone
+        row = row | (self.evaluations.columns(state) if read else self.evaluations.blank)
+        self.iteration, self.env_steps, self.seconds = int(row["iteration"]), int(row["env_steps"]), row["seconds"]
+        self.history.append(row)
+        self.loggers.log(row)
+        return self.monitor.update(state, row)
+
+    def save(self, state: TrainState) -> None:
+        """Write a checkpoint, and leave those before it: `prune` removes them when all members have theirs."""
+        origin = None if self.origin is None else self.origin._asdict()
+        self.monitor.save(self.path, origin)
+        checkpoint.save(self.directory.checkpoints, state, None, origin=origin)
+
+    def prune(self, iteration: int) -> None:
+        """Remove the checkpoints before `iteration` that the run does not keep."""
+        paths = checkpoint.list_checkpoints(self.directory.checkpoints)
+        older = [path for path in paths if int(path.name) <= iteration]
+        for path in older[: -self.run.log.keep if self.run.log.keep else 0]:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def finish(self, state: TrainState, kind: str) -> None:
+        """Save the last state, and record that it was the last: `kind` is of the reasons of run/ending.py."""
+        self.save(state)
+        self.monitor.record(self.path, state, kind)
+        self.prune(int(state.iteration))  # last: until then a resume may need an earlier one
+        self.end = "stopped" if self.monitor.stop_reason else kind
+
+    def evaluate(self, state: TrainState) -> None:
+        """Evaluate the last policy and write EVALUATION, unless the member was dropped or has it."""
+        if complete(self.path):
+            return
+        settings = self.run.eval
+        trained = TrainedRun(
+            self.agent,
+            self.env,
+            state,
+            self.history,
+            self.path,
+            started_at=self.started_at,
+            compile_seconds=self.history[-1]["compile_seconds"] if self.history else 0.0,
+            train_seconds=self.seconds,
+            steps_per_second=self.env_steps / max(self.seconds, 1e-9),
+            stopped=self.monitor.stop_reason,
+            best=self.monitor.best,
+            eval_env_params=settings.env_params,
+        )
+        record_evaluation(trained, trained.evaluate(settings.episodes, settings.deterministic, self.run.seed))

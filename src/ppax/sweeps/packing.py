@@ -1,0 +1,140 @@
+"""Packing of members into compiled programs: those that differ in numbers alone share one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from ppax import config, envs
+from ppax.config import FilmSettings, Run, group_tables
+from ppax.envs import Env
+from ppax.options import Config
+from ppax.program.backends import backend_of
+from ppax.program.compiled import strong
+from ppax.protocols import Agent
+from ppax.run.fit import check_recording, check_schedules, require_valid
+from ppax.run.restore import planned_iterations, require_memory, state_shapes
+from ppax.sweeps.plan import Member
+from ppax.types import ConfigError, TrainState
+
+COMPILED = "compiled"  # name of the backend whose members train together
+NUMBERS = ("env_params", "schedule")  # arguments of an environment that `config.build` sets in one that exists
+OTHERS = ("env", "num_envs", *(name for name in envs.ARGUMENTS if name not in NUMBERS))
+
+
+class Task(NamedTuple):
+    """A member and its objects."""
+
+    member: Member
+    agent: Agent
+    env: Env
+    run: Run
+
+
+class Pack(NamedTuple):
+    """Members of equal static parts, sizes and lengths: one program can train them together."""
+
+    tasks: tuple[Task, ...]
+    shapes: TrainState  # of the state of one member
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the environments are stepped inside the program, so that members can train together."""
+        return backend_of(self.tasks[0].env).name == COMPILED
+
+
+def packed(members: Iterable[Member]) -> list[Pack]:
+    """Build the members and return packs of them, in the order of their first members.
+
+    Members whose environments are on the host are alone in their packs. Raises ConfigError, before anything compiles,
+    for settings that cannot work.
+    """
+    made: dict[str, Env] = {}
+    groups: list[tuple[_Key, list[Task]]] = []
+    for member in members:
+        task = _built(member, made)
+        key = _key(task)
+        same = next((tasks for other, tasks in groups if key.matches(other)), None)
+        if same is None:
+            groups.append((key, [task]))
+        else:
+            same.append(task)
+    packs = [_checked(tasks) for _, tasks in groups]
+    for env in made.values():
+        env.close()  # those on the host are made anew for each member
+    return packs
+
+
+def _built(member: Member, made: dict[str, Env]) -> Task:
+    """Build the objects of a member; environments of the same arguments share what no number changes."""
+    try:
+        plain = {name: value for name, value in member.config.items() if name not in NUMBERS}
+        name = json.dumps([plain.get(name) for name in OTHERS] + [group_tables.players_of(plain)])
+        if name not in made:
+            made[name] = config.build_env(plain)
+        agent, env, run = config.build(member.config, made[name])
+    except ConfigError as error:
+        raise ConfigError(f"sweep, member {member.number}: {error}") from error
+    _refuse(run)
+    return Task(member, agent, env, run)
+
+
+def _refuse(run: Run) -> None:
+    """Raise ConfigError for settings of a run that a sweep does not have."""
+    if run.film != FilmSettings():
+        raise ConfigError("film: a sweep makes no films; leave it out, `ppax play` films any member")
+    if run.log.to:
+        raise ConfigError(
+            "log.to: members write the files of a run directory, and TensorBoard's with log.tensorboard; leave it out"
+        )
+
+
+def _checked(tasks: Sequence[Task]) -> Pack:
+    """Check the members of a pack by the first one: sizes, memory, length."""
+    agent, env, run = tasks[0][1:]
+    try:
+        require_valid(agent, env)
+        agent.check()
+        planned_iterations(env, run)
+        check_schedules(agent, env)
+        check_recording(agent, env, run, Path())
+        shapes = state_shapes(agent, env, run)
+        require_memory(agent, env, shapes)
+    except ConfigError as error:
+        raise ConfigError(f"sweep, member {tasks[0].member.number}: {error}") from error
+    return Pack(tuple(tasks), shapes)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Key:
+    """Static parts of a member: members with equal ones share a program."""
+
+    backend: str
+    sizes: tuple[Any, ...]  # of the run
+    structure: Any  # tree of agent and environment, with their static fields
+    shapes: tuple[tuple[tuple[int, ...], str], ...]  # of their leaves
+
+    def matches(self, other: _Key) -> bool:
+        """Return whether both members can be in one program."""
+        alike = (self.backend, self.sizes, self.shapes) == (other.backend, other.sizes, other.shapes)
+        return self.backend == COMPILED and alike and self.structure == other.structure
+
+
+def _key(task: Task) -> _Key:
+    run = task.run
+    leaves, structure = jax.tree.flatten(strong((task.agent, task.env)))
+    lengths = run.num_steps, run.total_steps, run.iterations_per_env_reset
+    rows = run.log, run.eval.every
+    shapes = tuple((np.shape(x), str(np.asarray(x).dtype)) for x in leaves)
+    return _Key(backend_of(task.env).name, (*lengths, *rows), structure, shapes)
+
+
+def config_of(task: Task) -> Config:
+    """Return the run file of a member, as `ppax.fit` writes it."""
+    return config.describe_run(task.agent, task.env, task.run)

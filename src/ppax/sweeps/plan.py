@@ -1,0 +1,170 @@
+"""Plan of a sweep: the table `[sweep]` of a run file, and the members that it stands for.
+
+[sweep]
+seeds = 4                                  # a number: the seed of the run and those after it; or a list of seeds
+"agent.learning_rate" = [1e-4, 3e-4]       # a list: every combination with the other lists
+"agent.gamma" = { part = "uniform", low = 0.9, high = 0.999 }
+draws = 8                                  # joint draws of all distributions, the same ones for every combination
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ppax import config
+from ppax.config import SWEEP
+from ppax.options import NONE, Config, Option, check_value, flatten, unflatten
+from ppax.sweeps import distributions
+from ppax.sweeps.distributions import Distribution
+from ppax.types import ConfigError
+
+OWN = ("seeds", "draws", "draw_seed")  # keys of the table that are no options of the run
+MOST = 10_000  # members of a sweep
+SEED = Option("seed", int, limits={"low": 0, "high": 2**64 - 1})
+DRAWS = Option("sweep.draws", int, optional=True, limits={"low": 1, "high": MOST})
+DRAW_SEED = Option("sweep.draw_seed", int, limits={"low": 0})
+NUMBER = Option("sweep.seeds", int, limits={"low": 1, "high": MOST})
+
+
+class Plan(NamedTuple):
+    """Content of a table `[sweep]`."""
+
+    values: Mapping[str, tuple[Any, ...] | Distribution] = {}  # of options, by dotted path
+    seeds: int | tuple[int, ...] = 1
+    draws: int | None = None
+    draw_seed: int = 0  # of the generator that draws values
+
+    def to_table(self) -> Config:
+        """Return the table: the inverse of `read`."""
+        seeds = list(self.seeds) if isinstance(self.seeds, tuple) else self.seeds
+        own: Config = {"seeds": seeds, "draw_seed": self.draw_seed}
+        own |= {} if self.draws is None else {"draws": self.draws}
+        for path, x in self.values.items():
+            listed = isinstance(x, tuple)
+            own[path] = [NONE if one is None else one for one in x] if listed else distributions.to_table(x)
+        return own
+
+
+class Member(NamedTuple):
+    """One run of a sweep."""
+
+    number: int
+    setting: int  # members of one setting differ in their seeds
+    values: Config  # of the swept options, by dotted path
+    seed: int
+    config: Config  # resolved
+
+
+def split(run_config: Config) -> tuple[Config, Config]:
+    """Return a run file without its table `[sweep]`, and that table, {} where there is none."""
+    table = run_config.get(SWEEP, {})
+    if not isinstance(table, dict):
+        raise ConfigError(f"{SWEEP} = {table!r}: must be a table, [{SWEEP}]")
+    return {name: value for name, value in run_config.items() if name != SWEEP}, table
+
+
+def read(table: Mapping[str, Any]) -> Plan:
+    """Read a table `[sweep]`; ConfigError for what is no list, no distribution or out of range."""
+    values = dict(_values({name: value for name, value in table.items() if name not in OWN}))
+    if "seed" in values:
+        raise ConfigError(f"sweep.seed: write {SWEEP}.seeds, a number of seeds or a list of them")
+    seeds = table.get("seeds", 1)
+    seeds = tuple(_seeds(seeds)) if isinstance(seeds, list | tuple) else check_value(NUMBER, seeds)
+    draws, drawn = check_value(DRAWS, table.get("draws")), [p for p, x in values.items() if not isinstance(x, tuple)]
+    if drawn and draws is None:
+        raise ConfigError(f"sweep.draws is missing: the number of draws of {', '.join(drawn)}, as {SWEEP}.draws = 16")
+    if draws is not None and not drawn:
+        raise ConfigError(
+            f"sweep.draws = {draws}: no option has a distribution; leave it out, or draw from one, as "
+            '"agent.learning_rate" = { part = "log_uniform", low = 1e-5, high = 1e-2 }'
+        )
+    return Plan(values, seeds, draws, check_value(DRAW_SEED, table.get("draw_seed", 0)))
+
+
+def members_of(run_config: Config, plan: Plan) -> tuple[Member, ...]:
+    """Return the members of a sweep over a run, seeds of a setting side by side; ConfigError for invalid options."""
+    first = config.resolve(run_config)["seed"]
+    seeds = plan.seeds if isinstance(plan.seeds, tuple) else tuple(range(first, first + plan.seeds))
+    settings = list(_settings(plan))
+    if len(settings) * len(seeds) > MOST:
+        raise ConfigError(
+            f"sweep: {len(settings):,} settings of {len(seeds)} seeds are {len(settings) * len(seeds):,} members: must "
+            f"be at most {MOST:,}; shorten a list, or draw settings with {SWEEP}.draws"
+        )
+    pairs = itertools.product(enumerate(settings), seeds)
+    return tuple(
+        member(run_config, number, place, values, seed) for number, ((place, values), seed) in enumerate(pairs)
+    )
+
+
+def member(run_config: Config, number: int, setting: int, values: Config, seed: int) -> Member:
+    """Return a member; ConfigError, with its settings, where one of its options is invalid."""
+    try:
+        flat = dict(flatten(run_config)).items()
+        ranges = tuple(f"{path}." for path in values if config.is_free(path))  # of the run, which a value replaces
+        base = unflatten({path: value for path, value in flat if not path.startswith(ranges)})
+        own = config.overridden(base, unflatten(values | {"seed": check_value(SEED, seed)}))
+        return Member(number, setting, values, seed, config.resolve(own))
+    except ConfigError as error:
+        raise ConfigError(f"sweep, member {number} ({described(values) or f'seed = {seed}'}): {error}") from error
+
+
+def described(values: Mapping[str, Any]) -> str:
+    """Return settings in one line: `agent.learning_rate = 0.0003, num_envs = 16`."""
+    return ", ".join(f"{path} = {shown(value)}" for path, value in values.items())
+
+
+def shown(value: Any) -> str:
+    """Return a value in short: numbers with six digits, lists and tables as JSON."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _values(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, tuple[Any, ...] | Distribution]]:
+    """Yield dotted path and values of each swept option; the table may be nested, as TOML's dotted keys make it."""
+    for name, value in table.items():
+        path = prefix + name
+        if isinstance(value, Distribution):
+            yield path, distributions.checked(value, path)
+        elif isinstance(value, Mapping) and isinstance(value.get("part"), str):
+            yield path, distributions.named(value, path)
+        elif isinstance(value, Mapping) and value:
+            yield from _values(value, f"{path}.")
+        elif isinstance(value, list | tuple | np.ndarray) and len(value):
+            yield path, tuple(value.tolist() if isinstance(value, np.ndarray) else value)
+        else:
+            raise ConfigError(
+                f"sweep: {path} = {value!r}: must be a list of values, or a distribution, as "
+                '{ part = "log_uniform", low = 1e-5, high = 1e-2 }; an option with one value stands outside [sweep]'
+            )
+
+
+def _seeds(seeds: Sequence[Any]) -> Iterator[int]:
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise ConfigError(f"sweep.seeds = {list(seeds)!r}: must be a number, or a list of different seeds")
+    for seed in seeds:
+        yield check_value(SEED._replace(path="sweep.seeds"), seed)
+
+
+def _settings(plan: Plan) -> Iterator[Config]:
+    """Yield the values of each setting: combinations of the lists, each with every draw."""
+    lists = {path: x for path, x in plan.values.items() if isinstance(x, tuple)}
+    drawn = [
+        {path: _drawn(x, path, draw, plan.draw_seed) for path, x in plan.values.items() if not isinstance(x, tuple)}
+        for draw in range(plan.draws or 1)
+    ]
+    for combination in itertools.product(*lists.values()):
+        for draw in drawn:
+            yield dict(zip(lists, combination, strict=True)) | draw
+
+
+def _drawn(distribution: Distribution, path: str, draw: int, seed: int) -> Any:
+    """Return the value of one draw; it depends neither on the other options nor on the number of draws."""
+    return distribution.draw(np.random.default_rng([seed, zlib.crc32(path.encode()), draw]))

@@ -1,0 +1,134 @@
+"""Result of a sweep: score of each member, IQM over the seeds of each setting, the best setting as a run file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ppax import config
+from ppax.options import Config
+from ppax.scores.results import finite
+from ppax.scores.statistics import iqm, statistics_of
+from ppax.scores.tables import number
+from ppax.storage import safe_files
+from ppax.sweeps.directory import BEST, RESULT, member_dir
+from ppax.sweeps.member import FAULT, end_of, result_of
+from ppax.sweeps.plan import Member, shown
+
+SEED = "seed"  # column of the table
+
+
+class MemberResult(NamedTuple):
+    """Result of one member."""
+
+    number: int
+    values: Config  # of the swept options, by dotted path
+    seed: int
+    score: float  # mean return of the final policy over the episodes of its evaluation; NaN: dropped, or no end
+    std: float  # of those returns
+    env_steps: int  # valid steps of all streams
+    dropped: str  # reason why it was dropped; "" otherwise
+    run_dir: Path
+
+
+class SettingResult(NamedTuple):
+    """Result of one setting over its seeds."""
+
+    values: Config
+    members: tuple[MemberResult, ...]
+    iqm: float  # interquartile mean of the scores; members without a score count as the worst, -inf
+    low: float  # 95 % bootstrap interval of the IQM; NaN for one seed, and where a member has no score
+    high: float
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class SweepResult:
+    """Result of a sweep: its settings, best first. Each member's run directory is that of an ordinary run."""
+
+    run_dir: Path
+    settings: tuple[SettingResult, ...]
+    best: Path | None  # run file of the best setting, with its first seed; None if no member has a score
+
+    @property
+    def members(self) -> tuple[MemberResult, ...]:
+        """Members in the order of their numbers."""
+        return tuple(sorted((member for setting in self.settings for member in setting.members), key=lambda x: x[0]))
+
+    @property
+    def dropped(self) -> tuple[MemberResult, ...]:
+        """Members that were dropped because an iteration was not finite."""
+        return tuple(member for member in self.members if member.dropped)
+
+    def __repr__(self) -> str:
+        best = self.settings[0]
+        return (
+            f"SweepResult({str(self.run_dir)!r}: {len(self.members)} members of {len(self.settings)} settings, "
+            f"{len(self.dropped)} dropped, best IQM {number(best.iqm)} with {best.values})"
+        )
+
+    def __str__(self) -> str:
+        """Return the table: a row for each member, settings best first, IQM in the first row of a setting."""
+        paths = list(self.settings[0].values)
+        names = [path.removeprefix("agent.") for path in paths]
+        rows = [["member", *names, SEED, "score", "std", "IQM [95 %]", ""]]
+        for setting in self.settings:
+            for place, member in enumerate(setting.members):
+                interval = f" [{number(setting.low)}, {number(setting.high)}]" if math.isfinite(setting.low) else ""
+                own = [member.run_dir.name, *(shown(member.values[path]) for path in paths), str(member.seed)]
+                iqm_text = f"{number(setting.iqm) if math.isfinite(setting.iqm) else '-'}{interval}"
+                scores = [number(member.score), number(member.std), "" if place else iqm_text]
+                rows.append([*own, *scores, f"dropped: {member.dropped}" if member.dropped else ""])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, as in result.json; NaN and infinities are None."""
+        settings = [
+            setting._asdict() | {"members": [member._asdict() | {"run_dir": str(member.run_dir)} for member in own]}
+            for setting in self.settings
+            for own in [setting.members]
+        ]
+        best = None if self.best is None else str(self.best)
+        plain: dict[str, Any] = finite({"run_dir": str(self.run_dir), "best": best, "settings": settings})
+        return plain
+
+
+def conclude(path: Path, members: Sequence[Member]) -> SweepResult:
+    """Read the results of all members, write RESULT and BEST into the sweep directory, and return them."""
+    groups: dict[int, list[MemberResult]] = {}
+    for member in members:
+        groups.setdefault(member.setting, []).append(_result(member_dir(path, member, len(members)), member))
+    settings = [_setting(tuple(group)) for group in groups.values()]
+    settings.sort(key=lambda setting: -setting.iqm)  # stable: equal ones in the order of the sweep
+    best = path / BEST if math.isfinite(settings[0].iqm) else None
+    if best is not None:
+        run_config = config.read(settings[0].members[0].run_dir / config.RUN_FILE)
+        safe_files.write_text(best, config.to_toml(run_config))
+    result = SweepResult(path, tuple(settings), best)
+    safe_files.write_text(path / RESULT, json.dumps(result.to_dict(), indent=1) + "\n")
+    return result
+
+
+def _result(run_dir: Path, member: Member) -> MemberResult:
+    evaluation, end = result_of(run_dir), end_of(run_dir)
+    dropped = f"iteration {end.iteration + 1} is not finite" if end.kind == FAULT else ""
+    score, std = (_number(evaluation.get(name)) for name in ("mean_return", "std_return"))
+    return MemberResult(member.number, member.values, member.seed, score, std, end.env_steps, dropped, run_dir)
+
+
+def _setting(members: tuple[MemberResult, ...]) -> SettingResult:
+    scores = [member.score if math.isfinite(member.score) else -math.inf for member in members]
+    if all(map(math.isfinite, scores)):
+        s = statistics_of(scores)
+        return SettingResult(members[0].values, members, s.iqm, s.low, s.high)
+    return SettingResult(members[0].values, members, iqm(scores), math.nan, math.nan)
+
+
+def _number(value: Any) -> float:
+    return float(value) if type(value) in (int, float) else math.nan

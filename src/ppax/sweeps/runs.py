@@ -1,0 +1,202 @@
+"""`sweep_runs` and `resume_sweep`: train the members of a sweep, packed into programs, and conclude."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from ppax import config, imports
+from ppax.config import Built
+from ppax.options import Config
+from ppax.program import processes
+from ppax.program.footprint import available_bytes, explained, footprint
+from ppax.program.members import SHARE, MembersTraining, filled, members_that_fit
+from ppax.run import record
+from ppax.run.directory import RunDirectory
+from ppax.run.restore import planned_iterations
+from ppax.run.result import Interrupted
+from ppax.run.signals import ON_DISK, stop_on_signals
+from ppax.storage.cache import kept_programs
+from ppax.sweeps import directory, plan
+from ppax.sweeps.directory import Recorded, member_dir
+from ppax.sweeps.distributions import Distribution
+from ppax.sweeps.member import complete
+from ppax.sweeps.packing import Pack, Task, packed
+from ppax.sweeps.plan import Plan
+from ppax.sweeps.progress import Progress
+from ppax.sweeps.results import SweepResult, conclude
+from ppax.sweeps.training import Stopped, Together, objects_of, train_alone
+from ppax.tools.tuned import Preset
+from ppax.types import ConfigError
+
+Target = str | Path | Config | Preset | Built
+
+
+def sweep_runs(
+    target: Target,
+    values: Mapping[str, Sequence[Any] | Distribution | Mapping[str, Any]] | None = None,
+    *,
+    seeds: int | Sequence[int] | None = None,
+    draws: int | None = None,
+    draw_seed: int | None = None,
+    run_dir: str | Path | None = None,
+) -> SweepResult:
+    """Train many settings and seeds of a run together, evaluate each, and rank the settings.
+
+    `target` is what `ppax train` takes (a preset, a run file, an environment), a configuration, or a `ppax.Preset`.
+    `values` are lists or distributions by the dotted path of an option of agent, environment or run, as
+    `{"agent.learning_rate": [1e-4, 3e-4], "agent.gamma": ppax.sweeps.Uniform(0.9, 0.999)}`: every combination of the
+    lists, each with the same `draws` joint draws of all distributions, each with all `seeds`, a number of them or a
+    list. They add to the table `[sweep]` of a run file. Members that differ in numbers alone share a compiled program;
+    members on the host train one after the other. A member whose iteration is not finite is dropped alone.
+
+    Each member has an ordinary run directory in `run_dir`/members (default: a new one in sweeps/), for `ppax.load`,
+    `report` and `resume`. A signal saves all members and raises Interrupted; `resume_sweep` continues, with the same
+    bits as an uninterrupted sweep. Raises ConfigError, before anything compiles, for settings that cannot work.
+    """
+    run_config, table = plan.split(config_of(target))
+    given = {"seeds": seeds, "draws": draws, "draw_seed": draw_seed}
+    table = table | dict(values or {}) | {name: value for name, value in given.items() if value is not None}
+    return start(config.resolve(run_config), plan.read(table), run_dir)
+
+
+def config_of(target: Target) -> Config:
+    """Return the configuration of `target`, which may have a table `[sweep]`."""
+    if isinstance(target, Preset | Built):
+        described = config.describe_run(*target)
+        objects = record.objects(target.agent, target.env, described)
+        if objects:
+            raise ConfigError(
+                f"sweep: members are built from a configuration, which cannot hold {', '.join(objects)}; write them in "
+                "a module that can be imported, or sweep objects with ppax.start_sweep and ppax.sweep"
+            )
+        return described
+    if isinstance(target, Mapping):
+        return dict(target)
+    found = config.find(str(target))
+    return config.recommended(found).config if found == {"env": target} else found
+
+
+def start(
+    run_config: Config,
+    sweep_plan: Plan,
+    run_dir: str | Path | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> SweepResult:
+    """Begin a sweep over a resolved configuration in a new directory; `say` gets lines for the user."""
+    _require_one_process()
+    members = plan.members_of(run_config, sweep_plan)
+    packs = packed(members)
+    path = _new_directory(run_config, run_dir)
+    settings, together = members[-1].setting + 1, [pack for pack in packs if pack.compiled]
+    kinds = "kind of program" if len(together) == 1 else "kinds of programs"
+    how = f"{len(together)} {kinds}" if together else "one after the other, on the host"
+    say(f"{len(members)} members, {settings} settings of {len(members) // settings} seeds; {how}; {path}")
+    with RunDirectory(path):
+        directory.create(path, run_config, sweep_plan, members)
+        return _train(path, Recorded(members, ()), packs)
+
+
+def resume_sweep(run_dir: str | Path) -> SweepResult:
+    """Continue the sweep in `run_dir`; results are those of an uninterrupted sweep. Finished members stay as they are.
+
+    Raises ConfigError where there is no sweep, or another process uses it.
+    """
+    _require_one_process()
+    path = Path(run_dir)
+    recorded = directory.read(path)
+    packs = packed(recorded.members)
+    with RunDirectory(path):
+        return _train(path, recorded, packs)
+
+
+def _require_one_process() -> None:
+    """Raise ConfigError in a run of several processes, whose devices belong to one run."""
+    if processes.count() > 1:
+        raise ConfigError("ppax sweep: one process trains all members; start it without --distributed")
+
+
+def _new_directory(run_config: Config, run_dir: str | Path | None) -> Path:
+    """Return a directory that exists: `run_dir`, or a new one in sweeps/."""
+    if run_dir is not None:
+        Path(run_dir).mkdir(parents=True, exist_ok=True)
+        return Path(run_dir)
+    name = f"{run_config['env'].replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
+    for copy in itertools.count(1):
+        path = Path("sweeps") / (name if copy == 1 else f"{name}-{copy}")
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            continue
+    raise AssertionError("unreachable: the count has no end")
+
+
+def _train(path: Path, recorded: Recorded, packs: Sequence[Pack]) -> SweepResult:
+    """Train all packs, with programs as recorded and new ones for the other members, and conclude."""
+    total = sum(planned_iterations(task.env, task.run) for pack in packs for task in pack.tasks)
+    console = packs[0].tasks[0].run.log.console
+    try:
+        with kept_programs(), stop_on_signals(ON_DISK) as stop, Progress(path, total, console) as progress:
+            for pack in packs:
+                if stop.is_set():
+                    raise Stopped
+                if pack.compiled:
+                    with explained(footprint(pack.shapes)):
+                        recorded = _train_pack(path, recorded, pack, progress, stop)
+                else:
+                    train_alone(pack.tasks[0], _dir_of(path, recorded, pack.tasks[0]), progress)
+    except Stopped as error:
+        raise Interrupted(f"stopped; resume with: ppax resume {path}{imports.flags()}") from error
+    return conclude(path, recorded.members)
+
+
+def _dir_of(path: Path, recorded: Recorded, task: Task) -> Path:
+    return member_dir(path, task.member, len(recorded.members))
+
+
+def _train_pack(path: Path, recorded: Recorded, pack: Pack, progress: Progress, stop: threading.Event) -> Recorded:
+    """Train a pack in one program after the other; return the record with these programs."""
+    program: MembersTraining | None = None
+    by_number = {task.member.number: task for task in pack.tasks}
+    known = [numbers for numbers in recorded.programs if set(numbers) <= by_number.keys()]
+    left = [task for task in pack.tasks if not any(task.member.number in numbers for numbers in known)]
+    if left:
+        chunks, program = _chunks(pack, left)
+        known = [*known, *chunks]
+        recorded = recorded._replace(programs=(*recorded.programs, *chunks))
+        directory.write_programs(path, recorded)
+    size = filled(max(map(len, known)))
+    for numbers in known:
+        tasks = [by_number[number] for number in numbers]
+        if all(complete(_dir_of(path, recorded, task)) for task in tasks):
+            progress.skip(len(tasks) * planned_iterations(tasks[0].env, tasks[0].run))
+            continue
+        if program is None or program.members != size:
+            program = MembersTraining(*objects_of(tasks, size), pack.shapes)
+        with ExitStack() as stack:
+            Together(pack, tasks, lambda task: _dir_of(path, recorded, task), stack).train(program, progress, stop)
+    return recorded
+
+
+def _chunks(pack: Pack, tasks: Sequence[Task]) -> tuple[list[tuple[int, ...]], MembersTraining]:
+    """Distribute members evenly over the fewest programs that fit into memory; return their numbers and a program.
+
+    The number for a program begins with a lower bound on memory, and is halved until the compiled program fits.
+    """
+    available = available_bytes()
+    most = members_that_fit(footprint(pack.shapes), available)
+    while True:
+        programs = -(-len(tasks) // most)
+        size = -(-len(tasks) // programs)
+        program = MembersTraining(*objects_of(tasks, filled(size)), pack.shapes)
+        if size == 1 or available is None or program.num_bytes <= SHARE * available:
+            break
+        most = -(-size // 2)
+    numbers = [task.member.number for task in tasks]
+    return [tuple(numbers[begin : begin + size]) for begin in range(0, len(numbers), size)], program

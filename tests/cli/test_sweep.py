@@ -1,0 +1,168 @@
+"""`ppax sweep`: values on the command line and in a run file, JSON, `ppax resume` of a sweep directory."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import ppax
+from ppax import config
+from ppax.cli import main, sweep
+from ppax.run import checkpoint
+from ppax.sweeps import Choice, LogUniform
+from ppax.training import MEASURED
+
+FILE = """
+env = "CartPole-v1"
+num_envs = 4
+num_steps = 16
+total_steps = 192
+agent.num_epochs = 1
+agent.network.hidden = [8]
+eval.episodes = 2
+log.console = false
+
+[sweep]
+seeds = 2
+"agent.learning_rate" = [1e-3, 3e-3]
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "sweep.toml"
+    path.write_text(FILE)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("1e-4,3e-4", [1e-4, 3e-4]),
+        ("clipped, spo", ["clipped", "spo"]),
+        ("true,false", [True, False]),
+        ("[64, 64], [32]", [[64, 64], [32]]),
+        ("[64, 64]", None),  # one value
+        ("64", None),
+        ("log_uniform(1e-5, 1e-2)", LogUniform(1e-5, 1e-2)),
+        ("choice(a, b)", Choice(["a", "b"])),
+    ],
+)
+def test_values_on_the_command_line(text, values):
+    assert sweep.several(text) == values
+
+
+def parsed(*arguments):
+    return sweep.parse_sweep([str(x) for x in arguments])
+
+
+def test_swept_options_are_split_from_those_of_the_run(file):
+    flags = ["--agent.gamma", "0.9,0.99", "--num_envs=4,1e1", "--agent.loss", "clipped,spo", "--seeds", "3,4"]
+    _, run_config, table = parsed(file, *flags, "--num-steps", 8, "--agent.network.hidden", "4,8", "--draw-seed", 1)
+    assert run_config["num_steps"] == 8
+    assert "sweep" not in run_config
+    assert table == {
+        "agent.learning_rate": [1e-3, 3e-3],  # of the file
+        "agent.gamma": [0.9, 0.99],
+        "num_envs": [4, 10],
+        "agent.loss.part": ["clipped", "spo"],
+        "agent.network.hidden": [[4], [8]],
+        "seeds": [3, 4],
+        "draw_seed": 1,
+    }
+    _, _, table = parsed(file, "--agent.learning-rate", "uniform(1e-4, 1e-3)", "--draws", 2)
+    assert table["agent.learning_rate"] == ppax.sweeps.Uniform(1e-4, 1e-3)
+    assert (table["draws"], table["seeds"]) == (2, 2)
+
+
+@pytest.mark.usefixtures("cached_programs", "vmapped_keys", "quick_programs")
+def test_a_run_file_is_swept_and_resumed(file, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main.main(["sweep", str(file), "--env-params.gravity", "9.8,12.0", "--run-dir", str(out), "--json"]) == 0
+    printed = capsys.readouterr()
+    result = json.loads(printed.out)
+    assert result == json.loads((out / "result.json").read_text())
+    assert "8 members, 4 settings of 2 seeds; 1 kind of program" in printed.err
+    assert sorted(path.name for path in (out / "members").iterdir()) == [f"{i:03d}" for i in range(8)]
+    assert main.main(["resume", str(out)]) == 0
+    text = capsys.readouterr().out
+    assert f"ppax train {out / 'best.toml'}" in text
+    # the file that a sweep writes repeats it
+    again = ["sweep", str(out / "sweep.toml"), "--run-dir", str(tmp_path / "again"), "--json"]
+    assert main.main(again) == 0
+    other = json.loads(capsys.readouterr().out)
+    assert [x["iqm"] for x in other["settings"]] == [x["iqm"] for x in result["settings"]]
+    assert main.main(["resume", str(out), "--total-steps", "1000"]) == 2
+    assert main.main(["train", str(file)]) == 2
+    assert "[sweep] is of `ppax sweep`" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("cached_programs", "vmapped_keys", "quick_programs")
+def test_no_member_with_a_score_is_a_numerical_fault(file, tmp_path, capsys):
+    arguments = ["sweep", str(file), "--agent.learning-rate", "1e30,2e30", "--run-dir", str(tmp_path / "out")]
+    assert main.main(arguments) == 4
+    assert "has a score" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("vmapped_keys")
+@pytest.mark.nightly
+def test_the_best_settings_train_alone_to_the_same_curve(file, tmp_path):
+    out = tmp_path / "out"
+    main.main(["sweep", str(file), "--run-dir", str(out), "--total-steps", "640"])
+    assert main.main(["train", str(out / "best.toml"), "--run-dir", str(tmp_path / "alone")]) == 0
+    best = config.read(out / "best.toml")
+    same = [p for p in (out / "members").iterdir() if config.read(p / "run.toml") == best]
+    curves = [
+        np.array([json.loads(line)["episode_return"] or 0.0 for line in (p / "metrics.jsonl").read_text().splitlines()])
+        for p in (same[0], tmp_path / "alone")
+    ]
+    np.testing.assert_allclose(*curves, rtol=1e-5)
+
+
+def contents(path):
+    """States and rows of all members."""
+    found = {}
+    for one in sorted((path / "members").iterdir()):
+        newest, skipped = checkpoint.newest_valid(one / "checkpoints")
+        assert skipped == []
+        rows = [json.loads(line) for line in (one / "metrics.jsonl").read_text().splitlines()]
+        kept = [{name: x for name, x in row.items() if name not in MEASURED} for row in rows]
+        found[one.name] = newest.name, (newest / "state.safetensors").read_bytes(), kept
+    return found
+
+
+@pytest.mark.nightly
+def test_a_sweep_killed_five_times_at_random_ends_with_the_same_bits(file, tmp_path):
+    """Real processes, SIGKILL: 64 members, 16 learning rates and 4 seeds."""
+    rates = ",".join(f"{rate:.3g}" for rate in np.geomspace(1e-4, 1e-2, 16))
+    flags = ["--agent.learning-rate", rates, "--seeds", "4", "--total-steps", "64000"]
+    flags += ["--log.every", "20", "--log.checkpoint-every", "40"]
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+    def command(*arguments):
+        line = [sys.executable, "-m", "ppax", *map(str, arguments)]
+        return subprocess.Popen(line, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    assert command("sweep", file, *flags, "--run-dir", tmp_path / "whole").wait() == 0
+    drawn, kills, begun = random.Random(0), 0, False
+    while kills < 5:
+        path = tmp_path / "killed"
+        process = command("resume", path) if begun else command("sweep", file, *flags, "--run-dir", path)
+        while not (path / "members").is_dir() and process.poll() is None:
+            time.sleep(0.1)
+        time.sleep(drawn.uniform(4.0, 14.0))
+        begun = True
+        if process.poll() is not None:
+            break
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        kills += 1
+    assert kills
+    assert command("resume", tmp_path / "killed").wait() == 0
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")

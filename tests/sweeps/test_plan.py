@@ -1,0 +1,132 @@
+"""The table [sweep]: members in order, draws, and what is refused."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ppax
+from ppax import config
+from ppax.sweeps import Choice, Integers, LogUniform, Normal, Uniform, plan
+
+BASE = {"env": "CartPole-v1", "num_envs": 4, "num_steps": 16}
+
+
+def members(table, base=BASE):
+    return plan.members_of(config.resolve(base), plan.read(table))
+
+
+def test_a_grid_has_every_combination_and_the_seeds_of_a_setting_side_by_side():
+    table = {"agent.learning_rate": [1e-4, 3e-4], "agent.gamma": [0.9, 0.95, 0.99], "seeds": [7, 3]}
+    made = members(table)
+    pairs = [(rate, gamma) for rate in (1e-4, 3e-4) for gamma in (0.9, 0.95, 0.99)]
+    expected = [(*pair, seed) for pair in pairs for seed in (7, 3)]
+    agents = [one.config["agent"] for one in made]
+    found = [(a["learning_rate"], a["gamma"], one.config["seed"]) for a, one in zip(agents, made, strict=True)]
+    assert found == expected
+    assert [one.number for one in made] == list(range(12))
+    assert [one.setting for one in made] == [i // 2 for i in range(12)]
+
+
+def test_a_number_of_seeds_begins_with_that_of_the_run():
+    assert [one.seed for one in members({"seeds": 3}, BASE | {"seed": 5})] == [5, 6, 7]
+
+
+def test_tables_of_toml_may_be_nested_or_have_dotted_keys():
+    dotted = plan.read({"agent.loss.clip_eps": [0.1, 0.2], "env_params.gravity": [9.0]})
+    assert plan.read({"agent": {"loss": {"clip_eps": [0.1, 0.2]}}, "env_params": {"gravity": [9.0]}}) == dotted
+    drawn = {"part": "uniform", "low": 0.0, "high": 1.0}
+    assert plan.read({"agent": {"gamma": drawn}, "draws": 1}).values == {"agent.gamma": Uniform(0.0, 1.0)}
+
+
+def test_a_plan_survives_its_table():
+    table = {"agent.gamma": Normal(0.9, 0.01), "agent.loss.part": ["clipped", "spo"], "seeds": [1, 2], "draws": 3}
+    first = plan.read(table | {"draw_seed": 9, "num_envs": Choice((4, 8)), "agent.kl.target_kl": [None, 0.1]})
+    text = config.to_toml({"sweep": first.to_table()})
+    again = plan.read(plan.split(config.parse(text, Path("x.toml")))[1])
+    none = {"agent.kl.target_kl": ("none", 0.1)}
+    assert again == first._replace(values=dict(first.values) | none)
+
+
+def test_a_part_is_swept_with_its_own_defaults():
+    base = BASE | {"agent": {"loss": {"part": "clipped", "clip_eps": 0.3}}}
+    losses = [one.config["agent"]["loss"] for one in members({"agent.loss.part": ["clipped", "spo"]}, base)]
+    assert losses[0]["clip_eps"] == 0.3
+    assert losses[1] == config.resolve(BASE | {"agent": {"loss": {"part": "spo"}}})["agent"]["loss"]
+
+
+def draws_of(distribution, count):
+    table = {"agent.ent_coef": distribution, "draws": count}
+    return np.array([one.values["agent.ent_coef"] for one in members(table)])
+
+
+def test_draws_follow_their_distributions():
+    """Means and spreads of 400 draws, within five standard errors of the textbook values."""
+    n = 400
+    uniform = draws_of(Uniform(0.2, 0.8), n)
+    assert abs(uniform.mean() - 0.5) < 5 * 0.6 / math.sqrt(12 * n)
+    assert 0.2 <= uniform.min() < 0.21
+    assert 0.79 < uniform.max() <= 0.8
+    logs = np.log10(draws_of(LogUniform(1e-4, 1e-1), n))
+    assert abs(logs.mean() + 2.5) < 5 * 3.0 / math.sqrt(12 * n)
+    assert logs.min() >= -4.0
+    assert logs.max() <= -1.0
+    whole = draws_of(Integers(0, 3), n)
+    np.testing.assert_array_less(np.abs(np.bincount(whole.astype(int), minlength=4) - n / 4), 5 * math.sqrt(n * 3 / 16))
+    choice = draws_of(Choice((0.0, 1.0)), n)
+    assert abs(choice.mean() - 0.5) < 5 * 0.5 / math.sqrt(n)
+    normal = draws_of(Normal(5.0, 0.5), n)
+    assert abs(normal.mean() - 5.0) < 5 * 0.5 / math.sqrt(n)
+    assert abs(normal.std() - 0.5) < 0.1
+
+
+def test_a_draw_depends_neither_on_other_options_nor_on_the_number_of_draws():
+    one = {"agent.gamma": Uniform(0.5, 0.9)}
+    few = members(one | {"draws": 2})
+    many = members(one | {"agent.ent_coef": Uniform(0.5, 0.9), "num_envs": [4, 8], "draws": 5})
+    gammas = [member.values["agent.gamma"] for member in many]
+    assert gammas[:2] == [member.values["agent.gamma"] for member in few]
+    assert gammas[5:] == gammas[:5]  # the same draws for every combination of the lists
+    assert len(set(gammas)) == 5
+    assert all(member.values["agent.ent_coef"] != member.values["agent.gamma"] for member in many)
+    assert [m.values["agent.gamma"] for m in members(one | {"draws": 2, "draw_seed": 1})] != gammas[:2]
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        ({"agent.learning_rat": [1.0]}, r"sweep, member 0 \(agent.learning_rat = 1\): unknown option .*learning_rate"),
+        ({"agent.gamma": [0.9, 1.5]}, r"member 1 \(agent.gamma = 1.5\): agent.gamma = 1.5: must be at most 1"),
+        ({"agent.gamma": 0.9}, r"sweep: agent.gamma = 0.9: must be a list of values, or a distribution"),
+        ({"agent.gamma": []}, r"sweep: agent.gamma = \[\]: must be a list"),
+        ({"seed": [1, 2]}, r"sweep.seed: write sweep.seeds"),
+        ({"seeds": 0}, r"sweep.seeds = 0: must be at least 1; nearest valid value: 1"),
+        ({"seeds": [1, 1]}, r"sweep.seeds = \[1, 1\]: must be a number, or a list of different seeds"),
+        ({"seeds": [-1]}, r"sweep.seeds = -1: must be at least 0"),
+        ({"draws": 3}, r"sweep.draws = 3: no option has a distribution"),
+        ({"agent.gamma": Uniform(0.1, 0.2)}, r"sweep.draws is missing: the number of draws of agent.gamma"),
+        ({"agent.gamma": {"part": "unifrm"}}, r"agent.gamma.part = 'unifrm': .* did you mean 'uniform'"),
+        ({"agent.gamma": {"part": "uniform", "low": 1.0}}, r"uniform has low and high, and nothing else"),
+        ({"agent.gamma": Uniform(2.0, 1.0)}, r"gamma.low = 2.0: must be at most agent.gamma.high = 1.0"),
+        ({"agent.gamma": LogUniform(0.0, 1.0)}, r"gamma.low = 0.0: must be above 0"),
+        ({"num_envs": Integers(1, 2.5)}, r"num_envs.high = 2.5: must be a whole number"),
+        ({"agent.gamma": Normal(0.0, -1.0)}, r"std = -1.0: must be at least 0"),
+        ({"num_envs": Choice(())}, r"num_envs.values = \(\): must be a list of at least one value"),
+        ({"agent.gamma": [0.9] * 200, "seeds": 100}, r"200 settings of 100 seeds are 20,000 members: .* most 10,000"),
+    ],
+)
+def test_what_is_wrong_is_refused_by_name(table, text):
+    with pytest.raises(ppax.ConfigError, match=text):
+        members(table)
+
+
+def test_train_refuses_the_table():
+    with pytest.raises(ppax.ConfigError, match="ppax sweep"):
+        config.resolve(BASE | {"sweep": {"seeds": 2}})
+
+
+def test_a_value_takes_the_place_of_a_range():
+    base = BASE | {"env_params": {"length": {"low": 0.4, "high": 0.6}}}
+    made = members({"env_params.length": [0.5, {"low": 0.1, "high": 0.2}]}, base)
+    assert [one.config["env_params"] for one in made] == [{"length": 0.5}, {"length": {"low": 0.1, "high": 0.2}}]

@@ -1,0 +1,340 @@
+"""Sweeps as run directories: members equal runs of their own, kills, members that are dropped or stop, the result."""
+
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import ppax
+from ppax import config
+from ppax.run import checkpoint
+from ppax.run.fit import fit_run
+from ppax.sweeps import directory, member, packing, plan, runs
+from ppax.training import MEASURED
+
+pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs")
+
+BASE = {
+    "env": "CartPole-v1",
+    "num_envs": 4,
+    "num_steps": 16,
+    "total_steps": 640,  # 10 iterations
+    "agent": {"num_epochs": 1, "network": {"hidden": [8]}},
+    "eval": {"episodes": 4, "every": 5},
+    "log": {"console": False, "checkpoint_every": 3, "keep": 1},
+}
+HUGE = 1e30  # a learning rate with which the first iteration is not finite
+VALUES = {"agent.learning_rate": [1e-2, HUGE, 1e-3], "env_params.gravity": [9.8, 30.0]}
+SEEDS = [0, 5]
+FINITE = (0, 1, 2, 3, 8, 9, 10, 11)
+
+
+def rows_of(path):
+    rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    return [{name: "NaN" if x is None else x for name, x in row.items() if name not in MEASURED} for row in rows]
+
+
+def learner_of(path):
+    """Arrays of the newest checkpoint's learner by name."""
+    newest, skipped = checkpoint.newest_valid(path / "checkpoints")
+    assert skipped == []
+    arrays = checkpoint.read_arrays(newest).arrays
+    return {name: x for name, x in arrays.items() if name.startswith("learner.")}
+
+
+def members_of(path):
+    return [path / "members" / f"{number:03d}" for number in range(12)]
+
+
+@pytest.fixture(scope="module")
+def programs():
+    """Each program is compiled once in this file; by structure, shapes and number of members."""
+    kept = {}
+    made = runs.MembersTraining
+
+    def once(agents, envs, shapes):
+        leaves, structure = jax.tree.flatten((agents[0], envs[0], shapes))
+        key = structure, tuple(np.shape(x) for x in leaves), len(agents)
+        if key not in kept:
+            kept[key] = made(agents, envs, shapes)
+        return kept[key]
+
+    return once
+
+
+@pytest.fixture(autouse=True)
+def _compiled_once(programs, monkeypatch):
+    monkeypatch.setattr(runs, "MembersTraining", programs)
+
+
+_whole = {}
+
+
+@pytest.fixture
+def whole(tmp_path_factory):
+    """Sweep of twelve members, of which the four in the middle are dropped; trained once."""
+    if not _whole:
+        path = tmp_path_factory.mktemp("whole")
+        _whole["result"] = ppax.sweep_runs(BASE, VALUES, seeds=SEEDS, run_dir=path)
+    return _whole["result"]
+
+
+@pytest.mark.usefixtures("shared_programs")
+@pytest.mark.parametrize("number", [1, 10])
+def test_a_member_equals_a_run_of_its_own(whole, number, tmp_path):
+    run_dir = members_of(whole.run_dir)[number]
+    run_config = config.read(run_dir / "run.toml")
+    rate, gravity, seed = {1: (1e-2, 9.8, 5), 10: (1e-3, 30.0, 0)}[number]
+    assert (run_config["agent"]["learning_rate"], run_config["seed"]) == (rate, seed)
+    assert run_config["env_params"] == {"gravity": gravity}
+    alone = fit_run(*config.build(run_config), tmp_path / "alone")
+    assert (tmp_path / "alone" / "run.toml").read_bytes() == (run_dir / "run.toml").read_bytes()
+    assert (tmp_path / "alone" / "policy.json").read_bytes() == (run_dir / "policy.json").read_bytes()
+    own, other = learner_of(run_dir), learner_of(tmp_path / "alone")
+    assert own.keys() == other.keys()
+    for name in own:
+        np.testing.assert_allclose(own[name], other[name], atol=1e-5, err_msg=name)
+    rows, others = rows_of(run_dir), rows_of(tmp_path / "alone")
+    assert len(rows) == 11  # the untrained policy, and ten iterations
+    for row, expected in zip(rows, others, strict=True):
+        assert row.keys() == expected.keys()
+        for name in row:
+            assert row[name] == expected[name] or row[name] == pytest.approx(expected[name], rel=1e-3, abs=1e-4)
+    score = json.loads((run_dir / "evaluation.json").read_text())["mean_return"]
+    assert score == alone.evaluate(4, True, run_config["seed"]).mean_return
+
+
+def test_settings_differ(whole):
+    """Members that learn at another rate, under another gravity or from another seed have other weights."""
+    weights = [np.concatenate([x.ravel() for x in learner_of(members_of(whole.run_dir)[i]).values()]) for i in FINITE]
+    for i, one in enumerate(weights):
+        for other in weights[:i]:
+            assert np.abs(one - other).max() > 1e-4
+
+
+def test_members_that_are_not_finite_are_dropped_alone(whole):
+    assert [one.number for one in whole.dropped] == [4, 5, 6, 7]
+    for one in whole.dropped:
+        assert one.dropped == "iteration 1 is not finite"
+        assert json.loads((one.run_dir / "stopped.json").read_text())["kind"] == "fault"
+        assert rows_of(one.run_dir)[1:] == []  # the evaluation of the untrained policy alone
+        assert not (one.run_dir / "evaluation.json").exists()
+        assert np.isnan(one.score)
+    with pytest.raises(ppax.NumericalError, match="iteration 1 is not finite"):
+        ppax.resume(shutil.copytree(whole.dropped[0].run_dir, whole.run_dir.parent / "copy"))
+    assert [json.loads((m / "stopped.json").read_text())["kind"] for m in members_of(whole.run_dir)] == (
+        ["done"] * 4 + ["fault"] * 4 + ["done"] * 4
+    )
+
+
+def test_the_result_ranks_settings_by_the_iqm_over_seeds(whole):
+    """Of two seeds the IQM is the mean; a member without a score counts as the worst."""
+    scores = {
+        i: json.loads((members_of(whole.run_dir)[i] / "evaluation.json").read_text())["mean_return"] for i in FINITE
+    }
+    means = {setting: (scores[2 * setting] + scores[2 * setting + 1]) / 2 for setting in (0, 1, 4, 5)}
+    order = sorted(means, key=lambda setting: -means[setting])
+    ranked = [setting.members[0].number // 2 for setting in whole.settings]
+    assert ranked[:4] == order
+    assert [setting.iqm for setting in whole.settings[:4]] == [means[setting] for setting in order]
+    assert set(ranked[4:]) == {2, 3}
+    assert all(setting.iqm == -np.inf for setting in whole.settings[4:])
+    best = members_of(whole.run_dir)[2 * order[0]]
+    assert whole.best.read_bytes() == (best / "run.toml").read_bytes()
+    assert json.loads((whole.run_dir / "result.json").read_text()) == whole.to_dict()
+    table = str(whole).splitlines()
+    assert len(table) == 13
+    assert table[1].startswith(best.name)
+    assert sum("dropped: iteration 1" in line for line in table) == 4
+
+
+def test_members_are_ordinary_runs(whole, tmp_path):
+    run_dir = Path(shutil.copytree(members_of(whole.run_dir)[0], tmp_path / "member"))
+    assert ppax.load(run_dir).act(np.zeros(4, np.float32)) in (0, 1)
+    assert [saved.iteration for saved in ppax.checkpoints(run_dir)] == [10]
+    longer = ppax.resume(run_dir, total_steps=704)
+    assert int(longer.state.iteration) == 11
+    assert "000" in str(ppax.compare([members_of(whole.run_dir)[0], members_of(whole.run_dir)[1]]))
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing in ppax catches it."""
+
+
+def assert_same_sweep(one, other):
+    for a, b in zip(members_of(one), members_of(other), strict=True):
+        assert rows_of(a) == rows_of(b)
+        states = [checkpoint.newest_valid(x / "checkpoints")[0] for x in (a, b)]
+        assert states[0].name == states[1].name
+        data = [(path / "state.safetensors").read_bytes() for path in states]
+        assert data[0] == data[1]
+    results = [json.loads((x / "result.json").read_text().replace(str(x), "")) for x in (one, other)]
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("saves", [3, 4 + 8 + 5, 4 + 3 * 8 + 2])  # in the first save, the second, at the end
+def test_a_killed_sweep_resumes_bit_for_bit(whole, saves, tmp_path, monkeypatch):
+    """Killed while checkpoints are written: some members have a newer one than others."""
+    save, count = member.MemberRun.save, []
+
+    def counted(self, state):
+        count.append(self)
+        if len(count) == 4 + saves:  # the dropped members are saved first
+            raise Killed
+        save(self, state)
+
+    monkeypatch.setattr(member.MemberRun, "save", counted)
+    with pytest.raises(Killed):
+        ppax.sweep_runs(BASE, VALUES, seeds=SEEDS, run_dir=tmp_path)
+    monkeypatch.undo()
+    ppax.resume_sweep(tmp_path)
+    assert_same_sweep(tmp_path, whole.run_dir)
+    assert ppax.resume_sweep(tmp_path).settings[0].iqm == whole.settings[0].iqm  # nothing left to do
+    assert_same_sweep(tmp_path, whole.run_dir)
+
+
+def test_a_kill_between_checkpoints_leaves_those_before(tmp_path, monkeypatch):
+    """With one checkpoint kept, a member has two of them until all others have the newer one."""
+    save, count = member.MemberRun.save, []
+
+    def counted(self, state):
+        count.append(int(state.iteration))
+        if count.count(6) == 2:
+            raise Killed
+        save(self, state)
+
+    monkeypatch.setattr(member.MemberRun, "save", counted)
+    with pytest.raises(Killed):
+        ppax.sweep_runs(BASE, {"agent.learning_rate": [1e-2, 1e-3]}, run_dir=tmp_path)
+    found = [sorted(path.name for path in tmp_path.glob(f"members/00{i}/checkpoints/*")) for i in (0, 1)]
+    assert found == [["0000000003", "0000000006"], ["0000000003"]]
+
+
+def test_a_damaged_checkpoint_of_one_member_sends_all_back(whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(member.MemberRun, "evaluate", lambda *_: (_ for _ in ()).throw(Killed))
+    base = BASE | {"log": BASE["log"] | {"keep": 2}}
+    with pytest.raises(Killed):
+        ppax.sweep_runs(base, VALUES, seeds=SEEDS, run_dir=tmp_path)
+    monkeypatch.undo()
+    for one in members_of(tmp_path):
+        if json.loads((one / "stopped.json").read_text())["kind"] == "done":
+            (one / "stopped.json").unlink()
+    state = tmp_path / "members" / "003" / "checkpoints" / "0000000010" / "state.safetensors"
+    state.write_bytes(state.read_bytes()[:-1])
+    with pytest.warns(UserWarning, match="skipped a damaged checkpoint"):
+        ppax.resume_sweep(tmp_path)
+    assert_same_sweep(tmp_path, whole.run_dir)
+
+
+def test_a_signal_saves_all_and_resumes(whole, tmp_path, monkeypatch):
+    rows = member.MemberRun.log
+
+    def stopping(self, row, states, place):
+        if row["iteration"] == 4 and place == 0:
+            signal.raise_signal(signal.SIGTERM)
+        return rows(self, row, states, place)
+
+    monkeypatch.setattr(member.MemberRun, "log", stopping)
+    with pytest.raises(ppax.Interrupted, match=f"ppax resume {tmp_path}"):
+        ppax.sweep_runs(BASE, VALUES, seeds=SEEDS, run_dir=tmp_path)
+    monkeypatch.undo()
+    assert {path.name for path in tmp_path.glob("members/*/checkpoints/*")} == {"0000000000", "0000000004"}
+    ppax.resume_sweep(tmp_path)
+    assert_same_sweep(tmp_path, whole.run_dir)
+
+
+def test_members_of_several_programs_equal_those_of_one(whole, tmp_path, monkeypatch):
+    """Twelve members in programs of at most five: three of four, which is even."""
+    monkeypatch.setattr(runs, "members_that_fit", lambda *_: 5)
+    ppax.sweep_runs(BASE, VALUES, seeds=SEEDS, run_dir=tmp_path)
+    assert directory.read(tmp_path).programs == ((0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11))
+    for i in FINITE:
+        own, other = (learner_of(members_of(x)[i]) for x in (tmp_path, whole.run_dir))
+        for name in own:
+            np.testing.assert_allclose(own[name], other[name], atol=1e-5, err_msg=name)
+
+
+def packs(values, base=BASE):
+    members = plan.members_of(config.resolve(base), plan.read(values))
+    return [tuple(task.member.number for task in pack.tasks) for pack in packing.packed(members)]
+
+
+def test_members_that_differ_in_numbers_alone_share_a_program():
+    numbers = {"agent.gamma": [0.9, 0.99], "agent.loss.clip_eps": [0.1, 0.2], "env_params.length": [0.4, 0.6]}
+    assert packs(numbers | {"seeds": 2}) == [tuple(range(16))]
+    assert packs({"env_params.length": [{"low": 0.1, "high": 0.2}, {"low": 0.3, "high": 0.4}]}) == [(0, 1)]
+    for path, pair in {
+        "agent.network.hidden": [[4], [8]],
+        "num_envs": [4, 8],
+        "total_steps": [640, 1280],
+        "agent.loss.part": ["clipped", "spo"],
+        "eval.every": [1, 2],
+        "env": ["CartPole-v1", "Acrobot-v1"],
+    }.items():
+        assert packs({path: pair, "seeds": 2}) == [(0, 1), (2, 3)], path
+
+
+def test_a_schedule_of_the_environment_is_swept():
+    base = BASE | {"schedule": {"part": "linear", "leaves": ["env.gravity"], "end": 20.0}}
+    members = plan.members_of(config.resolve(base), plan.read({"schedule.end": [20.0, 30.0]}))
+    (pack,) = packing.packed(members)
+    assert [float(task.env.schedule.end) for task in pack.tasks] == [20.0, 30.0]
+
+
+def test_a_stop_condition_ends_one_member_alone(tmp_path):
+    """The member with learning rate 0 never changes its learning rate's column: the other one's is 0.01."""
+    base = BASE | {"stop": "learning_rate <= 1e-5", "eval": {"episodes": 2}}
+    result = ppax.sweep_runs(base, {"agent.learning_rate": [1e-2, 1e-6]}, run_dir=tmp_path)
+    ends = [json.loads((one.run_dir / "stopped.json").read_text()) for one in result.members]
+    assert [(end["kind"], end["iteration"]) for end in ends] == [("done", 10), ("stopped", 1)]
+    assert [len(rows_of(one.run_dir)) for one in result.members] == [10, 1]
+    assert result.dropped == ()
+    assert all(np.isfinite(one.score) for one in result.members)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"film": {"every": 1}}, "film: a sweep makes no films"),
+        ({"log": {"to": [{"part": "mlflow"}]}}, "log.to: members write the files"),
+        ({"num_envs": 3, "num_steps": 7}, r"sweep, member 0: a rollout of num_steps 7"),
+    ],
+)
+def test_settings_that_no_sweep_has_are_refused_before_anything_is_written(options, text, tmp_path):
+    with pytest.raises(ppax.ConfigError, match=text):
+        ppax.sweep_runs(BASE | options, {"agent.gamma": [0.9]}, run_dir=tmp_path / "sweep")
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_a_directory_in_use_or_with_a_sweep_is_refused(whole, tmp_path):
+    with pytest.raises(ppax.ConfigError, match=r"already holds sweep.toml: continue it with `ppax resume"):
+        ppax.sweep_runs(BASE, VALUES, run_dir=whole.run_dir)
+    with pytest.raises(ppax.ConfigError, match="is not a sweep directory"):
+        ppax.resume_sweep(tmp_path)
+
+
+def test_a_preset_is_a_target():
+    preset = ppax.preset("CartPole-v1", total_steps=640)
+    assert config.resolve(runs.config_of(preset)) == config.resolve(config.describe_run(*preset))
+    env = ppax.make("CartPole-v1", 4)
+    own = preset._replace(agent=ppax.PPO(ppax.networks.mlp(env), loss=lambda *_: None))
+    with pytest.raises(ppax.ConfigError, match="cannot hold agent"):
+        runs.config_of(own)
+
+
+def test_environments_on_the_host_train_one_after_the_other(tmp_path):
+    base = BASE | {"env": "gymnasium/CartPole-v1", "total_steps": 128, "eval": {"episodes": 2}}
+    result = ppax.sweep_runs(base, {"agent.learning_rate": [1e-2, HUGE]}, seeds=2, run_dir=tmp_path / "sweep")
+    assert [bool(one.dropped) for one in result.members] == [False, False, True, True]
+    second = result.members[1]
+    alone = config.build(config.read(second.run_dir / "run.toml"))
+    with alone.env:
+        fit_run(*alone, tmp_path / "alone")
+    own, other = learner_of(second.run_dir), learner_of(tmp_path / "alone")
+    for name in own:
+        np.testing.assert_array_equal(own[name], other[name])
+    assert ppax.resume_sweep(tmp_path / "sweep").to_dict() == result.to_dict()

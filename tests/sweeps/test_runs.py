@@ -176,7 +176,12 @@ def assert_same_sweep(one, other):
     assert results[0] == results[1]
 
 
-@pytest.mark.parametrize("saves", [3, 4 + 8 + 5, 4 + 3 * 8 + 2])  # in the first save, the second, at the end
+NIGHTLY = pytest.mark.nightly
+
+
+@pytest.mark.parametrize(  # in the first save, the third, at the end
+    "saves", [pytest.param(3, marks=NIGHTLY), 17, pytest.param(30, marks=NIGHTLY)]
+)
 def test_a_killed_sweep_resumes_bit_for_bit(whole, saves, tmp_path, monkeypatch):
     """Killed while checkpoints are written: some members have a newer one than others."""
     save, count = member.MemberRun.save, []
@@ -187,10 +192,10 @@ def test_a_killed_sweep_resumes_bit_for_bit(whole, saves, tmp_path, monkeypatch)
             raise Killed
         save(self, state)
 
-    monkeypatch.setattr(member.MemberRun, "save", counted)
-    with pytest.raises(Killed):
-        ppax.sweep_runs(BASE, VALUES, seeds=SEEDS, run_dir=tmp_path)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(member.MemberRun, "save", counted)
+        with pytest.raises(Killed):
+            ppax.sweep_runs(BASE, VALUES, seeds=SEEDS, run_dir=tmp_path)
     ppax.resume_sweep(tmp_path)
     assert_same_sweep(tmp_path, whole.run_dir)
     assert ppax.resume_sweep(tmp_path).settings[0].iqm == whole.settings[0].iqm  # nothing left to do
@@ -214,12 +219,13 @@ def test_a_kill_between_checkpoints_leaves_those_before(tmp_path, monkeypatch):
     assert found == [["0000000003", "0000000006"], ["0000000003"]]
 
 
+@pytest.mark.nightly
 def test_a_damaged_checkpoint_of_one_member_sends_all_back(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(member.MemberRun, "evaluate", lambda *_: (_ for _ in ()).throw(Killed))
     base = BASE | {"log": BASE["log"] | {"keep": 2}}
-    with pytest.raises(Killed):
-        ppax.sweep_runs(base, VALUES, seeds=SEEDS, run_dir=tmp_path)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(member.MemberRun, "evaluate", lambda *_: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            ppax.sweep_runs(base, VALUES, seeds=SEEDS, run_dir=tmp_path)
     for one in members_of(tmp_path):
         if json.loads((one / "stopped.json").read_text())["kind"] == "done":
             (one / "stopped.json").unlink()
@@ -230,6 +236,7 @@ def test_a_damaged_checkpoint_of_one_member_sends_all_back(whole, tmp_path, monk
     assert_same_sweep(tmp_path, whole.run_dir)
 
 
+@pytest.mark.nightly
 def test_a_signal_saves_all_and_resumes(whole, tmp_path, monkeypatch):
     rows = member.MemberRun.log
 
@@ -238,15 +245,16 @@ def test_a_signal_saves_all_and_resumes(whole, tmp_path, monkeypatch):
             signal.raise_signal(signal.SIGTERM)
         return rows(self, row, states, place)
 
-    monkeypatch.setattr(member.MemberRun, "log", stopping)
-    with pytest.raises(ppax.Interrupted, match=f"ppax resume {tmp_path}"):
-        ppax.sweep_runs(BASE, VALUES, seeds=SEEDS, run_dir=tmp_path)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(member.MemberRun, "log", stopping)
+        with pytest.raises(ppax.Interrupted, match=f"ppax resume {tmp_path}"):
+            ppax.sweep_runs(BASE, VALUES, seeds=SEEDS, run_dir=tmp_path)
     assert {path.name for path in tmp_path.glob("members/*/checkpoints/*")} == {"0000000000", "0000000004"}
     ppax.resume_sweep(tmp_path)
     assert_same_sweep(tmp_path, whole.run_dir)
 
 
+@pytest.mark.nightly
 def test_members_of_several_programs_equal_those_of_one(whole, tmp_path, monkeypatch):
     """Twelve members in programs of at most five: three of four, which is even."""
     monkeypatch.setattr(runs, "members_that_fit", lambda *_: 5)
@@ -264,9 +272,9 @@ def packs(values, base=BASE):
 
 
 def test_members_that_differ_in_numbers_alone_share_a_program():
-    numbers = {"agent.gamma": [0.9, 0.99], "agent.loss.clip_eps": [0.1, 0.2], "env_params.length": [0.4, 0.6]}
+    numbers = {"agent.gamma": [0.9, 0.99], "agent.loss.clip_eps": [0.1, 0.2], "env_params.half_length": [0.4, 0.6]}
     assert packs(numbers | {"seeds": 2}) == [tuple(range(16))]
-    assert packs({"env_params.length": [{"low": 0.1, "high": 0.2}, {"low": 0.3, "high": 0.4}]}) == [(0, 1)]
+    assert packs({"env_params.half_length": [{"low": 0.1, "high": 0.2}, {"low": 0.3, "high": 0.4}]}) == [(0, 1)]
     for path, pair in {
         "agent.network.hidden": [[4], [8]],
         "num_envs": [4, 8],
@@ -326,6 +334,7 @@ def test_a_preset_is_a_target():
         runs.config_of(own)
 
 
+@pytest.mark.nightly
 def test_environments_on_the_host_train_one_after_the_other(tmp_path):
     base = BASE | {"env": "gymnasium/CartPole-v1", "total_steps": 128, "eval": {"episodes": 2}}
     result = ppax.sweep_runs(base, {"agent.learning_rate": [1e-2, HUGE]}, seeds=2, run_dir=tmp_path / "sweep")

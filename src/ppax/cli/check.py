@@ -1,4 +1,4 @@
-"""`ppax check-env`: check an environment before training on it. `ppax selftest`: check agent and environment of a run."""
+"""`ppax check-env`: check an environment before training. `ppax selftest`: check agent and environment of a run."""
 
 from __future__ import annotations
 

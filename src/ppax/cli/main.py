@@ -11,6 +11,7 @@ import argparse
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -91,7 +92,7 @@ def _dispatch(arguments: list[str]) -> int:
     """Run the command that the arguments name."""
     arguments = arguments or ["--help"]
     require_command(arguments)
-    sweep = partial(run_sweep, _start_jax)
+    sweep: Callable[[list[str]], int] = partial(run_sweep, _start_jax)
     with_run_options = {"train": _train, "sweep": sweep, "bench": _bench, "selftest": _selftest}
     if arguments[0] in with_run_options:
         return with_run_options[arguments[0]](arguments[1:])

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
@@ -36,7 +37,7 @@ def stacked(trees: Sequence[Tree]) -> Tree:
     def one(*leaves: Any) -> Any:
         if _is_key(leaves[0]):
             data = np.stack([np.asarray(jax.random.key_data(x)) for x in leaves])
-            return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaves[0]))
+            return jax.random.wrap_key_data(jnp.asarray(data), impl=jax.random.key_impl(leaves[0]))
         return np.stack([np.asarray(x) for x in leaves])
 
     result: Tree = jax.tree.map(one, *map(strong, trees))
@@ -48,7 +49,7 @@ class Apart(Sequence[TrainState]):
 
     def __init__(self, states: TrainState, members: int):
         self._states, self._members = states, members
-        self.iterations, self._env_steps = map(np.asarray, (states.iteration, states.env_steps))
+        self.iterations, self._env_steps = np.array(states.iteration), np.array(states.env_steps)
 
     def __len__(self) -> int:
         return self._members
@@ -73,8 +74,8 @@ class Apart(Sequence[TrainState]):
     def _leaves(self) -> list[Any]:
         leaves = jax.tree.leaves(self._states)
         numbers = [x if impl is None else jax.random.key_data(x) for x, impl in zip(leaves, self._impls, strict=True)]
-        host: list[Any] = jax.device_get(numbers)
-        return host
+        # copied: the next iterations reuse the memory of these states (buffer donation)
+        return [np.array(x, copy=True) for x in jax.device_get(numbers)]
 
     @property
     def _structure(self) -> Any:
@@ -143,4 +144,4 @@ class MembersTraining:
 
 
 def _is_key(x: Any) -> bool:
-    return hasattr(x, "dtype") and bool(jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key))
+    return hasattr(x, "dtype") and bool(jnp.issubdtype(x.dtype, jax.dtypes.prng_key))

@@ -46,8 +46,10 @@ class Plan(NamedTuple):
         own: Config = {"seeds": seeds, "draw_seed": self.draw_seed}
         own |= {} if self.draws is None else {"draws": self.draws}
         for path, x in self.values.items():
-            listed = isinstance(x, tuple)
-            own[path] = [NONE if one is None else one for one in x] if listed else distributions.to_table(x)
+            if isinstance(x, tuple):
+                own[path] = [NONE if one is None else one for one in x]
+            else:
+                own[path] = distributions.to_table(x)
         return own
 
 

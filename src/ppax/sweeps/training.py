@@ -93,7 +93,8 @@ class Together:
 
     def train(self, program: MembersTraining, progress: Progress, stop: threading.Event) -> None:
         """Train all members to their ends and evaluate them; Stopped if `stop` is set before."""
-        done, states = self.restore()
+        done, restored = self.restore()
+        states: Sequence[TrainState] = restored
         tasks = [member.task for member in self.runs]
         program.set_members(*objects_of(tasks, program.members))
         self._last = {i: states[i] for i, member in enumerate(self.runs) if member.end}
@@ -110,8 +111,8 @@ class Together:
             trained, metrics = program(trained, count, self._total)
             columns = {name: np.asarray(x) for name, x in fetch(dict(metrics)).items()}
             seconds, done = time.perf_counter() - begin, done + count
-            states = Apart(trained, len(tasks))
-            self._log(program, states, columns, count, done, seconds, progress)
+            states = own = Apart(trained, len(tasks))
+            self._log(program, own, columns, count, done, seconds, progress)
             self._save_if_due(done, states)
         self._end(done, states)
 

@@ -108,10 +108,20 @@ class Turns:
         return time.perf_counter() - start
 
 
+def _replicated(tree: Any, devices: Any) -> Any:
+    """`jax.device_put_replicated`, which jax 0.10 no longer has and Brax 0.14 calls: a leading axis of devices."""
+    import jax
+    import jax.numpy as jnp
+
+    return jax.tree.map(lambda x: jnp.stack([x] * len(devices)), tree)
+
+
 def prepare_brax(work: Work, task: str) -> Prepared:
     """Brax's `train`, in epochs of `work.iterations` training steps."""
+    import jax
     from brax.training.agents.ppo import networks, train
 
+    jax.device_put_replicated = _replicated
     given = TASKS[task].load()
     steps = work.iterations * work.num_envs * NUM_STEPS * given.get("action_repeat", 1)
     sizes = {"policy_hidden_layer_sizes": HIDDEN, "value_hidden_layer_sizes": HIDDEN}

@@ -88,7 +88,7 @@ def test_the_loss_of_a_process_ends_all_and_the_run_resumes(lost, tmp_path):
     both[lost].communicate()
     _, errors = both[1 - lost].communicate(timeout=200)
     assert both[1 - lost].returncode != 0
-    assert "another process of this run has ended" in errors
+    assert "another process of this run has ended" in errors, errors
     done = int(sorted(checkpoints.iterdir())[-1].name)
     state = run("plain", tmp_path / "run", (done + 5) * 8 * 16, 1)
     assert int(state["iteration"]) == done + 5

@@ -37,6 +37,7 @@ NETWORKS = {
     BOX: mlp(BOX, hidden=(8,), gsde_steps=3),
     HYBRID: mlp(HYBRID, hidden=(8,), distribution="squashed", state_std=True),
 }
+NOVELTY = RND(embedding=4, hidden=(4,), predictor_hidden=(4,), num_minibatches=2)
 STEPS = 8
 NOVELTY = RND(embedding=4, hidden=(4,), predictor_hidden=(4,), num_minibatches=2)
 

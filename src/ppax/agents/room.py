@@ -52,4 +52,4 @@ def _rollout(agent: Agent, state: TrainState) -> Rollout:
         carry=stacked(remembered(actor.carry), state.num_steps // length),
         action_mask=stacked(actor.action_mask),
     )
-    return Rollout(steps, actor.reward_trace, number, actor.obs, actor.intrinsic)
+    return Rollout(steps, actor.reward_trace, number, actor.obs, actor.intrinsic, actor.auxiliary)

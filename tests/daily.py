@@ -36,6 +36,8 @@ ALWAYS = {
     "test_parts_by_import_path_live_as_those_of_ppax",
     "test_controls_and_rows_decide_the_exit_code",
     "test_the_command_report",
+    "test_two_processes_train_as_one",
+    "test_quick_checks_the_core_and_measures",
 }
 
 

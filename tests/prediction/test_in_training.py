@@ -235,7 +235,7 @@ def test_an_optimiser_of_actor_and_critic_trains_the_model_with_the_actor():
 
 def test_a_name_that_the_network_has_is_refused():
     with pytest.raises(ConfigError, match=r"SelfPrediction has parameters of its own.*without the name 'auxiliary'"):
-        auxiliary.init(SelfPrediction(), None, {"auxiliary": {}}, None, None)
+        auxiliary.init(agent_of(SHORT, SelfPrediction()), {"auxiliary": {}}, None, None)
 
 
 @BOTH
@@ -266,6 +266,6 @@ def test_run_files_and_the_command_line_choose_it(name, cls):
 def test_without_a_model_nothing_is_added():
     _, learner, rollout = gathered(SHORT, 8)
     assert learner.auxiliary == ()
-    assert auxiliary.with_inputs(NoAuxiliary(), rollout) is rollout
+    assert auxiliary.with_inputs(NoAuxiliary(), rollout).rollout is rollout
     assert auxiliary.together(learner).params is learner.params
     assert auxiliary.apart(learner) is learner

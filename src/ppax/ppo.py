@@ -143,17 +143,17 @@ class PPO:
         return types.Update(learner, metrics, intrinsic=intrinsic.streams, auxiliary=streams)
 
     def _prepare(
-        self, learner: LearnerState, rollout: Rollout, intrinsic: Array | None = None, beside: Array | None = None
+        self, learner: LearnerState, rollout: Rollout, intrinsic: Array | None = None, advantage: Array | None = None
     ) -> batches.Prepared:
         """Scale rewards, compute targets from the stored values, and cut steps and targets into sequences [M, L]."""
         learner, steps = rewards.learned(learner, rollout, self.reward_spread_decay, intrinsic)
         next_value = jax.vmap(batches.next_values, (1, 0), 1)(steps, rollout.last_value)
         targets = jax.vmap(self.advantage, (1, 1, None), 1)(steps, next_value, self.gamma)
-        targets = rewards.with_advantage(targets, beside)
+        targets = rewards.with_advantage(targets, advantage)
         length = self.sequence_length(len(steps.valid))
         if self.recompute == "never":
             return learner, batches.cut(rollout.steps, targets, length)
-        return learner, recompute.cut_with_inputs(rollout.steps, targets, steps.reward, next_value, length, beside)
+        return learner, recompute.cut_with_inputs(rollout.steps, targets, steps.reward, next_value, length, advantage)
 
     def _epoch(self, data: UpdateData, state: UpdateState, key: Key) -> Step:
         """Draw the minibatches of one epoch, and take a gradient step on each."""

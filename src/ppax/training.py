@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.agents.arguments import require_arguments, require_fit
+from ppax.agents.buffers import with_buffers
 from ppax.agents.logged import EPISODE_METRICS, annealed_numbers, episode_metrics
-from ppax.agents.room import with_room
 from ppax.arrays import counter
 from ppax.arrays.metrics import Summary, add_up, averaged, nothing, pack, reduced
 from ppax.arrays.sequences import nearest_divisors, where_rows, zero_rows
@@ -73,7 +73,7 @@ def start(agent: Agent, env: Env, num_steps: int, key: Key, iterations_per_env_r
     )
     # Copies, as two fields may hold the same array (an environment may return its state as its observation), and one
     # buffer cannot be donated twice
-    return place(agent, env, jax.tree.map(jnp.copy, with_room(agent, state)))
+    return place(agent, env, jax.tree.map(jnp.copy, with_buffers(agent, state)))
 
 
 def place(agent: Agent, env: Env, state: TrainState) -> TrainState:

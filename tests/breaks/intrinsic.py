@@ -78,7 +78,7 @@ MUTATIONS = [
     ),
     Mutation(
         "recomputed targets forget the advantages of intrinsic rewards",
-        "with_advantage(Targets(*targets), beside)",
+        "with_advantage(Targets(*targets), intrinsic)",
         "Targets(*targets)",
         (OWN + "test_the_advantages_are_added_and_value_targets_stay",),
         "learning/recompute.py",

@@ -72,7 +72,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a start makes no room for rollouts that are kept",
-        "jax.tree.map(jnp.copy, with_room(agent, state))",
+        "jax.tree.map(jnp.copy, with_buffers(agent, state))",
         "jax.tree.map(jnp.copy, state)",
         (KEPT + "test_a_start_has_room_for_the_rollouts_of_every_agent",),
         "ppax/training.py",

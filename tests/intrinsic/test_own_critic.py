@@ -188,7 +188,12 @@ def test_the_advantages_are_added_and_value_targets_stay(recompute, memory):
     if recompute == "epoch":
         np.testing.assert_allclose(fresh, more.targets.advantage, atol=1e-4)
     without = ppax.learning.recompute.recomputed_targets(
-        agent.evaluate_actions, agent.advantage, agent.gamma, state.learner, steps, inputs._replace(beside=None)
+        agent.evaluate_actions,
+        agent.advantage,
+        agent.gamma,
+        state.learner,
+        steps,
+        inputs._replace(intrinsic=None),
     )
     np.testing.assert_allclose(fresh - np.asarray(without.advantage).reshape(fresh.shape), sequences, atol=1e-4)
 

@@ -37,8 +37,8 @@ class AdaptiveRanges:
     leaves: tuple[str, ...] = static("numbers of the environment whose ranges adapt, such as env.gravity", default=())
     low: tuple[Scalar, ...] = number("limit of the lower end of each range", default=())
     high: tuple[Scalar, ...] = number("limit of the upper end of each range", default=())
-    widen_at: Scalar | None = number("mean performance at an end from which on it moves outward", default=None)
-    narrow_at: Scalar | None = number("mean performance at an end up to which it moves back", default=None)
+    widen_at: Scalar | None = number("least mean performance at an end of a range that moves it outward", default=None)
+    narrow_at: Scalar | None = number("greatest mean performance at an end of a range that moves it back", default=None)
     step: Scalar = number(
         "length of a move, as a share of the way from the end's first value to its limit",
         default=0.05,

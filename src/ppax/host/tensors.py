@@ -73,7 +73,7 @@ class Recording(NamedTuple):
 
     rollout: HostRollout
     step: Array  # [] int32, the next to be written
-    fault: Array  # [T, B] int8, index into FAULTS; their number: none
+    fault: Array  # [T, B] int8, index into FAULTS; len(FAULTS) where there is none
 
 
 class Seen(NamedTuple):
@@ -126,26 +126,26 @@ class TensorCollection:
     def _begun(self, actor: ActorState, num_steps: int, length: int) -> tuple[Recording, Seen, PyTree]:
         """Allocate a rollout, and write the observations before its first step."""
 
-        def room(count: int, tree: PyTree) -> PyTree:
+        def zeros(count: int, tree: PyTree) -> PyTree:
             return jax.tree.map(lambda x: jnp.zeros((count, *x.shape), x.dtype), tree)
 
         def each(dtype: Any) -> Any:
             return jnp.zeros((num_steps, self._streams), dtype)
 
         seen, memory = Seen(actor.obs, actor.first, actor.action_mask), remembered(actor.carry)
-        before = jax.tree.map(lambda x: room(num_steps + 1, x).at[0].set(x), seen)
+        before = jax.tree.map(lambda x: zeros(num_steps + 1, x).at[0].set(x), seen)
         rollout = HostRollout(
             obs=before.obs,
             first=before.first,
             mask=before.mask,
-            action=room(num_steps, self._actions),
+            action=zeros(num_steps, self._actions),
             reward=each(jnp.float32),
             terminated=each(bool),
             truncated=each(bool),
             valid=~each(bool),  # an episode ends and the next begins within a step
             final_value=each(jnp.float32),
             episode_stats=None,
-            carry=room(num_steps // length, memory) if jax.tree.leaves(memory) else (),
+            carry=zeros(num_steps // length, memory) if jax.tree.leaves(memory) else (),
             last_carry=(),
             metrics={name: each(jnp.float32) for name in self._spec.metrics},
             env_state=each(jnp.uint32)[0],

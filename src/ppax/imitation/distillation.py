@@ -58,7 +58,7 @@ class Distillation:
         return AuxiliaryTerms({"distillation_loss": self.coef * divergence}, {"teacher_kl": divergence})
 
     def initial_streams(self, num_streams: int) -> PyTree:
-        """Return the teacher's memory of each stream, of the rollouts that are learned from."""
+        """Return the teacher's initial memory in each stream, which follows the rollouts that are learned from."""
         return initial_memory(self.memory, num_streams)
 
     def follow(self, rollout: Rollout) -> Followed:

@@ -182,7 +182,7 @@ def _loaded(source: str, download: bool) -> Any:
 
     Without `download`, one of the Hugging Face Hub must be in the cache on this machine.
     """
-    # above this room: it builds agents, of which a teacher is a part
+    # imported here, against a cycle: `load` builds agents, of which a teacher is a part
     from ppax.policy.loading import downloaded, load
 
     place = source if download or not source.startswith(REMOTE) else downloaded(source)

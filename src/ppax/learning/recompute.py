@@ -24,26 +24,32 @@ from ppax.types import LearnerState, MinibatchIndices, Params, Scalar, Targets, 
 
 
 class TargetInputs(NamedTuple):
-    """Inputs of recomputed targets, beside the steps."""
+    """Inputs of recomputed targets, further to the steps."""
 
     reward: Array  # [M, L] after normalisation and reward spreading
     end_value: Array  # [M] stored V of the observation after each sequence
-    beside: Array | None = None  # [M, L] advantage of another stream of rewards, added to that of these
+    intrinsic: Array | None = None  # [M, L] advantage of intrinsic rewards, added to that of these
 
 
 def cut_with_inputs(
-    steps: Transition, targets: Targets, reward: Array, next_value: Array, length: int, beside: Array | None = None
+    steps: Transition,
+    targets: Targets,
+    reward: Array,
+    next_value: Array,
+    length: int,
+    intrinsic: Array | None = None,
 ) -> batches.Experience:
-    """`batches.cut`, with the inputs of recomputed targets: `reward`, `next_value` and `beside` [T, B]."""
+    """`batches.cut`, with the inputs of recomputed targets: `reward`, `next_value` and `intrinsic` [T, B]."""
     experience = batches.cut(steps, targets, length)
     # Keep the final observation of a truncated episode: its row is invalid, but its value is bootstrapped from
     bootstraps = steps.truncated & ~steps.terminated
     observed = steps.valid | jnp.concatenate([jnp.zeros_like(bootstraps[:1]), bootstraps[:-1]])
-    reward, beside = zero_rows(steps.valid, (reward, beside))
-    sequences = to_sequences((zero_rows(observed, steps.obs), reward, next_value, beside), length)
-    obs, reward, next_value, beside = sharding.gather(sequences)
+    reward, intrinsic = zero_rows(steps.valid, (reward, intrinsic))
+    sequences = to_sequences((zero_rows(observed, steps.obs), reward, next_value, intrinsic), length)
+    obs, reward, next_value, intrinsic = sharding.gather(sequences)
     return experience._replace(
-        steps=dataclasses.replace(experience.steps, obs=obs), inputs=TargetInputs(reward, next_value[:, -1], beside)
+        steps=dataclasses.replace(experience.steps, obs=obs),
+        inputs=TargetInputs(reward, next_value[:, -1], intrinsic),
     )
 
 
@@ -59,13 +65,13 @@ def recomputed_targets(
 
     The bootstrap value after a sequence's end is the stored one.
     """
-    steps, (reward, end_value, beside) = sharding.own((steps, inputs))
+    steps, (reward, end_value, intrinsic) = sharding.own((steps, inputs))
     value, log_prob = evaluate_actions(learner, steps)
     ratio = jnp.exp(bounded_log_ratio(log_prob, steps))
     current = dataclasses.replace(steps, value=value, reward=reward)
     next_value = jax.vmap(batches.next_values)(current, end_value)
     targets = jax.vmap(advantage, (0, 0, None, 0))(current, next_value, gamma, ratio)
-    return sharding.gather(zero_rows(steps.valid, with_advantage(Targets(*targets), beside)))
+    return sharding.gather(zero_rows(steps.valid, with_advantage(Targets(*targets), intrinsic)))
 
 
 Recomputed = Callable[[LearnerState, Transition, TargetInputs], Targets]  # `recomputed_targets` of one agent
@@ -98,6 +104,8 @@ def join(steps: Transition, inputs: TargetInputs, length: int) -> tuple[Transiti
     """Join consecutive sequences [M, L] of the same stream into longer ones of `length` steps; L divides `length`."""
     pieces = length // inputs.reward.shape[1]
     carry = jax.tree.map(lambda x: x[::pieces], steps.carry)
-    joined = to_rows((dataclasses.replace(steps, carry=()), inputs.reward, inputs.beside))
-    steps, reward, beside = to_pairs(joined, length)
-    return dataclasses.replace(steps, carry=carry), TargetInputs(reward, inputs.end_value[pieces - 1 :: pieces], beside)
+    joined = to_rows((dataclasses.replace(steps, carry=()), inputs.reward, inputs.intrinsic))
+    steps, reward, intrinsic = to_pairs(joined, length)
+    return dataclasses.replace(steps, carry=carry), TargetInputs(
+        reward, inputs.end_value[pieces - 1 :: pieces], intrinsic
+    )

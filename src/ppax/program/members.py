@@ -127,7 +127,7 @@ class MembersTraining:
         return trained
 
     def set_members(self, agents: Sequence[Agent], envs: Sequence[VectorEnv]) -> None:
-        """Train other members from now on, of the same static fields."""
+        """Replace the members by others with the same static fields."""
         self._arguments = stacked([with_devices(agent, 1) for agent in agents]), stacked(envs)
 
     def _placed(self, states: TrainState) -> TrainState:

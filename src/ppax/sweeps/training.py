@@ -73,7 +73,7 @@ class Together:
         return [place for place, member in enumerate(self.runs) if not member.end]
 
     def restore(self) -> tuple[int, list[TrainState]]:
-        """Return iteration and states from which the members go on; those that train no more have their last ones."""
+        """Return the iteration and states to continue from; members that have ended keep their last state."""
         active = [self.runs[place] for place in self.training]
         common = sorted(set.intersection(*(set(member.saved()) for member in active))) if active else []
         for iteration in [*reversed(common), 0]:

@@ -28,7 +28,7 @@ class AtEndsState(NamedTuple):
 
 @part
 class AtEnds:
-    """Wrapper of `env`, which draws its numbers from ranges: in a `share` of episodes one number has an end's value.
+    """Boundary sampling of ADR: in a `share` of episodes one of the numbers that `env` draws is an end of its range.
 
     Metrics of a step are the performance at each end and the number of episodes there, which collection sums up over
     episodes: `total_name` and `count_name`. An episode whose end has moved since its reset counts nowhere.

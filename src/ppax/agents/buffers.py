@@ -1,4 +1,4 @@
-"""Room in a learner for rollouts that its auxiliary phases keep, made before the first iteration."""
+"""Buffers of the rollouts that auxiliary phases keep, allocated in the learner before the first iteration."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ppax.protocols import Agent, KeepingPhase
 from ppax.types import Key, PyTree, Rollout, TrainState, Transition
 
 
-def with_room(agent: Agent, state: TrainState) -> TrainState:
+def with_buffers(agent: Agent, state: TrainState) -> TrainState:
     """Return `state` with zeros for all that the learner has after an update only; unchanged if no phase keeps any."""
     phases = [learner.phase for learner, _ in agent.learners(state.actor.first.shape[0])]
     if not any(isinstance(phase, KeepingPhase) and phase.keeps for phase in phases):
         return state
-    # shapes of an update, and not of each phase: any agent splits a rollout among its learners in its own way
+    # shapes come from a whole update: how a rollout is split among learners is known to the agent alone
     after = jax.eval_shape(lambda key: agent.update(state.learner, _rollout(agent, state), key), jax.random.key(0))
     present = dict(jax.tree_util.tree_leaves_with_path(state.learner))
 

@@ -16,7 +16,7 @@ LEVELS = [
     {"protocols"},
     {"imports"},
     {"options", "storage"},
-    {"arrays", "program.sharding", "program.platforms"},
+    {"arrays", "program.sharding", "program.platforms", "program.clusters"},
     {"program.layout"},
     {"advantages", "losses", "critics", "minibatches", "distributions", "schedules", "optimizers", "envs"},
     {"networks", "learning"},
@@ -56,7 +56,8 @@ ONLY = {
     "matplotlib": {"scores", "reports", "tools"},
     "imageio_ffmpeg": {"films"},
     "rich": {"loggers"},
-    "cloudpickle": {"envs"},
+    "cloudpickle": {"envs", "sweeps"},
+    "ray": {"program.clusters"},  # the others are handed the module
     **{name: {"policy"} for name in ("jax2onnx", "onnx", "onnxruntime", "huggingface_hub")},
 }
 # Imports of a later room, inside a function. A teacher is read by ppax.load, which builds agents; it is part of one.

@@ -143,12 +143,13 @@ class Run:
         "action repeat: times that each action is applied; the repeats count as one step", default=1, low=1
     )
     vectorization: str = static(
-        "execution of host environments: sync steps them in this process, async in worker processes",
+        "execution of host environments: sync steps them in this process, async in worker processes, ray in actors of "
+        "a Ray cluster",
         default="sync",
         choices=VECTORIZATIONS,
     )
     timeout: float = static(
-        "seconds in which a worker process of host environments must answer a step", default=TIMEOUT, above=0.0
+        "seconds in which a worker process or actor of host environments must answer a step", default=TIMEOUT, above=0.0
     )
     info_metrics: tuple[str, ...] | None = static(
         "entries of info at the last step of an episode that are logged; none: is_success, if the first step gives it",

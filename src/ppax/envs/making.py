@@ -48,7 +48,8 @@ def make(
     Built-in environments have a plain name ("CartPole-v1"), others are "suite/id" ("brax/ant"); `ppax envs` lists them.
     Your own have an import path ("my_package.worlds:River"), after `ppax.trust("my_package")`. Each action is applied
     `action_repeat` times, together one step of the agent; the time limit counts single steps. Environments on the host
-    are stepped here, or with `vectorization = "async"` in worker processes, which must answer within `timeout` seconds.
+    are stepped here, with `vectorization = "async"` in worker processes, or with "ray" in actors of a Ray cluster, which
+    must answer within `timeout` seconds.
     `agent_ids` adds the agent's index to its observation, `central_critic` adds "joint", the observations of all
     agents, for the critic only. `info_metrics` are logged entries of `info`, as in `host`.
     `env_params` are parameters by name or dotted path (`ppax envs NAME` lists them): a value, or a range `{"low": 0.5,

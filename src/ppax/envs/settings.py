@@ -9,7 +9,7 @@ from typing import Any
 from ppax.options import Option, check_value
 from ppax.types import ConfigError
 
-VECTORIZATIONS = ("sync", "async")
+VECTORIZATIONS = ("sync", "async", "ray")
 TIMEOUT = 60.0  # seconds
 
 
@@ -53,7 +53,7 @@ class EnvSettings:
             raise ConfigError(f"vectorization = {self.vectorization!r}: must be one of {', '.join(VECTORIZATIONS)}")
         check_value(Option("timeout", float, limits={"above": 0.0}), self.timeout)
         if self.vectorization == "sync":
-            self.refuse(("timeout",), 'it limits worker processes, which vectorization = "async" starts')
+            self.refuse(("timeout",), 'it limits actors of "ray" and processes, which vectorization = "async" starts')
 
     def refuse(self, names: Iterable[str], reason: str) -> None:
         """Raise ConfigError, with the reason, where a setting of `names` is not the default."""

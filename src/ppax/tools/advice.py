@@ -22,10 +22,11 @@ def host_advice(shares: dict[str, float], step_seconds: float, minibatch_rows: i
     acting, learning = shares["policy"] + shares["recording"], shares["transfer"] + shares["update"]
     if shares["stepping"] >= max(acting, learning):
         # with worker processes, stepping is only the time that the loop waits for them
-        short = stepping < (WORKER_SECONDS / 2 if env.settings.vectorization == "async" else WORKER_SECONDS)
-        if env.settings.vectorization == "async" and short:
+        apart = env.settings.vectorization != "sync"
+        short = stepping < (WORKER_SECONDS / 2 if apart else WORKER_SECONDS)
+        if apart and short:
             return f"Steps are short ({each}), and messages to worker processes cost more: leave out vectorization."
-        if env.settings.vectorization == "async" or env.host.unique or short or cores == 1:
+        if apart or env.host.unique or short or cores == 1:
             return f"The environments take most of the time ({each}): faster ones are what would help."
         return (
             f'The environments take most of the time ({each}): vectorization = "async" steps them in worker processes '

@@ -24,12 +24,12 @@ from ppax.envs.hosting.faults import exit_is_a_fault
 from ppax.envs.hosting.gym_vector import GymVectorStepper, exchange_of, mode_of
 from ppax.envs.hosting.handle import Host, HostSpec
 from ppax.envs.hosting.parallel_env import JOINT
+from ppax.envs.hosting.remote.choice import stepper_of
 from ppax.envs.hosting.spec import info_of, mask_size_of, with_params
 from ppax.envs.hosting.stepper import Stepper
-from ppax.envs.hosting.workers import Factory, stepper_of
+from ppax.envs.hosting.workers import Factory
 from ppax.envs.settings import DEFAULT, TIMEOUT, EnvSettings
 from ppax.envs.wrappers.agent_groups import Group
-from ppax.program import sharding
 from ppax.types import ConfigError, Key, PyTree
 
 
@@ -167,7 +167,8 @@ def host(
     `source` is a `gymnasium.vector.VectorEnv` in any autoreset mode, or a function that returns one `Env` or one
     PettingZoo `ParallelEnv` (called `num_envs` times), or a list of such functions. Agents with different spaces form
     groups by their names without numbers. With `vectorization = "async"` the environments are stepped in `workers`
-    processes (default: one for each core), each of which must answer within `timeout` seconds. Results are the same.
+    processes (default: one for each core), with "ray" in `workers` actors of a Ray cluster (default: one for each of
+    its CPUs), each of which must answer within `timeout` seconds. Results are the same.
     `agent_ids` and `central_critic` as in `make`.
     `info_metrics` are entries of `info`, such as "is_success", whose values at the last steps of episodes are logged as
     means; by default "is_success", if the environment gives it at its first step. `env_params` are arguments of the
@@ -189,11 +190,10 @@ def host(
         _require_no_stepping(source, num_envs, workers, made)
         return host_vector(lambda _: source, source, name or "own", True, made)
     made.check()
-    processes = sharding.num_cores() if workers is None else workers
-    return _made(_factories(source, num_envs), name or "own", processes, set_params, made)
+    return _made(_factories(source, num_envs), name or "own", workers, set_params, made)
 
 
-def _made(given: list[Factory], name: str, workers: int, set_params: Any, made: EnvSettings) -> HostEnv:
+def _made(given: list[Factory], name: str, workers: int | None, set_params: Any, made: EnvSettings) -> HostEnv:
     with exit_is_a_fault():
         factories, spec = with_params(given, made, set_params)
 

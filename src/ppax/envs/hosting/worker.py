@@ -21,7 +21,7 @@ from typing import Any
 SPIN_SECONDS = 300e-6  # seconds of busy waiting for the next request
 
 
-def _load(*names: str) -> list[Any]:
+def load(*names: str) -> list[Any]:
     """Import files beside this one without the `__init__.py` of their packages, which would import all of ppax."""
     here = Path(__file__).parent
     for name, path in (("ppax", here.parents[1]), ("ppax.envs", here.parent), ("ppax.envs.hosting", here)):
@@ -35,7 +35,7 @@ def _load(*names: str) -> list[Any]:
 
 def main() -> None:
     """Serve the parent process until it closes the connection or ends."""
-    arrays_file, batch, faults = _load("arrays", "batch", "faults")
+    arrays_file, batch, faults = load("arrays", "batch", "faults")
     connection, memory = Connection(int(sys.argv[1])), int(sys.argv[2])
     for name in (signal.SIGINT, signal.SIGTERM):  # these may reach all processes; the parent decides
         signal.signal(name, signal.SIG_IGN)

@@ -28,9 +28,7 @@ from ppax.envs.hosting import worker as worker_file
 from ppax.envs.hosting.arrays import Arrays, Layout
 from ppax.envs.hosting.batch import EnvBatch
 from ppax.envs.hosting.faults import EnvError, Failure, describe
-from ppax.envs.hosting.handle import HostSpec
-from ppax.envs.hosting.stepper import HostStep, Stepper, host_step
-from ppax.envs.settings import EnvSettings
+from ppax.envs.hosting.stepper import HostStep, host_step
 from ppax.envs.suites import atari_game
 from ppax.types import ConfigError
 
@@ -43,14 +41,26 @@ PICKLED_BY_VALUE = (
 START_SECONDS = 60.0  # minimum timeout for the start of a worker and of its environments
 
 
-def stepper_of(
-    factories: Sequence[Factory], spec: HostSpec, settings: EnvSettings, workers: int, num_envs: int
-) -> Stepper:
-    """Create `num_envs` environments, which take turns with the factories; at most `workers` processes step them."""
-    chosen = [factories[i % len(factories)] for i in range(num_envs)]
-    is_async = settings.vectorization == "async"
-    layout = Layout(num_envs, min(workers, num_envs) if is_async else 1, settings.action_repeat, *spec)
-    return Workers(chosen, layout, settings.timeout) if is_async else InProcess(chosen, layout)
+def halves(num_envs: int) -> list[slice]:
+    """Return the environments of each of the two batches; of one environment there is one batch."""
+    half = -(-num_envs // 2)
+    return [envs for envs in (slice(0, half), slice(half, num_envs)) if envs.start < envs.stop]
+
+
+def shares(batches: Sequence[slice], worker: int, workers: int) -> list[slice]:
+    """Return the environments of a worker in each batch."""
+    edges = [[envs.start + (envs.stop - envs.start) * w // workers for w in (worker, worker + 1)] for envs in batches]
+    return [slice(*edge) for edge in edges]
+
+
+def pickled(task: Any) -> bytes:
+    """Pickle a task for a worker that imports nothing of ppax; also lambdas and classes of a script."""
+    import cloudpickle
+
+    for module in PICKLED_BY_VALUE:
+        cloudpickle.register_pickle_by_value(module)
+    data: bytes = cloudpickle.dumps(task)
+    return data
 
 
 class InProcess:
@@ -93,9 +103,8 @@ class Workers:
     def __init__(self, factories: Sequence[Factory], layout: Layout, timeout: float):
         if os.name != "posix":
             raise ConfigError('vectorization = "async" needs a POSIX system; use "sync"')
-        self.timeout, size, half = timeout, layout.nbytes(), -(-layout.num_envs // 2)
-        halves = slice(0, half), slice(half, layout.num_envs)
-        self._layout, self._envs = layout, [envs for envs in halves if envs.start < envs.stop]
+        self.timeout, size = timeout, layout.nbytes()
+        self._layout, self._envs = layout, halves(layout.num_envs)
         self.batches = tuple(layout.streams(envs) for envs in self._envs)
         self._processes: list[subprocess.Popen] = []
         self._connections: list[Connection] = []
@@ -107,7 +116,7 @@ class Workers:
             self.arrays.stepping[:] = -1
             self._views = [layout.rows(self.arrays, rows) for rows in self.batches]
             for worker in range(layout.workers):
-                owned = [(envs, list(factories[envs])) for envs in self._shares(worker, layout.workers)]
+                owned = [(envs, list(factories[envs])) for envs in shares(self._envs, worker, layout.workers)]
                 self._start(memory, (tuple(layout), worker, owned))
         for worker in range(layout.workers):
             self._answer(worker, max(timeout, START_SECONDS))
@@ -115,7 +124,7 @@ class Workers:
     def reset(self, seeds: Sequence[int]) -> None:
         """Start a reset of all environments; `receive` waits for it."""
         for worker in range(len(self._processes)):
-            for number, envs in enumerate(self._shares(worker, len(self._processes))):
+            for number, envs in enumerate(shares(self._envs, worker, len(self._processes))):
                 self._request(worker, json.dumps([number, *seeds[envs]]).encode())
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
@@ -134,17 +143,7 @@ class Workers:
         """End all worker processes; kill those that still run after a second."""
         self._finalizer()
 
-    def _shares(self, worker: int, workers: int) -> list[slice]:
-        """Return the environments of a worker in each batch."""
-        edges = [[envs.start + (envs.stop - envs.start) * w // workers for w in (worker, worker + 1)]
-                 for envs in self._envs]  # fmt: skip
-        return [slice(*edge) for edge in edges]
-
     def _start(self, memory: int, task: tuple[Any, ...]) -> None:
-        import cloudpickle  # pickles lambdas and classes of a script too
-
-        for module in PICKLED_BY_VALUE:
-            cloudpickle.register_pickle_by_value(module)
         ours, theirs = Pipe()
         # A new interpreter instead of a fork: JAX has threads. -P: files beside worker.py must not shadow libraries
         command = [sys.executable, "-P", worker_file.__file__, str(theirs.fileno()), str(memory)]
@@ -155,7 +154,7 @@ class Workers:
         theirs.close()
         with contextlib.suppress(OSError):  # the worker has ended: `_answer` raises the error
             ours.send_bytes(json.dumps(sys.path).encode())
-            ours.send_bytes(cloudpickle.dumps(task))
+            ours.send_bytes(pickled(task))
 
     def _request(self, worker: int, request: bytes) -> None:
         with contextlib.suppress(OSError):

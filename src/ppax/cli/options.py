@@ -175,7 +175,7 @@ def _add_options(
             )
         if section not in groups:
             groups[section] = parser.add_argument_group(section)
-        _add_option(groups[section], known[path], defaults[path], shown, topic is not None)
+        add_option(groups[section], known[path], defaults[path], shown, topic is not None)
 
 
 def _print_help(
@@ -212,7 +212,8 @@ def _other_part(topic: str, option: Option, defaults: Config, command: str) -> s
     return f"These are the options of {flag} {chosen}; those of another part: ppax {command} {arguments}"
 
 
-def _add_option(group: Any, option: Option, default: Any, visible: bool, in_help: bool) -> None:
+def add_option(group: Any, option: Option, default: Any, visible: bool = True, in_help: bool = False) -> None:
+    """Add an option of a run or of a part; with `in_help`, short names of installed packages are among its choices."""
     flag = "--" + renamed(option.path, "_", "-")
     shown = " ".join(map(str, default)) if isinstance(default, list) else option.none if default is None else default
     text = f"{option.doc} (default: {str(shown).lower() if option.kind is bool else shown})"

@@ -15,10 +15,12 @@ from ppax.cli.arguments import TRUST, dashed, number_or_text, renamed
 from ppax.cli.common import DONE, NUMERICAL, fail
 from ppax.cli.options import parse_run
 from ppax.cli.output import print_json, say
+from ppax.cli.search import parse_search, split_search
 from ppax.options import LISTS, Config, Option
 from ppax.sweeps import SweepResult, plan, resume_sweep
 from ppax.sweeps.distributions import DISTRIBUTIONS, Distribution
 from ppax.sweeps.runs import start
+from ppax.sweeps.search.table import SEARCHES
 from ppax.types import ConfigError
 
 DRAWN = re.compile(rf"({'|'.join(DISTRIBUTIONS)})\((.*)\)")  # as log_uniform(1e-5, 1e-2)
@@ -31,7 +33,9 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         f"{parser.description} Give several values to sweep an option, --agent.learning-rate 1e-4,3e-4, or a "
         f"distribution, --agent.gamma 'uniform(0.9, 0.999)' with --draws 16, one of {', '.join(DISTRIBUTIONS)}. "
-        "They add to the table [sweep] of a run file. `ppax resume DIRECTORY` continues a sweep."
+        "They add to the table [sweep] of a run file. `ppax resume DIRECTORY` continues a sweep. "
+        f"--search PART, one of {', '.join(SEARCHES)}, decides over the members while they train; its options are "
+        "--search.NAME, shown by --search PART --help search."
     )
     parser.add_argument("--seeds", metavar="INT", help="number of seeds of each setting, or a list: 3,4,5 (default: 1)")
     parser.add_argument("--draws", type=int, help="number of joint draws of all distributions")
@@ -48,8 +52,11 @@ def parse_sweep(arguments: list[str]) -> tuple[argparse.Namespace, Config, Confi
         table.update(own)
         return found
 
-    rest, swept = split_swept([dashed(argument) for argument in arguments])
+    rest, search = split_search(arguments)
+    rest, swept = split_swept([dashed(argument) for argument in rest])
     options, run_config = parse_run("sweep", rest, add_sweep, find)
+    own_search = parse_search(search, table.get(config.SEARCH, {}))
+    table |= {config.SEARCH: own_search} if own_search else {}
     known = {option.path: option for option in config.options(run_config)}
     table |= {path: _typed(values, known.get(path)) for path, values in swept.items()}
     own = {"seeds": _seeds(options.seeds), "draws": options.draws, "draw_seed": options.draw_seed}

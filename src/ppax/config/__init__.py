@@ -1,13 +1,24 @@
 """Configurations: options, settings of a run, the catalogue of parts, conversion from and to TOML and objects."""
 
-from ppax.config.catalogue import PARTS
-from ppax.config.construction import Built, build, build_agent, build_env, configured, settings
+from ppax.config.catalogue import PARTS, Choices
+from ppax.config.construction import Built, build, build_agent, build_env, build_part, configured, settings
 from ppax.config.defaults import PARTS_FOR_ALL, Recommended, recommended
-from ppax.config.description import describe, describe_run
+from ppax.config.description import describe, describe_part, describe_run
 from ppax.config.own_parts import import_paths, package_of, plain, require_trusted
 from ppax.config.run_files import RUN_FILE, file_of, find, parse, presets, read, to_toml
 from ppax.config.run_settings import BestSettings, EvalSettings, FilmSettings, InitFrom, Log, Run
-from ppax.config.validation import FREE, OBJECTS, SWEEP, is_free, objects_of, options, overridden, resolve
+from ppax.config.validation import (
+    FREE,
+    OBJECTS,
+    SEARCH,
+    SWEEP,
+    is_free,
+    objects_of,
+    options,
+    overridden,
+    part_options,
+    resolve,
+)
 from ppax.options import flatten, unflatten
 
 __all__ = [
@@ -16,9 +27,11 @@ __all__ = [
     "PARTS",
     "PARTS_FOR_ALL",
     "RUN_FILE",
+    "SEARCH",
     "SWEEP",
     "BestSettings",
     "Built",
+    "Choices",
     "EvalSettings",
     "FilmSettings",
     "InitFrom",
@@ -28,8 +41,10 @@ __all__ = [
     "build",
     "build_agent",
     "build_env",
+    "build_part",
     "configured",
     "describe",
+    "describe_part",
     "describe_run",
     "file_of",
     "find",
@@ -41,6 +56,7 @@ __all__ = [
     "overridden",
     "package_of",
     "parse",
+    "part_options",
     "plain",
     "presets",
     "read",

@@ -16,7 +16,7 @@ from ppax.config import group_tables
 from ppax.config.catalogue import Choices, choices_of, constructor, list_choices_of, table_choices_of
 from ppax.config.own_parts import require_tree, require_trusted
 from ppax.config.run_settings import NO_POOL, Run
-from ppax.config.validation import OBJECTS, is_section, keyed_tables, objects_of, resolve
+from ppax.config.validation import OBJECTS, is_section, keyed_tables, objects_of, resolve, resolve_part
 from ppax.envs import Env
 from ppax.options import Config, hints_of, option_of
 from ppax.ppo import PPO
@@ -106,6 +106,11 @@ def settings(config: Config) -> Run:
     values = resolve({name: value for name, value in config.items() if name not in ("agent", "groups", OBJECTS)})
     values.pop("agent")
     return Run(**_arguments(Run, values, None))
+
+
+def build_part(choices: Choices, table: Config, path: str) -> Any:
+    """Build a part that is not of a run from its table, as `[search]`; ConfigError, Untrusted as for those of a run."""
+    return _part(choices, resolve_part(choices, table, path), None, path)
 
 
 def _arguments(cls: type, config: Config, env: Any) -> dict[str, Any]:

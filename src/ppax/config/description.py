@@ -64,6 +64,11 @@ def describe(part: Any, each: bool = False) -> Config:
     return config
 
 
+def describe_part(part: Any, choices: Choices) -> Config:
+    """Return the table of a part that is not of a run: the inverse of `build_part`."""
+    return _part(part, choices, False)
+
+
 def _part(part: Any, choices: Choices, each: bool) -> Config:
     """Table of one part. Of a class without a name that a run file can use it has the plain numbers and texts."""
     name = choices.name_of(part)

@@ -25,9 +25,10 @@ METHODS: dict[str, tuple[str, ...]] = {kind: methods for kind, (methods, _) in C
     "memory": ("init", "output_size", "initial_carry", "project_in", "scan", "project_out"),
     "optimizer": ("__call__", "elementwise"),
     "logger": ("require", "open", "stores"),
+    "search": ("check", "next_after", "decide"),
 }
 ENDS = (".part", ".distribution")  # of options that name code
-SETTINGS = ("logger",)  # kinds whose parts are plain settings and no trees of numbers
+SETTINGS = ("logger", "search")  # kinds whose parts are plain settings and no trees of numbers
 
 
 def import_paths(config: Config) -> dict[str, str]:

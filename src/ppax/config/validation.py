@@ -33,7 +33,7 @@ from ppax.types import ConfigError
 
 # Key that lists the Python objects that a run file cannot hold (run/record.py); `fit` writes it, it is no option.
 OBJECTS = "objects"
-SWEEP = "sweep"  # key of the table that only `ppax sweep` reads (sweeps/plan.py)
+SWEEP, SEARCH = "sweep", "search"  # keys of the tables that only `ppax sweep` reads (sweeps/plan.py)
 FREE = ("env_params", "eval.env_params")  # tables with free names, which the environment checks
 
 
@@ -60,17 +60,17 @@ def _options(cls: type, config: Config, prefix: str) -> Iterator[Option]:
             continue
         if field.name in tables:
             for key, table in keyed_tables(_table(config, field.name, path), path):
-                yield from _part_options(tables[field.name], table, f"{path}.{key}")
+                yield from part_options(tables[field.name], table, f"{path}.{key}")
             continue
         if field.name in slots:
-            yield from _part_options(slots[field.name], _table(config, field.name, path, ".part"), path)
+            yield from part_options(slots[field.name], _table(config, field.name, path, ".part"), path)
         elif is_section(hints[field.name]):
             yield from _options(hints[field.name], _table(config, field.name, path), path + ".")
         elif path not in FREE and is_option(field, hints[field.name]):
             yield option_of(field, hints[field.name], path)
 
 
-def _part_options(choices: Choices, section: Config, path: str, default: str | None = None) -> Iterator[Option]:
+def part_options(choices: Choices, section: Config, path: str, default: str | None = None) -> Iterator[Option]:
     """Yield the options of the table of one part; without a name it is `default`, or the first of `choices`."""
     default = next(iter(choices), "") if default is None else default
     part = Option(f"{path}.part", str, default=default, doc="name of the part")
@@ -103,7 +103,7 @@ def _list_options(field: dataclasses.Field[Any], choices: Choices, given: Any, p
     ):
         raise ConfigError(f'{path} = {given!r}: must be a list of tables, [[{path}]] part = "{next(iter(choices))}"')
     for place, table in tables.items():
-        yield from _part_options(choices, table, f"{path}.{place}", "")
+        yield from part_options(choices, table, f"{path}.{place}", "")
 
 
 def _part_class(choices: Choices, option: Option, given: Any) -> type:
@@ -142,8 +142,8 @@ def resolve(config: Config) -> Config:
     objects = {OBJECTS: given.pop(OBJECTS)} if given.get(OBJECTS) else {}
     free = {path: value for path, value in given.items() if is_free(path)}
     for path in given:
-        if path.partition(".")[0] == SWEEP:
-            raise ConfigError(f"{path}: the table [{SWEEP}] is of `ppax sweep`, not of one run")
+        if path.partition(".")[0] in (SWEEP, SEARCH):
+            raise ConfigError(f"{path}: the table [{path.partition('.')[0]}] is of `ppax sweep`, not of one run")
         if path not in known and path not in free:
             raise ConfigError(f"unknown option {path!r}; did you mean {nearest(path, known)!r}?")
     per_agent = group_tables.apart(config)  # prefixes of tables whose numbers may be lists, one per agent
@@ -152,6 +152,18 @@ def resolve(config: Config) -> Config:
         for path, option in known.items()
     }
     return unflatten(values | free) | objects
+
+
+def resolve_part(choices: Choices, table: Config, path: str) -> Config:
+    """Fill in the defaults of the table of one part that is not of a run, and check its values, as `resolve` does."""
+    require_trusted({path: table}, parts_only=True)
+    known = {option.path: option for option in part_options(choices, table, path)}
+    given = dict(flatten(table, f"{path}."))
+    for own in given:
+        if own not in known:
+            raise ConfigError(f"unknown option {own!r}; did you mean {nearest(own, known)!r}?")
+    values = {own: check_value(option, given.get(own, option.default)) for own, option in known.items()}
+    return unflatten({own.removeprefix(f"{path}."): value for own, value in values.items()})
 
 
 def overridden(base: Config, changes: Config) -> Config:

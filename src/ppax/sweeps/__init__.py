@@ -3,9 +3,14 @@
 from ppax.sweeps.distributions import Choice, Integers, LogUniform, Normal, Uniform
 from ppax.sweeps.results import MemberResult, SettingResult, SweepResult
 from ppax.sweeps.runs import resume_sweep, sweep_runs
+from ppax.sweeps.search import ASHA, PBT, Grid, Halving
 
 __all__ = [
+    "ASHA",
+    "PBT",
     "Choice",
+    "Grid",
+    "Halving",
     "Integers",
     "LogUniform",
     "MemberResult",

@@ -1,6 +1,6 @@
 """Sweep directory: layout, and the record of a sweep that a resume reads.
 
-sweep.toml    the run file of the sweep, resolved, with its table [sweep]; repeats the sweep
+sweep.toml    the run file of the sweep, resolved, with its tables [sweep] and [search]; repeats the sweep
 sweep.json    members (settings, seed) and the programs that they are packed into
 sweep.jsonl   progress of all members together
 members/000/  run directory of each member (run/directory.py), as that of an ordinary run
@@ -52,7 +52,7 @@ def create(path: Path, run_config: Config, plan: Plan, members: Sequence[Member]
                 f"{path} already holds {name}: continue it with `ppax resume {path}`, or choose another directory"
             )
     write_programs(path, Recorded(tuple(members), ()))
-    safe_files.write_text(path / SWEEP_FILE, config.to_toml(run_config | {config.SWEEP: plan.to_table()}))
+    safe_files.write_text(path / SWEEP_FILE, config.to_toml(run_config | plan.to_tables()))
 
 
 def write_programs(path: Path, recorded: Recorded) -> None:

@@ -5,6 +5,9 @@ seeds = 4                                  # a number: the seed of the run and t
 "agent.learning_rate" = [1e-4, 3e-4]       # a list: every combination with the other lists
 "agent.gamma" = { part = "uniform", low = 0.9, high = 0.999 }
 draws = 8                                  # joint draws of all distributions, the same ones for every combination
+
+[search]                                   # decisions over the members while they train (search/); default: none
+part = "halving"
 """
 
 from __future__ import annotations
@@ -18,13 +21,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppax import config
-from ppax.config import SWEEP
+from ppax.config import SEARCH, SWEEP
 from ppax.options import NONE, Config, Option, check_value, flatten, unflatten
+from ppax.protocols import Search
 from ppax.sweeps import distributions
 from ppax.sweeps.distributions import Distribution
+from ppax.sweeps.search import Grid
+from ppax.sweeps.search import table as searches
 from ppax.types import ConfigError
 
-OWN = ("seeds", "draws", "draw_seed")  # keys of the table that are no options of the run
+OWN = ("seeds", "draws", "draw_seed", SEARCH)  # keys of the table that are no options of the run
 MOST = 10_000  # members of a sweep
 SEED = Option("seed", int, limits={"low": 0, "high": 2**64 - 1})
 DRAWS = Option("sweep.draws", int, optional=True, limits={"low": 1, "high": MOST})
@@ -33,15 +39,21 @@ NUMBER = Option("sweep.seeds", int, limits={"low": 1, "high": MOST})
 
 
 class Plan(NamedTuple):
-    """Content of a table `[sweep]`."""
+    """Content of the tables `[sweep]` and `[search]`."""
 
     values: Mapping[str, tuple[Any, ...] | Distribution] = {}  # of options, by dotted path
     seeds: int | tuple[int, ...] = 1
     draws: int | None = None
     draw_seed: int = 0  # of the generator that draws values
+    search: Search = Grid()
+
+    def to_tables(self) -> Config:
+        """Return the tables by name: the inverse of `read` of `split`."""
+        search = {} if self.search == Grid() else {SEARCH: searches.to_table(self.search)}
+        return {SWEEP: self.to_table()} | search
 
     def to_table(self) -> Config:
-        """Return the table: the inverse of `read`."""
+        """Return the table `[sweep]`."""
         seeds = list(self.seeds) if isinstance(self.seeds, tuple) else self.seeds
         own: Config = {"seeds": seeds, "draw_seed": self.draw_seed}
         own |= {} if self.draws is None else {"draws": self.draws}
@@ -64,15 +76,19 @@ class Member(NamedTuple):
 
 
 def split(run_config: Config) -> tuple[Config, Config]:
-    """Return a run file without its table `[sweep]`, and that table, {} where there is none."""
+    """Return a run file without its tables `[sweep]` and `[search]`, and the former with the latter at key SEARCH."""
     table = run_config.get(SWEEP, {})
     if not isinstance(table, dict):
         raise ConfigError(f"{SWEEP} = {table!r}: must be a table, [{SWEEP}]")
-    return {name: value for name, value in run_config.items() if name != SWEEP}, table
+    own = {SEARCH: searches.checked(run_config[SEARCH])} if SEARCH in run_config else {}
+    return {name: value for name, value in run_config.items() if name not in (SWEEP, SEARCH)}, table | own
 
 
 def read(table: Mapping[str, Any]) -> Plan:
-    """Read a table `[sweep]`; ConfigError for what is no list, no distribution or out of range."""
+    """Read a table `[sweep]`, with `[search]` at its key SEARCH, a table or a search.
+
+    Raises ConfigError for what is no list, no distribution or out of range.
+    """
     values = dict(_values({name: value for name, value in table.items() if name not in OWN}))
     if "seed" in values:
         raise ConfigError(f"sweep.seed: write {SWEEP}.seeds, a number of seeds or a list of them")
@@ -86,7 +102,9 @@ def read(table: Mapping[str, Any]) -> Plan:
             f"sweep.draws = {draws}: no option has a distribution; leave it out, or draw from one, as "
             '"agent.learning_rate" = { part = "log_uniform", low = 1e-5, high = 1e-2 }'
         )
-    return Plan(values, seeds, draws, check_value(DRAW_SEED, table.get("draw_seed", 0)))
+    search = table.get(SEARCH, {})
+    search = searches.read(search if isinstance(search, dict | str) else searches.to_table(search))
+    return Plan(values, seeds, draws, check_value(DRAW_SEED, table.get("draw_seed", 0)), search)
 
 
 def members_of(run_config: Config, plan: Plan) -> tuple[Member, ...]:

@@ -16,6 +16,7 @@ from ppax.options import Config
 from ppax.program import processes
 from ppax.program.footprint import available_bytes, explained, footprint
 from ppax.program.members import SHARE, MembersTraining, filled, members_that_fit
+from ppax.protocols import Search
 from ppax.run import record
 from ppax.run.directory import RunDirectory
 from ppax.run.restore import planned_iterations
@@ -44,6 +45,7 @@ def sweep_runs(
     seeds: int | Sequence[int] | None = None,
     draws: int | None = None,
     draw_seed: int | None = None,
+    search: Search | Config | None = None,
     run_dir: str | Path | None = None,
 ) -> SweepResult:
     """Train many settings and seeds of a run together, evaluate each, and rank the settings.
@@ -53,14 +55,15 @@ def sweep_runs(
     `{"agent.learning_rate": [1e-4, 3e-4], "agent.gamma": ppax.sweeps.Uniform(0.9, 0.999)}`: every combination of the
     lists, each with the same `draws` joint draws of all distributions, each with all `seeds`, a number of them or a
     list. They add to the table `[sweep]` of a run file. Members that differ in numbers alone share a compiled program;
-    members on the host train one after the other. A member whose iteration is not finite is dropped alone.
+    members on the host train one after the other. A member whose iteration is not finite is dropped alone. `search`
+    decides over the members while they train, as `ppax.sweeps.Halving()`, ASHA or PBT; a table of its options will do.
 
     Each member has an ordinary run directory in `run_dir`/members (default: a new one in sweeps/), for `ppax.load`,
     `report` and `resume`. A signal saves all members and raises Interrupted; `resume_sweep` continues, with the same
     bits as an uninterrupted sweep. Raises ConfigError, before anything compiles, for settings that cannot work.
     """
     run_config, table = plan.split(config_of(target))
-    given = {"seeds": seeds, "draws": draws, "draw_seed": draw_seed}
+    given = {"seeds": seeds, "draws": draws, "draw_seed": draw_seed, config.SEARCH: search}
     table = table | dict(values or {}) | {name: value for name, value in given.items() if value is not None}
     return start(config.resolve(run_config), plan.read(table), run_dir)
 

@@ -1,0 +1,27 @@
+"""Grid: every member trains to the end."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ppax.protocols import Copy, Look, Stop
+from ppax.types import part
+
+
+@part
+class Grid:
+    """Grid: every member trains to the end."""
+
+    waits: ClassVar[bool] = False
+    perturbs: ClassVar[bool] = False
+
+    def check(self, members: int, total: int) -> None:
+        """Accept every sweep."""
+
+    def next_after(self, iteration: int, total: int) -> int:
+        """Return the end: it never looks."""
+        return total
+
+    def decide(self, look: Look) -> list[Stop | Copy]:
+        """Return no decision."""
+        return []

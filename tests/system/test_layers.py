@@ -56,7 +56,7 @@ ONLY = {
     "matplotlib": {"scores", "reports", "tools"},
     "imageio_ffmpeg": {"films"},
     "rich": {"loggers"},
-    "cloudpickle": {"envs", "sweeps"},
+    "cloudpickle": {"envs"},
     "ray": {"program.clusters"},  # the others are handed the module
     **{name: {"policy"} for name in ("jax2onnx", "onnx", "onnxruntime", "huggingface_hub")},
 }

@@ -7,15 +7,16 @@ import difflib
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from ppax import config, imports
 from ppax.envs import BUILTIN, HOST_SUITES, SUITES
 from ppax.program import processes
 from ppax.run.directory import RUN_FILE
+from ppax.sweeps.placing import settings as placing
 from ppax.types import ConfigError
 
 COMMANDS = (
@@ -79,6 +80,23 @@ def add_processes(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--coordinator", metavar="HOST:PORT", help="address of process 0, instead of --distributed")
     group.add_argument("--process", type=int, metavar="I", help="number of this process, from 0")
     group.add_argument("--of", type=int, metavar="N", help="number of processes")
+
+
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a sweep on a Ray cluster."""
+    group = parser.add_argument_group("cluster")
+    for name, option in placing.OPTIONS.items():
+        flag = f"--{placing.RAY}" if name == "address" else f"--{option.path}"
+        default = "" if name == "address" else f" (default: {option.default})"
+        word = "ADDRESS" if name == "address" else "INT"
+        group.add_argument(flag, dest=option.path, type=option.kind, metavar=word, help=f"{option.doc}{default}")
+
+
+def cluster_of(options: argparse.Namespace, base: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+    """Return the table `[ray]`: that of the run file, `base`, with the options; None where neither has any."""
+    given = {name: getattr(options, option.path) for name, option in placing.OPTIONS.items()}
+    table = dict(base or {}) | {name: value for name, value in given.items() if value is not None}
+    return table or None
 
 
 def joined(arguments: list[str]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ppax import config, imports
 from ppax.cli.arguments import TRUST, booleans, choose_groups, choose_lists, choose_parts, dashed, free_options, renamed
-from ppax.cli.common import add_processes
+from ppax.cli.common import add_cluster, add_processes
 from ppax.config import group_tables
 from ppax.options import LISTS, NONE, Config, Option, flatten, nearest, unflatten
 from ppax.types import ConfigError
@@ -64,6 +64,7 @@ def add_resume(parser: argparse.ArgumentParser) -> None:
     text = "new length of the run, recorded in its run file; schedules take their progress from it"
     parser.add_argument("--total-steps", type=_parser(Option("total_steps", int)), metavar="INT", help=text)
     add_processes(parser)
+    add_cluster(parser)
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:

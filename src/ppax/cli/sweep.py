@@ -12,13 +12,14 @@ from typing import Any
 
 from ppax import config, imports
 from ppax.cli.arguments import TRUST, dashed, number_or_text, renamed
-from ppax.cli.common import DONE, NUMERICAL, fail
+from ppax.cli.common import DONE, NUMERICAL, add_cluster, cluster_of, fail
 from ppax.cli.options import parse_run
 from ppax.cli.output import print_json, say
 from ppax.cli.search import parse_search, split_search
 from ppax.options import LISTS, Config, Option
 from ppax.sweeps import SweepResult, plan, resume_sweep
 from ppax.sweeps.distributions import DISTRIBUTIONS, Distribution
+from ppax.sweeps.placing import settings as placing
 from ppax.sweeps.runs import start
 from ppax.sweeps.search.table import SEARCHES
 from ppax.types import ConfigError
@@ -41,20 +42,25 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--draws", type=int, help="number of joint draws of all distributions")
     parser.add_argument("--draw-seed", type=int, help="random seed of the draws (default: 0)")
     parser.add_argument("--run-dir", type=Path, help="directory of the sweep (default: new, in sweeps/)")
+    add_cluster(parser)
 
 
 def parse_sweep(arguments: list[str]) -> tuple[argparse.Namespace, Config, Config]:
-    """Parse the arguments: options of the command, configuration of the run, and the table [sweep]."""
+    """Parse the arguments: options of the command, with `cluster`, configuration of the run, the table [sweep]."""
     table: Config = {}
+    of_file: Any = None
 
     def find(target: str) -> Config:
-        found, own = plan.split(config.find(target))
+        nonlocal of_file
+        found, of_file = placing.split(config.find(target))
+        found, own = plan.split(found)
         table.update(own)
         return found
 
     rest, search = split_search(arguments)
     rest, swept = split_swept([dashed(argument) for argument in rest])
     options, run_config = parse_run("sweep", rest, add_sweep, find)
+    options.cluster = placing.read(cluster_of(options, placing.checked(of_file)))
     own_search = parse_search(search, table.get(config.SEARCH, {}))
     table |= {config.SEARCH: own_search} if own_search else {}
     known = {option.path: option for option in config.options(run_config)}
@@ -67,14 +73,16 @@ def run_sweep(start_jax: Callable[[bool], None], arguments: list[str]) -> int:
     """Train a sweep, after `start_jax` with the option --cache, and print its table; return the exit code."""
     options, run_config, table = parse_sweep(arguments)
     start_jax(options.cache)
-    return _report(options, start(run_config, plan.read(table), options.run_dir, partial(say, options)))
+    return _report(
+        options, start(run_config, plan.read(table), options.run_dir, partial(say, options), options.cluster)
+    )
 
 
 def continue_sweep(options: argparse.Namespace) -> int:
     """Continue the sweep in the directory `options.run`; return the exit code."""
     if options.total_steps is not None:
         raise ConfigError("--total-steps: a sweep has no new length; resume one of its members, or sweep again")
-    return _report(options, resume_sweep(options.run))
+    return _report(options, resume_sweep(options.run, ray=cluster_of(options)))
 
 
 def split_swept(arguments: list[str]) -> tuple[list[str], dict[str, Any]]:

@@ -1,11 +1,12 @@
 """Code that is not part of ppax, by its import path, and the packages that may be imported."""
 
 from ppax.imports.paths import is_path, load, path_of, registered, require_trusted
-from ppax.imports.trusted import Untrusted, flags, settings_file, trust, trusting
+from ppax.imports.trusted import Untrusted, flags, granted, settings_file, trust, trusting
 
 __all__ = [
     "Untrusted",
     "flags",
+    "granted",
     "is_path",
     "load",
     "path_of",

@@ -56,6 +56,14 @@ def trusting(packages: Iterable[str], beside: bool = False) -> Iterator[None]:
             current.update(old)
 
 
+def granted() -> tuple[list[str], list[str]]:
+    """Return the packages that are trusted here, and those of them that this command line trusts; for other processes.
+
+    `with trusting(first), trusting(second, beside=True)` is the same trust there.
+    """
+    return sorted(_trusted | _of_settings()), sorted(_beside)
+
+
 def flags() -> str:
     """Return the options `--trust PACKAGE` of this command line, with a space before each."""
     return "".join(f" --trust {name}" for name in sorted(_beside))

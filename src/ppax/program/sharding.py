@@ -43,6 +43,12 @@ def use_cpu_devices(count: int) -> None:
             jax.config.update("jax_num_cpu_devices", count)
 
 
+def use_only(count: int) -> None:
+    """Ask JAX for exactly `count` CPU devices, whatever the number of cores; too late where JAX is initialised."""
+    with contextlib.suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", count)
+
+
 def keep_apart() -> None:
     """Pin each XLA compute thread to its own core, on Linux; for programs with one CPU device per core.
 

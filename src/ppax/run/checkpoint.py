@@ -72,7 +72,7 @@ def save(
     final = directory / f"{int(state.iteration):010d}"
     if final.exists() and _holds(final, manifest["sha256"]):
         return final  # the same state is saved already
-    _replace(final, {STATE: data, MANIFEST: json.dumps(sealed(manifest), indent=1).encode()})
+    replace(final, {STATE: data, MANIFEST: json.dumps(sealed(manifest), indent=1).encode()})
     # Higher iterations are damaged checkpoints that a resume skipped; they are replaced when the run reaches them
     older = [path for path in list_checkpoints(directory) if path.name <= final.name]
     for old in older[: -keep if keep else 0]:
@@ -80,7 +80,7 @@ def save(
     return final
 
 
-def _replace(final: Path, files: dict[str, bytes]) -> None:
+def replace(final: Path, files: dict[str, bytes]) -> None:
     """Write the directory `final` with these files, atomically; an existing one is replaced."""
     directory = final.parent
     partial = directory / f".tmp-{final.name}"

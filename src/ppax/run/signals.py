@@ -8,22 +8,36 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 _HANGUP = [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []  # a closed terminal; Windows has none
 ON_DISK = (signal.SIGTERM, signal.SIGINT, *_HANGUP)  # of a run that can be resumed
 IN_MEMORY = (signal.SIGINT,)  # of a run without directory: after SIGTERM its result would be lost
 
+_request: ContextVar[threading.Event | None] = ContextVar("request", default=None)
+
+
+@contextmanager
+def stopped_by(request: threading.Event) -> Iterator[None]:
+    """Context in which `request` stops the runs of this thread, which gets no signals."""
+    token = _request.set(request)
+    try:
+        yield
+    finally:
+        _request.reset(token)
+
 
 @contextmanager
 def stop_on_signals(names: Sequence[signal.Signals]) -> Iterator[threading.Event]:
     """Set the event at the first of these signals, and restore the earlier handlers for the second one.
 
-    Ignored signals stay ignored, as under `nohup` and in background jobs of scripts.
+    Ignored signals stay ignored, as under `nohup` and in background jobs of scripts. Other threads than the main one
+    get no signals: there the event is that of `stopped_by`.
     """
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield stop
+        yield _request.get() or stop
         return
     earlier = {name: handler for name in names if (handler := signal.getsignal(name)) is not signal.SIG_IGN}
 

@@ -10,7 +10,9 @@ best.toml     run file of the best setting
 
 from __future__ import annotations
 
+import itertools
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,6 +44,22 @@ def member_dir(path: Path, one: Member, members: int) -> Path:
 def is_sweep(path: Path) -> bool:
     """Return whether `path` is a sweep directory."""
     return (path / SWEEP_FILE).is_file()
+
+
+def new(env: str, run_dir: str | Path | None) -> Path:
+    """Return a directory that exists: `run_dir`, or a new one in sweeps/."""
+    if run_dir is not None:
+        Path(run_dir).mkdir(parents=True, exist_ok=True)
+        return Path(run_dir)
+    name = f"{env.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
+    for copy in itertools.count(1):
+        path = Path("sweeps") / (name if copy == 1 else f"{name}-{copy}")
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            continue
+    raise AssertionError("unreachable: the count has no end")
 
 
 def create(path: Path, run_config: Config, plan: Plan, members: Sequence[Member]) -> None:

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
+from typing import Protocol
 
 from ppax.loggers import Console, JsonLines, last_row
 from ppax.protocols import Row
 
 ROWS = "sweep.jsonl"
+
+
+class Counting(Protocol):
+    """Progress of members that train, as it is counted."""
+
+    def skip(self, iterations: int) -> None:
+        """Count iterations that need no training: those before a resume, and those after the end of a member."""
+
+    def add(self, iterations: int, env_steps: int, seconds: float, returns: list[float], members: int) -> None:
+        """Add what `members` members, all those that still train in a program, have done together."""
 
 
 class Progress:
@@ -45,6 +57,10 @@ class Progress:
         if self._console is not None:
             self._console.log(row)
 
+    def take_back(self, iterations: int, env_steps: int) -> None:
+        """Take back what is done again, because the machine that did it was lost."""
+        self._done, self._env_steps = self._done - iterations, self._env_steps - env_steps
+
     def __enter__(self) -> Progress:
         return self
 
@@ -52,3 +68,23 @@ class Progress:
         self._rows.close()
         if self._console is not None:
             self._console.close()
+
+
+class Merged:
+    """Progress of programs that train at the same time, as that of one."""
+
+    def __init__(self, progress: Progress):
+        self._progress, self._since = progress, time.monotonic()
+        self._iterations, self._env_steps, self._returns = 0, 0, list[float]()
+
+    def add(self, iterations: int, env_steps: int, returns: list[float]) -> None:
+        """Add what one program has done."""
+        self._iterations, self._env_steps = self._iterations + iterations, self._env_steps + env_steps
+        self._returns += returns
+
+    def show(self, members: int) -> None:
+        """Count as progress what was added since the last call, by `members` members that still train."""
+        if self._iterations:
+            now = time.monotonic()
+            self._progress.add(self._iterations, self._env_steps, now - self._since, self._returns, members)
+            self._since, self._iterations, self._env_steps, self._returns = now, 0, 0, []

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,9 +11,9 @@ from typing import Any
 from ppax import config, imports
 from ppax.config import Built
 from ppax.options import Config
-from ppax.program import processes
+from ppax.program import clusters, processes
 from ppax.program.footprint import available_bytes, explained, footprint
-from ppax.program.members import SHARE, MembersTraining, filled, members_that_fit
+from ppax.program.members import MOST, SHARE, MembersTraining, filled, members_that_fit
 from ppax.protocols import Search
 from ppax.run import record
 from ppax.run.directory import RunDirectory
@@ -28,8 +26,10 @@ from ppax.sweeps.directory import Recorded, member_dir
 from ppax.sweeps.distributions import Distribution
 from ppax.sweeps.member import complete
 from ppax.sweeps.packing import Pack, Task, packed
+from ppax.sweeps.placing import settings as placing
+from ppax.sweeps.placing.settings import Cluster
 from ppax.sweeps.plan import Plan
-from ppax.sweeps.progress import Progress
+from ppax.sweeps.progress import Counting, Progress
 from ppax.sweeps.results import SweepResult, conclude
 from ppax.sweeps.training import Stopped, Together, objects_of, train_alone
 from ppax.tools.tuned import Preset
@@ -47,6 +47,7 @@ def sweep_runs(
     draw_seed: int | None = None,
     search: Search | Config | None = None,
     run_dir: str | Path | None = None,
+    ray: str | Mapping[str, Any] | None = None,
 ) -> SweepResult:
     """Train many settings and seeds of a run together, evaluate each, and rank the settings.
 
@@ -61,11 +62,17 @@ def sweep_runs(
     Each member has an ordinary run directory in `run_dir`/members (default: a new one in sweeps/), for `ppax.load`,
     `report` and `resume`. A signal saves all members and raises Interrupted; `resume_sweep` continues, with the same
     bits as an uninterrupted sweep. Raises ConfigError, before anything compiles, for settings that cannot work.
+
+    With `ray`, the address of a Ray cluster ("auto": $RAY_ADDRESS, or one on this machine) or a table of options
+    (`address`, `cpus` and `gpus` of each program, `retries`), the programs are placed on its machines; ProcessLost
+    where one was lost more often than `retries`.
     """
-    run_config, table = plan.split(config_of(target))
+    run_config, of_ray = placing.split(config_of(target))
+    run_config, table = plan.split(run_config)
     given = {"seeds": seeds, "draws": draws, "draw_seed": draw_seed, config.SEARCH: search}
     table = table | dict(values or {}) | {name: value for name, value in given.items() if value is not None}
-    return start(config.resolve(run_config), plan.read(table), run_dir)
+    cluster = placing.read(of_ray if ray is None else ray)
+    return start(config.resolve(run_config), plan.read(table), run_dir, cluster=cluster)
 
 
 def config_of(target: Target) -> Config:
@@ -90,32 +97,36 @@ def start(
     sweep_plan: Plan,
     run_dir: str | Path | None = None,
     say: Callable[[str], None] = lambda text: None,
+    cluster: Cluster | None = None,
 ) -> SweepResult:
     """Begin a sweep over a resolved configuration in a new directory; `say` gets lines for the user."""
     _require_one_process()
+    if cluster is not None:
+        placing.require_grid(sweep_plan.search)
     members = plan.members_of(run_config, sweep_plan)
     packs = packed(members)
-    path = _new_directory(run_config, run_dir)
+    path = directory.new(run_config["env"], run_dir)
     settings, together = members[-1].setting + 1, [pack for pack in packs if pack.compiled]
     kinds = "kind of program" if len(together) == 1 else "kinds of programs"
     how = f"{len(together)} {kinds}" if together else "one after the other, on the host"
     say(f"{len(members)} members, {settings} settings of {len(members) // settings} seeds; {how}; {path}")
     with RunDirectory(path):
         directory.create(path, run_config, sweep_plan, members)
-        return _train(path, Recorded(members, ()), packs)
+        return _train(path, Recorded(members, ()), packs, cluster)
 
 
-def resume_sweep(run_dir: str | Path) -> SweepResult:
+def resume_sweep(run_dir: str | Path, *, ray: str | Mapping[str, Any] | None = None) -> SweepResult:
     """Continue the sweep in `run_dir`; results are those of an uninterrupted sweep. Finished members stay as they are.
 
-    Raises ConfigError where there is no sweep, or another process uses it.
+    `ray` as in `sweep_runs`, whether it was begun with it or without. Raises ConfigError where there is no sweep, or
+    another process uses it.
     """
     _require_one_process()
-    path = Path(run_dir)
+    path, cluster = Path(run_dir), placing.read(ray)
     recorded = directory.read(path)
     packs = packed(recorded.members)
     with RunDirectory(path):
-        return _train(path, recorded, packs)
+        return _train(path, recorded, packs, cluster)
 
 
 def _require_one_process() -> None:
@@ -124,39 +135,40 @@ def _require_one_process() -> None:
         raise ConfigError("ppax sweep: one process trains all members; start it without --distributed")
 
 
-def _new_directory(run_config: Config, run_dir: str | Path | None) -> Path:
-    """Return a directory that exists: `run_dir`, or a new one in sweeps/."""
-    if run_dir is not None:
-        Path(run_dir).mkdir(parents=True, exist_ok=True)
-        return Path(run_dir)
-    name = f"{run_config['env'].replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
-    for copy in itertools.count(1):
-        path = Path("sweeps") / (name if copy == 1 else f"{name}-{copy}")
-        try:
-            path.mkdir(parents=True)
-            return path
-        except FileExistsError:
-            continue
-    raise AssertionError("unreachable: the count has no end")
-
-
-def _train(path: Path, recorded: Recorded, packs: Sequence[Pack]) -> SweepResult:
+def _train(path: Path, recorded: Recorded, packs: Sequence[Pack], cluster: Cluster | None) -> SweepResult:
     """Train all packs, with programs as recorded and new ones for the other members, and conclude."""
     total = sum(planned_iterations(task.env, task.run) for pack in packs for task in pack.tasks)
     console = packs[0].tasks[0].run.log.console
     try:
-        with kept_programs(), stop_on_signals(ON_DISK) as stop, Progress(path, total, console) as progress:
-            for pack in packs:
-                if stop.is_set():
-                    raise Stopped
-                if pack.compiled:
-                    with explained(footprint(pack.shapes)):
-                        recorded = _train_pack(path, recorded, pack, progress, stop)
-                else:
-                    train_alone(pack.tasks[0], _dir_of(path, recorded, pack.tasks[0]), progress)
+        with ExitStack() as stack:
+            ray = None if cluster is None else stack.enter_context(clusters.connected(cluster.address))
+            stop = stack.enter_context(stop_on_signals(ON_DISK))
+            progress = stack.enter_context(Progress(path, total, console))
+            stack.enter_context(kept_programs())
+            if cluster is not None:
+                from ppax.sweeps.placing import driver  # workers import this file
+
+                recorded = driver.train(ray, path, recorded, packs, cluster, progress, stop)
+            else:
+                recorded = _train_here(path, recorded, packs, progress, stop)
     except Stopped as error:
         raise Interrupted(f"stopped; resume with: ppax resume {path}{imports.flags()}") from error
     return conclude(path, recorded.members)
+
+
+def _train_here(
+    path: Path, recorded: Recorded, packs: Sequence[Pack], progress: Progress, stop: threading.Event
+) -> Recorded:
+    """Train all packs in this process, one after the other; return the record with their programs."""
+    for pack in packs:
+        if stop.is_set():
+            raise Stopped
+        if pack.compiled:
+            with explained(footprint(pack.shapes)):
+                recorded = _train_pack(path, recorded, pack, progress, stop)
+        else:
+            train_alone(pack.tasks[0], _dir_of(path, recorded, pack.tasks[0]), progress)
+    return recorded
 
 
 def _dir_of(path: Path, recorded: Recorded, task: Task) -> Path:
@@ -170,30 +182,48 @@ def _train_pack(path: Path, recorded: Recorded, pack: Pack, progress: Progress, 
     known = [numbers for numbers in recorded.programs if set(numbers) <= by_number.keys()]
     left = [task for task in pack.tasks if not any(task.member.number in numbers for numbers in known)]
     if left:
-        chunks, program = _chunks(pack, left)
+        chunks, program = chunks_of(pack, left)
         known = [*known, *chunks]
         recorded = recorded._replace(programs=(*recorded.programs, *chunks))
         directory.write_programs(path, recorded)
     size = filled(max(map(len, known)))
-    for numbers in known:
+    train_programs(pack, known, size, lambda task: _dir_of(path, recorded, task), progress, stop, program)
+    return recorded
+
+
+def train_programs(
+    pack: Pack,
+    programs: Sequence[tuple[int, ...]],
+    size: int,
+    dir_of: Callable[[Task], Path],
+    progress: Counting,
+    stop: threading.Event,
+    program: MembersTraining | None = None,
+) -> None:
+    """Train members of a pack, given by their numbers, in one program of `size` members after the other."""
+    by_number = {task.member.number: task for task in pack.tasks}
+    for numbers in programs:
         tasks = [by_number[number] for number in numbers]
-        if all(complete(_dir_of(path, recorded, task)) for task in tasks):
+        if all(complete(dir_of(task)) for task in tasks):
             progress.skip(len(tasks) * planned_iterations(tasks[0].env, tasks[0].run))
             continue
         if program is None or program.members != size:
             program = MembersTraining(*objects_of(tasks, size), pack.shapes)
         with ExitStack() as stack:
-            Together(pack, tasks, lambda task: _dir_of(path, recorded, task), stack).train(program, progress, stop)
-    return recorded
+            Together(pack, tasks, dir_of, stack).train(program, progress, stop)
 
 
-def _chunks(pack: Pack, tasks: Sequence[Task]) -> tuple[list[tuple[int, ...]], MembersTraining]:
+def chunks_of(
+    pack: Pack, tasks: Sequence[Task], most: int = MOST, sharing: int = 1
+) -> tuple[list[tuple[int, ...]], MembersTraining]:
     """Distribute members evenly over the fewest programs that fit into memory; return their numbers and a program.
 
-    The number for a program begins with a lower bound on memory, and is halved until the compiled program fits.
+    The number for a program begins with a lower bound on memory, at most `most`, and is halved until the compiled
+    program fits. `sharing` programs share the machine's memory.
     """
     available = available_bytes()
-    most = members_that_fit(footprint(pack.shapes), available)
+    available = None if available is None else available // sharing
+    most = min(most, members_that_fit(footprint(pack.shapes), available))
     while True:
         programs = -(-len(tasks) // most)
         size = -(-len(tasks) // programs)

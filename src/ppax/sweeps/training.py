@@ -34,7 +34,7 @@ from ppax.storage.backoff import Backoff
 from ppax.storage.manifest import CheckpointError
 from ppax.sweeps.member import FAULT, MemberRun, complete
 from ppax.sweeps.packing import Pack, Task
-from ppax.sweeps.progress import Progress
+from ppax.sweeps.progress import Counting
 from ppax.types import TrainState
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class Together:
             return member.load(saved[-1]) if saved else member.initial()
         return member.load(iteration) if iteration in member.saved() else member.initial()
 
-    def train(self, program: MembersTraining, progress: Progress, stop: threading.Event) -> None:
+    def train(self, program: MembersTraining, progress: Counting, stop: threading.Event) -> None:
         """Train all members to their ends and evaluate them; Stopped if `stop` is set before."""
         done, restored = self.restore()
         states: Sequence[TrainState] = restored
@@ -124,7 +124,7 @@ class Together:
         count: int,
         done: int,
         seconds: float,
-        progress: Progress,
+        progress: Counting,
     ) -> None:
         """Log a row for each member, of `count` iterations up to `done`; end those that are done or not finite."""
         training, rows, steps = self.training, list[Row](), 0
@@ -187,7 +187,7 @@ class Together:
             member.evaluate(self._last[place])
 
 
-def train_alone(task: Task, path: Path, progress: Progress) -> None:
+def train_alone(task: Task, path: Path, progress: Counting) -> None:
     """Train and evaluate a member whose environments are on the host, as a run of its own."""
     iterations = planned_iterations(task.env, task.run)
     if complete(path):

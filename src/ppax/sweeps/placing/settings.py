@@ -1,0 +1,83 @@
+"""Table `[ray]` of a sweep's file: the cluster on which programs are placed, and the resources of each.
+
+[ray]
+address = "auto"
+cpus = 4
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ppax.options import Config, Option, check_value, nearest
+from ppax.program.clusters import AUTO
+from ppax.sweeps.search import Grid
+from ppax.types import ConfigError
+
+RAY = "ray"  # key of the table
+OPTIONS = {
+    "address": Option(
+        "ray.address",
+        str,
+        default=AUTO,
+        doc=f"cluster of Ray, HOST:PORT; {AUTO}: $RAY_ADDRESS, else one on this machine, else a new one here",
+    ),
+    "cpus": Option("ray.cpus", int, default=1, doc="CPUs of each program", limits={"low": 1}),
+    "gpus": Option("ray.gpus", int, default=0, doc="GPUs of each program", limits={"low": 0}),
+    "retries": Option(
+        "ray.retries",
+        int,
+        default=3,
+        doc="times that a program goes on from its last checkpoint after its worker was lost",
+        limits={"low": 0},
+    ),
+}
+
+
+class Cluster(NamedTuple):
+    """Cluster, and resources of each program on it; the fields are OPTIONS."""
+
+    address: str
+    cpus: int
+    gpus: int
+    retries: int
+
+    @property
+    def resources(self) -> dict[str, Any]:
+        """Resources of a program, as Ray's options of a task or actor."""
+        return {"num_cpus": self.cpus, "num_gpus": self.gpus, "scheduling_strategy": "SPREAD"}
+
+
+def split(run_config: Config) -> tuple[Config, Any]:
+    """Return a run file without its table `[ray]`, and that table, None where there is none."""
+    return {name: value for name, value in run_config.items() if name != RAY}, run_config.get(RAY)
+
+
+def read(given: str | Mapping[str, Any] | None) -> Cluster | None:
+    """Return the settings of a table or of an address, None of None; ConfigError for what is invalid."""
+    if given is None:
+        return None
+    table = checked(given)
+    for name in table:
+        if name not in OPTIONS:
+            raise ConfigError(f"unknown option {f'{RAY}.{name}'!r}; did you mean {RAY}.{nearest(name, OPTIONS)}?")
+    return Cluster(*(check_value(option, table.get(name, option.default)) for name, option in OPTIONS.items()))
+
+
+def checked(given: Any) -> Mapping[str, Any]:
+    """Return a table, {} for None; an address stands for one. ConfigError for anything else."""
+    table = {"address": given} if isinstance(given, str) else {} if given is None else given
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{RAY} = {given!r}: must be an address, as {AUTO!r}, or a table, [{RAY}]")
+    return table
+
+
+def require_grid(search: Any) -> None:
+    """Raise ConfigError for a search that decides while members train: it would have to see those of all machines."""
+    if not isinstance(search, Grid):
+        name = type(search).__name__.lower()
+        raise ConfigError(
+            f"{RAY}: programs on a cluster train apart from each other, and search.part = {name!r} compares members "
+            f"while they train; leave out --{RAY}, or the search"
+        )

@@ -1,0 +1,223 @@
+"""Worker: an actor of a Ray cluster that trains the members of one program, in a directory of its own machine.
+
+The driver asks for what has happened since its last question: progress, snapshots of the run directories, the end. It
+alone writes the directory of the sweep, so that a worker that was given up as lost, and lives, can change nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import platform
+import queue
+import shutil
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+import ppax
+from ppax import imports
+from ppax.program import sharding
+from ppax.program.footprint import explained, footprint
+from ppax.run.signals import stopped_by
+from ppax.storage.cache import kept_programs
+from ppax.sweeps.directory import MEMBERS, member_dir
+from ppax.sweeps.packing import Task, packed
+from ppax.sweeps.placing import transport
+from ppax.sweeps.placing.transport import Outbox, Snapshot
+from ppax.sweeps.plan import Member
+from ppax.sweeps.runs import chunks_of, train_programs
+from ppax.sweeps.training import Stopped, train_alone
+from ppax.types import ConfigError
+
+WAIT_SECONDS = 0.5  # in which a question of the driver is answered, if nothing happens
+WAITING = 1_000  # events that wait for a question; then training waits too
+
+
+class Surroundings(NamedTuple):
+    """What members need of the driver's process: versions, packages that may be imported and where they are found."""
+
+    versions: tuple[str, str]  # of ppax and JAX
+    trusted: tuple[list[str], list[str]]  # as imports.granted
+    search: list[str]  # sys.path
+    directory: str  # current one, for relative paths
+    cpus: int  # of a program, which has as many CPU devices
+
+
+class Job(NamedTuple):
+    """Members that train in one program, or one whose environments are on the host."""
+
+    surroundings: Surroundings
+    members: tuple[Member, ...]
+    total: int  # members of the whole sweep
+    size: int  # members that the program is compiled for; 0 on the host
+    begun: Snapshot  # their run directories so far
+
+
+class Skipped(NamedTuple):
+    """Iterations that need no training, as of sweeps/progress.py."""
+
+    iterations: int
+
+
+class Added(NamedTuple):
+    """Iterations that were trained, as of sweeps/progress.py."""
+
+    iterations: int
+    env_steps: int
+    returns: list[float]
+    members: int  # that still train
+
+
+class Ended(NamedTuple):
+    """End of a program: done, stopped by a request, or an exception, pickled."""
+
+    stopped: bool
+    error: bytes | None
+
+
+Event = Skipped | Added | Snapshot | Ended
+
+
+def surroundings(cpus: int) -> Surroundings:
+    """Return the surroundings of this process, the driver's."""
+    return Surroundings((ppax.__version__, jax.__version__), imports.granted(), list(sys.path), os.getcwd(), cpus)
+
+
+def enter(given: Surroundings, stack: contextlib.ExitStack) -> None:
+    """Make the surroundings of the driver those of this process; ConfigError for other versions."""
+    own = (ppax.__version__, jax.__version__)
+    if own != given.versions:
+        raise ConfigError(
+            f"{platform.node()} has ppax {own[0]} and JAX {own[1]}, the sweep was begun with ppax {given.versions[0]} "
+            f"and JAX {given.versions[1]}: install the same on all nodes"
+        )
+    sys.path.extend(entry for entry in given.search if entry not in sys.path)
+    if os.path.isdir(given.directory):
+        os.chdir(given.directory)
+    sharding.use_only(given.cpus)
+    packages, beside = given.trusted
+    stack.enter_context(imports.trusting(packages))
+    stack.enter_context(imports.trusting(beside, beside=True))
+    stack.enter_context(kept_programs())
+
+
+def size_of_programs(given: Surroundings, members: tuple[Member, ...], most: int, sharing: int) -> int:
+    """Return how many of the members of one pack a program may have on this machine, at most `most`."""
+    with contextlib.ExitStack() as stack:
+        enter(given, stack)
+        (pack,) = packed(members)
+        with explained(footprint(pack.shapes)):
+            chunks, _ = chunks_of(pack, pack.tasks, most, sharing)
+        return max(map(len, chunks))
+
+
+class Worker:
+    """Actor that trains one job in a thread, so that the driver's questions are answered meanwhile."""
+
+    def __init__(self) -> None:
+        self._events: queue.Queue[Event] = queue.Queue(WAITING)
+        self._stop, self._on_host = threading.Event(), False
+        self._lock = threading.Lock()  # of snapshots; one of a run on the host is taken while it goes on
+        self._folder = Path(tempfile.mkdtemp(prefix="ppax-"))
+        (self._folder / MEMBERS).mkdir()
+        self._outbox = Outbox(self._folder / MEMBERS)
+
+    def begin(self, job: Job) -> list[Event]:
+        """Begin to train; nothing has happened yet."""
+        threading.Thread(target=self._run, args=(job,), daemon=True).start()
+        return []
+
+    def next(self) -> list[Event]:
+        """Return what has happened since the last question; wait a moment where nothing has."""
+        events: list[Event] = []
+        with contextlib.suppress(queue.Empty):
+            events.append(self._events.get(timeout=WAIT_SECONDS))
+            while True:
+                events.append(self._events.get_nowait())
+        if self._on_host:
+            with self._lock:
+                snapshot = self._outbox.take() if self._on_host and self._outbox.due else None
+            events += [] if snapshot is None else [snapshot]
+        return events
+
+    def stop(self) -> None:
+        """Ask for an end of training, with checkpoints."""
+        self._stop.set()
+
+    def skip(self, iterations: int) -> None:
+        """Count iterations that need no training (sweeps/progress.py)."""
+        self._events.put(Skipped(iterations))
+
+    def add(self, iterations: int, env_steps: int, seconds: float, returns: list[float], members: int) -> None:
+        """Count iterations that are trained (sweeps/progress.py), after the checkpoints before them."""
+        if not self._on_host and self._outbox.due:
+            self._send()
+        self._events.put(Added(iterations, env_steps, returns, members))
+
+    def _send(self) -> None:
+        snapshot = self._outbox.take()
+        if snapshot is not None:
+            self._events.put(snapshot)
+
+    def _run(self, job: Job) -> None:
+        stopped, error = False, None
+        try:
+            self._train(job)
+        except Stopped:
+            stopped = True
+        except BaseException as raised:  # any error belongs to the driver
+            error = _portable(raised)
+        try:
+            with self._lock:
+                self._on_host = False
+                self._send()
+        except Exception as raised:
+            error = error or _portable(raised)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._events.put(Ended(stopped, error))
+
+    def _train(self, job: Job) -> None:
+        with contextlib.ExitStack() as stack:
+            enter(job.surroundings, stack)
+            runs = [run_of(member, job.total) for member in job.members]
+            transport.apply(self._folder / MEMBERS, runs, job.begun)
+            self._outbox.sent()
+            stack.enter_context(stopped_by(self._stop))
+            (pack,) = packed(job.members)
+            dir_of: Callable[[Task], Path] = lambda task: member_dir(self._folder, task.member, job.total)  # noqa: E731
+            if not job.size:
+                self._on_host = True
+                train_alone(pack.tasks[0], dir_of(pack.tasks[0]), self)
+                return
+            with explained(footprint(pack.shapes)):
+                numbers = tuple(member.number for member in job.members)
+                train_programs(pack, [numbers], job.size, dir_of, self, self._stop)
+
+
+def run_of(member: Member, total: int) -> str:
+    """Return the name of the run directory of a member of a sweep of `total` members."""
+    return member_dir(Path(), member, total).name
+
+
+def _portable(error: BaseException) -> bytes:
+    """Pickle an exception, or one with its text where it cannot be read again."""
+    error.add_note("".join(traceback.format_exception(error)))
+    try:
+        data = pickle.dumps(error)
+        pickle.loads(data)
+    except Exception:
+        return pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
+    return data
+
+
+def raised_by(event: Ended) -> Any:
+    """Return the exception of an end; None without one."""
+    return None if event.error is None else pickle.loads(event.error)

@@ -205,10 +205,8 @@ def _selftest(arguments: list[str]) -> int:
 
 
 def _resume(options: argparse.Namespace) -> int:
-    if is_sweep(options.run):
+    if is_sweep(options.run) or cluster_of(options):
         return continue_sweep(options)
-    if cluster_of(options) is not None:
-        raise ConfigError(f"--ray: {options.run} is one run, and a cluster trains sweeps; leave it out")
     recorded = find(options.run)
     callbacks = record.callbacks_of(recorded)
     if callbacks:

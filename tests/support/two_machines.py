@@ -11,6 +11,8 @@ from pathlib import Path
 
 HEAD, OTHER, SPACE, LINK = "10.213.77.1", "10.213.77.2", "ppax-other", "ppax-link"
 MEMORY = 200_000_000  # bytes of each object store
+# given, because a raylet waits only a few seconds until agents that choose theirs have started
+PORTS = ("dashboard-agent-grpc-port", "dashboard-agent-listen-port", "runtime-env-agent-port", "metrics-export-port")
 
 
 class Cluster:
@@ -20,31 +22,34 @@ class Cluster:
         self.apart = _separated()
         head, other = (HEAD, OTHER) if self.apart else ("127.0.0.1", "127.0.0.1")
         self.address, self._folder, self._raylets = f"{head}:{port}", folder, []
-        self._begin(["--head", f"--port={port}", "--include-dashboard=false"], head, ())
-        self._ready(1)
         inside = ("ip", "netns", "exec", SPACE) if self.apart else ()
-        self._begin([f"--address={self.address}"], other, inside)
-        self._ready(2)
+        try:
+            self._begin(["--head", f"--port={port}", "--include-dashboard=false"], head, ())
+            self._begin([f"--address={self.address}"], other, inside)
+        except BaseException:
+            self.close()
+            raise
 
     def _begin(self, options, ip, inside):
-        log = open(self._folder / f"raylet{len(self._raylets)}.txt", "wb")  # noqa: SIM115 (until the process ends)
+        """Begin a machine, and wait until it is in the cluster."""
+        number = len(self._raylets)
+        log = self._folder / f"raylet{number}.txt"
+        options = [*options, *(f"--{name}={26400 + 10 * number + i}" for i, name in enumerate(PORTS))]
         ray = (sys.executable, "-m", "ray.scripts.scripts", "start", *options, f"--node-ip-address={ip}")
         words = [*inside, *ray, "--num-cpus=2", f"--object-store-memory={MEMORY}", "--block", "--disable-usage-stats"]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "RAY_DISABLE_IMPORT_WARNING": "1"}
-        self._raylets.append(subprocess.Popen(words, stdout=log, stderr=log, env=environment, start_new_session=True))
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "RAY_raylet_start_wait_time_s": "120"}
+        with open(log, "wb") as file:
+            one = subprocess.Popen(words, stdout=file, stderr=file, env=environment, start_new_session=True)
+        self._raylets.append(one)
+        self._wait(log)
 
-    def _ready(self, machines):
-        """Wait until that many machines are in the cluster."""
-        count = "print(sum(node['Alive'] for node in ray.nodes()))"
-        code = f"import ray; ray.init({self.address!r}, logging_level='error'); {count}"
-        until = time.monotonic() + 90.0
-        while time.monotonic() < until:
-            found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-            if found.stdout.strip().endswith(str(machines)):
-                return
+    def _wait(self, log):
+        """Wait until the last machine is in the cluster."""
+        until = time.monotonic() + 150.0
+        while b"Ray runtime started" not in log.read_bytes():
             assert self._raylets[-1].poll() is None, self.logs()
-            time.sleep(0.5)
-        raise AssertionError(self.logs())
+            assert time.monotonic() < until, self.logs()
+            time.sleep(0.2)
 
     def logs(self):
         return "\n".join(path.read_text() for path in sorted(self._folder.glob("raylet*.txt")))
@@ -67,7 +72,8 @@ class Cluster:
                 os.kill(pid, signal.SIGKILL)
 
     def close(self):
-        self.kill_other()
+        if len(self._raylets) > 1:
+            self.kill_other()
         for raylet in reversed(self._raylets):
             for pid in [*_descendants(raylet.pid), raylet.pid]:
                 with contextlib.suppress(ProcessLookupError):

@@ -4,6 +4,8 @@ from breaks.base import Mutation
 
 PLAN = "tests/sweeps/test_plan.py::"
 RUNS = "tests/sweeps/test_runs.py::"
+TRANSPORT = "tests/sweeps/placing/test_transport.py::"
+DRIVER = "tests/sweeps/placing/test_driver.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
@@ -61,5 +63,40 @@ MUTATIONS: list[Mutation] = [
         "lengths = run.num_steps, run.iterations_per_env_reset",
         (RUNS + "test_members_that_differ_in_numbers_alone_share_a_program",),
         "sweeps/packing.py",
+    ),
+    Mutation(
+        "an end is written before the checkpoint that it belongs to",
+        'ORDER = ("best", CHECKPOINTS, STOPPED, EVALUATION)',
+        'ORDER = (STOPPED, EVALUATION, "best", CHECKPOINTS)',
+        (TRANSPORT + "test_a_kill_while_a_snapshot_is_written_leaves_what_can_be_resumed",),
+        "placing/transport.py",
+    ),
+    Mutation(
+        "a snapshot is taken while checkpoints come and go",
+        "        if _checkpoints(self._root) != checkpoints:\n",
+        "        if False:\n",
+        (TRANSPORT + "test_no_snapshot_is_taken_while_checkpoints_come_and_go",),
+        "placing/transport.py",
+    ),
+    Mutation(
+        "what a lost worker did after its last checkpoint counts twice",
+        "        self._progress.take_back(placed.iterations, placed.env_steps)\n",
+        "",
+        (DRIVER + "test_a_lost_worker_goes_on_from_its_last_checkpoint_and_nothing_counts_twice",),
+        "placing/driver.py",
+    ),
+    Mutation(
+        "a program whose worker is lost begins from nothing",
+        "begun = transport.collect(self._root, self._runs_of(placed))",
+        "begun = transport.collect(self._root, [])",
+        (DRIVER + "test_a_sweep_begun_here_goes_on_on_a_cluster",),
+        "placing/driver.py",
+    ),
+    Mutation(
+        "workers trust nothing",
+        "    stack.enter_context(imports.trusting(packages))\n",
+        "",
+        (DRIVER + "test_a_worker_trusts_what_the_driver_trusts",),
+        "placing/worker.py",
     ),
 ]

@@ -18,7 +18,7 @@ class Answer:
     def __init__(self, call):
         self._call, self._result = call, None
 
-    def result(self):
+    def make(self):
         if self._result is None:
             try:
                 self._result = (self._call(), None)
@@ -26,6 +26,9 @@ class Answer:
                 self._result = (None, error)
             except Exception as error:
                 self._result = (None, RayTaskError(error))
+
+    def result(self):
+        self.make()
         value, error = self._result
         if error is not None:
             raise error
@@ -40,7 +43,13 @@ class Actor:
         cluster.actors.append(self)
 
     def __getattr__(self, name):
-        return SimpleNamespace(remote=lambda *arguments: Answer(lambda: self._call(name, arguments)))
+        return SimpleNamespace(remote=lambda *arguments: self._asked(name, arguments))
+
+    def _asked(self, name, arguments):
+        answer = Answer(lambda: self._call(name, arguments))
+        if name != "next":  # happens whether or not somebody waits for it
+            answer.make()
+        return answer
 
     def _call(self, name, arguments):
         if self.dead:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import signal
 
+import jax
 import pytest
 from stub_ray import StubRay
 
@@ -13,7 +14,7 @@ from ppax.program import clusters
 from ppax.sweeps import directory
 from ppax.sweeps.placing import worker
 from ppax.sweeps.placing.transport import Snapshot
-from ppax.training import MEASURED
+from ppax.training import MEASURED, STAGES
 
 pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs")
 
@@ -30,6 +31,14 @@ VALUES = {"agent.learning_rate": [1e-2, 1e-3]}
 SETTINGS = {"address": "auto", "cpus": 2}  # a program on each machine
 
 
+@pytest.fixture(autouse=True)
+def _keys_in_threads():
+    """Switch off the key-reuse checker in threads too (see `vmapped_keys`)."""
+    jax.config.update("jax_debug_key_reuse", False)
+    yield
+    jax.config.update("jax_debug_key_reuse", True)
+
+
 def connect(monkeypatch, ray):
     monkeypatch.setattr(clusters, "connected", lambda address: contextlib.nullcontext(ray))
     monkeypatch.setattr(worker, "WAIT_SECONDS", 0.05)
@@ -44,7 +53,7 @@ def on_stub(monkeypatch, path, lost=lambda number, events: False, **table):
 
 def rows_of(path):
     rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    return [{name: x for name, x in row.items() if name not in MEASURED} for row in rows]
+    return [{name: x for name, x in row.items() if name not in (*MEASURED, *STAGES)} for row in rows]
 
 
 def assert_same(one, other):
@@ -111,7 +120,7 @@ def test_a_lost_worker_goes_on_from_its_last_checkpoint_and_nothing_counts_twice
     """The one that replaces it, number 2, is lost too; their threads train on, and change nothing."""
     with pytest.warns(UserWarning, match=r"the worker of members \d to \d was lost; .*: the actor died$"):
         _, ray = on_stub(monkeypatch, tmp_path, LostAfter(1, 2))
-    assert 3 <= len(ray.actors) <= 4  # a worker may have ended in the answer with its first snapshot
+    assert len(ray.actors) == 4
     assert_same(tmp_path, here)
     last = json.loads((tmp_path / "sweep.jsonl").read_text().splitlines()[-1])
     assert (last["iteration"], last["env_steps"]) == (40, steps_of(tmp_path))

@@ -2,10 +2,8 @@
 
 import json
 import shutil
-import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from two_machines import Cluster

@@ -35,6 +35,7 @@ COMMANDS = {
     "fine_tuning": "python benchmarks/fine_tuning.py",
     "latency": "python benchmarks/latency.py",
     "accelerator": "python benchmarks/accelerator.py",
+    "population": "python benchmarks/population.py",
 }
 TITLES = {
     "speed": "Compiled environments, feedforward",
@@ -49,6 +50,7 @@ TITLES = {
     "fine_tuning": "Fine-tuning",
     "latency": "One action of a trained policy",
     "accelerator": "Accelerators",
+    "population": "Population-based training",
 }
 TOWERS = ("agent.network.actor.", "agent.network.critic.")
 LISTS = {"log.to": "logger"}  # lists of parts, and their kind
@@ -147,7 +149,22 @@ def options() -> str:
             direct = [option for option in inner if not option.path.endswith(".part")]
             rows = table(direct, f"{path}.0.") if direct else ["No options."]
             lines += [f'### `part = "{part}"`', "", in_python(cls), "", *rows, ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, *searches()])
+
+
+def searches() -> list[str]:
+    """Sections of the parts of the table [search] of a sweep."""
+    from ppax.sweeps.search.table import SEARCHES, options_of
+
+    about = (
+        "A table of a sweep's file and of `ppax sweep`: decisions over members while they train ([sweeps](sweeps.md))."
+    )
+    lines = ["## search", "", about, ""]
+    for part, cls in SEARCHES.items():
+        own = [option for option in options_of({"part": part}) if not option.path.endswith(".part")]
+        rows = table(own, "search.") if own else ["No options."]
+        lines += [f'### `part = "{part}"`', "", in_python(cls), "", *rows, ""]
+    return lines
 
 
 def towers(own: list[Any]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 from ppax.loggers import Console, JsonLines, last_row
@@ -19,18 +20,22 @@ class Progress:
         self._rows = JsonLines(path / ROWS, 2**63)
         before = last_row(path / ROWS)
         self._done, self._total = 0, total
+        self._reached: dict[int, int] = {}  # iteration of each member, by number
         self._env_steps, self._seconds = int(before.get("env_steps") or 0), float(before.get("seconds") or 0.0)
         self._console = Console(total) if console else None
         if self._console is not None:
             self._console.begin(0)
 
-    def skip(self, iterations: int) -> None:
-        """Count iterations that need no training: those before a resume, and those after the end of a member."""
-        self._done += iterations
+    def skip(self, reached: Mapping[int, int]) -> None:
+        """Count members, by number, up to an iteration: those that a resume has, or all after the end of a member."""
+        for member, iteration in reached.items():
+            self._done += max(0, iteration - self._reached.get(member, 0))
+            self._reached[member] = max(iteration, self._reached.get(member, 0))
 
-    def add(self, iterations: int, env_steps: int, seconds: float, returns: list[float], members: int) -> None:
-        """Add what `members` members, all those that still train in a program, have done together."""
-        self._done, self._env_steps = self._done + iterations, self._env_steps + env_steps
+    def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, returns: list[float]) -> None:
+        """Add what members, all those that still train in a program, have done together up to an iteration."""
+        self.skip(reached)
+        self._env_steps += env_steps
         self._seconds += seconds
         known = [x for x in returns if not math.isnan(x)]
         row: Row = {
@@ -39,7 +44,7 @@ class Progress:
             "episode_return": math.fsum(known) / len(known) if known else math.nan,
             "steps_per_second": env_steps / max(seconds, 1e-9),
             "seconds": self._seconds,
-            "members": members,
+            "members": len(reached),
         }
         self._rows.log(row)
         if self._console is not None:

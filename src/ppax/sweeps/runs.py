@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
-import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,15 +22,18 @@ from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted
 from ppax.run.signals import ON_DISK, stop_on_signals
 from ppax.storage.cache import kept_programs
-from ppax.sweeps import directory, plan
+from ppax.sweeps import directory, member, pictures, plan
+from ppax.sweeps.alone import train_alone
 from ppax.sweeps.directory import Recorded, member_dir
 from ppax.sweeps.distributions import Distribution
-from ppax.sweeps.member import complete
+from ppax.sweeps.member import SEARCH, complete, end_of, reached
 from ppax.sweeps.packing import Pack, Task, packed
 from ppax.sweeps.plan import Plan
 from ppax.sweeps.progress import Progress
 from ppax.sweeps.results import SweepResult, conclude
-from ppax.sweeps.training import Stopped, Together, objects_of, train_alone
+from ppax.sweeps.search.decisions import STOP
+from ppax.sweeps.searching import Searching, checked_total
+from ppax.sweeps.training import Stopped, Together, objects_of
 from ppax.tools.tuned import Preset
 from ppax.types import ConfigError
 
@@ -95,14 +97,15 @@ def start(
     _require_one_process()
     members = plan.members_of(run_config, sweep_plan)
     packs = packed(members)
-    path = _new_directory(run_config, run_dir)
+    checked_total(sweep_plan, packs)
+    path = directory.new(run_config, run_dir)
     settings, together = members[-1].setting + 1, [pack for pack in packs if pack.compiled]
     kinds = "kind of program" if len(together) == 1 else "kinds of programs"
     how = f"{len(together)} {kinds}" if together else "one after the other, on the host"
     say(f"{len(members)} members, {settings} settings of {len(members) // settings} seeds; {how}; {path}")
     with RunDirectory(path):
         directory.create(path, run_config, sweep_plan, members)
-        return _train(path, Recorded(members, ()), packs)
+        return _train(path, Recorded(sweep_plan, members, ()), packs)
 
 
 def resume_sweep(run_dir: str | Path) -> SweepResult:
@@ -124,67 +127,98 @@ def _require_one_process() -> None:
         raise ConfigError("ppax sweep: one process trains all members; start it without --distributed")
 
 
-def _new_directory(run_config: Config, run_dir: str | Path | None) -> Path:
-    """Return a directory that exists: `run_dir`, or a new one in sweeps/."""
-    if run_dir is not None:
-        Path(run_dir).mkdir(parents=True, exist_ok=True)
-        return Path(run_dir)
-    name = f"{run_config['env'].replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
-    for copy in itertools.count(1):
-        path = Path("sweeps") / (name if copy == 1 else f"{name}-{copy}")
-        try:
-            path.mkdir(parents=True)
-            return path
-        except FileExistsError:
-            continue
-    raise AssertionError("unreachable: the count has no end")
-
-
 def _train(path: Path, recorded: Recorded, packs: Sequence[Pack]) -> SweepResult:
     """Train all packs, with programs as recorded and new ones for the other members, and conclude."""
-    total = sum(planned_iterations(task.env, task.run) for pack in packs for task in pack.tasks)
-    console = packs[0].tasks[0].run.log.console
+    planned = sum(planned_iterations(task.env, task.run) for pack in packs for task in pack.tasks)
+    total, console = checked_total(recorded.plan, packs), packs[0].tasks[0].run.log.console
+    searching = Searching(path, recorded.plan, recorded.members, total)
     try:
-        with kept_programs(), stop_on_signals(ON_DISK) as stop, Progress(path, total, console) as progress:
-            for pack in packs:
-                if stop.is_set():
-                    raise Stopped
-                if pack.compiled:
-                    with explained(footprint(pack.shapes)):
-                        recorded = _train_pack(path, recorded, pack, progress, stop)
-                else:
-                    train_alone(pack.tasks[0], _dir_of(path, recorded, pack.tasks[0]), progress)
+        with kept_programs(), stop_on_signals(ON_DISK) as stop, Progress(path, planned, console) as progress:
+            for until in searching.stages():
+                for pack in packs:
+                    if stop.is_set():
+                        raise Stopped
+                    if pack.compiled:
+                        with explained(footprint(pack.shapes)):
+                            recorded = _train_pack(path, recorded, pack, searching, until, progress, stop)
+                    else:
+                        train_alone(pack.tasks[0], _dir_of(path, recorded, pack.tasks[0]), progress)
+                if until < total:
+                    recorded = _stop_members(path, recorded, searching, until)
     except Stopped as error:
         raise Interrupted(f"stopped; resume with: ppax resume {path}{imports.flags()}") from error
-    return conclude(path, recorded.members)
+    result = conclude(path, recorded.plan, recorded.members, total)
+    try:
+        pictures.draw(result)
+    except ImportError as error:
+        warnings.warn(f"no pictures: {error}", stacklevel=3)
+    return result
+
+
+def _stop_members(path: Path, recorded: Recorded, searching: Searching, iteration: int) -> Recorded:
+    """Stop members by the decisions of a search that looks at all at once; return the record without their programs."""
+    run_dirs = {one.number: member_dir(path, one, len(recorded.members)) for one in recorded.members}
+    training = {number: run_dir for number, run_dir in run_dirs.items() if not end_of(run_dir).kind}
+    for number, one in searching.decide(iteration, training).items():
+        if one.decision == STOP:
+            member.stop(training[number], iteration, one.reason)
+    stopped = searching.decisions.stops().keys()
+    programs = tuple(numbers for numbers in recorded.programs if not stopped & set(numbers))
+    if programs != recorded.programs:
+        recorded = recorded._replace(programs=programs)
+        directory.write_programs(path, recorded)
+    return recorded
 
 
 def _dir_of(path: Path, recorded: Recorded, task: Task) -> Path:
     return member_dir(path, task.member, len(recorded.members))
 
 
-def _train_pack(path: Path, recorded: Recorded, pack: Pack, progress: Progress, stop: threading.Event) -> Recorded:
-    """Train a pack in one program after the other; return the record with these programs."""
+def _train_pack(
+    path: Path,
+    recorded: Recorded,
+    pack: Pack,
+    searching: Searching,
+    until: int,
+    progress: Progress,
+    stop: threading.Event,
+) -> Recorded:
+    """Train a pack to iteration `until`, one program after the other; return the record with these programs."""
     program: MembersTraining | None = None
-    by_number = {task.member.number: task for task in pack.tasks}
-    known = [numbers for numbers in recorded.programs if set(numbers) <= by_number.keys()]
-    left = [task for task in pack.tasks if not any(task.member.number in numbers for numbers in known)]
-    if left:
-        chunks, program = _chunks(pack, left)
+    run_dirs = {task.member.number: _dir_of(path, recorded, task) for task in pack.tasks}
+    tasks = {task.member.number: task for task in pack.tasks}
+    known = [numbers for numbers in recorded.programs if set(numbers) <= tasks.keys()]
+    placed = {number for numbers in known for number in numbers}
+    new = [task for task in pack.tasks if task.member.number not in placed and not _stopped(run_dirs, task)]
+    if new:
+        chunks, program = _chunks(pack, new)
         known = [*known, *chunks]
         recorded = recorded._replace(programs=(*recorded.programs, *chunks))
         directory.write_programs(path, recorded)
-    size = filled(max(map(len, known)))
+    total, largest = planned_iterations(pack.tasks[0].env, pack.tasks[0].run), max(map(len, known), default=0)
     for numbers in known:
-        tasks = [by_number[number] for number in numbers]
-        if all(complete(_dir_of(path, recorded, task)) for task in tasks):
-            progress.skip(len(tasks) * planned_iterations(tasks[0].env, tasks[0].run))
-            continue
-        if program is None or program.members != size:
-            program = MembersTraining(*objects_of(tasks, size), pack.shapes)
-        with ExitStack() as stack:
-            Together(pack, tasks, lambda task: _dir_of(path, recorded, task), stack).train(program, progress, stop)
+        while True:
+            left = [tasks[number] for number in numbers if not _stopped(run_dirs, tasks[number])]
+            progress.skip({number: total for number in numbers if complete(run_dirs[number])})
+            if all(_done(run_dirs[task.member.number], until, total) for task in left):
+                break
+            size = filled(largest if len(left) == len(numbers) else len(left))
+            if program is None or program.members != size:
+                program = MembersTraining(*objects_of(left, size), pack.shapes)
+            with ExitStack() as stack:
+                together = Together(pack, left, lambda task: run_dirs[task.member.number], searching, stack)
+                together.train(program, progress, stop, until)
     return recorded
+
+
+def _stopped(run_dirs: Mapping[int, Path], task: Task) -> bool:
+    """Whether the search has stopped a member."""
+    return end_of(run_dirs[task.member.number]).kind == SEARCH
+
+
+def _done(run_dir: Path, until: int, total: int) -> bool:
+    """Whether a member needs no training before `until`, and no evaluation."""
+    return complete(run_dir) or (until < total and reached(run_dir, until))
 
 
 def _chunks(pack: Pack, tasks: Sequence[Task]) -> tuple[list[tuple[int, ...]], MembersTraining]:

@@ -2,9 +2,10 @@
 
     python benchmarks/calibrate.py              # all rows below, ten seeds each in one program; an hour on two cores
     python benchmarks/calibrate.py L3 L4        # these rows
+    python benchmarks/calibrate.py L8 --seeds 5 # with fewer seeds
 
 Threshold: mean of the oracle's final policies minus 2 SE sqrt(1 + n_o / n_s), where SE is the standard error over its
-n_o = 10 seeds and n_s = 5 are the seeds of a row; so an equal learner passes with about 98 %. A row keeps
+n_o = 10 seeds (--seeds) and n_s = 5 are the seeds of a row; so an equal learner passes with about 98 %. A row keeps
 the greater of this and its provisional threshold. rejax differs from the presets in what it is: a constant learning
 rate, two optimisers, clipping of each gradient element, a clipped value loss, time limits taken for true ends, and
 evaluations with sampled actions. Results: results/calibration.json.
@@ -64,7 +65,7 @@ def oracle(row: Any) -> Any:
     )
 
 
-def measure(row: Any) -> dict[str, Any]:
+def measure(row: Any, seeds: int) -> dict[str, Any]:
     """Scores of the oracle's final policies, and the threshold that follows from them."""
     import jax
     from rejax.evaluate import evaluate
@@ -76,14 +77,14 @@ def measure(row: Any) -> dict[str, Any]:
         state = agent.init_state(key)
         return jax.lax.fori_loop(0, iterations, lambda _, one: agent.train_iteration(one), state)
 
-    states = jax.jit(jax.vmap(train))(jax.vmap(jax.random.key)(np.arange(SEEDS, dtype=np.uint32)))
+    states = jax.jit(jax.vmap(train))(jax.vmap(jax.random.key)(np.arange(seeds, dtype=np.uint32)))
     scores = []
-    for i in range(SEEDS):
+    for i in range(seeds):
         state = jax.tree.map(lambda x, i=i: x[i], states)
         _, returns = evaluate(agent.make_act(state), jax.random.key(i), agent.env, agent.env_params, EPISODES)
         scores.append(float(np.mean(returns)))
-    mean, error = float(np.mean(scores)), float(np.std(scores, ddof=1) / math.sqrt(SEEDS))
-    bound = mean - 2 * error * math.sqrt(1 + SEEDS / SEEDS_OF_A_ROW)
+    mean, error = float(np.mean(scores)), float(np.std(scores, ddof=1) / math.sqrt(seeds))
+    bound = mean - 2 * error * math.sqrt(1 + seeds / SEEDS_OF_A_ROW)
     result = {"row": row.name, "preset": row.preset, "steps": row.steps, "scores": scores, "mean": mean, "error": error}
     return result | {"bound": bound, "seconds": time.perf_counter() - begin}
 
@@ -96,12 +97,13 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", default=ROWS, help="rows of the suite")
-    chosen = parser.parse_args().rows
+    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"seeds of the oracle (default: {SEEDS})")
+    chosen = parser.parse_args()
     rows = {row.name: row for row in read_suite()}
-    report = Report("calibration", "thresholds from rejax at the presets' hyperparameters", {"seeds": SEEDS})
+    report = Report("calibration", "thresholds from rejax at the presets' hyperparameters", {})
     assert report.path is not None
-    for name in chosen:
-        found = measure(rows[name])
+    for name in chosen.rows:
+        found = measure(rows[name], chosen.seeds)
         print(f"{name:6} mean {found['mean']:.4g} +- {found['error']:.3g}: threshold {found['bound']:.4g}", flush=True)
         known = json.loads(report.path.read_text())["results"] if report.path.exists() else []
         report.save(results=[*(one for one in known if one["row"] != name), found])

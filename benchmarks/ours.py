@@ -13,6 +13,7 @@ import w1
 from w1 import Prepared, Trained, Work, compile_timed, timed
 
 MEMORIES = {"gru": "GRU", "lstm": "LSTM", "mingru": "MinGRU", "lru": "LRU"}  # systems "ppax-gru", ...
+RATES = 16  # learning rates of the system "sweep"
 DTYPES = {"float32": "", "bfloat16": "-bfloat16"}  # of the factors of products, and how such a system's name ends
 
 
@@ -142,5 +143,34 @@ def prepare_fit(work: Work) -> Prepared:
             trained = ppax.fit(agent, env, total, work.seed, Path(folder) / "run", num_steps=w1.NUM_STEPS, log=log)
             elapsed = time.time() - trained.started_at
         return Trained(elapsed, trained.env_steps)
+
+    return run, {}
+
+
+def prepare_sweep(work: Work) -> Prepared:
+    """`ppax sweep` over 16 learning rates, with run directories, logs and checkpoints; the clock omits compilation."""
+    import json
+
+    import numpy as np
+
+    import ppax
+    from ppax.config import Built, Log, Run
+    from ppax.config.run_settings import EvalSettings
+
+    agent, env = ppax_parts(work)
+    rates = np.geomspace(1e-4, 1e-2, RATES).round(6).tolist()
+
+    def run(iterations: int) -> Trained:
+        steps = iterations * w1.NUM_STEPS * work.num_envs
+        sizes = {"num_envs": work.num_envs, "num_steps": w1.NUM_STEPS, "total_steps": steps}
+        settings = Run(**sizes, seed=work.seed, log=Log(console=False), eval=EvalSettings(episodes=1))
+        with tempfile.TemporaryDirectory() as folder:
+            members, elapsed = timed(lambda: sweep(settings, folder).members)
+            rows = [json.loads((member.run_dir / "metrics.jsonl").read_text().splitlines()[-1]) for member in members]
+        return Trained(elapsed - rows[0]["compile_seconds"], sum(row["env_steps"] for row in rows))
+
+    def sweep(settings: Run, folder: str) -> Any:
+        seeds = work.num_seeds // RATES
+        return ppax.sweep_runs(Built(agent, env, settings), {"agent.learning_rate": rates}, seeds=seeds, run_dir=folder)
 
     return run, {}

@@ -181,6 +181,7 @@ PREPARE: dict[str, Callable[[Work], Prepared]] = {
     "ppax-chunks": lambda work: ours.prepare_ppax(work, chunk_rows=2**20),
     "program": lambda work: ours.prepare_ppax(work, afresh=True),
     "fit": ours.prepare_fit,
+    "sweep": ours.prepare_sweep,
     "rejax": prepare_rejax,
     "purejaxrl": prepare_purejaxrl,
     "purejaxrl-rnn": lambda work: prepare_purejaxrl(work, "ppo_rnn"),

@@ -4,6 +4,7 @@
     export PUREJAXRL=...                          # a folder with purejaxrl/ppo.py in it; without it, rejax alone
     python benchmarks/speed.py                    # the table: 4 to 16384 environments; about twenty minutes
     python benchmarks/speed.py --seeds 16 64      # many seeds at 4 environments in one program, against PureJaxRL
+    python benchmarks/speed.py --sweep --seeds 64 --seconds 30   # the same number of members of `ppax sweep` instead
     python benchmarks/speed.py --overhead         # ppax.fit with everything on, against the bare program
     PPAX_BEFORE=... python benchmarks/speed.py --before   # against another version of ppax, the checkout so named
     python benchmarks/speed.py ... --quick        # short runs, nothing written
@@ -97,16 +98,20 @@ def table_panels(results: list[Answer], compiled: list[Answer]) -> list[dict[str
 def seeds(options: argparse.Namespace, report: Report, peers: list[str]) -> None:
     """Many seeds in one program."""
     results = []
+    system = "sweep" if options.sweep else "ppax"
     line = ("{:>8} {:>6}" + " {:>11}" * 2 + " {:>6} {:>14}").format
-    print(line("seeds", "iters", "ppax/s", "purejaxrl/s", "ratio", "min .. max"))
+    print(line("seeds", "iters", f"{system}/s", "purejaxrl/s", "ratio", "min .. max"))
     for num_seeds in options.seeds:
         work = Work(options.sizes[0], num_seeds, 0, options.seed)
-        result = measure(["ppax", "purejaxrl"], work, options.repeats, options.seconds)
-        result["ratio"] = ratios(result, "ppax", ["purejaxrl"], speed, max)
+        result = measure([system, "purejaxrl"], work, options.repeats, options.seconds)
+        result["ratio"] = ratios(result, system, ["purejaxrl"], speed, max)
         results.append(result)
         bars = [bar(r["num_seeds"], r["ratio"]["best"], SEEDS_TARGET) for r in results]
-        report.save(results=results, panels=[panel("steps/s over PureJaxRL's, by seeds", bars, "higher")])
-        print(speed_line(line, result, ["ppax", "purejaxrl"], []), flush=True)
+        report.save(
+            results=results,
+            panels=[panel(f"steps/s over PureJaxRL's, by {'members' if options.sweep else 'seeds'}", bars, "higher")],
+        )
+        print(speed_line(line, result, [system, "purejaxrl"], []), flush=True)
 
 
 def overhead(options: argparse.Namespace, report: Report, peers: list[str]) -> None:
@@ -171,6 +176,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--compile-sizes", type=int, nargs="*", help="numbers of environments, for compile time")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--seeds", type=int, nargs="+", help="many seeds in one program instead of the table")
+    parser.add_argument("--sweep", action="store_true", help="with --seeds: members of `ppax sweep`, 16 learning rates")
     what.add_argument("--before", action="store_true", help=f"another version of ppax, which {FOLDER_BEFORE} names")
     what.add_argument("--overhead", action="store_true", help="ppax.fit against the bare program instead")
     parser.add_argument("--repeats", type=int, help="turns of timed runs for each size (default 5)")
@@ -209,6 +215,8 @@ def main() -> None:
     tasks["seeds"] = f"CartPole-v1, {options.sizes[0]} environments, many seeds in one program: ppax over PureJaxRL"
     tasks["before"] = "CartPole-v1, separate 2x64 tanh actor and critic: ppax over a version before"
     tasks["overhead"] = "ppax.fit with run directory, logs and checkpoints over the bare program"
+    if options.sweep:
+        name, tasks["sweep"] = "sweep", "CartPole-v1, `ppax sweep` of 16 learning rates and their seeds: over PureJaxRL"
     report = Report(None if options.quick else name, tasks[name], w1.SETTINGS | own)
     run(options, report, peers)
     report.finish()

@@ -25,6 +25,7 @@ COMMANDS = {
     "speed": "python benchmarks/speed.py",
     "overhead": "python benchmarks/speed.py --overhead",
     "seeds": "python benchmarks/speed.py --seeds 16 64",
+    "sweep": "python benchmarks/speed.py --sweep --seeds 64 --seconds 30",
     "memory": "python benchmarks/memory.py",
     "memory_lengths": "python benchmarks/memory.py --lengths",
     "host": "python benchmarks/host.py",
@@ -35,11 +36,13 @@ COMMANDS = {
     "fine_tuning": "python benchmarks/fine_tuning.py",
     "latency": "python benchmarks/latency.py",
     "accelerator": "python benchmarks/accelerator.py",
+    "population": "python benchmarks/population.py",
 }
 TITLES = {
     "speed": "Compiled environments, feedforward",
     "overhead": "Cost of a recorded run",
     "seeds": "Many seeds in one program",
+    "sweep": "Sweeps with their run directories",
     "memory": "Memory",
     "host": "Gymnasium environments",
     "images": "Images",
@@ -49,6 +52,7 @@ TITLES = {
     "fine_tuning": "Fine-tuning",
     "latency": "One action of a trained policy",
     "accelerator": "Accelerators",
+    "population": "Population-based training",
 }
 TOWERS = ("agent.network.actor.", "agent.network.critic.")
 LISTS = {"log.to": "logger"}  # lists of parts, and their kind
@@ -147,7 +151,22 @@ def options() -> str:
             direct = [option for option in inner if not option.path.endswith(".part")]
             rows = table(direct, f"{path}.0.") if direct else ["No options."]
             lines += [f'### `part = "{part}"`', "", in_python(cls), "", *rows, ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, *searches()])
+
+
+def searches() -> list[str]:
+    """Sections of the parts of the table [search] of a sweep."""
+    from ppax.sweeps.search.table import SEARCHES, options_of
+
+    about = (
+        "A table of a sweep's file and of `ppax sweep`: decisions over members while they train ([sweeps](sweeps.md))."
+    )
+    lines = ["## search", "", about, ""]
+    for part, cls in SEARCHES.items():
+        own = [option for option in options_of({"part": part}) if not option.path.endswith(".part")]
+        rows = table(own, "search.") if own else ["No options."]
+        lines += [f'### `part = "{part}"`', "", in_python(cls), "", *rows, ""]
+    return lines
 
 
 def towers(own: list[Any]) -> list[str]:
@@ -344,7 +363,7 @@ RECORDED = "../src/ppax/scores/recorded.toml"
 SCORES_INTRODUCTION = """# Scores
 
 What the presets of ppax reach. One command measures a row, `ppax score ROW`, or all, `ppax score --suite full`;
-`ppax score --suite quick` takes some minutes.
+`ppax score --suite quick` measures ten of the rows, in eight minutes on two cores that do nothing else.
 
 * **Seeds.** Five, trained in one program; three where environments are stepped on the host. They are 1000, 1001, ...:
   presets are tuned on seeds 0 to 99, and no published score is of a seed that was tuned on.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import math
 import typing
 from collections.abc import Collection, Iterator, Mapping
@@ -58,7 +59,8 @@ class Option(NamedTuple):
     none: str = NONE  # further spelling of None, for options where it means no limit
 
 
-def hints_of(cls: type) -> dict[str, Any]:
+@functools.cache  # evaluates the text of every annotation
+def hints_of(cls: type) -> Mapping[str, Any]:
     """Return the types of the fields of a part; where a user's annotation has no meaning, the type of the default."""
     try:
         return typing.get_type_hints(cls)

@@ -6,6 +6,8 @@ PLAN = "tests/sweeps/test_plan.py::"
 RUNS = "tests/sweeps/test_runs.py::"
 TRANSPORT = "tests/sweeps/placing/test_transport.py::"
 DRIVER = "tests/sweeps/placing/test_driver.py::"
+SEARCHING = "tests/sweeps/test_searching.py::"
+PARTS = "tests/sweeps/search/test_parts.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
@@ -52,8 +54,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a member without a score is left out of the IQM",
-        "scores = [member.score if math.isfinite(member.score) else -math.inf for member in members]",
-        "scores = [member.score if math.isfinite(member.score) else 1e9 for member in members]",
+        "scores = [score if math.isfinite(score) else -math.inf for score in own]",
+        "scores = [score if math.isfinite(score) else 1e9 for score in own]",
         (RUNS + "test_the_result_ranks_settings_by_the_iqm_over_seeds",),
         "sweeps/results.py",
     ),
@@ -80,7 +82,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "what a lost worker did after its last checkpoint counts twice",
-        "        self._progress.take_back(placed.iterations, placed.env_steps)\n",
+        "        self._progress.take_back(placed.env_steps)\n",
         "",
         (DRIVER + "test_a_lost_worker_goes_on_from_its_last_checkpoint_and_nothing_counts_twice",),
         "placing/driver.py",
@@ -98,5 +100,61 @@ MUTATIONS: list[Mutation] = [
         "",
         (DRIVER + "test_a_worker_trusts_what_the_driver_trusts",),
         "placing/worker.py",
+    ),
+    Mutation(
+        "a copy takes over environments and key, too",
+        "return dataclasses.replace(states, learner=jax.tree.map(lambda x: x[sources], states.learner))",
+        "return jax.tree.map(lambda x: x[sources], states)",
+        (SEARCHING + "test_a_copy_has_the_learner_of_its_source_and_its_own_environments_and_key",),
+        "program/members.py",
+    ),
+    Mutation(
+        "decisions at the iteration of a checkpoint are not carried out after a resume",
+        "trained = self._searched(program, stacked(repeated(states, program.members)), states, done, progress)",
+        "trained = stacked(repeated(states, program.members))",
+        (SEARCHING + "test_a_signal_saves_all_and_resumes",),
+        "sweeps/training.py",
+    ),
+    Mutation(
+        "scores of a look include rows before the last look",
+        'if row["iteration"] > since]',
+        'if row["iteration"] > 0]',
+        (SEARCHING + "test_scores_are_means_of_recent_rows",),
+        "sweeps/searching.py",
+    ),
+    Mutation(
+        "halving keeps as many at each rung as at the first",
+        "look.members // self.eta**rung",
+        "look.members // self.eta",
+        (PARTS + "test_halving_keeps_a_third_of_all_members_at_each_rung",),
+        "search/halving.py",
+    ),
+    Mutation(
+        "asha forgets the programs before",
+        "order = ranked({**look.earlier, **look.scores})",
+        "order = ranked(look.scores)",
+        (PARTS + "test_asha_compares_with_those_that_reached_the_rung_before",),
+        "search/asha.py",
+    ),
+    Mutation(
+        "a member without a score is a source",
+        "best = [number for number in order[:count] if not math.isnan(look.scores[number])]",
+        "best = order[:count]",
+        (PARTS + "test_a_member_without_a_score_is_never_a_source",),
+        "search/pbt.py",
+    ),
+    Mutation(
+        "perturbed numbers leave their bounds",
+        "return float(min(max(new, low), high))",
+        "return float(new)",
+        (PARTS + "test_perturbed_numbers_stay_within_their_bounds",),
+        "search/pbt.py",
+    ),
+    Mutation(
+        "a lineage stays with its last member",
+        "else last.source",
+        "else member",
+        (SEARCHING + "test_a_lineage_goes_back_through_the_sources",),
+        "search/lineage.py",
     ),
 ]

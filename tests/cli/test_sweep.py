@@ -137,12 +137,8 @@ def contents(path):
     return found
 
 
-@pytest.mark.nightly
-def test_a_sweep_killed_five_times_at_random_ends_with_the_same_bits(file, tmp_path):
-    """Real processes, SIGKILL: 64 members, 16 learning rates and 4 seeds."""
-    rates = ",".join(f"{rate:.3g}" for rate in np.geomspace(1e-4, 1e-2, 16))
-    flags = ["--agent.learning-rate", rates, "--seeds", "4", "--total-steps", "64000"]
-    flags += ["--log.every", "20", "--log.checkpoint-every", "40"]
+def killed_at_random(file, flags, tmp_path, most):
+    """Paths of a sweep that ran through, and of one that was killed by SIGKILL up to `most` times and resumed."""
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
 
     def command(*arguments):
@@ -151,7 +147,7 @@ def test_a_sweep_killed_five_times_at_random_ends_with_the_same_bits(file, tmp_p
 
     assert command("sweep", file, *flags, "--run-dir", tmp_path / "whole").wait() == 0
     drawn, kills, begun = random.Random(0), 0, False
-    while kills < 5:
+    while kills < most:
         path = tmp_path / "killed"
         process = command("resume", path) if begun else command("sweep", file, *flags, "--run-dir", path)
         while not (path / "members").is_dir() and process.poll() is None:
@@ -165,4 +161,74 @@ def test_a_sweep_killed_five_times_at_random_ends_with_the_same_bits(file, tmp_p
         kills += 1
     assert kills
     assert command("resume", tmp_path / "killed").wait() == 0
-    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+    return tmp_path / "whole", tmp_path / "killed"
+
+
+@pytest.mark.nightly
+def test_a_sweep_killed_five_times_at_random_ends_with_the_same_bits(file, tmp_path):
+    """Real processes, SIGKILL: 64 members, 16 learning rates and 4 seeds."""
+    rates = ",".join(f"{rate:.3g}" for rate in np.geomspace(1e-4, 1e-2, 16))
+    flags = ["--agent.learning-rate", rates, "--seeds", "4", "--total-steps", "64000"]
+    flags += ["--log.every", "20", "--log.checkpoint-every", "40"]
+    whole, killed = killed_at_random(file, flags, tmp_path, 5)
+    assert contents(killed) == contents(whole)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("search", ["halving --search.eta 2", "asha --search.eta 2", "pbt --search.interval 25"])
+def test_a_search_killed_at_random_ends_with_the_same_bits(file, search, tmp_path):
+    """Real processes, SIGKILL: 16 members of 1,000 iterations, with all decisions."""
+    flags = ["--agent.learning-rate", "log_uniform(1e-4, 1e-2)", "--draws", "8", "--total-steps", "64000"]
+    flags += ["--log.every", "5", "--log.checkpoint-every", "40", "--search", *search.split()]
+    file.write_text(FILE.replace('"agent.learning_rate" = [1e-3, 3e-3]', ""))
+    whole, killed = killed_at_random(file, flags, tmp_path, 3)
+    assert contents(killed) == contents(whole)
+    assert (killed / "search.jsonl").read_bytes() == (whole / "search.jsonl").read_bytes()
+
+
+def test_a_search_on_the_command_line(file, capsys):
+    """Another part than that of the file starts from its own defaults; the same part keeps the file's options."""
+    assert config.SEARCH not in parsed(file)[2]
+    file.write_text(FILE + '[search]\npart = "halving"\neta = 4\n')
+    assert parsed(file)[2]["search"] == {"part": "halving", "eta": 4}
+    assert parsed(file, "--search.rungs", 2)[2]["search"] == {"part": "halving", "eta": 4, "rungs": 2}
+    assert parsed(file, "--search", "asha", "--search.rungs=2")[2]["search"] == {"part": "asha", "rungs": 2}
+    flags = ["--search=pbt", "--search.factors", 0.5, 2, "--search.interval", "1e2", "--num-envs", "4,8"]
+    _, run_config, table = parsed(file, *flags)
+    assert table["search"] == {"part": "pbt", "factors": [0.5, 2.0], "interval": 100}
+    assert table["num_envs"] == [4, 8]
+    assert config.SEARCH not in run_config
+    assert ppax.sweeps.plan.read(table).search == ppax.sweeps.PBT(factors=(0.5, 2.0), interval=100)
+    with pytest.raises(SystemExit):
+        parsed(file, "--search", "pbt", "--help", "search")
+    assert "--search.resample" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        ("--search havling", "search.part = 'havling': must be one of grid, halving, asha, pbt; nearest: halving"),
+        ("--search halving --search.rung 3", "unknown option '--search.rung'; did you mean --search.rungs"),
+        ("--search.rungs 3", "unknown option '--search.rungs'"),
+    ],
+)
+def test_a_wrong_search_is_refused(file, flags, text):
+    with pytest.raises(ppax.ConfigError, match=text):
+        ppax.sweeps.plan.read(parsed(file, *flags.split())[2])
+
+
+@pytest.mark.usefixtures("cached_programs", "vmapped_keys", "quick_programs")
+def test_a_search_is_recorded_and_repeated(file, tmp_path, capsys):
+    """The sweep file has the table; a sweep of it makes the same decisions. Members of a sweep train alone."""
+    out, again = tmp_path / "out", tmp_path / "again"
+    flags = ["--search", "halving", "--search.eta", "2", "--search.rungs", "1", "--log.every", "1"]
+    assert main.main(["sweep", str(file), *flags, "--run-dir", str(out)]) == 0
+    assert "stopped by halving at rung 1 of 1 (iteration 2)" in capsys.readouterr().out
+    assert config.read(out / "sweep.toml")["search"] == {"part": "halving", "eta": 2, "rungs": 1}
+    assert sorted(path.name for path in out.glob("*.png")) == ["members.png", "parallel.png"]
+    assert main.main(["sweep", str(out / "sweep.toml"), "--run-dir", str(again)]) == 0
+    assert (again / "search.jsonl").read_bytes() == (out / "search.jsonl").read_bytes()
+    stopped = next(path for path in sorted(out.glob("members/*")) if not (path / "evaluation.json").exists())
+    assert main.main(["resume", str(stopped)]) == 0
+    assert json.loads((stopped / "stopped.json").read_text())["kind"] == "done"
+    assert main.main(["train", str(out / "sweep.toml")]) == 2

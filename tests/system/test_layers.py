@@ -53,7 +53,7 @@ ONLY = {
     **{name: {"loggers"} for name in ("tensorboardX", "wandb", "mlflow")},
     "PIL": {"films"},
     "scipy": {"scores"},
-    "matplotlib": {"scores", "reports", "tools"},
+    "matplotlib": {"scores", "reports", "tools", "sweeps"},
     "imageio_ffmpeg": {"films"},
     "rich": {"loggers"},
     "cloudpickle": {"envs"},

@@ -39,7 +39,6 @@ NETWORKS = {
 }
 NOVELTY = RND(embedding=4, hidden=(4,), predictor_hidden=(4,), num_minibatches=2)
 STEPS = 8
-NOVELTY = RND(embedding=4, hidden=(4,), predictor_hidden=(4,), num_minibatches=2)
 
 
 def stacked(network):

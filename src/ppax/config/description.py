@@ -43,7 +43,7 @@ def describe(part: Any, each: bool = False) -> Config:
     if isinstance(part, Independent):
         return describe(part.agent, each=True)
     config: Config = {}
-    hints, slots, lists = hints_of(type(part)), choices_of(type(part)), list_choices_of(type(part))
+    hints, slots, lists = hints_of(part.__class__), choices_of(type(part)), list_choices_of(type(part))
     tables = table_choices_of(type(part))
     for field in dataclasses.fields(part):
         value = getattr(part, field.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.sharding import PartitionSpec
 
 from ppax.arrays import counter
@@ -98,6 +100,12 @@ def filled(members: int) -> int:
     """Return `members`, rounded up so that each of the CPU's devices trains as many."""
     devices = min(sharding.available(), members) if not rules().mapped_members else 1
     return -(-members // devices) * devices
+
+
+@jax.jit
+def with_learners(states: TrainState, sources: Array) -> TrainState:
+    """Return states [S] in which member i has the learner of member `sources[i]`; environments and keys are its own."""
+    return dataclasses.replace(states, learner=jax.tree.map(lambda x: x[sources], states.learner))
 
 
 class MembersTraining:

@@ -34,6 +34,7 @@ REASONS = {
     "signal": "a signal asked it to stop; it can be resumed",
     "fault": "rollout, gradient or weights of the next iteration were not finite",
     "environment": "an environment failed; it can be resumed",
+    "search": "the search of its sweep stopped it; it can be resumed",
 }
 OWN_ROWS = ("iteration", "env_steps", *MEASURED)  # entries of a log row that are not metrics
 
@@ -128,12 +129,15 @@ class RunMonitor:
                 shutil.rmtree(other, ignore_errors=True)
         self._saved = best.row
 
-    def record(self, run_dir: Path | None, state: TrainState, kind: str) -> None:
-        """Write the reason for the end to stopped.json, atomically; `kind` is of REASONS. Warn if the disk fails."""
+    def record(self, run_dir: Path | None, state: TrainState, kind: str, why: str = "") -> None:
+        """Write the reason for the end to stopped.json, atomically; `kind` is of REASONS. Warn if the disk fails.
+
+        `why` is in the place of the sentence of REASONS.
+        """
         if run_dir is None:
             return
         kind = "stopped" if self.stop_reason else kind
-        reason = {"kind": kind, "why": self.stop_reason or REASONS[kind]}
+        reason = {"kind": kind, "why": self.stop_reason or why or REASONS[kind]}
         numbers = {"iteration": int(state.iteration), "env_steps": counter.to_int(state.env_steps)}
         try:
             safe_files.write_text(run_dir / STOPPED, json.dumps(reason | numbers) + "\n")

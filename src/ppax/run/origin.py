@@ -60,7 +60,8 @@ def origin_of(run_dir: Path, agent: Agent, env: Env, run: Run) -> Origin:
     with contextlib.suppress(ConfigError):  # user-defined parts cannot be resolved
         # those with an import path as the file has them: the same values whether their packages are trusted or not
         default = config.plain(run_config)
-        own = {path: x for path, x in values.items() if path not in dict(flatten(default))}
+        plain_values = dict(flatten(default))
+        own = {path: x for path, x in values.items() if path not in plain_values}
         values = dict(flatten(config.resolve(default))) | own
     settings = {path: x for path, x in values.items() if not path.startswith((*FREE, config.OBJECTS))}
     plain = json.loads(json.dumps(settings, default=str))

@@ -3,6 +3,7 @@
 sweep.toml    the run file of the sweep, resolved, with its tables [sweep] and [search]; repeats the sweep
 sweep.json    members (settings, seed) and the programs that they are packed into
 sweep.jsonl   progress of all members together
+search.jsonl  decisions of the search over each member, with its score and the reason (search/decisions.py)
 members/000/  run directory of each member (run/directory.py), as that of an ordinary run
 result.json   scores, best setting first
 best.toml     run file of the best setting
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 from ppax import config
 from ppax.options import Config
 from ppax.storage import safe_files
+from ppax.sweeps import plan as plans
 from ppax.sweeps.plan import Member, Plan, member, split
 from ppax.types import ConfigError
 
@@ -30,8 +32,9 @@ DIGITS = 3  # of a member's number, at least
 
 
 class Recorded(NamedTuple):
-    """Members of a sweep, and those of each program that was compiled for it, by their numbers."""
+    """Plan and members of a sweep, and those of each program that was compiled for it, by their numbers."""
 
+    plan: Plan
     members: tuple[Member, ...]
     programs: tuple[tuple[int, ...], ...]
 
@@ -46,12 +49,12 @@ def is_sweep(path: Path) -> bool:
     return (path / SWEEP_FILE).is_file()
 
 
-def new(env: str, run_dir: str | Path | None) -> Path:
+def new(run_config: Config, run_dir: str | Path | None) -> Path:
     """Return a directory that exists: `run_dir`, or a new one in sweeps/."""
     if run_dir is not None:
         Path(run_dir).mkdir(parents=True, exist_ok=True)
         return Path(run_dir)
-    name = f"{env.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
+    name = f"{run_config['env'].replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
     for copy in itertools.count(1):
         path = Path("sweeps") / (name if copy == 1 else f"{name}-{copy}")
         try:
@@ -69,7 +72,7 @@ def create(path: Path, run_config: Config, plan: Plan, members: Sequence[Member]
             raise ConfigError(
                 f"{path} already holds {name}: continue it with `ppax resume {path}`, or choose another directory"
             )
-    write_programs(path, Recorded(tuple(members), ()))
+    write_programs(path, Recorded(plan, tuple(members), ()))
     safe_files.write_text(path / SWEEP_FILE, config.to_toml(run_config | plan.to_tables()))
 
 
@@ -84,7 +87,8 @@ def read(path: Path) -> Recorded:
     """Read the record of the sweep in `path`; ConfigError where there is none, or it is damaged."""
     if not is_sweep(path):
         raise ConfigError(f"{path} is not a sweep directory: it has no {SWEEP_FILE}")
-    run_config, _ = split(config.read(path / SWEEP_FILE))
+    run_config, table = split(config.read(path / SWEEP_FILE))
+    plan = plans.read(table)
     try:
         content: Any = json.loads(safe_files.read(path / RECORD, LIMIT))
         if content["format"] != FORMAT:
@@ -98,4 +102,4 @@ def read(path: Path) -> Recorded:
             f"{path / RECORD} is damaged ({error}); `ppax sweep {path / SWEEP_FILE}` starts it again"
         ) from error
     members = (member(run_config, number, *row) for number, row in enumerate(rows))
-    return Recorded(tuple(members), programs)
+    return Recorded(plan, tuple(members), programs)

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 from ppax.arrays import counter
 from ppax.config import RUN_FILE
+from ppax.loggers.files import rows_until
 from ppax.policy.spec import spec_of
 from ppax.program.layout import with_devices
 from ppax.protocols import Row
 from ppax.run import checkpoint
-from ppax.run.directory import EVALUATION, STOPPED, RunDirectory, read_about
+from ppax.run.directory import EVALUATION, ROWS, STOPPED, RunDirectory, read_about
 from ppax.run.ending import RunMonitor
 from ppax.run.evaluations import Evaluations
 from ppax.run.origin import record_start
@@ -28,8 +29,8 @@ from ppax.storage import safe_files
 from ppax.sweeps.packing import Task, config_of
 from ppax.types import TrainState
 
-FAULT = "fault"  # kind of the end of a member that was dropped
-ENDS = ("done", "stopped", FAULT)  # kinds of ends after which a member trains no more
+FAULT, SEARCH = "fault", "search"  # kinds of the ends of a member that was dropped, and of one that a search stopped
+ENDS = ("done", "stopped", FAULT, SEARCH)  # kinds of ends after which a member trains no more
 LIMIT = 2**20  # bytes read of stopped.json and evaluation.json
 
 
@@ -55,9 +56,22 @@ def result_of(path: Path) -> dict[str, Any]:
 
 
 def complete(path: Path) -> bool:
-    """Return whether nothing is left to do for a member: trained and evaluated, or dropped."""
+    """Return whether nothing is left to do for a member: trained and evaluated, dropped, or stopped by the search."""
     kind = end_of(path).kind
-    return kind == FAULT or (kind != "" and bool(result_of(path)))
+    return kind in (FAULT, SEARCH) or (kind != "" and bool(result_of(path)))
+
+
+def reached(path: Path, iteration: int) -> bool:
+    """Return whether a member has a checkpoint of `iteration`, or a later one."""
+    saved = checkpoint.list_checkpoints(path / "checkpoints")
+    return bool(saved) and int(saved[-1].name) >= iteration
+
+
+def stop(path: Path, iteration: int, why: str) -> None:
+    """Record that the search has stopped a member, which is saved at `iteration` and not open."""
+    rows = rows_until(path / ROWS, iteration)
+    numbers = {"iteration": iteration, "env_steps": int(rows[-1]["env_steps"]) if rows else 0}
+    safe_files.write_text(path / STOPPED, json.dumps({"kind": SEARCH, "why": why} | numbers) + "\n")
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -83,6 +97,7 @@ class MemberRun:
         self._id = read_about(path).get("id")
         self.iteration = self.env_steps = 0
         self.seconds, self.started_at = 0.0, time.time()
+        self.values: Row = {}  # further columns of the log rows: swept values, where they change
 
     def _directory(self) -> RunDirectory:
         if (self.path / RUN_FILE).is_file():
@@ -121,7 +136,7 @@ class MemberRun:
         """
         read = self.monitor.best is not None or self.evaluations.due(int(row["iteration"]))
         state = states[place] if read else self.shapes  # stop conditions of a run file read rows alone
-        row = row | (self.evaluations.columns(state) if read else self.evaluations.blank)
+        row = row | (self.evaluations.columns(state) if read else self.evaluations.blank) | self.values
         self.iteration, self.env_steps, self.seconds = int(row["iteration"]), int(row["env_steps"]), row["seconds"]
         self.history.append(row)
         self.loggers.log(row)
@@ -140,10 +155,10 @@ class MemberRun:
         for path in older[: -self.run.log.keep if self.run.log.keep else 0]:
             shutil.rmtree(path, ignore_errors=True)
 
-    def finish(self, state: TrainState, kind: str) -> None:
+    def finish(self, state: TrainState, kind: str, why: str = "") -> None:
         """Save the last state, and record that it was the last: `kind` is of the reasons of run/ending.py."""
         self.save(state)
-        self.monitor.record(self.path, state, kind)
+        self.monitor.record(self.path, state, kind, why)
         self.prune(int(state.iteration))  # last: until then a resume may need an earlier one
         self.end = "stopped" if self.monitor.stop_reason else kind
 

@@ -14,7 +14,7 @@ import numpy as np
 from ppax import config, envs
 from ppax.config import FilmSettings, Run, group_tables
 from ppax.envs import Env
-from ppax.options import Config
+from ppax.options import Config, unflatten
 from ppax.program.backends import backend_of
 from ppax.program.compiled import strong
 from ppax.protocols import Agent
@@ -133,6 +133,19 @@ def _key(task: Task) -> _Key:
     rows = run.log, run.eval.every
     shapes = tuple((np.shape(x), str(np.asarray(x).dtype)) for x in leaves)
     return _Key(backend_of(task.env).name, (*lengths, *rows), structure, shapes)
+
+
+def alike(one: Task, other: Task) -> bool:
+    """Return whether one program can train both."""
+    return _key(one).matches(_key(other))
+
+
+def with_values(task: Task, values: Config) -> Task:
+    """Return a task with other values of swept numbers, which need the same program."""
+    own = config.resolve(config.overridden(task.member.config, unflatten(values)))
+    member = task.member._replace(values=task.member.values | values, config=own)
+    agent, env, _ = config.build(own, task.env)
+    return Task(member, agent, env, task.run)
 
 
 def config_of(task: Task) -> Config:

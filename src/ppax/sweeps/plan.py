@@ -16,20 +16,24 @@ import itertools
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ppax import config
-from ppax.config import SEARCH, SWEEP
+from ppax.config import SEARCH, SWEEP, Built
 from ppax.options import NONE, Config, Option, check_value, flatten, unflatten
 from ppax.protocols import Search
+from ppax.run import record
 from ppax.sweeps import distributions
 from ppax.sweeps.distributions import Distribution
 from ppax.sweeps.search import Grid
 from ppax.sweeps.search import table as searches
+from ppax.tools.tuned import Preset
 from ppax.types import ConfigError
 
+Target = str | Path | Config | Preset | Built
 OWN = ("seeds", "draws", "draw_seed", SEARCH)  # keys of the table that are no options of the run
 MOST = 10_000  # members of a sweep
 SEED = Option("seed", int, limits={"low": 0, "high": 2**64 - 1})
@@ -73,6 +77,23 @@ class Member(NamedTuple):
     values: Config  # of the swept options, by dotted path
     seed: int
     config: Config  # resolved
+
+
+def config_of(target: Target) -> Config:
+    """Return the configuration of `target`, which may have a table `[sweep]`."""
+    if isinstance(target, Preset | Built):
+        described = config.describe_run(*target)
+        objects = record.objects(target.agent, target.env, described)
+        if objects:
+            raise ConfigError(
+                f"sweep: members are built from a configuration, which cannot hold {', '.join(objects)}; write them in "
+                "a module that can be imported, or sweep objects with ppax.start_sweep and ppax.sweep"
+            )
+        return described
+    if isinstance(target, Mapping):
+        return dict(target)
+    found = config.find(str(target))
+    return config.recommended(found).config if found == {"env": target} else found
 
 
 def split(run_config: Config) -> tuple[Config, Config]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -16,11 +17,11 @@ ROWS = "sweep.jsonl"
 class Counting(Protocol):
     """Progress of members that train, as it is counted."""
 
-    def skip(self, iterations: int) -> None:
-        """Count iterations that need no training: those before a resume, and those after the end of a member."""
+    def skip(self, reached: Mapping[int, int]) -> None:
+        """Count members, by number, up to an iteration: those that a resume has, or all after the end of a member."""
 
-    def add(self, iterations: int, env_steps: int, seconds: float, returns: list[float], members: int) -> None:
-        """Add what `members` members, all those that still train in a program, have done together."""
+    def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, returns: list[float]) -> None:
+        """Add what members, all those that still train in a program, have done together up to an iteration."""
 
 
 class Progress:
@@ -31,18 +32,22 @@ class Progress:
         self._rows = JsonLines(path / ROWS, 2**63)
         before = last_row(path / ROWS)
         self._done, self._total = 0, total
+        self._reached: dict[int, int] = {}  # iteration of each member, by number
         self._env_steps, self._seconds = int(before.get("env_steps") or 0), float(before.get("seconds") or 0.0)
         self._console = Console(total) if console else None
         if self._console is not None:
             self._console.begin(0)
 
-    def skip(self, iterations: int) -> None:
-        """Count iterations that need no training: those before a resume, and those after the end of a member."""
-        self._done += iterations
+    def skip(self, reached: Mapping[int, int]) -> None:
+        """Count members, by number, up to an iteration: those that a resume has, or all after the end of a member."""
+        for member, iteration in reached.items():
+            self._done += max(0, iteration - self._reached.get(member, 0))
+            self._reached[member] = max(iteration, self._reached.get(member, 0))
 
-    def add(self, iterations: int, env_steps: int, seconds: float, returns: list[float], members: int) -> None:
-        """Add what `members` members, all those that still train in a program, have done together."""
-        self._done, self._env_steps = self._done + iterations, self._env_steps + env_steps
+    def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, returns: list[float]) -> None:
+        """Add what members, all those that still train in a program, have done together up to an iteration."""
+        self.skip(reached)
+        self._env_steps += env_steps
         self._seconds += seconds
         known = [x for x in returns if not math.isnan(x)]
         row: Row = {
@@ -51,15 +56,15 @@ class Progress:
             "episode_return": math.fsum(known) / len(known) if known else math.nan,
             "steps_per_second": env_steps / max(seconds, 1e-9),
             "seconds": self._seconds,
-            "members": members,
+            "members": len(reached),
         }
         self._rows.log(row)
         if self._console is not None:
             self._console.log(row)
 
-    def take_back(self, iterations: int, env_steps: int) -> None:
-        """Take back what is done again, because the machine that did it was lost."""
-        self._done, self._env_steps = self._done - iterations, self._env_steps - env_steps
+    def take_back(self, env_steps: int) -> None:
+        """Take back steps that are done again, because the machine that did them was lost."""
+        self._env_steps -= env_steps
 
     def __enter__(self) -> Progress:
         return self
@@ -75,16 +80,16 @@ class Merged:
 
     def __init__(self, progress: Progress):
         self._progress, self._since = progress, time.monotonic()
-        self._iterations, self._env_steps, self._returns = 0, 0, list[float]()
+        self._changed, self._env_steps, self._returns = False, 0, list[float]()
 
-    def add(self, iterations: int, env_steps: int, returns: list[float]) -> None:
-        """Add what one program has done."""
-        self._iterations, self._env_steps = self._iterations + iterations, self._env_steps + env_steps
+    def add(self, env_steps: int, returns: list[float]) -> None:
+        """Add what the members of one program have done."""
+        self._changed, self._env_steps = True, self._env_steps + env_steps
         self._returns += returns
 
-    def show(self, members: int) -> None:
-        """Count as progress what was added since the last call, by `members` members that still train."""
-        if self._iterations:
+    def show(self, reached: Mapping[int, int]) -> None:
+        """Count as progress what was added since the last call; `reached` are the members that still train."""
+        if self._changed:
             now = time.monotonic()
-            self._progress.add(self._iterations, self._env_steps, now - self._since, self._returns, members)
-            self._since, self._iterations, self._env_steps, self._returns = now, 0, 0, []
+            self._progress.add(reached, self._env_steps, now - self._since, self._returns)
+            self._since, self._changed, self._env_steps, self._returns = now, False, 0, []

@@ -17,7 +17,9 @@ from ppax.scores.tables import number
 from ppax.storage import safe_files
 from ppax.sweeps.directory import BEST, RESULT, member_dir
 from ppax.sweeps.member import FAULT, end_of, result_of
-from ppax.sweeps.plan import Member, shown
+from ppax.sweeps.plan import Member, Plan, described, shown
+from ppax.sweeps.search.decisions import Decisions
+from ppax.sweeps.search.lineage import Stage, lineage_of, scheduled
 
 SEED = "seed"  # column of the table
 
@@ -33,6 +35,7 @@ class MemberResult(NamedTuple):
     env_steps: int  # valid steps of all streams
     dropped: str  # reason why it was dropped; "" otherwise
     run_dir: Path
+    stopped: str = ""  # reason why the search stopped it, its score is that at this time; "" otherwise
 
 
 class SettingResult(NamedTuple):
@@ -40,7 +43,9 @@ class SettingResult(NamedTuple):
 
     values: Config
     members: tuple[MemberResult, ...]
-    iqm: float  # interquartile mean of the scores; members without a score count as the worst, -inf
+    # interquartile mean of the scores; members without a score count as the worst, -inf; where a search has stopped
+    # members, that of those which trained longest
+    iqm: float
     low: float  # 95 % bootstrap interval of the IQM; NaN for one seed, and where a member has no score
     high: float
 
@@ -52,6 +57,7 @@ class SweepResult:
     run_dir: Path
     settings: tuple[SettingResult, ...]
     best: Path | None  # run file of the best setting, with its first seed; None if no member has a score
+    lineage: tuple[Stage, ...] = ()  # of population-based training: values over time of the best member's learner
 
     @property
     def members(self) -> tuple[MemberResult, ...]:
@@ -62,6 +68,11 @@ class SweepResult:
     def dropped(self) -> tuple[MemberResult, ...]:
         """Members that were dropped because an iteration was not finite."""
         return tuple(member for member in self.members if member.dropped)
+
+    @property
+    def stopped(self) -> tuple[MemberResult, ...]:
+        """Members that the search has stopped."""
+        return tuple(member for member in self.members if member.stopped)
 
     def __repr__(self) -> str:
         best = self.settings[0]
@@ -81,11 +92,11 @@ class SweepResult:
                 own = [member.run_dir.name, *(shown(member.values[path]) for path in paths), str(member.seed)]
                 iqm_text = f"{number(setting.iqm) if math.isfinite(setting.iqm) else '-'}{interval}"
                 scores = [number(member.score), number(member.std), "" if place else iqm_text]
-                rows.append([*own, *scores, f"dropped: {member.dropped}" if member.dropped else ""])
+                rows.append([*own, *scores, f"dropped: {member.dropped}" if member.dropped else member.stopped])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-        )
+        lines = ["  ".join(x.ljust(width) for x, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        stages = [f"  from iteration {x.iteration}, member {x.member}: {described(x.values)}" for x in self.lineage]
+        return "\n".join([*lines, *(["best lineage:", *stages] if stages else [])])
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, as in result.json; NaN and infinities are None."""
@@ -95,39 +106,62 @@ class SweepResult:
             for own in [setting.members]
         ]
         best = None if self.best is None else str(self.best)
-        plain: dict[str, Any] = finite({"run_dir": str(self.run_dir), "best": best, "settings": settings})
+        lineage = {"lineage": [stage._asdict() for stage in self.lineage]} if self.lineage else {}
+        plain: dict[str, Any] = finite({"run_dir": str(self.run_dir), "best": best, "settings": settings} | lineage)
         return plain
 
 
-def conclude(path: Path, members: Sequence[Member]) -> SweepResult:
-    """Read the results of all members, write RESULT and BEST into the sweep directory, and return them."""
-    groups: dict[int, list[MemberResult]] = {}
+def conclude(path: Path, plan: Plan, members: Sequence[Member], total: int) -> SweepResult:
+    """Read the results of all members, write RESULT and BEST into the sweep directory, and return them.
+
+    Members that change their values are settings of their own, with the last ones. `total` iterations were planned.
+    """
+    decisions, groups = Decisions(path), dict[int, list[MemberResult]]()
     for member in members:
-        groups.setdefault(member.setting, []).append(_result(member_dir(path, member, len(members)), member))
-    settings = [_setting(tuple(group)) for group in groups.values()]
-    settings.sort(key=lambda setting: -setting.iqm)  # stable: equal ones in the order of the sweep
-    best = path / BEST if math.isfinite(settings[0].iqm) else None
+        own = groups.setdefault(member.number if plan.search.perturbs else member.setting, [])
+        own.append(_result(member_dir(path, member, len(members)), member, decisions))
+    ranked = [_ranked(tuple(group), decisions) for group in groups.values()]
+    ranked.sort(key=lambda pair: (-pair[0], -pair[1].iqm))  # stable: equal ones in the order of the sweep
+    settings = [setting for _, setting in ranked]
+    best, lineage = path / BEST if math.isfinite(settings[0].iqm) else None, ()
     if best is not None:
-        run_config = config.read(settings[0].members[0].run_dir / config.RUN_FILE)
+        first = next((member for member in settings[0].members if not member.stopped), settings[0].members[0])
+        run_config = config.read(first.run_dir / config.RUN_FILE)
+        if plan.search.perturbs:
+            lineage = lineage_of(decisions, first.number, {member.number: member.values for member in members})
+            run_config = scheduled(run_config, lineage, total)
         safe_files.write_text(best, config.to_toml(run_config))
-    result = SweepResult(path, tuple(settings), best)
+    result = SweepResult(path, tuple(settings), best, lineage)
     safe_files.write_text(path / RESULT, json.dumps(result.to_dict(), indent=1) + "\n")
     return result
 
 
-def _result(run_dir: Path, member: Member) -> MemberResult:
-    evaluation, end = result_of(run_dir), end_of(run_dir)
+def _result(run_dir: Path, member: Member, decisions: Decisions) -> MemberResult:
+    evaluation, end, stop = result_of(run_dir), end_of(run_dir), decisions.stops().get(member.number)
     dropped = f"iteration {end.iteration + 1} is not finite" if end.kind == FAULT else ""
     score, std = (_number(evaluation.get(name)) for name in ("mean_return", "std_return"))
-    return MemberResult(member.number, member.values, member.seed, score, std, end.env_steps, dropped, run_dir)
+    score, why = (score, "") if stop is None else (stop.score, stop.reason)
+    values = decisions.values(member.number, member.values)
+    return MemberResult(member.number, values, member.seed, score, std, end.env_steps, dropped, run_dir, why)
 
 
-def _setting(members: tuple[MemberResult, ...]) -> SettingResult:
-    scores = [member.score if math.isfinite(member.score) else -math.inf for member in members]
+def _ranked(members: tuple[MemberResult, ...], decisions: Decisions) -> tuple[float, SettingResult]:
+    """Return a setting, and the iteration to which its members trained at most: infinity for the end.
+
+    Its IQM is over the members that trained so long, and dropped ones; a setting that has no others comes after all
+    that the search has stopped.
+    """
+    stops = decisions.stops()
+    ends = {
+        x.number: stops[x.number].iteration if x.stopped else math.inf for x in members if not (x.dropped and stops)
+    }
+    longest = max(ends.values(), default=-math.inf)
+    own = [member.score for member in members if ends.get(member.number, longest) == longest]
+    scores = [score if math.isfinite(score) else -math.inf for score in own]
     if all(map(math.isfinite, scores)):
         s = statistics_of(scores)
-        return SettingResult(members[0].values, members, s.iqm, s.low, s.high)
-    return SettingResult(members[0].values, members, iqm(scores), math.nan, math.nan)
+        return longest, SettingResult(members[0].values, members, s.iqm, s.low, s.high)
+    return longest, SettingResult(members[0].values, members, iqm(scores), math.nan, math.nan)
 
 
 def _number(value: Any) -> float:

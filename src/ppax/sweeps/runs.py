@@ -3,39 +3,37 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from ppax import config, imports
-from ppax.config import Built
 from ppax.options import Config
 from ppax.program import clusters, processes
 from ppax.program.footprint import available_bytes, explained, footprint
 from ppax.program.members import MOST, SHARE, MembersTraining, filled, members_that_fit
 from ppax.protocols import Search
-from ppax.run import record
 from ppax.run.directory import RunDirectory
 from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted
 from ppax.run.signals import ON_DISK, stop_on_signals
 from ppax.storage.cache import kept_programs
-from ppax.sweeps import directory, plan
+from ppax.sweeps import directory, pictures, plan
+from ppax.sweeps.alone import train_alone
 from ppax.sweeps.directory import Recorded, member_dir
 from ppax.sweeps.distributions import Distribution
-from ppax.sweeps.member import complete
+from ppax.sweeps.member import SEARCH, complete, end_of, reached
 from ppax.sweeps.packing import Pack, Task, packed
 from ppax.sweeps.placing import settings as placing
 from ppax.sweeps.placing.settings import Cluster
-from ppax.sweeps.plan import Plan
+from ppax.sweeps.plan import Plan, Target, config_of
 from ppax.sweeps.progress import Counting, Progress
 from ppax.sweeps.results import SweepResult, conclude
-from ppax.sweeps.training import Stopped, Together, objects_of, train_alone
-from ppax.tools.tuned import Preset
+from ppax.sweeps.searching import Searching, checked_total, stop_members, unplaced
+from ppax.sweeps.training import Stopped, Together, objects_of
 from ppax.types import ConfigError
-
-Target = str | Path | Config | Preset | Built
 
 
 def sweep_runs(
@@ -75,23 +73,6 @@ def sweep_runs(
     return start(config.resolve(run_config), plan.read(table), run_dir, cluster=cluster)
 
 
-def config_of(target: Target) -> Config:
-    """Return the configuration of `target`, which may have a table `[sweep]`."""
-    if isinstance(target, Preset | Built):
-        described = config.describe_run(*target)
-        objects = record.objects(target.agent, target.env, described)
-        if objects:
-            raise ConfigError(
-                f"sweep: members are built from a configuration, which cannot hold {', '.join(objects)}; write them in "
-                "a module that can be imported, or sweep objects with ppax.start_sweep and ppax.sweep"
-            )
-        return described
-    if isinstance(target, Mapping):
-        return dict(target)
-    found = config.find(str(target))
-    return config.recommended(found).config if found == {"env": target} else found
-
-
 def start(
     run_config: Config,
     sweep_plan: Plan,
@@ -101,18 +82,18 @@ def start(
 ) -> SweepResult:
     """Begin a sweep over a resolved configuration in a new directory; `say` gets lines for the user."""
     _require_one_process()
-    if cluster is not None:
-        placing.require_grid(sweep_plan.search)
+    placing.check(cluster, sweep_plan.search)
     members = plan.members_of(run_config, sweep_plan)
     packs = packed(members)
-    path = directory.new(run_config["env"], run_dir)
+    checked_total(sweep_plan, packs)
+    path = directory.new(run_config, run_dir)
     settings, together = members[-1].setting + 1, [pack for pack in packs if pack.compiled]
     kinds = "kind of program" if len(together) == 1 else "kinds of programs"
     how = f"{len(together)} {kinds}" if together else "one after the other, on the host"
     say(f"{len(members)} members, {settings} settings of {len(members) // settings} seeds; {how}; {path}")
     with RunDirectory(path):
         directory.create(path, run_config, sweep_plan, members)
-        return _train(path, Recorded(members, ()), packs, cluster)
+        return _train(path, Recorded(sweep_plan, members, ()), packs, cluster)
 
 
 def resume_sweep(run_dir: str | Path, *, ray: str | Mapping[str, Any] | None = None) -> SweepResult:
@@ -124,6 +105,7 @@ def resume_sweep(run_dir: str | Path, *, ray: str | Mapping[str, Any] | None = N
     _require_one_process()
     path, cluster = Path(run_dir), placing.read(ray)
     recorded = directory.read(path)
+    placing.check(cluster, recorded.plan.search)
     packs = packed(recorded.members)
     with RunDirectory(path):
         return _train(path, recorded, packs, cluster)
@@ -137,35 +119,50 @@ def _require_one_process() -> None:
 
 def _train(path: Path, recorded: Recorded, packs: Sequence[Pack], cluster: Cluster | None) -> SweepResult:
     """Train all packs, with programs as recorded and new ones for the other members, and conclude."""
-    total = sum(planned_iterations(task.env, task.run) for pack in packs for task in pack.tasks)
-    console = packs[0].tasks[0].run.log.console
+    planned = sum(planned_iterations(task.env, task.run) for pack in packs for task in pack.tasks)
+    total, console = checked_total(recorded.plan, packs), packs[0].tasks[0].run.log.console
+    searching = Searching(path, recorded.plan, recorded.members, total)
     try:
         with ExitStack() as stack:
             ray = None if cluster is None else stack.enter_context(clusters.connected(cluster.address))
             stop = stack.enter_context(stop_on_signals(ON_DISK))
-            progress = stack.enter_context(Progress(path, total, console))
+            progress = stack.enter_context(Progress(path, planned, console))
             stack.enter_context(kept_programs())
-            if cluster is not None:
-                from ppax.sweeps.placing import driver  # workers import this file
+            for until in searching.stages():
+                if cluster is None:
+                    recorded = _train_here(path, recorded, packs, searching, until, progress, stop)
+                else:
+                    from ppax.sweeps.placing import driver  # workers import this file
 
-                recorded = driver.train(ray, path, recorded, packs, cluster, progress, stop)
-            else:
-                recorded = _train_here(path, recorded, packs, progress, stop)
+                    recorded = driver.train(ray, path, recorded, packs, cluster, until, progress, stop)
+                if until < total:
+                    recorded = stop_members(path, recorded, searching, until)
     except Stopped as error:
         raise Interrupted(f"stopped; resume with: ppax resume {path}{imports.flags()}") from error
-    return conclude(path, recorded.members)
+    result = conclude(path, recorded.plan, recorded.members, total)
+    try:
+        pictures.draw(result)
+    except ImportError as error:
+        warnings.warn(f"no pictures: {error}", stacklevel=3)
+    return result
 
 
 def _train_here(
-    path: Path, recorded: Recorded, packs: Sequence[Pack], progress: Progress, stop: threading.Event
+    path: Path,
+    recorded: Recorded,
+    packs: Sequence[Pack],
+    searching: Searching,
+    until: int,
+    progress: Progress,
+    stop: threading.Event,
 ) -> Recorded:
-    """Train all packs in this process, one after the other; return the record with their programs."""
+    """Train all packs to iteration `until` in this process; return the record with their programs."""
     for pack in packs:
         if stop.is_set():
             raise Stopped
         if pack.compiled:
             with explained(footprint(pack.shapes)):
-                recorded = _train_pack(path, recorded, pack, progress, stop)
+                recorded = _train_pack(path, recorded, pack, searching, until, progress, stop)
         else:
             train_alone(pack.tasks[0], _dir_of(path, recorded, pack.tasks[0]), progress)
     return recorded
@@ -175,42 +172,60 @@ def _dir_of(path: Path, recorded: Recorded, task: Task) -> Path:
     return member_dir(path, task.member, len(recorded.members))
 
 
-def _train_pack(path: Path, recorded: Recorded, pack: Pack, progress: Progress, stop: threading.Event) -> Recorded:
-    """Train a pack in one program after the other; return the record with these programs."""
-    program: MembersTraining | None = None
-    by_number = {task.member.number: task for task in pack.tasks}
-    known = [numbers for numbers in recorded.programs if set(numbers) <= by_number.keys()]
-    left = [task for task in pack.tasks if not any(task.member.number in numbers for numbers in known)]
-    if left:
-        chunks, program = chunks_of(pack, left)
+def _train_pack(
+    path: Path,
+    recorded: Recorded,
+    pack: Pack,
+    searching: Searching,
+    until: int,
+    progress: Progress,
+    stop: threading.Event,
+) -> Recorded:
+    """Train a pack to iteration `until`, one program after the other; return the record with these programs."""
+    program = None
+    run_dirs = {task.member.number: _dir_of(path, recorded, task) for task in pack.tasks}
+    known = [numbers for numbers in recorded.programs if set(numbers) <= run_dirs.keys()]
+    new = unplaced(pack, known, run_dirs)
+    if new:
+        chunks, program = chunks_of(pack, new)
         known = [*known, *chunks]
         recorded = recorded._replace(programs=(*recorded.programs, *chunks))
         directory.write_programs(path, recorded)
-    size = filled(max(map(len, known)))
-    train_programs(pack, known, size, lambda task: _dir_of(path, recorded, task), progress, stop, program)
+    train_programs(pack, known, max(map(len, known), default=0), run_dirs, searching, until, progress, stop, program)
     return recorded
 
 
 def train_programs(
     pack: Pack,
     programs: Sequence[tuple[int, ...]],
-    size: int,
-    dir_of: Callable[[Task], Path],
+    largest: int,
+    run_dirs: Mapping[int, Path],
+    searching: Searching,
+    until: int,
     progress: Counting,
     stop: threading.Event,
     program: MembersTraining | None = None,
 ) -> None:
-    """Train members of a pack, given by their numbers, in one program of `size` members after the other."""
-    by_number = {task.member.number: task for task in pack.tasks}
+    """Train programs of a pack, members by their numbers, to iteration `until`; the largest has `largest` members."""
+    tasks = {task.member.number: task for task in pack.tasks}
+    total = planned_iterations(pack.tasks[0].env, pack.tasks[0].run)
     for numbers in programs:
-        tasks = [by_number[number] for number in numbers]
-        if all(complete(dir_of(task)) for task in tasks):
-            progress.skip(len(tasks) * planned_iterations(tasks[0].env, tasks[0].run))
-            continue
-        if program is None or program.members != size:
-            program = MembersTraining(*objects_of(tasks, size), pack.shapes)
-        with ExitStack() as stack:
-            Together(pack, tasks, dir_of, stack).train(program, progress, stop)
+        while True:
+            left = [tasks[number] for number in numbers if end_of(run_dirs[number]).kind != SEARCH]
+            progress.skip({number: total for number in numbers if complete(run_dirs[number])})
+            if all(done(run_dirs[task.member.number], until, total) for task in left):
+                break
+            size = filled(largest if len(left) == len(numbers) else len(left))
+            if program is None or program.members != size:
+                program = MembersTraining(*objects_of(left, size), pack.shapes)
+            with ExitStack() as stack:
+                together = Together(pack, left, lambda task: run_dirs[task.member.number], searching, stack)
+                together.train(program, progress, stop, min(until, total))
+
+
+def done(run_dir: Path, until: int, total: int) -> bool:
+    """Whether a member needs no training before `until`, and no evaluation."""
+    return complete(run_dir) or (until < total and reached(run_dir, until))
 
 
 def chunks_of(
@@ -221,8 +236,8 @@ def chunks_of(
     The number for a program begins with a lower bound on memory, at most `most`, and is halved until the compiled
     program fits. `sharing` programs share the machine's memory.
     """
-    available = available_bytes()
-    available = None if available is None else available // sharing
+    free = available_bytes()
+    available = None if free is None else free // sharing
     most = min(most, members_that_fit(footprint(pack.shapes), available))
     while True:
         programs = -(-len(tasks) // most)

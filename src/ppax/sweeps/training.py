@@ -1,4 +1,4 @@
-"""Training of the members of a pack: all in one compiled program, or one after the other on the host.
+"""Training of the members of a pack in one compiled program.
 
 A program trains every member to the same iteration, and members are saved together: a resume continues from the newest
 iteration of which all of them have an intact checkpoint. A member that is not finite keeps its place in the program, so
@@ -7,8 +7,6 @@ that the others compute the same, and is left out of everything else: its state 
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import itertools
 import threading
 import time
@@ -20,21 +18,20 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ppax import config
+from ppax.options import Config
 from ppax.program.fetching import fetch
-from ppax.program.members import Apart, MembersTraining, stacked
+from ppax.program.members import Apart, MembersTraining, filled, stacked, with_learners
 from ppax.protocols import Agent, Row
-from ppax.run.directory import RUN_FILE
-from ppax.run.fit import fit_run, resume
 from ppax.run.restore import planned_iterations
-from ppax.run.result import Interrupted, NumericalError, record_evaluation
 from ppax.run.rows import Timing, measured, next_row, row_intervals, untrained_row
 from ppax.run.saving import PATIENCE
 from ppax.storage.backoff import Backoff
 from ppax.storage.manifest import CheckpointError
-from ppax.sweeps.member import FAULT, MemberRun, complete
-from ppax.sweeps.packing import Pack, Task
+from ppax.sweeps.member import FAULT, SEARCH, MemberRun
+from ppax.sweeps.packing import Pack, Task, with_values
 from ppax.sweeps.progress import Counting
+from ppax.sweeps.search.decisions import COPY, STOP
+from ppax.sweeps.searching import Searching
 from ppax.types import TrainState
 
 T = TypeVar("T")
@@ -58,10 +55,18 @@ def objects_of(tasks: Sequence[Task], count: int) -> tuple[list[Agent], list[Any
 class Together:
     """Members of one pack in one compiled program."""
 
-    def __init__(self, pack: Pack, tasks: Sequence[Task], directory: Callable[[Task], Path], stack: ExitStack):
+    def __init__(
+        self,
+        pack: Pack,
+        tasks: Sequence[Task],
+        directory: Callable[[Task], Path],
+        searching: Searching,
+        stack: ExitStack,
+    ):
         """Open the run directories of `tasks`, members of `pack`; they are closed with `stack`."""
         self.runs = [MemberRun(task, directory(task), pack.shapes, stack) for task in tasks]
         _, _, env, self._run = tasks[0]
+        self._tasks, self._searching = list(tasks), searching
         self._total = planned_iterations(env, self._run)
         self._intervals = row_intervals(self._run, self._total, self._run.num_steps * env.num_streams)
         self._saved_at, self._disk = time.monotonic(), Backoff(PATIENCE)
@@ -91,30 +96,85 @@ class Together:
             return member.load(saved[-1]) if saved else member.initial()
         return member.load(iteration) if iteration in member.saved() else member.initial()
 
-    def train(self, program: MembersTraining, progress: Counting, stop: threading.Event) -> None:
-        """Train all members to their ends and evaluate them; Stopped if `stop` is set before."""
+    def train(self, program: MembersTraining, progress: Counting, stop: threading.Event, until: int) -> None:
+        """Train all members to iteration `until`, evaluate those at their ends; Stopped if `stop` is set before.
+
+        Returns before `until` where the search has stopped so many that a smaller program can train the others.
+        """
         done, restored = self.restore()
         states: Sequence[TrainState] = restored
-        tasks = [member.task for member in self.runs]
-        program.set_members(*objects_of(tasks, program.members))
+        self._take_values(program, done)
         self._last = {i: states[i] for i, member in enumerate(self.runs) if member.end}
         for place in self.training:
             self.runs[place].begin(states[place])
-        progress.skip(sum(done if place in self.training else self._total for place in range(len(tasks))))
+        progress.skip({run.task.member.number: self._total if run.end else done for run in self.runs})
         if done == 0 and self.runs[0].evaluations.blank:
             for place in self.training:
                 self.runs[place].log(untrained_row(program.metric_names), states, place)
-        trained = stacked(repeated(states, program.members))
-        while done < self._total and self.training and not stop.is_set():
-            count = next_row(done, self._intervals, self.runs[0].evaluations.next_after(done)) - done
+        trained = self._searched(program, stacked(repeated(states, program.members)), states, done, progress)
+        while done < until and self._needed(program) and not stop.is_set():
+            next_stage = min(until, self._searching.next_after(done), self.runs[0].evaluations.next_after(done))
+            count = next_row(done, self._intervals, next_stage) - done
             begin = time.perf_counter()
             trained, metrics = program(trained, count, self._total)
             columns = {name: np.asarray(x) for name, x in fetch(dict(metrics)).items()}
             seconds, done = time.perf_counter() - begin, done + count
-            states = own = Apart(trained, len(tasks))
+            states = own = Apart(trained, len(self.runs))
             self._log(program, own, columns, count, done, seconds, progress)
             self._save_if_due(done, states)
-        self._end(done, states)
+            trained = self._searched(program, trained, states, done, progress)
+        self._end(done, states, until, stop.is_set())
+
+    def _needed(self, program: MembersTraining) -> bool:
+        """Whether a program for the members that the search has left is no smaller, and one of them trains."""
+        left = sum(member.end != SEARCH for member in self.runs)
+        return bool(self.training) and (left == len(self.runs) or filled(left) == program.members)
+
+    def _take_values(self, program: MembersTraining, iteration: int) -> None:
+        """Set the values that the members have as they reach `iteration`, before the decisions there."""
+        for place, run in enumerate(self.runs):
+            self._set(place, self._searching.values(run.task.member, iteration))
+        program.set_members(*objects_of(self._tasks, program.members))
+
+    def _set(self, place: int, values: Config) -> None:
+        """Set the swept values of a member."""
+        task = self.runs[place].task
+        self._tasks[place] = task if values == task.member.values else with_values(task, values)
+        if self._searching.search.perturbs:
+            self.runs[place].values = {path: float(x) for path, x in values.items()}
+
+    def _searched(
+        self,
+        program: MembersTraining,
+        trained: TrainState,
+        states: Sequence[TrainState],
+        iteration: int,
+        progress: Counting,
+    ) -> TrainState:
+        """Return the states of a program after the search's decisions at `iteration`, if it looks there.
+
+        A search that looks at all members of the sweep at once does it when those of all programs are there (runs.py).
+        """
+        searching, training = self._searching, self.training
+        if searching.search.waits or not training or not searching.looks_at(iteration):
+            return trained
+        places = {self.runs[place].task.member.number: place for place in training}
+        found = searching.decide(iteration, {number: self.runs[place].path for number, place in places.items()})
+        if any(one.decision == STOP for one in found.values()):
+            self._save(iteration, states)  # first: the others continue from here, in a smaller program
+        sources = np.arange(program.members)
+        for number, place in places.items():
+            one = found[number]
+            if one.decision == STOP:
+                self._finish(place, states[place], SEARCH, one.reason)
+                progress.skip({number: self._total})
+            elif one.decision == COPY:
+                sources[place] = places[one.source]
+                self._set(place, searching.values(self.runs[place].task.member, iteration + 1))
+        if (sources == np.arange(program.members)).all():
+            return trained
+        program.set_members(*objects_of(self._tasks, program.members))
+        return with_learners(trained, sources)
 
     def _log(
         self,
@@ -141,12 +201,14 @@ class Together:
                     self._finish(place, states[place], "stopped")
             if iteration < done and not member.end:  # it stands still where its next iteration is not finite
                 self._finish(place, states[place], FAULT)
-        progress.add(count * len(training), steps, seconds, [x["episode_return"] for x in rows], len(self.training))
-        progress.skip((self._total - done) * (len(training) - len(self.training)))
+        numbers = {place: self.runs[place].task.member.number for place in training}
+        progress.skip({numbers[place]: self._total for place in training if self.runs[place].end})
+        reached = {numbers[place]: done for place in self.training}
+        progress.add(reached, steps, seconds, [x["episode_return"] for x in rows])
 
-    def _finish(self, place: int, state: TrainState, kind: str) -> None:
+    def _finish(self, place: int, state: TrainState, kind: str, why: str = "") -> None:
         self._last[place] = state
-        self.runs[place].finish(state, kind)
+        self.runs[place].finish(state, kind, why)
 
     def _save_if_due(self, iteration: int, states: Sequence[TrainState]) -> None:
         """Save all members that still train; OSError if writes failed for PATIENCE."""
@@ -174,43 +236,14 @@ class Together:
             self.runs[place].prune(iteration)
         self._saved_at = time.monotonic()
 
-    def _end(self, done: int, states: Sequence[TrainState]) -> None:
-        """Save and evaluate members that are done; raise Stopped if others are not."""
+    def _end(self, done: int, states: Sequence[TrainState], until: int, stopped: bool) -> None:
+        """Save all and evaluate members that are done; raise Stopped if a signal ended the training of others."""
         self._save(done, states)
-        if self.training and done < self._total:
+        if self.training and done < until and stopped:
             for place in self.training:
                 self.runs[place].monitor.record(self.runs[place].path, states[place], "signal")
             raise Stopped
-        for place in self.training:
+        for place in self.training if done == self._total else ():
             self._finish(place, states[place], "done")
-        for place, member in enumerate(self.runs):
-            member.evaluate(self._last[place])
-
-
-def train_alone(task: Task, path: Path, progress: Counting) -> None:
-    """Train and evaluate a member whose environments are on the host, as a run of its own."""
-    iterations = planned_iterations(task.env, task.run)
-    if complete(path):
-        progress.skip(iterations)
-        return
-    begin = time.perf_counter()
-    try:
-        if (path / RUN_FILE).is_file():
-            trained = resume(path, console=False)
-        else:
-            agent, env, run = config.build(task.member.config)
-            with contextlib.ExitStack() as stack:
-                stack.callback(env.close)
-                quiet = dataclasses.replace(run, log=dataclasses.replace(run.log, console=False))
-                trained = fit_run(agent, env, quiet, path)
-                stack.pop_all()
-    except NumericalError:  # recorded in stopped.json
-        progress.skip(iterations)
-        return
-    except Interrupted as error:
-        raise Stopped from error
-    with trained.env:
-        settings = task.run.eval
-        record_evaluation(trained, trained.evaluate(settings.episodes, settings.deterministic, task.run.seed))
-    returns = [row["episode_return"] for row in trained.history[-1:]]
-    progress.add(iterations, trained.env_steps, time.perf_counter() - begin, returns, 1)
+        for place, state in self._last.items():
+            self.runs[place].evaluate(state)

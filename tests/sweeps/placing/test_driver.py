@@ -210,3 +210,17 @@ def test_members_on_the_host_are_programs_of_their_own(tmp_path, monkeypatch):
     assert [one.score for one in result.members] == [one.score for one in other.members]
     for one, two in zip(result.members, other.members, strict=True):
         assert rows_of(one.run_dir) == rows_of(two.run_dir)
+
+
+def test_halving_decides_over_the_members_of_all_machines(tmp_path, monkeypatch):
+    """Six members in two programs: the decisions, rows and results are those of halving here, with these programs."""
+    given = {"agent.learning_rate": [1e-2, 3e-3, 1e-3]}, {"part": "halving", "eta": 3, "rungs": 1}
+    connect(monkeypatch, StubRay())
+    one = ppax.sweep_runs(BASE, given[0], seeds=2, search=given[1], run_dir=tmp_path / "cluster", ray=SETTINGS)
+    monkeypatch.setattr("ppax.sweeps.runs.members_that_fit", lambda *_: 3)
+    other = ppax.sweep_runs(BASE, given[0], seeds=2, search=given[1], run_dir=tmp_path / "here")
+    lasts = [[rows_of(member.run_dir)[-1]["iteration"] for member in result.members] for result in (one, other)]
+    assert lasts[0] == lasts[1]
+    assert sorted(lasts[0]) == [4, 4, 4, 4, 10, 10]  # at the rung two of six are left
+    logs = [(path / "search.jsonl").read_text() for path in (tmp_path / "cluster", tmp_path / "here")]
+    assert logs[0] == logs[1]

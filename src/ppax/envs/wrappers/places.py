@@ -8,7 +8,6 @@ paths. Dotted paths are always understood.
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ppax.options import Option, nearest, option_of
+from ppax.options import Option, hints_of, nearest, option_of
 from ppax.types import ConfigError
 
 Path = tuple[Any, ...]  # names of fields, keys of mappings, indices of sequences
@@ -146,7 +145,7 @@ def _places(thing: Any, path: Path, in_static: bool) -> Iterator[Place]:
         elif key in HIDDEN:
             continue
         elif field is not None and "doc" in field.metadata:
-            option = option_of(field, typing.get_type_hints(type(thing))[key], _option_path(here))
+            option = option_of(field, hints_of(thing.__class__)[key], _option_path(here))
             yield Place(here, option if is_static else option._replace(kind=kind), is_static)
         elif not is_static and not in_static:  # without limits, as in structures of another library
             yield Place(here, Option(_option_path(here), kind, default=plain(value)), False)

@@ -33,6 +33,7 @@ from ppax.sweeps.placing.worker import (
     surroundings,
 )
 from ppax.sweeps.progress import Merged, Progress
+from ppax.sweeps.runs import done
 from ppax.sweeps.training import Stopped
 
 
@@ -42,17 +43,20 @@ def train(
     recorded: Recorded,
     packs: Sequence[Pack],
     cluster: Cluster,
+    until: int,
     progress: Progress,
     stop: threading.Event,
 ) -> Recorded:
-    """Train all packs on the cluster, with programs as recorded and new ones for the other members; return the record.
+    """Train all packs on the cluster to iteration `until`, with programs as recorded and new ones for other members.
+
+    Returns the record with these programs.
 
     Raises Stopped after a signal, when all programs have saved; ProcessLost where a program has lost more workers than
     `cluster.retries`; ConfigError where no machine has the resources of a program.
     """
     places = Places(ray, cluster)
     recorded = planned(ray, path, recorded, packs, cluster, places, stop)
-    Driver(ray, path, len(recorded.members), cluster, places, progress, stop).train(placed_of(recorded, packs))
+    Driver(ray, path, recorded, cluster, until, places, progress, stop).train(placed_of(recorded, packs))
     return recorded
 
 
@@ -63,13 +67,15 @@ class Driver:
         self,
         ray: Any,
         path: Path,
-        total: int,
+        recorded: Recorded,
         cluster: Cluster,
+        until: int,
         places: Places,
         progress: Progress,
         stop: threading.Event,
     ):
-        self._ray, self._path, self._total, self._cluster = ray, path, total, cluster
+        self._ray, self._path, self._recorded, self._cluster = ray, path, recorded, cluster
+        self._total, self._until = len(recorded.members), until
         self._places, self._progress, self._merged, self._stop = places, progress, Merged(progress), stop
         self._root = path / MEMBERS
         self._root.mkdir(exist_ok=True)
@@ -81,15 +87,16 @@ class Driver:
     def train(self, programs: Sequence[Placed]) -> None:
         """Train the programs to their ends, as many at a time as the cluster has room for."""
         for placed in programs:
-            if all(complete(self._dir_of(task)) for task in placed.tasks):
-                self._progress.skip(len(placed.tasks) * planned_iterations(placed.tasks[0].env, placed.tasks[0].run))
-            else:
+            left = [task for task in placed.tasks if not self._done(task)]
+            ended = [task for task in placed.tasks if complete(self._dir_of(task))]
+            self._progress.skip({task.member.number: planned_iterations(task.env, task.run) for task in ended})
+            if left:
                 self._waiting.append(placed)
         try:
             while self._waiting or self._running:
                 self._place()
                 self._look()
-                self._merged.show(sum(placed.members for placed in self._running.values()))
+                self._merged.show({n: i for placed in self._running.values() for n, i in placed.reached.items()})
                 if self._stop.is_set() or self._error is not None:
                     self._finish()
         finally:
@@ -97,7 +104,7 @@ class Driver:
                 self._kill(placed)
         if self._error is not None:
             raise self._error
-        if not all(complete(self._dir_of(task)) for placed in programs for task in placed.tasks):
+        if not all(self._done(task) for placed in programs for task in placed.tasks):
             raise Stopped
 
     def _place(self) -> None:
@@ -108,7 +115,9 @@ class Driver:
             members = tuple(task.member for task in placed.tasks)
             begun = transport.collect(self._root, self._runs_of(placed))
             placed.worker, placed.begun = self._worker.remote(), False
-            job = Job(surroundings(self._cluster.cpus), members, self._total, placed.size, begun)
+            lengths = placed.largest, self._until, planned_iterations(placed.tasks[0].env, placed.tasks[0].run)
+            given = surroundings(self._cluster.cpus)
+            job = Job(given, self._recorded.plan, members, self._total, *lengths, begun)
             self._running[placed.worker.begin.remote(job)] = placed
 
     def _look(self) -> None:
@@ -137,13 +146,12 @@ class Driver:
             transport.apply(self._root, self._runs_of(placed), event)
             placed.env_steps = 0
         elif isinstance(event, Skipped):
-            placed.iterations += event.iterations
-            self._progress.skip(event.iterations)
+            self._progress.skip(event.reached)
         elif isinstance(event, Added):
-            placed.iterations += event.iterations
             placed.env_steps += event.env_steps
-            placed.members = event.members
-            self._merged.add(event.iterations, event.env_steps, event.returns)
+            placed.reached = event.reached
+            self._progress.skip(event.reached)  # also of a program that ends in this answer
+            self._merged.add(event.env_steps, event.returns)
         else:
             self._error = self._error or raised_by(event)
             self._kill(placed)
@@ -153,8 +161,8 @@ class Driver:
     def _lose(self, placed: Placed, error: Exception) -> None:
         """Let a program whose worker is lost go on from its last checkpoint, `retries` times at most."""
         self._kill(placed)  # nobody reads it any more, but it would hold its place
-        self._progress.take_back(placed.iterations, placed.env_steps)
-        placed.iterations = placed.env_steps = placed.members = 0
+        self._progress.take_back(placed.env_steps)
+        placed.env_steps, placed.reached = 0, {}
         placed.lost += 1
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         lost = f"the worker of {placed.described} was lost"
@@ -185,6 +193,9 @@ class Driver:
 
     def _runs_of(self, placed: Placed) -> list[str]:
         return [run_of(task.member, self._total) for task in placed.tasks]
+
+    def _done(self, task: Task) -> bool:
+        return done(self._dir_of(task), self._until, planned_iterations(task.env, task.run))
 
     def _dir_of(self, task: Task) -> Path:
         return member_dir(self._path, task.member, self._total)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ppax.sweeps import directory
-from ppax.sweeps.directory import Recorded
+from ppax.sweeps.directory import Recorded, member_dir
 from ppax.sweeps.packing import Pack, Task
 from ppax.sweeps.placing.places import Places
 from ppax.sweeps.placing.settings import Cluster
 from ppax.sweeps.placing.worker import size_of_programs, surroundings
+from ppax.sweeps.searching import unplaced
 from ppax.sweeps.training import Stopped
 
 LOOK_SECONDS = 0.5  # between two looks at signals and progress
@@ -24,14 +25,13 @@ class Placed:
     """Program of a sweep on the cluster: its members, its worker, and what is counted of it."""
 
     tasks: list[Task]
-    size: int  # members that the program is compiled for; 0 on the host
+    largest: int  # members of the largest program of these sizes; 0 on the host
     lost: int = 0  # workers that were lost
     worker: Any = None
     begun: bool = False  # the worker has answered
     stopping: bool = False  # the worker is asked to stop
-    iterations: int = 0  # counted since it was placed
     env_steps: int = 0  # counted since the last snapshot
-    members: int = 0  # that still train
+    reached: Mapping[int, int] = dataclasses.field(default_factory=dict)  # iteration of the members that still train
 
     @property
     def described(self) -> str:
@@ -53,9 +53,9 @@ def planned(
 
     A machine of the cluster measures how many members fit into a program.
     """
-    known = {number for numbers in recorded.programs for number in numbers}
-    left = [[t.member for t in pack.tasks if t.member.number not in known] for pack in packs if pack.compiled]
-    left = [members for members in left if members]
+    run_dirs = {one.number: member_dir(path, one, len(recorded.members)) for one in recorded.members}
+    new = [unplaced(pack, recorded.programs, run_dirs) for pack in packs if pack.compiled]
+    left = [[task.member for task in tasks] for tasks in new if tasks]
     if not left:
         return recorded
     room = places.room()
@@ -85,7 +85,7 @@ def placed_of(recorded: Recorded, packs: Sequence[Pack]) -> list[Placed]:
     for pack in packs:
         by_number = {task.member.number: task for task in pack.tasks}
         known = [numbers for numbers in recorded.programs if set(numbers) <= by_number.keys()]
-        size = max(map(len, known)) if pack.compiled else 0
+        largest = max(map(len, known), default=0) if pack.compiled else 0
         groups = known if pack.compiled else [(number,) for number in by_number]
-        placed += [Placed([by_number[number] for number in numbers], size) for numbers in groups]
+        placed += [Placed([by_number[number] for number in numbers], largest) for numbers in groups]
     return placed

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ppax.options import Config, Option, check_value, nearest
 from ppax.program.clusters import AUTO
+from ppax.protocols import Search
 from ppax.sweeps.search import Grid
 from ppax.types import ConfigError
 
@@ -73,11 +74,11 @@ def checked(given: Any) -> Mapping[str, Any]:
     return table
 
 
-def require_grid(search: Any) -> None:
-    """Raise ConfigError for a search that decides while members train: it would have to see those of all machines."""
-    if not isinstance(search, Grid):
+def check(cluster: Cluster | None, search: Search) -> None:
+    """Raise ConfigError for a search whose decisions depend on which programs train in one process, in which order."""
+    if cluster is not None and not isinstance(search, Grid) and not search.waits:
         name = type(search).__name__.lower()
         raise ConfigError(
-            f"{RAY}: programs on a cluster train apart from each other, and search.part = {name!r} compares members "
-            f"while they train; leave out --{RAY}, or the search"
+            f"search.part = {name!r}: it looks at the members of each program as they come, and programs on a cluster "
+            f"train apart from each other; take halving, leave out the search, or leave out --{RAY}"
         )

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,13 +28,15 @@ from ppax.program import sharding
 from ppax.program.footprint import explained, footprint
 from ppax.run.signals import stopped_by
 from ppax.storage.cache import kept_programs
+from ppax.sweeps.alone import train_alone
 from ppax.sweeps.directory import MEMBERS, member_dir
-from ppax.sweeps.packing import Task, packed
+from ppax.sweeps.packing import packed
 from ppax.sweeps.placing import transport
 from ppax.sweeps.placing.transport import Outbox, Snapshot
-from ppax.sweeps.plan import Member
+from ppax.sweeps.plan import Member, Plan
 from ppax.sweeps.runs import chunks_of, train_programs
-from ppax.sweeps.training import Stopped, train_alone
+from ppax.sweeps.searching import Searching
+from ppax.sweeps.training import Stopped
 from ppax.types import ConfigError
 
 WAIT_SECONDS = 0.5  # in which a question of the driver is answered, if nothing happens
@@ -55,25 +57,27 @@ class Job(NamedTuple):
     """Members that train in one program, or one whose environments are on the host."""
 
     surroundings: Surroundings
+    plan: Plan  # of the whole sweep
     members: tuple[Member, ...]
     total: int  # members of the whole sweep
-    size: int  # members that the program is compiled for; 0 on the host
+    largest: int  # members of the largest program of these sizes; 0 on the host
+    until: int  # iteration to which they train now
+    iterations: int  # of the whole training
     begun: Snapshot  # their run directories so far
 
 
 class Skipped(NamedTuple):
-    """Iterations that need no training, as of sweeps/progress.py."""
+    """Members, by number, up to an iteration that needs no training, as of sweeps/progress.py."""
 
-    iterations: int
+    reached: dict[int, int]
 
 
 class Added(NamedTuple):
-    """Iterations that were trained, as of sweeps/progress.py."""
+    """Members that still train, by number, up to an iteration, as of sweeps/progress.py."""
 
-    iterations: int
+    reached: dict[int, int]
     env_steps: int
     returns: list[float]
-    members: int  # that still train
 
 
 class Ended(NamedTuple):
@@ -152,15 +156,15 @@ class Worker:
         """Ask for an end of training, with checkpoints."""
         self._stop.set()
 
-    def skip(self, iterations: int) -> None:
-        """Count iterations that need no training (sweeps/progress.py)."""
-        self._events.put(Skipped(iterations))
+    def skip(self, reached: Mapping[int, int]) -> None:
+        """Count members up to an iteration that needs no training (sweeps/progress.py)."""
+        self._events.put(Skipped(dict(reached)))
 
-    def add(self, iterations: int, env_steps: int, seconds: float, returns: list[float], members: int) -> None:
-        """Count iterations that are trained (sweeps/progress.py), after the checkpoints before them."""
+    def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, returns: list[float]) -> None:
+        """Count members up to an iteration (sweeps/progress.py), after the checkpoints before it."""
         if not self._on_host and self._outbox.due:
             self._send()
-        self._events.put(Added(iterations, env_steps, returns, members))
+        self._events.put(Added(dict(reached), env_steps, returns))
 
     def _send(self) -> None:
         snapshot = self._outbox.take()
@@ -192,14 +196,15 @@ class Worker:
             self._outbox.sent()
             stack.enter_context(stopped_by(self._stop))
             (pack,) = packed(job.members)
-            dir_of: Callable[[Task], Path] = lambda task: member_dir(self._folder, task.member, job.total)  # noqa: E731
-            if not job.size:
+            run_dirs = {one.number: member_dir(self._folder, one, job.total) for one in job.members}
+            if not job.largest:
                 self._on_host = True
-                train_alone(pack.tasks[0], dir_of(pack.tasks[0]), self)
+                train_alone(pack.tasks[0], run_dirs[job.members[0].number], self)
                 return
+            searching = Searching(self._folder, job.plan, job.members, job.iterations)
             with explained(footprint(pack.shapes)):
-                numbers = tuple(member.number for member in job.members)
-                train_programs(pack, [numbers], job.size, dir_of, self, self._stop)
+                programs = [tuple(run_dirs)]
+                train_programs(pack, programs, job.largest, run_dirs, searching, job.until, self, self._stop)
 
 
 def run_of(member: Member, total: int) -> str:

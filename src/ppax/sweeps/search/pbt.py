@@ -83,20 +83,17 @@ class PBT:
     def _explored(self, look: Look, path: str, value: float, generator: np.random.Generator) -> float:
         """Return a swept number, drawn anew or perturbed, within its bounds."""
         swept = look.swept[path]
-        if generator.random() < self.resample:
-            return float(swept[int(generator.integers(len(swept)))] if _is_list(swept) else swept.draw(generator))
-        factor = self.factors[int(generator.integers(len(self.factors)))]
         low, high = bounds(swept, look.limits.get(path, {}))
-        return float(f"{min(max(value * factor, low), high):.{DIGITS}g}")
+        if generator.random() < self.resample:
+            new = swept[int(generator.integers(len(swept)))] if isinstance(swept, tuple) else swept.draw(generator)
+        else:
+            new = float(f"{value * self.factors[int(generator.integers(len(self.factors)))]:.{DIGITS}g}")
+        return float(min(max(new, low), high))
 
 
 def bounds(swept: Any, limits: Mapping[str, float]) -> tuple[float, float]:
-    """Return the smallest and largest value of a swept number: of its distribution or list, and of the option."""
-    own = swept if _is_list(swept) else getattr(swept, "values", None)
-    low, high = (min(own), max(own)) if own is not None else (getattr(swept, "low", None), getattr(swept, "high", None))
-    low, high = -math.inf if low is None else low, math.inf if high is None else high
-    return max(low, limits.get("low", -math.inf)), min(high, limits.get("high", math.inf))
-
-
-def _is_list(swept: Any) -> bool:
-    return isinstance(swept, tuple)
+    """Return the smallest and largest value of a swept number: of its list or distribution, and of the option."""
+    own = swept if isinstance(swept, tuple) else getattr(swept, "values", None)
+    low, high = (min(own), max(own)) if own else (getattr(swept, "low", -math.inf), getattr(swept, "high", math.inf))
+    low = max(low, limits.get("low", -math.inf), math.nextafter(limits.get("above", -math.inf), math.inf))
+    return low, min(high, limits.get("high", math.inf))

@@ -1,0 +1,123 @@
+"""Decisions of a search: a row in search.jsonl of a sweep's directory for each member, each time the search looks.
+
+The file is data of the sweep: a resume takes recorded decisions as they are, and makes those that are missing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ppax.options import Config
+from ppax.protocols import Copy, Stop
+from ppax.storage import safe_files
+from ppax.types import ConfigError
+
+DECISIONS = "search.jsonl"
+LIMIT = 2**28  # bytes read of it
+ON, STOP, COPY = "on", "stop", "copy"  # a member goes on as it is, trains no more, takes over the learner of another
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """Decision for one member at one iteration."""
+
+    iteration: int
+    member: int  # number in the sweep
+    score: float  # NaN where no episode ended
+    decision: str  # ON, STOP or COPY
+    reason: str = ""
+    source: int | None = None  # of a COPY
+    values: Config | None = None  # of the swept options after a COPY, by dotted path
+
+    def to_row(self) -> Config:
+        """Return plain data, without what is empty."""
+        row = dataclasses.asdict(self) | {"score": None if math.isnan(self.score) else self.score}
+        return {name: x for name, x in row.items() if x not in (None, "") or name == "score"}
+
+
+def made(iteration: int, scores: Mapping[int, float], found: Iterable[Stop | Copy]) -> list[Decision]:
+    """Return a decision for each member with an entry in `scores`; those without one of the search go on."""
+    by_member = {one.member: one for one in found}
+    rows = []
+    for number, score in scores.items():
+        one = by_member.get(number)
+        if isinstance(one, Copy):
+            rows.append(Decision(iteration, number, score, COPY, one.reason, one.source, dict(one.values)))
+        else:
+            rows.append(Decision(iteration, number, score, ON) if one is None else _stop(iteration, score, one))
+    return rows
+
+
+def _stop(iteration: int, score: float, one: Stop) -> Decision:
+    return Decision(iteration, one.member, score, STOP, one.reason)
+
+
+class Decisions:
+    """Decisions of a sweep by iteration and member, and their file."""
+
+    def __init__(self, path: Path):
+        """Read the decisions of the sweep directory `path`, none where it has none; ConfigError for a damaged file."""
+        self._path = path / DECISIONS
+        text = safe_files.read(self._path, LIMIT).decode() if os.path.lexists(self._path) else ""
+        try:
+            rows = [_read(json.loads(line)) for line in text.splitlines()]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ConfigError(
+                f"{self._path} is damaged ({error}); remove it, and its decisions are made again"
+            ) from error
+        self._rows = {(row.iteration, row.member): row for row in rows}
+
+    def add(self, rows: Iterable[Decision]) -> None:
+        """Record decisions, in one atomic write of the file."""
+        self._rows |= {(row.iteration, row.member): row for row in rows}
+        ordered = [self._rows[key] for key in sorted(self._rows)]
+        safe_files.write_text(self._path, "".join(json.dumps(row.to_row()) + "\n" for row in ordered))
+
+    def at(self, iteration: int) -> dict[int, Decision]:
+        """Return the decisions at an iteration by member."""
+        return {member: row for (when, member), row in self._rows.items() if when == iteration}
+
+    def stops(self) -> dict[int, Decision]:
+        """Return the decisions that ended a member, by member."""
+        return {row.member: row for row in self._rows.values() if row.decision == STOP}
+
+    def copies(self, member: int, before: float = math.inf) -> list[Decision]:
+        """Return the copies into a member at iterations below `before`, in their order."""
+        rows = (row for row in self._rows.values() if row.member == member and row.decision == COPY)
+        return sorted((row for row in rows if row.iteration < before), key=lambda row: row.iteration)
+
+    def values(self, member: int, first: Config, before: float = math.inf) -> Config:
+        """Return the swept values of a member that began with `first`, after its decisions below `before`."""
+        copies = self.copies(member, before)
+        return {**first, **(copies[-1].values or {})} if copies else first
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+def _read(row: Any) -> Decision:
+    score, source, values = row["score"], row.get("source"), row.get("values")
+    decision = Decision(
+        int(row["iteration"]),
+        int(row["member"]),
+        math.nan if score is None else float(score),
+        str(row["decision"]),
+        str(row.get("reason", "")),
+        None if source is None else int(source),
+        None if values is None else {str(path): _number(x) for path, x in values.items()},
+    )
+    if decision.decision not in (ON, STOP, COPY) or (decision.decision == COPY and None in (source, values)):
+        raise ValueError(f"decision {decision.decision!r} at iteration {decision.iteration}")
+    return decision
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError(f"value {value!r}")
+    return value

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import signal
+import tempfile
 
 import jax
 import pytest
@@ -37,6 +38,12 @@ def _keys_in_threads():
     jax.config.update("jax_debug_key_reuse", False)
     yield
     jax.config.update("jax_debug_key_reuse", True)
+
+
+@pytest.fixture(autouse=True)
+def _own_temporary_files(tmp_path_factory, monkeypatch):
+    """A worker that is lost leaves its directory."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("workers")))
 
 
 def connect(monkeypatch, ray):

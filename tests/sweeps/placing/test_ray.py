@@ -15,7 +15,7 @@ from ppax.training import MEASURED
 ray = pytest.importorskip("ray")
 pytestmark = [
     pytest.mark.nightly,
-    pytest.mark.usefixtures("cached_programs"),
+    pytest.mark.usefixtures("cached_programs", "vmapped_keys"),
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning"),  # Ray's own
     pytest.mark.timeout(400),
 ]

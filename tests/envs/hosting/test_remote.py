@@ -30,7 +30,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def cluster():
     """Local cluster of two CPUs, of this file alone."""
-    ray.init(num_cpus=2, object_store_memory=200_000_000, include_dashboard=False, logging_level="warning")
+    ray.init("local", num_cpus=2, object_store_memory=200_000_000, include_dashboard=False, logging_level="warning")
     yield ray
     ray.shutdown()
 

@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning"),  # Ray's own
     pytest.mark.timeout(400),
 ]
-ITERATIONS = 3_000
+ITERATIONS = 15_000  # longer than one machine may start after the other
 BASE = {
     "env": "CartPole-v1",
     "num_envs": 4,
@@ -27,7 +27,7 @@ BASE = {
     "total_steps": 64 * ITERATIONS,
     "agent": {"num_epochs": 1, "network": {"hidden": [8]}},
     "eval": {"episodes": 4},
-    "log": {"console": False, "every": 100, "checkpoint_every": 300, "keep": 2},
+    "log": {"console": False, "every": 500, "checkpoint_every": 1_500, "keep": 2},
 }
 VALUES = {"agent.learning_rate": [1e-2, 1e-3]}
 
@@ -61,7 +61,8 @@ def test_a_sweep_outlives_one_of_two_machines(cluster, tmp_path):
         result = ppax.sweep_runs(BASE, VALUES, seeds=2, run_dir=path, ray={"address": cluster.address, "cpus": 2})
     killer.join()
     assert not ray.is_initialized()
-    assert all(saved and saved[-1] < ITERATIONS for saved in killed[0])  # in the middle
+    assert all(killed[0])  # each had a checkpoint
+    assert any(saved[-1] < ITERATIONS for saved in killed[0])
     programs = directory.read(path).programs
     assert programs == ((0, 1), (2, 3))
     again = tmp_path / "again"
@@ -71,7 +72,7 @@ def test_a_sweep_outlives_one_of_two_machines(cluster, tmp_path):
     other = ppax.resume_sweep(again)  # from the beginning, with the same programs, here
     for one, two in zip(result.members, other.members, strict=True):
         rows = rows_of(one.run_dir)
-        assert [row["iteration"] for row in rows] == list(range(100, ITERATIONS + 1, 100))
+        assert [row["iteration"] for row in rows] == list(range(500, ITERATIONS + 1, 500))
         assert rows == rows_of(two.run_dir)
         last = f"checkpoints/{ITERATIONS:010d}/state.safetensors"
         assert (one.run_dir / last).read_bytes() == (two.run_dir / last).read_bytes()

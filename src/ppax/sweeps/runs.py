@@ -135,6 +135,7 @@ def _train(path: Path, recorded: Recorded, packs: Sequence[Pack]) -> SweepResult
     try:
         with kept_programs(), stop_on_signals(ON_DISK) as stop, Progress(path, planned, console) as progress:
             for until in searching.stages():
+                progress.skip(dict.fromkeys(searching.decisions.stops(), total))
                 for pack in packs:
                     if stop.is_set():
                         raise Stopped

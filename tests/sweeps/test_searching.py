@@ -441,7 +441,7 @@ def test_a_source_that_does_not_train_is_refused(tmp_path):
     (tmp_path / "search.jsonl").write_text(json.dumps(row) + "\n")
     made = plan.read({"agent.gamma": [0.9, 0.99], "search": {"part": "pbt", "interval": 2}})
     looking = searching.Searching(tmp_path, made, plan.members_of(config.resolve(BASE), made), 8)
-    with pytest.raises(ppax.ConfigError, match="iteration 2 .* damaged: a source trains no more"):
+    with pytest.raises(ppax.ConfigError, match=r"iteration 2 .* damaged: a source trains no more"):
         looking.decide(2, {0: tmp_path})
 
 

@@ -31,7 +31,7 @@ class Row:
     preset: str = static("preset that is trained", default="")
     steps: int | None = static("total_steps; none: as in the preset", default=None, low=1)
     threshold: float | None = static("score that the IQM over seeds must reach; none: only measured", default=None)
-    firm: bool = static("the threshold is at or below a published score for equal steps", default=False)
+    firm: bool = static("the threshold is at or below a published or calibrated score for equal steps", default=False)
     reference: float | None = static("published score", default=None)
     source: str = static("source of the reference", default="")
     sampled: bool = static("sample the actions of the evaluation instead of taking the mode", default=False)

@@ -22,7 +22,7 @@ import numpy as np
 import ppax
 from report import RESULTS, Report, bar, panel
 
-TASKS = {"Acrobot-v1": 200_000, "Pendulum-v1": 300_000}  # environment steps of a member
+TASKS = {"Acrobot-v1": 150_000, "Pendulum-v1": 200_000}  # environment steps of a member
 MEMBERS, SEEDS, HELD = 8, 5, 1000
 VALUES = {
     "agent.learning_rate": ppax.sweeps.LogUniform(1e-5, 1e-2),

@@ -14,7 +14,7 @@ from ppax import config
 from ppax.program.members import Apart, stacked, with_learners
 from ppax.run import checkpoint
 from ppax.run.restore import fresh_state
-from ppax.sweeps import ASHA, PBT, Halving, LogUniform, directory, member, results, runs, training
+from ppax.sweeps import ASHA, PBT, Halving, LogUniform, directory, member, plan, results, runs, searching, training
 from ppax.sweeps.search.decisions import Decisions
 from ppax.sweeps.search.lineage import Stage, lineage_of, scheduled
 from ppax.training import MEASURED
@@ -434,6 +434,15 @@ def test_a_damaged_record_is_refused(tmp_path):
         (tmp_path / "search.jsonl").write_text(text + "\n")
         with pytest.raises(ppax.ConfigError, match="is damaged"):
             Decisions(tmp_path)
+
+
+def test_a_source_that_does_not_train_is_refused(tmp_path):
+    row = {"iteration": 2, "member": 0, "score": 1.0, "decision": "copy", "source": 7, "values": {"agent.gamma": 0.5}}
+    (tmp_path / "search.jsonl").write_text(json.dumps(row) + "\n")
+    made = plan.read({"agent.gamma": [0.9, 0.99], "search": {"part": "pbt", "interval": 2}})
+    looking = searching.Searching(tmp_path, made, plan.members_of(config.resolve(BASE), made), 8)
+    with pytest.raises(ppax.ConfigError, match=r"iteration 2 .* damaged: a source trains no more"):
+        looking.decide(2, {0: tmp_path})
 
 
 def test_settings_with_members_that_trained_longer_come_first(tmp_path):

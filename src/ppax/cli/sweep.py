@@ -13,19 +13,20 @@ from typing import Any
 from ppax import config, imports
 from ppax.cli.arguments import TRUST, dashed, number_or_text, renamed
 from ppax.cli.common import DONE, NUMERICAL, add_cluster, cluster_of, fail
-from ppax.cli.options import parse_run
+from ppax.cli.options import add_option, parse_run
 from ppax.cli.output import print_json, say
-from ppax.cli.search import parse_search, split_search
-from ppax.options import LISTS, Config, Option
+from ppax.options import LISTS, Config, Option, nearest
 from ppax.sweeps import SweepResult, plan, resume_sweep
 from ppax.sweeps.distributions import DISTRIBUTIONS, Distribution
+from ppax.sweeps.pictures import MEMBERS, PARALLEL
 from ppax.sweeps.placing import settings as placing
 from ppax.sweeps.runs import start
-from ppax.sweeps.search.table import SEARCHES
+from ppax.sweeps.search.table import SEARCHES, options_of
 from ppax.types import ConfigError
 
 DRAWN = re.compile(rf"({'|'.join(DISTRIBUTIONS)})\((.*)\)")  # as log_uniform(1e-5, 1e-2)
 OWN = ("--seeds", "--draws", "--draw-seed", "--run-dir", "--help", TRUST)
+SEARCH_FLAG, HELP_FLAGS = f"--{config.SEARCH}", ("-h", "--help")
 ONE = ("--stop", "--init-from.run", "--init-from", *(f"--{path}" for path in LISTS))  # a comma is part of the value
 
 
@@ -103,6 +104,55 @@ def split_swept(arguments: list[str]) -> tuple[list[str], dict[str, Any]]:
     return rest, swept
 
 
+def split_search(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Split off `--search PART`, `--search.NAME VALUE...` and `--help search`: the other arguments, and these."""
+    rest: list[str] = []
+    own: list[str] = []
+    left = list(arguments)
+    while left:
+        argument = left.pop(0)
+        if argument in HELP_FLAGS and left[:1] == [config.SEARCH]:
+            own, left = [*own, HELP_FLAGS[1]], left[1:]
+        elif argument.partition("=")[0] == SEARCH_FLAG or argument.startswith(f"{SEARCH_FLAG}."):
+            own.append(argument)
+            while left and not left[0].startswith("--"):
+                own.append(left.pop(0))
+        else:
+            rest.append(argument)
+    return rest, own
+
+
+def parse_search(arguments: list[str], base: Config) -> Config:
+    """Return the table `[search]`: that of the run file, `base`, with the arguments.
+
+    Another part than that of `base` starts from its own defaults. Raises ConfigError for unknown options.
+    """
+    if not arguments:
+        return base
+    names = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    names.add_argument(SEARCH_FLAG, f"{SEARCH_FLAG}.part", dest="part")
+    chosen, arguments = names.parse_known_args(arguments)
+    if chosen.part is not None:
+        base = (base if base.get("part") == chosen.part else {}) | {"part": chosen.part}
+    known = {option.path: option for option in options_of(base)}
+    usage = f"ppax sweep TARGET {SEARCH_FLAG} {base.get('part', 'PART')}"
+    parser = argparse.ArgumentParser(prog=usage, allow_abbrev=False)
+    for path, option in known.items():
+        if path != f"{config.SEARCH}.part":
+            add_option(parser, option, option.default)
+    options, unknown = parser.parse_known_args([_plain_dashed(argument) for argument in arguments])
+    if unknown:
+        name = renamed(unknown[0].partition("=")[0].lstrip("-"), "-", "_")
+        raise ConfigError(f"unknown option {unknown[0]!r}; did you mean --{renamed(nearest(name, known), '_', '-')}?")
+    given: dict[str, Any] = {path.removeprefix(f"{config.SEARCH}."): value for path, value in vars(options).items()}
+    return base | given
+
+
+def _plain_dashed(argument: str) -> str:
+    name, equals, value = argument.partition("=")
+    return (name.replace("_", "-") if name.startswith("--") else name) + equals + value
+
+
 def several(text: str) -> list[Any] | Distribution | None:
     """Return the values that a text stands for, a distribution, or None where it is a single value."""
     drawn = DRAWN.fullmatch(text.strip())
@@ -149,7 +199,8 @@ def _report(options: argparse.Namespace, result: SweepResult) -> int:
     if result.best is None:
         return fail(f"no member of {result.run_dir} has a score", NUMERICAL)
     trusting = imports.flags()
-    say(options, f"sweep directory: {result.run_dir}\nnext:")
+    drawn = ", ".join(name for name in (MEMBERS, PARALLEL) if (result.run_dir / name).exists())
+    say(options, f"sweep directory: {result.run_dir}{f', with {drawn}' if drawn else ''}\nnext:")
     say(options, f"  ppax train {result.best}{trusting}   # the best setting alone")
     say(options, f"  ppax report {result.run_dir}/members/* --no-video{trusting}")
     return DONE

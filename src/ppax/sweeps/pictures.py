@@ -113,7 +113,7 @@ def _bars(axes: Any, shares: dict[str, float]) -> None:
         axes.text(0.0, y + 0.24, _plain(path.removeprefix("agent.")), fontsize=8, color=INK, va="bottom")
         axes.text(share + 0.02, y, text, fontsize=8, color=INK, va="center")
     axes.set_xlim(0.0, 1.18)
-    axes.set_ylim(-0.6, max(len(shares), 3) - 0.1)
+    axes.set_ylim(len(shares) - max(len(shares), 3) - 0.6, len(shares) - 0.1)
     axes.set_xticks([0.0, 0.5, 1.0], ["0", "50 %", "100 %"], fontsize=8)
     axes.set_yticks([])
     axes.spines[["top", "right", "left"]].set_visible(False)
@@ -168,13 +168,16 @@ Ticks = list[tuple[float, str]]
 
 
 def _places(values: Sequence[Any]) -> tuple[list[float], Ticks]:
-    """Return the place in [0, 1] of each value on its axis, and the ticks; few or other values are spread evenly."""
+    """Return the place in [0, 1] of each value on its axis, and the ticks.
+
+    Values that repeat, and others than numbers, are spread evenly.
+    """
     texts = [shown(value) for value in values]
     plain = all(type(value) in (int, float) for value in values)
     distinct = list(dict.fromkeys(sorted(texts, key=lambda text: values[texts.index(text)]) if plain else texts))
     if len(distinct) == 1:
         return [0.5] * len(values), [(0.5, distinct[0])]
-    if not plain or len(distinct) <= 6:
+    if not plain or len(distinct) <= min(6, len(values) // 2):
         place = {text: i / (len(distinct) - 1) for i, text in enumerate(distinct)}
         return [place[text] for text in texts], [(y, text) for text, y in place.items()]
     low, high = min(values), max(values)

@@ -123,7 +123,8 @@ def conclude(path: Path, plan: Plan, members: Sequence[Member], total: int) -> S
     ranked = [_ranked(tuple(group), decisions) for group in groups.values()]
     ranked.sort(key=lambda pair: (-pair[0], -pair[1].iqm))  # stable: equal ones in the order of the sweep
     settings = [setting for _, setting in ranked]
-    best, lineage = path / BEST if math.isfinite(settings[0].iqm) else None, ()
+    best = path / BEST if math.isfinite(settings[0].iqm) else None
+    lineage: tuple[Stage, ...] = ()
     if best is not None:
         first = next((member for member in settings[0].members if not member.stopped), settings[0].members[0])
         run_config = config.read(first.run_dir / config.RUN_FILE)

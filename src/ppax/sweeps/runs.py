@@ -106,9 +106,8 @@ def resume_sweep(run_dir: str | Path, *, ray: str | Mapping[str, Any] | None = N
     path, cluster = Path(run_dir), placing.read(ray)
     recorded = directory.read(path)
     placing.check(cluster, recorded.plan.search)
-    packs = packed(recorded.members)
     with RunDirectory(path):
-        return _train(path, recorded, packs, cluster)
+        return _train(path, recorded, packed(recorded.members), cluster)
 
 
 def _require_one_process() -> None:
@@ -129,10 +128,11 @@ def _train(path: Path, recorded: Recorded, packs: Sequence[Pack], cluster: Clust
             progress = stack.enter_context(Progress(path, planned, console))
             stack.enter_context(kept_programs())
             for until in searching.stages():
+                progress.skip(dict.fromkeys(searching.decisions.stops(), total))
                 if cluster is None:
                     recorded = _train_here(path, recorded, packs, searching, until, progress, stop)
                 else:
-                    from ppax.sweeps.placing import driver  # workers import this file
+                    from ppax.sweeps.placing import driver  # late: workers import this file
 
                     recorded = driver.train(ray, path, recorded, packs, cluster, until, progress, stop)
                 if until < total:

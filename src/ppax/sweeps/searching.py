@@ -18,7 +18,7 @@ from ppax.sweeps.directory import Recorded, member_dir
 from ppax.sweeps.member import SEARCH, end_of, stop
 from ppax.sweeps.packing import Pack, Task, alike, with_values
 from ppax.sweeps.plan import Member, Plan
-from ppax.sweeps.search.decisions import STOP, Decision, Decisions, made
+from ppax.sweeps.search.decisions import DECISIONS, STOP, Decision, Decisions, made
 from ppax.sweeps.search.pbt import bounds
 from ppax.types import ConfigError
 
@@ -69,7 +69,12 @@ class Searching:
             look = Look(iteration, self._total, *everything)
             self.decisions.add(made(iteration, scores, self.search.decide(look)))
             known = self.decisions.at(iteration)
-        return {number: known[number] for number in run_dirs}
+        found = {number: known[number] for number in run_dirs}
+        if not {one.source for one in found.values()} <= {None, *run_dirs}:
+            raise ConfigError(
+                f"the decisions at iteration {iteration} in {DECISIONS} are damaged: a source trains no more"
+            )
+        return found
 
     def _look_before(self, iteration: int) -> int:
         before, following = 0, self.next_after(0)

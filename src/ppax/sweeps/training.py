@@ -30,7 +30,7 @@ from ppax.storage.manifest import CheckpointError
 from ppax.sweeps.member import FAULT, SEARCH, MemberRun
 from ppax.sweeps.packing import Pack, Task, with_values
 from ppax.sweeps.progress import Counting
-from ppax.sweeps.search.decisions import COPY, STOP
+from ppax.sweeps.search.decisions import STOP
 from ppax.sweeps.searching import Searching
 from ppax.types import TrainState
 
@@ -168,7 +168,7 @@ class Together:
             if one.decision == STOP:
                 self._finish(place, states[place], SEARCH, one.reason)
                 progress.skip({number: self._total})
-            elif one.decision == COPY:
+            elif one.source is not None:  # a copy
                 sources[place] = places[one.source]
                 self._set(place, searching.values(self.runs[place].task.member, iteration + 1))
         if (sources == np.arange(program.members)).all():

@@ -48,10 +48,9 @@ def make(
     Built-in environments have a plain name ("CartPole-v1"), others are "suite/id" ("brax/ant"); `ppax envs` lists them.
     Your own have an import path ("my_package.worlds:River"), after `ppax.trust("my_package")`. Each action is applied
     `action_repeat` times, together one step of the agent; the time limit counts single steps. Environments on the host
-    are stepped here, with `vectorization = "async"` in worker processes, with "ray" in actors of a Ray cluster, all of
-    which must answer within `timeout` seconds. `agent_ids` adds the agent's index to its observation, `central_critic`
-    adds "joint", the observations of all agents, for the critic only. `info_metrics` are logged entries of `info`, as
-    in `host`.
+    are stepped here, with `vectorization = "async"` in worker processes, with "ray" in actors of a Ray cluster, which
+    must answer within `timeout` seconds. `agent_ids` adds the agent's index to its observation, `central_critic` adds
+    "joint", the observations of all agents, for the critic only. `info_metrics` are logged, as in `host`.
     `env_params` are parameters by name or dotted path (`ppax envs NAME` lists them): a value, or a range `{"low": 0.5,
     "high": 2.0}` from which every reset samples uniformly. Any other name is an argument of the environment's own
     constructor. `schedule` anneals numbers of a compiled environment (curriculum: evaluations have those of its end),

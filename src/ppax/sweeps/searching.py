@@ -13,9 +13,9 @@ from ppax.options import Config
 from ppax.protocols import Look, Row
 from ppax.run.directory import ROWS
 from ppax.run.restore import planned_iterations
-from ppax.sweeps import directory
+from ppax.sweeps import directory, member
 from ppax.sweeps.directory import Recorded, member_dir
-from ppax.sweeps.member import SEARCH, end_of, stop
+from ppax.sweeps.member import SEARCH, end_of
 from ppax.sweeps.packing import Pack, Task, alike, with_values
 from ppax.sweeps.plan import Member, Plan
 from ppax.sweeps.search.decisions import DECISIONS, STOP, Decision, Decisions, made
@@ -107,7 +107,7 @@ def stop_members(path: Path, recorded: Recorded, searching: Searching, iteration
     training = {number: run_dir for number, run_dir in run_dirs.items() if not end_of(run_dir).kind}
     for number, one in searching.decide(iteration, training).items():
         if one.decision == STOP:
-            stop(training[number], iteration, one.reason)
+            member.stop(training[number], iteration, one.reason)
     stopped = searching.decisions.stops().keys()
     programs = tuple(numbers for numbers in recorded.programs if not stopped & set(numbers))
     if programs != recorded.programs:

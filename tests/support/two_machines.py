@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 HEAD, OTHER, SPACE, LINK = "10.213.77.1", "10.213.77.2", "ppax-other", "ppax-link"
+RAY = (sys.executable, "-m", "ray.scripts.scripts")
 MEMORY = 200_000_000  # bytes of each object store
 # given, because a raylet waits only a few seconds until agents that choose theirs have started
 PORTS = ("dashboard-agent-grpc-port", "dashboard-agent-listen-port", "runtime-env-agent-port", "metrics-export-port")
@@ -23,6 +24,10 @@ class Cluster:
         head, other = (HEAD, OTHER) if self.apart else ("127.0.0.1", "127.0.0.1")
         self.address, self._folder, self._raylets = f"{head}:{port}", folder, []
         inside = ("ip", "netns", "exec", SPACE) if self.apart else ()
+        # Machines and driver share the token in the home directory; a head uses it by itself where there is one
+        subprocess.run([*RAY, "get-auth-token", "--generate"], capture_output=True, check=True)
+        self._mode = os.environ.get("RAY_AUTH_MODE")
+        os.environ["RAY_AUTH_MODE"] = "token"
         try:
             self._begin(["--head", f"--port={port}", "--include-dashboard=false"], head, ())
             self._begin([f"--address={self.address}"], other, inside)
@@ -35,8 +40,8 @@ class Cluster:
         number = len(self._raylets)
         log = self._folder / f"raylet{number}.txt"
         options = [*options, *(f"--{name}={26400 + 10 * number + i}" for i, name in enumerate(PORTS))]
-        ray = (sys.executable, "-m", "ray.scripts.scripts", "start", *options, f"--node-ip-address={ip}")
-        words = [*inside, *ray, "--num-cpus=2", f"--object-store-memory={MEMORY}", "--block", "--disable-usage-stats"]
+        options += [f"--node-ip-address={ip}", "--num-cpus=2", f"--object-store-memory={MEMORY}"]
+        words = [*inside, *RAY, "start", *options, "--block", "--disable-usage-stats"]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "RAY_raylet_start_wait_time_s": "120"}
         with open(log, "wb") as file:
             one = subprocess.Popen(words, stdout=file, stderr=file, env=environment, start_new_session=True)
@@ -72,6 +77,8 @@ class Cluster:
                 os.kill(pid, signal.SIGKILL)
 
     def close(self):
+        del os.environ["RAY_AUTH_MODE"]
+        os.environ |= {} if self._mode is None else {"RAY_AUTH_MODE": self._mode}
         if len(self._raylets) > 1:
             self.kill_other()
         for raylet in reversed(self._raylets):

@@ -16,6 +16,14 @@ MEMORY = 200_000_000  # bytes of each object store
 PORTS = ("dashboard-agent-grpc-port", "dashboard-agent-listen-port", "runtime-env-agent-port", "metrics-export-port")
 
 
+os.environ.setdefault("RAY_AUTH_MODE", "token")  # for machines and drivers; Ray reads it once, when it is imported
+
+
+def token():
+    """Make the token of this user's clusters, in the home directory, where there is none."""
+    subprocess.run([*RAY, "get-auth-token", "--generate"], capture_output=True, check=True)
+
+
 class Cluster:
     """Address of a cluster whose second machine can be killed."""
 
@@ -24,10 +32,7 @@ class Cluster:
         head, other = (HEAD, OTHER) if self.apart else ("127.0.0.1", "127.0.0.1")
         self.address, self._folder, self._raylets = f"{head}:{port}", folder, []
         inside = ("ip", "netns", "exec", SPACE) if self.apart else ()
-        # Machines and driver share the token in the home directory; a head uses it by itself where there is one
-        subprocess.run([*RAY, "get-auth-token", "--generate"], capture_output=True, check=True)
-        self._mode = os.environ.get("RAY_AUTH_MODE")
-        os.environ["RAY_AUTH_MODE"] = "token"
+        token()
         try:
             self._begin(["--head", f"--port={port}", "--include-dashboard=false"], head, ())
             self._begin([f"--address={self.address}"], other, inside)
@@ -77,8 +82,6 @@ class Cluster:
                 os.kill(pid, signal.SIGKILL)
 
     def close(self):
-        del os.environ["RAY_AUTH_MODE"]
-        os.environ |= {} if self._mode is None else {"RAY_AUTH_MODE": self._mode}
         if len(self._raylets) > 1:
             self.kill_other()
         for raylet in reversed(self._raylets):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from crowds import Hunt
 from host_worlds import Maze, SleepyMaze, Trouble
+from two_machines import token
 
 import ppax
 from ppax.config import Log
@@ -24,12 +25,14 @@ pytestmark = [
     pytest.mark.nightly,
     pytest.mark.usefixtures("cached_programs", "cluster"),
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning"),  # Ray's own
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # JAX's, of Ray's forks
 ]
 
 
 @pytest.fixture(scope="module")
 def cluster():
     """Local cluster of two CPUs, of this file alone."""
+    token()
     ray.init("local", num_cpus=2, object_store_memory=200_000_000, include_dashboard=False, logging_level="warning")
     yield ray
     ray.shutdown()

@@ -710,7 +710,6 @@ HARMLESS = {
     ("tensor_batch.py", "import_module()"),
     ("worker.py", "import_module()"),
     ("worker.py", "imports cloudpickle"),
-    ("worker.py", "imports pickle"),  # sweeps/placing: an error of a program, from its actor
     ("body.py", "import_module()"),
     ("body.py", "imports cloudpickle"),
     ("workers.py", "imports cloudpickle"),

@@ -182,11 +182,20 @@ def test_a_signal_saves_all_programs(here, tmp_path, monkeypatch):
     assert_same(tmp_path, here)
 
 
-def test_an_error_of_a_program_is_raised_here(tmp_path, monkeypatch):
-    """A member that cannot be built is no lost worker, and is not tried again."""
-    monkeypatch.setattr(worker, "train_programs", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
+@pytest.mark.parametrize(
+    ("error", "kind"), [(ZeroDivisionError("by zero"), RuntimeError), (ppax.ConfigError("by zero"), ppax.ConfigError)]
+)
+def test_an_error_of_a_program_is_raised_here(error, kind, tmp_path, monkeypatch):
+    """A member that cannot be built is no lost worker, and is not tried again. The error travels as text."""
+
+    def failing(*_):
+        raise error
+
+    monkeypatch.setattr(worker, "train_programs", failing)
+    with pytest.raises(kind, match="by zero") as raised:
         on_stub(monkeypatch, tmp_path)
+    assert type(raised.value) is kind
+    assert "in failing" in raised.value.__notes__[0]
 
 
 def test_workers_of_another_version_are_refused(tmp_path, monkeypatch):

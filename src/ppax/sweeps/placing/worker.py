@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import platform
 import queue
 import shutil
@@ -40,11 +39,12 @@ from ppax.sweeps.training import Stopped
 from ppax.types import ConfigError
 
 WAIT_SECONDS = 0.5  # in which a question of the driver is answered, if nothing happens
+ERRORS: dict[str, type[Exception]] = {one.__name__: one for one in (ConfigError, MemoryError, OSError)}
 WAITING = 1_000  # events that wait for a question; then training waits too
 
 
 class Surroundings(NamedTuple):
-    """What members need of the driver's process: versions, packages that may be imported and where they are found."""
+    """Surroundings that members share with the driver: versions, packages that may be imported and where they are."""
 
     versions: tuple[str, str]  # of ppax and JAX
     trusted: tuple[list[str], list[str]]  # as imports.granted
@@ -81,10 +81,10 @@ class Added(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """End of a program: done, stopped by a request, or an exception, pickled."""
+    """End of a program: done, stopped by a request, or an exception, as its type's name, its text and its traceback."""
 
     stopped: bool
-    error: bytes | None
+    error: tuple[str, str, str] | None
 
 
 Event = Skipped | Added | Snapshot | Ended
@@ -178,13 +178,13 @@ class Worker:
         except Stopped:
             stopped = True
         except BaseException as raised:  # any error belongs to the driver
-            error = _portable(raised)
+            error = _described(raised)
         try:
             with self._lock:
                 self._on_host = False
                 self._send()
         except Exception as raised:
-            error = error or _portable(raised)
+            error = error or _described(raised)
         shutil.rmtree(self._folder, ignore_errors=True)
         self._events.put(Ended(stopped, error))
 
@@ -212,17 +212,16 @@ def run_of(member: Member, total: int) -> str:
     return member_dir(Path(), member, total).name
 
 
-def _portable(error: BaseException) -> bytes:
-    """Pickle an exception, or one with its text where it cannot be read again."""
-    error.add_note("".join(traceback.format_exception(error)))
-    try:
-        data = pickle.dumps(error)
-        pickle.loads(data)
-    except Exception:
-        return pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
-    return data
+def _described(error: BaseException) -> tuple[str, str, str]:
+    """Return an exception as text: the driver unpickles nothing of a worker's."""
+    return type(error).__name__, str(error), "".join(traceback.format_exception(error))
 
 
 def raised_by(event: Ended) -> Any:
-    """Return the exception of an end; None without one."""
-    return None if event.error is None else pickle.loads(event.error)
+    """Return the exception of an end; None without one. Types that are not in ERRORS become RuntimeError."""
+    if event.error is None:
+        return None
+    name, text, trace = event.error
+    error = ERRORS[name](text) if name in ERRORS else RuntimeError(f"{name}: {text}")
+    error.add_note(trace)
+    return error

@@ -2,12 +2,11 @@
 
 import json
 import shutil
-import signal
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
+from sweeping import compiled_once, signalling
 
 import ppax
 from ppax import config
@@ -52,18 +51,8 @@ def members_of(path):
 
 @pytest.fixture(scope="module")
 def programs():
-    """Each program is compiled once in this file; by structure, shapes and number of members."""
-    kept = {}
-    made = runs.MembersTraining
-
-    def once(agents, envs, shapes):
-        leaves, structure = jax.tree.flatten((agents[0], envs[0], shapes))
-        key = structure, tuple(np.shape(x) for x in leaves), len(agents)
-        if key not in kept:
-            kept[key] = made(agents, envs, shapes)
-        return kept[key]
-
-    return once
+    """Each program is compiled once in this file."""
+    return compiled_once(runs.MembersTraining)
 
 
 @pytest.fixture(autouse=True)
@@ -239,12 +228,7 @@ def test_a_damaged_checkpoint_of_one_member_sends_all_back(whole, tmp_path, monk
 
 @pytest.mark.nightly
 def test_a_signal_saves_all_and_resumes(whole, tmp_path, monkeypatch):
-    rows = member.MemberRun.log
-
-    def stopping(self, row, states, place):
-        if row["iteration"] == 4 and place == 0:
-            signal.raise_signal(signal.SIGTERM)
-        return rows(self, row, states, place)
+    stopping = signalling(member.MemberRun.log, 4)
 
     with monkeypatch.context() as patch:
         patch.setattr(member.MemberRun, "log", stopping)

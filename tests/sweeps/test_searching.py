@@ -2,12 +2,12 @@
 
 import json
 import math
-import signal
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from sweeping import compiled_once, signalling
 
 import ppax
 from ppax import config
@@ -62,18 +62,8 @@ def decisions_of(path):
 
 @pytest.fixture(scope="module")
 def programs():
-    """Each program is compiled once in this file; by structure, shapes and number of members."""
-    kept = {}
-    made = runs.MembersTraining
-
-    def once(agents, envs, shapes):
-        leaves, structure = jax.tree.flatten((agents[0], envs[0], shapes))
-        key = structure, tuple(np.shape(x) for x in leaves), len(agents)
-        if key not in kept:
-            kept[key] = made(agents, envs, shapes)
-        return kept[key]
-
-    return once
+    """Each program is compiled once in this file."""
+    return compiled_once(runs.MembersTraining)
 
 
 @pytest.fixture(autouse=True)
@@ -306,12 +296,8 @@ def test_a_killed_sweep_resumes_bit_for_bit(whole, name, saves, tmp_path, monkey
 @pytest.mark.parametrize("iteration", [pytest.param(2, marks=NIGHTLY), 4, pytest.param(5, marks=NIGHTLY)])
 def test_a_signal_saves_all_and_resumes(whole, name, iteration, tmp_path, monkeypatch):
     """At an iteration at which the search looks: what is saved is the state before its decisions."""
-    expected, rows = whole(name), member.MemberRun.log
-
-    def stopping(self, row, states, place):
-        if row["iteration"] == iteration and place == 0:
-            signal.raise_signal(signal.SIGTERM)
-        return rows(self, row, states, place)
+    expected = whole(name)
+    stopping = signalling(member.MemberRun.log, iteration)
 
     with monkeypatch.context() as patch:
         patch.setattr(member.MemberRun, "log", stopping)

@@ -8,6 +8,7 @@ import tempfile
 import jax
 import pytest
 from stub_ray import StubRay
+from sweeping import signalling
 
 import ppax
 from ppax import imports
@@ -147,12 +148,7 @@ def test_a_sweep_begun_here_goes_on_on_a_cluster(here, tmp_path, monkeypatch):
     """A signal stops it here; its programs and checkpoints go to the workers."""
     from ppax.sweeps import member
 
-    rows = member.MemberRun.log
-
-    def stopping(self, row, states, place):
-        if row["iteration"] == 4 and place == 0:
-            signal.raise_signal(signal.SIGTERM)
-        return rows(self, row, states, place)
+    stopping = signalling(member.MemberRun.log, 4)
 
     with monkeypatch.context() as patch:
         patch.setattr("ppax.sweeps.runs.members_that_fit", lambda *_: 2)

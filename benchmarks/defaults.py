@@ -6,6 +6,7 @@
     python benchmarks/defaults.py --set agent.learning_rate=5e-4 --seeds 3   # try another value; nothing written
     python benchmarks/defaults.py --drawn                      # five environments that nobody tuned on
     python benchmarks/defaults.py --drawn --sb3                # and what SB3's defaults reach on them
+    python benchmarks/defaults.py --drawn --only sb3           # SB3 alone, beside the figures that the file has
 
 As in `ppax score`: the score of a seed is the mean return of 128 episodes of its final policy, that of a task the
 interquartile mean over five seeds, three where environments are stepped on the host. Seeds of tuning are 0, 1, ...;
@@ -155,6 +156,7 @@ def main() -> None:
     parser.add_argument("--tune", action="store_true", help="tuning seeds, without presets; nothing written")
     parser.add_argument("--drawn", action="store_true", help="the five drawn environments")
     parser.add_argument("--sb3", action="store_true", help="Stable-Baselines3 beside it, where it runs")
+    parser.add_argument("--only", choices=("defaults", "sb3"), help="measure this alone, keep the rest of a row")
     options = parser.parse_args()
     tasks = drawn() if options.drawn else TASKS
     chosen = options.tasks or [name for name in tasks if options.kind in ("", place_of(name))]
@@ -166,10 +168,15 @@ def main() -> None:
         steps, count = tasks[name], options.seeds or SEEDS[place_of(name)]
         seeds = list(range(first, first + count))
         given = {"env": name, "total_steps": steps} | unflatten(options_of(options.set))
-        row: dict[str, Any] = {"task": name, "steps": steps, "defaults": score(config.recommended(given).config, seeds)}
-        row["preset"] = None if tuning else preset_score(name, steps, seeds)
+        row: dict[str, Any] = {"task": name, "steps": steps}
+        if options.only != "sb3":
+            row["defaults"] = score(config.recommended(given).config, seeds)
+            row["preset"] = None if tuning else preset_score(name, steps, seeds)
+        if options.only != "defaults":
+            row["sb3"] = sb3(name, steps, seeds) if options.sb3 or options.only else None
+        known = rows_of(report).get(name, {"defaults": None, "preset": None, "sb3": None})
+        row = known | row
         row["share"] = share(row)
-        row["sb3"] = sb3(name, steps, seeds) if options.sb3 else None
         print(line(row), flush=True)
         report.save(results=list((rows_of(report) | {name: row}).values()))
 
@@ -187,7 +194,7 @@ def place_of(name: str) -> str:
 
 def share(row: dict[str, Any]) -> float | None:
     """Share of the way from the untrained policy to the preset's score that the recommended settings go."""
-    if row["preset"] is None:
+    if row["preset"] is None or row["defaults"] is None:
         return None
     random = row["preset"]["random"]
     return float((row["defaults"]["iqm"] - random) / (row["preset"]["iqm"] - random))

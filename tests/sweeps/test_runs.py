@@ -12,7 +12,7 @@ import ppax
 from ppax import config
 from ppax.run import checkpoint
 from ppax.run.fit import fit_run
-from ppax.sweeps import directory, member, packing, plan, runs
+from ppax.sweeps import directory, member, packing, packs, plan, runs
 from ppax.training import MEASURED
 
 pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs")
@@ -52,12 +52,12 @@ def members_of(path):
 @pytest.fixture(scope="module")
 def programs():
     """Each program is compiled once in this file."""
-    return compiled_once(runs.MembersTraining)
+    return compiled_once(packs.MembersTraining)
 
 
 @pytest.fixture(autouse=True)
 def _compiled_once(programs, monkeypatch):
-    monkeypatch.setattr(runs, "MembersTraining", programs)
+    monkeypatch.setattr(packs, "MembersTraining", programs)
 
 
 _whole = {}
@@ -242,7 +242,7 @@ def test_a_signal_saves_all_and_resumes(whole, tmp_path, monkeypatch):
 @pytest.mark.nightly
 def test_members_of_several_programs_equal_those_of_one(whole, tmp_path, monkeypatch):
     """Twelve members in programs of at most five: three of four, which is even."""
-    monkeypatch.setattr(runs, "members_that_fit", lambda *_: 5)
+    monkeypatch.setattr(packs, "members_that_fit", lambda *_: 5)
     ppax.sweep_runs(BASE, VALUES, seeds=SEEDS, run_dir=tmp_path)
     assert directory.read(tmp_path).programs == ((0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11))
     for i in FINITE:
@@ -251,15 +251,17 @@ def test_members_of_several_programs_equal_those_of_one(whole, tmp_path, monkeyp
             np.testing.assert_allclose(own[name], other[name], atol=1e-5, err_msg=name)
 
 
-def packs(values, base=BASE):
+def packed_numbers(values, base=BASE):
     members = plan.members_of(config.resolve(base), plan.read(values))
     return [tuple(task.member.number for task in pack.tasks) for pack in packing.packed(members)]
 
 
 def test_members_that_differ_in_numbers_alone_share_a_program():
     numbers = {"agent.gamma": [0.9, 0.99], "agent.loss.clip_eps": [0.1, 0.2], "env_params.half_length": [0.4, 0.6]}
-    assert packs(numbers) == [tuple(range(8))]
-    assert packs({"env_params.half_length": [{"low": 0.1, "high": 0.2}, {"low": 0.3, "high": 0.4}]}) == [(0, 1)]
+    assert packed_numbers(numbers) == [tuple(range(8))]
+    assert packed_numbers({"env_params.half_length": [{"low": 0.1, "high": 0.2}, {"low": 0.3, "high": 0.4}]}) == [
+        (0, 1)
+    ]
     for path, pair in {
         "agent.network.hidden": [[4], [8]],
         "num_envs": [4, 8],
@@ -268,7 +270,7 @@ def test_members_that_differ_in_numbers_alone_share_a_program():
         "eval.every": [1, 2],
         "env": ["CartPole-v1", "Acrobot-v1"],
     }.items():
-        assert packs({path: pair}) == [(0,), (1,)], path
+        assert packed_numbers({path: pair}) == [(0,), (1,)], path
 
 
 def test_a_schedule_of_the_environment_is_swept():

@@ -14,7 +14,20 @@ from ppax import config
 from ppax.program.members import Apart, stacked, with_learners
 from ppax.run import checkpoint
 from ppax.run.restore import fresh_state
-from ppax.sweeps import ASHA, PBT, Halving, LogUniform, directory, member, plan, results, runs, searching, training
+from ppax.sweeps import (
+    ASHA,
+    PBT,
+    Halving,
+    LogUniform,
+    directory,
+    member,
+    packs,
+    plan,
+    results,
+    runs,
+    searching,
+    training,
+)
 from ppax.sweeps.search.decisions import Decisions
 from ppax.sweeps.search.lineage import Stage, lineage_of, scheduled
 from ppax.training import MEASURED
@@ -63,12 +76,12 @@ def decisions_of(path):
 @pytest.fixture(scope="module")
 def programs():
     """Each program is compiled once in this file."""
-    return compiled_once(runs.MembersTraining)
+    return compiled_once(packs.MembersTraining)
 
 
 @pytest.fixture(autouse=True)
 def _compiled_once(programs, monkeypatch):
-    monkeypatch.setattr(runs, "MembersTraining", programs)
+    monkeypatch.setattr(packs, "MembersTraining", programs)
     monkeypatch.setattr(runs.pictures, "draw", lambda result: [])
 
 
@@ -332,7 +345,7 @@ def test_kills_between_a_decision_and_its_record_change_nothing(whole, name, tmp
 
 def test_asha_decides_in_each_program_with_what_was_recorded(tmp_path, monkeypatch):
     """Programs of three members: the second one is compared with the scores of the first one."""
-    monkeypatch.setattr(runs, "members_that_fit", lambda *_: 3)
+    monkeypatch.setattr(packs, "members_that_fit", lambda *_: 3)
     swept("asha", tmp_path)
     assert directory.read(tmp_path).programs == ((0, 1, 2), (3, 4, 5))
     found = {row["member"]: row for row in decisions_of(tmp_path) if row["iteration"] == 2}
@@ -345,7 +358,7 @@ def test_asha_decides_in_each_program_with_what_was_recorded(tmp_path, monkeypat
 
 @NIGHTLY
 def test_halving_packs_survivors_of_several_programs_together(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(runs, "members_that_fit", lambda *_: 3)
+    monkeypatch.setattr(packs, "members_that_fit", lambda *_: 3)
     swept("halving", tmp_path)
     assert decisions_of(tmp_path) == decisions_of(whole("halving").run_dir)
     assert len(directory.read(tmp_path).programs) == 1

@@ -57,6 +57,8 @@ ONLY = {
     "imageio_ffmpeg": {"films"},
     "rich": {"loggers"},
     "cloudpickle": {"envs"},
+    "optuna": {"sweeps"},
+    "sqlalchemy": {"sweeps"},
     "ray": {"program.clusters"},  # the others are handed the module
     **{name: {"policy"} for name in ("jax2onnx", "onnx", "onnxruntime", "huggingface_hub")},
 }

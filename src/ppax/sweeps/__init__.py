@@ -3,7 +3,7 @@
 from ppax.sweeps.distributions import Choice, Integers, LogUniform, Normal, Uniform
 from ppax.sweeps.results import MemberResult, SettingResult, SweepResult
 from ppax.sweeps.runs import resume_sweep, sweep_runs
-from ppax.sweeps.search import ASHA, PBT, Grid, Halving
+from ppax.sweeps.search import ASHA, PBT, Grid, Halving, Optuna
 
 __all__ = [
     "ASHA",
@@ -15,6 +15,7 @@ __all__ = [
     "LogUniform",
     "MemberResult",
     "Normal",
+    "Optuna",
     "SettingResult",
     "SweepResult",
     "Uniform",

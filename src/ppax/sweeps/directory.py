@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +22,7 @@ from ppax.options import Config
 from ppax.storage import safe_files
 from ppax.sweeps import plan as plans
 from ppax.sweeps.plan import Member, Plan, member, split
+from ppax.sweeps.search import Optuna
 from ppax.types import ConfigError
 
 SWEEP_FILE, RECORD, RESULT, BEST, MEMBERS = "sweep.toml", "sweep.json", "result.json", "best.toml", "members"
@@ -32,16 +32,17 @@ DIGITS = 3  # of a member's number, at least
 
 
 class Recorded(NamedTuple):
-    """Plan and members of a sweep, and those of each program that was compiled for it, by their numbers."""
+    """Run file, plan and members of a sweep, and those of each program that was compiled for it, by their numbers."""
 
+    run_config: Config  # resolved, without the tables of the sweep
     plan: Plan
     members: tuple[Member, ...]
     programs: tuple[tuple[int, ...], ...]
 
 
-def member_dir(path: Path, one: Member, members: int) -> Path:
-    """Return the run directory of a member of a sweep of `members` members."""
-    return path / MEMBERS / f"{one.number:0{max(DIGITS, len(str(members - 1)))}d}"
+def member_dir(path: Path, one: Member) -> Path:
+    """Return the run directory of a member."""
+    return path / MEMBERS / f"{one.number:0{DIGITS}d}"
 
 
 def is_sweep(path: Path) -> bool:
@@ -65,15 +66,15 @@ def new(run_config: Config, run_dir: str | Path | None) -> Path:
     raise AssertionError("unreachable: the count has no end")
 
 
-def create(path: Path, run_config: Config, plan: Plan, members: Sequence[Member]) -> None:
+def create(path: Path, recorded: Recorded) -> None:
     """Write the record of a new sweep into `path`, which exists; ConfigError where there is a sweep or a run."""
     for name in (SWEEP_FILE, config.RUN_FILE):
         if (path / name).exists():
             raise ConfigError(
                 f"{path} already holds {name}: continue it with `ppax resume {path}`, or choose another directory"
             )
-    write_programs(path, Recorded(plan, tuple(members), ()))
-    safe_files.write_text(path / SWEEP_FILE, config.to_toml(run_config | plan.to_tables()))
+    write_programs(path, recorded)
+    safe_files.write_text(path / SWEEP_FILE, config.to_toml(recorded.run_config | recorded.plan.to_tables()))
 
 
 def write_programs(path: Path, recorded: Recorded) -> None:
@@ -95,11 +96,13 @@ def read(path: Path) -> Recorded:
             raise ValueError(f"format {content['format']!r}")
         rows = [(int(setting), dict(values), int(seed)) for setting, values, seed in content["members"]]
         programs = tuple(tuple(int(number) for number in program) for program in content["programs"])
-        if not rows or not all(0 <= number < len(rows) for program in programs for number in program):
+        if not (rows or isinstance(plan.search, Optuna)) or not all(
+            0 <= number < len(rows) for program in programs for number in program
+        ):
             raise ValueError("members")
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(
             f"{path / RECORD} is damaged ({error}); `ppax sweep {path / SWEEP_FILE}` starts it again"
         ) from error
     members = (member(run_config, number, *row) for number, row in enumerate(rows))
-    return Recorded(plan, tuple(members), programs)
+    return Recorded(run_config, plan, tuple(members), programs)

@@ -24,7 +24,7 @@ class Uniform:
 
     def draw(self, generator: Generator) -> float:
         """Draw one value."""
-        return _rounded(self.low + (self.high - self.low) * generator.random())
+        return rounded(self.low + (self.high - self.low) * generator.random())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,7 @@ class LogUniform:
     def draw(self, generator: Generator) -> float:
         """Draw one value."""
         share = generator.random()
-        return _rounded(math.exp((1.0 - share) * math.log(self.low) + share * math.log(self.high)))
+        return rounded(math.exp((1.0 - share) * math.log(self.low) + share * math.log(self.high)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Normal:
 
     def draw(self, generator: Generator) -> float:
         """Draw one value."""
-        return _rounded(self.mean + self.std * generator.standard_normal())
+        return rounded(self.mean + self.std * generator.standard_normal())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,5 +132,6 @@ def to_table(distribution: Distribution) -> dict[str, Any]:
     return {"part": name} | {key: list(x) if isinstance(x, tuple) else x for key, x in fields.items()}
 
 
-def _rounded(value: float) -> float:
+def rounded(value: float) -> float:
+    """Return a number with DIGITS significant digits."""
     return float(f"{value:.{DIGITS}g}")

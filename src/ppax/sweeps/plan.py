@@ -27,8 +27,8 @@ from ppax.options import NONE, Config, Option, check_value, flatten, unflatten
 from ppax.protocols import Search
 from ppax.run import record
 from ppax.sweeps import distributions
-from ppax.sweeps.distributions import Distribution
-from ppax.sweeps.search import Grid
+from ppax.sweeps.distributions import Distribution, Normal
+from ppax.sweeps.search import Grid, Optuna
 from ppax.sweeps.search import table as searches
 from ppax.tools.tuned import Preset
 from ppax.types import ConfigError
@@ -115,24 +115,46 @@ def read(table: Mapping[str, Any]) -> Plan:
         raise ConfigError(f"sweep.seed: write {SWEEP}.seeds, a number of seeds or a list of them")
     seeds = table.get("seeds", 1)
     seeds = tuple(_seeds(seeds)) if isinstance(seeds, list | tuple) else check_value(NUMBER, seeds)
+    search = table.get(SEARCH, {})
+    search = searches.read(search if isinstance(search, dict | str) else searches.to_table(search))
     draws, drawn = check_value(DRAWS, table.get("draws")), [p for p, x in values.items() if not isinstance(x, tuple)]
-    if drawn and draws is None:
+    if isinstance(search, Optuna):
+        _require_space(values, draws)
+    elif drawn and draws is None:
         raise ConfigError(f"sweep.draws is missing: the number of draws of {', '.join(drawn)}, as {SWEEP}.draws = 16")
-    if draws is not None and not drawn:
+    elif draws is not None and not drawn:
         raise ConfigError(
             f"sweep.draws = {draws}: no option has a distribution; leave it out, or draw from one, as "
             '"agent.learning_rate" = { part = "log_uniform", low = 1e-5, high = 1e-2 }'
         )
-    search = table.get(SEARCH, {})
-    search = searches.read(search if isinstance(search, dict | str) else searches.to_table(search))
     return Plan(values, seeds, draws, check_value(DRAW_SEED, table.get("draw_seed", 0)), search)
 
 
+def _require_space(values: Mapping[str, Any], draws: int | None) -> None:
+    """Raise ConfigError for what a study of Optuna cannot propose."""
+    if draws is not None:
+        raise ConfigError(f"sweep.draws = {draws}: a study proposes its settings; write {SEARCH}.trials = {draws}")
+    if not values:
+        raise ConfigError(
+            'sweep: a study has nothing to propose; "agent.learning_rate" = { part = "log_uniform", ... }'
+        )
+    for path, swept in values.items():
+        if isinstance(swept, Normal):
+            raise ConfigError(
+                f"sweep: {path}.part = 'normal': Optuna has uniform, log_uniform, integers and choice; nearest: "
+                f"uniform from {swept.mean - 2 * swept.std:g} to {swept.mean + 2 * swept.std:g}"
+            )
+
+
 def members_of(run_config: Config, plan: Plan) -> tuple[Member, ...]:
-    """Return the members of a sweep over a run, seeds of a setting side by side; ConfigError for invalid options."""
-    first = config.resolve(run_config)["seed"]
-    seeds = plan.seeds if isinstance(plan.seeds, tuple) else tuple(range(first, first + plan.seeds))
-    settings = list(_settings(plan))
+    """Return the members of a sweep over a run, seeds of a setting side by side; ConfigError for invalid options.
+
+    Of a study, whose settings are not known yet, those of one that it might propose.
+    """
+    seeds = seeds_of(run_config, plan)
+    settings = (
+        [{p: _first(x) for p, x in plan.values.items()}] if isinstance(plan.search, Optuna) else list(_settings(plan))
+    )
     if len(settings) * len(seeds) > MOST:
         raise ConfigError(
             f"sweep: {len(settings):,} settings of {len(seeds)} seeds are {len(settings) * len(seeds):,} members: must "
@@ -142,6 +164,12 @@ def members_of(run_config: Config, plan: Plan) -> tuple[Member, ...]:
     return tuple(
         member(run_config, number, place, values, seed) for number, ((place, values), seed) in enumerate(pairs)
     )
+
+
+def seeds_of(run_config: Config, plan: Plan) -> tuple[int, ...]:
+    """Return the seeds of every setting."""
+    first = config.resolve(run_config)["seed"]
+    return plan.seeds if isinstance(plan.seeds, tuple) else tuple(range(first, first + plan.seeds))
 
 
 def member(run_config: Config, number: int, setting: int, values: Config, seed: int) -> Member:
@@ -204,6 +232,11 @@ def _settings(plan: Plan) -> Iterator[Config]:
     for combination in itertools.product(*lists.values()):
         for draw in drawn:
             yield dict(zip(lists, combination, strict=True)) | draw
+
+
+def _first(swept: tuple[Any, ...] | Distribution) -> Any:
+    """Return one value that an option can have."""
+    return swept[0] if isinstance(swept, tuple) else swept.draw(np.random.default_rng(0))
 
 
 def _drawn(distribution: Distribution, path: str, draw: int, seed: int) -> Any:

@@ -15,7 +15,8 @@ from ppax.scores.results import finite
 from ppax.scores.statistics import iqm, statistics_of
 from ppax.scores.tables import number
 from ppax.storage import safe_files
-from ppax.sweeps.directory import BEST, RESULT, member_dir
+from ppax.sweeps import plan as plans
+from ppax.sweeps.directory import BEST, RESULT, Recorded, member_dir
 from ppax.sweeps.member import FAULT, end_of, result_of
 from ppax.sweeps.plan import Member, Plan, described, shown
 from ppax.sweeps.search.decisions import Decisions
@@ -58,6 +59,7 @@ class SweepResult:
     settings: tuple[SettingResult, ...]
     best: Path | None  # run file of the best setting, with its first seed; None if no member has a score
     lineage: tuple[Stage, ...] = ()  # of population-based training: values over time of the best member's learner
+    study: str = ""  # best trial of a study, of all its workers
 
     @property
     def members(self) -> tuple[MemberResult, ...]:
@@ -96,7 +98,9 @@ class SweepResult:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(x.ljust(width) for x, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         stages = [f"  from iteration {x.iteration}, member {x.member}: {described(x.values)}" for x in self.lineage]
-        return "\n".join([*lines, *(["best lineage:", *stages] if stages else [])])
+        return "\n".join(
+            [*lines, *(["best lineage:", *stages] if stages else []), *([self.study] if self.study else [])]
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, as in result.json; NaN and infinities are None."""
@@ -107,7 +111,8 @@ class SweepResult:
         ]
         best = None if self.best is None else str(self.best)
         lineage = {"lineage": [stage._asdict() for stage in self.lineage]} if self.lineage else {}
-        plain: dict[str, Any] = finite({"run_dir": str(self.run_dir), "best": best, "settings": settings} | lineage)
+        further = lineage | ({"study": self.study} if self.study else {})
+        plain: dict[str, Any] = finite({"run_dir": str(self.run_dir), "best": best, "settings": settings} | further)
         return plain
 
 
@@ -119,7 +124,7 @@ def conclude(path: Path, plan: Plan, members: Sequence[Member], total: int) -> S
     decisions, groups = Decisions(path), dict[int, list[MemberResult]]()
     for member in members:
         own = groups.setdefault(member.number if plan.search.perturbs else member.setting, [])
-        own.append(_result(member_dir(path, member, len(members)), member, decisions))
+        own.append(_result(member_dir(path, member), member, decisions))
     ranked = [_ranked(tuple(group), decisions) for group in groups.values()]
     ranked.sort(key=lambda pair: (-pair[0], -pair[1].iqm))  # stable: equal ones in the order of the sweep
     settings = [setting for _, setting in ranked]
@@ -133,6 +138,20 @@ def conclude(path: Path, plan: Plan, members: Sequence[Member], total: int) -> S
             run_config = scheduled(run_config, lineage, total)
         safe_files.write_text(best, config.to_toml(run_config))
     result = SweepResult(path, tuple(settings), best, lineage)
+    safe_files.write_text(path / RESULT, json.dumps(result.to_dict(), indent=1) + "\n")
+    return result
+
+
+def conclude_study(result: SweepResult, recorded: Recorded, best: Any) -> SweepResult:
+    """Return a result with the best trial of a study; BEST is its run file, also where another worker trained it."""
+    path, numbers = result.run_dir, {member.setting for member in recorded.members}
+    text = f"best trial of the study: {best.number}, score {number(best.score)}"
+    if best.number not in numbers:
+        text += f", of {best.run}: {described(best.values)}"
+        seed = plans.seeds_of(recorded.run_config, recorded.plan)[0]
+        run_config = plans.member(recorded.run_config, 0, best.number, best.values, seed).config
+        safe_files.write_text(path / BEST, config.to_toml(run_config))
+    result = dataclasses.replace(result, study=text, best=path / BEST)
     safe_files.write_text(path / RESULT, json.dumps(result.to_dict(), indent=1) + "\n")
     return result
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -12,8 +11,6 @@ from typing import Any
 from ppax import config, imports
 from ppax.options import Config
 from ppax.program import clusters, processes
-from ppax.program.footprint import available_bytes, explained, footprint
-from ppax.program.members import MOST, SHARE, MembersTraining, filled, members_that_fit
 from ppax.protocols import Search
 from ppax.run.directory import RunDirectory
 from ppax.run.restore import planned_iterations
@@ -21,18 +18,18 @@ from ppax.run.result import Interrupted
 from ppax.run.signals import ON_DISK, stop_on_signals
 from ppax.storage.cache import kept_programs
 from ppax.sweeps import directory, pictures, plan
-from ppax.sweeps.alone import train_alone
-from ppax.sweeps.directory import Recorded, member_dir
+from ppax.sweeps.directory import Recorded
 from ppax.sweeps.distributions import Distribution
-from ppax.sweeps.member import SEARCH, complete, end_of, reached
-from ppax.sweeps.packing import Pack, Task, packed
+from ppax.sweeps.packing import Pack, packed
+from ppax.sweeps.packs import Place, Programs, train_stages
 from ppax.sweeps.placing import settings as placing
 from ppax.sweeps.placing.settings import Cluster
 from ppax.sweeps.plan import Plan, Target, config_of
-from ppax.sweeps.progress import Counting, Progress
-from ppax.sweeps.results import SweepResult, conclude
-from ppax.sweeps.searching import Searching, checked_total, stop_members, unplaced
-from ppax.sweeps.training import Stopped, Together, objects_of
+from ppax.sweeps.progress import Progress
+from ppax.sweeps.results import SweepResult, conclude, conclude_study
+from ppax.sweeps.search import Optuna
+from ppax.sweeps.searching import Searching, checked_total
+from ppax.sweeps.training import Stopped
 from ppax.types import ConfigError
 
 
@@ -86,14 +83,25 @@ def start(
     members = plan.members_of(run_config, sweep_plan)
     packs = packed(members)
     checked_total(sweep_plan, packs)
+    recorded = Recorded(run_config, sweep_plan, members, ())
+    if isinstance(sweep_plan.search, Optuna):
+        recorded = recorded._replace(members=())  # its settings are proposed in rounds
     path = directory.new(run_config, run_dir)
-    settings, together = members[-1].setting + 1, [pack for pack in packs if pack.compiled]
-    kinds = "kind of program" if len(together) == 1 else "kinds of programs"
-    how = f"{len(together)} {kinds}" if together else "one after the other, on the host"
-    say(f"{len(members)} members, {settings} settings of {len(members) // settings} seeds; {how}; {path}")
+    say(f"{_described(recorded, packs)}; {path}")
     with RunDirectory(path):
-        directory.create(path, run_config, sweep_plan, members)
-        return _train(path, Recorded(sweep_plan, members, ()), packs, cluster)
+        directory.create(path, recorded)
+        return _train(path, recorded, packs, cluster)
+
+
+def _described(recorded: Recorded, packs: Sequence[Pack]) -> str:
+    """Return the sweep in words."""
+    search, together = recorded.plan.search, [pack for pack in packs if pack.compiled]
+    if isinstance(search, Optuna):
+        seeds = len(plan.seeds_of(recorded.run_config, recorded.plan))
+        return f"study {search.study!r}: {search.trials} trials of {seeds} seeds, {search.batch} at a time"
+    settings, kinds = recorded.members[-1].setting + 1, "kind of program" if len(together) == 1 else "kinds of programs"
+    how = f"{len(together)} {kinds}" if together else "one after the other, on the host"
+    return f"{len(recorded.members)} members, {settings} settings of {len(recorded.members) // settings} seeds; {how}"
 
 
 def resume_sweep(run_dir: str | Path, *, ray: str | Mapping[str, Any] | None = None) -> SweepResult:
@@ -107,7 +115,10 @@ def resume_sweep(run_dir: str | Path, *, ray: str | Mapping[str, Any] | None = N
     recorded = directory.read(path)
     placing.check(cluster, recorded.plan.search)
     with RunDirectory(path):
-        return _train(path, recorded, packed(recorded.members), cluster)
+        members = recorded.members
+        if isinstance(recorded.plan.search, Optuna):
+            members = plan.members_of(recorded.run_config, recorded.plan)
+        return _train(path, recorded, packed(members), cluster)
 
 
 def _require_one_process() -> None:
@@ -117,29 +128,31 @@ def _require_one_process() -> None:
 
 
 def _train(path: Path, recorded: Recorded, packs: Sequence[Pack], cluster: Cluster | None) -> SweepResult:
-    """Train all packs, with programs as recorded and new ones for the other members, and conclude."""
-    planned = sum(planned_iterations(task.env, task.run) for pack in packs for task in pack.tasks)
+    """Train all packs, with programs as recorded and new ones for the other members, and conclude.
+
+    Where a study proposes the settings, `packs` are those of one that it might propose.
+    """
     total, console = checked_total(recorded.plan, packs), packs[0].tasks[0].run.log.console
-    searching = Searching(path, recorded.plan, recorded.members, total)
+    search, best = recorded.plan.search, None
+    planned = sum(planned_iterations(task.env, task.run) for pack in packs for task in pack.tasks)
     try:
         with ExitStack() as stack:
             ray = None if cluster is None else stack.enter_context(clusters.connected(cluster.address))
             stop = stack.enter_context(stop_on_signals(ON_DISK))
-            progress = stack.enter_context(Progress(path, planned, console))
+            studied = search.trials if isinstance(search, Optuna) else 1
+            progress = stack.enter_context(Progress(path, planned * studied, console))
             stack.enter_context(kept_programs())
-            for until in searching.stages():
-                progress.skip(dict.fromkeys(searching.decisions.stops(), total))
-                if cluster is None:
-                    recorded = _train_here(path, recorded, packs, searching, until, progress, stop)
-                else:
-                    from ppax.sweeps.placing import driver  # late: workers import this file
-
-                    recorded = driver.train(ray, path, recorded, packs, cluster, until, progress, stop)
-                if until < total:
-                    recorded = stop_members(path, recorded, searching, until)
+            place = Place(Programs(), ray, cluster)
+            if isinstance(search, Optuna):
+                recorded, best = _rounds()(path, recorded, place, progress, stop)
+            else:
+                searching = Searching(path, recorded.plan, recorded.members, total)
+                recorded = train_stages(path, recorded, packs, searching, place, progress, stop)
     except Stopped as error:
         raise Interrupted(f"stopped; resume with: ppax resume {path}{imports.flags()}") from error
     result = conclude(path, recorded.plan, recorded.members, total)
+    if best is not None:
+        result = conclude_study(result, recorded, best)
     try:
         pictures.draw(result)
     except ImportError as error:
@@ -147,104 +160,10 @@ def _train(path: Path, recorded: Recorded, packs: Sequence[Pack], cluster: Clust
     return result
 
 
-def _train_here(
-    path: Path,
-    recorded: Recorded,
-    packs: Sequence[Pack],
-    searching: Searching,
-    until: int,
-    progress: Progress,
-    stop: threading.Event,
-) -> Recorded:
-    """Train all packs to iteration `until` in this process; return the record with their programs."""
-    for pack in packs:
-        if stop.is_set():
-            raise Stopped
-        if pack.compiled:
-            with explained(footprint(pack.shapes)):
-                recorded = _train_pack(path, recorded, pack, searching, until, progress, stop)
-        else:
-            train_alone(pack.tasks[0], _dir_of(path, recorded, pack.tasks[0]), progress)
-    return recorded
-
-
-def _dir_of(path: Path, recorded: Recorded, task: Task) -> Path:
-    return member_dir(path, task.member, len(recorded.members))
-
-
-def _train_pack(
-    path: Path,
-    recorded: Recorded,
-    pack: Pack,
-    searching: Searching,
-    until: int,
-    progress: Progress,
-    stop: threading.Event,
-) -> Recorded:
-    """Train a pack to iteration `until`, one program after the other; return the record with these programs."""
-    program = None
-    run_dirs = {task.member.number: _dir_of(path, recorded, task) for task in pack.tasks}
-    known = [numbers for numbers in recorded.programs if set(numbers) <= run_dirs.keys()]
-    new = unplaced(pack, known, run_dirs)
-    if new:
-        chunks, program = chunks_of(pack, new)
-        known = [*known, *chunks]
-        recorded = recorded._replace(programs=(*recorded.programs, *chunks))
-        directory.write_programs(path, recorded)
-    train_programs(pack, known, max(map(len, known), default=0), run_dirs, searching, until, progress, stop, program)
-    return recorded
-
-
-def train_programs(
-    pack: Pack,
-    programs: Sequence[tuple[int, ...]],
-    largest: int,
-    run_dirs: Mapping[int, Path],
-    searching: Searching,
-    until: int,
-    progress: Counting,
-    stop: threading.Event,
-    program: MembersTraining | None = None,
-) -> None:
-    """Train programs of a pack, members by their numbers, to iteration `until`; the largest has `largest` members."""
-    tasks = {task.member.number: task for task in pack.tasks}
-    total = planned_iterations(pack.tasks[0].env, pack.tasks[0].run)
-    for numbers in programs:
-        while True:
-            left = [tasks[number] for number in numbers if end_of(run_dirs[number]).kind != SEARCH]
-            progress.skip({number: total for number in numbers if complete(run_dirs[number])})
-            if all(done(run_dirs[task.member.number], until, total) for task in left):
-                break
-            size = filled(largest if len(left) == len(numbers) else len(left))
-            if program is None or program.members != size:
-                program = MembersTraining(*objects_of(left, size), pack.shapes)
-            with ExitStack() as stack:
-                together = Together(pack, left, lambda task: run_dirs[task.member.number], searching, stack)
-                together.train(program, progress, stop, min(until, total))
-
-
-def done(run_dir: Path, until: int, total: int) -> bool:
-    """Whether a member needs no training before `until`, and no evaluation."""
-    return complete(run_dir) or (until < total and reached(run_dir, until))
-
-
-def chunks_of(
-    pack: Pack, tasks: Sequence[Task], most: int = MOST, sharing: int = 1
-) -> tuple[list[tuple[int, ...]], MembersTraining]:
-    """Distribute members evenly over the fewest programs that fit into memory; return their numbers and a program.
-
-    The number for a program begins with a lower bound on memory, at most `most`, and is halved until the compiled
-    program fits. `sharing` programs share the machine's memory.
-    """
-    free = available_bytes()
-    available = None if free is None else free // sharing
-    most = min(most, members_that_fit(footprint(pack.shapes), available))
-    while True:
-        programs = -(-len(tasks) // most)
-        size = -(-len(tasks) // programs)
-        program = MembersTraining(*objects_of(tasks, filled(size)), pack.shapes)
-        if size == 1 or available is None or program.num_bytes <= SHARE * available:
-            break
-        most = -(-size // 2)
-    numbers = [task.member.number for task in tasks]
-    return [tuple(numbers[begin : begin + size]) for begin in range(0, len(numbers), size)], program
+def _rounds() -> Any:
+    """Return the function that trains a study; ConfigError where Optuna is not installed."""
+    try:
+        from ppax.sweeps.studies.rounds import train_study
+    except ImportError as error:
+        raise ConfigError(f'{error.name} is not installed: pip install "ppax[optuna]"') from error
+    return train_study

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ppax import config
 from ppax.loggers.files import rows_until
 from ppax.options import Config
-from ppax.protocols import Look, Row
+from ppax.protocols import Copy, Look, Row, Stop
 from ppax.run.directory import ROWS
 from ppax.run.restore import planned_iterations
 from ppax.sweeps import directory, member
@@ -30,9 +30,20 @@ LIMITS = ("low", "high", "above")  # of an option that is a number
 class Searching:
     """Looks of a sweep's search, and the record of its decisions."""
 
-    def __init__(self, path: Path, plan: Plan, members: Sequence[Member], total: int):
-        """Read the record of the sweep directory `path`; its members train for `total` iterations."""
-        self.search, self.decisions, self._total = plan.search, Decisions(path), total
+    def __init__(
+        self,
+        path: Path,
+        plan: Plan,
+        members: Sequence[Member],
+        total: int,
+        decide: Callable[[Look], list[Stop | Copy]] | None = None,
+    ):
+        """Read the record of the sweep directory `path`; its members train for `total` iterations.
+
+        `decide` stands in the place of the search's own decisions.
+        """
+        self.search, self.decisions, self.total = plan.search, Decisions(path), total
+        self._decide = plan.search.decide if decide is None else decide
         self._swept, self._members = plan.values, members
         known = {option.path: option for option in config.options(members[0].config)}
         limits = {name: known[name].limits for name in members[0].values if name in known}
@@ -40,17 +51,17 @@ class Searching:
 
     def next_after(self, iteration: int) -> int:
         """Return the next iteration at which the search looks, at most the last one."""
-        return min(self.search.next_after(iteration, self._total), self._total)
+        return min(self.search.next_after(iteration, self.total), self.total)
 
     def looks_at(self, iteration: int) -> bool:
         """Return whether the search looks at `iteration`; it never does before the first one and after the last one."""
-        return 0 < iteration < self._total and self.next_after(iteration - 1) == iteration
+        return 0 < iteration < self.total and self.next_after(iteration - 1) == iteration
 
     def stages(self) -> Iterator[int]:
         """Yield the iterations to which all programs train in turn: looks of a search that waits, and the end."""
         until = 0
-        while until < self._total:
-            until = self.next_after(until) if self.search.waits else self._total
+        while until < self.total:
+            until = self.next_after(until) if self.search.waits else self.total
             yield until
 
     def values(self, member: Member, iteration: int) -> Config:
@@ -66,8 +77,8 @@ class Searching:
             earlier = {number: row.score for number, row in known.items() if number not in scores}
             now = {number: self.values(self._members[number], iteration) for number in scores}
             everything = len(self._members), scores, now, self._swept, self._limits, earlier
-            look = Look(iteration, self._total, *everything)
-            self.decisions.add(made(iteration, scores, self.search.decide(look)))
+            look = Look(iteration, self.total, *everything)
+            self.decisions.add(made(iteration, scores, self._decide(look)))
             known = self.decisions.at(iteration)
         found = {number: known[number] for number in run_dirs}
         if not {one.source for one in found.values()} <= {None, *run_dirs}:
@@ -103,7 +114,7 @@ def _known(rows: Sequence[Row], name: str) -> list[float]:
 
 def stop_members(path: Path, recorded: Recorded, searching: Searching, iteration: int) -> Recorded:
     """Stop members by the decisions of a search that looks at all at once; return the record without their programs."""
-    run_dirs = {one.number: member_dir(path, one, len(recorded.members)) for one in recorded.members}
+    run_dirs = {one.number: member_dir(path, one) for one in recorded.members}
     training = {number: run_dir for number, run_dir in run_dirs.items() if not end_of(run_dir).kind}
     for number, one in searching.decide(iteration, training).items():
         if one.decision == STOP:

@@ -87,7 +87,7 @@ def here(tmp_path_factory, monkeypatch):
     if not _here:
         _here["path"] = path = tmp_path_factory.mktemp("here")
         with monkeypatch.context() as patch:
-            patch.setattr("ppax.sweeps.runs.members_that_fit", lambda *_: 2)
+            patch.setattr("ppax.sweeps.packs.members_that_fit", lambda *_: 2)
             ppax.sweep_runs(BASE, VALUES, seeds=2, run_dir=path)
     return _here["path"]
 
@@ -151,7 +151,7 @@ def test_a_sweep_begun_here_goes_on_on_a_cluster(here, tmp_path, monkeypatch):
     stopping = signalling(member.MemberRun.log, 4)
 
     with monkeypatch.context() as patch:
-        patch.setattr("ppax.sweeps.runs.members_that_fit", lambda *_: 2)
+        patch.setattr("ppax.sweeps.packs.members_that_fit", lambda *_: 2)
         patch.setattr(member.MemberRun, "log", stopping)
         with pytest.raises(ppax.Interrupted):
             ppax.sweep_runs(BASE, VALUES, seeds=2, run_dir=tmp_path)
@@ -229,7 +229,7 @@ def test_halving_decides_over_the_members_of_all_machines(tmp_path, monkeypatch)
     given = {"agent.learning_rate": [1e-2, 3e-3, 1e-3]}, {"part": "halving", "eta": 3, "rungs": 1}
     connect(monkeypatch, StubRay())
     one = ppax.sweep_runs(BASE, given[0], seeds=2, search=given[1], run_dir=tmp_path / "cluster", ray=SETTINGS)
-    monkeypatch.setattr("ppax.sweeps.runs.members_that_fit", lambda *_: 3)
+    monkeypatch.setattr("ppax.sweeps.packs.members_that_fit", lambda *_: 3)
     other = ppax.sweep_runs(BASE, given[0], seeds=2, search=given[1], run_dir=tmp_path / "here")
     lasts = [[rows_of(member.run_dir)[-1]["iteration"] for member in result.members] for result in (one, other)]
     assert lasts[0] == lasts[1]

@@ -17,6 +17,7 @@ from ppax.run.result import ProcessLost
 from ppax.sweeps.directory import MEMBERS, Recorded, member_dir
 from ppax.sweeps.member import complete
 from ppax.sweeps.packing import Pack, Task
+from ppax.sweeps.packs import done
 from ppax.sweeps.placing import transport
 from ppax.sweeps.placing.places import Places
 from ppax.sweeps.placing.programs import LOOK_SECONDS, Placed, placed_of, planned
@@ -33,7 +34,6 @@ from ppax.sweeps.placing.worker import (
     surroundings,
 )
 from ppax.sweeps.progress import Merged, Progress
-from ppax.sweeps.runs import done
 from ppax.sweeps.training import Stopped
 
 
@@ -75,7 +75,7 @@ class Driver:
         stop: threading.Event,
     ):
         self._ray, self._path, self._recorded, self._cluster = ray, path, recorded, cluster
-        self._total, self._until = len(recorded.members), until
+        self._until = until
         self._places, self._progress, self._merged, self._stop = places, progress, Merged(progress), stop
         self._root = path / MEMBERS
         self._root.mkdir(exist_ok=True)
@@ -117,7 +117,7 @@ class Driver:
             placed.worker, placed.begun = self._worker.remote(), False
             lengths = placed.largest, self._until, planned_iterations(placed.tasks[0].env, placed.tasks[0].run)
             given = surroundings(self._cluster.cpus)
-            job = Job(given, self._recorded.plan, members, self._total, *lengths, begun)
+            job = Job(given, self._recorded.plan, members, *lengths, begun)
             self._running[placed.worker.begin.remote(job)] = placed
 
     def _look(self) -> None:
@@ -192,10 +192,10 @@ class Driver:
             self._ray.kill(placed.worker)
 
     def _runs_of(self, placed: Placed) -> list[str]:
-        return [run_of(task.member, self._total) for task in placed.tasks]
+        return [run_of(task.member) for task in placed.tasks]
 
     def _done(self, task: Task) -> bool:
         return done(self._dir_of(task), self._until, planned_iterations(task.env, task.run))
 
     def _dir_of(self, task: Task) -> Path:
-        return member_dir(self._path, task.member, self._total)
+        return member_dir(self._path, task.member)

@@ -53,7 +53,7 @@ def planned(
 
     A machine of the cluster measures how many members fit into a program.
     """
-    run_dirs = {one.number: member_dir(path, one, len(recorded.members)) for one in recorded.members}
+    run_dirs = {one.number: member_dir(path, one) for one in recorded.members}
     new = [unplaced(pack, recorded.programs, run_dirs) for pack in packs if pack.compiled]
     left = [[task.member for task in tasks] for tasks in new if tasks]
     if not left:

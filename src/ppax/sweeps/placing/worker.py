@@ -30,10 +30,10 @@ from ppax.storage.cache import kept_programs
 from ppax.sweeps.alone import train_alone
 from ppax.sweeps.directory import MEMBERS, member_dir
 from ppax.sweeps.packing import packed
+from ppax.sweeps.packs import Programs, chunks_of, train_programs
 from ppax.sweeps.placing import transport
 from ppax.sweeps.placing.transport import Outbox, Snapshot
 from ppax.sweeps.plan import Member, Plan
-from ppax.sweeps.runs import chunks_of, train_programs
 from ppax.sweeps.searching import Searching
 from ppax.sweeps.training import Stopped
 from ppax.types import ConfigError
@@ -59,7 +59,6 @@ class Job(NamedTuple):
     surroundings: Surroundings
     plan: Plan  # of the whole sweep
     members: tuple[Member, ...]
-    total: int  # members of the whole sweep
     largest: int  # members of the largest program of these sizes; 0 on the host
     until: int  # iteration to which they train now
     iterations: int  # of the whole training
@@ -119,7 +118,7 @@ def size_of_programs(given: Surroundings, members: tuple[Member, ...], most: int
         enter(given, stack)
         (pack,) = packed(members)
         with explained(footprint(pack.shapes)):
-            chunks, _ = chunks_of(pack, pack.tasks, most, sharing)
+            chunks = chunks_of(pack, pack.tasks, Programs(), most, sharing)
         return max(map(len, chunks))
 
 
@@ -191,25 +190,25 @@ class Worker:
     def _train(self, job: Job) -> None:
         with contextlib.ExitStack() as stack:
             enter(job.surroundings, stack)
-            runs = [run_of(member, job.total) for member in job.members]
+            runs = [run_of(member) for member in job.members]
             transport.apply(self._folder / MEMBERS, runs, job.begun)
             self._outbox.sent()
             stack.enter_context(stopped_by(self._stop))
             (pack,) = packed(job.members)
-            run_dirs = {one.number: member_dir(self._folder, one, job.total) for one in job.members}
+            run_dirs = {one.number: member_dir(self._folder, one) for one in job.members}
             if not job.largest:
                 self._on_host = True
                 train_alone(pack.tasks[0], run_dirs[job.members[0].number], self)
                 return
             searching = Searching(self._folder, job.plan, job.members, job.iterations)
             with explained(footprint(pack.shapes)):
-                programs = [tuple(run_dirs)]
-                train_programs(pack, programs, job.largest, run_dirs, searching, job.until, self, self._stop)
+                chunks, until = [tuple(run_dirs)], job.until
+                train_programs(pack, chunks, job.largest, run_dirs, searching, until, self, self._stop, Programs())
 
 
-def run_of(member: Member, total: int) -> str:
-    """Return the name of the run directory of a member of a sweep of `total` members."""
-    return member_dir(Path(), member, total).name
+def run_of(member: Member) -> str:
+    """Return the name of the run directory of a member."""
+    return member_dir(Path(), member).name
 
 
 def _described(error: BaseException) -> tuple[str, str, str]:

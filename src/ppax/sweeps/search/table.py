@@ -12,10 +12,12 @@ from ppax.protocols import Search
 from ppax.sweeps.search.asha import ASHA
 from ppax.sweeps.search.grid import Grid
 from ppax.sweeps.search.halving import Halving
+from ppax.sweeps.search.optuna import Optuna
 from ppax.sweeps.search.pbt import PBT
 from ppax.types import ConfigError
 
-SEARCHES = Choices("search", {"grid": Grid, "halving": Halving, "asha": ASHA, "pbt": PBT})  # the first is the default
+# the first is the default
+SEARCHES = Choices("search", {"grid": Grid, "halving": Halving, "asha": ASHA, "pbt": PBT, "optuna": Optuna})
 
 
 def options_of(table: Any) -> Iterator[Option]:

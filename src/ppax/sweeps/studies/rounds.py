@@ -1,0 +1,141 @@
+"""Rounds of a study: settings are asked for, their members train together, their scores are told."""
+
+from __future__ import annotations
+
+import math
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ppax.protocols import Copy, Look, Stop
+from ppax.scores.statistics import iqm
+from ppax.sweeps import directory, plan
+from ppax.sweeps.directory import Recorded, member_dir
+from ppax.sweeps.member import complete, result_of, stop
+from ppax.sweeps.packing import Pack, packed
+from ppax.sweeps.packs import Place, train_stages
+from ppax.sweeps.plan import Member
+from ppax.sweeps.progress import Progress
+from ppax.sweeps.search.decisions import Decisions
+from ppax.sweeps.searching import Searching, checked_total
+from ppax.sweeps.studies.study import Best, Proposed, Study
+from ppax.sweeps.training import Stopped
+from ppax.types import ConfigError
+
+WAIT_SECONDS = 2.0  # between two looks at the trials of other workers
+LOST = "repeated by another worker, after a pause here"
+
+
+class Batch(NamedTuple):
+    """Trials that train together, by number, with the packs of their members."""
+
+    trials: Mapping[int, tuple[Member, ...]]
+    packs: Sequence[Pack]
+
+
+def train_study(
+    path: Path, recorded: Recorded, place: Place, progress: Progress, stopping: threading.Event
+) -> tuple[Recorded, Best | None]:
+    """Train trials until the study's budget is spent and no worker trains; return the record and the best trial."""
+    with Study(path, recorded.plan, recorded.run_config) as study:
+        while True:
+            recorded, batch = _next_batch(path, recorded, study)
+            if batch.trials:
+                recorded = _train(path, recorded, batch, study, place, progress, stopping)
+            elif not study.others():
+                break
+            elif stopping.wait(WAIT_SECONDS):
+                raise Stopped
+        if not recorded.members:
+            raise ConfigError(
+                f"search.study = {study.settings.study!r}: its {study.settings.trials} trials are done; raise "
+                "search.trials, or name another study"
+            )
+        return recorded, study.best()
+
+
+def _next_batch(path: Path, recorded: Recorded, study: Study) -> tuple[Recorded, Batch]:
+    """Return the trials that this directory has begun, else new ones, and the record with them."""
+    begun: dict[int, tuple[Member, ...]] = {}
+    for member in recorded.members:
+        begun[member.setting] = (*begun.get(member.setting, ()), member)
+    left = {number: members for number, members in begun.items() if study.runs(number)}
+    for number in begun.keys() - left.keys():
+        _give_up(path, begun[number])
+    if left:
+        return recorded, Batch(left, packed(one for members in left.values() for one in members))
+    asked = study.unrecorded(begun)
+    count = study.settings.batch - len(asked)
+    asked += study.ask(count) if count > 0 else []
+    batch = _built(recorded, asked, study)
+    members = tuple(one for own in batch.trials.values() for one in own)
+    recorded = recorded._replace(members=(*recorded.members, *members))
+    directory.write_programs(path, recorded)
+    return recorded, batch
+
+
+def _give_up(path: Path, members: Sequence[Member]) -> None:
+    """Stop members whose trial another worker repeats by now; of a trial that was told, all are complete."""
+    for member in members:
+        run_dir = member_dir(path, member)
+        if not complete(run_dir):
+            run_dir.mkdir(parents=True, exist_ok=True)
+            stop(run_dir, 0, LOST)
+
+
+def _built(recorded: Recorded, asked: Sequence[Proposed], study: Study) -> Batch:
+    """Build the members of trials; a setting that cannot be is told to the study as pruned."""
+    trials: dict[int, tuple[Member, ...]] = {}
+    seeds, count = plan.seeds_of(recorded.run_config, recorded.plan), len(recorded.members)
+    for one in asked:
+        try:
+            numbers = range(count, count + len(seeds))
+            own = tuple(
+                plan.member(recorded.run_config, number, one.number, one.values, seed)
+                for number, seed in zip(numbers, seeds, strict=True)
+            )
+            packed(own)
+        except ConfigError as error:
+            warnings.warn(f"trial {one.number} cannot be trained: {error}", stacklevel=2)
+            study.tell(one.number, math.nan, str(error), Path())
+            continue
+        trials[one.number], count = own, count + len(seeds)
+    return Batch(trials, packed(member for own in trials.values() for member in own))
+
+
+def _train(
+    path: Path,
+    recorded: Recorded,
+    batch: Batch,
+    study: Study,
+    place: Place,
+    progress: Progress,
+    stopping: threading.Event,
+) -> Recorded:
+    """Train the members of a batch to their ends and tell the values of its trials."""
+    total = checked_total(recorded.plan, batch.packs)
+    of_member = {member.number: number for number, members in batch.trials.items() for member in members}
+
+    def decide(look: Look) -> list[Stop | Copy]:
+        scores: dict[int, list[float]] = {}
+        for member, score in look.scores.items():
+            scores.setdefault(of_member[member], []).append(score)
+        ended = study.prunes({trial: math.fsum(own) / len(own) for trial, own in scores.items()}, look.iteration)
+        return [Stop(member, ended[of_member[member]]) for member in look.scores if of_member[member] in ended]
+
+    searching = Searching(path, recorded.plan, recorded.members, total, decide)
+    recorded = train_stages(path, recorded, batch.packs, searching, place, progress, stopping)
+    stops = Decisions(path).stops()
+    for number, members in batch.trials.items():
+        stopped = next((stops[member.number].reason for member in members if member.number in stops), "")
+        scores = [_score(result_of(member_dir(path, member))) for member in members]
+        dropped = "" if all(map(math.isfinite, scores)) else "a member was dropped, or has no score"
+        study.tell(number, iqm(scores), stopped or dropped, member_dir(path, members[0]))
+    return recorded
+
+
+def _score(evaluation: Mapping[str, Any]) -> float:
+    value: Any = evaluation.get("mean_return")
+    return float(value) if type(value) in (int, float) else math.nan

@@ -1,0 +1,201 @@
+"""Study of Optuna, as one worker sees it: trials that it owns, those of others, and what is left of the budget.
+
+Several workers share a study through its database. A trial belongs to the worker that asked for it. In a shared
+database the worker gives a sign of life for each of its trials while it works; where there is none for `patience`
+seconds, the trial counts as failed, and its parameters are proposed again, once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import platform
+import threading
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import optuna
+import sqlalchemy
+from optuna.trial import TrialState
+
+from ppax.options import Config
+from ppax.sweeps.plan import Plan
+from ppax.sweeps.studies.space import space_of, values_of
+from ppax.sweeps.studies.storage import first_line, opened, quiet, shown, sqlite_file
+from ppax.types import ConfigError
+
+FILE = "study.db"  # of the default storage, in the sweep's directory
+OWNER, RUN, WHY, OF, REPEATED = "ppax.owner", "ppax.run", "ppax.why", "ppax.of", "ppax.repeats"  # keys of attributes
+FAILED, WAITING, RUNNING = TrialState.FAIL, TrialState.WAITING, TrialState.RUNNING
+DONE, PRUNED = TrialState.COMPLETE, TrialState.PRUNED
+
+
+class Proposed(NamedTuple):
+    """Trial that a worker has asked for."""
+
+    number: int  # in the study
+    values: Config  # of the swept options, by dotted path
+
+
+class Best(NamedTuple):
+    """Best trial of a study."""
+
+    number: int
+    values: Config
+    score: float
+    run: str  # machine and directory of its worker
+
+
+class Study:
+    """Study of a sweep; a context manager, which gives signs of life while it is open."""
+
+    def __init__(self, path: Path, plan: Plan, run_config: Config):
+        """Open or create the study of the sweep directory `path`.
+
+        Raises ConfigError where there is no such database, or where the study is of another sweep.
+        """
+        settings: Any = plan.search
+        self.settings, self._plan = settings, plan
+        self._url, self._shared = settings.storage or sqlite_file(path / FILE), settings.storage is not None
+        self._owner, self._running, self._closed = f"{platform.node()}:{path.resolve()}", set[int](), threading.Event()
+        self._every = max(1, settings.patience // 4)  # seconds between two signs of life
+        self._study, self._storage = opened(settings, self._url, self._every if self._shared else None, self._repeat)
+        self._id = self._storage.get_study_id_from_name(settings.study)
+        of = json.dumps([run_config, plan.to_table()], sort_keys=True)
+        if self._study.user_attrs.setdefault(OF, of) != of:
+            raise ConfigError(
+                f"search.study = {settings.study!r}: {shown(self._url)} has a study of this name with other options; "
+                "write another name, or sweep the same run file"
+            )
+        self._study.set_user_attr(OF, of)
+        self._life = threading.Thread(target=self._live, daemon=True)
+
+    def ask(self, count: int) -> list[Proposed]:
+        """Return at most `count` new trials; none where the budget of trials is spent."""
+        asked: list[Proposed] = []
+        self._fail_stale()
+        while len(asked) < count and (self._waiting() or len(self._counted()) < self.settings.trials):
+            with quiet():
+                trial = self._study.ask(self._space)
+                trial.set_user_attr(OWNER, self._owner)
+                if sum(number < trial.number for number in self._counted()) >= self.settings.trials:
+                    trial.set_user_attr(WHY, "asked for at the same time as the last trials of others")
+                    self._study.tell(trial.number, state=FAILED)
+                    break
+            self._own(trial.number)
+            asked.append(Proposed(trial.number, values_of(self._plan.values, trial.params)))
+        return asked
+
+    def unrecorded(self, known: Iterable[int]) -> list[Proposed]:
+        """Return trials of this worker that run and are not among those that its directory has, by number."""
+        own = [t for t in self._trials() if t.state == RUNNING and t.user_attrs.get(OWNER) == self._owner]
+        left = [t for t in own if t.number not in set(known) and t.params.keys() == self._plan.values.keys()]
+        for trial in left:
+            self._own(trial.number)
+        return [Proposed(trial.number, values_of(self._plan.values, trial.params)) for trial in left]
+
+    def runs(self, number: int) -> bool:
+        """Return whether a trial of this worker still is its own: it has no result, and no other worker repeats it."""
+        running = bool(self._trials()[number].state == RUNNING)
+        if running:
+            self._own(number)
+        return running
+
+    def others(self) -> int:
+        """Return how many trials other workers train or will train."""
+        self._fail_stale()
+        trials = self._trials()
+        running = sum(t.state == RUNNING and t.user_attrs.get(OWNER) != self._owner for t in trials)
+        return running + sum(t.state == WAITING for t in trials)
+
+    def prunes(self, scores: Mapping[int, float], iteration: int) -> dict[int, str]:
+        """Report the scores of trials at an iteration; return the reason for each that the pruner ends."""
+        for number, score in scores.items():
+            self._storage.set_trial_intermediate_value(self._trial_id(number), iteration, score)
+        trials = {number: self._storage.get_trial(self._trial_id(number)) for number in scores}
+        with quiet():
+            ended = [number for number, trial in trials.items() if self._study.pruner.prune(self._study, trial)]
+        return {n: f"stopped by optuna's pruner {self.settings.pruner!r} at iteration {iteration}" for n in ended}
+
+    def tell(self, number: int, score: float, why: str, run: Path) -> None:
+        """Tell the value of a trial; one without a finite score, for the reason `why`, counts as pruned.
+
+        A trial that others repeat by now keeps their result.
+        """
+        if not self.runs(number):
+            warnings.warn(
+                f"trial {number} of the study is repeated by another worker, after a pause here", stacklevel=2
+            )
+            return
+        for name, text in {RUN: f"{platform.node()}:{run}", WHY: why}.items():
+            self._storage.set_trial_user_attr(self._trial_id(number), name, text)
+        done = not why and math.isfinite(score)
+        with quiet(), contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError):  # by another one, just now
+            self._study.tell(number, score if done else None, DONE if done else PRUNED, skip_if_finished=True)
+        self._running.discard(number)
+
+    def best(self) -> Best | None:
+        """Return the best trial of all workers; None without a value."""
+        done = [trial for trial in self._trials() if trial.state == DONE]
+        if not done:
+            return None
+        first = max(done, key=lambda trial: (trial.value, -trial.number))
+        values = values_of(self._plan.values, first.params)
+        return Best(first.number, values, float(first.value), str(first.user_attrs.get(RUN, "")))
+
+    def __enter__(self) -> Study:
+        if self._shared:
+            self._life.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._closed.set()
+        if self._shared:
+            self._life.join()
+        self._storage.remove_session()
+        self._storage.engine.dispose()
+
+    @property
+    def _space(self) -> dict[str, Any]:
+        return space_of(self._plan.values)
+
+    def _trials(self) -> list[Any]:
+        return list(self._study.get_trials(deepcopy=False))
+
+    def _counted(self) -> list[int]:
+        """Numbers of the trials that count towards the budget: all but those that have failed."""
+        return [trial.number for trial in self._trials() if trial.state != FAILED]
+
+    def _waiting(self) -> bool:
+        """Whether the parameters of a lost trial wait for a worker."""
+        return any(trial.state == WAITING for trial in self._trials())
+
+    def _trial_id(self, number: int) -> int:
+        return int(self._storage.get_trial_id_from_study_id_trial_number(self._id, number))
+
+    def _own(self, number: int) -> None:
+        if self._shared:
+            self._storage.record_heartbeat(self._trial_id(number))
+        self._running.add(number)
+
+    def _fail_stale(self) -> None:
+        if self._shared:
+            with quiet():
+                optuna.storages.fail_stale_trials(self._study)
+
+    def _repeat(self, study: Any, trial: Any) -> None:
+        """Propose the parameters of a lost trial again; Optuna calls this once for each."""
+        if trial.params:
+            study.enqueue_trial(trial.params, user_attrs={REPEATED: trial.number})
+
+    def _live(self) -> None:
+        """Give signs of life, also while a program compiles."""
+        while not self._closed.wait(self._every):
+            try:
+                for number in sorted(self._running):
+                    self._storage.record_heartbeat(self._trial_id(number))
+            except sqlalchemy.exc.SQLAlchemyError as error:
+                warnings.warn(f"no sign of life in {shown(self._url)}: {first_line(error)}", stacklevel=2)

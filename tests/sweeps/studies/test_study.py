@@ -1,0 +1,250 @@
+"""Studies of Optuna without training: budget, lost workers, reproducible samplers, pruners, the space."""
+
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ppax.sweeps import Choice, Integers, LogUniform, Normal, Optuna, Uniform, plan
+from ppax.types import ConfigError
+
+optuna = pytest.importorskip("optuna")
+
+from ppax.sweeps.studies import samplers, space, storage  # noqa: E402
+from ppax.sweeps.studies.study import Study  # noqa: E402
+
+RATE, GAMMA = "agent.learning_rate", "agent.gamma"
+VALUES = {RATE: LogUniform(1e-5, 1e-1), GAMMA: Uniform(0.9, 1.0)}
+
+
+@pytest.fixture
+def study(tmp_path):
+    """Open a study of a worker; several workers share a database."""
+
+    def open_study(worker="one", values=VALUES, run_config=None, shared=True, **settings):
+        url = f"sqlite:///{tmp_path / 'shared.db'}" if shared else None
+        path = tmp_path / worker
+        path.mkdir(exist_ok=True)
+        table = dict(values) | {"search": Optuna(storage=url, **settings)}
+        return Study(path, plan.read(table), run_config or {"env": "CartPole-v1"})
+
+    return open_study
+
+
+def states(one):
+    return [trial.state.name for trial in one._study.get_trials()]
+
+
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")  # filters are those of all threads
+def test_workers_share_the_budget(study):
+    """Four workers that ask at the same time begin as many trials as the budget has, each trial once."""
+    workers = [study(f"worker {i}", trials=10) for i in range(4)]
+    asked = []
+
+    def ask(worker):
+        while batch := worker.ask(3):
+            asked.extend(batch)
+
+    threads = [threading.Thread(target=ask, args=(worker,)) for worker in workers]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert len(asked) == len({one.number for one in asked}) == 10
+    assert states(workers[0]).count("RUNNING") == 10
+    assert set(states(workers[0])) <= {"RUNNING", "FAIL"}
+
+
+def test_a_trial_that_is_one_too_many_is_refused(study, monkeypatch):
+    """Of two workers that both see room for one more, the one whose trial comes later gives it back."""
+    first, second = study("first", trials=3), study("second", trials=3)
+    first.ask(2)
+    seen = iter([[0, 1]])  # what the second sees before the first begins the last trial
+    counted = second._counted
+    monkeypatch.setattr(second, "_counted", lambda: next(seen, None) or counted())
+    assert [one.number for one in first.ask(1)] == [2]
+    assert second.ask(1) == []
+    assert states(first) == ["RUNNING", "RUNNING", "RUNNING", "FAIL"]
+
+
+def test_the_trials_of_a_lost_worker_are_repeated_once(study):
+    """A worker that gives signs of life keeps its trials; those of one that gives none go to one other worker."""
+    with study("alive", trials=4, patience=2) as alive:
+        lost = study("lost", trials=4, patience=2)
+        kept, left = alive.ask(1), lost.ask(2)
+        time.sleep(3.5)
+        others = [study(f"other {i}", trials=4, patience=2) for i in range(2)]
+        assert others[0].others() == 3
+        repeated = others[0].ask(1) + others[1].ask(9) + others[0].ask(9)
+        assert [alive.runs(one.number) for one in kept] == [True]
+        assert not any(lost.runs(one.number) for one in left)
+        assert sorted(map(str, (one.values for one in repeated[:2]))) == sorted(str(one.values) for one in left)
+        assert len(repeated) == 3  # and one new trial: four in all
+        with pytest.warns(UserWarning, match="is repeated by another worker"):
+            lost.tell(left[0].number, 1e9, "", Path("members/000"))
+        alive.tell(kept[0].number, 5.0, "", Path("members/000"))
+        assert alive.best().score == 5.0
+        assert alive.ask(1) == []
+
+
+def test_trials_of_this_worker_that_its_directory_lacks(study):
+    """A kill between a proposal and its record leaves a trial to the next start, and to this worker alone."""
+    first = study("first")
+    asked = first.ask(3)
+    again = study("first")
+    assert again.unrecorded([asked[0].number]) == asked[1:]
+    assert study("second").unrecorded([]) == []
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "qmc"])
+def test_proposals_depend_on_seed_trial_and_results_alone(study, sampler):
+    """A study that is opened anew for every trial proposes what one that stays open does; another seed does not."""
+
+    def proposals(worker, opened_anew, seed):
+        one, found = study(worker, sampler=sampler, study=worker, seed=seed), []
+        for _ in range(14):  # beyond the random ones of TPE
+            if opened_anew:
+                one = study(worker, sampler=sampler, study=worker, seed=seed)
+            (trial,) = one.ask(1)
+            found.append(trial.values)
+            one.tell(trial.number, -abs(np.log10(trial.values[RATE]) + 3.0), "", Path())
+        return found
+
+    whole = proposals("whole", False, 7)
+    assert proposals("anew", True, 7) == whole
+    assert proposals("other", False, 8) != whole
+    assert len({str(one) for one in whole}) == 14
+    assert all(1e-5 <= one[RATE] <= 1e-1 and 0.9 <= one[GAMMA] <= 1.0 for one in whole)
+
+
+def test_tpe_finds_the_maximum(study):
+    """Score -(log10 rate + 3)^2: of late proposals the mean distance to 1e-3 is a fraction of that of random ones."""
+
+    def distances(sampler):
+        one, found = study(sampler, sampler=sampler, study=sampler, trials=60, values={RATE: VALUES[RATE]}), []
+        while batch := one.ask(4):
+            for trial in batch:
+                distance = abs(np.log10(trial.values[RATE]) + 3.0)
+                found.append(distance)
+                one.tell(trial.number, -(distance**2), "", Path())
+        assert one.best().score == pytest.approx(-(min(found) ** 2))
+        return np.mean(found[30:])
+
+    random, tpe = distances("random"), distances("tpe")
+    assert 0.7 < random < 1.3  # uniform in [-2, 2]: 1
+    assert tpe < 0.5 * random
+
+
+@pytest.mark.parametrize("sampler", ["gp", "cmaes"])
+def test_a_sampler_without_its_package_says_what_to_install(monkeypatch, sampler):
+    monkeypatch.setattr(samplers.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=rf"search.sampler = '{sampler}'.*pip install {samplers.NEEDS[sampler]}"):
+        samplers.sampler_of(Optuna(sampler=sampler))
+
+
+@pytest.mark.parametrize("sampler", ["gp", "cmaes"])
+def test_samplers_with_packages_of_their_own(study, sampler):
+    pytest.importorskip(samplers.NEEDS[sampler])
+    one = study(sampler=sampler, trials=16)
+    for _ in range(16):
+        (trial,) = one.ask(1)
+        assert 1e-5 <= trial.values[RATE] <= 1e-1
+        one.tell(trial.number, -abs(np.log10(trial.values[RATE]) + 3.0), "", Path())
+
+
+@pytest.mark.parametrize("pruner", ["median", "percentile", "halving", "hyperband", "none"])
+def test_pruners_end_the_worst_and_keep_the_best(study, pruner):
+    """Eight trials whose curves rise to their place; then one below all of them, and one above."""
+    one = study(pruner=pruner, trials=20)
+    for trial in one.ask(8):
+        for iteration in range(1, 10):
+            one.prunes({trial.number: (1.0 + trial.number) * iteration}, iteration)
+        one.tell(trial.number, 10.0 * (1.0 + trial.number), "", Path())
+    worst, best = one.ask(2)
+    ended = {}
+    for iteration in range(1, 10):
+        scores = {worst.number: -1.0 * iteration, best.number: 50.0 * iteration}
+        for number, why in one.prunes({n: x for n, x in scores.items() if n not in ended}, iteration).items():
+            ended[number] = why
+    assert best.number not in ended
+    if pruner == "none":
+        assert ended == {}
+    else:
+        assert ended[worst.number].startswith(f"stopped by optuna's pruner {pruner!r} at iteration ")
+
+
+def test_the_median_pruner_by_hand(study):
+    """A trial goes on at or above the median of the others' best scores so far, and ends below it."""
+    one = study(pruner="median", trials=20)
+    others = one.ask(5)  # as many as the pruner waits for
+    for trial, score in zip(others, (3.0, 1.0, 4.0, 1.5, 9.0), strict=True):
+        one.prunes({trial.number: score}, 6)
+        one.tell(trial.number, score, "", Path())
+    above, below = one.ask(2)
+    assert list(one.prunes({above.number: 3.1, below.number: 2.9}, 6)) == [below.number]
+
+
+def test_trials_without_a_score_are_pruned(study):
+    one = study()
+    first, second, third = one.ask(3)
+    one.tell(first.number, np.nan, "", Path())
+    one.tell(second.number, 3.0, "stopped by a pruner", Path())
+    assert one.best() is None
+    one.tell(third.number, -2.0, "", Path("x/members/004"))
+    assert states(one) == ["PRUNED", "PRUNED", "COMPLETE"]
+    assert one.best().score == -2.0
+    assert one.best().run.endswith(":x/members/004")
+
+
+def test_values_of_a_trial():
+    """Lists are categories of any values, numbers have the digits of drawn ones."""
+    swept = {
+        "hidden": ([64, 64], [256]),
+        "choice": Choice((1, True, "true", None, 0.5)),
+        "whole": Integers(3, 5),
+        "rate": LogUniform(1e-5, 1e-1),
+    }
+    spaces = space.space_of(swept)
+    assert (spaces["whole"].low, spaces["whole"].high) == (3, 5)
+    assert spaces["rate"].log
+    found = [
+        space.values_of(swept, {"hidden": h, "choice": c, "whole": 4, "rate": 0.000123456789})
+        for h, c in zip(spaces["hidden"].choices * 3, spaces["choice"].choices, strict=False)
+    ]
+    assert [one["hidden"] for one in found][:2] == [[64, 64], [256]]
+    assert [repr(one["choice"]) for one in found] == ["1", "True", "'true'", "None", "0.5"]
+    assert [found[0]["whole"], found[0]["rate"]] == [4, 0.000123457]
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (
+            {RATE: Uniform(0.0, 1.0), "draws": 3},
+            "sweep.draws = 3: a study proposes its settings; write search.trials = 3",
+        ),
+        ({}, "a study has nothing to propose"),
+        ({RATE: Normal(1.0, 0.5)}, "'normal': Optuna has uniform, .* nearest: uniform from 0 to 2"),
+        ({RATE: [1.0], "search": {"part": "optuna", "sampler": "tp"}}, "sampler.*nearest: tpe"),
+        ({RATE: [1.0], "search": {"part": "optuna", "trials": 0}}, "search.trials = 0.*1"),
+    ],
+)
+def test_invalid_sweeps(table, message):
+    with pytest.raises(ConfigError, match=message):
+        plan.read({"search": {"part": "optuna"}} | table)
+
+
+def test_a_study_of_another_sweep_is_refused(study):
+    study("one")
+    with pytest.raises(ConfigError, match=r"search\.study = 'ppax'.*study of this name with other options"):
+        study("two", run_config={"env": "Acrobot-v1"})
+    study("two", run_config={"env": "Acrobot-v1"}, study="another")
+
+
+@pytest.mark.parametrize(
+    "url", ["no url", "postgresql://me:secret@127.0.0.1:1/nothing", "sqlite:////nowhere/at/all.db"]
+)
+def test_a_storage_that_is_not_there_is_named_without_its_password(url):
+    with pytest.raises(ConfigError, match=r"^search\.storage = ") as raised:
+        storage.opened(Optuna(storage=url), url, 1, lambda study, trial: None)
+    assert "secret" not in str(raised.value)

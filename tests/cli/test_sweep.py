@@ -207,7 +207,10 @@ def test_a_search_on_the_command_line(file, capsys):
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        ("--search havling", "search.part = 'havling': must be one of grid, halving, asha, pbt, optuna; nearest: halving"),
+        (
+            "--search havling",
+            "search.part = 'havling': must be one of grid, halving, asha, pbt, optuna; nearest: halving",
+        ),
         ("--search halving --search.rung 3", "unknown option '--search.rung'; did you mean --search.rungs"),
         ("--search.rungs 3", "unknown option '--search.rungs'"),
     ],

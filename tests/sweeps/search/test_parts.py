@@ -135,7 +135,10 @@ def test_tables_are_read_and_written():
     ("own", "text"),
     [
         ("halving", r"search = 'halving': must be a table, \[search\]; write search.part = 'halving'"),
-        ({"part": "havling"}, r"search.part = 'havling': must be one of grid, halving, asha, pbt, optuna; nearest: halving"),
+        (
+            {"part": "havling"},
+            r"search.part = 'havling': must be one of grid, halving, asha, pbt, optuna; nearest: halving",
+        ),
         ({"part": "halving", "rung": 3}, r"unknown option 'search.rung'; did you mean 'search.rungs'"),
         ({"part": "halving", "eta": 1}, r"search.eta = 1: must be at least 2; nearest valid value: 2"),
         ({"part": "asha", "rungs": 1.5}, r"search.rungs = 1.5: must be of type int"),

@@ -13,8 +13,11 @@ from ppax.sweeps.distributions import Choice, Integers, LogUniform, rounded
 
 
 def space_of(swept: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the distribution of each swept option by path. Values of a list are categories, by their JSON text."""
-    return {path: _distribution(one) for path, one in swept.items()}
+    """Return the distribution of each swept option by path. Values of a list are categories, by their JSON text.
+
+    Options are sampled in the order of their paths, which differs between a run file and what was read from it.
+    """
+    return {path: _distribution(swept[path]) for path in sorted(swept)}
 
 
 def values_of(swept: Mapping[str, Any], parameters: Mapping[str, Any]) -> Config:

@@ -8,7 +8,6 @@ seconds, the trial counts as failed, and its parameters are proposed again, once
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import platform
 import threading
@@ -21,6 +20,7 @@ import optuna
 import sqlalchemy
 from optuna.trial import TrialState
 
+from ppax import config
 from ppax.options import Config
 from ppax.sweeps.plan import Plan
 from ppax.sweeps.studies.space import space_of, values_of
@@ -64,7 +64,7 @@ class Study:
         self._every = max(1, settings.patience // 4)  # seconds between two signs of life
         self._study, self._storage = opened(settings, self._url, self._every if self._shared else None, self._repeat)
         self._id = self._storage.get_study_id_from_name(settings.study)
-        of = json.dumps([run_config, plan.to_table()], sort_keys=True)
+        of = config.to_toml(config.resolve(run_config) | {config.SWEEP: plan.to_table()})
         if self._study.user_attrs.setdefault(OF, of) != of:
             raise ConfigError(
                 f"search.study = {settings.study!r}: {shown(self._url)} has a study of this name with other options; "

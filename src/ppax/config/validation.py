@@ -8,7 +8,7 @@ anything compiles.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ppax import imports
@@ -138,7 +138,7 @@ def resolve(config: Config) -> Config:
     require_trusted(config, parts_only=True)
     config = group_tables.filled(config)
     known = {option.path: option for option in options(config)}
-    given = dict(flatten(config))
+    given = {path: x for path, x in flatten(config) if x != {} or path in known or not _is_table(path, known)}
     objects = {OBJECTS: given.pop(OBJECTS)} if given.get(OBJECTS) else {}
     free = {path: value for path, value in given.items() if is_free(path)}
     for path in given:
@@ -152,6 +152,10 @@ def resolve(config: Config) -> Config:
         for path, option in known.items()
     }
     return unflatten(values | free) | objects
+
+
+def _is_table(path: str, known: Iterable[str]) -> bool:
+    return any(option.startswith(f"{path}.") for option in known)
 
 
 def resolve_part(choices: Choices, table: Config, path: str) -> Config:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import filelock
 import optuna
 import sqlalchemy
 
@@ -23,6 +24,14 @@ AT_ONCE = (sqlalchemy.exc.IntegrityError, sqlalchemy.exc.ProgrammingError)  # ot
 def sqlite_file(path: Path) -> str:
     """Return the URL of a SQLite file."""
     return sqlalchemy.engine.URL.create("sqlite", database=str(path.resolve())).render_as_string()
+
+
+def one_at_a_time(url: str) -> contextlib.AbstractContextManager[Any]:
+    """Return a context, which can be entered again, for one worker at a time; SQLite locks no rows, as others do."""
+    made = sqlalchemy.engine.make_url(url)
+    if made.get_backend_name() == "sqlite" and made.database:
+        return filelock.FileLock(f"{made.database}.lock")
+    return contextlib.nullcontext()
 
 
 def opened(settings: Optuna, url: str, every: int | None, repeat: Callable[[Any, Any], None]) -> tuple[Any, Any]:

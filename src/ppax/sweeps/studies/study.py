@@ -24,7 +24,7 @@ from ppax import config
 from ppax.options import Config
 from ppax.sweeps.plan import Plan
 from ppax.sweeps.studies.space import space_of, values_of
-from ppax.sweeps.studies.storage import first_line, opened, quiet, shown, sqlite_file
+from ppax.sweeps.studies.storage import first_line, one_at_a_time, opened, quiet, shown, sqlite_file
 from ppax.types import ConfigError
 
 FILE = "study.db"  # of the default storage, in the sweep's directory
@@ -63,6 +63,7 @@ class Study:
         self._owner, self._running, self._closed = f"{platform.node()}:{path.resolve()}", set[int](), threading.Event()
         self._every = max(1, settings.patience // 4)  # seconds between two signs of life
         self._study, self._storage = opened(settings, self._url, self._every if self._shared else None, self._repeat)
+        self._alone = one_at_a_time(self._url)
         self._id = self._storage.get_study_id_from_name(settings.study)
         of = config.to_toml(config.resolve(run_config) | {config.SWEEP: plan.to_table()})
         if self._study.user_attrs.setdefault(OF, of) != of:
@@ -71,22 +72,27 @@ class Study:
                 "write another name, or sweep the same run file"
             )
         self._study.set_user_attr(OF, of)
-        self._life = threading.Thread(target=self._live, daemon=True)
+        self._thread = threading.Thread(target=self._beat, daemon=True)
 
     def ask(self, count: int) -> list[Proposed]:
         """Return at most `count` new trials; none where the budget of trials is spent."""
         asked: list[Proposed] = []
-        self._fail_stale()
-        while len(asked) < count and (self._waiting() or len(self._counted()) < self.settings.trials):
-            with quiet():
+        with self._alone, quiet():
+            self._fail_stale()
+            while len(asked) < count and (self._waiting() or len(self._counted()) < self.settings.trials):
+                # a trial has a sign of life before it runs: a kill at any time leaves one that others can take over
+                if not self._waiting():
+                    self._study.enqueue_trial({})
+                for waiting in self._waiting():
+                    self._live(waiting)
                 trial = self._study.ask(self._space)
                 trial.set_user_attr(OWNER, self._owner)
                 if sum(number < trial.number for number in self._counted()) >= self.settings.trials:
                     trial.set_user_attr(WHY, "asked for at the same time as the last trials of others")
                     self._study.tell(trial.number, state=FAILED)
-                    break
-            self._own(trial.number)
-            asked.append(Proposed(trial.number, values_of(self._plan.values, trial.params)))
+                    continue
+                self._own(trial.number)
+                asked.append(Proposed(trial.number, values_of(self._plan.values, trial.params)))
         return asked
 
     def unrecorded(self, known: Iterable[int]) -> list[Proposed]:
@@ -148,13 +154,13 @@ class Study:
 
     def __enter__(self) -> Study:
         if self._shared:
-            self._life.start()
+            self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._closed.set()
         if self._shared:
-            self._life.join()
+            self._thread.join()
         self._storage.remove_session()
         self._storage.engine.dispose()
 
@@ -169,17 +175,21 @@ class Study:
         """Numbers of the trials that count towards the budget: all but those that have failed."""
         return [trial.number for trial in self._trials() if trial.state != FAILED]
 
-    def _waiting(self) -> bool:
-        """Whether the parameters of a lost trial wait for a worker."""
-        return any(trial.state == WAITING for trial in self._trials())
+    def _waiting(self) -> list[int]:
+        """Numbers of the trials that wait for a worker."""
+        return [trial.number for trial in self._trials() if trial.state == WAITING]
 
     def _trial_id(self, number: int) -> int:
         return int(self._storage.get_trial_id_from_study_id_trial_number(self._id, number))
 
     def _own(self, number: int) -> None:
+        self._live(number)
+        self._running.add(number)
+
+    def _live(self, number: int) -> None:
+        """Give a sign of life for a trial."""
         if self._shared:
             self._storage.record_heartbeat(self._trial_id(number))
-        self._running.add(number)
 
     def _fail_stale(self) -> None:
         if self._shared:
@@ -191,11 +201,11 @@ class Study:
         if trial.params:
             study.enqueue_trial(trial.params, user_attrs={REPEATED: trial.number})
 
-    def _live(self) -> None:
+    def _beat(self) -> None:
         """Give signs of life, also while a program compiles."""
         while not self._closed.wait(self._every):
             try:
                 for number in sorted(self._running):
-                    self._storage.record_heartbeat(self._trial_id(number))
+                    self._live(number)
             except sqlalchemy.exc.SQLAlchemyError as error:
                 warnings.warn(f"no sign of life in {shown(self._url)}: {first_line(error)}", stacklevel=2)

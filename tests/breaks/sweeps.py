@@ -8,6 +8,8 @@ TRANSPORT = "tests/sweeps/placing/test_transport.py::"
 DRIVER = "tests/sweeps/placing/test_driver.py::"
 SEARCHING = "tests/sweeps/test_searching.py::"
 PARTS = "tests/sweeps/search/test_parts.py::"
+STUDY = "tests/sweeps/studies/test_study.py::"
+ROUNDS = "tests/sweeps/studies/test_rounds.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
@@ -156,5 +158,68 @@ MUTATIONS: list[Mutation] = [
         "else member",
         (SEARCHING + "test_a_lineage_goes_back_through_the_sources",),
         "search/lineage.py",
+    ),
+    Mutation(
+        "every trial of a study has the seed of the first",
+        "self._inner = self._make(trial.number)",
+        "self._inner = self._make(0)",
+        (STUDY + "test_proposals_depend_on_seed_trial_and_results_alone",),
+        "sweeps/studies/samplers.py",
+    ),
+    Mutation(
+        "a study seeks the lowest score",
+        'direction="maximize"',
+        'direction="minimize"',
+        (STUDY + "test_tpe_finds_the_maximum",),
+        "sweeps/studies/storage.py",
+    ),
+    Mutation(
+        "two workers begin more trials than the budget has",
+        "if sum(number < trial.number for number in self._counted()) >= self.settings.trials:",
+        "if False:",
+        (STUDY + "test_a_trial_that_is_one_too_many_is_refused",),
+        "sweeps/studies/study.py",
+    ),
+    Mutation(
+        "the trials of a lost worker are not repeated",
+        "        if trial.params:\n",
+        "        if False:\n",
+        (STUDY + "test_the_trials_of_a_lost_worker_are_repeated_once",),
+        "sweeps/studies/study.py",
+    ),
+    Mutation(
+        "a worker that trains gives no signs of life",
+        "for number in sorted(self._running):",
+        "for number in ():",
+        (STUDY + "test_the_trials_of_a_lost_worker_are_repeated_once",),
+        "sweeps/studies/study.py",
+    ),
+    Mutation(
+        "a pruned trial is told as complete",
+        "done = not why and math.isfinite(score)",
+        "done = math.isfinite(score)",
+        (STUDY + "test_trials_without_a_score_are_pruned",),
+        "sweeps/studies/study.py",
+    ),
+    Mutation(
+        "the options of a study are in the order of the table",
+        "for path in sorted(swept)}",
+        "for path in swept}",
+        (ROUNDS + "test_a_stopped_study_resumes_bit_for_bit",),
+        "sweeps/studies/space.py",
+    ),
+    Mutation(
+        "the value of a trial is that of its best member",
+        "study.tell(number, iqm(scores),",
+        "study.tell(number, max(scores),",
+        (ROUNDS + "test_the_value_of_a_trial_is_the_iqm_of_its_members",),
+        "sweeps/studies/rounds.py",
+    ),
+    Mutation(
+        "a trial that was proposed before a kill is forgotten",
+        "asked = study.unrecorded(begun)",
+        "asked = study.unrecorded(begun)[:0]",
+        (ROUNDS + "test_a_killed_study_resumes_bit_for_bit",),
+        "sweeps/studies/rounds.py",
     ),
 ]

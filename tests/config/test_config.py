@@ -210,6 +210,11 @@ def test_an_unknown_empty_section_is_refused(section):
         config.resolve(at(section, {}))
 
 
+@pytest.mark.parametrize("section", ["agent", "agent.network", "agent.network.actor", "agent.loss", "log", "schedule"])
+def test_an_empty_table_changes_nothing(section):
+    assert config.resolve(at(section, {})) == config.resolve({"env": "CartPole-v1"})
+
+
 def test_an_unknown_environment_is_refused_with_the_nearest():
     with pytest.raises(ConfigError, match="CartPole-v1"):
         config.build({"env": "CartPole-v2"})

@@ -18,7 +18,12 @@ from ppax.sweeps.studies.samplers import PRUNERS, sampler_of
 from ppax.types import ConfigError
 
 ATTEMPTS = 5  # to create the tables of a database
-AT_ONCE = (sqlalchemy.exc.IntegrityError, sqlalchemy.exc.ProgrammingError)  # others create them at the same time
+FAULTS = (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError)  # of a database
+AT_ONCE = (  # others create the tables at the same time
+    sqlalchemy.exc.IntegrityError,
+    sqlalchemy.exc.ProgrammingError,
+    optuna.exceptions.StorageInternalError,
+)
 
 
 def sqlite_file(path: Path) -> str:
@@ -56,7 +61,7 @@ def opened(settings: Optuna, url: str, every: int | None, repeat: Callable[[Any,
                     load_if_exists=True,
                 )
             return study, storage
-        except (ImportError, sqlalchemy.exc.SQLAlchemyError) as error:
+        except (ImportError, *FAULTS) as error:
             if attempt + 1 == ATTEMPTS or not isinstance(error, AT_ONCE):
                 raise ConfigError(f"search.storage = {shown(url)}: {first_line(error)}") from error
             time.sleep(0.5)

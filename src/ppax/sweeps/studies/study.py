@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import optuna
-import sqlalchemy
 from optuna.trial import TrialState
 
 from ppax import config
 from ppax.options import Config
 from ppax.sweeps.plan import Plan
 from ppax.sweeps.studies.space import space_of, values_of
-from ppax.sweeps.studies.storage import first_line, one_at_a_time, opened, quiet, shown, sqlite_file
+from ppax.sweeps.studies.storage import FAULTS, first_line, one_at_a_time, opened, quiet, shown, sqlite_file
 from ppax.types import ConfigError
 
 FILE = "study.db"  # of the default storage, in the sweep's directory
@@ -207,5 +206,5 @@ class Study:
             try:
                 for number in sorted(self._running):
                     self._live(number)
-            except sqlalchemy.exc.SQLAlchemyError as error:
+            except FAULTS as error:
                 warnings.warn(f"no sign of life in {shown(self._url)}: {first_line(error)}", stacklevel=2)

@@ -235,3 +235,25 @@ def test_a_search_is_recorded_and_repeated(file, tmp_path, capsys):
     assert main.main(["resume", str(stopped)]) == 0
     assert json.loads((stopped / "stopped.json").read_text())["kind"] == "done"
     assert main.main(["train", str(out / "sweep.toml")]) == 2
+
+
+@pytest.mark.usefixtures("cached_programs", "vmapped_keys", "quick_programs")
+def test_a_study_on_the_command_line(file, tmp_path, capsys):
+    """A study of two trials is recorded, finished by `ppax resume`, and ends with a run file that trains."""
+    pytest.importorskip("optuna")
+    out = tmp_path / "out"
+    flags = ["--search", "optuna", "--search.trials", "2", "--search.batch", "1", "--search.sampler", "random"]
+    assert main.main(["sweep", str(file), *flags, "--run-dir", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "study 'ppax': 2 trials of 2 seeds, 1 at a time" in printed
+    assert "best trial of the study: " in printed
+    search = config.read(out / "sweep.toml")["search"]
+    assert (search["part"], search["trials"], search["storage"]) == ("optuna", 2, "none")
+    assert main.main(["resume", str(out), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["study"] in printed
+    assert [len(setting["members"]) for setting in found["settings"]] == [2, 2]
+    assert main.main(["train", str(out / "best.toml"), "--run-dir", str(tmp_path / "best")]) == 0
+    own = found["settings"][0]["members"][0]
+    score = json.loads((tmp_path / "best" / "evaluation.json").read_text())["mean_return"]
+    assert score == pytest.approx(own["score"])

@@ -96,6 +96,24 @@ def test_trials_of_this_worker_that_its_directory_lacks(study):
     assert study("second").unrecorded([]) == []
 
 
+def test_kills_while_a_trial_is_asked_for(study, monkeypatch):
+    """Before it has parameters, and before it has an owner: a study of one worker waits for neither."""
+    one = study(shared=False, trials=2)
+    one._study.ask()
+    with monkeypatch.context() as patch:
+        patch.setattr(optuna.trial.Trial, "set_user_attr", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            one.ask(1)
+    assert states(one) == ["RUNNING", "RUNNING"]
+    again = study(shared=False, trials=2)
+    assert again.others() == 0
+    (found,) = again.unrecorded([])
+    assert found.number == 1
+    assert found.values.keys() == VALUES.keys()
+    assert states(again) == ["FAIL", "RUNNING"]
+    assert [asked.number for asked in again.ask(9)] == [2]
+
+
 @pytest.mark.parametrize("sampler", ["tpe", "random", "qmc"])
 def test_proposals_depend_on_seed_trial_and_results_alone(study, sampler):
     """A study that is opened anew for every trial proposes what one that stays open does; another seed does not."""

@@ -12,7 +12,7 @@ import math
 import platform
 import threading
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -94,13 +94,18 @@ class Study:
                 asked.append(Proposed(trial.number, values_of(self._plan.values, trial.params)))
         return asked
 
-    def unrecorded(self, known: Iterable[int]) -> list[Proposed]:
+    def unrecorded(self, known: Container[int]) -> list[Proposed]:
         """Return trials of this worker that run and are not among those that its directory has, by number."""
-        own = [t for t in self._trials() if t.state == RUNNING and t.user_attrs.get(OWNER) == self._owner]
-        left = [t for t in own if t.number not in set(known) and t.params.keys() == self._plan.values.keys()]
-        for trial in left:
-            self._own(trial.number)
-        return [Proposed(trial.number, values_of(self._plan.values, trial.params)) for trial in left]
+        found = []
+        for trial in self._trials():
+            own = not self._shared or trial.user_attrs.get(OWNER) == self._owner
+            if own and trial.state == RUNNING and trial.number not in known:
+                if trial.params.keys() == self._plan.values.keys():
+                    self._own(trial.number)
+                    found.append(Proposed(trial.number, values_of(self._plan.values, trial.params)))
+                elif not self._shared:  # killed while it was asked for; in a shared database it becomes stale
+                    self._study.tell(trial.number, state=FAILED)
+        return found
 
     def runs(self, number: int) -> bool:
         """Return whether a trial of this worker still is its own: it has no result, and no other worker repeats it."""
@@ -111,6 +116,8 @@ class Study:
 
     def others(self) -> int:
         """Return how many trials other workers train or will train."""
+        if not self._shared:
+            return 0
         self._fail_stale()
         trials = self._trials()
         running = sum(t.state == RUNNING and t.user_attrs.get(OWNER) != self._owner for t in trials)
@@ -136,7 +143,8 @@ class Study:
             )
             return
         for name, text in {RUN: f"{platform.node()}:{run}", WHY: why}.items():
-            self._storage.set_trial_user_attr(self._trial_id(number), name, text)
+            if text:
+                self._storage.set_trial_user_attr(self._trial_id(number), name, text)
         done = not why and math.isfinite(score)
         with quiet(), contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError):  # by another one, just now
             self._study.tell(number, score if done else None, DONE if done else PRUNED, skip_if_finished=True)

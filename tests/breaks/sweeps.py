@@ -205,7 +205,7 @@ MUTATIONS: list[Mutation] = [
         "the options of a study are in the order of the table",
         "for path in sorted(swept)}",
         "for path in swept}",
-        (ROUNDS + "test_a_stopped_study_resumes_bit_for_bit",),
+        (ROUNDS + "test_a_stopped_study_resumes_bit_for_bit[True-4]",),
         "sweeps/studies/space.py",
     ),
     Mutation(

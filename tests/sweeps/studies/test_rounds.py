@@ -24,6 +24,7 @@ from ppax.sweeps.studies.study import Study  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs")
 
+NIGHTLY = pytest.mark.nightly
 RATE = "agent.learning_rate"
 BASE = {
     "env": "CartPole-v1",
@@ -131,8 +132,10 @@ def test_the_pruner_sees_the_mean_of_a_trials_members_and_stops_all_of_them(whol
             assert last == (max(trial.intermediate_values) if trial.number in pruned else 8)
 
 
-@pytest.mark.parametrize("iteration", [1, 4])
-@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize(
+    ("later", "iteration"),
+    [(False, 1), pytest.param(False, 4, marks=NIGHTLY), pytest.param(True, 1, marks=NIGHTLY), (True, 4)],
+)
 def test_a_stopped_study_resumes_bit_for_bit(whole, tmp_path, monkeypatch, iteration, later):
     """A signal in the first batch, or in the second."""
     log, seen = member.MemberRun.log, []
@@ -153,7 +156,9 @@ def test_a_stopped_study_resumes_bit_for_bit(whole, tmp_path, monkeypatch, itera
     assert_same_study(tmp_path, whole.run_dir)
 
 
-@pytest.mark.parametrize("place", ["before the record", "before a decision", "before the value"])
+@pytest.mark.parametrize(
+    "place", ["before the record", "before a decision", pytest.param("before the value", marks=NIGHTLY)]
+)
 def test_a_killed_study_resumes_bit_for_bit(whole, tmp_path, monkeypatch, place):
     """A kill after a proposal and before its record; between report and decision; after training, before the value."""
 

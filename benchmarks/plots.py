@@ -55,14 +55,16 @@ def _draw_panel(axis: Any, panel: dict[str, Any]) -> None:
         if target is not None:
             label = "target" if not axis.get_legend_handles_labels()[0] else None
             axis.hlines(target, i - 0.42, i + 0.42, color=TARGET, linewidth=2, linestyle=(0, (3, 1)), label=label)
-        top = max(bar["max"], target or 0.0)
+        top = max(bar["max"], target or 0.0, 0.0)
         axis.annotate(f"{value:.2f}", (i, top), (0, 4), textcoords="offset points", ha="center", fontsize=9)
     parity = panel.get("parity", True)  # whether bars are ratios
     if parity:
         axis.axhline(1.0, color="#aaaaaa", linewidth=0.8, zorder=0)
     axis.set_xticks(range(len(bars)), [bar["label"] for bar in bars])
     axis.set_xlim(-0.6, len(bars) - 0.4)
-    axis.set_ylim(0, 1.15 * max(max(b["max"], b["target"] or 0.0, float(parity)) for b in bars))
+    top = 1.15 * max(max(b["max"], b["target"] or 0.0, float(parity)) for b in bars)
+    bottom = 1.15 * min(0.0, *(b["min"] for b in bars))
+    axis.set_ylim(bottom, max(top, -0.15 * bottom))  # room for the numbers above bars that hang down
     axis.set_title(f"{panel['title']}\n({panel['better']} is better)", fontsize=9)
     axis.spines[["top", "right"]].set_visible(False)
     if axis.get_legend_handles_labels()[0]:

@@ -4,7 +4,7 @@
     export PUREJAXRL=...                          # a folder with purejaxrl/ppo.py in it; without it, rejax alone
     python benchmarks/speed.py                    # the table: 4 to 16384 environments; about twenty minutes
     python benchmarks/speed.py --seeds 16 64      # many seeds at 4 environments in one program, against PureJaxRL
-    python benchmarks/speed.py --sweep --seeds 64 --seconds 30   # the same number of members of `ppax sweep` instead
+    python benchmarks/speed.py --sweep --seeds 64 --iterations 1000   # members of `ppax sweep`, with its start, instead
     python benchmarks/speed.py --overhead         # ppax.fit with everything on, against the bare program
     PPAX_BEFORE=... python benchmarks/speed.py --before   # against another version of ppax, the checkout so named
     python benchmarks/speed.py ... --quick        # short runs, nothing written
@@ -102,7 +102,7 @@ def seeds(options: argparse.Namespace, report: Report, peers: list[str]) -> None
     line = ("{:>8} {:>6}" + " {:>11}" * 2 + " {:>6} {:>14}").format
     print(line("seeds", "iters", f"{system}/s", "purejaxrl/s", "ratio", "min .. max"))
     for num_seeds in options.seeds:
-        work = Work(options.sizes[0], num_seeds, 0, options.seed)
+        work = Work(options.sizes[0], num_seeds, options.iterations, options.seed)
         result = measure([system, "purejaxrl"], work, options.repeats, options.seconds)
         result["ratio"] = ratios(result, system, ["purejaxrl"], speed, max)
         results.append(result)
@@ -182,6 +182,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, help="turns of timed runs for each size (default 5)")
     parser.add_argument("--compiles", type=int, help="fresh processes of each system, for compile time (default 5)")
     parser.add_argument("--seconds", type=float, help="length of a timed run, about (default 3; overhead 20)")
+    parser.add_argument("--iterations", type=int, default=0, help="with --seeds: length of a timed run, in iterations")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="a smoke test: short runs, nothing written")
     options = parser.parse_args()

@@ -17,7 +17,7 @@ from ppax import imports
 from ppax.types import ConfigError
 
 Config = dict[str, Any]
-LIMITS = ("low", "high", "above", "choices", "paths")  # keys of the metadata of a field
+LIMITS = ("low", "high", "above", "choices", "paths", "words")  # keys of the metadata of a field
 NONE = "none"  # spelling of None in TOML and on the command line
 DEEPEST = 32  # limit of nested tables; a run needs four
 # Lists of tables, one table for each part; dotted paths have the place of a table in its list, as log.to.0.part
@@ -122,6 +122,8 @@ def check_value(option: Option, value: Any, each: bool = False) -> Any:
         return [check_value(option._replace(optional=False), x) for x in value]
     if option.optional and value in (None, NONE, option.none, [NONE], [option.none]):  # a list of words is argparse's
         return None
+    if isinstance(value, str):
+        value = option.limits.get("words", {}).get(value, value)
     if option.many:
         if not isinstance(value, list | tuple):
             raise ConfigError(f"{option.path} = {value!r}: must be a list of {option.kind.__name__}")

@@ -28,7 +28,8 @@ def static(doc: str = "", *, default: Any = dataclasses.MISSING, **limits: Any) 
     """Declare a static field: a size or a choice. A new value compiles a new program.
 
     `limits` are `low`, `high` (inclusive) and `choices`; `ppax.options` checks them. `none` among them is a further
-    spelling of None in run files; with `paths` an import path may stand in the place of a choice.
+    spelling of None in run files; with `paths` an import path may stand in the place of a choice; `words` are numbers
+    by the word that may stand for them.
     """
     return dataclasses.field(default=default, metadata={"static": True, "doc": doc, **limits})
 

@@ -12,6 +12,8 @@ from sharded import require_same
 from worlds import Team
 
 import ppax
+from ppax import config
+from ppax.cli.options import parse_run
 from ppax.collection import stream_keys
 from ppax.envs import VectorEnv
 from ppax.minibatches import Shuffle
@@ -57,6 +59,17 @@ def test_default_number_of_devices():
     assert rule(num_envs=63, minibatch=2048, seq_len=1) == 1  # odd
     assert rule(num_envs=64, minibatch=2049, seq_len=1) == 1
     assert Program(devices=1).num_devices(64, 2048, 1) == 1
+
+
+def test_all_devices():
+    """`devices = "all"` in a run file takes every device, also where the default would not pay, and never fewer."""
+    written = config.resolve({"env": "CartPole-v1", "agent": {"program": {"devices": "all"}}})
+    program = Program(devices=written["agent"]["program"]["devices"])
+    assert program.num_devices(num_envs=4, minibatch=4, seq_len=1) == jax.local_device_count() == 2
+    with pytest.raises(ppax.ConfigError, match=r"program.devices = 2: does not divide num_envs = 3"):
+        program.num_devices(num_envs=3, minibatch=4, seq_len=1)
+    _, run_config = parse_run("train", ["CartPole-v1", "--agent.program.devices", "all"], lambda parser: None)
+    assert run_config["agent"]["program"]["devices"] == written["agent"]["program"]["devices"]
 
 
 def test_chunks_of_large_images_have_fewer_rows():

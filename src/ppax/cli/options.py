@@ -232,7 +232,7 @@ def add_option(group: Any, option: Option, default: Any, visible: bool = True, i
 
 def _parser(option: Option) -> Any:
     def parse(text: str) -> Any:
-        if option.optional and text in (NONE, option.none):
+        if (option.optional and text in (NONE, option.none)) or text in option.limits.get("words", ()):
             return text
         if option.leaf and "," in text:  # one number for each agent
             return [parse(x) for x in text.split(",")]

@@ -42,12 +42,18 @@ def only_if(condition: Array, change: Callable[[], Tree], before: Tree) -> Tree:
     return jax.tree.map(partial(jnp.where, condition), change(), before)
 
 
+ALL = 0  # of the field `devices`: all that there are
+
+
 @part
 class Program:
     """Layout of the compiled program: devices, gradient accumulation, unrolling. Changes results only by rounding."""
 
     devices: int | None = static(
-        "number of devices to shard environments and minibatches over; default: automatic", default=None, low=1
+        "number of devices to shard environments and minibatches over; all, or 0: all there are; default: automatic",
+        default=None,
+        low=0,
+        words={"all": ALL},
     )
     chunk_rows: int | None = static(
         "gradient accumulation: rows of a minibatch per chunk; default: automatic",
@@ -61,10 +67,10 @@ class Program:
 
         Raises ConfigError if `devices` is more than available, or does not divide both numbers.
         """
-        devices = self.devices
+        devices = sharding.available() if self.devices == ALL else self.devices
         if jax.process_count() > 1:
             devices = sharding.available()  # each process has its share
-            if self.devices not in (None, devices):
+            if self.devices not in (None, ALL, devices):
                 raise ConfigError(f"program.devices = {self.devices}: a run of several processes uses all {devices}")
         if devices is not None:
             self._check_devices(devices, num_envs, minibatch)

@@ -42,6 +42,7 @@ TASKS: dict[str, int] = {
     "gymnax/Breakout-MinAtar": 1_000_000,
     "gymnax/SpaceInvaders-MinAtar": 2_000_000,
     "gymnax/Freeway-MinAtar": 2_000_000,
+    "gymnax/Asterix-MinAtar": 1_000_000,  # a tenth of the suite's
     "gymnasium/CartPole-v1": 100_000,
     "gymnasium/LunarLander-v3": 1_000_000,
     "gymnasium/InvertedPendulum-v5": 300_000,

@@ -134,13 +134,14 @@ def test_memories_and_importance_weights_are_refused(options, said):
 
 def test_run_files_and_the_ratio():
     table = {"part": "symmetry", "observation": [-1, -2, -3, -4], "action": [2, 1], "mirror_coef": 0.5}
-    agent, env, _ = config.build({"env": "CartPole-v1", "num_envs": 4, "agent": {"auxiliary": table}})
+    rate = {"learning_rate": 0.03}  # a policy that has learnt nothing yet is symmetric to rounding
+    agent, env, _ = config.build({"env": "CartPole-v1", "num_envs": 4, "agent": {"auxiliary": table} | rate})
     assert agent.auxiliary == Symmetry(**POLE, mirror_coef=0.5)
     assert config.describe(agent)["auxiliary"]["part"] == "symmetry"
     state = ppax.start(agent, env, 8, jax.random.key(0))
     _, metrics = jax.jit(ppax.train, compiler_options=QUICK)(agent, env, state, 2)
     assert float(metrics["ratio_first_max_dev"]) < 1e-6
-    assert float(metrics["mirror_loss"]) > 0.0
+    assert float(metrics["mirror_loss"]) > 1e-6
 
 
 def iterations_to(auxiliary, name, bar, seeds, total, **options):

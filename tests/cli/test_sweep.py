@@ -137,31 +137,32 @@ def contents(path):
     return found
 
 
-def killed_at_random(file, flags, tmp_path, most):
-    """Paths of a sweep that ran through, and of one that was killed by SIGKILL up to `most` times and resumed."""
+def rows_in(path):
+    """Number of the progress rows of a sweep."""
+    return len((path / "sweep.jsonl").read_text().splitlines()) if (path / "sweep.jsonl").exists() else 0
+
+
+def killed_at_random(file, flags, tmp_path, kills):
+    """Paths of a sweep that ran through, and of one that was killed by SIGKILL `kills` times and resumed."""
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
 
     def command(*arguments):
         line = [sys.executable, "-m", "ppax", *map(str, arguments)]
         return subprocess.Popen(line, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-    assert command("sweep", file, *flags, "--run-dir", tmp_path / "whole").wait() == 0
-    drawn, kills, begun = random.Random(0), 0, False
-    while kills < most:
-        path = tmp_path / "killed"
-        process = command("resume", path) if begun else command("sweep", file, *flags, "--run-dir", path)
-        while not (path / "members").is_dir() and process.poll() is None:
-            time.sleep(0.1)
-        time.sleep(drawn.uniform(4.0, 14.0))
-        begun = True
-        if process.poll() is not None:
-            break
+    assert command("sweep", file, *flags, "--run-dir", whole).wait() == 0
+    drawn = random.Random(0)
+    for kill in range(kills):  # each after a random part of the way that is left to all of them
+        until = rows_in(killed) + drawn.uniform(0.0, rows_in(whole) / (kills + 1))
+        process = command("resume", killed) if kill else command("sweep", file, *flags, "--run-dir", killed)
+        while rows_in(killed) <= until:
+            assert process.poll() is None
+            time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        kills += 1
-    assert kills
-    assert command("resume", tmp_path / "killed").wait() == 0
-    return tmp_path / "whole", tmp_path / "killed"
+    assert command("resume", killed).wait() == 0
+    return whole, killed
 
 
 @pytest.mark.nightly

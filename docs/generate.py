@@ -252,7 +252,7 @@ def defaults_measured() -> list[str]:
         "",
         "As in the [table of scores](scores.md): interquartile mean over the seeds, in brackets each seed's score",
         "(100, 101, ...; of presets the published seeds). Share: how far the defaults go from the untrained policy to",
-        "the preset's score. The presets of MinAtar read the picture as a vector, which on a CPU is several times as fast",
+        "the preset's score. The presets of MinAtar read the picture as a vector, several times as fast on a CPU",
         "as the defaults' convolutions; on Freeway and Asterix those learn more from as many steps.",
         "`python benchmarks/defaults.py`",
         "",

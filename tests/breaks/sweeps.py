@@ -188,7 +188,7 @@ MUTATIONS: list[Mutation] = [
         "sweeps/studies/study.py",
     ),
     Mutation(
-        "a worker that trains gives no signs of life",
+        "a worker that trains gives no heartbeats",
         "for number in sorted(self._running):",
         "for number in ():",
         (STUDY + "test_the_trials_of_a_lost_worker_are_repeated_once",),

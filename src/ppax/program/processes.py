@@ -15,7 +15,7 @@ from jax.experimental import multihost_utils
 from ppax.program import sharding
 from ppax.types import ConfigError
 
-HEARTBEAT_SECONDS = 20  # without a sign of life, after which a process counts as lost
+HEARTBEAT_SECONDS = 20  # without a heartbeat, after which a process counts as lost
 JOIN_SECONDS = 300  # until all processes have joined
 
 Tree = TypeVar("Tree")

@@ -69,7 +69,7 @@ def test_a_trial_that_is_one_too_many_is_refused(study, monkeypatch):
 
 
 def test_the_trials_of_a_lost_worker_are_repeated_once(study):
-    """A worker that gives signs of life keeps its trials; those of one that gives none go to one other worker."""
+    """A worker that gives heartbeats keeps its trials; those of one that gives none go to one other worker."""
     with study("alive", trials=4, patience=2) as alive:
         lost = study("lost", trials=4, patience=2)
         kept, left = alive.ask(1), lost.ask(2)

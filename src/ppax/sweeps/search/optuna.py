@@ -36,7 +36,7 @@ class Optuna:
     )
     study: str = static("name of the study in the database", default="ppax")
     patience: int = static(
-        "seconds without a sign of life of a worker after which others repeat its trials, in a shared database",
+        "seconds without a heartbeat of a worker after which others repeat its trials, in a shared database",
         default=120,
         low=2,
     )

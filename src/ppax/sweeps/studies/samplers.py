@@ -41,7 +41,7 @@ def sampler_of(settings: Optuna) -> Any:
 
 
 class ByTrial(optuna.samplers.BaseSampler):
-    """Sampler that is made anew for each trial, with a seed of its own: a resumed study proposes what it would have."""
+    """Sampler that is seeded by seed and number of the trial, so that a resumed study proposes the same settings."""
 
     def __init__(self, settings: Optuna):
         self._settings = settings
@@ -69,5 +69,5 @@ class ByTrial(optuna.samplers.BaseSampler):
         return self._inner.sample_independent(study, trial, param_name, param_distribution)
 
     def after_trial(self, study: Any, trial: Any, state: Any, values: Any) -> None:
-        """Let the sampler record a result."""
+        """Let the sampler record the result of a trial."""
         self._inner.after_trial(study, trial, state, values)

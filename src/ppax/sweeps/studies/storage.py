@@ -17,7 +17,7 @@ from ppax.sweeps.search.optuna import Optuna
 from ppax.sweeps.studies.samplers import PRUNERS, sampler_of
 from ppax.types import ConfigError
 
-ATTEMPTS = 5  # to create the tables of a database
+ATTEMPTS = 5  # to open a database whose tables another worker creates meanwhile
 FAULTS = (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError)  # of a database
 AT_ONCE = (  # others create the tables at the same time
     sqlalchemy.exc.IntegrityError,
@@ -32,7 +32,7 @@ def sqlite_file(path: Path) -> str:
 
 
 def one_at_a_time(url: str) -> contextlib.AbstractContextManager[Any]:
-    """Return a context, which can be entered again, for one worker at a time; SQLite locks no rows, as others do."""
+    """Return a reentrant lock between workers: of a file for SQLite, which cannot lock rows; else none."""
     made = sqlalchemy.engine.make_url(url)
     if made.get_backend_name() == "sqlite" and made.database:
         return filelock.FileLock(f"{made.database}.lock")
@@ -42,7 +42,7 @@ def one_at_a_time(url: str) -> contextlib.AbstractContextManager[Any]:
 def opened(settings: Optuna, url: str, every: int | None, repeat: Callable[[Any, Any], None]) -> tuple[Any, Any]:
     """Return a study that exists or is created, and its storage; ConfigError where there is no such database.
 
-    A worker gives a sign of life `every` so many seconds; None: it shares the study with no other. `repeat` gets the
+    A worker records a heartbeat each `every` seconds; None: it shares the study with no other. `repeat` gets the
     study and a trial of a worker that was lost.
     """
     life = {} if every is None else {"heartbeat_interval": every, "grace_period": settings.patience}
@@ -84,12 +84,12 @@ def quiet() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            warnings.filterwarnings("ignore", "Heartbeat of storage")  # a study gives its signs of life itself
+            warnings.filterwarnings("ignore", "Heartbeat of storage")  # a study gives its heartbeats itself
             yield
     finally:
         optuna.logging.set_verbosity(before)
 
 
 def first_line(error: Exception) -> str:
-    """Return what an error says, without the rest of a long message."""
+    """Return the first line of an error's message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,7 +1,7 @@
 """Study of Optuna, as one worker sees it: trials that it owns, those of others, and what is left of the budget.
 
 Several workers share a study through its database. A trial belongs to the worker that asked for it. In a shared
-database the worker gives a sign of life for each of its trials while it works; where there is none for `patience`
+database the worker gives a heartbeat for each of its trials while it works; where there is none for `patience`
 seconds, the trial counts as failed, and its parameters are proposed again, once.
 """
 
@@ -49,7 +49,7 @@ class Best(NamedTuple):
 
 
 class Study:
-    """Study of a sweep; a context manager, which gives signs of life while it is open."""
+    """Study of a sweep; a context manager, which gives heartbeats while it is open."""
 
     def __init__(self, path: Path, plan: Plan, run_config: Config):
         """Open or create the study of the sweep directory `path`.
@@ -60,7 +60,7 @@ class Study:
         self.settings, self._plan = settings, plan
         self._url, self._shared = settings.storage or sqlite_file(path / FILE), settings.storage is not None
         self._owner, self._running, self._closed = f"{platform.node()}:{path.resolve()}", set[int](), threading.Event()
-        self._every = max(1, settings.patience // 4)  # seconds between two signs of life
+        self._every = max(1, settings.patience // 4)  # seconds between two heartbeats
         self._study, self._storage = opened(settings, self._url, self._every if self._shared else None, self._repeat)
         self._alone = one_at_a_time(self._url)
         self._id = self._storage.get_study_id_from_name(settings.study)
@@ -79,7 +79,7 @@ class Study:
         with self._alone, quiet():
             self._fail_stale()
             while len(asked) < count and (self._waiting() or len(self._counted()) < self.settings.trials):
-                # a trial has a sign of life before it runs: a kill at any time leaves one that others can take over
+                # a trial has a heartbeat before it runs: a kill at any time leaves one that others can take over
                 if not self._waiting():
                     self._study.enqueue_trial({})
                 for waiting in self._waiting():
@@ -194,7 +194,7 @@ class Study:
         self._running.add(number)
 
     def _live(self, number: int) -> None:
-        """Give a sign of life for a trial."""
+        """Give a heartbeat for a trial."""
         if self._shared:
             self._storage.record_heartbeat(self._trial_id(number))
 
@@ -209,10 +209,10 @@ class Study:
             study.enqueue_trial(trial.params, user_attrs={REPEATED: trial.number})
 
     def _beat(self) -> None:
-        """Give signs of life, also while a program compiles."""
+        """Give heartbeats, also while a program compiles."""
         while not self._closed.wait(self._every):
             try:
                 for number in sorted(self._running):
                     self._live(number)
             except FAULTS as error:
-                warnings.warn(f"no sign of life in {shown(self._url)}: {first_line(error)}", stacklevel=2)
+                warnings.warn(f"no heartbeat in {shown(self._url)}: {first_line(error)}", stacklevel=2)

@@ -68,6 +68,13 @@ def hints_of(cls: type) -> Mapping[str, Any]:
         return {field.name: type(field.default) for field in dataclasses.fields(cls)}
 
 
+@functools.cache  # resolving a configuration asks for those of each part, and a sweep resolves one for each member
+def options_of(cls: type) -> Mapping[str, Option]:
+    """Options of the fields of a part, without a path."""
+    fields = [(field, hints_of(cls)[field.name]) for field in dataclasses.fields(cls)]
+    return {field.name: option_of(field, hint, "") for field, hint in fields if is_option(field, hint)}
+
+
 def is_option(field: dataclasses.Field[Any], hint: Any) -> bool:
     """Return whether a field of a part is a setting: numbers, booleans and texts with a default."""
     default = field.default

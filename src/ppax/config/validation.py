@@ -22,10 +22,9 @@ from ppax.options import (
     check_value,
     flatten,
     hints_of,
-    is_option,
     nearest,
     numbered,
-    option_of,
+    options_of,
     unflatten,
 )
 from ppax.ppo import PPO
@@ -66,8 +65,8 @@ def _options(cls: type, config: Config, prefix: str) -> Iterator[Option]:
             yield from part_options(slots[field.name], _table(config, field.name, path, ".part"), path)
         elif is_section(hints[field.name]):
             yield from _options(hints[field.name], _table(config, field.name, path), path + ".")
-        elif path not in FREE and is_option(field, hints[field.name]):
-            yield option_of(field, hints[field.name], path)
+        elif path not in FREE and field.name in options_of(cls):
+            yield options_of(cls)[field.name]._replace(path=path)
 
 
 def part_options(choices: Choices, section: Config, path: str, default: str | None = None) -> Iterator[Option]:

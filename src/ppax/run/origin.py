@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import platform
@@ -212,6 +213,7 @@ def _text(path: Path) -> str:
         return file.read(GIT_FILE_LIMIT).strip()
 
 
+@functools.cache  # parses the metadata of the whole package
 def _version(name: str) -> str | None:
     try:
         return metadata.version(name)

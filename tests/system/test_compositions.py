@@ -24,6 +24,9 @@ from ppax.collection import collect
 from ppax.envs import HostEnv
 from ppax.intrinsic import NoIntrinsic
 from ppax.learning.normalization import Pair
+from ppax.losses import NoPolicyLoss
+from ppax.phases import PPG
+from ppax.prediction import NextObservation, SelfPrediction
 from ppax.program import compilation
 from ppax.program.layout import with_devices
 from ppax.run import checkpoint
@@ -120,7 +123,8 @@ def check_rows(one, rows):
             plain = name.partition("/")[0]
             assert np.isfinite(x) or plain in MAYBE_NAN, (name, row)
             if plain == "ratio_first_max_dev":
-                assert x < ratio_tolerance(one), (name, row)
+                size = abs(row[name.replace(plain, "entropy")])  # log-probabilities are rounded in proportion
+                assert x < ratio_tolerance(one) + 2.4e-7 * size, (name, row)
             if plain == "reward_mean":  # the reward shows forbidden actions
                 assert x > -2.0, (name, row)
 
@@ -141,7 +145,19 @@ def tolerance(one):
     learners = learners_of(one)
     if any(learner.compute_dtype == "bfloat16" for learner in learners):
         return 2e-2
-    return 2e-3 if "muon" in str(one.tables) else 5e-5
+    if any(isinstance(learner.phase, PPG) for learner in learners):
+        return (
+            2e-2  # a phase begins where the gradient of its KL divergence is 0, and Adam divides rounding by rounding
+        )
+    return 2e-3 if "muon" in str(one.tables) else 2e-4
+
+
+def assert_one_iteration_close(one, first, second):
+    """Compare the metrics of the first iteration, before rounding is amplified."""
+    if tolerance(one) == 2e-2 and not any(isinstance(learner.phase, PPG) for learner in learners_of(one)):
+        return  # bfloat16
+    for name, x in rows_of(first)[0].items():
+        np.testing.assert_allclose(rows_of(second)[0][name], x, rtol=1e-3, atol=1e-4, err_msg=name)
 
 
 def assert_close(one, first, second):
@@ -177,6 +193,7 @@ def test_native(number, tmp_path):
         two = trained(on(one, 2))
         assert len(two.state.actor.first.sharding.device_set) == 2
         check_rows(one, rows_of(two))
+        assert_one_iteration_close(one, whole, two)
         assert_close(one, whole, two)
 
 
@@ -201,9 +218,13 @@ class Tried:
             rollouts = jax.lax.scan(once, state.actor, jax.random.split(collect_key, 2))[1]
             return state.learner, jax.tree.map(lambda x: x[1], rollouts)
 
-        # an intrinsic reward is that of the observation after a step, the final one of an episode too
+        # intrinsic rewards and predictions are of the observation after a step, the final one of an episode too
         trained = [learner for learner, _ in self.agent.learners(env.num_streams)]
-        final_obs = any(not isinstance(learner.intrinsic, NoIntrinsic) for learner in trained)
+        predictions = NextObservation, SelfPrediction
+        final_obs = any(
+            not isinstance(learner.intrinsic, NoIntrinsic) or isinstance(learner.auxiliary, predictions)
+            for learner in trained
+        )
 
         def update(learner, rollout, fill, key):
             return self.agent.update(learner, spoiled(rollout, fill, final_obs), key)
@@ -260,7 +281,7 @@ def hyper_of(one):
     agent = one.agent
     plain = isinstance(agent, ppax.PPO) and agent.compute_dtype == "float32" and one.rules.seen in ("vector", "matrix")
     plain = plain and isinstance(agent.minibatch, ppax.minibatches.Shuffle)
-    if not plain or not isinstance(agent.optimizer, ppax.optimizers.Adam):
+    if not plain or not isinstance(agent.optimizer, ppax.optimizers.Adam) or isinstance(agent.loss, NoPolicyLoss):
         return None
     net = agent.network
     known = (
@@ -378,4 +399,5 @@ def test_on_the_host(number, tmp_path):
         if compositions.splits_over_two(one):
             two = trained(on(one, 2))
             check_rows(one, rows_of(two))
+            assert_one_iteration_close(one, whole, two)
             assert_close(one, whole, two)

@@ -278,9 +278,11 @@ EVERY_CHAIN = [*EVERY_MEMORY[:4], memories.Attention(32, steps=24), memories.Win
 @pytest.mark.nightly
 @pytest.mark.parametrize("memory", EVERY_MEMORY, ids=lambda x: type(x).__name__)
 def test_a_cue_ten_steps_back(memory):
-    """T-maze within one rollout; without memory the return is that of guessing."""
-    score = memory_score(ppax.make("CueCorridor-10", 64), memory, 32, 100, learning_rate=3e-3, hidden=(32,))
-    assert abs(score) < 0.5 if isinstance(memory, memories.NoMemory) else score > 0.95
+    """T-maze within one rollout; without memory the return is that of guessing. Two seeds of three must succeed."""
+    env = ppax.make("CueCorridor-10", 64)
+    scores = sorted(memory_score(env, memory, 32, 100, seed, hidden=(32,), learning_rate=1e-3) for seed in range(3))
+    print(memory, scores)
+    assert max(map(abs, scores)) < 0.5 if isinstance(memory, memories.NoMemory) else scores[1] > 0.95, scores
 
 
 @pytest.mark.nightly

@@ -85,6 +85,10 @@ VALUES = {
     "actor_keys": ["actor"],
     "num_epochs": 3,
     "num_minibatches": 4,
+    "intrinsic.num_minibatches": 2,
+    "intrinsic.reward.num_minibatches": 2,
+    "intrinsic.obs_clip": 0.5,
+    "intrinsic.reward.obs_clip": 0.5,
     "critic_keys": ["critic"],
     "leaves": ["gamma"],
     "schedule.at": [0.0, 0.6],  # progress is 0 and 0.5

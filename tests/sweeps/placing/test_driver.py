@@ -127,7 +127,7 @@ class LostAfter:
 def test_a_lost_worker_goes_on_from_its_last_checkpoint_and_nothing_counts_twice(here, tmp_path, monkeypatch):
     """The one that replaces it, number 2, is lost too; their threads train on, and change nothing."""
     with pytest.warns(UserWarning, match=r"the worker of members \d to \d was lost; .*: the actor died$"):
-        _, ray = on_stub(monkeypatch, tmp_path, LostAfter(1, 2))
+        _, ray = on_stub(monkeypatch, tmp_path, LostAfter(1, 2), retries=2)
     assert len(ray.actors) == 4
     assert_same(tmp_path, here)
     last = json.loads((tmp_path / "sweep.jsonl").read_text().splitlines()[-1])

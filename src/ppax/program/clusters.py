@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from ppax.types import ConfigError
@@ -39,11 +41,22 @@ def connected(address: str = AUTO) -> Iterator[Any]:
 
 
 def _imported() -> Any:
+    if _has_token():  # `ray start` asks for it by default, and a driver sends it only in this mode, read at the import
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
     try:
         import ray
     except ImportError as error:
         raise ConfigError('Ray is not installed: pip install "ppax[ray]"') from error
     return ray
+
+
+def _has_token() -> bool:
+    """Return whether there is a token of Ray's: https://docs.ray.io/en/latest/ray-security/token-auth.html"""
+    return bool(
+        os.environ.get("RAY_AUTH_TOKEN")
+        or os.environ.get("RAY_AUTH_TOKEN_PATH")
+        or Path("~/.ray/auth_token").expanduser().is_file()
+    )
 
 
 def _begin(ray: Any, address: str) -> None:
@@ -55,7 +68,8 @@ def _begin(ray: Any, address: str) -> None:
         ray.init(address=None if address == AUTO else address, include_dashboard=False, logging_level="warning")
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise ConfigError(
-            f"ray = {address!r}: no cluster there ({error}); must be HOST:PORT of `ray start --head`, or {AUTO}"
+            f"ray = {address!r}: no cluster there, or none that accepts this process ({error}); must be HOST:PORT of "
+            f"`ray start --head`, or {AUTO}. Where the head has a token, ~/.ray/auth_token, copy it to this machine"
         ) from error
     finally:
         if before is not None:  # Ray's own ends the process, and with it a run that could have saved its state

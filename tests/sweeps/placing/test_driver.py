@@ -236,3 +236,18 @@ def test_halving_decides_over_the_members_of_all_machines(tmp_path, monkeypatch)
     assert sorted(lasts[0]) == [4, 4, 4, 4, 10, 10]  # at the rung two of six are left
     logs = [(path / "search.jsonl").read_text() for path in (tmp_path / "cluster", tmp_path / "here")]
     assert logs[0] == logs[1]
+
+
+def test_the_trials_of_a_study_train_on_the_cluster(tmp_path, monkeypatch):
+    """Two batches of two trials, each a program: rows, scores and proposals are those of the same programs here."""
+    pytest.importorskip("optuna")
+    values = {"agent.learning_rate": {"part": "log_uniform", "low": 1e-4, "high": 1e-2}}
+    search = {"part": "optuna", "trials": 4, "batch": 2}
+    ray = connect(monkeypatch, StubRay())
+    one = ppax.sweep_runs(BASE, values, seeds=2, search=search, run_dir=tmp_path / "cluster", ray=SETTINGS)
+    assert len(ray.actors) == 4  # two in each batch
+    monkeypatch.setattr("ppax.sweeps.packs.members_that_fit", lambda *_: 2)
+    other = ppax.sweep_runs(BASE, values, seeds=2, search=search, run_dir=tmp_path / "here")
+    assert [member.score for member in one.members] == [member.score for member in other.members]
+    for mine, theirs in zip(one.members, other.members, strict=True):
+        assert rows_of(mine.run_dir) == rows_of(theirs.run_dir)

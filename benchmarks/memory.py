@@ -9,7 +9,7 @@
 
 W3 is CartPole-v1, 128 steps, 4 epochs, 4 minibatches of whole environments; one torso for actor and critic: a dense
 layer, a memory, a dense layer for each head, all 128 wide with relu. In float32, as the peer, and with `compute_dtype =
-"bfloat16"`, which is for processors whose products are faster so; the results say whether this one has such a unit. How
+"bfloat16"`, which is for processors whose products are faster so; the results say which units this one has. How
 systems are measured: speed.py and peers.py.
 
 For the lengths one gradient step's loss and its gradient are timed on the same 16 384 rows, cut into sequences of 16 to

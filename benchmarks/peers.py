@@ -177,6 +177,7 @@ class _OldGRU:
 
 PREPARE: dict[str, Callable[[Work], Prepared]] = {
     "ppax": ours.prepare_ppax,
+    "ppax-bfloat16": functools.partial(ours.prepare_ppax, dtype="bfloat16"),
     BEFORE: ours.prepare_ppax,
     "ppax-chunks": lambda work: ours.prepare_ppax(work, chunk_rows=2**20),
     "program": lambda work: ours.prepare_ppax(work, afresh=True),

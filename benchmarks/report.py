@@ -64,10 +64,10 @@ def hardware() -> dict[str, Any]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory_gb = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
     load = round(os.getloadavg()[0], 2)
-    amx = Path("/proc/cpuinfo").exists() and "amx_bf16" in Path("/proc/cpuinfo").read_text()
+    flags = Path("/proc/cpuinfo").read_text().split() if Path("/proc/cpuinfo").exists() else []
     return {
         "cpu": model,
-        "bfloat16 unit (AMX)": amx,
+        "bfloat16 units": [name for name in ("amx_bf16", "avx512_bf16") if name in flags],
         "cores": cores,
         "memory_gb": memory_gb,
         "system": platform.system(),

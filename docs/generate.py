@@ -25,7 +25,7 @@ COMMANDS = {
     "speed": "python benchmarks/speed.py",
     "overhead": "python benchmarks/speed.py --overhead",
     "seeds": "python benchmarks/speed.py --seeds 16 64",
-    "sweep": "python benchmarks/speed.py --sweep --seeds 64 --iterations 1000",
+    "sweep": "python benchmarks/speed.py --sweep --seeds 64 --iterations 400",
     "memory": "python benchmarks/memory.py",
     "memory_lengths": "python benchmarks/memory.py --lengths",
     "host": "python benchmarks/host.py",
@@ -37,6 +37,7 @@ COMMANDS = {
     "latency": "python benchmarks/latency.py",
     "accelerator": "python benchmarks/accelerator.py",
     "population": "python benchmarks/population.py",
+    "precision": "python benchmarks/precision.py",
 }
 TITLES = {
     "speed": "Compiled environments, feedforward",
@@ -53,6 +54,7 @@ TITLES = {
     "latency": "One action of a trained policy",
     "accelerator": "Accelerators",
     "population": "Population-based training",
+    "precision": "Products in bfloat16",
 }
 TOWERS = ("agent.network.actor.", "agent.network.critic.")
 LISTS = {"log.to": "logger"}  # lists of parts, and their kind

@@ -41,7 +41,7 @@ def test_advice_follows_the_largest_stage():
     assert "bfloat16" not in advice.advice(quiet, 8192, 64, sharding.num_cores())
 
 
-@pytest.mark.parametrize("flags", [None, "fpu avx512_bf16", "fpu amx_bf16 avx"])
+@pytest.mark.parametrize("flags", [None, "fpu avx512f avx512_bf16x", "fpu avx512_bf16 avx", "fpu amx_bf16 avx"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_bfloat16_is_advised_on_processors_with_a_unit_for_it(tmp_path, monkeypatch, dtype, flags):
     if flags is not None:
@@ -50,7 +50,7 @@ def test_bfloat16_is_advised_on_processors_with_a_unit_for_it(tmp_path, monkeypa
     monkeypatch.setattr(bench, "_stages", lambda *_: {"rollout": 0.0}.items())
     env = ppax.make("CartPole-v1", 64)
     report = bench.measure(ppax.PPO(mlp(env, hidden=(16,)), compute_dtype=dtype), env, 64, seconds=0.1)
-    expected = dtype == "float32" and flags is not None and "amx_bf16" in flags
+    expected = dtype == "float32" and flags is not None and ("amx_bf16 " in flags or "avx512_bf16 " in flags)
     assert ('agent.compute_dtype = "bfloat16"' in report.advice) == expected
     assert "Gradient steps" in report.advice
 

@@ -13,6 +13,7 @@ from ppax.program import sharding
 SMALL = 512  # rows of a minibatch: below, the overhead of starting operations dominates
 WORKER_SECONDS = 5e-4  # step of all environments: above, worker processes gain more than their messages cost
 CPU_INFO = Path("/proc/cpuinfo")  # Linux
+BFLOAT16_UNITS = "amx_bf16", "avx512_bf16"  # flags there of processors on which bfloat16 products are faster
 
 
 def host_advice(shares: dict[str, float], step_seconds: float, minibatch_rows: int, env: Any) -> str:
@@ -41,8 +42,11 @@ def host_advice(shares: dict[str, float], step_seconds: float, minibatch_rows: i
 
 
 def bfloat16_unit() -> bool:
-    """Whether this processor multiplies bfloat16 matrices in hardware: AMX, which only Linux reports."""
-    return jax.default_backend() == "cpu" and CPU_INFO.exists() and "amx_bf16" in CPU_INFO.read_text(encoding="utf-8")
+    """Whether this processor multiplies bfloat16 matrices in hardware: AMX or AVX-512, which only Linux reports."""
+    if jax.default_backend() != "cpu" or not CPU_INFO.exists():
+        return False
+    flags = CPU_INFO.read_text(encoding="utf-8").split()
+    return any(unit in flags for unit in BFLOAT16_UNITS)
 
 
 def advice(shares: dict[str, float], minibatch_rows: int, num_envs: int, devices: int, rounding: bool = False) -> str:

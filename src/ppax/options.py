@@ -71,8 +71,8 @@ def hints_of(cls: type) -> Mapping[str, Any]:
 @functools.cache  # resolving a configuration asks for those of each part, and a sweep resolves one for each member
 def options_of(cls: type) -> Mapping[str, Option]:
     """Options of the fields of a part, without a path."""
-    fields = [(field, hints_of(cls)[field.name]) for field in dataclasses.fields(cls)]
-    return {field.name: option_of(field, hint, "") for field, hint in fields if is_option(field, hint)}
+    hinted = ((field, hints_of(cls)[field.name]) for field in dataclasses.fields(cls))
+    return {field.name: option_of(field, hint, "") for field, hint in hinted if is_option(field, hint)}
 
 
 def is_option(field: dataclasses.Field[Any], hint: Any) -> bool:
@@ -93,8 +93,7 @@ def option_of(field: dataclasses.Field[Any], hint: Any, path: str) -> Option:
     kind: Any = float
     if field.metadata.get("static"):
         optional = type(None) in typing.get_args(hint)
-        if optional:
-            hint = next(h for h in typing.get_args(hint) if h is not type(None))
+        hint = next(h for h in typing.get_args(hint) if h is not type(None)) if optional else hint
         if typing.get_origin(hint) is tuple:
             many, hint = True, typing.get_args(hint)[0]
         kind = hint

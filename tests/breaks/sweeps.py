@@ -93,7 +93,7 @@ MUTATIONS: list[Mutation] = [
         "a program whose worker is lost begins from nothing",
         "begun = transport.collect(self._root, self._runs_of(placed))",
         "begun = transport.collect(self._root, [])",
-        (DRIVER + "test_a_sweep_begun_here_goes_on_on_a_cluster",),
+        (DRIVER + "test_a_lost_worker_goes_on_from_its_last_checkpoint_and_nothing_counts_twice",),
         "placing/driver.py",
     ),
     Mutation(

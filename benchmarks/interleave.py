@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,6 +28,7 @@ from w1 import Work
 FIXED = (*peers.FIXED, *physics_peers.FIXED)
 MEMORY = ("peak_memory_mb", "device_memory_mb")
 MIN_ITERATIONS = 2  # a loop of one turn is compiled away
+IDLE_SECONDS = 60  # a worker that computes nothing for so long will not answer: XLA hangs at times (NOTES.md)
 Answer = dict[str, Any]
 Turn = dict[str, Answer]  # by system
 
@@ -62,10 +65,25 @@ class Worker:
 
     def _read(self) -> Answer:
         assert self.process.stdout is not None
+        used = -1.0
+        while not select.select([self.process.stdout], [], [], IDLE_SECONDS)[0]:
+            before, used = used, cpu_seconds(self.process.pid)
+            if used == before:
+                self.process.kill()
+                raise SystemExit(f"the {self.system} worker hangs: no CPU time in {IDLE_SECONDS} s; start again")
         line = self.process.stdout.readline()
         if not line:
             raise SystemExit(f"the {self.system} worker ended early with code {self.process.wait()}")
         return json.loads(line)
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process so far; of the clock where the system does not say (Linux does)."""
+    stat = Path(f"/proc/{pid}/stat")
+    if not stat.exists():
+        return time.monotonic()
+    user, kernel = stat.read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(kernel)) / os.sysconf("SC_CLK_TCK")
 
 
 # ---------------------------------------------------------------- speed

@@ -97,6 +97,22 @@ def test_a_member_equals_a_run_of_its_own(whole, number, tmp_path):
     assert score == alone.evaluate(4, True, run_config["seed"]).mean_return
 
 
+@pytest.mark.nightly
+@pytest.mark.usefixtures("shared_programs")
+def test_each_of_64_members_equals_a_run_of_its_own(tmp_path):
+    """16 learning rates and 4 seeds, 10 iterations."""
+    base, rates = BASE | {"eval": {"episodes": 1}}, np.geomspace(1e-4, 1e-2, 16).round(6).tolist()
+    result = ppax.sweep_runs(base, {"agent.learning_rate": rates}, seeds=4, run_dir=tmp_path / "sweep")
+    assert len(result.members) == 64
+    for one in result.members:
+        alone = tmp_path / one.run_dir.name
+        fit_run(*config.build(config.read(one.run_dir / "run.toml")), alone)
+        own, other = learner_of(one.run_dir), learner_of(alone)
+        assert own.keys() == other.keys()
+        for name in own:
+            np.testing.assert_allclose(own[name], other[name], atol=1e-5, err_msg=f"{one.run_dir.name}: {name}")
+
+
 def test_settings_differ(whole):
     """Members that learn at another rate, under another gravity or from another seed have other weights."""
     weights = [np.concatenate([x.ravel() for x in learner_of(members_of(whole.run_dir)[i]).values()]) for i in FINITE]

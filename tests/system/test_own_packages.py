@@ -141,7 +141,7 @@ def test_an_installed_package_and_its_short_names(tmp_path, monkeypatch):
     (source / "pyproject.toml").write_text(
         '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
         '[project]\nname = "worked-pkg"\nversion = "1"\n'
-        '[project.entry-points."ppax.parts"]\n"loss.spo" = "worked_pkg.loss:SPO"\n'
+        '[project.entry-points."ppax.parts"]\n"loss.soft" = "worked_pkg.loss:SoftClip"\n'
         '"env.Short-v0" = "worked_pkg.worlds:short"\n'
     )
     pip = [
@@ -158,14 +158,14 @@ def test_an_installed_package_and_its_short_names(tmp_path, monkeypatch):
     ]
     subprocess.run(list(map(str, pip)), check=True)
     monkeypatch.setenv("PYTHONPATH", f"{target}{os.pathsep}{SOURCE}")
-    plan = ["train", "Short-v0", "--agent.loss", "spo", *SIZES.split(), "--total-steps", "128"]
+    plan = ["train", "Short-v0", "--agent.loss", "soft", *SIZES.split(), "--total-steps", "128"]
     refused = start(*plan, "--run-dir", tmp_path / "run")
     assert "--trust worked_pkg" in refused.communicate()[0]
     assert refused.returncode == main.USAGE
     done = start(*plan, "--run-dir", tmp_path / "run", "--trust", "worked_pkg")
     said = done.communicate()[0]
     assert done.returncode == 0, said
-    assert config.read(tmp_path / "run" / "run.toml")["agent"]["loss"]["part"] == "worked_pkg.loss:SPO"
+    assert config.read(tmp_path / "run" / "run.toml")["agent"]["loss"]["part"] == "worked_pkg.loss:SoftClip"
 
 
 @pytest.mark.nightly

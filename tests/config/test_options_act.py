@@ -85,6 +85,8 @@ VALUES = {
     "actor_keys": ["actor"],
     "num_epochs": 3,
     "num_minibatches": 4,
+    "phase.every": 1,
+    "phase.rollouts": 2,
     "intrinsic.num_minibatches": 2,
     "intrinsic.reward.num_minibatches": 2,
     "intrinsic.obs_clip": 0.5,
@@ -100,6 +102,8 @@ VALUES = {
 }
 # Other options that must be set for an option to have an effect
 BESIDE = {
+    **{f"phase.{name}": {"phase.every": 2} for name in ("beta_clone", "learning_rate", "num_epochs")},
+    "phase.rollouts": {"phase.every": 2, "phase.rollouts": 1},
     "kl.rate_min": {"kl.rate_target": 1e-6},
     "kl.rate_max": {"kl.rate_target": 1e3},
     "network.ball_radius": {"network.distribution": "ball"},

@@ -5,6 +5,7 @@ field of the loss). The number of cases grows with the two longest axes only.
 """
 
 import dataclasses
+import inspect
 import itertools
 
 import jax
@@ -18,9 +19,9 @@ import ppax
 from ppax.advantages import GAE, CanonicalVTrace
 from ppax.agents.logged import EPISODE_METRICS
 from ppax.critics import PopArt, Quantile, TwoHot
-from ppax.envs import TimeLimit, VectorEnv, builtin
+from ppax.envs import AdaptiveRanges, TimeLimit, VectorEnv, builtin, with_schedule
 from ppax.intrinsic import RND, OwnCritic
-from ppax.losses import DPO, SPO, ClippedSurrogate, FeatureNorm, KLPenalty, Rollback
+from ppax.losses import DPO, SPO, ClippedSurrogate, FeatureNorm, KLPenalty, Rollback, Symmetry
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import Tower, mlp
 from ppax.networks.memories import GRU, LRU, Attention, Stack
@@ -32,11 +33,19 @@ from ppax.program.layout import Program
 ENV = VectorEnv(TimeLimit(builtin.CartPole(), 11), 4)
 HYBRID = VectorEnv(Spaced("nested", RANDOM_MASKS["nested"]), 4)  # all kinds of actions at once, masked
 BOX = VectorEnv(TimeLimit(builtin.Pendulum(), 11), 4)
+WIDENED = AdaptiveRanges(("env.gravity",), (5.0,), (20.0,), widen_at=8.0, narrow_at=4.0, episodes=2.0)
+RANGED = with_schedule(ENV, WIDENED)  # environments with a state of their own in the training state
 NETWORKS = {
     ENV: mlp(ENV, hidden=(8,)),
     BOX: mlp(BOX, hidden=(8,), gsde_steps=3),
     HYBRID: mlp(HYBRID, hidden=(8,), distribution="squashed", state_std=True),
 }
+
+
+def network_of(env):
+    return NETWORKS[ENV if env is RANGED else env]
+
+
 NOVELTY = RND(embedding=4, hidden=(4,), predictor_hidden=(4,), num_minibatches=2)
 STEPS = 8
 
@@ -54,7 +63,14 @@ def apart(network):
 
 def taught(env):
     """Return the distillation of a policy with random weights."""
-    return ppax.imitation.distill(env, policy_of(ppax.PPO(NETWORKS[env]), env), coef=0.1)
+    return ppax.imitation.distill(env, policy_of(ppax.PPO(network_of(env)), env), coef=0.1)
+
+
+def cloned(env):
+    """Return the cloning of three random steps, each an episode."""
+    obs, actions = ([space.sample() for _ in range(3)] for space in (env.observation_space, env.action_space))
+    ends = {"terminations": np.zeros(3, bool), "truncations": np.ones(3, bool)}
+    return ppax.imitation.clone(env, {"observations": np.stack(obs), "actions": np.stack(actions), **ends}, coef=0.1)
 
 
 AXES = {
@@ -117,7 +133,14 @@ AXES = {
     ],
     "phase": [{}, {"phase": PPG(every=1, num_epochs=2)}, {"phase": PPG(every=2, num_epochs=1, rollouts=2)}],
     "intrinsic": [{}, {"intrinsic": NOVELTY}, {"intrinsic": OwnCritic(NOVELTY, num_minibatches=2, hidden=(4,))}],
-    "space": [{}, {"env": BOX}, {"env": HYBRID}],
+    "space": [{}, {"env": BOX}, {"env": RANGED}, {"env": HYBRID}],
+}
+# of networks without memory and of plain minibatches alone
+MIRRORS = {ENV: Symmetry((-1, -2, -3, -4), (2, 1)), BOX: Symmetry((1, -2, -3), (-1,), mirror_coef=0.5)}
+WITHOUT_MEMORY = {name: AXES[name] for name in AXES if name not in ("memory", "auxiliary", "space")} | {
+    "minibatch": AXES["minibatch"][:2],
+    "auxiliary": [{"auxiliary": lambda env: MIRRORS[env]}, {"auxiliary": cloned}],
+    "space": AXES["space"][:2],
 }
 
 
@@ -148,17 +171,18 @@ def covering(sizes):
 
 
 CASES = covering([len(choices) for choices in AXES.values()])
+PLAIN_CASES = covering([len(choices) for choices in WITHOUT_MEMORY.values()])
 
 
-def agent_of(case):
+def agent_of(case, axes=AXES):
     """Return the agent and the environment of a case."""
     fields = {"env": ENV, "memory": lambda network: network, "learning_rate": 3e-3, "num_epochs": 2}
-    for choice, choices in zip(case, AXES.values(), strict=True):
+    for choice, choices in zip(case, axes.values(), strict=True):
         fields |= choices[choice]
     env = fields.pop("env")
-    fields["network"] = fields.pop("memory")(NETWORKS[env])
-    if fields.get("auxiliary") is taught:  # a teacher has the environment's spaces
-        fields["auxiliary"] = taught(env)
+    fields["network"] = fields.pop("memory")(network_of(env))
+    if inspect.isfunction(fields.get("auxiliary")):  # those with the environment's spaces
+        fields["auxiliary"] = fields["auxiliary"](env)
     agent = ppax.PPO(**{name: value for name, value in fields.items() if "." not in name})
     for name, value in fields.items():
         part, _, number = name.partition(".")
@@ -167,13 +191,14 @@ def agent_of(case):
     return agent, env
 
 
-def test_the_cases_cover_every_pair():
+@pytest.mark.parametrize(("axes", "cases"), [(AXES, CASES), (WITHOUT_MEMORY, PLAIN_CASES)], ids=["all", "plain"])
+def test_the_cases_cover_every_pair(axes, cases):
     """Count pairs independently of the generator."""
-    axes = list(AXES.values())
+    axes = list(axes.values())
     for one, other in itertools.combinations(range(len(axes)), 2):
-        seen = {(case[one], case[other]) for case in CASES}
+        seen = {(case[one], case[other]) for case in cases}
         assert len(seen) == len(axes[one]) * len(axes[other]), (one, other)
-    assert len(CASES) <= 40
+    assert len(cases) <= 40
 
 
 def test_a_choice_sets_its_fields():
@@ -184,13 +209,27 @@ def test_a_choice_sets_its_fields():
     assert (agent.critic.value_clip, agent.critic.huber_delta, agent.kl.target_kl) == (0.2, 1.0, 1e-4)
 
 
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, marks=() if i % 5 == 0 else pytest.mark.nightly) for i, case in enumerate(CASES)],
-    ids=lambda case: "".join(map(str, case)),
-)
+def marked(cases, every):
+    """Return parameters of cases, of which one in `every` is in the daily tests."""
+    return [pytest.param(case, marks=() if i % every == 0 else pytest.mark.nightly) for i, case in enumerate(cases)]
+
+
+def name_of(case):
+    return "".join(map(str, case))
+
+
+@pytest.mark.parametrize("case", marked(CASES, 5), ids=name_of)
 def test_three_updates(case):
-    agent, env = agent_of(case)
+    check_three_updates(*agent_of(case))
+
+
+@pytest.mark.parametrize("case", marked(PLAIN_CASES, 20), ids=name_of)
+def test_three_updates_of_networks_without_memory(case):
+    check_three_updates(*agent_of(case, WITHOUT_MEMORY))
+
+
+def check_three_updates(agent, env):
+    """Check ratio, metrics and parameters of three iterations."""
     state = jax.jit(ppax.start, static_argnums=2, compiler_options=QUICK)(agent, env, STEPS, jax.random.key(0))
     train = jax.jit(ppax.train, compiler_options=QUICK)
     first = state.learner.params

@@ -119,7 +119,7 @@ AXES = {
     "entropy": [{}, {"entropy.target": 0.5, "ent_coef": 0.02}],
     "optimizer": [
         {"optimizer": Adam()},
-        {"optimizer": SGD(0.9)},
+        {"optimizer": SGD(0.9), "learning_rate": 0.03},  # smaller steps may round to nothing beside a scale of 1
         {"optimizer": Optax(optax.lion, b1=0.9)},
         {"optimizer": ActorCritic(actor_epochs=1, critic_max_grad_norm=1.0), "max_grad_norm": None},
     ],

@@ -80,7 +80,7 @@ class Attention:
         scores = jnp.einsum("qhd,khd->hqk", query.reshape(n, self.heads, size), key).astype(jnp.float32) * size**-0.5
         distances = jnp.arange(n)[:, None] + self.steps - 1 - jnp.arange(n + self.steps - 1)[None]  # [n, keys]
         allowed = (distances >= 0) & (distances < self.steps) & (episode[None] == episode[self.steps - 1 :, None])
-        # asarray: the parameters of a loaded policy are NumPy arrays, which no traced index can index
+        # asarray: parameters of a loaded policy are NumPy arrays, which cannot be indexed by traced arrays
         scores += jnp.asarray(distance, jnp.float32)[:, jnp.clip(distances, 0, self.steps - 1)]
         weights = jax.nn.softmax(jnp.where(allowed[None], scores, -jnp.inf))
         return jnp.einsum("hqk,khd->qhd", weights.astype(value.dtype), value).reshape(n, self.width)

@@ -24,6 +24,8 @@ from ppax.protocols import Agent, Schedule
 from ppax.schedules import Constant
 from ppax.types import ConfigError
 
+NOT_OF_RUN = ("agent", "groups", OBJECTS)  # tables of a configuration that its settings do not contain
+
 
 class Built(NamedTuple):
     """Objects that a configuration describes."""
@@ -43,8 +45,8 @@ def build(config: Config, env: Env | None = None) -> Built:
     config = resolve(config)
     _require_no_objects(config)
     env = build_env(config) if env is None else configured(env, config)
-    run = dataclasses.replace(settings(config), **env.settings.run_fields())
-    return Built(build_agent(config, env, run.self_play), env, run)
+    run = dataclasses.replace(_run(config), **env.settings.run_fields())
+    return Built(_agents(config, env, run.self_play), env, run)
 
 
 def build_agent(config: Config, env: Any, self_play: Pool = NO_POOL) -> Agent:
@@ -54,6 +56,11 @@ def build_agent(config: Config, env: Any, self_play: Pool = NO_POOL) -> Agent:
     """
     config = resolve(config)
     _require_no_objects(config)
+    return _agents(config, env, self_play)
+
+
+def _agents(config: Config, env: Any, self_play: Pool) -> Agent:
+    """Build the agent of a resolved configuration."""
     tables = group_tables.checked_tables(config, dict(env.sizes))
     if not env.sizes:
         group_tables.require_groups(config)
@@ -103,9 +110,12 @@ def _agent(config: Config, env: Any) -> PPO | Independent:
 
 def settings(config: Config) -> Run:
     """Build the settings of a run, without its agent."""
-    values = resolve({name: value for name, value in config.items() if name not in ("agent", "groups", OBJECTS)})
-    values.pop("agent")
-    return Run(**_arguments(Run, values, None))
+    return _run(resolve({name: value for name, value in config.items() if name not in NOT_OF_RUN}))
+
+
+def _run(config: Config) -> Run:
+    """Build the settings of a run of a resolved configuration."""
+    return Run(**_arguments(Run, {name: x for name, x in config.items() if name not in NOT_OF_RUN}, None))
 
 
 def build_part(choices: Choices, table: Config, path: str) -> Any:

@@ -117,10 +117,10 @@ class Csv:
     def log(self, row: Row) -> None:
         """Write one row; entries that are no columns are left out."""
         columns, text = self._columns or list(row), io.StringIO()
-        writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+        writer = csv.writer(text, lineterminator="\n")
         if self._lines.empty:
-            writer.writeheader()
-        writer.writerow(row)
+            writer.writerow(columns)
+        writer.writerow([row.get(name, "") for name in columns])
         self._lines.add(text.getvalue())
         self._columns = columns
 

@@ -136,12 +136,13 @@ class MembersTraining:
 
     def set_members(self, agents: Sequence[Agent], envs: Sequence[VectorEnv]) -> None:
         """Replace the members by others with the same static fields."""
-        self._arguments = stacked([with_devices(agent, 1) for agent in agents]), stacked(envs)
+        self._arguments = self._placed((stacked([with_devices(agent, 1) for agent in agents]), stacked(envs)))
 
-    def _placed(self, states: TrainState) -> TrainState:
+    def _placed(self, tree: Tree) -> Tree:
+        """Place members on the devices that train them."""
         if self.devices == 1:
-            return jax.device_put(states, jax.local_devices()[0])
-        return jax.device_put(states, sharding.shardings(PartitionSpec(MEMBERS), self.devices, MEMBERS))
+            return jax.device_put(tree, jax.local_devices()[0])
+        return jax.device_put(tree, sharding.shardings(PartitionSpec(MEMBERS), self.devices, MEMBERS))
 
     def _measured_bytes(self) -> int:
         measured = self._program.memory_analysis()

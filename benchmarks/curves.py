@@ -1,11 +1,13 @@
 """Learning curves of the fast program beside those of the plain one, and of bfloat16: what is fast must learn the same.
 
-    python benchmarks/curves.py            # some ten minutes on two cores; writes results/curves.json and .png
+    python benchmarks/curves.py                               # five tasks, 20 seeds: an hour on two cores
+    python benchmarks/curves.py --programs fast bfloat16      # the precision alone
 
 The plain program is one device, whole minibatches at once, and permutations by sorting random keys. The fast one is
-what a user gets; `bfloat16` is that with `compute_dtype = "bfloat16"`. Two presets, and W3 (memory.py) with a GRU and a
-minGRU on 64 environments for half a million steps. Same seeds; 95 % confidence intervals of the mean over seeds
-(Student's t).
+what a user gets with products in float32; `bfloat16` is that with `compute_dtype = "bfloat16"`. Presets, and W3
+(memory.py) with a GRU and a minGRU on 64 environments for half a million steps. Each program is compared with the fast
+one by the difference of the means over seeds: its 95 % confidence interval, and the p value of Welch's test. Writes
+results/curves.json and .png.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from scipy import stats
 
 import ours
 import ppax
@@ -26,10 +29,10 @@ import w1
 from ppax import config
 from ppax.minibatches import shuffle
 
-TASKS = ("CartPole-v1", "Pendulum-v1", "W3-gru", "W3-mingru")
+TASKS = ("CartPole-v1", "Pendulum-v1", "gymnax/Acrobot-v1", "W3-gru", "W3-mingru")
 PROGRAMS = {"plain": "tab:orange", "fast": "tab:blue", "bfloat16": "tab:green"}
 POINTS = 20
-T_95 = {1: 12.71, 2: 4.30, 4: 2.78, 9: 2.26, 19: 2.09}  # two-sided quantiles by degrees of freedom
+SIGNIFICANT = 0.05  # p value below which two programs are said to differ; of 20 such comparisons one does by chance
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -45,10 +48,9 @@ def build(task: str) -> tuple[Any, Any, int, int]:
 def curves(task: str, name: str, seeds: int) -> list[list[float]]:
     """Mean training return at `POINTS` times of every seed."""
     agent, env, num_steps, total_steps = build(task)
+    agent = dataclasses.replace(agent, compute_dtype="bfloat16" if name == "bfloat16" else "float32")
     if name == "plain":
         agent = dataclasses.replace(agent, program=ppax.Program(devices=1, chunk_rows=2**31 - 1))
-    if name == "bfloat16":
-        agent = dataclasses.replace(agent, compute_dtype="bfloat16")
     shuffle.SORT_BELOW = 2**31 if name == "plain" else 2048
     start = jax.jit(ppax.start, static_argnames="num_steps")
     total = -(-total_steps // (num_steps * env.num_streams) // POINTS) * POINTS
@@ -63,29 +65,31 @@ def curves(task: str, name: str, seeds: int) -> list[list[float]]:
     return found
 
 
-def interval(values: list[float]) -> tuple[float, float]:
-    """Mean, and half the width of its confidence interval."""
-    half = T_95[len(values) - 1] * statistics.stdev(values) / len(values) ** 0.5
-    return statistics.mean(values), half
+def difference(values: list[float], reference: list[float]) -> dict[str, float]:
+    """Difference of the means, its 95 % confidence interval, and the p value of Welch's test."""
+    test = stats.ttest_ind(values, reference, equal_var=False)
+    low, high = test.confidence_interval(0.95)
+    centre = statistics.mean(values) - statistics.mean(reference)
+    return {"difference": centre, "low": float(low), "high": float(high), "p": float(test.pvalue)}
 
 
-def compare(task: str, seeds: int) -> dict[str, Any]:
-    """All programs on one task: final returns, areas under the curve, and whether the intervals meet the fast one's."""
+def compare(task: str, seeds: int, programs: list[str]) -> dict[str, Any]:
+    """All programs on one task: final returns and areas under the curve, each beside those of the fast one."""
     result: dict[str, Any] = {"task": task}
-    for name in PROGRAMS:
+    for name in programs:
         found = curves(task, name, seeds)
-        result[name] = {"curves": found}
-        for what, values in (
-            ("final", [statistics.mean(c[-POINTS // 4 :]) for c in found]),
-            ("area", [statistics.mean(x for x in c if x == x) for c in found]),
-        ):
-            result[name][what] = interval(values)
+        final = [statistics.mean(curve[-POINTS // 4 :]) for curve in found]
+        area = [statistics.mean(x for x in curve if x == x) for curve in found]
+        result[name] = {"curves": found, "final": final, "area": area}
     for what in ("final", "area"):
-        centre, half = result["fast"][what]
-        agrees = {name: abs(result[name][what][0] - centre) <= result[name][what][1] + half for name in PROGRAMS}
-        result[f"{what}_agrees"] = agrees
-        told = (f"{name} {result[name][what][0]:8.1f} +- {result[name][what][1]:5.1f}" for name in PROGRAMS)
-        print(f"{task:12} {what:6}", *told, "" if all(agrees.values()) else "DIFFER", sep="   ", flush=True)
+        reference = result["fast"][what]
+        told = [f"fast {statistics.mean(reference):8.1f}"]
+        for name in (name for name in programs if name != "fast"):
+            found = result[name][f"{what}_difference"] = difference(result[name][what], reference)
+            differs = " DIFFERS" if found["p"] < SIGNIFICANT else ""
+            interval = f"{found['difference']:+7.1f} ({found['low']:+.1f} .. {found['high']:+.1f})"
+            told.append(f"{name} {interval} p {found['p']:.2f}{differs}")
+        print(f"{task:18} {what:6}", *told, sep="   ", flush=True)
     return result
 
 
@@ -99,7 +103,9 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
     figure, panels = plt.subplots(1, len(results), figsize=(5 * len(results), 3.6), squeeze=False)
     for panel, result in zip(panels[0], results, strict=True):
         for name, colour in PROGRAMS.items():
-            found = result[name]["curves"]
+            found = result.get(name, {}).get("curves")
+            if not found:
+                continue
             for curve in found:
                 panel.plot(range(1, POINTS + 1), curve, color=colour, alpha=0.25, linewidth=1)
             means = [statistics.mean(column) for column in zip(*found, strict=True)]
@@ -115,12 +121,14 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
 def main() -> None:
     """Compare, print, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=5, choices=[n + 1 for n in T_95])
+    parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), help="presets, W3-gru, W3-mingru, ...")
+    parser.add_argument("--programs", nargs="+", default=list(PROGRAMS), choices=PROGRAMS, help="fast is always run")
     parser.add_argument("--quick", action="store_true", help="two seeds of the first task, nothing written")
     options = parser.parse_args()
     tasks, seeds = (options.tasks[:1], 2) if options.quick else (options.tasks, options.seeds)
-    results = [compare(task, seeds) for task in tasks]
+    programs = [name for name in PROGRAMS if name == "fast" or name in options.programs]
+    results = [compare(task, seeds, programs) for task in tasks]
     if not options.quick:
         about = {"hardware": report.hardware(), "versions": report.versions()}
         (RESULTS / "curves.json").write_text(json.dumps(about | {"seeds": seeds, "results": results}, indent=1) + "\n")

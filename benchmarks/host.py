@@ -5,9 +5,10 @@
     python benchmarks/host.py --quick             # a smoke test: short runs, nothing written
     python benchmarks/host.py --systems sb3 raw   # against some of them only
 
-The network and sizes of speed.py. Every system runs in a process of its own; the processes
-take turns, and only runs of the same turn are compared (interleave.py). How each is called, and what differs between
-them: host_peers.py. Speed is environment steps a second of whole training, compilation excluded.
+The network and sizes of speed.py; ppax also with `overlap = 1`, where updates run while environments are stepped.
+Every system runs in a process of its own; the processes take turns, and only runs of the same turn are compared
+(interleave.py). How each is called, and what differs between them: host_peers.py. Speed is environment steps a second
+of whole training, compilation excluded.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from w1 import Work
 
 SYSTEMS = ("sb3", "sbx", "cleanrl", "raw")
 NEEDS = {"sb3": "stable_baselines3", "sbx": "sbx", "cleanrl": "torch", "raw": "gymnasium"}
+OWN = {"host": "ppax", "overlap": "overlap = 1"}  # systems of ppax, by their names in tables
 CASES = (("CartPole-v1", 8), ("CartPole-v1", 64), ("HalfCheetah-v5", 8))
 TARGETS = {("sb3", "CartPole-v1", 8): 5.0, ("raw", "CartPole-v1", 64): 0.6}
 
@@ -45,11 +47,13 @@ def parse() -> argparse.Namespace:
 
 
 def over(system: str, results: list[dict[str, Any]]) -> dict[str, Any]:
-    """ppax over one peer, in all cases."""
+    """ppax over one peer, in all cases, and with overlap."""
     bars = []
     for result in results:
-        case = result["env"], result["num_envs"]
-        bars.append(bar(f"{case[0]}, {case[1]}", result["ratio"][f"{system}/{case[0]}"], TARGETS.get((system, *case))))
+        case, peer = (result["env"], result["num_envs"]), f"{system}/{result['env']}"
+        target = TARGETS.get((system, *case))
+        bars.append(bar(f"{case[0]}, {case[1]}", result["ratio"][peer], target))
+        bars.append(bar("overlap = 1", result["overlap_ratio"][peer], target))
     return panel(f"steps/s over those of {system}", bars, "higher")
 
 
@@ -59,24 +63,29 @@ def main() -> None:
     there = [system for system in options.systems if importlib.util.find_spec(NEEDS[system])]
     for system in set(options.systems) - set(there):
         print(f"{system} is left out: {NEEDS[system]} is not installed")
-    own = {"repeats": options.repeats, "seconds": options.seconds, "seed": options.seed}
+    settings = {"repeats": options.repeats, "seconds": options.seconds, "seed": options.seed}
     task = "Gymnasium's CartPole-v1 and HalfCheetah-v5, separate 2x64 tanh actor and critic: ppax over each peer"
-    report = Report(None if options.quick else "host", task, w1.SETTINGS | own)
+    report = Report(None if options.quick else "host", task, w1.SETTINGS | settings)
     results: list[dict[str, Any]] = []
-    line = ("{:>15} {:>8} {:>6}" + " {:>11}" * (1 + len(there)) + " {:>22}" * len(there)).format
-    print(line("", "num_envs", "iters", *(f"{s}/s" for s in ("ppax", *there)), *(f"ppax / {s}" for s in there)))
+    line = ("{:>15} {:>8} {:>6} {:>12}" + " {:>11}" * (1 + len(there)) + " {:>22}" * len(there)).format
+    names = *(f"{s}/s" for s in ("ppax", *there)), *(f"ppax / {s}" for s in there)
+    print(line("", "num_envs", "iters", "", *names))
     for env_id, num_envs in CASES:
         if env_id not in options.envs or num_envs not in options.sizes:
             continue
-        systems = [f"{system}/{env_id}" for system in ("host", *there)]
+        own, peers = ([f"{system}/{env_id}" for system in chosen] for chosen in (OWN, there))
+        systems = [*own, *peers]
         result = measure(systems, Work(num_envs, 1, 0, options.seed), options.repeats, options.seconds)
-        result |= {"env": env_id, "ratio": ratios(result, systems[0], systems[1:], speed, max)}
+        for system, name in zip(own, ("ratio", "overlap_ratio"), strict=True):
+            result[name] = ratios(result, system, peers, speed, max)
+        result["env"] = env_id
         results.append(result)
         report.save(results=results, panels=[over(system, results) for system in there])
-        speeds = (f"{result[system]['steps_per_second']:,.0f}" for system in systems)
-        found = (result["ratio"][system] for system in systems[1:])
-        texts = (f"{x['median']:.2f} ({x['min']:.2f} .. {x['max']:.2f})" for x in found)
-        print(line(env_id, num_envs, result["iterations"], *speeds, *texts), flush=True)
+        for system, name, title in zip(own, ("ratio", "overlap_ratio"), OWN.values(), strict=True):
+            speeds = (f"{result[one]['steps_per_second']:,.0f}" for one in (system, *peers))
+            found = (result[name][peer] for peer in peers)
+            texts = (f"{x['median']:.2f} ({x['min']:.2f} .. {x['max']:.2f})" for x in found)
+            print(line(env_id, num_envs, result["iterations"], title, *speeds, *texts), flush=True)
     report.finish()
 
 

@@ -20,26 +20,28 @@ import ours
 import w1
 from w1 import Prepared, Trained, Work, timed
 
+ENDLESS = 2**31 - 1  # iterations of a training of which runs are parts
 ENVS = ("CartPole-v1", "HalfCheetah-v5")
 
 
-def prepare_ppax(work: Work, env_id: str) -> Prepared:
+def prepare_ppax(work: Work, env_id: str, overlap: int = 0) -> Prepared:
     """`ppax.compile` on Gymnasium's environments."""
     import jax
 
     import ppax
+    from ppax.host import with_core_left
 
     env = ppax.make(f"gymnasium/{env_id}", work.num_envs)
     agent = ours.agent_for(env)
+    agent = with_core_left(agent, env, w1.NUM_STEPS) if overlap else agent  # as `fit` does
     state = jax.jit(lambda key: ppax.start(agent, env, w1.NUM_STEPS, key))(jax.random.key(work.seed))
     program = ppax.compile(agent, env, state)
+    program.overlap = overlap
     held = {"state": state}
 
     def run(iterations: int) -> Trained:
         before = ours.count_steps(held["state"])
-        result, elapsed = timed(
-            lambda: jax.block_until_ready(program(agent, env, held["state"], iterations, iterations))
-        )
+        result, elapsed = timed(lambda: jax.block_until_ready(program(agent, env, held["state"], iterations, ENDLESS)))
         held["state"] = result[0]
         return Trained(elapsed, ours.count_steps(held["state"]) - before)
 
@@ -113,6 +115,7 @@ def prepare_cleanrl(work: Work, env_id: str) -> Prepared:
 
 SYSTEMS = {
     "host": prepare_ppax,
+    "overlap": functools.partial(prepare_ppax, overlap=1),
     "raw": prepare_raw,
     "sb3": prepare_sb3,
     "sbx": functools.partial(prepare_sb3, library="sbx"),

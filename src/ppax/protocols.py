@@ -124,6 +124,7 @@ class Agent(Protocol):
 class Training(Protocol):
     """Compiled training protocol: called like `ppax.train`."""
 
+    overlap: int  # 1: rollouts on the host are collected while the update of the one before runs
     chunk_seconds: float  # a call returns after the iteration in which this time is over, if it can be interrupted
     compile_seconds: float
     metric_names: tuple[str, ...]

@@ -143,8 +143,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "the settings of a run are those of the default environment",
-        "run = dataclasses.replace(settings(config), **env.settings.run_fields())",
-        "run = settings(config)",
+        "run = dataclasses.replace(_run(config), **env.settings.run_fields())",
+        "run = _run(config)",
         ("tests/config/test_config.py::test_the_settings_of_a_run_are_those_of_the_environment_that_is_passed",),
     ),
     Mutation(

@@ -6,6 +6,7 @@ HOST = "tests/envs/hosting/test_host.py::"
 RUNNING = "tests/envs/hosting/test_handle.py::"
 PETTINGZOO = "tests/envs/suites/test_pettingzoo.py::"
 FAULTS = "tests/run/test_faults.py::"
+OVERLAP = "tests/host/test_overlap.py::"
 LOCATED = FAULTS + "test_a_fault_is_located_and_the_state_before_it_is_kept"
 
 MUTATIONS: list[Mutation] = [
@@ -68,7 +69,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a host fault loses the iterations of its chunk",
-        "error.reached = Trained(state, self._averaged(totals, done)) if done else None",
+        "error.reached = Trained(state, self._averaged(totals, completed)) if completed else None",
         "error.reached = None",
         (RUNNING + "test_iterations_before_a_fault_are_logged_and_saved",),
     ),
@@ -107,5 +108,41 @@ MUTATIONS: list[Mutation] = [
         "*sizes, agents=out.agents, metrics",
         "*sizes, metrics",
         (PETTINGZOO + "test_evaluation_reports_each_agent",),
+    ),
+    Mutation(
+        "log-probabilities of a rollout beside an update are those of the updated policy",
+        "collected_from(inputs.agent, acted, state.actor, rollout)",
+        "collected_from(inputs.agent, state.learner, state.actor, rollout)",
+        (OVERLAP + "test_rollouts_come_from_the_policy_before_the_last_update[feedforward]",),
+    ),
+    Mutation(
+        "a rollout that waits for its update is lost between calls",
+        "self._next = state, ready",
+        "self._next = state, None",
+        (OVERLAP + "test_calls_of_one_iteration_each_give_the_bits_of_one_call",),
+    ),
+    Mutation(
+        "a rollout beside an update uses the keys of the rollout before",
+        "        key=played.key,\n",
+        "        key=state.key,\n",
+        (OVERLAP + "test_rollouts_come_from_the_policy_before_the_last_update[feedforward]",),
+    ),
+    Mutation(
+        "an update ends before the next rollout begins",
+        "state, totals = self.program(self._placed[1], total, env, state, *arguments)",
+        "state, totals = self.program(self._placed[1], total, env, state, *arguments); self.reached(state)",
+        (OVERLAP + "test_environments_are_stepped_while_the_update_runs[1]",),
+    ),
+    Mutation(
+        "an environment that fails beside an update takes the update with it",
+        "completed = self.reached(state) - first",
+        "completed = self.reached(state) - first - 1",
+        (OVERLAP + "test_failure_of_an_environment_keeps_the_updates_before_it",),
+    ),
+    Mutation(
+        "overlap is accepted where environments restart between iterations",
+        "if agent.pool is not None or (iterations_per_env_reset or 0) > 0:",
+        "if agent.pool is not None:",
+        (OVERLAP + "test_overlap_that_cannot_work_is_refused",),
     ),
 ]

@@ -77,6 +77,20 @@ def require_fit(agent: Agent, env: Env) -> None:
         )
 
 
+def require_overlap(agent: Agent, env: Env, overlap: int, iterations_per_env_reset: int | None) -> None:
+    """Raise ConfigError for an `overlap` of rollouts and updates that cannot work."""
+    if not overlap:
+        return
+    if not isinstance(env, HostEnv):
+        raise ConfigError(f"overlap = {overlap}: {env.name} is stepped inside the compiled program; leave it out")
+    other = "self_play" if agent.pool is not None else "iterations_per_env_reset"
+    if agent.pool is not None or (iterations_per_env_reset or 0) > 0:
+        raise ConfigError(
+            f"overlap = {overlap}: {other} changes environments or players after an update, when the next rollout is "
+            f"already collected; leave out overlap or {other}"
+        )
+
+
 def warn_of_single_rows(agent: Agent, env: Env, num_steps: int) -> None:
     """Warn if minibatches have one row: training runs, but its gradients are noise."""
     for learner, streams in agent.learners(env.num_streams):

@@ -79,7 +79,7 @@ def run_bench(options: argparse.Namespace, built: Built, say: Any) -> dict[str, 
     devices = jax.local_devices()
     say(f"{run.env}: {run.num_envs} environments, rollouts of {run.num_steps * env.num_streams:,} steps")
     with Progress(say) as progress:
-        report = bench.measure(agent, env, run.num_steps, options.seconds, progress.begin)
+        report = bench.measure(agent, env, run.num_steps, options.seconds, progress.begin, run.overlap)
     shares = ", ".join(f"{name} {share:.0%}" for name, share in report.shares.items())
     say(f"{report.steps_per_second:,.0f} steps/s on {report.devices} of {len(devices)} {devices[0].platform} devices")
     say(f"time: {shares}")

@@ -151,6 +151,13 @@ class Run:
     timeout: float = static(
         "seconds in which a worker process or actor of host environments must answer a step", default=TIMEOUT, above=0.0
     )
+    overlap: int = static(
+        "on host environments, rollouts collected while the update of the one before runs: 0, or 1, where the policy "
+        "that acts is one update behind",
+        default=0,
+        low=0,
+        high=1,
+    )
     info_metrics: tuple[str, ...] | None = static(
         "entries of info at the last step of an episode that are logged; none: is_success, if the first step gives it",
         default=None,

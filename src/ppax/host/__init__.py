@@ -4,6 +4,15 @@ from ppax.host.episodes import HostActor, HostEpisodes
 from ppax.host.policy import make_policy
 from ppax.host.rollouts import Rollouts
 from ppax.host.timing import Clock
-from ppax.host.training import HostTraining, metric_names
+from ppax.host.training import HostTraining, metric_names, with_core_left
 
-__all__ = ["Clock", "HostActor", "HostEpisodes", "HostTraining", "Rollouts", "make_policy", "metric_names"]
+__all__ = [
+    "Clock",
+    "HostActor",
+    "HostEpisodes",
+    "HostTraining",
+    "Rollouts",
+    "make_policy",
+    "metric_names",
+    "with_core_left",
+]

@@ -22,8 +22,9 @@ STAGES = ("stepping", "policy", "transfer", "update")
 class Clock:
     """Timer of the stages of `training` on `env`, in seconds since its creation or `restart`.
 
-    "stepping" is the time that the loop waits for environments; work of worker processes during policy inference is not
-    in it. The remaining time of the loop is "recording".
+    "stepping" is the time that the loop waits for environments, "update" that for updates: work of worker processes
+    during policy inference, and with `overlap` of updates during stepping, is not in it. The remaining time of the loop
+    is "recording".
     """
 
     def __init__(self, training: HostTraining, env: HostEnv):
@@ -31,7 +32,10 @@ class Clock:
         put, program = training.put, training.program
         training.policy = _TimedPolicy(training.policy, self)
         training.put = self.around("transfer", lambda *given: jax.block_until_ready(jax.device_put(put(*given))))
-        training.program = self.around("update", lambda *given: jax.block_until_ready(program(*given)))
+        training.reached = self.around("update", training.reached)
+        # with `overlap` an update runs beside stepping, and `reached` waits for it
+        wait: Callable[[Any], Any] = (lambda result: result) if training.overlap else jax.block_until_ready
+        training.program = self.around("update", lambda *given: wait(program(*given)))
         env.host.wrap(lambda stepper: _TimedStepper(stepper, self))
         if env.host.exchange is not None:
             env.host.exchange = self.around("stepping", env.host.exchange)

@@ -10,27 +10,25 @@ import dataclasses
 import math
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import PartitionSpec
 
+from ppax.arrays import counter
 from ppax.arrays.metrics import Summary, add_up, averaged, nothing
-from ppax.collection import Row, no_episodes, update_episode_stats, with_last_value
-from ppax.envs import EnvError, HostEnv
-from ppax.envs.hosting.arrays import EpisodeStats
+from ppax.envs import Env, EnvError, HostEnv
 from ppax.host.collection import HostRollout
-from ppax.host.policy import PolicyInputs
 from ppax.host.resets import reset_if_needed
-from ppax.host.rows import no_carry
+from ppax.host.rollouts import collected_from, value_of
+from ppax.host.shapes import argument_shapes, argument_shardings, rollout_specs
 from ppax.host.tensors import collector_of
-from ppax.learning.exploration import remembered
 from ppax.program import sharding
-from ppax.program.layout import compiler_options
-from ppax.program.sharding import AXIS, SAME, SPLIT
+from ppax.program.layout import compiler_options, with_devices
+from ppax.program.sharding import SAME
 from ppax.protocols import Agent
 from ppax.training import (
     STAGES,
@@ -41,32 +39,55 @@ from ppax.training import (
     num_devices,
     state_specs,
 )
-from ppax.types import ActorState, Collected, Key, LearnerState, PyTree, TrainState, Transition
+from ppax.types import ActorState, Key, LearnerState, TrainState
 
 RESET = 2**32 - 2  # folded into the rollout's key for the seeds of environment resets
 
 
+class Begun(NamedTuple):
+    """Rollout that begins: the state before it, the annealed agent, and keys."""
+
+    state: TrainState
+    agent: Agent
+    key: Key  # `TrainState.key` after the iteration
+    reset_key: Key
+
+
+class Gathering(NamedTuple):
+    """Rollout that waits for its update."""
+
+    rollout: HostRollout
+    actor: ActorState | None  # before the rollout; None: that of the state whose update it is
+    acted: LearnerState  # learner whose policy acted
+    key: Key  # `TrainState.key` after the iteration
+
+
 class HostTraining:
     """Compiled training on host environments, called like `ppax.train`.
+
+    With `overlap` = 1 the next rollout is collected while an update runs, by the policy before that update: data are
+    one update old from the second iteration on, and an iteration takes the longer of both times instead of their sum.
+    The update sees the log-probabilities and values of the policy that acted, as V-trace needs them.
 
     When `stop` is set, or after `chunk_seconds`, it returns after the current iteration. An EnvError carries the result
     of the iterations completed before it in its attribute `reached`. `collect_seconds` is the time that the latest call
     spent on rollouts; in the rest it waited for updates.
     """
 
+    overlap = 0
     chunk_seconds = math.inf
     collect_seconds = 0.0
 
     def __init__(self, agent: Agent, env: HostEnv, state: TrainState, stop: threading.Event | None = None):
         begin = time.perf_counter()
         self._stop, self._devices = stop or threading.Event(), num_devices(agent, env, state.num_steps)
-        shapes = _shapes(agent, env, sharding.shapes_of(state, state_specs(state), 1))
+        shapes = argument_shapes(_finish, agent, env, sharding.shapes_of(state, state_specs(state), 1))
         self._inputs = jax.jit(_inputs).lower(agent, _counters(shapes[3]), np.int32(1)).compile()
         annealed = jax.eval_shape(_inputs, agent, _counters(shapes[3]), np.int32(1))[0].agent
         self.policy, self._collect = collector_of(annealed, env, state.learner)
         # not ahead of time: batch sizes of `value_of` vary
         self._value, self._averaged = jax.jit(value_of), jax.jit(averaged)
-        shardings, options = _argument_shardings(state, self._devices), _options()
+        shardings, options = argument_shardings(state, self._devices), _options()
         # Transfers of rollouts, and of an agent's hyperparameters, to the program's devices
         self.put: Any = lambda *arguments: arguments
         self._put_agent: Any = lambda agent: agent
@@ -76,8 +97,11 @@ class HostTraining:
             self.put = lambda *arguments: jax.device_put(arguments, shardings[4:])
             self._put_agent = lambda agent: jax.device_put(agent, shardings[0])
         self.program: Any = jax.jit(_finish, **options).lower(*shapes).compile()
-        self._nothing = nothing(shapes[-1])
-        self.metric_names: tuple[str, ...] = (*shapes[-1].names, *STAGES)
+        self.reached: Callable[[TrainState], int] = lambda state: int(state.iteration)  # waits for the last update
+        self._next: tuple[TrainState | None, Gathering | None] = (None, None)  # the next rollout, and its state
+        metrics = shapes[6]
+        self._nothing = nothing(metrics)
+        self.metric_names: tuple[str, ...] = (*metrics.names, *STAGES)
         self._averaged(self._nothing, 1)
         self.compile_seconds = time.perf_counter() - begin
 
@@ -92,31 +116,74 @@ class HostTraining:
         """Run `num_iterations` iterations, at least one; see `ppax.train`. Raises EnvError if an environment fails."""
         if total_iterations is None:
             total_iterations = int(state.iteration) + num_iterations
-        length = agent.sequence_length(state.num_steps)
         if self._placed[0] is not agent:
             self._placed = agent, self._put_agent(agent)
+        ready, self._next = self._next[1] if self._next[0] is state else None, (None, None)
         totals, done, total = self._nothing, 0, np.int32(total_iterations)
         first, until, self.collect_seconds = int(state.iteration), time.monotonic() + self.chunk_seconds, 0.0
-        while done < num_iterations and not (done and (self._stop.is_set() or time.monotonic() > until)):
-            here = state if self._devices == 1 else sharding.local(state)
-            inputs, reset_key = self._inputs(agent, _counters(here), total)
-            self.policy.begin(
-                inputs.agent, here.learner, state.num_steps, inputs.collect_key
-            )  # waits for the last update
-            if int(state.iteration) < first + done:
-                break  # the last iteration was discarded
-            parameters, begin = (inputs.agent, here.learner), time.perf_counter()
-            try:
-                actor = reset_if_needed(agent, env, here.actor, reset_key)
-                rollout = self._collect(self.policy, self._value, env, actor, state.num_steps, length, parameters)
-            except EnvError as error:
-                error.reached = Trained(state, self._averaged(totals, done)) if done else None
-                raise
-            self.collect_seconds += time.perf_counter() - begin
-            actor = state.actor if actor is here.actor else actor  # already on the devices
-            state, totals = self.program(self._placed[1], total, env, state, *self.put(actor, rollout, totals))
-            done += 1
+        try:
+            while done < num_iterations and not (done and (self._stop.is_set() or time.monotonic() > until)):
+                if self.reached(state) < first + done:
+                    break  # the last iteration was discarded
+                here = state if self._devices == 1 else sharding.local(state)
+                if ready is None:
+                    ready = self._gather(agent, env, self._begin(agent, here, total), state.learner)
+                arguments = self.put(
+                    state.actor if ready.actor is None else ready.actor, ready.rollout, totals, ready.acted
+                )
+                goes_on = self.overlap and first + done + 1 < total_iterations and not self._stop.is_set()
+                # before the update: what it computes would wait for the end of that
+                following, before = self._begin(agent, _after(here, ready), total) if goes_on else None, state
+                state, totals = self.program(self._placed[1], total, env, state, *arguments)
+                done, ready = done + 1, None
+                if following is not None:
+                    ready = self._gather(agent, env, following, before.learner)._replace(actor=None)
+        except EnvError as error:
+            completed = self.reached(state) - first
+            error.reached = Trained(state, self._averaged(totals, completed)) if completed else None
+            raise
+        self._next = state, ready
         return Trained(state, self._averaged(totals, int(state.iteration) - first))
+
+    def _begin(self, agent: Agent, state: TrainState, total: Any) -> Begun:
+        """Prepare the collection of a rollout from `state` on."""
+        inputs, reset_key = self._inputs(agent, _counters(state), total)
+        self.policy.begin(inputs.agent, state.learner, state.num_steps, inputs.collect_key)
+        return jax.block_until_ready(Begun(state, inputs.agent, inputs.key, reset_key))
+
+    def _gather(self, agent: Agent, env: HostEnv, begun: Begun, acted: LearnerState) -> Gathering:
+        """Collect a rollout with the learner of the state with which it began; `acted` is where the program has it."""
+        state, annealed, key, reset_key = begun
+        length, begin = agent.sequence_length(state.num_steps), time.perf_counter()
+        actor, parameters = reset_if_needed(agent, env, state.actor, reset_key), (annealed, state.learner)
+        rollout = self._collect(self.policy, self._value, env, actor, state.num_steps, length, parameters)
+        self.collect_seconds += time.perf_counter() - begin
+        return Gathering(rollout, None if actor is state.actor else actor, acted, key)
+
+
+def _after(state: TrainState, played: Gathering) -> TrainState:
+    """Return `state` after a rollout and without its update: what the collection of the next rollout reads."""
+    obs, first, mask = jax.tree.map(lambda x: x[-1], played.rollout[:3])
+    ended_with: dict[str, Any] = {"env_state": played.rollout.env_state, "carry": played.rollout.last_carry}
+    return dataclasses.replace(
+        state,
+        actor=state.actor._replace(obs=obs, first=first, action_mask=mask, **ended_with),
+        key=played.key,
+        iteration=state.iteration + 1,
+        env_steps=counter.add(state.env_steps, jnp.uint32(played.rollout.valid.sum())),
+    )
+
+
+def with_core_left(agent: Agent, env: Env, num_steps: int) -> Any:
+    """Return `agent` with updates on fewer devices where they would take every core, for stepping beside updates.
+
+    A number of devices that the user has chosen stays as it is.
+    """
+    devices = num_devices(agent, env, num_steps)
+    chosen = any(learner.program.devices is not None for learner, _ in agent.learners(env.num_streams))
+    if chosen or devices < sharding.num_cores():
+        return agent
+    return with_devices(agent, max((d for d in range(1, devices) if devices % d == 0), default=1))
 
 
 def _options() -> dict[str, Any]:
@@ -125,7 +192,7 @@ def _options() -> dict[str, Any]:
 
 def metric_names(agent: Agent, env: HostEnv, state: TrainState) -> tuple[str, ...]:
     """Return the names of the training metrics, without compiling; `state` may be shapes."""
-    return (*_shapes(agent, env, state)[-1].names, *STAGES)
+    return (*argument_shapes(_finish, agent, env, state)[6].names, *STAGES)
 
 
 def _counters(state: TrainState) -> TrainState:
@@ -140,11 +207,6 @@ def _inputs(agent: Agent, state: TrainState, total_iterations: Array) -> tuple[I
     return inputs, jax.random.fold_in(jax.random.clone(inputs.collect_key), RESET)
 
 
-def value_of(agent: Agent, learner: LearnerState, inputs: PolicyInputs) -> Array:
-    """Return V [e] of the observations of a batch."""
-    return agent.policy(learner, *inputs).value
-
-
 def _finish(
     agent: Agent,
     total_iterations: Array,
@@ -153,94 +215,25 @@ def _finish(
     actor: ActorState,
     rollout: HostRollout,
     totals: Summary | None,
+    acted: LearnerState,
 ) -> Trained:
-    """Finish an iteration whose rollout was collected from `actor`; add its metrics to `totals`, if given."""
+    """Finish an iteration whose rollout was collected from `actor`; add its metrics to `totals`, if given.
+
+    `acted` is the learner whose policy acted: that of `state`, with `overlap` the one before.
+    """
     inputs = iteration_inputs(agent, state, total_iterations)  # the same as on the host
     state = dataclasses.replace(state, actor=actor)
     devices = num_devices(inputs.agent, env, state.num_steps)
     own_envs = dataclasses.replace(env, num_envs=env.num_envs // devices)
 
-    def share(inputs: IterationInputs, state: TrainState, rollout: HostRollout) -> Trained:
-        return finish_iteration(inputs, own_envs, state, collected_from(inputs.agent, state, rollout))
+    def share(inputs: IterationInputs, state: TrainState, rollout: HostRollout, acted: LearnerState) -> Trained:
+        return finish_iteration(inputs, own_envs, state, collected_from(inputs.agent, acted, state.actor, rollout))
 
     if devices == 1:
-        after, metrics = share(inputs, state, rollout)
+        after, metrics = share(inputs, state, rollout, acted)
     else:
         specs = state_specs(state)
-        in_specs: Any = (SAME, specs, _played_specs())
-        after, metrics = sharding.split(share, devices, in_specs, Trained(specs, SAME))(inputs, state, rollout)  # type: ignore[arg-type]
+        in_specs, out_specs = (SAME, specs, rollout_specs(), SAME), Trained(specs, SAME)  # type: ignore[arg-type]
+        after, metrics = sharding.split(share, devices, in_specs, out_specs)(inputs, state, rollout, acted)
     accepted = after.iteration > state.iteration
     return Trained(after, metrics if totals is None else add_up(totals, metrics, accepted))
-
-
-def _played_specs() -> HostRollout:
-    """Sharding specs of a rollout: by stream."""
-    steps = PartitionSpec(None, AXIS)
-    specs: dict[str, Any] = dict.fromkeys(HostRollout._fields, steps) | {"last_carry": SPLIT, "env_state": SPLIT}
-    return HostRollout(**specs)
-
-
-def _argument_shardings(state: TrainState, devices: int) -> Any:
-    """Return the shardings of the arguments of `_finish`; None for one device."""
-    if devices == 1:
-        return None
-    return sharding.shardings((SAME, SAME, None, state_specs(state), SPLIT, _played_specs(), SAME), devices)
-
-
-def collected_from(agent: Agent, state: TrainState, rollout: HostRollout) -> Collected:
-    """Convert a rollout of the host to the result of `ppax.collect`: values, log-probabilities, episode statistics."""
-    learner, actor = state.learner, state.actor
-    before, after = (jax.tree.map(lambda x, cut=cut: x[cut], rollout[:3]) for cut in (slice(-1), -1))
-    unknown = jnp.zeros(rollout.valid.shape, jnp.float32)
-    stored: dict[str, Any] = {name: getattr(rollout, name) for name in ("action", "terminated", "valid", "final_value")}
-    steps = Transition(
-        obs=before[0],
-        log_prob=unknown,
-        value=unknown,
-        reward=jnp.where(rollout.valid, rollout.reward, 0.0),  # rewards of invalid steps are undefined
-        truncated=rollout.truncated & ~rollout.terminated,
-        first=before[1],
-        action_mask=before[2],
-        carry=rollout.carry,
-        **stored,
-    )
-    value, log_prob = agent.evaluate_rollout(learner, steps)
-    steps = dataclasses.replace(steps, value=value, log_prob=log_prob)
-
-    discount = agent.discount(actor.first.shape[0])
-
-    def count(running: Any, step: Any) -> Any:
-        return update_episode_stats(discount, running, *step)
-
-    initial = actor, no_episodes(actor.first.shape[0])
-    inputs = steps.reward, steps.ended, steps.valid, rollout.episode_stats
-    (actor, episodes), traces = jax.lax.scan(count, initial, inputs)
-    obs, first, mask = after
-    ended_with: dict[str, Any] = {"env_state": rollout.env_state, "carry": rollout.last_carry}
-    actor = actor._replace(obs=obs, first=first, action_mask=mask, **ended_with)
-    over = steps.ended if rollout.episode_stats is None else rollout.episode_stats.over
-    metrics = {name: jnp.where(over, x, 0.0) for name, x in rollout.metrics.items()}
-    return with_last_value(agent, learner, (actor, episodes), Row(steps, traces, metrics))
-
-
-def _shapes(agent: Agent, env: HostEnv, state: TrainState) -> tuple[Any, ...]:
-    """Return the shapes of the arguments of `_finish` (the last one: of its metrics), before any rollout."""
-    actor, num_steps = state.actor, state.num_steps
-    decision = jax.eval_shape(
-        agent.act, state.learner, actor.carry, actor.obs, actor.first, actor.action_mask, state.key
-    )
-
-    def stack(tree: PyTree, count: int) -> PyTree:
-        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((count, *x.shape), x.dtype), tree)
-
-    obs, first, mask = stack((actor.obs, actor.first, actor.action_mask), num_steps + 1)
-    flag, number = stack((actor.first, actor.reward_trace), num_steps)
-    memory = remembered(actor.carry)
-    carry = stack(memory, num_steps // agent.sequence_length(num_steps)) if jax.tree.leaves(memory) else no_carry(env)
-    final_value = number if env.host.has_final_obs else None
-    episode_stats = EpisodeStats(number, flag) if env.host.spec.has_episode_stats else None
-    steps = (stack(decision.action, num_steps), number, flag, flag, flag, final_value, episode_stats)
-    metrics = dict.fromkeys(env.host.spec.metrics, number)
-    rollout = HostRollout(obs, first, mask, *steps, carry, actor.carry, metrics, actor.env_state)
-    arguments = agent, np.int32(1), env, state, actor, rollout
-    return *arguments, jax.eval_shape(_finish, *arguments, None).metrics

@@ -25,9 +25,10 @@ class CompiledTraining:
 
     Hyperparameters (leaves of agent and environment) may change from call to call. Shapes and static fields are
     compiled in: a call with others raises ConfigError with the name of the field. `compile_seconds` is the sum of
-    `trace_seconds`, `lower_seconds` and `xla_seconds`. `chunk_seconds` has no effect: a call cannot be interrupted.
+    `trace_seconds`, `lower_seconds` and `xla_seconds`. `chunk_seconds` and `overlap` have no effect.
     """
 
+    overlap = 0
     chunk_seconds = math.inf
     collect_seconds = None
 

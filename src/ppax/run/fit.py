@@ -15,11 +15,12 @@ import jax
 import jax.numpy as jnp
 
 from ppax import config
-from ppax.agents.arguments import require_agent, require_arguments, require_env, warn_of_single_rows
+from ppax.agents.arguments import require_agent, require_arguments, require_env, require_overlap, warn_of_single_rows
 from ppax.agents.opponents import Pool
 from ppax.config import BestSettings, EvalSettings, FilmSettings, InitFrom, Log, Run, group_tables
 from ppax.envs import Env, check_schedule
 from ppax.films.recorder import FilmRecorder
+from ppax.host import with_core_left
 from ppax.options import Config
 from ppax.policy.spec import spec_of
 from ppax.program import processes, sharding
@@ -64,6 +65,7 @@ def fit(
     evaluation: EvalSettings | None = None,
     film: FilmSettings | None = None,
     iterations_per_env_reset: int | None = None,
+    overlap: int = 0,
     init_from: InitFrom | str | Path | TrainedRun | TrainState | None = None,
 ) -> TrainedRun:
     """Train `agent` on `env` for `total_steps` steps, rounded up to whole rollouts.
@@ -80,8 +82,9 @@ def fit(
     copy it: the next chunk reuses its memory (buffer donation). `stop` is a stop condition as text
     (conditions/text.py), `best` the metric by which the best policy is kept. Unlike callbacks both belong to the run's
     configuration, and a resumed run continues with them. `evaluation` evaluates the policy during training, which it
-    does not change; `film` writes films of it. `iterations_per_env_reset` is that of `start`. `init_from` is a run from
-    whose weights and statistics this one starts; with options `ppax.InitFrom(run, keep=("params",))`.
+    does not change; `film` writes films of it. `iterations_per_env_reset` is that of `start`; with `overlap` = 1 host
+    environments are stepped during updates, by a policy one update old. `init_from` is a run from whose weights and
+    statistics this one starts; with options `ppax.InitFrom(run, keep=("params",))`.
 
     Raises ConfigError, before anything compiles, for settings that cannot work, as a learner of `init_from` that does
     not fit; NotEnoughMemory; NumericalError when rollout, gradient or weights are not finite; EnvError of a host.
@@ -92,7 +95,7 @@ def fit(
     fields = env.settings.run_fields() | {"num_steps": num_steps, "total_steps": total_steps, "seed": seed}
     fields |= {"iterations_per_env_reset": iterations_per_env_reset, "agents": agent.sharing, "init_from": settings}
     fields |= {"stop": stop, "best": best or BestSettings(), "log": log or Log(), "eval": evaluation or EvalSettings()}
-    fields |= {"self_play": agent.pool or Pool(), "film": film or FilmSettings()}
+    fields |= {"self_play": agent.pool or Pool(), "film": film or FilmSettings(), "overlap": overlap}
     return fit_run(agent, env, Run(**fields), run_dir, callbacks, given=given)
 
 
@@ -121,6 +124,7 @@ def fit_run(
     say(f"memory, at least: {needed}")
     _warn(agent, env, run)
     check_schedules(agent, env)
+    require_overlap(agent, env, run.overlap, run.iterations_per_env_reset)
     check_recording(agent, env, run, run_dir)
     warm = prepare(agent, shapes, run.init_from, given, say)
     with ExitStack() as stack:
@@ -134,6 +138,7 @@ def fit_run(
         stop_requested = stack.enter_context(stop_on_signals(_signals(directory)))
         stack.enter_context(kept_programs())
         stack.enter_context(explained(needed))
+        agent = with_core_left(agent, env, run.num_steps) if run.overlap else agent
         origin = record_start(directory, "fit", agent, env, run, {} if warm is None else warm.record())
         saver = Saver(directory, monitor, run.log, origin)
         loop = stack.enter_context(closing(Loop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested)))

@@ -71,6 +71,7 @@ class Loop:
         if self.run.log.console:
             self.console = Console(self.total_iterations)  # before compilation, which may take long
         program = compilation.compile(self.agent, self.env, state, self.stop)
+        program.overlap = self.run.overlap
         if self.run.log.every is None:
             program.chunk_seconds = self.run.log.checkpoint_seconds  # slow environments: a row is due for each save
         return program

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from ppax import config, envs
+from ppax.agents.arguments import require_overlap
 from ppax.config import FilmSettings, Run, group_tables
 from ppax.envs import Env
 from ppax.options import Config, unflatten
@@ -103,6 +104,7 @@ def _checked(tasks: Sequence[Task]) -> Pack:
         agent.check()
         planned_iterations(env, run)
         check_schedules(agent, env)
+        require_overlap(agent, env, run.overlap, run.iterations_per_env_reset)
         check_recording(agent, env, run, Path())
         shapes = state_shapes(agent, env, run)
         require_memory(agent, env, shapes)

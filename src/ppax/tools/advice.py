@@ -12,13 +12,19 @@ from ppax.program import sharding
 
 SMALL = 512  # rows of a minibatch: below, the overhead of starting operations dominates
 WORKER_SECONDS = 5e-4  # step of all environments: above, worker processes gain more than their messages cost
+WAITING = 0.2  # share of updates, or of the rest, from which doing both at once gains
 CPU_INFO = Path("/proc/cpuinfo")  # Linux
 BFLOAT16_UNITS = "amx_bf16", "avx512_bf16"  # flags there of processors on which bfloat16 products are faster
 
 
-def host_advice(shares: dict[str, float], step_seconds: float, minibatch_rows: int, env: Any) -> str:
+def host_advice(shares: dict[str, float], step_seconds: float, minibatch_rows: int, env: Any, overlap: int = 0) -> str:
     """Advice, one sentence, on making a host run faster; `step_seconds` is iteration time / num_steps."""
     cores, stepping = sharding.num_cores(), shares["stepping"] * step_seconds
+    if not overlap and cores > 1 and min(shares["update"], 1.0 - shares["update"]) >= WAITING:
+        return (
+            f"Environments wait for updates for {shares['update']:.0%} of the time: overlap = 1 steps them meanwhile, "
+            "with a policy that is one update behind (docs/host.md)."
+        )
     each = f"{stepping / env.num_envs * 1e6:,.0f} us for each environment"
     acting, learning = shares["policy"] + shares["recording"], shares["transfer"] + shares["update"]
     if shares["stepping"] >= max(acting, learning):

@@ -13,7 +13,7 @@ import jax
 from ppax.collection import collect
 from ppax.envs import Env, require_native
 from ppax.envs.vector import VectorEnv
-from ppax.host import Clock
+from ppax.host import Clock, with_core_left
 from ppax.ppo import PPO
 from ppax.program import sharding
 from ppax.program.backends import backend_of
@@ -57,11 +57,12 @@ class Choice(NamedTuple):
 class Runner:
     """Compiled program of a run, with its current state."""
 
-    def __init__(self, agent: PPO, env: Env, num_steps: int, say: Callable[[str], None] = quiet):
+    def __init__(self, agent: PPO, env: Env, num_steps: int, say: Callable[[str], None] = quiet, overlap: int = 0):
         self.agent, self.env = agent, env
         say("compiling")
         self.state = start_compiled(agent, env, num_steps)
         self.program: Any = compile(agent, env, self.state)
+        self.program.overlap = overlap
         self.spent = 0.0  # seconds spent on iterations
         self.clock: Clock | None = backend_of(env).clock(self.program)
         say("first iteration")
@@ -92,7 +93,12 @@ class Runner:
 
 
 def measure(
-    agent: PPO, env: Env, num_steps: int, seconds: float = 5.0, say: Callable[[str], None] = quiet
+    agent: PPO,
+    env: Env,
+    num_steps: int,
+    seconds: float = 5.0,
+    say: Callable[[str], None] = quiet,
+    overlap: int = 0,
 ) -> BenchReport:
     """Measure iterations for about `seconds`, then each stage alone. Raises ConfigError for sizes that do not divide.
 
@@ -103,7 +109,8 @@ def measure(
     waits for environments), policy, transfer, update, recording.
     """
     check_sizes(agent, env, num_steps)
-    runner = Runner(agent, env, num_steps, say)
+    agent = with_core_left(agent, env, num_steps) if overlap else agent
+    runner = Runner(agent, env, num_steps, say, overlap)
     say("measuring")
     times = rounds(runner, seconds)
     iteration = statistics.median(times)
@@ -111,7 +118,7 @@ def measure(
     minibatch = rows // agent.minibatch.num_minibatches
     if runner.clock is not None:
         shares = runner.clock.shares(runner.spent)
-        text = host_advice(shares, iteration / num_steps, minibatch, env)
+        text = host_advice(shares, iteration / num_steps, minibatch, env, overlap)
     else:
         say("measuring stages")
         stages = dict(_stages(agent, require_native(env, "", ""), runner.state, seconds / 10))

@@ -378,7 +378,8 @@ GIVEN = [option.path for option in config.options({"agent": {"schedule": {"part"
 def test_every_option_can_be_given(parse, path):
     base = {"agent": {"schedule": {"part": "linear"}}}
     option = next(o for o in config.options(base) if o.path == path)
-    value = {int: 7, float: option.limits.get("above", 0.0) + 0.5, str: "Pendulum-v1", bool: None}[option.kind]
+    whole, broken = min(7, option.limits.get("high", 7)), option.limits.get("above", 0.0) + 0.5
+    value = {int: whole, float: broken, str: "Pendulum-v1", bool: None}[option.kind]
     if "choices" in option.limits:
         value = option.limits["choices"][-1]
     flag = "--" + path.replace("_", "-")

@@ -150,6 +150,7 @@ def test_every_option_reaches_the_agent_or_the_run():
             value = option.limits["above"] + 0.25
         else:
             value = unusual[option.kind] + (option.default == unusual[option.kind])
+            value = min(value, option.limits.get("high", value))
         plain = config.build(base)
         changed = config.build(at(path, given(option, path, value), base_of(path)))
         before, after = ((jax.tree.leaves(x), jax.tree.structure(x)) for x in (plain, changed))

@@ -298,6 +298,7 @@ OF_RUNS = {
     "schedule.part": ("linear", []),  # refused: it names no number; tests/envs/test_curriculum.py
     "agent_ids": (True, ["env=Pursuit-2"]),
     "central_critic": (True, ["env=Pursuit-2"]),
+    "overlap": (1, ["env=gymnasium/CartPole-v1"]),
     "agents": ("independent", ["env=Pursuit-2"]),
     "stop": ("iteration >= 1", ["log.every=1"]),
     "best.metric": ("value_mean", BEST),

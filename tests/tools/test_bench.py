@@ -142,8 +142,12 @@ def test_advice_for_host_environments_follows_the_largest_stage(monkeypatch):
     acting = SLOW | {"stepping": 0.2, "policy": 0.6}
     assert "more than 4 environments" in advice.host_advice(acting, 1e-4, 128, here)
     learning = SLOW | {"stepping": 0.2, "update": 0.5}
-    assert "Minibatches of 128 rows are small" in advice.host_advice(learning, 1e-4, 128, here)
-    assert "Gradient steps" in advice.host_advice(learning, 1e-4, 8192, here)
+    assert "Minibatches of 128 rows are small" in advice.host_advice(learning, 1e-4, 128, here, overlap=1)
+    assert "Gradient steps" in advice.host_advice(learning, 1e-4, 8192, here, overlap=1)
+    assert "for 50% of the time: overlap = 1" in advice.host_advice(learning, 1e-4, 128, here)
+    assert "overlap" not in advice.host_advice(learning | {"stepping": 0.6, "update": 0.1}, 1e-4, 128, here)
+    monkeypatch.setattr(sharding, "num_cores", lambda: 1)
+    assert "overlap" not in advice.host_advice(learning, 1e-4, 128, here)
 
 
 class Slow(Maze):

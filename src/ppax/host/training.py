@@ -23,8 +23,7 @@ from ppax.arrays.metrics import Summary, add_up, averaged, nothing
 from ppax.envs import Env, EnvError, HostEnv
 from ppax.host.collection import HostRollout
 from ppax.host.resets import reset_if_needed
-from ppax.host.rollouts import collected_from, value_of
-from ppax.host.shapes import argument_shapes, argument_shardings, rollout_specs
+from ppax.host.rollouts import argument_shapes, argument_shardings, collected_from, rollout_specs, value_of
 from ppax.host.tensors import collector_of
 from ppax.program import sharding
 from ppax.program.layout import compiler_options, with_devices
@@ -174,11 +173,13 @@ def _after(state: TrainState, played: Gathering) -> TrainState:
     )
 
 
-def with_core_left(agent: Agent, env: Env, num_steps: int) -> Any:
-    """Return `agent` with updates on fewer devices where they would take every core, for stepping beside updates.
+def beside_stepping(agent: Agent, env: Env, num_steps: int, overlap: int) -> Any:
+    """Return `agent` with, for `overlap`, updates on fewer devices where they would take every core.
 
     A number of devices that the user has chosen stays as it is.
     """
+    if not overlap:
+        return agent
     devices = num_devices(agent, env, num_steps)
     chosen = any(learner.program.devices is not None for learner, _ in agent.learners(env.num_streams))
     if chosen or devices < sharding.num_cores():

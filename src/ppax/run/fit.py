@@ -20,7 +20,7 @@ from ppax.agents.opponents import Pool
 from ppax.config import BestSettings, EvalSettings, FilmSettings, InitFrom, Log, Run, group_tables
 from ppax.envs import Env, check_schedule
 from ppax.films.recorder import FilmRecorder
-from ppax.host import with_core_left
+from ppax.host import beside_stepping
 from ppax.options import Config
 from ppax.policy.spec import spec_of
 from ppax.program import processes, sharding
@@ -79,12 +79,10 @@ def fit(
 
     `callbacks` are called with (state, row) at every log row; returning True ends the run. An object with `log(row)`
     and `close()` is an additional logger, one of `ppax.stop` a stop condition. A callback that keeps the state must
-    copy it: the next chunk reuses its memory (buffer donation). `stop` is a stop condition as text
-    (conditions/text.py), `best` the metric by which the best policy is kept. Unlike callbacks both belong to the run's
-    configuration, and a resumed run continues with them. `evaluation` evaluates the policy during training, which it
-    does not change; `film` writes films of it. `iterations_per_env_reset` is that of `start`; with `overlap` = 1 host
-    environments are stepped during updates, by a policy one update old. `init_from` is a run from whose weights and
-    statistics this one starts; with options `ppax.InitFrom(run, keep=("params",))`.
+    copy it: the next chunk reuses its memory (buffer donation). `stop` is a stop condition as text, `best` the metric
+    by which the best policy is kept: unlike callbacks part of the configuration. `evaluation` evaluates during training,
+    `film` writes films. `iterations_per_env_reset` is that of `start`; with `overlap` = 1 host environments are stepped
+    during updates, by a policy one update old. `init_from` is a run whose weights and statistics this one starts from.
 
     Raises ConfigError, before anything compiles, for settings that cannot work, as a learner of `init_from` that does
     not fit; NotEnoughMemory; NumericalError when rollout, gradient or weights are not finite; EnvError of a host.
@@ -117,15 +115,11 @@ def fit_run(
     run_config = config.describe_run(agent, env, run)
     loggers, conditions = sort_callbacks(callbacks)
     monitor = RunMonitor(run, conditions)
-    planned_iterations(env, run)
-    agent.check()
+    check_plan(agent, env, run, run_dir)
     shapes = state_shapes(agent, env, run)
     needed = require_memory(agent, env, shapes)
     say(f"memory, at least: {needed}")
     _warn(agent, env, run)
-    check_schedules(agent, env)
-    require_overlap(agent, env, run.overlap, run.iterations_per_env_reset)
-    check_recording(agent, env, run, run_dir)
     warm = prepare(agent, shapes, run.init_from, given, say)
     with ExitStack() as stack:
         evaluations = stack.enter_context(Evaluations(agent, env, run, shapes))
@@ -138,7 +132,7 @@ def fit_run(
         stop_requested = stack.enter_context(stop_on_signals(_signals(directory)))
         stack.enter_context(kept_programs())
         stack.enter_context(explained(needed))
-        agent = with_core_left(agent, env, run.num_steps) if run.overlap else agent
+        agent = beside_stepping(agent, env, run.num_steps, run.overlap)
         origin = record_start(directory, "fit", agent, env, run, {} if warm is None else warm.record())
         saver = Saver(directory, monitor, run.log, origin)
         loop = stack.enter_context(closing(Loop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested)))
@@ -220,10 +214,14 @@ def _warn(agent: Agent, env: Env, run: Run) -> None:
     warn_of_single_rows(agent, env, run.num_steps)
 
 
-def check_schedules(agent: Agent, env: Env) -> None:
-    """Raise ConfigError for a schedule of a number that the agent or the environment lacks."""
+def check_plan(agent: Agent, env: Env, run: Run, run_dir: object) -> None:
+    """Raise ConfigError or ImportError for numbers, length, overlap, schedules, loggers or films that cannot work."""
+    agent.check()
+    planned_iterations(env, run)
+    require_overlap(agent, env, run.overlap, run.iterations_per_env_reset)
     check_schedule(env)
     jax.eval_shape(agent.annealed, jnp.float32(0.0), jnp.float32(0.0))
+    check_recording(agent, env, run, run_dir)
 
 
 def check_recording(agent: Agent, env: Env, run: Run, run_dir: object) -> None:

@@ -12,15 +12,14 @@ import jax
 import numpy as np
 
 from ppax import config, envs
-from ppax.agents.arguments import require_overlap
 from ppax.config import FilmSettings, Run, group_tables
 from ppax.envs import Env
 from ppax.options import Config, unflatten
 from ppax.program.backends import backend_of
 from ppax.program.compiled import strong
 from ppax.protocols import Agent
-from ppax.run.fit import check_recording, check_schedules, require_valid
-from ppax.run.restore import planned_iterations, require_memory, state_shapes
+from ppax.run.fit import check_plan, require_valid
+from ppax.run.restore import require_memory, state_shapes
 from ppax.sweeps.plan import Member
 from ppax.types import ConfigError, TrainState
 
@@ -101,11 +100,7 @@ def _checked(tasks: Sequence[Task]) -> Pack:
     agent, env, run = tasks[0][1:]
     try:
         require_valid(agent, env)
-        agent.check()
-        planned_iterations(env, run)
-        check_schedules(agent, env)
-        require_overlap(agent, env, run.overlap, run.iterations_per_env_reset)
-        check_recording(agent, env, run, Path())
+        check_plan(agent, env, run, Path())
         shapes = state_shapes(agent, env, run)
         require_memory(agent, env, shapes)
     except ConfigError as error:

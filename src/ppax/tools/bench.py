@@ -13,7 +13,7 @@ import jax
 from ppax.collection import collect
 from ppax.envs import Env, require_native
 from ppax.envs.vector import VectorEnv
-from ppax.host import Clock, with_core_left
+from ppax.host import Clock, beside_stepping
 from ppax.ppo import PPO
 from ppax.program import sharding
 from ppax.program.backends import backend_of
@@ -109,7 +109,7 @@ def measure(
     waits for environments), policy, transfer, update, recording.
     """
     check_sizes(agent, env, num_steps)
-    agent = with_core_left(agent, env, num_steps) if overlap else agent
+    agent = beside_stepping(agent, env, num_steps, overlap)
     runner = Runner(agent, env, num_steps, say, overlap)
     say("measuring")
     times = rounds(runner, seconds)

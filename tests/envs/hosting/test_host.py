@@ -21,7 +21,7 @@ from ppax.collection import collect, force_reset
 from ppax.envs import EnvError, host
 from ppax.envs.hosting.gym_vector import mode_of
 from ppax.envs.suites.gymnasium import spec_of
-from ppax.host import training
+from ppax.host import rollouts
 from ppax.host.collection import collect_on_host
 from ppax.host.policy import make_policy
 from ppax.host.resets import reset_if_needed
@@ -32,8 +32,8 @@ from ppax.types import ConfigError
 NUM_ENVS, NUM_STEPS = 4, 160
 pytestmark = pytest.mark.usefixtures("cached_programs")
 start = jax.jit(ppax.start, static_argnames="num_steps", compiler_options=QUICK)
-value_of = jax.jit(training.value_of, compiler_options=QUICK)
-collected_of = jax.jit(training.collected_from, compiler_options=QUICK)
+value_of = jax.jit(rollouts.value_of, compiler_options=QUICK)
+collected_of = jax.jit(rollouts.collected_from, compiler_options=QUICK)
 KINDS = ["native", "group", "NEXT_STEP", "SAME_STEP", "DISABLED"]
 
 
@@ -58,8 +58,7 @@ def played(agent, env, state, num_steps=NUM_STEPS, spoil=None):
     length = agent.sequence_length(num_steps)
     what = collect_on_host(policy, value_of, env, actor, num_steps, length, (agent, state.learner))
     what = what if spoil is None else spoil(what)
-    now = dataclasses.replace(state, actor=actor)
-    return collected_of(agent, now, what)
+    return collected_of(agent, state.learner, actor, what)
 
 
 def decided(learner):

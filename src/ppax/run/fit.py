@@ -80,7 +80,7 @@ def fit(
     `callbacks` are called with (state, row) at every log row; returning True ends the run. An object with `log(row)`
     and `close()` is an additional logger, one of `ppax.stop` a stop condition. A callback that keeps the state must
     copy it: the next chunk reuses its memory (buffer donation). `stop` is a stop condition as text, `best` the metric
-    by which the best policy is kept: unlike callbacks part of the configuration. `evaluation` evaluates during training,
+    by which the best policy is kept: unlike callbacks part of the run file. `evaluation` evaluates during training,
     `film` writes films. `iterations_per_env_reset` is that of `start`; with `overlap` = 1 host environments are stepped
     during updates, by a policy one update old. `init_from` is a run whose weights and statistics this one starts from.
 

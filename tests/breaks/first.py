@@ -583,21 +583,33 @@ LEARNING = [
     ),
     Mutation(
         "blocks of a transposed matrix side by side",
-        "jax.lax.optimization_barrier(blocks).transpose(1, 0, 2)",
-        "jax.lax.optimization_barrier(blocks)",
+        "_kept(blocks).transpose(1, 0, 2)",
+        "_kept(blocks)",
         (PRODUCTS + "test_gradients_are_products_of_rounded_factors",),
     ),
     Mutation(
         "short layers rounded too",
-        "if min(kernel.shape) < MIN_SIDE:",
-        "if min(kernel.shape) < 1:",
+        "min(kernel.shape) >= MIN_SIDE",
+        "min(kernel.shape) >= 1",
         (PRODUCTS + "test_kernels_below_min_side_are_not_rounded",),
     ),
     Mutation(
         "the gradient of weights as of the first factor",
-        'form={"AB": "AtB", "AtB": "AB"}[form])',
-        'form={"AB": "AtB", "AtB": "AtB"}[form])',
+        'form={"AB": "AtB", "AtB": "AB"}[form], rounded',
+        'form={"AB": "AtB", "AtB": "AtB"}[form], rounded',
         (PRODUCTS + "test_second_derivatives",),
+    ),
+    Mutation(
+        "the narrower factor is transposed, and its product is not",
+        'return _kept(_multiply(_kept(b.T), a, form="AB", rounded=False)).T',
+        'return _kept(_multiply(_kept(b.T), a, form="AB", rounded=False)).reshape(a.shape[1], b.shape[1])',
+        (PRODUCTS + "test_float32_gradients_equal_float64",),
+    ),
+    Mutation(
+        "the derivative of a product in float32 leaves out that by the features",
+        "terms = [] if isinstance(of_x, SymbolicZero) else [of_x @ kernel]",
+        "terms: Any = []",
+        (PRODUCTS + "test_float32_gradients_equal_float64",),
     ),
 ]
 RUNNING = [

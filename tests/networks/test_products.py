@@ -1,4 +1,4 @@
-"""Products in bfloat16 against float64 products of the rounded factors: forwards, backwards, and under vmap."""
+"""Products against float64: in bfloat16 of the rounded factors; forwards, backwards, and under vmap."""
 
 from functools import partial
 
@@ -102,7 +102,61 @@ def test_kernels_below_min_side_are_not_rounded():
 
 
 def test_float32_kernels_use_an_ordinary_product():
+    """Without a gradient: exports and policies in NumPy read such programs."""
     x, kernel, _ = data(9, (16, 32))
     program = str(jax.make_jaxpr(rows_product)(x, kernel.astype(jnp.float32)))
     assert "bf16" not in program
-    assert "bf16_matmul" not in program
+    assert "ppax_product" not in program
+
+
+# transposed: the gradient, the features; as they are: one column, and few rows with many results
+FORMS = [(9, (16, 3)), (9, (3, 16)), (64, (17, 17)), (300, (5, 1)), (8, (256, 256)), (300, (256, 256))]
+
+
+@pytest.mark.parametrize(("rows", "sides"), FORMS)
+def test_float32_gradients_equal_float64(rows, sides):
+    x, kernel, g = (x.astype(jnp.float32) for x in data(rows, sides))
+    of_x, of_kernel = jax.jit(lambda x, kernel, g: jax.vjp(rows_product, x, kernel)[1](g))(x, kernel, g)
+    assert_product(of_x, np.float64(g), np.float64(kernel).T)
+    assert_product(of_kernel, np.float64(x).T, np.float64(g))
+    tangents = jnp.cos(x), jnp.sin(kernel)
+    found = jax.jvp(rows_product, (x, kernel), tangents)[1]
+    both = np.concatenate([np.float64(tangents[0]), np.float64(x)], 1)
+    assert_product(found, both, np.concatenate([np.float64(kernel), np.float64(tangents[1])]))
+
+
+@pytest.mark.parametrize("axes", [(0, 0), (None, 0), (0, None)])
+def test_float32_gradients_under_vmap(axes):
+    """Of members with weights of their own, and with the same data or weights."""
+    x, kernel, g = (jnp.stack([x, 2 * x]).astype(jnp.float32) for x in data(9, (16, 3)))
+    of = [x[0] if axis is None else x for x, axis in zip((x, kernel), axes, strict=True)]
+
+    def pulled(x, kernel, g):
+        return jax.vjp(rows_product, x, kernel)[1](g)
+
+    of_x, of_kernel = jax.jit(jax.vmap(pulled, (*axes, 0)))(*of, g)
+    for i in range(2):
+        one, other = (np.float64(x if axis is None else x[i]) for x, axis in zip(of, axes, strict=True))
+        assert_product(of_x[i], np.float64(g[i]), other.T)
+        assert_product(of_kernel[i], one.T, np.float64(g[i]))
+
+
+def test_second_derivatives_in_float32():
+    x, kernel, g = (x.astype(jnp.float32) for x in data(9, (16, 3)))
+
+    def penalty(multiply, x, kernel):
+        slopes = jax.grad(lambda x, kernel: (jnp.tanh(multiply(x, kernel)) * g).sum(), (0, 1))(x, kernel)
+        return sum((slope**2).sum() for slope in slopes)
+
+    found, expected = (jax.grad(partial(penalty, f), (0, 1))(x, kernel) for f in (rows_product, jnp.matmul))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * float(np.abs(other).max()))
+
+
+def test_gradients_of_weights_are_products_of_a_transposed_factor_on_a_cpu():
+    """XLA's own form of them is slow there (benchmarks/NOTES.md)."""
+    x, kernel, g = (x.astype(jnp.float32) for x in data(9, (16, 3)))
+    lowered = jax.jit(lambda x, kernel, g: jax.vjp(rows_product, x, kernel)[1](g)[1]).lower(x, kernel, g)
+    (line,) = (line for line in lowered.as_text().splitlines() if "dot_general" in line)
+    assert "contracting_dims = [1] x [0]" in line
+    assert "tensor<3x9xf32>, tensor<9x16xf32>" in line

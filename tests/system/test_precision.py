@@ -28,8 +28,8 @@ def make(memory=False, **options):
 def products(jaxpr):
     """Yield the operand dtypes of every matrix product of a program, nested programs included."""
     for eqn in jaxpr.eqns:
-        if eqn.primitive.name in ("dot_general", "bf16_matmul"):
-            rounds = eqn.primitive.name == "bf16_matmul"
+        if eqn.primitive.name in ("dot_general", "ppax_product"):
+            rounds = eqn.params.get("rounded", False)
             yield "rounded" if rounds else tuple(str(x.aval.dtype) for x in eqn.invars)
         for inner in jax.tree.leaves(eqn.params, is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")):
             if hasattr(inner, "jaxpr") or hasattr(inner, "eqns"):

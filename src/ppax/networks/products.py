@@ -1,12 +1,13 @@
-"""Matrix products in the precision of their weights (mixed precision).
+"""Matrix products in the precision of their weights (mixed precision), with gradients that are fast on a CPU.
 
 With weights in bfloat16, both factors are rounded to bfloat16; the product accumulates and returns float32, in the
 forward and the backward pass. Everything between two products stays float32: elementwise operations in bfloat16 would
 be slower on a CPU, and less accurate.
 
 Two reasons for a primitive of its own. JAX's gradients of a product of mixed types are products of mixed types, which
-no matrix unit supports. And XLA's CPU backend runs A B and A B^T on the matrix unit (Intel AMX), but not A^T B, the
-gradient of the weights; there A is transposed first (benchmarks/NOTES.md).
+no matrix unit supports. And the gradient of the weights, A^T B, is the form that XLA's CPU backend is slowest at, in
+float32 up to ten times and in bfloat16 without the matrix unit; there one factor is transposed first
+(benchmarks/NOTES.md).
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from ppax.program.platforms import RULES
 
 MIN_SIDE = 16  # kernels with a shorter side are multiplied in float32: rounding would cost more than it saves
-BLOCK = 8  # rows per block of a transposition
+BLOCK = 8  # rows per block of a transposition in bfloat16
+# A^T B in float32 of fewer rows and more results than this stays as it is: XLA spreads it over the cores
+FEW_ROWS, MANY_RESULTS = 256, 2**15
 AXES = {"AB": (1, 0), "ABt": (1, 1), "AtB": (0, 0)}  # contracted axis of each factor, by form of the product
 
 
@@ -32,34 +36,68 @@ def matmul(x: Array, kernel: Array) -> Array:
 
     A bfloat16 kernel rounds both factors to bfloat16, and accumulates and returns float32.
     """
-    if kernel.dtype != jnp.bfloat16:
-        return x @ kernel
-    if min(kernel.shape) < MIN_SIDE:
-        return x.astype(jnp.float32) @ kernel.astype(jnp.float32)
-    rows = x.reshape(-1, x.shape[-1]).astype(jnp.float32)
-    out: Array = bf16_matmul.bind(rows, kernel.astype(jnp.float32), form="AB")
-    return out.reshape(*x.shape[:-1], kernel.shape[1])
+    if kernel.dtype == jnp.bfloat16:
+        x, kernel, rounded = x.astype(jnp.float32), kernel.astype(jnp.float32), min(kernel.shape) >= MIN_SIDE
+        return _product(x, kernel, rounded=True) if rounded else float32_matmul(x, kernel)
+    return float32_matmul(x, kernel) if x.dtype == kernel.dtype == jnp.float32 else x @ kernel
 
 
-bf16_matmul = Primitive("bf16_matmul")  # two float32 matrices, rounded to bfloat16, to a float32 product
+def _product(x: Array, kernel: Array, rounded: bool) -> Array:
+    """`x @ kernel` of float32 arrays by the primitive."""
+    rows = product.bind(x.reshape(-1, x.shape[-1]), kernel, form="AB", rounded=rounded)
+    out: Array = rows.reshape(*x.shape[:-1], kernel.shape[1])
+    return out
 
 
-def _abstract_eval(a: Any, b: Any, *, form: str) -> Any:
+# A forward-mode rule, which JAX transposes by itself: without a gradient the product stays an ordinary one
+@jax.custom_jvp
+def float32_matmul(x: Array, kernel: Array) -> Array:
+    """Return `x @ kernel` of float32 arrays; only its derivative by the kernel uses the primitive."""
+    return x @ kernel
+
+
+def _float32_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    (x, kernel), (of_x, of_kernel) = primals, tangents
+    out = x @ kernel
+    terms = [] if isinstance(of_x, SymbolicZero) else [of_x @ kernel]
+    terms += [] if isinstance(of_kernel, SymbolicZero) else [_product(x, of_kernel, rounded=False)]
+    return out, sum(terms[1:], terms[0]) if terms else jnp.zeros_like(out)
+
+
+float32_matmul.defjvp(_float32_jvp, symbolic_zeros=True)
+
+# Two float32 matrices, rounded to bfloat16 where `rounded`, to a float32 product
+product = Primitive("ppax_product")
+
+
+def _abstract_eval(a: Any, b: Any, *, form: str, rounded: bool) -> Any:
     contracted_a, contracted_b = AXES[form]
     return jax.core.ShapedArray((a.shape[1 - contracted_a], b.shape[1 - contracted_b]), jnp.float32)
 
 
-def _multiply(a: Array, b: Array, *, form: str) -> Array:
+def _multiply(a: Array, b: Array, *, form: str, rounded: bool) -> Array:
     contracted_a, contracted_b = AXES[form]
     axes = ((contracted_a,), (contracted_b,)), ((), ())
-    a, b = a.astype(jnp.bfloat16), b.astype(jnp.bfloat16)
+    if rounded:
+        a, b = a.astype(jnp.bfloat16), b.astype(jnp.bfloat16)
     return jax.lax.dot_general(a, b, axes, preferred_element_type=jnp.float32)
 
 
-def _multiply_in_blocks(a: Array, b: Array, *, form: str) -> Array:
-    if form == "AtB":
+def _multiply_transposed(a: Array, b: Array, *, form: str, rounded: bool) -> Array:
+    """Compute A^T B as a product A B, whose first factor is transposed before it; other forms as they are."""
+    if form == "AtB" and rounded:
         a, form = _transposed_in_blocks(a.astype(jnp.bfloat16)), "AB"
-    return _multiply(a, b, form=form)
+    elif form == "AtB" and b.shape[1] > 1 and (len(a) >= FEW_ROWS or a.shape[1] * b.shape[1] <= MANY_RESULTS):
+        if b.shape[1] <= a.shape[1]:  # the narrower factor: (B^T A)^T
+            return _kept(_multiply(_kept(b.T), a, form="AB", rounded=False)).T
+        a, form = _kept(a.T), "AB"
+    return _multiply(a, b, form=form, rounded=rounded)
+
+
+def _kept(x: Array) -> Array:
+    """Return `x`; XLA cannot fold a transposition before it into a product after it."""
+    kept: Array = jax.lax.optimization_barrier(x)
+    return kept
 
 
 def _transposed_in_blocks(a: Array) -> Array:
@@ -67,36 +105,36 @@ def _transposed_in_blocks(a: Array) -> Array:
     rows, columns = a.shape
     block = BLOCK if rows % BLOCK == 0 else 1
     blocks = a.reshape(rows // block, block, columns).transpose(0, 2, 1)
-    return jax.lax.optimization_barrier(blocks).transpose(1, 0, 2).reshape(columns, rows)
+    return _kept(blocks).transpose(1, 0, 2).reshape(columns, rows)
 
 
-def _transpose_a(g: Array, a: Any, b: Array, *, form: str) -> Array:
+def _transpose_a(g: Array, a: Any, b: Array, *, form: str, rounded: bool) -> Array:
     """Return the gradient of the first factor A from that of the product, `g`; for form "AB" it is G B^T."""
     if form == "AtB":
-        return bf16_matmul.bind(b, g, form="ABt")
-    return bf16_matmul.bind(g, b, form={"AB": "ABt", "ABt": "AB"}[form])
+        return product.bind(b, g, form="ABt", rounded=rounded)
+    return product.bind(g, b, form={"AB": "ABt", "ABt": "AB"}[form], rounded=rounded)
 
 
-def _transpose_b(g: Array, a: Array, b: Any, *, form: str) -> Array:
+def _transpose_b(g: Array, a: Array, b: Any, *, form: str, rounded: bool) -> Array:
     """Return the gradient of the second factor B from that of the product, `g`; for form "AB" it is A^T G."""
     if form == "ABt":
-        return bf16_matmul.bind(g, a, form="AtB")
-    return bf16_matmul.bind(a, g, form={"AB": "AtB", "AtB": "AB"}[form])
+        return product.bind(g, a, form="AtB", rounded=rounded)
+    return product.bind(a, g, form={"AB": "AtB", "AtB": "AB"}[form], rounded=rounded)
 
 
-def _batch(factors: Any, axes: Any, *, form: str) -> tuple[Array, int]:
+def _batch(factors: Any, axes: Any, *, form: str, rounded: bool) -> tuple[Array, int]:
     a, b = factors
     if form != "AtB" and axes[1] is None:  # unbatched second factor: the batch axis becomes rows of one product
         a = jnp.moveaxis(a, axes[0], 0)
-        out = bf16_matmul.bind(a.reshape(-1, a.shape[2]), b, form=form)
+        out = product.bind(a.reshape(-1, a.shape[2]), b, form=form, rounded=rounded)
         return out.reshape(*a.shape[:2], out.shape[1]), 0
-    return jax.vmap(partial(_multiply, form=form), axes)(a, b), 0
+    return jax.vmap(partial(_multiply, form=form, rounded=rounded), axes)(a, b), 0
 
 
-bf16_matmul.def_abstract_eval(_abstract_eval)
-bf16_matmul.def_impl(jax.jit(_multiply, static_argnames="form"))
-ad.defbilinear(bf16_matmul, _transpose_a, _transpose_b)
-batching.primitive_batchers[bf16_matmul] = _batch
-mlir.register_lowering(bf16_matmul, mlir.lower_fun(_multiply, multiple_results=False))
-for platform in (name for name, own in RULES.items() if own.block_transposes):
-    mlir.register_lowering(bf16_matmul, mlir.lower_fun(_multiply_in_blocks, multiple_results=False), platform=platform)
+product.def_abstract_eval(_abstract_eval)
+product.def_impl(jax.jit(_multiply, static_argnames=("form", "rounded")))
+ad.defbilinear(product, _transpose_a, _transpose_b)
+batching.primitive_batchers[product] = _batch
+mlir.register_lowering(product, mlir.lower_fun(_multiply, multiple_results=False))
+for platform in (name for name, own in RULES.items() if own.transposed_products):
+    mlir.register_lowering(product, mlir.lower_fun(_multiply_transposed, multiple_results=False), platform=platform)

@@ -32,7 +32,7 @@ class Rules(NamedTuple):
     parallel_scans: bool  # linear recurrences as associative scans; False: one step after the other
     library_convolutions: bool  # convolution and pooling of XLA; False: products of patches, comparisons of slices
     mapped_members: bool  # members of a sweep under `vmap`; False: one after the other on every device
-    block_transposes: bool  # A of A^T B in bfloat16 is transposed in blocks before the product
+    transposed_products: bool  # a factor of A^T B, the gradient of weights, is transposed before the product
     numpy_work: int  # largest (environments per batch) * (parameters) of a policy in NumPy for host environments
     compiler_options: Options | None  # of training programs; None: JAX's own
     run_once_options: Options | None  # of programs that run once: fastest compilation
@@ -49,7 +49,7 @@ CPU = Rules(
     parallel_scans=False,  # measured: twice as fast in turn, and compiled in a ninth of the time
     library_convolutions=False,  # XLA's are 10 to 40 times slower inside a loop
     mapped_members=False,
-    block_transposes=True,  # XLA runs A B and A B^T on the matrix unit, but not A^T B
+    transposed_products=True,  # XLA's libraries are slow at A^T B, and have no bfloat16 for it
     numpy_work=NUMPY_WORK,
     compiler_options=CPU_OPTIONS,
     run_once_options=CPU_OPTIONS | {"xla_backend_optimization_level": 0},
@@ -61,7 +61,7 @@ ACCELERATOR = Rules(
     parallel_scans=True,  # one step after the other is one small kernel after the other
     library_convolutions=True,
     mapped_members=True,
-    block_transposes=False,
+    transposed_products=False,
     numpy_work=0,
     compiler_options=None,
     run_once_options=None,

@@ -1,4 +1,6 @@
-"""Rollouts of a deterministic policy."""
+"""Rollouts of a deterministic policy, of another number of environments, and with V computed after them."""
+
+import dataclasses
 
 import jax
 import numpy as np
@@ -6,7 +8,9 @@ import pytest
 from worlds import QUICK
 
 import ppax
+from ppax import collection
 from ppax.collection import start_actor
+from ppax.program.platforms import CPU
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
@@ -34,3 +38,50 @@ def test_another_number_of_environments():
     learner = agent.init(env.observation_space, jax.random.key(0))
     actor = start_actor(agent, many, jax.random.key(1))
     assert ppax.collect(agent, many, learner, actor, 3, jax.random.key(2)).rollout.steps.reward.shape == (3, 9)
+
+
+def rollout_of(agent, env, monkeypatch, few_streams):
+    monkeypatch.setattr(collection, "rules", lambda: CPU._replace(few_streams=few_streams))
+    learner = agent.init(env.observation_space, jax.random.key(0))
+    actor = start_actor(agent, env, jax.random.key(1))
+    collect = jax.jit(ppax.collect, static_argnums=4, compiler_options=QUICK)
+    return collect(agent, env, learner, actor, 12, jax.random.key(2)).rollout
+
+
+MEMORY = ppax.networks.memories.GRU(4)
+
+
+@pytest.mark.parametrize("options", [{}, {"shared": True}, {"memory": MEMORY}, {"gsde_steps": 4}])
+def test_few_streams_have_the_values_of_many(options, monkeypatch):
+    """V of few streams is computed after a rollout: all equals a rollout whose V comes with each step, to rounding."""
+    env = ppax.make("Pendulum-v1", 3)
+    agent = ppax.PPO(ppax.networks.network(env, hidden=(6,), **options), normalize_obs=True)
+    step_by_step, at_once = (rollout_of(agent, env, monkeypatch, few) for few in (2, 3))
+    assert np.asarray(at_once.steps.value).std() > 0.01
+    for one, other in zip(jax.tree.leaves(step_by_step), jax.tree.leaves(at_once), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_players_have_values_of_their_own(monkeypatch):
+    """Independent players: each critic sees the steps of its own player."""
+    env = ppax.make("Pursuit-2", 2)
+    agent = ppax.Independent(ppax.PPO(ppax.networks.mlp(env, hidden=(6,))), 2)
+    step_by_step, at_once = (rollout_of(agent, env, monkeypatch, few) for few in (0, 32))
+    np.testing.assert_allclose(step_by_step.steps.value, at_once.steps.value, rtol=1e-5, atol=1e-6)
+
+
+def test_values_come_with_each_step_where_past_selves_act_or_a_memory_remembers(monkeypatch):
+    env = ppax.make("CartPole-v1", 3)
+    plain, remembering = (
+        ppax.PPO(ppax.networks.network(env, hidden=(6,), memory=m)) for m in (ppax.networks.memories.NoMemory(), MEMORY)
+    )
+
+    class Playing:
+        pool = object()
+
+    monkeypatch.setattr(collection, "rules", lambda: CPU._replace(few_streams=3))
+    actors = [start_actor(agent, env, jax.random.key(0)) for agent in (plain, remembering)]
+    assert collection.values_apart(plain, env, actors[0])
+    assert not collection.values_apart(remembering, env, actors[1])
+    assert not collection.values_apart(Playing(), env, actors[0])
+    assert not collection.values_apart(plain, dataclasses.replace(env, num_envs=4), actors[0])

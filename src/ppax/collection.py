@@ -14,6 +14,7 @@ from ppax.envs import Env, require_native
 from ppax.envs.vector import VectorEnv
 from ppax.learning.exploration import remembered
 from ppax.program import sharding
+from ppax.program.platforms import rules
 from ppax.protocols import Agent
 from ppax.types import (
     ActorState,
@@ -180,9 +181,19 @@ def collect(
         sequence, (actor, no_episodes(env.num_streams)), sequence_keys, unroll=length == num_steps
     )
     rows = jax.tree.map(lambda x: x.reshape(num_steps, *x.shape[2:]), rows)
-    return with_last_value(
-        agent, learner, (actor, episodes), Row(dataclasses.replace(rows.steps, carry=carry), *rows[1:])
-    )
+    steps = dataclasses.replace(rows.steps, carry=carry)
+    if values_apart(agent, env, actor):
+        steps = dataclasses.replace(steps, value=agent.evaluate_rollout(learner, steps)[0])
+    return with_last_value(agent, learner, (actor, episodes), Row(steps, *rows[1:]))
+
+
+def values_apart(agent: Agent, env: Env, actor: ActorState) -> bool:
+    """Return whether V of a rollout is computed after it, for all steps at once: few streams, and no memory.
+
+    Past selves of self-play act with values of their own.
+    """
+    few = env.num_streams <= rules().few_streams
+    return few and agent.pool is None and not jax.tree.leaves(remembered(actor.carry))
 
 
 def with_last_value(agent: Agent, learner: LearnerState, state: Running, rows: Row) -> Collected:

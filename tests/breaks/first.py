@@ -639,8 +639,8 @@ RUNNING = [
     ),
     Mutation(
         "the ratio of the last step reported as the first",
-        "means=steps.means[0, 0], tops=steps.tops[0, 0]",
-        "means=steps.means[-1, -1], tops=steps.tops[-1, -1]",
+        "means=steps.means[0, 0], tops=tops[1]",
+        "means=steps.means[-1, -1], tops=tops[0]",
         ("tests/test_ppo.py::test_the_ratio_is_one_before_the_first_gradient_step[clipped-False-True-constant]",),
     ),
     Mutation(

@@ -51,6 +51,19 @@ def test_gather_keeps_the_order():
     assert out[2] == x.sum()
 
 
+def test_gather_keeps_the_places_of_leaves():
+    """Leaves of equal shapes are exchanged as one array; others, and other dtypes, on their own."""
+    x = np.arange(12.0, dtype=np.float32).reshape(6, 2)
+    tree = {"a": x, "b": x > 4, "c": x + 1, "d": x[:, 0], "e": x.astype(np.int32), "f": x + 2}
+    for axis in (0, 1):
+        spec = jax.sharding.PartitionSpec(*[None] * axis, sharding.AXIS)
+        turned = {name: leaf.T for name, leaf in tree.items() if leaf.ndim == 2} if axis else tree
+        gather = sharding.split(lambda part, axis=axis: sharding.gather(part, axis), 2, spec, sharding.SAME)
+        for name, leaf in gather(turned).items():
+            assert leaf.dtype == turned[name].dtype
+            np.testing.assert_array_equal(leaf, turned[name])
+
+
 def test_default_number_of_devices():
     rule = Program().num_devices
     assert rule(num_envs=64, minibatch=2048, seq_len=1) == 2

@@ -12,6 +12,7 @@ from jax import Array
 
 from ppax.arrays.metrics import Summary, Table, reduced, unpack
 from ppax.arrays.sequences import masked_means, masked_std
+from ppax.program import sharding
 from ppax.types import Batch, PyTree, Transition
 from ppax.types import Update as Update
 
@@ -29,9 +30,9 @@ def update_metrics(batch: Batch, acting: Array, history: History) -> Table:
     valid, value, target = batch.steps.valid, batch.steps.value, batch.targets.value
     steps, learns = history.metrics, history.learns[..., None]
     means = jnp.where(learns, steps.means, 0.0).sum((0, 1)) / jnp.maximum(learns.sum(dtype=jnp.float32), 1.0)
-    tops = steps.tops.max((0, 1), initial=-jnp.inf)
-    whole = unpack(dataclasses.replace(steps, means=means, tops=tops))
-    first = dataclasses.replace(steps, means=steps.means[0, 0], tops=steps.tops[0, 0])
+    tops = sharding.largest(jnp.stack([steps.tops.max((0, 1), initial=-jnp.inf), steps.tops[0, 0]]))
+    whole = unpack(dataclasses.replace(steps, means=means, tops=tops[0]))
+    first = dataclasses.replace(steps, means=steps.means[0, 0], tops=tops[1])
     # before the first gradient step the ratio must be 1; otherwise acting and learning disagree
     deviation = jnp.maximum(first["ratio_max"] - 1.0, 1.0 - first["ratio_min"])
     whole |= reduced("max", {"ratio_first_max_dev": jnp.maximum(0.0, deviation)})

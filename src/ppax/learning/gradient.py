@@ -22,7 +22,10 @@ from ppax.types import LossOutput, Params, PyTree
 
 
 class Gradient(NamedTuple):
-    """Gradient of a loss as one vector, in the order of `ravel_pytree`, and the metrics of the loss."""
+    """Gradient of a loss as one vector, in the order of `ravel_pytree`, and the metrics of the loss.
+
+    Maxima and minima are those of this device's rows: `update_metrics` exchanges those of all gradient steps at once.
+    """
 
     vector: Array  # [P]
     metrics: Summary
@@ -89,5 +92,4 @@ def _sum_over_devices(share: Gradient) -> Gradient:
     """All-reduce: sum of all devices' gradients and means, exchanged as one array."""
     vector, metrics = share
     sums = sharding.total(jnp.concatenate([vector, metrics.means]))
-    means, tops = sums[vector.shape[0] :], sharding.largest(metrics.tops)
-    return Gradient(sums[: vector.shape[0]], dataclasses.replace(metrics, means=means, tops=tops))
+    return Gradient(sums[: vector.shape[0]], dataclasses.replace(metrics, means=sums[vector.shape[0] :]))

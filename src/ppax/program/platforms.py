@@ -28,6 +28,7 @@ class Rules(NamedTuple):
 
     min_rows: int | None  # rows of a minibatch per device from which several are faster than one; None: one device
     chunks: Chunks | None  # None: whole minibatches
+    few_streams: int  # largest number of streams per device whose V is computed for all steps of a rollout at once
     branches: bool  # a conditional is lax.cond; False: both sides are computed and one is selected
     parallel_scans: bool  # linear recurrences as associative scans; False: one step after the other
     library_convolutions: bool  # convolution and pooling of XLA; False: products of patches, comparisons of slices
@@ -39,12 +40,18 @@ class Rules(NamedTuple):
 
 
 NUMPY_WORK = 2**23  # measured on two cores
-# Matrix products come from a precompiled library; the remaining code runs as fast without the slow compiler passes
-CPU_OPTIONS = {"xla_backend_optimization_level": 1, "xla_llvm_disable_expensive_passes": True}
+# Matrix products come from a precompiled library; the remaining code runs as fast without the slow compiler passes.
+# XLA's own vectors have half the width that AVX-512 has: elementwise work takes a quarter longer
+CPU_OPTIONS = {
+    "xla_backend_optimization_level": 1,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_prefer_vector_width": 512,
+}
 
 CPU = Rules(
-    min_rows=512,
+    min_rows=256,
     chunks=Chunks(8192, 512, 2**20, {"float32": 4, "bfloat16": 8}),  # activations fit the cache
+    few_streams=32,  # products of so few rows cost as much as those of many
     branches=True,  # arrays are updated in place; a select would copy them
     parallel_scans=False,  # measured: twice as fast in turn, and compiled in a ninth of the time
     library_convolutions=False,  # XLA's are 10 to 40 times slower inside a loop
@@ -57,6 +64,7 @@ CPU = Rules(
 ACCELERATOR = Rules(
     min_rows=None,
     chunks=None,  # a large product fills the device
+    few_streams=0,  # another pass over the network would be one more kernel after the other
     branches=False,  # the device would wait for the host
     parallel_scans=True,  # one step after the other is one small kernel after the other
     library_convolutions=True,

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -177,10 +178,22 @@ def own(tree: Tree) -> Tree:
 
 
 def gather(tree: Tree, axis: int = 0) -> Tree:
-    """All-gather: join the shards of all devices along `axis`."""
+    """All-gather: join the shards of all devices along `axis`.
+
+    Leaves of equal shapes and dtypes are exchanged as one array: an exchange takes 50 us on a CPU, whatever its size.
+    """
     if num_parts() == 1:
         return tree
-    return jax.tree.map(lambda x: jax.lax.all_gather(x, AXIS, axis=axis, tiled=True), tree)
+    leaves, structure = jax.tree.flatten(tree)
+    alike: dict[Any, list[int]] = {}
+    for i, leaf in enumerate(leaves):
+        alike.setdefault((leaf.shape, leaf.dtype), []).append(i)
+    for places in alike.values():
+        stacked = jnp.stack([leaves[i] for i in places])
+        for i, joined in zip(places, jax.lax.all_gather(stacked, AXIS, axis=axis + 1, tiled=True), strict=True):
+            leaves[i] = joined
+    joined_tree: Tree = jax.tree.unflatten(structure, leaves)
+    return joined_tree
 
 
 def total(tree: Tree) -> Tree:

@@ -67,6 +67,8 @@ def curves(task: str, name: str, seeds: int) -> list[list[float]]:
 
 def difference(values: list[float], reference: list[float]) -> dict[str, float]:
     """Difference of the means, its 95 % confidence interval, and the p value of Welch's test."""
+    if len({*values, *reference}) == 1:
+        return {"difference": 0.0, "low": 0.0, "high": 0.0, "p": 1.0}  # all the same number: the test divides by zero
     test = stats.ttest_ind(values, reference, equal_var=False)
     low, high = test.confidence_interval(0.95)
     centre = statistics.mean(values) - statistics.mean(reference)
@@ -118,6 +120,14 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
+def measured_before(versions: dict[str, str], seeds: int) -> dict[str, dict[str, Any]]:
+    """Tasks in the file of results that the same versions measured with as many seeds: an interrupted run goes on."""
+    path = RESULTS / "curves.json"
+    before = json.loads(path.read_text()) if path.exists() else {}
+    same = before.get("versions") == versions and before.get("seeds") == seeds
+    return {result["task"]: result for result in before["results"]} if same else {}
+
+
 def main() -> None:
     """Compare, print, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -128,11 +138,15 @@ def main() -> None:
     options = parser.parse_args()
     tasks, seeds = (options.tasks[:1], 2) if options.quick else (options.tasks, options.seeds)
     programs = [name for name in PROGRAMS if name == "fast" or name in options.programs]
-    results = [compare(task, seeds, programs) for task in tasks]
-    if not options.quick:
-        about = {"hardware": report.hardware(), "versions": report.versions()}
-        (RESULTS / "curves.json").write_text(json.dumps(about | {"seeds": seeds, "results": results}, indent=1) + "\n")
-        draw(results, RESULTS / "curves.png")
+    about = {"hardware": report.hardware(), "versions": report.versions(), "seeds": seeds}
+    results = {} if options.quick else measured_before(about["versions"], seeds)
+    for task in tasks:
+        results[task] = compare(task, seeds, programs)
+        if not options.quick:  # after each task: what is measured is kept
+            known = [results[task] for task in (*TASKS, *results) if task in results]
+            ordered = list({result["task"]: result for result in known}.values())
+            (RESULTS / "curves.json").write_text(json.dumps(about | {"results": ordered}, indent=1) + "\n")
+            draw(ordered, RESULTS / "curves.png")
 
 
 if __name__ == "__main__":

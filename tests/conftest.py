@@ -14,6 +14,8 @@ if importlib.metadata.version("jaxlib").startswith("0.10."):
     # the older emitters compile twice as fast and run slower (benchmarks/NOTES.md); later versions do not have them
     QUICKLY += " --xla_cpu_use_fusion_emitters=false"
 os.environ["XLA_FLAGS"] = f"{QUICKLY} {os.environ.get('XLA_FLAGS', '')}"
+# `compute_dtype = "auto"` means float32 on every machine, also in child processes: most tests compare with float64
+os.environ["JAX_DEFAULT_MATMUL_PRECISION"] = "float32"
 
 import hypothesis  # noqa: E402
 import jax  # noqa: E402

@@ -37,7 +37,7 @@ from ppax.minibatches import Shuffle
 from ppax.optimizers import Adam, clipped
 from ppax.parts import number, part, slot, static
 from ppax.phases import NoPhase
-from ppax.program.layout import Program
+from ppax.program.layout import AUTO, Program
 from ppax.schedules import Constant, anneal_parts
 from ppax.types import Batch, Key, LearnerState, LossOutput, Params, PyTree, Rollout, Scalar, Transition
 
@@ -84,9 +84,9 @@ class PPO:
         choices=("minibatch", "rollout", "off"),
     )
     compute_dtype: str = static(
-        "mixed precision: dtype of the inputs of matrix products and convolutions; sums stay float32",
-        default="float32",
-        choices=("float32", "bfloat16"),
+        "mixed precision: dtype of the inputs of products, sums stay float32; auto: the faster one that is safe",
+        default=AUTO,
+        choices=(AUTO, "float32", "bfloat16"),
     )
     requires: ClassVar[types.Requirements] = types.Requirements()
     sharing: ClassVar[str] = "shared"
@@ -179,7 +179,7 @@ class PPO:
         chunk_rows = self.program.rows(valid.shape[1], self.compute_dtype, data.experience.steps.obs)
         gradient, metrics = mean_gradient(loss, state.params, (index, targets, weights), valid, chunk_rows)
         kl = self.kl.adapt(state.kl, self.learning_rate, metrics, acts)
-        table = unpack(metrics) | extra | {"grad_norm": optax.global_norm(gradient)} | self.kl.step_metrics(kl)
+        table = unpack(metrics) | extra | {"grad_norm": optax.tree.norm(gradient)} | self.kl.step_metrics(kl)
         tx = clipped(self.optimizer, self.kl.learning_rate(kl, self.learning_rate), self.max_grad_norm, self.num_epochs)
         state = descend(tx, self.optimizer.elementwise, data.to_params, state, gradient, self.kl.goes_on(kl, learns))
         return state._replace(kl=kl), History(pack(table), learns, acts)

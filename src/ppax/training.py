@@ -14,6 +14,7 @@ from jax import Array
 from ppax.agents.arguments import require_arguments, require_fit
 from ppax.agents.buffers import with_buffers
 from ppax.agents.logged import EPISODE_METRICS, annealed_numbers, episode_metrics
+from ppax.agents.precision import in_training
 from ppax.arrays import counter
 from ppax.arrays.metrics import Summary, add_up, averaged, nothing, pack, reduced
 from ppax.arrays.sequences import nearest_divisors, where_rows, zero_rows
@@ -175,7 +176,7 @@ def annealed_env(env: Env, state: TrainState, total_iterations: int | Array) -> 
 
 def iteration(agent: Agent, env: VectorEnv, state: TrainState, total_iterations: int | Array) -> Trained:
     """Run one iteration: one rollout and one update."""
-    inputs = iteration_inputs(agent, state, total_iterations)
+    inputs = iteration_inputs(in_training(agent), state, total_iterations)
     env, numbers = annealed_env(env, state, total_iterations)
     inputs = inputs._replace(numbers={**inputs.numbers, **numbers})
     collected = collect(inputs.agent, env, state.learner, state.actor, state.num_steps, inputs.collect_key)

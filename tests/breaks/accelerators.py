@@ -5,6 +5,7 @@ from breaks.base import Mutation
 PLATFORMS = "tests/program/test_platforms.py::"
 WHOLE = PLATFORMS + "test_accelerators_have_one_device_whole_minibatches_and_no_options_of_a_cpu"
 FILE = "program/platforms.py"
+PRECISION = "tests/agents/test_precision.py::"
 MODES = "tests/test_collection_modes.py::"
 
 MUTATIONS = [
@@ -59,5 +60,54 @@ MUTATIONS = [
         "few and agent.pool is None and not jax.tree.leaves(remembered(actor.carry))",
         "few and agent.pool is None",
         (MODES + "test_values_come_with_each_step_where_past_selves_act_or_a_memory_remembers",),
+    ),
+    Mutation(
+        "auto rounds raw observations",
+        "own and (standardised or all(",
+        "own and (True or all(",
+        (PRECISION + "test_the_dtype_of_products_in_training",),
+        "agents/precision.py",
+    ),
+    Mutation(
+        "auto rounds a memory of one's own in a stack",
+        "isinstance(memory.cell if isinstance(memory, Stack) else memory, OWN)",
+        "isinstance(memory, (*OWN, Stack))",
+        (PRECISION + "test_a_memory_of_ones_own_is_not_rounded",),
+        "agents/precision.py",
+    ),
+    Mutation(
+        "auto does not read JAX's own precision",
+        "jax.process_count() == 1 and unset",
+        "jax.process_count() == 1",
+        (PRECISION + "test_jax_own_setting_means_float32",),
+        "agents/precision.py",
+    ),
+    Mutation(
+        "auto changes a dtype that is given",
+        "not isinstance(node, PPO) or node.compute_dtype != AUTO",
+        "not isinstance(node, PPO)",
+        (PRECISION + "test_every_learner_of_many_is_decided_and_a_given_dtype_stays",),
+        "agents/precision.py",
+    ),
+    Mutation(
+        "training does not decide auto",
+        "iteration_inputs(in_training(agent), state",
+        "iteration_inputs(agent, state",
+        (PRECISION + "test_training_rounds_and_acting_does_not",),
+        "ppax/training.py",
+    ),
+    Mutation(
+        "a run resumes in this machine's precision",
+        'if saved.products not in ("", products_of(agent, env.num_streams)):',
+        "if False:",
+        (PRECISION + "test_a_run_goes_on_in_its_own_precision_on_another_machine",),
+        "run/origin.py",
+    ),
+    Mutation(
+        "runs on host environments record bfloat16",
+        'if backend_of(env).repeatable else "float32"',
+        "",
+        (PRECISION + "test_policies_and_hosts_compute_in_float32",),
+        "run/origin.py",
     ),
 ]

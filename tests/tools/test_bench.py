@@ -17,7 +17,7 @@ from ppax.cli import main
 from ppax.cli.bench import write_program
 from ppax.envs import host
 from ppax.networks import mlp
-from ppax.program import sharding
+from ppax.program import platforms, sharding
 from ppax.program.layout import Program
 from ppax.tools import advice, bench
 
@@ -46,7 +46,7 @@ def test_advice_follows_the_largest_stage():
 def test_bfloat16_is_advised_on_processors_with_a_unit_for_it(tmp_path, monkeypatch, dtype, flags):
     if flags is not None:
         (tmp_path / "cpuinfo").write_text(f"flags : {flags}\n")
-    monkeypatch.setattr(advice, "CPU_INFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(platforms, "CPU_INFO", tmp_path / "cpuinfo")
     monkeypatch.setattr(bench, "_stages", lambda *_: {"rollout": 0.0}.items())
     env = ppax.make("CartPole-v1", 64)
     report = bench.measure(ppax.PPO(mlp(env, hidden=(16,)), compute_dtype=dtype), env, 64, seconds=0.1)

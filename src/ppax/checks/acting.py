@@ -14,6 +14,7 @@ from ppax.checks import oracle
 from ppax.checks.context import CheckContext, fast_compiled, max_difference, named_leaves, replayed
 from ppax.checks.report import Finding, none_of, skip, within
 from ppax.host.policy import NumpyPolicy, PolicyInputs, make_policy
+from ppax.program.layout import product_dtype
 from ppax.types import Key, LearnerState, PyTree, Transition
 
 EXACT = {
@@ -34,7 +35,7 @@ def check_ratio(context: CheckContext, key: Key) -> Finding:
     return within(
         float(metrics["ratio_first_max_dev"]),
         # float32 rounds a log-probability of 20 to 2e-6
-        EXACT[context.agent.compute_dtype] * max(1.0, largest),
+        EXACT[product_dtype(context.agent.compute_dtype)] * max(1.0, largest),
         "is 1 before the first gradient step; largest deviation",
         "Learning sees another policy than the one that acted, so every gradient is wrong: something changes between "
         "acting and learning (dropout, statistics of a batch, a list in Python), or memory is not carried as stored.",
@@ -62,7 +63,7 @@ def check_host_policy(context: CheckContext) -> Finding:
     kind = "NumPy" if isinstance(policy, NumpyPolicy) else "one compiled call a step"
     return within(
         off,
-        CLOSE[context.agent.compute_dtype],
+        CLOSE[product_dtype(context.agent.compute_dtype)],
         f"acts by {kind}; for {count} observations its modes are those of the network; largest deviation",
         "Please report it: with this network the NumPy policy is not the compiled one.",
     )
@@ -82,7 +83,7 @@ def check_replay(context: CheckContext) -> Finding:
     worst = max(off, key=lambda name: off[name])
     return within(
         off[worst],
-        CLOSE[context.agent.compute_dtype],
+        CLOSE[product_dtype(context.agent.compute_dtype)],
         f"recomputed steps give the stored values; {worst} is off by",
         "The network's output depends on more than parameters, memory and observation, or its memory over a sequence "
         "differs from its memory step by step.",

@@ -20,6 +20,7 @@ from jax import Array
 from ppax.advantages import GAE, CanonicalVTrace, MonteCarlo, TDLambda, VTrace
 from ppax.learning.forward import cast, in_float32
 from ppax.ppo import PPO
+from ppax.program.layout import product_dtype
 from ppax.types import Key, LearnerState, PyTree
 
 
@@ -88,7 +89,7 @@ def scores(agent: PPO, learner: LearnerState, rows: PyTree, key: Key) -> tuple[A
         """Return the floating-point fields of the distributions, [rows, ...]."""
         return list(filter(_smooth, jax.tree.leaves(_decided(agent, *inputs, action_mask))))
 
-    inputs = (cast(learner.params, jnp.dtype(agent.compute_dtype)), features)
+    inputs = (cast(learner.params, jnp.dtype(product_dtype(agent.compute_dtype))), features)
     distribution = _decided(agent, *inputs, action_mask)
     leaves, structure = jax.tree.flatten(distribution)
     directions_key, samples_key = jax.random.split(key)

@@ -18,6 +18,7 @@ from jax import Array
 from ppax.envs import HostEnv
 from ppax.host.noise import action_from_noise, noise_for
 from ppax.host.numpy_program import NoNumpyVersion, NumpyProgram
+from ppax.program.layout import product_dtype
 from ppax.program.platforms import rules
 from ppax.protocols import Agent
 from ppax.types import Key, LearnerState, PyTree
@@ -118,7 +119,7 @@ def make_policy(agent: Agent, env: HostEnv, learner: LearnerState, deterministic
     small = max(env.host.sizes()) * params <= rules().numpy_work
     # a convolution uses its weights once for each pixel: the number of parameters says nothing of its work
     images = any(x.ndim > 3 for x in jax.tree.leaves(zero_inputs(agent, env, env.num_agents).obs))
-    dtypes = {one.compute_dtype for one, _ in agent.learners(env.num_streams)}
+    dtypes = {product_dtype(one.compute_dtype) for one, _ in agent.learners(env.num_streams)}
     if small and not images and not jax.tree.leaves(agent.start_carry(1)) and dtypes == {"float32"}:
         try:
             return NumpyPolicy(agent, env, learner, deterministic)

@@ -15,6 +15,7 @@ from ppax.arrays.sequences import to_pairs, to_rows
 from ppax.critics.base import value_losses
 from ppax.learning import normalization
 from ppax.learning.exploration import remembered, with_memory
+from ppax.program.layout import product_dtype
 from ppax.protocols import Critic, Loss, Network
 from ppax.types import Batch, ForwardPass, Key, LearnerState, PyTree, Transition
 
@@ -34,7 +35,7 @@ def forward(
     Reads the parameters and observation statistics of `learner`. Parameters are cast to `compute_dtype`; observations,
     features and results are float32: layers cast the inputs of their products to it (networks/products.py).
     """
-    length, dtype = first.shape[1], jnp.dtype(compute_dtype)
+    length, dtype = first.shape[1], jnp.dtype(product_dtype(compute_dtype))
     obs, action_mask = to_rows(obs), to_rows(action_mask)
     if learner.obs_stats is not None:
         obs = normalization.normalize_obs(learner.obs_stats, obs)
@@ -129,7 +130,7 @@ class Again(NamedTuple):
 
     def encode(self, obs: PyTree) -> PyTree:
         """Features of other observations, rows [N], before the memory."""
-        params = cast(self.learner.params, jnp.dtype(self.agent.compute_dtype))
+        params = cast(self.learner.params, jnp.dtype(product_dtype(self.agent.compute_dtype)))
         return in_float32(jax.vmap(self.agent.network.encode, (None, 0))(params, self.inputs(obs)))
 
     def losses(self, batch: Batch) -> Array:

@@ -13,6 +13,7 @@ from ppax.host.noise import action_from_noise, noise_for
 from ppax.host.numpy_program import NoNumpyVersion, NumpyProgram
 from ppax.host.policy import PolicyInputs
 from ppax.policy.step import step
+from ppax.program.layout import product_dtype
 from ppax.program.platforms import NUMPY_WORK
 from ppax.protocols import Agent
 from ppax.types import PyTree
@@ -82,7 +83,7 @@ def make_program(agent: Agent, learner: Any, example: PolicyInputs, rng: np.rand
     """
     streams = len(example.first)
     params = sum(np.size(x) for x in jax.tree.leaves(learner))
-    dtypes = {one.compute_dtype for one, _ in agent.learners(streams)}
+    dtypes = {product_dtype(one.compute_dtype) for one, _ in agent.learners(streams)}
     # a convolution uses its weights once for each pixel: the number of parameters says nothing of its work
     images = any(np.ndim(x) > 3 for x in jax.tree.leaves(example.obs))
     # nor is a memory faster in NumPy: measured for one stream, GRU the same, attention half as fast

@@ -43,6 +43,12 @@ def only_if(condition: Array, change: Callable[[], Tree], before: Tree) -> Tree:
 
 
 ALL = 0  # of the field `devices`: all that there are
+AUTO = "auto"  # of the field `compute_dtype` of PPO: decided by `agents.precision.in_training`
+
+
+def product_dtype(compute_dtype: str) -> str:
+    """Return the dtype of the inputs of products; undecided, as outside of training, it is float32."""
+    return "float32" if compute_dtype == AUTO else compute_dtype
 
 
 @part
@@ -117,7 +123,7 @@ class Program:
         image = sum(math.prod(x.shape[2:]) for x in jax.tree.leaves(obs) if x.ndim == 5)
         if image * chunks.rows_split > chunks.image_numbers:
             fits = max(1, chunks.image_numbers // image)
-        return max(fits, chunks.sequences[compute_dtype] * seq_len if seq_len > 1 else 0)
+        return max(fits, chunks.sequences[product_dtype(compute_dtype)] * seq_len if seq_len > 1 else 0)
 
 
 def with_devices(agent: Tree, devices: int) -> Tree:

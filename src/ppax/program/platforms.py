@@ -7,11 +7,13 @@ measured yet: `python benchmarks/accelerator.py` measures them on a machine that
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
 
 Options = dict[str, int | bool]
+CPU_INFO = Path("/proc/cpuinfo")  # Linux
 
 
 class Chunks(NamedTuple):
@@ -33,6 +35,7 @@ class Rules(NamedTuple):
     parallel_scans: bool  # linear recurrences as associative scans; False: one step after the other
     library_convolutions: bool  # convolution and pooling of XLA; False: products of patches, comparisons of slices
     mapped_members: bool  # members of a sweep under `vmap`; False: one after the other on every device
+    bfloat16_units: tuple[str, ...]  # processor flags with which training is faster with products in bfloat16
     transposed_products: bool  # a factor of A^T B, the gradient of weights, is transposed before the product
     numpy_work: int  # largest (environments per batch) * (parameters) of a policy in NumPy for host environments
     compiler_options: Options | None  # of training programs; None: JAX's own
@@ -56,6 +59,7 @@ CPU = Rules(
     parallel_scans=False,  # measured: twice as fast in turn, and compiled in a ninth of the time
     library_convolutions=False,  # XLA's are 10 to 40 times slower inside a loop
     mapped_members=False,
+    bfloat16_units=("amx_bf16", "avx512_bf16"),
     transposed_products=True,  # XLA's libraries are slow at A^T B, and have no bfloat16 for it
     numpy_work=NUMPY_WORK,
     compiler_options=CPU_OPTIONS,
@@ -69,6 +73,7 @@ ACCELERATOR = Rules(
     parallel_scans=True,  # one step after the other is one small kernel after the other
     library_convolutions=True,
     mapped_members=True,
+    bfloat16_units=(),
     transposed_products=False,
     numpy_work=0,
     compiler_options=None,
@@ -80,3 +85,12 @@ RULES = {"cpu": CPU, "gpu": ACCELERATOR, "tpu": ACCELERATOR}  # by `jax.default_
 def rules() -> Rules:
     """Return the rules of JAX's default platform; those of an accelerator where it is not listed."""
     return RULES.get(jax.default_backend(), ACCELERATOR)
+
+
+def bfloat16_unit() -> bool:
+    """Return whether this processor multiplies bfloat16 matrices faster: by the rules' flags, read on Linux alone."""
+    units = rules().bfloat16_units
+    if not units or not CPU_INFO.exists():
+        return False
+    flags = CPU_INFO.read_text(encoding="utf-8").split()
+    return any(unit in flags for unit in units)

@@ -33,7 +33,7 @@ from ppax.run.directory import RunDirectory
 from ppax.run.ending import RunMonitor
 from ppax.run.evaluations import Evaluations
 from ppax.run.loop import Loop
-from ppax.run.origin import record_start, saved_origin, warn_of_changes, with_saved_devices
+from ppax.run.origin import as_saved, record_start, saved_origin, warn_of_changes
 from ppax.run.restore import (
     load_run,
     load_state,
@@ -168,7 +168,7 @@ def resume(
         sharding.use_cpu_devices(saved.devices)
         passed = agent is not None or env is not None
         agent, env, run = built = load_run(path, agent, env)
-        agent = with_saved_devices(saved, agent, env, run)
+        agent = as_saved(saved, agent, env, run)
         if console is not None:
             run = dataclasses.replace(run, log=dataclasses.replace(run.log, console=console))
         run, _, callbacks = _own_share(run, path, callbacks)

@@ -22,10 +22,12 @@ import numpy as np
 
 from ppax import config
 from ppax.agents.opponents import Pool
+from ppax.agents.precision import in_training, products_of
 from ppax.config import Run
 from ppax.envs import Env
 from ppax.options import flatten
 from ppax.program import sharding
+from ppax.program.backends import backend_of
 from ppax.program.layout import with_devices
 from ppax.protocols import Agent
 from ppax.run import checkpoint, record
@@ -46,12 +48,13 @@ class Origin(NamedTuple):
 
     run: str  # id in about.json; "": unknown
     devices: int  # number of devices of the program; 0: unknown
+    products: str  # dtype of products in training; "": unknown, or more than one
     platform: str
     jax: str
     config: dict[str, Any]  # values by dotted path, without the options in FREE
 
 
-UNKNOWN = Origin("", 0, "", "", {})  # without a checkpoint
+UNKNOWN = Origin("", 0, "", "", "", {})  # without a checkpoint
 
 
 def origin_of(run_dir: Path, agent: Agent, env: Env, run: Run) -> Origin:
@@ -67,7 +70,9 @@ def origin_of(run_dir: Path, agent: Agent, env: Env, run: Run) -> Origin:
     settings = {path: x for path, x in values.items() if not path.startswith((*FREE, config.OBJECTS))}
     plain = json.loads(json.dumps(settings, default=str))
     devices = num_devices(agent, env, run.num_steps)
-    return Origin(run_dirs.read_about(run_dir).get("id", ""), devices, jax.default_backend(), jax.__version__, plain)
+    products = products_of(agent, env.num_streams) if backend_of(env).repeatable else "float32"
+    run_id = run_dirs.read_about(run_dir).get("id", "")
+    return Origin(run_id, devices, products, jax.default_backend(), jax.__version__, plain)
 
 
 def record_start(
@@ -77,7 +82,8 @@ def record_start(
     if directory is None:
         return None
     origin = origin_of(directory.path, agent, env, run)
-    directory.record_start({"verb": verb, "devices": origin.devices, **notes} | versions_and_hardware())
+    program = {"devices": origin.devices, "products": origin.products}
+    directory.record_start({"verb": verb, **program, **notes} | versions_and_hardware())
     return origin
 
 
@@ -90,9 +96,15 @@ def saved_origin(run_dir: Path) -> Origin:
     )
 
 
-def with_saved_devices(saved: Origin, agent: Agent, env: Env, run: Run) -> Agent:
-    """Split `agent` over as many devices as its checkpoint, if they exist and the run file sets no other number."""
-    devices = saved.devices
+def as_saved(saved: Origin, agent: Agent, env: Env, run: Run) -> Agent:
+    """Return `agent` with products and devices of its checkpoint, where the run file does not set others."""
+    if saved.products not in ("", products_of(agent, env.num_streams)):  # saved on another machine
+        agent = in_training(agent, saved.products)
+    return _with_saved_devices(saved.devices, agent, env, run)
+
+
+def _with_saved_devices(devices: int, agent: Agent, env: Env, run: Run) -> Agent:
+    """Split `agent` over as many devices as its checkpoint, if they exist."""
     if jax.process_count() > 1:  # every process has a share
         return agent
     if devices in (0, num_devices(agent, env, run.num_steps)) or devices > len(jax.local_devices()):
@@ -113,7 +125,7 @@ def warn_of_changes(run_dir: Path, saved: Origin, current: Origin | None, passed
         warn_of_other_objects(run_dir, *passed)
     if saved == UNKNOWN or current is None:
         return
-    for name in ("devices", "platform", "jax"):
+    for name in ("devices", "products", "platform", "jax"):
         old, new = getattr(saved, name), getattr(current, name)
         if old and old != new:
             text = f"{run_dir}: the checkpoint was saved with {name} = {old}, here it is {new}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,8 +12,6 @@ from ppax.program import sharding
 SMALL = 512  # rows of a minibatch: below, the overhead of starting operations dominates
 WORKER_SECONDS = 5e-4  # step of all environments: above, worker processes gain more than their messages cost
 WAITING = 0.2  # share of updates, or of the rest, from which doing both at once gains
-CPU_INFO = Path("/proc/cpuinfo")  # Linux
-BFLOAT16_UNITS = "amx_bf16", "avx512_bf16"  # flags there of processors on which bfloat16 products are faster
 
 
 def host_advice(shares: dict[str, float], step_seconds: float, minibatch_rows: int, env: Any, overlap: int = 0) -> str:
@@ -45,14 +42,6 @@ def host_advice(shares: dict[str, float], step_seconds: float, minibatch_rows: i
             "environments give more steps a second, or a smaller network."
         )
     return advice({"rollout": 0.0}, minibatch_rows, env.num_envs, cores)
-
-
-def bfloat16_unit() -> bool:
-    """Whether this processor multiplies bfloat16 matrices in hardware: AMX or AVX-512, which only Linux reports."""
-    if jax.default_backend() != "cpu" or not CPU_INFO.exists():
-        return False
-    flags = CPU_INFO.read_text(encoding="utf-8").split()
-    return any(unit in flags for unit in BFLOAT16_UNITS)
 
 
 def advice(shares: dict[str, float], minibatch_rows: int, num_envs: int, devices: int, rounding: bool = False) -> str:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from ppax.agents.precision import products_of
 from ppax.collection import collect
 from ppax.envs import Env, require_native
 from ppax.envs.vector import VectorEnv
@@ -20,8 +21,9 @@ from ppax.program.backends import backend_of
 from ppax.program.compilation import compile
 from ppax.program.footprint import peak_memory_mb
 from ppax.program.layout import Program
+from ppax.program.platforms import bfloat16_unit
 from ppax.program.sharding import SAME, SPLIT
-from ppax.tools.advice import advice, bfloat16_unit, host_advice
+from ppax.tools.advice import advice, host_advice
 from ppax.training import check_sizes, num_devices, start
 from ppax.types import Batch, Rollout, TrainState
 
@@ -125,7 +127,7 @@ def measure(
         stages["gradient steps"] = max(0.0, iteration - sum(stages.values()))
         whole = sum(stages.values())
         shares = {name: duration / whole for name, duration in stages.items()}
-        rounding = agent.compute_dtype == "float32" and bfloat16_unit()
+        rounding = products_of(agent, env.num_streams) == "float32" and bfloat16_unit()
         text = advice(shares, minibatch, env.num_envs, devices, rounding)
     speed, compiled = rows / iteration, runner.program.compile_seconds
     return BenchReport(speed, iteration, shares, compiled, peak_memory_mb(), devices, text)

@@ -22,7 +22,7 @@ CLIPPED = 0.4
 NARROW = 0.1  # clip range of the PPO paper for Atari, the smallest in use
 # Largest abs(w - 1) before the first gradient step. Rounding of a log-probability of 20 gives 2e-6 in float32; bfloat16
 # has 8 bits
-RATIO = {"float32": 1e-3, "bfloat16": 0.2}
+RATIO = {"float32": 1e-3, "bfloat16": 0.2, "auto": 0.2}  # auto may be either
 # CartPole takes about 1,000 gradient steps; Catch, the easiest task measured, was solved after 390
 GRADIENT_STEPS = 300
 ITERATIONS = 15  # each improves the policy by about a clip range; the shortest runs that solved a task had 24

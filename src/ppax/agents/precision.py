@@ -1,0 +1,70 @@
+"""Precision of matrix products in training programs: what `compute_dtype = "auto"` means on this machine.
+
+Programs that train on compiled environments round the factors of products to bfloat16 where that is faster and where
+learning curves cannot be told from those in float32 (docs/speed.md). Everything else computes in float32: acting of a
+trained policy, evaluations, exports, host environments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, TypeVar
+
+import jax
+
+from ppax.networks.composed import Composed
+from ppax.networks.encoders import Flat
+from ppax.networks.memories import GRU, LRU, LSTM, Attention, MinGRU, NoMemory, Stack, Window
+from ppax.networks.products import MIN_SIDE
+from ppax.ppo import PPO
+from ppax.program.layout import AUTO, product_dtype
+from ppax.program.platforms import bfloat16_unit
+
+Tree = TypeVar("Tree")
+
+OWN = (NoMemory, GRU, LSTM, LRU, MinGRU, Attention, Window)  # memories whose products are those of networks/products.py
+
+
+def in_training(agent: Tree, products: str = "") -> Tree:
+    """Return `agent` as a training program computes it: `auto` becomes `products`, by default that of this machine."""
+
+    def one(node: Any) -> Any:
+        if not isinstance(node, PPO) or node.compute_dtype != AUTO:
+            return node
+        return dataclasses.replace(node, compute_dtype=products or automatic(node))
+
+    return jax.tree.map(one, agent, is_leaf=lambda node: isinstance(node, PPO))
+
+
+def automatic(agent: PPO) -> str:
+    """Return the dtype of products in training that `auto` stands for.
+
+    JAX's own setting jax_default_matmul_precision means float32, and so do several processes: processors may differ.
+    """
+    unset = jax.config.jax_default_matmul_precision is None  # type: ignore[attr-defined]
+    here = bfloat16_unit() and jax.process_count() == 1 and unset
+    return "bfloat16" if here and may_round(agent.network, agent.normalize_obs) else "float32"
+
+
+def may_round(network: Any, standardised: bool) -> bool:
+    """Return whether products in bfloat16 are safe: dense layers and memories of ppax, and no raw observation rounded.
+
+    Observations are rounded where a torso reads `MIN_SIDE` numbers or more; if they are `standardised`, that is safe.
+    """
+    if not isinstance(network, Composed):
+        return False
+    readers = network.actor_readers, network.critic_readers
+    memories = (tower.option("memory", network) for tower in (network.actor, network.critic))
+    own = all(map(_is_own, memories)) and all(isinstance(one.encoder, Flat) for torso in readers for one in torso)
+    return own and (standardised or all(sum(one.size() for one in torso) < MIN_SIDE for torso in readers))
+
+
+def _is_own(memory: Any) -> bool:
+    """Return whether a memory, or what is stacked in it, is one of ppax."""
+    return isinstance(memory.cell if isinstance(memory, Stack) else memory, OWN)
+
+
+def products_of(agent: Any, num_streams: int) -> str:
+    """Return the dtype of products in training, "" where the learners of `agent` differ in it."""
+    found = {product_dtype(learner.compute_dtype) for learner, _ in in_training(agent).learners(num_streams)}
+    return found.pop() if len(found) == 1 else ""

@@ -1,0 +1,158 @@
+"""`compute_dtype = "auto"`: bfloat16 in training where the processor is faster in it and nothing raw is rounded."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+from gymnasium import spaces
+from worlds import QUICK, Leaky
+
+import ppax
+from ppax.agents import precision
+from ppax.agents.opponents import Pool
+from ppax.agents.self_play import SelfPlay
+from ppax.networks import mlp, network
+from ppax.networks.memories import GRU, Stack
+from ppax.policy.programs import InNumpy
+from ppax.program import platforms
+
+WITH_UNIT, WITHOUT = "flags : fpu avx512_bf16 avx\n", "flags : fpu avx512f\n"
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """Return a function that gives the processor its flags; JAX's own precision is not set, as for users."""
+    monkeypatch.setattr(platforms, "CPU_INFO", tmp_path / "cpuinfo")
+    set_before = jax.config.jax_default_matmul_precision
+    jax.config.update("jax_default_matmul_precision", None)
+    yield lambda flags: (tmp_path / "cpuinfo").write_text(flags)
+    jax.config.update("jax_default_matmul_precision", set_before)
+
+
+class Of(dict):
+    """Spaces of an environment that reads `size` numbers."""
+
+    def __init__(self, size, image=False):
+        shape = (12, 12, 3) if image else (size,)
+        self.observation_space = spaces.Box(0, 255, shape, np.uint8) if image else spaces.Box(-1, 1, shape, np.float32)
+        self.action_space = spaces.Discrete(2)
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        ((network(Of(15)), False), "bfloat16"),
+        ((network(Of(16)), False), "float32"),  # a raw observation would be rounded
+        ((network(Of(16)), True), "bfloat16"),
+        ((network(Of(4), memory=GRU(8)), False), "bfloat16"),
+        ((network(Of(4), memory=Stack(GRU(8))), False), "bfloat16"),
+        ((network(Of(0, image=True)), True), "float32"),  # convolutions
+        ((Leaky(network(Of(4))), True), "float32"),  # a network of one's own
+    ],
+)
+def test_the_dtype_of_products_in_training(case, expected, machine):
+    built, normalised = case
+    agent = ppax.PPO(built, normalize_obs=normalised)
+    machine(WITH_UNIT)
+    assert precision.automatic(agent) == expected
+    machine(WITHOUT)
+    assert precision.automatic(agent) == "float32"
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnMemory:
+    """A memory that is not one of ppax."""
+
+
+def test_a_memory_of_ones_own_is_not_rounded():
+    built = network(Of(4), memory=GRU(8))
+    for memory in (OwnMemory(), Stack(OwnMemory())):
+        assert not precision.may_round(dataclasses.replace(built, memory=memory), True)
+
+
+def test_jax_own_setting_means_float32(machine):
+    machine(WITH_UNIT)
+    agent = ppax.PPO(network(Of(4)))
+    with jax.default_matmul_precision("float32"):
+        assert precision.automatic(agent) == "float32"
+    assert precision.automatic(agent) == "bfloat16"
+
+
+def test_every_learner_of_many_is_decided_and_a_given_dtype_stays(machine):
+    machine(WITH_UNIT)
+    env = ppax.make("Pursuit-2", 8)
+    agent = ppax.PPO(mlp(env))
+    independent = precision.in_training(ppax.Independent(agent, 2))
+    assert independent.agent.compute_dtype == "bfloat16"
+    exact = dataclasses.replace(agent, compute_dtype="float32")
+    assert precision.in_training(exact) == exact
+    assert precision.products_of(ppax.Independent(exact, 2), 16) == "float32"
+    assert precision.in_training(agent, "float32").compute_dtype == "float32"
+
+
+def test_groups_and_self_play_are_decided(machine):
+    machine(WITH_UNIT)
+    env = ppax.make("Pursuit-3", 8)
+    agent = ppax.PPO(mlp(env))
+    groups = ppax.Groups({"a": agent, "b": dataclasses.replace(agent, compute_dtype="float32")}, (("a", 1), ("b", 2)))
+    played = precision.in_training(SelfPlay(groups, Pool(every=1), 8))
+    assert [one.compute_dtype for one in played.agent.agents.values()] == ["bfloat16", "float32"]
+    assert precision.products_of(groups, 24) == ""
+
+
+def rounds(function, *arguments):
+    """Return whether a program rounds the factors of a product."""
+    return "rounded=True" in str(jax.make_jaxpr(function)(*arguments))
+
+
+def test_training_rounds_and_acting_does_not(machine):
+    machine(WITH_UNIT)
+    env = ppax.make("CartPole-v1", 4)
+    agent = ppax.PPO(mlp(env, hidden=(16, 16)))
+    state = jax.jit(ppax.start, static_argnums=2, compiler_options=QUICK)(agent, env, 8, jax.random.key(0))
+    assert rounds(lambda state: ppax.train(agent, env, state, 1), state)
+    assert not rounds(lambda state: agent.policy(state.learner, (), state.actor.obs, state.actor.first, None), state)
+    assert not rounds(lambda state: ppax.collect(agent, env, state.learner, state.actor, 8, jax.random.key(1)), state)
+    machine(WITHOUT)
+    jax.clear_caches()  # of traces on the other processor
+    assert not rounds(lambda state: ppax.train(agent, env, state, 1), state)
+
+
+def fitted(directory, machine, flags, total=4, resume=None):
+    machine(flags)
+    jax.clear_caches()
+    if resume is not None:
+        return ppax.resume(directory, console=False, total_steps=resume)
+    env = ppax.make("CartPole-v1", 4)
+    agent = ppax.PPO(mlp(env, hidden=(16, 16)), learning_rate=1e-2, schedule=ppax.schedules.Constant())
+    return ppax.fit(agent, env, total * 32, run_dir=directory, num_steps=8, log=ppax.config.Log(console=False))
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_a_run_goes_on_in_its_own_precision_on_another_machine(tmp_path, machine):
+    whole = fitted(tmp_path / "whole", machine, WITH_UNIT)
+    exact = fitted(tmp_path / "exact", machine, WITHOUT)
+    fitted(tmp_path / "half", machine, WITH_UNIT, total=2)
+    resumed = fitted(tmp_path / "half", machine, WITHOUT, resume=4 * 32)
+    leaves = [jax.tree.leaves(run.state.learner.params) for run in (whole, resumed, exact)]
+    for one, other in zip(*leaves[:2], strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert any((np.asarray(one) != np.asarray(other)).any() for one, other in zip(leaves[0], leaves[2], strict=True))
+    starts = json.loads((tmp_path / "half" / "about.json").read_text())["starts"]
+    assert [start["products"] for start in starts] == ["bfloat16", "bfloat16"]
+    assert ppax.config.read(tmp_path / "half" / "run.toml")["agent"]["compute_dtype"] == "auto"
+
+
+def test_policies_and_hosts_compute_in_float32(machine, tmp_path):
+    machine(WITH_UNIT)
+    with ppax.make("gymnasium/CartPole-v1", 2) as env:
+        agent = ppax.PPO(mlp(env, hidden=(16,)))
+        run = ppax.fit(agent, env, 32, run_dir=tmp_path / "run", num_steps=8, log=ppax.config.Log(console=False))
+        assert json.loads((tmp_path / "run" / "about.json").read_text())["starts"][0]["products"] == "float32"
+        program = ppax.compile(agent, env, ppax.start(agent, env, 8, jax.random.key(0)))
+        assert "bf16" not in program.program.as_text()
+    policy = run.policy()
+    policy.act(np.zeros(4, np.float32))
+    assert {type(one) for one in policy._programs.values()} == {InNumpy}  # which computes in float32

@@ -8,9 +8,9 @@
     python benchmarks/memory.py ... --quick  # short runs, nothing written
 
 W3 is CartPole-v1, 128 steps, 4 epochs, 4 minibatches of whole environments; one torso for actor and critic: a dense
-layer, a memory, a dense layer for each head, all 128 wide with relu. In float32, as the peer, and with `compute_dtype =
-"bfloat16"`, which is for processors whose products are faster so; the results say which units this one has. How
-systems are measured: speed.py and peers.py.
+layer, a memory, a dense layer for each head, all 128 wide with relu. With ppax's default `compute_dtype = "auto"`,
+which is bfloat16 where products are faster so (the results say which units this processor has), and in float32, as the
+peer. How systems are measured: speed.py and peers.py.
 
 For the lengths one gradient step's loss and its gradient are timed on the same 16 384 rows, cut into sequences of 16 to
 1024 steps: with memory an update cannot be quicker than its longest chain of steps.
@@ -32,7 +32,12 @@ from speed import as_text
 from w1 import Work
 
 SIZES = (4, 64, 256, 2048)
-TARGETS = {"gru": 2.0, "mingru": 4.0, "lru": 4.0, "lstm": None}
+TARGETS = {
+    "gru": {64: 2.2, 2048: 2.0},
+    "mingru": {64: 4.0, 2048: 4.0},
+    "lru": {64: 4.0, 2048: 4.0},
+    "lstm": {64: 2.0, 2048: 2.0},
+}
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
 ROWS = 16_384
 PEER = "purejaxrl-rnn"
@@ -51,7 +56,8 @@ def against_peer(options: argparse.Namespace, report: Report) -> None:
         results.append(result)
         panels = []
         for kind, name in names.items():
-            bars = [bar(r["num_envs"], r["ratio"][name], TARGETS[kind[0]]) for r in results]
+            targets = TARGETS[kind[0]] if kind[1] == "auto" else {}
+            bars = [bar(r["num_envs"], r["ratio"][name], targets.get(r["num_envs"])) for r in results]
             title = f"{MEMORIES[kind[0]]}, {kind[1]}: steps/s over PureJaxRL's GRU"
             panels.append(panel(title, bars, "higher"))
         report.save(results=results, panels=panels)
@@ -163,7 +169,7 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="*", help="time by the length of sequences instead (16 to 1024)")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of environments")
     parser.add_argument("--memories", nargs="+", default=list(MEMORIES), choices=list(MEMORIES))
-    parser.add_argument("--dtypes", nargs="+", default=list(DTYPES), choices=list(DTYPES))
+    parser.add_argument("--dtypes", nargs="+", default=["auto", "float32"], choices=list(DTYPES))
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--repeats", type=int, default=5, help="turns of timed runs")
     parser.add_argument("--seconds", type=float, default=3.0, help="length of a timed run of the slowest, about")

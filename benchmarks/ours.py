@@ -14,15 +14,16 @@ from w1 import Prepared, Trained, Work, compile_timed, timed
 
 MEMORIES = {"gru": "GRU", "lstm": "LSTM", "mingru": "MinGRU", "lru": "LRU"}  # systems "ppax-gru", ...
 RATES = 16  # learning rates of the system "sweep"
-DTYPES = {"float32": "", "bfloat16": "-bfloat16"}  # of the factors of products, and how such a system's name ends
+DTYPES = {"auto": "", "float32": "-float32", "bfloat16": "-bfloat16"}  # `compute_dtype`; how such a system's name ends
 
 
-def ppax_parts(work: Work, memory: str | None = None, dtype: str = "float32") -> tuple[Any, Any]:
-    """W1's agent and environments; W3's where a memory is named."""
+def ppax_parts(work: Work, memory: str | None = None, dtype: str | None = None) -> tuple[Any, Any]:
+    """W1's agent and environments; W3's where a memory is named. Without `dtype` that is the default."""
     import ppax
 
     env = ppax.envs.make("CartPole-v1", num_envs=work.num_envs)
-    return dataclasses.replace(agent_for(env, memory), compute_dtype=dtype), env
+    agent = agent_for(env, memory)
+    return (agent if dtype is None else dataclasses.replace(agent, compute_dtype=dtype)), env
 
 
 def agent_for(env: Any, memory: str | None = None) -> Any:
@@ -87,7 +88,7 @@ def prepare_ppax(
     work: Work,
     afresh: bool = False,
     memory: str | None = None,
-    dtype: str = "float32",
+    dtype: str | None = None,
     chunk_rows: int | None = None,
 ) -> Prepared:
     """One compiled program, the state donated; `afresh`: every run begins with new weights."""

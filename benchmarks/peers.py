@@ -13,8 +13,9 @@ each system is what it is:
   Its wrappers import brax and navix, which CartPole does not use: where they are missing, empty modules stand in.
 * PureJaxRL's recurrent PPO (W3) was written for an older Flax; two calls of its GRU cell, changed since, get
   their old form back (`_OldGRU`). It compiles for a fixed length too. Its embedding, GRU and heads are those of W3.
-* ppax computes in float32 as all of them do; those of its systems whose name ends in `-bfloat16` have `compute_dtype =
-  "bfloat16"`. None of the peers has the like.
+* ppax is called with its defaults: `compute_dtype = "auto"` rounds factors of products to bfloat16 on processors with
+  a unit for it. Systems of ppax whose name ends in `-float32` compute in float32 as all peers do, and none of the peers
+  has anything else; names that end in `-bfloat16` round everywhere.
 * ppax restarts an environment in a row of its own, which is no environment step: its speed counts valid steps alone. It
   returns training metrics, and splits the work over one device a core where that pays.
 """
@@ -177,6 +178,7 @@ class _OldGRU:
 
 PREPARE: dict[str, Callable[[Work], Prepared]] = {
     "ppax": ours.prepare_ppax,
+    "ppax-float32": functools.partial(ours.prepare_ppax, dtype="float32"),
     "ppax-bfloat16": functools.partial(ours.prepare_ppax, dtype="bfloat16"),
     BEFORE: ours.prepare_ppax,
     "ppax-chunks": lambda work: ours.prepare_ppax(work, chunk_rows=2**20),

@@ -3,7 +3,7 @@
 rl8's CartPole (nothing ends, all begin anew after each rollout): 8,192 environments, 32 steps, separate 2x256 relu
 actor and critic, four gradient steps of the whole batch, rewards scaled, Adam. What differs: rl8 begins anew by a call
 of `reset` and caps its value loss; ppax cuts every episode there (`iterations_per_env_reset = 1`), a truncation that
-costs no step. Systems of ppax whose name ends in `-bfloat16` have `compute_dtype = "bfloat16"`; the like of rl8, its
+costs no step. Systems of ppax with a name in `-float32` or `-bfloat16` have that `compute_dtype`; the like of rl8, its
 `enable_amp`, is refused without CUDA.
 
 Sixty-four navigators in each of 64 boxes, seeing by 16 rays: 64 steps, a shared MLP of three layers of 42 with gelu,

@@ -46,7 +46,10 @@ def main() -> None:
     line = "{:>15} {:>6} {:>12} {:>12} {:>6} {:>14}".format
     print(line("against", "iters", "ppax/s", "theirs/s", "ratio", "min .. max"))
     for system in named:
-        names, work = [f"ppax-{system}{end}" for end in DTYPES.values()], Work(CASES[system]["num_envs"], 1, 0, 0)
+        names, work = (
+            [f"ppax-{system}{DTYPES[dtype]}" for dtype in ("float32", "bfloat16")],
+            Work(CASES[system]["num_envs"], 1, 0, 0),
+        )
         result = measure([*names, system], work, options.repeats, options.seconds)
         result["ratio"] = {name: ratios(result, name, [system], speed, max)["best"] for name in names}
         results.append(result | {"against": system})

@@ -13,7 +13,7 @@ Every system runs in a process of its own; the processes take turns, and only ru
 (interleave.py). How each system is called, and what differs between them: peers.py. What is measured:
 
 * speed: environment steps a second of whole training (rollout and update), compilation and evaluation excluded. The
-  ratio is ppax to the faster of the peers in the same turn.
+  ratio is ppax to the faster of the peers in the same turn: with its defaults, and in float32 (peers.py).
 * compile: seconds to trace, lower and compile the training program, in a fresh process each time, persistent cache
   off. The ratio is ppax to the faster of the peers in the same turn. Making the first state (`start_seconds`) and
   imports are apart; PureJaxRL makes its first state inside its program.
@@ -38,25 +38,33 @@ from w1 import Work
 SIZES = (4, 64, 512, 2048, 16384)
 COMPILE_SIZES = (64, 2048)
 OVERHEAD_SIZES = (64, 2048)
-SPEED_TARGETS = {4: 1.15, 64: 1.4, 512: 1.9, 2048: 2.0, 16384: 2.5}
+SPEED_TARGETS = {4: 1.5, 64: 1.8, 512: 2.2, 2048: 2.5, 16384: 3.0}
 SEEDS_TARGET, COMPILE_TARGET, OVERHEAD_TARGET = 1.6, 1.0, 0.97
-MEMORY_TARGETS = {16384: 0.5}
+MEMORY_TARGETS = {16384: 0.35}
+FLOAT32 = "ppax-float32"  # ppax without rounding, as all peers compute
 COMPILE_ITERATIONS = 10  # of PureJaxRL's program, which fixes it
 
 
 def table(options: argparse.Namespace, report: Report, peers: list[str]) -> None:
     """Speed and memory of every size, then compile time."""
     systems, results, compiled = ["ppax", *peers], [], []
-    line = ("{:>8} {:>6}" + " {:>11}" * len(systems) + " {:>6} {:>14}" + " {:>11}" * len(peers)).format
-    print(line("num_envs", "iters", *(f"{s}/s" for s in systems), "ratio", "min .. max", *(f"/ {p}" for p in peers)))
+    timed = ["ppax", FLOAT32, *peers]
+    line = ("{:>8} {:>6}" + " {:>12}" * len(timed) + " {:>6} {:>14} {:>10}" + " {:>11}" * len(peers)).format
+    heads = "ratio", "min .. max", "in float32"
+    print(line("num_envs", "iters", *(f"{s}/s" for s in timed), *heads, *(f"/ {p}" for p in peers)))
     for num_envs in options.sizes:
-        result = measure(systems, Work(num_envs, 1, 0, options.seed), options.repeats, options.seconds)
+        result = measure(timed, Work(num_envs, 1, 0, options.seed), options.repeats, options.seconds)
         result["ratio"] = ratios(result, "ppax", peers, speed, max)
+        result["float32_ratio"] = ratios(result, FLOAT32, peers, speed, max)["best"]
         memory = {system: result[system]["peak_memory_mb"] for system in systems}
         result["memory_ratio"] = memory["ppax"] / min(memory[peer] for peer in peers)
         results.append(result)
         report.save(results=results, panels=table_panels(results, compiled))
-        print(speed_line(line, result, systems, peers), flush=True)
+        speeds = (f"{result[system]['steps_per_second']:,.0f}" for system in timed)
+        exact = f"{result['float32_ratio']['median']:.2f}"
+        each = (f"{result['ratio'][peer]['median']:.2f}" for peer in peers)
+        texts = *as_text(result["ratio"]["best"]), exact
+        print(line(num_envs, result["iterations"], *speeds, *texts, *each), flush=True)
     print_memory(results, systems)
     line = ("{:>8}" + " {:>11}" * len(systems) + " {:>6} {:>14}").format
     print(
@@ -83,6 +91,7 @@ def print_memory(results: list[Answer], systems: list[str]) -> None:
 def table_panels(results: list[Answer], compiled: list[Answer]) -> list[dict[str, Any]]:
     """Speed, compile time and memory over those of the best peer."""
     speeds = [bar(r["num_envs"], r["ratio"]["best"], SPEED_TARGETS.get(r["num_envs"])) for r in results]
+    exact = [bar(r["num_envs"], r["float32_ratio"], None) for r in results]
     compiles = [bar(r["num_envs"], r["ratio"]["best"], COMPILE_TARGET) for r in compiled]
     memory = []
     for r in results:
@@ -90,6 +99,7 @@ def table_panels(results: list[Answer], compiled: list[Answer]) -> list[dict[str
         memory.append(bar(r["num_envs"], ratio, MEMORY_TARGETS.get(r["num_envs"])))
     return [
         panel("steps/s over the faster peer's, by environments", speeds, "higher"),
+        panel("the same in float32", exact, "higher"),
         panel("compile time\nover the faster peer's", compiles, "lower"),
         panel("peak memory over the leaner peer's", memory, "lower"),
     ]
@@ -111,7 +121,7 @@ def seeds(options: argparse.Namespace, report: Report, peers: list[str]) -> None
             results=results,
             panels=[panel(f"steps/s over PureJaxRL's, by {'members' if options.sweep else 'seeds'}", bars, "higher")],
         )
-        print(speed_line(line, result, [system, "purejaxrl"], []), flush=True)
+        print(speed_line(line, result, [system, "purejaxrl"]), flush=True)
 
 
 def overhead(options: argparse.Namespace, report: Report, peers: list[str]) -> None:
@@ -141,7 +151,7 @@ def before(options: argparse.Namespace, report: Report, peers: list[str]) -> Non
         results.append(result)
         bars = [bar(r["num_envs"], r["ratio"]["best"], 1.0) for r in results]
         report.save(results=results, panels=[panel("steps/s over the version before", bars, "higher")])
-        print(speed_line(line, result, ["ppax", BEFORE], []), flush=True)
+        print(speed_line(line, result, ["ppax", BEFORE]), flush=True)
     line = ("{:>8} {:>8}" + " {:>11}" * 2 + " {:>6} {:>14}").format
     print("\nseconds, fresh processes\n" + line("num_envs", "", "ppax", "before", "ratio", "min .. max"))
     compiled = []
@@ -156,12 +166,11 @@ def before(options: argparse.Namespace, report: Report, peers: list[str]) -> Non
         report.save(compile=compiled)
 
 
-def speed_line(line: Any, result: Answer, systems: list[str], peers: list[str]) -> str:
+def speed_line(line: Any, result: Answer, systems: list[str]) -> str:
     """One size, as a line of the table."""
     size = result["num_seeds"] if result["num_seeds"] > 1 else result["num_envs"]
     speeds = (f"{result[system]['steps_per_second']:,.0f}" for system in systems)
-    each = (f"{result['ratio'][peer]['median']:.2f}" for peer in peers)
-    return line(size, result["iterations"], *speeds, *as_text(result["ratio"]["best"]), *each)
+    return line(size, result["iterations"], *speeds, *as_text(result["ratio"]["best"]))
 
 
 def as_text(ratio: dict[str, float]) -> tuple[str, str]:

@@ -37,7 +37,7 @@ from interleave import spread
 from peers import FOLDER, purejaxrl_folder
 from report import Report, bar, panel
 
-TARGETS = {"cold": 0.5, "warm": 0.3}
+TARGETS = {"cold": 0.35, "warm": 0.25}
 SYSTEMS = ("ppax", "purejaxrl", "purejaxrl_whole")
 
 

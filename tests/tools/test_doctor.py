@@ -89,9 +89,10 @@ def column(value, count, other):
 # rule: columns and options just beyond its limit, then just within
 LIMITS = {
     "ratio_not_one": [
-        ({"ratio_first_max_dev": column(0.0011, 1, 0.0)}, {}),
+        ({"ratio_first_max_dev": column(0.0011, 1, 0.0)}, {"agent.compute_dtype": "float32"}),
         ({"ratio_first_max_dev": 0.0009}, {}),
         ({"ratio_first_max_dev": 0.19}, {"agent.compute_dtype": "bfloat16"}),
+        ({"ratio_first_max_dev": 0.19}, {"agent.compute_dtype": "auto"}),
     ],
     "entropy_gone": [
         ({"entropy": [0.6] * 9 + [0.029] * 11}, {}),

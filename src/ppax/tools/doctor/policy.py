@@ -147,7 +147,7 @@ def planned_iterations(record: Record) -> float:
 RULES = (
     Rule(
         "ratio_not_one",
-        f"`ratio_first_max_dev` above {RATIO['float32']} (bfloat16: {RATIO['bfloat16']})",
+        f"`ratio_first_max_dev` above {RATIO['float32']} (bfloat16 and auto: {RATIO['bfloat16']})",
         "`ppax selftest`; no option mends it",
         ("ratio_first_max_dev",),
         ratio_not_one,

@@ -4,7 +4,7 @@
     export PUREJAXRL=...                          # a folder with purejaxrl/ppo.py in it; without it, rejax alone
     python benchmarks/speed.py                    # the table: 4 to 16384 environments; about twenty minutes
     python benchmarks/speed.py --seeds 16 64      # many seeds at 4 environments in one program, against PureJaxRL
-    python benchmarks/speed.py --sweep --seeds 64 --iterations 400    # members of `ppax sweep`, with its start, instead
+    python benchmarks/speed.py --sweep --seeds 64 --iterations 976    # members of `ppax sweep`, with its start, instead
     python benchmarks/speed.py --overhead         # ppax.fit with everything on, against the bare program
     PPAX_BEFORE=... python benchmarks/speed.py --before   # against another version of ppax, the checkout so named
     python benchmarks/speed.py ... --quick        # short runs, nothing written

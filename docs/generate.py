@@ -26,7 +26,7 @@ COMMANDS = {
     "speed": "python benchmarks/speed.py",
     "overhead": "python benchmarks/speed.py --overhead",
     "seeds": "python benchmarks/speed.py --seeds 16 64",
-    "sweep": "python benchmarks/speed.py --sweep --seeds 64 --iterations 400",
+    "sweep": "python benchmarks/speed.py --sweep --seeds 64 --iterations 976",
     "memory": "python benchmarks/memory.py",
     "memory_lengths": "python benchmarks/memory.py --lengths",
     "host": "python benchmarks/host.py",

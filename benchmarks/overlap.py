@@ -16,11 +16,10 @@ import statistics
 import time
 from typing import Any
 
-from curves import SIGNIFICANT, difference
-from report import Report
-
 import ppax
+from curves import SIGNIFICANT, difference
 from ppax import config
+from report import Report
 
 TASKS = {"gymnasium/CartPole-v1": 100_000, "gymnasium/InvertedPendulum-v5": 100_000}  # steps of a training
 EPISODES = 32
@@ -51,7 +50,8 @@ def compare(task: str, seeds: int) -> dict[str, Any]:
         found = result[f"{what}_difference"] = difference(of[1], of[0])
         interval = f"{found['difference']:+.1f} ({found['low']:+.1f} .. {found['high']:+.1f})"
         differs = " DIFFERS" if found["p"] < SIGNIFICANT else ""
-        print(f"{task:30} {what:8}   {statistics.mean(of[0]):8.1f}   {interval}   p {found['p']:.2f}{differs}", flush=True)
+        mean = f"{statistics.mean(of[0]):8.1f}"
+        print(f"{task:30} {what:8}   {mean}   {interval}   p {found['p']:.2f}{differs}", flush=True)
     return result
 
 

@@ -1,4 +1,8 @@
-"""What every benchmark writes: settings, hardware, versions, date and results as JSON, and a plot beside it."""
+"""What every benchmark writes: settings, hardware, versions, date and results as JSON, and a plot beside it.
+
+The environment variable PPAX_RESULTS is appended to the files' names, as in `_jax_0.12`: results of other versions
+stand beside the first ones, and docs/generate.py shows both.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ class Report:
     """One benchmark's results. With `name` None nothing is written."""
 
     def __init__(self, name: str | None, task: str, settings: dict[str, Any], folder: Path = RESULTS):
-        self.path = folder / f"{name}.json" if name else None
+        self.path = folder / f"{name}{os.environ.get('PPAX_RESULTS', '')}.json" if name else None
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         self.content: dict[str, Any] = {"task": task, "settings": settings, "date": now}
         self.content |= {"hardware": hardware(), "versions": versions(), "panels": []}

@@ -57,6 +57,7 @@ TITLES = {
     "population": "Population-based training",
     "precision": "Products in bfloat16",
 }
+BESIDE = {"": ("", ""), "_jax_0.12": (", on jax 0.12", "PPAX_RESULTS=_jax_0.12 ")}  # ends of a title, starts of a command
 CURVES = "Learning curves of fast programs"
 TOWERS = ("agent.network.actor.", "agent.network.critic.")
 LISTS = {"log.to": "logger"}  # lists of parts, and their kind
@@ -71,8 +72,13 @@ like those that were met. What was tried and thrown away is in `benchmarks/NOTES
 
 def benchmarks() -> str:
     """The page of all result files that have panels, in the order of TITLES."""
-    measured = (section(name) for name in TITLES if (RESULTS / f"{name}.json").exists())
+    measured = (section(name, end) for name, end in result_files())
     return "\n".join([INTRODUCTION, *measured, *learning_curves()])
+
+
+def result_files() -> list[tuple[str, str]]:
+    """Names of the result files in the order of TITLES, each with its end: of BESIDE."""
+    return [(name, end) for name in TITLES for end in BESIDE if (RESULTS / f"{name}{end}.json").exists()]
 
 
 def learning_curves() -> list[str]:
@@ -106,11 +112,11 @@ def compared(test: dict[str, float]) -> str:
     return f"{test['difference']:+.1f} ({test['low']:+.1f} .. {test['high']:+.1f}), p {test['p']:.2f}"
 
 
-def section(name: str) -> str:
+def section(name: str, end: str = "") -> str:
     """One result file: its task, machine, command, a table and a picture."""
-    report = json.loads((RESULTS / f"{name}.json").read_text())
-    machine, versions = report["hardware"], report["versions"]
-    lines = [f"## {TITLES[name]}", "", f"{report['task']}. `{COMMANDS[name]}`", ""]
+    report = json.loads((RESULTS / f"{name}{end}.json").read_text())
+    machine, versions, (of_title, variables) = report["hardware"], report["versions"], BESIDE[end]
+    lines = [f"## {TITLES[name]}{of_title}", "", f"{report['task']}. `{variables}{COMMANDS[name]}`", ""]
     devices = machine.get("devices", f"{machine['cpu']}, {machine['cores']} cores")
     lines += [f"{devices}; jax {versions['jax']}; {report['date'][:10]}.", ""]
     lines += ["| ratio | case | median (range) | target | |", "|---|---|---|---|---|"]
@@ -119,7 +125,7 @@ def section(name: str) -> str:
         for bar in panel["bars"]:
             lines.append(f"| {title} | {' '.join(bar['label'].split())} | {figure(bar)} | {verdict(bar, panel)} |")
             title = ""
-    return "\n".join([*lines, "", f"![{TITLES[name]}](images/{name}.png)", ""])
+    return "\n".join([*lines, "", f"![{TITLES[name]}{of_title}](images/{name}{end}.png)", ""])
 
 
 def figure(bar: dict[str, Any]) -> str:
@@ -538,7 +544,7 @@ def main(check: bool) -> int:
     for name, page in PAGES.items():
         (DOCS / name).write_text(page())
     (DOCS / "images").mkdir(exist_ok=True)
-    for name in (*TITLES, "curves"):
+    for name in (*(name + end for name, end in result_files()), "curves"):
         if (RESULTS / f"{name}.png").exists():
             shutil.copy(RESULTS / f"{name}.png", DOCS / "images")
     (DOCS / "images" / "scores").mkdir(exist_ok=True)

@@ -57,7 +57,8 @@ TITLES = {
     "population": "Population-based training",
     "precision": "Products in bfloat16",
 }
-BESIDE = {"": ("", ""), "_jax_0.12": (", on jax 0.12", "PPAX_RESULTS=_jax_0.12 ")}  # ends of a title, starts of a command
+# Results of other versions: end of a title, start of a command
+BESIDE = {"": ("", ""), "_jax_0.12": (", on jax 0.12", "PPAX_RESULTS=_jax_0.12 ")}
 CURVES = "Learning curves of fast programs"
 TOWERS = ("agent.network.actor.", "agent.network.critic.")
 LISTS = {"log.to": "logger"}  # lists of parts, and their kind

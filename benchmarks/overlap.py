@@ -31,7 +31,8 @@ def train(task: str, overlap: int, seed: int) -> dict[str, float]:
     agent, env, run = config.build({**config.find(task), "total_steps": TASKS[task]})
     with env:
         begin = time.perf_counter()
-        trained = ppax.fit(agent, env, run.total_steps, seed, num_steps=run.num_steps, overlap=overlap)
+        sizes = {"num_steps": run.num_steps, "overlap": overlap}
+        trained = ppax.fit(agent, env, run.total_steps, seed, **sizes, log=config.Log(console=False))
         seconds = time.perf_counter() - begin
         final = trained.evaluate(EPISODES).mean_return
     returns = [row["episode_return"] for row in trained.history]

@@ -1,11 +1,12 @@
-"""Learning with `overlap = 1` beside `overlap = 0` on host environments: what a rollout older than its update costs.
+"""Returns with `overlap = 1` beside `overlap = 0` on host environments, over seeds.
 
     pip install "ppax[bench,mujoco]"
-    python benchmarks/overlap.py             # two tasks, 20 seeds of each: half an hour on two cores
-    python benchmarks/overlap.py --quick     # two seeds of the first task, nothing written
+    python benchmarks/overlap.py                                 # two tasks, 20 seeds of each
+    python benchmarks/overlap.py --tasks gymnasium/CartPole-v1   # one of them: five minutes on two cores
+    python benchmarks/overlap.py --quick                         # two seeds of the first task, nothing written
 
-With `overlap = 1` environments are stepped by the weights before the last update (docs/speed.md). Presets, shortened;
-scores are of the last policy over 32 episodes, and the mean return over the whole training. The two are compared by
+With `overlap = 1` rollouts are collected by the policy before the last update (docs/host.md). Presets with 100,000
+steps. Two scores: the return of the last policy over 32 episodes, and the mean return over the whole training. The two are compared by
 the difference of the means over seeds: its 95 % confidence interval, and the p value of Welch's test (curves.py).
 """
 

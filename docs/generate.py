@@ -57,7 +57,7 @@ TITLES = {
     "population": "Population-based training",
     "precision": "Products in bfloat16",
 }
-# Results of other versions: end of a title, start of a command
+# Suffix of a result file (PPAX_RESULTS): what it adds to the section's title and command
 BESIDE = {"": ("", ""), "_jax_0.12": (", on jax 0.12", "PPAX_RESULTS=_jax_0.12 ")}
 CURVES = "Learning curves of fast programs"
 TOWERS = ("agent.network.actor.", "agent.network.critic.")
@@ -78,7 +78,7 @@ def benchmarks() -> str:
 
 
 def result_files() -> list[tuple[str, str]]:
-    """Names of the result files in the order of TITLES, each with its end: of BESIDE."""
+    """Result files that exist, in the order of TITLES: name of the benchmark, and the suffix (a key of BESIDE)."""
     return [(name, end) for name in TITLES for end in BESIDE if (RESULTS / f"{name}{end}.json").exists()]
 
 

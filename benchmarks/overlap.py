@@ -6,8 +6,8 @@
     python benchmarks/overlap.py --quick                         # two seeds of the first task, nothing written
 
 With `overlap = 1` rollouts are collected by the policy before the last update (docs/host.md). Presets with 100,000
-steps. Two scores: the return of the last policy over 32 episodes, and the mean return over the whole training. The two are compared by
-the difference of the means over seeds: its 95 % confidence interval, and the p value of Welch's test (curves.py).
+steps. Two scores: the return of the last policy over 32 episodes, and the mean return over the whole training.
+Each is compared by the difference of its means over seeds: 95 % confidence interval and p value of Welch's test.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ class PPO:
         """Compute the gradient of a minibatch's loss, apply the KL controls, and take one optimiser step."""
         index, valid, targets, weights, learns, acts, extra = minibatch
         loss = partial(self._loss, data, self.kl.loss(state.kl, self.loss))
-        chunk_rows = self.program.rows(valid.shape[1], self.compute_dtype, data.experience.steps.obs)
+        chunk_rows = self.program.rows(valid.shape[1], self.compute_dtype, data.experience.steps.obs, self.network)
         gradient, metrics = mean_gradient(loss, state.params, (index, targets, weights), valid, chunk_rows)
         kl = self.kl.adapt(state.kl, self.learning_rate, metrics, acts)
         table = unpack(metrics) | extra | {"grad_norm": optax.tree.norm(gradient)} | self.kl.step_metrics(kl)
@@ -220,7 +220,7 @@ class PPO:
     def evaluate_rollout(self, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
         """Return V and action log-probability, both [T, B], of the steps [T, B] of a rollout, from stored carries."""
         length = self.sequence_length(len(steps.valid)) if jax.tree.leaves(steps.carry) else 1
-        rows = self.program.rows(length, self.compute_dtype, steps.obs)
+        rows = self.program.rows(length, self.compute_dtype, steps.obs, self.network)
         return evaluate_in_chunks(partial(self.evaluate_actions, learner), steps, length, rows)
 
     def initial_streams(self, num_streams: int) -> types.StreamStates:

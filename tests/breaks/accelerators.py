@@ -25,7 +25,7 @@ MUTATIONS = [
     ),
     Mutation(
         "chunks of a sharded program are those of one device",
-        "chunks.rows_split if sharding.num_parts() > 1 else chunks.rows_alone",
+        "chunks.rows_alone if alone else chunks.rows_split",
         "chunks.rows_split",
         (PLATFORMS + "test_entries_of_the_table_decide",),
         "program/layout.py",

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 import ppax
+from ppax import networks
+from ppax.networks import memories
 from ppax.networks.memories.time import linear_recurrence
-from ppax.program import platforms
+from ppax.program import platforms, sharding
 from ppax.program.layout import Program, compiler_options, only_if, run_once_options
 
+CHUNKS = platforms.Chunks(4096, 256, 2**20, 1024, 128, {"float32": 3})
 SOURCE = Path(ppax.__file__).parent
 # Facts of the machine, which no measurement changes: threads and memory of a CPU, its AMX unit, what a record says
 FACTS = {"program/sharding.py", "run/restore.py", "run/origin.py", "tools/advice.py"}
@@ -46,12 +49,38 @@ def test_accelerators_have_one_device_whole_minibatches_and_no_options_of_a_cpu(
 
 
 def test_entries_of_the_table_decide(on):
-    on("gpu", min_rows=1024, chunks=platforms.Chunks(4096, 256, 2**20, {"float32": 3}), compiler_options={"a": 1})
+    on("gpu", min_rows=1024, chunks=CHUNKS, compiler_options={"a": 1})
     assert Program().num_devices(64, 2048, 1) == 2
     assert Program().num_devices(64, 2046, 1) == 1
     assert Program().rows(1, "float32") == 4096
     assert Program().rows(2048, "float32") == 3 * 2048
     assert compiler_options() == {"a": 1}
+
+
+LRU, GRU, NONE = memories.LRU(), memories.GRU(), memories.NoMemory()
+
+
+@pytest.mark.parametrize(
+    ("actor", "critic", "at_once"),
+    [
+        (LRU, LRU, True),
+        (LRU, NONE, True),
+        (memories.Stack(memories.MinGRU()), memories.Window(), True),
+        (LRU, GRU, False),
+        (memories.Stack(GRU), LRU, False),
+        (NONE, NONE, False),
+    ],
+)
+def test_chunks_are_smaller_with_memories_whose_products_are_computed_for_all_steps_at_once(on, actor, critic, at_once):
+    env = ppax.envs.make("gymnax/CartPole-v1", num_envs=2)
+    network = networks.network(env, actor=networks.Tower(memory=actor), critic=networks.Tower(memory=critic))
+    on("cpu", chunks=CHUNKS)
+    rows = Program().rows
+    split = jax.vmap(lambda x: x + rows(32, "float32", (), network), axis_name=sharding.AXIS)(jnp.zeros(2))
+    assert network.steps_at_once == at_once
+    assert rows(32, "float32", (), network) == (1024 if at_once else 4096)
+    assert split[0] == (128 if at_once else 256)
+    assert rows(1, "float32", (), network) == rows(32, "float32") == 4096
 
 
 @pytest.mark.parametrize("branches", [True, False])

@@ -92,7 +92,7 @@ class Teacher:
         agent, learner = self._read()
         num_steps, streams = first.shape
         sequences: PyTree = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), (obs, first, action_mask))
-        rows = agent.program.rows(num_steps, agent.compute_dtype, sequences[0])
+        rows = agent.program.rows(num_steps, agent.compute_dtype, sequences[0], agent.network)
 
         def one(sequence: PyTree) -> tuple[Any, PyTree]:
             inputs = jax.tree.map(lambda x: x[None], sequence)

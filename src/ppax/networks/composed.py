@@ -18,7 +18,7 @@ from ppax.distributions import gsde
 from ppax.networks.encoders import Auto, Reader, named_encoders, readers
 from ppax.networks.head_for import FAMILIES, BoxOptions, Head, head_for, same_actions
 from ppax.networks.layers import ACTIVATIONS, HIDDEN_GAIN, dense
-from ppax.networks.memories import MemoryPart, NoMemory
+from ppax.networks.memories import AT_ONCE, MemoryPart, NoMemory, Stack
 from ppax.networks.observations import Entry, entries, select
 from ppax.networks.tower import Encoders, Torso, Tower, check_towers
 from ppax.parts import brief, slot, slot_table
@@ -128,6 +128,13 @@ class Composed:
         """Return parameters with value output `scale` * value + `shift`, by rescaling the last layer (PopArt)."""
         kernel, bias = params["value"]["kernel"], params["value"]["bias"]
         return params | {"value": params["value"] | {"kernel": kernel * scale, "bias": bias * scale + shift}}
+
+    @property
+    def steps_at_once(self) -> bool:
+        """Whether there is a memory, and its products are computed for all steps at once; unknown ones may not be."""
+        memories = [tower.option("memory", self) for tower in (self.actor, self.critic)]
+        cells = [one.cell if isinstance(one, Stack) else one for one in memories]
+        return any(cell != NONE for cell in cells) and all(isinstance(cell, (*AT_ONCE, NoMemory)) for cell in cells)
 
     def _log_std_shape(self) -> tuple[int, ...]:
         """Return the shape of the log standard deviations: with gSDE a row for each feature of the policy's layer."""

@@ -155,7 +155,7 @@ class PPG:
         index, weight = drawn
         valid = pick(batch.steps.valid, index)
         loss = partial(self._loss, agent, learner, batch)
-        rows = agent.program.rows(valid.shape[1], agent.compute_dtype, batch.steps.obs)
+        rows = agent.program.rows(valid.shape[1], agent.compute_dtype, batch.steps.obs, agent.network)
         gradient, metrics = mean_gradient(loss, to_params(before.vector), (index, weight), valid, rows)
 
         def descend() -> Training:

@@ -108,22 +108,28 @@ class Program:
                     f"nearest {name}: {', '.join(map(str, near))}{unit}"
                 )
 
-    def rows(self, seq_len: int, compute_dtype: str, obs: PyTree = ()) -> int:
+    def rows(self, seq_len: int, compute_dtype: str, obs: PyTree = (), network: Any = None) -> int:
         """Return the rows of a minibatch per gradient-accumulation chunk.
 
-        On an accelerator all rows, on a CPU as many as fit its cache; fewer if `obs` [M, L, ...] has large images.
-        The numbers are those of the platform's rules (program/platforms.py).
+        On an accelerator all rows, on a CPU as many as fit its cache; fewer if `obs` [M, L, ...] has large images. With
+        sequences it matters whether the memory of `network` computes products for all steps at once, as its attribute
+        `steps_at_once` says; a network without it does not. The numbers are the platform's (program/platforms.py).
         """
         if self.chunk_rows is not None:
             return self.chunk_rows
         chunks = rules().chunks
         if chunks is None:
             return WHOLE
-        fits = chunks.rows_split if sharding.num_parts() > 1 else chunks.rows_alone
+        alone = sharding.num_parts() == 1
+        fits = chunks.rows_alone if alone else chunks.rows_split
         image = sum(math.prod(x.shape[2:]) for x in jax.tree.leaves(obs) if x.ndim == 5)
         if image * chunks.rows_split > chunks.image_numbers:
             fits = max(1, chunks.image_numbers // image)
-        return max(fits, chunks.sequences[product_dtype(compute_dtype)] * seq_len if seq_len > 1 else 0)
+        if seq_len == 1:
+            return fits
+        if getattr(network, "steps_at_once", False):
+            return min(fits, chunks.at_once_alone if alone else chunks.at_once_split)
+        return max(fits, chunks.sequences[product_dtype(compute_dtype)] * seq_len)
 
 
 def with_devices(agent: Tree, devices: int) -> Tree:

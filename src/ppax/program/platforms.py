@@ -22,7 +22,10 @@ class Chunks(NamedTuple):
     rows_alone: int  # rows per chunk of a program on one device
     rows_split: int  # rows per chunk and device of a program on several
     image_numbers: int  # pixel values per chunk of large images; convolution patches are several times as many
-    sequences: Mapping[str, int]  # minimum by compute_dtype; a sequence runs step by step, so fewer leave a core idle
+    # the same two with a memory whose products are computed for all steps at once: its gates take much of the cache
+    at_once_alone: int
+    at_once_split: int
+    sequences: Mapping[str, int]  # minimum by compute_dtype where each step has products, which are of so few rows
 
 
 class Rules(NamedTuple):
@@ -53,7 +56,7 @@ CPU_OPTIONS = {
 
 CPU = Rules(
     min_rows=256,
-    chunks=Chunks(8192, 512, 2**20, {"float32": 4, "bfloat16": 8}),  # activations fit the cache
+    chunks=Chunks(8192, 512, 2**20, 1024, 256, {"float32": 4, "bfloat16": 8}),  # activations fit the cache
     few_streams=32,  # products of so few rows cost as much as those of many
     branches=True,  # arrays are updated in place; a select would copy them
     parallel_scans=False,  # measured: twice as fast in turn, and compiled in a ninth of the time

@@ -11,7 +11,10 @@ from ppax.networks.memories.stack import Stack
 from ppax.networks.memories.time import MemoryPart
 from ppax.networks.memories.window import Window
 
+AT_ONCE = (LRU, MinGRU, Attention, Window)  # memories whose products are computed for all steps at once
+
 __all__ = [
+    "AT_ONCE",
     "GRU",
     "LRU",
     "LSTM",

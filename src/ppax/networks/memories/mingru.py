@@ -42,23 +42,23 @@ class MinGRU:
         """Return the zero state [width]."""
         return jnp.zeros(self.width, jnp.float32)
 
-    def project_in(self, params: Params, x: Array) -> Array:
-        """Return inputs of update gate, candidate and highway gate, and the skip input: [4 width].
+    def project_in(self, params: Params, x: Array) -> dict[str, Array]:
+        """Return inputs of update gate, candidate and highway gate, [3 width], and the skip input [width].
 
         The skip input is the features themselves where their size is `width`.
         """
-        gates = dense(params["input"], x)
-        return gates if gates.shape[0] == 4 * self.width else jnp.concatenate([gates, x])
+        gates, skip = jnp.split(dense(params["input"], x), [3 * self.width])
+        return {"gates": gates, "skip": skip if skip.size else x}
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """Scan one stream from gate inputs [L, 4 width] to outputs [L, width]."""
-        gate, candidate, highway, skip = jnp.split(x.astype(jnp.float32), 4, axis=-1)
+        """Scan one stream from the inputs of gates and skip connection, [L, ...], to outputs [L, width]."""
+        gate, candidate, highway = jnp.split(x["gates"].astype(jnp.float32), 3, axis=-1)
         z = jax.nn.sigmoid(gate)
         # the paper's g, appendix B: positive, and for large inputs not saturated as a sigmoid would be
         candidate = jnp.where(candidate >= 0, candidate + 0.5, jax.nn.sigmoid(candidate))
         carry, h = linear_recurrence(1.0 - z, z * candidate, carry, first)
         share = jax.nn.sigmoid(highway)
-        return Memory(carry, share * h + (1.0 - share) * skip)
+        return Memory(carry, share * h + (1.0 - share) * x["skip"].astype(jnp.float32))
 
     def project_out(self, params: Params, y: PyTree) -> Array:
         """Return the output itself, [width]."""

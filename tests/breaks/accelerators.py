@@ -31,6 +31,13 @@ MUTATIONS = [
         "program/layout.py",
     ),
     Mutation(
+        "a memory with products in each step has chunks of one without",
+        "all(isinstance(cell, (*AT_ONCE, NoMemory)) for cell in cells)",
+        "any(isinstance(cell, (*AT_ONCE, NoMemory)) for cell in cells)",
+        (PLATFORMS + "test_chunks_are_smaller_with_memories_whose_products_are_computed_for_all_steps_at_once",),
+        "networks/composed.py",
+    ),
+    Mutation(
         "scans are those of the other platform",
         "(parallel_scan if rules().parallel_scans else sequential_scan)",
         "(sequential_scan if rules().parallel_scans else parallel_scan)",

@@ -32,10 +32,17 @@ MUTATIONS = [
     ),
     Mutation(
         "a memory with products in each step has chunks of one without",
-        "all(isinstance(cell, (*AT_ONCE, NoMemory)) for cell in cells)",
-        "any(isinstance(cell, (*AT_ONCE, NoMemory)) for cell in cells)",
+        "all(isinstance(cell, kinds) for cell in self.cells)",
+        "any(isinstance(cell, kinds) for cell in self.cells)",
         (PLATFORMS + "test_chunks_are_smaller_with_memories_whose_products_are_computed_for_all_steps_at_once",),
         "networks/composed.py",
+    ),
+    Mutation(
+        "chunks of memories do not depend on the number of devices",
+        "chunks.at_once_alone if alone else chunks.at_once_split",
+        "chunks.at_once_alone",
+        (PLATFORMS + "test_chunks_are_smaller_with_memories_whose_products_are_computed_for_all_steps_at_once",),
+        "program/layout.py",
     ),
     Mutation(
         "scans are those of the other platform",
@@ -70,17 +77,17 @@ MUTATIONS = [
     ),
     Mutation(
         "auto rounds raw observations",
-        "own and (standardised or all(",
-        "own and (True or all(",
+        "flat and (standardised or all(",
+        "flat and (True or all(",
         (PRECISION + "test_the_dtype_of_products_in_training",),
         "agents/precision.py",
     ),
     Mutation(
         "auto rounds a memory of one's own in a stack",
-        "isinstance(memory.cell if isinstance(memory, Stack) else memory, OWN)",
-        "isinstance(memory, (*OWN, Stack))",
+        "one.cell if isinstance(one, Stack) else one for one in memories",
+        "NONE if isinstance(one, Stack) else one for one in memories",
         (PRECISION + "test_a_memory_of_ones_own_is_not_rounded",),
-        "agents/precision.py",
+        "networks/composed.py",
     ),
     Mutation(
         "auto does not read JAX's own precision",

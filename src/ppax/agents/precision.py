@@ -14,7 +14,7 @@ import jax
 
 from ppax.networks.composed import Composed
 from ppax.networks.encoders import Flat
-from ppax.networks.memories import GRU, LRU, LSTM, Attention, MinGRU, NoMemory, Stack, Window
+from ppax.networks.memories import AT_ONCE, GRU, LSTM, NoMemory
 from ppax.networks.products import MIN_SIDE
 from ppax.ppo import PPO
 from ppax.program.layout import AUTO, product_dtype
@@ -22,7 +22,7 @@ from ppax.program.platforms import bfloat16_unit
 
 Tree = TypeVar("Tree")
 
-OWN = (NoMemory, GRU, LSTM, LRU, MinGRU, Attention, Window)  # memories whose products are those of networks/products.py
+OWN = (NoMemory, GRU, LSTM, *AT_ONCE)  # memories whose products are those of networks/products.py
 
 
 def in_training(agent: Tree, products: str = "") -> Tree:
@@ -54,14 +54,9 @@ def may_round(network: Any, standardised: bool) -> bool:
     if not isinstance(network, Composed):
         return False
     readers = network.actor_readers, network.critic_readers
-    memories = (tower.option("memory", network) for tower in (network.actor, network.critic))
-    own = all(map(_is_own, memories)) and all(isinstance(one.encoder, Flat) for torso in readers for one in torso)
-    return own and (standardised or all(sum(one.size() for one in torso) < MIN_SIDE for torso in readers))
-
-
-def _is_own(memory: Any) -> bool:
-    """Return whether a memory, or what is stacked in it, is one of ppax."""
-    return isinstance(memory.cell if isinstance(memory, Stack) else memory, OWN)
+    own = all(isinstance(cell, OWN) for cell in network.cells)
+    flat = all(isinstance(one.encoder, Flat) for torso in readers for one in torso)
+    return own and flat and (standardised or all(sum(one.size() for one in torso) < MIN_SIDE for torso in readers))
 
 
 def products_of(agent: Any, num_streams: int) -> str:

@@ -130,11 +130,16 @@ class Composed:
         return params | {"value": params["value"] | {"kernel": kernel * scale, "bias": bias * scale + shift}}
 
     @property
+    def cells(self) -> tuple[MemoryPart, ...]:
+        """Memories of actor and critic; of a stack, that of its layers."""
+        memories = (tower.option("memory", self) for tower in (self.actor, self.critic))
+        return tuple(one.cell if isinstance(one, Stack) else one for one in memories)
+
+    @property
     def steps_at_once(self) -> bool:
-        """Whether there is a memory, and its products are computed for all steps at once; unknown ones may not be."""
-        memories = [tower.option("memory", self) for tower in (self.actor, self.critic)]
-        cells = [one.cell if isinstance(one, Stack) else one for one in memories]
-        return any(cell != NONE for cell in cells) and all(isinstance(cell, (*AT_ONCE, NoMemory)) for cell in cells)
+        """Whether there are memories, all of kinds that compute their matrix products for all steps of a sequence."""
+        kinds = (*AT_ONCE, NoMemory)
+        return any(cell != NONE for cell in self.cells) and all(isinstance(cell, kinds) for cell in self.cells)
 
     def _log_std_shape(self) -> tuple[int, ...]:
         """Return the shape of the log standard deviations: with gSDE a row for each feature of the policy's layer."""

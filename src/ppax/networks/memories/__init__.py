@@ -11,7 +11,7 @@ from ppax.networks.memories.stack import Stack
 from ppax.networks.memories.time import MemoryPart
 from ppax.networks.memories.window import Window
 
-AT_ONCE = (LRU, MinGRU, Attention, Window)  # memories whose products are computed for all steps at once
+AT_ONCE = (LRU, MinGRU, Attention, Window)  # their matrix products are those of all steps, not one after each step
 
 __all__ = [
     "AT_ONCE",

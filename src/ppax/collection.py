@@ -14,6 +14,7 @@ from ppax.envs import Env, require_native
 from ppax.envs.vector import VectorEnv
 from ppax.learning.exploration import remembered
 from ppax.program import sharding
+from ppax.program.hoisting import Loop, hoisted
 from ppax.program.platforms import rules
 from ppax.protocols import Agent
 from ppax.types import (
@@ -30,16 +31,22 @@ from ppax.types import (
     Transition,
 )
 
-Running = tuple[
-    ActorState, Episodes
-]  # state between two steps: the actor, and statistics of the episodes finished in this rollout
+MOST_HOISTED = 2**22  # numbers that a rollout's loop may read instead of drawing them in each step
+
+
+class Counts(NamedTuple):
+    """Running sums of each stream's episode up to and with one step; stacked to [T, B] by `collect`."""
+
+    reward_trace: Array  # [B] discounted sum of rewards, for reward normalization
+    episode_return: Array  # [B] sum of rewards
+    episode_length: Array  # [B] number of valid steps
 
 
 class Row(NamedTuple):
-    """One step of all streams: its transitions and discounted returns so far; stacked to [T, B] by `collect`."""
+    """One step of all streams; stacked to [T, B] by `collect`."""
 
     steps: Transition  # [B]
-    reward_trace: Array  # [B] discounted sum of the episode's rewards so far, for reward normalization
+    counts: Counts  # [B]
     metrics: Mapping[str, Array]  # [B] of the environment, in steps that end an episode; else 0
 
 
@@ -62,11 +69,10 @@ def start_actor(agent: Agent, env: Env, key: Key) -> ActorState:
 
 def one_step(
     agent: Agent, env: VectorEnv, learner: LearnerState, deterministic: bool = False
-) -> Callable[[Running, Array], tuple[Running, Row]]:
+) -> Callable[[ActorState, Array], tuple[ActorState, Row]]:
     """Return the scan body that steps all streams once; its input is keys [E, 1 + A], as `stream_keys` makes them."""
 
-    def step(state: Running, key: Array) -> tuple[Running, Row]:
-        actor, episodes = state
+    def step(actor: ActorState, key: Array) -> tuple[ActorState, Row]:
         env_key, act_key = key[:, 0], key[:, 1:].reshape(-1)
         seen = learner, actor.carry, actor.obs, actor.first, actor.action_mask
         decision = mode_of(agent.policy(*seen)) if deterministic else agent.act(*seen, act_key)
@@ -87,11 +93,9 @@ def one_step(
         actor = actor._replace(
             env_state=out.state, obs=out.obs, first=out.first, action_mask=out.action_mask, carry=decision.carry
         )
-        state, trace = update_episode_stats(
-            agent.discount(env.num_streams), (actor, episodes), out.reward, steps.ended, out.valid
-        )
+        actor, counts = count_step(agent.discount(env.num_streams), actor, out.reward, steps.ended, out.valid)
         metrics = {name: jnp.where(steps.ended, x, 0.0) for name, x in out.metrics.items()}
-        return state, Row(steps, trace, metrics)
+        return actor, Row(steps, counts, metrics)
 
     return step
 
@@ -102,49 +106,48 @@ def mode_of(policy: ForwardPass) -> Decision:
     return Decision(policy.carry, action, distribution.env_action(action), distribution.log_prob(action), policy.value)
 
 
-def update_episode_stats(
+def count_step(
     gamma: Scalar,
-    state: Running,
+    actor: ActorState,
     reward: Array,
     ended: Array,
     valid: Array,
     episode_stats: tuple[Array, Array] | None = None,
-) -> tuple[Running, Array]:
-    """Add one step [B] to the episode statistics; return them and the discounted return so far [B], this step included.
+) -> tuple[ActorState, Counts]:
+    """Add one step [B] to the running sums of each stream's episode, which begin again after its last step.
 
     `episode_stats` is (reward, ended) [B] of the unmodified environment. Logged returns and lengths use it where the
     agent is trained on other rewards or episode ends (clipped rewards, one episode per life).
     """
-    actor, episodes = state
-    # Reset after the last step of an episode: the trace of that step includes its reward
-    trace = gamma * actor.reward_trace + reward
-    reset_trace = ended
-    reward, ended = (reward, ended) if episode_stats is None else episode_stats
-    returns = actor.episode_return + reward
-    lengths = actor.episode_length + valid
-    # Welford 1962, https://doi.org/10.1080/00401706.1962.10490022: squares of large returns would lose their deviations
-    deviation = returns - episodes.return_sum / jnp.maximum(episodes.count, 1)
-    square = deviation**2 * episodes.count / (episodes.count + 1)
-    episodes = episodes._replace(
-        count=episodes.count + ended,
-        return_sum=episodes.return_sum + jnp.where(ended, returns, 0.0),
-        length_sum=episodes.length_sum + jnp.where(ended, lengths, 0),
-        return_squares=episodes.return_squares + jnp.where(ended, square, 0.0),
-        return_min=jnp.where(ended, jnp.minimum(episodes.return_min, returns), episodes.return_min),
-        return_max=jnp.where(ended, jnp.maximum(episodes.return_max, returns), episodes.return_max),
+    own_reward, over = (reward, ended) if episode_stats is None else episode_stats
+    counts = Counts(
+        reward_trace=gamma * actor.reward_trace + reward,
+        episode_return=actor.episode_return + own_reward,
+        episode_length=actor.episode_length + valid,
     )
     actor = actor._replace(
-        episode_return=jnp.where(ended, 0.0, returns),
-        episode_length=jnp.where(ended, 0, lengths),
-        reward_trace=jnp.where(reset_trace, 0.0, trace),
+        reward_trace=jnp.where(ended, 0.0, counts.reward_trace),
+        episode_return=jnp.where(over, 0.0, counts.episode_return),
+        episode_length=jnp.where(over, 0, counts.episode_length),
     )
-    return (actor, episodes), trace
+    return actor, counts
 
 
-def no_episodes(num_streams: int) -> Episodes:
-    """Return empty statistics: no stream [B] has finished an episode."""
-    none, zeros = jnp.zeros(num_streams, jnp.int32), jnp.zeros(num_streams, jnp.float32)
-    return Episodes(none, zeros, none, zeros, zeros + jnp.inf, zeros - jnp.inf)
+def finished_episodes(over: Array, counts: Counts, metrics: Mapping[str, Array]) -> Episodes:
+    """Statistics of the episodes that end in a rollout, where `over` [T, B]; `metrics` [T, B] are 0 elsewhere."""
+    returns, count = counts.episode_return, over.sum(axis=0, dtype=jnp.int32)
+    total = jnp.where(over, returns, 0.0).sum(axis=0)
+    # Deviations from the mean: squares of large returns would lose them
+    deviations = jnp.where(over, returns - (total / jnp.maximum(count, 1))[None], 0.0)
+    return Episodes(
+        count=count,
+        return_sum=total,
+        length_sum=jnp.where(over, counts.episode_length, 0).sum(axis=0),
+        return_squares=(deviations**2).sum(axis=0),
+        return_min=returns.min(axis=0, where=over, initial=jnp.inf),
+        return_max=returns.max(axis=0, where=over, initial=-jnp.inf),
+        metrics={name: x.sum(axis=0) for name, x in metrics.items()},
+    )
 
 
 def collect(
@@ -165,26 +168,25 @@ def collect(
     env = require_native(
         env, "ppax.collect", "call ppax.fit, or ppax.compile(agent, env, state), which collects a rollout and updates"
     )
-    step = one_step(agent, env, learner, deterministic)
+    loop = Loop(one_step(agent, env, learner, deterministic), stream_keys(key, num_steps, env))
+    if env.num_streams <= rules().few_streams:
+        loop = hoisted(*loop, actor, MOST_HOISTED)
 
-    def sequence(state: Running, keys: Array) -> tuple[Running, tuple[PyTree, Row]]:
-        carry = remembered(state[0].carry)
-        state, rows = jax.lax.scan(step, state, keys, unroll=agent.program.unroll)
-        return state, (carry, rows)
+    def sequence(actor: ActorState, inputs: PyTree) -> tuple[ActorState, tuple[PyTree, Row]]:
+        carry = remembered(actor.carry)
+        actor, rows = jax.lax.scan(loop.step, actor, inputs, unroll=agent.program.unroll)
+        return actor, (carry, rows)
 
-    keys = stream_keys(key, num_steps, env)
     # The update starts each sequence from its first carry; storing the carry of every step would take `seq_len` times
     # the memory
     length = agent.sequence_length(num_steps) if jax.tree.leaves(remembered(actor.carry)) else num_steps
-    sequence_keys = keys.reshape(-1, length, *keys.shape[1:])
-    (actor, episodes), (carry, rows) = jax.lax.scan(
-        sequence, (actor, no_episodes(env.num_streams)), sequence_keys, unroll=length == num_steps
-    )
+    sequences = jax.tree.map(lambda x: x.reshape(-1, length, *x.shape[1:]), loop.inputs)
+    actor, (carry, rows) = jax.lax.scan(sequence, actor, sequences, unroll=length == num_steps)
     rows = jax.tree.map(lambda x: x.reshape(num_steps, *x.shape[2:]), rows)
     steps = dataclasses.replace(rows.steps, carry=carry)
     if values_apart(agent, env, actor):
         steps = dataclasses.replace(steps, value=agent.evaluate_rollout(learner, steps)[0])
-    return with_last_value(agent, learner, (actor, episodes), Row(steps, *rows[1:]))
+    return with_last_value(agent, learner, actor, rows._replace(steps=steps), steps.ended)
 
 
 def values_apart(agent: Agent, env: Env, actor: ActorState) -> bool:
@@ -196,14 +198,15 @@ def values_apart(agent: Agent, env: Env, actor: ActorState) -> bool:
     return few and agent.pool is None and not jax.tree.leaves(remembered(actor.carry))
 
 
-def with_last_value(agent: Agent, learner: LearnerState, state: Running, rows: Row) -> Collected:
-    """Return the rollout of `rows` [T, B] with its bootstrap value: V [B] of the observation after the last step."""
-    actor, episodes = state
-    episodes = episodes._replace(metrics={name: x.sum(axis=0) for name, x in rows.metrics.items()})
+def with_last_value(agent: Agent, learner: LearnerState, actor: ActorState, rows: Row, over: Array) -> Collected:
+    """Return the rollout of `rows` [T, B] with its bootstrap value: V [B] of the observation after the last step.
+
+    `over` [T, B]: steps that end an episode whose return is logged.
+    """
     # The new carry is dropped: the next rollout evaluates this observation again, from the same carry
     last = agent.policy(learner, actor.carry, actor.obs, actor.first, actor.action_mask)
-    rollout = Rollout(rows.steps, last.value, rows.reward_trace, actor.obs, actor.intrinsic, actor.auxiliary)
-    return Collected(actor, rollout, episodes)
+    rollout = Rollout(rows.steps, last.value, rows.counts.reward_trace, actor.obs, actor.intrinsic, actor.auxiliary)
+    return Collected(actor, rollout, finished_episodes(over, rows.counts, rows.metrics))
 
 
 def force_reset(agent: Agent, env: Env, collected: Collected, due: Array, key: Key) -> Collected:

@@ -8,7 +8,7 @@ import pytest
 import ppax
 from ppax.agents.logged import annealed_numbers, episode_metrics
 from ppax.arrays.metrics import add_up, averaged, nothing, pack
-from ppax.collection import no_episodes, update_episode_stats
+from ppax.collection import count_step, finished_episodes
 from ppax.config import Log
 from ppax.envs import grouped
 from ppax.networks import network
@@ -25,15 +25,16 @@ def played(rewards, ended):
     actor = ActorState((), (), zeros == 0, None, (), zeros, zeros.astype(jnp.int32), zeros)
     totals, returns, running = None, [[] for _ in range(streams)], np.zeros(streams)
     for reward, over in zip(rewards, ended, strict=True):
-        state = actor, no_episodes(streams)
+        steps = []
         for r, e in zip(reward, over, strict=True):
             valid = jnp.ones(streams, bool)
-            state, _ = update_episode_stats(0.9, state, jnp.asarray(r, jnp.float32), jnp.asarray(e), valid)
+            actor, counts = count_step(0.9, actor, jnp.asarray(r, jnp.float32), jnp.asarray(e), valid)
+            steps.append(counts)
             running += np.float32(r)
             for i in np.flatnonzero(e):
                 returns[i].append(running[i])
                 running[i] = 0.0
-        actor, episodes = state
+        episodes = finished_episodes(jnp.asarray(over), jax.tree.map(lambda *x: jnp.stack(x), *steps), {})
         metrics = pack(episode_metrics(episodes, 2, ()))
         totals = add_up(nothing(metrics) if totals is None else totals, metrics, jnp.bool_(True))
     return averaged(totals, len(rewards)), returns

@@ -44,13 +44,13 @@ def test_every_sequence_is_equally_likely_in_every_minibatch():
 
 
 def test_large_permutations_are_permutations():
-    for size in (SORT_BELOW - 1, SORT_BELOW, 3000, 4096, 8191, 8193, 65536, 100_003):
+    for size in (SORT_BELOW - 1, SORT_BELOW, 257, 500, 3000, 4096, 8191, 8193, 65536, 100_003):
         order = np.asarray(permutation(jax.random.key(size), size))
         assert order.dtype == np.int32
         np.testing.assert_array_equal(np.sort(order), np.arange(size))
 
 
-@pytest.mark.parametrize(("size", "draws"), [(2500, 800), (4100, 500)])
+@pytest.mark.parametrize(("size", "draws"), [(260, 8000), (510, 4000), (2500, 800), (4100, 500)])
 def test_large_permutations_look_random(size, draws):
     orders = np.asarray(
         jax.jit(jax.vmap(lambda key: permutation(key, size)))(jax.random.split(jax.random.key(0), draws))
@@ -67,6 +67,32 @@ def test_large_permutations_look_random(size, draws):
     # half of all pairs ascend; two draws agree in one place on average
     assert abs((orders[:, 1:] > orders[:, :-1]).mean() - 0.5) < 5 * np.sqrt(1 / 12 / (draws * size))
     assert abs((orders[1:] == orders[:-1]).sum(axis=1).mean() - 1.0) < 5 / np.sqrt(draws)
+
+
+@pytest.mark.parametrize("size", [SORT_BELOW, 300, 512])
+def test_small_bijections_reach_every_place_and_pair_equally_often(size):
+    draws = 20_000
+    orders = np.asarray(
+        jax.jit(jax.vmap(lambda key: permutation(key, size)))(jax.random.split(jax.random.key(1), draws))
+    )
+
+    def statistic(counts):  # chi squared, as standard deviations from its mean
+        df, expected = counts.size - 1, counts.mean()
+        return (((counts - expected) ** 2).sum() / expected - df) / np.sqrt(2 * df)
+
+    places = np.stack([np.bincount(column, minlength=size) for column in orders.T])
+    assert abs(statistic(places)) < 5
+    # differences of two places, whose indices differ in one bit or in many: never 0, the others equally often
+    for i, j in ((0, 1), (0, 16), (5, 7), (3, 3 + size // 2), (0, size - 1), (size // 3, size // 2)):
+        differences = np.bincount((orders[:, i] - orders[:, j]) % size, minlength=size)
+        assert differences[0] == 0
+        assert abs(statistic(differences[1:])) < 5
+    # sequences of the first quarter in the first of four minibatches: hypergeometric
+    quarter = size // 4
+    share = quarter / size
+    variance = quarter * share * (1 - share) * (size - quarter) / (size - 1)
+    together = (orders[:, :quarter] < quarter).sum(axis=1)
+    assert abs(together.var() / variance - 1) < 5 * np.sqrt(2 / draws)
 
 
 def test_padding_uses_every_sequence_once_with_at_most_one_padding_index_per_minibatch():

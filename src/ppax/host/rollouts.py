@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import PartitionSpec
 
-from ppax.collection import Row, no_episodes, update_episode_stats, with_last_value
+from ppax.collection import Row, count_step, with_last_value
 from ppax.envs import HostEnv
 from ppax.envs.hosting.arrays import EpisodeStats
 from ppax.host.collection import HostRollout
@@ -56,19 +56,14 @@ def collected_from(agent: Agent, learner: LearnerState, actor: ActorState, rollo
     steps = dataclasses.replace(steps, value=value, log_prob=log_prob)
 
     discount = agent.discount(actor.first.shape[0])
-
-    def count(running: Any, step: Any) -> Any:
-        return update_episode_stats(discount, running, *step)
-
-    initial = actor, no_episodes(actor.first.shape[0])
-    inputs = steps.reward, steps.ended, steps.valid, rollout.episode_stats
-    (actor, episodes), traces = jax.lax.scan(count, initial, inputs)
+    inputs: Any = steps.reward, steps.ended, steps.valid, rollout.episode_stats
+    actor, counts = jax.lax.scan(lambda actor, step: count_step(discount, actor, *step), actor, inputs)
     obs, first, mask = after
     ended_with: dict[str, Any] = {"env_state": rollout.env_state, "carry": rollout.last_carry}
     actor = actor._replace(obs=obs, first=first, action_mask=mask, **ended_with)
-    over = steps.ended if rollout.episode_stats is None else rollout.episode_stats.over
+    over: Any = steps.ended if rollout.episode_stats is None else rollout.episode_stats.over
     metrics = {name: jnp.where(over, x, 0.0) for name, x in rollout.metrics.items()}
-    return with_last_value(agent, learner, (actor, episodes), Row(steps, traces, metrics))
+    return with_last_value(agent, learner, actor, Row(steps, counts, metrics), over)
 
 
 class Rollouts:

@@ -14,8 +14,8 @@ from jax import Array
 from ppax.arrays.sequences import nearest_divisors
 from ppax.types import Batch, ConfigError, Key, MinibatchIndices, part, static
 
-SORT_BELOW = 2048  # below this size a sort is as fast, and all permutations are possible
-ROUNDS = 6  # of the Feistel network
+SORT_BELOW = 256  # below this size a sort costs little, and all permutations are possible
+ROUNDS = 8  # of the Feistel network
 
 
 @part

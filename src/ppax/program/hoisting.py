@@ -1,0 +1,85 @@
+"""Work of a loop that reads nothing but the loop's inputs, done for all steps at once before the loop.
+
+A step draws its random numbers from its own key alone, and no state of the loop is read. With few streams these draws
+are a dozen kernels of a few numbers each in every step; before the loop they are as many for all steps together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+from jax import Array
+from jax.extend import core
+
+from ppax.types import PyTree
+
+Step = Callable[[Any, Any], tuple[Any, Any]]
+
+
+class Loop(NamedTuple):
+    """Body and inputs of a `jax.lax.scan`."""
+
+    step: Step
+    inputs: PyTree  # leaves [T, ...]
+
+
+class Division(NamedTuple):
+    """Operations of a loop's body, in their order."""
+
+    ahead: list[Any]  # those that read the loop's input, but no state; and those that read constants alone
+    inside: list[Any]  # those that read the state; and those that read constants alone
+    made: list[Any]  # input and results of the former
+
+
+def hoisted(step: Step, inputs: Array, state: PyTree, most: int) -> Loop:
+    """Return a loop with the results of `step` over `inputs` [T, ...], work that reads only `inputs` done before it.
+
+    Operations inside of branches and inner loops stay there. If the loop would read more than `most` numbers that are
+    made before it, it stays as it is.
+    """
+    first = jax.ShapeDtypeStruct(inputs.shape[1:], inputs.dtype)
+    program, shapes = jax.make_jaxpr(step, return_shape=True)(state, first)
+    *of_state, of_input = program.jaxpr.invars
+    ahead, inside, made = _divided(program.jaxpr, of_input)
+    read = {x for equation in inside for x in equation.invars if isinstance(x, core.Var)}
+    read |= {x for x in program.jaxpr.outvars if isinstance(x, core.Var)}
+    needed = [x for x in made if x in read]
+    if len(inputs) * sum(x.aval.size for x in needed) > most:
+        return Loop(step, inputs)
+    before = _function(program, ahead, [of_input], needed)
+    rest = _function(program, inside, [*of_state, *needed], program.jaxpr.outvars)
+
+    def shorter(state: PyTree, values: list[Array]) -> tuple[PyTree, PyTree]:
+        result: tuple[PyTree, PyTree] = jax.tree.unflatten(
+            jax.tree.structure(shapes), rest(*jax.tree.leaves(state), *values)
+        )
+        return result
+
+    return Loop(shorter, jax.vmap(before)(inputs))
+
+
+def _divided(jaxpr: Any, of_input: Any) -> Division:
+    """Divide the operations of a body whose input is the variable `of_input`."""
+    constants, division = set(jaxpr.constvars), Division([], [], [of_input])
+    made = {of_input}
+    for equation in jaxpr.eqns:
+        variables = {x for x in equation.invars if isinstance(x, core.Var)}
+        if not equation.effects and variables <= constants:
+            constants.update(equation.outvars)
+            division.ahead.append(equation)
+            division.inside.append(equation)
+        elif not equation.effects and variables <= constants | made:
+            made.update(equation.outvars)
+            division.made.extend(equation.outvars)
+            division.ahead.append(equation)
+        else:
+            division.inside.append(equation)
+    return division
+
+
+def _function(program: Any, equations: Sequence[Any], invars: Sequence[Any], outvars: Sequence[Any]) -> Any:
+    """Return some operations of a program as a function of `invars`, with results `outvars`."""
+    jaxpr = program.jaxpr.replace(eqns=list(equations), invars=list(invars), outvars=list(outvars))
+    return core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, program.consts))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ppax.networks.products import MIN_SIDE, matmul
+from ppax.program.layout import rounding
 
 SIDES = [(16, 16), (33, 17), (64, 128)]
 ROWS = [1, 2, 3, 8, 9, 64]  # transposed in blocks of 8 where they divide
@@ -60,6 +61,31 @@ def test_gradients_are_products_of_rounded_factors(rows, sides):
     np.testing.assert_allclose(
         of_kernel, whole, atol=2.0**-8 * np.abs(whole).max()
     )  # returned in the weights' precision
+
+
+@pytest.mark.parametrize("sides", SIDES)
+@pytest.mark.parametrize("rows", ROWS)
+def test_float32_weights_in_a_rounding_context_have_float32_gradients(rows, sides):
+    x, kernel, g = data(rows, sides)
+    kernel = kernel.astype(jnp.float32) * 1.001  # no number of bfloat16
+
+    def pulled(x, kernel, g):
+        with rounding(True):
+            out, pull = jax.vjp(rows_product, x, kernel)
+        return out, *pull(g)  # the backward pass is traced outside
+
+    out, of_x, of_kernel = jax.jit(pulled)(x, kernel, g)
+    assert_product(out, near(x), near(kernel))
+    assert_product(of_x, near(g), near(kernel).T)
+    assert_product(of_kernel, near(x).T, near(g))
+    assert_product(jax.jit(rows_product)(x, kernel), np.float64(x), np.float64(kernel))  # outside: float32
+
+
+def test_kernels_with_a_short_side_are_not_rounded():
+    x, kernel, _ = data(4, (64, MIN_SIDE - 1))
+    kernel = kernel.astype(jnp.float32) * 1.001
+    with rounding(True):
+        assert_product(jax.jit(rows_product)(x, kernel), np.float64(x), np.float64(kernel))
 
 
 @pytest.mark.parametrize("sides", SIDES)

@@ -20,13 +20,13 @@ def near(x):
 
 
 def looked(width, obs):
-    """Return V of observations [n, k] by ppax in bfloat16, and the rounded parameters in float64."""
+    """Return V of observations [n, k] by ppax in bfloat16, and the parameters in float64."""
     env = spaces_of(spaces.Box(-np.inf, np.inf, (obs.shape[1],), np.float32))
     agent = ppax.PPO(mlp(env, hidden=(width,)), compute_dtype="bfloat16")
     learner = agent.init(env.observation_space, jax.random.key(0))
     first = jnp.ones(len(obs), bool)
     value = jax.jit(agent.policy)(learner, (), jnp.asarray(obs, jnp.float32), first, None).value
-    return np.asarray(value), jax.tree.map(near, learner.params)
+    return np.asarray(value), jax.tree.map(np.float64, learner.params)
 
 
 def spaces_of(observation_space):
@@ -38,6 +38,7 @@ def values(inputs, width):
     obs = np.random.default_rng(0).normal(size=(8, inputs)).astype(np.float32)
     value, params = looked(width, obs)
     layer, head = params["critic"]["0"], params["value"]
-    x = near(obs) if min(inputs, width) >= 16 else np.float64(obs)
-    exact = np.tanh(x @ layer["kernel"] + layer["bias"]) @ head["kernel"] + head["bias"]
+    rounding = near if min(inputs, width) >= 16 else np.float64
+    hidden = np.tanh(rounding(obs) @ rounding(layer["kernel"]) + layer["bias"])
+    exact = hidden @ head["kernel"] + head["bias"]
     return value, exact[:, 0]

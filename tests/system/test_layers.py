@@ -16,7 +16,7 @@ LEVELS = [
     {"protocols"},
     {"imports"},
     {"options", "storage"},
-    {"arrays", "program.sharding", "program.platforms", "program.clusters"},
+    {"arrays", "program.sharding", "program.platforms", "program.clusters", "program.hoisting"},
     {"program.layout"},
     {"advantages", "losses", "critics", "minibatches", "distributions", "schedules", "optimizers", "envs"},
     {"networks", "learning"},

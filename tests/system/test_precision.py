@@ -72,7 +72,7 @@ def test_networks_receive_parameters_in_bfloat16_and_inputs_in_float32(monkeypat
 
 @pytest.mark.parametrize(("inputs", "width"), [(1, 16), (15, 64), (64, 15), (64, 64)])
 def test_only_operands_with_sides_of_at_least_16_are_rounded(inputs, width):
-    """Compare with float64; the output layer is smaller than 16, so only its weights are rounded."""
+    """Compare with float64; the output layer is smaller than 16, so it is not rounded."""
     np.testing.assert_allclose(*values(inputs, width), atol=3e-6)
 
 

@@ -13,16 +13,12 @@ from typing import Any, TypeVar
 import jax
 
 from ppax.networks.composed import Composed
-from ppax.networks.encoders import Flat
-from ppax.networks.memories import AT_ONCE, GRU, LSTM, NoMemory
 from ppax.networks.products import MIN_SIDE
 from ppax.ppo import PPO
 from ppax.program.layout import AUTO, product_dtype
 from ppax.program.platforms import bfloat16_unit
 
 Tree = TypeVar("Tree")
-
-OWN = (NoMemory, GRU, LSTM, *AT_ONCE)  # memories whose products are those of networks/products.py
 
 
 def in_training(agent: Tree, products: str = "") -> Tree:
@@ -54,9 +50,8 @@ def may_round(network: Any, standardised: bool) -> bool:
     if not isinstance(network, Composed):
         return False
     readers = network.actor_readers, network.critic_readers
-    own = all(isinstance(cell, OWN) for cell in network.cells)
-    flat = all(isinstance(one.encoder, Flat) for torso in readers for one in torso)
-    return own and flat and (standardised or all(sum(one.size() for one in torso) < MIN_SIDE for torso in readers))
+    small = standardised or all(sum(one.size() for one in torso) < MIN_SIDE for torso in readers)
+    return network.own_products and small
 
 
 def products_of(agent: Any, num_streams: int) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -15,9 +17,9 @@ from ppax.arrays.sequences import to_pairs, to_rows
 from ppax.critics.base import value_losses
 from ppax.learning import normalization
 from ppax.learning.exploration import remembered, with_memory
-from ppax.program.layout import product_dtype
+from ppax.program.layout import product_dtype, rounding
 from ppax.protocols import Critic, Loss, Network
-from ppax.types import Batch, ForwardPass, Key, LearnerState, PyTree, Transition
+from ppax.types import Batch, ForwardPass, Key, LearnerState, Params, PyTree, Transition
 
 
 def forward(
@@ -32,22 +34,38 @@ def forward(
 ) -> ForwardPass:
     """Run the network over sequences [M, L, ...], each from its initial `carry` [M, ...].
 
-    Reads the parameters and observation statistics of `learner`. Parameters are cast to `compute_dtype`; observations,
-    features and results are float32: layers cast the inputs of their products to it (networks/products.py).
+    Reads the parameters and observation statistics of `learner`. Observations, features and results are float32; what
+    `compute_dtype` rounds says `precise`.
     """
-    length, dtype = first.shape[1], jnp.dtype(product_dtype(compute_dtype))
+    length = first.shape[1]
     obs, action_mask = to_rows(obs), to_rows(action_mask)
     if learner.obs_stats is not None:
         obs = normalization.normalize_obs(learner.obs_stats, obs)
-    params, obs = cast(learner.params, dtype), in_float32(obs)
-    # Flat rows: only `remember` needs the time axis, and flat matrix products are a third faster
-    features = jax.vmap(network.encode, (None, 0))(params, obs)
-    memory = jax.vmap(network.remember, (None, 0, 0, 0))(params, remembered(carry), to_pairs(features, length), first)
-    features = in_float32(to_rows(memory.features))
-    outputs = jax.vmap(network.decide, (None, 0, 0))(params, features, action_mask)
+    obs = in_float32(obs)
+    with precise(network, compute_dtype, learner.params) as params:
+        # Flat rows: only `remember` needs the time axis, and flat matrix products are a third faster
+        features = to_pairs(jax.vmap(network.encode, (None, 0))(params, obs), length)
+        memory = jax.vmap(network.remember, (None, 0, 0, 0))(params, remembered(carry), features, first)
+        features = in_float32(to_rows(memory.features))
+        outputs = jax.vmap(network.decide, (None, 0, 0))(params, features, action_mask)
     new, distribution, value_outputs = in_float32((memory.carry, outputs.distribution, outputs.value))
     carry, value = with_memory(carry, new), jax.vmap(critic.value, (None, 0))(learner.critic, value_outputs)
     return ForwardPass(carry, distribution, value_outputs, value, features, outputs.noise_basis)
+
+
+@contextlib.contextmanager
+def precise(network: Network, compute_dtype: str, params: Params) -> Iterator[Params]:
+    """Parameters to call `network` with for products in `compute_dtype`; its calls must be inside of this context.
+
+    A network whose attribute `own_products` is True rounds by itself, the factors of its products alone. Others get
+    parameters in that dtype, and round what their own layers do.
+    """
+    dtype = jnp.dtype(product_dtype(compute_dtype))
+    if getattr(network, "own_products", False):
+        with rounding(dtype == jnp.bfloat16):
+            yield in_float32(params)
+    else:
+        yield cast(params, dtype)
 
 
 def replay(
@@ -130,8 +148,8 @@ class Again(NamedTuple):
 
     def encode(self, obs: PyTree) -> PyTree:
         """Features of other observations, rows [N], before the memory."""
-        params = cast(self.learner.params, jnp.dtype(product_dtype(self.agent.compute_dtype)))
-        return in_float32(jax.vmap(self.agent.network.encode, (None, 0))(params, self.inputs(obs)))
+        with precise(self.agent.network, self.agent.compute_dtype, self.learner.params) as params:
+            return in_float32(jax.vmap(self.agent.network.encode, (None, 0))(params, self.inputs(obs)))
 
     def losses(self, batch: Batch) -> Array:
         """PPO's own loss of other rows, [N], without weights."""

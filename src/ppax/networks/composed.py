@@ -15,10 +15,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.distributions import gsde
-from ppax.networks.encoders import Auto, Reader, named_encoders, readers
+from ppax.networks.encoders import Auto, Flat, Reader, named_encoders, readers
 from ppax.networks.head_for import FAMILIES, BoxOptions, Head, head_for, same_actions
 from ppax.networks.layers import ACTIVATIONS, HIDDEN_GAIN, dense
-from ppax.networks.memories import AT_ONCE, MemoryPart, NoMemory, Stack
+from ppax.networks.memories import AT_ONCE, OWN, MemoryPart, NoMemory, Stack
 from ppax.networks.observations import Entry, entries, select
 from ppax.networks.tower import Encoders, Torso, Tower, check_towers
 from ppax.parts import brief, slot, slot_table
@@ -49,10 +49,7 @@ class Composed:
     hidden_gain: float = static("gain of the hidden layers' orthogonal weights", default=HIDDEN_GAIN, above=0.0)
     policy_gain: float = static("gain of the policy's last layer", default=0.01, above=0.0)
     value_gain: float = static("gain of the value's last layer", default=1.0, above=0.0)
-    remat: bool = static(
-        "recompute the inside of the memory's scan in the backward pass: less memory for long sequences, more time",
-        default=False,
-    )
+    remat: bool = static("recompute the memory's scan in the backward pass: less memory, more time", default=False)
     shared: bool = static("share one torso between actor and critic instead of one each", default=False)
     log_std_init: float = static("initial log standard deviation of Box actions", default=0.0)
     actor_obs: tuple[str, ...] = static("the actor's entries of a Dict observation; empty: all", default=())
@@ -136,10 +133,16 @@ class Composed:
         return tuple(one.cell if isinstance(one, Stack) else one for one in memories)
 
     @property
+    def own_products(self) -> bool:
+        """Whether all matrix products are those of networks/products.py: dense layers and memories of ppax."""
+        encoders = [reader.encoder for reader in (*self.actor_readers, *self.critic_readers)]
+        return all(isinstance(one, Flat) for one in encoders) and all(isinstance(one, OWN) for one in self.cells)
+
+    @property
     def steps_at_once(self) -> bool:
         """Whether there are memories, all of kinds that compute their matrix products for all steps of a sequence."""
-        kinds = (*AT_ONCE, NoMemory)
-        return any(cell != NONE for cell in self.cells) and all(isinstance(cell, kinds) for cell in self.cells)
+        memories = [cell for cell in self.cells if cell != NONE]
+        return bool(memories) and all(isinstance(cell, AT_ONCE) for cell in memories)
 
     def _log_std_shape(self) -> tuple[int, ...]:
         """Return the shape of the log standard deviations: with gSDE a row for each feature of the policy's layer."""
@@ -241,8 +244,5 @@ def mlp(
     log_std_init: float = 0.0,
     **box: Any,
 ) -> Composed:
-    """Return a feedforward network for the spaces of `env`.
-
-    `box`: options of Box actions, as in `network`, which also offers encoders and memories.
-    """
+    """Return a feedforward network for the spaces of `env`; `box`: options of Box actions, as in `network`."""
     return network(env, hidden=hidden, activation=activation, shared=shared, log_std_init=log_std_init, **box)

@@ -1,8 +1,9 @@
-"""Matrix products in the precision of their weights (mixed precision), with gradients that are fast on a CPU.
+"""Matrix products with rounded factors (mixed precision), with gradients that are fast on a CPU.
 
-With weights in bfloat16, both factors are rounded to bfloat16; the product accumulates and returns float32, in the
-forward and the backward pass. Everything between two products stays float32: elementwise operations in bfloat16 would
-be slower on a CPU, and less accurate.
+Inside of `rounding(True)` (program/layout.py), or with weights in bfloat16, both factors are rounded to bfloat16; the
+product accumulates and returns float32, in the forward and the backward pass. Everything between two products stays
+float32: elementwise operations in bfloat16 would be slower on a CPU, and less accurate. Float32 weights also get
+float32 gradients, which those in bfloat16 do not.
 
 Two reasons for a primitive of its own. JAX's gradients of a product of mixed types are products of mixed types, which
 no matrix unit supports. And the gradient of the weights, A^T B, is the form that XLA's CPU backend is slowest at, in
@@ -22,6 +23,7 @@ from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from ppax.program.layout import rounding
 from ppax.program.platforms import RULES
 
 MIN_SIDE = 16  # kernels with a shorter side are multiplied in float32: rounding would cost more than it saves
@@ -34,12 +36,18 @@ AXES = {"AB": (1, 0), "ABt": (1, 1), "AtB": (0, 0)}  # contracted axis of each f
 def matmul(x: Array, kernel: Array) -> Array:
     """Return `x @ kernel` for x [..., k] and kernel [k, n].
 
-    A bfloat16 kernel rounds both factors to bfloat16, and accumulates and returns float32.
+    With `rounding(True)`, or for a bfloat16 kernel, both factors are rounded to bfloat16; the product accumulates and
+    returns float32.
     """
-    if kernel.dtype == jnp.bfloat16:
+    if rounding.value or kernel.dtype == jnp.bfloat16:
         x, kernel, rounded = x.astype(jnp.float32), kernel.astype(jnp.float32), min(kernel.shape) >= MIN_SIDE
         return _product(x, kernel, rounded=True) if rounded else float32_matmul(x, kernel)
     return float32_matmul(x, kernel) if x.dtype == kernel.dtype == jnp.float32 else x @ kernel
+
+
+def factor(kernel: Array) -> Array:
+    """Return a constant kernel as `matmul` multiplies it here, for products that are traced elsewhere."""
+    return kernel.astype(jnp.bfloat16) if rounding.value else kernel
 
 
 def _product(x: Array, kernel: Array, rounded: bool) -> Array:

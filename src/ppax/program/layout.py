@@ -46,6 +46,10 @@ ALL = 0  # of the field `devices`: all that there are
 AUTO = "auto"  # of the field `compute_dtype` of PPO: decided by `agents.precision.in_training`
 
 
+# While a network is traced: whether layers of ppax round the factors of their products (networks/products.py)
+rounding = jax.make_user_context(default_value=False)
+
+
 def product_dtype(compute_dtype: str) -> str:
     """Return the dtype of the inputs of products; undecided, as outside of training, it is float32."""
     return "float32" if compute_dtype == AUTO else compute_dtype

@@ -12,12 +12,14 @@ from ppax.networks.memories.time import MemoryPart
 from ppax.networks.memories.window import Window
 
 AT_ONCE = (LRU, MinGRU, Attention, Window)  # their matrix products are those of all steps, not one after each step
+OWN = (NoMemory, GRU, LSTM, *AT_ONCE)  # their products are those of networks/products.py
 
 __all__ = [
     "AT_ONCE",
     "GRU",
     "LRU",
     "LSTM",
+    "OWN",
     "Attention",
     "MemoryPart",
     "MinGRU",

@@ -13,7 +13,7 @@ from jax import Array
 
 from ppax.networks.layers import dense
 from ppax.networks.memories.gates import init_gates, previous_states, recurrent_matmul
-from ppax.networks.products import matmul
+from ppax.networks.products import factor, matmul
 from ppax.types import Key, Memory, Params, PyTree, part, static
 
 
@@ -71,7 +71,7 @@ class GRU:
         recurrent_out = recurrent_matmul(recurrent_out, previous, kernel)
         gates = jax.vmap(compute_gates, (0, 0, None))(x, recurrent_out, bias)
         gate_grads = jax.vmap(_gate_grads, (0, 0, 0, None))(previous, gates, recurrent_out, bias)
-        constants = jnp.where(reset, 0.0, gates.z), jnp.where(reset, 0.0, gate_grads), kernel
+        constants = jnp.where(reset, 0.0, gates.z), jnp.where(reset, 0.0, gate_grads), factor(kernel)
         return Memory(last, _backprop_through_time(next_state(previous, gates), *jax.lax.stop_gradient(constants)))
 
     def project_out(self, params: Params, y: PyTree) -> Array:

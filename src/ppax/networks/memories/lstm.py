@@ -13,7 +13,7 @@ from jax import Array
 
 from ppax.networks.layers import dense
 from ppax.networks.memories.gates import init_gates, previous_states, recurrent_matmul
-from ppax.networks.products import matmul
+from ppax.networks.products import factor, matmul
 from ppax.types import Key, Memory, Params, PyTree, part, static
 
 
@@ -87,7 +87,7 @@ class LSTM:
         gates = jax.vmap(compute_gates)(x + recurrent_matmul(recurrent_out, previous.h, kernel))
         c = gates.f * previous.c + gates.i * gates.g
         gate_grads = jnp.where(reset, 0.0, _gate_grads(previous.c, c, gates))
-        constants = jax.lax.stop_gradient((jnp.where(reset, 0.0, gates.f), gate_grads, kernel))
+        constants = jax.lax.stop_gradient((jnp.where(reset, 0.0, gates.f), gate_grads, factor(kernel)))
         return Memory(last, _backprop_through_time(c, gates.o, *constants))
 
     def project_out(self, params: Params, y: PyTree) -> Array:

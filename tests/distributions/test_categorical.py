@@ -8,6 +8,7 @@ from gymnasium import spaces
 from scipy import special, stats
 
 from ppax.distributions import Categorical
+from ppax.distributions.categorical import FEW
 
 LOGITS = np.random.default_rng(0).normal(0.0, 2.0, (7, 4, 5)).astype(np.float32)
 
@@ -34,13 +35,14 @@ def gradients(z, mask, other):
     return jax.jacrev(f)(z)
 
 
+@pytest.mark.parametrize("size", [1, 2, FEW, FEW + 1])
 @pytest.mark.parametrize("batch", [(), (4,), (7, 4)])
-def test_against_float64(batch):
-    z = LOGITS[(0,) * (2 - len(batch))]
+def test_against_float64(batch, size):
+    z = np.random.default_rng(size).normal(0.0, 2.0, (*batch, size)).astype(np.float32)
     other = z[..., ::-1]
     log_p, log_q = (special.log_softmax(x.astype(np.float64), -1) for x in (z, other))
     p = np.exp(log_p)
-    for a in range(5):
+    for a in range(size):
         got = answers(Categorical(z), Categorical(other), np.full(batch, a, np.int32), jax.random.key(0))
         expected = {
             "log_prob": log_p[..., a],
@@ -107,6 +109,21 @@ def test_masked_actions_are_never_sampled_and_contribute_nothing():
 def test_masks_of_different_rows_are_independent():
     d = Categorical.masked(jnp.zeros((2, 3)), jnp.array([[True, False, False], [False, True, True]]))
     np.testing.assert_allclose(d.entropy(), [0.0, np.log(2.0)], atol=1e-7)
+
+
+@pytest.mark.parametrize("size", [FEW, FEW + 1])
+def test_gradients_against_float64(size):
+    z, other = np.random.default_rng(1).normal(0.0, 2.0, (2, size)).astype(np.float32)
+    z[1] = z[0] = z.max()  # ties of the largest
+    p, q = (special.softmax(x.astype(np.float64)) for x in (z, other))
+    entropy, kl = stats.entropy(p), stats.entropy(p, q)
+    expected = {
+        "log_prob": np.eye(size)[0] - p,
+        "entropy": -p * (np.log(p) + entropy),
+        "kl": p * (np.log(p / q) - kl),
+    }
+    for name, gradient in gradients(z, None, Categorical(jnp.asarray(other))).items():
+        np.testing.assert_allclose(gradient, expected[name], atol=1e-6, err_msg=name)
 
 
 @pytest.mark.parametrize("allowed", [(0,), (0, 2), (0, 1, 2, 3, 4), ()])

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from ppax.types import Key, part, static
+
+# Up to this many actions, the numbers of each action are an array of their own: XLA's CPU backend does not vectorise
+# loops over a short last axis
+FEW = 8
 
 
 @part
@@ -29,7 +37,26 @@ class Categorical:
     @property
     def log_probs(self) -> Array:
         """Normalised log-probabilities [..., n]."""
-        return jax.nn.log_softmax(self.logits)
+        return jnp.stack(self._parts, axis=-1) if self._few else self._parts[0]
+
+    @property
+    def _few(self) -> bool:
+        return self.logits.shape[-1] <= FEW
+
+    @property
+    def _parts(self) -> list[Array]:
+        """Normalised log-probabilities: one array [...] for each of few actions, else one array [..., n] in all."""
+        if not self._few:
+            return [jax.nn.log_softmax(self.logits)]
+        logits = [self.logits[..., i] for i in range(self.logits.shape[-1])]
+        largest = jax.lax.stop_gradient(functools.reduce(jnp.maximum, logits))
+        shifted = [x - largest for x in logits]
+        normaliser = jnp.log(functools.reduce(operator.add, map(jnp.exp, shifted)))
+        return [x - normaliser for x in shifted]
+
+    def _sum(self, terms: Sequence[Array]) -> Array:
+        """Sum over the actions, [...], of numbers in the arrays of `_parts`."""
+        return functools.reduce(operator.add, terms) if self._few else terms[0].sum(axis=-1)
 
     def sample(self, key: Key) -> Array:
         """Return sampled actions, int32 [...]."""
@@ -38,14 +65,13 @@ class Categorical:
     def log_prob(self, action: Array) -> Array:
         """Return the log-probability [...] of `action` [...]."""
         # a sum over a one-hot mask instead of a gather, whose gradient is a scatter: slow on every device
-        chosen = jax.nn.one_hot(action, self.logits.shape[-1], dtype=bool)
-        return jnp.where(chosen, self.log_probs, 0.0).sum(axis=-1)
+        n = self.logits.shape[-1]
+        chosen = [action == i for i in range(n)] if self._few else [jax.nn.one_hot(action, n, dtype=bool)]
+        return self._sum([jnp.where(own, x, 0.0) for own, x in zip(chosen, self._parts, strict=True)])
 
     def entropy(self) -> Array:
         """Return the entropy -sum p log p [...]; masked actions contribute exactly 0."""
-        log_probs = self.log_probs
-        probs = jnp.exp(log_probs)
-        return -jnp.where(probs > 0.0, probs * log_probs, 0.0).sum(axis=-1)
+        return -self._sum([_times_probability(x, x) for x in self._parts])
 
     def mode(self) -> Array:
         """Return the most likely action, int32 [...]."""
@@ -53,9 +79,8 @@ class Categorical:
 
     def kl(self, other: Categorical) -> Array:
         """Return KL(self || other) [...]."""
-        log_probs = self.log_probs
-        probs = jnp.exp(log_probs)
-        return jnp.where(probs > 0.0, probs * (log_probs - other.log_probs), 0.0).sum(axis=-1)
+        pairs = zip(self._parts, other._parts, strict=True)
+        return self._sum([_times_probability(x, x - y) for x, y in pairs])
 
     def env_action(self, action: Array) -> Array:
         """Return `action` in the numbering of the space, which begins at `start`."""
@@ -64,3 +89,9 @@ class Categorical:
     def metrics(self) -> dict[str, Array]:
         """Return no diagnostics."""
         return {}
+
+
+def _times_probability(log_prob: Array, x: Array) -> Array:
+    """Return p x; 0 where p is 0."""
+    prob = jnp.exp(log_prob)
+    return jnp.where(prob > 0.0, prob * x, 0.0)

@@ -8,11 +8,13 @@ trained policy, evaluations, exports, host environments.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, TypeVar
 
 import jax
 
 from ppax.networks.composed import Composed
+from ppax.networks.encoders import Reader
 from ppax.networks.products import MIN_SIDE
 from ppax.ppo import PPO
 from ppax.program.layout import AUTO, product_dtype
@@ -47,11 +49,15 @@ def may_round(network: Any, standardised: bool) -> bool:
 
     Observations are rounded where a torso reads `MIN_SIDE` numbers or more; if they are `standardised`, that is safe.
     """
-    if not isinstance(network, Composed):
+    if not isinstance(network, Composed) or not network.own_products:
         return False
-    readers = network.actor_readers, network.critic_readers
-    small = standardised or all(sum(one.size() for one in torso) < MIN_SIDE for torso in readers)
-    return network.own_products and small
+    return standardised or all(_width(torso) < MIN_SIDE for torso in (network.actor_readers, network.critic_readers))
+
+
+@functools.lru_cache(maxsize=256)  # once for the members of a sweep: it traces
+def _width(torso: tuple[Reader, ...]) -> int:
+    """Return how many numbers a torso with dense layers alone reads."""
+    return sum(reader.size() for reader in torso)
 
 
 def products_of(agent: Any, num_streams: int) -> str:

@@ -6,9 +6,74 @@ PLATFORMS = "tests/program/test_platforms.py::"
 WHOLE = PLATFORMS + "test_accelerators_have_one_device_whole_minibatches_and_no_options_of_a_cpu"
 FILE = "program/platforms.py"
 PRECISION = "tests/agents/test_precision.py::"
+HOISTING = "tests/program/test_hoisting.py::"
+PRODUCTS = "tests/networks/test_products.py::"
 MODES = "tests/test_collection_modes.py::"
 
 MUTATIONS = [
+    Mutation(
+        "work before a loop takes what reads the state",
+        "elif not equation.effects and variables <= constants | made:",
+        "elif not equation.effects and variables & made:",
+        (HOISTING + "test_results_are_those_of_the_loop_as_it_was",),
+        "program/hoisting.py",
+    ),
+    Mutation(
+        "nothing is done before a loop",
+        "variables <= constants | made:",
+        "variables <= made and False:",
+        (HOISTING + "test_draws_that_read_only_the_input_are_made_before_the_loop",),
+        "program/hoisting.py",
+    ),
+    Mutation(
+        "a loop reads any number of results made before it",
+        "len(inputs) * sum(x.aval.size for x in needed) > most",
+        "sum(x.aval.size for x in needed) > most",
+        (HOISTING + "test_a_loop_that_would_read_too_much_stays_as_it_is",),
+        "program/hoisting.py",
+    ),
+    Mutation(
+        "callbacks run before a loop",
+        "elif not equation.effects and variables",
+        "elif variables",
+        (HOISTING + "test_operations_with_effects_stay_in_the_loop",),
+        "program/hoisting.py",
+    ),
+    Mutation(
+        "gradients of rounded weights are rounded",
+        "yield in_float32(params)",
+        "yield cast(params, dtype)",
+        ("tests/system/test_precision.py::test_only_operands_with_sides_of_at_least_16_are_rounded",),
+        "learning/forward.py",
+    ),
+    Mutation(
+        "layers do not see the rounding context",
+        "if rounding.value or kernel.dtype == jnp.bfloat16:",
+        "if kernel.dtype == jnp.bfloat16:",
+        (PRODUCTS + "test_float32_weights_in_a_rounding_context_have_float32_gradients",),
+        "networks/products.py",
+    ),
+    Mutation(
+        "the backward loop of a GRU does not round",
+        "jnp.where(reset, 0.0, gate_grads), factor(kernel)",
+        "jnp.where(reset, 0.0, gate_grads), kernel",
+        (PRODUCTS + "test_gated_memories_round_in_both_directions",),
+        "memories/gru.py",
+    ),
+    Mutation(
+        "small permutations from two rounds",
+        "ROUNDS = 8 ",
+        "ROUNDS = 2 ",
+        ("tests/minibatches/test_shuffle.py::test_small_bijections_reach_every_place_and_pair_equally_often",),
+        "minibatches/shuffle.py",
+    ),
+    Mutation(
+        "logits are shifted by the first, not the largest",
+        "largest = jax.lax.stop_gradient(functools.reduce(jnp.maximum, logits))",
+        "largest = jax.lax.stop_gradient(logits[0])",
+        ("tests/distributions/test_categorical.py::test_large_logits_stay_finite",),
+        "distributions/categorical.py",
+    ),
     Mutation(
         "an accelerator that is not listed has the rules of a CPU",
         "RULES.get(jax.default_backend(), ACCELERATOR)",
@@ -32,8 +97,8 @@ MUTATIONS = [
     ),
     Mutation(
         "a memory with products in each step has chunks of one without",
-        "all(isinstance(cell, kinds) for cell in self.cells)",
-        "any(isinstance(cell, kinds) for cell in self.cells)",
+        "all(isinstance(cell, AT_ONCE) for cell in memories)",
+        "any(isinstance(cell, AT_ONCE) for cell in memories)",
         (PLATFORMS + "test_chunks_are_smaller_with_memories_whose_products_are_computed_for_all_steps_at_once",),
         "networks/composed.py",
     ),
@@ -77,8 +142,8 @@ MUTATIONS = [
     ),
     Mutation(
         "auto rounds raw observations",
-        "flat and (standardised or all(",
-        "flat and (True or all(",
+        "return standardised or all(",
+        "return True or all(",
         (PRECISION + "test_the_dtype_of_products_in_training",),
         "agents/precision.py",
     ),

@@ -109,8 +109,8 @@ MUTATIONS = [
     ),
     Mutation(
         "rollouts store the noise",
-        "carry = remembered(state[0].carry)",
-        "carry = state[0].carry",
+        "carry = remembered(actor.carry)\n",
+        "carry = actor.carry\n",
         (NOISE + "test_actions_change_every_three_steps", NOISE + "test_memory_and_noise_are_apart"),
         "ppax/collection.py",
     ),

@@ -323,38 +323,38 @@ DATA = [
 COLLECTING = [
     Mutation(
         "the reward trace forgets before the last reward",
-        "trace = gamma * actor.reward_trace + reward",
-        "trace = gamma * jnp.where(ended, 0.0, actor.reward_trace) + reward",
+        "reward_trace=gamma * actor.reward_trace + reward",
+        "reward_trace=gamma * jnp.where(ended, 0.0, actor.reward_trace) + reward",
         (TRACE,),
     ),
     Mutation(
         "the reward trace goes on into the next episode",
-        "reward_trace=jnp.where(reset_trace, 0.0, trace)",
-        "reward_trace=trace",
+        "reward_trace=jnp.where(ended, 0.0, counts.reward_trace)",
+        "reward_trace=counts.reward_trace",
         (TRACE,),
     ),
     Mutation(
         "the reward trace discounts by a number of its own",
-        "trace = gamma * actor.reward_trace",
-        "trace = 0.99 * actor.reward_trace",
+        "reward_trace=gamma * actor.reward_trace",
+        "reward_trace=0.99 * actor.reward_trace",
         (TRACE,),
     ),
     Mutation(
         "returns of unfinished episodes",
-        "episodes.return_sum + jnp.where(ended, returns, 0.0)",
-        "episodes.return_sum + returns",
+        "total = jnp.where(over, returns, 0.0).sum(axis=0)",
+        "total = returns.sum(axis=0)",
         (COUNTED,),
     ),
     Mutation(
         "returns go on into the next episode",
-        "episode_return=jnp.where(ended, 0.0, returns)",
-        "episode_return=returns",
+        "episode_return=jnp.where(over, 0.0, counts.episode_return)",
+        "episode_return=counts.episode_return",
         (COUNTED,),
     ),
     Mutation(
         "lengths count autoreset rows",
-        "lengths = actor.episode_length + valid",
-        "lengths = actor.episode_length + 1",
+        "episode_length=actor.episode_length + valid",
+        "episode_length=actor.episode_length + 1",
         (COUNTED,),
     ),
     Mutation(
@@ -371,8 +371,8 @@ COLLECTING = [
     ),
     Mutation(
         "V of the last observation advances memory",
-        "return Collected(actor, rollout, episodes)",
-        "return Collected(actor._replace(carry=last.carry), rollout, episodes)",
+        "return Collected(actor, rollout, finished_episodes(",
+        "return Collected(actor._replace(carry=last.carry), rollout, finished_episodes(",
         (PPO + "test_v_of_the_last_observation_does_not_advance_memory",),
     ),
     Mutation(
@@ -459,8 +459,8 @@ LEARNING = [
     ),
     Mutation(
         "memory is never forgotten",
-        "to_pairs(features, length), first)",
-        "to_pairs(features, length), first & False)",
+        "remembered(carry), features, first)",
+        "remembered(carry), features, first & False)",
         (PPO + "test_carries_persist_over_rollouts_and_are_reset_at_an_episodes_start",),
     ),
     Mutation(
@@ -1030,8 +1030,8 @@ SUITES = [
     ),
     Mutation(
         "reward scaling goes by what statistics count",
-        "reward_trace=jnp.where(reset_trace, 0.0, trace),",
-        "reward_trace=jnp.where(ended, 0.0, trace),",
+        "reward_trace=jnp.where(ended, 0.0, counts.reward_trace),",
+        "reward_trace=jnp.where(over, 0.0, counts.reward_trace),",
         (ATARI + "test_episode_statistics_are_of_whole_games",),
     ),
     Mutation(

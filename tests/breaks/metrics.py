@@ -10,9 +10,9 @@ SPREAD = LOGGED + "test_spread_and_extremes_are_those_of_all_episodes"
 
 MUTATIONS = [
     Mutation(
-        "the spread of a stream's returns: without Welford's weight",
-        "square = deviation**2 * episodes.count / (episodes.count + 1)",
-        "square = deviation**2",
+        "the spread of a stream's returns is around 0",
+        "jnp.where(over, returns - (total / jnp.maximum(count, 1))[None], 0.0)",
+        "jnp.where(over, returns, 0.0)",
         (SPREAD + "[0.0]",),
     ),
     Mutation(
@@ -60,8 +60,8 @@ MUTATIONS = [
     ),
     Mutation(
         "host metrics: the loss of a life counts as the end of an episode",
-        "over = steps.ended if rollout.episode_stats is None else rollout.episode_stats.over",
-        "over = steps.ended",
+        "over: Any = steps.ended if rollout.episode_stats is None else rollout.episode_stats.over",
+        "over: Any = steps.ended",
         (MEANS + "[lives]",),
     ),
     Mutation(

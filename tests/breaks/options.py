@@ -26,8 +26,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "observations rounded to bfloat16",
-        "cast(learner.params, dtype), in_float32(obs)",
-        "cast(learner.params, dtype), cast(obs, dtype)",
+        "    obs = in_float32(obs)\n",
+        "    obs = cast(obs, jnp.dtype(product_dtype(compute_dtype)))\n",
         (PRECISION,),
         "learning/forward.py",
     ),

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ppax.networks import memories
 from ppax.networks.products import MIN_SIDE, matmul
 from ppax.program.layout import rounding
 
@@ -86,6 +87,30 @@ def test_kernels_with_a_short_side_are_not_rounded():
     kernel = kernel.astype(jnp.float32) * 1.001
     with rounding(True):
         assert_product(jax.jit(rows_product)(x, kernel), np.float64(x), np.float64(kernel))
+
+
+def of_program(program):
+    """Yield whether each product of ppax in a program rounds, nested programs included."""
+    for equation in program.eqns:
+        if equation.primitive.name in ("ppax_product", "dot_general"):
+            yield equation.params.get("rounded", False)
+        for inner in jax.core.jaxprs_in_params(equation.params):
+            yield from of_program(inner)
+
+
+@pytest.mark.parametrize("cell", [memories.GRU(16), memories.LSTM(16), memories.MinGRU(16), memories.LRU(16)])
+def test_gated_memories_round_in_both_directions(cell):
+    params = cell.init(jax.random.key(0), 16)
+
+    def loss(params, x):
+        with rounding(True):
+            projected = jax.vmap(cell.project_in, (None, 0))(params, x)
+            y = cell.scan(params, cell.initial_carry(16), projected, jnp.zeros(4, bool)).features
+            return jax.vmap(cell.project_out, (None, 0))(params, y).sum()
+
+    found = list(of_program(jax.make_jaxpr(jax.grad(loss, (0, 1)))(params, jnp.ones((4, 16))).jaxpr))
+    assert len(found) >= 3
+    assert all(found)
 
 
 @pytest.mark.parametrize("sides", SIDES)

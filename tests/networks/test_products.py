@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend import core
 
 from ppax.networks import memories
 from ppax.networks.products import MIN_SIDE, matmul
@@ -94,7 +95,7 @@ def of_program(program):
     for equation in program.eqns:
         if equation.primitive.name in ("ppax_product", "dot_general"):
             yield equation.params.get("rounded", False)
-        for inner in jax.core.jaxprs_in_params(equation.params):
+        for inner in core.jaxprs_in_params(equation.params):
             yield from of_program(inner)
 
 

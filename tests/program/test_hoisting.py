@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend import core
 
 import ppax
 from ppax import collection
@@ -32,7 +33,7 @@ def names(program):
     """Names of all operations of a program, those of inner ones too."""
     for equation in program.eqns:
         yield equation.primitive.name
-        for inner in jax.core.jaxprs_in_params(equation.params):
+        for inner in core.jaxprs_in_params(equation.params):
             yield from names(inner)
 
 

@@ -64,7 +64,11 @@ def hardware() -> dict[str, Any]:
     model = platform.processor()
     if Path("/proc/cpuinfo").exists():
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next((x.split(":", 1)[1].strip() for x in lines if x.startswith("model name")), model)
+        found = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
+        # the name alone is the same for several generations
+        model = (
+            "{model name} (family {cpu family}, model {model})".format_map(found) if "cpu family" in found else model
+        )
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory_gb = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
     load = round(os.getloadavg()[0], 2)

@@ -102,7 +102,8 @@ def learning_curves() -> list[str]:
     ]
     for result in report["results"]:
         for what in ("final", "area"):
-            cells = [compared(result[name][f"{what}_difference"]) for name in ("plain", "bfloat16")]
+            others = (result.get(name) for name in ("plain", "bfloat16"))
+            cells = [compared(found[f"{what}_difference"]) if found else "not run" for found in others]
             mean = statistics.mean(result["fast"][what])
             lines.append(f"| {result['task']} | {what} | {mean:.1f} | {' | '.join(cells)} |")
     return [*lines, "", f"![{CURVES}](images/curves.png)", ""]

@@ -34,8 +34,8 @@ def forward(
 ) -> ForwardPass:
     """Run the network over sequences [M, L, ...], each from its initial `carry` [M, ...].
 
-    Reads the parameters and observation statistics of `learner`. Observations, features and results are float32; what
-    `compute_dtype` rounds says `precise`.
+    Reads the parameters and observation statistics of `learner`. Observations, features and results are float32;
+    `compute_dtype` is the precision of the matrix products (see `precise`).
     """
     length = first.shape[1]
     obs, action_mask = to_rows(obs), to_rows(action_mask)

@@ -36,8 +36,8 @@ class Division(NamedTuple):
 def hoisted(step: Step, inputs: Array, state: PyTree, most: int) -> Loop:
     """Return a loop with the results of `step` over `inputs` [T, ...], work that reads only `inputs` done before it.
 
-    Operations inside of branches and inner loops stay there. If the loop would read more than `most` numbers that are
-    made before it, it stays as it is.
+    Operations inside branches and inner loops are not moved. Nothing is moved if the loop would then read more than
+    `most` stored numbers.
     """
     first = jax.ShapeDtypeStruct(inputs.shape[1:], inputs.dtype)
     program, shapes = jax.make_jaxpr(step, return_shape=True)(state, first)

@@ -16,7 +16,6 @@ from ppax.collection import start_actor
 from ppax.envs.vector import VectorEnv
 from ppax.envs.wrappers.rendering import render
 from ppax.program import sharding
-from ppax.program.fetching import fetch
 from ppax.protocols import Agent
 from ppax.types import ActorState, Key, LearnerState, Outcome, PyTree, StepResult, VectorStep
 
@@ -121,7 +120,7 @@ class CompiledEpisodes:
         out = self._run(own, key)
         rows = (out.returns, out.lengths, out.finished, out.terminated, out.final_reward)
         # there may be more streams than episodes
-        numbers, metrics = jax.tree.map(lambda x: x[: self._episodes], fetch((rows, dict(out.metrics))))
+        numbers, metrics = jax.tree.map(lambda x: x[: self._episodes], jax.device_get((rows, dict(out.metrics))))
         returns, lengths, finished, terminated, final_rewards = numbers
         return Outcome(returns, lengths, finished, terminated, final_rewards, None, metrics, 0)
 

@@ -20,7 +20,6 @@ from ppax.films.recorder import FilmRecorder
 from ppax.loggers import Console
 from ppax.program import compilation, processes
 from ppax.program.backends import backend_of
-from ppax.program.fetching import fetch
 from ppax.protocols import Agent, Logger, Row
 from ppax.run.directory import STOPPED
 from ppax.run.ending import RunMonitor
@@ -162,7 +161,7 @@ class Loop:
         except EnvError as env_error:
             error = env_error
             state, metrics = error.reached or (state, None)
-        row = {} if metrics is None else {name: float(x) for name, x in fetch(metrics).items()}
+        row = {} if metrics is None else {name: float(x) for name, x in jax.device_get(metrics).items()}
         seconds, env_steps = time.perf_counter() - begin, counter.to_int(state.env_steps)
         grad_norm = row.get("grad_norm", math.nan)
         if int(state.iteration) == done:

@@ -16,10 +16,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
+import jax
 import numpy as np
 
 from ppax.options import Config
-from ppax.program.fetching import fetch
 from ppax.program.members import Apart, MembersTraining, filled, stacked, with_learners
 from ppax.protocols import Agent, Row
 from ppax.run.restore import planned_iterations
@@ -117,7 +117,7 @@ class Together:
             count = next_row(done, self._intervals, next_stage) - done
             begin = time.perf_counter()
             trained, metrics = program(trained, count, self._total)
-            columns = {name: np.asarray(x) for name, x in fetch(metrics).items()}
+            columns = {name: np.asarray(x) for name, x in jax.device_get(metrics).items()}
             seconds, done = time.perf_counter() - begin, done + count
             states = own = Apart(trained, len(self.runs))
             self._log(program, own, columns, count, done, seconds, progress)

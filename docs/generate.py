@@ -58,7 +58,11 @@ TITLES = {
     "precision": "Products in bfloat16",
 }
 # Suffix of a result file (PPAX_RESULTS): what it adds to the section's title and command
-BESIDE = {"": ("", ""), **{f"_jax_{v}": (f", on jax {v}", f"PPAX_RESULTS=_jax_{v} ") for v in ("0.11", "0.12")}}
+BESIDE = {
+    "": ("", ""),
+    "_one_thread": (", on one thread", "NPROC=1 PPAX_RESULTS=_one_thread "),
+    **{f"_jax_{v}": (f", on jax {v}", f"PPAX_RESULTS=_jax_{v} ") for v in ("0.11", "0.12")},
+}
 CURVES = "Learning curves of fast programs"
 TOWERS = ("agent.network.actor.", "agent.network.critic.")
 LISTS = {"log.to": "logger"}  # lists of parts, and their kind

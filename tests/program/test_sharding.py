@@ -169,11 +169,15 @@ def test_one_device_inside_a_users_pmap_or_shard_map(mapped):
         ("", {"XLA_FLAGS": "--xla_force_host_platform_device_count=5"}, 5),
         ("import jax; jax.config.update('jax_num_cpu_devices', 4)", {}, 4),
         ("import jax; jax.devices()", {}, 1),
+        ("", {"NPROC": "1"}, 1),
+        ("", {"NPROC": "1000"}, sharding.num_cores()),
+        ("", {"NPROC": "0"}, sharding.num_cores()),  # XLA reads only positive numbers
+        ("", {"NPROC": "many"}, sharding.num_cores()),
     ],
 )
 def test_a_users_device_count_takes_precedence(before, environment, devices):
     code = f"{before}\nimport ppax, jax\nprint(jax.device_count())"
-    kept = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")}
+    kept = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES", "NPROC")}
     out = subprocess.run([sys.executable, "-c", code], env=kept | environment, capture_output=True, text=True)
     assert out.returncode == 0, out.stderr
     assert int(out.stdout) == devices

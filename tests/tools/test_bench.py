@@ -36,6 +36,7 @@ def test_the_report_of_a_compiled_run():
 def test_advice_follows_the_largest_stage():
     quiet = {"rollout": 0.1, "targets": 0.0, "shuffle": 0.0, "gradient steps": 0.9}
     assert "more environments" in advice.advice(quiet, 128, 4, 1)
+    assert "NPROC" not in advice.advice(quiet, 128, 4, 2)
     assert "environment and acting" in advice.advice(quiet | {"rollout": 0.6}, 8192, 64, 2)
     assert "Gradient steps" in advice.advice(quiet, 8192, 64, sharding.num_cores())
     assert "bfloat16" not in advice.advice(quiet, 8192, 64, sharding.num_cores())
@@ -53,6 +54,17 @@ def test_bfloat16_is_advised_on_processors_with_a_unit_for_it(tmp_path, monkeypa
     expected = dtype == "float32" and flags is not None and ("amx_bf16 " in flags or "avx512_bf16 " in flags)
     assert ('agent.compute_dtype = "bfloat16"' in report.advice) == expected
     assert "Gradient steps" in report.advice
+
+
+@pytest.mark.parametrize(("cores", "given", "expected"), [(2, None, True), (1, None, False), (2, "1", False)])
+def test_one_thread_is_advised_for_small_minibatches_on_one_device(monkeypatch, cores, given, expected):
+    monkeypatch.setattr(sharding, "num_cores", lambda: cores)
+    monkeypatch.delenv("NPROC", raising=False)
+    if given is not None:
+        monkeypatch.setenv("NPROC", given)
+    shares = {"rollout": 0.1, "targets": 0.0, "shuffle": 0.0, "gradient steps": 0.9}
+    assert ("NPROC=1" in advice.advice(shares, 128, 4, 1)) == expected
+    assert "NPROC" not in advice.advice(shares, 8192, 64, 1)
 
 
 SLOW = {"stepping": 0.6, "policy": 0.2, "transfer": 0.0, "update": 0.1, "recording": 0.1}

@@ -24,24 +24,31 @@ from ppax.types import ConfigError
 Tree = TypeVar("Tree")
 
 AXIS = "ppax.parallel"  # mesh axis name; unique, so that a user's `vmap(train, axis_name="devices")` is unaffected
+THREADS = "NPROC"  # environment variable: the number of XLA's threads on a CPU; default: one per core
 MOST_PER_CORE = 64  # largest number of CPU devices per core that a checkpoint may ask for
 SPLIT = PartitionSpec(AXIS)  # sharded along the leading axis
 SAME = PartitionSpec()  # replicated
 
 
 def use_all_cores() -> None:
-    """Ask JAX for one CPU device per core, unless the user has set a number or JAX is already initialised."""
+    """Ask JAX for one CPU device per core, at most NPROC; not where the user has set a number or JAX is initialised."""
     by_flag = "host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if jax.config.values["jax_num_cpu_devices"] < 0 and not by_flag:
         with contextlib.suppress(RuntimeError):  # JAX is initialised: programs run on its existing devices
-            jax.config.update("jax_num_cpu_devices", num_cores())
+            jax.config.update("jax_num_cpu_devices", _usual_devices())
 
 
 def use_cpu_devices(count: int) -> None:
     """Ask JAX for `count` CPU devices, as a resumed run needs them, if `use_all_cores` has asked for fewer."""
-    if jax.config.values["jax_num_cpu_devices"] == num_cores() < count <= MOST_PER_CORE * num_cores():
+    if jax.config.values["jax_num_cpu_devices"] == _usual_devices() < count <= MOST_PER_CORE * num_cores():
         with contextlib.suppress(RuntimeError):  # JAX is initialised
             jax.config.update("jax_num_cpu_devices", count)
+
+
+def _usual_devices() -> int:
+    """Return one device per core; fewer where the variable NPROC limits XLA's threads, as each device keeps one."""
+    limit = os.environ.get(THREADS, "")
+    return min(num_cores(), int(limit)) if limit.isdecimal() and int(limit) > 0 else num_cores()
 
 
 def use_only(count: int) -> None:

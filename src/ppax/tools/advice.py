@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 import jax
@@ -55,7 +56,7 @@ def advice(shares: dict[str, float], minibatch_rows: int, num_envs: int, devices
     if minibatch_rows < SMALL:
         return (
             f"Minibatches of {minibatch_rows} rows are small: starting operations takes most of the time, so more "
-            "environments or fewer minibatches give more steps a second."
+            f"environments or fewer minibatches give more steps a second{_one_thread(devices, cores)}."
         )
     faster = "a smaller network or fewer epochs is what would make it faster."
     if rounding:
@@ -63,3 +64,12 @@ def advice(shares: dict[str, float], minibatch_rows: int, num_envs: int, devices
             '`agent.compute_dtype = "bfloat16"` makes products faster on this processor (docs/speed.md); else ' + faster
         )
     return f"Gradient steps take most of the time: {faster}"
+
+
+def _one_thread(devices: int, cores: int) -> str:
+    """Return how a program on one device goes without a second thread, of which JAX must know at its start."""
+    if jax.default_backend() != "cpu" or devices > 1 or cores == 1 or sharding.THREADS in os.environ:
+        return ""
+    return (
+        f"; so does one thread for a network of small layers, {sharding.THREADS}=1 in the environment (docs/speed.md)"
+    )

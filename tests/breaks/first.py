@@ -933,8 +933,8 @@ LATER = [
     ),
     Mutation(
         "the LSTM's gradient through time lacks the forget gate's direct path",
-        "return Cell(keep * c, matmul(",
-        "return Cell(0.0 * c, matmul(",
+        "Cell(f * c, matmul(",
+        "Cell(0.0 * c, matmul(",
         (GRADIENTS + "[lstm]",),
     ),
     Mutation(
@@ -945,8 +945,20 @@ LATER = [
     ),
     Mutation(
         "the LSTM's recurrent matrix has no gradient",
-        "recurrent_matmul(recurrent_out, previous.h, kernel)",
-        "recurrent_out",
+        "x + recurrent_matmul(jnp.zeros_like(x), previous.h, kernel)",
+        "x + 0.0",
+        (GRADIENTS + "[lstm]",),
+    ),
+    Mutation(
+        "the LSTM's gradient goes on to the episode before",
+        "lambda x: jnp.where(first, 0.0, x), earlier",
+        "lambda x: x, earlier",
+        (GRADIENTS + "[lstm]",),
+    ),
+    Mutation(
+        "the LSTM's output gate has no gradient through the hidden state",
+        "[*of_cell, tanh_c * o * (1.0 - o)]",
+        "[*of_cell, 0.0 * o]",
         (GRADIENTS + "[lstm]",),
     ),
 ]

@@ -5,7 +5,7 @@ With a forget gate: Gers et al. 2000.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -65,30 +65,27 @@ class LSTM:
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
         """Scan one stream from gate inputs [L, 4 width] to hidden states [L, width].
 
-        The loops compute only what one step needs from its neighbour, as in the GRU. `carry` receives no gradient:
-        the state before the sequence is data.
+        The backward loop takes the gates as they were computed, and leaves the recurrent kernel's gradient to one
+        product for all steps. `carry` receives no gradient: the state before the sequence is data.
         """
-        kernel, reset = params["recurrent"], first[:, None]
+        kernel = params["recurrent"]
         x = x.astype(jnp.float32)
 
-        def step(cell: Cell, inputs: tuple[Array, Array]) -> tuple[Cell, tuple[Cell, Array]]:
+        def step(cell: Cell, inputs: tuple[Array, Array]) -> tuple[Cell, tuple[Cell, Gates]]:
             x, first = inputs
             cell = jax.tree.map(lambda s: jnp.where(first, 0.0, s), cell)
-            recurrent_out = matmul(cell.h, kernel)
-            gates = compute_gates(x + recurrent_out)
+            gates = compute_gates(x + matmul(cell.h, kernel))
             c = gates.f * cell.c + gates.i * gates.g
             cell = Cell(c, gates.o * jnp.tanh(c))
-            return cell, (cell, recurrent_out)
+            return cell, (cell, gates)
 
         # a single step, as in acting, needs no loop
-        last, (cells, recurrent_out) = jax.lax.scan(step, carry, (x, first), unroll=first.shape[0] == 1)
+        computed = jax.lax.scan(step, carry, (x, first), unroll=first.shape[0] == 1)
+        carry, (last, (cells, gates)), weights = jax.lax.stop_gradient((carry, computed, factor(kernel)))
         previous = Cell(previous_states(carry.c, cells.c, first), previous_states(carry.h, cells.h, first))
-        last, previous, recurrent_out = jax.lax.stop_gradient((last, previous, recurrent_out))
-        gates = jax.vmap(compute_gates)(x + recurrent_matmul(recurrent_out, previous.h, kernel))
-        c = gates.f * previous.c + gates.i * gates.g
-        gate_grads = jnp.where(reset, 0.0, _gate_grads(previous.c, c, gates))
-        constants = jax.lax.stop_gradient((jnp.where(reset, 0.0, gates.f), gate_grads, factor(kernel)))
-        return Memory(last, _backprop_through_time(c, gates.o, *constants))
+        # not their values, which nothing reads again: the way of their gradients to `x` and `kernel`
+        inputs = x + recurrent_matmul(jnp.zeros_like(x), previous.h, kernel)
+        return Memory(last, _backprop_through_time(inputs, cells, gates, previous.c, first, weights))
 
     def project_out(self, params: Params, y: PyTree) -> Array:
         """Return the hidden state itself, [width]."""
@@ -102,40 +99,42 @@ def compute_gates(x: Array) -> Gates:
     return Gates(jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o))
 
 
-def _gate_grads(previous: Array, c: Array, gates: Gates) -> Array:
-    """Return the derivatives with respect to the gates' inputs, [L, 4 width]: of c by i, f, g and of h by o."""
-    i, f, g, o = gates
-    of_cell = [g * i * (1.0 - i), previous * f * (1.0 - f), i * (1.0 - g * g)]
-    return jnp.concatenate([*of_cell, jnp.tanh(c) * o * (1.0 - o)], axis=-1)
-
-
 @jax.custom_vjp
-def _backprop_through_time(c: Array, o: Array, keep: Array, gate_grads: Array, kernel: Array) -> Array:
-    """Return hidden states [L, width] from cells and output gates; gradients include those through all later steps.
+def _backprop_through_time(
+    inputs: Array, cells: Cell, gates: Gates, previous: Array, first: Array, kernel: Array
+) -> Array:
+    """Return the hidden states of `cells` [L, width]; their gradients become those of the gates' `inputs` [L, 4 width].
 
-    `keep` [L, width] is the forget gate, the direct derivative by the previous cell.
+    `cells` and `gates` are what each step computed, `previous` [L, width] the cell state before it.
     """
-    return o * jnp.tanh(c)
+    return cells.h
 
 
-def _backprop_forward(c: Array, o: Array, keep: Array, gate_grads: Array, kernel: Array) -> tuple[Array, PyTree]:
-    tanh_c = jnp.tanh(c)
-    return o * tanh_c, (tanh_c, o * (1.0 - tanh_c * tanh_c), keep, gate_grads, kernel)
+def _backprop_forward(inputs: Array, *computed: Any) -> tuple[Array, PyTree]:
+    cells: Cell = computed[0]
+    return cells.h, computed
 
 
 def _backprop_backward(residuals: PyTree, gradient: Array) -> tuple[Array | None, ...]:
-    tanh_c, dh_dc, keep, gate_grads, kernel = residuals
+    cells, (i, f, g, o), previous, first, kernel = residuals
     transposed = kernel.T  # once, not in every step
+    tanh_c = jnp.tanh(cells.c)
+    # derivatives with respect to the gates' inputs: of c by those of i, f, g, and of h by that of o
+    of_cell = [g * i * (1.0 - i), previous * f * (1.0 - f), i * (1.0 - g * g)]
+    gate_grads = jnp.concatenate([*of_cell, tanh_c * o * (1.0 - o)], axis=-1)
+    dh_dc = o * (1.0 - tanh_c * tanh_c)
 
-    def step(from_later: Cell, inputs: tuple[Array, ...]) -> tuple[Cell, Cell]:
-        own, dh_dc, keep, gate_grads = inputs
+    def step(from_later: Cell, inputs: tuple[Array, ...]) -> tuple[Cell, Array]:
+        own, dh_dc, f, gate_grads, first = inputs
         h = own + from_later.h
         c = from_later.c + h * dh_dc
-        return Cell(keep * c, matmul(jnp.concatenate([c, c, c, h]) * gate_grads, transposed)), Cell(c, h)
+        of_inputs = jnp.concatenate([c, c, c, h]) * gate_grads
+        earlier = Cell(f * c, matmul(of_inputs, transposed))
+        return jax.tree.map(lambda x: jnp.where(first, 0.0, x), earlier), of_inputs
 
     start = Cell(jnp.zeros_like(gradient[0]), jnp.zeros_like(gradient[0]))
-    _, total = jax.lax.scan(step, start, (gradient, dh_dc, keep, gate_grads), reverse=True)
-    return total.c, total.h * tanh_c, None, None, None
+    _, of_inputs = jax.lax.scan(step, start, (gradient, dh_dc, f, gate_grads, first), reverse=True)
+    return of_inputs, None, None, None, None, None
 
 
 _backprop_through_time.defvjp(_backprop_forward, _backprop_backward)

@@ -6,6 +6,20 @@ PARALLEL = "tests/program/test_sharding.py::"
 
 DEVICES = [
     Mutation(
+        "NPROC does not limit the devices",
+        "return min(num_cores(), int(limit)) if",
+        "return num_cores() if",
+        (PARALLEL + "test_a_users_device_count_takes_precedence",),
+        "ppax/program/sharding.py",
+    ),
+    Mutation(
+        "one thread is advised where NPROC is set",
+        " or sharding.THREADS in os.environ",
+        "",
+        ("tests/tools/test_bench.py::test_one_thread_is_advised_for_small_minibatches_on_one_device",),
+        "tools/advice.py",
+    ),
+    Mutation(
         "devices that do not divide a minibatch drop sequences",
         "            if size % devices:",
         "            if False:",

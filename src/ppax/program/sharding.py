@@ -31,7 +31,10 @@ SAME = PartitionSpec()  # replicated
 
 
 def use_all_cores() -> None:
-    """Ask JAX for one CPU device per core, at most NPROC; not where the user has set a number or JAX is initialised."""
+    """Ask JAX for one CPU device per core, at most NPROC.
+
+    Nothing changes where the user has set a number or JAX is already initialised.
+    """
     by_flag = "host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if jax.config.values["jax_num_cpu_devices"] < 0 and not by_flag:
         with contextlib.suppress(RuntimeError):  # JAX is initialised: programs run on its existing devices
@@ -46,7 +49,7 @@ def use_cpu_devices(count: int) -> None:
 
 
 def _usual_devices() -> int:
-    """Return one device per core; fewer where the variable NPROC limits XLA's threads, as each device keeps one."""
+    """Return the number of CPU devices to ask for: one per core, at most NPROC, which limits XLA's threads."""
     limit = os.environ.get(THREADS, "")
     return min(num_cores(), int(limit)) if limit.isdecimal() and int(limit) > 0 else num_cores()
 

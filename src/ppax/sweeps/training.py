@@ -117,7 +117,7 @@ class Together:
             count = next_row(done, self._intervals, next_stage) - done
             begin = time.perf_counter()
             trained, metrics = program(trained, count, self._total)
-            columns = {name: np.asarray(x) for name, x in jax.device_get(metrics).items()}
+            columns = dict(jax.device_get(metrics))
             seconds, done = time.perf_counter() - begin, done + count
             states = own = Apart(trained, len(self.runs))
             self._log(program, own, columns, count, done, seconds, progress)

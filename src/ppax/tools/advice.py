@@ -67,7 +67,7 @@ def advice(shares: dict[str, float], minibatch_rows: int, num_envs: int, devices
 
 
 def _one_thread(devices: int, cores: int) -> str:
-    """Return how a program on one device goes without a second thread, of which JAX must know at its start."""
+    """Return the advice to train with one XLA thread, for a program on one device; "" where it does not apply."""
     if jax.default_backend() != "cpu" or devices > 1 or cores == 1 or sharding.THREADS in os.environ:
         return ""
     return (

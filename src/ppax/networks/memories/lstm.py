@@ -83,7 +83,7 @@ class LSTM:
         computed = jax.lax.scan(step, carry, (x, first), unroll=first.shape[0] == 1)
         carry, (last, (cells, gates)), weights = jax.lax.stop_gradient((carry, computed, factor(kernel)))
         previous = Cell(previous_states(carry.c, cells.c, first), previous_states(carry.h, cells.h, first))
-        # not their values, which nothing reads again: the way of their gradients to `x` and `kernel`
+        # zeros for the recurrent part: only the gradients of these inputs, to `x` and `kernel`, are used
         inputs = x + recurrent_matmul(jnp.zeros_like(x), previous.h, kernel)
         return Memory(last, _backprop_through_time(inputs, cells, gates, previous.c, first, weights))
 

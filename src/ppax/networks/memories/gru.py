@@ -5,7 +5,7 @@ The reset gate is applied after the recurrent matrix product, as in cuDNN's vari
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +18,12 @@ from ppax.types import Key, Memory, Params, PyTree, part, static
 
 
 class Gates(NamedTuple):
-    """Gate activations of one step, [width] each."""
+    """Gate activations of one step, [width] each, and the state's contribution to the candidate."""
 
     r: Array  # reset gate
     z: Array  # update gate: 1 keeps the state, 0 replaces it
     n: Array  # candidate state
+    h_n: Array  # contribution of the previous state to the candidate, before the reset gate
 
 
 @part
@@ -50,29 +51,26 @@ class GRU:
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
         """Scan one stream from gate inputs [L, 3 width] to states [L, width].
 
-        The loops, forwards and backwards, compute only what one step needs from its neighbour. Every gradient except
-        that of the state itself is computed for all steps at once; the recurrent kernel's is one product instead of a
-        sum over L steps. `carry` receives no gradient: the state before the sequence is data.
+        The backward loop takes the gates as they were computed, and leaves the recurrent kernel's gradient to one
+        product for all steps. `carry` receives no gradient: the state before the sequence is data.
         """
-        kernel, bias, reset = params["recurrent"], params["bias_n"], first[:, None]
+        kernel, bias = params["recurrent"], params["bias_n"]
         x = x.astype(jnp.float32)
 
-        def step(h: Array, inputs: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+        def step(h: Array, inputs: tuple[Array, Array]) -> tuple[Array, tuple[Array, Gates]]:
             x, first = inputs
             h = jnp.where(first, 0.0, h)
-            recurrent_out = matmul(h, kernel)
-            h = next_state(h, compute_gates(x, recurrent_out, bias))
-            return h, (h, recurrent_out)
+            gates = compute_gates(x, matmul(h, kernel), bias)
+            h = (1.0 - gates.z) * gates.n + gates.z * h
+            return h, (h, gates)
 
         # a single step, as in acting, needs no loop
-        last, (h, recurrent_out) = jax.lax.scan(step, carry, (x, first), unroll=first.shape[0] == 1)
+        computed = jax.lax.scan(step, carry, (x, first), unroll=first.shape[0] == 1)
+        carry, (last, (h, gates)), weights = jax.lax.stop_gradient((carry, computed, factor(kernel)))
         previous = previous_states(carry, h, first)
-        last, previous, recurrent_out = jax.lax.stop_gradient((last, previous, recurrent_out))
-        recurrent_out = recurrent_matmul(recurrent_out, previous, kernel)
-        gates = jax.vmap(compute_gates, (0, 0, None))(x, recurrent_out, bias)
-        gate_grads = jax.vmap(_gate_grads, (0, 0, 0, None))(previous, gates, recurrent_out, bias)
-        constants = jnp.where(reset, 0.0, gates.z), jnp.where(reset, 0.0, gate_grads), factor(kernel)
-        return Memory(last, _backprop_through_time(next_state(previous, gates), *jax.lax.stop_gradient(constants)))
+        # zeros: only the gradients of these contributions, to `kernel` and `bias`, are used
+        recurrent_out = recurrent_matmul(jnp.zeros_like(x), previous, kernel) + jnp.pad(bias, (2 * self.width, 0))[None]
+        return Memory(last, _backprop_through_time(x, recurrent_out, h, gates, previous, first, weights))
 
     def project_out(self, params: Params, y: PyTree) -> Array:
         """Return the state itself, [width]."""
@@ -83,47 +81,43 @@ class GRU:
 def compute_gates(x: Array, recurrent_out: Array, bias: Array) -> Gates:
     """Return the gates of one step from the input's and the state's contributions, [3 width] each."""
     (x_r, x_z, x_n), (h_r, h_z, h_n) = jnp.split(x, 3), jnp.split(recurrent_out, 3)
-    r, z = jax.nn.sigmoid(x_r + h_r), jax.nn.sigmoid(x_z + h_z)
-    return Gates(r, z, jnp.tanh(x_n + r * (h_n + bias)))
-
-
-def next_state(previous: Array, gates: Gates) -> Array:
-    """Return the state after a step: the update gate mixes previous state and candidate."""
-    return (1.0 - gates.z) * gates.n + gates.z * previous
-
-
-def _gate_grads(previous: Array, gates: Gates, recurrent_out: Array, bias: Array) -> Array:
-    """Return the derivatives of the next state with respect to `recurrent_out`, [3 width]."""
-    r, z, n = gates
-    d_n = (1.0 - z) * (1.0 - n * n)
-    h_n = recurrent_out[2 * bias.shape[0] :] + bias
-    return jnp.concatenate([d_n * h_n * r * (1.0 - r), (previous - n) * z * (1.0 - z), d_n * r])
+    r, z, h_n = jax.nn.sigmoid(x_r + h_r), jax.nn.sigmoid(x_z + h_z), h_n + bias
+    return Gates(r, z, jnp.tanh(x_n + r * h_n), h_n)
 
 
 @jax.custom_vjp
-def _backprop_through_time(h: Array, keep: Array, gate_grads: Array, kernel: Array) -> Array:
-    """Return the states `h` [L, width]; the backward pass adds to each state's gradient that of all later steps.
+def _backprop_through_time(
+    x: Array, recurrent_out: Array, h: Array, gates: Gates, previous: Array, first: Array, kernel: Array
+) -> Array:
+    """Return the states `h` [L, width]; their gradients become those of `x` and `recurrent_out` [L, 3 width].
 
-    `keep` [L, width] is the update gate, the direct derivative by the previous state.
+    `gates` and `h` are what each step computed, `previous` [L, width] the state before it.
     """
     return h
 
 
-def _backprop_forward(h: Array, keep: Array, gate_grads: Array, kernel: Array) -> tuple[Array, PyTree]:
-    return h, (keep, gate_grads, kernel)
+def _backprop_forward(x: Array, recurrent_out: Array, h: Array, *computed: Any) -> tuple[Array, PyTree]:
+    return h, computed
 
 
 def _backprop_backward(residuals: PyTree, gradient: Array) -> tuple[Array | None, ...]:
-    keep, gate_grads, kernel = residuals
+    (r, z, n, h_n), previous, first, kernel = residuals
     transposed = kernel.T  # once, not in every step
+    # derivatives of the next state with respect to the inputs of r, z and n, and to h_n
+    d_n = (1.0 - z) * (1.0 - n * n)
+    gate_grads = jnp.concatenate([d_n * h_n * r * (1.0 - r), (previous - n) * z * (1.0 - z), d_n * r], axis=-1)
 
-    def step(from_later: Array, inputs: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-        own, keep, gate_grads = inputs
+    def step(from_later: Array, inputs: tuple[Array, ...]) -> tuple[Array, tuple[Array, Array]]:
+        own, z, gate_grads, first = inputs
         total = own + from_later
-        return keep * total + matmul(jnp.concatenate([total] * 3) * gate_grads, transposed), total
+        of_recurrent = jnp.concatenate([total] * 3) * gate_grads
+        earlier = z * total + matmul(of_recurrent, transposed)
+        return jnp.where(first, 0.0, earlier), (total, of_recurrent)
 
-    _, total = jax.lax.scan(step, jnp.zeros_like(gradient[0]), (gradient, keep, gate_grads), reverse=True)
-    return total, None, None, None
+    inputs = gradient, z, gate_grads, first
+    _, (total, of_recurrent) = jax.lax.scan(step, jnp.zeros_like(gradient[0]), inputs, reverse=True)
+    of_x = jnp.concatenate([of_recurrent[:, : 2 * n.shape[1]], total * d_n], axis=-1)
+    return of_x, of_recurrent, None, None, None, None, None
 
 
 _backprop_through_time.defvjp(_backprop_forward, _backprop_backward)

@@ -55,10 +55,31 @@ MUTATIONS = [
     ),
     Mutation(
         "the backward loop of a GRU does not round",
-        "jnp.where(reset, 0.0, gate_grads), factor(kernel)",
-        "jnp.where(reset, 0.0, gate_grads), kernel",
+        "stop_gradient((computed, factor(kernel)))",
+        "stop_gradient((computed, kernel))",
         (PRODUCTS + "test_gated_memories_round_in_both_directions",),
         "memories/gru.py",
+    ),
+    Mutation(
+        "the backward loop of a narrow GRU rounds",
+        "if rounding.value and _is_large(kernel) else kernel",
+        "if rounding.value else kernel",
+        (PRODUCTS + "test_gated_memories_below_min_side_are_not_rounded",),
+        "networks/products.py",
+    ),
+    Mutation(
+        "rows of a product with a batch axis in the middle are taken for those of another axis",
+        "axis = min(axes[0], 1)",
+        "axis = 0",
+        (PRODUCTS + "test_a_batch_axis_stays_where_it_is",),
+        "networks/products.py",
+    ),
+    Mutation(
+        "time-major outputs are taken for those of other rows",
+        "features, outputs = to_rows(swap_axes(to_pairs((features, outputs), sequences)))",
+        "features, outputs = to_rows(to_pairs((features, outputs), sequences))",
+        ("tests/learning/test_forward.py::test_rows_of_sequences_are_those_of_single_steps",),
+        "learning/forward.py",
     ),
     Mutation(
         "small permutations from two rounds",

@@ -589,8 +589,8 @@ LEARNING = [
     ),
     Mutation(
         "short layers rounded too",
-        "min(kernel.shape) >= MIN_SIDE",
-        "min(kernel.shape) >= 1",
+        "return min(kernel.shape) >= MIN_SIDE",
+        "return min(kernel.shape) >= 1",
         (PRODUCTS + "test_kernels_below_min_side_are_not_rounded",),
     ),
     Mutation(
@@ -915,20 +915,21 @@ LATER = [
     ),
     Mutation(
         "the GRU's gradient goes through its loop too",
-        "(carry, h, first)\n        last, previous, recurrent_out = jax.lax.stop_gradient(",
-        "(carry, h, first)\n        last, previous, recurrent_out = (",
+        "= jax.lax.stop_gradient((computed, factor(kernel)))",
+        "= computed, jax.lax.stop_gradient(factor(kernel))",
         (GRADIENTS + "[gru]",),
+        "memories/gru.py",
     ),
     Mutation(
         "the GRU's gradient through time lacks the update gate's direct path",
-        "return keep * total + matmul",
-        "return matmul",
+        "z * h + matmul(of_recurrent, transposed)",
+        "matmul(of_recurrent, transposed)",
         (GRADIENTS + "[gru]",),
     ),
     Mutation(
         "the LSTM's gradient through time lacks later steps' gradient of the hidden state",
-        "c = from_later.c + h * dh_dc",
-        "c = from_later.c + own * dh_dc",
+        "c = from_later.c + h * o * (",
+        "c = from_later.c + own * o * (",
         (GRADIENTS + "[lstm]",),
     ),
     Mutation(
@@ -945,8 +946,8 @@ LATER = [
     ),
     Mutation(
         "the LSTM's recurrent matrix has no gradient",
-        "x + recurrent_matmul(jnp.zeros_like(x), previous.h, kernel)",
-        "x + 0.0",
+        "x + bias[None] + recurrent_matmul(jnp.zeros_like(x), steps.previous.h, kernel)",
+        "x + bias[None]",
         (GRADIENTS + "[lstm]",),
     ),
     Mutation(
@@ -957,8 +958,8 @@ LATER = [
     ),
     Mutation(
         "the LSTM's output gate has no gradient through the hidden state",
-        "[*of_cell, tanh_c * o * (1.0 - o)]",
-        "[*of_cell, 0.0 * o]",
+        "[of_i, of_f, of_g, h * tanh_c * o * (1.0 - o)]",
+        "[of_i, of_f, of_g, 0.0 * o]",
         (GRADIENTS + "[lstm]",),
     ),
 ]

@@ -47,8 +47,8 @@ def test_single_steps_equal_the_sequence(name, resets):
         carry, y = run(memory, params, carry, x[t : t + 1], first[t : t + 1])
         rows.append(y[0])
     last, whole = run(memory, params, start, x, first)
-    # relative too: attention's features reach 4, where the next float32 is 5e-7 away
-    np.testing.assert_allclose(np.stack(rows), whole, atol=1e-6, rtol=1e-6)
+    # attention's features reach 6, and are sums of products, whose order differs by processor
+    np.testing.assert_allclose(np.stack(rows), whole, atol=3e-6, rtol=3e-6)
     for one, other in zip(*(jax.tree.leaves(without_padding(x)) for x in (carry, last)), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6, rtol=1e-6)
 

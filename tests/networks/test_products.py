@@ -83,6 +83,24 @@ def test_float32_weights_in_a_rounding_context_have_float32_gradients(rows, side
     assert_product(jax.jit(rows_product)(x, kernel), np.float64(x), np.float64(kernel))  # outside: float32
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_batch_axis_stays_where_it_is(axis):
+    """A product of stacked rows [batch, rows, k], whose batch axis lies anywhere in memory."""
+    x, kernel, g = data(6 * 8, (64, 128))
+    x, g = x.reshape(6, 8, 64), g.reshape(6, 8, 128)
+    moved = jnp.moveaxis(x, 0, axis)
+    multiply = jax.vmap(rows_product, (axis, None))
+
+    def loss(x, kernel):
+        return (multiply(x, kernel) * g).sum()
+
+    assert_product(multiply(moved, kernel).reshape(48, 128), near(x.reshape(48, 64)), near(kernel))
+    of_x, of_kernel = jax.grad(loss, (0, 1))(moved, kernel)
+    assert_product(jnp.moveaxis(of_x, axis, 0).reshape(48, 64), near(g.reshape(48, 128)), near(kernel).T)
+    whole = near(x.reshape(48, 64)).T @ near(g.reshape(48, 128))
+    np.testing.assert_allclose(of_kernel.astype(jnp.float32), whole, atol=2.0**-7 * np.abs(whole).max())
+
+
 def test_kernels_with_a_short_side_are_not_rounded():
     x, kernel, _ = data(4, (64, MIN_SIDE - 1))
     kernel = kernel.astype(jnp.float32) * 1.001
@@ -112,6 +130,18 @@ def test_gated_memories_round_in_both_directions(cell):
     found = list(of_program(jax.make_jaxpr(jax.grad(loss, (0, 1)))(params, jnp.ones((4, 16))).jaxpr))
     assert len(found) >= 3
     assert all(found)
+
+
+@pytest.mark.parametrize("cell", [memories.GRU(8), memories.LSTM(8)])
+def test_gated_memories_below_min_side_are_not_rounded(cell):
+    params, x = cell.init(jax.random.key(0), 8), jax.random.normal(jax.random.key(1), (4, 8))
+
+    def loss(params, rounded):
+        with rounding(rounded):
+            projected = jax.vmap(cell.project_in, (None, 0))(params, x)
+            return cell.scan(params, cell.initial_carry(8), projected, jnp.zeros(4, bool)).features.sum()
+
+    jax.tree.map(np.testing.assert_array_equal, jax.grad(loss)(params, True), jax.grad(loss)(params, False))
 
 
 @pytest.mark.parametrize("sides", SIDES)

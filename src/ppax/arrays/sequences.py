@@ -33,6 +33,11 @@ def to_pairs(tree: Tree, length: int) -> Tree:
     return jax.tree.map(lambda x: x.reshape(x.shape[0] // length, length, *x.shape[1:]), tree)
 
 
+def swap_axes(tree: Tree) -> Tree:
+    """Swap the two leading axes: [M, L, ...] becomes [L, M, ...]."""
+    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), tree)
+
+
 def where_rows(mask: Array, yes: PyTree, no: PyTree) -> PyTree:
     """Select rows: `yes` where `mask` [...] is True, else `no`; leaves of both trees are [..., any]."""
     return jax.tree.map(lambda a, b: jnp.where(mask.reshape(mask.shape + (1,) * (a.ndim - mask.ndim)), a, b), yes, no)

@@ -13,13 +13,13 @@ import jax.numpy as jnp
 from gymnasium import spaces
 from jax import Array
 
-from ppax.arrays.sequences import to_pairs, to_rows
+from ppax.arrays.sequences import swap_axes, to_pairs, to_rows
 from ppax.critics.base import value_losses
 from ppax.learning import normalization
 from ppax.learning.exploration import remembered, with_memory
 from ppax.program.layout import product_dtype, rounding
 from ppax.protocols import Critic, Loss, Network
-from ppax.types import Batch, ForwardPass, Key, LearnerState, Params, PyTree, Transition
+from ppax.types import Batch, ForwardPass, Key, LearnerState, Memory, Params, PyTree, Transition
 
 
 def forward(
@@ -37,17 +37,20 @@ def forward(
     Reads the parameters and observation statistics of `learner`. Observations, features and results are float32;
     `compute_dtype` is the precision of the matrix products (see `precise`).
     """
-    length = first.shape[1]
-    obs, action_mask = to_rows(obs), to_rows(action_mask)
+    sequences = first.shape[0]
+    # time-major rows: a scan over time gets and returns arrays as they lie in memory
+    obs, action_mask = to_rows(swap_axes((obs, action_mask)))
     if learner.obs_stats is not None:
         obs = normalization.normalize_obs(learner.obs_stats, obs)
     obs = in_float32(obs)
     with precise(network, compute_dtype, learner.params) as params:
         # Flat rows: only `remember` needs the time axis, and flat matrix products are a third faster
-        features = to_pairs(jax.vmap(network.encode, (None, 0))(params, obs), length)
-        memory = jax.vmap(network.remember, (None, 0, 0, 0))(params, remembered(carry), features, first)
+        features = to_pairs(jax.vmap(network.encode, (None, 0))(params, obs), sequences)
+        remember = jax.vmap(network.remember, (None, 0, 1, 0), Memory(0, 1))
+        memory = remember(params, remembered(carry), features, first)
         features = in_float32(to_rows(memory.features))
         outputs = jax.vmap(network.decide, (None, 0, 0))(params, features, action_mask)
+    features, outputs = to_rows(swap_axes(to_pairs((features, outputs), sequences)))
     new, distribution, value_outputs = in_float32((memory.carry, outputs.distribution, outputs.value))
     carry, value = with_memory(carry, new), jax.vmap(critic.value, (None, 0))(learner.critic, value_outputs)
     return ForwardPass(carry, distribution, value_outputs, value, features, outputs.noise_basis)

@@ -40,14 +40,19 @@ def matmul(x: Array, kernel: Array) -> Array:
     returns float32.
     """
     if rounding.value or kernel.dtype == jnp.bfloat16:
-        x, kernel, rounded = x.astype(jnp.float32), kernel.astype(jnp.float32), min(kernel.shape) >= MIN_SIDE
-        return _product(x, kernel, rounded=True) if rounded else float32_matmul(x, kernel)
+        x, kernel = x.astype(jnp.float32), kernel.astype(jnp.float32)
+        return _product(x, kernel, rounded=True) if _is_large(kernel) else float32_matmul(x, kernel)
     return float32_matmul(x, kernel) if x.dtype == kernel.dtype == jnp.float32 else x @ kernel
 
 
 def factor(kernel: Array) -> Array:
     """Return a constant kernel as `matmul` multiplies it here, for products that are traced elsewhere."""
-    return kernel.astype(jnp.bfloat16) if rounding.value else kernel
+    return kernel.astype(jnp.bfloat16) if rounding.value and _is_large(kernel) else kernel
+
+
+def _is_large(kernel: Array) -> bool:
+    """Return whether both sides of a kernel are long enough for its products to be rounded."""
+    return min(kernel.shape) >= MIN_SIDE
 
 
 def _product(x: Array, kernel: Array, rounded: bool) -> Array:
@@ -133,9 +138,10 @@ def _transpose_b(g: Array, a: Array, b: Any, *, form: str, rounded: bool) -> Arr
 def _batch(factors: Any, axes: Any, *, form: str, rounded: bool) -> tuple[Array, int]:
     a, b = factors
     if form != "AtB" and axes[1] is None:  # unbatched second factor: the batch axis becomes rows of one product
-        a = jnp.moveaxis(a, axes[0], 0)
+        axis = min(axes[0], 1)  # rows in any order: only a batch axis behind them has to move
+        a = jnp.moveaxis(a, axes[0], axis)
         out = product.bind(a.reshape(-1, a.shape[2]), b, form=form, rounded=rounded)
-        return out.reshape(*a.shape[:2], out.shape[1]), 0
+        return out.reshape(*a.shape[:2], out.shape[1]), axis
     return jax.vmap(partial(_multiply, form=form, rounded=rounded), axes)(a, b), 0
 
 

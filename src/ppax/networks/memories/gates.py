@@ -39,8 +39,3 @@ def recurrent_matmul(recurrent_out: Array, h: Array, kernel: Array) -> Array:
 def _recurrent_matmul_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     recurrent_out, h, _ = primals
     return recurrent_out, matmul(h, tangents[2])
-
-
-def previous_states(carry: Array, states: Array, first: Array) -> Array:
-    """Return the state before each step [L, width], from `states` after each step; zeros where `first`."""
-    return jnp.where(first[:, None], 0.0, jnp.concatenate([carry[None], states[:-1]]))

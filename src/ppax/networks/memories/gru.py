@@ -5,14 +5,13 @@ The reset gate is applied after the recurrent matrix product, as in cuDNN's vari
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.networks.layers import dense
-from ppax.networks.memories.gates import init_gates, previous_states, recurrent_matmul
+from ppax.networks.memories.gates import init_gates, recurrent_matmul
 from ppax.networks.products import factor, matmul
 from ppax.types import Key, Memory, Params, PyTree, part, static
 
@@ -24,6 +23,14 @@ class Gates(NamedTuple):
     z: Array  # update gate: 1 keeps the state, 0 replaces it
     n: Array  # candidate state
     h_n: Array  # contribution of the previous state to the candidate, before the reset gate
+
+
+class Step(NamedTuple):
+    """Values of one step that its backward pass takes."""
+
+    previous: Array  # [width] state before the step: zeros where an episode begins
+    gates: Gates
+    h: Array  # [width] state after it
 
 
 @part
@@ -45,8 +52,8 @@ class GRU:
         return jnp.zeros(self.width, jnp.float32)
 
     def project_in(self, params: Params, x: Array) -> Array:
-        """Return the input's contribution to the gates, [3 width]."""
-        return dense(params["input"], x)
+        """Return the input's contribution to the gates, [3 width], without their bias."""
+        return matmul(x, params["input"]["kernel"])
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
         """Scan one stream from gate inputs [L, 3 width] to states [L, width].
@@ -54,23 +61,23 @@ class GRU:
         The backward loop takes the gates as they were computed, and leaves the recurrent kernel's gradient to one
         product for all steps. `carry` receives no gradient: the state before the sequence is data.
         """
-        kernel, bias = params["recurrent"], params["bias_n"]
+        kernel, bias, bias_n = params["recurrent"], params["input"]["bias"], params["bias_n"]
         x = x.astype(jnp.float32)
 
-        def step(h: Array, inputs: tuple[Array, Array]) -> tuple[Array, tuple[Array, Gates]]:
+        def step(h: Array, inputs: tuple[Array, Array]) -> tuple[Array, Step]:
             x, first = inputs
-            h = jnp.where(first, 0.0, h)
-            gates = compute_gates(x, matmul(h, kernel), bias)
-            h = (1.0 - gates.z) * gates.n + gates.z * h
-            return h, (h, gates)
+            previous = jnp.where(first, 0.0, h)
+            gates = compute_gates(x + bias, matmul(previous, kernel), bias_n)
+            h = (1.0 - gates.z) * gates.n + gates.z * previous
+            return h, Step(previous, gates, h)
 
         # a single step, as in acting, needs no loop
         computed = jax.lax.scan(step, carry, (x, first), unroll=first.shape[0] == 1)
-        carry, (last, (h, gates)), weights = jax.lax.stop_gradient((carry, computed, factor(kernel)))
-        previous = previous_states(carry, h, first)
-        # zeros: only the gradients of these contributions, to `kernel` and `bias`, are used
-        recurrent_out = recurrent_matmul(jnp.zeros_like(x), previous, kernel) + jnp.pad(bias, (2 * self.width, 0))[None]
-        return Memory(last, _backprop_through_time(x, recurrent_out, h, gates, previous, first, weights))
+        (last, steps), weights = jax.lax.stop_gradient((computed, factor(kernel)))
+        # zeros: only the gradients of these contributions, to `kernel` and `bias_n`, are used
+        recurrent_out = recurrent_matmul(jnp.zeros_like(x), steps.previous, kernel)
+        recurrent_out = recurrent_out + jnp.pad(bias_n, (2 * self.width, 0))[None]
+        return Memory(last, _backprop_through_time(x + bias[None], recurrent_out, steps, first, weights))
 
     def project_out(self, params: Params, y: PyTree) -> Array:
         """Return the state itself, [width]."""
@@ -86,38 +93,36 @@ def compute_gates(x: Array, recurrent_out: Array, bias: Array) -> Gates:
 
 
 @jax.custom_vjp
-def _backprop_through_time(
-    x: Array, recurrent_out: Array, h: Array, gates: Gates, previous: Array, first: Array, kernel: Array
-) -> Array:
-    """Return the states `h` [L, width]; their gradients become those of `x` and `recurrent_out` [L, 3 width].
+def _backprop_through_time(x: Array, recurrent_out: Array, steps: Step, first: Array, kernel: Array) -> Array:
+    """Return the states of `steps` [L, width]; their gradients become those of `x` and `recurrent_out` [L, 3 width].
 
-    `gates` and `h` are what each step computed, `previous` [L, width] the state before it.
+    These contributions to the gates are not read: what was computed from them is in `steps`.
     """
-    return h
+    return steps.h
 
 
-def _backprop_forward(x: Array, recurrent_out: Array, h: Array, *computed: Any) -> tuple[Array, PyTree]:
-    return h, computed
+def _backprop_forward(x: Array, recurrent_out: Array, steps: Step, first: Array, kernel: Array) -> tuple[Array, PyTree]:
+    return steps.h, (steps, first, kernel)
 
 
 def _backprop_backward(residuals: PyTree, gradient: Array) -> tuple[Array | None, ...]:
-    (r, z, n, h_n), previous, first, kernel = residuals
+    steps, first, kernel = residuals
     transposed = kernel.T  # once, not in every step
-    # derivatives of the next state with respect to the inputs of r, z and n, and to h_n
-    d_n = (1.0 - z) * (1.0 - n * n)
-    gate_grads = jnp.concatenate([d_n * h_n * r * (1.0 - r), (previous - n) * z * (1.0 - z), d_n * r], axis=-1)
 
-    def step(from_later: Array, inputs: tuple[Array, ...]) -> tuple[Array, tuple[Array, Array]]:
-        own, z, gate_grads, first = inputs
-        total = own + from_later
-        of_recurrent = jnp.concatenate([total] * 3) * gate_grads
-        earlier = z * total + matmul(of_recurrent, transposed)
-        return jnp.where(first, 0.0, earlier), (total, of_recurrent)
+    def step(from_later: Array, inputs: tuple[Array, Step, Array]) -> tuple[Array, tuple[Array, Array]]:
+        own, (previous, (r, z, n, h_n), _), first = inputs
+        h = own + from_later
+        of_n = h * (1.0 - z) * (1.0 - n * n)
+        of_r, of_z = of_n * h_n * r * (1.0 - r), h * (previous - n) * z * (1.0 - z)
+        of_recurrent = jnp.concatenate([of_r, of_z, of_n * r])
+        return jnp.where(first, 0.0, z * h + matmul(of_recurrent, transposed)), (of_n, of_recurrent)
 
-    inputs = gradient, z, gate_grads, first
-    _, (total, of_recurrent) = jax.lax.scan(step, jnp.zeros_like(gradient[0]), inputs, reverse=True)
-    of_x = jnp.concatenate([of_recurrent[:, : 2 * n.shape[1]], total * d_n], axis=-1)
-    return of_x, of_recurrent, None, None, None, None, None
+    start = jnp.zeros_like(gradient[0])
+    _, (of_n, of_recurrent) = jax.lax.scan(step, start, (gradient, steps, first), reverse=True)
+    # r and z have the same gradient in both; padding, as a concatenation would change the layout under vmap
+    width = of_n.shape[1]
+    of_x = jnp.pad(of_recurrent[:, : 2 * width], ((0, 0), (0, width))) + jnp.pad(of_n, ((0, 0), (2 * width, 0)))
+    return of_x, of_recurrent, None, None, None
 
 
 _backprop_through_time.defvjp(_backprop_forward, _backprop_backward)

@@ -5,14 +5,13 @@ With a forget gate: Gers et al. 2000.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.networks.layers import dense
-from ppax.networks.memories.gates import init_gates, previous_states, recurrent_matmul
+from ppax.networks.memories.gates import init_gates, recurrent_matmul
 from ppax.networks.products import factor, matmul
 from ppax.types import Key, Memory, Params, PyTree, part, static
 
@@ -31,6 +30,14 @@ class Gates(NamedTuple):
     f: Array  # forget gate: 1 keeps the cell, 0 clears it
     g: Array  # candidate
     o: Array  # output gate
+
+
+class Step(NamedTuple):
+    """Values of one step that its backward pass takes."""
+
+    previous: Cell  # state before the step: zeros where an episode begins
+    gates: Gates
+    h: Array  # [width] hidden state after it
 
 
 @part
@@ -59,8 +66,8 @@ class LSTM:
         return Cell(jnp.zeros(self.width, jnp.float32), jnp.zeros(self.width, jnp.float32))
 
     def project_in(self, params: Params, x: Array) -> Array:
-        """Return the input's contribution to the gates, [4 width]."""
-        return dense(params["input"], x)
+        """Return the input's contribution to the gates, [4 width], without their bias."""
+        return matmul(x, params["input"]["kernel"])
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
         """Scan one stream from gate inputs [L, 4 width] to hidden states [L, width].
@@ -68,24 +75,23 @@ class LSTM:
         The backward loop takes the gates as they were computed, and leaves the recurrent kernel's gradient to one
         product for all steps. `carry` receives no gradient: the state before the sequence is data.
         """
-        kernel = params["recurrent"]
+        kernel, bias = params["recurrent"], params["input"]["bias"]
         x = x.astype(jnp.float32)
 
-        def step(cell: Cell, inputs: tuple[Array, Array]) -> tuple[Cell, tuple[Cell, Gates]]:
+        def step(cell: Cell, inputs: tuple[Array, Array]) -> tuple[Cell, Step]:
             x, first = inputs
-            cell = jax.tree.map(lambda s: jnp.where(first, 0.0, s), cell)
-            gates = compute_gates(x + matmul(cell.h, kernel))
-            c = gates.f * cell.c + gates.i * gates.g
+            previous = jax.tree.map(lambda s: jnp.where(first, 0.0, s), cell)
+            gates = compute_gates(x + bias + matmul(previous.h, kernel))
+            c = gates.f * previous.c + gates.i * gates.g
             cell = Cell(c, gates.o * jnp.tanh(c))
-            return cell, (cell, gates)
+            return cell, Step(previous, gates, cell.h)
 
         # a single step, as in acting, needs no loop
         computed = jax.lax.scan(step, carry, (x, first), unroll=first.shape[0] == 1)
-        carry, (last, (cells, gates)), weights = jax.lax.stop_gradient((carry, computed, factor(kernel)))
-        previous = Cell(previous_states(carry.c, cells.c, first), previous_states(carry.h, cells.h, first))
-        # zeros for the recurrent part: only the gradients of these inputs, to `x` and `kernel`, are used
-        inputs = x + recurrent_matmul(jnp.zeros_like(x), previous.h, kernel)
-        return Memory(last, _backprop_through_time(inputs, cells, gates, previous.c, first, weights))
+        (last, steps), weights = jax.lax.stop_gradient((computed, factor(kernel)))
+        # zeros for the recurrent part: only the gradients of these inputs, to `x`, `bias` and `kernel`, are used
+        inputs = x + bias[None] + recurrent_matmul(jnp.zeros_like(x), steps.previous.h, kernel)
+        return Memory(last, _backprop_through_time(inputs, steps, first, weights))
 
     def project_out(self, params: Params, y: PyTree) -> Array:
         """Return the hidden state itself, [width]."""
@@ -100,41 +106,35 @@ def compute_gates(x: Array) -> Gates:
 
 
 @jax.custom_vjp
-def _backprop_through_time(
-    inputs: Array, cells: Cell, gates: Gates, previous: Array, first: Array, kernel: Array
-) -> Array:
-    """Return the hidden states of `cells` [L, width]; their gradients become those of the gates' `inputs` [L, 4 width].
+def _backprop_through_time(inputs: Array, steps: Step, first: Array, kernel: Array) -> Array:
+    """Return the hidden states of `steps` [L, width]; their gradients become those of `inputs` [L, 4 width].
 
-    `cells` and `gates` are what each step computed, `previous` [L, width] the cell state before it.
+    `inputs`, those of the gates, are not read: what was computed from them is in `steps`.
     """
-    return cells.h
+    return steps.h
 
 
-def _backprop_forward(inputs: Array, *computed: Any) -> tuple[Array, PyTree]:
-    cells: Cell = computed[0]
-    return cells.h, computed
+def _backprop_forward(inputs: Array, steps: Step, first: Array, kernel: Array) -> tuple[Array, PyTree]:
+    return steps.h, (steps, first, kernel)
 
 
 def _backprop_backward(residuals: PyTree, gradient: Array) -> tuple[Array | None, ...]:
-    cells, (i, f, g, o), previous, first, kernel = residuals
+    steps, first, kernel = residuals
     transposed = kernel.T  # once, not in every step
-    tanh_c = jnp.tanh(cells.c)
-    # derivatives with respect to the gates' inputs: of c by those of i, f, g, and of h by that of o
-    of_cell = [g * i * (1.0 - i), previous * f * (1.0 - f), i * (1.0 - g * g)]
-    gate_grads = jnp.concatenate([*of_cell, tanh_c * o * (1.0 - o)], axis=-1)
-    dh_dc = o * (1.0 - tanh_c * tanh_c)
 
-    def step(from_later: Cell, inputs: tuple[Array, ...]) -> tuple[Cell, Array]:
-        own, dh_dc, f, gate_grads, first = inputs
+    def step(from_later: Cell, inputs: tuple[Array, Step, Array]) -> tuple[Cell, Array]:
+        own, (previous, (i, f, g, o), _), first = inputs
+        tanh_c = jnp.tanh(f * previous.c + i * g)
         h = own + from_later.h
-        c = from_later.c + h * dh_dc
-        of_inputs = jnp.concatenate([c, c, c, h]) * gate_grads
+        c = from_later.c + h * o * (1.0 - tanh_c * tanh_c)
+        of_i, of_f, of_g = c * g * i * (1.0 - i), c * previous.c * f * (1.0 - f), c * i * (1.0 - g * g)
+        of_inputs = jnp.concatenate([of_i, of_f, of_g, h * tanh_c * o * (1.0 - o)])
         earlier = Cell(f * c, matmul(of_inputs, transposed))
         return jax.tree.map(lambda x: jnp.where(first, 0.0, x), earlier), of_inputs
 
     start = Cell(jnp.zeros_like(gradient[0]), jnp.zeros_like(gradient[0]))
-    _, of_inputs = jax.lax.scan(step, start, (gradient, dh_dc, f, gate_grads, first), reverse=True)
-    return of_inputs, None, None, None, None, None
+    _, of_inputs = jax.lax.scan(step, start, (gradient, steps, first), reverse=True)
+    return of_inputs, None, None, None
 
 
 _backprop_through_time.defvjp(_backprop_forward, _backprop_backward)

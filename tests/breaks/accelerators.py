@@ -69,8 +69,8 @@ MUTATIONS = [
     ),
     Mutation(
         "rows of a product with a batch axis in the middle are taken for those of another axis",
-        "axis = min(axes[0], 1)",
-        "axis = 0",
+        "out.shape[1]), axis",
+        "out.shape[1]), 0",
         (PRODUCTS + "test_a_batch_axis_stays_where_it_is",),
         "networks/products.py",
     ),

@@ -89,7 +89,7 @@ def test_a_batch_axis_stays_where_it_is(axis):
     x, kernel, g = data(6 * 8, (64, 128))
     x, g = x.reshape(6, 8, 64), g.reshape(6, 8, 128)
     moved = jnp.moveaxis(x, 0, axis)
-    multiply = jax.vmap(rows_product, (axis, None))
+    multiply = jax.vmap(matmul, (axis, None))
 
     def loss(x, kernel):
         return (multiply(x, kernel) * g).sum()

@@ -10,6 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import ppax
+from ppax.arrays import counter
 from ppax.host.resets import reset_if_needed
 from ppax.host.rollouts import collected_from, value_of
 from ppax.host.tensors import collector_of
@@ -94,6 +95,32 @@ def test_rollouts_come_from_the_policy_before_the_last_update(case):
     apart, _ = trained(*made(**CASES[case]), [ITERATIONS], overlap=0)
     weights = zip(jax.tree.leaves(found.learner.params), jax.tree.leaves(apart.learner.params), strict=True)
     assert not all(np.allclose(one, other, **CLOSE) for one, other in weights)
+
+
+@ppax.part
+class AllCounts:
+    """Schedule that shows what it is given: the learning rate is the progress, the clip range the number of steps."""
+
+    def __call__(self, agent, progress, env_steps):
+        loss = dataclasses.replace(agent.loss, clip_eps=env_steps)
+        return dataclasses.replace(agent, learning_rate=progress, loss=loss)
+
+
+@pytest.mark.parametrize("overlap", [0, 1])
+def test_policies_act_at_the_progress_of_their_own_iteration(overlap):
+    """Schedules count the iteration and the steps of an update that still runs."""
+    agent, env, state = made(schedule=AllCounts(), num_envs=2)
+    program = ppax.compile(agent, env, state)
+    program.overlap, begun, begin = overlap, [], program.policy.begin
+    program.policy.begin = lambda agent, *rest: (begun.append(agent), begin(agent, *rest))
+    counts = [0]
+    with env:
+        for _ in range(ITERATIONS):
+            state, _ = program(agent, env, state, 1, ITERATIONS)
+            counts.append(counter.to_int(state.env_steps))
+    assert counts[-1] > STEPS
+    assert_allclose([one.learning_rate for one in begun], np.arange(ITERATIONS) / ITERATIONS, rtol=1e-6)
+    assert_array_equal([one.loss.clip_eps for one in begun], counts[:-1])
 
 
 def test_calls_of_one_iteration_each_give_the_bits_of_one_call():

@@ -15,6 +15,7 @@ from ppax.envs.hosting.host_env import HostEnv
 from ppax.host import policy as policies
 from ppax.host.numpy_program import NoNumpyVersion, NumpyProgram
 from ppax.host.policy import CompiledPolicy, NumpyPolicy, PolicyInputs, make_policy
+from ppax.host.tracing import Trace
 from ppax.networks import encoders, memories, network
 
 pytestmark = pytest.mark.usefixtures("cached_programs")
@@ -186,6 +187,45 @@ def test_views_of_views_are_the_numbers_that_they_show():
                 np.testing.assert_array_equal(found, wanted)
     with pytest.raises(NoNumpyVersion, match="permutes"):
         NumpyProgram(lambda slow, x: jax.lax.reshape(x, (6,), dimensions=(1, 0)), slow, x)
+
+
+def test_transpositions_of_axes_of_size_1_are_views():
+    """A swap of other axes is not."""
+
+    def function(slow, x):
+        moved = jnp.transpose(x[:, None], (1, 0, 2)) * slow
+        return moved.reshape(2, 3), jnp.transpose(x[None], (2, 0, 1)), jnp.transpose(x)
+
+    x = np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
+    program = NumpyProgram(function, np.float32(1.0), x)
+    program.bind(np.float32(2.0))
+    for found, wanted in zip(program(x), function(np.float32(2.0), x), strict=True):
+        assert found.shape == wanted.shape
+        np.testing.assert_array_equal(found, wanted)
+    back_and_forth = Trace(lambda x: jnp.transpose(x[:, None], (1, 0, 2)).reshape(2, 3) + 1.0, x)
+    assert [operation.name for operation in back_and_forth.operations] == ["add"]
+
+
+def test_parameters_are_broadcast_once_in_bind():
+    """Each operation of a call has operands of one shape; those of `bind` follow its argument."""
+    slow, x = np.arange(3, dtype=np.float32), np.ones((4, 3), np.float32)
+    program = NumpyProgram(lambda slow, x: (x + slow[None]) * slow.reshape(1, 3), slow, x)
+    for scale in (np.float32(1.0), np.float32(-2.0)):
+        program.bind(scale * slow)
+        np.testing.assert_array_equal(program(x)[0], (x + scale * slow) * scale * slow)
+        read = [slot for _, reads, _ in program._each for slot in reads if program._values[slot] is not None]
+        assert {program._values[slot].shape for slot in read} == {x.shape}
+
+
+def test_calls_do_not_disturb_each_other():
+    """Results of one call are other arrays than those of the next, and nothing of a call is kept."""
+    program = NumpyProgram(lambda slow, x: (x * slow, x), np.float32(1.0), np.zeros(3, np.float32))
+    program.bind(np.float32(2.0))
+    first = program(np.ones(3, np.float32))
+    kept = [id(value) for value in program._values]
+    program(np.zeros(3, np.float32))
+    np.testing.assert_array_equal(first[0], np.full(3, 2.0))
+    assert kept == [id(value) for value in program._values]
 
 
 def test_an_operation_without_counterpart_is_refused():

@@ -84,7 +84,7 @@ class Categorical:
 
     def env_action(self, action: Array) -> Array:
         """Return `action` in the numbering of the space, which begins at `start`."""
-        return action + self.start
+        return action + self.start if self.start else action
 
     def metrics(self) -> dict[str, Array]:
         """Return no diagnostics."""

@@ -35,7 +35,7 @@ def _dot(params: dict[str, Any]) -> Function:
 
     def dot(x: Any, y: Any) -> Any:
         if plain and x.ndim == y.ndim == 2 and not left_batch:
-            return x @ y
+            return x.dot(y)  # half the time of `x @ y` for small arrays
         if not left_batch:
             return np.tensordot(x, y, axes=(left, right))
         own, other = list(range(x.ndim)), list(range(x.ndim, x.ndim + y.ndim))  # the labels of the axes

@@ -42,6 +42,7 @@ class Trace:
     def __init__(self, function: Callable[..., PyTree], *arguments: PyTree):
         closed, self.result = jax.make_jaxpr(function, return_shape=True)(*arguments)
         self.values: list[Any] = []  # constant of each slot; None: an input or a result
+        self.shapes: list[tuple[Any, ...]] = []  # of each slot
         self.operations: list[Operation] = []
         self._slots: dict[Any, int] = {}
         # slot of a view: slot of its base, and the base's shape
@@ -53,12 +54,14 @@ class Trace:
 
     def _new(self, var: Any, value: Any = None) -> int:
         self.values.append(value)
+        self.shapes.append(tuple(var.aval.shape))
         self._slots[var] = len(self.values) - 1
         return len(self.values) - 1
 
     def _slot(self, atom: Any) -> int:
         if isinstance(atom, core.Literal):
             self.values.append(np.asarray(atom.val, _dtype(atom)))
+            self.shapes.append(np.shape(atom.val))
             return len(self.values) - 1
         return self._slots[atom]
 
@@ -77,7 +80,7 @@ class Trace:
                 self._slots[eqn.outvars[0]] = self._slot(eqn.invars[0])
             elif name == "reshape" and eqn.params.get("dimensions") is not None:
                 raise NoNumpyVersion("a reshape that permutes")
-            elif name in SHAPES and eqn.invars[0].aval.size == eqn.outvars[0].aval.size:
+            elif _is_reshape(name, eqn):
                 self._view(self._slot(eqn.invars[0]), eqn.invars[0].aval.shape, eqn.outvars[0], eqn.outvars[0].aval)
             else:
                 reads = tuple(self._slot(atom) for atom in eqn.invars)
@@ -127,6 +130,14 @@ class Trace:
                 kept.append(operation)
                 self.needed.update(operation.reads)
         self.operations = kept[::-1]
+
+
+def _is_reshape(name: str, eqn: Any) -> bool:
+    """Whether an operation only changes the shape, as a transposition that moves nothing but axes of size 1."""
+    if name == "transpose":
+        moved = [axis for axis in eqn.params["permutation"] if eqn.invars[0].aval.shape[axis] != 1]
+        return moved == sorted(moved)
+    return name in SHAPES and eqn.invars[0].aval.size == eqn.outvars[0].aval.size
 
 
 def _dtype(atom: Any) -> Any:

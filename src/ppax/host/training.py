@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -41,6 +40,7 @@ from ppax.training import (
 from ppax.types import ActorState, Key, LearnerState, TrainState
 
 RESET = 2**32 - 2  # folded into the rollout's key for the seeds of environment resets
+NONE_AHEAD = np.int32(0), np.uint32(0)  # iterations and environment steps that are played but not counted yet
 
 
 class Begun(NamedTuple):
@@ -81,8 +81,8 @@ class HostTraining:
         begin = time.perf_counter()
         self._stop, self._devices = stop or threading.Event(), num_devices(agent, env, state.num_steps)
         shapes = argument_shapes(_finish, agent, env, sharding.shapes_of(state, state_specs(state), 1))
-        self._inputs = jax.jit(_inputs).lower(agent, _counters(shapes[3]), np.int32(1)).compile()
-        annealed = jax.eval_shape(_inputs, agent, _counters(shapes[3]), np.int32(1))[0].agent
+        self._inputs = jax.jit(_inputs).lower(agent, _counters(shapes[3]), np.int32(1), NONE_AHEAD).compile()
+        annealed = self._inputs.out_info[0].agent
         self.policy, self._collect = collector_of(annealed, env, state.learner)
         # not ahead of time: batch sizes of `value_of` vary
         self._value, self._averaged = jax.jit(value_of), jax.jit(averaged)
@@ -132,7 +132,7 @@ class HostTraining:
                 )
                 goes_on = self.overlap and first + done + 1 < total_iterations and not self._stop.is_set()
                 # before the update: what it computes would wait for the end of that
-                following, before = self._begin(agent, _after(here, ready), total) if goes_on else None, state
+                following, before = self._begin(agent, here, total, ready) if goes_on else None, state
                 state, totals = self.program(self._placed[1], total, env, state, *arguments)
                 done, ready = done + 1, None
                 if following is not None:
@@ -144,11 +144,14 @@ class HostTraining:
         self._next = state, ready
         return Trained(state, self._averaged(totals, int(state.iteration) - first))
 
-    def _begin(self, agent: Agent, state: TrainState, total: Any) -> Begun:
-        """Prepare the collection of a rollout from `state` on."""
-        inputs, reset_key = self._inputs(agent, _counters(state), total)
+    def _begin(self, agent: Agent, state: TrainState, total: Any, ahead: Gathering | None = None) -> Begun:
+        """Prepare the collection of a rollout from `state` on, or from the end of a rollout not yet learned from."""
+        counts = NONE_AHEAD
+        if ahead is not None:
+            state, counts = _after(state, ahead), (np.int32(1), np.uint32(ahead.rollout.valid.sum()))
+        inputs, reset_key = jax.block_until_ready(self._inputs(agent, _counters(state), total, counts))
         self.policy.begin(inputs.agent, state.learner, state.num_steps, inputs.collect_key)
-        return jax.block_until_ready(Begun(state, inputs.agent, inputs.key, reset_key))
+        return Begun(state, inputs.agent, inputs.key, reset_key)
 
     def _gather(self, agent: Agent, env: HostEnv, begun: Begun, acted: LearnerState) -> Gathering:
         """Collect a rollout with the learner of the state with which it began; `acted` is where the program has it."""
@@ -161,16 +164,11 @@ class HostTraining:
 
 
 def _after(state: TrainState, played: Gathering) -> TrainState:
-    """Return `state` after a rollout and without its update: what the collection of the next rollout reads."""
+    """Return `state` after a rollout and without its update, with its old counters, as the next rollout reads it."""
     obs, first, mask = jax.tree.map(lambda x: x[-1], played.rollout[:3])
     ended_with: dict[str, Any] = {"env_state": played.rollout.env_state, "carry": played.rollout.last_carry}
-    return dataclasses.replace(
-        state,
-        actor=state.actor._replace(obs=obs, first=first, action_mask=mask, **ended_with),
-        key=played.key,
-        iteration=state.iteration + 1,
-        env_steps=counter.add(state.env_steps, jnp.uint32(played.rollout.valid.sum())),
-    )
+    actor = state.actor._replace(obs=obs, first=first, action_mask=mask, **ended_with)
+    return dataclasses.replace(state, actor=actor, key=played.key)
 
 
 def beside_stepping(agent: Agent, env: Env, num_steps: int, overlap: int) -> Any:
@@ -202,8 +200,15 @@ def _counters(state: TrainState) -> TrainState:
     return dataclasses.replace(state, **none)
 
 
-def _inputs(agent: Agent, state: TrainState, total_iterations: Array) -> tuple[IterationInputs, Key]:
-    """Return the inputs of an iteration, and a key for the seeds of environment resets."""
+def _inputs(
+    agent: Agent, state: TrainState, total_iterations: Array, ahead: tuple[Any, Any] = NONE_AHEAD
+) -> tuple[IterationInputs, Key]:
+    """Return the inputs of an iteration, and a key for the seeds of environment resets.
+
+    `ahead` are the iterations and environment steps that `state` does not count yet.
+    """
+    iteration, env_steps = state.iteration + ahead[0], counter.add(state.env_steps, ahead[1])
+    state = dataclasses.replace(state, iteration=iteration, env_steps=env_steps)
     inputs = iteration_inputs(agent, state, total_iterations)
     return inputs, jax.random.fold_in(jax.random.clone(inputs.collect_key), RESET)
 

@@ -1,13 +1,13 @@
 """Learning curves of the fast program beside those of the plain one, and of bfloat16: what is fast must learn the same.
 
-    python benchmarks/curves.py                               # five tasks, 20 seeds: an hour on two cores
+    python benchmarks/curves.py                               # six tasks, 20 seeds: an hour on two cores
     python benchmarks/curves.py --programs fast bfloat16      # the precision alone
 
 The plain program is one device, whole minibatches at once, and permutations by sorting random keys. The fast one is
 what a user gets with products in float32; `bfloat16` is that with `compute_dtype = "bfloat16"`. Presets, and W3
-(memory.py) with a GRU and a minGRU on 64 environments for half a million steps. Each program is compared with the fast
-one by the difference of the means over seeds: its 95 % confidence interval, and the p value of Welch's test. Writes
-results/curves.json and .png.
+(memory.py) with a GRU, a minGRU and an LSTM on 64 environments for half a million steps. Each program is compared with
+the fast one by the difference of the means over seeds: its 95 % confidence interval, and the p value of Welch's test.
+Writes results/curves.json and .png.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ import w1
 from ppax import config
 from ppax.minibatches import shuffle
 
-TASKS = ("CartPole-v1", "Pendulum-v1", "gymnax/Acrobot-v1", "W3-gru", "W3-mingru")
+TASKS = ("CartPole-v1", "Pendulum-v1", "gymnax/Acrobot-v1", "W3-gru", "W3-mingru", "W3-lstm")
 PROGRAMS = {"plain": "tab:orange", "fast": "tab:blue", "bfloat16": "tab:green"}
 SORT_BELOW = shuffle.SORT_BELOW  # as it is shipped
 POINTS = 20
 SIGNIFICANT = 0.05  # p value below which two programs are said to differ; of 20 such comparisons one does by chance
 RESULTS = Path(__file__).parent / "results"
+COMMIT = "ppax commit"  # in a report's versions
 
 
 def build(task: str) -> tuple[Any, Any, int, int]:
@@ -122,10 +123,14 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
 
 
 def measured_before(versions: dict[str, str], seeds: int) -> dict[str, dict[str, Any]]:
-    """Tasks in the file of results that the same versions measured with as many seeds: an interrupted run goes on."""
+    """Tasks in the file of results that the same libraries measured with as many seeds: an interrupted run goes on.
+
+    Each says by itself which commit of ppax it ran.
+    """
     path = RESULTS / "curves.json"
     before = json.loads(path.read_text()) if path.exists() else {}
-    same = before.get("versions") == versions and before.get("seeds") == seeds
+    earlier = before.get("versions", {}) | {COMMIT: versions[COMMIT]}
+    same = earlier == versions and before.get("seeds") == seeds
     return {result["task"]: result for result in before["results"]} if same else {}
 
 
@@ -142,7 +147,7 @@ def main() -> None:
     about = {"hardware": report.hardware(), "versions": report.versions(), "seeds": seeds}
     results = {} if options.quick else measured_before(about["versions"], seeds)
     for task in tasks:
-        results[task] = compare(task, seeds, programs)
+        results[task] = compare(task, seeds, programs) | {COMMIT: about["versions"][COMMIT]}
         if not options.quick:  # after each task: what is measured is kept
             known = [results[task] for task in (*TASKS, *results) if task in results]
             ordered = list({result["task"]: result for result in known}.values())

@@ -1,4 +1,4 @@
-"""Central types: data passed between the parts; protocols.py has the interfaces of the parts.
+"""Central types: data passed between the parts; `ppax.protocols` has the interfaces of the parts.
 
 Axes: T steps of a rollout, B = num_envs * num_agents streams, M = T * B / L sequences of L steps,
 N = M * L flat rows, E environments, A agents.

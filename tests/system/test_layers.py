@@ -65,7 +65,7 @@ ONLY = {
 # Imports of a later room, inside a function. A teacher is read by ppax.load, which builds agents; it is part of one.
 LATE = {("imitation", "policy.loading")}
 TOP_LIMIT, FOLDER_LIMIT, LINE_LIMIT, FUNCTION_LIMIT = 14, 15, 250, 45
-LONGER = {"types.py", "protocols.py"}  # lists of definitions
+LONGER = {"types.py"}  # a list of definitions
 
 
 def room_of(module: str) -> str:

@@ -1,4 +1,4 @@
-"""Stop conditions on one metric. To write another: a frozen value with `metrics` and `update` (protocols.py)."""
+"""Stop conditions on one metric. To write another: a frozen value with `metrics` and `update` (`ppax.protocols`)."""
 
 from __future__ import annotations
 

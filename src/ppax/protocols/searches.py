@@ -1,0 +1,60 @@
+"""Protocol of searches over the members of a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+
+class Stop(NamedTuple):
+    """Decision of a search: a member trains no more."""
+
+    member: int  # its number in the sweep
+    reason: str
+
+
+class Copy(NamedTuple):
+    """Decision of a search: a member takes over the learner of another, and trains on with other values."""
+
+    member: int
+    source: int
+    values: Mapping[str, Any]  # of the swept options, by dotted path
+    reason: str
+
+
+class Look(NamedTuple):
+    """Members of a sweep as a search sees them at an iteration; all that its decisions may depend on."""
+
+    iteration: int  # iterations done
+    total: int  # iterations of the whole training
+    members: int  # of the whole sweep, with those that train no more
+    scores: Mapping[int, float]  # by number, of those that train, in this order; NaN where no episode ended
+    values: Mapping[int, Mapping[str, Any]]  # of the swept options now, by number and dotted path
+    swept: Mapping[str, Any]  # tuple of values, or distribution, of each swept option, as in the sweep's table
+    limits: Mapping[str, Mapping[str, float]]  # low, high and above of each swept option that has any
+    earlier: Mapping[int, float]  # scores at this iteration of members that were here before, in other programs
+
+
+@runtime_checkable
+class Search(Protocol):
+    """Search protocol: settings in the table `[search]`, hashable; decides over the members of a sweep as they train.
+
+    Decisions are a pure function of the settings and of the look: a resumed sweep makes them again.
+    """
+
+    @property
+    def waits(self) -> bool:
+        """Whether it looks at all members of the sweep at once, for which those of all programs train to there."""
+
+    @property
+    def perturbs(self) -> bool:
+        """Whether its members take other values while they train, so that only numbers of the program can be swept."""
+
+    def check(self, members: int, total: int) -> None:
+        """Raise ConfigError where a sweep of `members` members and `total` iterations is too small for it."""
+
+    def next_after(self, iteration: int, total: int) -> int:
+        """Return the next iteration after `iteration` at which it looks; `total` or more: none before the end."""
+
+    def decide(self, look: Look) -> list[Stop | Copy]:
+        """Return decisions, at most one for each member that trains; the others go on."""

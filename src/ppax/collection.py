@@ -162,7 +162,7 @@ def collect(
     """Step all streams `num_steps` times in one scan and return the rollout [T, B].
 
     `deterministic` (static) takes the mode of the policy instead of a sample, as for data of a trained policy; such a
-    rollout is not for `update`. Numbers of environments are those of `env` and `actor`: `start_actor` makes another.
+    rollout is not for `update`. For another number of environments, make a new `actor` with `start_actor`.
     Raises ConfigError for host environments, which a compiled program cannot step.
     """
     env = require_native(

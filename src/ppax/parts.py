@@ -27,9 +27,9 @@ def number(doc: str = "", *, default: Any, anneal_to: str | None = None, **limit
 def static(doc: str = "", *, default: Any = dataclasses.MISSING, **limits: Any) -> Any:
     """Declare a static field: a size or a choice. A new value compiles a new program.
 
-    `limits` are `low`, `high` (inclusive) and `choices`; `ppax.options` checks them. `none` among them is a further
-    spelling of None in run files; with `paths` an import path may stand in the place of a choice; `words` are numbers
-    by the word that may stand for them.
+    `limits` are `low`, `high` (inclusive) and `choices`; `ppax.options` checks them. Further entries: `none` is another
+    spelling of None in run files; with `paths` an import path may replace a choice; `words` is a dict of words that
+    may be written for a number, such as {"all": 0}.
     """
     return dataclasses.field(default=default, metadata={"static": True, "doc": doc, **limits})
 
@@ -39,8 +39,8 @@ def slot(
 ) -> Any:
     """Declare a field that holds a part of the kind `name`, which a run file may choose.
 
-    `config.catalogue.PARTS[name]` lists the choices; without one, a run file takes the first, or that of `first`,
-    further choices by name. Without `default` the part must be passed in Python.
+    `config.catalogue.PARTS[name]` lists the choices, after those of `first`, further choices by name. A run file that
+    names no part takes the first of all. Without `default` the part must be passed in Python.
     """
     return dataclasses.field(default=default, metadata={"slot": name, "doc": doc, "first": first})
 

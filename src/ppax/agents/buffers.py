@@ -14,7 +14,7 @@ from ppax.types import Key, PyTree, Rollout, TrainState, Transition
 
 
 def with_buffers(agent: Agent, state: TrainState) -> TrainState:
-    """Return `state` with zeros for all that the learner has after an update only; unchanged if no phase keeps any."""
+    """Return `state` with zeros for what only an update adds to the learner; unchanged if no phase keeps rollouts."""
     phases = [learner.phase for learner, _ in agent.learners(state.actor.first.shape[0])]
     if not any(isinstance(phase, KeepingPhase) and phase.keeps for phase in phases):
         return state

@@ -20,7 +20,7 @@ EPISODE_METRICS = (
     *("episodes", "episode_return", "episode_length"),
     *("episode_return_std", "episode_return_min", "episode_return_max"),
 )
-NO_STREAMS = 0  # of which `Agent.learners` need not know the number
+NO_STREAMS = 0  # argument of `Agent.learners` where its agents are needed, but not their numbers of streams
 
 
 def annealed_numbers(agent: Agent, progress: Array, env_steps: Array) -> dict[str, Array]:
@@ -64,7 +64,7 @@ def episode_metrics(episodes: Episodes, num_agents: int, sizes: tuple[tuple[str,
     columns = [episodes.count, episodes.return_sum, episodes.return_squares, lowest, highest]
     returns = Returns(*(x.astype(jnp.float32).reshape(-1, num_agents) for x in columns)).pooled(0)
     others = jnp.stack([x.reshape(-1, num_agents).sum(0) for x in _sums(episodes)])
-    # [D, 5 + k, A] of all devices, for metrics in which sums of squares and extremes are not sums over devices
+    # [D, 5 + k, A] gathered from all devices: squared deviations and extremes cannot be pooled by a sum over devices
     whole = sharding.gather(jnp.concatenate([jnp.stack(returns), others])[None])
     returns, others = Returns(*jnp.moveaxis(whole[:, :5], 1, 0)).pooled(0), whole[:, 5:].sum(axis=0)
     names, table = ["episode_length", *episodes.metrics], Table({})

@@ -55,7 +55,7 @@ class AdaptiveRanges:
     def __call__(self, agent: Any, progress: Array, env_steps: Array) -> NoReturn:
         """Raise ConfigError: these ranges depend on returns, and neither on progress nor on an agent's numbers."""
         raise ConfigError(
-            "schedule: adaptive ranges are those of an environment's numbers, and its whole schedule: write "
+            "schedule: adaptive ranges are those of an environment's numbers, and no part of another schedule: write "
             '[schedule] part = "adaptive" in a run file, or ppax.make(..., schedule=ppax.envs.AdaptiveRanges(...))'
         )
 

@@ -91,7 +91,7 @@ def check_adaptive(env: Any, schedule: AdaptiveRanges) -> None:
     """Raise ConfigError for an environment that was not made with its adaptive ranges."""
     if not _has_ends(env.env):
         raise ConfigError(
-            "schedule: adaptive ranges draw at their ends, which this environment does not: pass them to ppax.make, or "
+            "schedule: this environment does not sample the ends of its adaptive ranges: pass them to ppax.make, or "
             "for an environment of your own write ppax.envs.with_schedule(env, schedule)"
         )
     _check(_names(env.env, schedule), schedule)

@@ -174,7 +174,7 @@ def _act(
 def _act_in_all(
     agent: Agent, learner: LearnerState, inputs: PolicyInputs, key: Key, t: Array, start: Array
 ) -> tuple[PyTree, PyTree, PyTree]:
-    """Act in self-play, where an environment's number says who plays: in all of them, with zeros in other batches."""
+    """Act for a batch in self-play, padded with zeros to all environments: their indices decide who plays."""
     num_agents, _, num_envs = agent.requires
     assert num_agents is not None
     assert num_envs is not None

@@ -34,9 +34,9 @@ def value_of(agent: Agent, learner: LearnerState, inputs: PolicyInputs) -> Array
 
 
 def collected_from(agent: Agent, learner: LearnerState, actor: ActorState, rollout: HostRollout) -> Collected:
-    """Convert a rollout of the host, from `actor` on, to the result of `ppax.collect` with the `learner` that acted.
+    """Convert a host rollout that began at `actor` to the result of `ppax.collect`; `learner` is the one that acted.
 
-    These are values, log-probabilities and episode statistics.
+    Computes V, log-probabilities and episode statistics, which the host loop does not record.
     """
     before, after = (jax.tree.map(lambda x, cut=cut: x[cut], rollout[:3]) for cut in (slice(-1), -1))
     unknown = jnp.zeros(rollout.valid.shape, jnp.float32)

@@ -1,8 +1,8 @@
 """Rollouts of simulators whose tensors are on the device of the compiled programs: nothing of a step leaves it.
 
-A step is a compiled call of the policy, one of the critic where the simulator gives final observations, and one that
-records. The last two alone read the simulator's memory, and the next actions depend on both: so a simulator that has
-these actions may overwrite it. The host reads once a rollout whether there was a fault.
+A step is up to three compiled calls: the policy, the critic (where the simulator gives final observations), and the
+recording. The last two alone read the simulator's buffers, and the next actions depend on both. So a simulator that
+waits for its actions overwrites no buffer that is still to be read. The host checks for faults once a rollout.
 """
 
 from __future__ import annotations

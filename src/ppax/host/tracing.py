@@ -98,7 +98,7 @@ class Trace:
         self._slots.update(zip(results, [self._slot(atom) for atom in body.outvars], strict=True))
 
     def _single_step(self, eqn: Any) -> None:
-        """Inline a loop over one step, as a memory's in acting: its body, on sequences without their axis."""
+        """Inline a scan of length 1, such as a memory's when acting: its body, without the time axis."""
         body = eqn.params["jaxpr"]
         constant = eqn.params["num_consts"] + eqn.params["num_carry"]
         arguments = [self._slot(atom) for atom in eqn.invars[:constant]]

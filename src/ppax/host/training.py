@@ -56,7 +56,7 @@ class Gathering(NamedTuple):
     """Rollout that waits for its update."""
 
     rollout: HostRollout
-    actor: ActorState | None  # before the rollout; None: that of the state whose update it is
+    actor: ActorState | None  # before the rollout; None: `actor` of the state that the update receives
     acted: LearnerState  # learner whose policy acted
     key: Key  # `TrainState.key` after the iteration
 
@@ -131,7 +131,7 @@ class HostTraining:
                     state.actor if ready.actor is None else ready.actor, ready.rollout, totals, ready.acted
                 )
                 goes_on = self.overlap and first + done + 1 < total_iterations and not self._stop.is_set()
-                # before the update: what it computes would wait for the end of that
+                # before the update is dispatched: on a busy device these small programs would wait for its end
                 following, before = self._begin(agent, here, total, ready) if goes_on else None, state
                 state, totals = self.program(self._placed[1], total, env, state, *arguments)
                 done, ready = done + 1, None
@@ -154,7 +154,7 @@ class HostTraining:
         return Begun(state, inputs.agent, inputs.key, reset_key)
 
     def _gather(self, agent: Agent, env: HostEnv, begun: Begun, acted: LearnerState) -> Gathering:
-        """Collect a rollout with the learner of the state with which it began; `acted` is where the program has it."""
+        """Collect a rollout with the learner of `begun`; `acted` is the same one, on the update program's devices."""
         state, annealed, key, reset_key = begun
         length, begin = agent.sequence_length(state.num_steps), time.perf_counter()
         actor, parameters = reset_if_needed(agent, env, state.actor, reset_key), (annealed, state.learner)

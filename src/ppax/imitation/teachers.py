@@ -1,7 +1,7 @@
 """Teacher of a distillation: a policy, held as a constant of the program and known by its checksum.
 
-Its weights are no numbers of the agent, which sweeps and independent players map over, so they are static: a program
-depends on the teacher as on a size.
+Its weights are not leaves of the agent, over which sweeps and independent players map. They are static: a program is
+compiled for one teacher, as it is for one size.
 """
 
 from __future__ import annotations

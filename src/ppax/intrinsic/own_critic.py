@@ -134,8 +134,8 @@ def stream_targets(
 ) -> Targets:
     """GAE [T] of one stream that goes through episode ends, unless `episodic`, and over steps that are not valid.
 
-    After an episode's end comes the first observation of the next one; where a rollout ends with an episode, the final
-    observation has its place.
+    At an episode's end the next value is that of the next episode's first observation; if the rollout ends there, that
+    of the final observation.
     """
 
     def step(later: tuple[Array, Array], row: tuple[Array, Array, Array, Array]) -> tuple[tuple[Array, Array], Array]:

@@ -86,7 +86,7 @@ def minibatches(key: Key, rows: int, number: int) -> Array:
     size, parts = -(-rows // number), sharding.num_parts()
     order = jnp.pad(permutation(key, rows), (0, size * number - rows), constant_values=rows)
     shares = order.reshape(number, size)
-    return jnp.pad(shares, ((0, 0), (0, -size % parts)), constant_values=rows)  # the same minibatches on any number
+    return jnp.pad(shares, ((0, 0), (0, -size % parts)), constant_values=rows)  # padded to a multiple of the devices
 
 
 def fit(

@@ -21,8 +21,8 @@ from ppax.losses import NoPolicyLoss
 from ppax.protocols import AuxiliaryGuide, AuxiliaryLoss, AuxiliaryModel, AuxiliaryStreams
 from ppax.types import ConfigError, Decision, Exploring, ForwardPass, Guide, Key, LearnerState, Params, PyTree, Rollout
 
-NAME = "auxiliary"  # of these parameters among the network's
-FOLDED = 2**32 - 4  # into a learner's key for their initial values
+NAME = "auxiliary"  # key of the auxiliary loss's parameters among those of the network
+FOLDED = 2**32 - 4  # folded into a learner's key to initialise the auxiliary loss's parameters
 GUIDED = 2**32 - 6  # folded into the keys of acting for the choice between policy and guide, and the guide's sample
 
 
@@ -108,7 +108,7 @@ def guided(
     inputs: tuple[PyTree, Array, PyTree | None],
     key: Key,
 ) -> Decision:
-    """Decision of `policy` with the actions of the loss where it acts, if the carry has its state; `key` [] or [B].
+    """Decision of `policy`, with the actions of an AuxiliaryGuide in steps where it acts; `key` is [] or [B].
 
     `inputs` are observations, `first` and action masks [B, ...]. Log-probabilities are those of the policy.
     """

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def bad_leaves(learner: Any) -> Iterator[Array]:
-    """Yield flags []: a NaN in an optimiser's state, which may be infinite; another float that is not finite.
+    """Yield flags []: NaN in a leaf of an optimiser's state, which may be infinite; NaN or infinity in another float.
 
     Leaves outside the optimiser's state are joined first: one reduction compiles faster than one per leaf.
     """

@@ -58,10 +58,10 @@ def forward(
 
 @contextlib.contextmanager
 def precise(network: Network, compute_dtype: str, params: Params) -> Iterator[Params]:
-    """Parameters to call `network` with for products in `compute_dtype`; its calls must be inside of this context.
+    """Context in which `network` multiplies matrices in `compute_dtype`; yields the parameters to call it with.
 
-    A network whose attribute `own_products` is True rounds by itself, the factors of its products alone. Others get
-    parameters in that dtype, and round what their own layers do.
+    A network whose attribute `own_products` is True gets float32 parameters and rounds the factors of its products
+    itself. Any other gets parameters cast to that dtype, and its layers compute in it as they do.
     """
     dtype = jnp.dtype(product_dtype(compute_dtype))
     if getattr(network, "own_products", False):
@@ -83,7 +83,7 @@ DRAWS = 2**32 - 2  # folded into the update's keys for draws of auxiliary losses
 
 
 def draw_key(keys: Key) -> Key:
-    """Return the key of an update's draws, from those of its epochs [num_epochs], which stay to be used."""
+    """Return the key for draws in an update, folded from its epochs' keys [num_epochs], which are not consumed."""
     return jax.vmap(lambda key: jax.random.fold_in(key, DRAWS))(keys)[0]
 
 

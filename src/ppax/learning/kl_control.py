@@ -44,14 +44,14 @@ class KLControl:
         "early stop: end the update before a gradient step whose KL exceeds this; none: off", default=None, above=0.0
     )
     rate_target: Scalar | None = number(
-        "adaptive learning rate: target KL; above 2 of it divide the rate by 1.5, below 1/2 multiply by 1.5; none: off",
+        "adaptive learning rate: target KL; above twice this divide the rate by 1.5, below half multiply; none: off",
         default=None,
         above=0.0,
     )
     rate_min: Scalar = number("lower bound of the adaptive learning rate", default=1e-5, above=0.0)
     rate_max: Scalar = number("upper bound of the adaptive learning rate", default=1e-2, above=0.0)
     coef_target: Scalar | None = number(
-        "adaptive penalty: target KL of an update; above 1.5 of it kl_coef doubles, below 1/1.5 it halves; none: off",
+        "adaptive penalty: target KL; above 1.5 times this kl_coef doubles, below 1/1.5 it halves; none: off",
         default=None,
         above=0.0,
     )

@@ -17,7 +17,7 @@ def with_rollout(ring: Batch | tuple[()], batch: Batch, rollouts: int, number: A
 
     `number` [] counts the rollouts before this one. In an empty ring all other places become rows that are not valid.
     """
-    # whole, because the agent's minibatches may read any of it; not what other losses got beside it
+    # every field that a minibatch sampler may read, but not inputs of auxiliary losses
     steps = dataclasses.replace(batch.steps, final_value=None, auxiliary=())
     own = Batch(steps, batch.targets)
     if not jax.tree.leaves(ring):

@@ -186,7 +186,7 @@ class PPG:
         return LossOutput(auxiliary + self.beta_clone * divergence + value, metrics)
 
     def _value_losses(self, critic: Any, state: PyTree, rows: Batch, outputs: Array) -> Array:
-        """Losses of value outputs [N, num_values]; `value_clip` has no effect, because V of before is their own."""
+        """Losses of value outputs [N, num_values]; `value_clip` has no effect: their own V stands for the old V."""
         own = jax.lax.stop_gradient(jax.vmap(critic.value, (None, 0))(state, outputs))
         return value_losses(critic, state, outputs, rows._replace(steps=dataclasses.replace(rows.steps, value=own)))
 

@@ -82,7 +82,7 @@ class Compiled:
     def episodes(
         self, agent: Agent, learner: PyTree, episodes: int, deterministic: bool, max_steps: int
     ) -> Iterator[WholeEpisodes]:
-        """Yield the first episodes of as many streams."""
+        """Yield a function that plays `episodes` episodes: the first one of each of as many streams."""
         yield CompiledEpisodes(agent, ended(self.env), learner, episodes, deterministic, max_steps)
 
     @contextlib.contextmanager

@@ -1,7 +1,7 @@
-"""Work of a loop that reads nothing but the loop's inputs, done for all steps at once before the loop.
+"""Hoisting: operations of a loop's body that read only the loop's inputs are done for all steps at once, before it.
 
-A step draws its random numbers from its own key alone, and no state of the loop is read. With few streams these draws
-are a dozen kernels of a few numbers each in every step; before the loop they are as many for all steps together.
+Random numbers of a rollout are such: a step draws them from its own key, without the loop's state. With few streams the
+draws are a dozen tiny kernels in every step; before the loop, a dozen kernels draw for all steps.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Loop(NamedTuple):
 class Division(NamedTuple):
     """Operations of a loop's body, in their order."""
 
-    ahead: list[Any]  # those that read the loop's input, but no state; and those that read constants alone
-    inside: list[Any]  # those that read the state; and those that read constants alone
-    made: list[Any]  # input and results of the former
+    ahead: list[Any]  # done before the loop: they read the input but not the state, or constants alone
+    inside: list[Any]  # done in the loop: they read the state, or constants alone (these are done in both)
+    made: list[Any]  # input variable, and results of the operations that read it but not the state
 
 
 def hoisted(step: Step, inputs: Array, state: PyTree, most: int) -> Loop:

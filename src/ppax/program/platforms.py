@@ -25,7 +25,7 @@ class Chunks(NamedTuple):
     # the same two with a memory whose products are computed for all steps at once: its gates take much of the cache
     at_once_alone: int
     at_once_split: int
-    sequences: Mapping[str, int]  # minimum by compute_dtype where each step has products, which are of so few rows
+    sequences: Mapping[str, int]  # least sequences per chunk, by compute_dtype, of memories that multiply in each step
 
 
 class Rules(NamedTuple):
@@ -71,7 +71,7 @@ CPU = Rules(
 ACCELERATOR = Rules(
     min_rows=None,
     chunks=None,  # a large product fills the device
-    few_streams=0,  # another pass over the network would be one more kernel after the other
+    few_streams=0,  # off: a separate pass over the network would be one more series of kernels
     branches=False,  # the device would wait for the host
     parallel_scans=True,  # one step after the other is one small kernel after the other
     library_convolutions=True,

@@ -202,7 +202,7 @@ def difference(env: ParallelEnv, agents: Sequence[Any]) -> str | None:
 
 
 def _free_where_absent(masks: Sequence[tuple[Any, Any]]) -> Any:
-    """Stack masks (now, last seen) of agents, [A, n]: absent ones are free; None if nobody has had one."""
+    """Stack masks [A, n] of (current, last seen) pairs: absent agents may do anything; None if there are no masks."""
     known = [last for _, last in masks if last is not None]
     return np.stack([np.ones_like(known[0]) if mask is None else mask for mask, _ in masks]) if known else None
 

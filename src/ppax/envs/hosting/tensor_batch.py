@@ -101,8 +101,8 @@ class TensorBatch(VectorEnv):
     def exchange(self, action: Sequence[jax.Array], metrics: Sequence[str]) -> TensorStep:
         """Step with the leaves of actions on the device, and return the simulator's own memory as arrays of JAX.
 
-        A call ends before the simulator has computed: its stream waits for the actions, and JAX's for the result. The
-        next step may overwrite the arrays; it waits for its actions, and so for every program that led to them.
+        A call returns before the simulator has computed: its stream waits for the actions, JAX's stream for the result.
+        The next step may overwrite the arrays. It waits for its actions, which depend on every program that reads them.
         """
         space = self.single_action_space
         # actions of 64 bits, which JAX does not have, are copies

@@ -1,5 +1,5 @@
-"""Episodes at the ends of ranges: the numbers of a share of all episodes are drawn where automatic domain randomisation
-measures the policy. Akkaya et al. 2019, https://arxiv.org/abs/1910.07113, algorithms 1 and 2.
+"""Boundary sampling of automatic domain randomisation (ADR): in a share of episodes one number is set to an end of its
+range, where ADR measures the policy. Akkaya et al. 2019, https://arxiv.org/abs/1910.07113, algorithms 1 and 2.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class AtEndsState(NamedTuple):
 class AtEnds:
     """Boundary sampling of ADR: in a `share` of episodes one of the numbers that `env` draws is an end of its range.
 
-    Metrics of a step are the performance at each end and the number of episodes there, which collection sums up over
-    episodes: `total_name` and `count_name`. An episode whose end has moved since its reset counts nowhere.
+    Metrics, which `collect` sums over episodes, are the performance (`total_name`) and the number of episodes
+    (`count_name`) at each end of a range. An episode is not counted if its end has moved since its reset.
     """
 
     env: Any  # params.Randomised
@@ -68,7 +68,7 @@ class AtEnds:
         return start._replace(state=AtEndsState(start.state, end, jnp.zeros(agents, jnp.float32)))
 
     def step(self, state: AtEndsState, action: PyTree, key: Key) -> EnvStep:
-        """Step `env`; the metrics have what the episode so far adds to the buffer of its end."""
+        """Step `env`; metrics of this episode's end are its performance so far and a count of 1, all others 0."""
         step: EnvStep = self.env.step(state.inner, action, key)
         so_far = state.episode_return + jnp.asarray(step.reward, jnp.float32)
         performance = so_far if self.metric == EPISODE_RETURN else self._metric(step)

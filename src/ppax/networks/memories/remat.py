@@ -1,8 +1,8 @@
 """Rematerialisation: the backward pass computes the inside of a scan again instead of keeping it in memory.
 
 Chen et al. 2016, https://arxiv.org/abs/1604.06174. `jax.checkpoint` has no effect on a CPU: XLA drops its barriers
-there and merges the second computation with the first (measured with JAX 0.10). Those inside a conditional are not
-merged; its condition, that a weight is a number, is always true where the gradient is.
+there and merges the second computation with the first (measured with JAX 0.10). Inside a conditional it does not, so
+the second computation is in one. Its condition, that a weight is not NaN, holds wherever gradients are finite.
 """
 
 from __future__ import annotations

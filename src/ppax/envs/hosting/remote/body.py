@@ -44,7 +44,7 @@ class EnvActor:
 
             sizes, worker, owned = cloudpickle.loads(task)
             layout = arrays_file.Layout(*sizes)
-            arrays = layout.make()  # of all streams, of which it uses its own: indices are those of the others
+            arrays = layout.make()  # rows of all streams, so that indices are global; only its own are used
             for envs, factories in owned:
                 rows = layout.rows(arrays, layout.streams(envs))
                 self._batches.append(batch.EnvBatch(factories, envs.start, layout, rows, worker))

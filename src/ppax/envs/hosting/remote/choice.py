@@ -16,7 +16,7 @@ from ppax.program import sharding
 def stepper_of(
     factories: Sequence[Factory], spec: HostSpec, settings: EnvSettings, workers: int | None, num_envs: int
 ) -> Stepper:
-    """Create `num_envs` environments, which take turns with the factories; at most `workers` processes step them.
+    """Create `num_envs` environments, made by the factories in turn; at most `workers` processes or actors step them.
 
     By default there is a process for each core, and an actor for each CPU of the cluster.
     """

@@ -66,6 +66,7 @@ BESIDE = {
 CURVES = "Learning curves of fast programs"
 TOWERS = ("agent.network.actor.", "agent.network.critic.")
 LISTS = {"log.to": "logger"}  # lists of parts, and their kind
+WHOLE_TABLES = ("agent.kl.", "agent.entropy.", "agent.program.")  # tables without a choice of parts
 INTRODUCTION = """# Benchmarks
 
 Every table is generated from the result files in `benchmarks/results/`, each of which one command writes
@@ -165,6 +166,7 @@ def options() -> str:
     everything = list(config.options({}))
     own = [option for option in everything if not option.path.startswith("agent.")]
     agent = [option for option in everything if option.path.count(".") == 1 and option.path.startswith("agent.")]
+    agent += [option for option in everything if option.path.startswith(WHOLE_TABLES)]
     lines += ["## run", "", *table(own), "", "## agent", "", *table(agent, "agent."), ""]
     for slot, path in slots(everything):
         if path.startswith(TOWERS):
@@ -174,9 +176,10 @@ def options() -> str:
             inner = [
                 option
                 for option in config.options(nested(path, {"part": part}))
-                if option.path.startswith(f"{path}.") and not option.path.endswith(".part")
+                if option.path.startswith(f"{path}.") and option.path != f"{path}.part"
             ]
-            direct = [option for option in inner if option.path.count(".") == path.count(".") + 1]
+            depth = path.count(".") + 1  # of the part's own numbers; one more for the name of a part in it
+            direct = [option for option in inner if option.path.count(".") == depth + option.path.endswith(".part")]
             lines += [
                 f'### `part = "{part}"`',
                 "",
@@ -448,6 +451,8 @@ options = { agent.learning_rate = 0.0 }
 In Python:
 
 ```python
+import ppax
+
 result = ppax.score("CartPole-v1", seeds=5)
 print(result.statistics.iqm, result.status)
 ```

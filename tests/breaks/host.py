@@ -146,6 +146,32 @@ MUTATIONS: list[Mutation] = [
         (OVERLAP + "test_policies_act_at_the_progress_of_their_own_iteration[1]",),
     ),
     Mutation(
+        "a rollout beside an update that was discarded is learned from",
+        "self._next = state, ready if completed == done else None",
+        "self._next = state, ready",
+        (OVERLAP + "test_a_rollout_beside_a_discarded_update_is_dropped",),
+    ),
+    Mutation(
+        "the policy of host environments is compiled for the devices of the given state",
+        "collector_of(annealed, env, shapes[3].learner)",
+        "collector_of(annealed, env, state.learner)",
+        ("tests/host/test_devices.py::test_training_compiled_from_a_state_on_two_devices_equals_that_from_shapes",),
+    ),
+    Mutation(
+        "actions are recorded after the environments have had them",
+        "                self._record_action(t, rows, acted.action)  # a copy: environments may write into this array\n"
+        "                host.send(number, acted.env_action)\n",
+        "                host.send(number, acted.env_action)\n"
+        "                self._record_action(t, rows, acted.action)\n",
+        ("tests/host/test_policy.py::test_environments_that_write_into_their_actions_change_no_rollout",),
+    ),
+    Mutation(
+        "rematerialised memories round in the forward pass only",
+        "with rounding(rounded):",
+        "with rounding(False):",
+        ("tests/networks/test_memories.py::test_rematerialised_memories_round_products_in_both_passes",),
+    ),
+    Mutation(
         "any transposition is taken for a view",
         "        return moved == sorted(moved)\n",
         "        return True\n",

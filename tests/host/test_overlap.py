@@ -168,6 +168,30 @@ def test_training_ends_at_an_update_that_is_not_finite(overlap):
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(found.learner.params))
 
 
+def test_a_rollout_beside_a_discarded_update_is_dropped():
+    """A call after it resets the environments and begins anew, as without overlap."""
+    agent, env, state = made(num_envs=2)
+    program = ppax.compile(agent, env, state)
+    program.overlap, keys, begin = 1, [], program.policy.begin
+    program.policy.begin = lambda agent, learner, num_steps, key: (
+        keys.append(jax.random.key_data(key).tolist()),
+        begin(agent, learner, num_steps, key),
+    )
+    with env:
+        bad = dataclasses.replace(agent, learning_rate=np.float32(np.nan))
+        stopped, _ = program(bad, env, state, 2, ITERATIONS)
+        assert int(stopped.iteration) == 0
+        assert len(keys) == 2  # the second rollout was collected beside the update that was discarded
+        position = env.host.position
+        found, _ = program(agent, env, stopped, 1, ITERATIONS)
+        assert env.host.position > position + STEPS  # a reset, and one rollout
+    assert int(found.iteration) == 1
+    assert keys[2] == keys[0]
+    expected, _ = trained(*made(num_envs=2), [1], overlap=0)
+    for one, other in zip(jax.tree.leaves(found.learner), jax.tree.leaves(expected.learner), strict=True):
+        assert_allclose(one, other, **CLOSE)
+
+
 def fitted(directory, every=None):
     with ppax.make("gymnasium/CartPole-v1", 2) as env:
         return ppax.fit(

@@ -15,6 +15,9 @@ from ppax.envs.hosting.host_env import HostEnv
 from ppax.host import policy as policies
 from ppax.host.numpy_program import NoNumpyVersion, NumpyProgram
 from ppax.host.policy import CompiledPolicy, NumpyPolicy, PolicyInputs, make_policy
+from ppax.host.resets import reset_if_needed
+from ppax.host.rollouts import value_of
+from ppax.host.tensors import collector_of
 from ppax.host.tracing import Trace
 from ppax.networks import encoders, memories, network
 
@@ -120,6 +123,28 @@ def test_actions_are_distributed_as_the_network_says():
     std = np.exp(normal.log_std)
     assert (np.abs(vector.mean(axis=0) - normal.mean) < 5 * std / np.sqrt(count)).all()
     np.testing.assert_allclose(vector.std(axis=0) / std, 1.0, atol=5 / np.sqrt(2 * count))
+
+
+def test_environments_that_write_into_their_actions_change_no_rollout():
+    """The policy's action may be the very array that environments get."""
+    env = ppax.make("gymnasium/CartPole-v1", 4)
+    agent = ppax.PPO(network(env, hidden=(8,)))
+    state = ppax.start(agent, env, 8, jax.random.key(0))
+    policy, collect = collector_of(agent, env, state.learner)
+    assert isinstance(policy, NumpyPolicy)
+    send = env.host.send
+
+    def overwriting(number, action):
+        send(number, action)
+        for leaf in action:
+            leaf[:] = -1
+
+    env.host.send = overwriting
+    with env:
+        actor = reset_if_needed(agent, env, state.actor, jax.random.key(1))
+        policy.begin(agent, state.learner, 8, jax.random.key(2))
+        rollout = collect(policy, value_of, env, actor, 8, 8, (agent, state.learner))
+    assert set(np.unique(rollout.action)) <= {0, 1}
 
 
 def test_deterministic_policies_take_the_mode():

@@ -27,6 +27,7 @@ from worlds import QUICK
 import ppax
 from ppax.networks.memories import GRU, LRU, LSTM, Attention, MinGRU, NoMemory, Stack, Window, rematerialised, time
 from ppax.networks.memories.time import Recent
+from ppax.program.layout import rounding
 
 
 @pytest.mark.parametrize("resets", RESETS)
@@ -285,6 +286,28 @@ def test_rematerialised_memories_have_the_same_results(name):
     )
     for one, other in zip(jax.tree.leaves(plain), jax.tree.leaves(again), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6 * max(1.0, np.abs(one).max()))
+
+
+@pytest.mark.parametrize("memory", [GRU(32), Stack(LSTM(32), 2)], ids=str)
+def test_rematerialised_memories_round_products_in_both_passes(memory):
+    """The second computation is traced after the context that rounds has been left."""
+    params = init_of(memory)
+    x, first = jax.tree.map(lambda *leaves: jnp.stack(leaves), data("often"), data("ends", seed=5))
+
+    def rounded(one, x):
+        with rounding(True):
+            features, pull_back = jax.vjp(
+                lambda params, x: jax.vmap(functools.partial(stages, one), (None, None, 0, 0))(
+                    params, one.initial_carry(SIZE), x, first
+                )[1],
+                params,
+                x,
+            )
+        return features, pull_back(2.0 * features)
+
+    plain, again = (jax.jit(functools.partial(rounded, one))(x) for one in (memory, rematerialised(memory)))
+    for one, other in zip(jax.tree.leaves(plain), jax.tree.leaves(again), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * max(1.0, np.abs(one).max()))
 
 
 @pytest.mark.parametrize(("memory", "share"), [(Stack(GRU(32), 4), 0.75), (Stack(LRU(32), 3), 0.9)])

@@ -113,7 +113,7 @@ class _Recorder:
                 inputs = PolicyInputs(self.carry[number], obs, self.first[t, rows], mask)
                 acted = self.policy.act(t, rows, inputs)
                 self.carry[number] = acted.carry
-                self._record_action(t, rows, acted.action)
+                self._record_action(t, rows, acted.action)  # a copy: environments may write into this array
                 host.send(number, acted.env_action)
         for number, rows in batches:
             self._receive(self.num_steps - 1, number, rows)

@@ -82,8 +82,9 @@ class HostTraining:
         self._stop, self._devices = stop or threading.Event(), num_devices(agent, env, state.num_steps)
         shapes = argument_shapes(_finish, agent, env, sharding.shapes_of(state, state_specs(state), 1))
         self._inputs = jax.jit(_inputs).lower(agent, _counters(shapes[3]), np.int32(1), NONE_AHEAD).compile()
-        annealed = self._inputs.out_info[0].agent
-        self.policy, self._collect = collector_of(annealed, env, state.learner)
+        annealed = jax.eval_shape(_inputs, agent, _counters(shapes[3]), np.int32(1))[0].agent
+        # shapes, not the learner of `state`: that may lie on several devices, and the policy runs on one
+        self.policy, self._collect = collector_of(annealed, env, shapes[3].learner)
         # not ahead of time: batch sizes of `value_of` vary
         self._value, self._averaged = jax.jit(value_of), jax.jit(averaged)
         shardings, options = argument_shardings(state, self._devices), _options()
@@ -141,8 +142,10 @@ class HostTraining:
             completed = self.reached(state) - first
             error.reached = Trained(state, self._averaged(totals, completed)) if completed else None
             raise
-        self._next = state, ready
-        return Trained(state, self._averaged(totals, int(state.iteration) - first))
+        completed = int(state.iteration) - first
+        # a rollout collected beside an update that was discarded is dropped with it: environments are reset
+        self._next = state, ready if completed == done else None
+        return Trained(state, self._averaged(totals, completed))
 
     def _begin(self, agent: Agent, state: TrainState, total: Any, ahead: Gathering | None = None) -> Begun:
         """Prepare the collection of a rollout from `state` on, or from the end of a rollout not yet learned from."""

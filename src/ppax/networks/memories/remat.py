@@ -16,6 +16,7 @@ from jax import Array
 
 from ppax.networks.memories.stack import Stack
 from ppax.networks.memories.time import MemoryPart
+from ppax.program.layout import rounding
 from ppax.types import Key, Memory, Params, PyTree, part
 
 
@@ -43,11 +44,10 @@ class Remat:
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
         """Scan a sequence as the memory does. `carry` receives no gradient: the state before the sequence is data."""
-        if first.shape[0] == 1 or not jax.tree.leaves(
-            params
-        ):  # acting, or a window of the features alone: nothing to recompute
+        # acting, or a window of the features alone: nothing to recompute
+        if first.shape[0] == 1 or not jax.tree.leaves(params):
             return self.memory.scan(params, carry, x, first)
-        scan = _recomputed(self.memory.scan)
+        scan = _recomputed(self.memory.scan, rounding.value)
         out: Memory = scan(params, carry, x, first)
         return out
 
@@ -56,8 +56,8 @@ class Remat:
         return self.memory.project_out(params, y)
 
 
-def _recomputed(scan: Any) -> Any:
-    """Return `scan` with a backward pass that calls it again."""
+def _recomputed(scan: Any, rounded: bool) -> Any:
+    """Return `scan` with a backward pass that calls it again, with products `rounded` as in the forward pass."""
 
     def forward(*inputs: Any) -> tuple[Memory, Any]:
         return scan(*inputs), inputs
@@ -66,8 +66,9 @@ def _recomputed(scan: Any) -> Any:
         params, carry, x, first = inputs
 
         def again(params: Params, x: PyTree) -> Any:
-            _, pull_back = jax.vjp(lambda params, x: scan(params, carry, x, first).features, params, x)
-            return pull_back(gradient.features)
+            with rounding(rounded):  # the backward pass is traced outside of the forward pass's context
+                _, pull_back = jax.vjp(lambda params, x: scan(params, carry, x, first).features, params, x)
+                return pull_back(gradient.features)
 
         def not_a_number(*like: PyTree) -> Any:
             return jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), like)

@@ -162,6 +162,11 @@ def options() -> str:
         "run file, the option `--agent.learning-rate` of `ppax train`, and a field of the part in Python. Below the",
         "name of a part in run files stands its class; `agent` itself is a `ppax.PPO`.",
         "",
+        "Tables whose keys are not fixed: `[env_params]` and `[eval.env_params]`",
+        "([run files](run_files.md#parameters-of-the-environment)), `[groups.NAME]`",
+        "([many agents](many_agents.md#groups-of-different-agents)), `[sweep]` ([sweeps](sweeps.md)), `[ray]`",
+        "([several machines](scale.md#ray)).",
+        "",
     ]
     everything = list(config.options({}))
     own = [option for option in everything if not option.path.startswith("agent.")]

@@ -99,15 +99,15 @@ class Trace:
 
     def _single_step(self, eqn: Any) -> None:
         """Inline a scan of length 1, such as a memory's when acting: its body, without the time axis."""
-        body = eqn.params["jaxpr"]
-        constant = eqn.params["num_consts"] + eqn.params["num_carry"]
-        arguments = [self._slot(atom) for atom in eqn.invars[:constant]]
-        for atom, var in zip(eqn.invars[constant:], body.jaxpr.invars[constant:], strict=True):
-            arguments.append(self._view(self._slot(atom), atom.aval.shape, var, var.aval))
-        stacked = eqn.outvars[eqn.params["num_carry"] :]
+        body, arguments = eqn.params["jaxpr"], []
+        # what is scanned has one axis more outside of the body; parameters that say so differ between versions of JAX
+        for atom, var in zip(eqn.invars, body.jaxpr.invars, strict=True):
+            slot, shape = self._slot(atom), atom.aval.shape
+            arguments.append(slot if shape == var.aval.shape else self._view(slot, shape, var, var.aval))
         self._call(body, arguments, eqn.outvars)
-        for var, inner in zip(stacked, body.jaxpr.outvars[eqn.params["num_carry"] :], strict=True):
-            self._view(self._slots[var], inner.aval.shape, var, var.aval)
+        for var, inner in zip(eqn.outvars, body.jaxpr.outvars, strict=True):
+            if var.aval.shape != inner.aval.shape:
+                self._view(self._slots[var], inner.aval.shape, var, var.aval)
 
     def _view(self, slot: int, before: Sequence[Any], var: Any, aval: Any) -> int:
         """Add a reshape; one that undoes an earlier reshape, as `vmap` makes around matrix products, needs none."""

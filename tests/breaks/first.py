@@ -1001,8 +1001,8 @@ SUITES = [
     ),
     Mutation(
         "on the host players' numbers have one shape when compiled and another in training",
-        "collector_of(annealed, env, state.learner)",
-        "collector_of(agent, env, state.learner)",
+        "collector_of(annealed, env, shapes[3].learner)",
+        "collector_of(agent, env, shapes[3].learner)",
         (TEAM + "test_a_run_with_a_central_critic_resumes_on_the_host[independent]",),
     ),
     Mutation(

@@ -123,8 +123,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a rollout beside an update uses the keys of the rollout before",
-        "        key=played.key,\n",
-        "        key=state.key,\n",
+        "dataclasses.replace(state, actor=actor, key=played.key)",
+        "dataclasses.replace(state, actor=actor)",
         (OVERLAP + "test_rollouts_come_from_the_policy_before_the_last_update[feedforward]",),
     ),
     Mutation(

@@ -33,7 +33,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "the scan is not recomputed",
-        "scan = _recomputed(self.memory.scan)",
+        "scan = _recomputed(self.memory.scan, rounding.value)",
         "scan = self.memory.scan",
         (MEMORIES + "test_rematerialised_memories_take_less_memory",),
         "memories/remat.py",

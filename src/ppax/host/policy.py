@@ -1,6 +1,6 @@
 """Policy inference for host environments: in NumPy where that is possible and faster, else one compiled call per step.
 
-A compiled call takes at least about 100 us, a small network in NumPy 8 us. The choice depends only on sizes, never on
+A compiled call takes at least about 100 us, a small network in NumPy 10 us. The choice depends only on sizes, never on
 timing, so that runs are reproducible.
 """
 

@@ -31,11 +31,11 @@ from ppax.types import (
     Transition,
 )
 
-MOST_HOISTED = 2**22  # numbers that a rollout's loop may read instead of drawing them in each step
+MOST_HOISTED = 2**22  # most values computed before a rollout's scan instead of in its steps (program/hoisting.py)
 
 
 class Counts(NamedTuple):
-    """Running sums of each stream's episode up to and with one step; stacked to [T, B] by `collect`."""
+    """Running sums of each stream's episode up to and including one step; stacked to [T, B] by `collect`."""
 
     reward_trace: Array  # [B] discounted sum of rewards, for reward normalization
     episode_return: Array  # [B] sum of rewards
@@ -137,7 +137,7 @@ def finished_episodes(over: Array, counts: Counts, metrics: Mapping[str, Array])
     """Statistics of the episodes that end in a rollout, where `over` [T, B]; `metrics` [T, B] are 0 elsewhere."""
     returns, count = counts.episode_return, over.sum(axis=0, dtype=jnp.int32)
     total = jnp.where(over, returns, 0.0).sum(axis=0)
-    # Deviations from the mean: squares of large returns would lose them
+    # Squared deviations, not a difference of sums of squares, which loses its digits for large returns
     deviations = jnp.where(over, returns - (total / jnp.maximum(count, 1))[None], 0.0)
     return Episodes(
         count=count,
@@ -190,9 +190,9 @@ def collect(
 
 
 def values_apart(agent: Agent, env: Env, actor: ActorState) -> bool:
-    """Return whether V of a rollout is computed after it, for all steps at once: few streams, and no memory.
+    """Return whether V is computed in one pass after the rollout, not step by step: few streams and no memory.
 
-    Past selves of self-play act with values of their own.
+    Not in self-play, where the values of past selves come from their own critics.
     """
     few = env.num_streams <= rules().few_streams
     return few and agent.pool is None and not jax.tree.leaves(remembered(actor.carry))

@@ -98,7 +98,7 @@ class Evaluation(NamedTuple):
 
     @property
     def mean_final_reward(self) -> float:
-        """Mean reward of the last step of the finished episodes: of games, wins minus losses."""
+        """Mean reward of the last step of the finished episodes; in games won or lost, wins minus losses."""
         return self._mean(self.final_rewards)
 
     @property
@@ -152,8 +152,8 @@ def evaluation_key(seed: int) -> Key:
 class Evaluator:
     """Repeated evaluation of an agent's learners, each over `episodes` whole episodes; programs compile once.
 
-    A context manager, which closes the environments on the host that it has created. `evaluate` has the arguments; of
-    `learner` only shapes are read.
+    A context manager, which closes the environments on the host that it has created. Arguments are as in `evaluate`;
+    of `learner` only shapes are read.
     """
 
     def __init__(

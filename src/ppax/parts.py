@@ -39,8 +39,8 @@ def slot(
 ) -> Any:
     """Declare a field that holds a part of the kind `name`, which a run file may choose.
 
-    `config.catalogue.PARTS[name]` lists the choices, after those of `first`, further choices by name. A run file that
-    names no part takes the first of all. Without `default` the part must be passed in Python.
+    The choices are those of `first`, then those of `config.catalogue.PARTS[name]`. A run file that names no part takes
+    the first choice. Without `default` the part must be passed in Python.
     """
     return dataclasses.field(default=default, metadata={"slot": name, "doc": doc, "first": first})
 

@@ -49,11 +49,11 @@ class PPO:
     network: protocols.Network = slot("network", "actor-critic network")
     advantage: protocols.Advantage = slot("advantage", "advantage estimator", default=GAE())
     loss: protocols.Loss = slot("loss", "policy loss", default=ClippedSurrogate())
-    auxiliary: protocols.AuxiliaryLoss = slot("auxiliary", "auxiliary loss beside the objective", default=NoAuxiliary())
+    auxiliary: protocols.AuxiliaryLoss = slot("auxiliary", "auxiliary loss added to PPO's loss", default=NoAuxiliary())
     phase: protocols.Phase = slot("phase", "auxiliary phase after the gradient steps", default=NoPhase())
-    intrinsic: protocols.IntrinsicReward = slot("intrinsic", "reward beside the environment's", default=NoIntrinsic())
+    intrinsic: protocols.IntrinsicReward = slot("intrinsic", "reward added to the environment's", default=NoIntrinsic())
     critic: protocols.Critic = slot("critic", "value loss", default=Regression())
-    minibatch: protocols.Minibatches = slot("minibatch", "draw of the minibatches", default=Shuffle())
+    minibatch: protocols.Minibatches = slot("minibatch", "sampling of minibatches", default=Shuffle())
     optimizer: protocols.Optimizer = slot("optimizer", "optimiser", default=Adam())
     schedule: protocols.Schedule = slot("schedule", "annealing of numbers over training", default=Constant())
     kl: KLControl = KLControl()
@@ -65,7 +65,7 @@ class PPO:
     ent_coef: Scalar = number("entropy coefficient: weight of the entropy bonus", default=0.0, low=0.0)
     max_grad_norm: Scalar | None = number("gradient clipping: largest global norm; none: off", default=0.5, above=0.0)
     reward_spread_decay: Scalar | None = number(
-        "reward spreading: r_t <- r_t + this * r_{t+1} through the episode; none: off", default=None, low=0.0, high=1.0
+        "reward spreading: d in r'_t = r_t + d r'_{t+1} within an episode; none: off", default=None, low=0.0, high=1.0
     )
     num_epochs: int = static("passes over each rollout in one update", default=4, low=1)
     seq_len: int | None = static(
@@ -84,7 +84,7 @@ class PPO:
         choices=("minibatch", "rollout", "off"),
     )
     compute_dtype: str = static(
-        "mixed precision: dtype of the inputs of products, sums stay float32; auto: the faster one that is safe",
+        "mixed precision: dtype of the factors of products, sums stay float32; auto: bfloat16 if it is faster and safe",
         default=AUTO,
         choices=(AUTO, "float32", "bfloat16"),
     )
@@ -133,7 +133,7 @@ class PPO:
         control = self.kl.end(state.kl, history.metrics, history.acts)
         learner = auxiliary.apart(learner._replace(params=state.params, opt_state=state.opt_state, control=control))
         learner, phase_metrics = self.phase(self, learner, Batch(steps, targets))
-        learner = normalization.with_obs(learner, steps)  # after learning, which used the statistics of acting
+        learner = normalization.with_obs(learner, steps)  # after learning, which must use the same statistics as acting
         metrics = update_metrics(Batch(steps, targets), data.rows.choices, history)
         learner, metrics = self.entropy.adapt(learner, metrics, history.acts, self.ent_coef)
         metrics |= self.kl.metrics(control, self.loss, self.learning_rate)
@@ -202,7 +202,7 @@ class PPO:
         return exploration.remembered(self.start_carry(num_streams))
 
     def start_carry(self, num_streams: int) -> PyTree:
-        """Carry at the start of collection, [B, ...]: memory, and what only acting reads (`types.Exploring`)."""
+        """Carry at the start of collection, [B, ...]: memory, and noise and guide of acting (`types.Exploring`)."""
         return auxiliary.with_guide(self.auxiliary, self.network.initial_carry(), num_streams)
 
     def policy(

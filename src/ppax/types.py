@@ -38,7 +38,7 @@ class Transition:
     valid: Array  # [T, B] False: autoreset step or absent agent; weight 0
     carry: PyTree  # [T / L, B, ...] before each sequence's first step, after the cut [M, 1, ...]; () if feedforward
     action_mask: PyTree | None = None  # [T, B, n] True = allowed; a tree like the action (arrays/masks.py)
-    final_value: Array | None = None  # [T, B] V of a truncated episode's last observation; None: the next row has it
+    final_value: Array | None = None  # [T, B] V of a truncated episode's last observation; None: the next row's value
     auxiliary: PyTree = ()  # [T, B, ...] further inputs of the auxiliary loss, in an update; () if it has none
 
     @property
@@ -71,7 +71,7 @@ class Batch(NamedTuple):
     steps: Transition  # [M, L] or [N]
     targets: Targets
     weights: Any = None  # losses.base.RowWeights [N], in a loss; None: 1 for every row
-    again: Any = None  # protocols.Again, in an auxiliary loss: the network over other inputs in the place of these
+    again: Any = None  # protocols.Again, in an auxiliary loss: forward pass of the network on other inputs
 
 
 class MinibatchIndices(NamedTuple):
@@ -100,7 +100,7 @@ class ForwardPass(NamedTuple):
     value_outputs: Array  # [N, num_values] of the network's value head
     value: Array  # [N] V
     features: PyTree = ()  # [N, ...] input of `Network.decide`
-    noise_basis: PyTree = ()  # [N, F, d] of `Outputs`
+    noise_basis: PyTree = ()  # [N, F, d] `Outputs.noise_basis`
 
 
 class Update(NamedTuple):
@@ -149,7 +149,7 @@ class LearnerState(NamedTuple):
     phase: PyTree = ()  # state of the auxiliary phase; () if there is none
 
 
-# Fields of a LearnerState that acting does not read, with their values there
+# Fields of a LearnerState that acting does not read, with the empty values that replace them
 OF_LEARNING: Mapping[str, Any] = {
     "opt_state": (),
     "reward_stats": None,
@@ -228,7 +228,7 @@ class TrainState:
     iteration: Array  # [] int32, iterations done
     env_steps: Array  # [2] uint32, valid steps done: low and high word (arrays/counter.py)
     num_steps: int = static()  # length of a rollout
-    iterations_per_env_reset: int | None = static(default=None)  # None: only at the run's start (collection.restart)
+    iterations_per_env_reset: int | None = static(default=None)  # None: only at the start (collection.force_reset)
     ranges: PyTree = ()  # ranges of the environment's numbers that adapt (envs/adaptive.py); () without
 
 
@@ -259,7 +259,7 @@ class VectorStep(NamedTuple):
     """Result of one step of every stream, with next-step autoreset."""
 
     state: PyTree
-    obs: PyTree  # [B, ...] next observation: final or first of an episode too
+    obs: PyTree  # [B, ...] next observation: may be the last of an episode, or the first of the next
     reward: Array  # [B]
     terminated: Array  # [B]
     truncated: Array  # [B]
@@ -278,7 +278,7 @@ class Outputs(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """Exploration noise of a stream, which stays for some steps (learning/exploration.py)."""
+    """Exploration noise of a stream (gSDE), held constant for several steps (learning/exploration.py)."""
 
     matrix: Array  # [F, d] standard normal
     age: Array  # [] int32, steps since the rollouts began
@@ -286,17 +286,17 @@ class Noise(NamedTuple):
 
 
 class Guide(NamedTuple):
-    """State of a part that acts in the policy's place in some steps (protocols.AuxiliaryGuide)."""
+    """State of an auxiliary loss that replaces the policy's action in some steps (protocols.AuxiliaryGuide)."""
 
     memory: PyTree  # [B, ...]
-    acts: Array  # [B] bool: the latest action was the part's
+    acts: Array  # [B] bool: the latest action was the guide's
 
 
 class Exploring(NamedTuple):
-    """Carry of a policy while rollouts are collected: its memory, which learning reads, and what only acting reads."""
+    """Carry of a policy during collection: the network's memory, and the noise and guide, which acting alone reads."""
 
     memory: PyTree  # [B, ...] carry of the network
-    noise: Noise | tuple[()]  # [B, ...] that stays for some steps; () without
+    noise: Noise | tuple[()]  # [B, ...] gSDE noise, held for several steps; () without gSDE
     guide: Guide | tuple[()] = ()  # [B, ...]; () if the policy acts alone
 
 

@@ -189,7 +189,7 @@ def test_a_distribution_of_normalised_log_probabilities():
         head = broken.NormalisedHead(2, hot=hot)
         return world_of(builtin.CartPole(), lambda network: dataclasses.replace(network, head=head))
 
-    assert "log_prob is of the samples" in healthy(acting.check_distribution, world(1.0), key())
+    assert "log_prob is the density of the samples" in healthy(acting.check_distribution, world(1.0), key())
     assert "what chance allows" in failed(acting.check_distribution, world(2.0), key())
 
 

@@ -195,7 +195,7 @@ def test_in_self_play_it_is_refused():
     agents = {name: ppax.PPO(mlp(one, hidden=(4,)), **options) for name, one in env.groups.items()}
     agents["hunters"] = dataclasses.replace(agents["hunters"], auxiliary=distill(own, teacher, beta=0.5))
     agent = ppax.SelfPlay(ppax.Groups(agents, env.sizes), Pool(every=1, size=2, share=0.5, opponents=1), 4)
-    with pytest.raises(ConfigError, match=r"auxiliary\.beta: in self-play past selves act alone"):
+    with pytest.raises(ConfigError, match=r"auxiliary\.beta: in self-play no teacher acts in the policy"):
         agent.check()
 
 

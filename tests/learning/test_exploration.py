@@ -156,8 +156,8 @@ def test_on_the_host_the_noise_stays_too():
 @pytest.mark.parametrize(
     ("env", "options", "message"),
     [
-        ("CartPole-v1", {}, "gsde_steps = 4: the noise is of one Box"),
-        ("Pendulum-v1", {"distribution": "beta"}, "not of a BetaHead"),
+        ("CartPole-v1", {}, "gsde_steps = 4: gSDE is for one Box"),
+        ("Pendulum-v1", {"distribution": "beta"}, "not for a BetaHead"),
         ("Pendulum-v1", {"state_std": True}, "set state_std to false"),
     ],
 )

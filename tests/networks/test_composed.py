@@ -391,7 +391,7 @@ def test_adapter_output_is_that_of_the_module_with_its_parameters(library):
 
 
 def test_module_with_state_besides_parameters_is_refused():
-    with pytest.raises(ppax.ConfigError, match="nnx_with_noise has state beside its parameters: BatchStat"):
+    with pytest.raises(ppax.ConfigError, match="nnx_with_noise has state besides its parameters: BatchStat"):
         network(CARTPOLE, encoder=adapters.NNX(nnx_with_noise), hidden=()).init(jax.random.key(0))
 
 

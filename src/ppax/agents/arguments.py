@@ -36,7 +36,7 @@ PARTS = {
     "minibatch": (("__call__", "size"), "ppax.minibatches.Shuffle()"),
     "optimizer": (("__call__",), "ppax.optimizers.Adam()"),
     "schedule": (("__call__",), "ppax.schedules.Constant()"),
-}  # parts of PPO beside its network: the methods that they must have, and the default to suggest
+}  # parts of PPO except its network: required methods, and the default that an error message suggests
 
 
 def require_arguments(agent: Agent, env: Env) -> None:

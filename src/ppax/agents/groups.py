@@ -36,7 +36,7 @@ from ppax.types import (
     static,
 )
 
-# Fields of Transition that are dicts by group, or that only an update has, and the others, [T, B]
+# OWN_TREES: fields of Transition that are dicts by group or exist only in an update; FLAT: the others, [T, B]
 OWN_TREES = ("obs", "action", "carry", "action_mask", "auxiliary")
 FLAT = tuple(field.name for field in dataclasses.fields(Transition) if field.name not in OWN_TREES)
 

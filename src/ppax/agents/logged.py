@@ -1,4 +1,4 @@
-"""Metrics of an iteration beside those of the update: finished episodes, and numbers that schedules change."""
+"""Metrics of an iteration other than those of the update: finished episodes, and numbers that schedules change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_STREAMS = 0  # argument of `Agent.learners` where its agents are needed, but 
 def annealed_numbers(agent: Agent, progress: Array, env_steps: Array) -> dict[str, Array]:
     """Return the numbers that schedules change, by path, at `progress` of training and after `env_steps` steps.
 
-    Of independent players it is the first one's; of groups `path/group`, and as `path` the mean over groups.
+    For independent players they are the first player's; for groups `path/group`, with the mean over groups as `path`.
     """
     groups = [name for name, _ in agent.requires.sizes]
     tables = []

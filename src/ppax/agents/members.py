@@ -1,4 +1,4 @@
-"""Policies of an agent with several: each one's learner, and its part of a rollout."""
+"""Policies of an agent that has several (Independent, Groups): learner and part of a rollout of each policy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MemberEnv(NamedTuple):
 
 
 class Member(NamedTuple):
-    """One policy of an agent with several."""
+    """One policy of an agent that has several."""
 
     name: str  # of its group or player
     agent: Any
@@ -36,7 +36,7 @@ class Member(NamedTuple):
 def members_of(agent: Any, env: Any, learner: Any, carry: Any, rollout: Rollout, num_envs: int) -> Iterator[Member]:
     """Yield the policies of Groups or Independent, with their parts of a rollout in `env`.
 
-    `carry` is the memory at its start. The members' environments have sizes for `num_envs` environments.
+    `carry` is the memory at the rollout's start. The `env` of each member has the sizes of `num_envs` environments.
     """
     if not env.sizes:
         everything = Member("", agent, learner, carry, rollout, _env_of(env, num_envs, env.num_agents))

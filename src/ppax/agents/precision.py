@@ -24,7 +24,7 @@ Tree = TypeVar("Tree")
 
 
 def in_training(agent: Tree, products: str = "") -> Tree:
-    """Return `agent` as a training program computes it: `auto` becomes `products`, by default that of this machine."""
+    """Return `agent` with compute_dtype `auto` replaced by `products`, by default by the dtype for this machine."""
 
     def one(node: Any) -> Any:
         if not isinstance(node, PPO) or node.compute_dtype != AUTO:
@@ -37,7 +37,7 @@ def in_training(agent: Tree, products: str = "") -> Tree:
 def automatic(agent: PPO) -> str:
     """Return the dtype of products in training that `auto` stands for.
 
-    JAX's own setting jax_default_matmul_precision means float32, and so do several processes: processors may differ.
+    It is float32 where jax_default_matmul_precision is set, and with several processes, whose processors may differ.
     """
     unset = jax.config.jax_default_matmul_precision is None  # type: ignore[attr-defined]
     here = bfloat16_unit() and jax.process_count() == 1 and unset
@@ -45,7 +45,7 @@ def automatic(agent: PPO) -> str:
 
 
 def may_round(network: Any, standardised: bool) -> bool:
-    """Return whether products in bfloat16 are safe: dense layers and memories of ppax, and no raw observation rounded.
+    """Return whether bfloat16 products are safe: only layers and memories of ppax, and no raw observation is rounded.
 
     Observations are rounded where a torso reads `MIN_SIDE` numbers or more; if they are `standardised`, that is safe.
     """
@@ -56,7 +56,7 @@ def may_round(network: Any, standardised: bool) -> bool:
 
 @functools.lru_cache(maxsize=256)  # once for the members of a sweep: it traces
 def _width(torso: tuple[Reader, ...]) -> int:
-    """Return how many numbers a torso with dense layers alone reads."""
+    """Return the number of inputs of a torso whose encoders are all `Flat`."""
     return sum(reader.size() for reader in torso)
 
 

@@ -115,7 +115,7 @@ class SelfPlay:
         steps, shape = rollout.steps, (self.num_envs, self.num_agents)
         reward = jnp.where(steps.valid, steps.reward, 0.0).reshape(-1, *shape)
         begun, acting = (x.reshape(-1, *shape) for x in (steps.first, steps.valid))
-        first = (begun | ~acting).all(axis=2) & begun.any(axis=2)  # some may be absent then, or appear later
+        first = (begun | ~acting).all(axis=2) & begun.any(axis=2)  # absent agents count as begun: they may appear later
         ended = ~acting.any(axis=2)
         weights = seating.margin_weights(self._blocks(), *shape)
         games = ratings.play(reward, first, ended, weights, learner.returns, learner.counts)
@@ -185,7 +185,7 @@ class SelfPlay:
             )
         for one in (learner for agent in self.agent.agents.values() for learner, _ in agent.learners(1)):
             if guides(one.auxiliary):
-                raise ConfigError("auxiliary.beta: in self-play past selves act alone; must be none there")
+                raise ConfigError("auxiliary.beta: in self-play no teacher acts in the policy's place; must be none")
             if one.program.devices not in (None, 1):
                 raise ConfigError(f"program.devices = {one.program.devices}: self-play runs on one; write 1")
         block = self._blocks()[0].envs

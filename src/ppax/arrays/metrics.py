@@ -151,7 +151,7 @@ def counts_of(kinds: Mapping[str, str]) -> np.ndarray:
 
 
 def between(totals: Summary, metrics: Summary) -> Array:
-    """Squared deviations [k] of two sets of episodes from their common mean, beside those from their own; else 0."""
+    """Between-set sum of squares, [k], to pool the squared deviations of two sets of episodes; 0 for other metrics."""
     kinds, every = totals.kinds(), list(totals.kinds())
     spread = each(kinds, "std")
     if not spread.any():
@@ -178,7 +178,7 @@ def add_up(totals: Summary, metrics: Summary, accepted: Array) -> Summary:
 def averaged(totals: Summary, num_iterations: int | Array) -> Summary:
     """Divide totals by the number of iterations, or of episodes, as each metric declares."""
     kinds = totals.kinds()
-    # Per-episode metrics are NaN, not 0, where no episode finished; so are extremes of nothing
+    # Per-episode metrics and extremes are NaN, not 0, where no episode finished
     divisor = jnp.where(each(kinds, "per_episode", "std"), totals.means[counts_of(kinds)], num_iterations)
     means = totals.means / jnp.where(each(kinds, "last", "sum"), 1.0, divisor)
     means = jnp.where(each(kinds, "std"), jnp.sqrt(means), means)

@@ -22,7 +22,7 @@ EXACT = {
     "bfloat16": 5e-2,
 }  # tolerance of a ratio; bfloat16 has 8 bits, and its rounding depends on shapes
 CLOSE = {"float32": 1e-5, "bfloat16": 5e-2}  # relative tolerance
-STATES = 16  # observations
+STATES = 16  # number of observations that are compared
 
 
 def check_ratio(context: CheckContext, key: Key) -> Finding:
@@ -144,7 +144,7 @@ def check_distribution(context: CheckContext, key: Key) -> Finding:
         )
     found = none_of(
         problems,
-        f"log_prob is of the samples: their mean score is {worst:.2f} of what chance allows",
+        f"log_prob is the density of the samples: their mean score is {worst:.2f} of what chance allows",
         "log_prob must be the density of the samples themselves (before a clip or squash, or with its Jacobian); "
         "else the policy gradient is biased.",
     )

@@ -23,7 +23,7 @@ from ppax.protocols import Environment
 from ppax.types import ConfigError, Key
 
 ENVS, STEPS = 8, 64  # environments and steps of the rollout
-FEW = 3  # environments, on the host
+FEW = 3  # number of environments in checks of host environments
 
 
 def check_env(env: Environment | Env | gymnasium.Env | GymVectorEnv | str, key: Key | None = None) -> Report:

@@ -45,7 +45,7 @@ class CheckContext(NamedTuple):
     """Rollout of the checks, the states from which it was collected, and compiled functions of it."""
 
     agent: Any  # one PPO, or an agent of several (agents/members.py)
-    env: Any  # VectorEnv or HostEnv, of which some checks need the first; of one policy among several a MemberEnv
+    env: Any  # VectorEnv or HostEnv (some checks need a VectorEnv); for one policy of several, a MemberEnv
     learner: LearnerState
     actor: ActorState  # at the start of the rollout
     key: Key  # with which the rollout was collected

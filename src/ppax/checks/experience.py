@@ -13,10 +13,10 @@ from ppax.checks.context import CheckContext, fast_compiled, max_difference, nam
 from ppax.checks.report import Finding, none_of, skip
 from ppax.collection import stream_keys
 
-ROWS = 64  # tested one by one with `space.contains`
+ROWS = 64  # number of rows tested one by one with `space.contains`
 JUMP = 2.0  # last step over an ordinary step, in observation space, above which the environment may have reset itself
-MOST = 0.75  # share of final observations that look like first ones, above which it may have
-REACH = 2.0  # distance to a first observation, over the distance among them, up to which one looks like them
+MOST = 0.75  # share of final observations that look like first ones, above which it may have reset itself
+REACH = 2.0  # largest distance to a first observation, over the distance among these, that counts as looking like one
 RESETS = 256
 
 

@@ -23,7 +23,7 @@ from ppax.program.sharding import SAME, SPLIT
 from ppax.protocols import AuxiliaryModel
 from ppax.types import Batch, Key, PyTree, Rollout, Targets, Transition
 
-STREAMS, STEPS = 16, 128  # part of the rollout on which advantages are compared
+STREAMS, STEPS = 16, 128  # size of the part of the rollout on which advantages are compared
 END_SHARE = 0.1  # share of steps that end an episode there
 EQUAL = 1e-3  # relative tolerance of a gradient
 DRIFT = 0.02  # tolerance between one device and two, as a share of the update: sums differ in rounding
@@ -73,7 +73,7 @@ def check_ends(context: CheckContext, key: Key) -> Finding:
 
 
 def check_coverage(context: CheckContext, env: Any, num_steps: int, key: Key) -> Finding:
-    """Check the minibatches of two epochs: valid indices, another order, and of a shuffle every sequence once."""
+    """Check the minibatches of two epochs: valid indices, different orders, and each sequence once if shuffled."""
     agent = context.agent
     length = agent.sequence_length(num_steps)
     count = num_steps * env.num_streams // length
@@ -155,7 +155,7 @@ def check_empty_rows(context: CheckContext, key: Key) -> Finding:
         problems.append(f"doubling the rows with invalid ones changes the gradient by {difference / _norm(alone):.2g}")
     return none_of(
         problems,
-        f"NaN and 1e30 in {int(invalid.sum()):,} invalid rows change no bit, and more of them change no mean",
+        f"NaN and 1e30 in {int(invalid.sum()):,} invalid rows change no bit, and additional ones change no mean",
         "A loss, estimator or minibatch uses rows where steps.valid is False: take masked means "
         "(ppax.arrays.sequences.masked_mean), by jnp.where and not by multiplication.",
     )
@@ -199,12 +199,12 @@ def check_devices(context: CheckContext, num_steps: int, key: Key) -> Finding:
         DRIFT,
         "an iteration on two devices gives the update of one device; relative difference",
         "Something is summed or counted on each device alone: a loss must be a mean over valid rows, and an "
-        "environment must not know how many stand beside it. [agent.program] devices = 1 avoids it.",
+        "environment must not depend on the number of environments. [agent.program] devices = 1 avoids it.",
     )
 
 
 def _with_empty(rollout: Rollout) -> Rollout:
-    """Append as many streams of invalid rows."""
+    """Append a copy of all streams in which every row is invalid."""
     empty = dataclasses.replace(rollout.steps, valid=jnp.zeros_like(rollout.steps.valid))
     steps = jax.tree.map(lambda x, y: jnp.concatenate([x, y], axis=1), rollout.steps, empty)
     trace = jnp.concatenate([rollout.reward_trace] * 2, axis=1)

@@ -4,7 +4,7 @@ Every estimator is a sum of one-step errors delta_u = rho (r_u + gamma V'_u - V_
 the end of an episode: lambda-returns in all their forms (Schulman et al. 2016, https://arxiv.org/abs/1506.02438, eq. 11
 and 12).
 
-Below it the score test: log_prob is the density of the samples if its mean derivative by any parameter is 0.
+The score test checks that log_prob is the density of the samples: its mean derivative by any parameter is then 0.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ def targets(weights: Weights, steps: Any, next_value: Any, gamma: float) -> tupl
     return weights.step * (reward + gamma * following - value), target
 
 
-# ---------------------------------------------------------------- score test
+# Score test
 
 NOISE = 0.2  # standard deviation of the noise added to weights, so that the distribution is not uniform
-DRAWS, TURNS = 64, 64  # samples at once, times
+DRAWS, TURNS = 64, 64  # samples per batch, and number of batches
 DIRECTIONS, SPREAD = 64, 3.0  # random directions, and the deviation of their leaves' log magnitudes
 SIGMAS = 6.0  # allowed deviation of a mean score, in standard errors
 

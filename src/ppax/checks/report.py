@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import jax
 
 LIBRARIES = tuple(str(Path(module).parent) for module in (jax.__file__, Path(__file__).parent))
-SHOWN = 2  # frames of a traceback
-WIDTH = 12  # of the column of check names
+SHOWN = 2  # number of traceback frames in a failure
+WIDTH = 12  # width of the column of check names, in characters
 
 
 class Finding(NamedTuple):

@@ -48,8 +48,8 @@ def selftest(agent: Agent, env: Env, num_steps: int, key: Key) -> Report:
     """Check `agent` in `env` for common faults, with rollouts of `num_steps` steps and a few updates.
 
     It takes well under a minute for agents that compile fast. Where a few environments are enough, it steps fewer than
-    `env` has. Of independent players and groups each policy is checked on its own streams, in a check called
-    `ratio/NAME`. Raises ConfigError where the sizes do not divide, and for self-play; any other fault is a failed check
+    `env` has. With Independent and Groups each policy is checked on its own streams, in checks such as
+    `ratio/prey`. Raises ConfigError where the sizes do not divide, and for self-play; any other fault is a failed check
     of the report.
     """
     begin = time.perf_counter()
@@ -89,7 +89,7 @@ def _checks(agent: Agent, few: Env, env: Env, num_steps: int, key: Key) -> Itera
 
 
 def _of_members(contexts: list[CheckContext], of_env: EnvChecks, env: Env, num_steps: int, key: Key) -> Iterator[Check]:
-    """Yield the checks of each policy of an agent with several."""
+    """Yield the checks of each policy of an agent that has several."""
     if not contexts:
         yield not_tried("policies", "there is no rollout")
         return

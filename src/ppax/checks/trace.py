@@ -147,7 +147,7 @@ def short_trace(subjects: Sequence[Subject]) -> EnvTrace:
 
 
 def record_trace(subjects: Sequence[Subject], steps: int, resets: int, seed: int) -> EnvTrace:
-    """Record `steps` steps in all with random actions; then, of the first, repeated steps and both kinds of resets."""
+    """Record `steps` steps in all with random actions; of the first also repeated steps, seeded and unseeded resets."""
     deadline, all_events, all_actions = time.monotonic() + SECONDS, [], []
     for subject in subjects:
         rng = np.random.default_rng(seed)

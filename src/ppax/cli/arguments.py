@@ -100,7 +100,7 @@ def dashed(argument: str) -> str:
 
 
 def renamed(path: str, old: str, new: str) -> str:
-    """Replace `old` by `new` in a dotted path, except in names that the user gave: of groups, of keys of parts."""
+    """Replace `old` by `new` in a dotted path, except in names that the user gave (groups, keys of parts)."""
     words = path.split(".")
     own = {place + 1 for place, word in enumerate(words) if word in keyed_fields() or (word == "groups" and place == 0)}
     return ".".join(word if place in own else word.replace(old, new) for place, word in enumerate(words))
@@ -150,7 +150,7 @@ def _tables(flat: Config, path: str) -> list[Config]:
 def choose_parts(base: Config, arguments: list[str]) -> Config:
     """Set the parts named by `--agent.loss.part NAME`: they decide which options exist.
 
-    Another part than that of `base` starts from its own defaults.
+    A part other than that of `base` starts from its own defaults.
     """
     flat = dict(flatten(base))
     config.require_trusted(unflatten(flat | dict(_named_parts(arguments))))  # of all parts at once

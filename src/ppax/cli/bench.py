@@ -22,7 +22,7 @@ from ppax.storage import safe_files
 from ppax.tools import bench
 from ppax.types import ConfigError
 
-TABLE = "agent.program"  # of the run file
+TABLE = "agent.program"  # table of the run file that holds the program layout
 EVERY = 10.0  # seconds between progress messages of a long stage
 
 
@@ -32,7 +32,7 @@ def add_bench(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=float,
         default=5.0,
-        help="seconds to measure, after compilation and a first iteration; if that takes longer, it is the measurement "
+        help="seconds to measure, after compilation and a first iteration; a longer one is the whole measurement "
         "(default: 5)",
     )
     parser.add_argument(
@@ -59,7 +59,7 @@ class Progress:
         self._thread.join()
 
     def begin(self, stage: str) -> None:
-        """Start a stage, which ends the one before."""
+        """Start a stage and end the previous one."""
         self._stage, self._started = stage, time.monotonic()
         self._say(f"{stage} ...")
 

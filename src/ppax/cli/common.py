@@ -102,7 +102,7 @@ def cluster_of(options: argparse.Namespace, base: Mapping[str, Any] | None = Non
 def joined(arguments: list[str]) -> list[str]:
     """Join the run's other processes if the arguments say so; return the arguments without these options.
 
-    A process that follows prints nothing but errors.
+    Processes other than the leader (process 0) print errors only.
     """
     if not arguments or arguments[0] not in JOINING or {"-h", "--help"} & set(arguments):
         return arguments

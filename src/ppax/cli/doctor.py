@@ -40,5 +40,5 @@ def command(run: Path, finding: Finding) -> str:
 
 
 def printable(text: str) -> str:
-    """Replace control characters, which a run of somebody else may hold and a terminal would obey."""
+    """Replace control characters: the run may come from a stranger, and a terminal would execute them."""
     return "".join(x if x.isprintable() else "?" for x in text)

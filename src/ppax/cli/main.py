@@ -238,7 +238,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 
 def _start_jax(cache: bool) -> None:
-    """Require a device, and keep compiled programs on disk between processes; without `enabled`, keep none."""
+    """Require a device; with `cache`, keep compiled programs on disk between processes."""
     sharding.require_backend()
     if cache:
         keep_programs()

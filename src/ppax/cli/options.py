@@ -109,7 +109,7 @@ def parse_run(
 def _parse(
     command: str, arguments: list[str], add: Adding, base: Config, topic: str | None
 ) -> tuple[argparse.Namespace, Config]:
-    """Parse arguments over the configuration `base`: options of the command, and `base` with what is given."""
+    """Parse arguments over the configuration `base`: return the command's options, and `base` with the given values."""
     parser = _parser_of(command)
     add(parser)
     add_common(parser)

@@ -125,7 +125,7 @@ def split_search(arguments: list[str]) -> tuple[list[str], list[str]]:
 def parse_search(arguments: list[str], base: Config) -> Config:
     """Return the table `[search]`: that of the run file, `base`, with the arguments.
 
-    Another part than that of `base` starts from its own defaults. Raises ConfigError for unknown options.
+    A part other than that of `base` starts from its own defaults. Raises ConfigError for unknown options.
     """
     if not arguments:
         return base

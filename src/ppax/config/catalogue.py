@@ -116,16 +116,16 @@ class Choices(dict[str, type]):
         return self.find(name, self.kind)
 
     def find(self, name: str, place: str) -> type:
-        """Return the class named at `place`; ConfigError for a name that means none, Untrusted for one not trusted."""
+        """Return the class named at `place`; ConfigError for an unknown name, Untrusted for code not trusted."""
         found = self.get(name) or own_class(self.kind, name, place)
         if found is None:
             names = tuple(dict.fromkeys((*self, *imports.registered(self.kind))))
-            check_limits(place, name, {"choices": names})  # raises, with the nearest
+            check_limits(place, name, {"choices": names})  # raises ConfigError with the nearest name
             raise KeyError(name)
         return found
 
     def name_of(self, part: Any) -> str:
-        """Return the name of the class of a part, by which a run file has it if it can."""
+        """Return the name of the class of a part: the one used in run files, if they can name the class."""
         return next((name for name, cls in self.items() if cls is type(part)), None) or own_name(part)
 
 

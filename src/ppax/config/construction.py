@@ -90,7 +90,7 @@ def build_env(config: Config) -> Env:
 def configured(env: Env, config: Config) -> Env:
     """Return an environment that the user made, with `env_params` and `schedule` of the configuration."""
     env = envs.other_params(env, config.get("env_params", {}))
-    schedule = _schedule(config) if env.settings.schedule is None else None  # its own one needs no import
+    schedule = _schedule(config) if env.settings.schedule is None else None  # else it is set already
     return env if schedule is None else envs.with_schedule(env, schedule)
 
 
@@ -119,7 +119,7 @@ def _run(config: Config) -> Run:
 
 
 def build_part(choices: Choices, table: Config, path: str) -> Any:
-    """Build a part that is not of a run from its table, as `[search]`; ConfigError, Untrusted as for those of a run."""
+    """Build a part outside of a run, such as `[search]`, from its table; errors are those of a run's parts."""
     return _part(choices, resolve_part(choices, table, path), None, path)
 
 

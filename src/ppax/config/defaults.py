@@ -41,7 +41,7 @@ class Kind(NamedTuple):
     where: str  # "compiled" or "host"
     control: str  # "discrete", "continuous" or "image"
     agents: int  # per environment
-    actions: int  # continuous ones of an agent; 0 where agents are unlike
+    actions: int  # number of continuous actions of an agent; 0 with groups
 
     def __str__(self) -> str:
         return f"{CONTROL[self.control]}, {PLACE[self.where]}" + (f", {self.agents} agents" * (self.agents > 1))
@@ -60,7 +60,7 @@ TABLE = (
         STREAMS,
         (64, 64, 64, 8, 8, 8),
         "num_envs times agents. Compiled environments cost little, and wide arrays use the processor well; each "
-        "environment on the host costs time of Python",
+        "environment on the host costs Python time",
     ),
     Cell(
         "num_steps",
@@ -113,7 +113,7 @@ TABLE = (
         NOISE,
         (None, 1.0, None, None, 1.0, None),
         "sets log_std_init: each of d actions has this divided by sqrt(d). One action explores its whole range; many "
-        "with as much noise each would be thrown about, and learn that standing still is best",
+        "with as much noise each would move the agent so wildly that it learns to stand still",
     ),
     Cell(
         "eval.deterministic",
@@ -162,7 +162,7 @@ def _completed(given: Config, kind: Kind) -> Recommended:
 
 
 def kind_of(env: Env) -> Kind:
-    """Return the kind of an environment; of unlike agents, that of the first group."""
+    """Return the kind of an environment; with groups of agents, the kind of the first group."""
     one: Any = next(iter(env.groups.values())) if env.sizes else env
     if any(entry.image for entry in entries(one.observation_space)):
         control = IMAGE

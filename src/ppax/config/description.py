@@ -70,7 +70,7 @@ def describe_part(part: Any, choices: Choices) -> Config:
 
 
 def _part(part: Any, choices: Choices, each: bool) -> Config:
-    """Table of one part. Of a class without a name that a run file can use it has the plain numbers and texts."""
+    """Table of one part; of a class that no run file can name, only its plain numbers and strings."""
     name = choices.name_of(part)
     if name in choices:
         return {"part": name} | describe(part, each)
@@ -79,7 +79,7 @@ def _part(part: Any, choices: Choices, each: bool) -> Config:
         return numbers
     try:
         return {"part": name} | describe(part, each)
-    except ConfigError:  # fields that no run file can hold, as an array; run/record.py names them
+    except ConfigError:  # fields that no run file can hold, such as arrays; run/record.py lists them
         return numbers
 
 

@@ -4,7 +4,7 @@ agents = "shared"
 [agent]
 learning_rate = 1e-3
 [groups.prey]
-players = [0]              # where the environment defines no groups; on the host it replaces those by names
+players = [0]              # where the environment defines no groups; on the host it replaces groups made by name
 [groups.prey.agent]
 learning_rate = 3e-4
 """

@@ -27,8 +27,8 @@ METHODS: dict[str, tuple[str, ...]] = {kind: methods for kind, (methods, _) in C
     "logger": ("require", "open", "stores"),
     "search": ("check", "next_after", "decide"),
 }
-ENDS = (".part", ".distribution")  # of options that name code
-SETTINGS = ("logger", "search")  # kinds whose parts are plain settings and no trees of numbers
+ENDS = (".part", ".distribution")  # endings of the paths of options that name code
+SETTINGS = ("logger", "search")  # kinds of parts that are plain settings, not pytrees
 
 
 def import_paths(config: Config) -> dict[str, str]:
@@ -61,9 +61,9 @@ def require_trusted(config: Config, parts_only: bool = False) -> None:
 
 
 def plain(config: Config, of: Callable[[str], bool] = lambda place: True) -> Config:
-    """Return a configuration with default parts in the place of those by import path, at the places that `of` chooses.
+    """Return a configuration with default parts instead of parts by import path, at the places that `of` selects.
 
-    Nothing that it names is imported then: for reading it, and for acting without the parts that only learn.
+    Their code is not imported then: enough to read a configuration, or to act without the parts that only learn.
     """
     slots = tuple(place.removesuffix("part") for place in import_paths(config) if place.endswith(ENDS) and of(place))
     lists = tuple(f"{path}." for path in LISTS if any(slot.startswith(f"{path}.") for slot in slots))
@@ -99,7 +99,7 @@ def own_name(part: Any) -> str:
 def own_environment(env: Env) -> Config:
     """Return the options of a run file that name an environment of the user's by import path; {} where none can.
 
-    Such are copies of a class without arguments but its parameters, on the host of what one class or function makes.
+    It works for a compiled environment whose class takes only parameters, and for host environments of one factory.
     """
     if env.settings.by_name:
         return {}

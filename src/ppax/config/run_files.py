@@ -16,8 +16,8 @@ from ppax.networks import Tower
 from ppax.options import NONE, Config, flatten, unflatten
 from ppax.types import ConfigError
 
-RUN_FILE = "run.toml"  # in a run directory
-# Spellings of None by the ends of paths
+RUN_FILE = "run.toml"  # name of the run file in a run directory
+# Other spellings of None, by the end of an option's path
 SPELLINGS = {
     f"{table}.{field.name}": field.metadata["none"]
     for table, cls in (("log", Log), ("network.actor", Tower), ("network.critic", Tower))

@@ -53,7 +53,7 @@ class Log:
 
 @dataclasses.dataclass(frozen=True)
 class FilmSettings:
-    """Films of the policy during training: one episode each, played beside training, which they do not change."""
+    """Films of the policy during training: one episode each, in a separate environment, without effect on training."""
 
     every: int | None = static(
         "iterations between films of one episode, from the untrained policy on; each is made at a log row and written "
@@ -152,8 +152,8 @@ class Run:
         "seconds in which a worker process or actor of host environments must answer a step", default=TIMEOUT, above=0.0
     )
     overlap: int = static(
-        "on host environments, rollouts collected while the update of the one before runs: 0, or 1, where the policy "
-        "that acts is one update behind",
+        "host environments: rollouts collected during the update from the previous one: 0, or 1, with a policy that is "
+        "one update behind",
         default=0,
         low=0,
         high=1,
@@ -200,6 +200,6 @@ class Run:
     init_from: InitFrom = InitFrom()
 
     def following(self) -> Run:
-        """Settings of a process that follows the leader of its run: it trains alike, and prints and writes nothing."""
+        """Settings of a process other than the leader (process 0): the same training, without loggers and films."""
         silent = dataclasses.replace(self.log, console=False, to=(), tensorboard=False)
         return dataclasses.replace(self, log=silent, film=FilmSettings())

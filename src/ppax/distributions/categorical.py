@@ -45,7 +45,7 @@ class Categorical:
 
     @property
     def _parts(self) -> list[Array]:
-        """Normalised log-probabilities: one array [...] for each of few actions, else one array [..., n] in all."""
+        """Normalised log-probabilities: with few actions an array [...] for each, else a single array [..., n]."""
         if not self._few:
             return [jax.nn.log_softmax(self.logits)]
         logits = [self.logits[..., i] for i in range(self.logits.shape[-1])]

@@ -1,7 +1,7 @@
 """Numbers of an environment that a schedule anneals over training: a curriculum.
 
-The schedule is a part as those of agents. It is given {"env": numbers by name} in place of an agent, so that its
-leaves are paths such as `env.gravity`, and of a number that is drawn at resets `env.gravity.low` and
+The schedule is the same kind of part as an agent's. In place of an agent it gets {"env": numbers by name}; its
+leaves are paths such as `env.gravity`, or for a number that is drawn at resets, `env.gravity.low` and
 `env.gravity.high`. Values are traced: nothing compiles again.
 """
 
@@ -35,7 +35,7 @@ class Scheduled(NamedTuple):
 def scheduled(env: VectorEnv, progress: Scalar, env_steps: Scalar, ranges: Any = ()) -> Scheduled:
     """Return the environment at `progress` of training, in [0, 1], and after `env_steps` valid steps.
 
-    `ranges` is the state of ranges that adapt, if it has any.
+    `ranges` is the state of the adaptive ranges, if the environment has any.
     """
     adaptive = adaptive_of(env)
     changed = current_ends(env, adaptive, ranges) if adaptive else _changed(env, progress, env_steps)
@@ -96,6 +96,6 @@ def _paths(env: Any) -> dict[str, Path]:
 
 
 def _like(old: Any, new: Any) -> Any:
-    """Return a number of the type that the environment has there."""
+    """Return `new` in the type of `old`: integers are rounded to int32, others cast to float32."""
     whole = jnp.issubdtype(jnp.asarray(old).dtype, jnp.integer)
     return jnp.round(jnp.asarray(new)).astype(jnp.int32) if whole else jnp.asarray(new, jnp.float32)

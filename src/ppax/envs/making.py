@@ -53,7 +53,7 @@ def make(
     "joint", the observations of all agents, for the critic only. `info_metrics` are logged, as in `host`.
     `env_params` are parameters by name or dotted path (`ppax envs NAME` lists them): a value, or a range `{"low": 0.5,
     "high": 2.0}` from which every reset samples uniformly. Any other name is an argument of the environment's own
-    constructor. `schedule` anneals numbers of a compiled environment (curriculum: evaluations have those of its end),
+    constructor. `schedule` anneals numbers of a compiled environment (curriculum; evaluations use the final ones),
     as `ppax.schedules.Linear(("env.gravity",), end=2.0)`; `clip_actions` clips its actions to [-this, this].
 
     Raises ConfigError for an unknown name or invalid argument, ImportError for a library that is not installed.

@@ -16,9 +16,9 @@ from ppax import imports
 from ppax.envs.hosting.batch import close_all
 from ppax.types import ConfigError
 
-KIND = "env"  # of entry points
+KIND = "env"  # kind of environments among entry points
 METHODS = ("reset", "step")
-NEEDED = ("observation_space", "action_space", "num_agents", *METHODS)  # of a compiled environment
+NEEDED = ("observation_space", "action_space", "num_agents", *METHODS)  # attributes of compiled environments
 
 
 def is_own(name: str) -> bool:
@@ -80,7 +80,7 @@ def _closes(x: Any) -> bool:
 
 
 def _require(x: Any, names: Sequence[str], name: str, kind: str) -> None:
-    """Raise ConfigError unless `x`, a thing of this kind, has the attributes `names` of an environment."""
+    """Raise ConfigError unless `x`, described by `kind`, has the attributes `names` of an environment."""
     lacking = [attribute for attribute in names if attribute not in dir(x)]
     if lacking:
         what = "a class, a function that makes one, or a frozen part"

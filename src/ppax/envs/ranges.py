@@ -24,7 +24,7 @@ from ppax.program import sharding
 from ppax.protocols import Environment
 from ppax.types import ConfigError, Episodes
 
-ROOT = "env."  # of the paths in `leaves`
+ROOT = "env."  # prefix of the paths in `leaves`
 SIDES = ("low", "high")
 
 
@@ -167,7 +167,7 @@ def _check_limits(env: VectorEnv, schedule: AdaptiveRanges) -> None:
     """Raise ConfigError for limits inside the first ranges, or outside of what the environment allows."""
     numbers = jax.tree.leaves((env, schedule))
     if any(isinstance(x, jax.core.Tracer) for x in numbers):
-        return  # a program that starts training; it was checked when the environment was made
+        return  # traced in a program: the limits were checked when the environment was made
     names, paths = _names(env.env, schedule), ranges_of(env.env)
     adjust(env.env, {name: dict(zip(SIDES, both, strict=True)) for name, both in _limits(names, schedule)})
     for name, (low, high) in _limits(names, schedule):

@@ -33,7 +33,7 @@ class EnvSettings:
     env_params: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
     clip_actions: float | None = None  # largest absolute value of a continuous action's element
     schedule: Any = dataclasses.field(default=None, compare=False)  # of the environment's numbers; None: constant
-    by_name: bool = dataclasses.field(default=False, compare=False)  # `make` makes it again; False: made by hand
+    by_name: bool = dataclasses.field(default=False, compare=False)  # True: `make` can make it again
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `make` but for the name, which are also fields of a run file."""
@@ -63,7 +63,7 @@ class EnvSettings:
                 raise ConfigError(f"{name} = {value!r}: {reason}; leave it out")
 
 
-NATIVE = ("num_envs", "env_params", "clip_actions", "schedule")  # that `host` does not take by name
+NATIVE = ("num_envs", "env_params", "clip_actions", "schedule")  # arguments of `make` that `host` does not take by name
 DEFAULT = EnvSettings()
 DEFAULTS = {field.name: getattr(DEFAULT, field.name) for field in dataclasses.fields(EnvSettings)}
 ARGUMENTS = tuple(name for name in DEFAULTS if name not in ("env", "players", "by_name"))

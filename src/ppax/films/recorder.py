@@ -1,4 +1,4 @@
-"""Films during training: every N iterations one episode of the present policy, beside training."""
+"""Films during training: every N iterations the current policy plays one episode in a separate environment."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ppax.protocols import Agent, Artifact
 from ppax.training import make_key
 from ppax.types import ConfigError, TrainState
 
-FOLDER = "films"  # in a run directory
+FOLDER = "films"  # folder of the films in a run directory
 FRAMES_PER_SECOND = 30.0
-MAX_SECONDS = 60.0  # of playing and drawing one film; later steps are left out
+MAX_SECONDS = 60.0  # time limit for playing and drawing one film; later steps are left out
 
 
 class FilmRecorder:

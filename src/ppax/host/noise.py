@@ -15,7 +15,7 @@ NORMAL = (Normal, SquashedNormal, BallNormal)
 def action_from_noise(distribution: Distribution, noise: PyTree) -> PyTree:
     """Return the action for `noise` from `noise_for`, distributed like `distribution.sample`.
 
-    Raises TypeError for distributions without such a form.
+    Raises TypeError for distributions that have no reparameterisation here.
     """
     if isinstance(distribution, Categorical):
         # Gumbel-max trick: Maddison et al. 2014, https://arxiv.org/abs/1411.0030
@@ -32,7 +32,7 @@ def action_from_noise(distribution: Distribution, noise: PyTree) -> PyTree:
 def noise_for(distribution: Distribution, num_steps: int, rng: np.random.Generator) -> PyTree:
     """Draw noise [T, ...] for `num_steps` steps of `distribution`, of which only shapes are read.
 
-    Raises TypeError for distributions without such a form.
+    Raises TypeError for distributions that have no reparameterisation here.
     """
     if isinstance(distribution, Categorical):
         return rng.gumbel(size=(num_steps, *distribution.logits.shape)).astype(np.float32)

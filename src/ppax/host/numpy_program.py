@@ -28,7 +28,7 @@ class NumpyProgram:
         split = len(jax.tree.leaves(slow))
         self._slow_inputs, self._fast_inputs = trace.inputs[:split], trace.inputs[split:]
         self._needed, changing = trace.needed, set(self._fast_inputs)
-        self._once: list[Step] = []  # what depends on the first argument alone
+        self._once: list[Step] = []  # operations that depend on the first argument alone
         self._each: list[Step] = []
         for name, _, params, reads, writes in trace.operations:
             try:

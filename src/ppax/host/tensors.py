@@ -1,4 +1,4 @@
-"""Rollouts of simulators whose tensors are on the device of the compiled programs: nothing of a step leaves it.
+"""Rollouts of simulators whose tensors are on the device of the compiled programs: no data of a step leaves it.
 
 A step is up to three compiled calls: the policy, the critic (where the simulator gives final observations), and the
 recording. The last two alone read the simulator's buffers, and the next actions depend on both. So a simulator that
@@ -72,12 +72,12 @@ class Recording(NamedTuple):
     """Rollout so far, whose arrays [T, ...] are written step by step."""
 
     rollout: HostRollout
-    step: Array  # [] int32, the next to be written
+    step: Array  # [] int32, index of the next step to write
     fault: Array  # [T, B] int8, index into FAULTS; len(FAULTS) where there is none
 
 
 class Seen(NamedTuple):
-    """Inputs of the policy apart from the carry, in memory of their own."""
+    """Inputs of the policy except the carry, copied out of the simulator's buffers."""
 
     obs: PyTree  # [B, ...]
     first: Array  # [B]
@@ -173,7 +173,7 @@ class TensorCollection:
         value, finite = (jnp.zeros(self._streams), jnp.ones_like(cut)) if final is None else final
         may_act = jnp.ones_like(cut) if rollout.mask is None else rollout.mask[t].any(axis=-1)
         fine = jnp.isfinite(reward), _finite(seen.obs), finite | ~cut, may_act, ~cut | (final is not None)
-        fault = jnp.argmin(jnp.stack([*fine, jnp.zeros_like(cut)]), axis=0)  # the first that is not fine
+        fault = jnp.argmin(jnp.stack([*fine, jnp.zeros_like(cut)]), axis=0)  # index of the first failed check
         logged = step.metrics or [jnp.zeros(self._streams)] * len(rollout.metrics)
         now: dict[str, Any] = {
             "action": jax.tree.unflatten(jax.tree.structure(self._actions), action),

@@ -22,9 +22,9 @@ STAGES = ("stepping", "policy", "transfer", "update")
 class Clock:
     """Timer of the stages of `training` on `env`, in seconds since its creation or `restart`.
 
-    "stepping" is the time that the loop waits for environments, "update" that for updates: work of worker processes
-    during policy inference, and with `overlap` of updates during stepping, is not in it. The remaining time of the loop
-    is "recording".
+    "stepping" and "update" are the times that the loop waits for environments and for updates. They exclude what worker
+    processes do during policy inference, and with `overlap` what updates do during stepping. The remaining time is
+    "recording".
     """
 
     def __init__(self, training: HostTraining, env: HostEnv):
@@ -33,7 +33,7 @@ class Clock:
         training.policy = _TimedPolicy(training.policy, self)
         training.put = self.around("transfer", lambda *given: jax.block_until_ready(jax.device_put(put(*given))))
         training.reached = self.around("update", training.reached)
-        # with `overlap` an update runs beside stepping, and `reached` waits for it
+        # with `overlap` an update runs during stepping, and `reached` waits for it
         wait: Callable[[Any], Any] = (lambda result: result) if training.overlap else jax.block_until_ready
         training.program = self.around("update", lambda *given: wait(program(*given)))
         env.host.wrap(lambda stepper: _TimedStepper(stepper, self))

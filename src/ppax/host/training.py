@@ -85,7 +85,7 @@ class HostTraining:
         annealed = jax.eval_shape(_inputs, agent, _counters(shapes[3]), np.int32(1))[0].agent
         # shapes, not the learner of `state`: that may lie on several devices, and the policy runs on one
         self.policy, self._collect = collector_of(annealed, env, shapes[3].learner)
-        # not ahead of time: batch sizes of `value_of` vary
+        # not compiled ahead of time: batch sizes of `value_of` vary
         self._value, self._averaged = jax.jit(value_of), jax.jit(averaged)
         shardings, options = argument_shardings(state, self._devices), _options()
         # Transfers of rollouts, and of an agent's hyperparameters, to the program's devices
@@ -143,7 +143,7 @@ class HostTraining:
             error.reached = Trained(state, self._averaged(totals, completed)) if completed else None
             raise
         completed = int(state.iteration) - first
-        # a rollout collected beside an update that was discarded is dropped with it: environments are reset
+        # a rollout collected during a discarded update is dropped with it: environments are reset
         self._next = state, ready if completed == done else None
         return Trained(state, self._averaged(totals, completed))
 
@@ -175,7 +175,7 @@ def _after(state: TrainState, played: Gathering) -> TrainState:
 
 
 def beside_stepping(agent: Agent, env: Env, num_steps: int, overlap: int) -> Any:
-    """Return `agent` with, for `overlap`, updates on fewer devices where they would take every core.
+    """Return `agent`; with `overlap`, its updates run on fewer devices where they would occupy every core.
 
     A number of devices that the user has chosen stays as it is.
     """

@@ -1,7 +1,7 @@
 """Behaviour cloning: maximum likelihood of the actions of demonstrations. Pomerleau 1991,
 https://doi.org/10.1162/neco.1991.3.1.88
 
-Beside PPO's loss it is the term of DAPG (Rajeswaran et al. 2018, https://arxiv.org/abs/1709.10087, eq. 5) with a weight
+With PPO's loss it is the term of DAPG (Rajeswaran et al. 2018, https://arxiv.org/abs/1709.10087, eq. 5) with a weight
 that a schedule may lower.
 """
 
@@ -28,7 +28,7 @@ class BehaviourCloning:
     """Behaviour cloning: coef * negative log-likelihood of demonstrated actions. Pomerleau 1991,
     https://doi.org/10.1162/neco.1991.3.1.88
 
-    Beside each row of a rollout stands one demonstrated step, drawn anew in every update. For networks without memory.
+    Each row of a rollout is paired with one demonstrated step, drawn anew in every update. For networks without memory.
     In Python `ppax.imitation.clone` makes this part.
     """
 

@@ -19,11 +19,11 @@ from ppax.types import ConfigError, PyTree
 
 FIELDS = ("observations", "actions", "terminations", "truncations")
 FIELD = "auxiliary.demonstrations"
-SEPARATOR = "/"  # of the keys of Dict and Tuple spaces in a file: "observations/camera"
+SEPARATOR = "/"  # between the keys of Dict and Tuple spaces in a file: "observations/camera"
 
 
 class Demonstrations:
-    """Observations and actions [n, ...] of others. Two are equal where their checksums are."""
+    """Demonstrated observations and actions [n, ...]; objects with equal checksums compare equal."""
 
     def __init__(self, obs: PyTree, actions: PyTree, checksum: str):
         """Keep the arrays, which `read` has checked."""
@@ -41,7 +41,7 @@ class Demonstrations:
 
 
 class Recording:
-    """Demonstrations that are known by their checksum, and read when they are first used."""
+    """Demonstrations identified by their checksum, and read at their first use."""
 
     def __init__(self, checksum: str, load: Callable[[], Demonstrations], loaded: Demonstrations | None = None):
         """Keep the function that reads them; `loaded` where they have been read already."""
@@ -195,7 +195,7 @@ def _require_fit(space: Any, x: np.ndarray, where: str, steps: int) -> None:
 
 
 def _limits(space: Any) -> tuple[Any, Any]:
-    """Return the smallest and largest number of an elementary space; of observations in floats there is none."""
+    """Return the smallest and largest number of an elementary space; for floats with slack for rounding."""
     if isinstance(space, spaces.Discrete):
         return space.start, space.start + space.n - 1
     if isinstance(space, spaces.MultiDiscrete):

@@ -2,7 +2,7 @@
 
 The loss of a row is KL(teacher || student), eq. 3 there with a temperature of 1, at the observations that the student
 itself meets: on-policy distillation (Czarnecki et al. 2019, https://arxiv.org/abs/1902.02186), which is DAgger with
-beta = 0 (Ross et al. 2011, https://arxiv.org/abs/1011.0686); a `beta` above 0 is theirs. Beside PPO's own loss it is
+beta = 0 (Ross et al. 2011, https://arxiv.org/abs/1011.0686), or with their `beta` above 0. Added to PPO's loss it is
 kickstarting (Schmitt et al. 2018, https://arxiv.org/abs/1803.03835).
 """
 
@@ -38,7 +38,7 @@ class Distillation:
     )
     coef: Scalar = number("weight of the divergence of the student from the teacher in the loss", default=1.0, low=0.0)
     beta: Scalar | None = number(
-        "DAgger: probability of each step's action to be the teacher's, with loss = none; none: the student's alone",
+        "DAgger: probability that the teacher acts in a step, with loss = none; none: the student acts always",
         default=None,
         low=0.0,
         high=1.0,
@@ -58,7 +58,7 @@ class Distillation:
         return AuxiliaryTerms({"distillation_loss": self.coef * divergence}, {"teacher_kl": divergence})
 
     def initial_streams(self, num_streams: int) -> PyTree:
-        """Return the teacher's initial memory in each stream, which follows the rollouts that are learned from."""
+        """Return the teacher's initial memory in each stream, which `follow` advances over each rollout."""
         return initial_memory(self.memory, num_streams)
 
     def follow(self, rollout: Rollout) -> Followed:
@@ -70,7 +70,7 @@ class Distillation:
     def initial_guide(self, num_streams: int) -> Guide | None:
         """Return the teacher's memory of each stream while it acts; None without `beta`.
 
-        It is the memory of its own steps, one by one: that of `initial_streams` stays behind until the rollout is over.
+        It advances with every collected step; the memory of `initial_streams` advances once per rollout, in `follow`.
         """
         if self.beta is None:
             return None

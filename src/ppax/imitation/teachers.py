@@ -59,7 +59,7 @@ class Acted(NamedTuple):
 
 
 class Teacher:
-    """Policy that is imitated. Two are equal where their checksums are; `policy` is read when it is first used.
+    """Policy that is imitated. Teachers with equal checksums compare equal; `policy` is read at its first use.
 
     Its memory of each stream is a tuple of arrays [B, ...], whose shapes and types are known without reading it.
     """
@@ -182,7 +182,7 @@ def _loaded(source: str, download: bool) -> Any:
 
     Without `download`, one of the Hugging Face Hub must be in the cache on this machine.
     """
-    # imported here, against a cycle: `load` builds agents, of which a teacher is a part
+    # imported here to avoid an import cycle: `load` builds agents, and a teacher is part of one
     from ppax.policy.loading import downloaded, load
 
     place = source if download or not source.startswith(REMOTE) else downloaded(source)

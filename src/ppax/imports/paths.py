@@ -18,7 +18,7 @@ from typing import Any
 from ppax.imports.trusted import NEVER, Untrusted, is_trusted, may_be_beside, refuse_library, settings_file
 from ppax.types import ConfigError
 
-GROUP = "ppax.parts"  # of entry points, each "KIND.NAME" = "my_package.module:Name"
+GROUP = "ppax.parts"  # group of entry points, each "KIND.NAME" = "my_package.module:Name"
 RUN_DIRECTORY = "about.json"  # file that marks a run directory
 
 

@@ -15,7 +15,7 @@ from ppax.learning.normalization import RunningStats, update_stats
 from ppax.program import sharding
 from ppax.types import Scalar, Transition
 
-LEAST_VARIANCE = 1e-12  # rewards of a predictor without errors stay near 0
+LEAST_VARIANCE = 1e-12  # lower bound of the variance: near-zero rewards of a perfect predictor are not scaled up
 
 
 class Scaled(NamedTuple):
@@ -44,7 +44,7 @@ def scaled(
 def discounted_so_far(
     trace: Array, reward: Array, valid: Array, ended: Array, gamma: Scalar, episodic: bool
 ) -> tuple[Array, Array]:
-    """Discounted sums of one stream's rewards [T] so far, after `trace` []: the last one, for later, and all [T]."""
+    """Return the next `trace` [], and the discounted sums [T] of one stream's rewards, continued from `trace` []."""
 
     def step(before: Array, row: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         reward_t, valid_t, ended_t = row

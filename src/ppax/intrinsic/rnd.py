@@ -4,7 +4,7 @@ https://arxiv.org/abs/1810.12894
 Section 2.2: the reward of a step is the error of a trained predictor of a fixed random network, at the observation
 after it. Section 2.4: observations are standardised by their running statistics and clipped, rewards divided by the
 running standard deviation of their discounted sum. Differences: the critic has one head, for the weighted sum of
-rewards (own_critic.py has the other); statistics of observations begin with the first rollout, not with random actions
+rewards (see own_critic.py for two); statistics of observations begin with the first rollout, not with random actions
 before it; the target is the encoder of the agent's own network, drawn again, with layers of its own.
 """
 
@@ -46,7 +46,7 @@ class RND:
     Adds coef * (mean squared error of the predictor) / (running std of its discounted sum) to the reward of a step.
     """
 
-    coef: Scalar = number("weight of the intrinsic reward, beside that of the environment", default=0.2, low=0.0)
+    coef: Scalar = number("weight of the intrinsic reward; the environment's has weight 1", default=0.2, low=0.0)
     gamma: Scalar = number(
         "discount factor of the sum whose std scales the intrinsic reward", default=0.99, low=0.0, high=1.0
     )
@@ -62,7 +62,7 @@ class RND:
     obs_clip: float = static("clip range of standardised observations, in standard deviations", default=5.0, above=0.0)
 
     def init(self, network: Network, observation_space: spaces.Space, key: Key) -> RNDState:
-        """Return target and predictor, with encoders as that of `network`, and statistics of nothing."""
+        """Return target and predictor, with encoders as that of `network`, and empty statistics."""
         keys = jax.random.split(key, 4)
         target, predictor = (in_float32(network.init(one)) for one in jax.random.split(keys[0]))
         size = rows.size(network, target, observation_space)
@@ -80,8 +80,8 @@ class RND:
     def __call__(self, network: Network, state: RNDState, rollout: Rollout) -> IntrinsicRewards:
         """Return the rewards [T, B] by the predictor before this rollout, and the state after learning from it.
 
-        Where a host environment resets in the same step, the observation after an episode's end is the next one's
-        first.
+        Where a host environment resets in the same step, the observation after an episode's end is the first of
+        the next episode.
         """
         steps = rollout.steps
         after = jax.tree.map(lambda x, last: jnp.concatenate([x[1:], last[None]]), steps.obs, rollout.last_obs)

@@ -27,7 +27,7 @@ GUIDED = 2**32 - 6  # folded into the keys of acting for the choice between poli
 
 
 def init(agent: Any, params: Params, observation_space: spaces.Space, key: Key) -> Params:
-    """Initial parameters of the auxiliary loss of `agent` (PPO) beside those of its network; () if it has none."""
+    """Initial parameters of the auxiliary loss of `agent` (a PPO), apart from the network's; () if it has none."""
     loss: AuxiliaryLoss = agent.auxiliary
     if guides(loss) and not isinstance(agent.loss, NoPolicyLoss):
         raise ConfigError(
@@ -38,7 +38,7 @@ def init(agent: Any, params: Params, observation_space: spaces.Space, key: Key) 
         return ()
     if not isinstance(params, dict) or NAME in params:
         raise ConfigError(
-            f"auxiliary: {type(loss).__name__} has parameters of its own, beside those of the network: a dict without "
+            f"auxiliary: {type(loss).__name__} has parameters of its own; those of the network must be a dict without "
             f"the name {NAME!r}; rename that of your network"
         )
     return in_float32(loss.init(agent.network, observation_space, jax.random.fold_in(key, FOLDED)))
@@ -50,7 +50,7 @@ def joined(params: Params, own: Params) -> Params:
 
 
 def together(learner: LearnerState) -> LearnerState:
-    """Learner whose `params` have those of the auxiliary loss, too."""
+    """Learner whose `params` include those of the auxiliary loss, for gradient steps."""
     return learner._replace(params=joined(learner.params, learner.auxiliary))
 
 

@@ -19,7 +19,7 @@ ALIKE = 4e-6  # std / |mean| below which float32 advantages are equal: a mean of
 
 
 class Experience(NamedTuple):
-    """Sequences of a rollout, gathered from all devices onto each."""
+    """Sequences of a rollout, all-gathered: every device has the sequences of all devices."""
 
     steps: Transition  # [M, L]
     targets: Targets  # [M, L] from the stored values
@@ -82,7 +82,7 @@ class RowMasks(NamedTuple):
 
 
 def repeated(tree: PyTree, count: int) -> PyTree:
-    """`tree` once for each of `count` streams, [B, ...]."""
+    """`tree` repeated along a new leading axis for each of `count` streams, [B, ...]."""
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), tree)
 
 

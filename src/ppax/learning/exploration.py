@@ -1,4 +1,4 @@
-"""Sampling with noise that stays for some steps: gSDE, whose equations are in distributions/gsde.py.
+"""Sampling with exploration noise held for several steps: gSDE, whose equations are in distributions/gsde.py.
 
 The noise matrix of a stream is in its carry while rollouts are collected. Rollouts do not store it: the density of an
 action does not depend on it, so learning reads the memory of networks alone.
@@ -16,7 +16,7 @@ from ppax.types import Decision, Exploring, ForwardPass, Key, Noise, PyTree
 
 
 def remembered(carry: PyTree) -> PyTree:
-    """Return the memory of the networks in a carry of any agent, without what only acting reads."""
+    """Return the memory of the networks in a carry of any agent, without the noise and guide of acting."""
     return jax.tree.map(
         lambda x: x.memory if isinstance(x, Exploring) else x, carry, is_leaf=lambda x: isinstance(x, Exploring)
     )
@@ -44,7 +44,7 @@ def next_noise(noise: Noise, keys: Key) -> Noise:
     """Return the noise of a step, with a new matrix where one is due."""
     matrix, age, every = noise
     due = age % every == 0  # [B], mostly all streams at once: they begin together
-    # as numbers: under vmap the branch becomes a selection, which JAX's check of reused keys refuses for keys
+    # key data, not keys: under vmap the branch becomes a select, which JAX's key-reuse check refuses for keys
     data, impl = jax.random.key_data(keys), jax.random.key_impl(keys)
 
     def fresh() -> Array:

@@ -61,7 +61,7 @@ def precise(network: Network, compute_dtype: str, params: Params) -> Iterator[Pa
     """Context in which `network` multiplies matrices in `compute_dtype`; yields the parameters to call it with.
 
     A network whose attribute `own_products` is True gets float32 parameters and rounds the factors of its products
-    itself. Any other gets parameters cast to that dtype, and its layers compute in it as they do.
+    itself. Any other network gets parameters cast to that dtype, in which its layers then compute.
     """
     dtype = jnp.dtype(product_dtype(compute_dtype))
     if getattr(network, "own_products", False):
@@ -120,7 +120,7 @@ def example_of(observation_space: spaces.Space) -> PyTree:
 
 
 class Again(NamedTuple):
-    """The current network over other inputs in the place of a minibatch's rows (`protocols.Again`)."""
+    """Forward pass of the current network on other inputs for a minibatch's rows (`protocols.Again`)."""
 
     agent: Any  # PPO: its network, critic and coefficients
     loss: Loss
@@ -145,7 +145,7 @@ class Again(NamedTuple):
         return drawn
 
     def inputs(self, obs: PyTree) -> PyTree:
-        """Other observations, rows [N], as the network gets them."""
+        """Network inputs for other observations, rows [N]: normalised, in float32."""
         stats = self.learner.obs_stats
         return in_float32(obs if stats is None else normalization.normalize_obs(stats, obs))
 

@@ -21,7 +21,7 @@ from ppax.arrays.sequences import masked_mean
 from ppax.types import ConfigError, Metrics, PyTree, Scalar, number, part
 
 RATE_STEP = 1.5  # factor of one change of the learning rate
-NOT_MOVED = 1e-10  # KL of rounding alone, before the first step: the learning rate does not rise
+NOT_MOVED = 1e-10  # largest KL that is mere rounding, as before the first step: the learning rate is not raised
 COEF_RANGE = 2.0**20  # largest factor between the adapted and the configured kl_coef
 
 
@@ -72,7 +72,7 @@ class KLControl:
         wanted = [name for name in names if getattr(self, name) is not None]
         if gradient_steps == 1 and wanted:
             raise ConfigError(
-                f"kl.{wanted[0]}: with one gradient step an update the KL before it is always 0; "
+                f"kl.{wanted[0]}: with one gradient step per update the KL before it is always 0; "
                 "set num_epochs or minibatch.num_minibatches to at least 2, or switch it off with none"
             )
 

@@ -18,7 +18,7 @@ from ppax.arrays import counter
 from ppax.program import sharding
 from ppax.types import LearnerState, PyTree, Rollout, Transition
 
-CLIP = 10.0  # standard deviations
+CLIP = 10.0  # clip range of normalised observations and rewards, in standard deviations
 EPSILON = 1e-8
 
 

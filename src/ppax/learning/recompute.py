@@ -1,4 +1,4 @@
-"""Recompute: values, probability ratios and targets again, from the current parameters.
+"""Recompute values, probability ratios and targets from the current parameters.
 
 Before each epoch over whole streams, or before each minibatch over its sequences (`PPO.recompute`).
 """
@@ -24,11 +24,11 @@ from ppax.types import LearnerState, MinibatchIndices, Params, Scalar, Targets, 
 
 
 class TargetInputs(NamedTuple):
-    """Inputs of recomputed targets, further to the steps."""
+    """Inputs of recomputed targets, in addition to the steps."""
 
     reward: Array  # [M, L] after normalisation and reward spreading
     end_value: Array  # [M] stored V of the observation after each sequence
-    intrinsic: Array | None = None  # [M, L] advantage of intrinsic rewards, added to that of these
+    intrinsic: Array | None = None  # [M, L] advantage of intrinsic rewards, added to that of `reward`
 
 
 def cut_with_inputs(

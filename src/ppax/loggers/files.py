@@ -23,7 +23,7 @@ from ppax.storage import safe_files
 from ppax.storage.backoff import Backoff
 
 WAITING = 2**16  # maximum number of rows buffered while the disk fails; the oldest are dropped
-BEYOND = {"iteration": math.inf}  # stands for a line that is not a row
+BEYOND = {"iteration": math.inf}  # row in place of a line that cannot be parsed
 
 
 def finite_or_none(value: Any) -> Any:

@@ -15,7 +15,7 @@ from ppax.parts import part, static
 from ppax.protocols import Artifact, LoggedRun, Row
 from ppax.storage import safe_files
 
-RECORD = "mlflow.json"  # in the run directory: id of the MLflow run, into which a resumed run goes on
+RECORD = "mlflow.json"  # file in the run directory: id of the MLflow run, which a resumed run continues
 RECORD_LIMIT = 2**12  # bytes; far above the size of a valid file
 RUN_ID = re.compile(r"[0-9a-f]{32}")
 NAME = re.compile(r"[^\w./: -]")  # what MLflow does not allow in names of metrics

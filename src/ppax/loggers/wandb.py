@@ -55,7 +55,7 @@ class WandBRun:
             x_disable_stats=not part.system_metrics,
         )
         online = (part.mode or wandb.setup().settings.mode) == "online"
-        if online and not wandb.login(prompt=False, verify=False):  # a prompt would wait beside the progress line
+        if online and not wandb.login(prompt=False, verify=False):  # a prompt would block the run
             raise PermissionError(
                 'no API key: run `wandb login`, set WANDB_API_KEY, or choose mode = "offline" of this logger'
             )

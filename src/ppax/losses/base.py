@@ -77,7 +77,7 @@ def total_loss(
 
 
 def with_metrics(terms: PolicyTerms, distribution: Any) -> PolicyTerms:
-    """`terms` with the distribution's diagnostics beside its own."""
+    """`terms` with the distribution's diagnostics added to its own metrics."""
     return terms._replace(metrics={**terms.metrics, **distribution.metrics()})
 
 

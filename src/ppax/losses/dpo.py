@@ -33,7 +33,7 @@ class DPO:
         good, ratio = advantage >= 0.0, jnp.exp(log_ratio)
         scale = jnp.where(good, self.alpha, self.beta)
         x = jnp.where(good, jnp.expm1(log_ratio), log_ratio) * advantage
-        # relu of the difference, which has the sign of x; the difference itself is rounding near 0, and with it as the
-        # gate XLA's fused program for CPUs had gradients off by several percent (tests/losses/test_gradients.py)
+        # relu of the difference, gated by x, which has its sign: the difference is only rounding near 0, and as gate
+        # it made gradients of XLA's fused CPU program wrong by several percent (tests/losses/test_gradients.py)
         drift = jnp.where(x > 0.0, x - scale * jnp.tanh(x / scale), 0.0)
         return PolicyTerms(drift - ratio * advantage, log_ratio)

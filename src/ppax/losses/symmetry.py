@@ -1,4 +1,4 @@
-"""Symmetry: a mirrored situation asks for the mirrored action. Mittal et al. 2024, https://arxiv.org/abs/2403.04359
+"""Symmetry: the policy mirrors its action in a mirrored state. Mittal et al. 2024, https://arxiv.org/abs/2403.04359
 
 Section III there: data augmentation, the loss over mirrored transitions too, and the mirror loss of Yu et al. 2018,
 https://arxiv.org/abs/1801.08093, eq. 4. A mirrored row keeps advantage, value target and the log-probability of the
@@ -33,7 +33,7 @@ class Symmetry:
     observation: tuple[int, ...] = static("mirror image of an observation: signed places, counted from 1", default=())
     action: tuple[int, ...] = static("mirror image of an action, in the same way; Discrete: of the choices", default=())
     augmentation_coef: Scalar | None = number(
-        "weight of the loss over mirrored rows, beside that over the rows; none: off", default=1.0, low=0.0
+        "weight of the loss over mirrored rows, added to that over the rows; none: off", default=1.0, low=0.0
     )
     mirror_coef: Scalar | None = number(
         "weight of the mirror loss: distance of mirrored rows' actions from the mirrored actions; none: off",

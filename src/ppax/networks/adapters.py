@@ -97,7 +97,7 @@ def _refuse(module: Any, other_state: list[str]) -> None:
     """Raise ConfigError for a module with state besides its parameters."""
     if other_state:
         raise ConfigError(
-            f"network.encoder: {module.__name__} has state beside its parameters: {', '.join(other_state)}; "
+            f"network.encoder: {module.__name__} has state besides its parameters: {', '.join(other_state)}; "
             "remove layers with running statistics or noise, such as batch norm and dropout"
         )
 

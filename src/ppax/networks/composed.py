@@ -128,19 +128,19 @@ class Composed:
 
     @property
     def cells(self) -> tuple[MemoryPart, ...]:
-        """Memories of actor and critic; of a stack, that of its layers."""
+        """Memories of actor and critic; of a Stack, the memory of its layers."""
         memories = (tower.option("memory", self) for tower in (self.actor, self.critic))
         return tuple(one.cell if isinstance(one, Stack) else one for one in memories)
 
     @property
     def own_products(self) -> bool:
-        """Whether all matrix products are those of networks/products.py: dense layers and memories of ppax."""
+        """Whether networks/products.py computes all matrix products: `Flat` encoders, and only memories of ppax."""
         encoders = [reader.encoder for reader in (*self.actor_readers, *self.critic_readers)]
         return all(isinstance(one, Flat) for one in encoders) and all(isinstance(one, OWN) for one in self.cells)
 
     @property
     def steps_at_once(self) -> bool:
-        """Whether there are memories, all of kinds that compute their matrix products for all steps of a sequence."""
+        """Whether there are memories, and all compute the products of all steps of a sequence at once."""
         memories = [cell for cell in self.cells if cell != NONE]
         return bool(memories) and all(isinstance(cell, AT_ONCE) for cell in memories)
 

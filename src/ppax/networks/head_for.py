@@ -16,7 +16,7 @@ from ppax.networks.heads import BetaHead, CategoricalHead, IndependentHead, Join
 from ppax.networks.heads import Head as Head
 from ppax.types import ConfigError
 
-FAMILIES = ("normal", "squashed", "beta", "ball")  # of distributions over a Box
+FAMILIES = ("normal", "squashed", "beta", "ball")  # distributions over a Box
 
 
 class BoxOptions(NamedTuple):
@@ -63,16 +63,16 @@ def head_for(
 
 
 def require_lasting_noise(head: Head, gsde_steps: int | None) -> None:
-    """Raise ConfigError unless `head` can have gSDE's noise, or there is none.
+    """Raise ConfigError if gSDE is on (`gsde_steps`) and `head` does not support its noise.
 
-    It must be of one Box, with a normal distribution of state-independent deviations.
+    The head must be of one Box, with a normal distribution of state-independent standard deviations.
     """
     if gsde_steps is None:
         return
     given = f"gsde_steps = {gsde_steps}"
     if not isinstance(head, NormalHead):
         raise ConfigError(
-            f"{given}: the noise is of one Box of actions with distribution normal, squashed or ball, not of a "
+            f"{given}: gSDE is for one Box of actions with distribution normal, squashed or ball, not for a "
             f"{type(head).__name__}; leave gsde_steps out"
         )
     if head.state_std:

@@ -46,7 +46,7 @@ def matmul(x: Array, kernel: Array) -> Array:
 
 
 def factor(kernel: Array) -> Array:
-    """Return a constant kernel as `matmul` multiplies it here, for products that are traced elsewhere."""
+    """Return a constant kernel rounded as `matmul` would round it here, for products that are traced elsewhere."""
     return kernel.astype(jnp.bfloat16) if rounding.value and _is_large(kernel) else kernel
 
 
@@ -138,7 +138,7 @@ def _transpose_b(g: Array, a: Array, b: Any, *, form: str, rounded: bool) -> Arr
 def _batch(factors: Any, axes: Any, *, form: str, rounded: bool) -> tuple[Array, int]:
     a, b = factors
     if form != "AtB" and axes[1] is None:  # unbatched second factor: the batch axis becomes rows of one product
-        axis = min(axes[0], 1)  # rows in any order: only a batch axis behind them has to move
+        axis = min(axes[0], 1)  # the order of rows is free: only a batch axis at the end has to move
         a = jnp.moveaxis(a, axes[0], axis)
         out = product.bind(a.reshape(-1, a.shape[2]), b, form=form, rounded=rounded)
         return out.reshape(*a.shape[:2], out.shape[1]), axis

@@ -31,7 +31,7 @@ class Same:
 
 @part
 class Tower:
-    """Options of the actor or the critic alone. What is left out (`same`) is that of the network."""
+    """Options of the actor or the critic alone. Options left out (`same`) are those of the network."""
 
     encoder: Any = slot("encoder", "encoder of image entries of an observation", default=Same(), first={SAME: Same})
     encoders: Encoders = slot_table("encoder", "encoders of single entries of a Dict observation, by entry")

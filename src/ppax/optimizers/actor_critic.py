@@ -37,10 +37,10 @@ class ActorCritic:
         "gradient clipping of the critic: largest norm; none: off", default=None, above=0.0
     )
     actor_epochs: int | None = static(
-        "epochs of the actor: it learns in the first so many of num_epochs; none: all", default=None, low=1
+        "number of first epochs in which the actor learns; none: all num_epochs", default=None, low=1
     )
     critic_epochs: int | None = static(
-        "epochs of the critic: it learns in the first so many of num_epochs; none: all", default=None, low=1
+        "number of first epochs in which the critic learns; none: all num_epochs", default=None, low=1
     )
     actor_keys: tuple[str, ...] = static(
         "top-level names of the actor's parameters; missing ones are ignored",

@@ -17,7 +17,7 @@ import optax
 from jax.extend import core
 
 SHAPES = ((5, 3), (7,), (2**15, 2**14), (2**14,), (3, 3, 2**12, 2**13))
-# Operations of one place each; a broadcast makes an array of a scalar, or of an array of its own shape
+# Elementwise primitives; a broadcast counts if it is of a scalar, or of an array to its own shape
 NAMES = """abs add add_any and cbrt ceil clamp convert_element_type copy copy_p cos div eq erf exp exp2 expm1 floor ge
     gt integer_pow is_finite le log log1p logistic lt max min mul ne neg nextafter not or pow rem round rsqrt select_n
     sign sin sqrt square stop_gradient sub tan tanh xor broadcast_in_dim"""
@@ -53,7 +53,7 @@ def is_elementwise(factory: Callable[..., Any], fixed: Mapping[str, Any], traced
     for equation in _equations(program.jaxpr):
         shapes = {x.aval.shape for x in (*equation.invars, *equation.outvars)} - {()}
         if not shapes:
-            continue  # counters, rates and the like
+            continue  # scalars, such as step counters and learning rates
         name = equation.primitive.name
         if name not in ELEMENTWISE or len(shapes) > 1 or not shapes <= operations.keys():
             return False

@@ -24,7 +24,7 @@ from ppax.types import ConfigError, Scalar, number, part, static
 NAMESPACES = ("optax", "optax.contrib")  # public ones, by which a run file names a factory
 RATE = "learning_rate"
 Factory = Callable[..., optax.GradientTransformation]
-_FACTORIES: dict[type, Factory] = {}  # of each class
+_FACTORIES: dict[type, Factory] = {}  # factory by class
 
 
 def Optax(factory: Factory, **options: Any) -> Any:  # noqa: N802  # as a class of parts

@@ -48,7 +48,7 @@ METRICS = ("phase_auxiliary_value_loss", "phase_policy_kl", "phase_value_loss")
 
 
 class PPGState(NamedTuple):
-    """Auxiliary value head, optimiser, and the phase's course; part of the learner."""
+    """Auxiliary value head, optimiser, iteration counter and metrics of the phase; part of the learner."""
 
     head: Params  # linear layer from the actor's features to value outputs
     opt_state: PyTree
@@ -69,7 +69,7 @@ class Training(NamedTuple):
 class PPG:
     """Auxiliary phase of the phasic policy gradient (PPG). Cobbe et al. 2021, https://arxiv.org/abs/2009.04416
 
-    Trains an auxiliary value head on the actor's features, and the critic, while a KL penalty keeps the policy.
+    Trains the critic and an auxiliary value head on the actor's features; a KL penalty holds the policy in place.
     """
 
     beta_clone: Scalar = number("weight of KL(policy before the phase || policy)", default=1.0, low=0.0)
@@ -90,7 +90,7 @@ class PPG:
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> PPGState:
         """Return a random head, and the optimiser for it and the agent's network.
 
-        Raises ConfigError where a phase would learn from rollouts of before the last one.
+        Raises ConfigError where a phase would learn from rollouts collected before the previous phase.
         """
         if self.rollouts > self.every:
             raise ConfigError(
@@ -186,7 +186,7 @@ class PPG:
         return LossOutput(auxiliary + self.beta_clone * divergence + value, metrics)
 
     def _value_losses(self, critic: Any, state: PyTree, rows: Batch, outputs: Array) -> Array:
-        """Losses of value outputs [N, num_values]; `value_clip` has no effect: their own V stands for the old V."""
+        """Losses of value outputs [N, num_values]; their V is passed as the old V, so `value_clip` has no effect."""
         own = jax.lax.stop_gradient(jax.vmap(critic.value, (None, 0))(state, outputs))
         return value_losses(critic, state, outputs, rows._replace(steps=dataclasses.replace(rows.steps, value=own)))
 

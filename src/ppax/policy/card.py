@@ -47,7 +47,7 @@ def curve_of(record: Record) -> bytes | None:
 
 
 def model_card(policy: Policy, repo: str, record: Record | None, curve: str | None, scores: dict[str, float]) -> str:
-    """Text of the model card in the repository `repo`; `curve` is the name of a picture beside it."""
+    """Text of the model card in the repository `repo`; `curve` is the file name of a picture next to it."""
     env = policy.spec.env or "an environment of its own"
     parts = [
         f"---\n{_metadata(policy, repo, scores)}\n---",

@@ -77,7 +77,7 @@ class Inputs:
         return {name: parts[name] for name, _ in self._spec.sizes} if self._spec.sizes else parts[""]
 
     def where(self, where: Any) -> Any:
-        """Return `where` of `Policy.reset` as an array; of a dict by agent, of all agents."""
+        """Return `where` of `Policy.reset` as an array; a dict by agent becomes an array over all agents."""
         if not isinstance(where, dict):
             return where
         flags = np.zeros(len(self._spec.names), bool)

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 class Source(NamedTuple):
-    """Run that a policy is of."""
+    """Run that trained a policy."""
 
     run_dir: Path | None
-    last: bool  # the policy at its end, which its final evaluation is of
+    last: bool  # True: the policy at the run's end, which its final evaluation measured
 
 
 class Policy:
@@ -62,8 +62,8 @@ class Policy:
 
         The two are told apart by the shapes of `spec.observation_space`. Actions are as the environment takes them.
         `mask` is True where an action is allowed. The mode of the distribution is taken; with `deterministic = False`
-        the action is sampled. Memory is kept from call to call, for every observation of a batch of its own: `reset`
-        tells that episodes begin. Where agents are trained apart or in groups, an observation is that of all agents.
+        the action is sampled. Memory is kept from call to call, for each observation of a batch: call `reset` where
+        episodes begin. Where agents are trained apart or in groups, an observation is that of all agents.
 
         Raises ConfigError for observations and masks that do not fit the spaces, and for a batch of another size than
         the one before, if the policy has memory.
@@ -83,7 +83,7 @@ class Policy:
         return self._inputs.actions(out.action, read)
 
     def reset(self, where: Any = None, *, seed: int | None = None) -> None:
-        """Tell that episodes begin: memory starts anew, of all observations or of those `where` [N] is True.
+        """Begin new episodes: reset the memory of all observations, or of those for which `where` [N] is True.
 
         With agents by name, `where` may be a dict by name. `seed` restarts the random numbers of sampled actions.
         """
@@ -130,7 +130,7 @@ class Policy:
 
         `formats` are of "numpy", "stablehlo" and "onnx" (extra `onnx`); by default all that this policy and this
         machine have. Each is compared with the policy first: ConfigError, and no file, where one gives other actions.
-        `scores` (numbers by name) are written beside the policy. `ppax.load` reads bundles too.
+        `scores` (numbers by name) are written into the bundle. `ppax.load` reads bundles too.
         """
         from ppax.policy.bundle.writing import write_bundle  # imports this module
 
@@ -179,7 +179,7 @@ class Policy:
 
 
 def _padded(leaves: list[np.ndarray], units: int, wanted: int) -> list[np.ndarray]:
-    """Return arrays of `units` observations with zeros behind, of `wanted` observations."""
+    """Return arrays of `units` observations, zero-padded to `wanted` observations."""
     if units == wanted:
         return leaves
     return [np.concatenate([x, np.zeros((len(x) // units * (wanted - units), *x.shape[1:]), x.dtype)]) for x in leaves]

@@ -14,7 +14,7 @@ from ppax.types import ConfigError
 FLOATS = ("float16", "float32", "float64")
 DTYPES = ("bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)), *FLOATS)
 LARGEST = 2**26  # numbers in one array of a space; far above any observation, far below the memory
-DEEPEST = 16  # nested spaces
+DEEPEST = 16  # limit on the nesting of spaces
 
 
 def to_data(space: spaces.Space) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from ppax.policy import space_data, words
 from ppax.protocols import Agent
 from ppax.types import ConfigError
 
-FORMAT = 1  # of the plain data
-MOST_AGENTS = 2**20  # in one environment; far above any
+FORMAT = 1  # version of the plain data
+MOST_AGENTS = 2**20  # limit on agents in one environment; far above any
 SHARING = ("shared", "independent")
 
 

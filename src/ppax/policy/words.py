@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-WIDEST = 6  # numbers of a vector that are shown
+WIDEST = 6  # most numbers of a vector that are shown
 
 
 def described(spec: Any) -> str:

@@ -23,7 +23,7 @@ class Following(NamedTuple):
     """Observation after each step of a rollout, if it is of the same episode."""
 
     obs: PyTree  # [T, B, ...]; 0 where it is not
-    known: Array  # [T, B]
+    known: Array  # [T, B] True: the next observation is of the same episode
 
 
 def following(rollout: Rollout) -> Following:

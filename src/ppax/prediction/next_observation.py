@@ -1,6 +1,6 @@
 """Prediction of the next observation from the features of a step and its action.
 
-Oh et al. 2015, https://arxiv.org/abs/1507.08750; as a task beside PPO's objective, as those of Jaderberg et al. 2017,
+Oh et al. 2015, https://arxiv.org/abs/1507.08750; as an auxiliary task, as those of Jaderberg et al. 2017,
 https://arxiv.org/abs/1611.05397. One step ahead; the squared error over all numbers of the observation.
 """
 

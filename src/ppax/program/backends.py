@@ -101,7 +101,7 @@ class Compiled:
         yield dataclasses.replace(self.env, num_envs=num_envs)
 
     def clock(self, program: Any) -> None:
-        """Return no clock: the stages of a compiled iteration are not apart."""
+        """Return None: the stages of a compiled iteration cannot be timed separately."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +114,7 @@ class OnHost:
 
     @property
     def copyable(self) -> bool:
-        """Whether they were made by functions, and not by the user."""
+        """Whether further environments can be made: functions make them, not the user."""
         return not self.env.host.unique
 
     @property

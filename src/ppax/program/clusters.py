@@ -72,5 +72,5 @@ def _begin(ray: Any, address: str) -> None:
             f"`ray start --head`, or {AUTO}. Where the head has a token, ~/.ray/auth_token, copy it to this machine"
         ) from error
     finally:
-        if before is not None:  # Ray's own ends the process, and with it a run that could have saved its state
+        if before is not None:  # Ray's own handler ends the process before a run can save its state
             signal.signal(signal.SIGTERM, before)

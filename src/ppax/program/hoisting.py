@@ -1,6 +1,6 @@
 """Hoisting: operations of a loop's body that read only the loop's inputs are done for all steps at once, before it.
 
-Random numbers of a rollout are such: a step draws them from its own key, without the loop's state. With few streams the
+An example: a step draws random numbers from its own key, without the loop's state. With few streams the
 draws are a dozen tiny kernels in every step; before the loop, a dozen kernels draw for all steps.
 """
 
@@ -34,7 +34,7 @@ class Division(NamedTuple):
 
 
 def hoisted(step: Step, inputs: Array, state: PyTree, most: int) -> Loop:
-    """Return a loop with the results of `step` over `inputs` [T, ...], work that reads only `inputs` done before it.
+    """Return a loop equivalent to `step` over `inputs` [T, ...], with work that reads only `inputs` moved before it.
 
     Operations inside branches and inner loops are not moved. Nothing is moved if the loop would then read more than
     `most` stored numbers.

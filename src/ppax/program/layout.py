@@ -42,8 +42,8 @@ def only_if(condition: Array, change: Callable[[], Tree], before: Tree) -> Tree:
     return jax.tree.map(partial(jnp.where, condition), change(), before)
 
 
-ALL = 0  # of the field `devices`: all that there are
-AUTO = "auto"  # of the field `compute_dtype` of PPO: decided by `agents.precision.in_training`
+ALL = 0  # value of the field `devices`: all available devices
+AUTO = "auto"  # value of `PPO.compute_dtype` that `agents.precision.in_training` decides
 
 
 # While a network is traced: whether layers of ppax round the factors of their products (networks/products.py)

@@ -29,8 +29,8 @@ from ppax.types import TrainState
 Tree = TypeVar("Tree")
 
 MOST = 128  # members of a program: beyond it a program gains nothing, and each member has files open
-COPIES = 3  # of a member's state: before and after an iteration, and on the host for its checkpoint
-SHARE = 0.5  # of the available memory that members may take
+COPIES = 3  # copies of a member's state: before and after an iteration, and on the host for its checkpoint
+SHARE = 0.5  # share of the available memory that members may take
 
 
 def stacked(trees: Sequence[Tree]) -> Tree:
@@ -111,7 +111,7 @@ def with_learners(states: TrainState, sources: Array) -> TrainState:
 class MembersTraining:
     """Ahead-of-time compiled training of `agents` and `envs`, all of equal static parts; states [S] are donated.
 
-    `num_bytes` is the memory that the compiled program needs, as XLA has measured it; 0 where it does not tell.
+    `num_bytes` is the memory that the compiled program needs, as XLA has measured it; 0 where it reports none.
     """
 
     def __init__(self, agents: Sequence[Agent], envs: Sequence[VectorEnv], shapes: TrainState):

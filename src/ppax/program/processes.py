@@ -15,8 +15,8 @@ from jax.experimental import multihost_utils
 from ppax.program import sharding
 from ppax.types import ConfigError
 
-HEARTBEAT_SECONDS = 20  # without a heartbeat, after which a process counts as lost
-JOIN_SECONDS = 300  # until all processes have joined
+HEARTBEAT_SECONDS = 20  # time without a heartbeat after which a process counts as lost
+JOIN_SECONDS = 300  # time limit for all processes to join
 
 Tree = TypeVar("Tree")
 

@@ -71,7 +71,7 @@ class Agent(Protocol):
         """Return the memory at the start of an episode, [B, ...]."""
 
     def start_carry(self, num_streams: int) -> PyTree:
-        """Return the carry at the start of collection, [B, ...]: the memory, and what only acting reads (Exploring).
+        """Return the carry at the start of collection, [B, ...]: the memory, and noise and guide of acting (Exploring).
 
         `policy` and `act` take either; from a memory alone `act` draws independent noise, and the policy acts alone.
         """

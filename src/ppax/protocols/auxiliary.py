@@ -86,7 +86,7 @@ class AuxiliaryStreams(AuxiliaryLoss, Protocol):
     def follow(self, rollout: Rollout) -> Followed:
         """Follow a rollout from the state before it, `rollout.auxiliary`; called once in an update, before its steps.
 
-        Rows that are not `valid` must have no influence. On several devices a rollout has the streams of one.
+        Rows that are not `valid` must have no influence. On several devices `rollout` has the streams of one device.
         """
 
 
@@ -111,4 +111,4 @@ class AuxiliaryGuide(AuxiliaryLoss, Protocol):
     def act(
         self, memory: PyTree, distribution: Any, obs: PyTree, first: Array, action_mask: PyTree | None, key: Key
     ) -> Guided:
-        """Act for every stream beside the policy, whose `distribution` is given; all arguments are [B, ...]."""
+        """Choose an action for every stream, given the policy's `distribution`; all arguments are [B, ...]."""

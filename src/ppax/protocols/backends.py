@@ -1,4 +1,4 @@
-"""Protocols of what differs between compiled environments and those on the host."""
+"""Protocols of backends: the operations that differ between compiled environments and those on the host."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ppax.types import ActorState, Gathered, Key, Outcome, PyTree, StepResult, T
 class Training(Protocol):
     """Compiled training protocol: called like `ppax.train`."""
 
-    overlap: int  # 1: rollouts on the host are collected while the update of the one before runs
-    chunk_seconds: float  # a call returns after the iteration in which this time is over, if it can be interrupted
+    overlap: int  # 1: host rollouts are collected during the update from the previous rollout
+    chunk_seconds: float  # an interruptible call returns after the iteration in which this time is exceeded
     compile_seconds: float
     metric_names: tuple[str, ...]
 
     @property
     def collect_seconds(self) -> float | None:
-        """Time of the latest call that went into rollouts; None where it cannot be told from that of updates."""
+        """Seconds that the latest call spent on rollouts; None where they cannot be separated from updates."""
 
     def __call__(
         self, agent: Any, env: Any, state: TrainState, num_iterations: int, total_iterations: int | None = None
@@ -55,7 +55,7 @@ class WholeEpisodes(Protocol):
 class Backend(Protocol):
     """Backend protocol: all that differs between environments in compiled programs and on the host.
 
-    There is one for each kind of environment (program/backends.py), for one environment.
+    There is one class for each kind of environment (program/backends.py); an instance serves one environment.
     """
 
     @property
@@ -100,4 +100,4 @@ class Backend(Protocol):
         """Return `num_envs` environments of the same kind, which are closed afterwards."""
 
     def clock(self, program: Any) -> Any:
-        """Return a timer of the stages of a compiled training (host.timing.Clock); None where they are not apart."""
+        """Return a timer of the stages of a compiled training (host.timing.Clock); None if they cannot be timed."""

@@ -32,12 +32,12 @@ class IntrinsicReward(Protocol):
         """Initial state of each stream, [B, ...], part of the actor; () if there is none."""
 
     def __call__(self, network: Network, state: PyTree, rollout: Rollout) -> IntrinsicRewards:
-        """Rewards or advantages [T, B] of a rollout by the state before it, and the state that has learned from it.
+        """Compute rewards or advantages [T, B] with the state before a rollout, then update the state from the rollout.
 
         Called once in an update, before its gradient steps. Rewards of steps that are not `valid` are not read, and
         their observations may be anything, but for the row after an episode's end: its observation is the final one.
-        On several devices a rollout has the streams of one: `program.sharding.gather` joins them, and the state must
-        be the same on all.
+        On several devices `rollout` has the streams of one: `program.sharding.gather` joins them, and the state must
+        be the same on all devices.
         """
 
 
@@ -58,7 +58,7 @@ class Phase(Protocol):
         """
 
     def __call__(self, agent: Any, learner: LearnerState, batch: Batch) -> Phased:
-        """Learn from the sequences [M, L] of an update; called once in each, before its observation statistics move.
+        """Learn from the sequences [M, L] of an update; called once in each, before its observation statistics change.
 
         Rows that are not `valid` must have no influence, and the result must be the same on all devices.
         """
@@ -72,5 +72,5 @@ class KeepingPhase(Phase, Protocol):
     def keeps(self) -> bool:
         """Whether the state keeps rollouts. Their shapes are those of the batch in a call: `init` leaves them out.
 
-        The first call returns a state with them, and `start` makes room for them, of zeros, before it.
+        The first call returns a state that has them; before it, `start` allocates them as zeros.
         """

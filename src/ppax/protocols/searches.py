@@ -23,7 +23,7 @@ class Copy(NamedTuple):
 
 
 class Look(NamedTuple):
-    """Members of a sweep as a search sees them at an iteration; all that its decisions may depend on."""
+    """Inputs of a search's decisions at an iteration: all that they may depend on."""
 
     iteration: int  # iterations done
     total: int  # iterations of the whole training
@@ -32,7 +32,7 @@ class Look(NamedTuple):
     values: Mapping[int, Mapping[str, Any]]  # of the swept options now, by number and dotted path
     swept: Mapping[str, Any]  # tuple of values, or distribution, of each swept option, as in the sweep's table
     limits: Mapping[str, Mapping[str, float]]  # low, high and above of each swept option that has any
-    earlier: Mapping[int, float]  # scores at this iteration of members that were here before, in other programs
+    earlier: Mapping[int, float]  # scores at this iteration of members of other programs, which reached it before
 
 
 @runtime_checkable
@@ -44,17 +44,17 @@ class Search(Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether it looks at all members of the sweep at once, for which those of all programs train to there."""
+        """Whether it decides over all members at once, so that all programs first train to the same iteration."""
 
     @property
     def perturbs(self) -> bool:
-        """Whether its members take other values while they train, so that only numbers of the program can be swept."""
+        """Whether it changes values of members while they train, so that only traced numbers can be swept."""
 
     def check(self, members: int, total: int) -> None:
         """Raise ConfigError where a sweep of `members` members and `total` iterations is too small for it."""
 
     def next_after(self, iteration: int, total: int) -> int:
-        """Return the next iteration after `iteration` at which it looks; `total` or more: none before the end."""
+        """Return the iteration of the next decisions after `iteration`; `total` or more: none before the end."""
 
     def decide(self, look: Look) -> list[Stop | Copy]:
         """Return decisions, at most one for each member that trains; the others go on."""

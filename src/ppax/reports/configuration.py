@@ -11,7 +11,7 @@ from ppax.reports.markup import Markup, element, table
 from ppax.reports.words import shortened, value_text
 
 FILES = 20  # maximum number of run files in a report
-UNSAID = (SEED, "log.")  # options of a single run, and of its display
+UNSAID = (SEED, "log.")  # options left out: they concern a single run, or its display
 
 
 def configuration(groups: Sequence[Group]) -> Markup:

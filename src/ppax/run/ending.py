@@ -132,7 +132,7 @@ class RunMonitor:
     def record(self, run_dir: Path | None, state: TrainState, kind: str, why: str = "") -> None:
         """Write the reason for the end to stopped.json, atomically; `kind` is of REASONS. Warn if the disk fails.
 
-        `why` is in the place of the sentence of REASONS.
+        `why` replaces the sentence of REASONS.
         """
         if run_dir is None:
             return

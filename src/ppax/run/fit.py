@@ -190,12 +190,12 @@ def resume(
 
 
 def _signals(directory: RunDirectory | None) -> Sequence[signal.Signals]:
-    """Return the signals that stop a run; a process that follows has no directory, and its leader may have one."""
+    """Return the signals that stop a run: ON_DISK also outside of the leader, which alone knows of a directory."""
     return ON_DISK if directory or not processes.leads() else IN_MEMORY
 
 
 def _own_share(run: Run, run_dir: Any, callbacks: Sequence[Any]) -> tuple[Run, Any, Sequence[Any]]:
-    """Return the arguments as they are, or for a process that follows: it has no directory and calls nothing."""
+    """Return the arguments for this process: outside of the leader there are no directory and no callbacks."""
     return (run, run_dir, callbacks) if processes.leads() else (run.following(), None, ())
 
 

@@ -169,7 +169,7 @@ def warn_of_other_objects(run_dir: Path, agent: Agent, env: Env, run: Run) -> No
         )
 
 
-# ---------------------------------------------------------------- versions, hardware and git commit
+# Versions, hardware and git commit
 
 
 def versions_and_hardware() -> dict[str, Any]:

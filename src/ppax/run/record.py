@@ -79,8 +79,8 @@ def to_act(run_config: Config) -> Config:
 
 
 def without_learning(run_config: Config) -> Config:
-    """Return the configuration with default parts in the place of those by import path that acting does not need."""
-    kept = {place: x for place, x in flatten(run_config) if ".auxiliary." not in f".{place}"}  # of ppax's, too: files
+    """Return the configuration with default parts instead of parts by import path that acting does not need."""
+    kept = {place: x for place, x in flatten(run_config) if ".auxiliary." not in f".{place}"}  # all: they name files
     return config.plain(unflatten(kept), lambda place: place.startswith("log.") or _of_learning(_in_agent(place)))
 
 

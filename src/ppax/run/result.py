@@ -34,7 +34,7 @@ class Interrupted(Exception):
 
 
 class ProcessLost(Interrupted):
-    """Another process of the run has ended; what the last checkpoint has can be resumed."""
+    """Another process of the run has ended; the run can be resumed from its last checkpoint."""
 
 
 class NumericalError(Exception):

@@ -57,7 +57,7 @@ class Saver:
         if not processes.agreed(self._directory is not None and int(state.iteration) != self._saved):
             return None
         state = processes.whole(state)
-        if self._directory is None:  # of a process that follows
+        if self._directory is None:  # not the leader, which alone writes
             return None
         self._directory.require_unchanged()
         disk = Backoff(LAST_PATIENCE)
@@ -89,7 +89,7 @@ class Saver:
         return f"; the newest checkpoint is {path}" if path else "; no checkpoint had been saved before"
 
     def _try(self, state: TrainState, disk: Backoff) -> None:
-        if self._directory is None:  # of a process that follows
+        if self._directory is None:  # not the leader, which alone writes
             return
         try:
             self._write(state, self._directory)

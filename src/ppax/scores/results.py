@@ -16,7 +16,7 @@ from ppax.scores.statistics import Statistics, Verdict, statistics_of, verdict_o
 from ppax.scores.suite import Row
 from ppax.storage import safe_files
 
-FORMAT = 1  # of the files; part of the fingerprint
+FORMAT = 1  # version of the files; part of the fingerprint
 LIMIT = 2**24  # bytes read of a file
 # Options that do not change what is learned or how it is evaluated
 FREE = ("seed", "stop", "best.", "log.", "eval.episodes", "eval.deterministic", "vectorization", "timeout")

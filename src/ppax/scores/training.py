@@ -28,8 +28,8 @@ from ppax.storage.cache import kept_programs
 from ppax.training import make_key
 from ppax.types import ConfigError, PyTree
 
-POINTS = 100  # of a learning curve
-Play = Callable[[PyTree, int, bool], Evaluation]  # of a learner, a seed, and whether actions are the mode
+POINTS = 100  # most points of a learning curve
+Play = Callable[[PyTree, int, bool], Evaluation]  # arguments: learner, seed, and whether actions are the mode
 
 
 def members_of(

@@ -28,7 +28,7 @@ from ppax.types import ConfigError
 SWEEP_FILE, RECORD, RESULT, BEST, MEMBERS = "sweep.toml", "sweep.json", "result.json", "best.toml", "members"
 FORMAT = 1
 LIMIT = 2**26  # bytes read of sweep.json
-DIGITS = 3  # of a member's number, at least
+DIGITS = 3  # least number of digits in the name of a member's directory
 
 
 class Recorded(NamedTuple):

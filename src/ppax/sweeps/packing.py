@@ -72,7 +72,7 @@ def packed(members: Iterable[Member]) -> list[Pack]:
 
 
 def _built(member: Member, made: dict[str, Env]) -> Task:
-    """Build the objects of a member; environments of the same arguments share what no number changes."""
+    """Build the objects of a member; environments that differ only in numbers are made from one object."""
     try:
         plain = {name: value for name, value in member.config.items() if name not in NUMBERS}
         name = json.dumps([plain.get(name) for name in OTHERS] + [group_tables.players_of(plain)])

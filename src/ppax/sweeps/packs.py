@@ -21,7 +21,7 @@ from ppax.sweeps.progress import Counting, Progress
 from ppax.sweeps.searching import Searching, stop_members, unplaced
 from ppax.sweeps.training import Stopped, Together, objects_of
 
-KEPT = 4  # compiled programs
+KEPT = 4  # most compiled programs that are kept
 
 
 class Programs:
@@ -57,13 +57,13 @@ def train_stages(
     progress: Progress,
     stop: threading.Event,
 ) -> Recorded:
-    """Train packs to their ends, from one look of a search that waits to the next; return the record with programs."""
+    """Train packs to their ends, in stages between decisions over all members; return the record with programs."""
     for until in searching.stages():
         progress.skip(dict.fromkeys(searching.decisions.stops(), searching.total))
         if place.cluster is None:
             recorded = _train_here(path, recorded, packs, searching, until, place.programs, progress, stop)
         else:
-            from ppax.sweeps.placing import driver  # late: workers import this file
+            from ppax.sweeps.placing import driver  # imported here: workers import this file, but not the driver
 
             recorded = driver.train(place.ray, path, recorded, packs, place.cluster, until, progress, stop)
         if until < searching.total:

@@ -35,7 +35,7 @@ from ppax.types import ConfigError
 
 Target = str | Path | Config | Preset | Built
 OWN = ("seeds", "draws", "draw_seed", SEARCH)  # keys of the table that are no options of the run
-MOST = 10_000  # members of a sweep
+MOST = 10_000  # most members of a sweep
 SEED = Option("seed", int, limits={"low": 0, "high": 2**64 - 1})
 DRAWS = Option("sweep.draws", int, optional=True, limits={"low": 1, "high": MOST})
 DRAW_SEED = Option("sweep.draw_seed", int, limits={"low": 0})
@@ -149,7 +149,7 @@ def _require_space(values: Mapping[str, Any], draws: int | None) -> None:
 def members_of(run_config: Config, plan: Plan) -> tuple[Member, ...]:
     """Return the members of a sweep over a run, seeds of a setting side by side; ConfigError for invalid options.
 
-    Of a study, whose settings are not known yet, those of one that it might propose.
+    For a study, whose settings are not known yet, the members of one setting that it might propose.
     """
     seeds = seeds_of(run_config, plan)
     settings = (

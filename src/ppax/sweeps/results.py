@@ -166,9 +166,9 @@ def _result(run_dir: Path, member: Member, decisions: Decisions) -> MemberResult
 
 
 def _ranked(members: tuple[MemberResult, ...], decisions: Decisions) -> tuple[float, SettingResult]:
-    """Return a setting, and the iteration to which its members trained at most: infinity for the end.
+    """Return a setting, and the iteration that its longest-trained members reached: infinity for the end.
 
-    Its IQM is over the members that trained so long, and dropped ones; a setting that has no others comes after all
+    Its IQM is over these members and the dropped ones. A setting of which all members were dropped ranks below those
     that the search has stopped.
     """
     stops = decisions.stops()

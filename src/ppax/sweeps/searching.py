@@ -1,4 +1,4 @@
-"""Search of one sweep while its members train: when it looks, the scores that it sees, the decisions that it makes."""
+"""Search of one sweep while its members train: iterations of its decisions, the scores it reads, its decisions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LIMITS = ("low", "high", "above")  # of an option that is a number
 
 
 class Searching:
-    """Looks of a sweep's search, and the record of its decisions."""
+    """Iterations at which a sweep's search decides, and the record of its decisions."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Searching:
     ):
         """Read the record of the sweep directory `path`; its members train for `total` iterations.
 
-        `decide` stands in the place of the search's own decisions.
+        `decide` replaces the search's own decisions.
         """
         self.search, self.decisions, self.total = plan.search, Decisions(path), total
         self._decide = plan.search.decide if decide is None else decide
@@ -58,7 +58,7 @@ class Searching:
         return 0 < iteration < self.total and self.next_after(iteration - 1) == iteration
 
     def stages(self) -> Iterator[int]:
-        """Yield the iterations to which all programs train in turn: looks of a search that waits, and the end."""
+        """Yield the iterations to which all programs train in turn: decisions over all members at once, and the end."""
         until = 0
         while until < self.total:
             until = self.next_after(until) if self.search.waits else self.total

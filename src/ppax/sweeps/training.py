@@ -126,7 +126,7 @@ class Together:
         self._end(done, states, until, stop.is_set())
 
     def _needed(self, program: MembersTraining) -> bool:
-        """Whether a program for the members that the search has left is no smaller, and one of them trains."""
+        """Whether this program goes on: a member trains, and a program for the members left would be no smaller."""
         left = sum(member.end != SEARCH for member in self.runs)
         return bool(self.training) and (left == len(self.runs) or filled(left) == program.members)
 
@@ -153,7 +153,7 @@ class Together:
     ) -> TrainState:
         """Return the states of a program after the search's decisions at `iteration`, if it looks there.
 
-        A search that looks at all members of the sweep at once does it when those of all programs are there (runs.py).
+        A search over all members of the sweep at once decides when all programs have reached `iteration` (packs.py).
         """
         searching, training = self._searching, self.training
         if searching.search.waits or not training or not searching.looks_at(iteration):
@@ -199,7 +199,7 @@ class Together:
                 rows, steps = [*rows, row], steps + new
                 if member.log(row, states, place):
                     self._finish(place, states[place], "stopped")
-            if iteration < done and not member.end:  # it stands still where its next iteration is not finite
+            if iteration < done and not member.end:  # its iteration does not advance where the next one is not finite
                 self._finish(place, states[place], FAULT)
         numbers = {place: self.runs[place].task.member.number for place in training}
         progress.skip({numbers[place]: self._total for place in training if self.runs[place].end})
@@ -232,7 +232,7 @@ class Together:
     def _save(self, iteration: int, states: Sequence[TrainState]) -> None:
         for place in self.training:
             self.runs[place].save(states[place])
-        for place in self.training:  # only now: a kill in between leaves the checkpoints before
+        for place in self.training:  # after all are saved: a kill before this leaves the previous checkpoints
             self.runs[place].prune(iteration)
         self._saved_at = time.monotonic()
 

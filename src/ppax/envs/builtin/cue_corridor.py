@@ -1,4 +1,4 @@
-"""Memory task: a cue at the start of a corridor, visible only there, is the right turn at the fork at its end.
+"""Memory task: a cue, visible only at the start of a corridor, tells which turn is right at the fork at its end.
 
 After the T-maze of Bakker, "Reinforcement Learning with Long Short-Term Memory", NeurIPS 2001; here the agent walks by
 itself. The best mean return is 0 without memory and 1 with it.

@@ -135,7 +135,7 @@ class Navigator:
 
     def _pair_force(self, position: Array) -> Array:
         """Force of all other discs [A, 2], outwards, proportional to the overlap; 0 for coinciding centres."""
-        x, y = (position[:, None, axis] - position[None, :, axis] for axis in (0, 1))  # [A, A], to the first
+        x, y = (position[:, None, axis] - position[None, :, axis] for axis in (0, 1))  # [A, A], from 2nd to 1st agent
         distance = jnp.sqrt(x**2 + y**2)
         push = jnp.maximum(2.0 * self.radius - distance, 0.0) / jnp.maximum(distance, 1e-6)
         return self.stiffness * jnp.stack([(x * push).sum(axis=-1), (y * push).sum(axis=-1)], axis=-1)

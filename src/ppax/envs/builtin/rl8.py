@@ -26,7 +26,7 @@ class EndlessCartPole:
     Actions: push left, none, right. Reward: minus the L1 distance of the observation from upright, centred, at rest.
     """
 
-    # its push, initial states and limits are not used: the dynamics are all that both have in common
+    # only the dynamics of CartPole: its push, initial states and limits are not used
     cart: CartPole = dataclasses.field(
         default=CartPole(), metadata={"parameters": ("gravity", "cart_mass", "pole_mass", "half_length", "dt")}
     )

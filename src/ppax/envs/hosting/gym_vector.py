@@ -184,5 +184,5 @@ def mode_of(vector: VectorEnv) -> AutoresetMode:
 
 
 def exchange_of(vector: VectorEnv) -> Exchange | None:
-    """Return the step by DLPack of a vector environment of tensors; None: it has none, or does not use it."""
+    """Return the step on the device, by DLPack, of a TensorBatch; None for others, and where it is switched off."""
     return vector.exchange if isinstance(vector, TensorBatch) and vector.on_device else None

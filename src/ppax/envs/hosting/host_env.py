@@ -86,7 +86,7 @@ class HostEnv:
         """Entries of a Dict observation that the actor may read; (): all."""
         if not self.made.central_critic:
             return ()
-        seen: Any = self.observation_space  # of every group the same
+        seen: Any = self.observation_space  # the same for every group
         return tuple(name for name in (seen[self.sizes[0][0]] if self.sizes else seen).spaces if name != JOINT)
 
     @property

@@ -24,7 +24,7 @@ SUCCESS = ("is_success",)  # entries of `info` that are logged by default
 def with_params(
     factories: list[Factory], made: EnvSettings, set_params: Callable[[Any, dict[str, float]], None] | None
 ) -> tuple[list[Factory], HostSpec]:
-    """Return functions that make environments with `env_params`, and what one of them is."""
+    """Return factories of environments with `env_params`, and the spaces and sizes of one environment."""
     if not made.env_params and set_params is None:
         return spec_of(factories, made)
     fixed, ranges = split_ranges(made.env_params)
@@ -76,7 +76,7 @@ def spec_of(factories: list[Factory], settings: EnvSettings) -> tuple[list[Facto
 
 
 def groups_by_name(env: ParallelEnv) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Group agents with different spaces by their names without numbers, or one by one; () if all are alike."""
+    """Group agents by name without number; else one group per agent; () if all agents have the same spaces."""
     agents = list(env.possible_agents)
     if difference(env, agents) is None:
         return ()
@@ -90,7 +90,7 @@ def groups_by_name(env: ParallelEnv) -> tuple[tuple[str, tuple[int, ...]], ...]:
 
 
 def _remedy(settings: EnvSettings) -> str:
-    """Return the message, with a place for the difference, for agents that must have the same spaces."""
+    """Return the error message, with `{}` for the difference, for agents that must have the same spaces."""
     for option in ("agent_ids", "central_critic"):
         if getattr(settings, option):
             return f"{option} = true: it needs agents with the same spaces; {{}}; set it to false"
@@ -150,7 +150,7 @@ def mask_size_of(space: spaces.Space, info: dict[str, Any], name: str) -> int | 
 def mask_sizes_of(team: Team, info: dict[str, Any]) -> tuple[tuple[str, int], ...] | None:
     """Return the name and number of mask entries of each group with action masks; None if there are no masks.
 
-    A group that is absent after the reset may have masks later, where its actions can have them: it is one of these.
+    A group absent after the reset is included if its action space supports masks, because it may have masks later.
     """
     sizes, begin, space = [], 0, team.action_space
     for group, count in team.sizes:

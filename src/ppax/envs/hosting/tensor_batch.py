@@ -102,10 +102,10 @@ class TensorBatch(VectorEnv):
         """Step with the leaves of actions on the device, and return the simulator's own memory as arrays of JAX.
 
         A call returns before the simulator has computed: its stream waits for the actions, JAX's stream for the result.
-        The next step may overwrite the arrays. It waits for its actions, which depend on every program that reads them.
+        The next step may overwrite the arrays, but first waits for actions that depend on every program reading them.
         """
         space = self.single_action_space
-        # actions of 64 bits, which JAX does not have, are copies
+        # copied only for spaces of 64 bits: JAX's actions have 32
         dtypes = (self._torch.from_numpy(np.empty(0, leaf.space_dtype)).dtype for leaf in leaves_of(space))
         given = (self._torch.from_dlpack(x).to(dtype) for x, dtype in zip(action, dtypes, strict=True))
         try:

@@ -94,7 +94,7 @@ def _make(env_id: str, **kwargs: Any) -> Any:
     return library("jumanji", "jumanji").make(env_id, **kwargs)
 
 
-# ---------------------------------------------------------------- spaces
+# Spaces
 
 
 def _fields(value: Any) -> dict[str, Any] | None:

@@ -39,7 +39,7 @@ class ActionRepeat:
     """Wrapper of `env` that applies each action `repeats` times, or to the episode's end, as one step of the agent.
 
     A time limit inside this wrapper counts single steps; one around it counts steps of the agent. An agent whose
-    episode ends between two repeats receives no further reward and its final observation; the other agents go on.
+    episode ends between two repeats gets its final observation and no further reward; the other agents go on.
     """
 
     env: Environment
@@ -94,5 +94,5 @@ class ActionRepeat:
 
 
 def _kept(earlier: Array, before: Array, now: Array) -> Array:
-    """Return the metric `before` where the episode had ended `earlier` ([A]; a metric [] is of all agents)."""
+    """Return the metric `before` where the episode had ended `earlier` ([A]; a metric [] is shared by all agents)."""
     return jnp.where(earlier if now.ndim == earlier.ndim else earlier.all(), before, now)

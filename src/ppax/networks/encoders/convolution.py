@@ -48,7 +48,7 @@ def convolve_by_products(x: Array, kernel: Array, stride: int, padding: str) -> 
     """Convolve [H, W, C] with [h, w, C, D] to [H', W', D] by one product of patches and filters (im2col).
 
     First, blocks of stride x stride pixels become channels (space to depth). The remaining convolution has stride 1;
-    its patches are plain slices. Their gradient is padding. Both are cheap, unlike slices with a stride.
+    its patches are plain slices, whose gradient is padding: both are cheap, unlike slices with a stride.
     """
     rows, columns = x.shape[:2]
     high, wide, _, filters = kernel.shape

@@ -11,8 +11,8 @@ from ppax.networks.memories.stack import Stack
 from ppax.networks.memories.time import MemoryPart
 from ppax.networks.memories.window import Window
 
-AT_ONCE = (LRU, MinGRU, Attention, Window)  # their matrix products are those of all steps, not one after each step
-OWN = (NoMemory, GRU, LSTM, *AT_ONCE)  # their products are those of networks/products.py
+AT_ONCE = (LRU, MinGRU, Attention, Window)  # matrix products over all steps of a sequence at once
+OWN = (NoMemory, GRU, LSTM, *AT_ONCE)  # all matrix products by networks/products.py
 
 __all__ = [
     "AT_ONCE",

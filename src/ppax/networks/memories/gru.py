@@ -119,7 +119,7 @@ def _backprop_backward(residuals: PyTree, gradient: Array) -> tuple[Array | None
 
     start = jnp.zeros_like(gradient[0])
     _, (of_n, of_recurrent) = jax.lax.scan(step, start, (gradient, steps, first), reverse=True)
-    # r and z have the same gradient in both; padding, as a concatenation would change the layout under vmap
+    # r and z: same gradient for both contributions; padding, as a concatenation would change the layout under vmap
     width = of_n.shape[1]
     of_x = jnp.pad(of_recurrent[:, : 2 * width], ((0, 0), (0, width))) + jnp.pad(of_n, ((0, 0), (2 * width, 0)))
     return of_x, of_recurrent, None, None, None

@@ -4,7 +4,7 @@
      "outputs": [[name, slot]], "slots": number of slots}
 
 A size in a parameter is a number, or "b", "2*b" and so on for multiples of the batch size. Weights have their names in
-`weights.safetensors`, where constants are beside them.
+`weights.safetensors`, which also holds the constants.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ppax.policy.bundle.interface import Interface
 from ppax.storage.state_arrays import named_leaves
 from ppax.types import ConfigError, PyTree
 
-SIZE = re.compile(r"([1-9][0-9]*\*)?b")  # of a batch: "b", "2*b"
+SIZE = re.compile(r"([1-9][0-9]*\*)?b")  # multiple of the batch size: "b", "2*b"
 CONSTANT = "constant."  # prefix of the names of constants among the weights
 # Parameters that an operation reads, by name of the operation; of others none
 PARAMS = {

@@ -1,6 +1,6 @@
-"""Replay of a traced step, operation by operation: a JAX function of the plainest primitives, for converters.
+"""Replay of a traced step, operation by operation: a JAX function of basic primitives only, for converters.
 
-Called functions are inlined, loops over one step are gone, unused operations too, and what depends on weights alone is
+Called functions and loops of one step are inlined, unused operations dropped, and what depends on weights alone is
 computed beforehand. Complex numbers become pairs of real ones, which every format has.
 """
 

@@ -24,7 +24,7 @@ from ppax.types import ConfigError
 
 FORMATS = ("numpy", "stablehlo", "onnx")
 ROWS, STEPS = 64, 3  # size of the comparison of every format with the policy
-TOLERANCE = 1e-4  # relative to numbers above 1; rounding in float32 is some 1e-6, where logits are large more
+TOLERANCE = 1e-4  # relative error of numbers above 1; float32 rounds to about 1e-6, less exactly where logits are large
 TIES = 0.02  # largest share of rows in which rounding may choose another of two equally likely actions
 
 
@@ -37,7 +37,7 @@ class Exported(NamedTuple):
 
 
 class Format(NamedTuple):
-    """A policy in one format: files by name, entries of the description, constants beside the weights."""
+    """A policy in one format: files by name, entries of the description, constants stored with the weights."""
 
     files: dict[str, bytes]
     about: dict[str, Any]

@@ -79,7 +79,7 @@ class Driver:
         self._places, self._progress, self._merged, self._stop = places, progress, Merged(progress), stop
         self._root = path / MEMBERS
         self._root.mkdir(exist_ok=True)
-        self._running: dict[Any, Placed] = {}  # by the answer that is awaited
+        self._running: dict[Any, Placed] = {}  # by the reference of the awaited answer
         self._waiting: collections.deque[Placed] = collections.deque()
         self._error: BaseException | None = None
         self._worker = ray.remote(max_restarts=0, max_task_retries=0, **cluster.resources)(Worker)
@@ -160,7 +160,7 @@ class Driver:
 
     def _lose(self, placed: Placed, error: Exception) -> None:
         """Let a program whose worker is lost go on from its last checkpoint, `retries` times at most."""
-        self._kill(placed)  # nobody reads it any more, but it would hold its place
+        self._kill(placed)  # a worker that still lives would keep its resources
         self._progress.take_back(placed.env_steps)
         placed.env_steps, placed.reached = 0, {}
         placed.lost += 1

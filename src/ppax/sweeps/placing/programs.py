@@ -17,7 +17,7 @@ from ppax.sweeps.placing.worker import size_of_programs, surroundings
 from ppax.sweeps.searching import unplaced
 from ppax.sweeps.training import Stopped
 
-LOOK_SECONDS = 0.5  # between two looks at signals and progress
+LOOK_SECONDS = 0.5  # interval at which signals and progress are polled
 
 
 @dataclasses.dataclass
@@ -60,7 +60,7 @@ def planned(
         return recorded
     room = places.room()
     most = -(-sum(map(len, left)) // room.programs)
-    # the process ends with the call: its memory, on a GPU all of it, is that of the workers
+    # max_calls=1: the process ends with the call, so that workers get its memory, which on a GPU is all of it
     ask = ray.remote(max_calls=1, **cluster.resources)(size_of_programs)
     given = surroundings(cluster.cpus)
     asked = [ask.remote(given, tuple(members), most, room.together) for members in left]

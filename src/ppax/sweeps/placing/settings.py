@@ -30,7 +30,7 @@ OPTIONS = {
         "ray.retries",
         int,
         default=3,
-        doc="times that a program goes on from its last checkpoint after its worker was lost",
+        doc="number of times that a program goes on from its last checkpoint after its worker was lost",
         limits={"low": 0},
     ),
 }

@@ -2,7 +2,7 @@
 
 A snapshot is what a kill of the worker would leave at one moment, so that a resume from it gives the bits of an
 uninterrupted sweep. Files are written in the order in which a run writes them: a checkpoint after the rows and the best
-policy up to it, the reason for the end after the last checkpoint. Only then what is gone is removed.
+policy up to it, the reason for the end after the last checkpoint. Files that are gone are removed last.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Outbox:
         self._checkpoints: set[str] = set()
 
     def sent(self) -> None:
-        """Take the present files as known to the other side."""
+        """Mark the current files as known to the receiver."""
         self._sent, self._checkpoints = _stamps(self._root), _checkpoints(self._root)
 
     @property
@@ -139,7 +139,7 @@ def _names(root: Path, run: str) -> list[str]:
 
 
 def _stamps(root: Path) -> dict[str, tuple[int, int, int]]:
-    """Return what tells a changed file from the one before, by name."""
+    """Return modification time, size and inode of each file by name, by which changes are detected."""
     stamps = {}
     for run in sorted(os.listdir(root)):
         for name in _names(root, run):

@@ -1,7 +1,7 @@
 """Worker: an actor of a Ray cluster that trains the members of one program, in a directory of its own machine.
 
-The driver asks for what has happened since its last question: progress, snapshots of the run directories, the end. It
-alone writes the directory of the sweep, so that a worker that was given up as lost, and lives, can change nothing.
+The driver polls for events since its last request: progress, snapshots of the run directories, the end. It alone
+writes the directory of the sweep, so that a worker that was given up as lost but still lives can change nothing.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from ppax.sweeps.searching import Searching
 from ppax.sweeps.training import Stopped
 from ppax.types import ConfigError
 
-WAIT_SECONDS = 0.5  # in which a question of the driver is answered, if nothing happens
+WAIT_SECONDS = 0.5  # longest wait for an event before a request of the driver is answered
 ERRORS: dict[str, type[Exception]] = {one.__name__: one for one in (ConfigError, MemoryError, OSError)}
-WAITING = 1_000  # events that wait for a question; then training waits too
+WAITING = 1_000  # capacity of the queue of events; a full queue blocks training
 
 
 class Surroundings(NamedTuple):
-    """Surroundings that members share with the driver: versions, packages that may be imported and where they are."""
+    """Process context that a worker takes over from the driver: versions, trusted packages, search path, directory."""
 
     versions: tuple[str, str]  # of ppax and JAX
     trusted: tuple[list[str], list[str]]  # as imports.granted
@@ -123,23 +123,23 @@ def size_of_programs(given: Surroundings, members: tuple[Member, ...], most: int
 
 
 class Worker:
-    """Actor that trains one job in a thread, so that the driver's questions are answered meanwhile."""
+    """Actor that trains one job in a thread, so that it can answer the driver's requests during training."""
 
     def __init__(self) -> None:
         self._events: queue.Queue[Event] = queue.Queue(WAITING)
         self._stop, self._on_host = threading.Event(), False
-        self._lock = threading.Lock()  # of snapshots; one of a run on the host is taken while it goes on
+        self._lock = threading.Lock()  # guards snapshots, which `next` takes of a host run while it trains
         self._folder = Path(tempfile.mkdtemp(prefix="ppax-"))
         (self._folder / MEMBERS).mkdir()
         self._outbox = Outbox(self._folder / MEMBERS)
 
     def begin(self, job: Job) -> list[Event]:
-        """Begin to train; nothing has happened yet."""
+        """Start training in a thread; return no events."""
         threading.Thread(target=self._run, args=(job,), daemon=True).start()
         return []
 
     def next(self) -> list[Event]:
-        """Return what has happened since the last question; wait a moment where nothing has."""
+        """Return the events since the last request; wait up to WAIT_SECONDS if there are none."""
         events: list[Event] = []
         with contextlib.suppress(queue.Empty):
             events.append(self._events.get(timeout=WAIT_SECONDS))

@@ -1,4 +1,4 @@
-"""Decisions of a search: a row in search.jsonl of a sweep's directory for each member, each time the search looks.
+"""Decisions of a search: rows of search.jsonl in a sweep's directory, one per member and iteration of decisions.
 
 The file is data of the sweep: a resume takes recorded decisions as they are, and makes those that are missing.
 """

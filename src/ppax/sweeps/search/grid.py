@@ -19,7 +19,7 @@ class Grid:
         """Accept every sweep."""
 
     def next_after(self, iteration: int, total: int) -> int:
-        """Return the end: it never looks."""
+        """Return `total`: there are no decisions before the end."""
         return total
 
     def decide(self, look: Look) -> list[Stop | Copy]:

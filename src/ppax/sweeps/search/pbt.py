@@ -23,8 +23,8 @@ DIGITS = 6  # significant digits of a perturbed number, as those of a drawn one
 class PBT:
     """Population-based training: the worst members take over the learner of a good one and perturb its numbers.
 
-    The members of one program are a population. A learner is weights, optimiser state and statistics; environments
-    and random key of the member go on.
+    The members of one program are a population. A learner is weights, optimiser state and statistics; a member
+    keeps its environments and random key.
     """
 
     waits: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""Rounds of a study: settings are asked for, their members train together, their scores are told."""
+"""Rounds of an Optuna study: ask for settings, train their members together, tell their scores."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ppax.sweeps.studies.study import Best, Proposed, Study
 from ppax.sweeps.training import Stopped
 from ppax.types import ConfigError
 
-WAIT_SECONDS = 2.0  # between two looks at the trials of other workers
+WAIT_SECONDS = 2.0  # interval at which the trials of other workers are polled
 LOST = "repeated by another worker, after a pause here"
 
 

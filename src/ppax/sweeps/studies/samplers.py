@@ -13,7 +13,7 @@ from ppax.sweeps.search.optuna import Optuna
 from ppax.types import ConfigError
 
 SAMPLERS: dict[str, Callable[[int], Any]] = {
-    "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed, constant_liar=True),  # a batch is asked before it is told
+    "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed, constant_liar=True),  # asks for a batch before telling
     "random": lambda seed: optuna.samplers.RandomSampler(seed=seed),
     "gp": lambda seed: optuna.samplers.GPSampler(seed=seed),
     "cmaes": lambda seed: optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False),

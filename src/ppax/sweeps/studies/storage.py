@@ -17,8 +17,8 @@ from ppax.sweeps.search.optuna import Optuna
 from ppax.sweeps.studies.samplers import PRUNERS, sampler_of
 from ppax.types import ConfigError
 
-ATTEMPTS = 5  # to open a database whose tables another worker creates meanwhile
-FAULTS = (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError)  # of a database
+ATTEMPTS = 5  # attempts to open a database whose tables another worker creates meanwhile
+FAULTS = (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError)  # errors of a database
 AT_ONCE = (  # others create the tables at the same time
     sqlalchemy.exc.IntegrityError,
     sqlalchemy.exc.ProgrammingError,

@@ -26,7 +26,7 @@ from ppax.sweeps.studies.space import space_of, values_of
 from ppax.sweeps.studies.storage import FAULTS, first_line, one_at_a_time, opened, quiet, shown, sqlite_file
 from ppax.types import ConfigError
 
-FILE = "study.db"  # of the default storage, in the sweep's directory
+FILE = "study.db"  # database of the default storage, in the sweep's directory
 OWNER, RUN, WHY, OF, REPEATED = "ppax.owner", "ppax.run", "ppax.why", "ppax.of", "ppax.repeats"  # keys of attributes
 FAILED, WAITING, RUNNING = TrialState.FAIL, TrialState.WAITING, TrialState.RUNNING
 DONE, PRUNED = TrialState.COMPLETE, TrialState.PRUNED

@@ -19,8 +19,8 @@ from ppax.run.result import TrainedRun
 from ppax.types import ConfigError
 
 LAST = 2**63  # an iteration that no run reaches
-# Usual changes between two rows by which the return of a run that learns rises. Of returns that only fluctuate around a
-# mean, 2 % rise as much where a tenth of the rows is one row; fewer in longer runs
+# Least rise of the return of a run that learns, in usual changes between two rows. Returns that only fluctuate around a
+# mean rise as much in 2 % of the runs of which a tenth of the rows is one row, and in fewer of the longer ones
 CERTAIN = 3.0
 
 

@@ -19,13 +19,13 @@ from ppax.envs.hosting.stepper import HostStep, host_step
 from ppax.envs.hosting.workers import START_SECONDS, halves, pickled, shares
 from ppax.program import clusters
 
-CLOSE_SECONDS = 1.0  # in which environments are closed, before their actor is killed
+CLOSE_SECONDS = 1.0  # time limit for closing environments before their actor is killed
 
 
 class Actors:
     """Stepper of environments in `workers` actors, in two batches; None: as many as the cluster has CPUs.
 
-    An actor takes no CPU from Ray's account: evaluation has actors of its own while those of training wait.
+    Actors request no CPU from Ray, so that evaluation can have its own actors while those of training wait.
     """
 
     has_final_obs = False

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-FILES = ("arrays", "batch", "faults")  # of envs/hosting, which import nothing else of ppax
+FILES = ("arrays", "batch", "faults")  # modules of envs/hosting that import nothing else of ppax
 FLAGS = ("reward", "terminated", "truncated", "first", "valid", "metrics")  # fields of Arrays
 
 

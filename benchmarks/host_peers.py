@@ -29,11 +29,11 @@ def prepare_ppax(work: Work, env_id: str, overlap: int = 0) -> Prepared:
     import jax
 
     import ppax
-    from ppax.host import beside_stepping
+    from ppax.host import for_overlap
 
     env = ppax.make(f"gymnasium/{env_id}", work.num_envs)
     agent = ours.agent_for(env)
-    agent = beside_stepping(agent, env, w1.NUM_STEPS, overlap)  # as `fit` does
+    agent = for_overlap(agent, env, w1.NUM_STEPS, overlap)  # as `fit` does
     state = jax.jit(lambda key: ppax.start(agent, env, w1.NUM_STEPS, key))(jax.random.key(work.seed))
     program = ppax.compile(agent, env, state)
     program.overlap = overlap

@@ -145,13 +145,13 @@ def expected_score(rows, since, iteration):
     return sum(known) / len(known) if known else None
 
 
-@pytest.mark.parametrize(("name", "looks"), [("pbt", (2, 4, 6)), ("halving", (2, 4)), ("asha", (2, 4))])
-def test_scores_are_means_of_recent_rows(whole, name, looks):
+@pytest.mark.parametrize(("name", "decided"), [("pbt", (2, 4, 6)), ("halving", (2, 4)), ("asha", (2, 4))])
+def test_scores_are_means_of_recent_rows(whole, name, decided):
     path = whole(name).run_dir
     found = decisions_of(path)
-    assert sorted({row["iteration"] for row in found}) == list(looks)
+    assert sorted({row["iteration"] for row in found}) == list(decided)
     for row in found:
-        since = max([0, *(x for x in looks if x < row["iteration"])])
+        since = max([0, *(x for x in decided if x < row["iteration"])])
         expected = expected_score(rows_of(members_of(path)[row["member"]]), since, row["iteration"])
         assert row["score"] == pytest.approx(expected, rel=1e-12)
         assert (row["decision"] == "on") == ("reason" not in row)
@@ -308,7 +308,7 @@ def test_a_killed_sweep_resumes_bit_for_bit(whole, name, saves, tmp_path, monkey
 @pytest.mark.parametrize("name", [pytest.param("pbt"), *(pytest.param(x, marks=NIGHTLY) for x in ("halving", "asha"))])
 @pytest.mark.parametrize("iteration", [pytest.param(2, marks=NIGHTLY), 4, pytest.param(5, marks=NIGHTLY)])
 def test_a_signal_saves_all_and_resumes(whole, name, iteration, tmp_path, monkeypatch):
-    """At an iteration at which the search looks: what is saved is the state before its decisions."""
+    """At an iteration at which the search decides: what is saved is the state before its decisions."""
     expected = whole(name)
     stopping = signalling(member.MemberRun.log, iteration)
 

@@ -4,7 +4,7 @@ from ppax.host.episodes import HostActor, HostEpisodes
 from ppax.host.policy import make_policy
 from ppax.host.rollouts import Rollouts
 from ppax.host.timing import Clock
-from ppax.host.training import HostTraining, beside_stepping, metric_names
+from ppax.host.training import HostTraining, for_overlap, metric_names
 
 __all__ = [
     "Clock",
@@ -12,7 +12,7 @@ __all__ = [
     "HostEpisodes",
     "HostTraining",
     "Rollouts",
-    "beside_stepping",
+    "for_overlap",
     "make_policy",
     "metric_names",
 ]

@@ -174,7 +174,7 @@ def _after(state: TrainState, played: Gathering) -> TrainState:
     return dataclasses.replace(state, actor=actor, key=played.key)
 
 
-def beside_stepping(agent: Agent, env: Env, num_steps: int, overlap: int) -> Any:
+def for_overlap(agent: Agent, env: Env, num_steps: int, overlap: int) -> Any:
     """Return `agent`; with `overlap`, its updates run on fewer devices where they would occupy every core.
 
     A number of devices that the user has chosen stays as it is.

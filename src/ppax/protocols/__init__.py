@@ -30,7 +30,7 @@ from ppax.protocols.runs import (
     Row,
     StopCondition,
 )
-from ppax.protocols.searches import Copy, Look, Search, Stop
+from ppax.protocols.searches import Copy, Search, Standings, Stop
 
 __all__ = [
     "Adapted",
@@ -59,7 +59,6 @@ __all__ = [
     "LoggedRun",
     "Logger",
     "LoggerPart",
-    "Look",
     "Loss",
     "MadeForSpaces",
     "Minibatches",
@@ -73,6 +72,7 @@ __all__ = [
     "Scene",
     "Schedule",
     "Search",
+    "Standings",
     "Stop",
     "StopCondition",
     "Training",

@@ -22,7 +22,7 @@ class Copy(NamedTuple):
     reason: str
 
 
-class Look(NamedTuple):
+class Standings(NamedTuple):
     """Inputs of a search's decisions at an iteration: all that they may depend on."""
 
     iteration: int  # iterations done
@@ -39,7 +39,7 @@ class Look(NamedTuple):
 class Search(Protocol):
     """Search protocol: settings in the table `[search]`, hashable; decides over the members of a sweep as they train.
 
-    Decisions are a pure function of the settings and of the look: a resumed sweep makes them again.
+    Decisions are a pure function of the settings and of the standings: a resumed sweep makes them again.
     """
 
     @property
@@ -56,5 +56,5 @@ class Search(Protocol):
     def next_after(self, iteration: int, total: int) -> int:
         """Return the iteration of the next decisions after `iteration`; `total` or more: none before the end."""
 
-    def decide(self, look: Look) -> list[Stop | Copy]:
+    def decide(self, standings: Standings) -> list[Stop | Copy]:
         """Return decisions, at most one for each member that trains; the others go on."""

@@ -20,7 +20,7 @@ from ppax.agents.opponents import Pool
 from ppax.config import BestSettings, EvalSettings, FilmSettings, InitFrom, Log, Run, group_tables
 from ppax.envs import Env, check_schedule
 from ppax.films.recorder import FilmRecorder
-from ppax.host import beside_stepping
+from ppax.host import for_overlap
 from ppax.options import Config
 from ppax.policy.spec import spec_of
 from ppax.program import processes, sharding
@@ -132,7 +132,7 @@ def fit_run(
         stop_requested = stack.enter_context(stop_on_signals(_signals(directory)))
         stack.enter_context(kept_programs())
         stack.enter_context(explained(needed))
-        agent = beside_stepping(agent, env, run.num_steps, run.overlap)
+        agent = for_overlap(agent, env, run.num_steps, run.overlap)
         origin = record_start(directory, "fit", agent, env, run, {} if warm is None else warm.record())
         saver = Saver(directory, monitor, run.log, origin)
         loop = stack.enter_context(closing(Loop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested)))

@@ -10,7 +10,7 @@ from typing import Any
 from ppax import config
 from ppax.loggers.files import rows_until
 from ppax.options import Config
-from ppax.protocols import Copy, Look, Row, Stop
+from ppax.protocols import Copy, Row, Standings, Stop
 from ppax.run.directory import ROWS
 from ppax.run.restore import planned_iterations
 from ppax.sweeps import directory, member
@@ -36,7 +36,7 @@ class Searching:
         plan: Plan,
         members: Sequence[Member],
         total: int,
-        decide: Callable[[Look], list[Stop | Copy]] | None = None,
+        decide: Callable[[Standings], list[Stop | Copy]] | None = None,
     ):
         """Read the record of the sweep directory `path`; its members train for `total` iterations.
 
@@ -50,11 +50,11 @@ class Searching:
         self._limits = {name: {key: x[key] for key in LIMITS if x.get(key) is not None} for name, x in limits.items()}
 
     def next_after(self, iteration: int) -> int:
-        """Return the next iteration at which the search looks, at most the last one."""
+        """Return the next iteration at which the search decides, at most the last one."""
         return min(self.search.next_after(iteration, self.total), self.total)
 
-    def looks_at(self, iteration: int) -> bool:
-        """Return whether the search looks at `iteration`; it never does before the first one and after the last one."""
+    def decides_at(self, iteration: int) -> bool:
+        """Return whether the search decides at `iteration`; never before the first and after the last one."""
         return 0 < iteration < self.total and self.next_after(iteration - 1) == iteration
 
     def stages(self) -> Iterator[int]:
@@ -72,13 +72,13 @@ class Searching:
         """Return the decision for each member that trains, by number: the recorded ones, else new ones, recorded."""
         known = self.decisions.at(iteration)
         if not run_dirs.keys() <= known.keys():
-            since = self._look_before(iteration)
+            since = self._decided_before(iteration)
             scores = {number: score(path, since, iteration) for number, path in run_dirs.items()}
             earlier = {number: row.score for number, row in known.items() if number not in scores}
             now = {number: self.values(self._members[number], iteration) for number in scores}
             everything = len(self._members), scores, now, self._swept, self._limits, earlier
-            look = Look(iteration, self.total, *everything)
-            self.decisions.add(made(iteration, scores, self._decide(look)))
+            standings = Standings(iteration, self.total, *everything)
+            self.decisions.add(made(iteration, scores, self._decide(standings)))
             known = self.decisions.at(iteration)
         found = {number: known[number] for number in run_dirs}
         if not {one.source for one in found.values()} <= {None, *run_dirs}:
@@ -87,7 +87,7 @@ class Searching:
             )
         return found
 
-    def _look_before(self, iteration: int) -> int:
+    def _decided_before(self, iteration: int) -> int:
         before, following = 0, self.next_after(0)
         while following < iteration:
             before, following = following, self.next_after(following)
@@ -113,7 +113,7 @@ def _known(rows: Sequence[Row], name: str) -> list[float]:
 
 
 def stop_members(path: Path, recorded: Recorded, searching: Searching, iteration: int) -> Recorded:
-    """Stop members by the decisions of a search that looks at all at once; return the record without their programs."""
+    """Stop members by the decisions of a search over all at once; return the record without their programs."""
     run_dirs = {one.number: member_dir(path, one) for one in recorded.members}
     training = {number: run_dir for number, run_dir in run_dirs.items() if not end_of(run_dir).kind}
     for number, one in searching.decide(iteration, training).items():
@@ -140,7 +140,7 @@ def checked_total(plan: Plan, packs: Sequence[Pack]) -> int:
     search, members = plan.search, sum(len(pack.tasks) for pack in packs)
     if search.next_after(0, max(totals)) >= max(totals):
         search.check(members, max(totals))
-        return max(totals)  # it never looks
+        return max(totals)  # it never decides
     for pack in packs:
         if not pack.compiled:
             raise ConfigError(

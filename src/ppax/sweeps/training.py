@@ -151,12 +151,12 @@ class Together:
         iteration: int,
         progress: Counting,
     ) -> TrainState:
-        """Return the states of a program after the search's decisions at `iteration`, if it looks there.
+        """Return the states of a program after the search's decisions at `iteration`, if it decides there.
 
         A search over all members of the sweep at once decides when all programs have reached `iteration` (packs.py).
         """
         searching, training = self._searching, self.training
-        if searching.search.waits or not training or not searching.looks_at(iteration):
+        if searching.search.waits or not training or not searching.decides_at(iteration):
             return trained
         places = {self.runs[place].task.member.number: place for place in training}
         found = searching.decide(iteration, {number: self.runs[place].path for number, place in places.items()})

@@ -14,7 +14,7 @@ from ppax.agents.precision import products_of
 from ppax.collection import collect
 from ppax.envs import Env, require_native
 from ppax.envs.vector import VectorEnv
-from ppax.host import Clock, beside_stepping
+from ppax.host import Clock, for_overlap
 from ppax.ppo import PPO
 from ppax.program import sharding
 from ppax.program.backends import backend_of
@@ -111,7 +111,7 @@ def measure(
     waits for environments), policy, transfer, update, recording.
     """
     check_sizes(agent, env, num_steps)
-    agent = beside_stepping(agent, env, num_steps, overlap)
+    agent = for_overlap(agent, env, num_steps, overlap)
     runner = Runner(agent, env, num_steps, say, overlap)
     say("measuring")
     times = rounds(runner, seconds)

@@ -195,7 +195,7 @@ def test_an_error_of_a_program_is_raised_here(error, kind, tmp_path, monkeypatch
 
 
 def test_workers_of_another_version_are_refused(tmp_path, monkeypatch):
-    given = worker.surroundings(1)
+    given = worker.process_context(1)
     with contextlib.ExitStack() as stack, pytest.raises(ppax.ConfigError, match="install the same on all nodes"):
         worker.enter(given._replace(versions=("0.0.1", "0.1")), stack)
 
@@ -203,7 +203,7 @@ def test_workers_of_another_version_are_refused(tmp_path, monkeypatch):
 def test_a_worker_trusts_what_the_driver_trusts(monkeypatch):
     """Packages of Python and of the settings file; those of the command line also beside the current directory."""
     with imports.trusting(["one"]), imports.trusting(["two"], beside=True):
-        given = worker.surroundings(1)
+        given = worker.process_context(1)
     assert not imports.granted()[1]
     with contextlib.ExitStack() as stack:
         worker.enter(given, stack)

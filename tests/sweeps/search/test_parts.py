@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ppax
-from ppax.protocols import Copy, Look, Search, Stop
+from ppax.protocols import Copy, Search, Standings, Stop
 from ppax.sweeps import ASHA, PBT, Choice, Grid, Halving, LogUniform, Normal, Uniform
 from ppax.sweeps.search import table
 
@@ -14,10 +14,10 @@ NAN = math.nan
 PATH = "agent.learning_rate"
 
 
-def look(scores, iteration=3, total=27, members=None, values=None, swept=None, limits=None, earlier=None):
+def standings(scores, iteration=3, total=27, members=None, values=None, swept=None, limits=None, earlier=None):
     values = {number: {PATH: 1e-3} for number in scores} if values is None else values
     swept = {PATH: Uniform(0.0, 1.0)} if swept is None else swept
-    return Look(iteration, total, members or len(scores), scores, values, swept, limits or {}, earlier or {})
+    return Standings(iteration, total, members or len(scores), scores, values, swept, limits or {}, earlier or {})
 
 
 def test_halving_keeps_a_third_of_all_members_at_each_rung():
@@ -26,7 +26,7 @@ def test_halving_keeps_a_third_of_all_members_at_each_rung():
     rungs = [search.next_after(i, 27) for i in (0, 1, 3, 9)]
     assert rungs == [1, 3, 9, 27]
     scores = {0: 5.0, 1: NAN, 2: 9.0, 3: 5.0, 4: -1.0, 5: 7.0, 6: 5.0, 7: -math.inf, 8: 2.0}
-    found = search.decide(look(scores, iteration=1))
+    found = search.decide(standings(scores, iteration=1))
     # best first: 2 (9), 5 (7), then of the three with 5 the first number, 0; last 1 and 7, no score and the lowest
     assert {one.member for one in found} == {1, 3, 4, 6, 7, 8}
     assert all(isinstance(one, Stop) for one in found)
@@ -35,9 +35,9 @@ def test_halving_keeps_a_third_of_all_members_at_each_rung():
     )
     assert "no score, place 8 of 9" in next(one.reason for one in found if one.member == 1)
     # one of the three has been dropped meanwhile: still one goes on
-    found = search.decide(look({2: 1.0, 5: 3.0}, iteration=3, members=9))
+    found = search.decide(standings({2: 1.0, 5: 3.0}, iteration=3, members=9))
     assert [one.member for one in found] == [2]
-    assert search.decide(look({5: 3.0}, iteration=9, members=9)) == []  # 9 // 27 is none, and one always goes on
+    assert search.decide(standings({5: 3.0}, iteration=9, members=9)) == []  # 9 // 27 is none, and one always goes on
 
 
 def test_rungs_are_rounded_up_to_whole_iterations():
@@ -48,10 +48,10 @@ def test_rungs_are_rounded_up_to_whole_iterations():
 def test_asha_compares_with_those_that_reached_the_rung_before():
     """Eta 2 over 4 iterations: a rung at 2. Six members in programs of three."""
     search = ASHA(eta=2, rungs=1)
-    found = search.decide(look({0: 1.0, 1: 3.0, 2: 2.0}, iteration=2, total=4, members=6))
+    found = search.decide(standings({0: 1.0, 1: 3.0, 2: 2.0}, iteration=2, total=4, members=6))
     assert {one.member for one in found} == {0, 2}  # 3 // 2 = 1 goes on
     earlier = {0: 1.0, 1: 3.0, 2: 2.0}
-    found = search.decide(look({3: 2.5, 4: 0.0, 5: 2.0}, iteration=2, total=4, members=6, earlier=earlier))
+    found = search.decide(standings({3: 2.5, 4: 0.0, 5: 2.0}, iteration=2, total=4, members=6, earlier=earlier))
     assert {one.member for one in found} == {4, 5}  # of six three go on: 1, 3 and 2, which stopped already
     assert [one.reason for one in found] == [
         "stopped by asha at rung 1 of 1 (iteration 2): score 2, place 4 of 6 so far; 3 go on",
@@ -62,7 +62,7 @@ def test_asha_compares_with_those_that_reached_the_rung_before():
 def test_the_worst_of_a_population_copy_the_best():
     scores = {number: float(number) for number in range(10)}
     values = {number: {PATH: (number + 1) * 1e-3} for number in scores}
-    found = PBT(fraction=0.2, resample=0.0).decide(look(scores, values=values, iteration=5))
+    found = PBT(fraction=0.2, resample=0.0).decide(standings(scores, values=values, iteration=5))
     assert [one.member for one in found] == [1, 0]
     assert all(isinstance(one, Copy) and one.source in (8, 9) for one in found)
     for one in found:
@@ -77,7 +77,7 @@ def test_draws_depend_on_seed_iteration_and_member_alone():
     def copies(seed, numbers):
         search = PBT(fraction=0.5, resample=0.0, seed=seed)
         scores = {number: -float(number) for number in numbers}
-        found = [search.decide(look(scores, iteration=i, total=99)) for i in range(1, 40)]
+        found = [search.decide(standings(scores, iteration=i, total=99)) for i in range(1, 40)]
         return [(one.member, one.source, one.values[PATH]) for decisions in found for one in decisions]
 
     assert copies(0, range(8)) == copies(0, range(8))
@@ -92,16 +92,16 @@ def test_draws_depend_on_seed_iteration_and_member_alone():
 
 def test_a_member_without_a_score_is_never_a_source():
     scores = {0: NAN, 1: NAN, 2: 1.0, 3: NAN}
-    found = PBT(fraction=0.5).decide(look(scores))
+    found = PBT(fraction=0.5).decide(standings(scores))
     assert {one.member: one.source for one in found} == {1: 2, 3: 2}
-    assert PBT(fraction=0.5).decide(look(dict.fromkeys(range(4), NAN))) == []
+    assert PBT(fraction=0.5).decide(standings(dict.fromkeys(range(4), NAN))) == []
 
 
 def explored(swept, value, limits=None, **settings):
     """Values that 200 copies of a member with `value` get."""
     values, found = {0: {PATH: value}, 1: {PATH: value}}, []
     for iteration in range(1, 201):
-        one = look({0: 1.0, 1: 0.0}, iteration, 999, values=values, swept={PATH: swept}, limits=limits)
+        one = standings({0: 1.0, 1: 0.0}, iteration, 999, values=values, swept={PATH: swept}, limits=limits)
         found += [copy.values[PATH] for copy in PBT(**settings).decide(one)]
     return found
 

@@ -36,7 +36,7 @@ BASE = {
     "log": {"console": False, "checkpoint_every": 1, "keep": 1},
 }
 VALUES = {RATE: LogUniform(1e-4, 3e-2), "agent.gamma": [0.9, 0.99]}
-SEARCH = Optuna(trials=5, batch=2, sampler="random", pruner="halving", looks=2)
+SEARCH = Optuna(trials=5, batch=2, sampler="random", pruner="halving", reports=2)
 TRIALS, SEEDS = 5, 2
 
 
@@ -115,7 +115,7 @@ def test_the_value_of_a_trial_is_the_iqm_of_its_members(whole):
 
 
 def test_the_pruner_sees_the_mean_of_a_trials_members_and_stops_all_of_them(whole):
-    """At two looks, iterations 2 and 5; what is stopped there trains no further and is told as pruned."""
+    """At two reports, iterations 2 and 5; what is stopped there trains no further and is told as pruned."""
     found = [json.loads(line) for line in (whole.run_dir / "search.jsonl").read_text().splitlines()]
     assert {row["iteration"] for row in found} <= {2, 5}
     pruned = {row["member"] // SEEDS for row in found if row["decision"] == "stop"}
@@ -277,13 +277,15 @@ def test_environments_on_the_host_take_a_study(tmp_path):
     assert len(result.members) == 2
     assert all(np.isfinite(one.score) for one in result.members)
     with pytest.raises(ConfigError, match="is on the host"):
-        ppax.sweep_runs(base, {RATE: [1e-3]}, search=Optuna(pruner="median", looks=1), run_dir=tmp_path / "pruned")
+        ppax.sweep_runs(base, {RATE: [1e-3]}, search=Optuna(pruner="median", reports=1), run_dir=tmp_path / "pruned")
     assert not (tmp_path / "pruned").exists()
 
 
-def test_more_looks_than_iterations_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"search\.looks = 8: must be below the 8 iterations; nearest valid value: 7"):
-        swept(tmp_path / "new", looks=8)
+def test_more_reports_than_iterations_are_refused(tmp_path):
+    with pytest.raises(
+        ConfigError, match=r"search\.reports = 8: must be below the 8 iterations; nearest valid value: 7"
+    ):
+        swept(tmp_path / "new", reports=8)
     assert not (tmp_path / "new").exists()
 
 

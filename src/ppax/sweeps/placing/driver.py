@@ -29,9 +29,9 @@ from ppax.sweeps.placing.worker import (
     Job,
     Skipped,
     Worker,
+    process_context,
     raised_by,
     run_of,
-    surroundings,
 )
 from ppax.sweeps.progress import Merged, Progress
 from ppax.sweeps.training import Stopped
@@ -95,7 +95,7 @@ class Driver:
         try:
             while self._waiting or self._running:
                 self._place()
-                self._look()
+                self._poll()
                 self._merged.show({n: i for placed in self._running.values() for n, i in placed.reached.items()})
                 if self._stop.is_set() or self._error is not None:
                     self._finish()
@@ -116,11 +116,11 @@ class Driver:
             begun = transport.collect(self._root, self._runs_of(placed))
             placed.worker, placed.begun = self._worker.remote(), False
             lengths = placed.largest, self._until, planned_iterations(placed.tasks[0].env, placed.tasks[0].run)
-            given = surroundings(self._cluster.cpus)
+            given = process_context(self._cluster.cpus)
             job = Job(given, self._recorded.plan, members, *lengths, begun)
             self._running[placed.worker.begin.remote(job)] = placed
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Take what workers have answered, and ask them again unless they have ended."""
         if not self._running:
             time.sleep(LOOK_SECONDS)

@@ -13,7 +13,7 @@ from ppax.sweeps.directory import Recorded, member_dir
 from ppax.sweeps.packing import Pack, Task
 from ppax.sweeps.placing.places import Places
 from ppax.sweeps.placing.settings import Cluster
-from ppax.sweeps.placing.worker import size_of_programs, surroundings
+from ppax.sweeps.placing.worker import process_context, size_of_programs
 from ppax.sweeps.searching import unplaced
 from ppax.sweeps.training import Stopped
 
@@ -62,7 +62,7 @@ def planned(
     most = -(-sum(map(len, left)) // room.programs)
     # max_calls=1: the process ends with the call, so that workers get its memory, which on a GPU is all of it
     ask = ray.remote(max_calls=1, **cluster.resources)(size_of_programs)
-    given = surroundings(cluster.cpus)
+    given = process_context(cluster.cpus)
     asked = [ask.remote(given, tuple(members), most, room.together) for members in left]
     programs = list(recorded.programs)
     for members, answer in zip(left, asked, strict=True):

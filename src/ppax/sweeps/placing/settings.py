@@ -79,6 +79,6 @@ def check(cluster: Cluster | None, search: Search) -> None:
     if cluster is not None and not isinstance(search, Grid) and not search.waits:
         name = type(search).__name__.lower()
         raise ConfigError(
-            f"search.part = {name!r}: it looks at the members of each program as they come, and programs on a cluster "
-            f"train apart from each other; take halving, leave out the search, or leave out --{RAY}"
+            f"search.part = {name!r}: it decides over the members of each program as they come, and on a cluster "
+            f"programs train apart from each other; take halving, leave out the search, or leave out --{RAY}"
         )

@@ -43,7 +43,7 @@ ERRORS: dict[str, type[Exception]] = {one.__name__: one for one in (ConfigError,
 WAITING = 1_000  # capacity of the queue of events; a full queue blocks training
 
 
-class Surroundings(NamedTuple):
+class ProcessContext(NamedTuple):
     """Process context that a worker takes over from the driver: versions, trusted packages, search path, directory."""
 
     versions: tuple[str, str]  # of ppax and JAX
@@ -56,7 +56,7 @@ class Surroundings(NamedTuple):
 class Job(NamedTuple):
     """Members that train in one program, or one whose environments are on the host."""
 
-    surroundings: Surroundings
+    context: ProcessContext
     plan: Plan  # of the whole sweep
     members: tuple[Member, ...]
     largest: int  # members of the largest program of these sizes; 0 on the host
@@ -89,13 +89,13 @@ class Ended(NamedTuple):
 Event = Skipped | Added | Snapshot | Ended
 
 
-def surroundings(cpus: int) -> Surroundings:
-    """Return the surroundings of this process, the driver's."""
-    return Surroundings((ppax.__version__, jax.__version__), imports.granted(), list(sys.path), os.getcwd(), cpus)
+def process_context(cpus: int) -> ProcessContext:
+    """Return the context of this process, the driver."""
+    return ProcessContext((ppax.__version__, jax.__version__), imports.granted(), list(sys.path), os.getcwd(), cpus)
 
 
-def enter(given: Surroundings, stack: contextlib.ExitStack) -> None:
-    """Make the surroundings of the driver those of this process; ConfigError for other versions."""
+def enter(given: ProcessContext, stack: contextlib.ExitStack) -> None:
+    """Take over the context of the driver; ConfigError for other versions."""
     own = (ppax.__version__, jax.__version__)
     if own != given.versions:
         raise ConfigError(
@@ -112,7 +112,7 @@ def enter(given: Surroundings, stack: contextlib.ExitStack) -> None:
     stack.enter_context(kept_programs())
 
 
-def size_of_programs(given: Surroundings, members: tuple[Member, ...], most: int, sharing: int) -> int:
+def size_of_programs(given: ProcessContext, members: tuple[Member, ...], most: int, sharing: int) -> int:
     """Return how many of the members of one pack a program may have on this machine, at most `most`."""
     with contextlib.ExitStack() as stack:
         enter(given, stack)
@@ -189,7 +189,7 @@ class Worker:
 
     def _train(self, job: Job) -> None:
         with contextlib.ExitStack() as stack:
-            enter(job.surroundings, stack)
+            enter(job.context, stack)
             runs = [run_of(member) for member in job.members]
             transport.apply(self._folder / MEMBERS, runs, job.begun)
             self._outbox.sent()

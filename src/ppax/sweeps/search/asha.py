@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ppax.protocols import Copy, Look, Stop
+from ppax.protocols import Copy, Standings, Stop
 from ppax.sweeps.search.rungs import check_rungs, ranked, rungs_of, score_text
 from ppax.types import part, static
 
@@ -34,14 +34,17 @@ class ASHA:
         """Return the next rung."""
         return next((rung for rung in rungs_of(total, self.eta, self.rungs) if rung > iteration), total)
 
-    def decide(self, look: Look) -> list[Stop | Copy]:
+    def decide(self, standings: Standings) -> list[Stop | Copy]:
         """Stop the members that are not among the best 1/eta of all that reached this rung so far, at least one."""
-        rung = rungs_of(look.total, self.eta, self.rungs).index(look.iteration) + 1
-        order = ranked({**look.earlier, **look.scores})
+        rung = rungs_of(standings.total, self.eta, self.rungs).index(standings.iteration) + 1
+        order = ranked({**standings.earlier, **standings.scores})
         kept = max(1, len(order) // self.eta)
-        at = f"stopped by asha at rung {rung} of {self.rungs} (iteration {look.iteration})"
+        at = f"stopped by asha at rung {rung} of {self.rungs} (iteration {standings.iteration})"
         return [
-            Stop(number, f"{at}: {score_text(look.scores[number])}, place {place} of {len(order)} so far; {kept} go on")
+            Stop(
+                number,
+                f"{at}: {score_text(standings.scores[number])}, place {place} of {len(order)} so far; {kept} go on",
+            )
             for place, number in enumerate(order, 1)
-            if place > kept and number in look.scores
+            if place > kept and number in standings.scores
         ]

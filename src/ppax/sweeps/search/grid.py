@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ppax.protocols import Copy, Look, Stop
+from ppax.protocols import Copy, Standings, Stop
 from ppax.types import part
 
 
@@ -22,6 +22,6 @@ class Grid:
         """Return `total`: there are no decisions before the end."""
         return total
 
-    def decide(self, look: Look) -> list[Stop | Copy]:
+    def decide(self, standings: Standings) -> list[Stop | Copy]:
         """Return no decision."""
         return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ppax.protocols import Copy, Look, Stop
+from ppax.protocols import Copy, Standings, Stop
 from ppax.sweeps.search.rungs import check_rungs, ranked, rungs_of, score_text
 from ppax.types import ConfigError, part, static
 
@@ -29,13 +29,13 @@ class Halving:
         """Return the next rung."""
         return next((rung for rung in rungs_of(total, self.eta, self.rungs) if rung > iteration), total)
 
-    def decide(self, look: Look) -> list[Stop | Copy]:
+    def decide(self, standings: Standings) -> list[Stop | Copy]:
         """Stop all but the best of the members that are left; there are `members` / eta^k of them after rung k."""
-        rung = rungs_of(look.total, self.eta, self.rungs).index(look.iteration) + 1
-        kept, order = max(1, look.members // self.eta**rung), ranked(look.scores)
-        at = f"stopped by halving at rung {rung} of {self.rungs} (iteration {look.iteration})"
+        rung = rungs_of(standings.total, self.eta, self.rungs).index(standings.iteration) + 1
+        kept, order = max(1, standings.members // self.eta**rung), ranked(standings.scores)
+        at = f"stopped by halving at rung {rung} of {self.rungs} (iteration {standings.iteration})"
         return [
-            Stop(number, f"{at}: {score_text(look.scores[number])}, place {place} of {len(order)}; {kept} go on")
+            Stop(number, f"{at}: {score_text(standings.scores[number])}, place {place} of {len(order)}; {kept} go on")
             for place, number in enumerate(order, 1)
             if place > kept
         ]

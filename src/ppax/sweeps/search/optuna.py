@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ppax.protocols import Copy, Look, Stop
+from ppax.protocols import Copy, Standings, Stop
 from ppax.types import ConfigError, part, static
 
 SAMPLERS = ("tpe", "random", "gp", "cmaes", "qmc")
@@ -29,7 +29,9 @@ class Optuna:
     batch: int = static("trials that are proposed at a time, and train together", default=8, low=1)
     sampler: str = static("sampler of Optuna", default="tpe", choices=SAMPLERS)
     pruner: str = static("pruner of Optuna, which stops trials while they train", default="none", choices=PRUNERS)
-    looks: int = static("times that the pruner looks at a trial, evenly over its iterations", default=10, low=1)
+    reports: int = static(
+        "number of reports of a trial's score to the pruner, evenly over its iterations", default=10, low=1
+    )
     storage: str | None = static(
         "URL of the study's database, as postgresql+psycopg://host/name; none: study.db in the sweep's directory",
         default=None,
@@ -43,18 +45,18 @@ class Optuna:
     seed: int = static("random seed of the sampler", default=0, low=0)
 
     def check(self, members: int, total: int) -> None:
-        """Raise ConfigError for more looks than the iterations have."""
-        if self.pruner != "none" and self.looks >= total:
+        """Raise ConfigError for as many reports as iterations, or more."""
+        if self.pruner != "none" and self.reports >= total:
             raise ConfigError(
-                f"search.looks = {self.looks}: must be below the {total} iterations; nearest valid value: "
+                f"search.reports = {self.reports}: must be below the {total} iterations; nearest valid value: "
                 f"{max(1, total - 1)}"
             )
 
     def next_after(self, iteration: int, total: int) -> int:
-        """Return the next look of the pruner; without one there is none."""
-        looks = (look * total // (self.looks + 1) for look in range(1, self.looks + 1))
-        return total if self.pruner == "none" else next((look for look in looks if look > iteration), total)
+        """Return the iteration of the next report to the pruner, if there is one."""
+        times = (report * total // (self.reports + 1) for report in range(1, self.reports + 1))
+        return total if self.pruner == "none" else next((time for time in times if time > iteration), total)
 
-    def decide(self, look: Look) -> list[Stop | Copy]:
+    def decide(self, standings: Standings) -> list[Stop | Copy]:
         """Return no decision: a trial's pruner sees other trials of the study (sweeps/studies)."""
         return []

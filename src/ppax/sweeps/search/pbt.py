@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ppax.protocols import Copy, Look, Stop
+from ppax.protocols import Copy, Standings, Stop
 from ppax.sweeps.search.rungs import ranked, score_text
 from ppax.types import ConfigError, part, static
 
@@ -64,26 +64,28 @@ class PBT:
         every = self.interval or max(1, total // 20)
         return iteration - iteration % every + every
 
-    def decide(self, look: Look) -> list[Stop | Copy]:
+    def decide(self, standings: Standings) -> list[Stop | Copy]:
         """Return a copy for each of the worst members, from one of the best that has a score."""
-        order = ranked(look.scores)
+        order = ranked(standings.scores)
         count = min(max(1, round(self.fraction * len(order))), len(order) // 2)
-        best = [number for number in order[:count] if not math.isnan(look.scores[number])]
+        best = [number for number in order[:count] if not math.isnan(standings.scores[number])]
         if not best:
             return []
-        return [self._copy(look, number, best) for number in order[len(order) - count :]]
+        return [self._copy(standings, number, best) for number in order[len(order) - count :]]
 
-    def _copy(self, look: Look, number: int, best: list[int]) -> Copy:
-        generator = np.random.default_rng([self.seed, look.iteration, number])
+    def _copy(self, standings: Standings, number: int, best: list[int]) -> Copy:
+        generator = np.random.default_rng([self.seed, standings.iteration, number])
         source = best[int(generator.integers(len(best)))]
-        values = {path: self._explored(look, path, value, generator) for path, value in look.values[source].items()}
-        scores = f"{score_text(look.scores[number])} is among the worst; {score_text(look.scores[source])} of"
+        values = {
+            path: self._explored(standings, path, value, generator) for path, value in standings.values[source].items()
+        }
+        scores = f"{score_text(standings.scores[number])} is among the worst; {score_text(standings.scores[source])} of"
         return Copy(number, source, values, f"{scores} member {source} is among the best")
 
-    def _explored(self, look: Look, path: str, value: float, generator: np.random.Generator) -> float:
+    def _explored(self, standings: Standings, path: str, value: float, generator: np.random.Generator) -> float:
         """Return a swept number, drawn anew or perturbed, within its bounds."""
-        swept = look.swept[path]
-        low, high = bounds(swept, look.limits.get(path, {}))
+        swept = standings.swept[path]
+        low, high = bounds(swept, standings.limits.get(path, {}))
         if generator.random() < self.resample:
             new = swept[int(generator.integers(len(swept)))] if isinstance(swept, tuple) else swept.draw(generator)
         else:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ppax.protocols import Copy, Look, Stop
+from ppax.protocols import Copy, Standings, Stop
 from ppax.scores.statistics import iqm
 from ppax.sweeps import directory, plan
 from ppax.sweeps.directory import Recorded, member_dir
@@ -118,12 +118,12 @@ def _train(
     total = checked_total(recorded.plan, batch.packs)
     of_member = {member.number: number for number, members in batch.trials.items() for member in members}
 
-    def decide(look: Look) -> list[Stop | Copy]:
+    def decide(standings: Standings) -> list[Stop | Copy]:
         scores: dict[int, list[float]] = {}
-        for member, score in look.scores.items():
+        for member, score in standings.scores.items():
             scores.setdefault(of_member[member], []).append(score)
-        ended = study.prunes({trial: math.fsum(own) / len(own) for trial, own in scores.items()}, look.iteration)
-        return [Stop(member, ended[of_member[member]]) for member in look.scores if of_member[member] in ended]
+        ended = study.prunes({trial: math.fsum(own) / len(own) for trial, own in scores.items()}, standings.iteration)
+        return [Stop(member, ended[of_member[member]]) for member in standings.scores if of_member[member] in ended]
 
     searching = Searching(path, recorded.plan, recorded.members, total, decide)
     recorded = train_stages(path, recorded, batch.packs, searching, place, progress, stopping)

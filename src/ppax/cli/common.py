@@ -16,6 +16,7 @@ from ppax import config, imports
 from ppax.envs import BUILTIN, HOST_SUITES, SUITES
 from ppax.program import processes
 from ppax.run.directory import RUN_FILE
+from ppax.storage.paths import quoted
 from ppax.sweeps.placing import settings as placing
 from ppax.types import ConfigError
 
@@ -68,7 +69,7 @@ def resumable(run_dir: Callable[[], Path]) -> Iterator[None]:
     except KeyboardInterrupt:
         path = run_dir()
         known = (path / RUN_FILE).exists()
-        remedy = f"; `ppax resume {path}{imports.flags()}` continues from the last checkpoint" if known else ""
+        remedy = f"; `ppax resume {quoted(path)}{imports.flags()}` continues from the last checkpoint" if known else ""
         raise KeyboardInterrupt(remedy) from None
 
 

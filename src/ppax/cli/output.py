@@ -16,6 +16,7 @@ from ppax.cli.common import DISK, DONE, fail, print_line
 from ppax.evaluation import Evaluation
 from ppax.loggers.files import finite
 from ppax.run.result import TrainedRun, record_evaluation
+from ppax.storage.paths import absolute, quoted, relative
 
 
 def say(options: argparse.Namespace, text: str) -> None:
@@ -39,20 +40,21 @@ def report_run(options: argparse.Namespace, run: TrainedRun, settings: config.Ev
         say(options, f"nothing left to train: {run.steps_done()} are done")
     if run.stopped:
         say(options, f"stopped early: {run.stopped}")
+    path, run_file = (quoted(run.run_dir), quoted(run.run_dir / config.RUN_FILE)) if run.run_dir else ("", "")
     try:
         evaluation = run.evaluate(settings.episodes, settings.deterministic, seed)
     except KeyboardInterrupt:
-        done = f"; training is done and saved: `ppax evaluate {run.run_dir}{imports.flags()}` evaluates its policy"
+        done = f"; training is done and saved: `ppax evaluate {path}{imports.flags()}` evaluates its policy"
         raise KeyboardInterrupt(done) from None
     say(options, evaluation_text(evaluation))
-    say(options, f"run directory: {run.run_dir}")
+    say(options, f"run directory: {run.run_dir and relative(run.run_dir)}")
     say(options, "next:")
     trusting = imports.flags()
-    say(options, f"  ppax evaluate {run.run_dir} --episodes 1000{trusting}")
+    say(options, f"  ppax evaluate {path} --episodes 1000{trusting}")
     if run.best is not None and run.best.row is not None:
         when = f"{run.best.key} {run.best.value:g} at {run.best.row['env_steps']:,.0f} steps"
-        say(options, f"  ppax evaluate {run.run_dir} --best{trusting}   # {when}")
-    say(options, f"  ppax train {run.run_dir / 'run.toml' if run.run_dir else ''} --seed {seed + 1}{trusting}")
+        say(options, f"  ppax evaluate {path} --best{trusting}   # {when}")
+    say(options, f"  ppax train {run_file} --seed {seed + 1}{trusting}")
     print_json(options, record_evaluation(run, evaluation))
     return fail(f"the last checkpoint could not be saved: {run.unsaved}", DISK) if run.unsaved else DONE
 
@@ -89,6 +91,7 @@ class RunDirs:
 def new_run_dirs(run: config.Run) -> Iterator[Path]:
     """Generate default run directories: runs/ENV-DATE-TIME-seedN, then with -2, -3, ...; a run uses the first free."""
     name = f"{run.env.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}-seed{run.seed}"
-    yield Path("runs") / name
+    runs = absolute("runs")
+    yield runs / name
     for copy in itertools.count(2):
-        yield Path("runs") / f"{name}-{copy}"
+        yield runs / f"{name}-{copy}"

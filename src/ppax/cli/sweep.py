@@ -16,6 +16,7 @@ from ppax.cli.common import DONE, NUMERICAL, add_cluster, cluster_of, fail
 from ppax.cli.options import add_option, parse_run
 from ppax.cli.output import print_json, say
 from ppax.options import LISTS, Config, Option, nearest
+from ppax.storage.paths import quoted, relative
 from ppax.sweeps import SweepResult, plan, resume_sweep
 from ppax.sweeps.distributions import DISTRIBUTIONS, Distribution
 from ppax.sweeps.pictures import MEMBERS, PARALLEL
@@ -194,13 +195,13 @@ def _report(options: argparse.Namespace, result: SweepResult) -> int:
     say(options, str(result))
     for member in result.dropped:
         text = f"member {member.run_dir.name} was dropped: {member.dropped}"
-        say(options, f"{text}; `ppax resume {member.run_dir}` says why")
+        say(options, f"{text}; `ppax resume {quoted(member.run_dir)}` says why")
     print_json(options, result.to_dict())
     if result.best is None:
-        return fail(f"no member of {result.run_dir} has a score", NUMERICAL)
+        return fail(f"no member of {relative(result.run_dir)} has a score", NUMERICAL)
     trusting = imports.flags()
     drawn = ", ".join(name for name in (MEMBERS, PARALLEL) if (result.run_dir / name).exists())
-    say(options, f"sweep directory: {result.run_dir}{f', with {drawn}' if drawn else ''}\nnext:")
-    say(options, f"  ppax train {result.best}{trusting}   # the best setting alone")
-    say(options, f"  ppax report {result.run_dir}/members/* --no-video{trusting}")
+    say(options, f"sweep directory: {relative(result.run_dir)}{f', with {drawn}' if drawn else ''}\nnext:")
+    say(options, f"  ppax train {quoted(result.best)}{trusting}   # the best setting alone")
+    say(options, f"  ppax report {quoted(result.run_dir)}/members/* --no-video{trusting}")
     return DONE

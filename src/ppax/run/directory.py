@@ -33,6 +33,7 @@ import filelock
 from ppax import config as configs
 from ppax.options import Config
 from ppax.storage import safe_files
+from ppax.storage.paths import absolute, quoted
 from ppax.types import ConfigError
 
 RUN_FILE, LOCK, OWNER = configs.RUN_FILE, ".lock", ".owner"
@@ -48,8 +49,8 @@ class RunDirectory:
 
     def __init__(self, path: Path):
         """Lock `path`, which must exist. Raise ConfigError if another process uses it or it contains links."""
+        self.path = path = absolute(path)
         refuse_unusual(path)
-        self.path = path
         self._lock = filelock.FileLock(path / LOCK, blocking=False)
         try:
             self._lock.acquire()
@@ -72,7 +73,7 @@ class RunDirectory:
         `policy` is the specification of its policy, as plain data. Raises ConfigError where the directory already holds
         a run, OSError where it cannot be written.
         """
-        path = _first_free(paths)
+        path = absolute(_first_free(paths))
         with tempfile.TemporaryFile(dir=path) as probe:  # fails here, not at the first checkpoint
             probe.write(b"x")
             probe.flush()
@@ -216,7 +217,7 @@ def _refuse_run(path: Path) -> None:
     """Raise ConfigError if `path` holds a run, or checkpoints of one."""
     if (path / RUN_FILE).exists():
         raise ConfigError(
-            f"{path} already holds a run: continue it with `ppax resume {path}`, or choose another directory"
+            f"{path} already holds a run: continue it with `ppax resume {quoted(path)}`, or choose another directory"
         )
     for name in FOLDERS:
         if (path / name).is_dir() and any((path / name).iterdir()):

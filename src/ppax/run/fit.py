@@ -47,6 +47,7 @@ from ppax.run.saving import Saver, first_state
 from ppax.run.signals import IN_MEMORY, ON_DISK, stop_on_signals
 from ppax.run.warm_start import prepare, settings_and_object
 from ppax.storage.cache import kept_programs
+from ppax.storage.paths import absolute
 from ppax.types import TrainState
 
 
@@ -160,7 +161,7 @@ def resume(
     process uses it or more steps are done; CheckpointError where no checkpoint can be loaded.
     """
     with ExitStack() as stack:
-        path = Path(run_dir)
+        path = absolute(run_dir)
         directory = stack.enter_context(RunDirectory.open(path)) if processes.leads() else None
         stop_requested = stack.enter_context(stop_on_signals(ON_DISK))
         stack.enter_context(kept_programs())
@@ -236,7 +237,7 @@ def _new_directory(
 ) -> RunDirectory:
     """Create the run directory, with the configuration and the names of the `objects` that no file can hold."""
     run_config |= {config.OBJECTS: objects} if objects else {}
-    return RunDirectory.create(Path(run_dir) if isinstance(run_dir, str) else run_dir, run_config, policy)
+    return RunDirectory.create(absolute(run_dir) if isinstance(run_dir, str | Path) else run_dir, run_config, policy)
 
 
 def _require_sound(env: Env) -> None:

@@ -29,6 +29,7 @@ from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted, NumericalError, TrainedRun
 from ppax.run.rows import RunLoggers, Timing, logged_run, measured, next_row, row_intervals, untrained_row
 from ppax.run.saving import NotFinite, Saver
+from ppax.storage.paths import quoted
 from ppax.types import TrainState
 
 CTRL_C = "Ctrl-C; fit(..., run_dir=PATH) makes runs that can be resumed"
@@ -193,7 +194,7 @@ class Loop:
         if save_error is not None:
             raise save_error
         if processes.agreed(self.path is not None):
-            where = f"resume with: ppax resume {self.path or 'RUN'}{imports.flags()}"
+            where = f"resume with: ppax resume {quoted(self.path) if self.path else 'RUN'}{imports.flags()}"
             raise Interrupted(f"stopped after {counter.to_int(state.env_steps):,} steps; {where}")
         if not history:  # interrupted during compilation: no result to return
             raise KeyboardInterrupt

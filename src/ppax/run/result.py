@@ -23,6 +23,7 @@ from ppax.run.conditions.best import KeepBest
 from ppax.run.directory import EVALUATION
 from ppax.storage import safe_files
 from ppax.storage.cache import kept_programs
+from ppax.storage.paths import relative
 from ppax.types import ConfigError, TrainState
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class TrainedRun:
         last = self.history[-1]["episode_return"] if self.history else float("nan")
         numbers = f"{self.env_steps:,} env-steps, {int(self.state.iteration):,} iterations"
         speed = f", {self.train_seconds:.1f} s" if self.history else ""
-        where = f", run_dir={str(self.run_dir)!r}" if self.run_dir else ""
+        where = f", run_dir={str(relative(self.run_dir))!r}" if self.run_dir else ""
         ended = f", stopped={self.stopped!r}" if self.stopped else ""
         name = self.env.name or type(self.env).__name__
         return f"TrainedRun({name}: {numbers}, last episode_return {last:.2f}{speed}{where}{ended})"
@@ -143,7 +144,7 @@ def result_of(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
         "env_steps": run.env_steps,
         "total_steps": run.total_steps,
         "iterations": int(run.state.iteration),
-        "run_dir": str(run.run_dir),
+        "run_dir": str(run.run_dir and relative(run.run_dir)),
         **(trained if run.history else {}),  # unknown where this call trained nothing
     }
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from ppax import config
 from ppax.options import Config
 from ppax.storage import safe_files
+from ppax.storage.paths import absolute, quoted
 from ppax.sweeps import plan as plans
 from ppax.sweeps.plan import Member, Plan, member, split
 from ppax.sweeps.search import Optuna
@@ -53,11 +54,12 @@ def is_sweep(path: Path) -> bool:
 def new(run_config: Config, run_dir: str | Path | None) -> Path:
     """Return a directory that exists: `run_dir`, or a new one in sweeps/."""
     if run_dir is not None:
-        Path(run_dir).mkdir(parents=True, exist_ok=True)
-        return Path(run_dir)
+        path = absolute(run_dir)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
     name = f"{run_config['env'].replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
     for copy in itertools.count(1):
-        path = Path("sweeps") / (name if copy == 1 else f"{name}-{copy}")
+        path = absolute("sweeps") / (name if copy == 1 else f"{name}-{copy}")
         try:
             path.mkdir(parents=True)
             return path
@@ -71,7 +73,7 @@ def create(path: Path, recorded: Recorded) -> None:
     for name in (SWEEP_FILE, config.RUN_FILE):
         if (path / name).exists():
             raise ConfigError(
-                f"{path} already holds {name}: continue it with `ppax resume {path}`, or choose another directory"
+                f"{path} already holds {name}: continue it by `ppax resume {quoted(path)}`, or take another directory"
             )
     write_programs(path, recorded)
     safe_files.write_text(path / SWEEP_FILE, config.to_toml(recorded.run_config | recorded.plan.to_tables()))
@@ -102,7 +104,7 @@ def read(path: Path) -> Recorded:
             raise ValueError("members")
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(
-            f"{path / RECORD} is damaged ({error}); `ppax sweep {path / SWEEP_FILE}` starts it again"
+            f"{path / RECORD} is damaged ({error}); `ppax sweep {quoted(path / SWEEP_FILE)}` starts it again"
         ) from error
     members = (member(run_config, number, *row) for number, row in enumerate(rows))
     return Recorded(run_config, plan, tuple(members), programs)

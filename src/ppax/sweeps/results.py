@@ -15,6 +15,7 @@ from ppax.scores.results import finite
 from ppax.scores.statistics import iqm, statistics_of
 from ppax.scores.tables import number
 from ppax.storage import safe_files
+from ppax.storage.paths import relative
 from ppax.sweeps import plan as plans
 from ppax.sweeps.directory import BEST, RESULT, Recorded, member_dir
 from ppax.sweeps.member import FAULT, end_of, result_of
@@ -79,8 +80,8 @@ class SweepResult:
     def __repr__(self) -> str:
         best = self.settings[0]
         return (
-            f"SweepResult({str(self.run_dir)!r}: {len(self.members)} members of {len(self.settings)} settings, "
-            f"{len(self.dropped)} dropped, best IQM {number(best.iqm)} with {best.values})"
+            f"SweepResult({str(relative(self.run_dir))!r}: {len(self.members)} members of {len(self.settings)} "
+            f"settings, {len(self.dropped)} dropped, best IQM {number(best.iqm)} with {best.values})"
         )
 
     def __str__(self) -> str:
@@ -105,14 +106,17 @@ class SweepResult:
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, as in result.json; NaN and infinities are None."""
         settings = [
-            setting._asdict() | {"members": [member._asdict() | {"run_dir": str(member.run_dir)} for member in own]}
+            setting._asdict()
+            | {"members": [member._asdict() | {"run_dir": str(relative(member.run_dir))} for member in own]}
             for setting in self.settings
             for own in [setting.members]
         ]
-        best = None if self.best is None else str(self.best)
+        best = None if self.best is None else str(relative(self.best))
         lineage = {"lineage": [stage._asdict() for stage in self.lineage]} if self.lineage else {}
         further = lineage | ({"study": self.study} if self.study else {})
-        plain: dict[str, Any] = finite({"run_dir": str(self.run_dir), "best": best, "settings": settings} | further)
+        plain: dict[str, Any] = finite(
+            {"run_dir": str(relative(self.run_dir)), "best": best, "settings": settings} | further
+        )
         return plain
 
 

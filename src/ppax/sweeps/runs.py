@@ -17,6 +17,7 @@ from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted
 from ppax.run.signals import ON_DISK, stop_on_signals
 from ppax.storage.cache import kept_programs
+from ppax.storage.paths import absolute, quoted, relative
 from ppax.sweeps import directory, pictures, plan
 from ppax.sweeps.directory import Recorded
 from ppax.sweeps.distributions import Distribution
@@ -87,7 +88,7 @@ def start(
     if isinstance(sweep_plan.search, Optuna):
         recorded = recorded._replace(members=())  # its settings are proposed in rounds
     path = directory.new(run_config, run_dir)
-    say(f"{_described(recorded, packs)}; {path}")
+    say(f"{_described(recorded, packs)}; {relative(path)}")
     with RunDirectory(path):
         directory.create(path, recorded)
         return _train(path, recorded, packs, cluster)
@@ -111,7 +112,7 @@ def resume_sweep(run_dir: str | Path, *, ray: str | Mapping[str, Any] | None = N
     another process uses it.
     """
     _require_one_process()
-    path, cluster = Path(run_dir), placing.read(ray)
+    path, cluster = absolute(run_dir), placing.read(ray)
     recorded = directory.read(path)
     placing.check(cluster, recorded.plan.search)
     with RunDirectory(path):
@@ -149,7 +150,7 @@ def _train(path: Path, recorded: Recorded, packs: Sequence[Pack], cluster: Clust
                 searching = Searching(path, recorded.plan, recorded.members, total)
                 recorded = train_stages(path, recorded, packs, searching, place, progress, stop)
     except Stopped as error:
-        raise Interrupted(f"stopped; resume with: ppax resume {path}{imports.flags()}") from error
+        raise Interrupted(f"stopped; resume with: ppax resume {quoted(path)}{imports.flags()}") from error
     result = conclude(path, recorded.plan, recorded.members, total)
     if best is not None:
         result = conclude_study(result, recorded, best)

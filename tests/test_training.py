@@ -199,6 +199,8 @@ def test_a_network_of_another_environment_is_refused(env, observations, actions)
         ({"gamma": np.float32([0.9, 1.5])}, "agent.gamma = 1.5"),
         ({"learning_rate": jnp.float32(-1.0)}, "agent.learning_rate = -1.0: must be at least 0"),
         ({"learning_rate": math.nan}, "must be a finite number"),
+        ({"learning_rate": 1e39}, "must be a finite number: 0, or 1.2e-38 to 3.4e+38 in size"),
+        ({"learning_rate": 1e-46}, "agent.learning_rate = 1e-46: must be a finite number: 0, or 1.2e-38"),
         ({"advantage": GAE(1.5)}, "agent.advantage.gae_lambda = 1.5"),
         ({"num_epochs": 0}, "agent.num_epochs = 0"),
         ({"compute_dtype": "float16"}, "agent.compute_dtype = 'float16'"),

@@ -20,8 +20,8 @@ Config = dict[str, Any]
 LIMITS = ("low", "high", "above", "choices", "paths", "words")  # keys of the metadata of a field
 NONE = "none"  # spelling of None in TOML and on the command line
 DEEPEST = 32  # limit of nested tables; a run needs four
-# Lists of tables, one table for each part; dotted paths have the place of a table in its list, as log.to.0.part
-LISTS = ("log.to",)
+SMALLEST, LARGEST = 1.1754944e-38, 3.4028234e38  # normal numbers of float32, in which programs compute
+LISTS = ("log.to",)  # lists of tables, a table for each part; paths have its place in the list, as log.to.0.part
 # Names of options in other libraries, for suggestions after an unknown name
 ALIASES = {
     "lr": "learning_rate",
@@ -149,8 +149,8 @@ def check_limits(path: str, value: Any, limits: Mapping[str, Any]) -> Any:
         raise ConfigError(f"{path} = {value!r}: must be one of {', '.join(choices)}; nearest: {nearest}")
     if isinstance(value, str | bool):
         return value
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ConfigError(f"{path} = {value}: must be a finite number")
+    if isinstance(value, float) and value != 0 and not SMALLEST <= abs(value) <= LARGEST:  # NaN, too
+        raise ConfigError(f"{path} = {value}: must be a finite number: 0, or {SMALLEST:.2g} to {LARGEST:.2g} in size")
     if above is not None and value <= above:
         raise ConfigError(f"{path} = {value}: must be above {above:g}")
     if low is not None and value < low:

@@ -58,6 +58,20 @@ def test_values_on_the_command_line(text, values):
     assert sweep.several(text) == values
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1e-4,,1e-3", "1e-4,,1e-3: an empty value between commas; nearest valid value: 1e-4,1e-3"),
+        (", a", "an empty value between commas; nearest valid value: a"),
+        ("loguniform(1e-5, 1e-2)", r"not a distribution; nearest: log_uniform\(\.\.\.\)"),
+        ("uniform(0.1, 0.2", r"not a distribution; nearest: uniform\(\.\.\.\), with a bracket at the end"),
+    ],
+)
+def test_bad_values_on_the_command_line_are_refused(text, message):
+    with pytest.raises(ppax.ConfigError, match=message):
+        sweep.several(text)
+
+
 def parsed(*arguments):
     return sweep.parse_sweep([str(x) for x in arguments])
 

@@ -16,7 +16,7 @@ from ppax import config, number, part, slot
 from ppax.advantages import GAE, TDLambda
 from ppax.config import Log
 from ppax.networks import mlp
-from ppax.options import LISTS
+from ppax.options import LISTS, SMALLEST
 from ppax.types import ConfigError
 
 
@@ -281,7 +281,7 @@ def test_the_limits_themselves_are_allowed(path):
     if option.kind is float:
         good = [float(value) for value in good]
     if "above" in option.limits:
-        good.append(math.nextafter(option.limits["above"], math.inf))
+        good.append(option.limits["above"] + max(abs(option.limits["above"]) * 1e-6, SMALLEST))
     good += list(option.limits.get("choices", ()))
     good += ["none", None] if option.optional else [option.default]
     for value in good:
@@ -423,6 +423,19 @@ def test_json_run_files(tmp_path):
     file.write_text('{"env": "Pendulum-v1", "agent": {"max_grad_norm": null, "gamma": 0.5}}')
     built = config.build(config.find(str(file)))
     assert (built.env.name, built.agent.max_grad_norm, built.agent.gamma) == ("Pendulum-v1", None, 0.5)
+
+
+def test_a_json_key_given_twice_is_refused(tmp_path):
+    file = tmp_path / "run.json"
+    file.write_text('{"agent": {"gamma": 0.5, "gamma": 0.9}}')
+    with pytest.raises(ConfigError, match=r"run\.json: the key 'gamma' is given twice"):
+        config.find(str(file))
+
+
+@pytest.mark.parametrize(("name", "text"), [("run.toml", "num_envs = 8"), ("run.json", '{"num_envs": 8}')])
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path, name, text):
+    (tmp_path / name).write_text(text, encoding="utf-8-sig")
+    assert config.find(str(tmp_path / name)) == {"num_envs": 8}
 
 
 def test_numbers_from_arrays_are_described():

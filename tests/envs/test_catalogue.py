@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import ppax
 from ppax.cli import envs, main
 from ppax.envs import BUILTIN, ActionRepeat, TimeLimit, builtin
 from ppax.envs.suites import registry
@@ -58,6 +59,20 @@ def test_describes_one_environment(capsys):
 def test_an_unknown_environment_id_is_refused(capsys):
     assert main.main(["envs", "CartPole-v2"]) == 2
     assert "did you mean 'CartPole-v1'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("LunarLander-v3", "did you mean 'gymnasium/LunarLander-v3'"),
+        ("gym/LunarLander-v3", "did you mean 'gymnasium/LunarLander-v3'"),
+        ("CartPole", "did you mean 'CartPole-v1'"),
+        ("nothing", "no environment 'nothing'; Built in"),
+    ],
+)
+def test_suggestions_are_similar_names_of_ppax_and_gymnasium(name, text):
+    with pytest.raises(ppax.ConfigError, match=text):
+        ppax.make(name, 2)
 
 
 @pytest.mark.parametrize(

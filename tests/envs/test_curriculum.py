@@ -131,9 +131,11 @@ def test_evaluation_has_the_end_of_the_course():
 
 REFUSED = [
     ("learning_rate", "'learning_rate' is not a number of the environment; it has env.max_steps, env.speed"),
-    ("env.sped", "'sped' is not a number of the environment; did you mean 'speed'"),
-    ("env.wind", "'wind' is not a number of the environment; it has max_steps, speed, wind.speed"),
-    ("env.size", "'size' is not a number"),
+    ("sped", "'sped' is not a number of the environment; did you mean 'env.speed'"),
+    ("env.sped", r"'env\.sped' is not a number of the environment; did you mean 'env.speed'"),
+    ("env.wind", r"'env\.wind' is not a number of the environment; it has env.max_steps, env.speed, env.wind.speed"),
+    ("env.wind.sped", r"'env\.wind\.sped' is not a number of the environment; did you mean 'env.wind.speed'"),
+    ("env.size", r"'env\.size' is not a number"),
 ]
 
 

@@ -19,9 +19,12 @@ def test_a_run_with_a_relative_directory_survives_a_change_of_directory(tmp_path
         monkeypatch.chdir(tmp_path / "elsewhere")
 
     agent = ppax.PPO(mlp(env, hidden=(4,)))
-    run = ppax.fit(agent, env, 128, num_steps=8, run_dir="mine", log=ppax.Log(every=1, console=False), callbacks=[leave])
+    run = ppax.fit(
+        agent, env, 128, num_steps=8, run_dir="mine", log=ppax.Log(every=1, console=False), callbacks=[leave]
+    )
     assert run.run_dir == tmp_path / "mine"
-    assert (tmp_path / "mine/checkpoints").is_dir() and not (tmp_path / "elsewhere/mine").exists()
+    assert (tmp_path / "mine/checkpoints").is_dir()
+    assert not (tmp_path / "elsewhere/mine").exists()
     again = ppax.resume(tmp_path / "mine", agent=agent, env=env, console=False)
     assert int(again.state.iteration) == 4
 
@@ -31,13 +34,15 @@ def test_commands_quote_the_names_of_directories(tmp_path, monkeypatch, capsys):
     options = ["--num-envs", "4", "--num-steps", "8", "--total-steps", "64", "--eval.episodes", "2"]
     assert main(["train", "CartPole-v1", *options, "--run-dir", "my runs/rün"]) == 0
     commands = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  ppax ")]
-    assert "my runs/rün" in shlex.split(commands[0]) and "my runs/rün/run.toml" in shlex.split(commands[-1])
+    assert "my runs/rün" in shlex.split(commands[0])
+    assert "my runs/rün/run.toml" in shlex.split(commands[-1])
 
 
 def test_paths_of_messages_are_relative_where_they_can_be(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert absolute("a b") == tmp_path / "a b" and absolute("~/x") == tmp_path / "home/x"
+    assert absolute("a b") == tmp_path / "a b"
+    assert absolute("~/x") == tmp_path / "home/x"
     assert quoted(tmp_path / "a b") == "'a b'"
     assert relative(tmp_path.parent / "c") == tmp_path.parent / "c"
 
@@ -48,4 +53,5 @@ def test_a_sweep_has_absolute_directories(tmp_path, monkeypatch, given):
     monkeypatch.setenv("HOME", str(tmp_path))
     base = {"env": "CartPole-v1", "num_envs": 4, "num_steps": 8, "total_steps": 64}
     result = ppax.sweep_runs(base, {"agent.learning_rate": [1e-3, 1e-4]}, run_dir=given)
-    assert result.run_dir == tmp_path / "mine" and all(one.run_dir.is_absolute() for one in result.members)
+    assert result.run_dir == tmp_path / "mine"
+    assert all(one.run_dir.is_absolute() for one in result.members)

@@ -81,7 +81,7 @@ def test_schedules_apply_to_the_initial_agent_and_do_not_compound():
     ("path", "words"),
     [
         ("learning_rat", ["'learning_rat'", "PPO", "learning_rate", "gamma"]),
-        ("loss.clip", ["'clip'", "ClippedSurrogate", "clip_eps", "dual_clip"]),
+        ("loss.clip", ["'loss.clip'", "ClippedSurrogate", "did you mean 'loss.clip_eps'", "loss.dual_clip"]),
         ("num_epochs", ["'num_epochs'", "learning_rate"]),  # a size, not a number
         ("", ["learning_rate"]),
         ("loss", ["clip_eps"]),  # a part, not one of its numbers
@@ -135,7 +135,7 @@ def test_knots_set_named_leaves_only(schedule):
     assert float(agent.ent_coef) == float(agent.gamma) == 0.25
     assert agent.learning_rate == 3e-4
     assert jax.tree.structure(agent) == jax.tree.structure(AGENT)
-    with pytest.raises(ConfigError, match="'clip' is not a number"):
+    with pytest.raises(ConfigError, match=r"'loss\.clip' is not a number"):
         schedule(("loss.clip",))(AGENT, jnp.float32(0.5), 0.0)
 
 

@@ -100,6 +100,7 @@ def test_a_draw_depends_neither_on_other_options_nor_on_the_number_of_draws():
         ({"agent.gamma": [0.9, 1.5]}, r"member 1 \(agent.gamma = 1.5\): agent.gamma = 1.5: must be at most 1"),
         ({"agent.gamma": 0.9}, r"sweep: agent.gamma = 0.9: must be a list of values, or a distribution"),
         ({"agent.gamma": []}, r"sweep: agent.gamma = \[\]: must be a list"),
+        ({"agent.gamma": [0.9, 0.5, 0.9]}, r"agent.gamma = \[0.9, 0.5, 0.9\]: values must differ; sweep.seeds repeats"),
         ({"seed": [1, 2]}, r"sweep.seed: write sweep.seeds"),
         ({"seeds": 0}, r"sweep.seeds = 0: must be at least 1; nearest valid value: 1"),
         ({"seeds": [1, 1]}, r"sweep.seeds = \[1, 1\]: must be a number, or a list of different seeds"),
@@ -113,7 +114,10 @@ def test_a_draw_depends_neither_on_other_options_nor_on_the_number_of_draws():
         ({"num_envs": Integers(1, 2.5)}, r"num_envs.high = 2.5: must be a whole number"),
         ({"agent.gamma": Normal(0.0, -1.0)}, r"std = -1.0: must be at least 0"),
         ({"num_envs": Choice(())}, r"num_envs.values = \(\): must be a list of at least one value"),
-        ({"agent.gamma": [0.9] * 200, "seeds": 100}, r"200 settings of 100 seeds are 20,000 members: .* most 10,000"),
+        (
+            {"agent.gamma": [n / 200 for n in range(200)], "seeds": 100},
+            r"200 settings of 100 seeds are 20,000 members: .* most 10,000",
+        ),
     ],
 )
 def test_what_is_wrong_is_refused_by_name(table, text):

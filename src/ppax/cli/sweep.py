@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
 import tomllib
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from ppax.sweeps.runs import start
 from ppax.sweeps.search.table import SEARCHES, options_of
 from ppax.types import ConfigError
 
+CALL = re.compile(r"([A-Za-z_]+)\(")  # a distribution, known or not, perhaps without its closing bracket
 DRAWN = re.compile(rf"({'|'.join(DISTRIBUTIONS)})\((.*)\)")  # as log_uniform(1e-5, 1e-2)
 OWN = ("--seeds", "--draws", "--draw-seed", "--run-dir", "--help", TRUST)
 SEARCH_FLAG, HELP_FLAGS = f"--{config.SEARCH}", ("-h", "--help")
@@ -165,12 +167,20 @@ def several(text: str) -> list[Any] | Distribution | None:
             return made
         except TypeError as error:
             raise ConfigError(f"{text}: {drawn[1]} has {', '.join(cls.__dataclass_fields__)}") from error
+    called = CALL.match(text.strip())
+    meant = difflib.get_close_matches(called[1], DISTRIBUTIONS, n=1) if called else []
+    if meant:
+        raise ConfigError(f"{text}: not a distribution; nearest: {meant[0]}(...), with a bracket at the end")
     if "," not in text:
         return None
     try:
         values = tomllib.loads(f"x = [{text}]")["x"]
     except tomllib.TOMLDecodeError:
-        values = [number_or_text(one.strip()) for one in text.split(",") if one.strip()]
+        words = [one.strip() for one in text.split(",")]
+        if not all(words[:-1]):  # a comma at the end makes a list of one value
+            valid = ",".join(filter(None, words))
+            raise ConfigError(f"{text}: an empty value between commas; nearest valid value: {valid}") from None
+        values = [number_or_text(one) for one in words if one]
     return values if len(values) > 1 or not text.startswith("[") else None
 
 

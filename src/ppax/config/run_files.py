@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import tomllib
 from dataclasses import fields
+from functools import partial
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import tomli_w
 
@@ -29,7 +31,7 @@ SPELLINGS = {
 def read(path: Path) -> Config:
     """Read a configuration file, TOML or JSON; ConfigError where that fails."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # Windows editors may write a byte order mark
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: {error}") from error
     return parse(text, path)
@@ -37,7 +39,7 @@ def read(path: Path) -> Config:
 
 def parse(text: str, path: Path) -> Config:
     """Parse the text of the configuration file `path`, whose suffix chooses JSON or TOML."""
-    loads = json.loads if path.suffix == ".json" else tomllib.loads
+    loads = partial(json.loads, object_pairs_hook=_without_repeats) if path.suffix == ".json" else tomllib.loads
     try:
         config = loads(text)
     except (ValueError, RecursionError) as error:
@@ -45,6 +47,15 @@ def parse(text: str, path: Path) -> Config:
     if not isinstance(config, dict):
         raise ConfigError(f"{path}: a run file must be a table of options, not {type(config).__name__}")
     return config
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> Config:
+    """Table of a JSON file; ValueError for a key that it has twice, which TOML refuses, too."""
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        repeated = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
+        raise ValueError(f"the key {repeated!r} is given twice in one table")
+    return table
 
 
 def to_toml(config: Config) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import gymnasium
+
 from ppax.envs import own
 from ppax.envs.catalogue import BUILTIN
 from ppax.envs.curriculum import check_schedule, values_at
@@ -234,7 +236,8 @@ def _single(name: str, options: Mapping[str, Any]) -> Environment:
     suite, _, env_id = name.partition("/")
     if suite in SUITES and env_id:
         return registry.load(suite, env_id, options)
-    nearest = difflib.get_close_matches(name, BUILTIN, n=1, cutoff=0.3)
+    nearest = difflib.get_close_matches(name, BUILTIN, n=1)
+    nearest += [f"gymnasium/{one}" for one in difflib.get_close_matches(env_id or name, gymnasium.registry, n=1)]
     raise ConfigError(
         f"no environment {name!r}; "
         + (f"did you mean {nearest[0]!r}? " if nearest else "")

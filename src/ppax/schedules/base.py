@@ -23,10 +23,10 @@ from ppax.parts import slots
 from ppax.types import ConfigError, Scalar
 
 
-def replace_at(tree: Any, path: str, change: Callable[[Any], Any]) -> Any:
+def replace_at(tree: Any, path: str, change: Callable[[Any], Any], above: str = "") -> Any:
     """Copy of a part with `change` applied to the number at a dotted `path`, such as "loss.clip_eps".
 
-    Raises ConfigError if there is no number at `path`.
+    Raises ConfigError if there is no number at `path`; `above` is the path of `tree`, with a dot, for its message.
     """
     name, _, rest = path.partition(".")
     entries = _entries(tree)
@@ -37,11 +37,12 @@ def replace_at(tree: Any, path: str, change: Callable[[Any], Any]) -> Any:
         whole = "the environment" if is_env else type(tree).__name__
         names = [x for x, _ in flatten(tree)] if is_env else [*entries, *(f"{name}.{one}" for one in _entries(value))]
         nearest = difflib.get_close_matches(path, names, n=1)
-        meant = f"did you mean {nearest[0]!r}? " if nearest else ""
-        raise ConfigError(f"schedule: {path!r} is not a number of {whole}; {meant}it has {', '.join(names)}")
+        meant = f"did you mean {above + nearest[0]!r}? " if nearest else ""
+        has = ", ".join(above + one for one in names)
+        raise ConfigError(f"schedule: {above + path!r} is not a number of {whole}; {meant}it has {has}")
     if rest and not is_inner:
-        raise ConfigError(f"schedule: {name!r} is a number and has no field {rest!r}")
-    new = replace_at(value, rest, change) if rest else change(value)
+        raise ConfigError(f"schedule: {above + name!r} is a number and has no field {rest!r}")
+    new = replace_at(value, rest, change, f"{above}{name}.") if rest else change(value)
     return {**tree, name: new} if isinstance(tree, Mapping) else dataclasses.replace(tree, **{name: new})
 
 

@@ -207,7 +207,10 @@ def _values(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, t
         elif isinstance(value, Mapping) and value:
             yield from _values(value, f"{path}.")
         elif isinstance(value, list | tuple | np.ndarray) and len(value):
-            yield path, tuple(value.tolist() if isinstance(value, np.ndarray) else value)
+            values = tuple(value.tolist() if isinstance(value, np.ndarray) else value)
+            if any(x in values[:place] for place, x in enumerate(values)):
+                raise ConfigError(f"sweep: {path} = {list(values)}: values must differ; sweep.seeds repeats a setting")
+            yield path, values
         else:
             raise ConfigError(
                 f"sweep: {path} = {value!r}: must be a list of values, or a distribution, as "

@@ -10,6 +10,7 @@ from sweeping import compiled_once, signalling
 
 import ppax
 from ppax import config
+from ppax.loggers import last_row
 from ppax.run import checkpoint
 from ppax.run.fit import fit_run
 from ppax.sweeps import directory, member, packing, packs, plan, runs
@@ -179,6 +180,7 @@ def assert_same_sweep(one, other):
         assert data[0] == data[1]
     results = [json.loads((x / "result.json").read_text().replace(str(x), "")) for x in (one, other)]
     assert results[0] == results[1]
+    assert last_row(one / "sweep.jsonl")["env_steps"] == last_row(other / "sweep.jsonl")["env_steps"]
 
 
 NIGHTLY = pytest.mark.nightly
@@ -323,7 +325,7 @@ def test_settings_that_no_sweep_has_are_refused_before_anything_is_written(optio
 
 
 def test_a_directory_in_use_or_with_a_sweep_is_refused(whole, tmp_path):
-    with pytest.raises(ppax.ConfigError, match=r"already holds sweep.toml: continue it with `ppax resume"):
+    with pytest.raises(ppax.ConfigError, match=r"already holds sweep.toml: continue it by `ppax resume"):
         ppax.sweep_runs(BASE, VALUES, run_dir=whole.run_dir)
     with pytest.raises(ppax.ConfigError, match="is not a sweep directory"):
         ppax.resume_sweep(tmp_path)

@@ -12,7 +12,7 @@ from ppax.run.directory import RUN_FILE
 from ppax.run.fit import fit_run, resume
 from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted, NumericalError, record_evaluation
-from ppax.sweeps.member import complete
+from ppax.sweeps.member import complete, end_of
 from ppax.sweeps.packing import Task
 from ppax.sweeps.progress import Counting
 from ppax.sweeps.training import Stopped
@@ -22,7 +22,7 @@ def train_alone(task: Task, path: Path, progress: Counting) -> None:
     """Train and evaluate a member whose environments are on the host, as a run of its own."""
     iterations = planned_iterations(task.env, task.run)
     if complete(path):
-        progress.skip({task.member.number: iterations})
+        progress.skip({task.member.number: iterations}, {task.member.number: end_of(path).env_steps})
         return
     begin = time.perf_counter()
     try:

@@ -133,7 +133,8 @@ def train_programs(
     for numbers in chunks:
         while True:
             left = [tasks[number] for number in numbers if end_of(run_dirs[number]).kind != SEARCH]
-            progress.skip({number: total for number in numbers if complete(run_dirs[number])})
+            ended = {number: end_of(run_dirs[number]).env_steps for number in numbers if complete(run_dirs[number])}
+            progress.skip(dict.fromkeys(ended, total), ended)
             if all(done(run_dirs[task.member.number], until, total) for task in left):
                 break
             size = filled(largest if len(left) == len(numbers) else len(left))

@@ -6,19 +6,24 @@ import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from ppax.loggers import Console, JsonLines, last_row
 from ppax.protocols import Row
 
 ROWS = "sweep.jsonl"
+NO_STEPS: Mapping[int, int] = MappingProxyType({})
 
 
 class Counting(Protocol):
     """Progress of members that train, as it is counted."""
 
-    def skip(self, reached: Mapping[int, int]) -> None:
-        """Count members, by number, up to an iteration: those that a resume has, or all after the end of a member."""
+    def skip(self, reached: Mapping[int, int], env_steps: Mapping[int, int] = NO_STEPS) -> None:
+        """Count members, by number, up to an iteration: those that a resume has, or all after the end of a member.
+
+        `env_steps` are those of earlier processes, by number; they count once.
+        """
 
     def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, returns: list[float]) -> None:
         """Add what members, all those that still train in a program, have done together up to an iteration."""
@@ -30,23 +35,29 @@ class Progress:
     def __init__(self, path: Path, total: int, console: bool):
         """Continue the rows of the sweep directory `path`; `total` iterations of all members are planned."""
         self._rows = JsonLines(path / ROWS, 2**63)
-        before = last_row(path / ROWS)
         self._done, self._total = 0, total
         self._reached: dict[int, int] = {}  # iteration of each member, by number
-        self._env_steps, self._seconds = int(before.get("env_steps") or 0), float(before.get("seconds") or 0.0)
+        self._earlier: dict[int, int] = {}  # env-steps of each member in earlier processes, by number
+        self._env_steps, self._seconds = 0, float(last_row(path / ROWS).get("seconds") or 0.0)
         self._console = Console(total) if console else None
         if self._console is not None:
             self._console.begin(0)
 
-    def skip(self, reached: Mapping[int, int]) -> None:
-        """Count members, by number, up to an iteration: those that a resume has, or all after the end of a member."""
+    def skip(self, reached: Mapping[int, int], env_steps: Mapping[int, int] = NO_STEPS) -> None:
+        """Count members, by number, up to an iteration: those that a resume has, or all after the end of a member.
+
+        `env_steps` are those of earlier processes, by number; they count once.
+        """
         for member, iteration in reached.items():
             self._done += max(0, iteration - self._reached.get(member, 0))
             self._reached[member] = max(iteration, self._reached.get(member, 0))
+        for member in env_steps.keys() - self._earlier.keys():
+            self._earlier[member] = env_steps[member]
+            self._env_steps += env_steps[member]
 
     def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, returns: list[float]) -> None:
         """Add what members, all those that still train in a program, have done together up to an iteration."""
-        self.skip(reached)
+        self.skip(reached, dict.fromkeys(reached, 0))
         self._env_steps += env_steps
         self._seconds += seconds
         known = [x for x in returns if not math.isnan(x)]

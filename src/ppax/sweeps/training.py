@@ -27,7 +27,7 @@ from ppax.run.rows import Timing, measured, next_row, row_intervals, untrained_r
 from ppax.run.saving import PATIENCE
 from ppax.storage.backoff import Backoff
 from ppax.storage.manifest import CheckpointError
-from ppax.sweeps.member import FAULT, SEARCH, MemberRun
+from ppax.sweeps.member import FAULT, SEARCH, MemberRun, end_of
 from ppax.sweeps.packing import Pack, Task, with_values
 from ppax.sweeps.progress import Counting
 from ppax.sweeps.search.decisions import STOP
@@ -107,7 +107,9 @@ class Together:
         self._last = {i: states[i] for i, member in enumerate(self.runs) if member.end}
         for place in self.training:
             self.runs[place].begin(states[place])
-        progress.skip({run.task.member.number: self._total if run.end else done for run in self.runs})
+        for run in self.runs:
+            known = (self._total, end_of(run.path).env_steps) if run.end else (done, run.env_steps)
+            progress.skip(*({run.task.member.number: count} for count in known))
         if done == 0 and self.runs[0].evaluations.blank:
             for place in self.training:
                 self.runs[place].log(untrained_row(program.metric_names), states, place)

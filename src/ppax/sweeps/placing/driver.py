@@ -15,7 +15,7 @@ from ppax import imports
 from ppax.run.restore import planned_iterations
 from ppax.run.result import ProcessLost
 from ppax.sweeps.directory import MEMBERS, Recorded, member_dir
-from ppax.sweeps.member import complete
+from ppax.sweeps.member import complete, end_of
 from ppax.sweeps.packing import Pack, Task
 from ppax.sweeps.packs import done
 from ppax.sweeps.placing import transport
@@ -89,7 +89,9 @@ class Driver:
         for placed in programs:
             left = [task for task in placed.tasks if not self._done(task)]
             ended = [task for task in placed.tasks if complete(self._dir_of(task))]
-            self._progress.skip({task.member.number: planned_iterations(task.env, task.run) for task in ended})
+            for task in ended:
+                number, steps = task.member.number, end_of(self._dir_of(task)).env_steps
+                self._progress.skip({number: planned_iterations(task.env, task.run)}, {number: steps})
             if left:
                 self._waiting.append(placed)
         try:
@@ -146,7 +148,7 @@ class Driver:
             transport.apply(self._root, self._runs_of(placed), event)
             placed.env_steps = 0
         elif isinstance(event, Skipped):
-            self._progress.skip(event.reached)
+            self._progress.skip(event.reached, event.env_steps)
         elif isinstance(event, Added):
             placed.env_steps += event.env_steps
             placed.reached = event.reached

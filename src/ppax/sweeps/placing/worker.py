@@ -34,6 +34,7 @@ from ppax.sweeps.packs import Programs, chunks_of, train_programs
 from ppax.sweeps.placing import transport
 from ppax.sweeps.placing.transport import Outbox, Snapshot
 from ppax.sweeps.plan import Member, Plan
+from ppax.sweeps.progress import NO_STEPS
 from ppax.sweeps.searching import Searching
 from ppax.sweeps.training import Stopped
 from ppax.types import ConfigError
@@ -69,6 +70,7 @@ class Skipped(NamedTuple):
     """Members, by number, up to an iteration that needs no training, as of sweeps/progress.py."""
 
     reached: dict[int, int]
+    env_steps: dict[int, int]
 
 
 class Added(NamedTuple):
@@ -155,9 +157,9 @@ class Worker:
         """Ask for an end of training, with checkpoints."""
         self._stop.set()
 
-    def skip(self, reached: Mapping[int, int]) -> None:
+    def skip(self, reached: Mapping[int, int], env_steps: Mapping[int, int] = NO_STEPS) -> None:
         """Count members up to an iteration that needs no training (sweeps/progress.py)."""
-        self._events.put(Skipped(dict(reached)))
+        self._events.put(Skipped(dict(reached), dict(env_steps)))
 
     def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, returns: list[float]) -> None:
         """Count members up to an iteration (sweeps/progress.py), after the checkpoints before it."""

@@ -247,4 +247,4 @@ class PPO:
 
     def check(self) -> None:
         """Raise ConfigError for numbers that contradict each other; they must be concrete, without tracers."""
-        jax.eval_shape(lambda: self.critic.init())
+        jax.eval_shape(lambda: (self.critic.init(), self.entropy.init(self.ent_coef), self.annealed(*jnp.zeros(2))))

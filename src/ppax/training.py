@@ -61,6 +61,8 @@ def start(agent: Agent, env: Env, num_steps: int, key: Key, iterations_per_env_r
     a number that is not traced is out of range, or the network was made for other spaces.
     """
     check_sizes(agent, env, num_steps)
+    if not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(agent)):
+        agent.check()
     learner_key, actor_key, run_key = jax.random.split(key, 3)
     state = TrainState(
         learner=agent.init(env.observation_space, learner_key),
@@ -84,12 +86,16 @@ def place(agent: Agent, env: Env, state: TrainState) -> TrainState:
 
 def num_devices(agent: Agent, env: Env, num_steps: int) -> int:
     """Return the number of devices over which `train` shards the environments and every minibatch."""
-    counts = []
+    programs = []
     for learner, streams in agent.learners(env.num_streams):
         length = learner.sequence_length(num_steps)
         minibatch = learner.minibatch.size(num_steps * streams // length)
-        counts.append(learner.program.num_devices(env.num_envs, minibatch, length))
-    return math.gcd(*counts)
+        programs.append((learner.program, (env.num_envs, minibatch, length)))
+    given = {program.num_devices(*sizes) for program, sizes in programs if program.devices is not None}
+    if len(given) > 1:
+        raise ConfigError(f"program.devices: groups on {sorted(given)} devices; must be the same number for all")
+    same = {"devices": given.pop()} if given else {}  # also for groups that name no number
+    return math.gcd(*(dataclasses.replace(program, **same).num_devices(*sizes) for program, sizes in programs))
 
 
 def state_specs(state: TrainState) -> TrainState:

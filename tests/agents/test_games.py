@@ -8,6 +8,7 @@ from games import Credit, Matrix
 from worlds import QUICK
 
 import ppax
+from ppax.agents import ratings, seating
 from ppax.critics import PopArt
 from ppax.envs import TimeLimit, VectorEnv
 from ppax.envs.wrappers.team_view import team_view
@@ -106,3 +107,26 @@ def test_only_a_central_critic_can_tell_luck_from_merit(vmapped_keys):
         right[central] = np.asarray(play[:, 0, 0] + play[:, 1, 1]) / 2
     assert right[True].min() > 0.95
     assert right[False].mean() < 0.75
+
+
+@pytest.mark.parametrize("sizes", [(1, 3), (3, 3), (5, 5), (3, 1), (1, 1)], ids=str)
+def test_equal_returns_are_a_draw(sizes):
+    """Of teams of every size, whatever the return; a difference of one part in a thousand is none."""
+    groups, count = tuple(zip("ab", sizes, strict=True)), sum(sizes)
+    seats = list(seating.blocks(8, groups, 1.0, 1))
+    weights, flags = seating.margin_weights(seats, 8, count), np.zeros((3, 8), bool)
+    first, ended = flags.copy(), flags.copy()
+    first[0] = ended[2] = True
+
+    def won(reward):
+        rewards = np.zeros((3, 8, count), np.float32)
+        rewards[1] = reward
+        return ratings.play(rewards, first, ended, weights, jnp.zeros((8, count)), jnp.zeros(8, bool)).won
+
+    better = np.full((8, count), 3.0, np.float32)
+    for block in seats:
+        better[block.envs, block.members] *= 1.001
+    for reward in (0.1, 7.0, -1 / 3, 1e6):
+        np.testing.assert_array_equal(won(reward), 0.5)
+    np.testing.assert_array_equal(won(better), 1.0)
+    np.testing.assert_array_equal(won(-better), 0.0)

@@ -19,6 +19,7 @@ from ppax.minibatches import Shuffle
 from ppax.networks import mlp, network
 from ppax.networks.memories import GRU
 from ppax.options import flatten
+from ppax.training import num_devices
 from ppax.types import ConfigError, Rollout, Transition
 
 NUM_ENVS, NUM_STEPS = 4, 8
@@ -354,3 +355,19 @@ def of(*sizes):
 def start(make, env):
     agent = ppo(ppax.make("Pursuit-3")) if make is ppo else make(env)
     ppax.start(agent, env, NUM_STEPS, jax.random.key(0))
+
+
+def two_groups(first, second):
+    env = orchestra()[1]
+    programs = zip(env.groups.items(), (first, second), strict=True)
+    agents = {name: ppo(one, program=ppax.Program(devices=n)) for (name, one), n in programs}
+    return ppax.Groups(agents, env.sizes), env
+
+
+def test_the_devices_of_one_group_are_those_of_all():
+    agent, env = two_groups(2, None)
+    assert num_devices(agent, env, 8) == 2
+    agent, env = two_groups(None, 2)
+    assert num_devices(agent, env, 8) == 2
+    with pytest.raises(ConfigError, match=r"program\.devices: groups on \[1, 2\] devices; must be the same number"):
+        num_devices(*two_groups(2, 1), 8)

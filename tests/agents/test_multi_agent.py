@@ -20,11 +20,14 @@ from ppax.agents.player_names import NAMED, player_names
 from ppax.arrays.metrics import reduced
 from ppax.collection import start_actor, stream_keys
 from ppax.config import Log
+from ppax.critics import TwoHot
 from ppax.envs import TimeLimit, VectorEnv, builtin
+from ppax.learning.entropy_target import EntropyTarget
 from ppax.learning.kl_control import KLControl
 from ppax.minibatches import Shuffle
-from ppax.networks import mlp
+from ppax.networks import memories, mlp, network
 from ppax.networks.memories import GRU
+from ppax.schedules import Steps
 from ppax.training import finish_iteration, iteration_inputs, start, train
 from ppax.types import ConfigError
 
@@ -280,3 +283,30 @@ def fit(plan):
 def players(count):
     env = ppax.make("Pursuit-2", 4)
     start(ppax.Independent(ppo(env), count), env, NUM_STEPS, jax.random.key(0))
+
+
+REFUSED = {
+    "ent_coef": ({"ent_coef": 0.0, "entropy": EntropyTarget(0.3)}, "ent_coef = 0: entropy.target multiplies it"),
+    "order": ({"schedule": Steps(("gamma",), at=(0.0, 0.9, 0.2), values=(0.9, 0.8, 0.7))}, "must rise"),
+    "progress": ({"schedule": Steps(("gamma",), at=(0.0, 5e3), values=(0.9, 0.8))}, "progress ends at 1"),
+    "critic": ({"critic": TwoHot(5.0, -5.0)}, "low"),
+}
+
+
+@pytest.mark.parametrize("sharing", [lambda agent: agent, lambda agent: ppax.Independent(agent, 2)])
+@pytest.mark.parametrize(("options", "message"), REFUSED.values(), ids=REFUSED)
+def test_contradictory_numbers_are_refused_with_one_policy_and_with_several(options, message, sharing):
+    env = ppax.make("Pursuit-2", 4)
+    agent = sharing(ppax.PPO(network(env, hidden=(4,)), **options))
+    with pytest.raises(ppax.ConfigError, match=message):
+        ppax.start(agent, env, 8, jax.random.key(0))
+    with pytest.raises(ppax.ConfigError, match=message):
+        ppax.fit(agent, env, 64, num_steps=8)
+
+
+@pytest.mark.parametrize("memory", [memories.Window(steps=1), memories.Attention(steps=1)], ids=["window", "attention"])
+def test_independent_players_with_a_window_of_one_step(memory):
+    env = ppax.make("Pursuit-2", 4)
+    agent = ppax.Independent(ppax.PPO(network(env, hidden=(4,), memory=memory)), 2)
+    trained = ppax.train(agent, env, ppax.start(agent, env, 8, jax.random.key(0)), 1)
+    assert int(trained.state.iteration) == 1

@@ -995,8 +995,8 @@ SUITES = [
     ),
     Mutation(
         "on the host players are judged by each other's networks",
-        "jnp.moveaxis(x, 0, 2).reshape(x.shape[1], -1",
-        "jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1",
+        "jnp.moveaxis(x, 0, 2).reshape(x.shape[1], x",
+        "jnp.moveaxis(x, 0, 1).reshape(x.shape[1], x",
         (TEAM + "test_each_player_uses_its_own_network_for_actions_and_values[NoMemory]",),
     ),
     Mutation(
@@ -1093,7 +1093,7 @@ ALONE = MULTI + "test_each_independent_player_learns_as_in_a_solo_run"
 MANY = [
     Mutation(
         "players read each other's streams",
-        "return x.reshape(*x.shape[:axis], -1, self.num_agents, *x.shape[axis + 1 :])",
+        "return x.reshape(*x.shape[:axis], num_envs, self.num_agents, *x.shape[axis + 1 :])",
         "return jnp.swapaxes(x.reshape(*x.shape[:axis], self.num_agents, -1, *x.shape[axis + 1 :]), axis, axis + 1)",
         (ALONE, MULTI + "test_permuted_players_permute_the_results"),
         "agents/independent.py",

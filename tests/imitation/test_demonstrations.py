@@ -63,6 +63,7 @@ def test_dict_spaces_are_arrays_by_name(tmp_path):
         ({"observations": np.zeros((5, 4))}, r"observations has shape \[5, 4\]; must be \[5, 3\]"),
         ({"observations": np.zeros((6, 3))}, "6 observations for 5 actions of 2 episodes; must be 5.* or 7"),
         ({"observations": np.full((5, 3), np.nan)}, "observations has a number that is not finite"),
+        ({"observations": np.full((5, 3), 1e300)}, "observations has a number that is not finite in float32"),
         ({"observations": np.array(["a"] * 5)}, "observations is an array of <U1; must be one of numbers"),
         ({"actions": np.array([2, 3, 4, 5, 6])}, r"actions has the number 6; must be of Discrete\(4, start=2\)"),
         ({"actions": np.array([2.0, 3.0, 4.0, 5.0, 2.0])}, "actions is an array of float64; must be whole numbers"),

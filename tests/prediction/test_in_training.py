@@ -17,12 +17,14 @@ from ppax.collection import collect
 from ppax.config import Log
 from ppax.envs import TimeLimit, VectorEnv, builtin, grouped
 from ppax.learning import auxiliary
+from ppax.learning.forward import example_of
 from ppax.losses import NoAuxiliary
 from ppax.minibatches import Shuffle
 from ppax.networks import network
 from ppax.networks.memories import GRU
 from ppax.optimizers import SGD, ActorCritic
 from ppax.prediction import NextObservation, SelfPrediction
+from ppax.prediction.next_observation import numbers
 from ppax.types import ConfigError, EnvReset, EnvStep, LearnerState, part, static
 
 SHORT = VectorEnv(TimeLimit(builtin.CartPole(), 5), 3)  # an episode ends in each rollout of 8 steps
@@ -269,3 +271,11 @@ def test_without_a_model_nothing_is_added():
     assert auxiliary.with_inputs(NoAuxiliary(), rollout).rollout is rollout
     assert auxiliary.together(learner).params is learner.params
     assert auxiliary.apart(learner) is learner
+
+
+@pytest.mark.parametrize("normalize_obs", [False, True])
+def test_categories_are_no_targets_with_normalised_observations_either(normalize_obs):
+    """Normalisation makes floating point of MultiBinary, whose numbers have no output in the predictor."""
+    spaced = spaces.Dict({"x": spaces.Box(-np.inf, np.inf, (1,)), "kind": spaces.MultiBinary(2)})
+    example, inputs = example_of(spaced), {"kind": jnp.zeros(2), "x": jnp.zeros(1)}
+    assert [x.shape for x in numbers(example, inputs if normalize_obs else example)] == [(1,)]

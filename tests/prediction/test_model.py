@@ -111,5 +111,5 @@ def test_sizes_of_the_models():
 
 def test_bytes_are_in_units_of_255():
     picture, kind, x = jnp.array([255, 51], jnp.uint8), jnp.int32(3), jnp.array([2.0])
-    got = numbers({"a": picture, "b": kind, "c": x})
+    got = numbers(*[{"a": picture, "b": kind, "c": x}] * 2)
     np.testing.assert_allclose(jnp.concatenate(got), [1.0, 0.2, 2.0], rtol=1e-6)

@@ -13,6 +13,7 @@ from jax import Array
 
 import ppax
 from ppax import envs
+from ppax.agents import precision
 from ppax.config import Log
 from ppax.networks import network
 from ppax.types import EnvReset, EnvStep, part, static
@@ -151,3 +152,33 @@ def test_a_fault_of_the_network_is_distinguished_from_one_of_the_environment(tmp
 
     arrays = load_file(kept / "state.safetensors")
     assert all(np.isfinite(x).all() for x in arrays.values() if x.dtype.kind == "f")
+
+
+@part
+class Chaos:
+    """Chaotic map, pushed by the action, whose reward is NaN in a narrow interval."""
+
+    num_agents = None
+    observation_space = spaces.Box(-np.inf, np.inf, (4,))
+    action_space = spaces.Box(-1.0, 1.0, (1,))
+
+    def _obs(self, x):
+        return jnp.stack([x, x * x, jnp.sin(9 * x), jnp.cos(5 * x)])
+
+    def reset(self, key):
+        x = jax.random.uniform(key)
+        return EnvReset(x, self._obs(x))
+
+    def step(self, x, action, key):
+        x = jnp.abs(3.99 * x * (1 - x) + 0.05 * action[0]) % 1.0
+        reward = jnp.where((x > 0.7) & (x < 0.7 + 2e-4), jnp.nan, x)
+        return EnvStep(x, self._obs(x), reward, jnp.bool_(False), jnp.bool_(False))
+
+
+def test_a_fault_is_located_with_the_products_of_training(monkeypatch):
+    """Where `compute_dtype = "auto"` is bfloat16: in float32 the actions, and so the steps, would be others."""
+    monkeypatch.setattr(precision, "bfloat16_unit", lambda: True)
+    env = envs.VectorEnv(Chaos(), 4, "chaos")
+    agent = ppax.PPO(network(env, hidden=(32, 32), log_std_init=-1.0))
+    with pytest.raises(ppax.NumericalError, match=r"environment \d, step \d+: its reward is nan"):
+        ppax.fit(agent, env, 200_000, num_steps=64)

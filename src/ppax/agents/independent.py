@@ -173,11 +173,14 @@ class Independent:
 
     def together(self, steps: Tree) -> Tree:
         """Undo `own`: join [A, T, E, ...] to [T, B, ...]."""
-        return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2).reshape(x.shape[1], -1, *x.shape[3:]), steps)
+        return jax.tree.map(
+            lambda x: jnp.moveaxis(x, 0, 2).reshape(x.shape[1], x.shape[2] * x.shape[0], *x.shape[3:]), steps
+        )
 
     def _apart(self, x: Array, axis: int) -> Array:
         """Reshape [..., B, ...] to [..., E, A, ...]."""
-        return x.reshape(*x.shape[:axis], -1, self.num_agents, *x.shape[axis + 1 :])
+        num_envs = x.shape[axis] // self.num_agents  # not -1: a window of one step has a carry without numbers
+        return x.reshape(*x.shape[:axis], num_envs, self.num_agents, *x.shape[axis + 1 :])
 
     def _each(self, verb: Callable[..., Any], learner: LearnerState, arguments: PyTree) -> Any:
         """Call the method `verb` of every player on its streams; arguments and results are [B, ...]."""

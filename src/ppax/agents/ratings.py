@@ -13,6 +13,7 @@ from ppax.types import Scalar
 
 START = 1000.0  # initial Elo rating
 SCALE = 400.0  # rating difference that means odds of 10 to 1
+ROUNDING = 1e-6  # margin, relative to the returns, up to which a game is drawn: sums in float32 differ by rounding
 
 
 class Games(NamedTuple):
@@ -34,9 +35,10 @@ def play(reward: Array, first: Array, ended: Array, margin_weights: np.ndarray, 
     def step(state: tuple[Array, Array], inputs: tuple[Array, Array, Array]) -> Any:
         returns, counts = state
         reward, first, ended = inputs
-        margin = (returns * margin_weights).sum(axis=1)
+        weighted = returns * margin_weights
+        margin, rounding = weighted.sum(axis=1), ROUNDING * jnp.abs(weighted).sum(axis=1)
         over = ended & counts
-        score = jnp.where(margin > 0.0, 1.0, jnp.where(margin < 0.0, 0.0, 0.5))
+        score = jnp.where(margin > rounding, 1.0, jnp.where(margin < -rounding, 0.0, 0.5))
         returns = jnp.where((first | ended)[:, None], 0.0, returns) + reward
         return (returns, counts | first), (over, jnp.where(over, score, 0.0))
 

@@ -39,10 +39,13 @@ def current_agents(seats: Sequence[Block], num_envs: int, num_agents: int) -> np
 
 
 def margin_weights(seats: Sequence[Block], num_envs: int, num_agents: int) -> np.ndarray:
-    """Weights [E, A] that turn returns into the margin of the past self's group over the other agents' mean."""
+    """Weights [E, A] whose sum with returns has the sign of the past self's mean return minus the others' mean.
+
+    Both means times both sizes: whole numbers, so that equal returns cancel.
+    """
     weights = np.zeros((num_envs, num_agents), np.float32)
     for block in seats:
         size = block.members.stop - block.members.start
-        weights[block.envs] = -1.0 / max(1, num_agents - size)
-        weights[block.envs, block.members] = 1.0 / size
+        weights[block.envs] = -size
+        weights[block.envs, block.members] = max(1, num_agents - size)
     return weights

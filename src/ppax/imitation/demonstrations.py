@@ -186,8 +186,10 @@ def _require_fit(space: Any, x: np.ndarray, where: str, steps: int) -> None:
     kind = np.dtype(space.dtype).kind
     if kind in "iu" and x.dtype.kind == "f":
         raise ConfigError(f"{FIELD}: {where} is an array of {x.dtype}; must be whole numbers, for {space}")
-    if not np.isfinite(x).all():
-        raise ConfigError(f"{FIELD}: {where} has a number that is not finite; must be of {space}")
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(x.astype(_dtype(space))).all()
+    if not finite:
+        raise ConfigError(f"{FIELD}: {where} has a number that is not finite in float32; must be of {space}")
     low, high = _limits(space)
     beyond = (x < low) | (x > high)
     if beyond.any():

@@ -30,7 +30,8 @@ class NextObservation:
 
     def init(self, network: Network, observation_space: spaces.Space, key: Key) -> Params:
         """Return the predictor's parameters; ConfigError for observations of categories alone."""
-        outputs = sum(x.size for x in numbers(example_of(observation_space)))
+        example = example_of(observation_space)
+        outputs = sum(x.size for x in numbers(example, example))
         if not outputs:
             raise ConfigError(
                 f"auxiliary: next_observation predicts numbers, and {observation_space} has categories only; "
@@ -45,13 +46,17 @@ class NextObservation:
     def __call__(self, params: Params, features: PyTree, batch: Batch) -> AuxiliaryTerms:
         """Terms of rows [N]; 0 where the next observation is not known."""
         after: model.Following = batch.steps.auxiliary
-        leaves = numbers(batch.again.inputs(after.obs))
+        leaves = numbers(after.obs, batch.again.inputs(after.obs))
         target = jnp.concatenate([x.reshape(x.shape[0], -1) for x in leaves], axis=1)
         error = jnp.square(model.predicted(params["auxiliary"], self.hidden, features, batch) - target).mean(axis=1)
         return AuxiliaryTerms({"next_observation_loss": self.coef * jnp.where(after.known, error, 0.0)})
 
 
-def numbers(obs: PyTree) -> list[Array]:
-    """Arrays of an observation that are numbers: floating point, and bytes in units of 255."""
-    leaves = [x / 255 if x.dtype == jnp.uint8 else x for x in jax.tree.leaves(obs)]
-    return [x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
+def numbers(obs: PyTree, inputs: PyTree) -> list[Array]:
+    """Entries of an observation that are numbers, floating point or bytes, as they are in `inputs`; bytes / 255.
+
+    The space decides, not the network's inputs: normalisation turns categories into floating point.
+    """
+    pairs = zip(jax.tree.leaves(obs), jax.tree.leaves(inputs), strict=True)
+    found = [y for x, y in pairs if x.dtype == jnp.uint8 or jnp.issubdtype(x.dtype, jnp.floating)]
+    return [y / 255 if y.dtype == jnp.uint8 else y for y in found]

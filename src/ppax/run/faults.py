@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from ppax.agents.precision import in_training
 from ppax.collection import collect
 from ppax.envs import Env
 from ppax.learning.finiteness import not_finite
@@ -50,7 +51,7 @@ def locate(agent: Agent, env: Env, state: TrainState, total_iterations: int) -> 
     """
 
     def collect_again(agent: Agent, state: TrainState, total: Array) -> Any:
-        inputs = iteration_inputs(agent, state, total)
+        inputs = iteration_inputs(in_training(agent), state, total)  # with the products that training has
         now = annealed_env(env, state, total).env
         rollout = collect(inputs.agent, now, state.learner, state.actor, state.num_steps, inputs.collect_key).rollout
         return rollout.steps.obs, rollout.steps.reward, not_finite(env, rollout)

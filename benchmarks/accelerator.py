@@ -4,18 +4,18 @@
     python benchmarks/accelerator.py --stages core w1     # some of the stages
     python benchmarks/accelerator.py --quick              # a smoke test on any machine, about a minute; nothing written
 
-It installs nothing: peers are measured where they are there (rejax, Brax, MuJoCo Playground; PureJaxRL where PUREJAXRL
-names its folder). Each stage is a process of its own (accelerator_stages.py) with a share of the time; one that would
-not fit is left out, with a note. Results are written after every row, so a run that is killed keeps what it has.
+It installs nothing: other libraries are measured if they are installed (rejax, Brax, MuJoCo Playground; PureJaxRL if
+PUREJAXRL names its folder). Each stage runs in a separate process (accelerator_stages.py) with a share of the time; a
+stage that would not fit is left out, with a note. Results are written after every row, so that a kill loses none.
 
 * core: the reference update, every memory, ratio 1, bfloat16, sharding, resume bit for bit (device_checks.py)
 * w1: training speed from 2,048 to 1 M environments, with whole minibatches and with gradient accumulation
-* layout: shares of an iteration, and the fastest layout as `ppax bench --tune` finds it
+* layout: share of each stage of an iteration, and the fastest layout that `ppax bench --tune` finds
 * w3: training speed with memory
-* rules: the other entry of each rule of the platform (src/ppax/program/platforms.py)
-* ant, playground: training speed on physics, beside Brax's PPO
+* rules: training speed with the alternative to each rule of the platform (src/ppax/program/platforms.py)
+* ant, playground: training speed on physics environments, compared with Brax's PPO
 
-The exit code is 1 if a check of the core failed.
+The exit code is 1 if a check of the stage `core` failed.
 """
 
 from __future__ import annotations

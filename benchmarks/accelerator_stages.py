@@ -1,10 +1,10 @@
-"""The stages of accelerator.py. Each runs in a process of its own and prints rows of results, one line of JSON each.
+"""The stages of accelerator.py. Each runs in a separate process and prints rows of results, one line of JSON each.
 
     python benchmarks/accelerator_stages.py core 120          # for about 120 seconds
     python benchmarks/accelerator_stages.py w1 10 --quick     # small sizes, for a CPU
 
-A row is printed as soon as it is known, so that a stage that is killed has said what it knew. A stage plans for the
-seconds that it is given, and says in a row what it leaves out.
+A row is printed as soon as it is measured, so that a killed stage loses none. A stage plans for the seconds that it is
+given, and prints a row for each measurement that it leaves out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Results of accelerator.py as lines of the console, as a page of tables, and as panels of a picture."""
+"""Results of accelerator.py as console output, as a Markdown page of tables, and as panels of a plot."""
 
 from __future__ import annotations
 

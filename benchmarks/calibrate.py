@@ -6,9 +6,9 @@
 
 Threshold: mean of the oracle's final policies minus 2 SE sqrt(1 + n_o / n_s), where SE is the standard error over its
 n_o = 10 seeds (--seeds) and n_s are the seeds of a row, 5, or 3 on the host; so an equal learner passes with about
-98 %. A row keeps the greater of this and its provisional threshold. rejax differs from the presets in what it is: a
-constant learning rate, two optimisers, clipping of each gradient element, a clipped value loss, time limits taken for
-true ends, and evaluations with sampled actions. Environments on the host are calibrated with Stable-Baselines3, one
+98 %. A row keeps the greater of this and its provisional threshold. rejax differs from the presets by design: a
+constant learning rate, two optimisers, clipping of each gradient element, a clipped value loss, time limits treated as
+terminations, and evaluations with sampled actions. Environments on the host are calibrated with Stable-Baselines3, one
 seed after the other. Results: results/calibration.json.
 """
 

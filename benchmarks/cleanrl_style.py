@@ -1,6 +1,6 @@
-"""PPO in one file, in the style of CleanRL's ppo.py and ppo_continuous_action.py: a peer for host.py.
+"""PPO in one file, in the style of CleanRL's ppo.py and ppo_continuous_action.py: compared with ppax by host.py.
 
-https://github.com/vwxyzjn/cleanrl. A Box is sampled from a normal whose log-deviation is a parameter, and clipped.
+https://github.com/vwxyzjn/cleanrl. Box actions: samples of a normal with a learned log-std, clipped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Learning curves of the fast program beside those of the plain one, and of bfloat16: what is fast must learn the same.
+"""Learning curves of the fast, the plain and the bfloat16 program: the optimisations must not change learning.
 
     python benchmarks/curves.py                               # six tasks, 20 seeds: an hour on two cores
-    python benchmarks/curves.py --programs fast bfloat16      # the precision alone
+    python benchmarks/curves.py --programs fast bfloat16      # fast and bfloat16 only
 
 The plain program is one device, whole minibatches at once, and permutations by sorting random keys. The fast one is
 what a user gets with products in float32; `bfloat16` is that with `compute_dtype = "bfloat16"`. Presets, and W3
@@ -36,6 +36,7 @@ POINTS = 20
 SIGNIFICANT = 0.05  # p value below which two programs are said to differ; of 20 such comparisons one does by chance
 RESULTS = Path(__file__).parent / "results"
 COMMIT = "ppax commit"  # in a report's versions
+PROCESSOR = "processor"  # of a task, as its commit
 
 
 def build(task: str) -> tuple[Any, Any, int, int]:
@@ -125,7 +126,7 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
 def measured_before(versions: dict[str, str], seeds: int) -> dict[str, dict[str, Any]]:
     """Tasks in the file of results that the same libraries measured with as many seeds: an interrupted run goes on.
 
-    Each says by itself which commit of ppax it ran.
+    Each says by itself which commit of ppax it ran, and on which processor.
     """
     path = RESULTS / "curves.json"
     before = json.loads(path.read_text()) if path.exists() else {}
@@ -147,7 +148,8 @@ def main() -> None:
     about = {"hardware": report.hardware(), "versions": report.versions(), "seeds": seeds}
     results = {} if options.quick else measured_before(about["versions"], seeds)
     for task in tasks:
-        results[task] = compare(task, seeds, programs) | {COMMIT: about["versions"][COMMIT]}
+        origin = {COMMIT: about["versions"][COMMIT], PROCESSOR: about["hardware"]["cpu"]}
+        results[task] = compare(task, seeds, programs) | origin
         if not options.quick:  # after each task: what is measured is kept
             known = [results[task] for task in (*TASKS, *results) if task in results]
             ordered = list({result["task"]: result for result in known}.values())

@@ -1,16 +1,16 @@
-"""Scores of the recommended settings (`ppax train ENV` without a preset) beside the presets and Stable-Baselines3.
+"""Scores of the recommended settings (`ppax train ENV` without a preset), the presets and Stable-Baselines3.
 
     python benchmarks/defaults.py                              # every task, defaults and preset; hours on two cores
     python benchmarks/defaults.py CartPole-v1 brax/reacher     # these tasks alone
     python benchmarks/defaults.py --kind compiled              # the tasks of one kind
     python benchmarks/defaults.py --set agent.learning_rate=5e-4 --seeds 3   # try another value; nothing written
     python benchmarks/defaults.py --drawn                      # five environments that nobody tuned on
-    python benchmarks/defaults.py --drawn --sb3                # and what SB3's defaults reach on them
-    python benchmarks/defaults.py --drawn --only sb3           # SB3 alone, beside the figures that the file has
+    python benchmarks/defaults.py --drawn --sb3                # and the scores of SB3's defaults on them
+    python benchmarks/defaults.py --drawn --only sb3           # SB3 alone; keep the other results in the file
 
 As in `ppax score`: the score of a seed is the mean return of 128 episodes of its final policy, that of a task the
-interquartile mean over five seeds, three where environments are stepped on the host. Seeds of tuning are 0, 1, ...;
-those of the written table begin at 100, and at 200 for the drawn environments.
+interquartile mean over five seeds, three where environments are stepped on the host. Tuning uses seeds 0, 1, ...;
+the published table uses seeds from 100, for the drawn environments from 200.
 """
 
 from __future__ import annotations

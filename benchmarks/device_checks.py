@@ -1,8 +1,8 @@
-"""Checks of ppax on the devices that JAX has, each against something else: float64 NumPy, another program, other bits.
+"""Checks of ppax on the devices that JAX finds, against a reference: float64 NumPy, another program, or a repeated run.
 
 For accelerator.py. The oracles are those of the tests (tests/reference.py, tests/support); pytest is not needed. Some
 accelerators round factors of float32 products to 10 bits unless JAX is told otherwise. Equations are checked without
-that rounding (`jax_default_matmul_precision = "highest"`), and a last row says what it changes.
+that rounding (`jax_default_matmul_precision = "highest"`), and a last row reports its effect.
 """
 
 from __future__ import annotations

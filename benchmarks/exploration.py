@@ -1,11 +1,11 @@
-"""Random network distillation beside no intrinsic reward on a sparse maze, with the same budget.
+"""Random network distillation against no intrinsic reward on a sparse maze, with the same budget of steps.
 
     python benchmarks/exploration.py            # five seeds of each in one program; a few minutes on two cores
     python benchmarks/exploration.py --quick    # a few iterations, nothing written
 
 Maze-9 is a winding corridor of 48 steps with a reward of 1 at its end and a time limit of 150: random actions hardly
-ever get there, so that PPO alone has nothing to learn from. What is reported is the share of episodes that reach the
-goal, of each seed, in each eighth of training.
+ever get there, so that PPO alone has nothing to learn from. Reported is the fraction of episodes that reach the
+goal, for each seed and each eighth of training.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Exploration noise that stays (gSDE) beside independent noise: returns and jitter of actions, several seeds.
+"""State-dependent exploration noise (gSDE) against independent noise: returns and jitter of actions, several seeds.
 
     python benchmarks/exploration_noise.py                      # two MuJoCo tasks, three seeds; an hour on one core
     python benchmarks/exploration_noise.py --steps 4096 --seeds 1 --tasks Pendulum-v1    # a short check
 
-Writes results/exploration_noise.json beside this file, unless --dry. Jitter is the mean absolute change of the sampled
-action from one step to the next in the last rollout: what gSDE is to reduce.
+Writes results/exploration_noise.json, unless --dry. Jitter is the mean absolute change of the sampled
+action from one step to the next in the last rollout, which gSDE is meant to reduce.
 """
 
 from __future__ import annotations

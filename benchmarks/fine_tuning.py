@@ -1,4 +1,4 @@
-"""Steps to solve a changed CartPole-v1, from random weights and from those of a run that has solved the original one.
+"""Steps to solve a changed CartPole-v1, from random weights and from weights trained on the original CartPole-v1.
 
     python benchmarks/fine_tuning.py            # five seeds, four changes; some six minutes
     python benchmarks/fine_tuning.py --quick    # one seed, one change, nothing written
@@ -6,10 +6,11 @@
 Every run uses the settings of the preset. The original run has its whole budget; its policy is then the start of a run
 on the changed environment (`init_from`: weights and statistics of normalisation, a new optimiser), which has another
 seed. The run from random weights has that seed too. Both are evaluated before training and after every iteration: 64
-episodes with the mode of the policy. What is counted are the steps until their mean return first is 475 or more.
+episodes with the mode of the policy. The result is the number of
+steps until the mean return of an evaluation first is 475 or more.
 
-Four changes, from near to far: gravity doubled, which the trained policy masters without training; a shorter pole
-beside it, in two sizes; and pushes in the opposite direction, where what it has learned is wrong. A run that does not
+Four changes, from near to far: gravity doubled, which the trained policy masters without training; doubled gravity and
+a shorter pole, of two lengths; and pushes in the opposite direction, for which its policy is wrong. A run that does not
 reach 475 counts with its whole budget.
 """
 

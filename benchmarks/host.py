@@ -3,7 +3,7 @@
     pip install "ppax[bench,mujoco]" stable-baselines3 sbx-rl
     python benchmarks/host.py                     # CartPole with 8 and 64 environments, HalfCheetah with 8: ten minutes
     python benchmarks/host.py --quick             # a smoke test: short runs, nothing written
-    python benchmarks/host.py --systems sb3 raw   # against some of them only
+    python benchmarks/host.py --systems sb3 raw   # only some of the systems
 
 The network and sizes of speed.py; ppax also with `overlap = 1`, where updates run while environments are stepped.
 Every system runs in a process of its own; the processes take turns, and only runs of the same turn are compared

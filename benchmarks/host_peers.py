@@ -2,12 +2,12 @@
 
 All train with W1's settings: separate 2x64 tanh actor and critic, 128 steps, 4 epochs of 4 minibatches. What differs:
 
-* Stable-Baselines3 steps its own `DummyVecEnv`, counts every step, and sees the last observation of what was truncated.
+* Stable-Baselines3 steps its own `DummyVecEnv`, counts every step, and bootstraps truncated episodes.
 * SBX is the same in JAX: its policy is compiled, the loop around it is Stable-Baselines3's.
-* the CleanRL-style PPO is CleanRL's `ppo.py` by its structure (https://github.com/vwxyzjn/cleanrl), written again here
-  for `SyncVectorEnv` of today; as there, truncation is a true end, and the row of a reset is learned from as any other.
-* raw is Gymnasium's `SyncVectorEnv` with random actions that were drawn before: no policy and no learning.
-* ppax counts valid steps alone: the rows in which an environment begins anew are none.
+* the CleanRL-style PPO has the structure of CleanRL's `ppo.py` (https://github.com/vwxyzjn/cleanrl), rewritten for the
+  current `SyncVectorEnv`; as in CleanRL, truncation is treated as termination, and autoreset rows are trained on.
+* raw is Gymnasium's `SyncVectorEnv` with random actions drawn beforehand: no policy and no learning.
+* ppax counts valid steps only, not autoreset rows.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 All train with W1's settings and the same network, one torso for actor and critic: on Atari the three convolutions of
 DQN and a layer of 512; on MinAtar one convolution of 3 x 3 and a layer of 128. What differs:
 
-* Stable-Baselines3 is its `CnnPolicy` on its own `DummyVecEnv`, with ppax's `AtariGame`, an environment of Gymnasium
-  like any other: frames, lives and rewards are the same. It counts every step.
-* before is ppax as it was in another checkout.
-* ppax counts valid steps alone: the rows in which an environment begins anew are none.
+* Stable-Baselines3 runs its `CnnPolicy` on its own `DummyVecEnv` with ppax's `AtariGame`, a Gymnasium environment, so
+  that frames, lives and rewards are the same. It counts every step.
+* before is an earlier version of ppax, from another checkout.
+* ppax counts valid steps only, not autoreset rows.
 """
 
 from __future__ import annotations

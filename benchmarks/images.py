@@ -1,8 +1,8 @@
-"""Training speed on images: ppax with convolutions against Stable-Baselines3, and against ppax as it was.
+"""Training speed on images: ppax with convolutions against Stable-Baselines3, and against an earlier ppax.
 
     pip install "ppax[bench,atari,gymnax]" stable-baselines3
-    python benchmarks/images.py                          # Atari beside Stable-Baselines3: some ten minutes
-    PPAX_BEFORE=checkout python benchmarks/images.py     # and MinAtar beside the ppax of that checkout
+    python benchmarks/images.py                          # Atari, against Stable-Baselines3: some ten minutes
+    PPAX_BEFORE=checkout python benchmarks/images.py     # and MinAtar, against the ppax of that checkout
     python benchmarks/images.py --quick                  # a smoke test: two short turns, nothing written
 
 Every system runs in a process of its own; the processes take turns, and only runs of the same turn are compared

@@ -1,7 +1,7 @@
 """Measuring side by side: worker processes that take turns, and ratios of neighbouring runs.
 
-While one worker runs, the others wait for their next order. So a slow minute of the machine falls on all of them, and
-only runs of the same turn are compared: a ratio is the median over turns, with its least and greatest value beside it.
+While one worker runs, the others wait for their next order. So a slow minute of the machine affects all of them, and
+only runs of the same turn are compared: a ratio is the median over turns, reported with its minimum and maximum.
 
 This process stays small (it never imports jax): Linux lets a child inherit its parent's peak memory.
 """

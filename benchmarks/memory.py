@@ -1,4 +1,4 @@
-"""Training speed with memory against PureJaxRL's recurrent PPO (workload W3), and what each memory costs by length.
+"""Training speed with memory against PureJaxRL's recurrent PPO (workload W3), and times by sequence length.
 
     pip install "ppax[bench,flax]"
     export PUREJAXRL=...                     # a folder with purejaxrl/ppo_rnn.py in it
@@ -9,10 +9,10 @@
 
 W3 is CartPole-v1, 128 steps, 4 epochs, 4 minibatches of whole environments; one torso for actor and critic: a dense
 layer, a memory, a dense layer for each head, all 128 wide with relu. With ppax's default `compute_dtype = "auto"`,
-which is bfloat16 where products are faster so (the results say which units this processor has), and in float32, as the
-peer. How systems are measured: speed.py and peers.py.
+which is bfloat16 if that makes matrix products faster (the results list the processor's units), and in float32, like
+PureJaxRL. How systems are measured: speed.py and peers.py.
 
-For the lengths one gradient step's loss and its gradient are timed on the same 16 384 rows, cut into sequences of 16 to
+With --lengths, the loss and gradient of one gradient step are timed on 16 384 rows, cut into sequences of 16 to
 1024 steps: with memory an update cannot be quicker than its longest chain of steps.
 """
 

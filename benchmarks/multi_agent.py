@@ -1,14 +1,14 @@
-"""simple_spread with weights shared by its three agents: ppax beside JaxMARL's IPPO, taking turns.
+"""simple_spread with weights shared by its three agents: ppax against JaxMARL's IPPO, in alternating runs.
 
     python benchmarks/multi_agent.py                 # agent-steps a second, and their ratio
-    python benchmarks/multi_agent.py --score 1e6     # instead, what each comes to in so many steps, MAPPO too
+    python benchmarks/multi_agent.py --score 1e6     # instead, returns of both after that many steps, also of MAPPO
 
 JaxMARL's baselines are in no package: the environment variable JAXMARL names a checkout, of which
 `baselines/IPPO/ippo_ff_mpe.py` is run.
 Both have its default settings: the same environment, network, sizes, and number of gradient steps. JaxMARL fixes the
-number of updates when it is compiled and starts from fresh weights in each run; it clips the value loss, which ppax is
-told to do too, and treats the time limit as an end. For what its command line and its logs need (hydra, omegaconf,
-wandb) empty modules stand in. ppax counts valid steps alone: no resets.
+number of updates when it is compiled and starts from fresh weights in each run; it clips the value loss, as does ppax
+here, and treats the time limit as termination. Empty modules replace the packages that only its command line and logs
+need (hydra, omegaconf, wandb). ppax counts valid steps only, not autoreset rows.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Why CartPole's return may fall again after 500 with `normalize_obs`: learning curves of six ways to scale things.
+"""Why CartPole's return may fall again after 500 with `normalize_obs`: learning curves of six kinds of normalisation.
 
     pip install "ppax[bench]"
     python benchmarks/normalisation.py            # some ten minutes on two cores; results/normalisation.json and .png
     python benchmarks/normalisation.py --quick    # two seeds, a tenth of the steps, nothing written
-    python benchmarks/normalisation.py --only normalize_obs   # one way again, beside what is written already
+    python benchmarks/normalisation.py --only normalize_obs   # measure one again, keep the other results
 
 64 environments x 32 steps, learning rate 1e-3, all else default; twenty seeds in one program (`ppax.sweep`).
 
@@ -12,12 +12,12 @@
     every step                      running statistics as Stable-Baselines3's VecNormalize and PureJaxRL's
                                     NormalizeVecObservation have them: all environments' observations are merged at
                                     every step, before they are normalised and acted on
-    constant                        observations over constants, the standard deviations of a trained policy: no
-                                    statistics at all
-    normalize_obs, normalize_reward running statistics, and rewards over the std of the discounted return
+    constant                        observations divided by constants, the standard deviations under a trained policy:
+                                    no running statistics
+    normalize_obs, normalize_reward running statistics, and rewards divided by the std of the discounted return
     normalize_obs, popart           running statistics, and a critic whose targets have mean 0 and std 1
 
-Beside the return stands the share of the critic's last hidden units that are saturated, |tanh| > 0.99.
+Also plotted: the fraction of the critic's last hidden units that are saturated, |tanh| > 0.99.
 """
 
 from __future__ import annotations

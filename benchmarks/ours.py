@@ -1,4 +1,4 @@
-"""ppax, called as a user would who wants speed; and `ppax.fit` with everything on. Runs inside a worker (worker.py)."""
+"""ppax by its fastest public functions, and `ppax.fit` with all recording on. Runs inside a worker (worker.py)."""
 
 from __future__ import annotations
 

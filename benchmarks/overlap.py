@@ -1,12 +1,12 @@
-"""Returns with `overlap = 1` beside `overlap = 0` on host environments, over seeds.
+"""Returns with `overlap = 1` against `overlap = 0` on host environments, over seeds.
 
     pip install "ppax[bench,mujoco]"
     python benchmarks/overlap.py                                 # two tasks, 20 seeds of each
     python benchmarks/overlap.py --tasks gymnasium/CartPole-v1   # one of them: five minutes on two cores
     python benchmarks/overlap.py --quick                         # two seeds of the first task, nothing written
 
-With `overlap = 1` rollouts are collected by the policy before the last update (docs/host.md). Presets with 100,000
-steps. Two scores: the return of the last policy over 32 episodes, and the mean return over the whole training.
+With `overlap = 1` rollouts are collected by a policy that is one update old (docs/host.md). The presets are trained for
+100,000 steps. Two scores: the return of the last policy over 32 episodes, and the mean return over the whole training.
 Each is compared by the difference of its means over seeds: 95 % confidence interval and p value of Welch's test.
 """
 

@@ -1,23 +1,23 @@
-"""The systems under test, each called as its user would who wants speed. Runs inside a worker (worker.py).
+"""The systems under test, each called in its fastest documented way. Runs inside a worker (worker.py).
 
-All train CartPole-v1 with W1's settings: the same network, sizes and number of gradient steps. What differs, because
-each system is what it is:
+All train CartPole-v1 with W1's settings: the same network, sizes and number of gradient steps. What differs by the
+design of each system:
 
 * rejax takes two Adam steps, one for the actor and one for the critic, where the others take one for both; it clips
   each element of the gradient and not its norm, clips the value loss, and treats the time limit as a true end. Its
   `train` alternates training with evaluation; here its `train_iteration` is looped without any. It returns no metrics.
 * PureJaxRL fixes the number of updates when it is compiled and always starts from fresh weights: its program is
-  compiled for the length of a timed run and called again and again, with another key each time. It returns what every
-  step of every environment said, clips the value loss, treats the time limit as a true end, and its Adam has an epsilon
+  compiled for the length of a timed run and called again and again, with another key each time. It returns the info of
+  every step and environment, clips the value loss, treats the time limit as a true end, and its Adam has an epsilon
   of 1e-5. It is on no package index: the environment variable PUREJAXRL names a folder with `purejaxrl/ppo.py` in it.
   Its wrappers import brax and navix, which CartPole does not use: where they are missing, empty modules stand in.
 * PureJaxRL's recurrent PPO (W3) was written for an older Flax; two calls of its GRU cell, changed since, get
   their old form back (`_OldGRU`). It compiles for a fixed length too. Its embedding, GRU and heads are those of W3.
 * ppax is called with its defaults: `compute_dtype = "auto"` rounds factors of products to bfloat16 on processors with
-  a unit for it. Systems of ppax whose name ends in `-float32` compute in float32 as all peers do, and none of the peers
-  has anything else; names that end in `-bfloat16` round everywhere.
-* ppax restarts an environment in a row of its own, which is no environment step: its speed counts valid steps alone. It
-  returns training metrics, and splits the work over one device a core where that pays.
+  a unit for it. Systems of ppax whose name ends in `-float32` compute in float32, as
+  the other libraries always do; those ending in `-bfloat16` have `compute_dtype = "bfloat16"`.
+* ppax resets an environment in a separate autoreset row, which is not an environment step: its speed counts valid steps
+  only. It returns training metrics, and splits the work over one device per core if that is faster.
 """
 
 from __future__ import annotations

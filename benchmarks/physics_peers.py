@@ -1,13 +1,13 @@
 """ppax and Brax's PPO on environments of Brax and MuJoCo Playground. Runs inside a worker (worker.py).
 
 Both train with the same number of environments, steps, epochs, minibatches and network sizes, observations normalised.
-What differs, because each system is what it is:
+What differs by the design of each system:
 
 * Brax's `train` compiles an epoch of a fixed number of training steps. Here it runs in a thread and waits in its
   `progress_fn` for the next order, so epochs take turns with the other system. Its evaluations are off.
 * Brax computes advantages again in every minibatch, samples from a squashed normal distribution whose spread depends on
   the state, and every episode begins in the same state. It uses all devices, ppax as many as its rules say.
-* ppax restarts an environment in a row of its own, which is no environment step: its speed counts valid steps alone.
+* ppax resets an environment in a separate autoreset row, which is not an environment step: it counts valid steps.
 """
 
 from __future__ import annotations

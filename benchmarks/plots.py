@@ -1,4 +1,4 @@
-"""Bars of ratios, green where the target is met, red where it is not, grey without one; from a benchmark's JSON.
+"""Bar charts of ratios from a benchmark's JSON: green if the target is met, red if it is missed, grey without a target.
 
 python benchmarks/plots.py benchmarks/results/speed.json      # draws speed.png again
 """

@@ -1,12 +1,12 @@
-"""Population-based training beside random search: equal members, draws and environment steps.
+"""Population-based training against random search: equal members, draws and environment steps.
 
     python benchmarks/population.py            # two tasks, five seeds, populations of 8; some 15 minutes on one core
     python benchmarks/population.py --quick    # a few iterations, nothing written
 
 Both methods train the same eight drawn settings from the same seeds. Random search trains them to the end; the
-population copies and perturbs every twentieth of the training. What is reported is the score of the best member, mean
-return of its final policy over 128 episodes, and the mean over all members. A sweep that was interrupted is continued,
-from --work.
+population copies and perturbs after every twentieth of the training. Reported are the score of the best member (mean
+return of its final policy over 128 episodes) and the mean score of all members. An interrupted sweep continues from
+--work.
 """
 
 from __future__ import annotations

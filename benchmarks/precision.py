@@ -4,7 +4,7 @@
     python benchmarks/precision.py --quick   # short runs, nothing written
 
 Both are ppax, in processes that take turns (interleave.py); a ratio above 1 says that `compute_dtype = "bfloat16"` is
-faster. Which units of bfloat16 the processor has stands in the results.
+faster. The results list the processor's bfloat16 units.
 """
 
 from __future__ import annotations

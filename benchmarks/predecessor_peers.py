@@ -1,13 +1,14 @@
 """The systems of predecessors.py. Runs inside a worker (worker.py).
 
-rl8's CartPole (nothing ends, all begin anew after each rollout): 8,192 environments, 32 steps, separate 2x256 relu
-actor and critic, four gradient steps of the whole batch, rewards scaled, Adam. What differs: rl8 begins anew by a call
-of `reset` and caps its value loss; ppax cuts every episode there (`iterations_per_env_reset = 1`), a truncation that
-costs no step. Systems of ppax with a name in `-float32` or `-bfloat16` have that `compute_dtype`; the like of rl8, its
+rl8's CartPole (no episode ends; all restart after each rollout): 8,192 environments, 32 steps, separate 2x256 relu
+actor and critic, four gradient steps of the whole batch, rewards scaled, Adam. What differs: rl8 calls `reset`
+after each rollout and caps its value loss; ppax truncates every episode there (`iterations_per_env_reset = 1`).
+Systems of ppax whose name ends in `-float32` or `-bfloat16` have that `compute_dtype`; rl8's mixed precision,
 `enable_amp`, is refused without CUDA.
 
-Sixty-four navigators in each of 64 boxes, seeing by 16 rays: 64 steps, a shared MLP of three layers of 42 with gelu,
-Muon, V-trace anew before each of four gradient steps, each of a quarter of all segments by priority. What differs: the
+Sixty-four navigators in each of 64 boxes, observing with 16 rays: 64 steps, a shared MLP of three layers of 42 with
+gelu, Muon, V-trace recomputed before each of four gradient steps, each on a quarter of all sequences by
+priority. What differs: the
 physics of JaxDEM is a general discrete element method, ppax's box is one made for the task; JaxDEM's rays are angular
 bins with the nearest centre in each, ppax's meet the discs' edges; JaxDEM's action is squashed to a ball, ppax's
 clipped to a box. Both take one physics step an action.

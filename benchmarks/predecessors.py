@@ -1,9 +1,9 @@
-"""Training speed on the predecessors' own worlds: rl8's CartPole against rl8, navigators against JaxDEM's trainer.
+"""Training speed on the predecessors' environments: rl8's CartPole against rl8, navigators against JaxDEM's trainer.
 
     pip install "ppax[bench]" rl8 vtk h5py orbax flax tqdm scipy
     export RL8=...                                # a checkout of rl8, for examples/cartpole; rl8 is a package
     export JAXDEM=...                             # a checkout of JaxDEM
-    python benchmarks/predecessors.py             # whichever of them is named; about nine minutes
+    python benchmarks/predecessors.py             # whichever of the two is given; about nine minutes
     python benchmarks/predecessors.py --quick     # a smoke test: short runs, nothing written
 
 How each system is called, and what differs between them: predecessor_peers.py. Every system runs in a process of its

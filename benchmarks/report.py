@@ -1,7 +1,7 @@
-"""What every benchmark writes: settings, hardware, versions, date and results as JSON, and a plot beside it.
+"""Output of every benchmark: settings, hardware, versions, date and results as JSON, and a plot.
 
 The environment variable PPAX_RESULTS is appended to the files' names, as in `_jax_0.12`: results of other versions
-stand beside the first ones, and docs/generate.py shows both.
+are kept next to the original ones, and docs/generate.py shows both.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Scaling of one run over processes: speed of two processes beside one, and what they send to each other.
+"""Scaling of one run over processes: speed of two processes relative to one, and the data that they communicate.
 
     python benchmarks/scale.py            # one and two processes, a core each; some eight minutes on two cores
     python benchmarks/scale.py --quick    # a short run of the smallest size, nothing written
 
 W1 (CartPole-v1, separate 2x64 tanh actor and critic). Strong scaling: the same environments on twice the cores; weak
 scaling: twice the environments. A process has one CPU device and, on Linux, one core of its own. Layouts take turns; a
-ratio is the median over turns of the speed beside one process on one core in the same turn. Collectives: operations of
+ratio is the median over turns of the speed relative to one process on one core in that turn. Collectives: operations of
 the compiled program that communicate, from XLA's own dump of it, with the bytes of their results.
 """
 

@@ -5,7 +5,7 @@
     python benchmarks/speed.py                    # the table: 4 to 16384 environments; about twenty minutes
     python benchmarks/speed.py --seeds 16 64      # many seeds at 4 environments in one program, against PureJaxRL
     python benchmarks/speed.py --sweep --seeds 64 --iterations 976    # members of `ppax sweep`, with its start, instead
-    python benchmarks/speed.py --overhead         # ppax.fit with everything on, against the bare program
+    python benchmarks/speed.py --overhead         # ppax.fit with all recording on, against the bare program
     PPAX_BEFORE=... python benchmarks/speed.py --before   # against another version of ppax, the checkout so named
     python benchmarks/speed.py ... --quick        # short runs, nothing written
 
@@ -15,10 +15,10 @@ Every system runs in a process of its own; the processes take turns, and only ru
 * speed: environment steps a second of whole training (rollout and update), compilation and evaluation excluded. The
   ratio is ppax to the faster of the peers in the same turn: with its defaults, and in float32 (peers.py).
 * compile: seconds to trace, lower and compile the training program, in a fresh process each time, persistent cache
-  off. The ratio is ppax to the faster of the peers in the same turn. Making the first state (`start_seconds`) and
-  imports are apart; PureJaxRL makes its first state inside its program.
+  off. The ratio is ppax to the faster of the peers in the same turn. Creating the first state (`start_seconds`) and
+  imports are excluded; PureJaxRL makes its first state inside its program.
 * memory: the highest resident set of the whole worker process (ru_maxrss), so interpreter, imports and compiler are in
-  it; `memory_after_import_mb` is what there was before anything was compiled. Memory of an accelerator is not in it.
+  it; `memory_after_import_mb` is its value before anything was compiled. Memory of an accelerator is not included.
 * overhead: rows a second from the first chunk of `ppax.fit` (run directory, logs, metrics, checkpoints; no console) to
   its return, over those of one call of the compiled program from the same seed for as many iterations.
 """

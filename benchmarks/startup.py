@@ -9,12 +9,12 @@ threshold. The clock runs in this process, from starting the child to reading it
 
 * ppax runs its preset (startup_ppax.py) and looks at every log row: the newest rows with at least 100 episodes in them.
 * PureJaxRL runs the settings of its own main program (startup_purejaxrl.py): 4 environments, 500 000 steps, learning
-  rate annealed. It shows results only when all of it is done. Two times are taken: of that whole run, and of the
+  rate annealed. It shows results only at the end of the run. Two times are taken: of that whole run, and of the
   shortest in a grid of lengths that solves the task with this seed (its annealing follows the length). That length is
-  found before, by runs that are not timed: it is the time of a user who knew it. The targets are for this shorter
+  found beforehand, by runs that are not timed, as if a user knew it. The targets are for this shorter
   time with the same kind of cache; "its cold" is the ratio to PureJaxRL's shorter time with an empty cache.
 
-cold: JAX's persistent compilation cache is on and empty; warm: the same process once more, with the cache that the cold
+cold: JAX's persistent compilation cache is on and empty; warm: the same program once more, with the cache that the cold
 one has filled. Every process of the cold kind begins with a cache folder of its own. Bytecode of the imported packages
 exists in both cases. Processes take turns.
 """

@@ -1,4 +1,4 @@
-"""What a user of ppax runs to solve CartPole: the preset through `ppax.fit`. Ends when the task is solved.
+"""Program of a ppax user who solves CartPole: the preset through `ppax.fit`. Ends when the task is solved.
 
 Started by startup.py in a fresh process; prints one line of JSON at the moment the task is solved.
 """

@@ -1,4 +1,4 @@
-"""What a user of PureJaxRL runs to solve CartPole: its `train` with the settings of its main program.
+"""Program of a PureJaxRL user who solves CartPole: its `train` with the settings of its main program.
 
 Started by startup.py in a fresh process; prints one line of JSON when the results are there and have been read.
 

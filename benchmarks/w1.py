@@ -1,5 +1,5 @@
-"""W1, the workload of the speed tables: CartPole-v1, separate 2x64 tanh actor and critic. W3, the same with memory. And
-the clocks."""
+"""Workloads of the speed tables: W1 (CartPole-v1, separate 2x64 tanh actor and critic), W3 (the same with memory). Also
+functions that measure time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Write the generated pages and drawings.
 
-options.md from the fields of parts, defaults.md, doctor.md; benchmarks.md and scores.md from benchmarks/results/;
-images/*.svg by pictures.py; and the published scores that `ppax presets` shows.
+options.md from the fields of parts; defaults.md; doctor.md; benchmarks.md and scores.md from benchmarks/results/; the
+drawings images/*.svg by pictures.py; the table in README.md; and the scores that `ppax presets` shows.
 
 python docs/generate.py            # write the pages and drawings, copy the benchmarks' pictures
 python docs/generate.py --check    # exit code 1 where a page on disk differs
@@ -57,7 +57,7 @@ TITLES = {
     "population": "Population-based training",
     "precision": "Products in bfloat16",
 }
-# Suffix of a result file (PPAX_RESULTS): what it adds to the section's title and command
+# By suffix of a result file (PPAX_RESULTS): additions to the section's title and command
 BESIDE = {
     "": ("", ""),
     "_one_thread": (", on one thread", "NPROC=1 PPAX_RESULTS=_one_thread "),
@@ -70,9 +70,9 @@ WHOLE_TABLES = ("agent.kl.", "agent.entropy.", "agent.program.")  # tables witho
 INTRODUCTION = """# Benchmarks
 
 Every table is generated from the result files in `benchmarks/results/`, each of which one command writes
-(`pip install -e ".[bench]"` first; the scripts name the peers). Runs take turns on one machine, because machines are
-shared and noisy; a figure is the median of those turns, in brackets their range. Targets that were missed are listed
-like those that were met. What was tried and thrown away is in `benchmarks/NOTES.md`.
+(`pip install -e ".[bench]"` first; the scripts name the other packages they need). Runs of the compared programs
+alternate on one machine, because machines are shared and noisy; a figure is the median over these rounds, with the
+range in brackets. Missed targets are listed like met ones. Rejected experiments are in `benchmarks/NOTES.md`.
 """
 
 
@@ -88,29 +88,28 @@ def result_files() -> list[tuple[str, str]]:
 
 
 def learning_curves() -> list[str]:
-    """The section of `curves.py`: what is fast learns the same."""
+    """Return the section of `curves.py`: the fast programs learn as well as the plain ones."""
     report = json.loads((RESULTS / "curves.json").read_text())
-    machine, versions = report["hardware"], report["versions"]
     lines = [
         f"## {CURVES}",
         "",
         "Difference of the mean episode return from that of the fast program in float32: in the last quarter of",
         "training (final) and over all of it (area), with its 95 % confidence interval and the p value of Welch's",
-        "test. *plain*: one device, whole minibatches, another permutation. W3 is CartPole without velocities, for",
+        "test. *plain*: one device, whole minibatches, permutations by sorting. W3 is CartPole without velocities, for",
         "half a million steps.",
         "`python benchmarks/curves.py`",
         "",
-        f"{machine['cpu']}, {machine['cores']} cores; jax {versions['jax']}; {report['seeds']} seeds.",
+        f"{report['hardware']['cores']} cores; jax {report['versions']['jax']}; {report['seeds']} seeds.",
         "",
-        "| task | | fast | plain | bfloat16 |",
-        "|---|---|---|---|---|",
+        "| task | processor | | fast | plain | bfloat16 |",
+        "|---|---|---|---|---|---|",
     ]
     for result in report["results"]:
         for what in ("final", "area"):
             others = (result.get(name) for name in ("plain", "bfloat16"))
             cells = [compared(found[f"{what}_difference"]) if found else "not run" for found in others]
             mean = statistics.mean(result["fast"][what])
-            lines.append(f"| {result['task']} | {what} | {mean:.1f} | {' | '.join(cells)} |")
+            lines.append(f"| {result['task']} | {result['processor']} | {what} | {mean:.1f} | {' | '.join(cells)} |")
     return [*lines, "", f"![{CURVES}](images/curves.png)", ""]
 
 
@@ -159,8 +158,8 @@ def options() -> str:
         "# Options",
         "",
         "Generated from the fields of the parts. `learning_rate` under `agent` is a key of the table `[agent]` in a",
-        "run file, the option `--agent.learning-rate` of `ppax train`, and a field of the part in Python. Below the",
-        "name of a part in run files stands its class; `agent` itself is a `ppax.PPO`.",
+        "run file, the option `--agent.learning-rate` of `ppax train`, and a field of the part in Python. A section is",
+        "headed by a part's name in run files, followed by its class; `agent` itself is a `ppax.PPO`.",
         "",
         "Tables whose keys are not fixed: `[env_params]` and `[eval.env_params]`",
         "([run files](run_files.md#parameters-of-the-environment)), `[groups.NAME]`",
@@ -214,9 +213,7 @@ def searches() -> list[str]:
     """Sections of the parts of the table [search] of a sweep."""
     from ppax.sweeps.search.table import SEARCHES, options_of
 
-    about = (
-        "A table of a sweep's file and of `ppax sweep`: decisions over members while they train ([sweeps](sweeps.md))."
-    )
+    about = "Table of a sweep's run file: how members are stopped or changed while they train ([sweeps](sweeps.md))."
     lines = ["## search", "", about, ""]
     for part, cls in SEARCHES.items():
         own = [option for option in options_of({"part": part}) if not option.path.endswith(".part")]
@@ -230,7 +227,7 @@ def towers(own: list[Any]) -> list[str]:
     from ppax.networks import Tower
 
     heading = "## " + ", ".join(path.removesuffix(".") for path in TOWERS)
-    about = "What is left out, `same`, is that of `agent.network`; `encoder` and `memory` are parts as there."
+    about = "`same`, the default, is the value of `agent.network`; `encoder` and `memory` are parts as there."
     by_entry = (
         "Tables of `agent.network.encoder`, each for one entry of a Dict observation, under the name of the entry."
     )
@@ -266,8 +263,8 @@ def defaults() -> str:
     lines = [
         "# Defaults by the kind of environment",
         "",
-        "`ppax train ENV` without a preset, and `ppax.recommended(env)` in Python, choose settings by what the",
-        "environment is, never by its name: compiled or on the host; discrete actions, continuous control, or",
+        "`ppax train ENV` without a preset, and `ppax.recommended(env)` in Python, choose settings by the",
+        "kind of environment, never by its name: compiled or on the host; discrete actions, continuous actions, or",
         "images (an observation with three axes). A run prints them in one line and records all of them in",
         "`run.toml`. Options that you give have priority; num_minibatches follows your sizes. With a memory, sequences",
         "are whole rollouts. A preset (`ppax presets`) is tuned for its environment and used instead.",
@@ -302,14 +299,14 @@ def seeds_of(entry: dict[str, Any] | None) -> str:
 
 
 def defaults_measured() -> list[str]:
-    """Lines: scores of the recommended settings beside those of the presets."""
+    """Return lines: scores of the recommended settings, compared with those of the presets."""
     lines = [
-        "## Scores beside the presets",
+        "## Scores compared with the presets",
         "",
         "As in the [table of scores](scores.md): interquartile mean over the seeds, in brackets each seed's score",
-        "(100, 101, ...; of presets the published seeds). Share: how far the defaults go from the untrained policy to",
-        "the preset's score. The presets of MinAtar read the picture as a vector, several times as fast on a CPU",
-        "as the defaults' convolutions; on Freeway and Asterix those learn more from as many steps.",
+        "(100, 101, ...; for presets the published seeds). Share: (score of the defaults - untrained policy) /",
+        "(score of the preset - untrained policy). The presets of MinAtar flatten the image, several times as fast on",
+        "a CPU as the convolutions of the defaults; on Freeway and Asterix the convolutions score higher.",
         "`python benchmarks/defaults.py`",
         "",
         "| environment | steps | defaults | preset | share |",
@@ -324,13 +321,13 @@ def defaults_measured() -> list[str]:
 
 
 def defaults_drawn() -> list[str]:
-    """Lines: scores on environments that nobody tuned on, beside Stable-Baselines3's."""
+    """Return lines: scores on environments not used for tuning, compared with Stable-Baselines3's."""
     lines = [
-        "## Scores on environments that nobody tuned on",
+        "## Scores on environments not used for tuning",
         "",
         "Five environments drawn from the lists of the suites with a committed seed (`DRAW_SEED` in",
-        "`benchmarks/defaults.py`) and measured once, seeds 200, 201, ...; beside them Stable-Baselines3's PPO with",
-        "its defaults at the same number of steps, where it runs. `python benchmarks/defaults.py --drawn --sb3`",
+        "`benchmarks/defaults.py`) and measured once, with seeds 200, 201, ...; for comparison Stable-Baselines3's",
+        "PPO with its defaults and as many steps, where supported. `python benchmarks/defaults.py --drawn --sb3`",
         "",
         "| environment | steps | untrained | ppax's defaults | SB3's defaults |",
         "|---|---|---|---|---|",
@@ -391,60 +388,60 @@ def doctor() -> str:
     from ppax.tools.doctor import RULES
 
     rows = [f"| `{rule.name}` | {rule.sees} | {rule.remedy} |" for rule in RULES]
-    return "\n".join([DOCTOR, "| rule | sees | try |", "|---|---|---|", *rows, ""])
+    return "\n".join([DOCTOR, "| rule | symptom | options to try |", "|---|---|---|", *rows, ""])
 
 
 DOCTOR = """# A run that does not learn
 
-`ppax doctor RUN` reads `metrics.jsonl` and `run.toml` of a run directory and says in words why the run does not
-learn and which option to try. It trains nothing, and the run may still go on. In Python it is `ppax.doctor(run)`,
-of a path or of the result of `fit`:
+`ppax doctor RUN` reads `metrics.jsonl` and `run.toml` of a run directory and prints why the run does not
+learn and which option to try. It trains nothing, and the run may still be active. In Python: `ppax.doctor(run)`,
+with a path or the result of `fit`:
 
 ```sh
 ppax doctor runs/mine           # findings, each with figures, time and an option to try; then commands that try them
 ppax doctor runs/mine --json    # the same as one JSON object
 ```
 
-A finding is a **fault** (the metrics cannot be right: mend it first), a **warning** or a **notice** (it may be
-intended). Where the return rises, warnings are notices. Try one change at a time: symptoms often have one cause,
-and the first finding is usually the nearest to it. The exit code is 0 with findings and without; it is 2 where
+A finding is a **fault** (the metrics cannot be correct: fix it first), a **warning** or a **notice** (it may be
+intended). If the return rises, warnings become notices. Try one change at a time: symptoms often have one cause,
+and the first finding is usually the nearest to it. The exit code is 0 with or without findings; it is 2 if
 there is no run or no log row. A run without findings may still need more steps, another network or another reward.
 
-Rules read the columns of [metrics](metrics.md); one whose columns a run does not have is named as not examined.
-With groups of agents each group is examined with its own metrics and options. A page about one cause in detail:
-[normalisation](normalisation.md).
+Rules read the columns of [metrics](metrics.md); rules whose columns a run lacks are listed as not examined.
+With groups of agents each group is examined with its own metrics and options. One frequent cause is described in
+detail in [normalisation](normalisation.md).
 """
 EDGES = ((1, 31), (1, 32), (1, 63), (1, 64), (-1, 31), (-1, 63))  # sign and bits of the largest and smallest integers
 SCORES = RESULTS / "scores"
 RECORDED = "../src/ppax/scores/recorded.toml"
 SCORES_INTRODUCTION = """# Scores
 
-What the presets of ppax reach. One command measures a row, `ppax score ROW`, or all, `ppax score --suite full`;
-`ppax score --suite quick` measures ten of the rows, in eight minutes on two cores that do nothing else.
+Scores of the presets of ppax. One command measures a row, `ppax score ROW`, or all, `ppax score --suite full`;
+`ppax score --suite quick` measures ten of the rows, in eight minutes on two idle cores.
 
 * **Seeds.** Five, trained in one program; three where environments are stepped on the host. They are 1000, 1001, ...:
-  presets are tuned on seeds 0 to 99, and no published score is of a seed that was tuned on.
-* **Score of a seed**: mean return of the final policy, not the best one, over 128 episodes on environments and keys of
-  its own, with frozen normalisation statistics and unscaled rewards. Actions are the mode of the distribution; for
+  presets are tuned on seeds 0 to 99, so that no published score uses a tuning seed.
+* **Score of a seed**: mean return of the final policy, not the best one, over 128 episodes on separate environments
+  and keys, with frozen normalisation statistics and unscaled rewards. Actions are the mode of the distribution; for
   MinAtar and many agents they are sampled.
 * **IQM**: interquartile mean over the seeds (the middle three of five, all of three; Agarwal et al. 2021), in brackets
   its 95 % bootstrap interval. The standard deviation is that of the sample of seeds.
 * **Passed**: the IQM reaches the threshold, and four of five (two of three) seeds go at least 90 % of the way from the
   untrained policy to the threshold. A threshold lies at or below a published score or the known optimum for equal
   steps, or was calibrated with another implementation at the preset's settings (`benchmarks/calibrate.py`: its mean
-  minus two standard errors of the difference); the others are marked as provisional.
-* **Control**: the same row with learning switched off, without memory or without normalisation, which must fail.
+  minus two standard errors of the difference); all other thresholds are marked as provisional.
+* **Negative control**: the same row with learning, memory or normalisation switched off, which must fail.
 * Steps are valid steps of one seed. Time is that of all seeds, compilation included.
 
 A killed `ppax score` continues where it was: each row is a file in `--out`, and rows whose settings and version are the
-same are not measured again. Exit code 1 means that a row falls short. `ppax score --suite mine.toml` measures rows of
-your own; `--controls` runs their controls, too:
+same are not measured again. Exit code 1 means that a row missed its threshold. `ppax score --suite mine.toml`
+measures rows of your own; `--controls` runs their negative controls, too:
 
 ```toml
 [[row]]
 name = "short"
 preset = "CartPole-v1"
-steps = 200_000                    # in the place of the preset's total_steps
+steps = 200_000                    # instead of the preset's total_steps
 threshold = 400
 options = { agent.gamma = 0.98 }   # any option of the preset's run file
 [[row.control]]
@@ -462,9 +459,9 @@ result = ppax.score("CartPole-v1", seeds=5)
 print(result.statistics.iqm, result.status)
 ```
 
-While tuning, take seeds below 100: `ppax.score("CartPole-v1", seeds=range(5), options={"agent": {"gamma": 0.98}})`.
+For tuning, use seeds below 100: `ppax.score("CartPole-v1", seeds=range(5), options={"agent": {"gamma": 0.98}})`.
 """
-PROBES = "L0 of the suite, probe tasks with exactly known values, is a test: `pytest tests/system/test_learning.py`."
+PROBES = "Row L0, probe tasks with exactly known values, is a test: `pytest tests/system/test_learning.py`."
 
 
 def scores() -> str:
@@ -494,7 +491,7 @@ SHORT = ("environment", "steps", "ppax, IQM of the seeds", "published score")
 
 
 def readme() -> str:
-    """README.md with its small table of scores renewed: measured rows of the suite, without variants and controls."""
+    """Return README.md with an updated table of scores: measured rows of the suite, without variants and controls."""
     from ppax.scores import recorded
     from ppax.scores.tables import number
 
@@ -530,7 +527,7 @@ def machine_line(group: list[Any]) -> str:
 
 
 def recorded() -> str:
-    """The scores that come with the package, by preset."""
+    """Return the scores by preset that the package includes, as TOML."""
     from ppax.scores.recorded import published, to_toml
 
     return to_toml(published(SCORES))

@@ -1,4 +1,4 @@
-"""Drawings as SVG: rooms of the package in levels, one iteration, and training speed for the front page."""
+"""Drawings as SVG: packages of ppax by layer, one training iteration, and training speed for the front page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MARKER = (
     '<path d="M0 0L8 4L0 8" style="fill:#2a8c82"/></marker></defs>'
 )
 STAGES = (
-    ("anneal", "agent at this progress", ""),
+    ("anneal", "set scheduled numbers", ""),
     ("collect", "num_steps of all streams", "[T, B]"),
     ("advantages", "one stream, vmapped", "[T, B]"),
     ("sequences", "cut each stream", "[M, L]"),
@@ -30,7 +30,7 @@ EPOCHS = slice(4, 6)  # stages that are repeated within an update
 
 
 def rooms() -> str:
-    """Draw the rooms that the layer test lists, the highest level on top."""
+    """Draw the packages and modules listed by the layer test, the highest layer on top."""
     elements, y = [], 14
     for level in reversed(levels()[:-1]):  # without __init__ and __main__
         if elements:
@@ -42,7 +42,7 @@ def rooms() -> str:
                 x += width(room) + GAP
             y += HEIGHT + GAP
         y += 18 - GAP
-    return svg(y - 4, "Rooms of the package in levels; a room imports only rooms of lower levels", elements)
+    return svg(y - 4, "Packages and modules by layer; each imports only from lower layers", elements)
 
 
 def levels() -> list[set[str]]:
@@ -94,7 +94,7 @@ def speed() -> str:
     report = json.loads((ROOT / "benchmarks" / "results" / "speed.json").read_text())
     bars, cores = report["panels"][0]["bars"], report["hardware"]["cores"]
     left, unit = 140, 370 / max(bar["max"] for bar in bars)  # pixels of a ratio of 1
-    title = f"CartPole-v1 on {cores} CPU cores: steps/s of ppax over the faster of rejax and PureJaxRL"
+    title = f"CartPole-v1, {cores} CPU cores: ppax steps/s relative to the faster of rejax and PureJaxRL"
     elements = [text(14, 24, title, "s")]
     for number, bar in enumerate(bars):
         y, end = 38 + number * 34, left + bar["median"] * unit
@@ -106,7 +106,7 @@ def speed() -> str:
     bottom = 38 + len(bars) * 34
     elements.append(f'<path class="d" d="M{left + unit:.1f} 34V{bottom}"/>')
     elements.append(text(round(left + unit), bottom + 16, "equal speed", "s", "middle"))
-    return svg(bottom + 26, "Training steps per second of ppax over the faster of rejax and PureJaxRL", elements)
+    return svg(bottom + 26, "Training steps per second of ppax relative to the faster of rejax and PureJaxRL", elements)
 
 
 def width(name: str) -> int:

@@ -1,4 +1,4 @@
-"""Curriculum: poles of one length at first, of lengths from a half to twice that at the end; drawn at every reset."""
+"""Curriculum: pole lengths are drawn at every reset from a range that widens from one length to half .. twice of it."""
 
 import jax
 

@@ -1,4 +1,4 @@
-"""Unlike agents on the host: three hunters and a prey of PettingZoo's simple_tag, each group with its own policy.
+"""Groups on the host: three hunters and a prey of PettingZoo's simple_tag, each group with its own policy.
 
 Needs `pip install "ppax[pettingzoo]"`.
 """
@@ -16,12 +16,12 @@ def main() -> dict[str, float]:
     # worker processes step half of the environments while the policy acts for the other half
     with ppax.make("pettingzoo/mpe/simple_tag_v3", 16, vectorization="async") as env:
         options = {"learning_rate": 2e-3, "num_epochs": 4, "schedule": ppax.schedules.Linear()}
-        # groups by the names of PettingZoo's agents: adversary (3, who observe 16 numbers) and agent (1, 14 numbers)
+        # groups by the names of PettingZoo's agents: adversary (3 agents with 16 inputs) and agent (1 agent with 14)
         agents = {name: ppax.PPO(network(group), **options) for name, group in env.groups.items()}
         groups = ppax.Groups(agents, env.sizes)
         untrained = groups.init(env.observation_space, jax.random.key(0))
         scores = {"before": ppax.evaluate(groups, env, untrained, jax.random.key(1), 256)}
-        steps = 26  # 25 of an episode, and the one that resets the environment
+        steps = 26  # 25 steps of an episode, and the autoreset step
         run = ppax.fit(groups, env, ITERATIONS * env.num_streams * steps, num_steps=steps)
         scores["after"] = run.evaluate(256)
     for when, result in scores.items():

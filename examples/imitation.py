@@ -21,7 +21,7 @@ def main() -> dict[str, float]:
         "clone": ppax.imitation.clone(env, recorded(agent, env, run.state.learner)),
     }
     for name, auxiliary in ways.items():
-        alone = ppax.losses.NoPolicyLoss()  # imitation in the place of PPO's loss, not beside it
+        alone = ppax.losses.NoPolicyLoss()  # imitation replaces PPO's policy loss
         pupil = ppax.PPO(ppax.networks.mlp(env, hidden=(16,)), loss=alone, auxiliary=auxiliary, learning_rate=3e-3)
         pupil_run = ppax.fit(pupil, env, ITERATIONS // 2 * steps, num_steps=64, log=log)
         scores[name] = pupil_run.evaluate(episodes=64).mean_return
@@ -37,7 +37,7 @@ def recorded(agent, env, learner, steps: int = 500) -> dict[str, np.ndarray]:
     rows = ppax.collect(agent, env, learner, state.actor, steps, jax.random.key(2)).rollout.steps
     cut = rows.truncated.at[-1].set(True)
     arrays = {"observations": rows.obs, "actions": rows.action, "terminations": rows.terminated, "truncations": cut}
-    valid = np.asarray(rows.valid).T.ravel()  # without the steps that only reset
+    valid = np.asarray(rows.valid).T.ravel()  # False in autoreset steps, which are left out
     return {name: np.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:])[valid] for name, x in arrays.items()}
 
 

@@ -1,4 +1,4 @@
-"""JaxMARL's particle environments: simple_spread with one policy and a central critic; two with different agents."""
+"""JaxMARL's particle environments: simple_spread with one policy, with a central critic; two tasks with groups."""
 
 import jax
 

@@ -1,4 +1,4 @@
-"""Whole network of one's own: attention over a set of entities, whose order and number do not matter to it."""
+"""Custom network: attention over a set of entities, independent of their order and number."""
 
 from typing import NamedTuple
 
@@ -20,12 +20,12 @@ class State(NamedTuple):
     place: jax.Array  # [2] in the square from -1 to 1
     fruit: jax.Array  # [K, 2]
     ripe: jax.Array  # [K] +1 or -1: the reward of picking it
-    there: jax.Array  # [K] False: an empty row
+    there: jax.Array  # [K] False in empty rows
 
 
 @part
 class Orchard:
-    """Walk to ripe fruit and around the others; what was picked grows again elsewhere. Two to K pieces of fruit."""
+    """Two to K pieces of fruit: walk to ripe ones and around the others; picked fruit grows again elsewhere."""
 
     rows: int = static("K, pieces of fruit at most", default=6, low=2)
     action_space = spaces.Discrete(4)
@@ -64,7 +64,7 @@ class Orchard:
 class EntityAttention:
     """The agent's own state attends over entities [K, n], whose last number is 0 for empty rows; no memory."""
 
-    sizes: tuple[int, int] = static("numbers of the own state, and of an entity")
+    sizes: tuple[int, int] = static("sizes of the agent's own state and of an entity")
     actions: int = static("number of actions")
     width: int = static("size of the features", default=32, low=1)
     heads: int = static("attention heads; must divide the width", default=4, low=1)
@@ -84,7 +84,7 @@ class EntityAttention:
         return ()
 
     def encode(self, params, obs):
-        """Features [2 width] of one observation: the own state, and what it attends to."""
+        """Features [2 width] of one observation: embedding of the agent's state, and attention output."""
         own = jnp.tanh(dense(params["own"], obs["place"]))
         of_each = jax.vmap(dense, (None, 0))  # the same layer for each entity
         entities = jnp.tanh(of_each(params["entity"], obs["fruit"]))  # [K, width]

@@ -69,7 +69,7 @@ class Corridor:
 
 @part
 class OneStep:
-    """Advantage of one step: reward and V of the next observation, less V of this one."""
+    """One-step advantage: r_t + gamma V(s_(t+1)) - V(s_t)."""
 
     bonus: Scalar = number("added to every reward", default=0.0)
 
@@ -80,7 +80,7 @@ class OneStep:
 
 
 def main():
-    """Train by the run file; return the mean length of episodes, at best length - 1 = 5."""
+    """Train as the run file says; return the mean episode length, at best `length` - 1 = 5."""
     sys.path.append(str(Path(__file__).parent))  # a package that is installed needs no such line
     ppax.trust("own_parts")  # a run file imports only what you trust; on the command line: --trust own_parts
     plan = ppax.config.parse(RUN_FILE, Path("run.toml"))

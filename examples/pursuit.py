@@ -29,7 +29,7 @@ def train(name: str, agent: Groups | SelfPlay, env: VectorEnv) -> tuple[ppax.Tra
 
 
 def main() -> tuple[float, float]:
-    """Train both and write a video of the second."""
+    """Train with independent learners, then with self-play; write a video of the latter."""
     env = grouped(ppax.make("Pursuit-3", num_envs=64), {"prey": [0], "hunters": [1, 2]})
     agents = {name: ppax.PPO(ppax.networks.network(group), **OPTIONS) for name, group in env.groups.items()}
     agents["hunters"] = ppax.Independent(agents["hunters"], 2)

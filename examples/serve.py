@@ -59,7 +59,7 @@ class Batcher:
         return await waiting.action
 
     async def work(self) -> None:
-        """Answer requests until cancelled; in a thread, so that requests are taken meanwhile."""
+        """Answer requests until cancelled; act in a thread, so that requests can arrive meanwhile."""
         while True:
             batch = [await self.queue.get()]
             while len(batch) < self.max_batch and not self.queue.empty():
@@ -134,12 +134,12 @@ def main() -> None:
     """Load the policy and serve it until Ctrl-C."""
     parser = argparse.ArgumentParser(description="Serve a policy over HTTP.")
     parser.add_argument("policy", help="run directory, bundle, or hf://OWNER/NAME")
-    parser.add_argument("--best", action="store_true", help="the best policy of the run, not the last")
+    parser.add_argument("--best", action="store_true", help="serve the best policy of the run, not the last")
     parser.add_argument("--sampled", action="store_true", help="sample actions instead of taking the mode")
     parser.add_argument("--host", default="127.0.0.1", help="address (default: this machine only)")
     parser.add_argument("--port", type=int, default=8000, help="port; 0: any free one (default: 8000)")
     parser.add_argument("--max-batch", type=int, default=64, help="largest batch (default: 64)")
-    parser.add_argument("--max-waiting", type=int, default=256, help="requests that may wait (default: 256)")
+    parser.add_argument("--max-waiting", type=int, default=256, help="most requests that may wait (default: 256)")
     options = parser.parse_args()
     policy = ppax.load(options.policy, best=options.best)
     app = application(policy, options.max_batch, options.max_waiting, not options.sampled)

@@ -1,7 +1,7 @@
 """Simulator whose state is tensors on a device: MuJoCo Warp steps, JAX acts and learns, and both read the same memory.
 
-Needs `pip install mujoco-warp torch`. On a GPU, with PyTorch and JAX for it, nothing of a step leaves it; set
-XLA_PYTHON_CLIENT_PREALLOCATE=false, since JAX otherwise takes three quarters of its memory at once.
+Needs `pip install mujoco-warp torch`. With GPU versions of PyTorch and JAX, the data of a step stay on the GPU; set
+XLA_PYTHON_CLIENT_PREALLOCATE=false, since JAX otherwise preallocates three quarters of its memory.
 """
 
 import jax
@@ -34,7 +34,7 @@ XML = """
 
 
 class Poles:
-    """Carts with a pole: 1 for every step until the pole falls or the cart leaves; cut after LIMIT steps.
+    """Carts with a pole: reward 1 per step until the pole falls or the cart leaves; truncated after LIMIT steps.
 
     Observations are the simulator's own arrays, which every step overwrites.
     """

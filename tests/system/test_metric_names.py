@@ -68,7 +68,7 @@ def names():
         found |= logged({"env": "Pendulum-v1", "agent": {"network": {"hidden": [4]}}} | small, auxiliary)
     groups = {"prey": {"players": [0]}, "hunter": {"players": [1]}}
     pool = {"every": 1, "size": 1}
-    return found | logged({"env": "Pursuit-2", "groups": groups, "self_play": pool} | small)
+    return found | logged({"env": "Pursuit-2", "groups": groups, "self_play": pool} | small | {"num_envs": 8})
 
 
 def test_every_metric_is_documented_once(names):

@@ -229,6 +229,27 @@ RECORDS = [
         ("tests/agents/test_multi_agent.py::test_independent_with_one_agent_is_said_to_change_nothing",),
         "ppax/run/fit.py",
     ),
+    Mutation(
+        "equal returns of teams are a win by rounding",
+        "ROUNDING * jnp.abs(weighted).sum(axis=1)",
+        "0.0 * weighted.sum(axis=1)",
+        ("tests/agents/test_games.py::test_equal_returns_are_a_draw[(5, 5)]",),
+        "ppax/agents/ratings.py",
+    ),
+    Mutation(
+        "independent players may contradict the entropy target",
+        "(self.critic.init(), self.entropy.init(self.ent_coef), self",
+        "(self.critic.init(), self",
+        ("tests/agents/test_multi_agent.py::test_contradictory_numbers_are_refused_with_one_policy_and_with_several",),
+        "ppax/ppo.py",
+    ),
+    Mutation(
+        "a group without a number of devices takes the greatest common divisor",
+        '{"devices": given.pop()} if given else {}',
+        "{}",
+        ("tests/agents/test_groups.py::test_the_devices_of_one_group_are_those_of_all",),
+        "ppax/training.py",
+    ),
 ]
 
 MUTATIONS: list[Mutation] = [*FILES, *RECORDS, *SWEEPS, *DEVICES, *REDUCTIONS, *PAST_SELVES]

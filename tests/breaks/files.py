@@ -184,4 +184,18 @@ MUTATIONS: list[Mutation] = [
         (MEMORY + "test_the_advised_num_envs_fits",),
         "program/footprint.py",
     ),
+    Mutation(
+        "a run directory moves with the current directory",
+        "return Path(os.path.expanduser(path)).absolute()",
+        "return Path(os.path.expanduser(path))",
+        ("tests/run/test_working_directory.py::test_a_run_with_a_relative_directory_survives_a_change_of_directory",),
+        "ppax/storage/paths.py",
+    ),
+    Mutation(
+        "commands do not quote directories",
+        "return shlex.quote(str(relative(path)))",
+        "return str(relative(path))",
+        ("tests/run/test_working_directory.py::test_commands_quote_the_names_of_directories",),
+        "ppax/storage/paths.py",
+    ),
 ]

@@ -148,4 +148,11 @@ MUTATIONS: list[Mutation] = [
         ("tests/config/test_config.py::test_fields_with_a_slot_hold_parts_whatever_their_names",),
         "config/catalogue.py",
     ),
+    Mutation(
+        "numbers beyond float32 pass",
+        "not SMALLEST <= abs(value) <= LARGEST",
+        "not 0.0 < abs(value) < math.inf",
+        ("tests/test_training.py::test_numbers_out_of_range_are_refused_by_hand_too",),
+        "ppax/options.py",
+    ),
 ]

@@ -91,4 +91,11 @@ MUTATIONS = [
         (PPG + "test_loss_and_gradient_are_those_of_float64",),
         "phases/ppg.py",
     ),
+    Mutation(
+        "categories that are normalised are targets",
+        "if x.dtype == jnp.uint8 or jnp.issubdtype(x.dtype, jnp.floating)]",
+        "if x.dtype == jnp.uint8 or jnp.issubdtype(y.dtype, jnp.floating)]",
+        ("tests/prediction/test_in_training.py::test_categories_are_no_targets_with_normalised_observations_either",),
+        "ppax/prediction/next_observation.py",
+    ),
 ]

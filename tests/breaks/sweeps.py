@@ -222,4 +222,11 @@ MUTATIONS: list[Mutation] = [
         (ROUNDS + "test_a_killed_study_resumes_bit_for_bit",),
         "sweeps/studies/rounds.py",
     ),
+    Mutation(
+        "steps of an earlier process are forgotten",
+        "self._env_steps += env_steps[member]",
+        "pass",
+        ("tests/sweeps/test_runs.py::test_a_killed_sweep_resumes_bit_for_bit",),
+        "ppax/sweeps/progress.py",
+    ),
 ]

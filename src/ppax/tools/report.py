@@ -14,6 +14,7 @@ from ppax.reports.page import page
 from ppax.reports.records import Record
 from ppax.run.result import TrainedRun
 from ppax.storage import safe_files
+from ppax.storage.paths import to_path
 from ppax.tools.films import film_of
 from ppax.types import ConfigError
 
@@ -48,7 +49,7 @@ def compare(runs: Sequence[RunLike]) -> Comparison:
 
 def records_of(runs: RunLike | Sequence[RunLike]) -> list[Record]:
     """Records of run directories and of results of `fit`."""
-    return [run.record() if isinstance(run, TrainedRun) else records.read(Path(run)) for run in _listed(runs)]
+    return [run.record() if isinstance(run, TrainedRun) else records.read(to_path(run, "run")) for run in _listed(runs)]
 
 
 def _listed(runs: RunLike | Sequence[RunLike]) -> list[RunLike]:

@@ -37,7 +37,9 @@ def print_line(text: str, stream: TextIO) -> None:
 
 
 def fail(error: object, code: int) -> int:
-    """Print an error to standard error; return its exit code."""
+    """Print an error to standard error, of the disk with its path first; return its exit code."""
+    if isinstance(error, OSError) and error.filename:
+        error = f"{error.filename}: {error.strerror}"
     print_line(f"ppax: {error}", sys.stderr)
     return code
 

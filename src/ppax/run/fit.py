@@ -48,7 +48,7 @@ from ppax.run.saving import Saver, first_state
 from ppax.run.signals import IN_MEMORY, ON_DISK, stop_on_signals
 from ppax.run.warm_start import prepare, settings_and_object
 from ppax.storage.cache import kept_programs
-from ppax.storage.paths import to_path
+from ppax.storage.paths import to_directory, to_path
 from ppax.types import TrainState
 
 
@@ -239,7 +239,7 @@ def _new_directory(
     """Create the run directory, with the configuration and the names of the `objects` that no file can hold."""
     run_config |= {config.OBJECTS: objects} if objects else {}
     if isinstance(run_dir, str) or not isinstance(run_dir, Iterable):
-        run_dir = to_path(run_dir, "run_dir")
+        run_dir = to_directory(run_dir, "run_dir")
     return RunDirectory.create(run_dir, run_config, policy)
 
 

@@ -14,7 +14,7 @@ from ppax.reports.page import page
 from ppax.reports.records import Record
 from ppax.run.result import TrainedRun
 from ppax.storage import safe_files
-from ppax.storage.paths import to_path
+from ppax.storage.paths import require_place, to_path
 from ppax.tools.films import film_of
 from ppax.types import ConfigError
 
@@ -28,9 +28,8 @@ def report(runs: RunLike | Sequence[RunLike], path: str | Path = "report.html", 
     share a curve: their mean with their whole range. With `video`, an episode of the run with the highest return is
     rendered, where environment and checkpoint allow it. Raises ConfigError for a directory without a run.
     """
-    path, given = Path(path), _listed(runs)
-    if not path.parent.is_dir() or path.is_dir():
-        raise ConfigError(f"{path}: must be a file in an existing directory; nearest valid value: report.html")
+    path, given = to_path(path, "path"), _listed(runs)
+    require_place(path, "report.html")
     found = records_of(given)
     film = None
     if video:

@@ -117,7 +117,9 @@ def check_value(option: Option, value: Any, each: bool = False) -> Any:
     if option.kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value) if abs(value) < 2**1000 else math.inf
     if not isinstance(value, option.kind) or (option.kind is int and isinstance(value, bool)):
-        raise ConfigError(f"{option.path} = {value!r}: must be of type {option.kind.__name__}")
+        words = [*((option.none,) if option.optional else ()), *option.limits.get("words", ())]
+        others = "".join(f" or {word!r}" for word in words)
+        raise ConfigError(f"{option.path} = {value!r}: must be of type {option.kind.__name__}{others}")
     return check_limits(option.path, value, option.limits)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ppax.agents.player_names import agent_columns
 from ppax.envs import Env
+from ppax.options import require_whole
 from ppax.program.backends import backend_of
 from ppax.protocols import Agent, WholeEpisodes
 from ppax.training import make_key
@@ -165,6 +166,8 @@ class Evaluator:
         deterministic: bool = True,
         max_steps: int = MAX_STEPS,
     ):
+        for name, value in (("episodes", episodes), ("max_steps", max_steps)):
+            require_whole(value, name)
         self._env, self._episodes, self._max_steps = env, episodes, max_steps
         self._opened = backend_of(env).episodes(agent, learner, episodes, deterministic, max_steps)
 

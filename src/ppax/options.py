@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 
 from ppax import imports
+from ppax.parts import ALIASES as ALIASES
 from ppax.types import ConfigError
 
 Config = dict[str, Any]
@@ -22,27 +23,6 @@ NONE = "none"  # spelling of None in TOML and on the command line
 DEEPEST = 32  # limit of nested tables; a run needs four
 SMALLEST, LARGEST = 1.1754944e-38, 3.4028234e38  # normal numbers of float32, in which programs compute
 LISTS = ("log.to",)  # lists of tables, a table for each part; paths have its place in the list, as log.to.0.part
-# Names of options in other libraries, for suggestions after an unknown name
-ALIASES = {
-    "lr": "learning_rate",
-    "total_timesteps": "total_steps",
-    "timesteps": "total_steps",
-    "n_steps": "num_steps",
-    "n_envs": "num_envs",
-    "n_epochs": "num_epochs",
-    "update_epochs": "num_epochs",
-    "clip": "clip_eps",
-    "clip_range": "clip_eps",
-    "clip_coef": "clip_eps",
-    "clip_ratio": "clip_eps",
-    "entropy_coef": "ent_coef",
-    "value_coef": "vf_coef",
-    "lam": "gae_lambda",
-    "lambda": "gae_lambda",
-    "n_minibatches": "num_minibatches",
-    "hidden_sizes": "hidden",
-    "episodes": "eval.episodes",
-}
 
 
 class Option(NamedTuple):
@@ -137,8 +117,15 @@ def check_value(option: Option, value: Any, each: bool = False) -> Any:
     if option.kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value) if abs(value) < 2**1000 else math.inf
     if not isinstance(value, option.kind) or (option.kind is int and isinstance(value, bool)):
-        raise ConfigError(f"{option.path} = {value!r}: must be of type {option.kind.__name__}")
+        words = [*((option.none,) if option.optional else ()), *option.limits.get("words", ())]
+        others = "".join(f" or {word!r}" for word in words)
+        raise ConfigError(f"{option.path} = {value!r}: must be of type {option.kind.__name__}{others}")
     return check_limits(option.path, value, option.limits)
+
+
+def require_whole(given: Any, name: str, low: int = 1) -> None:
+    """Raise ConfigError unless the argument `name` of a function is a whole number of at least `low`."""
+    check_value(Option(name, int, limits={"low": low}), given.item() if hasattr(given, "item") else given)
 
 
 def check_limits(path: str, value: Any, limits: Mapping[str, Any]) -> Any:

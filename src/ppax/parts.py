@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import functools
 import math
+import sys
 import typing
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -12,6 +15,27 @@ from typing import Any, TypeVar, dataclass_transform
 import jax
 
 T = TypeVar("T")
+# Names of options in other libraries, for suggestions after an unknown name
+ALIASES = {
+    "lr": "learning_rate",
+    "total_timesteps": "total_steps",
+    "timesteps": "total_steps",
+    "n_steps": "num_steps",
+    "n_envs": "num_envs",
+    "n_epochs": "num_epochs",
+    "update_epochs": "num_epochs",
+    "clip": "clip_eps",
+    "clip_range": "clip_eps",
+    "clip_coef": "clip_eps",
+    "clip_ratio": "clip_eps",
+    "entropy_coef": "ent_coef",
+    "value_coef": "vf_coef",
+    "lam": "gae_lambda",
+    "lambda": "gae_lambda",
+    "n_minibatches": "num_minibatches",
+    "hidden_sizes": "hidden",
+    "episodes": "eval.episodes",
+}
 
 
 def number(doc: str = "", *, default: Any, anneal_to: str | None = None, **limits: float) -> Any:
@@ -117,6 +141,34 @@ def _equal(value: Any, default: Any) -> bool:
         return False
 
 
+def _explained(cls: type) -> Any:
+    """Return the constructor of `cls` with a TypeError that says what to write for an option that it does not have."""
+    construct, names = cls.__init__, [field.name for field in dataclasses.fields(cls)]  # type: ignore[misc]
+
+    @functools.wraps(construct)
+    def checked(self: Any, *values: Any, **options: Any) -> None:
+        unknown = next((name for name in options if name not in names), None)
+        if unknown is not None:
+            raise TypeError(f"{cls.__name__} has no option {unknown}: {_remedy(cls, unknown)}")
+        construct(self, *values, **options)
+
+    return checked
+
+
+def _remedy(cls: type, name: str) -> str:
+    """Return what to write for an option that `cls` does not have: one of a part inside it, or of similar spelling."""
+    fields, wanted = dataclasses.fields(cls), ALIASES.get(name, name)
+    for field in fields:
+        kind = type(field.default)
+        if dataclasses.is_dataclass(kind) and wanted in {inner.name for inner in dataclasses.fields(kind)}:
+            package = sys.modules[".".join(kind.__module__.split(".")[:2])]
+            home = package.__name__ if hasattr(package, kind.__name__) else kind.__module__
+            return f"write {field.name}={home}.{kind.__name__}({wanted}=...)"
+    names = [field.name for field in fields]
+    similar = difflib.get_close_matches(wanted, names, n=1)
+    return f"write {similar[0]}=..." if similar else f"it has {', '.join(names)}"
+
+
 @dataclass_transform(frozen_default=True, field_specifiers=(number, static, slot, dataclasses.field))
 def part(cls: type[T]) -> type[T]:
     """Class decorator: a frozen dataclass that is a JAX pytree; fields are leaves or subtrees, unless `static()`."""
@@ -127,6 +179,8 @@ def part(cls: type[T]) -> type[T]:
     if not own_repr and any(not field.metadata or "slot" in field.metadata for field in fields):
         frozen.__repr__ = brief  # parts or arrays inside: the full repr would be pages long
     frozen.__doc__ = "\n".join([cls.__doc__, *_described(fields)])
+    construct = frozen.__init__
+    frozen.__init__ = _explained(frozen)
     leaves = [field.name for field in fields if not field.metadata.get("static")]
     statics = [field.name for field in fields if field.metadata.get("static")]
 
@@ -140,7 +194,9 @@ def part(cls: type[T]) -> type[T]:
         return [(jax.tree_util.GetAttrKey(name), x) for name, x in zip(leaves, children, strict=True)], structure
 
     def unflatten(structure: Any, children: Any) -> Any:
-        return frozen(**dict(zip(leaves, children, strict=True)), **dict(zip(statics, structure[1], strict=True)))
+        tree = object.__new__(frozen)
+        construct(tree, **dict(zip(leaves, children, strict=True)), **dict(zip(statics, structure[1], strict=True)))
+        return tree
 
     jax.tree_util.register_pytree_with_keys(frozen, flatten_with_keys, unflatten, flatten)
     return typing.cast(type[T], frozen)

@@ -196,3 +196,127 @@ def test_a_platform_that_jax_cannot_use_is_named_with_the_remedy(platform):
     assert done.returncode == 1
     assert f"ppax.types.ConfigError: JAX_PLATFORMS = '{platform}'" in done.stderr
     assert "unset it" in done.stderr
+
+
+@dataclasses.dataclass
+class Settings:
+    """Stand-in for settings of another library."""
+
+    every: int = 1
+
+
+FIT = {
+    "best": ({"best": "episode_return"}, "best=ppax.BestSettings(metric='episode_return')"),
+    "evaluation": ({"evaluation": 10}, "evaluation=ppax.EvalSettings(every=10)"),
+    "film": ({"film": 5}, "film=ppax.FilmSettings(every=5)"),
+    "log, a dict": ({"log": {"every": 1, "console": False}}, "log=ppax.Log(every=1, console=False)"),
+    "log, a switch": ({"log": False}, "log=ppax.Log(every=...)"),
+    "log, a class": ({"log": ppax.Log}, "log=ppax.Log(every=...)"),
+    "log, another one's": ({"log": Settings()}, "log=ppax.Log(every=...)"),
+    "callbacks": ({"callbacks": print}, "callbacks=[...]"),
+    "run_dir": ({"run_dir": 3}, "run_dir = 3: must be a path"),
+}
+
+
+@pytest.mark.parametrize("kind", FIT)
+def test_settings_of_another_kind_than_fit_takes(kind):
+    options, mend = FIT[kind]
+    text = the_message(lambda: ppax.fit(*cartpole(), **options))
+    assert text.startswith(kind.partition(",")[0])
+    assert mend in text
+
+
+def test_settings_that_are_left_out_or_empty_are_the_defaults():
+    run = ppax.fit(*cartpole(), 64, num_steps=8, log=None, best=None, callbacks=())
+    assert run.env_steps > 0
+
+
+@pytest.mark.parametrize("episodes", [0, -3, "a", 1.5, None, True])
+def test_a_number_of_episodes_that_cannot_be_played(episodes):
+    agent, env = cartpole()
+    run = ppax.fit(agent, env, 64, num_steps=8, log=ppax.Log(console=False))
+    for call in (run.evaluate, lambda **k: run.policy().evaluate(env, **k)):
+        text = the_message(lambda call=call: call(episodes=episodes))
+        assert text.startswith(f"episodes = {episodes!r}: must be ")
+    assert "max_steps = 0" in the_message(lambda: run.policy().evaluate(env, 2, max_steps=0))
+
+
+def test_a_number_of_episodes_from_numpy():
+    agent, env = cartpole()
+    run = ppax.fit(agent, env, 64, num_steps=8, log=ppax.Log(console=False))
+    assert len(run.evaluate(episodes=np.int64(3)).returns) == 3
+
+
+PATHS = {
+    "load": (lambda: ppax.load(3), "source = 3"),
+    "resume": (lambda: ppax.resume(3), "run_dir = 3"),
+    "checkpoints": (lambda: ppax.checkpoints(None), "run = None"),
+    "report": (lambda: ppax.report([3]), "run = 3"),
+    "compare": (lambda: ppax.compare([3, 4]), "run = 3"),
+    "doctor": (lambda: ppax.doctor(3.5), "run = 3.5"),
+}
+
+
+@pytest.mark.parametrize("kind", PATHS)
+def test_a_run_that_is_no_path(kind):
+    call, named = PATHS[kind]
+    assert the_message(call).startswith(f"{named}: must be ")
+
+
+@pytest.mark.parametrize("step", ["a", 1.5, True])
+def test_a_step_that_is_no_number(step, tmp_path):
+    ppax.fit(*cartpole(), 64, num_steps=8, log=ppax.Log(console=False), run_dir=tmp_path / "run")
+    assert the_message(lambda: ppax.load(tmp_path / "run", step=step)).startswith(f"step = {step!r}: must be ")
+
+
+def tower(**options):
+    return lambda env: ppax.networks.network(env, actor=ppax.networks.Tower(**options))
+
+
+NETWORKS = {
+    "the name of an environment": (lambda env: ppax.networks.mlp("CartPole-v1"), "ppax.make('CartPole-v1')"),
+    "no environment": (lambda env: ppax.networks.network(None), "ppax.make(NAME)"),
+    "one width": (lambda env: ppax.networks.network(env, hidden=64), "hidden=(64,)"),
+    "one width of a head": (lambda env: ppax.networks.network(env, head_hidden=32), "head_hidden=(32,)"),
+    "one width of a tower": (tower(hidden=32), "network.actor.hidden = 32"),
+    "a memory by name": (lambda env: ppax.networks.network(env, memory="gru"), "memory=ppax.networks.memories.GRU("),
+    "the class of a memory": (lambda env: ppax.networks.network(env, memory=ppax.networks.memories.GRU), "GRU("),
+    "a memory of a tower": (tower(memory="lstm"), "network.actor.memory = 'lstm'"),
+    "an encoder by name": (lambda env: ppax.networks.network(env, encoder="flat"), "encoder=ppax.networks.encoders."),
+}
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_arguments_of_a_network(kind):
+    make, mend = NETWORKS[kind]
+    assert mend in the_message(lambda: make(cartpole()[1]))
+
+
+OPTIONS = {
+    "clip_eps": "loss=ppax.losses.ClippedSurrogate(clip_eps=...)",
+    "clip_range": "loss=ppax.losses.ClippedSurrogate(clip_eps=...)",
+    "num_minibatches": "minibatch=ppax.minibatches.Shuffle(num_minibatches=...)",
+    "lam": "advantage=ppax.advantages.GAE(gae_lambda=...)",
+    "target_kl": "kl=ppax.learning.kl_control.KLControl(target_kl=...)",
+    "lr": "learning_rate=...",
+    "gama": "gamma=...",
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_an_option_that_the_agent_does_not_have(name):
+    agent, _ = cartpole()
+    for call in (lambda **k: ppax.PPO(agent.network, **k), lambda **k: with_field(agent, **k)):
+        with pytest.raises(TypeError) as caught:
+            call(**{name: 0.1})
+        assert str(caught.value) == f"PPO has no option {name}: write {OPTIONS[name]}"
+
+
+def test_an_option_that_no_part_of_the_agent_has():
+    with pytest.raises(TypeError, match=r"^Shuffle has no option zzz: it has num_minibatches, \w+"):
+        ppax.minibatches.Shuffle(zzz=3)
+
+
+def test_other_errors_of_a_part_are_those_of_python():
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'network'"):
+        ppax.PPO()

@@ -223,6 +223,50 @@ def test_export_and_evaluate_of_the_bundle(trained, tmp_path, capsys):
     assert call("export", bundle, "--to", tmp_path / "other.zip") == 5
 
 
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["play", "--output", "nodir/x.gif"], "nodir/x.gif: there is no directory nodir"),
+        (["play", "--output", "x.gif"], "x.gif: is a directory"),
+        (["export", "--to", "."], "nearest valid value: policy.zip"),
+        (["export", "--to", "/"], "nearest valid value: /policy.zip"),
+        (["export", "--to", "nodir/x.zip"], "nodir/x.zip: there is no directory nodir"),
+        (["report", "--out", "nodir/x.html"], "nodir/x.html: there is no directory nodir"),
+    ],
+    ids=lambda x: " ".join(x) if isinstance(x, list) else "",
+)
+def test_a_file_that_cannot_be_written_is_refused_before_any_work(trained, arguments, named, capsys, monkeypatch):
+    def played(*_, **__):
+        raise AssertionError("the policy is played first")
+
+    monkeypatch.setattr("ppax.cli.play.play", played)
+    Path("x.gif").mkdir()
+    verb, *rest = arguments
+    assert call(verb, trained[0], *rest) == 2
+    assert named in capsys.readouterr().err
+    assert os.listdir(".") == ["x.gif"]
+
+
+@pytest.mark.parametrize("arguments", [["export", "--formats", "numpy", "--to"], ["report", "--no-video", "--out"]])
+def test_a_full_disk_is_reported_with_the_file(trained, arguments, capsys, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    verb, *rest = arguments
+    assert call(verb, trained[0], *rest, "there.zip") == 5
+    assert capsys.readouterr().err.endswith("ppax: there.zip: No space left on device\n")
+
+
+@pytest.mark.parametrize("verb", ["train", "sweep"])
+@pytest.mark.parametrize("path", ["file", "file/inside"])
+def test_a_run_directory_that_is_a_file_is_wrong_usage(verb, path, capsys):
+    Path("file").write_text("mine")
+    assert call(verb, "CartPole-v1", *TINY, "--run-dir", path) == 2
+    assert f"run_dir = '{path}': file is a file; must be a new directory" in capsys.readouterr().err
+    assert Path("file").read_text() == "mine"
+
+
 def test_a_damaged_checkpoint_exits_with_code_5(trained, tmp_path):
     directory, _ = trained
     copy = tmp_path / "copy"
@@ -477,7 +521,14 @@ def test_usage_errors_are_reported_before_anything_is_written(arguments, named, 
         (["resume"], "run"),
         (["evaluate", ".", "--episodes", "many"], "invalid int value"),
         (["train", "CartPole-v2"], "CartPole-v1"),
-        (["train", "missing.toml"], "missing.toml"),
+        (["train", "CartPole-v1", "extra"], "ppax: 'extra': CartPole-v1 is the target, and there is only one"),
+        (["train", "CartPole-v1", "--seed", "1", "2"], "ppax: '2': CartPole-v1 is the target"),
+        (
+            ["train", "CartPole-v1", "--agent.loss", "dpo", "--agent.loss.clip_eps", "1"],
+            "it needs --agent.loss clipped or spo or rollback\n",
+        ),
+        (["train", "CartPole-v1", "--agent.network.memory.num-layers", "3"], "--agent.network.memory stack\n"),
+        (["train", "missing.toml"], "ppax: missing.toml: No such file or directory\n"),
         (["train", "gymnax/Nothing-v0"], "Nothing-v0"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",

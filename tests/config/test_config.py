@@ -606,3 +606,26 @@ def test_the_settings_of_a_run_are_those_of_the_environment_that_is_passed():
     env = ppax.make("Pendulum-v1", 6, action_repeat=2)
     run = config.build({"num_envs": 16, "seed": 3}, env=env).run
     assert (run.env, run.num_envs, run.action_repeat, run.seed) == ("Pendulum-v1", 6, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        (
+            {"agent": {"loss": {"part": "dpo", "clip_eps": 0.2}}},
+            "unknown option 'agent.loss.clip_eps': agent.loss.part must be 'clipped' or 'spo' or 'rollback' for it",
+        ),
+        (
+            {"agent": {"network": {"memory": {"num_layers": 2}}}},
+            "unknown option 'agent.network.memory.num_layers': agent.network.memory.part must be 'stack' for it",
+        ),
+        ({"agent": {"loss": {"clip_epss": 0.2}}}, "did you mean 'agent.loss.clip_eps'?"),
+        ({"log": {"keep": "al"}}, "log.keep = 'al': must be of type int or 'all'"),
+        ({"agent": {"seq_len": "al"}}, "agent.seq_len = 'al': must be of type int or 'none'"),
+        ({"num_envs": "al"}, "num_envs = 'al': must be of type int"),
+    ],
+)
+def test_what_is_said_of_an_option_that_is_not_there_or_of_another_type(table, text):
+    with pytest.raises(ConfigError) as caught:
+        config.resolve(table)
+    assert str(caught.value).endswith(text)

@@ -43,3 +43,9 @@ def test_text_of_a_run_cannot_steer_the_terminal():
     text = str(of_records([hostile, ONE]))
     assert all(sign.isprintable() for sign in text.replace("\n", ""))
     assert max(map(len, text.splitlines())) < 100
+
+
+def test_a_speed_that_is_unknown_is_a_dash():
+    unknown = of_history("three", [], {"env": "CartPole-v1"})
+    row = next(line for line in str(of_records([ONE, unknown])).splitlines() if line.startswith("steps per second"))
+    assert row.split() == ["steps", "per", "second", "500", "–"]  # noqa: RUF001

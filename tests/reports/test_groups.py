@@ -40,6 +40,11 @@ def test_names_are_as_long_as_it_takes():
     assert len(set(names.values())) == 4
 
 
+def test_names_outside_of_an_agent_have_the_table():
+    names = short_names(["log.every", "best.metric", "num_envs", "schedule.part", "agent.loss.clip_eps"])
+    assert list(names.values()) == ["log.every", "best.metric", "num_envs", "schedule", "clip_eps"]
+
+
 def test_changed_options_are_those_that_are_no_defaults():
     own = {"num_envs": 8, "agent": {"learning_rate": 0.5, "loss": {"part": "dpo"}}, "env_params": {"gravity": 3.0}}
     default = next(option for option in config.options({}) if option.path == "agent.learning_rate").default

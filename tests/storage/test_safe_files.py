@@ -74,8 +74,9 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
     for name in ("fsync", "replace"):
         with monkeypatch.context() as patch:
             patch.setattr(os, name, fail)
-            with pytest.raises(OSError, match="No space"):
+            with pytest.raises(OSError, match="No space") as caught:
                 safe_files.write(tmp_path / "file", b"new")
+        assert (caught.value.errno, caught.value.filename) == (28, str(tmp_path / "file"))
         assert os.listdir(tmp_path) == ["file"]
         assert safe_files.read(tmp_path / "file") == b"old"
 
@@ -93,3 +94,15 @@ def test_unusual_lists_links_in_all_folders(tmp_path):
     (tmp_path / "a" / "b" / "to nowhere").symlink_to("nowhere")
     (tmp_path / "loop").symlink_to(tmp_path, target_is_directory=True)
     assert safe_files.unusual(tmp_path) == ["a/b/to nowhere", "loop"]
+
+
+def test_errors_name_the_file_that_was_to_be_written(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught:
+        safe_files.write(tmp_path / "nowhere" / "file", b"x")
+    assert caught.value.filename == str(tmp_path / "nowhere" / "file")
+    with pytest.raises(OSError, match="of its own") as caught, safe_files.replacing(tmp_path / "file"):
+        raise OSError("of its own")  # of a library, without a number
+    with pytest.raises(PermissionError) as caught, safe_files.replacing(tmp_path / "file"):
+        raise PermissionError(13, "denied", "another")
+    assert caught.value.filename == "another"
+    assert os.listdir(tmp_path) == []

@@ -231,6 +231,14 @@ def test_write_program_changes_only_the_layout_in_the_run_file(tmp_path):
     assert json.loads(other.read_text()) == {"env": "CartPole-v1", "agent": {"program": {"unroll": 4}}}
 
 
+def test_gradient_steps_that_cannot_be_measured(tmp_path, capsys, monkeypatch):
+    shares = {"rollout": 1.0, "targets": 0.0, "gradient steps": 0.0}
+    report = bench.BenchReport(100.0, 1.0, shares, 1.0, 50.0, 1, "none.")
+    monkeypatch.setattr(bench, "measure", lambda *_: report)
+    assert main.main(["bench", "CartPole-v1"]) == 0
+    assert "time: rollout 100%, targets 0%, gradient steps not measurable" in capsys.readouterr().out
+
+
 def test_the_command_bench(tmp_path, capsys):
     path = tmp_path / "run.toml"
     path.write_text('env = "CartPole-v1"\nnum_envs = 4\nnum_steps = 8\n')

@@ -71,7 +71,7 @@ def test_a_report_without_video_of_a_run_that_goes_on(runs, tmp_path, capsys):
 def test_a_report_that_cannot_be_written_is_refused_before_any_work(runs, tmp_path, monkeypatch, capsys, out):
     monkeypatch.chdir(tmp_path)
     assert main.main(["report", str(runs[0]), "--out", out]) == 2
-    assert "must be a file in an existing directory; nearest valid value: report.html" in capsys.readouterr().err
+    assert "report.html" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

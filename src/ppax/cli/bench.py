@@ -80,7 +80,7 @@ def run_bench(options: argparse.Namespace, built: Built, say: Any) -> dict[str, 
     say(f"{run.env}: {run.num_envs} environments, rollouts of {run.num_steps * env.num_streams:,} steps")
     with Progress(say) as progress:
         report = bench.measure(agent, env, run.num_steps, options.seconds, progress.begin, run.overlap)
-    shares = ", ".join(f"{name} {share:.0%}" for name, share in report.shares.items())
+    shares = ", ".join(f"{name} {_share(name, share)}" for name, share in report.shares.items())
     say(f"{report.steps_per_second:,.0f} steps/s on {report.devices} of {len(devices)} {devices[0].platform} devices")
     say(f"time: {shares}")
     say(f"compilation {report.compile_seconds:.1f} s, peak memory {report.peak_memory_mb:,.0f} MB")
@@ -103,6 +103,11 @@ def run_bench(options: argparse.Namespace, built: Built, say: Any) -> dict[str, 
             else:
                 say(f"put it into a run file as [{TABLE}], or give --agent.program.NAME on the command line")
     return result
+
+
+def _share(stage: str, share: float) -> str:
+    """Share of the time as text; gradient steps are what the other stages leave, which is nothing on a busy machine."""
+    return "not measurable" if stage == "gradient steps" and share == 0 else f"{share:.0%}"
 
 
 def write_program(path: Path, program: Program) -> None:

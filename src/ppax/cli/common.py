@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ppax import config, imports
+from ppax.cli.arguments import renamed
 from ppax.envs import BUILTIN, HOST_SUITES, SUITES
+from ppax.options import Option, nearest
 from ppax.program import processes
 from ppax.run.directory import RUN_FILE
 from ppax.storage.paths import quoted
@@ -38,7 +40,9 @@ def print_line(text: str, stream: TextIO) -> None:
 
 
 def fail(error: object, code: int) -> int:
-    """Print an error to standard error; return its exit code."""
+    """Print an error to standard error, of the disk with its path first; return its exit code."""
+    if isinstance(error, OSError) and error.filename:
+        error = f"{error.filename}: {error.strerror}"
     print_line(f"ppax: {error}", sys.stderr)
     return code
 
@@ -59,6 +63,18 @@ def require_command(arguments: list[str]) -> None:
     else:
         likely = f"ppax {difflib.get_close_matches(first, COMMANDS, n=1, cutoff=0.0)[0]}"
     raise ConfigError(f"no command {first!r}; did you mean `{likely}`? The commands: {', '.join(COMMANDS)}")
+
+
+def refusal(argument: str, known: Mapping[str, Option], target: str) -> str:
+    """Return the error for an argument that is no option of the run."""
+    if not argument.startswith("-"):
+        return f"{argument!r}: {target} is the target, and there is only one; options begin with --"
+    name = renamed(argument.partition("=")[0].lstrip("-"), "-", "_")
+    parts = config.other_parts(name, known)
+    if parts:
+        flag = renamed(f"--{name.rpartition('.')[0]}", "_", "-")
+        return f"unknown option {argument!r}: it needs {flag} {' or '.join(parts)}"
+    return f"unknown option {argument!r}; did you mean --{renamed(nearest(name, known), '_', '-')}?"
 
 
 @contextmanager

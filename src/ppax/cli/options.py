@@ -10,7 +10,7 @@ from typing import Any
 
 from ppax import config, imports
 from ppax.cli.arguments import TRUST, booleans, choose_groups, choose_lists, choose_parts, dashed, free_options, renamed
-from ppax.cli.common import add_cluster, add_processes
+from ppax.cli.common import add_cluster, add_processes, refusal
 from ppax.config import group_tables
 from ppax.options import LISTS, NONE, Config, Option, flatten, nearest, unflatten
 from ppax.types import ConfigError
@@ -127,8 +127,7 @@ def _parse(
     if options.target != target:  # the target decides which options exist
         raise ConfigError(f"write the target first: ppax {command} {options.target} ...")
     if unknown:
-        name = renamed(unknown[0].split("=")[0].lstrip("-"), "-", "_")
-        raise ConfigError(f"unknown option {unknown[0]!r}; did you mean --{renamed(nearest(name, known), '_', '-')}?")
+        raise ConfigError(refusal(unknown[0], known, options.target))
     given = {path: value for path, value in vars(options).items() if path in known}
     return options, unflatten(dict(flatten(base)) | given | free)
 

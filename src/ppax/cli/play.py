@@ -19,6 +19,7 @@ from ppax.policy.loading import load, load_chosen
 from ppax.run.directory import EVALUATION
 from ppax.run.restore import load_run
 from ppax.storage import safe_files
+from ppax.storage.paths import require_place
 from ppax.training import make_key
 
 BUNDLE = "policy.zip"  # default name, in the run directory
@@ -47,6 +48,7 @@ def run_play(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     path = options.output or options.run / "play.gif"
     require_video(path)
     agent, env, run = load_run(options.run)
+    require_place(path, "play.gif")
     learner = load_chosen(options.run, agent, env, run, options.best, options.step).learner
     key = make_key(options.seed)
     played = play(agent, env, learner, key, options.episodes, not options.sampled, options.max_steps)

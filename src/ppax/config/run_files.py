@@ -32,7 +32,9 @@ def read(path: Path) -> Config:
     """Read a configuration file, TOML or JSON; ConfigError where that fails."""
     try:
         text = path.read_text(encoding="utf-8-sig")  # Windows editors may write a byte order mark
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
         raise ConfigError(f"{path}: {error}") from error
     return parse(text, path)
 

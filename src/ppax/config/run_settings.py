@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
+from collections.abc import Mapping
+from typing import Any
 
 from ppax.agents.opponents import Pool
 from ppax.config import group_tables
 from ppax.envs import TIMEOUT, VECTORIZATIONS, AdaptiveRanges
 from ppax.loggers import TensorBoard
-from ppax.options import Config
+from ppax.options import Config, hints_of
 from ppax.parts import slot, slot_list
 from ppax.protocols import LoggerPart, Schedule
 from ppax.schedules import Constant
-from ppax.types import LearnerState, static
+from ppax.types import ConfigError, LearnerState, static
 
 NO_POOL = Pool()
 CONSTANT = Constant()
@@ -121,6 +124,29 @@ class InitFrom:
         "where the learners differ, take the arrays of equal name and shape; otherwise a difference is refused",
         default=False,
     )
+
+
+ARGUMENTS = {"best": BestSettings, "log": Log, "evaluation": EvalSettings, "film": FilmSettings}  # of `fit`
+
+
+def chosen(**given: Any) -> dict[str, Any]:
+    """Return arguments of `fit` by field of a Run, with their defaults for None; ConfigError for other objects."""
+    return {"eval" if name == "evaluation" else name: _chosen(name, value) for name, value in given.items()}
+
+
+def _chosen(name: str, given: Any) -> Any:
+    kind = ARGUMENTS[name]
+    if given is None:
+        return kind()
+    if isinstance(given, kind):
+        return given
+    first = dataclasses.fields(kind)[0].name
+    options = f"{first}=..."
+    if isinstance(given, Mapping):
+        options = ", ".join(f"{key}={value!r}" for key, value in given.items())
+    elif type(given) in typing.get_args(hints_of(kind)[first]):
+        options = f"{first}={given!r}"
+    raise ConfigError(f"{name} = {given!r}: write {name}=ppax.{kind.__name__}({options})")
 
 
 @dataclasses.dataclass(frozen=True)

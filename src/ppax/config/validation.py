@@ -8,15 +8,16 @@ anything compiles.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ppax import imports
 from ppax.config import group_tables
-from ppax.config.catalogue import Choices, choices_of, list_choices_of, table_choices_of
+from ppax.config.catalogue import PARTS, Choices, choices_of, list_choices_of, table_choices_of
 from ppax.config.own_parts import require_trusted
 from ppax.config.run_settings import Run
 from ppax.options import (
+    ALIASES,
     Config,
     Option,
     check_value,
@@ -144,13 +145,29 @@ def resolve(config: Config) -> Config:
         if path.partition(".")[0] in (SWEEP, SEARCH):
             raise ConfigError(f"{path}: the table [{path.partition('.')[0]}] is of `ppax sweep`, not of one run")
         if path not in known and path not in free:
-            raise ConfigError(f"unknown option {path!r}; did you mean {nearest(path, known)!r}?")
+            raise ConfigError(f"unknown option {path!r}{_remedy(path, known)}")
     per_agent = group_tables.apart(config)  # prefixes of tables whose numbers may be lists, one per agent
     values = {
         path: check_value(option, given.get(path, option.default), path.partition("agent.")[0] in per_agent)
         for path, option in known.items()
     }
     return unflatten(values | free) | objects
+
+
+def other_parts(path: str, known: Mapping[str, Option]) -> list[str]:
+    """Return the parts that have the unknown option `path`, by name, of those that its table could have."""
+    table, _, name = path.rpartition(".")
+    part = known.get(f"{table}.part")
+    choices = {} if part is None else PARTS.get(part.limits.get("kind", ""), {})
+    return [choice for choice, cls in choices.items() if ALIASES.get(name, name) in options_of(cls)]
+
+
+def _remedy(path: str, known: Mapping[str, Option]) -> str:
+    """Return the end of the error for the unknown option `path`."""
+    parts = other_parts(path, known)
+    if parts:
+        return f": {path.rpartition('.')[0]}.part must be {' or '.join(map(repr, parts))} for it"
+    return f"; did you mean {nearest(path, known)!r}?"
 
 
 def _is_table(path: str, known: Iterable[str]) -> bool:
@@ -164,7 +181,7 @@ def resolve_part(choices: Choices, table: Config, path: str) -> Config:
     given = dict(flatten(table, f"{path}."))
     for own in given:
         if own not in known:
-            raise ConfigError(f"unknown option {own!r}; did you mean {nearest(own, known)!r}?")
+            raise ConfigError(f"unknown option {own!r}{_remedy(own, known)}")
     values = {own: check_value(option, given.get(own, option.default)) for own, option in known.items()}
     return unflatten({own.removeprefix(f"{path}."): value for own, value in values.items()})
 

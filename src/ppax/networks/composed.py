@@ -19,8 +19,8 @@ from ppax.networks.encoders import Auto, Flat, Reader, named_encoders, readers
 from ppax.networks.head_for import FAMILIES, BoxOptions, Head, head_for, same_actions
 from ppax.networks.layers import ACTIVATIONS, HIDDEN_GAIN, dense
 from ppax.networks.memories import AT_ONCE, OWN, MemoryPart, NoMemory, Stack
-from ppax.networks.observations import Entry, entries, select
-from ppax.networks.tower import Encoders, Torso, Tower, check_towers
+from ppax.networks.observations import Entry, entries, observation_space_of, select
+from ppax.networks.tower import Encoders, Torso, Tower, check_towers, widths
 from ppax.parts import brief, slot, slot_table
 from ppax.types import ConfigError, Key, Memory, Outputs, Params, PyTree, Scalar, part, static
 
@@ -198,7 +198,7 @@ def network(
     `Composed`, such as `critic=Tower(hidden=(256, 256))`, and those of Box actions, as in `head_for.head_for`:
     distribution, state_std, std_min, std_max and ball_radius. ConfigError where an argument does not fit the spaces.
     """
-    available = tuple(entries(env.observation_space))
+    available = tuple(entries(observation_space_of(env)))
     # environments with observations for the critic only have `actor_obs`
     actor_obs = tuple(actor_obs) or getattr(env, "actor_obs", ())
     named = {"actor": tuple(actor_obs), "critic": tuple(critic_obs)}
@@ -211,8 +211,8 @@ def network(
         encoder=encoder,
         encoders=named_encoders(encoders, available, "network.encoders"),
         memory=memory,
-        hidden=tuple(hidden),
-        head_hidden=tuple(head_hidden),
+        hidden=widths(hidden, "network.hidden"),
+        head_hidden=widths(head_hidden, "network.head_hidden"),
         activation=activation,
         shared=shared,
         log_std_init=log_std_init,

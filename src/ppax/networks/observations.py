@@ -70,6 +70,15 @@ def entries(space: spaces.Space, path: tuple[str | int, ...] = ()) -> Iterator[E
         )
 
 
+def observation_space_of(env: Any) -> spaces.Space:
+    """Return the observation space of an environment; ConfigError for what has none."""
+    space = getattr(env, "observation_space", None)
+    if isinstance(space, spaces.Space):
+        return space
+    remedy = f"ppax.make({env!r})" if isinstance(env, str) else "ppax.make(NAME)"
+    raise ConfigError(f"env = {env!r}: must have an observation_space and an action_space; write {remedy}")
+
+
 def select(available: tuple[Entry, ...], names: tuple[str, ...], field: str) -> tuple[Entry, ...]:
     """Return the entries named in `names`, or nested below one of them; all entries where `names` is empty.
 

@@ -6,14 +6,14 @@ A torso encodes the entries of an observation one by one and concatenates them; 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.networks.encoders import Reader
+from ppax.networks.encoders import Auto, Reader
 from ppax.networks.head_for import require_lasting_noise
 from ppax.networks.layers import ACTIVATIONS, dense, init_dense, init_layers, layers
 from ppax.networks.memories import MemoryPart, rematerialised
@@ -128,6 +128,27 @@ class Torso(NamedTuple):
         return (self.memory.output_size(self.size()), *self.head_hidden)[-1]
 
 
+def check_options(options: Any, path: str) -> None:
+    """Raise ConfigError for a memory or encoder of `options`, a network or a Tower, that is no part, and for widths."""
+    for name, method, example in (("memory", "scan", "memories.GRU()"), ("encoder", "init", "encoders.NatureCNN()")):
+        value = getattr(options, name)
+        named = isinstance(value, type) or not callable(getattr(value, method, None))
+        if named and not isinstance(value, Same | Auto):
+            raise ConfigError(f"{path}.{name} = {value!r}: must be a part; write {name}=ppax.networks.{example}")
+    for name in ("hidden", "head_hidden"):
+        value = getattr(options, name)
+        if value is not None:
+            widths(value, f"{path}.{name}")
+
+
+def widths(given: Any, path: str) -> tuple[int, ...]:
+    """Return the widths of layers as a tuple; ConfigError for a number."""
+    if isinstance(given, Iterable) and not isinstance(given, str):
+        return tuple(given)
+    name = path.rpartition(".")[2]
+    raise ConfigError(f"{path} = {given!r}: must be a list, a width for each layer; write {name}=({given},)")
+
+
 def check_towers(network: Any, seen: Mapping[str, tuple[Any, ...]]) -> None:
     """Raise ConfigError for options that contradict each other; `seen` are the entries that each torso reads."""
     for name in seen:
@@ -137,6 +158,9 @@ def check_towers(network: Any, seen: Mapping[str, tuple[Any, ...]]) -> None:
             )
     if isinstance(network.encoder, Mapping):
         raise ConfigError(f"network.encoder = {network.encoder!r}: write encoders={{...}} for encoders by entry")
+    check_options(network, "network")
+    for name in seen:
+        check_options(getattr(network, name), f"network.{name}")
     if network.shared and seen["actor"] != seen["critic"]:
         raise ConfigError(
             "network.shared = true: one torso needs the same inputs for actor and critic; nearest valid value: false"

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ppax.loggers.files import rows_until
+from ppax.options import require_whole
 from ppax.protocols import Row
 from ppax.run import checkpoint
 from ppax.run import directory as run_dirs
 from ppax.run.directory import ROWS
 from ppax.run.ending import BEST
 from ppax.run.result import TrainedRun
+from ppax.storage.paths import to_path
 from ppax.types import ConfigError
 
 CHECKPOINTS = "checkpoints"
@@ -39,7 +41,7 @@ def checkpoints(run: str | Path | TrainedRun) -> list[SavedState]:
 
     ConfigError where there is no run. A damaged checkpoint is left out.
     """
-    path = run.run_dir if isinstance(run, TrainedRun) else Path(run)
+    path = run.run_dir if isinstance(run, TrainedRun) else to_path(run, "run")
     if path is None:
         raise ConfigError("run: it has no directory; train with ppax.fit(..., run_dir='runs/mine')")
     metric = run_dirs.find(path).get("best", {}).get("metric", "none")
@@ -65,6 +67,7 @@ def _saved(path: Path, rows: dict[int, Row], metric: str, best: bool) -> SavedSt
 
 def find_step(run_dir: Path, step: int) -> SavedState:
     """Return the checkpoint after `step` environment steps; ConfigError, with the nearest, for others."""
+    require_whole(step, "step", low=0)
     saved = checkpoints(run_dir)
     found = [one for one in saved if one.step == step]
     if found:

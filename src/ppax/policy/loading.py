@@ -29,6 +29,7 @@ from ppax.run.conditions.best import policy_of
 from ppax.run.ending import BEST
 from ppax.run.restore import load_best_policy, load_state, state_shapes
 from ppax.storage import state_arrays
+from ppax.storage.paths import to_path
 from ppax.types import OF_LEARNING, ConfigError, PyTree, TrainState
 
 LEARNER, CURRENT = "learner.", "learner.current."  # prefixes of the arrays in a checkpoint; the second with self-play
@@ -52,7 +53,7 @@ def load(
     Python objects needs them again, as `agent`; ConfigError names them. Nothing in the directory is executed; of code
     that it names by import path only networks are needed, whose packages you must trust (`ppax.trust`).
     """
-    path = fetch(source) if isinstance(source, str) and source.startswith(PREFIX) else Path(source)
+    path = fetch(source) if isinstance(source, str) and source.startswith(PREFIX) else to_path(source, "source")
     if best and step is not None:
         raise ConfigError(f"best = True and step = {step}: choose one of them")
     if path.is_dir():

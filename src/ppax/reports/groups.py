@@ -69,11 +69,14 @@ def options_of(record: Record) -> list[Option]:
 
 
 def short_names(paths: Sequence[str]) -> dict[str, str]:
-    """Last word of each dotted path, the name of the table for a part; as many words as it takes to tell them apart."""
+    """Last word of each dotted path, the name of the table for a part; as many words as it takes to tell them apart.
+
+    Outside of an agent at least two words: several tables have `every` or `part`.
+    """
     words = {path: path.removesuffix(".part").split(".") for path in paths}
     names = {}
     for path, own in words.items():
-        count = 1
+        count = 1 if "agent" in own else 2
         while count < len(own) and any(x[-count:] == own[-count:] for other, x in words.items() if other != path):
             count += 1
         names[path] = ".".join(own[-count:])

@@ -28,7 +28,9 @@ def count_text(value: float) -> str:
 
 
 def short_count(value: float) -> str:
-    """Number with a suffix of thousands, as 12k and 1.5M."""
+    """Number with a suffix of thousands, as 12k and 1.5M, and a dash for NaN."""
+    if not math.isfinite(value):
+        return UNKNOWN
     for size, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.3g}{suffix}" if abs(value) < 1e15 else f"{value:.0e}"

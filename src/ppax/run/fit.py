@@ -18,6 +18,7 @@ from ppax import config
 from ppax.agents.arguments import require_agent, require_arguments, require_env, require_overlap, warn_of_single_rows
 from ppax.agents.opponents import Pool
 from ppax.config import BestSettings, EvalSettings, FilmSettings, InitFrom, Log, Run, group_tables
+from ppax.config.run_settings import chosen
 from ppax.envs import Env, check_schedule
 from ppax.films.recorder import FilmRecorder
 from ppax.host import for_overlap
@@ -47,7 +48,7 @@ from ppax.run.saving import Saver, first_state
 from ppax.run.signals import IN_MEMORY, ON_DISK, stop_on_signals
 from ppax.run.warm_start import prepare, settings_and_object
 from ppax.storage.cache import kept_programs
-from ppax.storage.paths import absolute
+from ppax.storage.paths import absolute, to_directory, to_path
 from ppax.types import TrainState
 
 
@@ -93,8 +94,8 @@ def fit(
     settings, given = settings_and_object(init_from)
     fields = env.settings.run_fields() | {"num_steps": num_steps, "total_steps": total_steps, "seed": seed}
     fields |= {"iterations_per_env_reset": iterations_per_env_reset, "agents": agent.sharing, "init_from": settings}
-    fields |= {"stop": stop, "best": best or BestSettings(), "log": log or Log(), "eval": evaluation or EvalSettings()}
-    fields |= {"self_play": agent.pool or Pool(), "film": film or FilmSettings(), "overlap": overlap}
+    fields |= {"stop": stop, "self_play": agent.pool or Pool(), "overlap": overlap}
+    fields |= chosen(best=best, log=log, evaluation=evaluation, film=film)
     return fit_run(agent, env, Run(**fields), run_dir, callbacks, given=given)
 
 
@@ -161,7 +162,7 @@ def resume(
     process uses it or more steps are done; CheckpointError where no checkpoint can be loaded.
     """
     with ExitStack() as stack:
-        path = absolute(run_dir)
+        path = absolute(to_path(run_dir, "run_dir"))
         directory = stack.enter_context(RunDirectory.open(path)) if processes.leads() else None
         stop_requested = stack.enter_context(stop_on_signals(ON_DISK))
         stack.enter_context(kept_programs())
@@ -237,7 +238,9 @@ def _new_directory(
 ) -> RunDirectory:
     """Create the run directory, with the configuration and the names of the `objects` that no file can hold."""
     run_config |= {config.OBJECTS: objects} if objects else {}
-    return RunDirectory.create(absolute(run_dir) if isinstance(run_dir, str | Path) else run_dir, run_config, policy)
+    if isinstance(run_dir, str) or not isinstance(run_dir, Iterable):
+        run_dir = to_directory(run_dir, "run_dir")
+    return RunDirectory.create(run_dir, run_config, policy)
 
 
 def _require_sound(env: Env) -> None:

@@ -156,5 +156,5 @@ def record_evaluation(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]
         try:
             safe_files.write_text(run.run_dir / EVALUATION, json.dumps(finite(result), indent=1) + "\n")
         except OSError as error:  # a warning is enough: the result is returned, too
-            warnings.warn(f"{run.run_dir / EVALUATION} could not be written: {error}", stacklevel=2)
+            warnings.warn(f"{run.run_dir / EVALUATION} could not be written: {error.strerror}", stacklevel=2)
     return result

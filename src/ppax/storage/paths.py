@@ -1,10 +1,36 @@
-"""Paths of run directories and sweeps: absolute for files, short and quoted in messages and commands."""
+"""Paths that a caller of the Python API or of the command line names, and paths in messages and commands."""
 
 from __future__ import annotations
 
 import os
 import shlex
 from pathlib import Path
+
+from ppax.types import ConfigError
+
+
+def to_path(given: str | os.PathLike[str], name: str) -> Path:
+    """Return `given` as a Path; ConfigError, under the argument's `name`, for what is no path."""
+    if isinstance(given, str | os.PathLike):
+        return Path(given)
+    raise ConfigError(f"{name} = {given!r}: must be a path, as 'runs/mine'")
+
+
+def to_directory(given: str | os.PathLike[str], name: str) -> Path:
+    """Return the absolute path of a directory, which may not exist yet; ConfigError where a file is in the way."""
+    path = absolute(to_path(given, name))
+    there = next((one for one in (path, *path.parents) if one.exists()), path)
+    if there.exists() and not there.is_dir():
+        raise ConfigError(f"{name} = {str(given)!r}: {there} is a file; must be a new directory, or an empty one")
+    return path
+
+
+def require_place(path: Path, example: str) -> None:
+    """Raise ConfigError unless a file can be written at `path`; `example` is the name of such a file."""
+    if path.is_dir():
+        raise ConfigError(f"{path}: is a directory; must be a file; nearest valid value: {path / example}")
+    if not path.parent.is_dir():
+        raise ConfigError(f"{path}: there is no directory {path.parent}; nearest valid value: {path.name}")
 
 
 def absolute(path: str | Path) -> Path:

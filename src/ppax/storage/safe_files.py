@@ -37,10 +37,11 @@ def replacing(path: Path) -> Iterator[Path]:
     """Context with a new empty file, renamed to `path` at the end; for libraries that open the file themselves."""
     partial = path.with_name(f"{PARTIAL}{secrets.token_hex(8)}{path.suffix}")
     try:
-        create(partial, b"")
-        yield partial
-        _flush(partial, os.O_RDWR | PLAIN)
-        os.replace(partial, path)
+        with _naming(path, partial):
+            create(partial, b"")
+            yield partial
+            _flush(partial, os.O_RDWR | PLAIN)
+            os.replace(partial, path)
     except BaseException:
         with contextlib.suppress(OSError):
             partial.unlink()
@@ -50,10 +51,21 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def create(path: Path, data: bytes) -> None:
     """Write the file `path`, which must not exist, and flush it to disk."""
-    with os.fdopen(os.open(path, NEW, 0o666), "wb") as file:
+    with _naming(path), os.fdopen(os.open(path, NEW, 0o666), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def _naming(path: Path, partial: Path | None = None) -> Iterator[None]:
+    """Context in which an OSError without a path, as of a full disk, or with that of `partial`, gets `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, str(partial)):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def open_to_append(path: Path) -> int:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from ppax import config
 from ppax.options import Config
 from ppax.storage import safe_files
-from ppax.storage.paths import absolute, quoted
+from ppax.storage.paths import absolute, quoted, to_directory
 from ppax.sweeps import plan as plans
 from ppax.sweeps.plan import Member, Plan, member, split
 from ppax.sweeps.search import Optuna
@@ -54,7 +54,7 @@ def is_sweep(path: Path) -> bool:
 def new(run_config: Config, run_dir: str | Path | None) -> Path:
     """Return a directory that exists: `run_dir`, or a new one in sweeps/."""
     if run_dir is not None:
-        path = absolute(run_dir)
+        path = to_directory(run_dir, "run_dir")
         path.mkdir(parents=True, exist_ok=True)
         return path
     name = f"{run_config['env'].replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"

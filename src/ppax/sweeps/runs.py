@@ -87,9 +87,12 @@ def start(
     recorded = Recorded(run_config, sweep_plan, members, ())
     if isinstance(sweep_plan.search, Optuna):
         recorded = recorded._replace(members=())  # its settings are proposed in rounds
-    path = directory.new(run_config, run_dir)
-    say(f"{_described(recorded, packs)}; {relative(path)}")
-    with RunDirectory(path):
+    with ExitStack() as stack:
+        if cluster is not None:  # before there is a directory: the cluster may not answer
+            stack.enter_context(clusters.connected(cluster.address))
+        path = directory.new(run_config, run_dir)
+        say(f"{_described(recorded, packs)}; {relative(path)}")
+        stack.enter_context(RunDirectory(path))
         directory.create(path, recorded)
         return _train(path, recorded, packs, cluster)
 

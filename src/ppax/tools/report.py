@@ -14,6 +14,7 @@ from ppax.reports.page import page
 from ppax.reports.records import Record
 from ppax.run.result import TrainedRun
 from ppax.storage import safe_files
+from ppax.storage.paths import require_place, to_path
 from ppax.tools.films import film_of
 from ppax.types import ConfigError
 
@@ -27,9 +28,8 @@ def report(runs: RunLike | Sequence[RunLike], path: str | Path = "report.html", 
     share a curve: their mean with their whole range. With `video`, an episode of the run with the highest return is
     rendered, where environment and checkpoint allow it. Raises ConfigError for a directory without a run.
     """
-    path, given = Path(path), _listed(runs)
-    if not path.parent.is_dir() or path.is_dir():
-        raise ConfigError(f"{path}: must be a file in an existing directory; nearest valid value: report.html")
+    path, given = to_path(path, "path"), _listed(runs)
+    require_place(path, "report.html")
     found = records_of(given)
     film = None
     if video:
@@ -48,7 +48,7 @@ def compare(runs: Sequence[RunLike]) -> Comparison:
 
 def records_of(runs: RunLike | Sequence[RunLike]) -> list[Record]:
     """Records of run directories and of results of `fit`."""
-    return [run.record() if isinstance(run, TrainedRun) else records.read(Path(run)) for run in _listed(runs)]
+    return [run.record() if isinstance(run, TrainedRun) else records.read(to_path(run, "run")) for run in _listed(runs)]
 
 
 def _listed(runs: RunLike | Sequence[RunLike]) -> list[RunLike]:

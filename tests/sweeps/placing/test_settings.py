@@ -73,6 +73,14 @@ def test_the_extra_is_named_where_ray_is_missing(monkeypatch):
         pass
 
 
+def test_a_sweep_without_ray_leaves_no_directory(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    base = {"env": "CartPole-v1", "num_envs": 4, "num_steps": 8, "total_steps": 32}
+    with pytest.raises(ppax.ConfigError, match=r'pip install "ppax\[ray\]"'):
+        ppax.sweep_runs(base, {"agent.gamma": [0.9, 0.99]}, ray="auto", run_dir=tmp_path / "sweep")
+    assert not (tmp_path / "sweep").exists()
+
+
 class Machines:
     def __init__(self, *resources):
         self.resources = resources

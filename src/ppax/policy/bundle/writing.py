@@ -19,9 +19,11 @@ from ppax.policy.bundle.numpy_policy import NumpyPolicy
 from ppax.policy.bundle.rebuilding import is_rebuilt
 from ppax.policy.policy import Policy
 from ppax.storage import safe_files
+from ppax.storage.paths import require_place, to_path
 from ppax.storage.state_arrays import named_leaves
 from ppax.types import ConfigError
 
+SUFFIX = ".zip"
 FORMATS = ("numpy", "stablehlo", "onnx")
 ROWS, STEPS = 64, 3  # size of the comparison of every format with the policy
 TOLERANCE = 1e-4  # relative error of numbers above 1; float32 rounds to about 1e-6, less exactly where logits are large
@@ -48,11 +50,10 @@ def write_bundle(
     policy: Policy, path: str | Path, formats: Sequence[str] | None = None, scores: Mapping[str, Any] | None = None
 ) -> Exported:
     """Write `policy` to the file `path`; see `Policy.export`."""
-    path = Path(path)
-    if path.suffix != ".zip":
-        raise ConfigError(f"{path}: a bundle is a zip file; nearest valid name: {path.with_suffix('.zip')}")
-    if not path.parent.is_dir():
-        raise ConfigError(f"{path}: there is no directory {path.parent}")
+    path = to_path(path, "path")
+    require_place(path, f"policy{SUFFIX}")
+    if path.suffix != SUFFIX:
+        raise ConfigError(f"{path}: a bundle is a zip file; nearest valid name: {path.with_suffix(SUFFIX)}")
     interface = Interface(policy)
     made: dict[str, Format] = {}
     left_out: dict[str, str] = {}

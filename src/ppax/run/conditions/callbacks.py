@@ -43,6 +43,8 @@ class Callbacks(NamedTuple):
 
 def sort_callbacks(callbacks: Iterable[object]) -> Callbacks:
     """Sort the callbacks passed to `fit` into loggers and conditions; ConfigError for other objects."""
+    if not isinstance(callbacks, Iterable):
+        raise ConfigError(f"callbacks = {callbacks!r}: must be a list; write callbacks=[...]. Each {FORMS}")
     sorted_ = Callbacks([], [])
     for one in callbacks:
         if isinstance(one, Logger) and not isinstance(one, type):

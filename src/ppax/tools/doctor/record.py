@@ -16,6 +16,7 @@ from ppax.protocols import Row
 from ppax.run import record as run_record
 from ppax.run.directory import ROWS, find
 from ppax.run.result import TrainedRun
+from ppax.storage.paths import to_path
 from ppax.types import ConfigError
 
 LAST = 2**63  # an iteration that no run reaches
@@ -70,7 +71,7 @@ def record_of(run: TrainedRun | str | Path) -> Record:
     if isinstance(run, TrainedRun) and run.run_dir is None:
         rows, options = run.history, _options_of(run)
     else:
-        path = Path(run.run_dir or "") if isinstance(run, TrainedRun) else Path(run)
+        path = Path(run.run_dir or "") if isinstance(run, TrainedRun) else to_path(run, "run")
         options = config.resolve(config.plain(run_record.recorded(find(path))))
         rows = rows_until(path / ROWS, LAST)
     if not rows:

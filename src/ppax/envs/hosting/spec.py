@@ -116,6 +116,8 @@ def _first_metrics(env: Any) -> tuple[str, ...]:
         *_, info = env.step(single if isinstance(env, Team) else single[0])
     except Exception:  # training steps it with the policy's actions and reports what fails
         return ()
+    if not isinstance(info, dict):  # refused by the check before training
+        return ()
     infos = info.get("agent_infos", [info])
     return tuple(name for name in SUCCESS if all(name in one for one in infos))
 

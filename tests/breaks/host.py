@@ -47,7 +47,23 @@ MUTATIONS: list[Mutation] = [
         "RAISED = (Exception, SystemExit)",
         "RAISED = (Exception,)",
         (RUNNING + "test_sys_exit_in_an_environment_is_an_environment_error[sync]",),
-        "hosting/batch.py",
+        "hosting/faults.py",
+    ),
+    Mutation(
+        "an OSError of an environment's constructor is taken for a fault of the disk",
+        "    except RAISED as raised:\n",
+        "    except SystemExit as raised:\n",
+        (
+            "tests/envs/hosting/test_first_calls.py::test_a_failure_before_the_first_step_is_an_error_of_the_environment",
+        ),
+        "hosting/spec.py",
+    ),
+    Mutation(
+        "a step without info ends the creation of environments with a traceback",
+        "    if not isinstance(info, dict):  # refused by the check before training\n",
+        "    if False:\n",
+        ("tests/envs/hosting/test_first_calls.py::test_a_step_without_info_is_explained",),
+        "hosting/spec.py",
     ),
     Mutation(
         "structures of programs keep their environments",

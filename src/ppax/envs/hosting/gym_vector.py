@@ -23,8 +23,7 @@ from ppax.envs.hosting.arrays import (
     space_mismatches,
     undeclared,
 )
-from ppax.envs.hosting.batch import RAISED, close_all
-from ppax.envs.hosting.faults import EnvError
+from ppax.envs.hosting.faults import RAISED, EnvError, close_all
 from ppax.envs.hosting.stepper import Exchange, HostStep
 from ppax.envs.hosting.tensor_batch import TensorBatch
 from ppax.types import ConfigError

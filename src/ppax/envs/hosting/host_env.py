@@ -20,12 +20,11 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
 from ppax.envs.hosting.arrays import Layout, each_group, element_of
-from ppax.envs.hosting.faults import exit_is_a_fault
 from ppax.envs.hosting.gym_vector import GymVectorStepper, exchange_of, mode_of
 from ppax.envs.hosting.handle import Host, HostSpec
 from ppax.envs.hosting.parallel_env import JOINT
 from ppax.envs.hosting.remote.choice import stepper_of
-from ppax.envs.hosting.spec import info_of, mask_size_of, with_params
+from ppax.envs.hosting.spec import env_errors, info_of, mask_size_of, with_params
 from ppax.envs.hosting.stepper import Stepper
 from ppax.envs.hosting.workers import Factory
 from ppax.envs.settings import DEFAULT, TIMEOUT, EnvSettings
@@ -190,19 +189,20 @@ def host(
         _require_no_stepping(source, num_envs, workers, made)
         return host_vector(lambda _: source, source, name or "own", True, made)
     made.check()
-    return _made(_factories(source, num_envs), name or "own", workers, set_params, made)
+    return _made(_factories(source, num_envs), name, workers, set_params, made)
 
 
 def _made(given: list[Factory], name: str, workers: int | None, set_params: Any, made: EnvSettings) -> HostEnv:
-    with exit_is_a_fault():
-        factories, spec = with_params(given, made, set_params)
+    factories, spec = with_params(given, made, set_params, name)
 
     def in_groups(players: tuple[tuple[str, tuple[int, ...]], ...]) -> HostEnv:
         return _made(given, name, workers, set_params, dataclasses.replace(made, players=players))
 
     make, each = partial(stepper_of, factories, spec, made, workers), {id(one): one for one in factories}
     again = None if spec.agents is None else in_groups
-    return HostEnv(Host(spec, len(factories), make, [*each.values()], in_groups=again), len(factories), name, made)
+    return HostEnv(
+        Host(spec, len(factories), make, [*each.values()], in_groups=again), len(factories), name or "own", made
+    )
 
 
 def _factories(source: Factory | Sequence[Factory], num_envs: int | None) -> list[Factory]:
@@ -235,7 +235,7 @@ def host_vector(
     `first` is one of them, from which spaces are read; `unique`: it is the only one.
     """
     mode_of(first)
-    with exit_is_a_fault():
+    with env_errors(str(first) if unique else name, "first reset"):
         info, space = info_of(first.reset(), first), first.single_action_space
     sizes = mask_size_of(space, info, name), "episode_stats" in info, None, settings.info_metrics or ()
     spec = HostSpec(first.single_observation_space, space, *sizes)

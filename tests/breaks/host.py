@@ -66,6 +66,13 @@ MUTATIONS: list[Mutation] = [
         "hosting/spec.py",
     ),
     Mutation(
+        "masks of -inf are masks",
+        "and np.any(wrong := given != flat):\n",
+        "and np.any(wrong := np.isnan(given)):\n",
+        ("tests/envs/hosting/test_mask_values.py::test_other_numbers_are_no_masks[additive]",),
+        "hosting/arrays.py",
+    ),
+    Mutation(
         "structures of programs keep their environments",
         "self._host, self._spec = weakref.ref(env.host), env.host.spec",
         "self._host, self._spec = lambda kept=env.host: kept, env.host.spec",

@@ -177,7 +177,10 @@ def _allowed(space: spaces.Space, mask: Any, rng: np.random.Generator) -> Any:
     """Sample an element that the mask (layout: arrays/masks.py) allows; without a mask, any."""
     if mask is None or isinstance(space, spaces.Box) or masks.size_of(space) is None:
         return space.sample()
-    flat = flat_mask(mask)
+    try:
+        flat = flat_mask(mask)
+    except ValueError:  # no mask of 0 and 1: found by the check of masks
+        return space.sample()
     if isinstance(space, spaces.Discrete):
         return space.start + _choice(flat, rng)
     if isinstance(space, spaces.MultiDiscrete):

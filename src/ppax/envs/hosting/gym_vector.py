@@ -135,7 +135,10 @@ class GymVectorStepper:
         if before is None and not np.all(present):
             raise EnvError(f'environment {int(np.argmin(present))} of {self.vector} gives no info["action_mask"]')
         for i in np.flatnonzero(present):
-            masks[i] = flat_mask(given[i], self.mask_size)
+            try:
+                masks[i] = flat_mask(given[i], self.mask_size)
+            except ValueError as error:
+                raise EnvError(f"environment {i} of {self.vector} failed: {error}") from None
         return masks
 
     def _stats_of(self, info: dict[str, Any], ended: np.ndarray) -> EpisodeStats | None:

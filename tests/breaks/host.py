@@ -73,6 +73,13 @@ MUTATIONS: list[Mutation] = [
         "hosting/arrays.py",
     ),
     Mutation(
+        "True is one environment, and 4.0 are four",
+        'check_value(Option("num_envs", int, limits={"low": 1}), whole)',
+        "int(whole)",
+        ("tests/envs/hosting/test_arguments.py::test_numbers_of_environments_are_checked",),
+        "envs/settings.py",
+    ),
+    Mutation(
         "structures of programs keep their environments",
         "self._host, self._spec = weakref.ref(env.host), env.host.spec",
         "self._host, self._spec = lambda kept=env.host: kept, env.host.spec",

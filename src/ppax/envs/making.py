@@ -13,7 +13,7 @@ from ppax.envs.catalogue import BUILTIN
 from ppax.envs.curriculum import check_schedule, values_at
 from ppax.envs.hosting.host_env import HostEnv, host
 from ppax.envs.ranges import adaptive_of, with_ends, without_ends
-from ppax.envs.settings import TIMEOUT, EnvSettings
+from ppax.envs.settings import TIMEOUT, EnvSettings, checked_num_envs
 from ppax.envs.suites import registry
 from ppax.envs.suites.registry import HOST_SUITES, SUITES
 from ppax.envs.vector import VectorEnv
@@ -59,6 +59,7 @@ def make(
     Raises ConfigError for an unknown name or invalid argument, ImportError for a library that is not installed.
     """
     _require_name(name)
+    num_envs = checked_num_envs(num_envs)
     settings = EnvSettings(
         action_repeat=action_repeat,
         vectorization=vectorization,

@@ -24,12 +24,15 @@ from ppax.envs.hosting.gym_vector import GymVectorStepper, exchange_of, mode_of
 from ppax.envs.hosting.handle import Host, HostSpec
 from ppax.envs.hosting.parallel_env import JOINT
 from ppax.envs.hosting.remote.choice import stepper_of
-from ppax.envs.hosting.spec import env_errors, info_of, mask_size_of, with_params
+from ppax.envs.hosting.spec import env_errors, factories_of, info_of, mask_size_of, with_params
 from ppax.envs.hosting.stepper import Stepper
 from ppax.envs.hosting.workers import Factory
 from ppax.envs.settings import DEFAULT, TIMEOUT, EnvSettings
 from ppax.envs.wrappers.agent_groups import Group
+from ppax.options import Option, check_value
 from ppax.types import ConfigError, Key, PyTree
+
+WORKERS = Option("workers", int, optional=True, limits={"low": 1})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,7 +192,8 @@ def host(
         _require_no_stepping(source, num_envs, workers, made)
         return host_vector(lambda _: source, source, name or "own", True, made)
     made.check()
-    return _made(_factories(source, num_envs), name, workers, set_params, made)
+    check_value(WORKERS, workers)
+    return _made(factories_of(source, num_envs), name, workers, set_params, made)
 
 
 def _made(given: list[Factory], name: str, workers: int | None, set_params: Any, made: EnvSettings) -> HostEnv:
@@ -200,17 +204,8 @@ def _made(given: list[Factory], name: str, workers: int | None, set_params: Any,
 
     make, each = partial(stepper_of, factories, spec, made, workers), {id(one): one for one in factories}
     again = None if spec.agents is None else in_groups
-    return HostEnv(
-        Host(spec, len(factories), make, [*each.values()], in_groups=again), len(factories), name or "own", made
-    )
-
-
-def _factories(source: Factory | Sequence[Factory], num_envs: int | None) -> list[Factory]:
-    """Return a function for each environment; ConfigError if there are not as many as `num_envs`."""
-    factories = [source] * (8 if num_envs is None else num_envs) if callable(source) else list(source)
-    if not factories or (num_envs is not None and num_envs != len(factories)):
-        raise ConfigError(f"num_envs = {num_envs}: the list has {len(factories)} functions; leave num_envs out")
-    return factories
+    running = Host(spec, len(factories), make, [*each.values()], in_groups=again)
+    return HostEnv(running, len(factories), name or "own", made)
 
 
 def _require_no_stepping(vector: GymVectorEnv, num_envs: int | None, workers: int | None, made: EnvSettings) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -16,11 +16,12 @@ from ppax.envs.hosting.faults import RAISED, EnvError, close_all
 from ppax.envs.hosting.handle import HostSpec
 from ppax.envs.hosting.parallel_env import HeterogeneousAgents, NotFlattenable, ParallelEnv, Team, difference
 from ppax.envs.hosting.workers import Factory
-from ppax.envs.settings import EnvSettings
+from ppax.envs.settings import EnvSettings, checked_num_envs
 from ppax.envs.wrappers.params import split_ranges
 from ppax.types import ConfigError
 
 SUCCESS = ("is_success",)  # entries of `info` that are logged by default
+SOURCES = "a function that makes one environment, a list of such functions, or a gymnasium.vector.VectorEnv"
 # errors that have a message of their own: of ppax, and of libraries that are not installed
 EXPLAINED = (ConfigError, ImportError, EnvError, error.DependencyNotInstalled, HeterogeneousAgents, NotFlattenable)
 
@@ -36,6 +37,36 @@ def env_errors(name: str, call: str) -> Iterator[None]:
         failed = EnvError(f"{name} failed in its {call}\n{traceback.format_exc()}")
         failed.cause = raised
         raise failed from None
+
+
+def factories_of(source: Any, num_envs: int | None) -> list[Factory]:
+    """Return a function for each environment; ConfigError for what is none, or for another number of them."""
+    listed = isinstance(source, Iterable) and not isinstance(source, str | Mapping) and not callable(source)
+    given = list(source) if listed else [source]
+    for place, one in enumerate(given):
+        _require_factory(one, f"source[{place}]" if listed else "source")
+    if not given:
+        raise ConfigError(f"source = {source!r}: must be {SOURCES}, at least one")
+    if num_envs is not None:
+        num_envs = checked_num_envs(num_envs)
+    if listed and num_envs not in (None, len(given)):
+        raise ConfigError(f"num_envs = {num_envs}: the list has {len(given)} functions; leave num_envs out")
+    return given if listed else given * (8 if num_envs is None else num_envs)
+
+
+def _require_factory(one: Any, name: str) -> None:
+    """Raise ConfigError, with what to write instead, unless `one` is a function; `name` is its name in the message."""
+    if callable(one):
+        return
+    kind = type(one).__name__
+    if isinstance(one, str):
+        raise ConfigError(f"{name} = {one!r}: the name of an environment: write ppax.make({one!r}, num_envs=8)")
+    if callable(getattr(one, "reset", None)) and callable(getattr(one, "step", None)):
+        raise ConfigError(
+            f"{name}: one environment, of type {kind}: pass a function that makes one, as its class: "
+            f"ppax.envs.host({kind}, num_envs=8)"
+        )
+    raise ConfigError(f"{name} = {one!r}: must be {SOURCES}")
 
 
 def with_params(

@@ -56,10 +56,9 @@ def make(
     constructor. `schedule` anneals numbers of a compiled environment (curriculum; evaluations use the final ones),
     as `ppax.schedules.Linear(("env.gravity",), end=2.0)`; `clip_actions` clips its actions to [-this, this].
 
-    Raises ConfigError for an unknown name or invalid argument, ImportError for a library that is not installed.
+    Raises ConfigError for a wrong name or argument, ImportError for a missing library, EnvError of a host environment.
     """
-    _require_name(name)
-    num_envs = checked_num_envs(num_envs)
+    num_envs = _checked(name, num_envs)
     settings = EnvSettings(
         action_repeat=action_repeat,
         vectorization=vectorization,
@@ -78,12 +77,14 @@ def make(
     return (_on_host if suite in HOST_SUITES and env_id else _native)(name, num_envs, settings)
 
 
-def _require_name(name: object) -> None:
+def _checked(name: object, num_envs: object) -> int:
+    """Return `num_envs` as an int; ConfigError if it is no number of environments, or `name` no string."""
     if not isinstance(name, str):
         raise ConfigError(
             f"name = {name!r}: must be a string, as 'CartPole-v1'; for your own environment use ppax.envs.host(MyEnv, "
             "num_envs), or ppax.envs.VectorEnv(MyEnv(), num_envs) where it is written in JAX"
         )
+    return checked_num_envs(num_envs)
 
 
 def grouped(env: Any, players: Mapping[str, Sequence[int]]) -> Any:

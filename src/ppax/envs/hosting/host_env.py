@@ -177,7 +177,7 @@ def host(
     function: a value, or {"low": 0.5, "high": 2.0}, from which every reset draws (Gymnasium's interface only). Drawn
     ones take a new environment for each episode, or a call of `set_params(env, numbers)` with all `env_params`.
 
-    Raises ConfigError for invalid arguments; an environment that fails later raises EnvError.
+    Raises ConfigError for invalid arguments, EnvError where an environment fails, in its constructor or later.
     """
     made = EnvSettings(
         action_repeat=action_repeat,

@@ -47,7 +47,37 @@ MUTATIONS: list[Mutation] = [
         "RAISED = (Exception, SystemExit)",
         "RAISED = (Exception,)",
         (RUNNING + "test_sys_exit_in_an_environment_is_an_environment_error[sync]",),
-        "hosting/batch.py",
+        "hosting/faults.py",
+    ),
+    Mutation(
+        "an OSError of an environment's constructor is taken for a fault of the disk",
+        "    except RAISED as raised:\n",
+        "    except SystemExit as raised:\n",
+        (
+            "tests/envs/hosting/test_first_calls.py::test_a_failure_before_the_first_step_is_an_error_of_the_environment",
+        ),
+        "hosting/spec.py",
+    ),
+    Mutation(
+        "a step without info ends the creation of environments with a traceback",
+        "    if not isinstance(info, dict):  # refused by the check before training\n",
+        "    if False:\n",
+        ("tests/envs/hosting/test_first_calls.py::test_a_step_without_info_is_explained",),
+        "hosting/spec.py",
+    ),
+    Mutation(
+        "masks of -inf are masks",
+        "and np.any(wrong := given != flat):\n",
+        "and np.any(wrong := np.isnan(given)):\n",
+        ("tests/envs/hosting/test_mask_values.py::test_other_numbers_are_no_masks[additive]",),
+        "hosting/arrays.py",
+    ),
+    Mutation(
+        "True is one environment, and 4.0 are four",
+        'check_value(Option("num_envs", int, limits={"low": 1}), whole)',
+        "int(whole)",
+        ("tests/envs/hosting/test_arguments.py::test_numbers_of_environments_are_checked",),
+        "envs/settings.py",
     ),
     Mutation(
         "structures of programs keep their environments",

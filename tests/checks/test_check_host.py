@@ -154,7 +154,7 @@ FAULTS = {
         "spaces",
         "obs = 3 is outside [0, 2]",
     ),
-    "mask size": (lambda: Spaces(BOX, spaces.Discrete(4), MASK), "masks", "it has 3 entries, Discrete(4) takes 4"),
+    "mask size": (lambda: Spaces(BOX, spaces.Discrete(4), MASK), "masks", "has 3 entries; the action space has 4"),
     "mask empty": (lambda: Spaces(BOX, spaces.Discrete(3), 0 * MASK), "masks", "it allows nothing after reset"),
     "deaf": (Deaf, "seeds", "the first observation differs when it is reset with the same seed again"),
     "moody": (lambda: Changed(moody), "seeds", "step 1 differs when the same seed and actions are given again"),

@@ -245,12 +245,17 @@ def forbid(*out):
     return out
 
 
+def additive(*out):
+    return *out[:4], out[4] | {"action_mask": torch.where(out[4]["action_mask"], 0.0, -np.inf)}
+
+
 FAULTS = {
     "reward": (spoil("reward"), {}, r"environment 3, step 4 .*: its reward is not finite"),
     "obs": (spoil("obs"), {}, r"environment 3, step 4 .*: its observation is not finite"),
     "last obs": (lambda *x: spoil("final_obs", slice(None))(*x), {}, r"step 4 .*: its last observation is not finite"),
     "no last obs": (without("final_obs"), {}, r'step 4 .*: an episode is truncated without .*final_obs="previous"'),
     "empty mask": (forbid, {"masks": True}, r"environment 3, step 5 .*: its action mask allows no action"),
+    "additive mask": (additive, {"masks": True}, r"environment 2, step 4 .*: its action mask has entries .* 0 and 1"),
     "mask missing": (without("action_mask"), {"masks": True}, 'info."action_mask".* is missing here'),
     "mask size": (
         lambda *x: (*x[:4], {"action_mask": x[4]["action_mask"][:, :2]}),

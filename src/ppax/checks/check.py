@@ -14,7 +14,7 @@ from ppax.agents.arguments import is_env
 from ppax.checks import environment, experience, on_host, protocol
 from ppax.checks.context import CheckContext, context_from_rollouts
 from ppax.checks.report import Check, Finding, Report, attempt, not_tried
-from ppax.envs import HOST_SUITES, Env, host, make
+from ppax.envs import HOST_SUITES, Env, EnvError, host, make
 from ppax.envs.vector import VectorEnv
 from ppax.networks import mlp
 from ppax.ppo import PPO
@@ -34,18 +34,25 @@ def check_env(env: Environment | Env | gymnasium.Env | GymVectorEnv | str, key: 
     Nothing is trained. For each failure the report has what was received and what to write instead. Raises ConfigError
     for an unknown name.
     """
-    begin, key = time.perf_counter(), jax.random.key(0) if key is None else key
+    begin = time.perf_counter()
+    try:
+        checks = _checks_of(env, jax.random.key(0) if key is None else key)
+    except EnvError as error:
+        checks = on_host.not_created(error)
+    return Report(tuple(checks), time.perf_counter() - begin)
+
+
+def _checks_of(env: Any, key: Key) -> list[Check]:
+    """Run all checks; EnvError where the constructor or the first reset of an environment raises an exception."""
     if isinstance(env, str):
         env = make(env, FEW if env.partition("/")[0] in HOST_SUITES else ENVS)
     if isinstance(env, GymVectorEnv) or (callable(env) and (isinstance(env, type) or not hasattr(env, "reset"))):
-        env = host(env)  # type: ignore[arg-type]
+        env = host(env)
     if isinstance(env, gymnasium.Env):
-        checks = on_host.all_checks(env, key)
-    else:
-        subject: Any = env if is_env(env) else VectorEnv(env, ENVS)  # type: ignore[arg-type]
-        with jax.debug_key_reuse(False):  # only `keys` checks key reuse
-            checks = ALL[backend_of(subject).name](subject, key)
-    return Report(tuple(checks), time.perf_counter() - begin)
+        return on_host.all_checks(env, key)
+    subject = env if is_env(env) else VectorEnv(env, ENVS)
+    with jax.debug_key_reuse(False):  # only `keys` checks key reuse
+        return ALL[backend_of(subject).name](subject, key)
 
 
 def all_checks(vector: VectorEnv, key: Key) -> list[Check]:

@@ -85,10 +85,12 @@ def check_masks(trace: EnvTrace) -> Finding:
             return
         over = np.zeros(subject.axis or 1, bool) if event.step is None else np.ravel(np.logical_or(*event.step[1:]))
         for ended, (space, mask) in zip(over, each, strict=True):
-            size = masks.size_of(space)
-            if mask is not None and (flat := flat_mask(mask)).size != size:
-                yield f"it has {flat.size} entries, {space} takes {size}"
-            elif mask is not None and not flat.any() and not ended:  # after an episode's end no action is needed
+            try:
+                flat = None if mask is None else flat_mask(mask, masks.size_of(space))
+            except ValueError as wrong:
+                yield str(wrong)
+                continue
+            if flat is not None and not flat.any() and not ended:  # after an episode's end no action is needed
                 yield f"it allows nothing after {event.where}"
 
     return none_of(

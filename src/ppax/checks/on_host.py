@@ -9,10 +9,10 @@ import gymnasium
 import jax
 
 from ppax.checks import host_checks, protocol
-from ppax.checks.report import Check, Finding, attempt, not_tried
+from ppax.checks.report import Check, Finding, attempt, last_lines, not_tried
 from ppax.checks.trace import FEW, EnvTrace, ProtocolError, Subject, record_trace, short_trace, subjects_of
 from ppax.envs import EnvError, HostEnv
-from ppax.envs.hosting.batch import RAISED, close_all
+from ppax.envs.hosting.faults import RAISED, close_all
 from ppax.types import Key
 
 STEPS, RESETS = 1000, 8
@@ -72,6 +72,14 @@ def declared_checks(env: HostEnv) -> list[Check]:
         return [attempt(name, check, trace) for name, check in early.items()]
     finally:
         _close(subjects, users_own)
+
+
+def not_created(error: EnvError) -> list[Check]:
+    """Return the checks of an environment whose constructor or first reset raised an exception."""
+    said, cause = str(error).partition("\n")[0], error.cause
+    text = said if cause is None else f"{said}: {type(cause).__name__}: {' '.join(str(cause).split())}"
+    failed = Check("interface", False, text, None, str(error) if cause is None else last_lines(cause))
+    return [not_tried("declared"), failed, *map(not_tried, CHECKS)]
 
 
 def _close(subjects: Any, users_own: bool) -> None:

@@ -15,9 +15,9 @@ from gymnasium.vector import VectorEnv as GymVectorEnv
 from ppax.arrays import masks
 from ppax.envs import HostEnv
 from ppax.envs.hosting.arrays import flat_mask
-from ppax.envs.hosting.faults import exit_is_a_fault
 from ppax.envs.hosting.gym_vector import mode_of
 from ppax.envs.hosting.parallel_env import Team
+from ppax.envs.hosting.spec import env_errors
 
 FEW = 3  # environments in a trace
 SECONDS = 10.0  # time limit for all of them
@@ -133,7 +133,7 @@ def subjects_of(env: HostEnv, count: int) -> tuple[tuple[Subject, ...], bool]:
     made = list(env.host.factories[: max(count, FEW)])
     if not env.host.unique:
         made += [made[0]] * max(0, count - len(made))
-    with exit_is_a_fault():
+    with env_errors(env.name, "constructor"):
         return tuple(Subject(factory(), number) for number, factory in enumerate(made)), env.host.unique
 
 
@@ -177,7 +177,10 @@ def _allowed(space: spaces.Space, mask: Any, rng: np.random.Generator) -> Any:
     """Sample an element that the mask (layout: arrays/masks.py) allows; without a mask, any."""
     if mask is None or isinstance(space, spaces.Box) or masks.size_of(space) is None:
         return space.sample()
-    flat = flat_mask(mask)
+    try:
+        flat = flat_mask(mask)
+    except ValueError:  # no mask of 0 and 1: found by the check of masks
+        return space.sample()
     if isinstance(space, spaces.Discrete):
         return space.start + _choice(flat, rng)
     if isinstance(space, spaces.MultiDiscrete):

@@ -15,7 +15,7 @@ from ppax.envs.catalogue import BUILTIN
 from ppax.envs.curriculum import check_schedule, values_at
 from ppax.envs.hosting.host_env import HostEnv, host
 from ppax.envs.ranges import adaptive_of, with_ends, without_ends
-from ppax.envs.settings import TIMEOUT, EnvSettings
+from ppax.envs.settings import TIMEOUT, EnvSettings, checked_num_envs
 from ppax.envs.suites import registry
 from ppax.envs.suites.registry import HOST_SUITES, SUITES
 from ppax.envs.vector import VectorEnv
@@ -58,9 +58,9 @@ def make(
     constructor. `schedule` anneals numbers of a compiled environment (curriculum; evaluations use the final ones),
     as `ppax.schedules.Linear(("env.gravity",), end=2.0)`; `clip_actions` clips its actions to [-this, this].
 
-    Raises ConfigError for an unknown name or invalid argument, ImportError for a library that is not installed.
+    Raises ConfigError for a wrong name or argument, ImportError for a missing library, EnvError of a host environment.
     """
-    _require_name(name)
+    num_envs = _checked(name, num_envs)
     settings = EnvSettings(
         action_repeat=action_repeat,
         vectorization=vectorization,
@@ -79,12 +79,14 @@ def make(
     return (_on_host if suite in HOST_SUITES and env_id else _native)(name, num_envs, settings)
 
 
-def _require_name(name: object) -> None:
+def _checked(name: object, num_envs: object) -> int:
+    """Return `num_envs` as an int; ConfigError if it is no number of environments, or `name` no string."""
     if not isinstance(name, str):
         raise ConfigError(
             f"name = {name!r}: must be a string, as 'CartPole-v1'; for your own environment use ppax.envs.host(MyEnv, "
             "num_envs), or ppax.envs.VectorEnv(MyEnv(), num_envs) where it is written in JAX"
         )
+    return checked_num_envs(num_envs)
 
 
 def grouped(env: Any, players: Mapping[str, Sequence[int]]) -> Any:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ppax import imports
-from ppax.envs.hosting.batch import close_all
+from ppax.envs.hosting.faults import close_all
+from ppax.envs.hosting.spec import env_errors
 from ppax.types import ConfigError
 
 KIND = "env"  # kind of environments among entry points
@@ -49,7 +50,9 @@ def on_host(found: Any, name: str, options: Mapping[str, Any]) -> bool:
     if not isinstance(found, types.FunctionType | functools.partial):
         return _closes(found)
     accepted = inspect.signature(found).parameters
-    one = factory(found, name, {key: value for key, value in options.items() if key in accepted})()
+    make = factory(found, name, {key: value for key, value in options.items() if key in accepted})
+    with env_errors(name, "constructor"):
+        one = make()
     if not _closes(one):
         return False
     close_all([one.close])
@@ -70,7 +73,9 @@ def single(found: Any, name: str, options: Mapping[str, Any]) -> Any:
     makes = isinstance(found, type | types.FunctionType | functools.partial)
     if options and not makes:
         raise ConfigError(f"env_params of {name}: {', '.join(options)}: {name} is an environment, made already")
-    one = factory(found, name, options)() if makes else found
+    make = factory(found, name, options) if makes else lambda: found
+    with env_errors(name, "constructor"):
+        one = make()
     _require(one, NEEDED, name, f"a {type(one).__name__}")
     return one
 

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from ppax.options import Option, check_value
 from ppax.types import ConfigError
 
@@ -48,10 +50,11 @@ class EnvSettings:
         return {name: value for name, value in self.arguments().items() if name not in NATIVE}
 
     def check(self) -> None:
-        """Raise ConfigError for an unknown vectorization and for a timeout out of range or without effect."""
+        """Raise ConfigError for an unknown vectorization, numbers out of range and a timeout without effect."""
         if self.vectorization not in VECTORIZATIONS:
             raise ConfigError(f"vectorization = {self.vectorization!r}: must be one of {', '.join(VECTORIZATIONS)}")
         check_value(Option("timeout", float, limits={"above": 0.0}), self.timeout)
+        check_value(Option("action_repeat", int, limits={"low": 1}), self.action_repeat)
         if self.vectorization == "sync":
             self.refuse(("timeout",), 'it limits actors of "ray" and processes, which vectorization = "async" starts')
 
@@ -61,6 +64,12 @@ class EnvSettings:
             value = getattr(self, name)
             if value != DEFAULTS[name]:
                 raise ConfigError(f"{name} = {value!r}: {reason}; leave it out")
+
+
+def checked_num_envs(num_envs: Any) -> int:
+    """Return the number of environments as an int; ConfigError if it is no whole number of at least 1."""
+    whole = int(num_envs) if isinstance(num_envs, np.integer) else num_envs
+    return check_value(Option("num_envs", int, limits={"low": 1}), whole)  # type: ignore[no-any-return]
 
 
 NATIVE = ("num_envs", "env_params", "clip_actions", "schedule")  # arguments of `make` that `host` does not take by name

@@ -28,6 +28,7 @@ FAULTS = (
     "its reward is not finite",
     "its observation is not finite",
     "its last observation is not finite",
+    "its action mask has entries other than 0 and 1",
     "its action mask allows no action",
     NO_FINAL_OBS,
 )
@@ -172,7 +173,9 @@ class TensorCollection:
         cut, seen = truncated & ~terminated, Seen(self._element(step.obs), terminated | truncated, self._mask(step))
         value, finite = (jnp.zeros(self._streams), jnp.ones_like(cut)) if final is None else final
         may_act = jnp.ones_like(cut) if rollout.mask is None else rollout.mask[t].any(axis=-1)
-        fine = jnp.isfinite(reward), _finite(seen.obs), finite | ~cut, may_act, ~cut | (final is not None)
+        given = jnp.ones((self._streams, 1), bool) if step.mask is None else step.mask.reshape(self._streams, -1)
+        masks_fine = ((given == 0) | (given == 1)).all(axis=-1), may_act
+        fine = jnp.isfinite(reward), _finite(seen.obs), finite | ~cut, *masks_fine, ~cut | (final is not None)
         fault = jnp.argmin(jnp.stack([*fine, jnp.zeros_like(cut)]), axis=0)  # index of the first failed check
         logged = step.metrics or [jnp.zeros(self._streams)] * len(rollout.metrics)
         now: dict[str, Any] = {

@@ -5,7 +5,6 @@ This file imports only arrays.py and faults.py of ppax: worker processes load it
 
 from __future__ import annotations
 
-import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -25,21 +24,10 @@ from ppax.envs.hosting.arrays import (
     space_mismatches,
     undeclared,
 )
-from ppax.envs.hosting.faults import Failure
+from ppax.envs.hosting.faults import RAISED, Failure, close_all
 
-RAISED = (Exception, SystemExit)  # sys.exit() in an environment is its error, and must not end this process
 NUMBERS = frozenset((float, int, np.float64, np.float32))  # types of a reward that need no further check
 FLAGS = frozenset((bool, np.bool_))  # types of a flag that need no further check
-
-
-def close_all(closing: Sequence[Callable[[], None]]) -> None:
-    """Call every `close`; print an exception instead of raising it, so that it does not hide an earlier error."""
-    for close in closing:
-        try:
-            close()
-        except RAISED:
-            print("an environment raised an exception in close():", file=sys.stderr)
-            traceback.print_exc()
 
 
 class EnvBatch:
@@ -68,12 +56,12 @@ class EnvBatch:
             try:
                 self.envs.append(factory())
             except RAISED:
-                raise Failure(offset + i, "reset", None, traceback.format_exc()) from None
+                raise Failure(offset + i, "its constructor", None, traceback.format_exc()) from None
             for name in ("observation_space", "action_space"):
                 own, want = getattr(self.envs[-1], name), getattr(layout, name)
                 if own != want:
                     text = f"its {name} is {own}; that of the first environment, {want}, must be that of all"
-                    raise Failure(offset + i, "reset", None, text)
+                    raise Failure(offset + i, "its constructor", None, text)
 
     def reset(self, seeds: Sequence[int | None]) -> None:
         """Reset all environments."""

@@ -5,29 +5,23 @@ This file imports nothing else of ppax: worker processes load it too.
 
 from __future__ import annotations
 
-import contextlib
+import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from typing import Any
+
+RAISED = (Exception, SystemExit)  # sys.exit() in an environment is its error, and must not end this process
 
 
 class EnvError(Exception):
     """An environment raised an exception, or its process died or hangs; all environments were closed."""
 
     reached: Any = None  # Trained: the iterations that the same call finished before; None: none
-
-
-@contextlib.contextmanager
-def exit_is_a_fault() -> Iterator[None]:
-    """Raise EnvError if code of an environment calls `sys.exit`, which would end this process."""
-    try:
-        yield
-    except SystemExit:
-        raise EnvError(f"an environment has called sys.exit\n{traceback.format_exc()}") from None
+    cause: BaseException | None = None  # exception of a constructor or first reset, before any stepping
 
 
 class Failure(Exception):
-    """Exception of an environment; `report` has its index, the call (reset or step), the action and the traceback."""
+    """Exception of an environment; `report` has its index, the call (`verb`), the action and the traceback."""
 
     def __init__(self, index: int, verb: str, action: Any, cause: str):
         self.report = {"index": index, "verb": verb, "action": repr(action), "cause": cause}
@@ -35,6 +29,16 @@ class Failure(Exception):
 
 
 def describe(report: dict[str, Any]) -> str:
-    """Format the report of a Failure as an error message: which environment, in reset or step, and the cause."""
-    when = "reset" if report["verb"] == "reset" else f"step, action {report['action']}"
+    """Format the report of a Failure as an error message: which environment, in which call, and the cause."""
+    when = f"step, action {report['action']}" if report["verb"] == "step" else report["verb"]
     return f"environment {report['index']} failed in {when}\n{report['cause']}"
+
+
+def close_all(closing: Sequence[Callable[[], None]]) -> None:
+    """Call every `close`; print an exception instead of raising it, so that it does not hide an earlier error."""
+    for close in closing:
+        try:
+            close()
+        except RAISED:
+            print("an environment raised an exception in close():", file=sys.stderr)
+            traceback.print_exc()

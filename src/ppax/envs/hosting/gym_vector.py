@@ -23,8 +23,7 @@ from ppax.envs.hosting.arrays import (
     space_mismatches,
     undeclared,
 )
-from ppax.envs.hosting.batch import RAISED, close_all
-from ppax.envs.hosting.faults import EnvError
+from ppax.envs.hosting.faults import RAISED, EnvError, close_all
 from ppax.envs.hosting.stepper import Exchange, HostStep
 from ppax.envs.hosting.tensor_batch import TensorBatch
 from ppax.types import ConfigError
@@ -136,7 +135,10 @@ class GymVectorStepper:
         if before is None and not np.all(present):
             raise EnvError(f'environment {int(np.argmin(present))} of {self.vector} gives no info["action_mask"]')
         for i in np.flatnonzero(present):
-            masks[i] = flat_mask(given[i], self.mask_size)
+            try:
+                masks[i] = flat_mask(given[i], self.mask_size)
+            except ValueError as error:
+                raise EnvError(f"environment {i} of {self.vector} failed: {error}") from None
         return masks
 
     def _stats_of(self, info: dict[str, Any], ended: np.ndarray) -> EpisodeStats | None:

@@ -20,17 +20,19 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
 from ppax.envs.hosting.arrays import Layout, each_group, element_of
-from ppax.envs.hosting.faults import exit_is_a_fault
 from ppax.envs.hosting.gym_vector import GymVectorStepper, exchange_of, mode_of
 from ppax.envs.hosting.handle import Host, HostSpec
 from ppax.envs.hosting.parallel_env import JOINT
 from ppax.envs.hosting.remote.choice import stepper_of
-from ppax.envs.hosting.spec import info_of, mask_size_of, with_params
+from ppax.envs.hosting.spec import env_errors, factories_of, info_of, mask_size_of, with_params
 from ppax.envs.hosting.stepper import Stepper
 from ppax.envs.hosting.workers import Factory
 from ppax.envs.settings import DEFAULT, TIMEOUT, EnvSettings
 from ppax.envs.wrappers.agent_groups import Group
+from ppax.options import Option, check_value
 from ppax.types import ConfigError, Key, PyTree
+
+WORKERS = Option("workers", int, optional=True, limits={"low": 1})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,7 +177,7 @@ def host(
     function: a value, or {"low": 0.5, "high": 2.0}, from which every reset draws (Gymnasium's interface only). Drawn
     ones take a new environment for each episode, or a call of `set_params(env, numbers)` with all `env_params`.
 
-    Raises ConfigError for invalid arguments; an environment that fails later raises EnvError.
+    Raises ConfigError for invalid arguments, EnvError where an environment fails, in its constructor or later.
     """
     made = EnvSettings(
         action_repeat=action_repeat,
@@ -190,27 +192,20 @@ def host(
         _require_no_stepping(source, num_envs, workers, made)
         return host_vector(lambda _: source, source, name or "own", True, made)
     made.check()
-    return _made(_factories(source, num_envs), name or "own", workers, set_params, made)
+    check_value(WORKERS, workers)
+    return _made(factories_of(source, num_envs), name, workers, set_params, made)
 
 
 def _made(given: list[Factory], name: str, workers: int | None, set_params: Any, made: EnvSettings) -> HostEnv:
-    with exit_is_a_fault():
-        factories, spec = with_params(given, made, set_params)
+    factories, spec = with_params(given, made, set_params, name)
 
     def in_groups(players: tuple[tuple[str, tuple[int, ...]], ...]) -> HostEnv:
         return _made(given, name, workers, set_params, dataclasses.replace(made, players=players))
 
     make, each = partial(stepper_of, factories, spec, made, workers), {id(one): one for one in factories}
     again = None if spec.agents is None else in_groups
-    return HostEnv(Host(spec, len(factories), make, [*each.values()], in_groups=again), len(factories), name, made)
-
-
-def _factories(source: Factory | Sequence[Factory], num_envs: int | None) -> list[Factory]:
-    """Return a function for each environment; ConfigError if there are not as many as `num_envs`."""
-    factories = [source] * (8 if num_envs is None else num_envs) if callable(source) else list(source)
-    if not factories or (num_envs is not None and num_envs != len(factories)):
-        raise ConfigError(f"num_envs = {num_envs}: the list has {len(factories)} functions; leave num_envs out")
-    return factories
+    running = Host(spec, len(factories), make, [*each.values()], in_groups=again)
+    return HostEnv(running, len(factories), name or "own", made)
 
 
 def _require_no_stepping(vector: GymVectorEnv, num_envs: int | None, workers: int | None, made: EnvSettings) -> None:
@@ -235,7 +230,7 @@ def host_vector(
     `first` is one of them, from which spaces are read; `unique`: it is the only one.
     """
     mode_of(first)
-    with exit_is_a_fault():
+    with env_errors(str(first) if unique else name, "first reset"):
         info, space = info_of(first.reset(), first), first.single_action_space
     sizes = mask_size_of(space, info, name), "episode_stats" in info, None, settings.info_metrics or ()
     spec = HostSpec(first.single_observation_space, space, *sizes)

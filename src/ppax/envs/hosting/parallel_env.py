@@ -146,7 +146,7 @@ class Team:
             masked = self._masked[i]
             mask = obs[name]["action_mask"] if masked else (infos.get(name) or {}).get("action_mask")
             self._last[i] = _mapped(np.array, obs[name]["observation"] if masked else obs[name])  # copies
-            self._masks[i] = None if mask is None else np.asarray(mask, bool).reshape(-1)
+            self._masks[i] = None if mask is None else np.array(mask).reshape(-1)  # a copy
 
     def _observe(self, first: np.ndarray, observing: np.ndarray) -> tuple[Any, dict[str, Any]]:
         """Stack observations [A, ...], with an info of `agent_first` and masks; "joint" is 0 except for `observing`."""

@@ -2,31 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from gymnasium import Env, spaces
+from gymnasium import Env, error, spaces
 
 from ppax.arrays import masks
-from ppax.envs.hosting.batch import close_all
 from ppax.envs.hosting.drawn import Drawn
+from ppax.envs.hosting.faults import RAISED, EnvError, close_all
 from ppax.envs.hosting.handle import HostSpec
 from ppax.envs.hosting.parallel_env import HeterogeneousAgents, NotFlattenable, ParallelEnv, Team, difference
 from ppax.envs.hosting.workers import Factory
-from ppax.envs.settings import EnvSettings
+from ppax.envs.settings import EnvSettings, checked_num_envs
 from ppax.envs.wrappers.params import split_ranges
 from ppax.types import ConfigError
 
 SUCCESS = ("is_success",)  # entries of `info` that are logged by default
+SOURCES = "a function that makes one environment, a list of such functions, or a gymnasium.vector.VectorEnv"
+# errors that have a message of their own: of ppax, and of libraries that are not installed
+EXPLAINED = (ConfigError, ImportError, EnvError, error.DependencyNotInstalled, HeterogeneousAgents, NotFlattenable)
+
+
+@contextlib.contextmanager
+def env_errors(name: str, call: str) -> Iterator[None]:
+    """Raise EnvError, with `name` and `call`, where an environment raises an exception or calls `sys.exit`."""
+    try:
+        yield
+    except EXPLAINED:
+        raise
+    except RAISED as raised:
+        failed = EnvError(f"{name} failed in its {call}\n{traceback.format_exc()}")
+        failed.cause = raised
+        raise failed from None
+
+
+def factories_of(source: Any, num_envs: int | None) -> list[Factory]:
+    """Return a function for each environment; ConfigError for what is none, or for another number of them."""
+    listed = isinstance(source, Iterable) and not isinstance(source, str | Mapping) and not callable(source)
+    given = list(source) if listed else [source]
+    for place, one in enumerate(given):
+        _require_factory(one, f"source[{place}]" if listed else "source")
+    if not given:
+        raise ConfigError(f"source = {source!r}: must be {SOURCES}, at least one")
+    if num_envs is not None:
+        num_envs = checked_num_envs(num_envs)
+    if listed and num_envs not in (None, len(given)):
+        raise ConfigError(f"num_envs = {num_envs}: the list has {len(given)} functions; leave num_envs out")
+    return given if listed else given * (8 if num_envs is None else num_envs)
+
+
+def _require_factory(one: Any, name: str) -> None:
+    """Raise ConfigError, with what to write instead, unless `one` is a function; `name` is its name in the message."""
+    if callable(one):
+        return
+    kind = type(one).__name__
+    if isinstance(one, str):
+        raise ConfigError(f"{name} = {one!r}: the name of an environment: write ppax.make({one!r}, num_envs=8)")
+    if callable(getattr(one, "reset", None)) and callable(getattr(one, "step", None)):
+        raise ConfigError(
+            f"{name}: one environment, of type {kind}: pass a function that makes one, as its class: "
+            f"ppax.envs.host({kind}, num_envs=8)"
+        )
+    raise ConfigError(f"{name} = {one!r}: must be {SOURCES}")
 
 
 def with_params(
-    factories: list[Factory], made: EnvSettings, set_params: Callable[[Any, dict[str, float]], None] | None
+    factories: list[Factory], made: EnvSettings, set_params: Callable[[Any, dict[str, float]], None] | None, name: str
 ) -> tuple[list[Factory], HostSpec]:
-    """Return factories of environments with `env_params`, and the spaces and sizes of one environment."""
+    """Return factories of environments with `env_params`, and the spaces and sizes of one environment.
+
+    Raises EnvError, with `name`, where its constructor or its first reset raises an exception.
+    """
+    name = name or getattr(factories[0], "__name__", "the environment")
     if not made.env_params and set_params is None:
-        return spec_of(factories, made)
+        return spec_of(factories, made, name)
     fixed, ranges = split_ranges(made.env_params)
     if set_params is not None:
         fixed, ranges = {}, split_ranges({name: {"low": x, "high": x} for name, x in fixed.items()})[1] | ranges
@@ -34,27 +86,26 @@ def with_params(
     if ranges:
         made_with = {key: partial(Drawn, one, ranges, set_params) for key, one in made_with.items()}
     try:
-        return spec_of([made_with[id(one)] for one in factories], made)
-    except TypeError as error:
-        raise ConfigError(f"env_params {', '.join(made.env_params)}: {error}") from error
+        return spec_of([made_with[id(one)] for one in factories], made, name)
+    except EnvError as failed:
+        if not isinstance(failed.cause, TypeError):
+            raise
+        raise ConfigError(f"env_params {', '.join(made.env_params)}: {failed.cause}") from failed.cause
 
 
-def spec_of(factories: list[Factory], settings: EnvSettings) -> tuple[list[Factory], HostSpec]:
+def spec_of(factories: list[Factory], settings: EnvSettings, name: str) -> tuple[list[Factory], HostSpec]:
     """Return the factories, those of several agents wrapped in `Team`, and the spaces and sizes of one environment."""
     _refuse_compiled(factories[0])
-    env, agent_ids, central_critic = factories[0](), settings.agent_ids, settings.central_critic
+    agent_ids, central_critic = settings.agent_ids, settings.central_critic
+    with env_errors(name, "constructor"):
+        env = factories[0]()
     if isinstance(env, ParallelEnv):
         players = settings.players or (() if agent_ids or central_critic else groups_by_name(env))
         close_all([env.close])
         views: dict[str, Any] = {"agent_ids": agent_ids, "central_critic": central_critic, "players": players}
         teams = {id(factory): partial(Team, factory, **views) for factory in factories}
         factories = [teams[id(factory)] for factory in factories]
-        try:
-            env = factories[0]()
-        except HeterogeneousAgents as error:
-            raise ConfigError(_remedy(settings).format(error)) from error
-        except NotFlattenable as error:
-            raise ConfigError(f"central_critic = true: {error}; set it to false") from error
+        env = _team(factories[0], settings, name)
     elif agent_ids or central_critic:
         close_all([env.close])
         option = "agent_ids" if agent_ids else "central_critic"
@@ -63,7 +114,8 @@ def spec_of(factories: list[Factory], settings: EnvSettings) -> tuple[list[Facto
         kinds = "a gymnasium.Env or a PettingZoo ParallelEnv"
         raise ConfigError(f"{factories[0]} gives {type(env).__name__}: must be a function that makes {kinds}")
     try:
-        info = info_of(env.reset(), env)
+        with env_errors(name, "first reset"):
+            info = info_of(env.reset(), env)
         team: Any = (env.num_agents, tuple(map(str, env.names)), env.sizes) if isinstance(env, Team) else (None, (), ())
         agents, players, sizes = team
         mask_size: Any = mask_sizes_of(env, info) if sizes else mask_size_of(env.action_space, info, type(env).__name__)
@@ -87,6 +139,17 @@ def groups_by_name(env: ParallelEnv) -> tuple[tuple[str, tuple[int, ...]], ...]:
     if "" in groups or any(difference(env, [agents[i] for i in members]) for members in groups.values()):
         groups = {name: [i] for i, name in enumerate(names)}
     return tuple((name, tuple(members)) for name, members in groups.items())
+
+
+def _team(factory: Callable[..., Any], settings: EnvSettings, name: str) -> Any:
+    """Create a Team; ConfigError, with the remedy, where its agents do not fit the settings."""
+    try:
+        with env_errors(name, "constructor"):
+            return factory()
+    except HeterogeneousAgents as found:
+        raise ConfigError(_remedy(settings).format(found)) from found
+    except NotFlattenable as found:
+        raise ConfigError(f"central_critic = true: {found}; set it to false") from found
 
 
 def _remedy(settings: EnvSettings) -> str:
@@ -114,7 +177,9 @@ def _first_metrics(env: Any) -> tuple[str, ...]:
     try:
         single = [space.sample() for space in (env.actions if isinstance(env, Team) else [env.action_space])]
         *_, info = env.step(single if isinstance(env, Team) else single[0])
-    except Exception:  # training steps it with the policy's actions and reports what fails
+    except RAISED:  # training steps it with the policy's actions and reports what fails
+        return ()
+    if not isinstance(info, dict):  # refused by the check before training
         return ()
     infos = info.get("agent_infos", [info])
     return tuple(name for name in SUCCESS if all(name in one for one in infos))

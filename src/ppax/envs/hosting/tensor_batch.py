@@ -20,8 +20,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from ppax.envs.hosting.arrays import element_of, leaves_of
-from ppax.envs.hosting.batch import RAISED
-from ppax.envs.hosting.faults import EnvError
+from ppax.envs.hosting.faults import RAISED, EnvError
 from ppax.envs.hosting.stepper import TensorStep
 from ppax.types import ConfigError
 

@@ -61,7 +61,7 @@ def main() -> None:
         pass  # the parent has closed the connection
     except faults.Failure as failure:
         _report(connection, failure.report)
-    except batch.RAISED:
+    except faults.RAISED:
         _report(connection, {"index": -1, "cause": traceback.format_exc()})
     finally:
         for one in batches:

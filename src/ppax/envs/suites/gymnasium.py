@@ -14,6 +14,7 @@ import gymnasium
 from gymnasium.envs import registration
 
 from ppax.envs.hosting.drawn import Drawn
+from ppax.envs.hosting.faults import EnvError
 from ppax.envs.hosting.host_env import HostEnv, host
 from ppax.envs.settings import DEFAULT, EnvSettings
 from ppax.envs.wrappers.params import split_ranges
@@ -90,11 +91,12 @@ def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT, **options:
         extra = next((extra for extra in EXTRAS if extra in about), None)
         remedy = f'{error}; what {extra} needs comes with pip install "ppax[{extra}]"' if extra else error
         raise ImportError(f"{name}: {remedy}") from error
-    except (AssertionError, ValueError, TypeError) as error:
-        if not options or isinstance(error, ConfigError):
+    except EnvError as error:
+        cause = error.cause
+        if not options or not isinstance(cause, AssertionError | ValueError | TypeError):
             raise
         given = ", ".join(f"{key} = {value!r}" for key, value in options.items())
-        raise ConfigError(f"env_params of {name}: {given}: {type(error).__name__}: {error}") from error
+        raise ConfigError(f"env_params of {name}: {given}: {type(cause).__name__}: {cause}") from cause
 
 
 def _require_numbers(env_id: str, names: Collection[str]) -> None:

@@ -8,6 +8,7 @@ import importlib.util
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ppax.envs.hosting.faults import EnvError
 from ppax.envs.hosting.host_env import HostEnv
 from ppax.envs.settings import EnvSettings
 from ppax.protocols import Environment
@@ -56,10 +57,11 @@ def _load(suite: str, env_id: str, arguments: tuple[Any, ...], options: Mapping[
     adapter = _adapter(suite)
     try:
         return adapter.load(env_id, *arguments, **(options or {}))
-    except TypeError as error:
-        if not options:
+    except (TypeError, EnvError) as error:
+        cause = error.cause if isinstance(error, EnvError) else error
+        if not options or not isinstance(cause, TypeError):
             raise
-        raise ConfigError(f"env_params of {suite}/{env_id}: {error}") from error
+        raise ConfigError(f"env_params of {suite}/{env_id}: {cause}") from cause
 
 
 def ids(suite: str) -> list[str]:

@@ -75,12 +75,12 @@ class EnvActor:
 
     def _reported(self, work: Any) -> Any:
         """Return the result of `work`, or the report of its failure."""
-        _, batch, faults = self._modules
+        _, _, faults = self._modules
         try:
             return work()
         except faults.Failure as failure:
             return failure.report
-        except batch.RAISED:
+        except faults.RAISED:
             return {"index": -1, "cause": traceback.format_exc()}
 
 

@@ -1,0 +1,96 @@
+"""Action masks have True or 1 for allowed actions, False or 0 for others: all else is refused."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
+from host_worlds import BOX, Maze, Spaces
+from team_worlds import Squad
+
+import ppax
+from ppax.envs import EnvError, host
+from ppax.envs.hosting.arrays import flat_mask
+from ppax.networks import mlp
+
+WRONG = {
+    "probabilities": ([0.3, 1.0, 0.0], "0.3"),
+    "nan": ([np.nan, 1.0, 0.0], "nan"),
+    "additive": ([0.0, -np.inf, 0.0], "-inf"),
+    "logits": (np.array([-1, 0, 1], np.int8), "-1"),
+    "two": (np.array([0, 2, 1]), "2"),
+}
+RIGHT = [np.array([0, 1, 1], kind) for kind in (bool, np.int8, np.uint8, np.int64, np.float32)]
+
+
+def fit(env):
+    return ppax.fit(ppax.PPO(mlp(env, hidden=(8,))), env, 64, num_steps=16, log=ppax.config.Log(console=False))
+
+
+@pytest.mark.parametrize("mask", [*RIGHT, [0, 1, 1], (False, True, True), (np.zeros(1, np.int8), np.ones(2))])
+def test_zeros_and_ones_of_any_type_are_masks(mask):
+    flat = flat_mask(mask, 3)
+    assert flat.dtype == bool
+    np.testing.assert_array_equal(flat, [False, True, True])
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_other_numbers_are_no_masks(name):
+    mask, entry = WRONG[name]
+    said = rf'info\["action_mask"\] has the entry {entry}: must be 1 or True .* 0 or False'
+    for given in (mask, np.asarray(mask), tuple(np.asarray([x]) for x in mask)):
+        with pytest.raises(ValueError, match=said):
+            flat_mask(given, 3)
+    world = lambda: Spaces(BOX, spaces.Discrete(3), np.asarray(mask))  # noqa: E731
+    report = ppax.check_env(world)
+    assert report["interface"].passed
+    assert report["masks"].passed is False
+    assert f"has the entry {entry}" in report["masks"].text
+    for env in (host(world, 2), host(SyncVectorEnv([world] * 2))):
+        with pytest.raises(ppax.ConfigError, match=f"masks: {said}"):
+            fit(env)
+
+
+class Additive(Squad):
+    """Squad whose masks are added to logits."""
+
+    def _info(self, agents):
+        return {agent: {"action_mask": np.array([0.0, -np.inf], np.float32)} for agent in agents}
+
+
+def test_masks_of_several_agents_are_checked():
+    for options in ({}, {"vectorization": "async"}):
+        with pytest.raises(ppax.ConfigError, match=r'masks: info\["action_mask"\] has the entry -inf'):
+            fit(host(Additive, 2, **options))
+    env = host([lambda: Squad(masks=True)] * 2 + [Additive] * 2)
+    with pytest.raises(EnvError, match=r'environment 2 .*(?s:.*)info\["action_mask"\] has the entry -inf'):
+        env.host.reset([0] * 4)
+
+
+class LateMask(Maze):
+    """Maze whose masks are right at first and additive from the fifth step on."""
+
+    steps = 0
+
+    def reset(self, **options):
+        obs, _ = super().reset(**options)
+        return obs, {"action_mask": np.ones(3, np.float32)}
+
+    def step(self, action):
+        self.steps += 1
+        mask = np.array([0.0, -np.inf, 0.0], np.float32) if self.steps >= 5 else np.ones(3, np.float32)
+        return (*super().step(action)[:4], {"action_mask": mask})
+
+
+@pytest.mark.parametrize("how", ["group", "vector"])
+def test_a_wrong_mask_of_a_later_step_is_an_environment_error(how):
+    env = host(SyncVectorEnv([LateMask] * 2)) if how == "vector" else host(LateMask, 2)
+    with pytest.raises(EnvError, match=r'environment 0 .*(?s:.*)info\["action_mask"\] has the entry -inf'):
+        fit(env)
+
+
+def test_worker_processes_check_masks():
+    env = host(partial(Spaces, BOX, spaces.Discrete(3), np.array([0.3, 1.0, 1.0])), 2, vectorization="async")
+    with pytest.raises(EnvError, match=r'environment [01] .*(?s:.*)info\["action_mask"\] has the entry 0\.3'):
+        env.host.reset([0, 1])

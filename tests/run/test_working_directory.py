@@ -1,6 +1,8 @@
 """Runs in a process that changes its directory, and in directories with unusual names."""
 
+import errno
 import shlex
+import tempfile
 
 import pytest
 
@@ -55,3 +57,19 @@ def test_a_sweep_has_absolute_directories(tmp_path, monkeypatch, given):
     result = ppax.sweep_runs(base, {"agent.learning_rate": [1e-3, 1e-4]}, run_dir=given)
     assert result.run_dir == tmp_path / "mine"
     assert all(one.run_dir.is_absolute() for one in result.members)
+
+
+def test_a_run_file_in_place_of_its_directory_is_refused_with_the_directory(tmp_path):
+    (tmp_path / "run.toml").write_text("")
+    with pytest.raises(ppax.ConfigError, match=f"run.toml is a run file, not a run directory; .*: {tmp_path}"):
+        ppax.resume(tmp_path / "run.toml")
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    def full(dir):
+        raise OSError(errno.ENOSPC, "No space left on device", f"{dir}/tmp123")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    env = ppax.make("CartPole-v1", 4)
+    with pytest.raises(OSError, match=f"No space left on device: '{tmp_path}/mine'"):
+        ppax.fit(ppax.PPO(mlp(env, hidden=(4,))), env, 128, num_steps=8, run_dir=tmp_path / "mine")

@@ -74,10 +74,13 @@ class RunDirectory:
         a run, OSError where it cannot be written.
         """
         path = absolute(_first_free(paths))
-        with tempfile.TemporaryFile(dir=path) as probe:  # fails here, not at the first checkpoint
-            probe.write(b"x")
-            probe.flush()
-            os.fsync(probe.fileno())
+        try:
+            with tempfile.TemporaryFile(dir=path) as probe:  # fails here, not at the first checkpoint
+                probe.write(b"x")
+                probe.flush()
+                os.fsync(probe.fileno())
+        except OSError as error:  # with the directory's name, not with that of the probe
+            raise OSError(error.errno, error.strerror, str(path)) from error
         directory = cls(path)
         try:
             _refuse_run(path)
@@ -150,6 +153,8 @@ class RunDirectory:
 
 def find(path: Path) -> Config:
     """Configuration of the run in `path`; ConfigError where there is no run or the directory contains links."""
+    if path.name == RUN_FILE and path.is_file():
+        raise ConfigError(f"{path} is a run file, not a run directory; nearest valid value: {path.parent}")
     if not (path / RUN_FILE).is_file():
         raise ConfigError(f"{path} is not a run directory: it has no {RUN_FILE}")
     refuse_unusual(path)

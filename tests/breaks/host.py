@@ -80,6 +80,13 @@ MUTATIONS: list[Mutation] = [
         "envs/settings.py",
     ),
     Mutation(
+        "steps of errors are counted from the creation of the environments",
+        '"""Reset all environments."""\n        self.steps = 0\n',
+        '"""Reset all environments."""\n',
+        ("tests/envs/hosting/test_mask_values.py::test_steps_of_errors_are_counted_from_the_reset",),
+        "hosting/batch.py",
+    ),
+    Mutation(
         "structures of programs keep their environments",
         "self._host, self._spec = weakref.ref(env.host), env.host.spec",
         "self._host, self._spec = lambda kept=env.host: kept, env.host.spec",

@@ -98,10 +98,10 @@ def test_workers_equal_one_process_independent_of_timing():
 
 
 FAULTS = {
-    ("raise", "sync"): "environment 2 failed in step, action (?s:.*)in step\n(?s:.*)ValueError: the wheel fell off",
-    ("raise", "async"): "environment 2 failed in step, action (?s:.*)in step\n(?s:.*)ValueError: the wheel fell off",
-    ("die", "async"): r"exit status 7 while stepping environment 2, action \[1\]",
-    ("hang", "async"): r"has not answered for 1 s \(--timeout 300, .*while stepping environment 2, action \[1\]",
+    ("raise", "sync"): "environment 2 failed in step 5, action (?s:.*)in step\n(?s:.*)ValueError: the wheel fell off",
+    ("raise", "async"): "environment 2 failed in step 5, action (?s:.*)in step\n(?s:.*)ValueError: the wheel fell off",
+    ("die", "async"): r"exit status 7 in step 5 of environment 2, action \[1\]",
+    ("hang", "async"): r"has not answered for 1 s \(--timeout 300, .*in step 5 of environment 2, action \[1\]",
 }
 
 
@@ -155,7 +155,7 @@ def test_sys_exit_before_the_first_step_is_an_environment_error(where):
 def test_two_workers_that_fail_together_raise_one_error(capfd):
     worlds = [partial(Trouble, "raise")] * 2
     for _ in range(3):  # their order is random
-        with pytest.raises(EnvError, match=r"environment [01] failed in step.*(?s:.*)the wheel fell off"):
+        with pytest.raises(EnvError, match=r"environment [01] failed in step 5, action.*(?s:.*)the wheel fell off"):
             fit(host(worlds, vectorization="async", workers=2), 1)
     assert "BrokenPipe" not in capfd.readouterr().err
 

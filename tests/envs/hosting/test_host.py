@@ -347,7 +347,7 @@ def test_a_wrong_shape_is_refused_at_any_step(name):
     index, change, said = WRONG[name]
     env = host(lambda: Late(lambda out: (*out[:index], change(out[index]), *out[index + 1 :])), 2)
     agent, state = begin(env, 16)
-    with pytest.raises(EnvError, match=rf"(?s)environment 0 failed in step, action \d\n.*{said}"):
+    with pytest.raises(EnvError, match=rf"(?s)environment 0 failed in step \d, action \d\n.*{said}"):
         played(agent, env, state, 16)
 
 

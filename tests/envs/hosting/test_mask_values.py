@@ -1,5 +1,6 @@
 """Action masks have True or 1 for allowed actions, False or 0 for others: all else is refused."""
 
+import contextlib
 from functools import partial
 
 import numpy as np
@@ -88,6 +89,20 @@ def test_a_wrong_mask_of_a_later_step_is_an_environment_error(how):
     env = host(SyncVectorEnv([LateMask] * 2)) if how == "vector" else host(LateMask, 2)
     with pytest.raises(EnvError, match=r'environment 0 .*(?s:.*)info\["action_mask"\] has the entry -inf'):
         fit(env)
+
+
+def test_steps_of_errors_are_counted_from_the_reset():
+    """Each environment fails in its fifth step, the third after a reset of all."""
+    for env in (host(LateMask, 2), host(SyncVectorEnv([LateMask] * 2))):
+        for t in range(2):
+            env.host.reset([0, 1])
+            with pytest.raises(EnvError, match=r"step 3[,: ]") if t else contextlib.nullcontext():
+                steps(env, 3 if t else 2)
+
+
+def steps(env, number):
+    for _ in range(number):
+        env.host.send(0, [np.zeros(2, np.int64)])
 
 
 def test_worker_processes_check_masks():

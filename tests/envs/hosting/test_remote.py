@@ -99,7 +99,7 @@ def test_a_run_has_the_bits_of_worker_processes_and_those_of_this_process_but_fo
 
 
 FAULTS = {
-    "raise": "environment 2 failed in step, action (?s:.*)in step\n(?s:.*)ValueError: the wheel fell off",
+    "raise": "environment 2 failed in step 5, action (?s:.*)in step\n(?s:.*)ValueError: the wheel fell off",
     "die": r"environment actor \d \(pid \d+ on .*\), of environments .*2.*, has ended: .*; all environments were",
     "hang": r"environment actor \d .*2.*, has not answered for 3 s \(--timeout 300, .*; all environments were closed",
 }

@@ -86,6 +86,19 @@ def test_the_reader_takes_any_batch_size(batch, tmp_path):
         np.testing.assert_allclose(out["log_prob"], wanted["log_prob"][t], rtol=1e-5, atol=1e-5)
 
 
+def test_the_reader_refuses_unknown_and_missing_inputs(tmp_path):
+    small().export(tmp_path / "b.zip", NUMPY)
+    reader, inputs = NumpyPolicy(tmp_path / "b.zip"), {"obs": np.zeros((1, 4)), "first": [True]}
+    assert reader(inputs)["action"].shape == (1,)
+    for given, wrong in (
+        ({"obs": inputs["obs"]}, "missing: first"),
+        (inputs | {"mask": [[True, True]]}, "unknown: mask"),
+        ({"observation": inputs["obs"], "first": [True]}, "missing: obs; unknown: observation"),
+    ):
+        with pytest.raises(ValueError, match=rf"^inputs {wrong}; this policy takes first, obs$"):
+            reader(given)
+
+
 def test_the_reader_refuses_wrong_shapes_and_damaged_files(tmp_path):
     small().export(tmp_path / "b.zip", NUMPY)
     with pytest.raises(ValueError, match=r"obs has shape \(1, 3\), expected \(1, 4\)"):

@@ -46,7 +46,7 @@ class EnvBatch:
             self.axis = {name: (size,) for name, size in layout.sizes}
         self.fast_path = self.single_array and not self.axis and arrays.mask is None and arrays.episode_stats is None
         self.dtypes = [{leaf.space_dtype} for leaf in self.leaves]  # dtypes that are known to fit each leaf
-        self.over = [False] * len(factories)
+        self.over, self.steps = [False] * len(factories), 0  # steps since `reset`
         count = len(factories)
         # rows of each environment in the arrays: one, or one for each of its agents
         self.places: list[Any] = [i if layout.agents is None else layout.streams(slice(i, i + 1)) for i in range(count)]
@@ -65,12 +65,14 @@ class EnvBatch:
 
     def reset(self, seeds: Sequence[int | None]) -> None:
         """Reset all environments."""
+        self.steps = 0
         for i, seed in enumerate(seeds):
             self._begin(i, seed)
         self.arrays.stepping[self.worker] = -1
 
     def step(self) -> None:
         """Step all environments; reset those whose episode has ended."""
+        self.steps += 1
         # this loop is the overhead of small environments: do attribute look-ups and writes once, outside of it
         arrays, envs, alone, once = self.arrays, self.envs, self.layout.agents is None, self.layout.repeats == 1
         rewards, terminations, truncations = arrays.reward, arrays.terminated, arrays.truncated
@@ -111,7 +113,7 @@ class EnvBatch:
             except Failure:
                 raise
             except RAISED:
-                raise Failure(self.offset + i, "step", action, traceback.format_exc()) from None
+                raise self._failure(i, "step", action, traceback.format_exc()) from None
         arrays.stepping[self.worker] = -1
 
     def close(self) -> None:
@@ -144,13 +146,16 @@ class EnvBatch:
         except Failure:
             raise
         except RAISED:
-            raise Failure(self.offset + i, "reset", None, traceback.format_exc()) from None
+            raise self._failure(i, "reset", None, traceback.format_exc()) from None
         self.over[i] = False
+
+    def _failure(self, i: int, verb: str, action: Any, cause: str) -> Failure:
+        return Failure(self.offset + i, verb, action, cause, self.steps)
 
     def _check_obs(self, i: int, obs: Any, verb: str, action: Any) -> None:
         """Raise Failure if the observation does not belong to its space: NumPy would broadcast it silently."""
         for problem in space_mismatches(self.layout.observation_space, obs, "its observation", self.axis):
-            raise Failure(self.offset + i, verb, action, problem)
+            raise self._failure(i, verb, action, problem)
         for leaf, dtypes in zip(self.leaves, self.dtypes, strict=True):
             dtypes.add(np.asarray(leaf.of(obs)).dtype)
 
@@ -170,16 +175,16 @@ class EnvBatch:
             array = np.asarray(x)
             if array.shape != () or array.dtype.kind not in "fiub":
                 text = f"its {name} is {array.dtype}{list(array.shape)}: {x!r}; it must be one number"
-                raise Failure(self.offset + i, "step", action, text)
+                raise self._failure(i, "step", action, text)
 
     def _check_info(self, i: int, info: dict[str, Any], verb: str, action: Any) -> None:
         """Raise Failure if only some infos have masks or episode statistics: the arrays have room for them or not."""
         for problem in undeclared(info, self.has_masks, self.has_stats):
-            raise Failure(self.offset + i, verb, action, problem)
+            raise self._failure(i, verb, action, problem)
         for name, _ in self.layout.sizes:
             if info["action_mask"][name] is not None and (self.arrays.mask or {}).get(name) is None:
                 text = f"group {name!r} has action masks here and had none after the first reset: give them always"
-                raise Failure(self.offset + i, verb, action, text)
+                raise self._failure(i, verb, action, text)
 
     def _write(self, i: int, obs: Any, info: dict[str, Any], verb: str, action: Any) -> None:
         arrays, place = self.arrays, self.places[i]

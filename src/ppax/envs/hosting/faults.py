@@ -21,16 +21,16 @@ class EnvError(Exception):
 
 
 class Failure(Exception):
-    """Exception of an environment; `report` has its index, the call (`verb`), the action and the traceback."""
+    """Exception of an environment; `report` has its index, the call (`verb`), step, action and traceback."""
 
-    def __init__(self, index: int, verb: str, action: Any, cause: str):
-        self.report = {"index": index, "verb": verb, "action": repr(action), "cause": cause}
+    def __init__(self, index: int, verb: str, action: Any, cause: str, step: int = 0):
+        self.report = {"index": index, "verb": verb, "action": repr(action), "cause": cause, "step": step}
         super().__init__(describe(self.report))
 
 
 def describe(report: dict[str, Any]) -> str:
     """Format the report of a Failure as an error message: which environment, in which call, and the cause."""
-    when = f"step, action {report['action']}" if report["verb"] == "step" else report["verb"]
+    when = f"step {report['step']}, action {report['action']}" if report["verb"] == "step" else report["verb"]
     return f"environment {report['index']} failed in {when}\n{report['cause']}"
 
 

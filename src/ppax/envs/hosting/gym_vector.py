@@ -42,11 +42,12 @@ class GymVectorStepper:
         self.has_final_obs = self._mode is not AutoresetMode.NEXT_STEP
         self._leaves = list(leaves_of(vector.single_observation_space))
         self._action_dtypes = [leaf.space_dtype for leaf in leaves_of(vector.single_action_space)]
-        self._over = np.zeros(vector.num_envs, bool)
+        self._over, self._steps = np.zeros(vector.num_envs, bool), 0
         self._result: HostStep | None = None
 
     def reset(self, seeds: Sequence[int]) -> None:
         """Reset all environments."""
+        self._steps = 0
         obs, info = self._call("reset", seed=int(seeds[0]))  # not every vector environment accepts a list
         none = np.zeros(self.vector.num_envs, bool)
         self._over = none
@@ -57,6 +58,7 @@ class GymVectorStepper:
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
         """Step all environments; reset those whose episode has ended, in the vector's own mode."""
+        self._steps += 1
         given = (x.astype(dtype, copy=False) for x, dtype in zip(action, self._action_dtypes, strict=True))
         tree = element_of(self.vector.single_action_space, given)
         obs, reward, terminated, truncated, info = self._call("step", tree)
@@ -64,7 +66,7 @@ class GymVectorStepper:
         for name, x in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
             if np.shape(x) != self._over.shape or np.asarray(x).dtype.kind not in "fiub":
                 raise EnvError(
-                    f"{self.vector} failed in step: its {name} is {x!r}; it must be {self._over.size} numbers"
+                    f"{self.vector} failed in {self._when}: its {name} is {x!r}; it must be {self._over.size} numbers"
                 )
         resetting = self._over  # environments that this step resets; only in NEXT_STEP
         terminated, truncated = (np.asarray(x, bool) & ~resetting for x in (terminated, truncated))
@@ -98,21 +100,26 @@ class GymVectorStepper:
         known = hasattr(self.vector.unwrapped, "processes")  # only vectors with processes accept `terminate`
         close_all([partial(self.vector.close, terminate=True) if known else self.vector.close])
 
+    @property
+    def _when(self) -> str:
+        """Name of the last call: a reset of all environments, or the step since then."""
+        return f"step {self._steps}" if self._steps else "reset"
+
     def _call(self, verb: str, *arguments: Any, **named: Any) -> Any:
         try:
             return getattr(self.vector, verb)(*arguments, **named)
         except RAISED:
-            when = f"step, actions {arguments[0]!r}" if arguments else verb
+            when = f"{self._when}, actions {arguments[0]!r}" if arguments else verb
             raise EnvError(f"{self.vector} failed in {when}\n{traceback.format_exc()}") from None
 
     def _check_info(self, info: dict[str, Any], verb: str) -> None:
         for problem in undeclared(info, self.mask_size is not None, self.has_episode_stats):
-            raise EnvError(f"{self.vector} failed in {verb}: {problem}")
+            raise EnvError(f"{self.vector} failed in {self._when if verb == 'step' else verb}: {problem}")
 
     def _leaves_of(self, obs: Any) -> list[np.ndarray]:
         space, axis = self.vector.single_observation_space, (self.vector.num_envs,)
         for problem in space_mismatches(space, obs, "its observation", axis):
-            raise EnvError(f"{self.vector} failed: {problem}")
+            raise EnvError(f"{self.vector} failed in {self._when}: {problem}")
         return [np.asarray(leaf.of(obs)) for leaf in self._leaves]
 
     def _final(self, info: dict[str, Any], leaves: list[np.ndarray], ended: np.ndarray) -> list[np.ndarray]:
@@ -138,7 +145,7 @@ class GymVectorStepper:
             try:
                 masks[i] = flat_mask(given[i], self.mask_size)
             except ValueError as error:
-                raise EnvError(f"environment {i} of {self.vector} failed: {error}") from None
+                raise EnvError(f"environment {i} of {self.vector} failed in {self._when}: {error}") from None
         return masks
 
     def _stats_of(self, info: dict[str, Any], ended: np.ndarray) -> EpisodeStats | None:
@@ -164,7 +171,7 @@ class GymVectorStepper:
             try:
                 found[i] = metrics_of(known, self.metrics)
             except ValueError as error:
-                raise EnvError(f"environment {i} of {self.vector} failed in step: {error}") from None
+                raise EnvError(f"environment {i} of {self.vector} failed in {self._when}: {error}") from None
         return found
 
 

@@ -106,6 +106,7 @@ class Workers:
         self.timeout, size = timeout, layout.nbytes()
         self._layout, self._envs = layout, halves(layout.num_envs)
         self.batches = tuple(layout.streams(envs) for envs in self._envs)
+        self._steps = [0] * len(self.batches)  # of each batch since `reset`
         self._processes: list[subprocess.Popen] = []
         self._connections: list[Connection] = []
         self._arrived: list[select.poll] = []
@@ -123,6 +124,7 @@ class Workers:
 
     def reset(self, seeds: Sequence[int]) -> None:
         """Start a reset of all environments; `receive` waits for it."""
+        self._steps = [0] * len(self.batches)
         for worker in range(len(self._processes)):
             for number, envs in enumerate(shares(self._envs, worker, len(self._processes))):
                 self._request(worker, json.dumps([number, *seeds[envs]]).encode())
@@ -130,6 +132,7 @@ class Workers:
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
         """Start one step of batch `number`."""
         self._views[number].act(action)
+        self._steps[number] += 1
         for worker in range(len(self._processes)):
             self._request(worker, bytes([number]))
 
@@ -187,7 +190,8 @@ class Workers:
         if index >= 0:
             rows = self._layout.streams(slice(index, index + 1))
             action = [(x[rows] if self._layout.agents else x[index]).tolist() for x in self.arrays.action]
-            at = f" while stepping environment {index}, action {action}"
+            step = next(step for step, envs in zip(self._steps, self._envs, strict=True) if index < envs.stop)
+            at = f" in step {step} of environment {index}, action {action}" if step else f" in reset of {index}"
         process = self._processes[worker].pid
         self.close()
         return EnvError(f"worker process {worker} (pid {process}) {reason}{at}; all environments were closed")

@@ -39,6 +39,7 @@ class NumpyPolicy:
             if hashlib.sha256(data).hexdigest() != self.description["files"][name]["sha256"]:
                 raise ValueError(f"{path}: {name} is damaged")
         self.inputs, self.outputs = self.description["inputs"], self.description["outputs"]
+        self._names = {x["name"] for x in self.inputs}
         self._program = json.loads(files["program.json"])
         arrays = safetensors(files["weights.safetensors"])
         self._weights = {slot: arrays[name] for name, slot in self._program["weights"]}
@@ -50,7 +51,11 @@ class NumpyPolicy:
         return {x["name"]: np.zeros((batch, *x["shape"][1:]), x["dtype"]) for x in carry}
 
     def __call__(self, inputs: dict[str, Any]) -> dict[str, np.ndarray]:
-        """Return the outputs for all inputs of the policy, [b, ...] each; ValueError for a wrong shape."""
+        """Return the outputs for all inputs of the policy, [b, ...] each; ValueError for a wrong name or shape."""
+        if inputs.keys() != self._names:
+            wrong = {"missing": self._names - inputs.keys(), "unknown": inputs.keys() - self._names}
+            said = "; ".join(f"{what}: {', '.join(sorted(map(str, names)))}" for what, names in wrong.items() if names)
+            raise ValueError(f"inputs {said}; this policy takes {', '.join(sorted(self._names))}")
         arrays = {x["name"]: np.asarray(inputs[x["name"]], x["dtype"]) for x in self.inputs}
         batch = len(arrays["first"])
         for x in self.inputs:

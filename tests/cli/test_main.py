@@ -158,7 +158,7 @@ def test_a_directory_that_holds_a_run_is_refused(trained, capsys):
 
 
 def test_a_numerical_fault_exits_with_code_4(tmp_path, capsys):
-    bad = ["--agent.learning-rate", "1e38", "--agent.max-grad-norm", "none", "--agent.optimizer.eps", "1e-38"]
+    bad = ["--agent.learning-rate", "1e38", "--agent.max-grad-norm", "none", "--agent.optimizer.eps", "2e-38"]
     assert call("train", "Pendulum-v1", *TINY, *bad, "--total-steps", "960", "--run-dir", tmp_path / "run") == 4
     text = capsys.readouterr().err
     assert "not finite" in text

@@ -382,12 +382,12 @@ def test_a_failed_last_checkpoint_has_the_exit_code_of_a_disk_error(tmp_path, mo
 
 
 @pytest.mark.parametrize("verb", ["train", "resume"])
-def test_a_run_directory_that_cannot_be_written_has_its_exit_code(tmp_path, capsys, verb):
+def test_a_file_in_place_of_a_run_directory_is_wrong_usage(tmp_path, capsys, verb):
     (tmp_path / "file").write_text("x")
     if verb == "train":
-        assert main.main(["train", *tiny(tmp_path / "file" / "run")]) == 5
-        assert "file" in capsys.readouterr().err
-        assert main.main(["train", *tiny(tmp_path / "file")]) == 5
+        assert main.main(["train", *tiny(tmp_path / "file" / "run")]) == 2
+        assert "file is a file" in capsys.readouterr().err
+        assert main.main(["train", *tiny(tmp_path / "file")]) == 2
     else:
         assert main.main(["resume", str(tmp_path / "file" / "run")]) == 2
     assert "Traceback" not in capsys.readouterr().err

@@ -384,7 +384,12 @@ def test_a_member_that_is_not_finite_is_no_source(tmp_path):
             PBT(),
             r"search: agent.num_epochs = 1 is .*; sweep numbers",
         ),
-        ({"env_params.gravity": [{"low": 1.0, "high": 2.0}] * 2}, {}, PBT(), r"env_params.gravity = .* is a size"),
+        (
+            {"env_params.gravity": [{"low": 1.0, "high": x} for x in (2.0, 3.0)]},
+            {},
+            PBT(),
+            r"env_params.gravity = .* is a size",
+        ),
         ({}, {}, PBT(), r"search: there is nothing to perturb; sweep numbers of the agent"),
         ({"agent.gamma": [0.9, 0.99]}, {}, Halving(), r"search.rungs = 3: 8 iterations have no 3 rungs"),
         ({"num_envs": [4, 8]}, {}, ASHA(eta=2, rungs=1), r"search: members have 4, 8 iterations"),

@@ -57,7 +57,6 @@ from ppax.run.fit import fit_run, resume
 from ppax.run.restore import load_run
 from ppax.run.result import Interrupted, NumericalError, ProcessLost, TrainedRun, result_of
 from ppax.storage.cache import ENABLED, keep_programs
-from ppax.storage.paths import absolute
 from ppax.sweeps.directory import is_sweep
 from ppax.types import ConfigError
 
@@ -173,9 +172,7 @@ def _train(arguments: list[str]) -> int:
     options, run_config = parse_run("train", arguments, add_train)
     _start_jax(options.cache)
     built = config.build(run_config)
-    candidates = RunDirs(new_run_dirs(built.run))
-    if options.run_dir is not None:
-        candidates.latest = absolute(options.run_dir)
+    candidates = RunDirs(new_run_dirs(built.run), options.run_dir)
     steps = built.run.num_steps * built.env.num_streams
     sizes = f"{built.run.num_envs} environments, rollouts of {steps:,} steps, seed {built.run.seed}"
     known = preset_line(options.target)

@@ -77,10 +77,10 @@ def evaluation_text(evaluation: Evaluation) -> str:
 
 
 class RunDirs:
-    """Candidate run directories, one after the other; `latest` is the one tried last."""
+    """Candidate run directories, one after the other; `latest` is the one tried last, or the one that was given."""
 
-    def __init__(self, paths: Iterable[Path]):
-        self._paths, self.latest = paths, Path()
+    def __init__(self, paths: Iterable[Path], given: Path | None):
+        self._paths, self.latest = paths, absolute(given or "")
 
     def __iter__(self) -> Iterator[Path]:
         for path in self._paths:

@@ -21,7 +21,9 @@ def to_directory(given: str | os.PathLike[str], name: str) -> Path:
     path = absolute(to_path(given, name))
     there = next((one for one in (path, *path.parents) if one.exists()), path)
     if there.exists() and not there.is_dir():
-        raise ConfigError(f"{name} = {str(given)!r}: {there} is a file; must be a new directory, or an empty one")
+        raise ConfigError(
+            f"{name} = {str(given)!r}: {relative(there)} is a file; must be a new directory, or an empty one"
+        )
     return path
 
 

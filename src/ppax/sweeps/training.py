@@ -77,7 +77,7 @@ class Together:
         """Places of the members that still train."""
         return [place for place, member in enumerate(self.runs) if not member.end]
 
-    def restore(self) -> tuple[int, list[TrainState]]:
+    def restore(self) -> tuple[int, Sequence[TrainState]]:
         """Return the iteration and states to continue from; members that have ended keep their last state."""
         active = [self.runs[place] for place in self.training]
         common = sorted(set.intersection(*(set(member.saved()) for member in active))) if active else []
@@ -101,15 +101,14 @@ class Together:
 
         Returns before `until` where the search has stopped so many that a smaller program can train the others.
         """
-        done, restored = self.restore()
-        states: Sequence[TrainState] = restored
+        done, states = self.restore()
         self._take_values(program, done)
         self._last = {i: states[i] for i, member in enumerate(self.runs) if member.end}
         for place in self.training:
             self.runs[place].begin(states[place])
         for run in self.runs:
-            known = (self._total, end_of(run.path).env_steps) if run.end else (done, run.env_steps)
-            progress.skip(*({run.task.member.number: count} for count in known))
+            iteration, steps = (self._total, end_of(run.path).env_steps) if run.end else (done, run.env_steps)
+            progress.skip({run.task.member.number: iteration}, {run.task.member.number: steps})
         if done == 0 and self.runs[0].evaluations.blank:
             for place in self.training:
                 self.runs[place].log(untrained_row(program.metric_names), states, place)

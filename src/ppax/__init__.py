@@ -35,6 +35,7 @@ from ppax.config import BestSettings, EvalSettings, FilmSettings, InitFrom, Log
 from ppax.envs import EnvError, make
 from ppax.evaluation import Evaluation, evaluate
 from ppax.imports import trust
+from ppax.names import in_python, meaning
 from ppax.parts import number, part, slot, static
 from ppax.ppo import PPO
 from ppax.program.compilation import CompiledTraining, compile
@@ -84,7 +85,8 @@ def __getattr__(name: str) -> Any:
     for module, names in _LAZY.items():
         if name in names:
             return getattr(import_module(module), name)
-    raise AttributeError(f"module 'ppax' has no attribute {name!r}")
+    row = meaning(name)
+    raise AttributeError(f"module 'ppax' has no attribute {name!r}" + (f": write {in_python(row)}" if row else ""))
 
 
 def __dir__() -> list[str]:

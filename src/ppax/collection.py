@@ -13,6 +13,7 @@ from jax import Array
 from ppax.envs import Env, require_native
 from ppax.envs.vector import VectorEnv
 from ppax.learning.exploration import remembered
+from ppax.names import refusing_unknown
 from ppax.program import sharding
 from ppax.program.hoisting import Loop, hoisted
 from ppax.program.platforms import rules
@@ -150,6 +151,7 @@ def finished_episodes(over: Array, counts: Counts, metrics: Mapping[str, Array])
     )
 
 
+@refusing_unknown
 def collect(
     agent: Agent,
     env: Env,

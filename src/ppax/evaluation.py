@@ -11,6 +11,7 @@ import numpy as np
 
 from ppax.agents.player_names import agent_columns
 from ppax.envs import Env
+from ppax.names import refusing_unknown
 from ppax.options import require_whole
 from ppax.program.backends import backend_of
 from ppax.protocols import Agent, WholeEpisodes
@@ -198,6 +199,7 @@ class Evaluator:
         return Evaluation(*rows, self._env.num_agents, self._env.sizes, metrics=metrics)
 
 
+@refusing_unknown
 def evaluate(
     agent: Agent,
     env: Env,

@@ -7,14 +7,13 @@ import difflib
 import functools
 import math
 import typing
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
 
-from ppax import imports
-from ppax.parts import ALIASES as ALIASES
+from ppax import imports, names
 from ppax.types import ConfigError
 
 Config = dict[str, Any]
@@ -180,11 +179,26 @@ def _numbers_in(value: Any) -> Iterator[Any]:
 
 
 def nearest(path: str, known: Collection[str]) -> str:
-    """Closest known option to an unknown `path`: same last name at another path, else most similar spelling."""
+    """Closest known option to an unknown `path`: same meaning, same last name at another path, or similar spelling."""
     own = path.rpartition(".")[2]
-    name = ALIASES.get(own, own)
-    namesakes = [other for other in known if other == name or other.rpartition(".")[2] == name]
+    row = names.meaning(own)
+    same = [other for other in known if row and row.option and f".{other}".endswith(f".{row.option}")]
+    name = own if row is None or row.name == "part" else row.name
+    namesakes = same or [other for other in known if other.rpartition(".")[2] == name]
     return difflib.get_close_matches(path, namesakes or known, n=1, cutoff=0.0)[0]
+
+
+def meant(path: str, known: Collection[str], written: Callable[[str, str], str]) -> str:
+    """Return the end of the error for an unknown option `path`: what to write for it.
+
+    `written(option, value)` is the text of an option with a value, which is "" for any.
+    """
+    row, option = names.meaning(path.rpartition(".")[2]), nearest(path, known)
+    if row and not row.option:
+        return f"; write {names.in_python(row)} in Python"
+    if row and f".{option}".endswith(f".{row.option}"):
+        return f"; did you mean {written(option, row.value)}{row.difference}?"
+    return f"; did you mean {written(option, '')}?"
 
 
 def flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import math
 import sys
@@ -14,28 +13,9 @@ from typing import Any, TypeVar, dataclass_transform
 
 import jax
 
+from ppax import names
+
 T = TypeVar("T")
-# Names of options in other libraries, for suggestions after an unknown name
-ALIASES = {
-    "lr": "learning_rate",
-    "total_timesteps": "total_steps",
-    "timesteps": "total_steps",
-    "n_steps": "num_steps",
-    "n_envs": "num_envs",
-    "n_epochs": "num_epochs",
-    "update_epochs": "num_epochs",
-    "clip": "clip_eps",
-    "clip_range": "clip_eps",
-    "clip_coef": "clip_eps",
-    "clip_ratio": "clip_eps",
-    "entropy_coef": "ent_coef",
-    "value_coef": "vf_coef",
-    "lam": "gae_lambda",
-    "lambda": "gae_lambda",
-    "n_minibatches": "num_minibatches",
-    "hidden_sizes": "hidden",
-    "episodes": "eval.episodes",
-}
 
 
 def number(doc: str = "", *, default: Any, anneal_to: str | None = None, **limits: float) -> Any:
@@ -143,11 +123,11 @@ def _equal(value: Any, default: Any) -> bool:
 
 def _explained(cls: type) -> Any:
     """Return the constructor of `cls` with a TypeError that says what to write for an option that it does not have."""
-    construct, names = cls.__init__, [field.name for field in dataclasses.fields(cls)]  # type: ignore[misc]
+    construct, known = cls.__init__, [field.name for field in dataclasses.fields(cls)]  # type: ignore[misc]
 
     @functools.wraps(construct)
     def checked(self: Any, *values: Any, **options: Any) -> None:
-        unknown = next((name for name in options if name not in names), None)
+        unknown = next((name for name in options if name not in known), None)
         if unknown is not None:
             raise TypeError(f"{cls.__name__} has no option {unknown}: {_remedy(cls, unknown)}")
         construct(self, *values, **options)
@@ -157,16 +137,15 @@ def _explained(cls: type) -> Any:
 
 def _remedy(cls: type, name: str) -> str:
     """Return what to write for an option that `cls` does not have: one of a part inside it, or of similar spelling."""
-    fields, wanted = dataclasses.fields(cls), ALIASES.get(name, name)
-    for field in fields:
+    fields, row = dataclasses.fields(cls), names.meaning(name)
+    wanted = row.name if row and row.option.startswith("agent.") else name
+    for field in fields if wanted not in {field.name for field in fields} else ():
         kind = type(field.default)
         if dataclasses.is_dataclass(kind) and wanted in {inner.name for inner in dataclasses.fields(kind)}:
             package = sys.modules[".".join(kind.__module__.split(".")[:2])]
             home = package.__name__ if hasattr(package, kind.__name__) else kind.__module__
-            return f"write {field.name}={home}.{kind.__name__}({wanted}=...)"
-    names = [field.name for field in fields]
-    similar = difflib.get_close_matches(wanted, names, n=1)
-    return f"write {similar[0]}=..." if similar else f"it has {', '.join(names)}"
+            return f"write {field.name}={home}.{kind.__name__}({wanted}=...){row.difference if row else ''}"
+    return names.remedy(name, [field.name for field in fields])
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(number, static, slot, dataclasses.field))

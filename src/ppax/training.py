@@ -24,6 +24,7 @@ from ppax.envs.curriculum import Scheduled
 from ppax.envs.ranges import adapted, first_ranges
 from ppax.envs.vector import VectorEnv
 from ppax.learning.finiteness import bad_leaves, either, not_finite
+from ppax.names import refusing_unknown
 from ppax.options import check_numbers
 from ppax.program import sharding
 from ppax.program.sharding import SAME, SPLIT
@@ -53,6 +54,7 @@ def make_key(seed: int) -> Key:
     return jax.random.fold_in(key, seed >> 32) if seed >> 32 else key
 
 
+@refusing_unknown
 def start(agent: Agent, env: Env, num_steps: int, key: Key, iterations_per_env_reset: int | None = None) -> TrainState:
     """Return the state before the first iteration: initialised weights and freshly reset environments.
 
@@ -104,6 +106,7 @@ def state_specs(state: TrainState) -> TrainState:
     return dataclasses.replace(state, **specs, ranges=SAME)
 
 
+@refusing_unknown
 def train(
     agent: Agent,
     env: VectorEnv,

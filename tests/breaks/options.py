@@ -8,6 +8,7 @@ HEADS = "tests/networks/test_heads.py::test_log_std_init_without_standard_deviat
 TRAIN = "tests/test_training.py::"
 TRAINED = "tests/run/test_result.py::"
 SETTINGS = "tests/envs/test_settings.py::"
+NAMES = "tests/test_names.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
@@ -154,5 +155,41 @@ MUTATIONS: list[Mutation] = [
         "not 0.0 < abs(value) < math.inf",
         ("tests/test_training.py::test_numbers_out_of_range_are_refused_by_hand_too",),
         "ppax/options.py",
+    ),
+    Mutation(
+        "names of other libraries in capitals unknown",
+        'return name.lower().replace("-", "_")',
+        'return name.replace("-", "_")',
+        (NAMES + "test_names_in_any_case",),
+        "ppax/names.py",
+    ),
+    Mutation(
+        "an unknown option of another library by spelling alone",
+        'same = [other for other in known if row and row.option and f".{other}".endswith(f".{row.option}")]',
+        "same: list[str] = []",
+        (NAMES + "test_in_run_files_and_on_the_command_line",),
+        "ppax/options.py",
+    ),
+    Mutation(
+        "a suggested option without its value",
+        "written(option, row.value)",
+        "written(option, '')",
+        (NAMES + "test_in_run_files_and_on_the_command_line",),
+        "ppax/options.py",
+    ),
+    Mutation(
+        "calls without the names of other libraries",
+        """            raise TypeError(f"{function.__name__} has no argument {unknown}: {remedy(unknown, names)}")
+""",
+        "            pass\n",
+        (NAMES + "test_in_calls",),
+        "ppax/names.py",
+    ),
+    Mutation(
+        "leaves of schedules without the names of other libraries",
+        "path.removesuffix(last) + own_name(last)",
+        "path",
+        (NAMES + "test_in_tables_of_groups_and_of_leaves",),
+        "schedules/base.py",
     ),
 ]

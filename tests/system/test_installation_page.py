@@ -1,11 +1,10 @@
-"""docs/installation.md: its tables have every extra, and options that exist."""
+"""docs/installation.md: its tables have every extra, and the names of `ppax.names`."""
 
 import re
 import tomllib
 from pathlib import Path
 
-from ppax import config
-from ppax.options import ALIASES
+from ppax import names
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "installation.md").read_text()
@@ -23,17 +22,15 @@ def test_every_extra_has_a_row():
     assert listed == set(extras)
 
 
-def test_options_beside_names_of_other_libraries_exist():
-    paths = {option.path for option in config.options({})}
-    named = {name for row in rows("## Names from other libraries") for name in re.findall(r"`([a-z_.]+)`", row[-1])}
-    options = {name for name in named if name.startswith("agent.") or name in ("total_steps", "num_steps", "num_envs")}
-    assert len(options) > 10
-    assert options <= paths
-
-
-def test_aliases_of_error_messages_are_in_the_table():
-    """The names that an unknown option suggests by meaning: those of Stable-Baselines3 and CleanRL."""
-    cells = " ".join(cell for row in rows("## Names from other libraries") for cell in row)
-    for other in ("total_timesteps", "n_steps", "n_envs", "n_epochs", "update_epochs", "clip_range", "clip_coef"):
-        assert f"`{other}`" in cells
-        assert ALIASES[other] in cells
+def test_the_table_of_names_is_that_of_the_errors():
+    """Every name of the table stands in a row with the option and the Python call that errors suggest for it."""
+    table = {}
+    for cells in rows("## Names from other libraries"):
+        for name in re.findall(r"`([^`]+)`", " ".join(cells[:4])):
+            table.setdefault(name, cells[4:])
+    assert len(table) > 80
+    for name, (option, python) in table.items():
+        row = names.meaning(name)
+        assert row.python in python.replace("`", "")
+        assert row.option in option
+    assert {name for row in names.TABLE for name in row.elsewhere} == set(table)

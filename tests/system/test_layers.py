@@ -11,6 +11,7 @@ import ppax
 ROOT = Path(ppax.__file__).parent
 # A room is a folder, a file at the top, or one of the files named here. Rooms of one level never import each other.
 LEVELS = [
+    {"names"},
     {"parts"},
     {"types"},
     {"protocols"},

@@ -16,6 +16,7 @@ from ppax.checks.context import CheckContext, context_from_rollouts
 from ppax.checks.report import Check, Finding, Report, attempt, not_tried
 from ppax.envs import HOST_SUITES, Env, EnvError, host, make
 from ppax.envs.vector import VectorEnv
+from ppax.names import refusing_unknown
 from ppax.networks import mlp
 from ppax.ppo import PPO
 from ppax.program.backends import backend_of
@@ -26,6 +27,7 @@ ENVS, STEPS = 8, 64  # environments and steps of the rollout
 FEW = 3  # number of environments in checks of host environments
 
 
+@refusing_unknown
 def check_env(env: Environment | Env | gymnasium.Env | GymVectorEnv | str, key: Key | None = None) -> Report:
     """Check an environment against the protocol and its own spaces: resets, steps, and a short random rollout.
 

@@ -13,6 +13,7 @@ from ppax.checks import acting, environment, experience, learning, on_host
 from ppax.checks.context import CheckContext, context_after_update, fewest_envs, make_context
 from ppax.checks.report import Check, Finding, Report, attempt, not_tried
 from ppax.envs import Env
+from ppax.names import refusing_unknown
 from ppax.ppo import PPO
 from ppax.program.backends import backend_of
 from ppax.protocols import Agent
@@ -44,6 +45,7 @@ ENV_CHECKS = {  # by `Backend.name`
 OF_ONE = ("final obs", "alignment", "on the host", "devices")
 
 
+@refusing_unknown
 def selftest(agent: Agent, env: Env, num_steps: int, key: Key) -> Report:
     """Check `agent` in `env` for common faults, with rollouts of `num_steps` steps and a few updates.
 

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from ppax import config, imports
+from ppax import config, imports, names
 from ppax.cli.arguments import renamed
 from ppax.envs import BUILTIN, HOST_SUITES, SUITES
-from ppax.options import Option, nearest
+from ppax.options import Option, meant
 from ppax.program import processes
 from ppax.run.directory import RUN_FILE
 from ppax.storage.paths import quoted
@@ -74,7 +74,21 @@ def refusal(argument: str, known: Mapping[str, Option], target: str) -> str:
     if parts:
         flag = renamed(f"--{name.rpartition('.')[0]}", "_", "-")
         return f"unknown option {argument!r}: it needs {flag} {' or '.join(parts)}"
-    return f"unknown option {argument!r}; did you mean --{renamed(nearest(name, known), '_', '-')}?"
+    return f"unknown option {argument!r}{meant(name, known, flagged)}"
+
+
+def refused(argument: str, options: argparse.Namespace) -> str:
+    """Return the error for an argument that is no option of a command without the options of a run."""
+    row = names.meaning(argument.partition("=")[0].lstrip("-")) if argument.startswith("--") else None
+    if row and row.name in vars(options):
+        return f"unknown option {argument!r}; did you mean {flagged(row.name, '')}?"
+    there = f"`ppax {options.command} --help` lists its options"
+    return f"{argument!r}: `ppax {options.command}` has no such argument; {there}"
+
+
+def flagged(option: str, value: str) -> str:
+    """Return an option of the command line with its value."""
+    return f"--{renamed(option, '_', '-')} {value}".rstrip()
 
 
 @contextmanager

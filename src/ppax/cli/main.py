@@ -34,6 +34,7 @@ from ppax.cli.common import (
     fail,
     joined,
     print_line,
+    refused,
     require_command,
     resumable,
 )
@@ -97,7 +98,9 @@ def _dispatch(arguments: list[str]) -> int:
     with_run_options = {"train": _train, "sweep": sweep, "bench": _bench, "selftest": _selftest}
     if arguments[0] in with_run_options:
         return with_run_options[arguments[0]](arguments[1:])
-    options = _parser().parse_args(arguments)
+    options, unknown = _parser().parse_known_args(arguments)
+    if unknown:
+        raise ConfigError(refused(unknown[0], options))
     if options.command == "presets":
         print_json(options, run_presets(lambda text: None if options.json else say(options, text)))
         return DONE

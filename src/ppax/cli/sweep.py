@@ -13,10 +13,10 @@ from typing import Any
 
 from ppax import config, imports
 from ppax.cli.arguments import TRUST, dashed, number_or_text, renamed
-from ppax.cli.common import DONE, NUMERICAL, add_cluster, cluster_of, fail
+from ppax.cli.common import DONE, NUMERICAL, add_cluster, cluster_of, fail, flagged
 from ppax.cli.options import add_option, parse_run
 from ppax.cli.output import print_json, say
-from ppax.options import LISTS, Config, Option, nearest
+from ppax.options import LISTS, Config, Option, meant
 from ppax.storage.paths import quoted, relative
 from ppax.sweeps import SweepResult, plan, resume_sweep
 from ppax.sweeps.distributions import DISTRIBUTIONS, Distribution
@@ -146,7 +146,7 @@ def parse_search(arguments: list[str], base: Config) -> Config:
     options, unknown = parser.parse_known_args([_plain_dashed(argument) for argument in arguments])
     if unknown:
         name = renamed(unknown[0].partition("=")[0].lstrip("-"), "-", "_")
-        raise ConfigError(f"unknown option {unknown[0]!r}; did you mean --{renamed(nearest(name, known), '_', '-')}?")
+        raise ConfigError(f"unknown option {unknown[0]!r}{meant(name, known, flagged)}")
     given: dict[str, Any] = {path.removeprefix(f"{config.SEARCH}."): value for path, value in vars(options).items()}
     return base | given
 
@@ -168,9 +168,9 @@ def several(text: str) -> list[Any] | Distribution | None:
         except TypeError as error:
             raise ConfigError(f"{text}: {drawn[1]} has {', '.join(cls.__dataclass_fields__)}") from error
     called = CALL.match(text.strip())
-    meant = difflib.get_close_matches(called[1], DISTRIBUTIONS, n=1) if called else []
-    if meant:
-        raise ConfigError(f"{text}: not a distribution; nearest: {meant[0]}(...), with a bracket at the end")
+    likely = difflib.get_close_matches(called[1], DISTRIBUTIONS, n=1) if called else []
+    if likely:
+        raise ConfigError(f"{text}: not a distribution; nearest: {likely[0]}(...), with a bracket at the end")
     if "," not in text:
         return None
     try:

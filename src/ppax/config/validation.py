@@ -11,19 +11,18 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ppax import imports
+from ppax import imports, names
 from ppax.config import group_tables
 from ppax.config.catalogue import PARTS, Choices, choices_of, list_choices_of, table_choices_of
 from ppax.config.own_parts import require_trusted
 from ppax.config.run_settings import Run
 from ppax.options import (
-    ALIASES,
     Config,
     Option,
     check_value,
     flatten,
     hints_of,
-    nearest,
+    meant,
     numbered,
     options_of,
     unflatten,
@@ -159,7 +158,7 @@ def other_parts(path: str, known: Mapping[str, Option]) -> list[str]:
     table, _, name = path.rpartition(".")
     part = known.get(f"{table}.part")
     choices = {} if part is None else PARTS.get(part.limits.get("kind", ""), {})
-    return [choice for choice, cls in choices.items() if ALIASES.get(name, name) in options_of(cls)]
+    return [choice for choice, cls in choices.items() if names.own_name(name) in options_of(cls)]
 
 
 def _remedy(path: str, known: Mapping[str, Option]) -> str:
@@ -167,7 +166,7 @@ def _remedy(path: str, known: Mapping[str, Option]) -> str:
     parts = other_parts(path, known)
     if parts:
         return f": {path.rpartition('.')[0]}.part must be {' or '.join(map(repr, parts))} for it"
-    return f"; did you mean {nearest(path, known)!r}?"
+    return meant(path, known, lambda option, value: f"{option!r} = {value!r}" if value else repr(option))
 
 
 def _is_table(path: str, known: Iterable[str]) -> bool:

@@ -25,6 +25,7 @@ from ppax.envs.wrappers.clip_actions import clip_actions as clipped_to
 from ppax.envs.wrappers.places import named, places, unknown
 from ppax.envs.wrappers.resets import PoolResets, fresh_resets
 from ppax.envs.wrappers.team_view import team_view
+from ppax.names import refusing_unknown
 from ppax.protocols import Environment, Schedule
 from ppax.types import ConfigError
 
@@ -32,6 +33,7 @@ Env = VectorEnv | HostEnv
 Single = Callable[[Mapping[str, Any]], Environment]  # options of its constructor -> one environment
 
 
+@refusing_unknown
 def make(
     name: str,
     num_envs: int = 64,

@@ -16,6 +16,7 @@ from ppax.agents.arguments import require_arguments
 from ppax.agents.independent import Independent
 from ppax.envs import require_native
 from ppax.envs.vector import VectorEnv
+from ppax.names import refusing_unknown
 from ppax.program import sharding
 from ppax.program.layout import with_devices
 from ppax.program.platforms import rules
@@ -28,6 +29,7 @@ ONE_BY_ONE = "call ppax.fit once for each seed or setting"
 MEMBERS = "ppax.sweep"  # mesh axis of members; not sharding.AXIS, as members do not communicate
 
 
+@refusing_unknown
 def start_sweep(
     agent: Agent, env: VectorEnv, num_steps: int, keys: Key, iterations_per_env_reset: int | None = None
 ) -> TrainState:
@@ -45,6 +47,7 @@ def start_sweep(
     return sharding.place(states, PartitionSpec(MEMBERS), num_devices(members), MEMBERS)
 
 
+@refusing_unknown
 def sweep(
     agent: Agent,
     env: VectorEnv,

@@ -22,6 +22,7 @@ from ppax.config.run_settings import chosen
 from ppax.envs import Env, check_schedule
 from ppax.films.recorder import FilmRecorder
 from ppax.host import for_overlap
+from ppax.names import refusing_unknown
 from ppax.options import Config
 from ppax.policy.spec import spec_of
 from ppax.program import processes, sharding
@@ -52,6 +53,7 @@ from ppax.storage.paths import absolute, to_directory, to_path
 from ppax.types import TrainState
 
 
+@refusing_unknown
 def fit(
     agent: Agent,
     env: Env,
@@ -144,6 +146,7 @@ def fit_run(
         return loop.train(state.result(), program)
 
 
+@refusing_unknown
 def resume(
     run_dir: str | Path,
     agent: Agent | None = None,

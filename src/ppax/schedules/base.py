@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.names import own_name
 from ppax.options import flatten
 from ppax.parts import slots
 from ppax.types import ConfigError, Scalar
@@ -33,10 +34,10 @@ def replace_at(tree: Any, path: str, change: Callable[[Any], Any], above: str = 
     value = entries.get(name)
     is_inner = dataclasses.is_dataclass(value) or isinstance(value, Mapping)
     if value is None or (is_inner and not rest):
-        is_env = isinstance(tree, Mapping)
+        is_env, last = isinstance(tree, Mapping), path.rpartition(".")[2]
         whole = "the environment" if is_env else type(tree).__name__
         names = [x for x, _ in flatten(tree)] if is_env else [*entries, *(f"{name}.{one}" for one in _entries(value))]
-        nearest = difflib.get_close_matches(path, names, n=1)
+        nearest = difflib.get_close_matches(path.removesuffix(last) + own_name(last), names, n=1)
         meant = f"did you mean {above + nearest[0]!r}? " if nearest else ""
         has = ", ".join(above + one for one in names)
         raise ConfigError(f"schedule: {above + path!r} is not a number of {whole}; {meant}it has {has}")

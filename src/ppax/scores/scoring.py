@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import ppax
 from ppax import config
+from ppax.names import refusing_unknown
 from ppax.options import Config, check_limits
 from ppax.program.backends import backend_of
 from ppax.run.origin import versions_and_hardware
@@ -24,6 +25,7 @@ SEEDS = {"compiled": 5, "host": 3}  # number of seeds by backend
 EPISODES = 128
 
 
+@refusing_unknown
 def score(
     preset: str,
     seeds: int | Sequence[int] | None = None,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ppax import config, imports
+from ppax.names import refusing_unknown
 from ppax.options import Config
 from ppax.program import clusters, processes
 from ppax.protocols import Search
@@ -34,6 +35,7 @@ from ppax.sweeps.training import Stopped
 from ppax.types import ConfigError
 
 
+@refusing_unknown
 def sweep_runs(
     target: Target,
     values: Mapping[str, Sequence[Any] | Distribution | Mapping[str, Any]] | None = None,
@@ -108,6 +110,7 @@ def _described(recorded: Recorded, packs: Sequence[Pack]) -> str:
     return f"{len(recorded.members)} members, {settings} settings of {len(recorded.members) // settings} seeds; {how}"
 
 
+@refusing_unknown
 def resume_sweep(run_dir: str | Path, *, ray: str | Mapping[str, Any] | None = None) -> SweepResult:
     """Continue the sweep in `run_dir`; results are those of an uninterrupted sweep. Finished members stay as they are.
 

@@ -29,6 +29,7 @@ from ppax.envs.hosting.stepper import Stepper
 from ppax.envs.hosting.workers import Factory
 from ppax.envs.settings import DEFAULT, TIMEOUT, EnvSettings
 from ppax.envs.wrappers.agent_groups import Group
+from ppax.names import refusing_unknown
 from ppax.options import Option, check_value
 from ppax.types import ConfigError, Key, PyTree
 
@@ -150,6 +151,7 @@ def _no_longer_exist(num_envs: int) -> Stepper:
 jax.tree_util.register_pytree_node(HostEnv, lambda env: ((), HostEnvAux(env)), lambda kind, _: kind.env())
 
 
+@refusing_unknown
 def host(
     source: GymVectorEnv | Factory | Sequence[Factory],
     num_envs: int | None = None,

@@ -1,0 +1,357 @@
+"""Names of settings in other libraries: the one table from which errors about an unknown name say the one of ppax.
+
+Stable-Baselines3 (with sb3-contrib and its Zoo), CleanRL and PureJaxRL have a column each; `others` are names of
+rl_games, rsl_rl, Brax, RLlib, Tianshou and Spinning Up that have one clear meaning. docs/installation.md has the table.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable
+from typing import NamedTuple, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Setting(NamedTuple):
+    """Row of the table: a setting of ppax, and its names elsewhere, case and dashes ignored."""
+
+    option: str  # in a run file; "" where no option says it
+    python: str  # where it stands in Python; "..." is its value
+    sb3: tuple[str, ...] = ()
+    cleanrl: tuple[str, ...] = ()
+    purejaxrl: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    value: str = ""  # of the option that has this meaning; "" for any
+    note: str = ""  # difference in meaning
+
+    @property
+    def name(self) -> str:
+        """Last name of the option."""
+        return self.option.rpartition(".")[2]
+
+    @property
+    def difference(self) -> str:
+        """End of a sentence with the difference in meaning; "" where there is none."""
+        return f", {self.note}" if self.note else ""
+
+    @property
+    def elsewhere(self) -> tuple[str, ...]:
+        """All names in other libraries."""
+        return self.sb3 + self.cleanrl + self.purejaxrl + self.others
+
+
+ROWS = "the number of minibatches, each of num_envs * num_steps / num_minibatches rows"
+STEPS = "in steps of all environments together: iterations * num_envs * num_steps"
+TABLE = (
+    Setting(
+        "agent.learning_rate",
+        "ppax.PPO(network, learning_rate=...)",
+        ("learning_rate",),
+        ("learning_rate",),
+        ("LR",),
+        ("pi_lr",),
+    ),
+    Setting(
+        "total_steps",
+        "ppax.fit(agent, env, total_steps=...)",
+        ("total_timesteps", "n_timesteps"),
+        ("total_timesteps",),
+        ("TOTAL_TIMESTEPS",),
+        ("num_timesteps", "timesteps"),
+    ),
+    Setting(
+        "total_steps",
+        "ppax.fit(agent, env, total_steps=...)",
+        cleanrl=("num_iterations", "num_updates"),
+        purejaxrl=("NUM_UPDATES",),
+        others=("max_iterations", "max_epochs"),
+        note=STEPS,
+    ),
+    Setting(
+        "num_envs",
+        "ppax.make(name, num_envs=...)",
+        ("n_envs",),
+        ("num_envs",),
+        ("NUM_ENVS",),
+        ("num_actors", "num_workers"),
+    ),
+    Setting(
+        "num_steps",
+        "ppax.fit(agent, env, num_steps=...)",
+        ("n_steps",),
+        ("num_steps",),
+        ("NUM_STEPS",),
+        ("horizon_length", "num_steps_per_env", "unroll_length", "rollout_length", "rollout_fragment_length"),
+    ),
+    Setting(
+        "agent.num_epochs",
+        "ppax.PPO(network, num_epochs=...)",
+        ("n_epochs",),
+        ("update_epochs",),
+        ("UPDATE_EPOCHS",),
+        ("mini_epochs", "num_learning_epochs", "num_updates_per_batch", "repeat_per_collect", "num_sgd_iter"),
+    ),
+    Setting(
+        "agent.minibatch.num_minibatches",
+        "ppax.PPO(network, minibatch=ppax.minibatches.Shuffle(num_minibatches=...))",
+        cleanrl=("num_minibatches",),
+        purejaxrl=("NUM_MINIBATCHES",),
+        others=("num_mini_batches", "n_minibatches", "nminibatches"),
+    ),
+    Setting(
+        "agent.minibatch.num_minibatches",
+        "ppax.PPO(network, minibatch=ppax.minibatches.Shuffle(num_minibatches=...))",
+        ("batch_size",),
+        ("minibatch_size",),
+        ("MINIBATCH_SIZE",),
+        ("mini_batch_size", "sgd_minibatch_size", "train_batch_size"),
+        note=ROWS,
+    ),
+    Setting(
+        "agent.gamma",
+        "ppax.PPO(network, gamma=...)",
+        ("gamma",),
+        ("gamma",),
+        ("GAMMA",),
+        ("discount", "discounting", "discount_factor"),
+    ),
+    Setting(
+        "agent.advantage.gae_lambda",
+        "ppax.PPO(network, advantage=ppax.advantages.GAE(gae_lambda=...))",
+        ("gae_lambda",),
+        ("gae_lambda",),
+        ("GAE_LAMBDA",),
+        ("lam", "lambda", "lambda_", "tau"),
+    ),
+    Setting(
+        "agent.loss.clip_eps",
+        "ppax.PPO(network, loss=ppax.losses.ClippedSurrogate(clip_eps=...))",
+        ("clip_range",),
+        ("clip_coef",),
+        ("CLIP_EPS",),
+        ("clip", "e_clip", "eps_clip", "clip_param", "clip_ratio", "clipping_epsilon"),
+    ),
+    Setting(
+        "agent.critic.value_clip",
+        "ppax.PPO(network, critic=ppax.critics.Regression(value_clip=...))",
+        ("clip_range_vf",),
+        ("clip_vloss",),
+        others=("vf_clip_param", "value_clip", "clip_value", "use_clipped_value_loss"),
+    ),
+    Setting(
+        "agent.ent_coef",
+        "ppax.PPO(network, ent_coef=...)",
+        ("ent_coef",),
+        ("ent_coef",),
+        ("ENT_COEF",),
+        ("entropy_coef", "entropy_coeff", "entropy_cost"),
+    ),
+    Setting(
+        "agent.vf_coef",
+        "ppax.PPO(network, vf_coef=...)",
+        ("vf_coef",),
+        ("vf_coef",),
+        ("VF_COEF",),
+        ("value_coef", "critic_coef", "value_loss_coef", "vf_loss_coeff", "vf_loss_coefficient"),
+    ),
+    Setting(
+        "agent.max_grad_norm",
+        "ppax.PPO(network, max_grad_norm=...)",
+        ("max_grad_norm",),
+        ("max_grad_norm",),
+        ("MAX_GRAD_NORM",),
+        ("grad_norm", "grad_clip"),
+    ),
+    Setting(
+        "agent.kl.target_kl",
+        "ppax.PPO(network, kl=ppax.learning.kl_control.KLControl(target_kl=...))",
+        ("target_kl",),
+        ("target_kl",),
+    ),
+    Setting(
+        "agent.kl.rate_target",
+        "ppax.PPO(network, kl=ppax.learning.kl_control.KLControl(rate_target=...))",
+        others=("desired_kl", "kl_threshold"),
+    ),
+    Setting(
+        "agent.schedule.part",
+        "ppax.PPO(network, schedule=ppax.schedules.Linear())",
+        cleanrl=("anneal_lr",),
+        purejaxrl=("ANNEAL_LR",),
+        others=("lr_schedule",),
+        value="linear",
+    ),
+    Setting(
+        "agent.optimizer.eps",
+        "ppax.PPO(network, optimizer=ppax.optimizers.Adam(eps=...))",
+        others=("adam_eps", "adam_epsilon"),
+    ),
+    Setting(
+        "agent.normalize_obs",
+        "ppax.PPO(network, normalize_obs=True)",
+        ("VecNormalize", "norm_obs"),
+        ("NormalizeObservation",),
+        ("NORMALIZE_ENV",),
+        ("normalize_observations", "normalize_observation", "normalize_input", "empirical_normalization", "obs_norm"),
+    ),
+    Setting(
+        "agent.normalize_reward",
+        "ppax.PPO(network, normalize_reward=True)",
+        ("norm_reward",),
+        ("NormalizeReward",),
+        others=("normalize_rewards", "reward_norm", "rew_norm"),
+    ),
+    Setting(
+        "agent.normalize_advantage",
+        "ppax.PPO(network, normalize_advantage=...)",
+        ("normalize_advantage",),
+        ("norm_adv",),
+        others=("normalize_advantages", "advantage_normalization"),
+    ),
+    Setting(
+        "agent.network.hidden",
+        "ppax.networks.network(env, hidden=(...,))",
+        ("net_arch", "policy_kwargs"),
+        others=("hidden_sizes", "hidden_layer_sizes", "fcnet_hiddens", "units"),
+    ),
+    Setting(
+        "agent.network.activation",
+        "ppax.networks.network(env, activation=...)",
+        ("activation_fn",),
+        purejaxrl=("ACTIVATION",),
+        others=("fcnet_activation",),
+    ),
+    Setting(
+        "agent.network.memory.part",
+        "ppax.networks.network(env, memory=ppax.networks.memories.LSTM(...))",
+        ("RecurrentPPO", "MlpLstmPolicy"),
+        ("ppo_atari_lstm",),
+        ("ppo_rnn",),
+        ("use_lstm", "use_rnn"),
+        value="lstm",
+    ),
+    Setting(
+        "agent.network.gsde_steps",
+        "ppax.networks.network(env, gsde_steps=...)",
+        ("use_sde", "sde_sample_freq"),
+    ),
+    Setting(
+        "agent.network.log_std_init",
+        "ppax.networks.network(env, log_std_init=...)",
+        ("log_std_init",),
+        others=("init_noise_std",),
+    ),
+    Setting("seed", "ppax.fit(agent, env, seed=...)", ("seed",), ("seed",), ("SEED",), ("random_seed",)),
+    Setting(
+        "env",
+        "ppax.make(name)",
+        ("env_id",),
+        ("env_id",),
+        ("ENV_NAME",),
+        ("env_name", "gym_id", "task"),
+    ),
+    Setting("env_params", "ppax.make(name, num_envs, env_params=...)", ("env_kwargs",), others=("env_config",)),
+    Setting("log.to", "ppax.fit(agent, env, callbacks=[ppax.loggers.WandB()])", cleanrl=("track",), note='as "wandb"'),
+    Setting(
+        "log.tensorboard",
+        "ppax.fit(agent, env, log=ppax.Log(tensorboard=True))",
+        ("tensorboard_log",),
+    ),
+    Setting("log.console", "ppax.fit(agent, env, log=ppax.Log(console=...))", ("verbose", "progress_bar")),
+    Setting("log.every", "ppax.fit(agent, env, log=ppax.Log(every=...))", ("log_interval",)),
+    Setting(
+        "log.checkpoint_every",
+        "ppax.fit(agent, env, log=ppax.Log(checkpoint_every=...))",
+        ("save_freq",),
+        others=("save_interval", "save_frequency"),
+        note="in iterations",
+    ),
+    Setting(
+        "eval.every",
+        "ppax.fit(agent, env, evaluation=ppax.EvalSettings(every=...))",
+        ("eval_freq",),
+        others=("eval_interval",),
+        note="in iterations",
+    ),
+    Setting(
+        "eval.episodes",
+        "ppax.fit(agent, env, evaluation=ppax.EvalSettings(every=10, episodes=...))",
+        ("n_eval_episodes", "eval_episodes"),
+        others=("num_eval_episodes", "episodes"),
+    ),
+    Setting(
+        "",
+        "ppax.fit(agent, env, evaluation=ppax.EvalSettings(every=10))",
+        ("eval_env",),
+        note="evaluations make environments of their own",
+    ),
+    Setting("", "ppax.fit(agent, env, callbacks=[...])", ("callback",)),
+    Setting("stop", "ppax.fit(agent, env, stop=...)", ("StopTrainingOnRewardThreshold",)),
+    Setting(
+        "",
+        "action masks of the environment, without an option",
+        ("MaskablePPO", "ActionMasker"),
+        ("invalid_action_masking",),
+    ),
+    Setting("", "ppax.fit(agent, env) or ppax.train", ("learn",), (), ("make_train",)),
+    Setting("", "ppax.load(run_dir).act(obs)", ("predict",)),
+)
+
+
+@functools.cache
+def _by_name() -> dict[str, Setting]:
+    """Rows by each of their names: of ppax, too, after those of other libraries. Of two rows the first is meant."""
+    elsewhere = [(name, row) for row in TABLE for name in row.elsewhere]
+    rows: dict[str, Setting] = {}
+    for name, setting in elsewhere + [(row.name, row) for row in TABLE]:
+        rows.setdefault(_plain(name), setting)
+    return rows
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "_")
+
+
+def meaning(name: str) -> Setting | None:
+    """Return the setting that a name stands for, in another library or as the last name of an option; None: unknown."""
+    return _by_name().get(_plain(name)) if name not in ("", "part") else None
+
+
+def own_name(name: str) -> str:
+    """Return the last name of the option that `name` stands for; `name` itself where it is unknown."""
+    row = meaning(name)
+    return row.name if row and row.option else name
+
+
+def in_python(row: Setting) -> str:
+    """Return what to write in Python for a setting, with the difference in meaning."""
+    return f"{row.python}{row.difference}"
+
+
+def remedy(name: str, names: list[str]) -> str:
+    """Return what to write for the argument `name` of a function or class that has the arguments `names`."""
+    row = meaning(name)
+    if row and row.name in names and f"{row.name}=" in row.python:
+        return f"write {row.name}=...{row.difference}"
+    if row:
+        return f"write {in_python(row)}"
+    similar = difflib.get_close_matches(name.lower(), names, n=1)
+    return f"write {similar[0]}=..." if similar else f"it has {', '.join(names)}"
+
+
+def refusing_unknown(function: Callable[P, T]) -> Callable[P, T]:
+    """Return the function with a TypeError that says what to write for an argument that it does not have."""
+    names = list(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def checked(*values: P.args, **options: P.kwargs) -> T:
+        unknown = next((name for name in options if name not in names), None)
+        if unknown is not None:
+            raise TypeError(f"{function.__name__} has no argument {unknown}: {remedy(unknown, names)}")
+        return function(*values, **options)
+
+    return checked

@@ -31,9 +31,23 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "an optimiser's state goes to other weights",
-        'fits and "params" in keep if field == "opt_state" else True',
-        "True",
+        "usable = left.isdisjoint(WEIGHTS.get(field, ()))",
+        "usable = True",
         (MATCHING + "test_an_optimisers_state_is_taken_with_all_of_its_weights_only",),
+        "warm_start/matching.py",
+    ),
+    Mutation(
+        "moments of auxiliary weights go to fresh ones",
+        '"opt_state": ("params", "auxiliary")',
+        '"opt_state": ("params",)',
+        (START + "test_moments_are_never_taken_without_their_weights",),
+        "warm_start/matching.py",
+    ),
+    Mutation(
+        "random keys are compared with those of another run",
+        "leaf for within, leaf in inner if not _is_key(leaf)}",
+        "leaf for within, leaf in inner}",
+        (START + "test_every_field_of_every_part_is_taken_except_random_keys",),
         "warm_start/matching.py",
     ),
     Mutation(

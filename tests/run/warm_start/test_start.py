@@ -11,20 +11,23 @@ import numpy as np
 import pytest
 
 import ppax
-from ppax import config
+from ppax import config, optimizers
 from ppax.agents.opponents import Pool, SelfPlayState
 from ppax.config import Log
-from ppax.critics import PopArt
+from ppax.critics import PopArt, Regression
 from ppax.envs import grouped
-from ppax.intrinsic import RND
+from ppax.intrinsic import RND, OwnCritic
 from ppax.learning.entropy_target import EntropyTarget
+from ppax.learning.kl_control import KLControl
+from ppax.losses import FeatureNorm, KLPenalty
 from ppax.minibatches import Shuffle
 from ppax.networks import network
 from ppax.phases import PPG
-from ppax.prediction import SelfPrediction
+from ppax.prediction import NextObservation, SelfPrediction
 from ppax.run import checkpoint
 from ppax.run.restore import fresh_state, initial_state, state_shapes
 from ppax.run.warm_start import prepare, settings_and_object
+from ppax.types import LearnerState
 
 pytestmark = pytest.mark.usefixtures("quick_programs", "shared_programs")
 
@@ -89,9 +92,9 @@ DEFAULT = {"params", "obs_stats", "reward_stats", "critic"}
     [
         None,
         ("params",),
-        ("params", "opt_state"),
+        ("params", "auxiliary", "opt_state"),
         ("obs_stats",),
-        ("params", "obs_stats", "reward_stats", "critic", "opt_state", "control"),
+        ("params", "obs_stats", "reward_stats", "critic", "auxiliary", "opt_state", "control"),
     ],
 )
 def test_fields_that_are_kept_are_exact_copies_and_all_else_is_fresh(keep):
@@ -108,6 +111,78 @@ def test_fields_that_are_kept_are_exact_copies_and_all_else_is_fresh(keep):
     # the counters, environments and keys are those of a new run
     assert int(warm.iteration) == 0
     assert_same(dataclasses.replace(warm, learner=()), dataclasses.replace(fresh, learner=()))
+
+
+MODEL = {"auxiliary": SelfPrediction()}
+PARTS = {
+    "adam": {},
+    "sgd": {"optimizer": optimizers.SGD()},
+    "muon": {"optimizer": optimizers.Muon()},
+    "actor_critic": {"optimizer": optimizers.ActorCritic(), "max_grad_norm": None},
+    "kl controls": {"kl": KLControl(rate_target=0.01, coef_target=0.01), "loss": KLPenalty(), "num_epochs": 2},
+    "entropy": {"entropy": EntropyTarget(target=0.3), "ent_coef": 0.01},
+    "rnd": {"intrinsic": RND()},
+    "own critic": {"intrinsic": OwnCritic()},
+    "ppg": {"phase": PPG()},
+    "ppg that keeps rollouts": {"phase": PPG(rollouts=2)},
+    "self-prediction": MODEL,
+    "next observation": {"auxiliary": NextObservation()},
+    "feature norm": {"auxiliary": FeatureNorm()},
+    "no statistics": {"normalize_obs": False, "normalize_reward": False, "critic": Regression()},
+}
+WITH_WEIGHTS = {"opt_state": ("params", "auxiliary"), "phase": ("params",)}
+
+
+def is_key(x):
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+@pytest.mark.parametrize(("part", "players"), [*((name, None) for name in PARTS), ("own critic", 2)])
+def test_every_field_of_every_part_is_taken_except_random_keys(part, players):
+    """Numbers are those of the other run; random keys are the new run's, which has a seed of its own."""
+    env = ENV if players is None else ppax.make("Pursuit-2", NUM_ENVS)
+    agent = ppo(env, **PARTS[part])
+    agent = agent if players is None else ppax.Independent(agent, players)
+    fresh = fresh_state(agent, env, SETTINGS)
+    source = numbered(fresh)
+    for field in LearnerState._fields:
+        keep = tuple(dict.fromkeys((*WITH_WEIGHTS.get(field, ()), field)))
+        numbers = [x for name in keep for x in jax.tree.leaves(getattr(fresh.learner, name)) if not is_key(x)]
+        if not numbers:
+            with pytest.raises(
+                ppax.ConfigError, match=rf'keep = \["{field}"\]: neither run has .*nearest: \["params"\]'
+            ):
+                warm_state(agent, env, source, keep=keep)
+            continue
+        warm = warm_state(agent, env, source, keep=keep)
+        for name in LearnerState._fields:
+            of = source if name in keep else fresh
+            for x, y, own in zip(*(jax.tree.leaves(getattr(s.learner, name)) for s in (warm, of, fresh)), strict=True):
+                assert_same(x, own if is_key(x) else y)
+
+
+@pytest.mark.parametrize(
+    ("part", "keep", "needs"),
+    [
+        (MODEL, ("params", "opt_state"), "opt_state has moments of the weights: add auxiliary, or leave out opt_state"),
+        (MODEL, ("auxiliary", "opt_state"), "opt_state has moments of the weights: add params, or leave out opt_state"),
+        ({"phase": PPG()}, ("obs_stats", "phase"), "phase has moments of the weights: add params, or leave out phase"),
+    ],
+)
+def test_moments_are_never_taken_without_their_weights(part, keep, needs):
+    agent = ppo(ENV, **part)
+    with pytest.raises(ppax.ConfigError, match=f"init_from.keep: {needs}"):
+        warm_state(agent, ENV, numbered(fresh_state(agent, ENV, SETTINGS)), keep=keep, partial=True)
+
+
+def test_moments_of_a_model_that_differs_are_left():
+    agent, other = (ppo(ENV, auxiliary=SelfPrediction(hidden=(size,))) for size in (8, 9))
+    source = numbered(fresh_state(agent, ENV, SETTINGS))
+    keep = ("params", "auxiliary", "opt_state")
+    with pytest.warns(UserWarning, match=r"opt_state.* beside one that differs"):
+        warm = warm_state(other, ENV, source, keep=keep, partial=True)
+    assert_same(warm.learner.opt_state, fresh_state(other, ENV, SETTINGS).learner.opt_state)
+    assert_same(warm.learner.params, source.learner.params)
 
 
 def test_adams_count_goes_on_or_begins_anew():

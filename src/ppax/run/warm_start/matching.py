@@ -1,7 +1,7 @@
 """Comparison of two learners, array by array: which arrays of another run's learner fit this one.
 
 Statistics are taken or left as wholes: the mean of one run with the variance of another would be neither's. So is an
-optimiser's state, and only with all weights that it belongs to.
+optimiser's state, and only with all weights that it belongs to. Random keys are not compared: a run has its own.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ppax.learning.normalization import is_stats
 from ppax.types import LearnerState, PyTree
 
 SAME, OTHER, ONLY_HERE, ONLY_THERE, BESIDE = "same", "differs", "only here", "only there", "beside one that differs"
+# Fields with an optimiser's moments, and the fields of the weights that these are of
+WEIGHTS = {"opt_state": ("params", "auxiliary"), "phase": ("params",)}
 ROWS = 40  # largest number of rows in a message
 Names = dict[str, Any]
 
@@ -39,15 +42,15 @@ def compare(learners: Mapping[str, LearnerState], there: Mapping[str, np.ndarray
     rows: list[Row] = []
     known: list[str] = []  # names of fields, of all learners
     for group, learner in learners.items():
-        fits = True
-        for field in LearnerState._fields:  # params first: the optimiser's state depends on them
-            prefix = joined(group, field)
-            known.append(prefix)
-            if field in keep:
-                usable = fits and "params" in keep if field == "opt_state" else True
-                own = list(_of_field(prefix, getattr(learner, field), field, there, usable))
-                rows += own
-                fits = fits and all(row.taken for row in own)
+        known += [joined(group, field) for field in LearnerState._fields]
+        left = {field for field in present({group: learner}) if field not in keep}
+        kept = [field for field in LearnerState._fields if field in keep]
+        for field in sorted(kept, key=lambda field: field in WEIGHTS):  # weights first: moments depend on them
+            usable = left.isdisjoint(WEIGHTS.get(field, ()))
+            own = list(_of_field(joined(group, field), getattr(learner, field), field, there, usable))
+            rows += own
+            if not all(row.taken for row in own):
+                left.add(field)
     others = set(LearnerState._fields) - set(keep)
     unknown = [name for name in sorted(there) if not any(_below(name, prefix) for prefix in known)]
     strange = [name for name in unknown if not others & set(name.split("."))]
@@ -78,10 +81,22 @@ def table(rows: Collection[Row]) -> str:
     return "\n".join([*lines, *([f"  and {len(ordered) - ROWS} more"] if len(ordered) > ROWS else [])])
 
 
+def present(learners: Mapping[str, LearnerState]) -> set[str]:
+    """Names of the fields that have arrays in any of the learners."""
+    return {name for own in learners.values() for name in own._fields if jax.tree.leaves(getattr(own, name))}
+
+
+def weights_missing(learners: Mapping[str, LearnerState], keep: Collection[str]) -> dict[str, list[str]]:
+    """Fields of `keep` with moments of weights that are not in `keep`, and the fields that lack."""
+    lacking = present(learners) - set(keep)
+    missing = {field: [x for x in WEIGHTS[field] if x in lacking] for field in keep if field in WEIGHTS}
+    return {field: names for field, names in missing.items() if names}
+
+
 def _of_field(prefix: str, tree: PyTree, field: str, there: Mapping[str, np.ndarray], usable: bool) -> Iterator[Row]:
     """Rows of one field of a learner."""
     units = list(_units(prefix, tree, field))
-    expected = {name for unit in units for name in unit}
+    expected = {joined(prefix, dotted(path)) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]}
     extra = [name for name in sorted(there) if _below(name, prefix) and name not in expected]
     whole = field not in ("params", "obs_stats")
     for unit in units:
@@ -99,7 +114,7 @@ def _units(prefix: str, tree: PyTree, field: str) -> Iterator[Names]:
     is_leaf = {"params": None, "obs_stats": is_stats}.get(field, lambda _: True)
     for path, node in jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_leaf)[0]:
         inner, _ = jax.tree_util.tree_flatten_with_path(node)
-        unit = {joined(prefix, dotted(path), dotted(within)): leaf for within, leaf in inner}
+        unit = {joined(prefix, dotted(path), dotted(within)): leaf for within, leaf in inner if not _is_key(leaf)}
         if unit:
             yield unit
 
@@ -108,6 +123,10 @@ def _verdict(here: Any, there: np.ndarray | None) -> str:
     if there is None:
         return ONLY_HERE
     return SAME if here.shape == there.shape and here.dtype == there.dtype else OTHER
+
+
+def _is_key(x: Any) -> bool:
+    return bool(jnp.issubdtype(x.dtype, jax.dtypes.prng_key))
 
 
 def _below(name: str, prefix: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +15,7 @@ from ppax.config import InitFrom
 from ppax.envs import Env
 from ppax.protocols import Agent
 from ppax.run.result import TrainedRun
-from ppax.run.warm_start.matching import ONLY_THERE, Row, compare, dotted, joined, table
+from ppax.run.warm_start.matching import ONLY_THERE, Row, compare, dotted, joined, table, weights_missing
 from ppax.run.warm_start.source import Source, read
 from ppax.training import place
 from ppax.types import ConfigError, LearnerState, PyTree, TrainState
@@ -82,12 +82,15 @@ def prepare(
     `say` is called with what is taken; where `partial` leaves arrays out, that is a warning, in Python too. Raises
     ConfigError, with a table of all arrays, where they differ and `partial` is off.
     """
-    _check(settings, given)
+    groups, _ = _by_group(agent, shapes.learner)
+    _check(settings, given, groups)
     if given is None and settings.run is None:
         return None
     source = read(settings, given)
-    groups, _ = _by_group(agent, shapes.learner)
     warm = WarmStart(source, tuple(compare(groups, source.arrays, settings.keep)), settings.best)
+    if not warm.rows:
+        kept = ", ".join(map('"{}"'.format, settings.keep))
+        raise ConfigError(f'init_from.keep = [{kept}]: neither run has such arrays; nearest: ["params"]')
     if not any(row.taken for row in warm.rows) or (warm.left and not settings.partial):
         raise ConfigError(_refusal(warm))
     if warm.left:
@@ -104,14 +107,16 @@ def _by_group(agent: Agent, learner: Any) -> tuple[dict[str, LearnerState], Any]
     return {dotted(path): node for path, node in nodes}, structure
 
 
-def _check(settings: InitFrom, given: object) -> None:
+def _check(settings: InitFrom, given: object, learners: Mapping[str, LearnerState]) -> None:
     """Raise ConfigError for settings that contradict each other."""
     if given is None and settings.run is None and settings != InitFrom():
         raise ConfigError("init_from: without a run to start from, keep, best and partial have no effect; set run")
     if not settings.keep:
         raise ConfigError('init_from.keep = []: takes nothing; nearest: ["params"]')
-    if "opt_state" in settings.keep and "params" not in settings.keep:
-        raise ConfigError("init_from.keep: opt_state has moments of the weights: add params, or leave out opt_state")
+    for field, missing in weights_missing(learners, settings.keep).items():
+        raise ConfigError(
+            f"init_from.keep: {field} has moments of the weights: add {' and '.join(missing)}, or leave out {field}"
+        )
 
 
 def _refusal(warm: WarmStart) -> str:

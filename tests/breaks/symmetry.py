@@ -46,4 +46,25 @@ MUTATIONS = [
         (SYMMETRY + "test_memories_and_importance_weights_are_refused",),
         "losses/symmetry.py",
     ),
+    Mutation(
+        "actions are mirrored around 0",
+        "mirror(action - centre, image) + centre",
+        "mirror(action, image)",
+        (SYMMETRY + "test_vectors_are_mirrored_around_the_centre_of_their_box[off centre]",),
+        "losses/symmetry.py",
+    ),
+    Mutation(
+        "actions of beta are mirrored as those of squashed",
+        "0.5 if isinstance(distribution, Beta) else 0.0",
+        "0.0",
+        (SYMMETRY + "test_the_mirror_loss_of_a_beta_policy_is_around_the_middle",),
+        "losses/symmetry.py",
+    ),
+    Mutation(
+        "an image may leave the Box",
+        "    if not fits.all():",
+        "    if False:",
+        (SYMMETRY + "test_actions_without_this_image_are_refused",),
+        "losses/symmetry.py",
+    ),
 ]

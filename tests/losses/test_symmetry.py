@@ -6,11 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium import spaces
 from worlds import QUICK
 
 import ppax
 from ppax import config
 from ppax.collection import collect
+from ppax.envs import VectorEnv
 from ppax.learning.entropy_target import EntropyTarget
 from ppax.losses import NoAuxiliary, Symmetry
 from ppax.losses.symmetry import mirror
@@ -18,7 +20,7 @@ from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import network
 from ppax.networks.memories import GRU
 from ppax.optimizers import SGD
-from ppax.types import ConfigError
+from ppax.types import ConfigError, EnvReset, EnvStep, part, static
 
 POLE = {"observation": (-1, -2, -3, -4), "action": (2, 1)}
 PENDULUM = {"observation": (1, -2, -3), "action": (-1,)}
@@ -31,6 +33,37 @@ def test_a_mirror_image_by_hand():
 def setting(name, **options):
     env = ppax.make(name, 4)
     net = network(env, hidden=(5,), memory=options.pop("memory", None) or network(env).memory)
+    plain = {"optimizer": SGD(), "max_grad_norm": None, "learning_rate": 1.0, "num_epochs": 1}
+    agent = ppax.PPO(net, **{"minibatch": Shuffle(1), "vf_coef": 0.7, "ent_coef": 0.1} | plain | options)
+    state = ppax.start(agent, env, 8, jax.random.key(0))
+    gather = jax.jit(collect, static_argnums=4, compiler_options=QUICK)
+    return agent, state.learner, gather(agent, env, state.learner, state.actor, 8, jax.random.key(1)).rollout
+
+
+@part
+class Hand:
+    """Two numbers, any actions of a space, an episode of four steps; the reward is the sum of the action."""
+
+    action_space: spaces.Space = static()
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    num_agents = None
+
+    def reset(self, key):
+        obs = jax.random.normal(key, (2,))
+        return EnvReset((obs, jnp.int32(0)), obs)
+
+    def step(self, state, action, key):
+        obs, time = state[0] + 0.1 * jnp.cos(jnp.arange(2.0) + state[1]), state[1] + 1
+        reward = sum(x.astype(jnp.float32).sum() for x in jax.tree.leaves(action))
+        return EnvStep((obs, time), obs, reward, jnp.bool_(False), time >= 4)
+
+
+def of_space(space, **options):
+    """Agent, learner and rollout on an environment with the actions `space`."""
+    env = VectorEnv(Hand(space), 4)
+    net_options = {name: options.pop(name) for name in ("distribution", "gsde_steps", "state_std") if name in options}
+    net = network(env, hidden=(5,), **net_options)
     plain = {"optimizer": SGD(), "max_grad_norm": None, "learning_rate": 1.0, "num_epochs": 1}
     agent = ppax.PPO(net, **{"minibatch": Shuffle(1), "vf_coef": 0.7, "ent_coef": 0.1} | plain | options)
     state = ppax.start(agent, env, 8, jax.random.key(0))
@@ -69,6 +102,88 @@ def test_augmentation_is_the_loss_of_the_mirrored_rollout(name, images, target):
     for x, y, z in zip(*map(jax.tree.leaves, (both, one, other)), strict=True):
         np.testing.assert_allclose(x, y + z, atol=2e-6)
     assert max(np.abs(x).max() for x in jax.tree.leaves(other)) > 1e-3
+
+
+# the second Box has another centre in each element, the third a free element
+AROUND, OFF = spaces.Box(-2.0, 2.0, (2,)), spaces.Box(np.float32([1.0, -9.0]), np.float32([5.0, -5.0]))
+FREE = spaces.Box(np.float32([1.0, -np.inf]), np.float32([5.0, np.inf]))
+# image, and mirror image of a stored action by hand
+BY_HAND = {
+    "around 0": (AROUND, {}, (-2, -1), lambda x: -x[..., ::-1]),
+    "off centre": (OFF, {}, (-2, -1), lambda x: [-4, -4] - x[..., ::-1]),
+    "gsde": (OFF, {"gsde_steps": 3}, (-2, -1), lambda x: [-4, -4] - x[..., ::-1]),
+    "free": (FREE, {}, (-1, 2), lambda x: [6, 0] + x * [-1, 1]),
+    "squashed": (OFF, {"distribution": "squashed"}, (-2, -1), lambda x: -x[..., ::-1]),
+    "ball": (OFF, {"distribution": "ball"}, (-1, 2), lambda x: x * [-1, 1]),
+    "beta": (OFF, {"distribution": "beta"}, (-2, -1), lambda x: 1 - x[..., ::-1]),
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_vectors_are_mirrored_around_the_centre_of_their_box(name):
+    """The gradient is the sum of those of the rollout and of the rollout mirrored by hand, whatever is stored."""
+    space, options, image, by_hand = BY_HAND[name]
+    agent, learner, rollout = of_space(space, **options)
+    action = by_hand(np.asarray(rollout.steps.action, np.float64)).astype(np.float32)
+    steps = dataclasses.replace(rollout.steps, obs=-rollout.steps.obs, action=jnp.asarray(action))
+    mirrored = rollout._replace(steps=steps)
+    both = step(dataclasses.replace(agent, auxiliary=Symmetry((-1, -2), image)), learner, rollout)
+    apart = step(agent, learner, rollout), step(agent, learner, mirrored)
+    for x, y, z in zip(*map(jax.tree.leaves, (both, *apart)), strict=True):
+        np.testing.assert_allclose(x, y + z, atol=2e-5, rtol=1e-4)
+    # the environment's actions are mirror images around the centre
+    carry = agent.initial_carry(4)
+    policy = agent.policy(learner, carry, rollout.steps.obs[0], rollout.steps.first[0], None).distribution
+    own, other = (np.asarray(policy.env_action(x[0]), np.float64) for x in (rollout.steps.action, action))
+    centre = np.where(np.isfinite(space.low), [3.0, -7.0] if space is not AROUND else 0.0, 0.0)
+    wanted = -(own - centre)[:, ::-1] if image == (-2, -1) else (own - centre) * [-1, 1]
+    np.testing.assert_allclose(other - centre, wanted, atol=2e-6)
+
+
+def test_the_mirror_loss_of_a_beta_policy_is_around_the_middle():
+    """Modes of Beta(a, b) in float64; the mirror image of Beta(a, b) is Beta(b, a)."""
+    agent, learner, rollout = of_space(OFF, distribution="beta")
+    symmetry = Symmetry((-1, -2), (-1, 2), augmentation_coef=None, mirror_coef=2.0)
+    learner = learner._replace(params=lopsided(learner.params))
+    agent = dataclasses.replace(agent, auxiliary=symmetry)
+    metrics = jax.jit(agent.update, compiler_options=QUICK)(learner, rollout, jax.random.key(2)).metrics
+    tower, head = learner.params["actor"]["0"], learner.params["policy"]
+
+    def mode(obs):
+        hidden = np.tanh(obs @ np.float64(tower["kernel"]) + np.float64(tower["bias"]))
+        above = np.log1p(np.exp(hidden @ np.float64(head["kernel"]) + np.float64(head["bias"])))
+        return above[..., :2] / (above[..., :2] + above[..., 2:])
+
+    obs = np.float64(rollout.steps.obs)
+    distance = mode(-obs) - (mode(obs) * [-1, 1] + [1, 0])
+    wanted = 2.0 * (distance**2).mean(axis=-1)[rollout.steps.valid].mean()
+    assert wanted > 1e-6
+    np.testing.assert_allclose(metrics["mirror_loss"], wanted, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("space", "image", "said"),
+    [
+        (spaces.Box(np.float32([-1, 0]), np.float32([1, 3])), (2, 1), "element 2 has the bounds 0 and 3"),
+        (spaces.Box(0.0, np.inf, (2,)), (-1, 2), "must be of equal width, and with two bounds or none"),
+        (spaces.Discrete(3), (2, 1), "must have each place from 1 to 3 once, a permutation of the choices"),
+        (spaces.Discrete(3), (1, 2, 2), "must have each place from 1 to 3 once"),
+        (spaces.Discrete(3), (2, 3, 1), "mirrored twice, a choice must be itself again"),
+        (spaces.MultiDiscrete([2, 2]), (2, 1), "not the actions of a Factorised"),
+        (spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Box(-1.0, 1.0, (1,))}), (2, 1), "of a Joint"),
+    ],
+)
+def test_actions_without_this_image_are_refused(space, image, said):
+    agent, learner, rollout = of_space(space, auxiliary=Symmetry((-1, -2), image, mirror_coef=1.0))
+    with pytest.raises(ConfigError, match=said):
+        jax.eval_shape(agent.update, learner, rollout, jax.random.key(2))
+
+
+def test_a_minus_of_bytes_is_refused():
+    agent, learner, rollout = of_space(AROUND, auxiliary=Symmetry((-1, 2), (-1, 2)))
+    steps = dataclasses.replace(rollout.steps, obs=rollout.steps.obs.astype(jnp.uint8))
+    with pytest.raises(ConfigError, match=r"observations are uint8, which have no negative numbers"):
+        jax.eval_shape(agent.update, learner, rollout._replace(steps=steps), jax.random.key(2))
 
 
 def test_the_mirror_loss_of_choices_is_a_divergence():
@@ -113,7 +228,7 @@ def test_the_mirror_loss_of_vectors_is_a_square_of_means():
     [
         ({"observation": (1, 2, 3), "action": (2, 1)}, r"observation = \[1, 2, 3\]: must have each place from 1 to 4"),
         ({"observation": (2, -1, 3, 4), "action": (2, 1)}, "mirrored twice, a vector must be itself again"),
-        ({"observation": (-1, -2, -3, -4), "action": (-1,)}, "a permutation of its choices"),
+        ({"observation": (-1, -2, -3, -4), "action": (-1,)}, "a permutation of the choices"),
         ({}, r"auxiliary.observation = \[\]"),
     ],
 )

@@ -19,7 +19,8 @@ LEVELS = [
     {"options", "storage"},
     {"arrays", "program.sharding", "program.platforms", "program.clusters", "program.hoisting"},
     {"program.layout"},
-    {"advantages", "losses", "critics", "minibatches", "distributions", "schedules", "optimizers", "envs"},
+    {"distributions"},
+    {"advantages", "losses", "critics", "minibatches", "schedules", "optimizers", "envs"},
     {"networks", "learning"},
     {"intrinsic", "phases", "prediction"},  # networks of their own that learn
     {"ppo"},

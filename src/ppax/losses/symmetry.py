@@ -16,6 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from ppax.distributions import BallNormal, Beta, Categorical, Normal, SquashedNormal
+from ppax.distributions.boxes import along
 from ppax.protocols import AuxiliaryTerms
 from ppax.types import Batch, ConfigError, Params, PyTree, Scalar, number, part, static
 
@@ -26,8 +28,8 @@ class Symmetry:
     https://arxiv.org/abs/2403.04359
 
     A mirror image is a list of signed places, counted from 1: [-2, 1] has minus the second element, then the first.
-    Actions are vectors of a Box around 0, or one Discrete choice, whose image is a permutation. For networks without
-    memory.
+    Actions are vectors of a Box, mirrored around its centre, or one Discrete choice, whose image is a permutation. For
+    networks without memory.
     """
 
     observation: tuple[int, ...] = static("mirror image of an observation: signed places, counted from 1", default=())
@@ -52,33 +54,24 @@ class Symmetry:
 
     def _mirrored(self, batch: Batch) -> Batch:
         """Mirror observations, actions and action masks of rows [N]."""
-        steps = batch.steps
-        _check(steps.obs, "observation", self.observation)
+        steps, mask = batch.steps, batch.steps.action_mask
+        _check_vectors(steps.obs, self.observation)
         if jax.tree.leaves(steps.carry):
             raise ConfigError("auxiliary: symmetry is for networks without memory, whose carry has no mirror image")
         if batch.weights is not None and batch.weights.value is not None:
             raise ConfigError("auxiliary: symmetry has no importance weights: use minibatch = shuffle")
-        mask = None if steps.action_mask is None else steps.action_mask[:, _places(self.action)]
-        obs, action = mirror(steps.obs, self.observation), self._mirror_action(steps.action)
+        distribution = batch.again.policy.distribution
+        obs, action = mirror(steps.obs, self.observation), mirror_action(distribution, steps.action, self.action)
+        if mask is not None and isinstance(distribution, Categorical):  # that of a Box allows every action
+            mask = mask[:, _places(self.action)]
         return batch._replace(steps=dataclasses.replace(steps, obs=obs, action=action, action_mask=mask))
-
-    def _mirror_action(self, action: Array) -> Array:
-        if jnp.issubdtype(action.dtype, jnp.floating):
-            _check(action, "action", self.action)
-            return mirror(action, self.action)
-        if action.ndim != 1 or min(self.action, default=0) < 1:
-            raise ConfigError(
-                f"auxiliary.action = {list(self.action)}: one Discrete action takes a permutation of its choices"
-            )
-        # the image of choice a is the place where a stands: of [2, 3, 1] the second choice becomes the first
-        return jnp.asarray(np.argsort(_places(self.action)))[action]
 
     def _distance(self, batch: Batch, mirrored: Batch) -> Array:
         """Mirror loss of rows [N]; no gradient passes through the original's actions."""
         own = batch.again.forward(batch.steps.obs, batch.steps.action_mask).distribution
         image = batch.again.forward(mirrored.steps.obs, mirrored.steps.action_mask).distribution
-        if jnp.issubdtype(batch.steps.action.dtype, jnp.floating):
-            wanted = jax.lax.stop_gradient(mirror(own.mode(), self.action))
+        if not isinstance(own, Categorical):
+            wanted = jax.lax.stop_gradient(mirror_action(own, own.mode(), self.action))
             return jnp.square(image.mode() - wanted).mean(axis=-1)
         wanted = jax.lax.stop_gradient(_log_probs(own, range(len(self.action)), batch))
         reached = _log_probs(image, np.argsort(_places(self.action)).tolist(), batch)
@@ -96,21 +89,78 @@ def mirror(x: Array, image: tuple[int, ...]) -> Array:
     return x[..., _places(image)] * jnp.asarray(np.broadcast_to(np.sign(image), x.shape), x.dtype)
 
 
+def mirror_action(distribution: Any, action: Array, image: tuple[int, ...]) -> Array:
+    """Mirror image of actions [N, ...] as `distribution` samples them: vectors around the centre of their Box.
+
+    ConfigError where the image does not fit the actions, and for distributions that have no centre.
+    """
+    if isinstance(distribution, Categorical):
+        _check_image("action", image, distribution.logits.shape[-1], signs=False)
+        # the image of choice a is the place where a stands
+        return jnp.asarray(np.argsort(_places(image)))[action]
+    if not isinstance(distribution, Normal | SquashedNormal | BallNormal | Beta):
+        raise ConfigError(
+            f"auxiliary: symmetry mirrors vectors of one Box and one Discrete choice, not the actions of a "
+            f"{type(distribution).__name__}; write a part of your own (docs/extending.md)"
+        )
+    low, high = np.asarray(distribution.low), np.asarray(distribution.high)
+    _check_image("action", image, len(low), signs=True)
+    middle = middle_of(low, high)
+    _check_box(low, high, middle, image)
+    if isinstance(distribution, Normal):
+        centre = along(middle, action.ndim)
+    else:  # stored before tanh, which maps 0 to the centre, or as shares of the width
+        centre = along(np.full(len(low), 0.5 if isinstance(distribution, Beta) else 0.0), action.ndim)
+    return mirror(action - centre, image) + centre
+
+
+def middle_of(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Centre [n] of a Box; in an element with one bound that bound, without bounds 0."""
+    lower = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high, 0.0))
+    return lower / 2 + np.where(np.isfinite(high), high, lower) / 2
+
+
 def _places(image: tuple[int, ...]) -> np.ndarray:
     return np.abs(np.array(image, int)) - 1
 
 
-def _check(x: Any, field: str, image: tuple[int, ...]) -> None:
-    """Raise ConfigError unless `x` are vectors [N, n] and `image` has every place once and is its own inverse."""
-    size = x.shape[-1] if isinstance(x, jax.Array) and x.ndim == 2 else None
-    if size is None:
-        raise ConfigError(f"auxiliary: symmetry mirrors vectors; here the {field} has another form")
-    unit = np.eye(size)
-    if sorted(abs(place) for place in image) != list(range(1, size + 1)):
+def _check_vectors(obs: Any, image: tuple[int, ...]) -> None:
+    """Raise ConfigError unless observations are vectors [N, n] that have this mirror image."""
+    if not isinstance(obs, jax.Array) or obs.ndim != 2:
+        raise ConfigError("auxiliary: symmetry mirrors vectors; here the observation has another form")
+    _check_image("observation", image, obs.shape[-1], signs=True)
+    if jnp.issubdtype(obs.dtype, jnp.unsignedinteger) and min(image) < 0:
         raise ConfigError(
-            f"auxiliary.{field} = {list(image)}: must have each place from 1 to {size} once, with a "
-            f"sign; nothing mirrored is {list(range(1, size + 1))}"
+            f"auxiliary.observation = {list(image)}: observations are {obs.dtype}, which have no negative numbers; "
+            "return floating-point numbers around 0 from the environment"
         )
-    twice = unit[_places(image)] * np.sign(image)[:, None]
-    if not np.array_equal(twice @ twice, unit):
-        raise ConfigError(f"auxiliary.{field} = {list(image)}: mirrored twice, a vector must be itself again")
+
+
+def _check_image(field: str, image: tuple[int, ...], size: int, signs: bool) -> None:
+    """Raise ConfigError unless `image` has each of `size` places once and is its own inverse."""
+    wanted = list(range(1, size + 1))
+    if sorted(map(abs, image)) != wanted or (not signs and min(image) < 0):
+        form = "with a sign; nothing mirrored is" if signs else "a permutation of the choices; nothing mirrored is"
+        raise ConfigError(
+            f"auxiliary.{field} = {list(image)}: must have each place from 1 to {size} once, {form} {wanted}"
+        )
+    twice = np.eye(size)[_places(image)] * np.sign(image)[:, None]
+    if not np.array_equal(twice @ twice, np.eye(size)):
+        what = "a vector" if signs else "a choice"
+        raise ConfigError(f"auxiliary.{field} = {list(image)}: mirrored twice, {what} must be itself again")
+
+
+def _check_box(low: np.ndarray, high: np.ndarray, middle: np.ndarray, image: tuple[int, ...]) -> None:
+    """Raise ConfigError unless the image maps the Box with these bounds [n] to itself."""
+    below, above, places, negative = low - middle, high - middle, _places(image), np.sign(image) < 0
+    lowest = np.where(negative, -above[places], below[places])
+    highest = np.where(negative, -below[places], above[places])
+    fits = np.isclose(lowest, below, 1e-5) & np.isclose(highest, above, 1e-5)
+    if not fits.all():
+        to = int(np.argmin(fits))
+        source = int(places[to])
+        raise ConfigError(
+            f"auxiliary.action = {list(image)}: does not map the Box of actions to itself: element {source + 1} has "
+            f"the bounds {low[source]:g} and {high[source]:g}, its image, element {to + 1}, {low[to]:g} and "
+            f"{high[to]:g}; must be of equal width, and with two bounds or none where the sign is minus"
+        )

@@ -15,6 +15,9 @@ from typing import Any, TypeVar, dataclass_transform
 import jax
 
 T = TypeVar("T")
+# Kinds of fields that name something outside of a configuration: a file or directory that is read; a server, an
+# account, a database or a cluster
+PATH, ADDRESS = "path", "address"
 # Names of options in other libraries, for suggestions after an unknown name
 ALIASES = {
     "lr": "learning_rate",
@@ -53,7 +56,8 @@ def static(doc: str = "", *, default: Any = dataclasses.MISSING, **limits: Any) 
 
     `limits` are `low`, `high` (inclusive) and `choices`; `ppax.options` checks them. Further entries: `none` is another
     spelling of None in run files; with `paths` an import path may replace a choice; `words` is a dict of words that
-    may be written for a number, such as {"all": 0}.
+    may be written for a number, such as {"all": 0}; `outside`, PATH or ADDRESS, says that the text names a file or a
+    server, which a run file chooses only with the user's trust.
     """
     return dataclasses.field(default=default, metadata={"static": True, "doc": doc, **limits})
 

@@ -17,7 +17,7 @@ from ppax import imports, names
 from ppax.types import ConfigError
 
 Config = dict[str, Any]
-LIMITS = ("low", "high", "above", "choices", "paths", "words")  # keys of the metadata of a field
+LIMITS = ("low", "high", "above", "choices", "paths", "words", "outside")  # keys of the metadata of a field
 NONE = "none"  # spelling of None in TOML and on the command line
 DEEPEST = 32  # limit of nested tables; a run needs four
 SMALLEST, LARGEST = 1.1754944e-38, 3.4028234e38  # normal numbers of float32, in which programs compute

@@ -16,6 +16,9 @@ import jax
 from ppax import names
 
 T = TypeVar("T")
+# Kinds of fields that name something outside of a configuration: a file or directory that is read; a server, an
+# account, a database or a cluster
+PATH, ADDRESS = "path", "address"
 
 
 def number(doc: str = "", *, default: Any, anneal_to: str | None = None, **limits: float) -> Any:
@@ -33,7 +36,8 @@ def static(doc: str = "", *, default: Any = dataclasses.MISSING, **limits: Any) 
 
     `limits` are `low`, `high` (inclusive) and `choices`; `ppax.options` checks them. Further entries: `none` is another
     spelling of None in run files; with `paths` an import path may replace a choice; `words` is a dict of words that
-    may be written for a number, such as {"all": 0}.
+    may be written for a number, such as {"all": 0}; `outside`, PATH or ADDRESS, says that the text names a file or a
+    server, which a run file chooses only with the user's trust.
     """
     return dataclasses.field(default=default, metadata={"static": True, "doc": doc, **limits})
 

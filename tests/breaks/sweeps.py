@@ -98,7 +98,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "workers trust nothing",
-        "    stack.enter_context(imports.trusting(packages))\n",
+        "    stack.enter_context(imports.trusting(names, within=within))\n",
         "",
         (DRIVER + "test_a_worker_trusts_what_the_driver_trusts",),
         "placing/worker.py",

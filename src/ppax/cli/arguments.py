@@ -21,22 +21,22 @@ TRUST = "--trust"
 
 
 def without_trust(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Split off `--trust PACKAGE`, which may stand anywhere: it decides which options exist."""
-    rest, packages, left = [], [], list(arguments)
+    """Split off `--trust NAME`, which may stand anywhere: it decides which options exist."""
+    rest, names, left = [], [], list(arguments)
     while left:
         name, equals, value = left.pop(0).partition("=")
         if name != TRUST:
             rest.append(name + equals + value)
         elif equals or left:
-            packages.append(value if equals else left.pop(0))
+            names.append(value if equals else left.pop(0))
         else:
-            raise ConfigError(f"{TRUST}: needs the name of a package")
-    return rest, packages
+            raise ConfigError(f"{TRUST}: needs the name of a package, a path or an address")
+    return rest, names
 
 
-def trusting_line(arguments: list[str], packages: Iterable[str]) -> str:
-    """Return the command line with `--trust` for further packages."""
-    return shlex.join(["ppax", *arguments, *(word for package in packages for word in (TRUST, package))])
+def trusting_line(arguments: list[str], names: Iterable[str]) -> str:
+    """Return the command line with `--trust` for further packages, paths and addresses."""
+    return shlex.join(["ppax", *arguments, *(word for name in names for word in (TRUST, name))])
 
 
 def booleans(arguments: list[str], known: dict[str, Option]) -> list[str]:

@@ -67,11 +67,11 @@ def main(argv: list[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else argv
     warnings.showwarning = lambda message, *_: print_line(f"warning: {message}", sys.stderr)
     try:
-        arguments, packages = without_trust(given)
-        with explained(), imports.trusting(packages, beside=True):
+        arguments, names = without_trust(given)
+        with explained(), imports.trusting(names, beside=True):
             return _dispatch(joined(arguments))
     except imports.Untrusted as error:
-        return fail(f"{error}\n  {trusting_line(given, error.packages)}", USAGE)
+        return fail(f"{error}\n  {trusting_line(given, error.names)}", USAGE)
     except (ConfigError, ImportError) as error:
         return fail(error, USAGE)
     except EnvError as error:

@@ -71,8 +71,9 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     """Add the options that every command has."""
     parser.add_argument(
         TRUST,
-        metavar="PACKAGE",
-        help="import code of PACKAGE where a run file or an option names it, as my_package.module:Name; repeatable",
+        metavar="NAME",
+        help="use NAME where a run file names it: a package, whose code is imported, as my_package; a path or address "
+        "outside of the file's directory, with a slash, as ./data or //host:port; repeatable",
     )
     parser.add_argument("--json", action="store_true", help="print the result as one line of JSON to standard output")
     parser.add_argument(
@@ -95,6 +96,8 @@ def parse_run(
     topic, arguments = _help_topic(list(map(dashed, arguments)))
     target = arguments[0] if arguments and not arguments[0].startswith("-") else None
     base = {} if target is None else find(target)
+    file = None if target is None else config.file_of(target)
+    imports.typed((), [] if file is None else [file.parent])
     if base != {"env": target}:
         options, run_config = _parse(command, arguments, add, base, topic)
         text = ""
@@ -129,6 +132,7 @@ def _parse(
     if unknown:
         raise ConfigError(refusal(unknown[0], known, options.target))
     given = {path: value for path, value in vars(options).items() if path in known}
+    imports.typed(one.name for one in config.named(given | free, known.values()).values())
     return options, unflatten(dict(flatten(base)) | given | free)
 
 

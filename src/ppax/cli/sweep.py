@@ -64,11 +64,13 @@ def parse_sweep(arguments: list[str]) -> tuple[argparse.Namespace, Config, Confi
     rest, search = split_search(arguments)
     rest, swept = split_swept([dashed(argument) for argument in rest])
     options, run_config = parse_run("sweep", rest, add_sweep, find)
-    options.cluster = placing.read(cluster_of(options, placing.checked(of_file)))
+    imports.typed(one.name for one in config.named(vars(options), placing.OPTIONS.values()).values())
+    options.cluster = placing.of_file(cluster_of(options, placing.checked(of_file)))
     own_search = parse_search(search, table.get(config.SEARCH, {}))
     table |= {config.SEARCH: own_search} if own_search else {}
     known = {option.path: option for option in config.options(run_config)}
     table |= {path: _typed(values, known.get(path)) for path, values in swept.items()}
+    imports.typed(one.name for one in config.named(swept, known.values()).values())
     own = {"seeds": _seeds(options.seeds), "draws": options.draws, "draw_seed": options.draw_seed}
     return options, run_config, table | {name: value for name, value in own.items() if value is not None}
 
@@ -147,6 +149,7 @@ def parse_search(arguments: list[str], base: Config) -> Config:
     if unknown:
         name = renamed(unknown[0].partition("=")[0].lstrip("-"), "-", "_")
         raise ConfigError(f"unknown option {unknown[0]!r}{meant(name, known, flagged)}")
+    imports.typed(one.name for one in config.named(vars(options), known.values()).values())
     given: dict[str, Any] = {path.removeprefix(f"{config.SEARCH}."): value for path, value in vars(options).items()}
     return base | given
 

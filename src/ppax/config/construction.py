@@ -14,6 +14,7 @@ from ppax.agents.opponents import Pool
 from ppax.agents.self_play import SelfPlay
 from ppax.config import group_tables
 from ppax.config.catalogue import Choices, choices_of, constructor, list_choices_of, table_choices_of
+from ppax.config.outside import require_asked, require_asked_of_env
 from ppax.config.own_parts import require_tree, require_trusted
 from ppax.config.run_settings import NO_POOL, Run
 from ppax.config.validation import OBJECTS, is_section, keyed_tables, objects_of, resolve, resolve_part
@@ -24,6 +25,7 @@ from ppax.protocols import Agent, Schedule
 from ppax.schedules import Constant
 from ppax.types import ConfigError
 
+OF_AGENT = ("agent.", "groups.")  # beginnings of the places of an agent's options
 NOT_OF_RUN = ("agent", "groups", OBJECTS)  # tables of a configuration that its settings do not contain
 
 
@@ -39,10 +41,11 @@ def build(config: Config, env: Env | None = None) -> Built:
     """Build agent, environment and run of a configuration.
 
     `env` replaces the configured environment, and `run` has its settings; `env_params` and `schedule` of the
-    configuration are set in it.
+    configuration are set in it. Raises Untrusted for code, files and servers that the user does not trust.
     """
     require_trusted(config if env is None else config | {"env": ""})
     config = resolve(config)
+    require_asked(config)
     _require_no_objects(config)
     env = build_env(config) if env is None else configured(env, config)
     run = dataclasses.replace(_run(config), **env.settings.run_fields())
@@ -55,6 +58,7 @@ def build_agent(config: Config, env: Any, self_play: Pool = NO_POOL) -> Agent:
     With `self_play` it is trained against past selves, for which `env` must have `num_envs`.
     """
     config = resolve(config)
+    require_asked(config, *OF_AGENT)
     _require_no_objects(config)
     return _agents(config, env, self_play)
 
@@ -83,12 +87,14 @@ def _require_no_objects(config: Config) -> None:
 def build_env(config: Config) -> Env:
     """Build the environment of a configuration."""
     config = resolve(config)
+    require_asked_of_env(config)
     arguments = {name: config[name] for name in envs.ARGUMENTS if name in config} | {"schedule": _schedule(config)}
     return envs.grouped(envs.make(config["env"], **arguments), group_tables.players_of(config))
 
 
 def configured(env: Env, config: Config) -> Env:
     """Return an environment that the user made, with `env_params` and `schedule` of the configuration."""
+    require_asked_of_env(config)
     env = envs.other_params(env, config.get("env_params", {}))
     schedule = _schedule(config) if env.settings.schedule is None else None  # else it is set already
     return env if schedule is None else envs.with_schedule(env, schedule)

@@ -12,7 +12,7 @@ from ppax.config import group_tables
 from ppax.envs import TIMEOUT, VECTORIZATIONS, AdaptiveRanges
 from ppax.loggers import TensorBoard
 from ppax.options import Config, hints_of
-from ppax.parts import slot, slot_list
+from ppax.parts import PATH, slot, slot_list
 from ppax.protocols import LoggerPart, Schedule
 from ppax.schedules import Constant
 from ppax.types import ConfigError, LearnerState, static
@@ -111,6 +111,7 @@ class InitFrom:
     run: str | object | None = static(
         "run directory whose learner this run starts from, --init-from RUN for short; none: random weights",
         default=None,
+        outside=PATH,
     )
     keep: tuple[str, ...] = static(
         "fields of the learner that are taken; the others start anew. params: weights; obs_stats, reward_stats: "

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from ppax.imitation.actions import as_sampled
 from ppax.imitation.demonstrations import FIELD, Recording, read
+from ppax.parts import PATH
 from ppax.protocols import AuxiliaryTerms
 from ppax.types import Batch, ConfigError, Params, PyTree, Scalar, number, part, static
 
@@ -33,7 +34,9 @@ class BehaviourCloning:
     """
 
     demonstrations: str = static(
-        "file .npz with the arrays observations, actions, terminations and truncations, as Minari's", default=""
+        "file .npz with the arrays observations, actions, terminations and truncations, as Minari's",
+        default="",
+        outside=PATH,
     )
     checksum: str = static(
         "SHA-256 of the demonstrations, which ppax writes into the run file: others are refused", default=""

@@ -17,6 +17,7 @@ from jax import Array
 
 from ppax.arrays.sequences import where_rows, zero_rows
 from ppax.imitation.teachers import Teacher, initial_memory, teacher_of
+from ppax.parts import PATH
 from ppax.protocols import AuxiliaryTerms, Followed, Guided
 from ppax.types import Batch, ConfigError, Guide, Key, Params, PyTree, Rollout, Scalar, number, part, static
 
@@ -32,7 +33,9 @@ class Distillation:
     has the spaces and the distribution of the student. In Python `ppax.imitation.distill` makes this part.
     """
 
-    teacher: str = static("run directory or exported bundle of the teacher, as ppax.load reads it", default="")
+    teacher: str = static(
+        "run directory or exported bundle of the teacher, as ppax.load reads it", default="", outside=PATH
+    )
     checksum: str = static(
         "SHA-256 of the teacher, which ppax writes into the run file: another teacher is refused", default=""
     )

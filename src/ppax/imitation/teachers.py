@@ -6,13 +6,11 @@ compiled for one teacher, as it is for one size.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import re
-from collections.abc import Hashable, Iterator
-from contextvars import ContextVar
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import jax
@@ -29,18 +27,7 @@ from ppax.types import ConfigError, Key, PyTree
 
 READ = ("network", "critic", "normalize_obs", "compute_dtype")  # options that acting reads
 REMOTE = "hf://"
-_of_record: ContextVar[bool] = ContextVar("_of_record", default=False)
 ARRAY = re.compile(r"(float(?:16|32)|bfloat16|u?int(?:8|16|32)|bool)\[((?:\d+(?:,\d+)*)?)\]")  # of a memory
-
-
-@contextlib.contextmanager
-def without_downloads() -> Iterator[None]:
-    """Context for agents that a run directory describes, maybe a stranger's: their teachers are never downloaded."""
-    token = _of_record.set(True)
-    try:
-        yield
-    finally:
-        _of_record.reset(token)
 
 
 class Taught(NamedTuple):
@@ -74,7 +61,6 @@ class Teacher:
     ):
         """Keep path, checksum, arrays of the memory and spaces; without a `policy` it is to be read from `source`."""
         self.source, self.checksum, self.memory, self._wanted, self._policy = source, checksum, memory, wanted, policy
-        self._download = not _of_record.get()
         # two policies of Python may have equal weights and other activations
         self._key: Hashable = (checksum, "" if source else jax.tree.structure(policy.agent))
 
@@ -117,7 +103,7 @@ class Teacher:
     def _read(self) -> tuple[Any, Any]:
         """Return the teacher's agent and learner; ConfigError unless they are those of the run's start."""
         if self._policy is None:
-            policy = _checked(_loaded(self.source, self._download), self.source, self._wanted)
+            policy = _checked(_loaded(self.source), self.source, self._wanted)
             _require_same(self.source, self.checksum, checksum_of(policy))
             if memory_of(policy) != self.memory:
                 raise ConfigError(
@@ -139,7 +125,7 @@ def teacher_of(
     source = teacher if teacher.startswith(REMOTE) else os.path.abspath(teacher)
     if checksum:
         return Teacher(source, checksum, memory, wanted)
-    policy = _checked(_loaded(source, not _of_record.get()), source, wanted)
+    policy = _checked(_loaded(source), source, wanted)
     return Teacher(source, checksum_of(policy), memory_of(policy), wanted, policy)
 
 
@@ -177,29 +163,18 @@ def checksum_of(policy: Any) -> str:
     return digest.hexdigest()
 
 
-def _loaded(source: str, download: bool) -> Any:
-    """Read a policy with `ppax.load`; ConfigError, naming the option, where there is none.
-
-    Without `download`, one of the Hugging Face Hub must be in the cache on this machine.
-    """
+def _loaded(source: str) -> Any:
+    """Read a policy with `ppax.load`; ConfigError, naming the option, where there is none."""
     # imported here to avoid an import cycle: `load` builds agents, and a teacher is part of one
-    from ppax.policy.loading import downloaded, load
+    from ppax.policy.loading import load
 
-    place = source if download or not source.startswith(REMOTE) else downloaded(source)
-    if place is None:
-        raise ConfigError(
-            f"auxiliary.teacher = {source!r}: the run directory names it, and what a run directory names is not "
-            f"downloaded without being asked for; it is not in the cache of this machine. If you trust it, call "
-            f"ppax.load({source!r}) once, or pass an agent with ppax.imitation.distill(env, {source!r}): "
-            "ppax.resume(run_dir, agent=agent)"
-        )
     if not (source.startswith(REMOTE) or os.path.exists(source)):
         raise ConfigError(
             f"auxiliary.teacher = {source!r}: does not exist; must be the run directory or bundle of the teacher. Put "
             "it back, or write its new place there (in run.toml, for a run that is continued)"
         )
     try:
-        return load(place)
+        return load(source)
     except Untrusted:  # says how to trust the packages of the teacher's network
         raise
     except (ConfigError, ValueError) as error:

@@ -1,18 +1,25 @@
-"""Code that is not part of ppax, by its import path, and the packages that may be imported."""
+"""Code that is not part of ppax, by its import path; packages, paths and addresses that the user trusts."""
 
+from ppax.imports.outside import TEXT, Outside, may_name_a_file, require_asked
 from ppax.imports.paths import is_path, load, path_of, registered, require_trusted
-from ppax.imports.trusted import Untrusted, flags, granted, settings_file, trust, trusting
+from ppax.imports.trusted import REMOTE, Untrusted, flags, granted, settings_file, trust, trusting, typed
 
 __all__ = [
+    "REMOTE",
+    "TEXT",
+    "Outside",
     "Untrusted",
     "flags",
     "granted",
     "is_path",
     "load",
+    "may_name_a_file",
     "path_of",
     "registered",
+    "require_asked",
     "require_trusted",
     "settings_file",
     "trust",
     "trusting",
+    "typed",
 ]

@@ -1,12 +1,15 @@
-"""Packages that run files may import: those that the user trusts, in Python, on a command line or in a settings file.
+"""Trust of the user, in Python, on a command line or in a settings file: packages, paths and addresses.
 
-A run file is data and may come from a stranger. It can name code; whether a package is imported is the user's decision.
+A run file is data and may come from a stranger. It can name code, files and servers outside of itself; whether a
+package is imported, a file read or a server asked is the user's decision.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
+import shlex
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -18,55 +21,96 @@ VARIABLE = "PPAX_SETTINGS"  # environment variable: another settings file
 LIMIT = 2**16  # bytes of a settings file; far above the size of a valid one
 # Modules without parts: with a run file's options as arguments, their functions could do anything
 NEVER = sys.stdlib_module_names | {"ppax", "__main__"}
+REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://|//|\\\\")  # begin of an address; of a share of Windows, too
 
 
 class Untrusted(ConfigError):
-    """Error of names whose packages the user does not trust; `packages` are these."""
+    """Error of packages, paths and addresses that the user does not trust; `names` are these, as `trust` takes them."""
 
-    def __init__(self, text: str, packages: tuple[str, ...]):
+    def __init__(self, text: str, names: tuple[str, ...]):
         super().__init__(text)
-        self.packages = packages
+        self.names = names
 
 
 _trusted: set[str] = set()
-_beside: set[str] = set()  # those of a command line, which may also lie in the current directory
+_beside: set[str] = set()  # those of a command line; packages among them may also lie in the current directory
+_holding: set[str] = set()  # directories of the files that are read: paths inside come from the same hand
 
 
-def trust(*packages: str) -> None:
-    """Allow run files to import `packages`, names of top-level packages or modules, for the rest of this process.
+def trust(*names: str) -> None:
+    """Allow run files to use `names`, packages, paths and addresses, for the rest of this process.
 
-    "my_package" covers its modules and nothing else. Raises ConfigError for anything but such a name, and for modules
-    of Python's own library.
+    "my_package" allows the import of a package or module, and covers its modules and nothing else. What has a slash is
+    a path, "runs/teacher", which covers all that lies in it, or an address, "postgresql://me@host/studies" or
+    "//head:6379", which covers itself alone. Raises ConfigError for anything else, and for modules of Python's own
+    library.
     """
-    _trusted.update([checked(name, "trust") for name in packages])
+    _trusted.update([checked(name, "trust") for name in names])
 
 
 @contextlib.contextmanager
-def trusting(packages: Iterable[str], beside: bool = False) -> Iterator[None]:
-    """Context in which `packages` are trusted; with `beside` they are also searched in the current directory, last."""
-    before, before_beside = set(_trusted), set(_beside)
-    names = [checked(name, "--trust") for name in packages]
+def trusting(names: Iterable[str] = (), beside: bool = False, within: Iterable[str | Path] = ()) -> Iterator[None]:
+    """Context in which `names` are trusted, as by `trust`.
+
+    With `beside` they are those of a command line, whose packages are also searched in the current directory, last.
+    `within` are directories that hold the files which are read, so that paths inside need no trust.
+    """
+    before = [(current, set(current)) for current in (_trusted, _beside, _holding)]
+    names = [checked(name, "--trust") for name in names]
     _trusted.update(names)
     _beside.update(names if beside else ())
+    _holding.update(os.path.realpath(folder) for folder in within)
     try:
         yield
     finally:
-        for current, old in ((_trusted, before), (_beside, before_beside)):
+        for current, old in before:
             current.clear()
             current.update(old)
 
 
-def granted() -> tuple[list[str], list[str]]:
-    """Return the packages that are trusted here, and those of them that this command line trusts; for other processes.
+def typed(names: Iterable[str], within: Iterable[Path] = ()) -> None:
+    """Trust what the user has typed as an option, and paths in the directory of a file that it names.
 
-    `with trusting(first), trusting(second, beside=True)` is the same trust there.
+    Until the end of the command, whose `trusting` surrounds it.
     """
-    return sorted(_trusted | _of_settings()), sorted(_beside)
+    names = list(names)
+    _trusted.update(names)
+    _beside.update(names)
+    _holding.update(os.path.realpath(folder) for folder in within)
+
+
+def granted() -> tuple[list[str], list[str], list[str]]:
+    """Return trust, trust of this command line and directories of files that are read; for other processes.
+
+    `with trusting(first, within=third), trusting(second, beside=True)` is the same trust there.
+    """
+    return sorted(_trusted | _of_settings()), sorted(_beside), sorted(_holding)
 
 
 def flags() -> str:
-    """Return the options `--trust PACKAGE` of this command line, with a space before each."""
-    return "".join(f" --trust {name}" for name in sorted(_beside))
+    """Return the options `--trust NAME` of this command line, with a space before each."""
+    return "".join(f" --trust {shlex.quote(name)}" for name in sorted(_beside))
+
+
+def places() -> set[str]:
+    """Return the paths and addresses that the user trusts."""
+    return {name for name in _trusted | _of_settings() if is_place(name)}
+
+
+def is_place(name: str) -> bool:
+    """Return whether a name is a path or an address and no package."""
+    return "/" in name or "\\" in name
+
+
+def holding() -> set[str]:
+    """Return the directories of the files that are read, but none around the user's home, which has many hands."""
+    home = os.path.realpath(os.path.expanduser("~"))
+    return {folder for folder in _holding if not lies_in(home, folder)}
+
+
+def lies_in(path: str, folder: str) -> bool:
+    """Return whether a path is that of a folder, or of something in it; both without links."""
+    return path == folder or path.startswith(os.path.join(folder, ""))
 
 
 def is_trusted(package: str) -> bool:
@@ -83,11 +127,16 @@ def may_be_beside(package: str) -> bool:
 
 
 def checked(name: str, place: str) -> str:
-    """Return `name`; ConfigError unless it names one top-level package that may have parts."""
+    """Return `name`; ConfigError unless it is a path, an address, or one top-level package that may have parts."""
+    if isinstance(name, str) and is_place(name) and "\0" not in name:
+        return name
     if not isinstance(name, str) or not name.isidentifier():
         nearest = str(name).partition(":")[0].partition(".")[0]
         hint = f"; nearest: {nearest}" if nearest.isidentifier() else ""
-        raise ConfigError(f"{place} = {name!r}: must be the name of a top-level package, as my_package{hint}")
+        raise ConfigError(
+            f"{place} = {name!r}: must be the name of a top-level package, as my_package, or a path or address, with a "
+            f"slash, as ./data or //host:port{hint}"
+        )
     refuse_library(name, f"{place} = {name!r}")
     return name
 
@@ -116,7 +165,7 @@ def settings_file() -> Path | None:
 
 
 def _of_settings() -> set[str]:
-    """Return the packages that the settings file trusts; ConfigError where the file has anything else."""
+    """Return the names that the settings file trusts; ConfigError where the file has anything else."""
     path = settings_file()
     if path is None or not path.is_file():
         return set()
@@ -128,4 +177,11 @@ def _of_settings() -> set[str]:
     names = settings.get("trust", [])
     if set(settings) - {"trust"} or not isinstance(names, list):
         raise ConfigError(f'{path}: must have one entry, a list of names of packages: trust = ["my_package"]')
-    return {checked(name, f"{path}: trust") for name in names}
+    return {_wherever(os.path.expanduser(checked(name, f"{path}: trust")), path) for name in names}
+
+
+def _wherever(name: str, path: Path) -> str:
+    """Return a name of the settings file; ConfigError for a path that depends on the current directory."""
+    if is_place(name) and not (REMOTE.match(name) or os.path.isabs(name)):
+        raise ConfigError(f"{path}: trust = {name!r}: must be an absolute path, or one that begins with ~/")
+    return name

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 from ppax.loggers.background import Background
-from ppax.parts import part, static
+from ppax.parts import ADDRESS, part, static
 from ppax.protocols import Artifact, LoggedRun, Row
 from ppax.storage import safe_files
 
@@ -34,6 +34,7 @@ class MLflow:
         "server or database, as http://host:5000 or sqlite:///mlflow.db; none: MLflow's own choice, the environment "
         "variable MLFLOW_TRACKING_URI or mlflow.db in the working directory",
         default=None,
+        outside=ADDRESS,
     )
     system_metrics: bool = static("also log the load of processor, memory, disk, network and GPUs", default=True)
 

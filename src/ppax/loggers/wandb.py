@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ppax.loggers.background import Background
 from ppax.options import unflatten
-from ppax.parts import part, static
+from ppax.parts import ADDRESS, part, static
 from ppax.protocols import Artifact, LoggedRun, Row
 
 MODES = ("online", "offline")
@@ -21,7 +21,7 @@ class WandB:
     stores: ClassVar[tuple[str, ...]] = ("policy", "film")
 
     project: str = static("name of the project", default="ppax")
-    entity: str | None = static("user or team that owns the project; none: your own", default=None)
+    entity: str | None = static("user or team that owns the project; none: your own", default=None, outside=ADDRESS)
     group: str | None = static("group of runs that belong together, as seeds of one setting", default=None)
     mode: str | None = static(
         "online, or offline: only files in wandb/ of the working directory, which `wandb sync` sends later; none: the "

@@ -74,13 +74,6 @@ def fetch(source: str) -> Path:
     return Path(os.path.realpath(path))  # the cache has links, which are not followed where a bundle is read
 
 
-def cached(source: str) -> Path | None:
-    """Return the path of a repository's bundle in the cache of huggingface_hub, None without; asks no server."""
-    address, hub = address_of(source), _require_hub()
-    found = hub.try_to_load_from_cache(address.repo, BUNDLE, revision=address.revision)
-    return Path(os.path.realpath(found)) if isinstance(found, str) else None
-
-
 def _endpoint() -> str | None:
     """Return the address of the server, HF_ENDPOINT at this moment; None: huggingface.co."""
     return os.environ.get("HF_ENDPOINT") or None

@@ -17,7 +17,7 @@ from ppax.envs import Env
 from ppax.options import Config
 from ppax.policy import bundle
 from ppax.policy.acting import acting
-from ppax.policy.hub import PREFIX, cached, fetch
+from ppax.policy.hub import PREFIX, fetch
 from ppax.policy.listing import CHECKPOINTS, find_step
 from ppax.policy.policy import Policy, Source
 from ppax.policy.spec import PolicySpec, spec_of
@@ -65,11 +65,6 @@ def load(
     raise ConfigError(
         f"{path}: must be a run directory, as fit(..., run_dir=PATH) and `ppax train` write it, or a bundle"
     )
-
-
-def downloaded(source: str) -> Path | None:
-    """Return the path of a policy of the Hub that was downloaded before, None without; asks no server."""
-    return cached(source)
 
 
 def _from_run(path: Path, best: bool, step: int | None, agent: Agent | None, env: Env | None) -> Policy:

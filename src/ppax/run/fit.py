@@ -172,7 +172,7 @@ def resume(
         saved = saved_origin(path)
         sharding.use_cpu_devices(saved.devices)
         passed = agent is not None or env is not None
-        agent, env, run = built = load_run(path, agent, env)
+        agent, env, run = built = load_run(path, agent, env, training=True)
         agent = as_saved(saved, agent, env, run)
         if console is not None:
             run = dataclasses.replace(run, log=dataclasses.replace(run.log, console=console))

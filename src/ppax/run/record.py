@@ -139,8 +139,11 @@ def _of_env(env: Any, run_config: Config) -> list[str]:
 
 
 def _as_given(run_config: Config) -> contextlib.AbstractContextManager[None]:
-    """Context that trusts the packages of a configuration which describes the user's own objects."""
-    return imports.trusting({config.package_of(path) for path in config.import_paths(run_config).values()})
+    """Context that trusts the packages, paths and addresses of a configuration which describes the user's objects."""
+    packages = {config.package_of(path) for path in config.import_paths(run_config).values()}
+    with imports.trusting(packages):
+        places = {one.name for one in config.outside(recorded(run_config)).values()}
+    return imports.trusting(packages | places)
 
 
 def _of_agent(agent: Agent, env: Env, run_config: Config) -> list[str]:

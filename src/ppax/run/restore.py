@@ -16,7 +16,6 @@ from ppax.agents.logged import annealed_numbers
 from ppax.arrays import counter
 from ppax.config import Run
 from ppax.envs import Env
-from ppax.imitation.teachers import without_downloads
 from ppax.options import Option, check_value
 from ppax.program import processes
 from ppax.program.backends import backend_of
@@ -71,8 +70,12 @@ def planned_iterations(env: Env, run: Run) -> int:
     return total
 
 
-def load_run(run_dir: Path, agent: Agent | None = None, env: Env | None = None) -> config.Built:
-    """Build agent, environment and settings of the run in `run_dir`; use `agent` and `env` where they are passed."""
+def load_run(run_dir: Path, agent: Agent | None = None, env: Env | None = None, training: bool = False) -> config.Built:
+    """Build agent, environment and settings of the run in `run_dir`; use `agent` and `env` where they are passed.
+
+    Raises Untrusted where it needs code, or a path or address outside of the directory, that the user does not trust;
+    loggers are needed in `training` alone.
+    """
     run_config = run_dirs.find(run_dir)
     record.require(run_config, agent, env, str(run_dir))
     run_config = record.recorded(run_config)
@@ -80,12 +83,15 @@ def load_run(run_dir: Path, agent: Agent | None = None, env: Env | None = None) 
     passed["schedule"] = env is not None and env.settings.schedule is not None
     paths = config.import_paths(run_config)
     imports.require_trusted({place: paths[place] for place in paths if not passed.get(place.partition(".")[0], False)})
-    env = config.build_env(run_config) if env is None else config.configured(env, run_config)
-    processes.require_compiled(env.name, backend_of(env).repeatable)
-    if agent is None:
-        with without_downloads():
-            agent = config.build(run_config, env).agent
-    return config.Built(agent, env, config.settings(run_config))
+    settings = config.settings(run_config)
+    with imports.trusting(within=[run_dir]):
+        if training:
+            config.require_asked(run_config, "log.")
+        env = config.build_env(run_config) if env is None else config.configured(env, run_config)
+        processes.require_compiled(env.name, backend_of(env).repeatable)
+        if agent is None:
+            agent = config.build_agent(run_config, env, settings.self_play)
+    return config.Built(agent, env, settings)
 
 
 def load_state(run_dir: Path, agent: Agent, env: Env, run: Run, fresh: bool = True) -> TrainState:
@@ -108,7 +114,10 @@ def load_state(run_dir: Path, agent: Agent, env: Env, run: Run, fresh: bool = Tr
     if state is None and (skipped or not fresh):
         raise checkpoint.CheckpointError(f"{run_dir} has no checkpoint that can be loaded")
     if state is None:
-        record.require_no_source_in_memory(run_dirs.find(run_dir), str(run_dir))
+        run_config = run_dirs.find(run_dir)
+        record.require_no_source_in_memory(run_config, str(run_dir))
+        with imports.trusting(within=[run_dir]):
+            config.require_asked(record.recorded(run_config), "init_from.")
         return initial_state(agent, env, run, prepare(agent, shapes, run.init_from))
     return place(agent, env, state)
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ppax import config, envs
+from ppax import config, envs, imports
 from ppax.config import FilmSettings, Run, group_tables
 from ppax.envs import Env
 from ppax.options import Config, unflatten
@@ -79,6 +79,8 @@ def _built(member: Member, made: dict[str, Env]) -> Task:
         if name not in made:
             made[name] = config.build_env(plain)
         agent, env, run = config.build(member.config, made[name])
+    except imports.Untrusted:
+        raise
     except ConfigError as error:
         raise ConfigError(f"sweep, member {member.number}: {error}") from error
     _refuse(run)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ppax import config
+from ppax import config, imports
 from ppax.config import SEARCH, SWEEP, Built
 from ppax.options import NONE, Config, Option, check_value, flatten, unflatten
 from ppax.protocols import Search
@@ -180,6 +180,8 @@ def member(run_config: Config, number: int, setting: int, values: Config, seed: 
         base = unflatten({path: value for path, value in flat if not path.startswith(ranges)})
         own = config.overridden(base, unflatten(values | {"seed": check_value(SEED, seed)}))
         return Member(number, setting, values, seed, config.resolve(own))
+    except imports.Untrusted:
+        raise
     except ConfigError as error:
         raise ConfigError(f"sweep, member {number} ({described(values) or f'seed = {seed}'}): {error}") from error
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ppax import config, imports
+from ppax.config import Built
 from ppax.names import refusing_unknown
 from ppax.options import Config
 from ppax.program import clusters, processes
@@ -30,8 +31,10 @@ from ppax.sweeps.plan import Plan, Target, config_of
 from ppax.sweeps.progress import Progress
 from ppax.sweeps.results import SweepResult, conclude, conclude_study
 from ppax.sweeps.search import Optuna
+from ppax.sweeps.search import table as searches
 from ppax.sweeps.searching import Searching, checked_total
 from ppax.sweeps.training import Stopped
+from ppax.tools.tuned import Preset
 from ppax.types import ConfigError
 
 
@@ -69,8 +72,19 @@ def sweep_runs(
     run_config, table = plan.split(run_config)
     given = {"seeds": seeds, "draws": draws, "draw_seed": draw_seed, config.SEARCH: search}
     table = table | dict(values or {}) | {name: value for name, value in given.items() if value is not None}
-    cluster = placing.read(of_ray if ray is None else ray)
-    return start(config.resolve(run_config), plan.read(table), run_dir, cluster=cluster)
+    file = config.file_of(str(target)) if isinstance(target, str | Path) else None
+    named = _of_python(target, run_config, values or {}, search)
+    with imports.trusting(named, within=[] if file is None else [file.parent]):
+        cluster = placing.of_file(of_ray) if ray is None else placing.read(ray)
+        return start(config.resolve(run_config), plan.read(table), run_dir, cluster=cluster)
+
+
+def _of_python(target: Target, run_config: Config, values: Mapping[str, Any], search: Any) -> set[str]:
+    """Return the paths and addresses that arguments and objects of Python name, which need no further trust."""
+    found = config.outside(run_config) if isinstance(target, Preset | Built) else {}
+    found |= config.named(values, config.options(run_config))
+    found |= searches.outside_of(search) if isinstance(search, dict) else {}
+    return {one.name for one in found.values()}
 
 
 def start(
@@ -119,13 +133,14 @@ def resume_sweep(run_dir: str | Path, *, ray: str | Mapping[str, Any] | None = N
     """
     _require_one_process()
     path, cluster = absolute(run_dir), placing.read(ray)
-    recorded = directory.read(path)
-    placing.check(cluster, recorded.plan.search)
-    with RunDirectory(path):
-        members = recorded.members
-        if isinstance(recorded.plan.search, Optuna):
-            members = plan.members_of(recorded.run_config, recorded.plan)
-        return _train(path, recorded, packed(members), cluster)
+    with imports.trusting(within=[path]):
+        recorded = directory.read(path)
+        placing.check(cluster, recorded.plan.search)
+        with RunDirectory(path):
+            members = recorded.members
+            if isinstance(recorded.plan.search, Optuna):
+                members = plan.members_of(recorded.run_config, recorded.plan)
+            return _train(path, recorded, packed(members), cluster)
 
 
 def _require_one_process() -> None:

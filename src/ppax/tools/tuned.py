@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ppax import config
+from ppax import config, imports
 from ppax.config import Run
 from ppax.envs import Env
 from ppax.options import Config, flatten, unflatten
@@ -37,7 +38,8 @@ def preset(name: str, **options: Any) -> Preset:
     `options` override its run file, with the same names: `seed=3, agent={"learning_rate": 1e-4}`. Raises ConfigError
     for an unknown name, with the nearest one, and for invalid options.
     """
-    return Preset(*config.build(config.overridden(preset_config(name), options)))
+    with _trusting(options):
+        return Preset(*config.build(config.overridden(preset_config(name), options)))
 
 
 def preset_config(name: str) -> Config:
@@ -57,9 +59,15 @@ def recommended(env: str | Env, **options: Any) -> Preset:
     reason for each, is docs/defaults.md. Raises ConfigError for an unknown environment or an invalid option.
     """
     given = unflatten(dict(flatten(options)))
-    if isinstance(env, str):
-        return Preset(*config.build(config.recommended({"env": env} | given).config))
-    fields = env.settings.run_fields().items()
-    settings = {name: value for name, value in fields if value != {} and name != "schedule"}  # `env` has its schedule
-    run_config = config.recommended(settings | given, env).config
-    return Preset(*config.build(run_config, env))
+    with _trusting(given):
+        if isinstance(env, str):
+            return Preset(*config.build(config.recommended({"env": env} | given).config))
+        fields = env.settings.run_fields().items()
+        settings = {name: value for name, value in fields if value != {} and name != "schedule"}  # `env` has its own
+        run_config = config.recommended(settings | given, env).config
+        return Preset(*config.build(run_config, env))
+
+
+def _trusting(options: Config) -> AbstractContextManager[None]:
+    """Context that trusts the paths and addresses among arguments of Python."""
+    return imports.trusting({one.name for one in config.outside(options).values()})

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ppax import config, imports
 from ppax.options import Config, Option, check_value, nearest
+from ppax.parts import ADDRESS
 from ppax.program.clusters import AUTO
 from ppax.protocols import Search
 from ppax.sweeps.search import Grid
@@ -23,6 +25,7 @@ OPTIONS = {
         str,
         default=AUTO,
         doc=f"cluster of Ray, HOST:PORT; {AUTO}: $RAY_ADDRESS, else one on this machine, else a new one here",
+        limits={"outside": ADDRESS},
     ),
     "cpus": Option("ray.cpus", int, default=1, doc="CPUs of each program", limits={"low": 1}),
     "gpus": Option("ray.gpus", int, default=0, doc="GPUs of each program", limits={"low": 0}),
@@ -64,6 +67,17 @@ def read(given: str | Mapping[str, Any] | None) -> Cluster | None:
         if name not in OPTIONS:
             raise ConfigError(f"unknown option {f'{RAY}.{name}'!r}; did you mean {RAY}.{nearest(name, OPTIONS)}?")
     return Cluster(*(check_value(option, table.get(name, option.default)) for name, option in OPTIONS.items()))
+
+
+def of_file(given: Mapping[str, Any] | None) -> Cluster | None:
+    """Return the settings of a table that a file has, as `read`; Untrusted for a cluster that the user does not trust.
+
+    A cluster gets the code of this process and its credentials, and what it sends back is unpickled.
+    """
+    cluster = read(given)
+    table = {OPTIONS[name].path: value for name, value in checked(given).items()}
+    imports.require_asked(config.named(table, OPTIONS.values()))
+    return cluster
 
 
 def checked(given: Any) -> Mapping[str, Any]:

@@ -48,7 +48,7 @@ class ProcessContext(NamedTuple):
     """Process context that a worker takes over from the driver: versions, trusted packages, search path, directory."""
 
     versions: tuple[str, str]  # of ppax and JAX
-    trusted: tuple[list[str], list[str]]  # as imports.granted
+    trusted: tuple[list[str], list[str], list[str]]  # as imports.granted
     search: list[str]  # sys.path
     directory: str  # current one, for relative paths
     cpus: int  # of a program, which has as many CPU devices
@@ -108,8 +108,8 @@ def enter(given: ProcessContext, stack: contextlib.ExitStack) -> None:
     if os.path.isdir(given.directory):
         os.chdir(given.directory)
     sharding.use_only(given.cpus)
-    packages, beside = given.trusted
-    stack.enter_context(imports.trusting(packages))
+    names, beside, within = given.trusted
+    stack.enter_context(imports.trusting(names, within=within))
     stack.enter_context(imports.trusting(beside, beside=True))
     stack.enter_context(kept_programs())
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from ppax.parts import ADDRESS
 from ppax.protocols import Copy, Standings, Stop
 from ppax.types import ConfigError, part, static
 
@@ -35,6 +36,7 @@ class Optuna:
     storage: str | None = static(
         "URL of the study's database, as postgresql+psycopg://host/name; none: study.db in the sweep's directory",
         default=None,
+        outside=ADDRESS,
     )
     study: str = static("name of the study in the database", default="ppax")
     patience: int = static(

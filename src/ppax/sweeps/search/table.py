@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ppax import config
+from ppax import config, imports
 from ppax.config import SEARCH, Choices
-from ppax.options import Config, Option
+from ppax.imports import Outside
+from ppax.options import Config, Option, flatten
 from ppax.protocols import Search
 from ppax.sweeps.search.asha import ASHA
 from ppax.sweeps.search.grid import Grid
@@ -26,7 +27,20 @@ def options_of(table: Any) -> Iterator[Option]:
 
 
 def read(table: Any) -> Search:
-    """Return the search of a table; ConfigError for unknown options and values out of range."""
+    """Return the search of a table; ConfigError for unknown options and values out of range.
+
+    Raises Untrusted for a database that the user does not trust: a stranger's file must not choose one.
+    """
+    imports.require_asked(outside_of(table))
+    return _built(table)
+
+
+def outside_of(table: Any) -> dict[str, Outside]:
+    """Return the addresses that a table names, by their places in it."""
+    return config.named(dict(flatten(checked(table), f"{SEARCH}.")), options_of(table))
+
+
+def _built(table: Any) -> Search:
     search: Search = config.build_part(SEARCHES, checked(table), SEARCH)
     return search
 
@@ -36,7 +50,7 @@ def to_table(search: Search) -> Config:
     if not isinstance(search, Search):
         raise ConfigError(f"search = {search!r}: must be a search, as ppax.sweeps.Halving(), or a table of its options")
     table = config.describe_part(search, SEARCHES)
-    read(table)  # a class without an import path cannot be read again
+    _built(table)  # a class without an import path cannot be read again
     return table
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ppax.imports import Untrusted
 from ppax.protocols import Copy, Standings, Stop
 from ppax.scores.statistics import iqm
 from ppax.sweeps import directory, plan
@@ -97,6 +98,8 @@ def _built(recorded: Recorded, asked: Sequence[Proposed], study: Study) -> Batch
                 for number, seed in zip(numbers, seeds, strict=True)
             )
             packed(own)
+        except Untrusted:
+            raise
         except ConfigError as error:
             warnings.warn(f"trial {one.number} cannot be trained: {error}", stacklevel=2)
             study.tell(one.number, math.nan, str(error), Path())

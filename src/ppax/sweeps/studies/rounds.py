@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ppax.protocols import Copy, Standings, Stop
-from ppax.scores.statistics import iqm
+from ppax.reports.statistics import iqm
 from ppax.sweeps import directory, plan
 from ppax.sweeps.directory import Recorded, member_dir
 from ppax.sweeps.member import complete, result_of, stop

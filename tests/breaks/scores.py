@@ -30,6 +30,16 @@ MUTATIONS: list[Mutation] = [
         "reports/statistics.py",
     ),
     Mutation(
+        "settings of equal IQM are ranked by nothing else",
+        "return Standing(worst, len(known) - len(scores), -math.inf, mean)",
+        "return Standing(worst, 0, -math.inf, -math.inf)",
+        (
+            STATISTICS + "test_settings_are_ranked_by_iqm_then_failures_then_lower_bound_then_mean",
+            "tests/sweeps/test_searching.py::test_of_settings_with_failed_seeds_the_one_with_fewer_is_best",
+        ),
+        "reports/statistics.py",
+    ),
+    Mutation(
         "results of other settings count",
         "if known is None or known.fingerprint != mark:",
         "if known is None:",

@@ -21,7 +21,7 @@ from ppax.reports.words import (
     value_text,
 )
 
-ENVS = 3  # maximum number of environments whose results are in words
+ENVS, LISTED = 3, 3  # maximum number of environments whose results are in words, and of settings that are named
 
 
 def title_of(groups: Sequence[Group]) -> str:
@@ -83,9 +83,10 @@ def _which(groups: Sequence[Group]) -> str:
     runs = f"{counted(count, 'run')} of PPO on {title_of(groups)}"
     if len(groups) == 1:
         return f"{runs}, which differ by their seed alone."
-    shown = [f"{group.label} ({group.seeds})" for group in groups[:4]]
-    more = [f"{len(groups) - 4} more"] if groups[4:] else []
-    return f"{runs} in {counted(len(groups), 'setting').lower()}: {listed(shown + more)}."
+    settings = f"{runs} in {counted(len(groups), 'setting').lower()}"
+    if len(groups) > LISTED:
+        return f"{settings}."
+    return f"{settings}: {listed([f'{group.label} ({group.seeds})' for group in groups])}."
 
 
 def _how_long(records: Sequence[Record]) -> str:

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from ppax.sweeps import SweepResult, resume_sweep, sweep_runs
     from ppax.tools.doctor import Diagnosis, doctor
     from ppax.tools.figures import plot
-    from ppax.tools.report import compare, report
+    from ppax.tools.report import compare, frame, report
     from ppax.tools.tuned import Preset, preset, recommended
 
 __version__ = "0.1.0"
@@ -73,7 +73,7 @@ _LAZY = {
     "ppax.sweeps": ("SweepResult", "resume_sweep", "sweep_runs"),
     "ppax.tools.doctor": ("Diagnosis", "doctor"),
     "ppax.tools.figures": ("plot",),
-    "ppax.tools.report": ("compare", "report"),
+    "ppax.tools.report": ("compare", "frame", "report"),
     "ppax.tools.tuned": ("Preset", "preset", "recommended"),
 }
 
@@ -111,6 +111,7 @@ __all__ = [  # noqa: RUF022  # in groups
     "config",
     "doctor",
     "fit",
+    "frame",
     "loggers",
     "plot",
     "preset",

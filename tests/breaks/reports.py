@@ -24,6 +24,20 @@ MUTATIONS: list[Mutation] = [
         "reports/curves.py",
     ),
     Mutation(
+        "the confidence band is that of the mean",
+        "cut = int(TRIMMED * count)",
+        "cut = 0",
+        (CURVES + "test_the_confidence_band_is_the_interval_of_the_interquartile_mean",),
+        "reports/statistics.py",
+    ),
+    Mutation(
+        "environments share an axis",
+        "found.setdefault(group.env, []).append(group)",
+        'found.setdefault("", []).append(group)',
+        (PAGE + "test_each_environment_has_axes_of_its_own",),
+        "reports/groups.py",
+    ),
+    Mutation(
         "runs of other seeds are settings of their own",
         "return path != SEED and not path.startswith(OTHER)",
         "return not path.startswith(OTHER)",

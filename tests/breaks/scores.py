@@ -2,7 +2,7 @@
 
 from breaks.base import Mutation
 
-STATISTICS = "tests/scores/test_statistics.py::"
+STATISTICS = "tests/reports/test_statistics.py::"
 RESULTS = "tests/scores/test_results.py::"
 SCORING = "tests/scores/test_scoring.py::"
 SUITE = "tests/scores/test_suite.py::"
@@ -13,21 +13,31 @@ MUTATIONS: list[Mutation] = [
         "needed = math.ceil(share * len(scores) - 1e-9)",
         "needed = math.floor(share * len(scores) - 1e-9)",
         (STATISTICS + "test_verdict_at_its_boundaries",),
-        "scores/statistics.py",
+        "reports/statistics.py",
     ),
     Mutation(
         "seeds are measured against 90 % of the threshold itself",
         "bar = random + NEAR * (threshold - random)",
         "bar = NEAR * threshold",
         (STATISTICS + "test_verdict_on_negative_scores",),
-        "scores/statistics.py",
+        "reports/statistics.py",
     ),
     Mutation(
         "the interval is that of the mean",
         "lambda x, axis=-1: stats.trim_mean(x, TRIMMED, axis=axis),",
         "lambda x, axis=-1: stats.trim_mean(x, 0.0, axis=axis),",
         (STATISTICS + "test_interval_of_one_success_in_five",),
-        "scores/statistics.py",
+        "reports/statistics.py",
+    ),
+    Mutation(
+        "settings of equal IQM are ranked by nothing else",
+        "return Standing(worst, len(known) - len(scores), -math.inf, mean)",
+        "return Standing(worst, 0, -math.inf, -math.inf)",
+        (
+            STATISTICS + "test_settings_are_ranked_by_iqm_then_failures_then_lower_bound_then_mean",
+            "tests/sweeps/test_searching.py::test_of_settings_with_failed_seeds_the_one_with_fewer_is_best",
+        ),
+        "reports/statistics.py",
     ),
     Mutation(
         "results of other settings count",

@@ -80,7 +80,7 @@ def test_a_long_run_makes_a_small_page():
         for seed in range(3)
     ]
     text = page([*runs, runs[0]._replace(tables=config.resolve({"num_envs": 8}))], None, "today")
-    assert text.count("<svg") == 2 + 2 + 6 + 31  # learning twice; losses and speed; health; others
+    assert text.count('role="img"') == 2 + 2 + 6 + 31  # learning twice; losses and speed; health; others
     assert len(text.encode()) < 5e6
 
 
@@ -97,9 +97,9 @@ def test_several_runs_in_words():
     slow = [run(seed=seed)._replace(evaluation={"mean_return": 10.0 + seed, "episodes": 8}) for seed in (0, 2)]
     text = summary.paragraph(groups_of([*slow, run(num_envs=8)._replace(stopped={})]))
     assert text == (
-        "Three runs of PPO on CartPole-v1 in two settings: num_envs = 64 (2 seeds: 0, 2) and num_envs = 8 (seed 0). "
+        "Three runs of PPO on CartPole-v1 in two settings: num_envs = 8 (seed 0) and num_envs = 64 (2 seeds: 0, 2). "
         "Each trained for about 500 environment steps, in 1.2 s on average (400 steps per second). "
-        "The highest mean return is that of num_envs = 8: 50 at the last measurement. "
+        "The best setting is num_envs = 8, with a mean return of 50 at the last measurement. "
         "Still running, or killed: 1 of 3 runs."
     )
 
@@ -114,7 +114,7 @@ def test_evaluations_during_training_stand_before_training_episodes():
     returns = {0: 5.0, 1: 20.0, 2: 10.0}
     rows = [{"iteration": i, "env_steps": i, "episode_return": 1.0, "eval_return": x} for i, x in returns.items()]
     text = page([of_history("run", rows, {"env": "x"})], None, "today")
-    assert "Mean return of evaluations during training; faint: training episodes" in text
+    assert "Return of evaluations during training; faint: training episodes" in text
     assert "The policy reaches a mean return of 10 at the last measurement" in text
     cells = re.sub(r"<[^>]+>+", "|", text)
     assert re.search(r"last in training\|+best in training\|+run\|+\?\|+10\|+20\|", cells)
@@ -135,6 +135,43 @@ def test_share_of_rows_in_the_healthy_range(values, share, said):
 def test_differences_and_changes_are_listed():
     text = page([run(num_envs=8, num_steps=16), run(num_envs=9, num_steps=16)], None, "today")
     cells = re.sub(r"<[^>]+>", "|", text)
-    assert re.search(r"\|num_envs\|+8\|+9\|", cells)
+    assert re.search(r"\|setting\|+num_envs\|+1\|+8\|+2\|+9\|", cells)
     assert re.search(r"\|num_steps\|+16\|+128\|+rollout length", cells)
     assert text.count("run.toml of run") == 2
+
+
+def test_each_environment_has_axes_of_its_own():
+    """Returns of 500 and -200 on one axis would say nothing: one chart, one table and one sentence each."""
+    runs = [run("a", seed=0), run("b", seed=1), run("c", env="Pendulum-v1"), run("d", env="Pendulum-v1", num_envs=8)]
+    text = page(runs, None, "today")
+    names = re.findall(r'aria-label="learning curve on ([^:]+):', text)
+    assert names == ["CartPole-v1", "CartPole-v1", "Pendulum-v1", "Pendulum-v1"]  # wide and narrow
+    assert "On CartPole-v1: The policy reaches an interquartile mean over the seeds" in text
+    assert "On Pendulum-v1: The best setting is" in text
+    assert 'aria-label="KL divergence, Pendulum-v1 over environment steps"' in text
+
+
+def test_settings_are_listed_best_first_with_the_return_first():
+    runs = [run(f"run{n}", num_envs=n)._replace(evaluation={"mean_return": float(n % 7)}) for n in range(1, 13)]
+    text = page(runs, None, "today")
+    table = re.search(r'<table class="settings">.*?</table>', text, re.S)[0]
+    assert re.findall(r'<th scope="row">(\d+)</th>', table) == [
+        "6",
+        "5",
+        "5",
+        "4",
+        "4",
+        "3",
+        "3",
+        "2",
+        "2",
+        "1",
+        "1",
+        "0",
+    ]
+    strokes = re.findall(
+        r'class="swatch" aria-hidden="true"><path [^>]*?stroke="(#\w+)"[^>]*?(?:stroke-dasharray="([^"]+)")?>', table
+    )
+    assert len(set(strokes)) == 12  # the ninth has another style
+    assert not strokes[7][1]
+    assert strokes[8][1]

@@ -465,5 +465,18 @@ def test_settings_with_members_that_trained_longer_come_first(tmp_path):
         results._ranked((member_of(4, math.nan, dropped="x"), member_of(6, math.nan, dropped="x")), known),
         results._ranked((member_of(7, 10.0), member_of(8, 30.0)), known),
     ]
-    assert [pair[0] for pair in pairs] == [math.inf, 4, -math.inf, math.inf]
-    assert [pair[1].iqm for pair in pairs] == [10.0, -math.inf, -math.inf, 20.0]
+    assert [place.iteration for place in pairs] == [math.inf, 4, -math.inf, math.inf]
+    assert [place.setting.iqm for place in pairs] == [10.0, -math.inf, -math.inf, 20.0]
+
+
+def test_of_settings_with_failed_seeds_the_one_with_fewer_is_best(tmp_path):
+    """Both have no IQM, and the worse one comes first in the sweep: the run file of the best is that of the other."""
+    members = [plan.Member(n, n // 3, {"agent.gamma": 0.9 + 0.09 * (n // 3)}, n % 3, {}) for n in range(6)]
+    for one, score in zip(members, (math.nan, math.nan, 300.0, math.nan, 20.0, 30.0), strict=True):
+        path = directory.member_dir(tmp_path, one)
+        path.mkdir(parents=True)
+        (path / "run.toml").write_text(f"seed = {one.seed}\n[agent]\ngamma = {one.values['agent.gamma']}\n")
+        if math.isfinite(score):
+            (path / "evaluation.json").write_text(json.dumps({"mean_return": score, "std_return": 0.0}))
+    result = results.conclude(tmp_path, plan.read({"agent.gamma": [0.9, 0.99]}), members, 8)
+    assert [setting.values["agent.gamma"] for setting in result.settings] == [0.99, 0.9]

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -92,7 +93,7 @@ def test_the_command_compare(runs, capsys):
         assert one["evaluation_return"] == json.loads((run / "evaluation.json").read_text())["mean_return"]
         assert one["stopped"] == "total_steps are done"
     assert main.main(["compare", *map(str, runs)]) == 0
-    assert "evaluation episodes" in capsys.readouterr().out
+    assert "evaluation" in capsys.readouterr().out
 
 
 def test_a_figure_has_the_values_of_the_rows(runs):
@@ -103,13 +104,50 @@ def test_a_figure_has_the_values_of_the_rows(runs):
     np.testing.assert_array_equal(line.get_xdata(), [row["env_steps"] for row in rows])
     np.testing.assert_array_equal(line.get_ydata(), [row["entropy"] for row in rows])
     assert not figure.axes[0].collections  # one run has no range
-    both = ppax.plot(runs, metric="entropy")
-    (mean,) = both.axes[0].lines
     values = np.array([[row["entropy"] for row in rows_of(run)] for run in runs])
-    np.testing.assert_allclose(mean.get_ydata(), values.mean(0))
-    area = both.axes[0].collections[0].get_paths()[0].vertices[:, 1]
-    assert area.min() == values.min()
-    assert area.max() == values.max()
+    for band in ("range", "confidence"):  # the same for two seeds: of two, the IQM is the mean
+        both = ppax.plot(runs, metric="entropy", band=band)
+        (mean,) = both.axes[0].lines
+        np.testing.assert_allclose(mean.get_ydata(), values.mean(0))
+        area = both.axes[0].collections[0].get_paths()[0].vertices[:, 1]
+        assert area.min() == values.min()
+        assert area.max() == values.max()
+    with pytest.raises(ConfigError, match="band = 'std'"):
+        ppax.plot(runs, band="std")
+
+
+def test_log_rows_of_all_runs_are_one_long_table(runs, tmp_path, capsys):
+    pandas = pytest.importorskip("pandas")
+    frame = ppax.frame(runs)
+    assert list(frame.columns[:4]) == ["run", "env", "setting", "seed"]
+    for run, seed in zip(runs, (0, 1), strict=True):
+        own = frame[frame.seed == seed]
+        assert set(own.run) == {str(run)}
+        assert own.env_steps.tolist() == [row["env_steps"] for row in rows_of(run)]
+        np.testing.assert_array_equal(own.entropy, [row["entropy"] for row in rows_of(run)])
+    path = tmp_path / "rows.csv"
+    assert main.main(["compare", *map(str, runs), "--csv", str(path), "--no-cache"]) == 0
+    assert f"rows: {path}" in capsys.readouterr().out
+    pandas.testing.assert_frame_equal(pandas.read_csv(path), frame, check_dtype=False)
+
+
+def test_options_that_differ_are_columns_of_the_long_table(runs, tmp_path):
+    pytest.importorskip("pandas")
+    other = tmp_path / "other"
+    shutil.copytree(runs[0], other)
+    text = (other / "run.toml").read_text()
+    (other / "run.toml").write_text(text.replace("num_epochs = 1", "num_epochs = 3"))
+    frame = ppax.frame([runs[0], other])
+    assert frame.groupby("run")["agent.num_epochs"].first().to_dict() == {str(runs[0]): 1, str(other): 3}
+    assert set(frame.setting) == {"num_epochs = 1", "num_epochs = 3"}
+
+
+def test_the_directory_of_a_sweep_stands_for_its_members(runs, tmp_path):
+    for number, run in enumerate(runs):
+        shutil.copytree(run, tmp_path / "sweep" / "members" / f"{number:03d}")
+    found = ppax.compare([tmp_path / "sweep"])
+    assert sorted(found.runs) == [str(tmp_path / "sweep/members/000"), str(tmp_path / "sweep/members/001")]
+    assert len(found.settings) == 1
 
 
 def test_a_figure_of_an_unknown_metric_is_refused(runs):

@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ppax import config
+from ppax.reports.curves import RANGE
 from ppax.reports.figures import figure_of
 from ppax.reports.records import Record
 
@@ -42,7 +43,7 @@ def curve_of(record: Record) -> bytes | None:
     if metric is None:
         return None
     out = io.BytesIO()
-    figure_of([record], metric).savefig(out, format="png", dpi=DOTS_PER_INCH)
+    figure_of([record], metric, RANGE).savefig(out, format="png", dpi=DOTS_PER_INCH)
     return out.getvalue()
 
 

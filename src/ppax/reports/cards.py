@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ppax.reports.charts import COLOURS, NO_BAND, Band, Line, chart, final_text
-from ppax.reports.curves import common
-from ppax.reports.groups import Group
+from ppax.reports.charts import NO_BAND, Band, Line, chart, final_text, look_of, swatch
+from ppax.reports.curves import RANGE, common
+from ppax.reports.groups import Group, by_env
 from ppax.reports.markup import Markup, element, joined
 from ppax.reports.words import shortened
 
@@ -19,23 +19,22 @@ def section(title: str, intro: str, *content: object) -> Markup:
     return element("section", element("h2", title), element("p", intro, class_="intro"), *content)
 
 
-def dotted(text: str, colour: int) -> Markup:
-    """Text behind a dot in the colour of a group."""
-    dot = element("span", class_="dot", style=f"background:{COLOURS[colour % len(COLOURS)]}")
-    return joined((dot, text))
+def marked(text: str, group: Group) -> Markup:
+    """Text behind a piece of the line of a setting."""
+    return joined((swatch(group.place), text))
 
 
-def lines_of(groups: Sequence[Group], metric: str, points: int) -> list[Line]:
-    """Line of each group that has `metric`, in the colour of the group."""
-    curves = [common(group.records, metric, points) for group in groups]
+def lines_of(groups: Sequence[Group], metric: str, points: int, band: str = RANGE) -> list[Line]:
+    """Line of each group that has `metric`, in the colour and style of the group; `band` as in `curves.averaged`."""
+    curves = [common(group.records, metric, points, band) for group in groups]
     return [
-        Line(curve, f"{group.label}: {metric}", COLOURS[i % len(COLOURS)])
-        for i, (group, curve) in enumerate(zip(groups, curves, strict=True))
+        Line(curve, f"{group.label}: {metric}", *look_of(group.place))
+        for group, curve in zip(groups, curves, strict=True)
         if len(curve.steps)
     ]
 
 
-def card(
+def cards(
     groups: Sequence[Group],
     metric: str,
     title: str,
@@ -43,16 +42,21 @@ def card(
     sentence: str,
     band: Band = NO_BAND,
     badge: tuple[str, bool] | None = None,
-) -> Markup:
-    """Small chart of one metric with title, unit and a sentence; empty where no run has the metric."""
-    lines = lines_of(groups, metric, SMALL_POINTS)
-    if not lines:
-        return Markup("")
-    mark = element("span", badge[0], class_="badge well" if badge[1] else "badge ill") if badge else ""
-    below = element("span", unit or (f"last {final_text(lines[0])}" if len(lines) == 1 else ""), class_="unit")
-    caption = element("figcaption", element("b", shortened(title)), mark, below)
-    drawn = chart(lines, *SMALL, f"{shortened(title)} over environment steps", band)
-    return element("figure", caption, drawn, element("p", sentence) if sentence else "", class_="card")
+) -> list[Markup]:
+    """Small chart of one metric for each environment that has it, with title, unit and a sentence."""
+    envs, drawn = by_env(groups), []
+    for env, own in envs.items():
+        lines = lines_of(own, metric, SMALL_POINTS)
+        if lines:
+            name = shortened(f"{title}, {env}" if len(envs) > 1 else title)
+            mark = element("span", badge[0], class_="badge well" if badge[1] else "badge ill") if badge else ""
+            below = element("span", unit or (f"last {final_text(lines[0])}" if len(lines) == 1 else ""), class_="unit")
+            picture = chart(lines, *SMALL, f"{name} over environment steps", band)
+            text = element("p", sentence) if sentence else ""
+            drawn += [
+                element("figure", element("figcaption", element("b", name), mark, below), picture, text, class_="card")
+            ]
+    return drawn
 
 
 def grid(cards: Sequence[Markup]) -> Markup:

@@ -18,6 +18,7 @@ from ppax.reports.words import number_text, short_count
 
 # Readable on white and on black, and apart for readers who do not see all colours
 COLOURS = ("#12948a", "#e0822b", "#4a7fd6", "#c5508f", "#8c9427", "#8a68cc", "#d14f45", "#7c8794")
+DASHES = ("", "7 4", "2 4", "10 3 2 3")  # styles of lines, each with all colours
 HEALTHY = "#3fa35b"
 TOP, BOTTOM, RIGHT, GLYPH = 10, 24, 14, 6.6  # margins and width of a character, in pixels
 PADDING = 0.06  # of the range of values, above and below
@@ -30,6 +31,7 @@ class Line(NamedTuple):
     curve: Curve
     name: str
     colour: str
+    dash: str = ""  # of DASHES
     dots: bool = False  # a dot at every point: sparse measurements, as evaluations
     faint: bool = False  # thin and without band, behind more important lines
 
@@ -79,6 +81,19 @@ def chart(lines: Sequence[Line], width: int, height: int, name: str, band: Band 
         parts += _line(frame, line)
     box = {"viewBox": f"0 0 {width} {height}", "width": width, "height": height, "role": "img", "aria_label": name}
     return element("svg", *parts, **box, style=f"max-width:100%;height:auto;font:{FONT}", fill="currentColor")
+
+
+def look_of(place: int) -> tuple[str, str]:
+    """Colour and dash of the line of a setting: the next style after all colours."""
+    return COLOURS[place % len(COLOURS)], DASHES[place // len(COLOURS) % len(DASHES)]
+
+
+def swatch(place: int) -> Markup:
+    """Piece of the line of a setting, for tables."""
+    colour, dash = look_of(place)
+    look = {"stroke": colour, "stroke_width": 3.5, "stroke_dasharray": dash or None}
+    line = element("path", d="M1 5h26", fill="none", **look)
+    return element("svg", line, viewBox="0 0 28 10", width=28, height=10, class_="swatch", aria_hidden="true")
 
 
 def value_range(lines: Sequence[Line], band: Band) -> tuple[float, float]:
@@ -153,18 +168,18 @@ def _healthy(frame: Frame, band: Band) -> Iterator[Markup]:
 
 def _line(frame: Frame, line: Line) -> Iterator[Markup]:
     curve = line.curve
-    x, low, mean, high = frame.x(curve.steps), frame.y(curve.low), frame.y(curve.mean), frame.y(curve.high)
+    x, low, value, high = frame.x(curve.steps), frame.y(curve.low), frame.y(curve.value), frame.y(curve.high)
     title = element("title", line.name)
     if (curve.low < curve.high).any() and not line.faint:
         outline = f"{_path(x, high)}L{_path(x[::-1], low[::-1])[1:]}Z"
         yield element("path", title, d=outline, fill=line.colour, fill_opacity=0.2)
     look = {"fill": "none", "stroke": line.colour, "stroke_linejoin": "round", "stroke_linecap": "round"}
     if line.dots or len(x) == 1:
-        dots = "".join(f"M{a:.1f} {b:.1f}h0" for a, b in zip(x, mean, strict=True))
+        dots = "".join(f"M{a:.1f} {b:.1f}h0" for a, b in zip(x, value, strict=True))
         yield element("path", title, d=dots, **look, stroke_width=5.5)
     if len(x) > 1:
         strength = {"stroke_width": 1.2, "stroke_opacity": 0.5} if line.faint else {"stroke_width": 1.8}
-        yield element("path", title, d=_path(x, mean), **look, **strength)
+        yield element("path", title, d=_path(x, value), **look, **strength, stroke_dasharray=line.dash or None)
 
 
 def _path(x: np.ndarray, y: np.ndarray) -> str:
@@ -173,4 +188,4 @@ def _path(x: np.ndarray, y: np.ndarray) -> str:
 
 def final_text(line: Line) -> str:
     """Last value of a line, in words."""
-    return number_text(float(line.curve.mean[-1]))
+    return number_text(float(line.curve.value[-1]))

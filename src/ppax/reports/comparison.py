@@ -1,88 +1,142 @@
-"""Comparison of runs as a table for the terminal and as data."""
+"""Comparison of runs as tables for the terminal, best first, and as data."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ppax.reports.groups import differences, short_names
-from ppax.reports.records import Record
-from ppax.reports.summary import EVALUATED, RETURN
+from ppax.reports.groups import Group, differences, groups_of, short_names
+from ppax.reports.records import EVALUATED, RETURN, Record
+from ppax.reports.statistics import Standing
+from ppax.reports.summary import return_text
 from ppax.reports.words import count_text, duration_text, number_text, printable, short_count, shortened, value_text
 
 CELL = 28  # maximum number of characters of a cell
+OPTIONS = 8  # maximum number of options in the table
 GAP = "  "
 
 
+class Ranked(NamedTuple):
+    """Setting, with runs that differ by their seed alone, and its standing on its environment."""
+
+    env: str
+    label: str  # options that set it apart
+    runs: list[str]
+    standing: Standing
+    text: str  # IQM of the final returns with its 95 % interval
+
+
 class Comparison(NamedTuple):
-    """Options in which runs differ, and their results; one entry per run."""
+    """Options in which runs differ, and their results; one entry per run, best first on each environment."""
 
     runs: list[str]
     options: dict[str, list[Any]]  # by dotted path
     results: dict[str, list[float]]  # NaN where a run has no such number
     ends: list[str]  # reasons for the end
+    settings: list[Ranked]  # environment by environment, in each the best first
 
     def to_dict(self) -> dict[str, Any]:
-        """Comparison as plain data, one table per run; None for unknown numbers."""
+        """Comparison as plain data, one table per run and per setting; None for unknown numbers."""
         return {
+            "settings": [
+                {"env": one.env, "setting": one.label, "iqm": _finite(one.standing.iqm), "runs": one.runs}
+                for one in self.settings
+            ],
             "runs": [
                 {"run": run, "config": {path: values[i] for path, values in self.options.items()}}
                 | {name: _finite(values[i]) for name, values in self.results.items()}
                 | {"stopped": self.ends[i]}
                 for i, run in enumerate(self.runs)
-            ]
+            ],
         }
 
     def __str__(self) -> str:
-        """Table with a column per run, below a list of the runs."""
+        """Table with a row per run and, where settings have several seeds, one of the settings before it."""
         names = short_names(list(self.options))
-        rows = [["", *(f"[{i + 1}]" for i in range(len(self.runs)))]]
-        rows += [[names[path], *map(value_text, values)] for path, values in self.options.items()]
         known = {name: values for name, values in self.results.items() if not all(map(math.isnan, values))}
-        rows += [[name.replace("_", " "), *map(FORMATS[name], values)] for name, values in known.items()]
-        rows += [["end", *map(shortened, self.ends)]]
-        cells = [[_cell(text) for text in row] for row in rows]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = [
-            GAP.join([row[0].ljust(widths[0]), *(x.rjust(n) for x, n in zip(row[1:], widths[1:], strict=True))])
-            for row in cells
-        ]
-        listed = [f"[{i + 1}] {printable(run)}" for i, run in enumerate(self.runs)]
-        return "\n".join([*listed, "", *lines])
+        columns = [[COLUMNS[name].head, *map(COLUMNS[name].text, values)] for name, values in known.items()]
+        columns += [[names[path], *map(value_text, values)] for path, values in list(self.options.items())[:OPTIONS]]
+        columns += [["run", *self.runs], ["end", *map(shortened, self.ends)]]
+        tables = [_table(columns)]
+        if len(self.options) > OPTIONS:
+            tables += [f"{len(self.options) - OPTIONS} more options differ: --json, or Comparison.options, has them"]
+        if any(one.runs[1:] for one in self.settings) and self.settings[1:]:
+            settings = [["IQM of the final return [95 %]", *(one.text for one in self.settings)]]
+            settings += [["setting", *(one.label for one in self.settings)]]
+            settings += [["runs", *(str(len(one.runs)) for one in self.settings)]]
+            tables = [_table(settings), *tables]
+        return "\n\n".join(tables)
 
 
 def of_records(records: Sequence[Record]) -> Comparison:
     """Comparison of the runs of `records`."""
+    groups = groups_of(records)
+    ranked = [record for group in groups for record in sorted(group.records, key=_worse)]
     numbers = {
-        "evaluation_return": [record.result("mean_return") for record in records],
-        "evaluation_std": [record.result("std_return") for record in records],
-        "evaluation_episodes": [record.result("episodes") for record in records],
-        EVALUATED: [record.last(EVALUATED) for record in records],
-        RETURN: [record.last(RETURN) for record in records],
-        "env_steps": [record.last("env_steps") for record in records],
-        "seconds": [record.last("seconds") for record in records],
-        "steps_per_second": [record.steps_per_second for record in records],
+        "evaluation_return": [record.result("mean_return") for record in ranked],
+        EVALUATED: [record.last(EVALUATED) for record in ranked],
+        RETURN: [record.last(RETURN) for record in ranked],
+        "evaluation_std": [record.result("std_return") for record in ranked],
+        "evaluation_episodes": [record.result("episodes") for record in ranked],
+        "env_steps": [record.last("env_steps") for record in ranked],
+        "seconds": [record.last("seconds") for record in ranked],
+        "steps_per_second": [record.steps_per_second for record in ranked],
     }
-    names = [str(record.path or record.name) for record in records]
-    return Comparison(names, differences(records), numbers, [record.end for record in records])
+    settings = [_ranked(group) for group in groups]
+    return Comparison(list(map(_name, ranked)), differences(ranked), numbers, [x.end for x in ranked], settings)
 
 
-FORMATS = {
-    "evaluation_return": number_text,
-    "evaluation_std": number_text,
-    "evaluation_episodes": count_text,
-    EVALUATED: number_text,
-    RETURN: number_text,
-    "env_steps": count_text,
-    "seconds": duration_text,
-    "steps_per_second": short_count,
+class Column(NamedTuple):
+    """Head of a column of the table and the text of its numbers."""
+
+    head: str
+    text: Callable[[float], str]
+
+
+COLUMNS = {
+    "evaluation_return": Column("evaluation", number_text),
+    EVALUATED: Column("eval return", number_text),
+    RETURN: Column("episode return", number_text),
+    "evaluation_std": Column("std", number_text),
+    "evaluation_episodes": Column("episodes", count_text),
+    "env_steps": Column("steps", count_text),
+    "seconds": Column("time", duration_text),
+    "steps_per_second": Column("steps/s", short_count),
 }
 
 
-def _cell(text: str) -> str:
+def _name(record: Record) -> str:
+    return str(record.path or record.name)
+
+
+def _worse(record: Record) -> float:
+    """Key that sorts the runs of a setting, those without a return last."""
+    return -record.final_return if math.isfinite(record.final_return) else math.inf
+
+
+def _ranked(group: Group) -> Ranked:
+    return Ranked(group.env, group.label, list(map(_name, group.records)), group.standing, return_text(group))
+
+
+def _table(columns: Sequence[Sequence[str]]) -> str:
+    """Aligned columns: numbers to the right, the texts of runs, settings and ends to the left."""
+    cells = [[_cell(text, column[0] == "run") for text in column] for column in columns]
+    widths = [max(map(len, column)) for column in cells]
+    left = [column[0] in ("run", "end", "setting") for column in columns]
+    padded = [
+        [text.ljust(width) if to_left else text.rjust(width) for text in column]
+        for column, width, to_left in zip(cells, widths, left, strict=True)
+    ]
+    return "\n".join(GAP.join(row).rstrip() for row in zip(*padded, strict=True))
+
+
+def _cell(text: str, is_path: bool) -> str:
+    """Text of one cell; of a path, the end is kept."""
     text = printable(text)
-    return text if len(text) <= CELL else f"{text[: CELL - 1]}…"
+    if len(text) <= CELL:
+        return text
+    return f"…{text[1 - CELL :]}" if is_path else f"{text[: CELL - 1]}…"
 
 
 def _finite(value: float) -> float | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ppax.reports.cards import dotted, section
-from ppax.reports.groups import SEED, Group, changed, differences, options_of
+from ppax.reports.cards import marked, section
+from ppax.reports.groups import SEED, Group, changed, differences, options_of, short_names
 from ppax.reports.markup import Markup, element, table
 from ppax.reports.words import shortened, value_text
 
@@ -20,9 +20,12 @@ def configuration(groups: Sequence[Group]) -> Markup:
     rows = {path: values for path, values in differences(firsts).items() if path != SEED}
     parts: list[Any] = []
     if rows:
-        head = ["option", *(dotted(f"setting {i + 1}", i) for i in range(len(groups)))]
-        parts += [element("h3", "Differences between the settings")]
-        parts += [table(head, ([_code(path), *map(value_text, values)] for path, values in rows.items()))]
+        names = short_names(list(rows))
+        head = ["setting", *(element("code", shortened(names[path]), title=path) for path in rows)]
+        own_values = [
+            [marked(str(x.place + 1), x), *(value_text(row[x.place]) for row in rows.values())] for x in groups
+        ]
+        parts += [element("h3", "Differences between the settings"), table(head, own_values)]
     own = {path: pair for path, pair in changed(firsts[0]).items() if path not in rows and not path.startswith(UNSAID)}
     meanings = {option.path: option.doc for option in options_of(firsts[0]) if not option.path.endswith(".part")}
     parts += [element("h3", "Changed from the defaults" + (", in all settings" if rows else ""))]
@@ -34,13 +37,13 @@ def configuration(groups: Sequence[Group]) -> Markup:
         parts += [table(("option", "value", "default", "meaning"), cells)]
     else:
         parts += [element("p", "Nothing: every option has its default.")]
-    parts += [_file(group, i) for i, group in enumerate(groups[:FILES])]
+    parts += [_file(group) for group in groups[:FILES]]
     intro = "All other options have their defaults; the run files below have every one."
     return section("Configuration", intro, *parts)
 
 
-def _file(group: Group, colour: int) -> Markup:
-    title = element("summary", dotted(f"run.toml of {shortened(group.records[0].name)}", colour))
+def _file(group: Group) -> Markup:
+    title = element("summary", marked(f"run.toml of {shortened(group.records[0].name)}", group))
     return element("details", title, element("pre", group.records[0].run_file))
 
 

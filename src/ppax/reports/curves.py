@@ -1,4 +1,4 @@
-"""Curves of metrics over environment steps: few points for many rows, and mean and range over runs."""
+"""Curves of metrics over environment steps: few points for many rows, and a line with a band over several runs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,18 @@ from typing import NamedTuple
 import numpy as np
 
 from ppax.reports.records import Record
+from ppax.reports.statistics import iqm_band
+from ppax.types import ConfigError
+
+CONFIDENCE, RANGE = "confidence", "range"  # bands over runs: see `averaged`
+BANDS = (CONFIDENCE, RANGE)
+
+
+def checked_band(band: str) -> str:
+    """Return `band`; ConfigError unless it is one of BANDS."""
+    if band not in BANDS:
+        raise ConfigError(f"band = {band!r}: must be {' or '.join(map(repr, BANDS))}")
+    return band
 
 
 class Curve(NamedTuple):
@@ -15,9 +27,9 @@ class Curve(NamedTuple):
 
     iterations: np.ndarray  # [points]
     steps: np.ndarray  # [points]
-    mean: np.ndarray  # [points]
-    low: np.ndarray  # [points] lowest value of all rows and runs at this point
-    high: np.ndarray  # [points] highest value
+    value: np.ndarray  # [points] the line
+    low: np.ndarray  # [points] the band: of one run, the lowest and highest of the rows of a point
+    high: np.ndarray  # [points]
 
 
 def curve_of(record: Record, metric: str, points: int) -> Curve:
@@ -38,23 +50,27 @@ def curve_of(record: Record, metric: str, points: int) -> Curve:
     return Curve(iterations, steps, mean, np.minimum.reduceat(values, first), np.maximum.reduceat(values, first))
 
 
-def averaged(curves: Sequence[Curve]) -> Curve:
-    """Mean over runs with their whole range, at the points of the longest; runs that are over have no part in it.
+def averaged(curves: Sequence[Curve], band: str) -> Curve:
+    """Curve over several runs, at the points of the longest; runs that are over have no part in it.
 
-    Runs are compared at equal iterations: autoreset steps do not count as environment steps, so that these differ a
-    little between seeds. Between its points a run is interpolated linearly.
+    With the band "confidence" the line is the interquartile mean over the runs and the band its 95 % bootstrap
+    interval; with "range" the line is the mean and the band spans all rows of all runs. Runs are compared at equal
+    iterations: autoreset steps do not count as environment steps, so that these differ a little between seeds. Between
+    its points a run is interpolated linearly.
     """
     curves = [curve for curve in curves if len(curve.steps)]
     if len(curves) < 2:
         return curves[0] if curves else Curve(*np.zeros((5, 0)))
     grid = max(curves, key=lambda curve: (curve.iterations[-1], len(curve.iterations))).iterations
-    steps, mean, low, high = (
+    steps, values, low, high = (
         np.array([np.interp(grid, curve.iterations, values, np.nan, np.nan) for curve, values in pairs])
         for pairs in zip(*([(curve, x) for x in curve[1:]] for curve in curves), strict=True)
     )
-    return Curve(grid, np.nanmean(steps, 0), np.nanmean(mean, 0), np.nanmin(low, 0), np.nanmax(high, 0))
+    if band == CONFIDENCE:
+        return Curve(grid, np.nanmean(steps, 0), *iqm_band(values))
+    return Curve(grid, np.nanmean(steps, 0), np.nanmean(values, 0), np.nanmin(low, 0), np.nanmax(high, 0))
 
 
-def common(records: Sequence[Record], metric: str, points: int) -> Curve:
-    """Curve of `metric` over several runs of one group."""
-    return averaged([curve_of(record, metric, points) for record in records])
+def common(records: Sequence[Record], metric: str, points: int, band: str) -> Curve:
+    """Curve of `metric` over several runs of one setting; `band` as in `averaged`."""
+    return averaged([curve_of(record, metric, points) for record in records], band)

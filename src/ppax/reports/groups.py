@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ppax import config as configs
 from ppax.options import NONE, Option
 from ppax.reports.records import Record
+from ppax.reports.statistics import Standing, standing_of
 from ppax.reports.words import shortened, value_text
 from ppax.types import ConfigError
 
@@ -24,6 +25,17 @@ class Group(NamedTuple):
 
     label: str  # options that set the group apart, as "learning_rate = 0.001"; the environment if there is one group
     records: list[Record]
+    place: int = 0  # among the settings of a page, best first: chooses colour and style of its lines
+
+    @property
+    def env(self) -> str:
+        """Name of the environment."""
+        return self.records[0].env
+
+    @property
+    def standing(self) -> Standing:
+        """Standing among the settings of an environment, by the final returns of its runs."""
+        return standing_of([record.final_return for record in self.records])
 
     @property
     def seeds(self) -> str:
@@ -37,12 +49,22 @@ class Group(NamedTuple):
 
 
 def groups_of(records: Sequence[Record]) -> list[Group]:
-    """Groups of `records`, in the order of their first runs."""
+    """Groups of `records`: environment by environment in the order of their first runs, in each the best first."""
     members: dict[str, list[Record]] = {}
     for record in records:
         members.setdefault(_key(record.config), []).append(record)
     labels = _labels([runs[0] for runs in members.values()])
-    return [Group(label, runs) for label, runs in zip(labels, members.values(), strict=True)]
+    groups = [Group(label, runs) for label, runs in zip(labels, members.values(), strict=True)]
+    ranked = [group for own in by_env(groups).values() for group in sorted(own, key=lambda x: x.standing, reverse=True)]
+    return [group._replace(place=place) for place, group in enumerate(ranked)]
+
+
+def by_env(groups: Sequence[Group]) -> dict[str, list[Group]]:
+    """Groups by the name of their environment: returns of different environments cannot be compared."""
+    found: dict[str, list[Group]] = {}
+    for group in groups:
+        found.setdefault(group.env, []).append(group)
+    return found
 
 
 def differences(records: Sequence[Record]) -> dict[str, list[Any]]:

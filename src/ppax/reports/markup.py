@@ -33,12 +33,12 @@ def joined(content: Iterable[object]) -> Markup:
     return Markup("".join(map(escaped, content)))
 
 
-def table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> Markup:
+def table(head: Sequence[object], rows: Iterable[Sequence[object]], class_: str | None = None) -> Markup:
     """Table that scrolls sideways where it is wider than the page; the first column is left-aligned text."""
     top = element("tr", *(element("th", cell, scope="col") for cell in head))
     body = (
         element("tr", element("th", first, scope="row"), *(element("td", cell) for cell in rest))
         for first, *rest in rows
     )
-    inner = element("table", element("thead", top), element("tbody", *body))
+    inner = element("table", element("thead", top), element("tbody", *body), class_=class_)
     return element("div", inner, class_="scroll", tabindex="0", role="region", aria_label="table")

@@ -8,6 +8,7 @@ from importlib import resources
 from ppax.reports import sections, summary
 from ppax.reports.charts import chart
 from ppax.reports.configuration import configuration
+from ppax.reports.curves import CONFIDENCE, RANGE
 from ppax.reports.groups import groups_of
 from ppax.reports.markup import Markup, element, joined
 from ppax.reports.records import Record
@@ -18,12 +19,12 @@ POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 NOTEBOOK = (640, 260)  # width and height of the picture in a notebook, in pixels
 
 
-def page(records: Sequence[Record], film: Film | None, made: str) -> str:
-    """Whole page of at least one run; `made` is the time at which it was made."""
+def page(records: Sequence[Record], film: Film | None, made: str, band: str = CONFIDENCE) -> str:
+    """Whole page of at least one run; `made` is the time at which it was made, `band` as in `curves.averaged`."""
     groups = groups_of(records)
     title = summary.title_of(groups)
     main = [
-        sections.learning(groups),
+        sections.learning(groups, band),
         sections.episode(film) if film is not None else "",
         sections.evaluation(groups),
         sections.signs(groups),
@@ -48,7 +49,7 @@ def page(records: Sequence[Record], film: Film | None, made: str) -> str:
 def compact(record: Record) -> str:
     """Summary and learning curve of one run, for a notebook."""
     groups = groups_of([record])
-    lines = sections.return_lines(groups)
+    lines = sections.return_lines(groups, RANGE)
     picture = chart(lines, *NOTEBOOK, "learning curve: return over environment steps") if lines else ""
     text = element("p", summary.paragraph(groups), style="max-width:640px;margin:.4em 0")
     return element("div", element("b", f"{summary.title_of(groups)}: return"), text, picture)

@@ -21,10 +21,13 @@ from ppax.protocols import Row
 from ppax.run import directory as run_dirs
 from ppax.run.directory import EVALUATION, ROWS, RUN_FILE, STOPPED
 from ppax.storage import safe_files
+from ppax.storage.paths import to_path
 from ppax.types import ConfigError
 
+MEMBERS = "members"  # folder of the runs in the directory of a sweep
 JSON_LIMIT = 2**20  # bytes of evaluation.json and stopped.json; far above the size of a valid file
 METRICS = 500  # maximum number of metrics; a valid run has some dozens
+EVALUATED, RETURN = "eval_return", "episode_return"  # metrics of learning curves, the better one first
 # Sizes of values: a diverged run has larger ones, which are cut so that sums stay finite, and smaller ones are 0
 LARGEST, SMALLEST = 1e100, 1e-100
 
@@ -75,6 +78,12 @@ class Record(NamedTuple):
         return float(value) if _is_number(value) else math.nan
 
     @property
+    def final_return(self) -> float:
+        """Mean return of the final evaluation; where it lacks, of the last one in training, or of the last log row."""
+        numbers = (self.result("mean_return"), self.last(EVALUATED), self.last(RETURN))
+        return next((number for number in numbers if math.isfinite(number)), math.nan)
+
+    @property
     def steps_per_second(self) -> float:
         """Steps per second of training over the whole run, without compilation."""
         seconds = self.last("seconds")
@@ -102,6 +111,14 @@ def read(path: Path) -> Record:
     columns = columns_of(rows_until(path / ROWS, 2**63))
     name = path.name or path.resolve().name
     return Record(name, path, columns, tables, run_file, _table(path / EVALUATION), starts, _table(path / STOPPED))
+
+
+def members_of(run: str | Path) -> list[Path]:
+    """Run directories at `run`: those of all members, where it is the directory of a sweep."""
+    path = to_path(run, "run")
+    if (path / RUN_FILE).is_file() or not (path / MEMBERS).is_dir():
+        return [path]
+    return sorted(folder for folder in (path / MEMBERS).iterdir() if (folder / RUN_FILE).is_file()) or [path]
 
 
 def of_history(name: str, rows: Sequence[Row], config: Config, stopped: str = "") -> Record:

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ppax.reports import health, summary
-from ppax.reports.cards import POINTS, card, dotted, grid, lines_of, section
+from ppax.reports.cards import POINTS, cards, grid, lines_of, marked, section
 from ppax.reports.charts import Band, Line, chart
-from ppax.reports.groups import SEED, Group
+from ppax.reports.curves import CONFIDENCE, RANGE
+from ppax.reports.groups import SEED, Group, by_env
 from ppax.reports.markup import Markup, element, table
-from ppax.reports.records import Record
+from ppax.reports.records import EVALUATED, RETURN, Record
 from ppax.reports.words import (
     UNKNOWN,
     count_text,
@@ -25,6 +26,7 @@ from ppax.reports.words import (
 )
 
 WIDE, NARROW = (1000, 360), (380, 270)  # width and height of charts, in pixels
+CLEAR = 8  # number of settings, the best, whose learning curves are drawn strongly and with bands
 DOTS = 60  # maximum number of evaluations that are drawn as dots
 SHOWN = 48  # maximum number of charts of other metrics
 COLUMNS = 6  # maximum number of metrics of the environment in the table of evaluations
@@ -51,38 +53,56 @@ class Film(NamedTuple):
     caption: str
 
 
-def learning(groups: Sequence[Group]) -> Markup:
-    """Learning curves, and a table that says which colour is which setting and how it ended."""
-    lines = return_lines(groups)
-    if not lines:
+def learning(groups: Sequence[Group], band: str) -> Markup:
+    """Learning curves, one chart for each environment, and a table of the settings, best first."""
+    parts, drawn, envs = [], [], by_env(groups)
+    for env, own in envs.items():
+        lines = return_lines(own, band)
+        if lines:
+            charts = [
+                element("div", chart(lines, *size, f"learning curve on {env}: return over steps"), class_=name)
+                for name, size in (("wide", WIDE), ("narrow", NARROW))
+            ]
+            title = (f"{shortened(env)}. " if len(envs) > 1 else "") + _axis_title(own)
+            parts += [element("figure", element("figcaption", title), *charts, class_="plot")]
+            parts += [legend(own)] if len(groups) > 1 else []
+            drawn += lines
+    if not drawn:
         return section("Learning", "No episode has ended yet: there is no return to draw.")
-    charts = [
-        element("div", chart(lines, *size, "learning curve: return over environment steps"), class_=name)
-        for name, size in (("wide", WIDE), ("narrow", NARROW))
-    ]
-    figure = element("figure", element("figcaption", _axis_title(groups)), *charts, class_="plot")
-    return section("Learning", _explained(groups, lines), figure, legend(groups) if len(groups) > 1 else "")
+    return section("Learning", _explained(groups, drawn, band), *parts)
 
 
-def return_lines(groups: Sequence[Group]) -> list[Line]:
-    """Learning curves: returns of evaluations, with those of training episodes faint behind them; else the latter."""
-    evaluated = lines_of(groups, summary.EVALUATED, POINTS)
-    trained = lines_of(groups, summary.RETURN, POINTS)
+def return_lines(groups: Sequence[Group], band: str) -> list[Line]:
+    """Learning curves: returns of evaluations, with those of training episodes faint behind them; else the latter.
+
+    The best settings are drawn last, above the others, and only they have bands.
+    """
+    evaluated = lines_of(groups, EVALUATED, POINTS, band)
+    trained = lines_of(groups, RETURN, POINTS, band)
     if not evaluated:
-        return trained
+        return _layered(trained)
     dotted_lines = [line._replace(dots=len(line.curve.steps) <= DOTS) for line in evaluated]
-    return [line._replace(faint=True) for line in trained] + dotted_lines
+    return [line._replace(faint=True) for line in trained] + _layered(dotted_lines)
+
+
+def _layered(lines: Sequence[Line]) -> list[Line]:
+    """Lines from the worst to the best setting; faint from the ninth best on, where bands would hide each other."""
+    return [line._replace(faint=place >= CLEAR) for place, line in enumerate(lines)][::-1]
 
 
 def _axis_title(groups: Sequence[Group]) -> str:
-    if any(record.has(summary.EVALUATED) for group in groups for record in group.records):
-        return "Mean return of evaluations during training; faint: training episodes"
-    return "Mean return of training episodes"
+    if any(record.has(EVALUATED) for group in groups for record in group.records):
+        return "Return of evaluations during training; faint: training episodes"
+    return "Return of training episodes"
 
 
-def _explained(groups: Sequence[Group], lines: Sequence[Line]) -> str:
+def _explained(groups: Sequence[Group], lines: Sequence[Line], band: str) -> str:
     many = any(group.records[1:] for group in groups)
-    text = "A line is the mean over the seeds of a setting, its band their whole range." if many else ""
+    of_band = {
+        CONFIDENCE: "the interquartile mean (IQM) over the seeds of a setting, its band the 95 % bootstrap interval",
+        RANGE: "the mean over the seeds of a setting, its band their whole range",
+    }
+    text = f"A line is {of_band[band]}." if many else ""
     ranges = any((line.curve.low < line.curve.high).any() for line in lines)
     if ranges and not many:
         text = "There are more log rows than points: the line is their mean, the band their lowest and highest value."
@@ -90,17 +110,18 @@ def _explained(groups: Sequence[Group], lines: Sequence[Line]) -> str:
 
 
 def legend(groups: Sequence[Group]) -> Markup:
-    """Table of the groups: colour, seeds, final returns, steps and time."""
+    """Table of the settings of one environment, best first: final return, line, seeds, steps and time."""
     rows = []
-    for i, group in enumerate(groups):
-        final = [value for value in map(summary.final_return, group.records) if math.isfinite(value)]
-        span = f" ({number_text(min(final))} to {number_text(max(final))})" if final[1:] else ""
+    for group in groups:
         steps = summary.mean_of(group.records, lambda record: record.last("env_steps"))
         seconds = summary.mean_of(group.records, lambda record: record.last("seconds"))
-        mean = number_text(summary.mean_of(group.records, summary.final_return)) + span
         speed = short_count(summary.mean_of(group.records, lambda record: record.steps_per_second))
-        rows.append([dotted(group.label, i), mean, group.seeds, short_count(steps), duration_text(seconds), speed])
-    return table(("setting", "final return", "runs", "steps", "time", "steps/s"), rows)
+        setting = marked(group.label, group)
+        rows.append(
+            [summary.return_text(group), setting, group.seeds, short_count(steps), duration_text(seconds), speed]
+        )
+    head = ("IQM of the final return [95 %]", "setting", "runs", "steps", "time", "steps/s")
+    return table(head, rows, class_="settings")
 
 
 def episode(film: Film) -> Markup:
@@ -113,21 +134,21 @@ def episode(film: Film) -> Markup:
 
 def evaluation(groups: Sequence[Group]) -> Markup:
     """Table of the evaluations at the end and during training, one row per run."""
-    pairs = [(i, record) for i, group in enumerate(groups) for record in group.records]
+    pairs = [(group, record) for group in groups for record in group.records]
     own = list(dict.fromkeys(name for _, record in pairs for name in _own_metrics(record)))[:COLUMNS]
     at_end = any(record.evaluation for _, record in pairs)
-    during = any(record.has(summary.EVALUATED) for _, record in pairs)
+    during = any(record.has(EVALUATED) for _, record in pairs)
     head = ["episodes", "mean return", "std", "mean length", *own] if at_end else []
     head += ["last in training", "best in training"] if during else []
     if not head:
         intro = "No final evaluation is recorded: ppax train writes one when a run ends."
         return section("Evaluation", f"{intro} The returns above are those of training, with sampled actions.")
     rows = []
-    for i, record in pairs[:TABLE_RUNS]:
+    for group, record in pairs[:TABLE_RUNS]:
         results = [number_text(record.result(name)) for name in ("mean_return", "std_return", "mean_length", *own)]
-        row = [dotted(shortened(record.name), i), value_text(record.config.get(SEED, "?"))]
+        row = [marked(shortened(record.name), group), value_text(record.config.get(SEED, "?"))]
         row += [count_text(record.result("episodes")), *results] if at_end else []
-        evaluated = (record.last(summary.EVALUATED), record.highest(summary.EVALUATED)) if during else ()
+        evaluated = (record.last(EVALUATED), record.highest(EVALUATED)) if during else ()
         rows.append([*row, *map(number_text, evaluated)])
     text = "Whole episodes on environments and random numbers that training has not seen."
     return section("Evaluation", text + _left_out(len(pairs)), table(["run", "seed", *head], rows))
@@ -144,15 +165,14 @@ def _left_out(count: int) -> str:
 def signs(groups: Sequence[Group]) -> Markup:
     """Charts of the metrics that show whether training is sound, with their healthy ranges."""
     records = [record for group in groups for record in group.records]
-    cards, well, judged = [], 0, 0
+    found, well, judged = [], 0, 0
     for sign in health.SIGNS:
         share = health.share_in_range(sign, records)
         badge = None if share is None else (health.verdict(share), share >= health.ENOUGH)
         if badge is not None:
             judged, well = judged + 1, well + badge[1]
         band = health.band_of(sign, records)
-        cards += [card(groups, sign.metric, sign.title, sign.unit, sign.sentence, band, badge)]
-    found = [one for one in cards if one]
+        found += cards(groups, sign.metric, sign.title, sign.unit, sign.sentence, band, badge)
     if not found:
         return section("Health", "These runs have logged none of the metrics that show it.")
     count = f"{well} of the {judged} metrics that have one stay within it." if judged else ""
@@ -164,30 +184,30 @@ def losses(groups: Sequence[Group]) -> Markup:
     records = [record for group in groups for record in group.records]
     more = [name for record in records for name in record.columns if name.endswith("_loss")]
     names = list(dict.fromkeys([*LOSSES, *more]))[:SHOWN]
-    cards = [one for one in (card(groups, name, name, "", LOSSES.get(name, "")) for name in names) if one]
-    text = "Terms that gradient steps minimise, as means over log rows." if cards else "These runs have logged none."
-    return section("Losses", text, grid(cards))
+    found = [one for name in names for one in cards(groups, name, name, "", LOSSES.get(name, ""))]
+    text = "Terms that gradient steps minimise, as means over log rows." if found else "These runs have logged none."
+    return section("Losses", text, grid(found))
 
 
 def others(groups: Sequence[Group]) -> Markup:
     """Charts of all metrics that no other section has, folded."""
     records = [record for group in groups for record in group.records]
-    done = {*COUNTERS, *LOSSES, *(sign.metric for sign in health.SIGNS), summary.RETURN, summary.EVALUATED}
+    done = {*COUNTERS, *LOSSES, *(sign.metric for sign in health.SIGNS), RETURN, EVALUATED}
     names = [name for name in dict.fromkeys(name for record in records for name in record.columns) if name not in done]
     names = [name for name in names if not name.endswith("_loss") and any(record.has(name) for record in records)]
     left = f" The first {SHOWN} of {len(names)} are drawn." if len(names) > SHOWN else ""
-    cards = grid([card(groups, name, name, "", "") for name in names[:SHOWN]])
+    found = grid([one for name in names[:SHOWN] for one in cards(groups, name, name, "", "")])
     title = element("summary", f"{counted(len(names), 'other metric')}")
     intro = element("p", f"docs/metrics.md defines each of them.{left}", class_="intro")
-    return element("section", element("details", title, intro, cards)) if names else Markup("")
+    return element("section", element("details", title, intro, found)) if names else Markup("")
 
 
 def speed(groups: Sequence[Group]) -> Markup:
     """Steps per second over the run, and the machine of each run."""
-    pairs = [(i, record) for i, group in enumerate(groups) for record in group.records]
+    pairs = [(group, record) for group in groups for record in group.records]
     sentence = "Environment steps per second of training, without compilation, evaluation and saving."
-    picture = card(groups, "steps_per_second", "Throughput", "steps per second", "", Band((0.0,)))
-    rows = [[dotted(shortened(record.name), i), *_machine(record)] for i, record in pairs[:TABLE_RUNS]]
+    picture = grid(cards(groups, "steps_per_second", "Throughput", "steps per second", "", Band((0.0,))))
+    rows = [[marked(shortened(record.name), group), *_machine(record)] for group, record in pairs[:TABLE_RUNS]]
     head = ("run", "started", "training", "compilation", "device", "versions", "commit")
     return section("Speed", sentence + _left_out(len(pairs)), picture, table(head, rows))
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ppax.reports.groups import SEED, Group
+from ppax.reports.groups import SEED, Group, by_env
 from ppax.reports.records import Record
+from ppax.reports.statistics import statistics_of
 from ppax.reports.words import (
     count_text,
     counted,
@@ -20,13 +21,7 @@ from ppax.reports.words import (
     value_text,
 )
 
-EVALUATED, RETURN = "eval_return", "episode_return"  # metrics of learning curves, the better one first
-
-
-def final_return(record: Record) -> float:
-    """Mean return of the final evaluation; of the last one during training, or of the last log row, where it lacks."""
-    numbers = (record.result("mean_return"), record.last(EVALUATED), record.last(RETURN))
-    return next((number for number in numbers if math.isfinite(number)), math.nan)
+ENVS, LISTED = 3, 3  # maximum number of environments whose results are in words, and of settings that are named
 
 
 def title_of(groups: Sequence[Group]) -> str:
@@ -42,19 +37,20 @@ def paragraph(groups: Sequence[Group]) -> str:
 
 
 def tiles(groups: Sequence[Group]) -> list[tuple[str, str, str]]:
-    """Headline figures of the runs: (name, figure, remark)."""
-    records = [record for group in groups for record in group.records]
-    best = best_group(groups)
+    """Headline figures of the runs: (name, figure, remark); the return is that of the best setting."""
+    records, best = [record for group in groups for record in group.records], groups[0]
     evaluated = math.isfinite(best.records[0].result("mean_return"))
     name = "final evaluation" if evaluated else "last return"
     remark = ""
-    if len(groups) > 1:
-        remark = "highest of the settings"
+    if len(by_env(groups)) > 1:
+        remark = f"best setting on {shortened(best.env)}"
+    elif len(groups) > 1:
+        remark = "best of the settings"
     elif best.records[1:]:
-        remark = f"mean of {len(best.records)} seeds"
+        remark = f"IQM of {len(best.records)} seeds"
     elif evaluated:
         remark = f"± {number_text(best.records[0].result('std_return'))} over episodes"
-    shown = [(name, number_text(mean_of(best.records, final_return)), remark)]
+    shown = [(name, number_text(best.standing.iqm), remark)]
     each = "per run" if records[1:] else ""
     shown.append(("environment steps", short_count(mean_of(records, lambda record: record.last("env_steps"))), each))
     shown.append(("training time", duration_text(mean_of(records, lambda record: record.last("seconds"))), each))
@@ -68,10 +64,15 @@ def mean_of(records: Sequence[Record], number: Callable[[Record], float]) -> flo
     return float(np.mean(values)) if values else math.nan
 
 
-def best_group(groups: Sequence[Group]) -> Group:
-    """Group with the highest mean of the final returns."""
-    means = [mean_of(group.records, final_return) for group in groups]
-    return groups[int(np.argmax(np.nan_to_num(means, nan=-np.inf)))]
+def return_text(group: Group) -> str:
+    """Final return of a setting: IQM over its seeds with the 95 % interval, and seeds without a return."""
+    final = [record.final_return for record in group.records]
+    failed = sum(not math.isfinite(value) for value in final)
+    text = number_text(group.standing.iqm)
+    if final[1:] and not failed:
+        s = statistics_of(final)
+        text += f" [{number_text(s.low)}, {number_text(s.high)}]"
+    return f"{text}, {failed} of {len(final)} without a return" if failed and final[1:] else text
 
 
 def _which(groups: Sequence[Group]) -> str:
@@ -82,9 +83,10 @@ def _which(groups: Sequence[Group]) -> str:
     runs = f"{counted(count, 'run')} of PPO on {title_of(groups)}"
     if len(groups) == 1:
         return f"{runs}, which differ by their seed alone."
-    shown = [f"{group.label} ({group.seeds})" for group in groups[:4]]
-    more = [f"{len(groups) - 4} more"] if groups[4:] else []
-    return f"{runs} in {counted(len(groups), 'setting').lower()}: {listed(shown + more)}."
+    settings = f"{runs} in {counted(len(groups), 'setting').lower()}"
+    if len(groups) > LISTED:
+        return f"{settings}."
+    return f"{settings}: {listed([f'{group.label} ({group.seeds})' for group in groups])}."
 
 
 def _how_long(records: Sequence[Record]) -> str:
@@ -101,20 +103,28 @@ def _how_long(records: Sequence[Record]) -> str:
 
 
 def _result(groups: Sequence[Group]) -> str:
-    best = best_group(groups)
-    values = [value for value in map(final_return, best.records) if math.isfinite(value)]
+    envs = by_env(groups)
+    if len(envs) == 1:
+        return _best(groups)
+    shown = [f"On {shortened(env)}: {_best(own)}" for env, own in list(envs.items())[:ENVS]]
+    return " ".join(shown + ([f"{len(envs) - ENVS} more environments are below."] if len(envs) > ENVS else []))
+
+
+def _best(groups: Sequence[Group]) -> str:
+    """Result of the best setting on one environment."""
+    best = groups[0]
+    values = [record.final_return for record in best.records if math.isfinite(record.final_return)]
     if not values:
         return "No episode has ended yet."
-    mean, record = number_text(float(np.mean(values))), best.records[0]
+    record, figure = best.records[0], return_text(best)
     episodes = record.result("episodes")
     place = f"over {count_text(episodes)} evaluation episodes" if math.isfinite(episodes) else "at the last measurement"
-    if values[1:]:
-        place += f", {number_text(min(values))} to {number_text(max(values))} over its seeds"
-    elif math.isfinite(record.result("std_return")):
+    if not best.records[1:] and math.isfinite(record.result("std_return")):
         place += f" (standard deviation {number_text(record.result('std_return'))})"
+    of_seeds = "an interquartile mean over the seeds [95 % interval]" if best.records[1:] else "a mean return"
     if len(groups) > 1:
-        return f"The highest mean return is that of {best.label}: {mean} {place}."
-    return f"The policy reaches a mean return of {mean} {place}."
+        return f"The best setting is {best.label}, with {of_seeds} of {figure} {place}."
+    return f"The policy reaches {of_seeds} of {figure} {place}."
 
 
 def _end(records: Sequence[Record]) -> str:

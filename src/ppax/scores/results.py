@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ppax import config
 from ppax.loggers.files import finite_or_none
-from ppax.scores.statistics import Statistics, Verdict, statistics_of, verdict_on
+from ppax.reports.statistics import Statistics, Verdict, statistics_of, verdict_on
 from ppax.scores.suite import Row
 from ppax.storage import safe_files
 

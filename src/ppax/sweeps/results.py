@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from ppax import config
 from ppax.options import Config
+from ppax.reports.statistics import Standing, standing_of, statistics_of
 from ppax.scores.results import finite
-from ppax.scores.statistics import iqm, statistics_of
 from ppax.scores.tables import number
 from ppax.storage import safe_files
 from ppax.storage.paths import relative
@@ -130,8 +130,8 @@ def conclude(path: Path, plan: Plan, members: Sequence[Member], total: int) -> S
         own = groups.setdefault(member.number if plan.search.perturbs else member.setting, [])
         own.append(_result(member_dir(path, member), member, decisions))
     ranked = [_ranked(tuple(group), decisions) for group in groups.values()]
-    ranked.sort(key=lambda pair: (-pair[0], -pair[1].iqm))  # stable: equal ones in the order of the sweep
-    settings = [setting for _, setting in ranked]
+    ranked.sort(key=lambda place: place[:2], reverse=True)  # stable: equal ones in the order of the sweep
+    settings = [place.setting for place in ranked]
     best = path / BEST if math.isfinite(settings[0].iqm) else None
     lineage: tuple[Stage, ...] = ()
     if best is not None:
@@ -169,8 +169,16 @@ def _result(run_dir: Path, member: Member, decisions: Decisions) -> MemberResult
     return MemberResult(member.number, values, member.seed, score, std, end.env_steps, dropped, run_dir, why)
 
 
-def _ranked(members: tuple[MemberResult, ...], decisions: Decisions) -> tuple[float, SettingResult]:
-    """Return a setting, and the iteration that its longest-trained members reached: infinity for the end.
+class _Place(NamedTuple):
+    """Place of a setting among others: compared by the iteration first, then by its standing."""
+
+    iteration: float  # that its longest-trained members reached; infinity: the end
+    standing: Standing  # of the scores of these members
+    setting: SettingResult
+
+
+def _ranked(members: tuple[MemberResult, ...], decisions: Decisions) -> _Place:
+    """Return a setting with its place.
 
     Its IQM is over these members and the dropped ones. A setting of which all members were dropped ranks below those
     that the search has stopped.
@@ -180,12 +188,11 @@ def _ranked(members: tuple[MemberResult, ...], decisions: Decisions) -> tuple[fl
         x.number: stops[x.number].iteration if x.stopped else math.inf for x in members if not (x.dropped and stops)
     }
     longest = max(ends.values(), default=-math.inf)
-    own = [member.score for member in members if ends.get(member.number, longest) == longest]
-    scores = [score if math.isfinite(score) else -math.inf for score in own]
-    if all(map(math.isfinite, scores)):
-        s = statistics_of(scores)
-        return longest, SettingResult(members[0].values, members, s.iqm, s.low, s.high)
-    return longest, SettingResult(members[0].values, members, iqm(scores), math.nan, math.nan)
+    scores = [member.score for member in members if ends.get(member.number, longest) == longest]
+    standing = standing_of(scores)
+    known = statistics_of(scores)  # without an interval where a member has no score
+    setting = SettingResult(members[0].values, members, standing.iqm, known.low, known.high)
+    return _Place(longest, standing, setting)
 
 
 def _number(value: Any) -> float:

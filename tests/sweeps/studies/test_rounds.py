@@ -11,8 +11,8 @@ from sweeping import compiled_once, signalling
 
 import ppax
 from ppax import config
+from ppax.reports.statistics import iqm
 from ppax.run import checkpoint
-from ppax.scores.statistics import iqm
 from ppax.sweeps import LogUniform, Optuna, directory, member, packs, runs
 from ppax.training import MEASURED
 from ppax.types import ConfigError

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ppax.imports import Untrusted
 from ppax.protocols import Copy, Standings, Stop
-from ppax.scores.statistics import iqm
+from ppax.reports.statistics import iqm
 from ppax.sweeps import directory, plan
 from ppax.sweeps.directory import Recorded, member_dir
 from ppax.sweeps.member import complete, result_of, stop

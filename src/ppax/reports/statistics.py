@@ -14,6 +14,7 @@ import numpy as np
 
 TRIMMED = 0.25  # share of the seeds left out at each end
 CONFIDENCE, RESAMPLES = 0.95, 9_999
+BAND_RESAMPLES = 1_000  # of every point of a curve
 NEAR = 0.9  # share of the way from random to threshold that single seeds must go
 
 
@@ -67,6 +68,58 @@ def statistics_of(scores: Sequence[float]) -> Statistics:
         )
         low, high = (float(bound) for bound in drawn.confidence_interval)
     return Statistics(float(x.mean()), std, iqm(x.tolist()), low, high, float(x.min()))
+
+
+class Standing(NamedTuple):
+    """Place of a setting among others, compared field by field; the higher one is better."""
+
+    iqm: float  # seeds without a score count as the worst, -inf
+    scored: int  # minus the number of seeds without a score
+    low: float  # of the interval of the IQM; for one seed the IQM; -inf where a seed has no score
+    mean: float  # over the seeds that have a score
+
+
+def standing_of(scores: Sequence[float]) -> Standing:
+    """Standing of a setting by the scores of its seeds, at least one; NaN is the score of a seed that has none.
+
+    The rule of every ranking: IQM, and where it is equal the number of seeds without a score, then the lower bound of
+    the IQM's interval, then the mean.
+    """
+    known = [score for score in scores if math.isfinite(score)]
+    mean = float(np.mean(known)) if known else -math.inf
+    if len(known) < len(scores):
+        worst = iqm([score if math.isfinite(score) else -math.inf for score in scores])
+        return Standing(worst, len(known) - len(scores), -math.inf, mean)
+    s = statistics_of(scores)
+    return Standing(s.iqm, 0, s.low if math.isfinite(s.low) else s.iqm, mean)
+
+
+def iqm_band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """IQM over the runs at each point and its 95 % bootstrap interval: three arrays [points] of values [runs, points].
+
+    A run that is over has NaN and no part in a point; a point of one run has its value alone.
+    """
+    centre, low, high = np.full((3, values.shape[1]), np.nan)
+    present = np.isfinite(values)
+    for runs in np.unique(present, axis=1).T if values.size else ():  # points with the same runs are one computation
+        points = (present == runs[:, None]).all(0)
+        own = values[np.ix_(runs, points)]
+        if not len(own):
+            continue
+        draws = np.random.default_rng(0).integers(len(own), size=(BAND_RESAMPLES, len(own)))
+        centre[points] = _trimmed(own, 0)
+        means = _trimmed(own[draws], 1)
+        tail = 50.0 * (1.0 - CONFIDENCE)
+        low[points], high[points] = np.percentile(means, (tail, 100.0 - tail), axis=0)
+    return centre, low, high
+
+
+def _trimmed(values: np.ndarray, axis: int) -> np.ndarray:
+    """Interquartile mean along an axis."""
+    count = values.shape[axis]
+    cut = int(TRIMMED * count)
+    kept = np.sort(values, axis=axis).take(np.arange(cut, count - cut), axis=axis)
+    return np.asarray(kept.mean(axis=axis))
 
 
 def verdict_on(scores: Sequence[float], random: float, threshold: float, share: float) -> Verdict:

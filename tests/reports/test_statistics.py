@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from ppax.scores.statistics import iqm, statistics_of, verdict_on
+from ppax.reports.statistics import iqm, standing_of, statistics_of, verdict_on
 
 FIVE, THREE = 4 / 5, 2 / 3
 
@@ -69,3 +69,20 @@ def test_verdict_on_negative_scores():
     """From -200 to -140: a seed must reach -146."""
     verdict = verdict_on([-130, -130, -130, -146, -146.1], -200.0, -140.0, FIVE)
     assert (verdict.iqm_reached, verdict.near, verdict.needed) == (True, 4, 4)
+
+
+def test_settings_are_ranked_by_iqm_then_failures_then_lower_bound_then_mean():
+    nan = math.nan
+    best_first = [
+        [9.0, 9.0, 9.0],
+        [7.0, 8.0, 9.0],  # equal IQM as the next, whose interval reaches further down
+        [1.0, 8.0, 15.0],
+        [8.0, 8.0, 8.0, 8.0, nan],  # IQM 8 as well: the failed seed counts as the worst and is trimmed
+        [10.0, 10.0, nan],  # without an IQM: fewer failed seeds first
+        [2.0, 2.0, nan],
+        [50.0, nan, nan],
+        [nan, nan, nan],
+    ]
+    ranked = sorted(reversed(best_first), key=standing_of, reverse=True)
+    assert list(map(str, ranked)) == list(map(str, best_first))
+    assert standing_of([5.0]) > standing_of([nan])

@@ -16,7 +16,7 @@ LEVELS = [
     {"protocols"},
     {"imports"},
     {"options", "storage"},
-    {"arrays", "program.sharding", "program.platforms", "program.clusters", "program.hoisting"},
+    {"arrays", "program.sharding", "program.platforms", "program.clusters", "program.hoisting", "program.tracing"},
     {"program.layout"},
     {"advantages", "losses", "critics", "minibatches", "distributions", "schedules", "optimizers", "envs"},
     {"networks", "learning"},

@@ -28,6 +28,7 @@ from ppax.names import refusing_unknown
 from ppax.options import check_numbers
 from ppax.program import sharding
 from ppax.program.sharding import SAME, SPLIT
+from ppax.program.tracing import renewed
 from ppax.protocols import Agent
 from ppax.types import Collected, ConfigError, Key, TrainState
 
@@ -144,7 +145,7 @@ def train(
 
 def _train(agent: Agent, env: VectorEnv, state: TrainState, num_iterations: Array, total: Array) -> Trained:
     """Run the loop of `train` on one device, or on one device's shard of the environments."""
-    once = jax.jit(iteration)  # so that `eval_shape` and the loop below trace it once
+    once = jax.jit(renewed(iteration))  # so that `eval_shape` and the loop below trace it once
 
     def iterate(_: Array, carried: tuple[TrainState, Summary]) -> tuple[TrainState, Summary]:
         before, totals = carried

@@ -13,6 +13,7 @@ UNBIASED = DRAWN + "test_importance_weights_make_the_expected_gradient_unbiased"
 AUXILIARY = "tests/losses/test_auxiliary.py::"
 KL = "tests/learning/test_kl_control.py::"
 
+TRACING = "tests/program/test_tracing.py::"
 MUTATIONS: list[Mutation] = [
     Mutation(
         "steps without a choice leave the value loss",
@@ -122,5 +123,34 @@ MUTATIONS: list[Mutation] = [
         'if self.replacement and self.weights == "inclusion":',
         'if False and self.weights == "inclusion":',
         ("tests/minibatches/test_prioritised.py::test_sizes",),
+    ),
+    Mutation(
+        "a function is traced once in a process",
+        "    copy = renewed(function)\n    traced",
+        "    copy = function\n    traced",
+        (
+            TRACING + "test_a_new_evaluation_sees_it",
+            TRACING + "test_a_new_fit_sees_a_changed_attribute_global_or_method",
+        ),
+        file="program/tracing.py",
+    ),
+    Mutation(
+        "the iterations of training are traced once in a process",
+        "once = jax.jit(renewed(iteration))",
+        "once = jax.jit(iteration)",
+        (TRACING + "test_a_new_fit_sees_a_changed_attribute_global_or_method",),
+    ),
+    Mutation(
+        "every program is compiled again",
+        "        if original is function and known[1:] == program[1:] and same(known[0], program[0]):",
+        "        if original is function and known[1:] != program[1:]:",
+        (TRACING + "test_nothing_is_compiled_again_where_nothing_changed",),
+    ),
+    Mutation(
+        "programs are compared without the values of their constants",
+        "    return np.asarray(one).tobytes() == np.asarray(other).tobytes()",
+        "    return True",
+        (TRACING + "test_programs_are_compared_in_their_constants_branches_and_keys",),
+        file="program/tracing.py",
     ),
 ]

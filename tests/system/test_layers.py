@@ -17,7 +17,7 @@ LEVELS = [
     {"protocols"},
     {"imports"},
     {"options", "storage"},
-    {"arrays", "program.sharding", "program.platforms", "program.clusters", "program.hoisting"},
+    {"arrays", "program.sharding", "program.platforms", "program.clusters", "program.hoisting", "program.tracing"},
     {"program.layout"},
     {"distributions"},
     {"advantages", "losses", "critics", "minibatches", "schedules", "optimizers", "envs"},

@@ -20,6 +20,7 @@ from ppax.host.noise import action_from_noise, noise_for
 from ppax.host.numpy_program import NoNumpyVersion, NumpyProgram
 from ppax.program.layout import product_dtype
 from ppax.program.platforms import rules
+from ppax.program.tracing import renewed
 from ppax.protocols import Agent
 from ppax.types import Key, LearnerState, PyTree
 
@@ -61,7 +62,7 @@ class NumpyPolicy:
     def __init__(self, agent: Agent, env: HostEnv, learner: LearnerState, deterministic: bool):
         self._deterministic, self._programs = deterministic, {}
         example = zero_inputs(agent, env, env.num_streams)
-        self._distribution = jax.eval_shape(_distribution, (agent, learner), example)
+        self._distribution = jax.eval_shape(renewed(_distribution), (agent, learner), example)
         noise = self._noise(1, np.random.default_rng(0))
         for rows in env.host.sizes():
             part = jax.tree.map(lambda x, rows=rows: x[:rows], (example, jax.tree.map(lambda x: x[0], noise)))

@@ -23,6 +23,7 @@ from ppax.host.tensors import collector_of
 from ppax.learning.exploration import remembered
 from ppax.program import sharding
 from ppax.program.sharding import AXIS, SAME, SPLIT
+from ppax.program.tracing import renewed
 from ppax.protocols import Agent
 from ppax.training import Trained, state_specs
 from ppax.types import ActorState, Collected, Gathered, Key, LearnerState, PyTree, TrainState, Transition
@@ -72,7 +73,7 @@ class Rollouts:
     def __init__(self, agent: Agent, env: HostEnv, state: TrainState):
         self._agent, self._env, self._state = agent, env, state
         self._policy, self._collect = collector_of(agent, env, state.learner)
-        self._value, self._collected = jax.jit(value_of), jax.jit(collected_from)
+        self._value, self._collected = jax.jit(renewed(value_of)), jax.jit(renewed(collected_from))
 
     def __call__(self, learner: LearnerState, actor: ActorState, key: Key) -> Gathered:
         """Collect one rollout from `actor` on. Raises EnvError, after which the environments are closed."""
@@ -105,7 +106,7 @@ def argument_shapes(program: Callable[..., Trained], agent: Agent, env: HostEnv,
     metrics = dict.fromkeys(env.host.spec.metrics, number)
     rollout = HostRollout(obs, first, mask, *steps, carry, actor.carry, metrics, actor.env_state)
     arguments = agent, np.int32(1), env, state, actor, rollout
-    totals = jax.eval_shape(program, *arguments, None, state.learner).metrics
+    totals = jax.eval_shape(renewed(program), *arguments, None, state.learner).metrics
     return *arguments, totals, state.learner
 
 

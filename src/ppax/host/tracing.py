@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jax.extend import core
 
+from ppax.program.tracing import renewed
 from ppax.types import PyTree
 
 CALLS = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "custom_jvp_call", "custom_vjp_call"}
@@ -40,7 +41,7 @@ class Trace:
     """
 
     def __init__(self, function: Callable[..., PyTree], *arguments: PyTree):
-        closed, self.result = jax.make_jaxpr(function, return_shape=True)(*arguments)
+        closed, self.result = jax.make_jaxpr(renewed(function), return_shape=True)(*arguments)
         self.values: list[Any] = []  # constant of each slot; None: an input or a result
         self.shapes: list[tuple[Any, ...]] = []  # of each slot
         self.operations: list[Operation] = []

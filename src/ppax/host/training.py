@@ -27,6 +27,7 @@ from ppax.host.tensors import collector_of
 from ppax.program import sharding
 from ppax.program.layout import compiler_options, with_devices
 from ppax.program.sharding import SAME
+from ppax.program.tracing import current, renewed
 from ppax.protocols import Agent
 from ppax.training import (
     STAGES,
@@ -81,12 +82,13 @@ class HostTraining:
         begin = time.perf_counter()
         self._stop, self._devices = stop or threading.Event(), num_devices(agent, env, state.num_steps)
         shapes = argument_shapes(_finish, agent, env, sharding.shapes_of(state, state_specs(state), 1))
-        self._inputs = jax.jit(_inputs).lower(agent, _counters(shapes[3]), np.int32(1), NONE_AHEAD).compile()
-        annealed = jax.eval_shape(_inputs, agent, _counters(shapes[3]), np.int32(1))[0].agent
+        example = agent, _counters(shapes[3]), np.int32(1), NONE_AHEAD
+        inputs = jax.jit(current(_inputs, *example)).trace(*example)
+        self._inputs, annealed = inputs.lower().compile(), inputs.out_info[0].agent
         # shapes, not the learner of `state`: that may lie on several devices, and the policy runs on one
         self.policy, self._collect = collector_of(annealed, env, shapes[3].learner)
         # not compiled ahead of time: batch sizes of `value_of` vary
-        self._value, self._averaged = jax.jit(value_of), jax.jit(averaged)
+        self._value, self._averaged = jax.jit(renewed(value_of)), jax.jit(averaged)
         shardings, options = argument_shardings(state, self._devices), _options()
         # Transfers of rollouts, and of an agent's hyperparameters, to the program's devices
         self.put: Any = lambda *arguments: arguments
@@ -96,7 +98,7 @@ class HostTraining:
             options["in_shardings"] = shardings
             self.put = lambda *arguments: jax.device_put(arguments, shardings[4:])
             self._put_agent = lambda agent: jax.device_put(agent, shardings[0])
-        self.program: Any = jax.jit(_finish, **options).lower(*shapes).compile()
+        self.program: Any = jax.jit(current(_finish, *shapes), **options).lower(*shapes).compile()
         self.reached: Callable[[TrainState], int] = lambda state: int(state.iteration)  # waits for the last update
         self._next: tuple[TrainState | None, Gathering | None] = (None, None)  # the next rollout, and its state
         metrics = shapes[6]

@@ -15,6 +15,7 @@ from ppax.host.policy import PolicyInputs
 from ppax.policy.step import step
 from ppax.program.layout import product_dtype
 from ppax.program.platforms import NUMPY_WORK
+from ppax.program.tracing import renewed
 from ppax.protocols import Agent
 from ppax.types import PyTree
 
@@ -40,7 +41,7 @@ class InNumpy:
         self._rng, self._memory = rng, len(jax.tree.leaves(example.carry))
         noise: Any = ()
         if rng is not None:
-            self._distribution = jax.eval_shape(_distribution, (agent, learner), example)
+            self._distribution = jax.eval_shape(renewed(_distribution), (agent, learner), example)
             noise = jax.tree.map(lambda x: x[0], noise_for(self._distribution, 1, np.random.default_rng(0)))
         self._program = NumpyProgram(_mode if rng is None else _sample, (agent, learner), example, noise)
         self._program.bind((agent, learner))

@@ -27,6 +27,7 @@ from ppax.losses import NoAuxiliary
 from ppax.program.compiled import CompiledTraining
 from ppax.program.episodes import CompiledEpisodes, CompiledScene
 from ppax.program.layout import run_once_options
+from ppax.program.tracing import renewed
 from ppax.protocols import Agent, AuxiliaryGuide, Backend, Scene, WholeEpisodes
 from ppax.training import train
 from ppax.types import ActorState, Gathered, Key, PyTree, TrainState
@@ -73,7 +74,7 @@ class Compiled:
 
     def rollouts(self, agent: Agent, state: TrainState) -> Callable[[PyTree, ActorState, Key], Gathered]:
         """Return a compiled function that collects a rollout."""
-        program = jax.jit(collect, static_argnums=4, compiler_options=run_once_options())
+        program = jax.jit(renewed(collect), static_argnums=4, compiler_options=run_once_options())
         return lambda learner, actor, key: Gathered(
             actor, program(agent, self.env, learner, actor, state.num_steps, key)
         )

@@ -15,6 +15,7 @@ import numpy as np
 from ppax.envs.vector import VectorEnv
 from ppax.program import sharding
 from ppax.program.layout import compiler_options
+from ppax.program.tracing import current
 from ppax.protocols import Agent
 from ppax.training import Trained, num_devices, place, state_specs, train
 from ppax.types import ConfigError, PyTree, TrainState
@@ -37,8 +38,9 @@ class CompiledTraining:
         self._devices = num_devices(agent, env, state.num_steps)
         shapes = sharding.shapes_of(state, state_specs(state), self._devices)
         self._arguments = (strong(agent), strong(env), shapes)
-        jitted = jax.jit(train, donate_argnames="state", compiler_options=compiler_options())
-        traced = jitted.trace(*self._arguments, np.int32(1), np.int32(1))
+        example = (*self._arguments, np.int32(1), np.int32(1))
+        jitted = jax.jit(current(train, *example), donate_argnames="state", compiler_options=compiler_options())
+        traced = jitted.trace(*example)
         traced_at = time.perf_counter()
         lowered = traced.lower()
         lowered_at = time.perf_counter()

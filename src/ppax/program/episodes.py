@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from ppax.collection import start_actor
 from ppax.envs.vector import VectorEnv
 from ppax.envs.wrappers.rendering import render
 from ppax.program import sharding
+from ppax.program.tracing import current, renewed
 from ppax.protocols import Agent
 from ppax.types import ActorState, Key, LearnerState, Outcome, PyTree, StepResult, VectorStep
 
@@ -60,7 +61,6 @@ def act_and_step(
     return Moved(actor, out)
 
 
-@functools.partial(jax.jit, static_argnames=("deterministic",))
 def run_episodes(
     agent: Agent, env: VectorEnv, learner: LearnerState, key: Key, deterministic: bool, max_steps: int
 ) -> Running:
@@ -112,20 +112,25 @@ class CompiledEpisodes:
     @functools.cached_property
     def metrics(self) -> tuple[str, ...]:
         """Names of the environment's metrics; traces the program, without compiling it."""
-        return tuple(jax.eval_shape(self._run, self._shapes, jax.random.key(0)).metrics)
+        return tuple(self._program.eval_shape(*self._arguments(self._shapes, jax.random.key(0))).metrics)
 
     def __call__(self, learner: PyTree, key: Key) -> Outcome:
         """Play the episodes. The program is compiled at the first call and runs on one device."""
         own = sharding.local(learner)  # else every device plays the same episodes
-        out = self._run(own, key)
+        out: Running = self._program(*self._arguments(own, key))
         rows = (out.returns, out.lengths, out.finished, out.terminated, out.final_reward)
         # there may be more streams than episodes
         numbers, metrics = jax.tree.map(lambda x: x[: self._episodes], jax.device_get((rows, dict(out.metrics))))
         returns, lengths, finished, terminated, final_rewards = numbers
         return Outcome(returns, lengths, finished, terminated, final_rewards, None, metrics, 0)
 
-    def _run(self, learner: PyTree, key: Key) -> Running:
-        return run_episodes(self._agent, self._env, learner, key, self._deterministic, self._max_steps)
+    @functools.cached_property
+    def _program(self) -> Any:
+        example = self._arguments(self._shapes, jax.random.key(0))
+        return jax.jit(current(run_episodes, *example, static=("deterministic",)), static_argnames="deterministic")
+
+    def _arguments(self, learner: PyTree, key: Key) -> tuple[Any, ...]:
+        return self._agent, self._env, learner, key, self._deterministic, self._max_steps
 
 
 class CompiledScene:
@@ -135,8 +140,8 @@ class CompiledScene:
         start_key, self._key = jax.random.split(key)
         self._agent, self._env, self._learner = agent, dataclasses.replace(env, num_envs=1), learner
         self._deterministic = deterministic
-        self._actor = jax.jit(start_actor)(agent, self._env, start_key)
-        self._step = jax.jit(act_and_step, static_argnames="deterministic")
+        self._actor = jax.jit(renewed(start_actor))(agent, self._env, start_key)
+        self._step = jax.jit(renewed(act_and_step), static_argnames="deterministic")
 
     def picture(self) -> np.ndarray:
         """Render the current state."""

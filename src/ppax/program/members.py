@@ -22,6 +22,7 @@ from ppax.program.footprint import Footprint
 from ppax.program.layout import compiler_options, with_devices
 from ppax.program.platforms import rules
 from ppax.program.sweeps import MEMBERS, num_devices, sweep_members
+from ppax.program.tracing import current
 from ppax.protocols import Agent
 from ppax.training import Trained
 from ppax.types import TrainState
@@ -121,8 +122,10 @@ class MembersTraining:
         self.set_members(agents, envs)
         many = jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.members, *x.shape), x.dtype), shapes)
         states = sharding.shapes_of(many, PartitionSpec(MEMBERS), self.devices, MEMBERS)
-        jitted = jax.jit(sweep_members, donate_argnames="states", compiler_options=compiler_options())
-        traced = jitted.trace(*self._arguments, states, np.int32(1), np.int32(1))
+        example = (*self._arguments, states, np.int32(1), np.int32(1))
+        function = current(sweep_members, *example)
+        jitted = jax.jit(function, donate_argnames="states", compiler_options=compiler_options())
+        traced = jitted.trace(*example)
         self.metric_names: tuple[str, ...] = traced.out_info.metrics.names
         self._program = traced.lower().compile()
         self.num_bytes = self._measured_bytes()

@@ -21,6 +21,7 @@ from ppax.program import processes
 from ppax.program.backends import backend_of
 from ppax.program.footprint import Footprint, footprint, require_room
 from ppax.program.layout import run_once_options
+from ppax.program.tracing import current
 from ppax.protocols import Agent
 from ppax.run import checkpoint, record
 from ppax.run import directory as run_dirs
@@ -33,8 +34,10 @@ from ppax.types import ConfigError, TrainState
 def fresh_state(agent: Agent, env: Env, run: Run) -> TrainState:
     """Initial state of a run, before the first iteration."""
     options = {"num_steps": run.num_steps, "iterations_per_env_reset": run.iterations_per_env_reset}
-    init = jax.jit(start, static_argnames=tuple(options), compiler_options=run_once_options())
-    state: TrainState = init(agent, env, key=make_key(run.seed), **options)
+    key = make_key(run.seed)
+    function = current(start, agent, env, key=key, static=tuple(options), **options)
+    init = jax.jit(function, static_argnames=tuple(options), compiler_options=run_once_options())
+    state: TrainState = init(agent, env, key=key, **options)
     return state
 
 

@@ -19,6 +19,7 @@ from ppax.evaluation import Evaluation, evaluate, evaluation_key
 from ppax.program.layout import compiler_options, run_once_options
 from ppax.program.platforms import rules
 from ppax.program.sweeps import start_sweep, sweep
+from ppax.program.tracing import renewed
 from ppax.protocols import Agent
 from ppax.run.fit import fit_run
 from ppax.run.restore import fresh_state, planned_iterations
@@ -59,7 +60,7 @@ def _together(built: Built, seeds: Sequence[int], play: Play, mode: bool) -> Ite
     envs = for_members(env, len(members))
     states = _initial_states(agent, envs, run, members)
     random = [play(_of(states.learner, i), seed, False).mean_return for i, seed in enumerate(seeds)]
-    program = jax.jit(sweep, donate_argnames="states", compiler_options=compiler_options())
+    program = jax.jit(renewed(sweep), donate_argnames="states", compiler_options=compiler_options())
     done, total, begin = 0, planned_iterations(env, run), time.perf_counter()
     curves: list[list[tuple[int, float]]] = [[] for _ in seeds]
     while done < total:

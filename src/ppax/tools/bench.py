@@ -23,6 +23,7 @@ from ppax.program.footprint import peak_memory_mb
 from ppax.program.layout import Program
 from ppax.program.platforms import bfloat16_unit
 from ppax.program.sharding import SAME, SPLIT
+from ppax.program.tracing import renewed
 from ppax.tools.advice import advice, host_advice
 from ppax.training import check_sizes, num_devices, start
 from ppax.types import Batch, Rollout, TrainState
@@ -181,7 +182,7 @@ def tune(agent: PPO, env: Env, num_steps: int, seconds: float = 100.0, say: Call
 
 def start_compiled(agent: PPO, env: Env, num_steps: int) -> TrainState:
     """Return the state of `start`, from one compiled program."""
-    state: TrainState = jax.jit(start, static_argnames="num_steps")(agent, env, num_steps, jax.random.key(0))
+    state: TrainState = jax.jit(renewed(start), static_argnames="num_steps")(agent, env, num_steps, jax.random.key(0))
     return state
 
 

@@ -37,8 +37,8 @@ class Pool:
     """Self-play settings: snapshots of the learners to keep, and sampling of opponents from them."""
 
     every: Interval | None = static(
-        'iterations between two snapshots for the pool, in a run file or option also "50k steps"; by default there is no '
-        "self-play",
+        'iterations between two snapshots for the pool, in a run file or option also "50k steps"; by default there is '
+        "no self-play",
         default=None,
         low=1,
         interval=True,

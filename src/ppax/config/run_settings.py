@@ -26,8 +26,8 @@ class Log:
     """Log rows, checkpoints and progress of a run."""
 
     every: Interval | None = static(
-        'iterations between log rows, or "50k steps"; none: about 1 % of the run, at most 2^18 steps; host environments '
-        "also log after log.checkpoint_seconds",
+        'iterations between log rows, or "50k steps"; none: about 1 % of the run, at most 2^18 steps; host '
+        "environments also log after log.checkpoint_seconds",
         default=None,
         low=1,
         high=2**31 - 1,
@@ -199,7 +199,7 @@ class Run:
         default=None,
         above=0.0,
     )
-    schedule: Schedule = slot(  # noqa: RUF009, a declaration as `static`
+    schedule: Schedule = slot(
         "schedule",
         "annealing of numbers of the environment over training, or ranges that adapt to the policy",
         default=CONSTANT,

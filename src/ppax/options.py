@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import functools
 import math
+import re
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
@@ -17,7 +18,7 @@ from ppax import imports, names
 from ppax.types import ConfigError
 
 Config = dict[str, Any]
-LIMITS = ("low", "high", "above", "choices", "paths", "words", "outside")  # keys of the metadata of a field
+LIMITS = ("low", "high", "above", "choices", "paths", "words", "outside", "interval")  # keys of the metadata of a field
 NONE = "none"  # spelling of None in TOML and on the command line
 DEEPEST = 32  # limit of nested tables; a run needs four
 SMALLEST, LARGEST = 1.1754944e-38, 3.4028234e38  # normal numbers of float32, in which programs compute
@@ -109,6 +110,10 @@ def check_value(option: Option, value: Any, each: bool = False) -> Any:
         return None
     if isinstance(value, str):
         value = option.limits.get("words", {}).get(value, value)
+    if option.limits.get("interval") and isinstance(value, str):
+        value = interval(option.path, value)
+        if isinstance(value, str):
+            return value
     if option.many:
         if not isinstance(value, list | tuple):
             raise ConfigError(f"{option.path} = {value!r}: must be a list of {option.kind.__name__}")
@@ -120,6 +125,18 @@ def check_value(option: Option, value: Any, each: bool = False) -> Any:
         others = "".join(f" or {word!r}" for word in words)
         raise ConfigError(f"{option.path} = {value!r}: must be of type {option.kind.__name__}{others}")
     return check_limits(option.path, value, option.limits)
+
+
+INTERVAL = re.compile(r"(\d[\d_,]*(?:\.\d+)?(?:e\d{1,2})?)\s*([kM]?)\s*(steps?|iterations?)")
+
+
+def interval(path: str, text: str) -> int | str:
+    """Return an interval as iterations, or as a text "50000 steps"; ConfigError for other texts than "50k steps"."""
+    found = INTERVAL.fullmatch(text.strip())
+    number = 0.0 if found is None else float(re.sub("[_,]", "", found[1])) * {"": 1, "k": 1e3, "M": 1e6}[found[2]]
+    if found is None or not number.is_integer() or not 1 <= number < 2**53:
+        raise ConfigError(f'{path} = {text!r}: must be a whole number of iterations, or of steps, as "50k steps"')
+    return f"{int(number)} steps" if found[3].startswith("step") else int(number)
 
 
 def require_whole(given: Any, name: str, low: int = 1) -> None:

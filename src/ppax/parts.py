@@ -9,13 +9,17 @@ import sys
 import typing
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
 import jax
 
 from ppax import names
 
 T = TypeVar("T")
+if TYPE_CHECKING:
+    Interval = Any  # a number of iterations, or "50k steps" until the sizes of a run are known
+else:
+    Interval = int
 # Kinds of fields that name something outside of a configuration: a file or directory that is read; a server, an
 # account, a database or a cluster
 PATH, ADDRESS = "path", "address"
@@ -36,8 +40,9 @@ def static(doc: str = "", *, default: Any = dataclasses.MISSING, **limits: Any) 
 
     `limits` are `low`, `high` (inclusive) and `choices`; `ppax.options` checks them. Further entries: `none` is another
     spelling of None in run files; with `paths` an import path may replace a choice; `words` is a dict of words that
-    may be written for a number, such as {"all": 0}; `outside`, PATH or ADDRESS, says that the text names a file or a
-    server, which a run file chooses only with the user's trust.
+    may be written for a number, such as {"all": 0}; `interval` is for a number of iterations, for which "50k steps" may
+    stand; `outside`, PATH or ADDRESS, says that the text names a file or a server, which a run file chooses only with
+    the user's trust.
     """
     return dataclasses.field(default=default, metadata={"static": True, "doc": doc, **limits})
 

@@ -401,6 +401,8 @@ def test_options_with_dashes_or_underscores(parse):
         assert parse("Pendulum-v1", flag, "1e-5")["agent"]["learning_rate"] == 1e-5
         assert parse("Pendulum-v1", f"{flag}=1e-5")["agent"]["learning_rate"] == 1e-5
     assert parse("CartPole-v1", "--total-steps", "1e6")["total_steps"] == 10**6
+    for given, meant in (("10", 10), ("1e1", 10), ("20 iterations", 20), ("50k steps", "50000 steps"), ("none", None)):
+        assert parse("CartPole-v1", "--eval.every", given)["eval"]["every"] == meant
     assert parse("CartPole-v1", "--agent.max-grad-norm", "none")["agent"]["max_grad_norm"] is None
     assert parse("CartPole-v1", "--agent.network.hidden", 32, 16)["agent"]["network"]["hidden"] == [32, 16]
     assert parse("CartPole-v1", "--agent.normalize-obs")["agent"]["normalize_obs"] is True

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.agents.ratings import win_probability
+from ppax.parts import Interval
 from ppax.types import OF_LEARNING, Key, PyTree, Rollout, Scalar, StreamStates, Update, number, part, static
 
 
@@ -35,8 +36,12 @@ class SelfPlayState(NamedTuple):
 class Pool:
     """Self-play settings: snapshots of the learners to keep, and sampling of opponents from them."""
 
-    every: int | None = static(
-        "iterations between two snapshots for the pool; by default there is no self-play", default=None, low=1
+    every: Interval | None = static(
+        'iterations between two snapshots for the pool, in a run file or option also "50k steps"; by default there is '
+        "no self-play",
+        default=None,
+        low=1,
+        interval=True,
     )
     size: int = static("pool size: number of newest snapshots kept of each group", default=8, low=1)
     share: float = static(

@@ -179,6 +179,8 @@ class SelfPlay:
     def check(self) -> None:
         """Raise ConfigError for fewer than two groups, several devices, or too few environments for the opponents."""
         self.agent.check()
+        if isinstance(self.pool.every, str):
+            raise ConfigError(f"self_play.every = {self.pool.every!r}: must be a number of iterations in Python")
         if len(self.sizes) < 2:
             raise ConfigError(
                 "self_play: takes at least two groups that play against each other; this environment has one"

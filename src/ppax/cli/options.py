@@ -12,7 +12,7 @@ from ppax import config, imports
 from ppax.cli.arguments import TRUST, booleans, choose_groups, choose_lists, choose_parts, dashed, free_options, renamed
 from ppax.cli.common import add_cluster, add_processes, refusal
 from ppax.config import group_tables
-from ppax.options import LISTS, NONE, Config, Option, flatten, nearest, unflatten
+from ppax.options import LISTS, NONE, Config, Option, flatten, interval, nearest, unflatten
 from ppax.types import ConfigError
 
 EXAMPLES = """examples:
@@ -239,6 +239,8 @@ def _parser(option: Option) -> Any:
             return text
         if option.leaf and "," in text:  # one number for each agent
             return [parse(x) for x in text.split(",")]
+        if option.limits.get("interval") and " " in text:
+            return interval(option.path, text)
         if option.kind is not int:
             return option.kind(text)
         try:

@@ -7,7 +7,16 @@ from ppax.config.description import describe, describe_part, describe_run
 from ppax.config.outside import named, outside, require_asked
 from ppax.config.own_parts import import_paths, package_of, plain, require_trusted
 from ppax.config.run_files import RUN_FILE, file_of, find, parse, presets, read, to_toml
-from ppax.config.run_settings import BestSettings, EvalSettings, FilmSettings, InitFrom, Log, Run
+from ppax.config.run_settings import (
+    BestSettings,
+    EvalSettings,
+    FilmSettings,
+    InitFrom,
+    Log,
+    Run,
+    in_iterations,
+    require_within,
+)
 from ppax.config.validation import (
     FREE,
     OBJECTS,
@@ -52,6 +61,7 @@ __all__ = [
     "find",
     "flatten",
     "import_paths",
+    "in_iterations",
     "is_free",
     "named",
     "objects_of",
@@ -68,6 +78,7 @@ __all__ = [
     "recommended",
     "require_asked",
     "require_trusted",
+    "require_within",
     "resolve",
     "settings",
     "to_toml",

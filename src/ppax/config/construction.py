@@ -16,7 +16,7 @@ from ppax.config import group_tables
 from ppax.config.catalogue import Choices, choices_of, constructor, list_choices_of, table_choices_of
 from ppax.config.outside import require_asked, require_asked_of_env
 from ppax.config.own_parts import require_tree, require_trusted
-from ppax.config.run_settings import NO_POOL, Run
+from ppax.config.run_settings import NO_POOL, Run, in_iterations
 from ppax.config.validation import OBJECTS, is_section, keyed_tables, objects_of, resolve, resolve_part
 from ppax.envs import Env
 from ppax.options import Config, hints_of, option_of
@@ -49,6 +49,7 @@ def build(config: Config, env: Env | None = None) -> Built:
     _require_no_objects(config)
     env = build_env(config) if env is None else configured(env, config)
     run = dataclasses.replace(_run(config), **env.settings.run_fields())
+    run = in_iterations(run, run.num_steps * env.num_streams)
     return Built(_agents(config, env, run.self_play), env, run)
 
 

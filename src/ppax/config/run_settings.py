@@ -11,8 +11,8 @@ from ppax.agents.opponents import Pool
 from ppax.config import group_tables
 from ppax.envs import TIMEOUT, VECTORIZATIONS, AdaptiveRanges
 from ppax.loggers import TensorBoard
-from ppax.options import Config, hints_of
-from ppax.parts import PATH, slot, slot_list
+from ppax.options import Config, hints_of, interval
+from ppax.parts import PATH, Interval, slot, slot_list
 from ppax.protocols import LoggerPart, Schedule
 from ppax.schedules import Constant
 from ppax.types import ConfigError, LearnerState, static
@@ -25,21 +25,23 @@ CONSTANT = Constant()
 class Log:
     """Log rows, checkpoints and progress of a run."""
 
-    every: int | None = static(
-        "iterations between log rows; none: about 1 % of the run, at most 2^18 steps; host environments also log "
-        "after log.checkpoint_seconds",
+    every: Interval | None = static(
+        'iterations between log rows, or "50k steps"; none: about 1 % of the run, at most 2^18 steps; host '
+        "environments also log after log.checkpoint_seconds",
         default=None,
         low=1,
         high=2**31 - 1,
+        interval=True,
     )
     checkpoint_seconds: float = static(
         "minimum seconds between checkpoints; they are saved at log rows", default=30.0, low=0.0
     )
-    checkpoint_every: int | None = static(
-        "iterations between checkpoints, each with a log row; none: by log.checkpoint_seconds",
+    checkpoint_every: Interval | None = static(
+        'iterations between checkpoints, or "50k steps", each with a log row; none: by log.checkpoint_seconds',
         default=None,
         low=1,
         high=2**31 - 1,
+        interval=True,
     )
     keep: int | None = static(
         "number of checkpoints that are kept, the newest; all (or none): no limit", default=3, low=1, none="all"
@@ -58,12 +60,13 @@ class Log:
 class FilmSettings:
     """Films of the policy during training: one episode each, in a separate environment, without effect on training."""
 
-    every: int | None = static(
-        "iterations between films of one episode, from the untrained policy on; each is made at a log row and written "
-        "to films/ of the run directory; none: no films",
+    every: Interval | None = static(
+        'iterations between films of one episode, or "50k steps", from the untrained policy on; each is made at a log '
+        "row and written to films/ of the run directory; none: no films",
         default=None,
         low=1,
         high=2**31 - 1,
+        interval=True,
     )
     max_steps: int = static("longest film in steps of the environment", default=500, low=1)
 
@@ -72,12 +75,13 @@ class FilmSettings:
 class EvalSettings:
     """Evaluation of the policy over whole episodes: after training, and with `every` also during it."""
 
-    every: int | None = static(
-        "iterations between evaluations during training, from the untrained policy on; their means are columns of the "
-        "log rows; none: only after training",
+    every: Interval | None = static(
+        'iterations between evaluations during training, or "50k steps", from the untrained policy on; their means are '
+        "columns of the log rows; none: only after training",
         default=None,
         low=1,
         high=2**31 - 1,
+        interval=True,
     )
     episodes: int = static(
         "number of whole evaluation episodes, on environments separate from training", default=128, low=1
@@ -195,7 +199,7 @@ class Run:
         default=None,
         above=0.0,
     )
-    schedule: Schedule = slot(  # noqa: RUF009, a declaration as `static`
+    schedule: Schedule = slot(
         "schedule",
         "annealing of numbers of the environment over training, or ranges that adapt to the policy",
         default=CONSTANT,
@@ -230,3 +234,37 @@ class Run:
         """Settings of a process other than the leader (process 0): the same training, without loggers and films."""
         silent = dataclasses.replace(self.log, console=False, to=(), tensorboard=False)
         return dataclasses.replace(self, log=silent, film=FilmSettings())
+
+
+# Intervals of a run: by table, the fields with a number of iterations
+INTERVALS = {"log": ("every", "checkpoint_every"), "eval": ("every",), "film": ("every",), "self_play": ("every",)}
+
+
+def in_iterations(run: Run, steps: int) -> Run:
+    """Return `run` with every interval in iterations, of `steps` steps each; "50k steps" is the nearest number of them.
+
+    Raises ConfigError for a text that is no interval.
+    """
+    tables = {}
+    for table, fields in INTERVALS.items():
+        own = getattr(run, table)
+        given = {field: getattr(own, field) for field in fields if isinstance(getattr(own, field), str)}
+        parsed = {field: interval(f"{table}.{field}", text) for field, text in given.items()}
+        counts = {
+            field: max(1, round(int(value.partition(" ")[0]) / steps)) if isinstance(value, str) else value
+            for field, value in parsed.items()
+        }
+        tables[table] = dataclasses.replace(own, **counts) if counts else own
+    return dataclasses.replace(run, **tables)
+
+
+def require_within(run: Run, total: int) -> None:
+    """Raise ConfigError for an interval longer than the run, of `total` iterations: nothing would happen in between."""
+    for table, fields in INTERVALS.items():
+        for field in fields:
+            every = getattr(getattr(run, table), field)
+            if every is not None and every > total:
+                raise ConfigError(
+                    f"{table}.{field} = {every} iterations: the run has {total}, each of num_envs * agents * num_steps "
+                    f"steps; must be at most {total}, or left out"
+                )

@@ -98,7 +98,8 @@ def fit(
     fields |= {"iterations_per_env_reset": iterations_per_env_reset, "agents": agent.sharing, "init_from": settings}
     fields |= {"stop": stop, "self_play": agent.pool or Pool(), "overlap": overlap}
     fields |= chosen(best=best, log=log, evaluation=evaluation, film=film)
-    return fit_run(agent, env, Run(**fields), run_dir, callbacks, given=given)
+    run = config.in_iterations(Run(**fields), num_steps * env.num_streams)
+    return fit_run(agent, env, run, run_dir, callbacks, given=given)
 
 
 def fit_run(
@@ -222,7 +223,7 @@ def _warn(agent: Agent, env: Env, run: Run) -> None:
 def check_plan(agent: Agent, env: Env, run: Run, run_dir: object) -> None:
     """Raise ConfigError or ImportError for numbers, length, overlap, schedules, loggers or films that cannot work."""
     agent.check()
-    planned_iterations(env, run)
+    config.require_within(run, planned_iterations(env, run))
     require_overlap(agent, env, run.overlap, run.iterations_per_env_reset)
     check_schedule(env)
     jax.eval_shape(agent.annealed, jnp.float32(0.0), jnp.float32(0.0))

@@ -92,6 +92,7 @@ def load_run(run_dir: Path, agent: Agent | None = None, env: Env | None = None, 
             config.require_asked(run_config, "log.")
         env = config.build_env(run_config) if env is None else config.configured(env, run_config)
         processes.require_compiled(env.name, backend_of(env).repeatable)
+        settings = config.in_iterations(settings, settings.num_steps * env.num_streams)
         if agent is None:
             agent = config.build_agent(run_config, env, settings.self_play)
     return config.Built(agent, env, settings)

@@ -196,7 +196,7 @@ def test_iterations_before_a_fault_are_logged_and_saved(tmp_path):
     assert [row["iteration"] for row in rows] == [saved]
     assert saved >= 2
     assert json.loads((tmp_path / "stopped.json").read_text())["iteration"] == saved
-    whole = ppax.fit(agent, host([Maze, Maze]), saved * 8 * 2, num_steps=8, log=Log(every=100, console=False))
+    whole = ppax.fit(agent, host([Maze, Maze]), saved * 8 * 2, num_steps=8, log=Log(every=saved, console=False))
     assert rows_of(whole.history)[0]["value_loss"] == pytest.approx(rows[0]["value_loss"])
 
 

@@ -13,9 +13,9 @@ ROOT = Path(ppax.__file__).parent
 LEVELS = [
     {"parts"},
     {"types"},
-    {"protocols"},
-    {"imports"},
-    {"options", "storage"},
+    {"protocols", "storage"},
+    {"imports"},  # reads the user's settings file
+    {"options"},
     {"arrays", "program.sharding", "program.platforms", "program.clusters", "program.hoisting"},
     {"program.layout"},
     {"advantages", "losses", "critics", "minibatches", "distributions", "schedules", "optimizers", "envs"},

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from ppax.reports.groups import differences, short_names
 from ppax.reports.records import Record
 from ppax.reports.summary import EVALUATED, RETURN
-from ppax.reports.words import count_text, duration_text, number_text, printable, short_count, shortened, value_text
+from ppax.reports.words import count_text, duration_text, number_text, short_count, shortened, value_text
+from ppax.types import printable
 
 CELL = 28  # maximum number of characters of a cell
 GAP = "  "

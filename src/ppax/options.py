@@ -249,8 +249,11 @@ def unflatten(values: dict[str, Any]) -> Config:
         _require_shallow(path)
         *sections, name = path.split(".")
         table = config
-        for section in sections:
+        for place, section in enumerate(sections):
             table = table.setdefault(section, {})
+            if not isinstance(table, dict):
+                outer = ".".join(sections[: place + 1])
+                raise ConfigError(f"{outer} = {table!r}: a value, where {path} = {value!r} needs a table; give one")
         table[name] = value
     for path in LISTS:
         _to_list(config, path.split("."))

@@ -314,5 +314,17 @@ class LossOutput(NamedTuple):
     metrics: Mapping[str, Array]
 
 
-class ConfigError(ValueError):
+def printable(text: str, kept: str = "") -> str:
+    """Return text without control characters, which could steer a terminal or reverse the direction of writing."""
+    return "".join(sign if sign.isprintable() or sign in kept else "\N{REPLACEMENT CHARACTER}" for sign in text)
+
+
+class Quoting(Exception):
+    """Error whose message may quote a file from somebody else: its control characters are replaced."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__(), "\n\t")
+
+
+class ConfigError(Quoting, ValueError):
     """Invalid configuration; the message says what to write instead."""

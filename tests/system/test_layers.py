@@ -14,9 +14,9 @@ LEVELS = [
     {"names"},
     {"parts"},
     {"types"},
-    {"protocols"},
-    {"imports"},
-    {"options", "storage"},
+    {"protocols", "storage"},
+    {"imports"},  # reads the user's settings file
+    {"options"},
     {"arrays", "program.sharding", "program.platforms", "program.clusters", "program.hoisting", "program.tracing"},
     {"program.layout"},
     {"distributions"},

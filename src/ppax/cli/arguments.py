@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import tomllib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ from ppax.config import group_tables
 from ppax.config.catalogue import keyed_fields, part_fields
 from ppax.options import LISTS, NONE, Config, Option, flatten, unflatten
 from ppax.ppo import PPO
+from ppax.storage import untrusted
 from ppax.types import ConfigError
 
 BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
@@ -59,7 +59,9 @@ def booleans(arguments: list[str], known: dict[str, Option]) -> list[str]:
 
 def free_options(arguments: list[str]) -> tuple[list[str], Config]:
     """Split off options without a declared type, as `--env-params.gravity 12`: the other arguments, {path: value}."""
-    rest, free, left = [], {}, list(arguments)
+    rest: list[str] = []
+    free: Config = {}
+    left = list(arguments)
     while left:
         argument = left.pop(0)
         name, equals, value = argument.partition("=")
@@ -69,15 +71,23 @@ def free_options(arguments: list[str]) -> tuple[list[str], Config]:
             continue
         if not equals and not left:
             raise ConfigError(f"{name}: needs a value")
+        for other in free:
+            if other != path and within(other, path):
+                raise ConfigError(f"{name}: is given beside {other}, and one of them contains the other; give one")
         free[path] = number_or_text(value if equals else left.pop(0))
     return rest, free
+
+
+def within(path: str, other: str) -> bool:
+    """Return whether two dotted paths are the same, or one is inside the other: a value of one replaces the other."""
+    return f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}.")
 
 
 def number_or_text(text: str) -> Any:
     """Parse a value as TOML; text that is no TOML value stays text."""
     try:
-        return tomllib.loads(f"x = {text}")["x"]
-    except tomllib.TOMLDecodeError:
+        return untrusted.from_toml(f"x = {text}")["x"]
+    except ValueError:
         return text
 
 

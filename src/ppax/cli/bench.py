@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import threading
 import time
@@ -18,7 +19,7 @@ from ppax.agents.arguments import require_single_policy
 from ppax.config import Built
 from ppax.envs import require_native
 from ppax.program.layout import Program
-from ppax.storage import safe_files
+from ppax.storage import safe_files, untrusted
 from ppax.tools import bench
 from ppax.types import ConfigError
 
@@ -114,11 +115,11 @@ def write_program(path: Path, program: Program) -> None:
     """Set the table [agent.program] of a run file; everything else, comments too, stays unchanged."""
     table = {name: value for name, value in config.describe(program).items() if value is not None}
     if path.suffix == ".json":
-        plan = json.loads(path.read_text(encoding="utf-8"))
+        plan = config.read(path)
         plan.setdefault("agent", {})["program"] = table
         text = json.dumps(plan, indent=2) + "\n"
     else:
-        old = path.read_text(encoding="utf-8")
+        old = untrusted.read_text(Path(os.path.realpath(path)), untrusted.RUN_FILE_LIMIT)
         lines = [f"[{TABLE}]", *(f"{name} = {value}" for name, value in table.items())]
         rest = re.sub(rf"(?m)^\[{re.escape(TABLE)}\]\n(?:(?!\[).*\n?)*", "", old).rstrip()
         text = rest + "\n\n" + "\n".join(lines) + "\n"

@@ -20,7 +20,7 @@ from ppax.program import processes
 from ppax.run.directory import RUN_FILE
 from ppax.storage.paths import quoted
 from ppax.sweeps.placing import settings as placing
-from ppax.types import ConfigError
+from ppax.types import ConfigError, printable
 
 COMMANDS = (
     *("train", "sweep", "resume", "evaluate", "play", "export", "report", "compare", "doctor"),
@@ -30,10 +30,13 @@ JOINING = ("train", "resume")  # commands that several processes run together
 DONE, FAILED, USAGE, ENVIRONMENT, NUMERICAL, DISK, STOPPED = 0, 1, 2, 3, 4, 5, 75  # exit codes
 
 
-def print_line(text: str, stream: TextIO) -> None:
-    """Print one line; a closed pipe (`ppax train ... | head`) does not end the command."""
+def print_line(text: str, stream: TextIO, kept: str = "\n\t") -> None:
+    """Print a message without control characters other than `kept`: it may quote a file from somebody else.
+
+    A closed pipe (`ppax train ... | head`) does not end the command.
+    """
     try:
-        print(text, file=stream, flush=True)
+        print(printable(text, kept), file=stream, flush=True)
     except OSError:
         # Python flushes the stream again at exit, and would fail again
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -28,7 +28,7 @@ def run_doctor(options: argparse.Namespace, say: Callable[[str], None]) -> dict[
         commands = [command(options.run, finding) for finding in with_option]
         lines += ["next, one at a time:", *(f"  {line}" for line in dict.fromkeys(commands))]
     for line in lines:
-        say(printable(line))
+        say(line)
     return {"run_dir": str(options.run)} | diagnosis.to_dict()
 
 
@@ -37,8 +37,3 @@ def command(run: Path, finding: Finding) -> str:
     name, value = renamed(finding.remedy.option, "_", "-"), finding.remedy.value
     values = [] if value is True else value if isinstance(value, list) else [value]
     return shlex.join(["ppax", "train", str(run / RUN_FILE), f"--{name}", *map(str, values)])
-
-
-def printable(text: str) -> str:
-    """Replace control characters: the run may come from a stranger, and a terminal would execute them."""
-    return "".join(x if x.isprintable() else "?" for x in text)

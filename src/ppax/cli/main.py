@@ -214,7 +214,8 @@ def _resume(options: argparse.Namespace) -> int:
         remedy = f"ppax.resume({str(options.run)!r}, callbacks=[...]) in Python calls them"
         say(options, f"this run had callbacks ({callbacks}), which are not called here; {remedy}")
     if options.total_steps is not None:
-        say(options, f"total_steps: {options.total_steps:,}, recorded: {recorded['total_steps']:,}")
+        before = config.settings(record.recorded(recorded)).total_steps
+        say(options, f"total_steps: {options.total_steps:,}, recorded: {before:,}")
     with resumable(lambda: options.run):
         run = resume(options.run, total_steps=options.total_steps)
     settings = load_run(options.run, run.agent, run.env).run

@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from ppax import config, imports
-from ppax.cli.arguments import TRUST, booleans, choose_groups, choose_lists, choose_parts, dashed, free_options, renamed
+from ppax.cli.arguments import (
+    TRUST,
+    booleans,
+    choose_groups,
+    choose_lists,
+    choose_parts,
+    dashed,
+    free_options,
+    renamed,
+    within,
+)
 from ppax.cli.common import add_cluster, add_processes, refusal
 from ppax.config import group_tables
 from ppax.options import LISTS, NONE, Config, Option, flatten, interval, nearest, unflatten
@@ -133,7 +143,8 @@ def _parse(
         raise ConfigError(refusal(unknown[0], known, options.target))
     given = {path: value for path, value in vars(options).items() if path in known}
     imports.typed(one.name for one in config.named(given | free, known.values()).values())
-    return options, unflatten(dict(flatten(base)) | given | free)
+    kept = {path: value for path, value in flatten(base) if not any(within(path, one) for one in free)}
+    return options, unflatten(kept | given | free)
 
 
 def _parser_of(command: str) -> argparse.ArgumentParser:

@@ -19,9 +19,9 @@ from ppax.run.result import TrainedRun, record_evaluation
 from ppax.storage.paths import absolute, quoted, relative
 
 
-def say(options: argparse.Namespace, text: str) -> None:
-    """Print a message for the reader: to standard output, or with `--json` to standard error."""
-    print_line(text, sys.stderr if options.json else sys.stdout)
+def say(options: argparse.Namespace, text: str, kept: str = "\n\t") -> None:
+    """Print a message for the reader: to standard output, or with `--json` to standard error; see `print_line`."""
+    print_line(text, sys.stderr if options.json else sys.stdout, kept)
 
 
 def print_json(options: argparse.Namespace, result: dict[str, Any]) -> None:

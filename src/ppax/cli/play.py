@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from ppax.policy.hub import PREFIX
 from ppax.policy.loading import load, load_chosen
 from ppax.run.directory import EVALUATION
 from ppax.run.restore import load_run
-from ppax.storage import safe_files
+from ppax.storage import untrusted
 from ppax.storage.paths import require_place
 from ppax.training import make_key
 
@@ -116,10 +115,5 @@ def evaluate_bundle(options: argparse.Namespace, say: Any) -> dict[str, Any]:
 
 def _scores(run_dir: Path) -> dict[str, Any] | None:
     """Return the numbers of the run's evaluation; None where there is none."""
-    try:
-        scores = json.loads(safe_files.read(run_dir / EVALUATION, SCORES_LIMIT))
-    except (OSError, ValueError, RecursionError):
-        return None
-    if not isinstance(scores, dict):
-        return None
-    return {name: x for name, x in scores.items() if isinstance(x, int | float)}
+    scores = untrusted.read_table(run_dir / EVALUATION, SCORES_LIMIT)
+    return {name: x for name, x in scores.items() if isinstance(x, int | float)} or None

@@ -30,7 +30,7 @@ def add_score(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run_score(options: argparse.Namespace, say: Callable[[str], None]) -> tuple[dict[str, Any], bool]:
+def run_score(options: argparse.Namespace, say: Callable[..., None]) -> tuple[dict[str, Any], bool]:
     """Measure the rows and print the table; returns the results for JSON, and whether no row falls short."""
     if not options.targets and options.suite is None:
         raise ConfigError("ppax score: name presets or rows, or choose --suite quick or --suite full")
@@ -45,7 +45,7 @@ def run_score(options: argparse.Namespace, say: Callable[[str], None]) -> tuple[
         done = "; rows and seeds that are done are saved: the same command continues"
         raise KeyboardInterrupt(done) from None
     color = not options.json and sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    say(tables.terminal_table(outcomes, color))
+    say(tables.terminal_table(outcomes, color), "\n\033")
     say(f"results and learning curves: {options.out}")
     entries = {
         outcome.row.name: {"error": outcome.error} if outcome.score is None else outcome.score.to_dict()

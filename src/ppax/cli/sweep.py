@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-import tomllib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from ppax.cli.common import DONE, NUMERICAL, add_cluster, cluster_of, fail, flag
 from ppax.cli.options import add_option, parse_run
 from ppax.cli.output import print_json, say
 from ppax.options import LISTS, Config, Option, meant
+from ppax.storage import untrusted
 from ppax.storage.paths import quoted, relative
 from ppax.sweeps import SweepResult, plan, resume_sweep
 from ppax.sweeps.distributions import DISTRIBUTIONS, Distribution
@@ -177,8 +177,8 @@ def several(text: str) -> list[Any] | Distribution | None:
     if "," not in text:
         return None
     try:
-        values = tomllib.loads(f"x = [{text}]")["x"]
-    except tomllib.TOMLDecodeError:
+        values = untrusted.from_toml(f"x = [{text}]")["x"]
+    except ValueError:
         words = [one.strip() for one in text.split(",")]
         if not all(words[:-1]):  # a comma at the end makes a list of one value
             valid = ",".join(filter(None, words))

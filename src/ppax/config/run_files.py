@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import tomllib
+import os
 from dataclasses import fields
-from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from ppax import envs
 from ppax.config.run_settings import Log
 from ppax.networks import Tower
 from ppax.options import NONE, Config, flatten, unflatten
+from ppax.storage import untrusted
 from ppax.types import ConfigError
 
 RUN_FILE = "run.toml"  # name of the run file in a run directory
@@ -31,20 +30,20 @@ SPELLINGS = {
 def read(path: Path) -> Config:
     """Read a configuration file, TOML or JSON; ConfigError where that fails."""
     try:
-        text = path.read_text(encoding="utf-8-sig")  # Windows editors may write a byte order mark
+        text = untrusted.read_text(Path(os.path.realpath(path)), untrusted.RUN_FILE_LIMIT)  # the user may give a link
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from error
-    return parse(text, path)
+    return parse(text.removeprefix("\N{BYTE ORDER MARK}"), path)  # which Windows editors may write
 
 
 def parse(text: str, path: Path) -> Config:
     """Parse the text of the configuration file `path`, whose suffix chooses JSON or TOML."""
-    loads = partial(json.loads, object_pairs_hook=_without_repeats) if path.suffix == ".json" else tomllib.loads
     try:
-        config = loads(text)
-    except (ValueError, RecursionError) as error:
+        as_json = path.suffix == ".json"
+        config = untrusted.from_json(text, _without_repeats) if as_json else untrusted.from_toml(text)
+    except ValueError as error:
         raise ConfigError(f"{path}: {error}") from error
     if not isinstance(config, dict):
         raise ConfigError(f"{path}: a run file must be a table of options, not {type(config).__name__}")

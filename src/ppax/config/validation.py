@@ -28,7 +28,7 @@ from ppax.options import (
     unflatten,
 )
 from ppax.ppo import PPO
-from ppax.types import ConfigError
+from ppax.types import ConfigError, printable
 
 # Key that lists the Python objects that a run file cannot hold (run/record.py); `fit` writes it, it is no option.
 OBJECTS = "objects"
@@ -200,7 +200,7 @@ def objects_of(config: Config) -> list[str]:
     places = config.get(OBJECTS, [])
     if not isinstance(places, list) or not all(isinstance(place, str) for place in places):
         raise ConfigError(f"{OBJECTS} = {places!r}: must be a list of strings")
-    return places
+    return list(map(printable, places))  # messages quote them
 
 
 def is_free(path: str) -> bool:

@@ -11,10 +11,10 @@ import os
 import re
 import shlex
 import sys
-import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ppax.storage import untrusted
 from ppax.types import ConfigError
 
 VARIABLE = "PPAX_SETTINGS"  # environment variable: another settings file
@@ -170,9 +170,10 @@ def _of_settings() -> set[str]:
     if path is None or not path.is_file():
         return set()
     try:
-        with open(path, encoding="utf-8") as file:
-            settings = tomllib.loads(file.read(LIMIT))
-    except (OSError, ValueError) as error:
+        settings = untrusted.from_toml(untrusted.read_text(Path(os.path.realpath(path)), LIMIT))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
         raise ConfigError(f"{path}: {error}") from error
     names = settings.get("trust", [])
     if set(settings) - {"trust"} or not isinstance(names, list):

@@ -14,15 +14,17 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ppax.protocols import Row
-from ppax.storage import safe_files
+from ppax.storage import safe_files, untrusted
 from ppax.storage.backoff import Backoff
 
 WAITING = 2**16  # maximum number of rows buffered while the disk fails; the oldest are dropped
+ROWS_LIMIT = 2**30  # bytes of metrics.jsonl and metrics.csv; a million rows of a usual run have as many
+NUMBERS, METRICS = 2**22, 500  # most numbers, and metrics, of the rows that are in memory together
 BEYOND = {"iteration": math.inf}  # row in place of a line that cannot be parsed
 
 
@@ -130,24 +132,32 @@ class Csv:
 
 
 def rewind(path: Path, keep: Callable[[str, int], bool], header: bool = False) -> None:
-    """Keep only complete lines with `keep(line, number)`; with `header`, only if the first names the iteration."""
+    """Keep only complete lines with `keep(line, number)`; with `header`, only if the first is that of a table."""
     if not os.path.lexists(path):
         return
-    kept = []
-    for number, line in enumerate(safe_files.read(path).decode(errors="replace").splitlines(keepends=True)):
-        if header and number == 0 and not line.startswith("iteration,"):
-            break  # not a table of ppax: it has no rows
-        try:
-            if line.endswith("\n") and keep(line, number):
-                kept.append(line)
-        except (ValueError, IndexError):  # a line truncated by a kill
-            continue
-    safe_files.write_text(path, "".join(kept))
+    with safe_files.replacing(path) as partial, open(partial, "wb") as file:
+        for number, line in enumerate(untrusted.read_lines(path, ROWS_LIMIT)):
+            if header and number == 0 and columns_of(line) is None:
+                break  # not a table of ppax: it has no rows
+            try:
+                if line.endswith("\n") and keep(line, number):
+                    file.write(line.encode())
+            except (ValueError, IndexError):  # a line truncated by a kill
+                continue
 
 
-def header_of(path: Path) -> list[str]:
-    """Columns of a CSV file."""
-    return next(csv.reader([safe_files.read(path).decode(errors="replace").partition("\n")[0]]))
+def columns_of(line: str) -> list[str] | None:
+    """Return the columns that the first line of `metrics.csv` names; None if it is not one that ppax has written."""
+    try:
+        columns = next(csv.reader([line]), [])
+    except csv.Error:
+        return None
+    return columns if columns[:1] == ["iteration"] and len(columns) > 1 else None
+
+
+def header_of(path: Path) -> list[str] | None:
+    """Columns of a CSV file; None where its first line names none."""
+    return columns_of(next(untrusted.read_lines(path, ROWS_LIMIT), ""))
 
 
 def row_of(line: str) -> Row | None:
@@ -165,15 +175,37 @@ def _is_number(value: Any) -> bool:
     return type(value) is float or (type(value) is int and abs(value) < 2**1000)  # so that it converts to float
 
 
-def rows_until(path: Path, iteration: int) -> list[Row]:
-    """Complete rows of a JSON Lines file, up to `iteration`."""
-    if not os.path.lexists(path):
-        return []
-    rows = map(row_of, safe_files.read(path).decode(errors="replace").splitlines())
-    return [row for row in rows if row is not None and row.get("iteration", math.inf) <= iteration]
+def rows_until(path: Path, iteration: int) -> Iterator[Row]:
+    """Yield the complete rows of a JSON Lines file up to `iteration`, in constant memory."""
+    for line in untrusted.read_lines(path, ROWS_LIMIT) if os.path.lexists(path) else ():
+        row = row_of(line)
+        if row is not None and row.get("iteration", math.inf) <= iteration:
+            yield row
+
+
+def thinned(rows: Iterable[Row]) -> list[Row]:
+    """Return rows as a list of at most NUMBERS numbers of METRICS metrics.
+
+    Of more rows every second one is kept, or every fourth and so on, and always the last.
+    """
+    names: dict[str, str] = {}
+    kept: list[Row] = []
+    last: Row | None = None
+    stride = 1
+    for place, row in enumerate(rows):
+        for name in row if len(names) < METRICS else ():
+            names.setdefault(name, name)
+        last = {names[name]: value for name, value in row.items() if name in names}  # one text for each name
+        if place % stride == 0:
+            kept.append(last)
+        if len(kept) * len(names) > NUMBERS:
+            kept, stride = kept[::2], 2 * stride
+    return kept if last is None or kept[-1] is last else [*kept, last]
 
 
 def last_row(path: Path) -> Row:
     """Last row of a JSON Lines file; {} where there is none."""
-    rows = rows_until(path, 2**63)
-    return rows[-1] if rows else {}
+    last: Row = {}
+    for row in rows_until(path, 2**63):
+        last = row
+    return last

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from ppax.loggers.background import Background
 from ppax.parts import ADDRESS, part, static
 from ppax.protocols import Artifact, LoggedRun, Row
-from ppax.storage import safe_files
+from ppax.storage import safe_files, untrusted
 
 RECORD = "mlflow.json"  # file in the run directory: id of the MLflow run, which a resumed run continues
 RECORD_LIMIT = 2**12  # bytes; far above the size of a valid file
@@ -150,9 +150,5 @@ class MLflowRun:
 
 def recorded_id(run_dir: Path) -> str:
     """Id of the MLflow run of a run directory; "" where there is none, or no valid one."""
-    try:
-        record = json.loads(safe_files.read(run_dir / RECORD, RECORD_LIMIT))
-    except (OSError, ValueError, RecursionError):
-        return ""
-    run_id = record.get("run_id") if isinstance(record, dict) else None
+    run_id = untrusted.read_table(run_dir / RECORD, RECORD_LIMIT).get("run_id")
     return run_id if isinstance(run_id, str) and RUN_ID.fullmatch(run_id) else ""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ppax.loggers.files import rows_until
-from ppax.options import require_whole
+from ppax.options import flatten, require_whole
 from ppax.protocols import Row
 from ppax.run import checkpoint
 from ppax.run import directory as run_dirs
@@ -44,15 +44,19 @@ def checkpoints(run: str | Path | TrainedRun) -> list[SavedState]:
     path = run.run_dir if isinstance(run, TrainedRun) else to_path(run, "run")
     if path is None:
         raise ConfigError("run: it has no directory; train with ppax.fit(..., run_dir='runs/mine')")
-    metric = run_dirs.find(path).get("best", {}).get("metric", "none")
-    rows = {row["iteration"]: row for row in rows_until(path / ROWS, 2**63)}
+    metric = dict(flatten(run_dirs.find(path))).get("best.metric", "none")
+    found = [(one, name == BEST) for name in (CHECKPOINTS, BEST) for one in checkpoint.list_checkpoints(path / name)]
+    iterations, rows, evaluated = {int(one.name) for one, _ in found}, dict[int, Row](), False
+    for row in rows_until(path / ROWS, 2**63):
+        evaluated |= "eval_return" in row
+        if row["iteration"] in iterations:
+            rows[row["iteration"]] = row
     if not isinstance(metric, str) or metric == "none":
-        metric = "eval_return" if any("eval_return" in row for row in rows.values()) else "episode_return"
+        metric = "eval_return" if evaluated else "episode_return"
     saved = []
-    for folder in (CHECKPOINTS, BEST):
-        for one in checkpoint.list_checkpoints(path / folder):
-            with contextlib.suppress(checkpoint.DamagedCheckpoint):
-                saved.append(_saved(one, rows, metric, folder == BEST))
+    for one, best in found:
+        with contextlib.suppress(checkpoint.DamagedCheckpoint):
+            saved.append(_saved(one, rows, metric, best))
     return sorted(saved, key=lambda one: (one.iteration, one.best))
 
 

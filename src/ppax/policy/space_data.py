@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
+from ppax.storage import untrusted
 from ppax.types import ConfigError
 
 FLOATS = ("float16", "float32", "float64")
 DTYPES = ("bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)), *FLOATS)
-LARGEST = 2**26  # numbers in one array of a space; far above any observation, far below the memory
+LARGEST = 2**24  # numbers in all arrays of a space; far above any observation, far below the memory
+MOST = 2**12  # spaces inside a space
 DEEPEST = 16  # limit on the nesting of spaces
 
 
@@ -41,11 +44,30 @@ def to_data(space: spaces.Space) -> dict[str, Any]:
 def from_data(data: Any, where: str = "space", depth: int = 0) -> spaces.Space:
     """Return the space that `data` describes, the inverse of `to_data`; ConfigError, naming `where`, if invalid."""
     try:
+        if depth == 0:  # before anything is allocated
+            _require_small(list(itertools.islice(_sizes(data, where), MOST + 1)), where)
         return _from_data(data, where, depth)
     except ConfigError:
         raise
-    except (TypeError, ValueError, KeyError, AttributeError, AssertionError, OverflowError, IndexError) as error:
+    except untrusted.MALFORMED as error:
         raise ConfigError(f"{where}: not a space as ppax writes it: {type(error).__name__}: {error}") from error
+
+
+def _sizes(data: Any, where: str, depth: int = 0) -> Iterator[int]:
+    """Yield how many numbers each elementary space in `data` has; of what is no space, nothing."""
+    if not isinstance(data, Mapping) or depth > DEEPEST:
+        return
+    if data.get("space") in ("Dict", "Tuple"):
+        inner = data["spaces"]
+        for one in inner.values() if isinstance(inner, Mapping) else inner:
+            yield from _sizes(one, where, depth + 1)
+    else:  # the numbers of other spaces than Box stand in the file itself
+        yield math.prod(_shape(data, where)) if data.get("space") == "Box" else 1
+
+
+def _require_small(sizes: list[int], where: str) -> None:
+    if len(sizes) > MOST or sum(sizes) > LARGEST:
+        raise ConfigError(f"{where}: must be at most {MOST:,} spaces, of together at most {LARGEST:,} numbers")
 
 
 def _from_data(data: Any, where: str, depth: int) -> spaces.Space:

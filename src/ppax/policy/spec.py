@@ -15,6 +15,7 @@ from ppax.envs.wrappers.agent_groups import Group
 from ppax.options import Config
 from ppax.policy import space_data, words
 from ppax.protocols import Agent
+from ppax.storage import untrusted
 from ppax.types import ConfigError
 
 FORMAT = 1  # version of the plain data
@@ -106,9 +107,9 @@ class PolicySpec:
             if not spec._agents_fit():
                 raise ConfigError(f"{where}: agents, groups and their spaces contradict each other")
             return spec
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
-            if isinstance(error, ConfigError):
-                raise
+        except ConfigError:
+            raise
+        except untrusted.MALFORMED as error:
             raise ConfigError(f"{where}: not the specification of a policy: {error!r}") from error
 
     def _agents_fit(self) -> bool:

@@ -10,7 +10,8 @@ from ppax.reports.groups import Group, differences, groups_of, short_names
 from ppax.reports.records import EVALUATED, RETURN, Record
 from ppax.reports.statistics import Standing
 from ppax.reports.summary import return_text
-from ppax.reports.words import count_text, duration_text, number_text, printable, short_count, shortened, value_text
+from ppax.reports.words import count_text, duration_text, number_text, short_count, shortened, value_text
+from ppax.types import printable
 
 CELL = 28  # maximum number of characters of a cell
 OPTIONS = 8  # maximum number of options in the table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
-from ppax.reports.words import printable
+from ppax.types import printable
 
 VOID = ("img", "meta")  # elements without content
 

@@ -6,7 +6,6 @@ damaged or unknown is left out.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,18 +14,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppax import config as configs
-from ppax.loggers.files import rows_until
+from ppax.loggers.files import METRICS, rows_until, thinned
 from ppax.options import Config, flatten
 from ppax.protocols import Row
 from ppax.run import directory as run_dirs
 from ppax.run.directory import EVALUATION, ROWS, RUN_FILE, STOPPED
-from ppax.storage import safe_files
+from ppax.storage import untrusted
 from ppax.storage.paths import to_path
 from ppax.types import ConfigError
 
 MEMBERS = "members"  # folder of the runs in the directory of a sweep
 JSON_LIMIT = 2**20  # bytes of evaluation.json and stopped.json; far above the size of a valid file
-METRICS = 500  # maximum number of metrics; a valid run has some dozens
 EVALUATED, RETURN = "eval_return", "episode_return"  # metrics of learning curves, the better one first
 # Sizes of values: a diverged run has larger ones, which are cut so that sums stay finite, and smaller ones are 0
 LARGEST, SMALLEST = 1e100, 1e-100
@@ -106,11 +104,12 @@ def read(path: Path) -> Record:
                 f"one of {len(inside)} runs in it"
             )
     tables = run_dirs.find(path)
-    run_file = safe_files.read(path / RUN_FILE).decode(errors="replace")
+    run_file = untrusted.read_text(path / RUN_FILE, untrusted.RUN_FILE_LIMIT)
     starts = [start for start in run_dirs.read_about(path).get("starts", []) if isinstance(start, dict)]
-    columns = columns_of(rows_until(path / ROWS, 2**63))
+    columns = columns_of(thinned(rows_until(path / ROWS, 2**63)))
+    evaluation, stopped = (untrusted.read_table(path / name, JSON_LIMIT) for name in (EVALUATION, STOPPED))
     name = path.name or path.resolve().name
-    return Record(name, path, columns, tables, run_file, _table(path / EVALUATION), starts, _table(path / STOPPED))
+    return Record(name, path, columns, tables, run_file, evaluation, starts, stopped)
 
 
 def members_of(run: str | Path) -> list[Path]:
@@ -138,15 +137,6 @@ def columns_of(rows: Sequence[Row]) -> dict[str, np.ndarray]:
 def _bounded(values: np.ndarray) -> np.ndarray:
     values = np.where(np.isfinite(values), values, np.nan)
     return np.clip(np.where(np.abs(values) < SMALLEST, 0.0, values), -LARGEST, LARGEST)
-
-
-def _table(path: Path) -> dict[str, Any]:
-    """Content of a JSON file; {} where it is missing, damaged or no table."""
-    try:
-        content = json.loads(safe_files.read(path, JSON_LIMIT))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _is_number(value: Any) -> bool:

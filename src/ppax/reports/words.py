@@ -66,11 +66,6 @@ def shortened(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
-def printable(text: str, kept: str = "") -> str:
-    """Text without control characters, which could steer a terminal or reverse the direction of writing."""
-    return "".join(sign if sign.isprintable() or sign in kept else "\N{REPLACEMENT CHARACTER}" for sign in text)
-
-
 def counted(count: int, noun: str) -> str:
     """Count and noun, as "Three runs"."""
     return f"{NUMBERS[count] if count < len(NUMBERS) else count} {noun}{'' if count == 1 else 's'}"

@@ -21,12 +21,11 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-import safetensors
 import safetensors.numpy
 
 from ppax.arrays import counter
 from ppax.storage import manifest as manifests
-from ppax.storage import safe_files, state_arrays
+from ppax.storage import safe_files, state_arrays, untrusted
 from ppax.storage.manifest import FORMAT, MANIFEST, MANIFEST_LIMIT, open_regular, sealed
 from ppax.storage.manifest import CheckpointError as CheckpointError
 from ppax.storage.manifest import DamagedCheckpoint as DamagedCheckpoint
@@ -146,8 +145,8 @@ def read_arrays(path: Path, run_id: str | None = None, limit: int | None = None)
     if run_id and saved_by and saved_by != run_id:
         raise DamagedCheckpoint(f"{path} is of another run ({saved_by!r}), not of this one ({run_id!r})")
     try:
-        return SavedArrays(safetensors.numpy.load(data), manifest)
-    except (safetensors.SafetensorError, KeyError, ValueError, TypeError) as error:
+        return SavedArrays(untrusted.arrays_of(data), manifest)
+    except ValueError as error:
         raise DamagedCheckpoint(f"{path / STATE} is not a readable safetensors file: {error}") from error
 
 

@@ -32,9 +32,9 @@ import filelock
 
 from ppax import config as configs
 from ppax.options import Config
-from ppax.storage import safe_files
+from ppax.storage import safe_files, untrusted
 from ppax.storage.paths import absolute, quoted
-from ppax.types import ConfigError
+from ppax.types import ConfigError, printable
 
 RUN_FILE, LOCK, OWNER = configs.RUN_FILE, ".lock", ".owner"
 FOLDERS = ("checkpoints", "best")  # directories that hold checkpoints
@@ -163,24 +163,21 @@ def find(path: Path) -> Config:
 
 def read_about(path: Path) -> dict[str, Any]:
     """Content of about.json, id and starts of the run in `path`; {} where it is missing or invalid."""
-    try:
-        about = json.loads(safe_files.read(path / ABOUT, ABOUT_LIMIT))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    valid = isinstance(about, dict) and isinstance(about.get("id"), str) and isinstance(about.get("starts"), list)
+    about = untrusted.read_table(path / ABOUT, ABOUT_LIMIT)
+    valid = isinstance(about.get("id"), str) and isinstance(about.get("starts"), list)
     return about if valid else {}
 
 
 def read_policy(path: Path) -> dict[str, Any] | None:
     """Content of policy.json of the run in `path`; None where it is missing, as in runs of earlier versions."""
     try:
-        policy = json.loads(safe_files.read(path / POLICY, ABOUT_LIMIT))
+        policy = untrusted.read_json(path / POLICY, ABOUT_LIMIT)
         if not isinstance(policy, dict):
             raise ValueError("no table")
         return policy
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(
             f"{path / POLICY} is damaged: {error}; remove it to read the spaces from the environment"
         ) from error
@@ -233,8 +230,8 @@ def _refuse_run(path: Path) -> None:
 
 
 def _owner(path: Path) -> str:
+    owner = untrusted.read_table(path / OWNER, OWNER_LIMIT)
     try:
-        owner = json.loads(safe_files.read(path / OWNER, OWNER_LIMIT))
-        return f"process {owner['pid']} on {owner['host']} since {owner['since']}"
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return printable(f"process {owner['pid']} on {owner['host']} since {owner['since']}")
+    except untrusted.MALFORMED:
         return "another process"

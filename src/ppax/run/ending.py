@@ -24,7 +24,7 @@ from ppax.run import checkpoint
 from ppax.run.conditions.best import MODES, KeepBest, policy_of
 from ppax.run.conditions.text import parse
 from ppax.run.directory import ROWS, STOPPED
-from ppax.storage import safe_files
+from ppax.storage import safe_files, untrusted
 from ppax.training import MEASURED
 from ppax.types import ConfigError, TrainState
 
@@ -185,7 +185,7 @@ def _best(notes: Any, policy: TrainState) -> Best:
         if notes["mode"] not in MODES:
             raise ValueError(notes["mode"])
         return Best(policy, row, str(notes["metric"]), str(notes["mode"]), row[notes["metric"]])
-    except (TypeError, KeyError, ValueError, AttributeError) as error:
+    except untrusted.MALFORMED as error:
         raise checkpoint.CheckpointError(
             f"{BEST}: its manifest does not name the metric by which it is the best"
         ) from error

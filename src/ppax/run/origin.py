@@ -33,13 +33,14 @@ from ppax.protocols import Agent
 from ppax.run import checkpoint, record
 from ppax.run import directory as run_dirs
 from ppax.run.directory import RunDirectory
+from ppax.storage import untrusted
 from ppax.training import num_devices
 from ppax.types import ConfigError
 
 # Options that do not change what is learned: a user may edit them in the run file of a stopped run
 FREE = ("total_steps", "stop", "best.", "log.", "eval.", "film.", "vectorization", "timeout", "info_metrics")
 COMMIT = re.compile(r"[0-9a-f]{40,64}")
-GIT_FILE_LIMIT = 2**16  # bytes read of a file of git's
+GIT_FILE_LIMIT, PACKED_LIMIT = 2**16, 2**24  # bytes read of a file of git's, and of its list of all branches
 PACKAGES = ("ppax", "jax", "jaxlib", "numpy")
 
 
@@ -215,14 +216,13 @@ def _commit(git: Path) -> str | None:
             commit = _text(ref)
             return commit if COMMIT.fullmatch(commit) else None
     packed = common / "packed-refs"
-    lines = packed.read_text(encoding="utf-8").splitlines() if packed.is_file() else []
+    lines = untrusted.read_text(packed, PACKED_LIMIT).splitlines() if packed.is_file() else []
     commits = [line.split(" ")[0] for line in lines if line.endswith(f" {name}")]
     return commits[0] if commits and COMMIT.fullmatch(commits[0]) else None
 
 
 def _text(path: Path) -> str:
-    with open(path, encoding="utf-8") as file:
-        return file.read(GIT_FILE_LIMIT).strip()
+    return untrusted.read_text(Path(os.path.realpath(path)), GIT_FILE_LIMIT).strip()
 
 
 @functools.cache  # parses the metadata of the whole package

@@ -110,7 +110,7 @@ class RunLoggers:
             kept = iteration or -1  # no row: the evaluation of the untrained policy is repeated
             self._add("JsonLines", JsonLines(path / ROWS, kept))
             self._add("Csv", Csv(path / "metrics.csv", kept))
-            self._seconds = float(last_row(path / ROWS).get("seconds", 0.0))
+            self._seconds = float(last_row(path / ROWS).get("seconds") or 0.0)
         for part in parts:
             assert run is not None
             self._open(part, run)

@@ -14,7 +14,7 @@ from ppax import config
 from ppax.loggers.files import finite_or_none
 from ppax.reports.statistics import Statistics, Verdict, statistics_of, verdict_on
 from ppax.scores.suite import Row
-from ppax.storage import safe_files
+from ppax.storage import safe_files, untrusted
 
 FORMAT = 1  # version of the files; part of the fingerprint
 LIMIT = 2**24  # bytes read of a file
@@ -169,14 +169,14 @@ def save(score: Score, out: Path) -> None:
 def load(row: Row, out: Path) -> Score | None:
     """Read the result of a row as that of `row`, so that its present threshold counts; None where there is none."""
     try:
-        content = json.loads(safe_files.read(path_of(row, out), LIMIT))
+        content = untrusted.read_json(path_of(row, out), LIMIT)
         members = tuple(_member(entry) for entry in content["members"])
         names = ("env", "backend", "episodes", "about", "fingerprint")
         env, backend, episodes, about, written = (content[name] for name in names)
         if not members or backend not in SHARES or not isinstance(about, dict):
             return None
         return Score(row, str(env), backend, int(episodes), members, about, str(written))
-    except (OSError, ValueError, KeyError, TypeError):  # no file, or one that something else wrote
+    except (OSError, *untrusted.MALFORMED):  # no file, or one that something else wrote
         return None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from ppax.scores.campaign import Outcome
 from ppax.scores.results import FAILED, Score
+from ppax.types import printable
 
 RED, PLAIN = "\033[31m", "\033[0m"
 HEAD = ("row", "preset", "IQM [95 %]", "mean +- std", "min", "random", "threshold", "reference", "steps", "time", "")
@@ -14,7 +15,7 @@ HEAD = ("row", "preset", "IQM [95 %]", "mean +- std", "min", "random", "threshol
 
 def terminal_table(outcomes: Sequence[Outcome], color: bool) -> str:
     """Aligned table of all outcomes; rows that fall short are red if `color`."""
-    rows = [HEAD, *(_cells(outcome) for outcome in outcomes)]
+    rows = [HEAD, *(tuple(map(printable, _cells(outcome))) for outcome in outcomes)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     red = [False, *(color and outcome.failed for outcome in outcomes)]

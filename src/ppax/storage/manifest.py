@@ -9,14 +9,15 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from ppax.storage import safe_files
+from ppax.storage import safe_files, untrusted
+from ppax.types import Quoting
 
 FORMAT = 2
 MANIFEST = "manifest.json"
-MANIFEST_LIMIT = 16 * 2**20  # bytes; far above any valid manifest, small enough to read into memory
+MANIFEST_LIMIT = 2**22  # bytes; far above any valid manifest, small enough to read into memory
 
 
-class CheckpointError(Exception):
+class CheckpointError(Quoting):
     """A checkpoint is damaged or belongs to another run; the message says which."""
 
 
@@ -40,15 +41,14 @@ def parse(path: Path, file: BufferedReader) -> dict[str, Any]:
     """Parse and verify the manifest of the checkpoint `path` from its open file; DamagedCheckpoint if invalid."""
     where = path / MANIFEST
     try:
-        if os.fstat(file.fileno()).st_size > MANIFEST_LIMIT:
-            raise DamagedCheckpoint(f"{where} is too large to be a manifest")
-        manifest = json.loads(file.read())
+        safe_files.require_size(where, file, MANIFEST_LIMIT)
+        manifest = untrusted.from_json(file.read(MANIFEST_LIMIT))
         version = manifest["format"]
         if version == FORMAT and manifest["checksum"] != sealed(manifest)["checksum"]:
             raise DamagedCheckpoint(f"{where} is damaged: its checksum does not match its entries")
         types = {"bytes": int, "iteration": int, "origin": dict, "notes": dict}
         complete = all(type(manifest[name]) is kind for name, kind in types.items()) if version == FORMAT else False
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, *untrusted.MALFORMED) as error:
         raise DamagedCheckpoint(f"{where} is missing or damaged: {error}") from error
     if not complete:
         raise DamagedCheckpoint(

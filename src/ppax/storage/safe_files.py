@@ -13,6 +13,7 @@ import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 PARTIAL = ".tmp-"  # prefix of the names of temporary files
 # Flags that Windows lacks are 0 there
@@ -78,12 +79,18 @@ def open_to_read(path: Path) -> int:
     return _regular(os.open(path, os.O_RDONLY | PLAIN | _no_wait()), path)
 
 
-def read(path: Path, limit: int | None = None) -> bytes:
+def read(path: Path, limit: int) -> bytes:
     """Content of a regular file; OSError for links, pipes, devices and files of more than `limit` bytes."""
     with os.fdopen(open_to_read(path), "rb") as file:
-        if limit is not None and os.fstat(file.fileno()).st_size > limit:
-            raise OSError(errno.EFBIG, f"more than {limit} bytes", str(path))
-        return file.read()
+        require_size(path, file, limit)
+        return file.read(limit)
+
+
+def require_size(path: Path, file: IO[bytes], limit: int) -> None:
+    """Raise OSError if an open file has more than `limit` bytes, also if it is sparse and takes none on the disk."""
+    size = os.fstat(file.fileno()).st_size
+    if size > limit:
+        raise OSError(errno.EFBIG, f"has {size:,} bytes; must have at most {limit:,}", str(path))
 
 
 def flush_directory(directory: Path) -> None:

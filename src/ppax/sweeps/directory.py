@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from ppax import config
 from ppax.options import Config
-from ppax.storage import safe_files
+from ppax.storage import safe_files, untrusted
 from ppax.storage.paths import absolute, quoted, to_directory
 from ppax.sweeps import plan as plans
 from ppax.sweeps.plan import Member, Plan, member, split
@@ -28,7 +28,7 @@ from ppax.types import ConfigError
 
 SWEEP_FILE, RECORD, RESULT, BEST, MEMBERS = "sweep.toml", "sweep.json", "result.json", "best.toml", "members"
 FORMAT = 1
-LIMIT = 2**26  # bytes read of sweep.json
+LIMIT = 2**24  # bytes read of sweep.json
 DIGITS = 3  # least number of digits in the name of a member's directory
 
 
@@ -93,7 +93,7 @@ def read(path: Path) -> Recorded:
     run_config, table = split(config.read(path / SWEEP_FILE))
     plan = plans.read(table)
     try:
-        content: Any = json.loads(safe_files.read(path / RECORD, LIMIT))
+        content: Any = untrusted.read_json(path / RECORD, LIMIT)
         if content["format"] != FORMAT:
             raise ValueError(f"format {content['format']!r}")
         rows = [(int(setting), dict(values), int(seed)) for setting, values, seed in content["members"]]
@@ -102,7 +102,7 @@ def read(path: Path) -> Recorded:
             0 <= number < len(rows) for program in programs for number in program
         ):
             raise ValueError("members")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, *untrusted.MALFORMED) as error:
         raise ConfigError(
             f"{path / RECORD} is damaged ({error}); `ppax sweep {quoted(path / SWEEP_FILE)}` starts it again"
         ) from error

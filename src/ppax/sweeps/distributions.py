@@ -10,6 +10,7 @@ from typing import Any
 
 from numpy.random import Generator
 
+from ppax.options import LARGEST
 from ppax.types import ConfigError
 
 DIGITS = 6  # significant digits of a drawn number, so that run files and tables can be read
@@ -109,9 +110,9 @@ def checked(distribution: Distribution, path: str) -> Distribution:
         return Choice(tuple(distribution.values))
     kinds = int if isinstance(distribution, Integers) else int | float
     for name, value in values.items():
-        if not isinstance(value, kinds) or isinstance(value, bool) or not math.isfinite(value):
-            word = "a whole number" if kinds is int else "a finite number"
-            raise ConfigError(f"sweep: {path}.{name} = {value!r}: must be {word}")
+        if not isinstance(value, kinds) or isinstance(value, bool) or not abs(value) <= LARGEST:  # NaN, too
+            word = "a whole number" if kinds is int else "a number"
+            raise ConfigError(f"sweep: {path}.{name} = {value!r}: must be {word} of at most {LARGEST:.2g} in size")
     if isinstance(distribution, LogUniform) and distribution.low <= 0.0:
         raise ConfigError(f"sweep: {path}.low = {distribution.low}: must be above 0, for its logarithm is drawn")
     if isinstance(distribution, Normal):

@@ -25,7 +25,7 @@ from ppax.run.restore import initial_state
 from ppax.run.result import TrainedRun, record_evaluation
 from ppax.run.rows import RunLoggers, logged_run
 from ppax.run.warm_start import prepare
-from ppax.storage import safe_files
+from ppax.storage import safe_files, untrusted
 from ppax.sweeps.packing import Task, config_of
 from ppax.types import TrainState
 
@@ -44,7 +44,7 @@ class End(NamedTuple):
 
 def end_of(path: Path) -> End:
     """Return the end that is recorded in a run directory."""
-    reason = _read(path / STOPPED)
+    reason = untrusted.read_table(path / STOPPED, LIMIT)
     numbers = [reason.get(name) for name in ("iteration", "env_steps")]
     iteration, env_steps = (x if type(x) is int else 0 for x in numbers)
     return End(reason["kind"] if reason.get("kind") in ENDS else "", iteration, env_steps)
@@ -52,7 +52,7 @@ def end_of(path: Path) -> End:
 
 def result_of(path: Path) -> dict[str, Any]:
     """Return evaluation.json of a run directory; {} where it is missing or invalid."""
-    return _read(path / EVALUATION)
+    return untrusted.read_table(path / EVALUATION, LIMIT)
 
 
 def complete(path: Path) -> bool:
@@ -69,17 +69,9 @@ def reached(path: Path, iteration: int) -> bool:
 
 def stop(path: Path, iteration: int, why: str) -> None:
     """Record that the search has stopped a member, which is saved at `iteration` and not open."""
-    rows = rows_until(path / ROWS, iteration)
-    numbers = {"iteration": iteration, "env_steps": int(rows[-1]["env_steps"]) if rows else 0}
+    steps = [row["env_steps"] for row in rows_until(path / ROWS, iteration) if type(row.get("env_steps")) is int]
+    numbers = {"iteration": iteration, "env_steps": steps[-1] if steps else 0}
     safe_files.write_text(path / STOPPED, json.dumps({"kind": SEARCH, "why": why} | numbers) + "\n")
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(safe_files.read(path, LIMIT))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 class MemberRun:

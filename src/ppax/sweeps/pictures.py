@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ppax.loggers.files import rows_until
+from ppax.loggers.files import rows_until, thinned
 from ppax.reports.words import short_count
 from ppax.run.directory import ROWS
 from ppax.scores.tables import number
@@ -47,7 +47,7 @@ def draw(result: SweepResult) -> list[Path]:
 def curves(result: SweepResult, figure: Any) -> Any:
     """Draw the curve of each member, coloured by its score; a dot is where the search stopped it."""
     axes, colour = figure.subplots(), _Colours(result.members)
-    rows = {member.number: rows_until(member.run_dir / ROWS, 2**63) for member in result.members}
+    rows = {member.number: thinned(rows_until(member.run_dir / ROWS, 2**63)) for member in result.members}
     metric = "eval_return" if any("eval_return" in row for own in rows.values() for row in own) else "episode_return"
     for member in colour.worst_first():
         own = [(row["env_steps"], row[metric]) for row in rows[member.number] if row.get(metric) is not None]

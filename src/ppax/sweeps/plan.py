@@ -221,10 +221,10 @@ def _values(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, t
 
 
 def _seeds(seeds: Sequence[Any]) -> Iterator[int]:
-    if not seeds or len(set(seeds)) < len(seeds):
+    checked = [check_value(SEED._replace(path="sweep.seeds"), seed) for seed in seeds]
+    if not checked or len(set(checked)) < len(checked):
         raise ConfigError(f"sweep.seeds = {list(seeds)!r}: must be a number, or a list of different seeds")
-    for seed in seeds:
-        yield check_value(SEED._replace(path="sweep.seeds"), seed)
+    yield from checked
 
 
 def _settings(plan: Plan) -> Iterator[Config]:

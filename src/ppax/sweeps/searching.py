@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ppax import config
-from ppax.loggers.files import rows_until
+from ppax.loggers.files import rows_until, thinned
 from ppax.options import Config
 from ppax.protocols import Copy, Row, Standings, Stop
 from ppax.run.directory import ROWS
@@ -100,7 +100,7 @@ def score(run_dir: Path, since: int, iteration: int) -> float:
     It is the newest `eval_return`; without evaluations in these rows the mean `episode_return` of the newest RECENT
     rows in which an episode ended.
     """
-    rows = [row for row in rows_until(run_dir / ROWS, iteration) if row["iteration"] > since]
+    rows = thinned(row for row in rows_until(run_dir / ROWS, iteration) if row["iteration"] > since)
     evaluated, returns = _known(rows, "eval_return"), _known(rows, "episode_return")[-RECENT:]
     if evaluated:
         return evaluated[-1]

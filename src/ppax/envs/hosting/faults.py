@@ -19,6 +19,10 @@ class EnvError(Exception):
     reached: Any = None  # Trained: the iterations that the same call finished before; None: none
     cause: BaseException | None = None  # exception of a constructor or first reset, before any stepping
 
+    def __str__(self) -> str:
+        """Return the message as `types.Quoting` does: it may quote a name from somebody else's run file."""
+        return "".join(x if x.isprintable() or x in "\n\t" else "\N{REPLACEMENT CHARACTER}" for x in super().__str__())
+
 
 class Failure(Exception):
     """Exception of an environment; `report` has its index, the call (`verb`), step, action and traceback."""

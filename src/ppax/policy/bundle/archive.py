@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ppax.storage import safe_files
+from ppax.storage import safe_files, untrusted
 from ppax.storage.manifest import CheckpointError, sealed
 
 DESCRIPTION, WEIGHTS, PROGRAM = "policy.json", "weights.safetensors", "program.json"
@@ -75,8 +75,8 @@ def parse_json(path: Path, name: str, data: bytes) -> Any:
     if len(data) > JSON_LIMIT:
         raise DamagedBundle(f"{path}: {name} has {len(data)} bytes, more than {JSON_LIMIT}")
     try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:
+        return untrusted.from_json(data)
+    except ValueError as error:
         raise DamagedBundle(f"{path}: {name} is not JSON: {error}") from error
 
 

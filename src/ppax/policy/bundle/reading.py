@@ -11,8 +11,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import safetensors
-import safetensors.numpy
 
 from ppax.imports import Untrusted
 from ppax.policy.acting import acting
@@ -23,7 +21,7 @@ from ppax.policy.bundle.rebuilding import rebuilt
 from ppax.policy.policy import Policy
 from ppax.policy.spec import PolicySpec
 from ppax.protocols import Agent
-from ppax.storage import state_arrays
+from ppax.storage import state_arrays, untrusted
 from ppax.types import ConfigError
 
 
@@ -58,16 +56,15 @@ def _agent(path: Path, description: dict[str, Any], agent: Agent | None) -> tupl
         return spec, rebuilt(spec)
     except Untrusted:
         raise
-    except (ConfigError, TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
+    except untrusted.MALFORMED as error:
         raise DamagedBundle(f"{where}: its configuration describes no agent: {error}") from error
 
 
 def _arrays(path: Path, data: bytes) -> dict[str, np.ndarray]:
     try:
-        arrays: dict[str, np.ndarray] = safetensors.numpy.load(data)
-    except (safetensors.SafetensorError, KeyError, ValueError, TypeError, OverflowError) as error:
+        return untrusted.arrays_of(data)
+    except ValueError as error:
         raise DamagedBundle(f"{path}: {archive.WEIGHTS} is not a readable safetensors file: {error}") from error
-    return arrays
 
 
 def _learner(path: Path, agent: Any, spec: PolicySpec, arrays: dict[str, np.ndarray]) -> Any:
@@ -77,7 +74,7 @@ def _learner(path: Path, agent: Any, spec: PolicySpec, arrays: dict[str, np.ndar
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # JAX warns of sizes beyond 2^31, which no file has
             init = jax.eval_shape(lambda key: base.init(spec.observation_space, key), jax.random.key(0))
-    except (ConfigError, TypeError, ValueError, OverflowError) as error:
+    except untrusted.MALFORMED as error:
         raise DamagedBundle(f"{path}: there is no network of the sizes in its configuration: {error}") from error
     like = acting(base, init).learner
     own = {name: x for name, x in arrays.items() if not name.startswith(program.CONSTANT)}
@@ -104,7 +101,7 @@ def _require_formats(
         data = archive.parse_json(path, archive.PROGRAM, files[archive.PROGRAM])
         try:
             program.check_program(data, weights)
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        except untrusted.MALFORMED as error:
             raise DamagedBundle(f"{path}: {archive.PROGRAM} is no program of known operations: {error}") from error
     if archive.STABLEHLO in files:
         try:

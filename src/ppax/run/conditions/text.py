@@ -17,6 +17,7 @@ GRAMMAR = (
     "`and` first"
 )
 DEEPEST = 50  # maximum nesting of parentheses
+LONGEST, DIGITS = 10_000, 9  # characters of a condition, and of a number of rows
 VERBS = (">=", "<=", "plateaus", "stops")
 TOKEN = re.compile(r"\s*(\(|\)|[<>=]+|[^\s()<>=]+)")
 
@@ -47,6 +48,8 @@ class _Parser:
 
     def __init__(self, text: str):
         self.text = text
+        if len(text) > LONGEST:
+            raise ConfigError(f"stop has {len(text):,} characters; must have at most {LONGEST:,}")
         self.tokens = [*TOKEN.findall(text), ""]
         self.depth = 0
 
@@ -124,6 +127,8 @@ class _Parser:
             return 5
         if not self.token.isdecimal():
             raise self.error("a whole number of rows")
+        if len(self.token) > DIGITS:
+            raise ConfigError(f"stop: for {self.token[:DIGITS]}... rows: must have at most {DIGITS} digits")
         return int(self.take())
 
     def number(self, expected: str) -> float:

@@ -22,6 +22,7 @@ from ppax.types import ConfigError
 
 CHECKPOINTS = "checkpoints"
 SAVED = re.compile(rf"^[^/]+/({'|'.join(FOLDERS)})/\d+/[^/]+$")  # file of a checkpoint
+LIMIT = 2**33  # bytes of one file
 ORDER = ("best", CHECKPOINTS, STOPPED, EVALUATION)  # written after all other files
 
 
@@ -56,7 +57,7 @@ class Outbox:
         try:
             for name, stamp in before.items():
                 if self._sent.get(name) != stamp:
-                    files[name] = safe_files.read(self._root / name)
+                    files[name] = safe_files.read(self._root / name, LIMIT)
         except OSError:
             return None
         if _checkpoints(self._root) != checkpoints:
@@ -68,7 +69,7 @@ class Outbox:
 def collect(root: Path, runs: Iterable[str]) -> Snapshot:
     """Return all files of some run directories in `root`; of those that do not exist there are none."""
     names = [name for run in runs for name in _names(root, run)]
-    return Snapshot({name: safe_files.read(root / name) for name in names}, frozenset(names))
+    return Snapshot({name: safe_files.read(root / name, LIMIT) for name in names}, frozenset(names))
 
 
 def apply(root: Path, runs: Collection[str], snapshot: Snapshot) -> None:

@@ -15,11 +15,11 @@ from typing import Any
 
 from ppax.options import Config
 from ppax.protocols import Copy, Stop
-from ppax.storage import safe_files
+from ppax.storage import safe_files, untrusted
 from ppax.types import ConfigError
 
 DECISIONS = "search.jsonl"
-LIMIT = 2**28  # bytes read of it
+LIMIT = 2**26  # bytes read of it
 ON, STOP, COPY = "on", "stop", "copy"  # a member goes on as it is, trains no more, takes over the learner of another
 
 
@@ -64,10 +64,10 @@ class Decisions:
     def __init__(self, path: Path):
         """Read the decisions of the sweep directory `path`, none where it has none; ConfigError for a damaged file."""
         self._path = path / DECISIONS
-        text = safe_files.read(self._path, LIMIT).decode() if os.path.lexists(self._path) else ""
         try:
-            rows = [_read(json.loads(line)) for line in text.splitlines()]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            text = untrusted.read_text(self._path, LIMIT) if os.path.lexists(self._path) else ""
+            rows = [_read(untrusted.from_json(line)) for line in text.splitlines()]
+        except untrusted.MALFORMED as error:
             raise ConfigError(
                 f"{self._path} is damaged ({error}); remove it, and its decisions are made again"
             ) from error

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppax import config
-from ppax.loggers.files import finite_or_none, rows_until
+from ppax.loggers.files import finite_or_none, rows_until, thinned
 from ppax.options import Config, flatten
 from ppax.protocols import Row
 from ppax.run import record as run_record
@@ -73,7 +73,7 @@ def record_of(run: TrainedRun | str | Path) -> Record:
     else:
         path = Path(run.run_dir or "") if isinstance(run, TrainedRun) else to_path(run, "run")
         options = config.resolve(config.plain(run_record.recorded(find(path))))
-        rows = rows_until(path / ROWS, LAST)
+        rows = thinned(rows_until(path / ROWS, LAST))
     if not rows:
         raise ConfigError(f"{run}: has no log rows yet; the first is written after log.every iterations")
     finite = [{name: finite_or_none(value) for name, value in row.items()} for row in rows]

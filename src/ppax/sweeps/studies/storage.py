@@ -60,7 +60,7 @@ def require_sound_files(url: str) -> None:
     """
     file = _file_of(url)
     for ending in () if file is None else ("", "-journal", "-wal", "-shm", LOCK):
-        path = f"{file}{ending}"
+        path = f"{os.path.realpath(str(file))}{ending}"  # beside the file itself, as SQLite looks for them
         if not os.path.lexists(path):
             continue
         found = os.lstat(path)
@@ -68,10 +68,14 @@ def require_sound_files(url: str) -> None:
             raise ConfigError(f"{path}: a link, or another name of a file; must be a file of its own: copy it")
         if ending == LOCK and found.st_size:
             raise ConfigError(f"{path}: must be a study's lock, an empty file; remove it, or take another database")
-        if ending == "-journal" and safe_files.read(Path(path)).endswith(JOURNAL):
-            raise ConfigError(
-                f"{path}: a journal of several databases, and none of a study: SQLite would remove a file"
-            )
+        if ending == "-journal" and _end_of(Path(path), len(JOURNAL)) == JOURNAL:
+            raise ConfigError(f"{path}: a journal of several databases; SQLite would remove a file: remove the journal")
+
+
+def _end_of(path: Path, size: int) -> bytes:
+    with os.fdopen(safe_files.open_to_read(path), "rb") as file:
+        file.seek(-min(size, os.fstat(file.fileno()).st_size), os.SEEK_END)
+        return file.read()
 
 
 def opened(settings: Optuna, url: str, every: int | None, repeat: Callable[[Any, Any], None]) -> tuple[Any, Any]:

@@ -43,7 +43,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a run directory is searched for packages",
-        "(folder / RUN_DIRECTORY).exists()",
+        "(one / name).exists()",
         "(folder / 'nothing').exists()",
         (TRUST + "test_the_current_directory_is_searched_for_packages_of_the_command_line_alone",),
         "imports/paths.py",

@@ -68,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
     warnings.showwarning = lambda message, *_: print_line(f"warning: {message}", sys.stderr)
     try:
         arguments, names = without_trust(given)
-        with explained(), imports.trusting(names, beside=True):
+        with explained(), imports.naming(arguments), imports.trusting(names, beside=True):
             return _dispatch(joined(arguments))
     except imports.Untrusted as error:
         return fail(f"{error}\n  {trusting_line(given, error.names)}", USAGE)

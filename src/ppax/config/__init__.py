@@ -4,7 +4,7 @@ from ppax.config.catalogue import PARTS, Choices
 from ppax.config.construction import Built, build, build_agent, build_env, build_part, configured, settings
 from ppax.config.defaults import PARTS_FOR_ALL, Recommended, recommended
 from ppax.config.description import describe, describe_part, describe_run
-from ppax.config.outside import named, outside, require_asked
+from ppax.config.outside_names import named, outside, require_asked
 from ppax.config.own_parts import import_paths, package_of, plain, require_trusted
 from ppax.config.run_files import RUN_FILE, file_of, find, parse, presets, read, to_toml
 from ppax.config.run_settings import (

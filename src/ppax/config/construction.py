@@ -14,7 +14,7 @@ from ppax.agents.opponents import Pool
 from ppax.agents.self_play import SelfPlay
 from ppax.config import group_tables
 from ppax.config.catalogue import Choices, choices_of, constructor, list_choices_of, table_choices_of
-from ppax.config.outside import require_asked, require_asked_of_env
+from ppax.config.outside_names import require_asked, require_asked_of_env
 from ppax.config.own_parts import require_tree, require_trusted
 from ppax.config.run_settings import NO_POOL, Run, in_iterations
 from ppax.config.validation import OBJECTS, is_section, keyed_tables, objects_of, resolve, resolve_part

@@ -2,7 +2,18 @@
 
 from ppax.imports.outside import TEXT, Outside, may_name_a_file, require_asked
 from ppax.imports.paths import is_path, load, path_of, registered, require_trusted
-from ppax.imports.trusted import REMOTE, Untrusted, flags, granted, settings_file, trust, trusting, typed
+from ppax.imports.trusted import (
+    REMOTE,
+    Untrusted,
+    flags,
+    granted,
+    handed_over,
+    naming,
+    settings_file,
+    trust,
+    trusting,
+    typed,
+)
 
 __all__ = [
     "REMOTE",
@@ -11,9 +22,11 @@ __all__ = [
     "Untrusted",
     "flags",
     "granted",
+    "handed_over",
     "is_path",
     "load",
     "may_name_a_file",
+    "naming",
     "path_of",
     "registered",
     "require_asked",

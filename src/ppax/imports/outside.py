@@ -7,6 +7,7 @@ which files of the user are read, or which servers get rows, policies and creden
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from ppax.imports.trusted import REMOTE, Untrusted, is_place, lies_in, settings_
 from ppax.parts import ADDRESS, PATH
 from ppax.types import ConfigError
 
+PASSWORD = re.compile(r"^([A-Za-z0-9+.-]+://[^/@:]*):[^/@]*@")
 TEXT = "text"  # argument of an environment, which may open the file of this name
 
 
@@ -27,15 +29,15 @@ class Outside(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The value as `trust` takes it, with a slash: "./data", "//head:6379"."""
+        """The value as `trust` takes it, with a slash and without a password: "./data", "//head:6379"."""
         if is_place(self.value):
-            return self.value
+            return _without_password(self.value)
         return f"//{self.value}" if self.kind == ADDRESS else f"./{self.value}"
 
     @property
     def trusted(self) -> bool:
         """Whether the user trusts it, or a directory around it; or it lies beside the file that is read."""
-        if self.name in trusted.places():
+        if self.name in map(_without_password, trusted.places()):
             return True
         if self.kind == ADDRESS or REMOTE.match(self.value):
             return False
@@ -46,6 +48,10 @@ class Outside(NamedTuple):
         except (OSError, ValueError):  # of no file
             return False
         return any(lies_in(real, folder) for folder in folders)
+
+
+def _without_password(address: str) -> str:
+    return PASSWORD.sub(r"\1@", address, count=1)
 
 
 def may_name_a_file(text: str) -> bool:
@@ -61,7 +67,7 @@ def require_asked(found: Mapping[str, Outside]) -> None:
     lacking = {place: one for place, one in found.items() if not one.trusted}
     if not lacking:
         return
-    named = ", ".join(f"{place} = {one.value!r}" for place, one in lacking.items())
+    named = ", ".join(f"{place} = {_without_password(one.value)!r}" for place, one in lacking.items())
     names = tuple(dict.fromkeys(one.name for one in lacking.values()))
     if not all(name.isprintable() for name in names):  # in a command to be copied they could hide or change its rest
         raise ConfigError(f"{named}: characters that cannot be printed, in the name of a file or a server")

@@ -15,11 +15,18 @@ from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
-from ppax.imports.trusted import NEVER, Untrusted, is_trusted, may_be_beside, refuse_library, settings_file
+from ppax.imports.trusted import (
+    NEVER,
+    Untrusted,
+    handed_over,
+    is_trusted,
+    may_be_beside,
+    refuse_library,
+    settings_file,
+)
 from ppax.types import ConfigError
 
 GROUP = "ppax.parts"  # group of entry points, each "KIND.NAME" = "my_package.module:Name"
-RUN_DIRECTORY = "about.json"  # file that marks a run directory
 
 
 def is_path(name: object) -> bool:
@@ -113,9 +120,9 @@ def _require_own(found: Any, text: str) -> None:
 
 
 def _search_current_directory() -> None:
-    """Search the current directory for modules, after all other places, unless it lies in a run directory."""
+    """Search the current directory for modules, after all other places, unless it may be a stranger's."""
     here = Path.cwd()
-    if not any((folder / RUN_DIRECTORY).exists() for folder in (here, *here.parents)):
+    if handed_over(here) is None:
         sys.path.append(str(here))  # it stays: worker processes import from there, too
         importlib.invalidate_caches()
 

@@ -21,6 +21,7 @@ VARIABLE = "PPAX_SETTINGS"  # environment variable: another settings file
 LIMIT = 2**16  # bytes of a settings file; far above the size of a valid one
 # Modules without parts: with a run file's options as arguments, their functions could do anything
 NEVER = sys.stdlib_module_names | {"ppax", "__main__"}
+MARKS = ("about.json", "policy.json", "sweep.toml", "sweep.json")  # files that mark a run or sweep directory
 REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://|//|\\\\")  # begin of an address; of a share of Windows, too
 
 
@@ -34,6 +35,7 @@ class Untrusted(ConfigError):
 
 _trusted: set[str] = set()
 _beside: set[str] = set()  # those of a command line; packages among them may also lie in the current directory
+_arguments: set[str] = set()  # directories that this command line names, without links
 _holding: set[str] = set()  # directories of the files that are read: paths inside come from the same hand
 
 
@@ -90,6 +92,31 @@ def granted() -> tuple[list[str], list[str], list[str]]:
 def flags() -> str:
     """Return the options `--trust NAME` of this command line, with a space before each."""
     return "".join(f" --trust {shlex.quote(name)}" for name in sorted(_beside))
+
+
+@contextlib.contextmanager
+def naming(arguments: Iterable[str]) -> Iterator[None]:
+    """Context of a command line with these arguments: the directories among them may be a stranger's."""
+    before = set(_arguments)
+    values = [part for one in arguments for part in (one, one.partition("=")[2])]
+    _arguments.update(os.path.realpath(one) for one in values if one and os.path.isdir(one))
+    try:
+        yield
+    finally:
+        _arguments.clear()
+        _arguments.update(before)
+
+
+def handed_over(folder: Path) -> Path | None:
+    """Return the run or sweep directory, or directory of the command line, in which a folder lies; None where in none.
+
+    It may be a stranger's: what a library looks for in the current directory must not be found in it.
+    """
+    real = Path(os.path.realpath(folder))
+    for one in (real, *real.parents):
+        if str(one) in _arguments or any((one / name).exists() for name in MARKS):
+            return one
+    return None
 
 
 def places() -> set[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import stat
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -13,10 +15,13 @@ import filelock
 import optuna
 import sqlalchemy
 
+from ppax.storage import safe_files
 from ppax.sweeps.search.optuna import Optuna
 from ppax.sweeps.studies.samplers import PRUNERS, sampler_of
 from ppax.types import ConfigError
 
+LOCK = ".ppax-lock"  # ending of the name of a lock: NAME.lock is often a file of others, as uv.lock
+JOURNAL = bytes.fromhex("d9d505f920a163d7")  # end of a journal that names a super-journal
 ATTEMPTS = 5  # attempts to open a database whose tables another worker creates meanwhile
 FAULTS = (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError)  # errors of a database
 AT_ONCE = (  # others create the tables at the same time
@@ -33,10 +38,44 @@ def sqlite_file(path: Path) -> str:
 
 def one_at_a_time(url: str) -> contextlib.AbstractContextManager[Any]:
     """Return a reentrant lock between workers: of a file for SQLite, which cannot lock rows; else none."""
-    made = sqlalchemy.engine.make_url(url)
-    if made.get_backend_name() == "sqlite" and made.database:
-        return filelock.FileLock(f"{made.database}.lock")
-    return contextlib.nullcontext()
+    file = _file_of(url)
+    return contextlib.nullcontext() if file is None else filelock.FileLock(f"{file}{LOCK}")
+
+
+def _file_of(url: str) -> str | None:
+    """Return the file of a SQLite database; None for other databases, and for what is no URL."""
+    try:
+        made = sqlalchemy.engine.make_url(url)
+    except sqlalchemy.exc.ArgumentError:
+        return None
+    return made.database if made.get_backend_name() == "sqlite" and made.database else None
+
+
+def require_sound_files(url: str) -> None:
+    """Raise ConfigError for files of a SQLite database by which a stranger could change or remove other files.
+
+    They are opened in place: through a link or another name of a file they would change it. A lock must be empty, as
+    some versions of filelock make it so. SQLite removes the file that the end of a journal names, of a transaction over
+    several databases (https://sqlite.org/fileformat.html#the_rollback_journal), which a study never has.
+    """
+    file = _file_of(url)
+    for ending in () if file is None else ("", "-journal", "-wal", "-shm", LOCK):
+        path = f"{os.path.realpath(str(file))}{ending}"  # beside the file itself, as SQLite looks for them
+        if not os.path.lexists(path):
+            continue
+        found = os.lstat(path)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            raise ConfigError(f"{path}: a link, or another name of a file; must be a file of its own: copy it")
+        if ending == LOCK and found.st_size:
+            raise ConfigError(f"{path}: must be a study's lock, an empty file; remove it, or take another database")
+        if ending == "-journal" and _end_of(Path(path), len(JOURNAL)) == JOURNAL:
+            raise ConfigError(f"{path}: a journal of several databases; SQLite would remove a file: remove the journal")
+
+
+def _end_of(path: Path, size: int) -> bytes:
+    with os.fdopen(safe_files.open_to_read(path), "rb") as file:
+        file.seek(-min(size, os.fstat(file.fileno()).st_size), os.SEEK_END)
+        return file.read()
 
 
 def opened(settings: Optuna, url: str, every: int | None, repeat: Callable[[Any, Any], None]) -> tuple[Any, Any]:
@@ -45,6 +84,7 @@ def opened(settings: Optuna, url: str, every: int | None, repeat: Callable[[Any,
     A worker records a heartbeat each `every` seconds; None: it shares the study with no other. `repeat` gets the
     study and a trial of a worker that was lost.
     """
+    require_sound_files(url)
     life = {} if every is None else {"heartbeat_interval": every, "grace_period": settings.patience}
     with quiet():
         sampler = sampler_of(settings)

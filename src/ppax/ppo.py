@@ -37,7 +37,7 @@ from ppax.minibatches import Shuffle
 from ppax.optimizers import Adam, clipped
 from ppax.parts import number, part, slot, static
 from ppax.phases import NoPhase
-from ppax.program.layout import AUTO, Program
+from ppax.program.layout import AUTO, WHERE_SAFE, Program
 from ppax.schedules import Constant, anneal_parts
 from ppax.types import Batch, Key, LearnerState, LossOutput, Params, PyTree, Rollout, Scalar, Transition
 
@@ -84,9 +84,10 @@ class PPO:
         choices=("minibatch", "rollout", "off"),
     )
     compute_dtype: str = static(
-        "mixed precision: dtype of the factors of products, sums stay float32; auto: bfloat16 if it is faster and safe",
+        "mixed precision: dtype of the factors of products, sums stay float32; bfloat16_where_safe: only in training, "
+        "for networks that lose no precision which the policy needs; auto: bfloat16_where_safe if it is faster here",
         default=AUTO,
-        choices=(AUTO, "float32", "bfloat16"),
+        choices=(AUTO, "float32", "bfloat16", WHERE_SAFE),
     )
     requires: ClassVar[types.Requirements] = types.Requirements()
     sharing: ClassVar[str] = "shared"

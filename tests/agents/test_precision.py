@@ -56,9 +56,12 @@ def test_the_dtype_of_products_in_training(case, expected, machine):
     built, normalised = case
     agent = ppax.PPO(built, normalize_obs=normalised)
     machine(WITH_UNIT)
-    assert precision.automatic(agent) == expected
+    assert precision.in_training(agent).compute_dtype == expected
     machine(WITHOUT)
-    assert precision.automatic(agent) == "float32"
+    assert precision.in_training(agent).compute_dtype == "float32"
+    where_safe = dataclasses.replace(agent, compute_dtype="bfloat16_where_safe")  # on any machine
+    assert precision.in_training(where_safe).compute_dtype == expected
+    assert precision.in_training(precision.decided(agent, "float32")).compute_dtype == "float32"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,8 +79,8 @@ def test_jax_own_setting_means_float32(machine):
     machine(WITH_UNIT)
     agent = ppax.PPO(network(Of(4)))
     with jax.default_matmul_precision("float32"):
-        assert precision.automatic(agent) == "float32"
-    assert precision.automatic(agent) == "bfloat16"
+        assert precision.in_training(agent).compute_dtype == "float32"
+    assert precision.in_training(agent).compute_dtype == "bfloat16"
 
 
 def test_every_learner_of_many_is_decided_and_a_given_dtype_stays(machine):
@@ -89,7 +92,6 @@ def test_every_learner_of_many_is_decided_and_a_given_dtype_stays(machine):
     exact = dataclasses.replace(agent, compute_dtype="float32")
     assert precision.in_training(exact) == exact
     assert precision.products_of(ppax.Independent(exact, 2), 16) == "float32"
-    assert precision.in_training(agent, "float32").compute_dtype == "float32"
 
 
 def test_groups_and_self_play_are_decided(machine):
@@ -99,7 +101,7 @@ def test_groups_and_self_play_are_decided(machine):
     groups = ppax.Groups({"a": agent, "b": dataclasses.replace(agent, compute_dtype="float32")}, (("a", 1), ("b", 2)))
     played = precision.in_training(SelfPlay(groups, Pool(every=1), 8))
     assert [one.compute_dtype for one in played.agent.agents.values()] == ["bfloat16", "float32"]
-    assert precision.products_of(groups, 24) == ""
+    assert precision.products_of(groups, 24) == "bfloat16, float32"
 
 
 def rounds(function, *arguments):
@@ -142,7 +144,7 @@ def test_a_run_goes_on_in_its_own_precision_on_another_machine(tmp_path, machine
     assert any((np.asarray(one) != np.asarray(other)).any() for one, other in zip(leaves[0], leaves[2], strict=True))
     starts = json.loads((tmp_path / "half" / "about.json").read_text())["starts"]
     assert [start["products"] for start in starts] == ["bfloat16", "bfloat16"]
-    assert ppax.config.read(tmp_path / "half" / "run.toml")["agent"]["compute_dtype"] == "auto"
+    assert ppax.config.read(tmp_path / "half" / "run.toml")["agent"]["compute_dtype"] == "bfloat16_where_safe"
 
 
 def test_policies_and_hosts_compute_in_float32(machine, tmp_path):

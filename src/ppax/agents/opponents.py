@@ -87,6 +87,14 @@ def with_snapshot(pool: Pool, learner: SelfPlayState, names: Sequence[str], key:
     return jax.tree.map(lambda new, old: jnp.where(due, new, old), after, learner)
 
 
+def with_own_games(own: SelfPlayState, learner: SelfPlayState, copied: Array) -> SelfPlayState:
+    """Return `learner` for the environments of `own`, whose running games go on.
+
+    If `copied`, games that began with other opponents than those of `learner` do not count for the ratings.
+    """
+    return learner._replace(returns=own.returns, counts=own.counts & ~copied)
+
+
 def win_chance(learner: SelfPlayState, name: str) -> Array:
     """Return the win probability of each past self [P] of a group against the others' current learners."""
     others = [elo for other, elo in learner.elo.items() if other != name]

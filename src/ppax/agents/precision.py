@@ -1,14 +1,16 @@
-"""Precision of matrix products in training programs: what `compute_dtype = "auto"` means on this machine.
+"""Precision of matrix products in training programs: `compute_dtype` where it is not a dtype.
 
 Programs that train on compiled environments round the factors of products to bfloat16 where that is faster and where
 learning curves cannot be told from those in float32 (docs/speed.md). Everything else computes in float32: acting of a
-trained policy, evaluations, exports, host environments.
+trained policy, evaluations, exports, host environments. `auto` is decided once, by the machine on which a run or a
+sweep begins: its run file has the decision, so that it goes on, or is repeated, in the same precision elsewhere.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
@@ -16,32 +18,48 @@ import jax
 from ppax.networks.composed import Composed
 from ppax.networks.encoders import Reader
 from ppax.networks.products import MIN_SIDE
+from ppax.options import Config
 from ppax.ppo import PPO
-from ppax.program.layout import AUTO, product_dtype
+from ppax.program.layout import AUTO, WHERE_SAFE, product_dtype
 from ppax.program.platforms import bfloat16_unit
 
 Tree = TypeVar("Tree")
 
 
-def in_training(agent: Tree, products: str = "") -> Tree:
-    """Return `agent` with compute_dtype `auto` replaced by `products`, by default by the dtype for this machine."""
-
-    def one(node: Any) -> Any:
-        if not isinstance(node, PPO) or node.compute_dtype != AUTO:
-            return node
-        return dataclasses.replace(node, compute_dtype=products or automatic(node))
-
-    return jax.tree.map(one, agent, is_leaf=lambda node: isinstance(node, PPO))
-
-
-def automatic(agent: PPO) -> str:
-    """Return the dtype of products in training that `auto` stands for.
+def here() -> str:
+    """Return the compute_dtype that `auto` stands for on this machine.
 
     It is float32 where jax_default_matmul_precision is set, and with several processes, whose processors may differ.
     """
     unset = jax.config.jax_default_matmul_precision is None  # type: ignore[attr-defined]
-    here = bfloat16_unit() and jax.process_count() == 1 and unset
-    return "bfloat16" if here and may_round(agent.network, agent.normalize_obs) else "float32"
+    return WHERE_SAFE if bfloat16_unit() and jax.process_count() == 1 and unset else "float32"
+
+
+def decided(agent: Tree, dtype: str = "") -> Tree:
+    """Return `agent` with compute_dtype `auto` replaced by `dtype`, by default by that of this machine."""
+
+    def one(node: Any) -> Any:
+        auto = isinstance(node, PPO) and node.compute_dtype == AUTO
+        return dataclasses.replace(node, compute_dtype=dtype or here()) if auto else node
+
+    return _of_learners(one, agent)
+
+
+def in_training(agent: Tree) -> Tree:
+    """Return `agent` with the dtype of its products in training as compute_dtype."""
+
+    def one(node: Any) -> Any:
+        if not isinstance(node, PPO) or node.compute_dtype != WHERE_SAFE:
+            return node
+        safe = may_round(node.network, node.normalize_obs)
+        return dataclasses.replace(node, compute_dtype="bfloat16" if safe else "float32")
+
+    return _of_learners(one, decided(agent))
+
+
+def _of_learners(one: Callable[[Any], Any], agent: Tree) -> Tree:
+    mapped: Tree = jax.tree.map(one, agent, is_leaf=lambda node: isinstance(node, PPO))
+    return mapped
 
 
 def may_round(network: Any, standardised: bool) -> bool:
@@ -61,6 +79,19 @@ def _width(torso: tuple[Reader, ...]) -> int:
 
 
 def products_of(agent: Any, num_streams: int) -> str:
-    """Return the dtype of products in training, "" where the learners of `agent` differ in it."""
-    found = {product_dtype(learner.compute_dtype) for learner, _ in in_training(agent).learners(num_streams)}
-    return found.pop() if len(found) == 1 else ""
+    """Return the dtype of products in training; of several learners that differ in it, those of all in their order."""
+    found = [product_dtype(learner.compute_dtype) for learner, _ in in_training(agent).learners(num_streams)]
+    return found[0] if len(set(found)) == 1 else ", ".join(found)
+
+
+def recorded_dtype(run_config: Config, products: str | None) -> str:
+    """Return the compute_dtype that `auto` stood for in a run; "" where that is not known.
+
+    `products` are those that its newest checkpoint has recorded, None without one. The run files of earlier versions of
+    ppax have `auto`: there they decide.
+    """
+    tables = [run_config["agent"], *(group["agent"] for group in run_config.get("groups", {}).values())]
+    given = {table.get("compute_dtype") for table in tables}
+    if AUTO not in given and given & {WHERE_SAFE, "float32"}:
+        return WHERE_SAFE if WHERE_SAFE in given else "float32"
+    return "" if products is None else "float32" if products == "float32" else WHERE_SAFE

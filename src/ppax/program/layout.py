@@ -43,7 +43,9 @@ def only_if(condition: Array, change: Callable[[], Tree], before: Tree) -> Tree:
 
 
 ALL = 0  # value of the field `devices`: all available devices
-AUTO = "auto"  # value of `PPO.compute_dtype` that `agents.precision.in_training` decides
+# Values of `PPO.compute_dtype` besides dtypes (agents/precision.py): decided by the machine; bfloat16 in training
+# alone, for networks that lose no precision which the policy needs
+AUTO, WHERE_SAFE = "auto", "bfloat16_where_safe"
 
 
 # While a network is traced: whether layers of ppax round the factors of their products (networks/products.py)
@@ -51,8 +53,8 @@ rounding = jax.make_user_context(default_value=False)
 
 
 def product_dtype(compute_dtype: str) -> str:
-    """Return the dtype of the inputs of products; undecided, as outside of training, it is float32."""
-    return "float32" if compute_dtype == AUTO else compute_dtype
+    """Return the dtype of the inputs of products; outside of training AUTO and WHERE_SAFE are float32."""
+    return "float32" if compute_dtype in (AUTO, WHERE_SAFE) else compute_dtype
 
 
 @part

@@ -14,6 +14,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import PartitionSpec
 
+from ppax.agents.opponents import SelfPlayState, with_own_games
 from ppax.arrays import counter
 from ppax.envs.vector import VectorEnv
 from ppax.program import sharding
@@ -105,8 +106,18 @@ def filled(members: int) -> int:
 
 @jax.jit
 def with_learners(states: TrainState, sources: Array) -> TrainState:
-    """Return states [S] in which member i has the learner of member `sources[i]`; environments and keys are its own."""
-    return dataclasses.replace(states, learner=jax.tree.map(lambda x: x[sources], states.learner))
+    """Return states [S] in which member i has the learner of member `sources[i]`.
+
+    Environments, with the running games of self-play, and keys are its own.
+    """
+    copied = sources != jnp.arange(len(sources))
+
+    def one(own: Any) -> Any:
+        learner = jax.tree.map(lambda x: x[sources], own)
+        return jax.vmap(with_own_games)(own, learner, copied) if isinstance(own, SelfPlayState) else learner
+
+    learners = jax.tree.map(one, states.learner, is_leaf=lambda x: isinstance(x, SelfPlayState))
+    return dataclasses.replace(states, learner=learners)
 
 
 class MembersTraining:

@@ -86,7 +86,7 @@ class RunDirectory:
             _refuse_run(path)
             directory._write_about({"id": secrets.token_hex(8), "starts": []})
             directory.write_policy(policy)
-            safe_files.write_text(path / RUN_FILE, configs.to_toml(config))
+            directory.write_config(config)
         except BaseException:
             directory.close()
             raise
@@ -108,8 +108,12 @@ class RunDirectory:
         """Write another `total_steps` to the run file; return the record of it, {} if they are the same."""
         if before == after:
             return {}
-        safe_files.write_text(self.path / RUN_FILE, configs.to_toml(find(self.path) | {"total_steps": after}))
+        self.write_config(find(self.path) | {"total_steps": after})
         return {"total_steps": {"before": before, "after": after}}
+
+    def write_config(self, config: Config) -> None:
+        """Write the run file."""
+        safe_files.write_text(self.path / RUN_FILE, configs.to_toml(config))
 
     def write_policy(self, policy: dict[str, Any]) -> None:
         """Write the specification of the policy, plain data."""

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from ppax import config
 from ppax.agents.arguments import require_agent, require_arguments, require_env, require_overlap, warn_of_single_rows
 from ppax.agents.opponents import Pool
+from ppax.agents.precision import decided
 from ppax.config import BestSettings, EvalSettings, FilmSettings, InitFrom, Log, Run, group_tables
 from ppax.config.run_settings import chosen
 from ppax.envs import Env, check_schedule
@@ -35,7 +36,7 @@ from ppax.run.directory import RunDirectory
 from ppax.run.ending import RunMonitor
 from ppax.run.evaluations import Evaluations
 from ppax.run.loop import Loop
-from ppax.run.origin import as_saved, record_start, saved_origin, warn_of_changes
+from ppax.run.origin import in_saved_precision, record_start, saved_origin, warn_of_changes, with_saved_devices
 from ppax.run.restore import (
     load_run,
     load_state,
@@ -116,6 +117,7 @@ def fit_run(
     `say` gets lines for the user, before anything compiles. `given` takes the place of `run.init_from.run`.
     """
     require_valid(agent, env)
+    agent = decided(agent, "" if backend_of(env).repeatable else "float32")  # host programs round no products
     run, run_dir, callbacks = _own_share(run, run_dir, callbacks)
     run_config = config.describe_run(agent, env, run)
     loggers, conditions = sort_callbacks(callbacks)
@@ -172,9 +174,11 @@ def resume(
         stack.enter_context(kept_programs())
         saved = saved_origin(path)
         sharding.use_cpu_devices(saved.devices)
-        passed = agent is not None or env is not None
-        agent, env, run = built = load_run(path, agent, env, training=True)
-        agent = as_saved(saved, agent, env, run)
+        given = agent is not None or env is not None
+        agent, env, run = load_run(path, agent, env, training=True)
+        agent = in_saved_precision(path, saved, agent)
+        passed = config.Built(agent, env, run) if given else None
+        agent = with_saved_devices(saved.devices, agent, env, run)
         if console is not None:
             run = dataclasses.replace(run, log=dataclasses.replace(run.log, console=console))
         run, _, callbacks = _own_share(run, path, callbacks)
@@ -182,14 +186,14 @@ def resume(
         monitor, shapes = RunMonitor(run, conditions), state_shapes(agent, env, run)
         stack.enter_context(explained(require_memory(agent, env, shapes)))
         state, before = load_state(path, agent, env, run), run.total_steps
-        run = with_total_steps(agent, env, run, state, total_steps)
+        run = with_total_steps(agent, env, run, state, total_steps, saved.total_steps)
         evaluations = stack.enter_context(Evaluations(agent, env, run, shapes))
         monitor.check(agent, env, shapes, evaluations.blank)
         monitor.restore(path, int(state.iteration), shapes)
         check_recording(agent, env, run, path)
         lengthened = directory.lengthen(before, run.total_steps) if directory else {}
         origin = record_start(directory, "resume", agent, env, run, lengthened)
-        warn_of_changes(path, saved, origin, built if passed else None)
+        warn_of_changes(path, saved, origin, passed)
         saver = Saver(directory, monitor, run.log, origin)
         loop = stack.enter_context(closing(Loop(agent, env, run, saver, loggers, monitor, evaluations, stop_requested)))
         return loop.train(state)

@@ -22,7 +22,7 @@ import numpy as np
 
 from ppax import config
 from ppax.agents.opponents import Pool
-from ppax.agents.precision import in_training, products_of
+from ppax.agents.precision import decided, products_of, recorded_dtype
 from ppax.config import Run
 from ppax.envs import Env
 from ppax.options import flatten
@@ -38,9 +38,11 @@ from ppax.training import num_devices
 from ppax.types import ConfigError
 
 # Options that do not change what is learned: a user may edit them in the run file of a stopped run
-FREE = ("total_steps", "stop", "best.", "log.", "eval.", "film.", "vectorization", "timeout", "info_metrics")
+FREE = ("stop", "best.", "log.", "eval.", "film.", "vectorization", "timeout", "info_metrics")
+LENGTH = "total_steps"  # another option that may be edited; `with_total_steps` warns where it moves a schedule
 COMMIT = re.compile(r"[0-9a-f]{40,64}")
 GIT_FILE_LIMIT, PACKED_LIMIT = 2**16, 2**24  # bytes read of a file of git's, and of its list of all branches
+MACHINE = ("devices", "products", "platform", "jax")  # fields of an origin that change the bits of a run
 PACKAGES = ("ppax", "jax", "jaxlib", "numpy")
 
 
@@ -49,10 +51,16 @@ class Origin(NamedTuple):
 
     run: str  # id in about.json; "": unknown
     devices: int  # number of devices of the program; 0: unknown
-    products: str  # dtype of products in training; "": unknown, or more than one
+    products: str  # dtype of products in training, of several learners that differ in it those of all; "": unknown
     platform: str
     jax: str
     config: dict[str, Any]  # values by dotted path, without the options in FREE
+
+    @property
+    def total_steps(self) -> int | None:
+        """Length of the run; None: unknown."""
+        length = self.config.get(LENGTH)
+        return length if type(length) is int and 0 < length < 2**63 else None
 
 
 UNKNOWN = Origin("", 0, "", "", "", {})  # without a checkpoint
@@ -97,15 +105,13 @@ def saved_origin(run_dir: Path) -> Origin:
     )
 
 
-def as_saved(saved: Origin, agent: Agent, env: Env, run: Run) -> Agent:
-    """Return `agent` with products and devices of its checkpoint, where the run file does not set others."""
-    if saved.products not in ("", products_of(agent, env.num_streams)):  # saved on another machine
-        agent = in_training(agent, saved.products)
-    return _with_saved_devices(saved.devices, agent, env, run)
+def in_saved_precision(run_dir: Path, saved: Origin, agent: Agent) -> Agent:
+    """Return `agent` with the precision of its run where it has compute_dtype `auto`."""
+    return decided(agent, recorded_dtype(run_dirs.find(run_dir), None if saved == UNKNOWN else saved.products))
 
 
-def _with_saved_devices(devices: int, agent: Agent, env: Env, run: Run) -> Agent:
-    """Split `agent` over as many devices as its checkpoint, if they exist."""
+def with_saved_devices(devices: int, agent: Agent, env: Env, run: Run) -> Agent:
+    """Split `agent` over as many devices as its checkpoint, if they exist and the run file does not set others."""
     if jax.process_count() > 1:  # every process has a share
         return agent
     if devices in (0, num_devices(agent, env, run.num_steps)) or devices > len(jax.local_devices()):
@@ -126,14 +132,10 @@ def warn_of_changes(run_dir: Path, saved: Origin, current: Origin | None, passed
         warn_of_other_objects(run_dir, *passed)
     if saved == UNKNOWN or current is None:
         return
-    for name in ("devices", "products", "platform", "jax"):
-        old, new = getattr(saved, name), getattr(current, name)
-        if old and old != new:
-            text = f"{run_dir}: the checkpoint was saved with {name} = {old}, here it is {new}"
-            warnings.warn(
-                f"{text}; the run goes on, but its bits differ from those of an uninterrupted run", stacklevel=3
-            )
-    paths = sorted(path for path in saved.config | current.config if saved.config.get(path) != current.config.get(path))
+    for text in changes(saved, current):
+        warnings.warn(f"{run_dir}: {text}", stacklevel=3)
+    both = saved.config | current.config
+    paths = sorted(x for x in both if saved.config.get(x) != current.config.get(x) and x != LENGTH)
     if paths and saved.config:
         changed = ", ".join(
             f"{path} was {saved.config.get(path)!r} and is {current.config.get(path)!r}" for path in paths
@@ -141,6 +143,17 @@ def warn_of_changes(run_dir: Path, saved: Origin, current: Origin | None, passed
         warnings.warn(
             f"{run_dir / run_dirs.RUN_FILE} was changed since the checkpoint was saved: {changed}", stacklevel=3
         )
+
+
+def changes(saved: Origin, current: Origin | None) -> list[str]:
+    """Return sentences on devices and versions that differ from those of the checkpoint."""
+    pairs = {name: (getattr(saved, name), getattr(current or saved, name)) for name in MACHINE}
+    return [
+        f"the checkpoint was saved with {name} = {old}, here it is {new}; the run goes on, but its bits differ from "
+        "those of an uninterrupted run"
+        for name, (old, new) in pairs.items()
+        if old and old != new
+    ]
 
 
 def warn_of_other_objects(run_dir: Path, agent: Agent, env: Env, run: Run) -> None:
@@ -158,7 +171,7 @@ def warn_of_other_objects(run_dir: Path, agent: Agent, env: Env, run: Run) -> No
     words = [
         f"{path} was {was.get(path)!r} and is {now.get(path)!r}"
         for path in paths
-        if path.endswith(".part") or not path.startswith((*FREE, *replaced))
+        if path.endswith(".part") or not path.startswith((*FREE, LENGTH, *replaced))
     ]
     other = set(objects) ^ set(record.objects(agent, env, given))
     words += [f"{place} is not that of the run file" for place in sorted(other)]

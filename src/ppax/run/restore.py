@@ -27,7 +27,7 @@ from ppax.run import checkpoint, record
 from ppax.run import directory as run_dirs
 from ppax.run.ending import Best, load_best
 from ppax.run.warm_start import WarmStart, prepare
-from ppax.training import make_key, num_devices, place, start
+from ppax.training import annealed_env, make_key, num_devices, place, start
 from ppax.types import ConfigError, TrainState
 
 
@@ -126,29 +126,44 @@ def load_state(run_dir: Path, agent: Agent, env: Env, run: Run, fresh: bool = Tr
     return place(agent, env, state)
 
 
-def with_total_steps(agent: Agent, env: Env, run: Run, state: TrainState, total_steps: int | None) -> Run:
-    """Return the settings with another length of the run; None: the same.
+def with_total_steps(
+    agent: Agent, env: Env, run: Run, state: TrainState, total_steps: int | None, saved: int | None = None
+) -> Run:
+    """Return the settings with another length of the run; None: that of the run file.
 
-    Warns where schedules then have another progress. Raises ConfigError for fewer steps than `state` has done.
+    Warns where schedules of agent and environment then have another progress than with the length that the checkpoint
+    has `saved` (None: that of the run file). Raises ConfigError for fewer steps than `state` has done.
     """
-    if total_steps is None or total_steps == run.total_steps:
-        return run
-    check_value(Option("total_steps", int, limits={"low": 1}), total_steps)
-    longer, done = dataclasses.replace(run, total_steps=total_steps), int(state.iteration)
-    before, after = planned_iterations(env, run), planned_iterations(env, longer)
+    first = run if saved is None else dataclasses.replace(run, total_steps=saved)
+    if total_steps is None:
+        longer = run
+    else:
+        check_value(Option("total_steps", int, limits={"low": 1}), total_steps)
+        longer = dataclasses.replace(run, total_steps=total_steps)
+    if longer.total_steps == first.total_steps:
+        return longer
+    done, before, after = int(state.iteration), planned_iterations(env, first), planned_iterations(env, longer)
+    if after < done and total_steps is None:
+        return longer  # all is done
     if after < done:
         steps = done * run.num_steps * env.num_streams
         raise ConfigError(f"total_steps = {total_steps:,}: {steps:,} are done already; nearest valid value: {steps}")
-    env_steps = counter.to_float(state.env_steps)
-    was, now = (annealed_numbers(agent, jnp.float32(done / total), env_steps) for total in (before, after))
+    was, now = (_scheduled_numbers(agent, env, state, total) for total in (before, after))
     changed = [f"{path} from {float(was[path]):g} to {float(now[path]):g}" for path in now if was[path] != now[path]]
     if changed:
         warnings.warn(
-            f"total_steps was {run.total_steps:,} and is {total_steps:,}: progress goes from {done / before:.0%} to "
-            f"{done / after:.0%}, and with it the schedules: {', '.join(changed)}",
+            f"total_steps was {first.total_steps:,} and is {longer.total_steps:,}: progress goes from "
+            f"{done / before:.0%} to {done / after:.0%}, and with it the schedules: {', '.join(changed)}",
             stacklevel=3,
         )
     return longer
+
+
+def _scheduled_numbers(agent: Agent, env: Env, state: TrainState, total: int) -> dict[str, jax.Array]:
+    """Return the numbers of agent and environment that schedules change, by path, in a run of `total` iterations."""
+    progress = jnp.float32(int(state.iteration) / total)
+    numbers = annealed_numbers(agent, progress, counter.to_float(state.env_steps))
+    return numbers if env.settings.schedule is None else numbers | dict(annealed_env(env, state, total).numbers)
 
 
 def load_best_policy(run_dir: Path, agent: Agent, env: Env, run: Run) -> Best:

@@ -12,7 +12,7 @@ from ppax.run.directory import RUN_FILE
 from ppax.run.fit import fit_run, resume
 from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted, NumericalError, record_evaluation
-from ppax.sweeps.member import complete, end_of
+from ppax.sweeps.member import complete, end_of, require_recorded
 from ppax.sweeps.packing import Task
 from ppax.sweeps.progress import Counting
 from ppax.sweeps.training import Stopped
@@ -26,6 +26,7 @@ def train_alone(task: Task, path: Path, progress: Counting) -> None:
         return
     begin = time.perf_counter()
     try:
+        require_recorded(task, path)
         if (path / RUN_FILE).is_file():
             trained = resume(path, console=False)
         else:

@@ -1,7 +1,7 @@
 """Sweep directory: layout, and the record of a sweep that a resume reads.
 
 sweep.toml    the run file of the sweep, resolved, with its tables [sweep] and [search]; repeats the sweep
-sweep.json    members (settings, seed) and the programs that they are packed into
+sweep.json    members (settings, seed), the programs that they are packed into, and sweep.toml as the sweep began
 sweep.jsonl   progress of all members together
 search.jsonl  decisions of the search over each member, with its score and the reason (search/decisions.py)
 members/000/  run directory of each member (run/directory.py), as that of an ordinary run
@@ -11,22 +11,33 @@ best.toml     run file of the best setting
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import time
+import tomllib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ppax import config
-from ppax.options import Config
+from ppax.options import Config, flatten
+from ppax.program.layout import AUTO
+from ppax.run import record
 from ppax.storage import safe_files, untrusted
 from ppax.storage.paths import absolute, quoted, to_directory
 from ppax.sweeps import plan as plans
 from ppax.sweeps.plan import Member, Plan, member, split
 from ppax.sweeps.search import Optuna
+from ppax.sweeps.search.decisions import DECISIONS
 from ppax.types import ConfigError
 
 SWEEP_FILE, RECORD, RESULT, BEST, MEMBERS = "sweep.toml", "sweep.json", "result.json", "best.toml", "members"
+STUDY_FILE, PROGRESS = "study.db", "sweep.jsonl"
+TRAINED = (MEMBERS, DECISIONS, STUDY_FILE, PROGRESS, RESULT, BEST)  # written after SWEEP_FILE
+# Options of sweep.toml that a user may edit while the sweep is stopped: they change no result
+FREE = ("log.console", "log.checkpoint_", "log.keep", "log.tensorboard", "vectorization", "timeout")
+OPTUNA = "optuna"  # name of the search that is a study
 FORMAT = 1
 LIMIT = 2**24  # bytes read of sweep.json
 DIGITS = 3  # least number of digits in the name of a member's directory
@@ -39,6 +50,11 @@ class Recorded(NamedTuple):
     plan: Plan
     members: tuple[Member, ...]
     programs: tuple[tuple[int, ...], ...]
+    begun: str = ""  # sweep.toml as the sweep began; "": of an earlier version of ppax
+
+    def to_toml(self) -> str:
+        """Return the text of sweep.toml."""
+        return config.to_toml(self.run_config | self.plan.to_tables())
 
 
 def member_dir(path: Path, one: Member) -> Path:
@@ -69,25 +85,35 @@ def new(run_config: Config, run_dir: str | Path | None) -> Path:
 
 
 def create(path: Path, recorded: Recorded) -> None:
-    """Write the record of a new sweep into `path`, which exists; ConfigError where there is a sweep or a run."""
+    """Write the record of a new sweep into `path`, which exists; ConfigError where there is something of another."""
     for name in (SWEEP_FILE, config.RUN_FILE):
         if (path / name).exists():
             raise ConfigError(
                 f"{path} already holds {name}: continue it by `ppax resume {quoted(path)}`, or take another directory"
             )
+    for name in TRAINED:
+        if (path / name).exists():
+            raise ConfigError(
+                f"{path} has no {SWEEP_FILE}, but it holds {name} of another sweep, which would be taken for this "
+                f"sweep's: remove {path / name}, or take another directory"
+            )
     write_programs(path, recorded)
-    safe_files.write_text(path / SWEEP_FILE, config.to_toml(recorded.run_config | recorded.plan.to_tables()))
+    safe_files.write_text(path / SWEEP_FILE, recorded.to_toml())
 
 
 def write_programs(path: Path, recorded: Recorded) -> None:
     """Write members and programs, atomically."""
     members = [[one.setting, one.values, one.seed] for one in recorded.members]
-    content = {"format": FORMAT, "members": members, "programs": recorded.programs}
+    begun = recorded.begun or recorded.to_toml()
+    content = {"format": FORMAT, "members": members, "programs": recorded.programs, "begun": begun}
     safe_files.write_text(path / RECORD, json.dumps(content) + "\n")
 
 
 def read(path: Path) -> Recorded:
-    """Read the record of the sweep in `path`; ConfigError where there is none, or it is damaged."""
+    """Read the record of the sweep in `path`; ConfigError where there is none, it is damaged, or sweep.toml was edited.
+
+    A sweep compares its members: with an option that changes while it is stopped, they would no longer be comparable.
+    """
     if not is_sweep(path):
         raise ConfigError(f"{path} is not a sweep directory: it has no {SWEEP_FILE}")
     run_config, table = split(config.read(path / SWEEP_FILE))
@@ -98,6 +124,8 @@ def read(path: Path) -> Recorded:
             raise ValueError(f"format {content['format']!r}")
         rows = [(int(setting), dict(values), int(seed)) for setting, values, seed in content["members"]]
         programs = tuple(tuple(int(number) for number in program) for program in content["programs"])
+        begun = str(content.get("begun", ""))
+        before = untrusted.from_toml(begun)
         if not (rows or isinstance(plan.search, Optuna)) or not all(
             0 <= number < len(rows) for program in programs for number in program
         ):
@@ -106,5 +134,43 @@ def read(path: Path) -> Recorded:
         raise ConfigError(
             f"{path / RECORD} is damaged ({error}); `ppax sweep {quoted(path / SWEEP_FILE)}` starts it again"
         ) from error
+    if begun:
+        require_unchanged(before, config.read(path / SWEEP_FILE), path / SWEEP_FILE)
     members = (member(run_config, number, *row) for number, row in enumerate(rows))
-    return Recorded(run_config, plan, tuple(members), programs)
+    return Recorded(run_config, plan, tuple(members), programs, begun)
+
+
+def require_unchanged(before: Config, now: Config, path: Path, changing: Collection[str] = ()) -> None:
+    """Raise ConfigError where the run file `path`, of a sweep or a member, has other options than those it began with.
+
+    The options `changing` are those that a search changes.
+    """
+    changed = changes(before, now, changing)
+    if changed:
+        raise ConfigError(
+            f"{path} was changed since the sweep began: {changed}; its members would no longer be comparable: write "
+            "the former value back, or begin a new sweep in another directory"
+        )
+
+
+def changes(before: Config, now: Config, changing: Collection[str] = ()) -> str:
+    """Return the options of two run files that differ, but for FREE and `changing`, in words; "" if none does.
+
+    The settings of a study, as its number of trials, may change, and `auto` of an earlier version was decided since.
+    """
+    first, last = (_flat(tables) for tables in (before, now))
+    study = {tables.get(f"{config.SEARCH}.part") for tables in (first, last)} == {OPTUNA}
+    free = (*FREE, f"{config.SEARCH}.") if study else FREE
+    ends = tuple(f".{name}" for name in changing)  # also of each group: groups.prey.agent.learning_rate
+    names = [name for name in sorted(first | last) if not name.startswith(free) and not f".{name}".endswith(ends)]
+    pairs = {name: (first.get(name), last.get(name)) for name in names if first.get(name) != AUTO}
+    return ", ".join(f"{name} was {a!r} and is {b!r}" for name, (a, b) in pairs.items() if not record.same(a, b))
+
+
+def _flat(tables: Config) -> dict[str, Any]:
+    """Return all options by dotted path, with the defaults of this version of ppax where the run file has none."""
+    run_config, _ = split(tables)
+    with contextlib.suppress(ConfigError):  # user-defined parts cannot be resolved
+        run_config = config.resolve(run_config)
+    own = {name: tables[name] for name in (config.SWEEP, config.SEARCH) if name in tables}
+    return dict(flatten(tomllib.loads(config.to_toml(run_config | own))))

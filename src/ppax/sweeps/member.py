@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,20 +13,22 @@ from typing import Any, NamedTuple
 from ppax.arrays import counter
 from ppax.config import RUN_FILE
 from ppax.loggers.files import rows_until
+from ppax.options import Config
 from ppax.policy.spec import spec_of
 from ppax.program.layout import with_devices
 from ppax.protocols import Row
 from ppax.run import checkpoint
-from ppax.run.directory import EVALUATION, ROWS, STOPPED, RunDirectory, read_about
+from ppax.run.directory import EVALUATION, ROWS, STOPPED, RunDirectory, find, read_about
 from ppax.run.ending import RunMonitor
 from ppax.run.evaluations import Evaluations
-from ppax.run.origin import record_start
+from ppax.run.origin import origin_of, record_start, saved_origin
 from ppax.run.restore import initial_state
 from ppax.run.result import TrainedRun, record_evaluation
 from ppax.run.rows import RunLoggers, logged_run
 from ppax.run.warm_start import prepare
 from ppax.storage import safe_files, untrusted
-from ppax.sweeps.packing import Task, config_of
+from ppax.sweeps.directory import require_unchanged
+from ppax.sweeps.packing import Task, config_of, with_values
 from ppax.types import TrainState
 
 FAULT, SEARCH = "fault", "search"  # kinds of the ends of a member that was dropped, and of one that a search stopped
@@ -74,11 +76,22 @@ def stop(path: Path, iteration: int, why: str) -> None:
     safe_files.write_text(path / STOPPED, json.dumps({"kind": SEARCH, "why": why} | numbers) + "\n")
 
 
+def require_recorded(task: Task, path: Path, changing: Collection[str] = ()) -> None:
+    """Raise ConfigError if a member that still trains has a run directory whose run file is that of another run."""
+    if (path / RUN_FILE).is_file() and not complete(path):
+        require_unchanged(find(path), config_of(task), path / RUN_FILE, changing)
+
+
 class MemberRun:
     """Recording of a member in its run directory, which is that of an ordinary run. Closed with `stack`."""
 
-    def __init__(self, task: Task, path: Path, shapes: TrainState, stack: ExitStack):
-        """Open the run directory at `path`, or create it; `shapes` are those of the member's state."""
+    def __init__(self, task: Task, path: Path, shapes: TrainState, stack: ExitStack, changing: Collection[str] = ()):
+        """Open the run directory at `path`, or create it; `shapes` are those of the member's state.
+
+        The options `changing` are those that a search changes while the member trains. Raises ConfigError where the
+        directory is that of another run than this member.
+        """
+        require_recorded(task, path, changing)
         self.task, self.path, self.shapes = task, path, shapes
         self.agent, self.env, self.run = with_devices(task.agent, 1), task.env, task.run
         self.monitor, self._stack = RunMonitor(self.run), stack
@@ -90,6 +103,7 @@ class MemberRun:
         self.iteration = self.env_steps = 0
         self.seconds, self.started_at = 0.0, time.time()
         self.values: Row = {}  # further columns of the log rows: swept values, where they change
+        self._written: Row = {}  # those in the run file
 
     def _directory(self) -> RunDirectory:
         if (self.path / RUN_FILE).is_file():
@@ -106,6 +120,11 @@ class MemberRun:
         """Return the iterations of the checkpoints, oldest first."""
         return [int(path.name) for path in checkpoint.list_checkpoints(self.directory.checkpoints)]
 
+    def ended_before(self, iteration: int) -> bool:
+        """Return whether the run had ended when others reached `iteration`; a fault is one of the next iteration."""
+        end = end_of(self.path)
+        return iteration > end.iteration or (iteration == end.iteration and end.kind != FAULT)
+
     def load(self, iteration: int) -> TrainState:
         """Load a checkpoint; CheckpointError where it is damaged."""
         return checkpoint.load(self.directory.checkpoints / f"{iteration:010d}", self.shapes, self._id)
@@ -115,6 +134,9 @@ class MemberRun:
         iteration = int(state.iteration)
         if iteration:
             self.monitor.restore(self.path, iteration, self.shapes)
+        self.saved_by = saved_origin(self.path)
+        self._write_values()
+        (self.path / STOPPED).unlink(missing_ok=True)
         self.origin = record_start(self.directory, "sweep", self.agent, self.env, self.run, {})
         described = logged_run(self.agent, self.env, self.run, self.path, state)
         loggers = RunLoggers(self.path, [], iteration, self.run.log.parts, described)
@@ -136,9 +158,30 @@ class MemberRun:
 
     def save(self, state: TrainState) -> None:
         """Write a checkpoint, and leave those before it: `prune` removes them when all members have theirs."""
+        if self._write_values():
+            self.origin = origin_of(self.path, self.agent, self.env, self.run)
         origin = None if self.origin is None else self.origin._asdict()
         self.monitor.save(self.path, origin)
         checkpoint.save(self.directory.checkpoints, state, None, origin=origin)
+
+    def take_values(self, values: Config) -> None:
+        """Train with these values of the swept options from now on: evaluations, rows and the run file have them."""
+        self.values = {path: float(x) for path, x in values.items()}
+        if values != self.task.member.values:
+            self.task = with_values(self.task, values)
+            self.agent, self.env = with_devices(self.task.agent, 1), self.task.env
+            self.evaluations = self._stack.enter_context(Evaluations(self.agent, self.env, self.run, self.shapes))
+
+    def _write_values(self) -> bool:
+        """Write values that a search has changed to the run file, so that a resume of this run alone goes on with them.
+
+        Return whether there were any.
+        """
+        if self._written == self.values:
+            return False
+        self.directory.write_config(config_of(self.task))
+        self._written = self.values
+        return True
 
     def prune(self, iteration: int) -> None:
         """Remove the checkpoints before `iteration` that the run does not keep."""

@@ -11,8 +11,8 @@ from typing import Protocol
 
 from ppax.loggers import Console, JsonLines, last_row
 from ppax.protocols import Row
+from ppax.sweeps.directory import PROGRESS
 
-ROWS = "sweep.jsonl"
 NO_STEPS: Mapping[int, int] = MappingProxyType({})
 
 
@@ -34,11 +34,11 @@ class Progress:
 
     def __init__(self, path: Path, total: int, console: bool):
         """Continue the rows of the sweep directory `path`; `total` iterations of all members are planned."""
-        self._rows = JsonLines(path / ROWS, 2**63)
+        self._rows = JsonLines(path / PROGRESS, 2**63)
         self._done, self._total = 0, total
         self._reached: dict[int, int] = {}  # iteration of each member, by number
         self._earlier: dict[int, int] = {}  # env-steps of each member in earlier processes, by number
-        self._env_steps, self._seconds = 0, float(last_row(path / ROWS).get("seconds") or 0.0)
+        self._env_steps, self._seconds = 0, float(last_row(path / PROGRESS).get("seconds") or 0.0)
         self._console = Console(total) if console else None
         if self._console is not None:
             self._console.begin(0)

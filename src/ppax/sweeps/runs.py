@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from ppax import config, imports
+from ppax.agents.precision import here, recorded_dtype
 from ppax.config import Built
 from ppax.names import refusing_unknown
 from ppax.options import Config
 from ppax.program import clusters, processes
+from ppax.program.layout import AUTO, WHERE_SAFE
 from ppax.protocols import Search
 from ppax.run.directory import RunDirectory
+from ppax.run.origin import saved_origin
 from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted
 from ppax.run.signals import ON_DISK, stop_on_signals
@@ -36,6 +39,8 @@ from ppax.sweeps.searching import Searching, checked_total
 from ppax.sweeps.training import Stopped
 from ppax.tools.tuned import Preset
 from ppax.types import ConfigError
+
+DTYPE = "agent.compute_dtype"  # end of the path of the option
 
 
 @refusing_unknown
@@ -97,6 +102,7 @@ def start(
     """Begin a sweep over a resolved configuration in a new directory; `say` gets lines for the user."""
     _require_one_process()
     placing.check(cluster, sweep_plan.search)
+    run_config = _decided(run_config, sweep_plan)
     members = plan.members_of(run_config, sweep_plan)
     packs = packed(members)
     checked_total(sweep_plan, packs)
@@ -111,6 +117,22 @@ def start(
         stack.enter_context(RunDirectory(path))
         directory.create(path, recorded)
         return _train(path, recorded, packs, cluster)
+
+
+def _decided(run_config: Config, sweep_plan: Plan, dtype: str = "") -> Config:
+    """Return a configuration with compute_dtype `auto` decided for all members, on whichever machine they train.
+
+    `dtype` replaces the decision of this machine. Raises ConfigError where `auto` is one of several values.
+    """
+    for path, swept in sweep_plan.values.items():
+        if path.endswith(DTYPE) and AUTO in (swept if isinstance(swept, tuple) else getattr(swept, "values", ())):
+            raise ConfigError(
+                f"sweep: {path} = {AUTO!r}: it stands for another dtype on another machine; write {WHERE_SAFE!r} or "
+                "'float32'"
+            )
+    flat = dict(config.flatten(run_config))
+    auto = {path: dtype or here() for path, value in flat.items() if path.endswith(DTYPE) and value == AUTO}
+    return config.unflatten(flat | auto)
 
 
 def _described(recorded: Recorded, packs: Sequence[Pack]) -> str:
@@ -134,13 +156,25 @@ def resume_sweep(run_dir: str | Path, *, ray: str | Mapping[str, Any] | None = N
     _require_one_process()
     path, cluster = absolute(run_dir), placing.read(ray)
     with imports.trusting(within=[path]):
-        recorded = directory.read(path)
+        recorded = _as_begun(path, directory.read(path))
         placing.check(cluster, recorded.plan.search)
         with RunDirectory(path):
             members = recorded.members
             if isinstance(recorded.plan.search, Optuna):
                 members = plan.members_of(recorded.run_config, recorded.plan)
             return _train(path, recorded, packed(members), cluster)
+
+
+def _as_begun(path: Path, recorded: Recorded) -> Recorded:
+    """Return a record in which compute_dtype `auto`, as of earlier versions of ppax, is what its members have."""
+    if _decided(recorded.run_config, recorded.plan) == recorded.run_config:
+        return recorded
+    begun = [directory.member_dir(path, one) for one in recorded.members]
+    products = [origin.products for origin in map(saved_origin, begun) if origin.products]
+    dtype = recorded_dtype(recorded.run_config, products[0] if products else None)
+    run_config = _decided(recorded.run_config, recorded.plan, dtype)
+    members = (plan.member(run_config, *one[:4]) for one in recorded.members)
+    return recorded._replace(run_config=run_config, members=tuple(members))
 
 
 def _require_one_process() -> None:

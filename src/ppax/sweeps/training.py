@@ -22,13 +22,14 @@ import numpy as np
 from ppax.options import Config
 from ppax.program.members import Apart, MembersTraining, filled, stacked, with_learners
 from ppax.protocols import Agent, Row
+from ppax.run.origin import changes
 from ppax.run.restore import planned_iterations
 from ppax.run.rows import Timing, measured, next_row, row_intervals, untrained_row
 from ppax.run.saving import PATIENCE
 from ppax.storage.backoff import Backoff
 from ppax.storage.manifest import CheckpointError
 from ppax.sweeps.member import FAULT, SEARCH, MemberRun, end_of
-from ppax.sweeps.packing import Pack, Task, with_values
+from ppax.sweeps.packing import Pack, Task
 from ppax.sweeps.progress import Counting
 from ppax.sweeps.search.decisions import STOP
 from ppax.sweeps.searching import Searching
@@ -64,7 +65,8 @@ class Together:
         stack: ExitStack,
     ):
         """Open the run directories of `tasks`, members of `pack`; they are closed with `stack`."""
-        self.runs = [MemberRun(task, directory(task), pack.shapes, stack) for task in tasks]
+        changing = tasks[0].member.values.keys() if searching.search.perturbs else ()
+        self.runs = [MemberRun(task, directory(task), pack.shapes, stack, changing) for task in tasks]
         _, _, env, self._run = tasks[0]
         self._tasks, self._searching = list(tasks), searching
         self._total = planned_iterations(env, self._run)
@@ -78,23 +80,38 @@ class Together:
         return [place for place, member in enumerate(self.runs) if not member.end]
 
     def restore(self) -> tuple[int, Sequence[TrainState]]:
-        """Return the iteration and states to continue from; members that have ended keep their last state."""
+        """Return the iteration and states to continue from; members that have ended keep their last state.
+
+        Where others copy learners, a member that ended later than that is trained to its end again.
+        """
         active = [self.runs[place] for place in self.training]
-        common = sorted(set.intersection(*(set(member.saved()) for member in active))) if active else []
-        for iteration in [*reversed(common), 0]:
+        together = self.runs if active and self._searching.search.perturbs else active
+        saved = {member.path: {*member.saved(), 0} for member in together}
+        for iteration in sorted({0}.union(*saved.values()), reverse=True):
+            again = [member for member in together if member.end and not member.ended_before(iteration)]
+            training = [*active, *again]
+            if not all(iteration in saved[member.path] for member in training):
+                continue
             try:
-                return iteration, [self._state(member, iteration) for member in self.runs]
+                states = [self._state(member, iteration, member in training) for member in self.runs]
             except CheckpointError as error:
                 if iteration == 0:
                     raise
                 warnings.warn(f"skipped a damaged checkpoint: {error}", stacklevel=2)
+                continue
+            if iteration == 0 and active and all(max(saved[member.path]) for member in active):
+                text = "the members have no checkpoint of one iteration, as after a resume of one of them alone"
+                warnings.warn(f"{text}: they begin again", stacklevel=2)
+            for member in again:
+                member.end = ""
+            return iteration, states
         raise AssertionError("unreachable: iteration 0 returns or raises")
 
-    def _state(self, member: MemberRun, iteration: int) -> TrainState:
-        if member.end:
-            saved = member.saved()
+    def _state(self, member: MemberRun, iteration: int, trains: bool) -> TrainState:
+        saved = member.saved()
+        if not trains:
             return member.load(saved[-1]) if saved else member.initial()
-        return member.load(iteration) if iteration in member.saved() else member.initial()
+        return member.load(iteration) if iteration in saved else member.initial()
 
     def train(self, program: MembersTraining, progress: Counting, stop: threading.Event, until: int) -> None:
         """Train all members to iteration `until`, evaluate those at their ends; Stopped if `stop` is set before.
@@ -106,6 +123,9 @@ class Together:
         self._last = {i: states[i] for i, member in enumerate(self.runs) if member.end}
         for place in self.training:
             self.runs[place].begin(states[place])
+        self._warn_of_changes()
+        if done == 0 and self._run.init_from.run is not None:
+            self._save(done, states)  # as a run of its own does: a resume needs the other run no more
         for run in self.runs:
             iteration, steps = (self._total, end_of(run.path).env_steps) if run.end else (done, run.env_steps)
             progress.skip({run.task.member.number: iteration}, {run.task.member.number: steps})
@@ -126,6 +146,16 @@ class Together:
             trained = self._searched(program, trained, states, done, progress)
         self._end(done, states, until, stop.is_set())
 
+    def _warn_of_changes(self) -> None:
+        """Warn, once for all members, where devices or versions differ from those of their checkpoints."""
+        found: dict[str, list[str]] = {}
+        for place in self.training:
+            member = self.runs[place]
+            for text in changes(member.saved_by, member.origin):
+                found.setdefault(text, []).append(member.path.name)
+        for text, names in found.items():
+            warnings.warn(f"members {', '.join(names)}: {text}", stacklevel=3)
+
     def _needed(self, program: MembersTraining) -> bool:
         """Whether this program goes on: a member trains, and a program for the members left would be no smaller."""
         left = sum(member.end != SEARCH for member in self.runs)
@@ -139,10 +169,9 @@ class Together:
 
     def _set(self, place: int, values: Config) -> None:
         """Set the swept values of a member."""
-        task = self.runs[place].task
-        self._tasks[place] = task if values == task.member.values else with_values(task, values)
         if self._searching.search.perturbs:
-            self.runs[place].values = {path: float(x) for path, x in values.items()}
+            self.runs[place].take_values(values)
+            self._tasks[place] = self.runs[place].task
 
     def _searched(
         self,
@@ -188,7 +217,7 @@ class Together:
         progress: Counting,
     ) -> None:
         """Log a row for each member, of `count` iterations up to `done`; end those that are done or not finite."""
-        training, rows, steps = self.training, list[Row](), 0
+        training, rows, steps, ends = self.training, list[Row](), 0, dict[int, str]()
         share, timing = seconds / len(training), Timing(program.compile_seconds)  # each member's part of the time
         for place in training:
             member, iteration = self.runs[place], int(states.iterations[place])
@@ -199,9 +228,13 @@ class Together:
                 row |= measured(timing, share, iteration - member.iteration, new, member.seconds)
                 rows, steps = [*rows, row], steps + new
                 if member.log(row, states, place):
-                    self._finish(place, states[place], "stopped")
-            if iteration < done and not member.end:  # its iteration does not advance where the next one is not finite
-                self._finish(place, states[place], FAULT)
+                    ends[place] = "stopped"
+            if iteration < done and place not in ends:  # its iteration does not advance where the next is not finite
+                ends[place] = FAULT
+        if ends and self._searching.search.perturbs:
+            self._save(done, states)  # first: a resume from before an end would copy from members that train no more
+        for place, kind in ends.items():
+            self._finish(place, states[place], kind)
         numbers = {place: self.runs[place].task.member.number for place in training}
         progress.skip({numbers[place]: self._total for place in training if self.runs[place].end})
         reached = {numbers[place]: done for place in self.training}

@@ -21,6 +21,7 @@ from optuna.trial import TrialState
 
 from ppax import config
 from ppax.options import Config
+from ppax.sweeps.directory import SWEEP_FILE, changes
 from ppax.sweeps.plan import Plan
 from ppax.sweeps.studies.space import space_of, values_of
 from ppax.sweeps.studies.storage import FAULTS, first_line, one_at_a_time, opened, quiet, shown, sqlite_file
@@ -66,9 +67,10 @@ class Study:
         self._id = self._storage.get_study_id_from_name(settings.study)
         of = config.to_toml(config.resolve(run_config) | {config.SWEEP: plan.to_table()})
         if self._study.user_attrs.setdefault(OF, of) != of:
+            changed = changes(*(config.parse(text, path / SWEEP_FILE) for text in (self._study.user_attrs[OF], of)))
             raise ConfigError(
-                f"search.study = {settings.study!r}: {shown(self._url)} has a study of this name with other options; "
-                "write another name, or sweep the same run file"
+                f"search.study = {settings.study!r}: {shown(self._url)} has a study of this name with other options, "
+                f"{changed or 'in another order'}; write another name, or sweep with the same options"
             )
         self._study.set_user_attr(OF, of)
         self._thread = threading.Thread(target=self._beat, daemon=True)

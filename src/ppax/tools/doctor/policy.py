@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from ppax.program.layout import AUTO, WHERE_SAFE
 from ppax.tools.doctor.findings import FAULT, Finding, Remedy, Rule, rounded, shown
 from ppax.tools.doctor.record import Record, first, learned, median, share
 
@@ -22,7 +23,7 @@ CLIPPED = 0.4
 NARROW = 0.1  # clip range of the PPO paper for Atari, the smallest in use
 # Largest abs(w - 1) before the first gradient step. Rounding of a log-probability of 20 gives 2e-6 in float32; bfloat16
 # has 8 bits
-RATIO = {"float32": 1e-3, "bfloat16": 0.2, "auto": 0.2}  # auto may be either
+RATIO = {"float32": 1e-3} | dict.fromkeys(("bfloat16", WHERE_SAFE, AUTO), 0.2)  # the last two may be either
 # CartPole takes about 1,000 gradient steps; Catch, the easiest task measured, was solved after 390
 GRADIENT_STEPS = 300
 ITERATIONS = 15  # each improves the policy by about a clip range; the shortest runs that solved a task had 24
@@ -147,7 +148,7 @@ def planned_iterations(record: Record) -> float:
 RULES = (
     Rule(
         "ratio_not_one",
-        f"`ratio_first_max_dev` above {RATIO['float32']} (bfloat16 and auto: {RATIO['bfloat16']})",
+        f"`ratio_first_max_dev` above {RATIO['float32']} (bfloat16, {WHERE_SAFE} and auto: {RATIO['bfloat16']})",
         "`ppax selftest`; no option mends it",
         ("ratio_first_max_dev",),
         ratio_not_one,

@@ -3,7 +3,7 @@
 from breaks.base import Mutation
 
 RANGES, AT_ENDS = "tests/envs/test_ranges.py::", "tests/envs/wrappers/test_ends.py::"
-SELFTEST, HUB = "tests/checks/test_selftest.py::", "tests/policy/test_hub.py::"
+SELFTEST = "tests/checks/test_selftest.py::"
 SIMULATION = RANGES + "test_ends_move_as_a_simulation_in_numpy_moves_them"
 MUTATIONS = [
     Mutation(
@@ -68,12 +68,5 @@ MUTATIONS = [
         "(jax.tree.map(lambda x, i=i: x[i], x) for x, i in ((by_row, place), (one.learner, 0)))",
         (SELFTEST + "test_every_policy_of_groups_is_checked_on_its_own_streams",),
         "agents/members.py",
-    ),
-    Mutation(
-        "a resume downloads what its directory names",
-        "token = _of_record.set(True)",
-        "token = _of_record.set(False)",
-        (HUB + "test_a_resume_downloads_no_teacher",),
-        "imitation/teachers.py",
     ),
 ]

@@ -170,7 +170,7 @@ MUTATIONS: list[Mutation] = [
         "a study seeks the lowest score",
         'direction="maximize"',
         'direction="minimize"',
-        (STUDY + "test_tpe_finds_the_maximum",),
+        (STUDY + "test_a_sampler_finds_the_maximum[tpe]",),
         "sweeps/studies/storage.py",
     ),
     Mutation(

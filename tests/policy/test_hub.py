@@ -13,7 +13,7 @@ from hub_server import running_hub
 from PIL import Image
 
 import ppax
-from ppax import ConfigError
+from ppax import ConfigError, imports
 from ppax.cli.main import main
 from ppax.policy import card
 from ppax.policy.hub import Address, address_of
@@ -147,7 +147,7 @@ def test_a_missing_package_is_reported_with_its_extra(monkeypatch):
         ppax.load("hf://me/poles")
 
 
-def test_a_resume_downloads_no_teacher(hub, run_dir, tmp_path, monkeypatch):
+def test_a_resume_downloads_a_teacher_only_with_trust(hub, run_dir, tmp_path):
     ppax.load(run_dir).push_to_hub("me/poles", **NUMPY)
     env = ppax.make("CartPole-v1", 2)
     network = ppax.networks.mlp(env, (4,))
@@ -160,19 +160,17 @@ def test_a_resume_downloads_no_teacher(hub, run_dir, tmp_path, monkeypatch):
     ppax.fit(agent, env, 64, run_dir=path, callbacks=[after_one], **options)
     hub.requests.clear()
     jax.clear_caches()  # a program with this teacher needs no other copy
-    with monkeypatch.context() as stranger:
-        stranger.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "empty"))
-        with pytest.raises(ConfigError, match=r"auxiliary\.teacher = 'hf://me/poles': the run directory names it, and"):
-            ppax.resume(path, console=False)
-        assert main(["resume", str(path), "--no-cache"]) == 2
+    with pytest.raises(imports.Untrusted, match=r"auxiliary\.teacher = 'hf://me/poles': .* --trust hf://me/poles"):
+        ppax.resume(path, console=False)
+    assert main(["resume", str(path), "--no-cache"]) == 2
     assert hub.requests == []
-    hub.repos["me/poles"]["policy.zip"] = b"of another version"
     text = (path / "run.toml").read_text()
     checksum = tomllib.loads(text)["agent"]["auxiliary"]["checksum"]
     (path / "run.toml").write_text(text.replace(checksum, "0" * 64))
+    trust = imports.trusting(["hf://me/poles"])
     changed = pytest.warns(UserWarning, match="agent.auxiliary.checksum was")
-    with changed, pytest.raises(ConfigError, match="another policy than that of the run's start"):
+    with trust, changed, pytest.raises(ConfigError, match="another policy than that of the run's start"):
         ppax.resume(path, console=False)
     (path / "run.toml").write_text(text)
-    assert int(ppax.resume(path, console=False).state.iteration) == 4  # the cache has it, with its checksum
-    assert hub.requests == []
+    with imports.trusting(["hf://me/poles"]):
+        assert int(ppax.resume(path, console=False).state.iteration) == 4

@@ -5,17 +5,21 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import os
 import re
 import time
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
+from ppax import imports
 from ppax.loggers.background import Background
 from ppax.parts import ADDRESS, part, static
 from ppax.protocols import Artifact, LoggedRun, Row
 from ppax.storage import safe_files, untrusted
+from ppax.types import ConfigError
 
 RECORD = "mlflow.json"  # file in the run directory: id of the MLflow run, which a resumed run continues
+VARIABLE = "MLFLOW_TRACKING_URI"
 RECORD_LIMIT = 2**12  # bytes; far above the size of a valid file
 RUN_ID = re.compile(r"[0-9a-f]{32}")
 NAME = re.compile(r"[^\w./: -]")  # what MLflow does not allow in names of metrics
@@ -39,10 +43,20 @@ class MLflow:
     system_metrics: bool = static("also log the load of processor, memory, disk, network and GPUs", default=True)
 
     def require(self, run_dir: object) -> None:
-        """Raise ImportError, with the extra to install, if MLflow or psutil is missing; a directory is not needed."""
+        """Raise ImportError, with the extra to install, if MLflow or psutil is missing; a directory is not needed.
+
+        Raises ConfigError where MLflow would take the database of a working directory that may be a stranger's: it says
+        where artefacts are written.
+        """
         for name in ("mlflow", "psutil") if self.system_metrics else ("mlflow",):
             if importlib.util.find_spec(name) is None:
                 raise ImportError(f'log.to: part "mlflow" needs {name}: pip install "ppax[mlflow]"')
+        folder = imports.handed_over(Path.cwd())
+        if folder is not None and self.tracking_uri is None and not os.environ.get(VARIABLE):
+            raise ConfigError(
+                f"log.to: MLflow would take mlflow.db of the working directory, which lies in {folder} and may be a "
+                f"stranger's: change to another directory, or set {VARIABLE}"
+            )
 
     def open(self, run: LoggedRun) -> Background:
         """Create the MLflow run, or open the one that a resumed run has, in a thread."""

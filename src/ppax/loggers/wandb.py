@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import os
+from pathlib import Path
 from typing import ClassVar
 
+from ppax import imports
 from ppax.loggers.background import Background
 from ppax.options import unflatten
 from ppax.parts import ADDRESS, part, static
 from ppax.protocols import Artifact, LoggedRun, Row
+from ppax.types import ConfigError
 
 MODES = ("online", "offline")
+SETTINGS = ("wandb/settings", ".wandb/settings")  # files of the working directory that wandb reads
 
 
 @part
@@ -32,9 +37,20 @@ class WandB:
     system_metrics: bool = static("also log the load of processor, memory, disk, network and GPUs", default=True)
 
     def require(self, run_dir: object) -> None:
-        """Raise ImportError, with the extra to install, if wandb is missing; a directory is not needed."""
+        """Raise ImportError, with the extra to install, if wandb is missing; a directory is not needed.
+
+        Raises ConfigError for a settings file of wandb in a working directory that may be a stranger's: it names the
+        server, which gets the key.
+        """
         if importlib.util.find_spec("wandb") is None:
             raise ImportError('log.to: part "wandb" needs wandb: pip install "ppax[wandb]"')
+        folder = imports.handed_over(Path.cwd())
+        found = next((name for name in SETTINGS if os.path.lexists(name)), None)
+        if folder is not None and found is not None:
+            raise ConfigError(
+                f"log.to: wandb would read {found} of the working directory, which lies in {folder} and may be a "
+                "stranger's: change to another directory"
+            )
 
     def open(self, run: LoggedRun) -> Background:
         """Begin the run, or go on with it under the same id, in a thread."""

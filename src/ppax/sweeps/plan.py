@@ -116,7 +116,8 @@ def read(table: Mapping[str, Any]) -> Plan:
     seeds = table.get("seeds", 1)
     seeds = tuple(_seeds(seeds)) if isinstance(seeds, list | tuple) else check_value(NUMBER, seeds)
     search = table.get(SEARCH, {})
-    search = searches.read(search if isinstance(search, dict | str) else searches.to_table(search))
+    of_file = isinstance(search, dict | str)
+    search = searches.read(search) if of_file else searches.build(searches.to_table(search))
     draws, drawn = check_value(DRAWS, table.get("draws")), [p for p, x in values.items() if not isinstance(x, tuple)]
     if isinstance(search, Optuna):
         _require_space(values, draws)

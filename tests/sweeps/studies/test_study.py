@@ -1,13 +1,18 @@
 """Studies of Optuna without training: budget, lost workers, reproducible samplers, pruners, the space."""
 
+import contextlib
+import shutil
+import sqlite3
 import threading
 import time
 from pathlib import Path
 
+import filelock
+import hostile
 import numpy as np
 import pytest
 
-from ppax.sweeps import Choice, Integers, LogUniform, Normal, Optuna, Uniform, plan
+from ppax.sweeps import Choice, Integers, LogUniform, Normal, Optuna, Uniform, directory, plan
 from ppax.types import ConfigError
 
 optuna = pytest.importorskip("optuna")
@@ -115,9 +120,13 @@ def test_kills_while_a_trial_is_asked_for(study, monkeypatch):
     assert [asked.number for asked in again.ask(9)] == [2]
 
 
-@pytest.mark.parametrize("sampler", ["tpe", pytest.param("random", marks=NIGHTLY), pytest.param("qmc", marks=NIGHTLY)])
+@pytest.mark.parametrize(
+    "sampler", ["tpe", "cmaes", pytest.param("random", marks=NIGHTLY), pytest.param("qmc", marks=NIGHTLY)]
+)
 def test_proposals_depend_on_seed_trial_and_results_alone(study, sampler):
     """A study that is opened anew for every trial proposes what one that stays open does; another seed does not."""
+    if sampler == "cmaes":
+        pytest.importorskip("cmaes")
 
     def proposals(worker, opened_anew, seed):
         one, found = study(worker, sampler=sampler, study=worker, seed=seed), []
@@ -136,9 +145,12 @@ def test_proposals_depend_on_seed_trial_and_results_alone(study, sampler):
     assert all(1e-5 <= one[RATE] <= 1e-1 and 0.9 <= one[GAMMA] <= 1.0 for one in whole)
 
 
-def test_tpe_finds_the_maximum(study):
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes"])
+def test_a_sampler_finds_the_maximum(study, sampler):
     """Score -(log10 rate + 3)^2 over [-5, -1]: random proposals are 1 away from its maximum in the mean."""
-    one, distances = study(trials=40, values={RATE: VALUES[RATE]}), []
+    if sampler == "cmaes":
+        pytest.importorskip("cmaes")
+    one, distances = study(trials=40, values={RATE: VALUES[RATE]}, sampler=sampler), []
     while batch := one.ask(4):
         for trial in batch:
             distances.append(abs(np.log10(trial.values[RATE]) + 3.0))
@@ -263,3 +275,73 @@ def test_a_storage_that_is_not_there_is_named_without_its_password(url):
     with pytest.raises(ConfigError, match=r"^search\.storage = ") as raised:
         storage.opened(Optuna(storage=url), url, 1, lambda study, trial: None)
     assert "secret" not in str(raised.value)
+
+
+# ---------------------------------------------------------------- studies of strangers
+
+
+def test_a_pickle_in_a_study_is_not_read(tmp_path):
+    """Optuna's CMA-ES would unpickle its optimiser from a trial's attributes; a batch still has different settings."""
+    pytest.importorskip("cmaes")
+    theirs, home = tmp_path / "theirs", tmp_path / "home"
+    theirs.mkdir()
+    home.mkdir()
+    hostile.study(theirs, home)
+    recorded = directory.read(theirs)
+    with hostile.traced(home) as trace, Study(theirs, recorded.plan, recorded.run_config) as opened:
+        asked = opened.ask(3)
+    assert len({str(one.values) for one in asked}) == 3
+    assert trace.events == []
+    assert not (home / hostile.MARKER).exists()
+
+
+def test_the_trap_of_the_test_above_works(tmp_path):
+    """Optuna's own sampler executes what the attributes hold, and the trace sees it."""
+    pytest.importorskip("cmaes")
+    theirs, home = tmp_path / "theirs", tmp_path / "home"
+    theirs.mkdir()
+    home.mkdir()
+    hostile.study(theirs, home)
+    loaded = optuna.load_study(study_name="ppax", storage=storage.sqlite_file(theirs / "study.db"))
+    loaded.sampler = optuna.samplers.CmaEsSampler(seed=0)
+    with hostile.traced(home) as trace:
+        loaded.ask(loaded.trials[0].distributions)
+    assert (home / hostile.MARKER).exists()
+    assert any(event.startswith("os.mkdir") for event in trace.events)
+
+
+def test_a_lock_beside_a_database_stays_as_it_is(tmp_path, monkeypatch):
+    """Some versions of filelock empty a lock when they open it, and NAME.lock may be a file of another program."""
+
+    class Emptying(filelock.FileLock):
+        def acquire(self, *arguments, **options):
+            Path(self.lock_file).write_text("")
+            return super().acquire(*arguments, **options)
+
+    monkeypatch.setattr(storage.filelock, "FileLock", Emptying)
+    (tmp_path / "uv.lock").write_text("my lock file")
+    search = Optuna(storage=f"sqlite:///{tmp_path / 'uv'}", trials=1)
+    with Study(tmp_path, plan.read(VALUES | {"search": search}), {"env": "CartPole-v1"}) as opened:
+        assert len(opened.ask(1)) == 1
+    assert (tmp_path / "uv.lock").read_text() == "my lock file"
+    (tmp_path / f"uv{storage.LOCK}").write_text("of another program")
+    with pytest.raises(ConfigError, match="must be a study's lock, an empty file"):
+        Study(tmp_path, plan.read(VALUES | {"search": search}), {"env": "CartPole-v1"})
+
+
+def test_sqlite_would_remove_the_file_that_a_journal_names(tmp_path):
+    """The trap of the hostile corpus works without ppax; a journal that a kill leaves names none, and is taken."""
+    (tmp_path / "victim").write_text("x")
+    hostile.journal(tmp_path / "study.db", tmp_path / "victim")
+    with pytest.raises(ConfigError, match="SQLite would remove a file"):
+        storage.require_sound_files(storage.sqlite_file(tmp_path / "study.db"))
+    with contextlib.closing(sqlite3.connect(tmp_path / "study.db")) as database:
+        database.execute("select * from t").fetchall()
+    assert not (tmp_path / "victim").exists()
+    with contextlib.closing(sqlite3.connect(tmp_path / "own.db")) as database:
+        database.execute("create table t(x)")
+        database.execute("begin")
+        database.execute("insert into t values(1)")
+        shutil.copy(tmp_path / "own.db-journal", tmp_path / "copy")
+    shutil.copy(tmp_path / "copy", tmp_path / "own.db-journal")
+    storage.require_sound_files(storage.sqlite_file(tmp_path / "own.db"))

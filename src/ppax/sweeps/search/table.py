@@ -32,7 +32,7 @@ def read(table: Any) -> Search:
     Raises Untrusted for a database that the user does not trust: a stranger's file must not choose one.
     """
     imports.require_asked(outside_of(table))
-    return _built(table)
+    return build(table)
 
 
 def outside_of(table: Any) -> dict[str, Outside]:
@@ -40,7 +40,8 @@ def outside_of(table: Any) -> dict[str, Outside]:
     return config.named(dict(flatten(checked(table), f"{SEARCH}.")), options_of(table))
 
 
-def _built(table: Any) -> Search:
+def build(table: Any) -> Search:
+    """Return the search of a table as `read`, where the user has written it in Python."""
     search: Search = config.build_part(SEARCHES, checked(table), SEARCH)
     return search
 
@@ -50,7 +51,7 @@ def to_table(search: Search) -> Config:
     if not isinstance(search, Search):
         raise ConfigError(f"search = {search!r}: must be a search, as ppax.sweeps.Halving(), or a table of its options")
     table = config.describe_part(search, SEARCHES)
-    _built(table)  # a class without an import path cannot be read again
+    build(table)  # a class without an import path cannot be read again
     return table
 
 

@@ -7,18 +7,27 @@ from __future__ import annotations
 
 import hashlib
 import os
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import IO, Any
 
 import jax
 import numpy as np
 from gymnasium import spaces
 
+from ppax.program.footprint import available_bytes
+from ppax.storage import untrusted
+from ppax.storage.zip_directory import require_short_directory
 from ppax.types import ConfigError, PyTree
 
 FIELDS = ("observations", "actions", "terminations", "truncations")
 FIELD = "auxiliary.demonstrations"
+ONE_ARRAY = b"\x93NUMPY"  # beginning of an .npy file
+DIRECTORY = 2**20  # bytes of the directory of an .npz file; an array takes 60
+SMALL, RATIO = 2**28, 100  # bytes that a file may unpack to in any case, and how many times its own size
+COPIES = 3  # memory while arrays are read and converted: how many times their size
 SEPARATOR = "/"  # between the keys of Dict and Tuple spaces in a file: "observations/camera"
 
 
@@ -94,7 +103,8 @@ def read(source: Any, observation: spaces.Space, action: spaces.Space) -> Demons
     columns = [np.ascontiguousarray(x.astype(_dtype(space))) for space, x, _ in (*obs, *actions)]
     digest = hashlib.sha256()
     for x in columns:
-        digest.update(f"{x.dtype} {x.shape}".encode() + x.tobytes())
+        digest.update(f"{x.dtype} {x.shape}".encode())
+        digest.update(x.data)
     trees = _tree(observation, iter(columns)), _tree(action, iter(columns[len(obs) :]))
     return Demonstrations(*trees, digest.hexdigest())
 
@@ -104,15 +114,43 @@ def _from_file(path: str) -> dict[str, Any]:
     if not os.path.isfile(path):
         raise ConfigError(f"{FIELD} = {path!r}: is no file; must be an .npz file with {', '.join(FIELDS)}")
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if not isinstance(loaded, np.lib.npyio.NpzFile):
-            raise ConfigError(f"{FIELD} = {path!r}: one array; must be an .npz file with {', '.join(FIELDS)}")
-        with loaded as file:
-            return _nested({key: file[key] for key in file.files})
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile, MemoryError) as error:
+        with open(path, "rb") as file:
+            if file.read(len(ONE_ARRAY)) == ONE_ARRAY:
+                raise ConfigError(f"{FIELD} = {path!r}: one array; must be an .npz file with {', '.join(FIELDS)}")
+            names = _read_sizes(path, file)
+        with np.load(path, allow_pickle=False) as arrays:
+            return _nested({name: arrays[name] if _is_field(name) else np.zeros(0) for name in names})
+    except (OSError, zipfile.BadZipFile, zlib.error, struct.error, *untrusted.MALFORMED) as error:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(f"{FIELD} = {path!r}: is no readable .npz file of plain arrays: {error}") from error
+
+
+def _read_sizes(path: str, file: IO[bytes]) -> list[str]:
+    """Return the names of the arrays in a zip file; ConfigError where they would take more memory than they may."""
+    require_short_directory(file, DIRECTORY)
+    with zipfile.ZipFile(file) as archive:
+        entries = archive.infolist()
+    if any(entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for entry in entries):
+        raise ConfigError(f"{FIELD} = {path!r}: is not compressed as NumPy does; save it by np.savez_compressed")
+    sizes = {entry.filename.removesuffix(".npy"): entry.file_size for entry in entries}
+    total, packed = sum(size for name, size in sizes.items() if _is_field(name)), os.path.getsize(path)
+    if total > max(SMALL, RATIO * packed):
+        raise ConfigError(
+            f"{FIELD} = {path!r}: its {packed:,} bytes unpack to {total:,}; must be at most {RATIO} times as many, or "
+            f"{SMALL:,}. If you trust the file, save its arrays without compression, by np.savez"
+        )
+    free = available_bytes()
+    if free is not None and total > free // COPIES:
+        raise ConfigError(
+            f"{FIELD} = {path!r}: has {total:,} bytes of arrays, which take {COPIES} times as many while they are "
+            f"read, and {free:,} are free: must be at most {free // COPIES:,}"
+        )
+    return list(sizes)
+
+
+def _is_field(name: str) -> bool:
+    return name.partition(SEPARATOR)[0] in FIELDS
 
 
 def _nested(arrays: Any) -> dict[str, Any]:

@@ -140,12 +140,12 @@ def spec_of(agent: Agent, env: Env, mask: Any, config: Config) -> PolicySpec:
         actor_obs=tuple(env.actor_obs),
         sharing=agent.sharing,
         env=env.name,
-        version=_version(),
+        version=installed_version(),
         config=config,
     )
 
 
-def _version() -> str:
+def installed_version() -> str:
     """Return the version of ppax; "" in a source tree that is not installed."""
     try:
         return metadata.version("ppax")

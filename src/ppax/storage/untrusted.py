@@ -21,7 +21,7 @@ from ppax.storage import safe_files
 
 # Errors of Python for data of another type, size or form than the code expects: int(inf), x["a"] of a list, ...
 MALFORMED = (
-    *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError, TypeError),
+    *(ArithmeticError, AssertionError, AttributeError, EOFError, LookupError, MemoryError, RuntimeError, TypeError),
     ValueError,
 )
 DEEPEST = 100  # nested tables and lists; far above any file of ppax

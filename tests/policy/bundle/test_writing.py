@@ -282,7 +282,18 @@ def test_the_replayed_step_has_no_loops_and_no_complex_numbers():
 def test_the_reader_is_one_file_that_needs_numpy_alone():
     text = program.reader_text()
     imports = {line.split()[1].partition(".")[0] for line in text.splitlines() if line.startswith(("import ", "from "))}
-    standard = {"__future__", "collections", "hashlib", "json", "math", "os", "typing", "zipfile"}
+    standard = {
+        "__future__",
+        "collections",
+        "contextlib",
+        "hashlib",
+        "json",
+        "math",
+        "os",
+        "struct",
+        "typing",
+        "zipfile",
+    }
     assert imports == {"numpy", *standard}
     compile(text, "numpy_policy.py", "exec")
 

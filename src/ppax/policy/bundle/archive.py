@@ -16,14 +16,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ppax.policy.bundle.numpy_policy import DIRECTORY
 from ppax.storage import safe_files, untrusted
 from ppax.storage.manifest import CheckpointError, sealed
+from ppax.storage.zip_directory import require_short_directory
 
 DESCRIPTION, WEIGHTS, PROGRAM = "policy.json", "weights.safetensors", "program.json"
 READER, STABLEHLO, ONNX = "numpy_policy.py", "policy.stablehlo", "policy.onnx"
 FILES = (DESCRIPTION, WEIGHTS, PROGRAM, READER, STABLEHLO, ONNX)
 KIND, FORMAT = "ppax policy", 1
-LIMIT, JSON_LIMIT = 2**33, 2**26  # bytes of an archive, and of a JSON file in it
+LIMIT, JSON_LIMIT = 2**33, 2**24  # bytes of an archive, and of a text in it
 DATE = (1980, 1, 1, 0, 0, 0)  # the same for every file, so that equal bundles are equal files
 NOT_FINITE = ("inf", "-inf", "nan")
 ENCRYPTED = 1  # bit of a zip entry's flags
@@ -47,13 +49,18 @@ def archive_bytes(description: Mapping[str, Any], files: Mapping[str, bytes]) ->
     return out.getvalue()
 
 
-def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return description and verified files of the bundle `path`; DamagedBundle where anything is not as written."""
+def read_archive(path: Path, limit: int = LIMIT) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return description and verified files of the bundle `path`; DamagedBundle where anything is not as written.
+
+    A bundle of more than `limit` bytes is not read.
+    """
     try:
-        data = safe_files.read(path, LIMIT)
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            _require_plain(path, archive, len(data))
-            files = {entry.filename: archive.read(entry) for entry in archive.infolist()}
+        with os.fdopen(safe_files.open_to_read(path), "rb") as file:
+            safe_files.require_size(path, file, min(limit, LIMIT))
+            require_short_directory(file, DIRECTORY)
+            with zipfile.ZipFile(file) as archive:
+                _require_plain(path, archive, os.fstat(file.fileno()).st_size)
+                files = {entry.filename: archive.read(entry) for entry in archive.infolist()}
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -72,8 +79,6 @@ def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 def parse_json(path: Path, name: str, data: bytes) -> Any:
     """Parse a JSON file of the bundle; DamagedBundle where that fails."""
-    if len(data) > JSON_LIMIT:
-        raise DamagedBundle(f"{path}: {name} has {len(data)} bytes, more than {JSON_LIMIT}")
     try:
         return untrusted.from_json(data)
     except ValueError as error:
@@ -92,6 +97,8 @@ def _require_plain(path: Path, archive: zipfile.ZipFile, size: int) -> None:
             raise DamagedBundle(f"{path}: {entry.filename} is compressed or encrypted; in a bundle nothing is")
         if entry.file_size != entry.compress_size or entry.file_size > size:
             raise DamagedBundle(f"{path}: {entry.filename} claims {entry.file_size} bytes; the bundle has {size}")
+        if entry.filename in (DESCRIPTION, PROGRAM, READER) and entry.file_size > JSON_LIMIT:
+            raise DamagedBundle(f"{path}: {entry.filename} has {entry.file_size} bytes, more than {JSON_LIMIT}")
     if DESCRIPTION not in names or WEIGHTS not in names:
         raise DamagedBundle(f"{path} is not a bundle: it has no {DESCRIPTION}, or no {WEIGHTS}")
 

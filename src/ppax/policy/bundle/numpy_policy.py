@@ -12,19 +12,29 @@ begins. The file executes no code of the bundle: the policy is a list of operati
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import struct
 import zipfile
 from typing import IO, Any
 
 import numpy as np
 
 from ppax.host.operations import functions
+from ppax.storage.zip_directory import require_short_directory
 
 DTYPES = {"BOOL": "?", "U8": "u1", "I8": "i1", "U16": "u2", "I16": "i2", "F16": "f2"}
 DTYPES |= {"U32": "u4", "I32": "i4", "F32": "f4", "U64": "u8", "I64": "i8", "F64": "f8"}
 KEPT = 8  # batch sizes whose prepared programs are kept
+LIMITS = {"policy.json": 2**24, "program.json": 2**24, "weights.safetensors": 2**33}  # bytes of the files
+DIRECTORY = 2**12  # bytes of the directory of the archive; six files take 600
+# Errors of Python for a file of another form than a bundle's
+MALFORMED = (
+    *(ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError, EOFError),
+    *(struct.error, zipfile.BadZipFile),
+)
 
 
 class NumpyPolicy:
@@ -32,18 +42,27 @@ class NumpyPolicy:
 
     def __init__(self, path: str | os.PathLike[str] | IO[bytes]):
         """Read `path`, a bundle or an open one; ValueError if a file in it is damaged."""
-        with zipfile.ZipFile(path) as bundle:
-            self.description = json.loads(bundle.read("policy.json"))
-            files = {name: bundle.read(name) for name in ("program.json", "weights.safetensors")}
+        try:
+            self._read(path)
+        except MALFORMED as error:
+            raise ValueError(f"{path} is not a readable bundle: {error}") from error
+        self._prepared: dict[int, tuple[list[Any], list[Any]]] = {}
+
+    def _read(self, path: str | os.PathLike[str] | IO[bytes]) -> None:
+        """Read description, program and weights."""
+        with open(path, "rb") if isinstance(path, str | os.PathLike) else contextlib.nullcontext(path) as file:
+            require_short_directory(file, DIRECTORY)
+            with zipfile.ZipFile(file) as bundle:
+                files = {name: stored(bundle, name) for name in LIMITS}
+        self.description = json.loads(files.pop("policy.json"))
         for name, data in files.items():
             if hashlib.sha256(data).hexdigest() != self.description["files"][name]["sha256"]:
-                raise ValueError(f"{path}: {name} is damaged")
+                raise ValueError(f"{name} is damaged")
         self.inputs, self.outputs = self.description["inputs"], self.description["outputs"]
         self._names = {x["name"] for x in self.inputs}
         self._program = json.loads(files["program.json"])
         arrays = safetensors(files["weights.safetensors"])
         self._weights = {slot: arrays[name] for name, slot in self._program["weights"]}
-        self._prepared: dict[int, tuple[list[Any], list[Any]]] = {}
 
     def initial_carry(self, batch: int) -> dict[str, np.ndarray]:
         """Return the memory before the first step, for the inputs; {} without memory."""
@@ -108,15 +127,28 @@ def with_batch(x: Any, batch: int) -> Any:
     return x
 
 
+def stored(bundle: zipfile.ZipFile, name: str) -> bytes:
+    """Return a file of the bundle; ValueError if it is compressed, as no file of a bundle is, or too large."""
+    entry = bundle.getinfo(name)
+    if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
+        raise ValueError(f"{name} is compressed; in a bundle nothing is")
+    if entry.file_size > LIMITS[name]:
+        raise ValueError(f"{name} has {entry.file_size} bytes; must have at most {LIMITS[name]}")
+    return bundle.read(name)
+
+
 def safetensors(data: bytes) -> dict[str, np.ndarray]:
-    """Return the arrays of a safetensors file: 8 bytes with the header's length, the header (JSON), the numbers."""
+    """Return the arrays of a safetensors file: 8 bytes with the header's length, the header (JSON), the numbers.
+
+    They share the memory of `data`, so that overlapping arrays take no more.
+    """
     length = int.from_bytes(data[:8], "little")
     if length > len(data) - 8:
         raise ValueError("a safetensors header longer than the file")
-    header, arrays = json.loads(data[8 : 8 + length]), {}
+    header, numbers, arrays = json.loads(data[8 : 8 + length]), memoryview(data)[8 + length :], {}
     for name, entry in header.items():
         if name != "__metadata__":
             begin, end = entry["data_offsets"]
-            numbers = np.frombuffer(data[8 + length + begin : 8 + length + end], np.dtype(DTYPES[entry["dtype"]]))
-            arrays[name] = numbers.reshape(entry["shape"])
+            array = np.frombuffer(numbers[begin:end], np.dtype(DTYPES[entry["dtype"]]))
+            arrays[name] = array.reshape(entry["shape"])
     return arrays

@@ -50,7 +50,12 @@ PARAMS = {
     "unstack": ("axis",),
     **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min", "reduce_and", "reduce_or"), ("axes",)),
 }
-IMPORT = "from ppax.host.operations import functions\n"
+# Files whose text takes the place of an import of the reader
+INLINED = {
+    "from ppax.host.operations import functions\n": ("ppax.host", "operations.py"),
+    "from ppax.storage.zip_directory import require_short_directory\n": ("ppax.storage", "zip_directory.py"),
+}
+EARLIER_READERS: frozenset[str] = frozenset()  # SHA-256 of the readers of releases before this one
 FUTURE = "from __future__ import annotations\n"
 
 
@@ -119,9 +124,11 @@ def check_program(data: Any, weights: set[str]) -> None:
 
 def reader_text() -> str:
     """Return the reader as one file that needs NumPy alone: `numpy_policy.py` with its table of operations inside."""
-    table = (resources.files("ppax.host") / "operations.py").read_text(encoding="utf-8").partition(FUTURE)[2]
     text = (resources.files("ppax.policy.bundle") / "numpy_policy.py").read_text(encoding="utf-8")
-    return text.replace(IMPORT, table)
+    for line, (package, name) in INLINED.items():
+        own = (resources.files(package) / name).read_text(encoding="utf-8").partition(FUTURE)[2]
+        text = text.replace(line, own)
+    return text
 
 
 def _plain_params(name: str, params: dict[str, Any]) -> dict[str, Any]:

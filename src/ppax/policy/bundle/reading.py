@@ -5,6 +5,8 @@ Every file of the bundle is verified, also those that are not used here; none is
 
 from __future__ import annotations
 
+import hashlib
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -19,10 +21,11 @@ from ppax.policy.bundle.archive import DamagedBundle
 from ppax.policy.bundle.interface import Interface
 from ppax.policy.bundle.rebuilding import rebuilt
 from ppax.policy.policy import Policy
-from ppax.policy.spec import PolicySpec
+from ppax.policy.spec import PolicySpec, installed_version
+from ppax.program.footprint import available_bytes
 from ppax.protocols import Agent
 from ppax.storage import state_arrays, untrusted
-from ppax.types import ConfigError
+from ppax.types import ConfigError, printable
 
 
 def read_bundle(path: Path, agent: Agent | None = None) -> Policy:
@@ -30,12 +33,43 @@ def read_bundle(path: Path, agent: Agent | None = None) -> Policy:
 
     A policy with parts of the user's own needs them, as `agent`; ConfigError names them.
     """
-    description, files = archive.read_archive(path)
+    free = available_bytes()
+    description, files = archive.read_archive(path, archive.LIMIT if free is None else free // 2)  # and its arrays
+    _require_reader(path, description, files)
     arrays = _arrays(path, files[archive.WEIGHTS])
     spec, built = _agent(path, description, agent)
     policy = Policy(built, _learner(path, built, spec, arrays), spec)
     _require_formats(path, policy, description, files, set(arrays))
     return policy
+
+
+def _require_reader(path: Path, description: dict[str, Any], files: dict[str, bytes]) -> None:
+    """Raise DamagedBundle for a NumPy reader that ppax has not written: it is the one file of a bundle that is code.
+
+    That of a later version, which this one does not know, is a warning.
+    """
+    if archive.READER not in files:
+        return
+    digest = hashlib.sha256(files[archive.READER]).hexdigest()
+    if files[archive.READER] == program.reader_text().encode() or digest in program.EARLIER_READERS:
+        return
+    version = printable(str(description.get("ppax")))[:20]
+    if not _later(version):
+        raise DamagedBundle(
+            f"{path}: {archive.READER} is not the reader that ppax {version} writes, but other code: do not import it. "
+            "If the bundle is yours, export the policy again"
+        )
+    warnings.warn(
+        f"{path}: {archive.READER} cannot be checked, for the bundle says that a later ppax, {version}, wrote it: do "
+        "not import it; ppax.load and ppax.policy.bundle.NumpyPolicy read the bundle without it",
+        stacklevel=4,
+    )
+
+
+def _later(version: str) -> bool:
+    """Return whether a version of ppax is later than the one that is installed."""
+    found, own = (re.match(r"(\d{1,4})\.(\d{1,4})\.(\d{1,4})", text) for text in (version, installed_version()))
+    return bool(found and own and tuple(map(int, found.groups())) > tuple(map(int, own.groups())))
 
 
 def _agent(path: Path, description: dict[str, Any], agent: Agent | None) -> tuple[PolicySpec, Agent]:

@@ -122,7 +122,7 @@ class PPO:
         added = intrinsic.reward, intrinsic.advantage
         learner, experience = self._prepare(learner._replace(intrinsic=intrinsic.state), rollout, *added)
         steps, targets, _ = experience
-        learner = auxiliary.together(adapt(self.critic, self.network, learner, targets.value, steps.valid))
+        learner = auxiliary.together(adapt(self.critic, self.network, self.phase, learner, targets.value, steps.valid))
         rows = batches.row_masks(steps), len(rollout.steps.valid)
         key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
         vector, to_params = ravel_pytree(learner.params)

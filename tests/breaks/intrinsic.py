@@ -36,8 +36,8 @@ MUTATIONS = [
     ),
     Mutation(
         "the sum of intrinsic rewards always ends with an episode",
-        "jnp.where(ended_t & episodic, 0.0, after)",
-        "jnp.where(ended_t, 0.0, after)",
+        "jnp.where(first_t & episodic, 0.0, before)",
+        "jnp.where(first_t, 0.0, before)",
         (RND + "test_discounted_sums_by_hand",),
         "intrinsic/returns.py",
     ),
@@ -68,6 +68,13 @@ MUTATIONS = [
         "before = value_t, advantage",
         (OWN + "test_advantages_are_those_of_float64",),
         "intrinsic/own_critic.py",
+    ),
+    Mutation(
+        "an episodic sum of intrinsic rewards goes on after a reset between rollouts",
+        "before = jnp.where(first_t & episodic, 0.0, before)",
+        "before = before",
+        (RND + "test_a_resumed_run_on_the_host_begins_an_episodic_sum_anew[True]",),
+        "intrinsic/returns.py",
     ),
     Mutation(
         "a truncation ends the stream of intrinsic rewards like a termination",

@@ -17,7 +17,7 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from ppax import protocols, types
-from ppax.advantages import GAE, check_ratios
+from ppax.advantages import GAE
 from ppax.arrays.metrics import pack, unpack
 from ppax.arrays.sequences import to_pairs, to_rows
 from ppax.critics import Regression
@@ -96,7 +96,7 @@ class PPO:
     def init(self, observation_space: spaces.Space, key: Key) -> LearnerState:
         """Create a learner for observations of `observation_space`; ConfigError where options contradict each other."""
         self.kl.check(self.num_epochs * self.minibatch.num_minibatches)
-        check_ratios(self.advantage, self.recompute)
+        recompute.check_ratios(self.advantage, self.recompute)
         critic_state, rescale = self.critic.init()
         params = rescaled(self.network, in_float32(self.network.init(key, self.critic.num_values)), rescale)
         own = auxiliary.init(self, params, observation_space, key)
@@ -123,7 +123,7 @@ class PPO:
         added = intrinsic.reward, intrinsic.advantage
         learner, experience = self._prepare(learner._replace(intrinsic=intrinsic.state), rollout, *added)
         steps, targets, _ = experience
-        learner = auxiliary.together(adapt(self.critic, self.network, learner, targets.value, steps.valid))
+        learner = auxiliary.together(adapt(self.critic, self.network, self.phase, learner, targets.value, steps.valid))
         rows = batches.row_masks(steps), len(rollout.steps.valid)
         key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
         vector, to_params = ravel_pytree(learner.params)

@@ -11,7 +11,7 @@ from worlds import QUICK
 
 import ppax
 from ppax import config
-from ppax.agents import seating, self_play
+from ppax.agents import ratings, seating, self_play
 from ppax.agents.opponents import Pool, SelfPlayState
 from ppax.agents.ratings import START, win_probability
 from ppax.agents.self_play import SelfPlay
@@ -180,6 +180,18 @@ def test_ratings_by_hand():
     np.testing.assert_array_equal(after.counts[7], True)
     np.testing.assert_array_equal(after.returns[5], [-5.0, 1.0, 1.0])
     np.testing.assert_array_equal(after.returns[6], 0.0)
+
+
+@pytest.mark.parametrize("games", [1, 1000])
+def test_ratings_find_the_true_difference_with_any_number_of_games(games):
+    """Players 200 points apart, in expected scores; the sum of the games' gains, the control, overshoots for ever."""
+    true = 1.0 / (1.0 + 10 ** (-200.0 / 400.0))
+    summed, ahead = 0.0, jnp.float32(0.0)
+    for _ in range(200):
+        ahead += 2.0 * ratings.gain(jnp.float32(games), games * true, ratings.win_probability(ahead, 0.0), 16.0)
+        summed += 2.0 * 16.0 * games * (true - 1.0 / (1.0 + 10 ** (-summed / 400.0)))
+    np.testing.assert_allclose(ahead, 200.0, atol=1.0)
+    assert abs(summed - 200.0) < 1.0 if games == 1 else abs(summed - 200.0) > 1000.0
 
 
 def test_an_episode_begins_with_those_who_are_there():

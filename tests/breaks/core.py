@@ -114,8 +114,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "V-trace is accepted where every ratio is 1",
-        'isinstance(advantage, VTrace) and recompute == "never"',
-        'isinstance(advantage, VTrace) and recompute == ""',
+        'if recompute == "never" and type(advantage) in instead:',
+        'if recompute == "" and type(advantage) in instead:',
         ("tests/learning/test_recompute.py::test_v_trace_is_refused_where_ratios_are_not_recomputed",),
     ),
     Mutation(

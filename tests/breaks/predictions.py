@@ -9,17 +9,17 @@ KEPT = "tests/phases/test_kept.py::"
 MUTATIONS = [
     Mutation(
         "the next observation is predicted across a reset in the same step",
-        "known = steps.valid if steps.final_value is None else steps.valid & ~steps.ended",
-        "known = steps.valid",
+        "known = known & ~steps.ended",
+        "known = known & True",
         (MODEL + "test_nothing_is_predicted_across_a_reset_in_the_same_step",),
-        "prediction/model.py",
+        "learning/following.py",
     ),
     Mutation(
         "the observation of the step itself is predicted",
         "jnp.concatenate([x[1:], last[None]]), steps.obs, rollout.last_obs)",
         "x, steps.obs, rollout.last_obs)",
         (MODEL + "test_the_observation_after_each_step_with_a_step_for_each_reset",),
-        "prediction/model.py",
+        "learning/following.py",
     ),
     Mutation(
         "the target of self-prediction has a gradient",
@@ -34,6 +34,20 @@ MUTATIONS = [
         "return learner._replace(params=rest)",
         (TRAINING + "test_loss_and_gradient_are_those_of_float64",),
         "learning/auxiliary.py",
+    ),
+    Mutation(
+        "PopArt moves without the auxiliary value head",
+        "return state._replace(head=rescaled_dense(state.head, scale, shift))",
+        "return state",
+        (PPG + "test_the_auxiliary_head_keeps_its_values_when_popart_moves",),
+        "phases/ppg.py",
+    ),
+    Mutation(
+        "the auxiliary value head begins as no critic does",
+        "head = head if rescale is None else rescaled_dense(head, *rescale)",
+        "head = head if rescale is None else head",
+        (PPG + "test_the_auxiliary_head_of_two_hot_begins_as_the_critics",),
+        "phases/ppg.py",
     ),
     Mutation(
         "the phase has no KL penalty",

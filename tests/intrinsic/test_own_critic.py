@@ -76,13 +76,18 @@ def ppo(env, intrinsic=SMALL, memory=None, **options):
 
 
 def rollout_of(rng):
-    """Random steps: episodes end with and without a step for the reset, at the rollout's end, and before an absence."""
-    valid, ended = np.ones((T, B), bool), np.zeros((T, B), bool)
-    ended[1, 0] = ended[5, 0] = ended[3, 1] = ended[6, 2] = True
+    """Random steps: episodes end with and without a step for the reset, at the rollout's end, and before an absence.
+
+    Those of stream 0 terminate and are truncated, the others are truncated; both flags are a termination.
+    """
+    valid, terminated, truncated = np.ones((T, B), bool), np.zeros((T, B), bool), np.zeros((T, B), bool)
+    truncated[1, 0] = truncated[5, 0] = truncated[3, 1] = truncated[6, 2] = True
+    terminated[5, 0] = True
     valid[2, 0] = valid[6, 0] = valid[4, 1] = valid[5, 1] = False
     obs = rng.normal(1.0, 2.0, (T + 1, B, SIZE)).astype(np.float32)
     obs[5, 1] = np.nan  # absent
-    return SimpleNamespace(obs=obs[:-1], valid=valid, ended=ended), obs[-1]
+    flags = {"valid": valid, "terminated": terminated, "ended": terminated | truncated}
+    return SimpleNamespace(obs=obs[:-1], final_value=None, **flags), obs[-1]
 
 
 def in_float64(critic, steps, last_obs, reward, seen, gamma, decay, episodic):
@@ -98,13 +103,16 @@ def in_float64(critic, steps, last_obs, reward, seen, gamma, decay, episodic):
     out = np.zeros((T, B))
     for b in range(B):
         rows = [t for t in range(T) if steps.valid[t, b]]
-        values = [value(steps.obs[t, b]) for t in rows] + [value(last_obs[b])]
         later = 0.0
         for i in reversed(range(len(rows))):
-            goes_on = not (episodic and steps.ended[rows[i], b])
-            delta = reward[rows[i], b] + goes_on * gamma * values[i + 1] - values[i]
-            later = delta + goes_on * gamma * decay * later
-            out[rows[i], b] = later
+            t, cut = rows[i], episodic and steps.ended[rows[i], b]
+            if episodic or i + 1 == len(rows):  # the observation after the step, the final one of an episode included
+                after = value(steps.obs[t + 1, b] if t + 1 < T else last_obs[b])
+            else:
+                after = value(steps.obs[rows[i + 1], b])
+            after = 0.0 if episodic and steps.terminated[t, b] else after
+            later = reward[t, b] + gamma * after - value(steps.obs[t, b]) + gamma * decay * later * (not cut)
+            out[t, b] = later
     return out
 
 
@@ -138,19 +146,73 @@ def test_advantages_are_those_of_float64(episodic):
         assert min(moved) > 1e-3
 
 
+def own_advantage(own, state, obs, **fields):
+    """Advantages [T] of one stream with observations [T + 1, 1, n]."""
+    steps = SimpleNamespace(obs=jnp.asarray(obs[:-1]), **jax.tree.map(jnp.asarray, fields))
+    call = jax.jit(lambda: own(Plain(), state, Rollout(steps, None, None, jnp.asarray(obs[-1]))).advantage)
+    return np.asarray(call())[:, 0]
+
+
+ENDS = {
+    "with a step for the reset": (2, None, True),
+    "at the rollout's end": (5, None, False),
+    "in a step with the reset": (2, np.zeros((6, 1), np.float32), False),
+    "in the last step, with the reset": (5, np.zeros((6, 1), np.float32), False),
+}
+
+
+@pytest.mark.parametrize("episodic", [False, True])
+@pytest.mark.parametrize("name", ENDS)
+def test_the_exact_value_of_a_constant_reward_has_no_advantage_at_a_time_limit(name, episodic):
+    """A reward of 1, gamma 0.9: V = 10 where an episode is cut; a termination has the advantage 1 - 10 if it counts."""
+    at, final_value, resets = ENDS[name]
+    own = OwnCritic(Given(0.0, 1.0), 0.9, 0.5, 1e-2, episodic, num_epochs=1, num_minibatches=1, hidden=(5,))
+    state = own.init(Plain(), SPACE, jax.random.key(0))
+    head = jax.tree.map(jnp.zeros_like, state.critic["head"]) | {"bias": jnp.array([10.0])}
+    state = state._replace(critic=state.critic | {"head": head})
+    obs = np.random.default_rng(0).normal(size=(7, 1, SIZE)).astype(np.float32)
+    valid, ended = np.ones((6, 1), bool), np.arange(6)[:, None] == at
+    valid[at + 1 :][:1] &= not resets
+
+    def advantage(terminated):
+        return own_advantage(own, state, obs, valid=valid, terminated=terminated, ended=ended, final_value=final_value)
+
+    np.testing.assert_allclose(advantage(np.zeros_like(ended)), 0.0, atol=1e-5)
+    by_hand = np.where(np.arange(6) <= at, -9.0 * 0.45 ** (at - np.arange(6.0)), 0.0) if episodic else np.zeros(6)
+    np.testing.assert_allclose(advantage(ended), by_hand, atol=1e-5)
+
+
+def test_after_a_reset_in_the_same_step_the_value_is_that_before_the_end():
+    """There the final observation is not in the rollout: with V the first number, the advantage is r + gamma V - V."""
+    own = OwnCritic(Given(0.0, 1.0), 0.9, 0.0, 1e-2, True, num_epochs=1, num_minibatches=1, hidden=())
+    state = own.init(Plain(), SPACE, jax.random.key(0))
+    head = {"kernel": jnp.array([[1.0], [0.0]]), "bias": jnp.zeros(1)}
+    state = state._replace(critic=state.critic | {"head": head})
+    obs = np.random.default_rng(0).normal(size=(5, 1, SIZE)).astype(np.float32)
+    ended, flag = np.arange(4)[:, None] == 1, np.zeros((4, 1), bool)
+    got = own_advantage(own, state, obs, valid=~flag, terminated=flag, ended=ended, final_value=np.zeros((4, 1)))
+    value = (obs[:, 0, 0] - obs[:-1, 0, 0].mean()) / obs[:-1, 0, 0].std()
+    after = np.where(ended[:, 0], value[:-1], value[1:])
+    np.testing.assert_allclose(got, 1.0 + 0.9 * after - value[:-1], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.nightly
-def test_values_of_a_constant_reward_go_on_through_episode_ends():
-    """Episodes of three steps with a reward of 1 each: V = 1 / (1 - 0.8) = 5 without ends, less than 3 with them."""
-    values = {}
+@pytest.mark.parametrize("terminates", [False, True])
+def test_values_of_a_constant_reward_go_on_through_episode_ends(terminates):
+    """Episodes of three steps with a reward of 1 each: V = 1 / (1 - 0.8) = 5, less than 3 where terminations count."""
+    values, env = {}, VectorEnv(Counter(terminates=terminates), 4)
     for episodic in (False, True):
         own = OwnCritic(Given(0.0, 1.0), 0.8, 0.9, 3e-2, episodic, num_epochs=8, hidden=(8,))
-        agent = ppo(COUNTER, own)
-        state = ppax.start(agent, COUNTER, 32, jax.random.key(0))
-        learner = jax.jit(ppax.train, compiler_options=QUICK)(agent, COUNTER, state, 60).state.learner.intrinsic
+        agent = ppo(env, own)
+        state = ppax.start(agent, env, 32, jax.random.key(0))
+        learner = jax.jit(ppax.train, compiler_options=QUICK)(agent, env, state, 60).state.learner.intrinsic
         obs = jnp.array([[0.0, 0.5], [1.0, 0.5], [2.0, 0.5]])
         values[episodic] = np.asarray(own._values(agent.network, learner, learner.critic, obs))
     np.testing.assert_allclose(values[False], 5.0, atol=0.4)
-    np.testing.assert_allclose(values[True], [1.0 + 0.8 + 0.64, 1.8, 1.0], atol=0.4)
+    if terminates:
+        np.testing.assert_allclose(values[True], [1.0 + 0.8 + 0.64, 1.8, 1.0], atol=0.4)
+    else:
+        np.testing.assert_allclose(values[True], 5.0, atol=0.6)
 
 
 # ---------------------------------------------------------------- in the agent

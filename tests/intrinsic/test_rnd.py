@@ -4,6 +4,7 @@ import dataclasses
 import functools
 from types import SimpleNamespace
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,6 +35,19 @@ T, B, SIZE = 6, 4, 3
 SPACE = spaces.Box(-np.inf, np.inf, (SIZE,), np.float32)
 
 
+class Endless(gymnasium.Env):
+    """Random observations, in an episode without end."""
+
+    observation_space, action_space = SPACE, spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.normal(size=SIZE).astype(np.float32), {}
+
+    def step(self, action):
+        return self.np_random.normal(size=SIZE).astype(np.float32), 0.0, False, False, {}
+
+
 @part
 class Plain:
     """Network whose features are the observation."""
@@ -55,8 +69,10 @@ def rollout_of(rng, trace, outlier):
     obs[3, 0] = np.nan  # after an invalid step: the first observation of the next episode earns nothing
     obs[0, 1] = 100.0  # the first observation of a rollout belongs to the rollout before
     obs[4, 2] += outlier  # beyond 5 standard deviations
-    steps = SimpleNamespace(obs=obs[:-1], valid=valid, ended=ended.any(axis=0))
-    return Rollout(steps, None, None, obs[-1], trace), obs[1:].astype(np.float64), valid, ended.any(axis=0)
+    first = np.zeros((T, B), bool)
+    first[0, 0] = first[3, 0] = True  # after the resets in steps 2 and 5, the latter of the rollout before
+    steps = SimpleNamespace(obs=obs[:-1], valid=valid, ended=ended.any(axis=0), first=first)
+    return Rollout(steps, None, None, obs[-1], trace), obs[1:].astype(np.float64), valid, first
 
 
 class InDoublePrecision:
@@ -72,18 +88,18 @@ class InDoublePrecision:
         hidden = np.maximum(x @ params["0"]["kernel"] + params["0"]["bias"], 0.0)
         return hidden, hidden @ params["kernel"] + params["bias"]
 
-    def learn(self, after, valid, ended, episodic):
+    def learn(self, after, valid, first, episodic):
         self.seen.append(after[valid])
         every = np.concatenate(self.seen)
         x = np.clip((np.where(valid[..., None], after, 0.0) - every.mean(0)) / np.sqrt(every.var(0) + 1e-8), -5, 5)
         error = ((self.layers(self.predictor, x)[1] - self.layers(self.target, x)[1]) ** 2).mean(-1)
         for t in range(T):
             for b in range(B):
+                if first[t, b] and episodic:
+                    self.trace[b] = 0.0
                 if valid[t, b]:
                     self.trace[b] = self.gamma * self.trace[b] + error[t, b]
                     self.sums.append(self.trace[b])
-                if ended[t, b] and episodic:
-                    self.trace[b] = 0.0
         loss = error[valid].mean()
         self.descend(x[valid])
         return np.where(valid, error, 0.0) / np.std(self.sums), loss
@@ -114,9 +130,9 @@ def test_rewards_statistics_and_predictor_are_those_of_float64(episodic):
         lambda state, *arrays: rnd(Plain(), state, Rollout(SimpleNamespace(**arrays[0]), None, None, *arrays[1:]))
     )
     for outlier in (0.0, 0.0, 100.0):
-        rollout, after, valid, ended = rollout_of(rng, trace, outlier)
+        rollout, after, valid, first = rollout_of(rng, trace, outlier)
         got = call(state, vars(rollout.steps), rollout.last_obs, rollout.intrinsic)
-        reward, loss = by_hand.learn(after, valid, ended, episodic)
+        reward, loss = by_hand.learn(after, valid, first, episodic)
         np.testing.assert_allclose(got.reward, 0.25 * reward, rtol=2e-5, atol=1e-6)
         assert (np.asarray(got.reward)[~valid] == 0.0).all()
         np.testing.assert_allclose(got.metrics["predictor_loss"], loss, rtol=1e-5)
@@ -131,13 +147,33 @@ def test_rewards_statistics_and_predictor_are_those_of_float64(episodic):
 
 def test_discounted_sums_by_hand():
     reward, valid = jnp.array([1.0, 2.0, 5.0, 4.0]), jnp.array([True, True, False, True])
-    ended = jnp.array([False, True, False, False])
-    last, sums = discounted_so_far(jnp.float32(8.0), reward, valid, ended, 0.5, False)
+    first = jnp.array([False, False, False, True])
+    last, sums = discounted_so_far(jnp.float32(8.0), reward, valid, first, 0.5, False)
     np.testing.assert_allclose(sums, [5.0, 4.5, 4.5, 6.25])
     assert last == 6.25
-    last, sums = discounted_so_far(jnp.float32(8.0), reward, valid, ended, 0.5, True)
-    np.testing.assert_allclose(sums, [5.0, 4.5, 0.0, 4.0])
+    last, sums = discounted_so_far(jnp.float32(8.0), reward, valid, first, 0.5, True)
+    np.testing.assert_allclose(sums, [5.0, 4.5, 4.5, 4.0])
     assert last == 4.0
+    # a reset between two rollouts, as of a resumed run on the host: no step of the earlier rollout ends an episode
+    _, sums = discounted_so_far(jnp.float32(8.0), reward, valid, jnp.arange(4) == 0, 0.5, True)
+    np.testing.assert_allclose(sums, [1.0, 2.5, 2.5, 5.25])
+
+
+@pytest.mark.parametrize("episodic", [False, True])
+def test_a_resumed_run_on_the_host_begins_an_episodic_sum_anew(tmp_path, episodic):
+    """With a discount of 1 the sum only grows within an episode; the environments of a resumed run are reset."""
+
+    def make():
+        return host(Endless, 2)
+
+    rnd = RND(gamma=1.0, learning_rate=0.0, episodic=episodic, embedding=4, hidden=(4,), predictor_hidden=(4,))
+    agent = ppax.PPO(network(make(), hidden=(4,)), intrinsic=rnd, minibatch=Shuffle(1), num_epochs=1)
+    log = Log(every=1, checkpoint_seconds=0.0, console=False)
+    stop = {"callbacks": [lambda state, row: row["iteration"] >= 2]}
+    half = ppax.fit(agent, make(), 3 * 16, num_steps=8, log=log, run_dir=tmp_path / "run", **stop)
+    resumed = ppax.resume(tmp_path / "run", agent, make(), console=False)
+    before, after = (np.asarray(run.state.actor.intrinsic) for run in (half, resumed))
+    assert (after < 0.75 * before).all() if episodic else (after > before).all()
 
 
 @pytest.mark.parametrize(("rows", "minibatches"), [(12, 4), (13, 4), (3, 4)])

@@ -10,7 +10,7 @@ import pytest
 from worlds import QUICK, Leaky, Masked, Team
 
 import ppax
-from ppax.advantages import GAE, VTrace
+from ppax.advantages import GAE, CanonicalVTrace, VTrace
 from ppax.collection import collect
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.learning.recompute import TargetInputs, join, recomputed_targets
@@ -97,11 +97,15 @@ def test_joined_sequences_keep_the_end_value_of_the_last_one():
     assert joined.valid.shape == (2, 6)
 
 
-def test_v_trace_is_refused_where_ratios_are_not_recomputed():
-    """All ratios are 1 there, and what is then computed is GAE."""
+@pytest.mark.parametrize(
+    ("advantage", "text"),
+    [(VTrace(), r"vtrace with .*, or use gae"), (CanonicalVTrace(), r"vtrace_canonical with .*, or use td_lambda")],
+)
+def test_v_trace_is_refused_where_ratios_are_not_recomputed(advantage, text):
+    """All ratios are 1 there, and no bound of them has an effect."""
     env = WORLDS["truncated"]()
-    agent = ppax.PPO(mlp(env, hidden=(8,)), advantage=VTrace())
-    with pytest.raises(ppax.ConfigError, match=r'vtrace with recompute = "never".* set recompute = .*, or use gae'):
+    agent = ppax.PPO(mlp(env, hidden=(8,)), advantage=advantage)
+    with pytest.raises(ppax.ConfigError, match=text):
         ppax.start(agent, env, 8, jax.random.key(0))
     ppax.start(dataclasses.replace(agent, recompute="epoch"), env, 8, jax.random.key(0))
 

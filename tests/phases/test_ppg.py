@@ -13,7 +13,7 @@ from ppax import config
 from ppax.cli.options import add_train, parse_run
 from ppax.collection import collect
 from ppax.config import Log
-from ppax.critics import PopArt, Quantile
+from ppax.critics import PopArt, Quantile, TwoHot
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.minibatches import Prioritised, Shuffle
 from ppax.networks import network
@@ -90,6 +90,39 @@ def test_loss_and_gradient_are_those_of_float64():
                 other[i][place] += change
                 ends.append(of(jax.tree.unflatten(structure, other))[0])
             np.testing.assert_allclose(slope[place], (ends[0] - ends[1]) / 2e-5, rtol=1e-3, atol=2e-4)
+
+
+def auxiliary_values(agent, learner, obs):
+    """V of the auxiliary head in float64, from value outputs of one hidden layer and a linear head."""
+    tower, head = double(learner.params["actor"]["0"]), double(learner.phase.head)
+    outputs = np.tanh(obs @ tower["kernel"] + tower["bias"]) @ head["kernel"] + head["bias"]
+    return np.array([agent.critic.value(learner.critic, jnp.asarray(row, jnp.float32)) for row in outputs], np.float64)
+
+
+def test_the_auxiliary_head_keeps_its_values_when_popart_moves():
+    """Returns a hundred times as large: the statistics move, and without gradient steps no V does, of either head."""
+    agent = agent_of(SHORT, PPG(every=8), critic=PopArt(), learning_rate=0.0)
+    state = ppax.start(agent, SHORT, 8, jax.random.key(0))
+    gather = jax.jit(collect, static_argnums=4, compiler_options=QUICK)
+    rollout = gather(agent, SHORT, state.learner, state.actor, 8, jax.random.key(1)).rollout
+    learner = state.learner._replace(phase=state.learner.phase._replace(head=moved(state.learner.phase.head)))
+    obs = np.random.default_rng(0).normal(size=(4, 4))
+    for scale in (1.0, 100.0):
+        before = auxiliary_values(agent, learner, obs)
+        scaled = rollout._replace(steps=dataclasses.replace(rollout.steps, reward=scale * rollout.steps.reward))
+        after = jax.jit(agent.update, compiler_options=QUICK)(learner, scaled, jax.random.key(2)).learner
+        assert abs(after.critic.mean - learner.critic.mean) > 1.0
+        np.testing.assert_allclose(auxiliary_values(agent, after, obs), before, rtol=1e-4, atol=1e-4)
+        learner = after
+
+
+def test_the_auxiliary_head_of_two_hot_begins_as_the_critics():
+    """From random logits over bins up to a million V would begin at tens of thousands."""
+    agent = agent_of(SHORT, PPG(), critic=TwoHot())
+    learner = ppax.start(agent, SHORT, 8, jax.random.key(0)).learner
+    obs = jax.random.normal(jax.random.key(1), (4, 4))
+    own = agent.policy(learner, (), obs, jnp.zeros(4, bool), None).value
+    np.testing.assert_allclose(auxiliary_values(agent, learner, np.float64(obs)), own, rtol=1e-4, atol=1e-3)
 
 
 def test_a_phase_comes_once_in_some_iterations():

@@ -9,6 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from ppax.distributions import Categorical
+from ppax.learning.following import following_in_episode
 from ppax.networks.head_for import head_for
 from ppax.prediction import NextObservation, SelfPrediction, model
 from ppax.prediction.next_observation import numbers
@@ -30,13 +31,13 @@ def rollout_of(same_step):
 
 def test_the_observation_after_each_step_with_a_step_for_each_reset():
     """After the last step of an episode comes its final observation, which the invalid row after it has."""
-    obs, known = model.following(rollout_of(same_step=False))
+    obs, known = following_in_episode(rollout_of(same_step=False))
     np.testing.assert_array_equal(known, [[1, 1, 1], [1, 1, 1], [1, 0, 1], [1, 1, 1]])
     np.testing.assert_array_equal(obs["x"][..., 0], [[10, 11, 12], [20, 21, 22], [30, 0, 32], [40, 41, 42]])
 
 
 def test_nothing_is_predicted_across_a_reset_in_the_same_step():
-    obs, known = model.following(rollout_of(same_step=True))
+    obs, known = following_in_episode(rollout_of(same_step=True))
     np.testing.assert_array_equal(known, [[1, 1, 1], [1, 0, 1], [1, 1, 1], [1, 1, 0]])
     np.testing.assert_array_equal(obs["x"][..., 0], [[10, 11, 12], [20, 0, 22], [30, 31, 32], [40, 41, 0]])
 

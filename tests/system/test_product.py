@@ -16,7 +16,7 @@ from trained import policy_of
 from worlds import QUICK, RANDOM_MASKS, Leaky, Spaced
 
 import ppax
-from ppax.advantages import GAE, CanonicalVTrace
+from ppax.advantages import CanonicalVTrace, VTrace
 from ppax.agents.logged import EPISODE_METRICS
 from ppax.critics import PopArt, Quantile, TwoHot
 from ppax.envs import AdaptiveRanges, TimeLimit, VectorEnv, builtin, with_schedule
@@ -89,7 +89,13 @@ AXES = {
         {"critic": PopArt(value_clip=0.2)},
         {"critic.value_clip": 0.2, "critic.huber_delta": 1.0},
     ],
-    "recompute": [{}, {"recompute": "epoch"}, {"recompute": "minibatch"}],
+    "recompute": [
+        {},
+        {"recompute": "epoch"},
+        {"recompute": "minibatch"},
+        {"recompute": "epoch", "advantage": VTrace()},
+        {"recompute": "minibatch", "advantage": CanonicalVTrace()},
+    ],
     "normalize": [
         {"normalize_advantage": "minibatch"},
         {"normalize_advantage": "rollout", "normalize_obs": True},
@@ -110,7 +116,6 @@ AXES = {
         {"memory": Leaky, "seq_len": 4},
     ],
     "chunks": [{"program": Program(chunk_rows=10**6)}, {"program": Program(chunk_rows=8)}],
-    "advantage": [{"advantage": GAE()}, {"advantage": CanonicalVTrace()}],
     "minibatch": [
         {"minibatch": Shuffle(2)},
         {"minibatch": Shuffle(2, shuffle=False)},

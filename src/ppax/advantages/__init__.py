@@ -4,7 +4,7 @@ from ppax.advantages.gae import GAE
 from ppax.advantages.monte_carlo import MonteCarlo
 from ppax.advantages.spread import spread_rewards
 from ppax.advantages.td_lambda import TDLambda
-from ppax.advantages.vtrace import VTrace, check_ratios
+from ppax.advantages.vtrace import VTrace
 from ppax.advantages.vtrace_canonical import CanonicalVTrace
 
-__all__ = ["GAE", "CanonicalVTrace", "MonteCarlo", "TDLambda", "VTrace", "check_ratios", "spread_rewards"]
+__all__ = ["GAE", "CanonicalVTrace", "MonteCarlo", "TDLambda", "VTrace", "spread_rewards"]

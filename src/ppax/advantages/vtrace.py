@@ -10,8 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.arrays.sequences import discounted_sum
-from ppax.protocols import Advantage
-from ppax.types import ConfigError, Scalar, Targets, Transition, number, part
+from ppax.types import Scalar, Targets, Transition, number, part
 
 
 @part
@@ -38,12 +37,3 @@ class VTrace:
         delta = jnp.minimum(w, self.rho_clip) * (steps.reward + gamma * bootstrap - steps.value)
         advantage = discounted_sum(delta, gamma * self.gae_lambda * jnp.minimum(w, self.c_clip), steps.ended)
         return Targets(advantage, advantage + steps.value)
-
-
-def check_ratios(advantage: Advantage, recompute: str) -> None:
-    """Raise ConfigError for V-trace with recompute = "never": all ratios would be 1."""
-    if isinstance(advantage, VTrace) and recompute == "never":
-        raise ConfigError(
-            'advantage vtrace with recompute = "never": every ratio is 1 and corrects nothing '
-            '(it is GAE with clips of 1); set recompute = "minibatch" or "epoch", or use gae (GAE)'
-        )

@@ -54,7 +54,9 @@ class Pool:
         choices=("uniform", "recent", "hard"),
     )
     elo_step: Scalar = number(
-        "Elo K-factor: rating points per unit of actual minus expected score", default=16.0, low=0.0
+        "Elo K-factor: rating points per unit of actual minus expected score, as mean over the games of an update",
+        default=16.0,
+        low=0.0,
     )
 
     def logits(self, wins: Array, age: Array) -> Array:

@@ -52,6 +52,10 @@ def win_probability(elo: Array, other: Array) -> Array:
 
 
 def gain(played: Array, won: Array, chance: Array, elo_step: Scalar) -> Array:
-    """Return the rating points gained in `played` games, of which `won` were won and a share `chance` was expected."""
+    """Return the rating points gained in `played` games, of which `won` were won and a share `chance` was expected.
+
+    With their mean score, as if of one game: `chance` is that before all of them. The sum of their gains overshoots:
+    with the usual 16 points the ratings of two players diverge from 43 games an update on.
+    """
     surprise = won / jnp.maximum(played, 1.0) - chance
     return jnp.where(played > 0.0, elo_step * surprise, 0.0)

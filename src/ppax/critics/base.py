@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.protocols import Critic, Network, Rescale
+from ppax.protocols import Critic, Network, Phase, Rescale
 from ppax.types import Batch, LearnerState, Params, PyTree, Scalar
 
 
@@ -15,10 +15,16 @@ def rescaled(network: Network, params: Params, rescale: Rescale | None) -> Param
     return params if rescale is None else network.rescale_value(params, *rescale)
 
 
-def adapt(critic: Critic, network: Network, learner: LearnerState, targets: Array, valid: Array) -> LearnerState:
-    """Learner with its critic updated from a rollout's targets [M, L]; policy and V do not change."""
+def adapt(
+    critic: Critic, network: Network, phase: Phase, learner: LearnerState, targets: Array, valid: Array
+) -> LearnerState:
+    """Learner with its critic updated from a rollout's targets [M, L]; policy and V, of all heads, do not change."""
     state, rescale = critic.update(learner.critic, targets, valid)
-    return learner._replace(params=rescaled(network, learner.params, rescale), critic=state)
+    if rescale is not None:
+        learner = learner._replace(
+            params=network.rescale_value(learner.params, *rescale), phase=phase.rescale_value(learner.phase, *rescale)
+        )
+    return learner._replace(critic=state)
 
 
 def value_losses(critic: Critic, state: PyTree, value_outputs: Array, batch: Batch) -> Array:

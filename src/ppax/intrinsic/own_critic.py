@@ -17,10 +17,11 @@ from gymnasium import spaces
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from ppax.arrays.sequences import to_rows, zero_rows
+from ppax.arrays.sequences import to_rows, where_rows, zero_rows
 from ppax.intrinsic import rows
 from ppax.intrinsic.rnd import RND
 from ppax.learning import normalization
+from ppax.learning.following import following, following_in_episode
 from ppax.learning.forward import in_float32
 from ppax.learning.rewards import mean_reward
 from ppax.parts import slot
@@ -52,7 +53,10 @@ class OwnCritic:
     gamma: Scalar = number("discount factor of intrinsic rewards", default=0.99, low=0.0, high=1.0)
     gae_lambda: Scalar = number("GAE lambda of intrinsic rewards", default=0.95, low=0.0, high=1.0)
     learning_rate: Scalar = number("learning rate of this critic", default=1e-3, low=0.0)
-    episodic: bool = static("end the stream with an episode, instead of going on into the next", default=False)
+    episodic: bool = static(
+        "end the stream with an episode, by truncation with a bootstrap value; false: go on into the next",
+        default=False,
+    )
     num_epochs: int = static("passes of this critic over each rollout", default=4, low=1)
     num_minibatches: int = static("gradient steps of this critic in one pass", default=4, low=1)
     hidden: tuple[int, ...] = static("widths of its hidden layers after the encoder", default=(64,), low=1)
@@ -84,12 +88,9 @@ class OwnCritic:
         every, valid = sharding.gather((obs, steps.valid), axis=1)
         stats = normalization.update_obs_stats(state.obs_stats, every, valid)
         state = state._replace(reward=inner.state, obs_stats=stats)
-        value = self._values(network, state, state.critic, to_rows(obs)).reshape(steps.valid.shape)
-        last_value = self._values(network, state, state.critic, rollout.last_obs)
-        # the last observation of an absent agent may be anything
-        last_value = jnp.where(jnp.isfinite(last_value), last_value, 0.0)
-        estimate = jax.vmap(stream_targets, (1, 0, 1, 1, 1, None, None, None), 1)
-        inputs = value, last_value, inner.reward, steps.valid, steps.ended
+        value, after_value = self._values_of(network, state, rollout)
+        estimate = jax.vmap(stream_targets, (1, 1, 1, 1, 1, 1, None, None, None), 1)
+        inputs = value, after_value, inner.reward, steps.valid, steps.terminated, steps.ended
         targets = zero_rows(steps.valid, estimate(*inputs, self.gamma, self.gae_lambda, self.episodic))
         # a copy: the same state is used again where an iteration is discarded
         key, own_key = jax.random.split(jax.random.clone(state.key))
@@ -98,6 +99,21 @@ class OwnCritic:
         metrics = {"intrinsic_reward": mean_reward(inner.reward, steps.valid), "intrinsic_value_loss": loss}
         metrics |= dict(inner.metrics)
         return IntrinsicRewards(None, state._replace(key=key), inner.streams, metrics, targets.advantage)
+
+    def _values_of(self, network: Network, state: OwnCriticState, rollout: Rollout) -> tuple[Array, Array]:
+        """V [T, B] of the observation of each step, and of the one after it; where that is not known, both are equal.
+
+        With `episodic` the observation after a reset in the same step, of the next episode, is not the one after it.
+        """
+        valid = rollout.steps.valid
+        after, known = following_in_episode(rollout) if self.episodic else following(rollout)
+        # a row after a valid step is read twice: as its own observation, and as the one after that step
+        own = zero_rows(valid, rollout.steps.obs)
+        first = jax.tree.map(lambda x: x[:1], own)
+        rest = where_rows(known, after, jax.tree.map(lambda x: jnp.concatenate([x[1:], jnp.zeros_like(x[:1])]), own))
+        every = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), first, rest)
+        value = self._values(network, state, state.critic, to_rows(every)).reshape(len(valid) + 1, -1)
+        return value[:-1], jnp.where(known, value[1:], value[:-1])
 
     def _train(
         self, network: Network, state: OwnCriticState, obs: PyTree, goals: Array, valid: Array, key: Key
@@ -124,29 +140,36 @@ class OwnCritic:
 
 def stream_targets(
     value: Array,
-    last_value: Array,
+    after_value: Array,
     reward: Array,
     valid: Array,
+    terminated: Array,
     ended: Array,
     gamma: Scalar,
     gae_lambda: Scalar,
     episodic: bool,
 ) -> Targets:
-    """GAE [T] of one stream that goes through episode ends, unless `episodic`, and over steps that are not valid.
+    """GAE [T] of one stream over its valid steps, from V of the observation of each step and of the one after it.
 
-    At an episode's end the next value is that of the next episode's first observation; if the rollout ends there, that
-    of the final observation.
+    The stream goes through episode ends: the next value there is that of the next episode's first observation, or where
+    the rollout has none, that of the final observation. If it is `episodic`, it ends with an episode: 0 is the next
+    value after a termination, that of the final observation after a truncation.
     """
 
-    def step(later: tuple[Array, Array], row: tuple[Array, Array, Array, Array]) -> tuple[tuple[Array, Array], Array]:
-        next_value, next_advantage = later
-        value_t, reward_t, valid_t, ended_t = row
-        ends = ended_t & episodic
-        delta = reward_t + gamma * jnp.where(ends, 0.0, next_value) - value_t
-        advantage = delta + gamma * gae_lambda * jnp.where(ends, 0.0, next_advantage)
-        before = jnp.where(valid_t, value_t, next_value), jnp.where(valid_t, advantage, next_advantage)
-        return before, before[1]
+    def step(later: tuple[Array, Array, Array], row: tuple[Array, ...]) -> tuple[tuple[Array, Array, Array], Array]:
+        later_value, later_advantage, some = later  # of the next valid step, if there is one
+        value_t, after_t, reward_t, valid_t, terminated_t, ended_t = row
+        if episodic:
+            next_value = jnp.where(terminated_t, 0.0, after_t)
+            next_advantage = jnp.where(ended_t, 0.0, later_advantage)
+        else:
+            next_value = jnp.where(ended_t & some, later_value, after_t)
+            next_advantage = later_advantage
+        advantage = reward_t + gamma * next_value - value_t + gamma * gae_lambda * next_advantage
+        before = jnp.where(valid_t, value_t, later_value), jnp.where(valid_t, advantage, later_advantage)
+        return (*before, some | valid_t), before[1]
 
-    start = last_value, jnp.zeros_like(last_value)
-    advantage = jax.lax.scan(step, start, (value, reward, valid, ended), reverse=True)[1]
+    zero = jnp.zeros((), value.dtype)
+    rows = value, after_value, reward, valid, terminated, ended
+    advantage = jax.lax.scan(step, (zero, zero, jnp.zeros((), bool)), rows, reverse=True)[1]
     return Targets(advantage, advantage + value)

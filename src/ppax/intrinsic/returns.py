@@ -31,24 +31,25 @@ def scaled(
 ) -> Scaled:
     """Divide `reward` [T, B] by the standard deviation of its discounted sum so far, these steps included.
 
-    `trace` [B] is the sum before these steps; it ends with an episode only if `episodic`. Steps that are not valid have
-    no reward and are left out.
+    `trace` [B] is the sum before these steps; only if `episodic` it begins anew with an episode, also with one that
+    follows a reset between two rollouts. Steps that are not valid have no reward and are left out.
     """
     sums = jax.vmap(discounted_so_far, (0, 1, 1, 1, None, None), (0, 1))
-    trace, traces = sums(trace, reward, steps.valid, steps.ended, gamma, episodic)
+    trace, traces = sums(trace, reward, steps.valid, steps.first, gamma, episodic)
     stats = update_stats(stats, *sharding.gather((traces, steps.valid), axis=1))
     variance = jnp.maximum(stats.var.high, LEAST_VARIANCE)
     return Scaled(jnp.where(steps.valid, reward * jax.lax.rsqrt(variance), 0.0), stats, trace)
 
 
 def discounted_so_far(
-    trace: Array, reward: Array, valid: Array, ended: Array, gamma: Scalar, episodic: bool
+    trace: Array, reward: Array, valid: Array, first: Array, gamma: Scalar, episodic: bool
 ) -> tuple[Array, Array]:
     """Return the next `trace` [], and the discounted sums [T] of one stream's rewards, continued from `trace` []."""
 
     def step(before: Array, row: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-        reward_t, valid_t, ended_t = row
+        reward_t, valid_t, first_t = row
+        before = jnp.where(first_t & episodic, 0.0, before)
         after = jnp.where(valid_t, gamma * before + reward_t, before)
-        return jnp.where(ended_t & episodic, 0.0, after), after
+        return after, after
 
-    return jax.lax.scan(step, trace, (reward, valid, ended))
+    return jax.lax.scan(step, trace, (reward, valid, first))

@@ -19,9 +19,10 @@ from gymnasium import spaces
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from ppax.arrays.sequences import to_rows, zero_rows
+from ppax.arrays.sequences import to_rows
 from ppax.intrinsic import returns, rows
 from ppax.learning import normalization
+from ppax.learning.following import following
 from ppax.learning.forward import in_float32
 from ppax.program import sharding
 from ppax.protocols import IntrinsicRewards, Network
@@ -81,14 +82,14 @@ class RND:
         """Return the rewards [T, B] by the predictor before this rollout, and the state after learning from it.
 
         Where a host environment resets in the same step, the observation after an episode's end is the first of
-        the next episode.
+        the next episode. A final observation that is not finite gives no reward, and is not learned from.
         """
         steps = rollout.steps
-        after = jax.tree.map(lambda x, last: jnp.concatenate([x[1:], last[None]]), steps.obs, rollout.last_obs)
-        after = zero_rows(steps.valid, after)
-        obs, valid = sharding.gather((after, steps.valid), axis=1)
+        after, known = following(rollout)
+        obs, valid = sharding.gather((after, known), axis=1)
         state = state._replace(obs_stats=normalization.update_obs_stats(state.obs_stats, obs, valid))
-        error = self._errors(network, state, state.predictor, to_rows(after)).reshape(steps.valid.shape)
+        error = self._errors(network, state, state.predictor, to_rows(after)).reshape(known.shape)
+        error = jnp.where(known, error, 0.0)
         reward, stats, trace = returns.scaled(
             state.return_stats, rollout.intrinsic, error, steps, self.gamma, self.episodic
         )

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ppax.advantages import CanonicalVTrace, VTrace
 from ppax.arrays.sequences import to_pairs, to_rows, to_sequences, zero_rows
 from ppax.learning import batches
 from ppax.learning.descent import Step, UpdateData, UpdateState
@@ -20,7 +21,18 @@ from ppax.learning.rewards import with_advantage
 from ppax.losses.base import bounded_log_ratio
 from ppax.program import sharding
 from ppax.protocols import Advantage
-from ppax.types import LearnerState, MinibatchIndices, Params, Scalar, Targets, Transition
+from ppax.types import ConfigError, LearnerState, MinibatchIndices, Params, Scalar, Targets, Transition
+
+
+def check_ratios(advantage: Advantage, recompute: str) -> None:
+    """Raise ConfigError for V-trace, of either form, with recompute = "never": all ratios would be 1."""
+    instead = {VTrace: ("vtrace", "gae (GAE)"), CanonicalVTrace: ("vtrace_canonical", "td_lambda (TDLambda)")}
+    if recompute == "never" and type(advantage) in instead:
+        name, other = instead[type(advantage)]
+        raise ConfigError(
+            f'advantage {name} with recompute = "never": every ratio is 1 and corrects nothing; set recompute = '
+            f'"minibatch" or "epoch", or use {other}'
+        )
 
 
 class TargetInputs(NamedTuple):

@@ -17,7 +17,7 @@ from jax import Array
 from ppax.distributions import gsde
 from ppax.networks.encoders import Auto, Flat, Reader, named_encoders, readers
 from ppax.networks.head_for import FAMILIES, BoxOptions, Head, head_for, same_actions
-from ppax.networks.layers import ACTIVATIONS, HIDDEN_GAIN, dense
+from ppax.networks.layers import ACTIVATIONS, HIDDEN_GAIN, dense, rescaled_dense
 from ppax.networks.memories import AT_ONCE, OWN, MemoryPart, NoMemory, Stack
 from ppax.networks.observations import Entry, entries, observation_space_of, select
 from ppax.networks.tower import Encoders, Torso, Tower, check_towers, widths
@@ -123,8 +123,7 @@ class Composed:
 
     def rescale_value(self, params: Params, scale: Scalar, shift: Scalar) -> Params:
         """Return parameters with value output `scale` * value + `shift`, by rescaling the last layer (PopArt)."""
-        kernel, bias = params["value"]["kernel"], params["value"]["bias"]
-        return params | {"value": params["value"] | {"kernel": kernel * scale, "bias": bias * scale + shift}}
+        return params | {"value": rescaled_dense(params["value"], scale, shift)}
 
     @property
     def cells(self) -> tuple[MemoryPart, ...]:

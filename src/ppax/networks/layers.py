@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.networks.products import matmul
-from ppax.types import Key, Params
+from ppax.types import Key, Params, Scalar
 
 HIDDEN_GAIN = math.sqrt(2.0)
 # Elementwise functions of jax.nn, by their names there; tests/networks/test_layers.py finds the same ones
@@ -51,6 +51,11 @@ def init_dense(key: Key, size_in: int, size_out: int, gain: float) -> Params:
 def dense(params: Params, x: Array) -> Array:
     """Return x W + b for x [size_in]."""
     return matmul(x, params["kernel"]) + params["bias"]
+
+
+def rescaled_dense(params: Params, scale: Scalar, shift: Scalar) -> Params:
+    """Return a linear layer whose outputs are `scale` * (old outputs) + `shift`, as PopArt needs it."""
+    return params | {"kernel": params["kernel"] * scale, "bias": params["bias"] * scale + shift}
 
 
 def init_layers(

@@ -25,7 +25,7 @@ from ppax.learning.batches import pick
 from ppax.learning.forward import in_float32, replay, step_shapes
 from ppax.learning.gradient import mean_gradient
 from ppax.losses.base import weighted
-from ppax.networks.layers import dense, init_dense
+from ppax.networks.layers import dense, init_dense, rescaled_dense
 from ppax.phases import kept
 from ppax.program.layout import only_if
 from ppax.protocols import Phased
@@ -101,10 +101,16 @@ class PPG:
         features = actor_features(step_shapes(agent.network, observation_space, shapes_key).features)
         size = sum(x.size for x in jax.tree.leaves(features))
         head = init_dense(head_key, size, agent.critic.num_values, 1.0)
+        rescale = agent.critic.init().rescale  # as the critic's own head begins
+        head = head if rescale is None else rescaled_dense(head, *rescale)
         network = jax.eval_shape(lambda: in_float32(agent.network.init(jax.random.key(0), agent.critic.num_values)))
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), network)
         opt_state = self._optimizer().init(ravel_pytree({"network": zeros, "head": head})[0])
         return PPGState(head, opt_state, own_key, jnp.int32(0), jnp.zeros(len(METRICS), jnp.float32))
+
+    def rescale_value(self, state: PPGState, scale: Scalar, shift: Scalar) -> PPGState:
+        """Return the state whose auxiliary head has the outputs `scale` * (old outputs) + `shift`."""
+        return state._replace(head=rescaled_dense(state.head, scale, shift))
 
     def __call__(self, agent: Any, learner: LearnerState, batch: Batch) -> Phased:
         """Return the learner after this iteration, with a phase or without, and the metrics of the last phase.

@@ -1,41 +1,21 @@
-"""Model of the next step: dense layers from the features and the action of a step, and the observation after it."""
+"""Model of the next step: dense layers from the features and the action of a step."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from gymnasium import spaces
 from jax import Array
 
-from ppax.arrays.sequences import zero_rows
 from ppax.distributions import Categorical, Factorised, Joint
 from ppax.learning.forward import in_float32, step_shapes
 from ppax.networks.layers import dense, init_dense, init_layers, layers
 from ppax.protocols import Network
-from ppax.types import Batch, ConfigError, Key, Params, PyTree, Rollout
+from ppax.types import Batch, ConfigError, Key, Params, PyTree
 
 ACTIVATION = "relu"
-
-
-class Following(NamedTuple):
-    """Observation after each step of a rollout, if it is of the same episode."""
-
-    obs: PyTree  # [T, B, ...]; 0 where it is not
-    known: Array  # [T, B] True: the next observation is of the same episode
-
-
-def following(rollout: Rollout) -> Following:
-    """Observation after each step [T, B]: after the last step of an episode the final one.
-
-    It is not known where a host environment resets in the same step: the observation after that is the next
-    episode's. Steps without an action (not `valid`) are left out, too.
-    """
-    steps = rollout.steps
-    obs = jax.tree.map(lambda x, last: jnp.concatenate([x[1:], last[None]]), steps.obs, rollout.last_obs)
-    known = steps.valid if steps.final_value is None else steps.valid & ~steps.ended
-    return Following(zero_rows(known, obs), known)
 
 
 def init_model(

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from gymnasium import spaces
 from jax import Array
 
+from ppax.learning.following import Following, following_in_episode
 from ppax.learning.forward import example_of
 from ppax.prediction import model
 from ppax.protocols import AuxiliaryTerms, Network
@@ -39,13 +40,13 @@ class NextObservation:
             )
         return model.init_model(network, observation_space, self.hidden, outputs, key)
 
-    def inputs(self, rollout: Rollout) -> model.Following:
+    def inputs(self, rollout: Rollout) -> Following:
         """Return the observation after each step [T, B]."""
-        return model.following(rollout)
+        return following_in_episode(rollout)
 
     def __call__(self, params: Params, features: PyTree, batch: Batch) -> AuxiliaryTerms:
         """Terms of rows [N]; 0 where the next observation is not known."""
-        after: model.Following = batch.steps.auxiliary
+        after: Following = batch.steps.auxiliary
         leaves = numbers(after.obs, batch.again.inputs(after.obs))
         target = jnp.concatenate([x.reshape(x.shape[0], -1) for x in leaves], axis=1)
         error = jnp.square(model.predicted(params["auxiliary"], self.hidden, features, batch) - target).mean(axis=1)

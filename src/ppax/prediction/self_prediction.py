@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from gymnasium import spaces
 from jax import Array
 
+from ppax.learning.following import Following, following_in_episode
 from ppax.learning.forward import step_shapes
 from ppax.prediction import model
 from ppax.protocols import AuxiliaryTerms, Network
@@ -42,13 +43,13 @@ class SelfPrediction:
         outputs = sum(math.prod(x.shape) for x in jax.tree.leaves(features))
         return model.init_model(network, observation_space, self.hidden, outputs, model_key)
 
-    def inputs(self, rollout: Rollout) -> model.Following:
+    def inputs(self, rollout: Rollout) -> Following:
         """Return the observation after each step [T, B]."""
-        return model.following(rollout)
+        return following_in_episode(rollout)
 
     def __call__(self, params: Params, features: PyTree, batch: Batch) -> AuxiliaryTerms:
         """Terms of rows [N]; 0 where the next observation is not known."""
-        after: model.Following = batch.steps.auxiliary
+        after: Following = batch.steps.auxiliary
         targets = jax.lax.stop_gradient(jax.tree.leaves(batch.again.encode(after.obs)))
         targets = [x.reshape(x.shape[0], -1) for x in targets]
         ends = list(itertools.accumulate(x.shape[1] for x in targets))

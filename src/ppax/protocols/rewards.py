@@ -9,7 +9,7 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.protocols.networks import Network
-from ppax.types import Batch, Key, LearnerState, PyTree, Rollout
+from ppax.types import Batch, Key, LearnerState, PyTree, Rollout, Scalar
 
 
 class IntrinsicRewards(NamedTuple):
@@ -35,7 +35,8 @@ class IntrinsicReward(Protocol):
         """Compute rewards or advantages [T, B] with the state before a rollout, then update the state from the rollout.
 
         Called once in an update, before its gradient steps. Rewards of steps that are not `valid` are not read, and
-        their observations may be anything, but for the row after an episode's end: its observation is the final one.
+        their observations may be anything, but for the row after an episode's end: its observation is the final one
+        (`learning.following` reads it; after a termination it may be not finite).
         On several devices `rollout` has the streams of one: `program.sharding.gather` joins them, and the state must
         be the same on all devices.
         """
@@ -55,6 +56,12 @@ class Phase(Protocol):
         """Initial state, part of the learner (`LearnerState.phase`): heads, optimiser, a key; () if there is none.
 
         `agent` is the PPO that it is a part of: its network, critic, minibatches and layout.
+        """
+
+    def rescale_value(self, state: PyTree, scale: Scalar, shift: Scalar) -> PyTree:
+        """State whose value heads have the outputs scale [] * (old outputs) + shift, [] or [num_values].
+
+        As `Network.rescale_value`, and called with it: by critics whose outputs are on a scale that changes, as PopArt.
         """
 
     def __call__(self, agent: Any, learner: LearnerState, batch: Batch) -> Phased:

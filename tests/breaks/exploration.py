@@ -53,8 +53,8 @@ MUTATIONS = [
     ),
     Mutation(
         "host environments of earlier episodes stay open",
-        "            before.close()\n",
-        "            pass\n",
+        "            self.env.close()  # first",
+        "            pass  # first",
         (DRAWN + "test_every_episode_has_a_number_of_its_own",),
         "hosting/drawn.py",
     ),

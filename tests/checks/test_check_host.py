@@ -154,7 +154,11 @@ FAULTS = {
         "spaces",
         "obs = 3 is outside [0, 2]",
     ),
-    "mask size": (lambda: Spaces(BOX, spaces.Discrete(4), MASK), "masks", "has 3 entries; the action space has 4"),
+    "mask size": (
+        lambda: Spaces(BOX, spaces.Discrete(4), MASK),
+        "masks",
+        "has the shape [3]; the masks of Discrete(4) are [4]",
+    ),
     "mask empty": (lambda: Spaces(BOX, spaces.Discrete(3), 0 * MASK), "masks", "it allows nothing after reset"),
     "deaf": (Deaf, "seeds", "the first observation differs when it is reset with the same seed again"),
     "moody": (lambda: Changed(moody), "seeds", "step 1 differs when the same seed and actions are given again"),

@@ -101,6 +101,81 @@ def test_is_success_of_host_environments_is_logged_by_default():
     assert "is_success" not in rows_of(host(HostCounting, ENVS, info_metrics=()), agent_for(env), 1).history[0]
 
 
+class Refusing(HostCounting):
+    """Environment with masks, which refuses other actions."""
+
+    action_space = gymnasium.spaces.Discrete(8)
+
+    def reset(self, **options):
+        obs, _ = super().reset(**options)
+        return obs, self._mask()
+
+    def step(self, action):
+        assert action == self.time, "a forbidden action"
+        *out, info = super().step(action)
+        return (*out, info | self._mask())
+
+    def _mask(self):
+        return {"action_mask": np.arange(8) == self.time}
+
+
+class Rarely(HostCounting):
+    """Environment that gives the metric after one of two actions alone."""
+
+    def step(self, action):
+        *out, info = super().step(action)
+        return (*out, info if action else {})
+
+
+class RefusingTeam(HostTeam):
+    """The same for PettingZoo."""
+
+    def action_space(self, agent):
+        return gymnasium.spaces.Discrete(8)
+
+    def reset(self, seed=None, options=None):
+        obs, info = super().reset(seed, options)
+        return obs, {agent: self._mask() for agent in info}
+
+    def step(self, actions):
+        assert all(action == self.time for action in actions.values()), "a forbidden action"
+        *out, info = super().step(actions)
+        return (*out, {agent: one | self._mask() for agent, one in info.items()})
+
+    def _mask(self):
+        return {"action_mask": np.arange(8) == self.time}
+
+
+@pytest.mark.parametrize(("world", "expected"), [(Refusing, True), (RefusingTeam, True), (Rarely, None)])
+def test_what_is_logged_by_default_is_not_left_to_chance(world, expected):
+    """Eight constructions; and the random state of spaces is that of the user."""
+    found = {host(world, 1).host.spec.metrics for _ in range(8)}
+    assert len(found) == 1
+    assert expected is None or found == {("is_success",)}
+    if world is Rarely:
+        spaces = [HostCounting.action_space.seed(3), [HostCounting.action_space.sample() for _ in range(8)]]
+        HostCounting.action_space.seed(3)
+        host(HostCounting, 1)
+        assert spaces[1] == [HostCounting.action_space.sample() for _ in range(8)]
+
+
+def test_a_first_step_that_fails_is_an_error_and_no_missing_metric():
+    class Fails(HostCounting):
+        def step(self, action):
+            raise ValueError("the wheel fell off")
+
+    with pytest.raises(ppax.EnvError, match=r"(?s)Fails failed in its first step\n.*the wheel fell off"):
+        host(Fails, 2)
+
+
+def test_a_metric_of_last_steps_alone_is_named_with_its_remedy():
+    env = host(lambda: HostCounting(only_last=True), ENVS)
+    with pytest.raises(
+        ppax.ConfigError, match=r"no metric 'is_success' is logged; .* info_metrics = \[\"is_success\"\]"
+    ):
+        ppax.fit(agent_for(env), env, 64, num_steps=8, log=LOG, best=BestSettings(metric="is_success"))
+
+
 def test_entries_of_the_last_step_alone_are_enough():
     env = host(lambda: HostCounting(only_last=True), ENVS, info_metrics=BOTH)
     row = rows_of(env, agent_for(env), 1).history[0]

@@ -10,8 +10,12 @@ standardisation of advantages. The critic still learns its V, because earlier st
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from gymnasium import spaces
 from jax import Array
 
@@ -20,20 +24,27 @@ from ppax.types import ConfigError, PyTree, Transition
 
 def size_of(space: spaces.Space) -> int | None:
     """Number of mask entries for one action of `space`; None for Dict, Tuple and unknown spaces."""
+    choices = _choices(space)
+    return None if choices is None else sum(choices)
+
+
+def _choices(space: spaces.Space) -> tuple[int, ...] | None:
+    """Number of mask entries of each component; None for Dict, Tuple and unknown spaces."""
     if isinstance(space, spaces.Discrete):
-        return int(space.n)
+        return (int(space.n),)
     if isinstance(space, spaces.MultiDiscrete):
-        return int(space.nvec.sum())
+        return tuple(map(int, space.nvec.reshape(-1)))
     if isinstance(space, spaces.MultiBinary):
-        return 2 * int(space.sample().size)
-    return 1 if isinstance(space, spaces.Box) else None
+        return (2,) * math.prod(space.shape)
+    return (1,) if isinstance(space, spaces.Box) else None
 
 
 def complete(space: spaces.Space, mask: PyTree | None, num_streams: int, name: str = "action_mask") -> PyTree | None:
     """Boolean mask in the layout above from an environment's `mask` [B, ...]; None if there is none.
 
-    A missing or None component allows all actions. A MultiDiscrete mask may be a tuple with one mask per component.
-    Raises ConfigError for a wrong shape.
+    A missing or None component allows all actions. The mask of a MultiDiscrete or MultiBinary may also be a tuple with
+    one mask per component, or padded, [B, components, largest number of choices]: entries beyond a component's choices
+    are not read. Raises ConfigError for a wrong shape.
     """
     if mask is None:
         return None
@@ -46,13 +57,23 @@ def complete(space: spaces.Space, mask: PyTree | None, num_streams: int, name: s
             raise ConfigError(f"{name} has {len(mask)} entries, the action {len(space.spaces)}; None allows all")
         parts = enumerate(zip(space.spaces, mask, strict=True))
         return tuple(_given(s, m, num_streams, f"{name}[{i}]") for i, (s, m) in parts)
-    size = size_of(space)
-    if size is None:
+    choices = _choices(space)
+    if choices is None:
         return mask
-    flat = jnp.concatenate([jnp.asarray(x, bool) for x in jax.tree.leaves(mask)], axis=-1)
-    if flat.shape != (num_streams, size):
-        raise ConfigError(f"{name} has shape {flat.shape[1:]} in one stream, {space} needs ({size},)")
-    return flat
+    own, leaves = np.arange(max(choices)) < np.array(choices)[:, None], jax.tree.leaves(mask)
+    numpy: Any = np if all(isinstance(x, np.ndarray) for x in leaves) else jnp
+    masks = [numpy.asarray(x, bool) for x in leaves]
+    given = tuple(x.shape for x in masks)
+    if given == ((num_streams, sum(choices)),):
+        return masks[0]
+    if given == tuple((num_streams, n) for n in choices):
+        return numpy.concatenate(masks, axis=-1)
+    if given in (((num_streams, *own.shape),), ((num_streams, *(space.shape or ()), max(choices)),)):
+        return masks[0].reshape(num_streams, *own.shape)[:, own]
+    shapes, forms = ", ".join(str(shape[1:]) for shape in given), f"({sum(choices)},)"
+    if len(choices) > 1:
+        forms += f", a tuple of masks {list(choices)}, or {own.shape}"
+    raise ConfigError(f"{name} has shape {shapes} in one stream, {space} needs {forms}")
 
 
 def _given(space: spaces.Space, mask: PyTree | None, num_streams: int, name: str) -> PyTree:

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ppax.arrays import masks
 from ppax.checks.elements import distinct, once, outside, parts, same
 from ppax.checks.report import Finding, none_of, skip
 from ppax.checks.trace import EnvEvent, EnvTrace, Subject
-from ppax.envs.hosting.arrays import flat_mask, leaves_of, space_mismatches
+from ppax.envs.hosting.arrays import MaskForm, choices_of, leaves_of, space_mismatches
 
 FLAGS = ("terminated", "truncated")
 
@@ -78,7 +77,7 @@ def check_masks(trace: EnvTrace) -> Finding:
 
     def problems_of(subject: Subject, event: EnvEvent) -> Iterator[str]:
         each = subject.masks_of(event.info)
-        usable = [space for space, _ in each if masks.size_of(space) is not None]
+        usable = [space for space, _ in each if choices_of(space)]
         if not usable or "action_mask" not in event.info:
             kind = type(subject.action_space).__name__
             yield f"there is none after {event.where}" if usable else f"actions are a {kind}, masks unused"
@@ -86,7 +85,7 @@ def check_masks(trace: EnvTrace) -> Finding:
         over = np.zeros(subject.axis or 1, bool) if event.step is None else np.ravel(np.logical_or(*event.step[1:]))
         for ended, (space, mask) in zip(over, each, strict=True):
             try:
-                flat = None if mask is None else flat_mask(mask, masks.size_of(space))
+                flat = None if mask is None or not choices_of(space) else MaskForm(space)(mask)
             except ValueError as wrong:
                 yield str(wrong)
                 continue
@@ -120,7 +119,7 @@ def check_seeds(trace: EnvTrace) -> Finding:
     one, problems = trace.events[0], []
     first = one[0].obs
     for subject, events in zip(trace.subjects[1:], trace.events[1:], strict=True):
-        if type(subject.env) is type(trace.subjects[0].env) and not same(first, events[0].obs):
+        if subject.factory is trace.subjects[0].factory and not same(first, events[0].obs):
             problems.append(f"environment {subject.number} starts differently from environment 0 with the same seed")
     if not same(first, trace.repeated[0].obs):
         problems.append("the first observation differs when it is reset with the same seed again")

@@ -12,8 +12,9 @@ from ppax.checks import host_checks, protocol
 from ppax.checks.report import Check, Finding, attempt, last_lines, not_tried
 from ppax.checks.trace import FEW, EnvTrace, ProtocolError, Subject, record_trace, short_trace, subjects_of
 from ppax.envs import EnvError, HostEnv
+from ppax.envs.hosting.conventions import adapted
 from ppax.envs.hosting.faults import RAISED, close_all
-from ppax.types import Key
+from ppax.types import ConfigError, Key
 
 STEPS, RESETS = 1000, 8
 CHECKS = {
@@ -33,7 +34,14 @@ INTERFACE = "See help(gymnasium.Env): reset returns (obs, info), step returns fi
 def all_checks(env: HostEnv | gymnasium.Env, key: Key) -> list[Check]:
     """Record episodes of a few environments with random actions, and run all checks on them."""
     traces: list[EnvTrace] = []
-    subjects, users_own = ((Subject(env, 0),), True) if isinstance(env, gymnasium.Env) else subjects_of(env, FEW)
+    subjects: tuple[Subject, ...] = ()
+    if isinstance(env, gymnasium.Env):
+        subjects, users_own = (Subject(adapted(env), 0),), True
+    else:  # of one environment, as of a robot, there may be no second one
+        try:
+            subjects, users_own = subjects_of(env, min(FEW, env.num_envs))
+        except ConfigError as error:
+            return not_created(error)
 
     def play() -> Finding:
         try:
@@ -54,7 +62,12 @@ def all_checks(env: HostEnv | gymnasium.Env, key: Key) -> list[Check]:
 
 
 def declared_checks(env: HostEnv) -> list[Check]:
-    """Run the cheap checks, which `fit` makes before training. Raises EnvError where an environment raises."""
+    """Run the cheap checks, which `fit` makes before training. Raises EnvError where an environment raises.
+
+    None are run where the environments exist already: of a robot or a licence there may be one at a time.
+    """
+    if env.host.running:
+        return []
     subjects, users_own = subjects_of(env, 1)
     try:
         declared = [attempt("declared", protocol.check_declared, subject) for subject in subjects]
@@ -74,9 +87,9 @@ def declared_checks(env: HostEnv) -> list[Check]:
         _close(subjects, users_own)
 
 
-def not_created(error: EnvError) -> list[Check]:
+def not_created(error: EnvError | ConfigError) -> list[Check]:
     """Return the checks of an environment whose constructor or first reset raised an exception."""
-    said, cause = str(error).partition("\n")[0], error.cause
+    said, cause = str(error).partition("\n")[0], getattr(error, "cause", None)
     text = said if cause is None else f"{said}: {type(cause).__name__}: {' '.join(str(cause).split())}"
     failed = Check("interface", False, text, None, str(error) if cause is None else last_lines(cause))
     return [not_tried("declared"), failed, *map(not_tried, CHECKS)]

@@ -12,19 +12,19 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
-from ppax.arrays import masks
 from ppax.envs import HostEnv
-from ppax.envs.hosting.arrays import flat_mask
 from ppax.envs.hosting.gym_vector import mode_of
 from ppax.envs.hosting.parallel_env import Team
-from ppax.envs.hosting.spec import env_errors
+from ppax.envs.hosting.sampling import joined, sampled
+from ppax.envs.hosting.spec import env_errors, new_env
 
 FEW = 3  # environments in a trace
+READ = ("action_mask", "episode_stats", "agent_first", "over")  # entries of `info` that are checked
 SECONDS = 10.0  # time limit for all of them
 
 
 class EnvEvent(NamedTuple):
-    """Return values of one reset or step of one environment."""
+    """Return values of one reset or step of one environment, copied: it may write into its arrays later."""
 
     obs: Any
     info: Any
@@ -48,11 +48,15 @@ class ProtocolError(Exception):
     """`reset` or `step` returned no tuple of the required length."""
 
 
+class NoMask(Exception):
+    """`info["action_mask"]` has no form of a mask, so that no action is drawn from it: found by the check of masks."""
+
+
 class Subject:
     """One environment under check. With several agents, or as a vector of environments, arrays have `axis` in front."""
 
-    def __init__(self, env: Any, number: int):
-        self.env, self.number = env, number
+    def __init__(self, env: Any, number: int, factory: Any = None):
+        self.env, self.number, self.factory = env, number, factory
         vector = isinstance(env, GymVectorEnv)
         self.observation_space = env.single_observation_space if vector else env.observation_space
         # a copy: its random state is the user's
@@ -69,16 +73,16 @@ class Subject:
         out = self.env.reset() if seed is None else self.env.reset(seed=seed)
         if not isinstance(out, tuple) or len(out) != 2 or not isinstance(out[1], dict):
             raise ProtocolError(f"reset returns {_kind(out)}, not (obs, info), info a dict")
-        return EnvEvent(*out)
+        return EnvEvent(copy.deepcopy(out[0]), _read(out[1]))
 
     def step(self, action: Any) -> EnvEvent:
         """Make one step. Raises ProtocolError where the result is not five values."""
-        out = self.env.step(action)
+        out = self.env.step(copy.deepcopy(action))  # it may write into its action, which is given again
         if not isinstance(out, tuple) or len(out) != 5 or not isinstance(out[4], dict):
             raise ProtocolError(
                 f"step returns {_kind(out)}, not (obs, reward, terminated, truncated, info), info a dict"
             )
-        return EnvEvent(out[0], out[4], tuple(out[1:4]))
+        return EnvEvent(copy.deepcopy(out[0]), _read(out[4]), copy.deepcopy(tuple(out[1:4])))
 
     def reset_if_ended(self, last: EnvEvent) -> EnvEvent | None:
         """Reset where the last step ended an episode and the environment does not autoreset; else None."""
@@ -87,14 +91,20 @@ class Subject:
         if self._mode is not AutoresetMode.DISABLED or last.step is None:
             return None
         ended = np.logical_or(last.step[1], last.step[2])
-        return EnvEvent(*self.env.reset(options={"reset_mask": ended})) if ended.any() else None
+        if not ended.any():
+            return None
+        obs, info = self.env.reset(options={"reset_mask": ended})
+        return EnvEvent(copy.deepcopy(obs), _read(info))
 
     def random_action(self, info: dict[str, Any], rng: np.random.Generator) -> Any:
-        """Sample an action that info["action_mask"] allows."""
-        rows = [_allowed(space, mask, rng) for space, mask in self.masks_of(info)]
+        """Sample an action that info["action_mask"] allows. Raises NoMask for something that is no mask."""
+        try:
+            rows = [sampled(space, mask, rng) for space, mask in self.masks_of(info)]
+        except ValueError as error:
+            raise NoMask(str(error)) from None
         if not self.axis:
             return rows[0]
-        return rows if self._mode is None else _joined(rows)
+        return rows if self._mode is None else joined(rows)
 
     def masks_of(self, info: dict[str, Any]) -> list[tuple[spaces.Space, Any]]:
         """Return the action space of each agent, or environment of a vector, and its mask in `info`; None: none."""
@@ -104,19 +114,15 @@ class Subject:
         if not self._sizes:
             each = [None] * self.axis[0] if given is None else given
             return [(space, mask) for mask in each]
-        groups: Any = {name: None for name, _ in self._sizes} if given is None else given
-        return [
-            (space[name], mask)  # type: ignore[index]
-            for name, size in self._sizes
-            for mask in ([None] * size if groups[name] is None else groups[name])
-        ]
+        agents = [space[name] for name, size in self._sizes for _ in range(size)]  # type: ignore[index]
+        return list(zip(agents, self.env.masks_of(info), strict=True))
 
 
 class EnvTrace(NamedTuple):
     """Recorded resets and steps of a few environments."""
 
     subjects: tuple[Subject, ...]
-    events: tuple[tuple[EnvEvent, ...], ...]  # of each subject, from a reset with a seed on
+    events: tuple[tuple[EnvEvent, ...], ...]  # copies, of each subject, from a reset with a seed on
     repeated: tuple[EnvEvent, ...]  # of the first subject, once more with the same seed and actions
     starts: tuple[EnvEvent, ...]  # resets of the first subject with other seeds
     unseeded: tuple[EnvEvent, ...]  # resets of the first subject without seed
@@ -133,16 +139,22 @@ def subjects_of(env: HostEnv, count: int) -> tuple[tuple[Subject, ...], bool]:
     made = list(env.host.factories[: max(count, FEW)])
     if not env.host.unique:
         made += [made[0]] * max(0, count - len(made))
+    unique = env.host.unique
     with env_errors(env.name, "constructor"):
-        return tuple(Subject(factory(), number) for number, factory in enumerate(made)), env.host.unique
+        return tuple(Subject(one() if unique else new_env(one), i, one) for i, one in enumerate(made)), unique
 
 
 def short_trace(subjects: Sequence[Subject]) -> EnvTrace:
     """Record one reset and one step of each subject."""
-    rng, events = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
+    events: list[tuple[EnvEvent, ...]] = []
     for subject in subjects:
+        subject.action_space.seed(0)
         begin = subject.reset(0)
-        events.append((begin, subject.step(subject.random_action(begin.info, rng))))
+        try:
+            events.append((begin, subject.step(subject.random_action(begin.info, rng))))
+        except NoMask:
+            events.append((begin,))
     return EnvTrace(tuple(subjects), tuple(events), (), (), ())
 
 
@@ -156,7 +168,10 @@ def record_trace(subjects: Sequence[Subject], steps: int, resets: int, seed: int
         for _ in range(steps // len(subjects)):
             if (begin := subject.reset_if_ended(events[-1])) is not None:
                 events.append(begin)
-            actions.append(subject.random_action(events[-1].info, rng))
+            try:
+                actions.append(subject.random_action(events[-1].info, rng))
+            except NoMask:
+                break
             events.append(subject.step(actions[-1]))
             if time.monotonic() > deadline and len(events) > 2:
                 break
@@ -173,33 +188,9 @@ def record_trace(subjects: Sequence[Subject], steps: int, resets: int, seed: int
     return EnvTrace(tuple(subjects), tuple(all_events), tuple(repeated), starts, unseeded)
 
 
-def _allowed(space: spaces.Space, mask: Any, rng: np.random.Generator) -> Any:
-    """Sample an element that the mask (layout: arrays/masks.py) allows; without a mask, any."""
-    if mask is None or isinstance(space, spaces.Box) or masks.size_of(space) is None:
-        return space.sample()
-    try:
-        flat = flat_mask(mask)
-    except ValueError:  # no mask of 0 and 1: found by the check of masks
-        return space.sample()
-    if isinstance(space, spaces.Discrete):
-        return space.start + _choice(flat, rng)
-    if isinstance(space, spaces.MultiDiscrete):
-        edges = np.cumsum(space.nvec.reshape(-1))[:-1]
-        chosen = np.array([_choice(part, rng) for part in np.split(flat, edges)], space.dtype)
-        return chosen.reshape(space.shape) + space.start
-    return np.array([_choice(part, rng) for part in flat.reshape(-1, 2)], space.dtype).reshape(space.shape)
-
-
-def _choice(allowed: np.ndarray, rng: np.random.Generator) -> np.int64:
-    there = np.flatnonzero(allowed)
-    return np.int64(rng.choice(there)) if len(there) else np.int64(0)
-
-
-def _joined(rows: Sequence[Any]) -> Any:
-    first = rows[0]
-    if isinstance(first, dict):
-        return {key: _joined([row[key] for row in rows]) for key in first}
-    return tuple(map(_joined, zip(*rows, strict=True))) if isinstance(first, tuple) else np.stack(rows)
+def _read(info: dict[str, Any]) -> dict[str, Any]:
+    """Return copies of the entries that are checked; others may be of any type."""
+    return {name: copy.deepcopy(info[name]) for name in READ if name in info}
 
 
 def _kind(out: Any) -> str:

@@ -190,7 +190,8 @@ class Run:
         high=1,
     )
     info_metrics: tuple[str, ...] | None = static(
-        "entries of info at the last step of an episode that are logged; none: is_success, if the first step gives it",
+        "entries of info at the last step of an episode that are logged; none: is_success, if a first step with a "
+        "fixed seed gives it",
         default=None,
     )
     env_params: Config = dataclasses.field(default_factory=dict)  # parameters of the environment, as `make` takes them

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from ppax.arrays import masks
 from ppax.envs import EnvError, HostEnv
 from ppax.envs.hosting.arrays import element_of, leaves_of, space_mismatches, undeclared
 from ppax.envs.hosting.stepper import TensorStep
@@ -22,7 +23,7 @@ from ppax.host.collection import HostRollout, collect_on_host
 from ppax.host.policy import HostPolicy, PolicyInputs, PolicyOutputs, compiled_act, make_policy
 from ppax.learning.exploration import remembered
 from ppax.protocols import Agent
-from ppax.types import ActorState, Key, LearnerState, PyTree
+from ppax.types import ActorState, ConfigError, Key, LearnerState, PyTree
 
 FAULTS = (
     "its reward is not finite",
@@ -212,13 +213,13 @@ class TensorCollection:
 
     def _mask(self, step: TensorStep) -> Array | None:
         """Return action masks [B, n]; EnvError if they come only now, or only came with the first reset."""
-        size, given = self._spec.mask_size, {} if step.mask is None else {"action_mask": step.mask}
-        for problem in undeclared(given, size is not None, False):
+        given = {} if step.mask is None else {"action_mask": step.mask}
+        for problem in undeclared(given, self._spec.mask_size is not None, False):
             raise EnvError(f"the simulator failed: {problem}")
-        if step.mask is not None and step.mask.size != self._streams * size:
-            shape = list(step.mask.shape)
-            raise EnvError(f'the simulator failed: info["action_mask"] is {shape}; must be {[self._streams, size]}')
-        return None if step.mask is None else step.mask.reshape(self._streams, size).astype(bool)
+        try:
+            return masks.complete(self._spec.action_space, step.mask, self._streams, 'info["action_mask"]')
+        except ConfigError as error:
+            raise EnvError(f"the simulator failed: {error}") from None
 
     def _check(self, recording: Recording) -> None:
         """Raise EnvError for the first fault of a rollout."""

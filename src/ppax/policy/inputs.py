@@ -157,16 +157,20 @@ class Inputs:
         if read.names:
             lead = (len(read.leaves[0]),)
         streams = len(read.leaves[0]) if not self._spec.sizes else read.units * axis[0]
-        if isinstance(space, spaces.Dict | spaces.Tuple):
-            flat = jax.tree.map(lambda x: np.asarray(x, bool).reshape(streams, -1), mask)
-            return jax.tree.map(np.asarray, masks.complete(space, flat, streams, name))
-        parts = [np.asarray(x, bool) for x in (mask if isinstance(mask, tuple) else (mask,))]
-        size = masks.size_of(space)
-        rest = [x.shape[len(lead) :] for x in parts]
-        if any(x.shape[: len(lead)] != lead for x in parts) or sum(math.prod(one) for one in rest) != size:
-            shapes = ", ".join(str(list(x.shape)) for x in parts)
-            raise ConfigError(f"{name} has the shape {shapes}; {space} needs {[*lead, size]}")
-        return np.concatenate([x.reshape(streams, -1) for x in parts], axis=-1)
+
+        def rows(x: Any) -> np.ndarray:
+            x = np.asarray(x, bool)
+            if x.shape[: len(lead)] != lead:
+                raise ConfigError(f"{name} has the shape {list(x.shape)}; must begin with {list(lead)}")
+            return x.reshape(streams, *x.shape[len(lead) :])
+
+        return jax.tree.map(
+            np.asarray, masks.complete(space, jax.tree.map(rows, mask, is_leaf=_is_list), streams, name)
+        )
+
+
+def _is_list(x: Any) -> bool:
+    return isinstance(x, list)
 
 
 def _shaped(x: np.ndarray, lead: tuple[int, ...], leaf: Leaf) -> Any:

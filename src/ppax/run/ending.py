@@ -16,6 +16,7 @@ import jax
 from ppax.arrays import counter
 from ppax.config import Run
 from ppax.envs import Env
+from ppax.envs.hosting.spec import SUCCESS
 from ppax.evaluation import COLUMNS
 from ppax.loggers.files import finite_or_none, rows_until
 from ppax.program.compilation import metric_names
@@ -153,6 +154,8 @@ def require_logged(condition: StopCondition, names: Collection[str]) -> None:
             hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
             if metric.partition("/")[0] in COLUMNS and not any(name in COLUMNS for name in names):
                 hint = "; it is one of evaluations during training: set eval.every, for example --eval.every 10"
+            if metric.partition("/")[0] in SUCCESS:
+                hint = '; where the first step does not give it, name it: info_metrics = ["is_success"]'
             raise ConfigError(f"{condition}: no metric {metric!r} is logged{hint}")
 
 

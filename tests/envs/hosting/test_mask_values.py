@@ -3,6 +3,7 @@
 import contextlib
 from functools import partial
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -11,8 +12,9 @@ from host_worlds import BOX, Maze, Spaces
 from team_worlds import Squad
 
 import ppax
+from ppax.arrays import masks
 from ppax.envs import EnvError, host
-from ppax.envs.hosting.arrays import flat_mask
+from ppax.envs.hosting.arrays import MaskForm
 from ppax.networks import mlp
 
 WRONG = {
@@ -25,13 +27,75 @@ WRONG = {
 RIGHT = [np.array([0, 1, 1], kind) for kind in (bool, np.int8, np.uint8, np.int64, np.float32)]
 
 
+FORMS = {  # space, mask, flat
+    "flat": (spaces.MultiDiscrete([2, 3]), [1, 0, 0, 1, 1], [1, 0, 0, 1, 1]),
+    "row": (spaces.MultiDiscrete([2, 3]), np.array([[1, 0, 0, 1, 1]]), [1, 0, 0, 1, 1]),
+    "tuple": (spaces.MultiDiscrete([2, 3]), ([1, 0], np.array([0, 1, 1])), [1, 0, 0, 1, 1]),
+    "list": (spaces.MultiDiscrete([2, 3]), [[1, 0], [0, 1, 1]], [1, 0, 0, 1, 1]),
+    "padded": (spaces.MultiDiscrete([2, 3]), [[1, 0, 0], [0, 1, 1]], [1, 0, 0, 1, 1]),
+    "padded with ones": (spaces.MultiDiscrete([2, 3]), np.array([[1, 0, 1], [0, 1, 1]], np.int8), [1, 0, 0, 1, 1]),
+    "equal places": (spaces.MultiDiscrete([3, 3]), [[1, 0, 1], [0, 1, 1]], [1, 0, 1, 0, 1, 1]),
+    "places in a table": (
+        spaces.MultiDiscrete([[2, 1], [1, 3]]),
+        np.array([[[1, 0, 1], [1, 0, 0]], [[0, 1, 1], [0, 0, 1]]]),
+        [1, 0, 1, 0, 0, 0, 1],
+    ),
+    "bits": (spaces.MultiBinary(3), [[1, 0], [0, 1], [1, 1]], [1, 0, 0, 1, 1, 1]),
+    "table of bits": (spaces.MultiBinary((1, 2)), [[[1, 0], [0, 1]]], [1, 0, 0, 1]),
+    "discrete": (spaces.Discrete(3, start=5), [[1, 0, 1]], [1, 0, 1]),
+}
+MISSHAPEN = {  # space, mask, shape in the message
+    "padded and flat": (spaces.MultiDiscrete([2, 3]), [1, 0, 0, 0, 1, 1], r"has the shape \[6\]"),
+    "the other way round": (spaces.MultiDiscrete([3, 3]), np.ones((3, 2)), r"has the shape \[3, 2\]"),
+    "bits the other way round": (spaces.MultiBinary(3), np.ones((2, 3)), r"has the shape \[2, 3\]"),
+    "parts in another order": (spaces.MultiDiscrete([2, 3]), ([1, 0, 1], [1, 1]), r"is \[3, 2\]"),
+    "one number": (spaces.MultiDiscrete([2, 3]), 1, r"has the shape \[\]"),
+    "nothing": (spaces.Discrete(3), None, "is NoneType"),
+    "words": (spaces.Discrete(3), ["yes", "no", "no"], "is "),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_of_a_mask_is_flattened(name):
+    """On the host, in compiled environments (a batch of two streams), and where a user gives it to a policy."""
+    space, mask, flat = FORMS[name]
+    np.testing.assert_array_equal(MaskForm(space)(mask), np.array(flat, bool))
+    if name in ("row", "discrete"):  # an axis more is a batch
+        return
+    parts = isinstance(mask, tuple) or name == "list"
+    two = tuple(jnp.stack([jnp.array(x)] * 2) for x in mask) if parts else jnp.stack([jnp.array(mask)] * 2)
+    np.testing.assert_array_equal(masks.complete(space, two, 2), np.array([flat, flat], bool))
+
+
+@pytest.mark.parametrize("name", MISSHAPEN)
+def test_other_forms_are_refused_before_an_action_is_drawn(name):
+    space, mask, said = MISSHAPEN[name]
+    with pytest.raises(
+        ValueError, match=rf'info\["action_mask"\] {said}.*; the masks of {type(space).__name__}.* are '
+    ):
+        MaskForm(space)(mask)
+    if isinstance(mask, np.ndarray | tuple):
+        parts = isinstance(mask, tuple)
+        two = tuple(jnp.array([x, x]) for x in mask) if parts else jnp.stack([jnp.array(mask)] * 2)
+        with pytest.raises(ppax.ConfigError, match="needs"):
+            masks.complete(space, two, 2)
+    world = lambda: Spaces(BOX, space, mask)  # noqa: E731  # it asserts that its actions are in the space
+    if mask is not None:
+        report = ppax.check_env(world)
+        assert report["interface"].passed, report
+        assert report["masks"].passed is False
+        with pytest.raises(ppax.ConfigError, match="masks: info"):
+            fit(host(world, 2))
+
+
 def fit(env):
     return ppax.fit(ppax.PPO(mlp(env, hidden=(8,))), env, 64, num_steps=16, log=ppax.config.Log(console=False))
 
 
 @pytest.mark.parametrize("mask", [*RIGHT, [0, 1, 1], (False, True, True), (np.zeros(1, np.int8), np.ones(2))])
 def test_zeros_and_ones_of_any_type_are_masks(mask):
-    flat = flat_mask(mask, 3)
+    space = spaces.MultiDiscrete([1, 2]) if isinstance(mask, tuple) and len(mask) == 2 else spaces.Discrete(3)
+    flat = MaskForm(space)(mask)
     assert flat.dtype == bool
     np.testing.assert_array_equal(flat, [False, True, True])
 
@@ -42,7 +106,7 @@ def test_other_numbers_are_no_masks(name):
     said = rf'info\["action_mask"\] has the entry {entry}: must be 1 or True .* 0 or False'
     for given in (mask, np.asarray(mask), tuple(np.asarray([x]) for x in mask)):
         with pytest.raises(ValueError, match=said):
-            flat_mask(given, 3)
+            MaskForm(spaces.MultiDiscrete([1, 1, 1]))(given)
     world = lambda: Spaces(BOX, spaces.Discrete(3), np.asarray(mask))  # noqa: E731
     report = ppax.check_env(world)
     assert report["interface"].passed

@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 ALIGN = 64  # bytes; alignment of arrays in shared memory
+INFO_MASK = 'info["action_mask"]'  # where environments give their masks
 FLAGS = ("reward", "terminated", "truncated", "first", "valid", "metrics")  # fields of Arrays of all streams, [B, ...]
 
 
@@ -213,18 +214,61 @@ def _padded(size: int) -> int:
     return -(-max(size, 1) // ALIGN) * ALIGN
 
 
-def flat_mask(mask: Any, size: int | None = None) -> np.ndarray:
-    """Flatten a mask, or a tuple with one mask for each component; ValueError for another size, or entry than 0, 1."""
-    parts = [np.asarray(part).reshape(-1) for part in (mask if isinstance(mask, tuple | list) else (mask,))]
-    given = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    if size is not None and given.size != size:  # NumPy would broadcast a single entry to all actions
-        raise ValueError(f'info["action_mask"] has {given.size} entries; the action space has {size}')
-    flat = given.astype(bool, copy=False)
-    # bytes are compared first: that takes a third of the time
-    if flat is not given and flat.astype(given.dtype).tobytes() != given.tobytes() and np.any(wrong := given != flat):
-        kinds = "1 or True where an action is allowed, 0 or False where not (of logits: logits > -np.inf)"
-        raise ValueError(f'info["action_mask"] has the entry {given[wrong][0]}: must be {kinds}')
-    return flat
+class MaskForm:
+    """Form of the action masks of a Discrete, MultiDiscrete or MultiBinary space; called with a mask, it flattens it.
+
+    A mask is flat, [n], with the choices of all components one after the other (two for each bit of a MultiBinary); a
+    tuple or list with one mask for each component; or padded, [components, largest number of choices], as for
+    MaskablePPO, where entries beyond a component's own choices are not read.
+    """
+
+    def __init__(self, space: spaces.Space):
+        self.space, self.choices = space, choices_of(space)
+        self.size, largest = sum(self.choices), max(self.choices)
+        self._flat = (self.size,)
+        self._own = np.arange(largest) < np.array(self.choices)[:, None]  # [components, largest]
+        self._padded = self._own.shape, (*(space.shape or (1,)), largest)
+        single = len(self.choices) == 1
+        parts = f"{[self.size]}, a tuple of masks {list(self.choices)}, or {list(self._own.shape)}"
+        self._forms = str([self.size]) if single else parts
+
+    def __call__(self, mask: Any, name: str = INFO_MASK) -> np.ndarray:
+        """Return `mask` as an array of bool [n]; ValueError for another form, or another entry than 0 and 1."""
+        given = mask if type(mask) is np.ndarray and mask.shape == self._flat else self._flattened(mask, name)
+        flat = given.astype(bool, copy=False)
+        # bytes are compared first: that takes a third of the time
+        same = flat is given or flat.astype(given.dtype).tobytes() == given.tobytes()
+        if not same and np.any(wrong := given != flat):
+            kinds = "1 or True where an action is allowed, 0 or False where not (of logits: logits > -np.inf)"
+            raise ValueError(f"{name} has the entry {given[wrong][0]}: must be {kinds}")
+        return flat
+
+    def _flattened(self, mask: Any, name: str) -> np.ndarray:
+        if isinstance(mask, tuple | list) and len(mask) == len(self.choices) > 1:
+            parts = [np.asarray(part).reshape(-1) for part in mask]
+            if tuple(part.size for part in parts) == self.choices:
+                return np.concatenate(parts)
+        try:
+            given = np.asarray(mask)
+        except ValueError:  # parts of several lengths
+            given = np.asarray(None)
+        if given.dtype.kind not in "biuf":
+            sizes = [np.size(part) for part in mask] if isinstance(mask, tuple | list) else type(mask).__name__
+            raise ValueError(f"{name} is {sizes}; the masks of {self.space} are arrays {self._forms}")
+        if given.size == self.size == max(given.shape, default=1):  # no more than one axis is longer than 1
+            return given.reshape(-1)
+        if given.shape in self._padded:
+            return given.reshape(self._own.shape)[self._own]
+        raise ValueError(f"{name} has the shape {list(given.shape)}; the masks of {self.space} are {self._forms}")
+
+
+def choices_of(space: spaces.Space) -> tuple[int, ...]:
+    """Return the number of choices of each component of an action that may have masks; () for other spaces."""
+    if isinstance(space, spaces.Discrete):
+        return (int(space.n),)
+    if isinstance(space, spaces.MultiDiscrete):
+        return tuple(map(int, space.nvec.reshape(-1)))
+    return (2,) * int(np.prod(space.shape)) if isinstance(space, spaces.MultiBinary) else ()
 
 
 def undeclared(info: dict[str, Any], mask: bool, episode_stats: bool, axis: tuple[int, ...] = ()) -> Iterator[str]:

@@ -1,23 +1,24 @@
 """Batch of environments stepped one after the other, with next-step autoreset.
 
-This file imports only arrays.py and faults.py of ppax: worker processes load it too.
+This file imports only files of ppax that need no JAX: worker processes load it too.
 """
 
 from __future__ import annotations
 
+import copy
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium import Env, spaces
+from gymnasium.error import UnregisteredEnv
 
 from ppax.envs.hosting.arrays import (
     Arrays,
     Layout,
-    each_group,
+    MaskForm,
     element_of,
-    flat_mask,
     group_rows,
     leaves_of,
     metrics_of,
@@ -25,8 +26,13 @@ from ppax.envs.hosting.arrays import (
     undeclared,
 )
 from ppax.envs.hosting.faults import RAISED, Failure, close_all
+from ppax.envs.hosting.instances import SharedEnv, new
 
 NUMBERS = frozenset((float, int, np.float64, np.float32))  # types of a reward that need no further check
+REGISTERED = (
+    "an id that a script registers is not registered in other processes: pass its specification, "
+    "ppax.envs.host(lambda spec=gymnasium.spec(ID): gymnasium.make(spec), ...), or name it, ppax.make('gymnasium/ID')"
+)
 FLAGS = frozenset((bool, np.bool_))  # types of a flag that need no further check
 
 
@@ -44,6 +50,12 @@ class EnvBatch:
         self.axis: Any = () if layout.agents is None else (layout.agents,)
         if layout.sizes:  # of the observations and masks of each group
             self.axis = {name: (size,) for name, size in layout.sizes}
+        self.forms: Any = None  # of masks, with groups by group
+        if layout.sizes:
+            sized = dict(layout.mask_size or ())
+            self.forms = {name: MaskForm(layout.action_space[name]) for name in sized}  # type: ignore[index]
+        elif arrays.mask is not None:
+            self.forms = MaskForm(layout.action_space)
         self.fast_path = self.single_array and not self.axis and arrays.mask is None and arrays.episode_stats is None
         self.dtypes = [{leaf.space_dtype} for leaf in self.leaves]  # dtypes that are known to fit each leaf
         self.over, self.steps = [False] * len(factories), 0  # steps since `reset`
@@ -54,7 +66,11 @@ class EnvBatch:
         self.envs: list[Any] = []
         for i, factory in enumerate(factories):
             try:
-                self.envs.append(factory())
+                self.envs.append(new(factory))
+            except SharedEnv as shared:
+                raise Failure(offset + i, "its constructor", None, str(shared)) from None
+            except UnregisteredEnv as unknown:
+                raise Failure(offset + i, "its constructor", None, f"{unknown}: {REGISTERED}") from None
             except RAISED:
                 raise Failure(offset + i, "its constructor", None, traceback.format_exc()) from None
             for name in ("observation_space", "action_space"):
@@ -122,12 +138,12 @@ class EnvBatch:
 
     def _repeated(self, i: int, action: Any) -> Any:
         """Apply the action `repeats` times, at most to the end of the episode; sum the rewards."""
-        out = self.envs[i].step(action)
+        out = self.envs[i].step(copy.deepcopy(action))  # an environment may write into its action
         for _ in range(self.layout.repeats - 1):
             _, reward, terminated, truncated, info = out
             if np.any(terminated) or np.any(truncated) or np.any(info.get("agent_first", False)):
                 break
-            obs, next_reward, terminated, truncated, next_info = self.envs[i].step(action)
+            obs, next_reward, terminated, truncated, next_info = self.envs[i].step(copy.deepcopy(action))
             if "episode_stats" in info:
                 (logged_reward, _), (next_logged, over) = info["episode_stats"], next_info["episode_stats"]
                 next_info = next_info | {"episode_stats": (logged_reward + next_logged, over)}
@@ -196,12 +212,12 @@ class EnvBatch:
             for leaf, array, own in zip(self.leaves, arrays.obs, own_places, strict=True):
                 array[own] = leaf.of(obs)
         if self.layout.sizes:
-            each_group(self._write_group_mask, arrays.mask, info["action_mask"], self.own_places[i][1])
+            for name, form in self.forms.items():
+                given, own = info["action_mask"][name], arrays.mask[name]
+                own[self.own_places[i][1][name]] = True if given is None else _stacked(form, given)  # None: absent
         elif arrays.mask is not None:
-            mask, size = info["action_mask"], arrays.mask.shape[1]
-            arrays.mask[place] = (
-                flat_mask(mask, size) if not self.axis else np.stack([flat_mask(one, size) for one in mask])
-            )
+            given = info["action_mask"]
+            arrays.mask[place] = _stacked(self.forms, given) if self.axis else self.forms(given)
         if arrays.episode_stats is not None:
             arrays.episode_stats.reward[place], arrays.episode_stats.over[place] = info["episode_stats"]
 
@@ -211,10 +227,6 @@ class EnvBatch:
         if layout.sizes:
             return layout.places(layout.observation_space, place), group_rows(layout.sizes, place)
         return [place] * len(self.leaves), place
-
-    def _write_group_mask(self, array: np.ndarray, given: Any, place: slice) -> None:
-        """Write the masks of a group's agents in one environment; None: the group is absent, with every action."""
-        array[place] = True if given is None else np.stack([flat_mask(one, array.shape[1]) for one in given])
 
     def _actions(self) -> Iterator[Any]:
         """Iterate over the actions of the environments; with an agent axis each is a list of the agents' actions."""
@@ -232,11 +244,14 @@ class EnvBatch:
         return ([next(each) for each, size in groups for _ in range(size)] for _ in self.envs)
 
 
+def _stacked(form: MaskForm, masks: Sequence[Any]) -> np.ndarray:
+    """Return the masks of several agents, [A, n]; None: everything is allowed."""
+    return np.stack([np.ones(form.size, bool) if mask is None else form(mask) for mask in masks])
+
+
 def _elements(space: spaces.Space, arrays: list[np.ndarray]) -> Iterator[Any]:
-    """Iterate over the actions in the rows of `arrays`."""
-    if isinstance(space, spaces.Discrete):
-        return iter(arrays[0].tolist())  # Python integers: cheaper to check
-    if isinstance(space, spaces.Box):
+    """Iterate over the actions in the rows of `arrays`, with the types of `space.sample()`."""
+    if isinstance(space, spaces.Discrete | spaces.Box):
         return iter(arrays[0].copy())  # a copy: an environment may keep its action
     rows = zip(*(array.copy() for array in arrays), strict=True)
     return (element_of(space, iter(row)) for row in rows)

@@ -44,8 +44,8 @@ class Drawn(gymnasium.Wrapper):  # type: ignore[type-arg]
         if self._set_params is not None:
             self._set_params(self.env, numbers)
         else:
-            before, self.env = self.env, self._make(**numbers, **self._arguments)
-            before.close()
+            self.env.close()  # first: of an environment with a port or a licence there may be one at a time
+            self.env = self._make(**numbers, **self._arguments)
             # a new environment would draw its seed from the operating system
             seed = int(self._rng.integers(2**31)) if seed is None else seed
         return self.env.reset(seed=seed, options=options)

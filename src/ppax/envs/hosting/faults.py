@@ -28,7 +28,7 @@ class Failure(Exception):
     """Exception of an environment; `report` has its index, the call (`verb`), step, action and traceback."""
 
     def __init__(self, index: int, verb: str, action: Any, cause: str, step: int = 0):
-        self.report = {"index": index, "verb": verb, "action": repr(action), "cause": cause, "step": step}
+        self.report = {"index": index, "verb": verb, "action": repr(_plain(action)), "cause": cause, "step": step}
         super().__init__(describe(self.report))
 
 
@@ -36,6 +36,15 @@ def describe(report: dict[str, Any]) -> str:
     """Format the report of a Failure as an error message: which environment, in which call, and the cause."""
     when = f"step {report['step']}, action {report['action']}" if report["verb"] == "step" else report["verb"]
     return f"environment {report['index']} failed in {when}\n{report['cause']}"
+
+
+def _plain(action: Any) -> Any:
+    """Replace NumPy's numbers by Python's, whose representation is short."""
+    if isinstance(action, dict):
+        return {name: _plain(x) for name, x in action.items()}
+    if isinstance(action, tuple | list):
+        return type(action)(map(_plain, action))
+    return action.item() if getattr(action, "shape", None) == () else action
 
 
 def close_all(closing: Sequence[Callable[[], None]]) -> None:

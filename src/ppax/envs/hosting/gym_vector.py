@@ -16,8 +16,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from ppax.envs.hosting.arrays import (
     EpisodeStats,
+    MaskForm,
     element_of,
-    flat_mask,
     leaves_of,
     metrics_of,
     space_mismatches,
@@ -42,6 +42,7 @@ class GymVectorStepper:
         self.has_final_obs = self._mode is not AutoresetMode.NEXT_STEP
         self._leaves = list(leaves_of(vector.single_observation_space))
         self._action_dtypes = [leaf.space_dtype for leaf in leaves_of(vector.single_action_space)]
+        self._form = None if mask_size is None else MaskForm(vector.single_action_space)
         self._over, self._steps = np.zeros(vector.num_envs, bool), 0
         self._result: HostStep | None = None
 
@@ -59,7 +60,8 @@ class GymVectorStepper:
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
         """Step all environments; reset those whose episode has ended, in the vector's own mode."""
         self._steps += 1
-        given = (x.astype(dtype, copy=False) for x, dtype in zip(action, self._action_dtypes, strict=True))
+        # a copy: the environments may write into it
+        given = (np.array(x, dtype) for x, dtype in zip(action, self._action_dtypes, strict=True))
         tree = element_of(self.vector.single_action_space, given)
         obs, reward, terminated, truncated, info = self._call("step", tree)
         self._check_info(info, "step")
@@ -135,7 +137,7 @@ class GymVectorStepper:
         return filled
 
     def _mask(self, info: dict[str, Any], before: np.ndarray | None = None) -> np.ndarray | None:
-        if self.mask_size is None:
+        if self.mask_size is None or self._form is None:
             return None
         masks = np.ones((self.vector.num_envs, self.mask_size), bool) if before is None else before
         given, present = info["action_mask"], info.get("_action_mask", np.ones(len(masks), bool))
@@ -143,7 +145,7 @@ class GymVectorStepper:
             raise EnvError(f'environment {int(np.argmin(present))} of {self.vector} gives no info["action_mask"]')
         for i in np.flatnonzero(present):
             try:
-                masks[i] = flat_mask(given[i], self.mask_size)
+                masks[i] = self._form(given[i])
             except ValueError as error:
                 raise EnvError(f"environment {i} of {self.vector} failed in {self._when}: {error}") from None
         return masks

@@ -84,6 +84,11 @@ class Host:
             self._stepper = self._make(self.num_envs)
         return self._stepper
 
+    @property
+    def running(self) -> bool:
+        """Whether the environments exist."""
+        return self._stepper is not None
+
     def sizes(self) -> set[int]:
         """Return the numbers of streams of the batches."""
         return {rows.stop - rows.start for rows in self.batches}

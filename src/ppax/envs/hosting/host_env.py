@@ -8,6 +8,7 @@ compared with `Host.position`. If the two differ, as after a resume, all environ
 from __future__ import annotations
 
 import dataclasses
+import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -20,12 +21,16 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
 from ppax.envs.hosting.arrays import Layout, each_group, element_of
+from ppax.envs.hosting.conventions import adapted_vector, unread
+from ppax.envs.hosting.faults import close_all
 from ppax.envs.hosting.gym_vector import GymVectorStepper, exchange_of, mode_of
 from ppax.envs.hosting.handle import Host, HostSpec
+from ppax.envs.hosting.instances import SharedEnv, refuse_shared
 from ppax.envs.hosting.parallel_env import JOINT
 from ppax.envs.hosting.remote.choice import stepper_of
-from ppax.envs.hosting.spec import env_errors, factories_of, info_of, mask_size_of, with_params
+from ppax.envs.hosting.spec import env_errors, factories_of, first_reset, info_of, mask_size_of, with_params
 from ppax.envs.hosting.stepper import Stepper
+from ppax.envs.hosting.tensor_batch import TensorBatch
 from ppax.envs.hosting.workers import Factory
 from ppax.envs.settings import DEFAULT, TIMEOUT, EnvSettings
 from ppax.envs.wrappers.agent_groups import Group
@@ -175,11 +180,13 @@ def host(
     its CPUs), each of which must answer within `timeout` seconds. Results are the same.
     `agent_ids` and `central_critic` as in `make`.
     `info_metrics` are entries of `info`, such as "is_success", whose values at the last steps of episodes are logged as
-    means; by default "is_success", if the environment gives it at its first step. `env_params` are arguments of the
+    means; by default "is_success", if an environment gives it at its first step. `env_params` are arguments of the
     function: a value, or {"low": 0.5, "high": 2.0}, from which every reset draws (Gymnasium's interface only). Drawn
     ones take a new environment for each episode, or a call of `set_params(env, numbers)` with all `env_params`.
 
-    Raises ConfigError for invalid arguments, EnvError where an environment fails, in its constructor or later.
+    Each call of the function must make a new environment. Masks and recorded episodes are read where sb3-contrib and
+    Gymnasium's wrappers put them (docs/host.md). Raises ConfigError for invalid arguments, EnvError where an
+    environment fails, in its constructor or later.
     """
     made = EnvSettings(
         action_repeat=action_repeat,
@@ -229,16 +236,28 @@ def host_vector(
 ) -> HostEnv:
     """Create host environments from `make(num_envs)`, which returns a vector environment.
 
-    `first` is one of them, from which spaces are read; `unique`: it is the only one.
+    `first` is one of them, from which spaces are read; `unique`: it is the only one, and else closed.
     """
     mode_of(first)
+    exchange = exchange_of(first)
+    try:
+        refuse_shared(getattr(first.unwrapped, "envs", ()), {})
+    except SharedEnv as shared:
+        raise ConfigError(f"source: {first}: {shared}") from None
+    # a TensorBatch reads masks itself
+    adapt: Any = adapted_vector if not isinstance(first, TensorBatch) else lambda vector: vector
+    first = adapt(first)
     with env_errors(str(first) if unique else name, "first reset"):
-        info, space = info_of(first.reset(), first), first.single_action_space
+        info, space = info_of(first_reset(first), first), first.single_action_space
+    for sentence in unread(first, info):
+        warnings.warn(sentence, stacklevel=3)
     sizes = mask_size_of(space, info, name), "episode_stats" in info, None, settings.info_metrics or ()
     spec = HostSpec(first.single_observation_space, space, *sizes)
     factories: list[Callable[[], Any]] = [lambda: first] if unique else [partial(make, 2)]
-    wrapped = lambda n: GymVectorStepper(make(n), spec.mask_size, spec.has_episode_stats, spec.metrics)  # noqa: E731
-    running = Host(spec, first.num_envs, wrapped, factories, unique, exchange=exchange_of(first))
+    if not unique:
+        close_all([first.close])
+    wrapped = lambda n: GymVectorStepper(adapt(make(n)), spec.mask_size, spec.has_episode_stats, spec.metrics)  # noqa: E731
+    running = Host(spec, first.num_envs, wrapped, factories, unique, exchange=exchange)
     return HostEnv(running, first.num_envs, name, settings)
 
 

@@ -9,7 +9,8 @@ keeps the last observation, so that it stays finite.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, Protocol, runtime_checkable
 
@@ -40,6 +41,10 @@ class ParallelEnv(Protocol):
 
 
 MASKED = {"observation", "action_mask"}  # entries of an observation with its mask, as in board games
+UNREAD = (  # names under which masks are not read
+    *("action_masks", "action_mask", "get_action_mask", "get_action_masks", "valid_action_mask", "valid_actions"),
+    *("legal_actions", "get_legal_actions", "avail_actions", "get_avail_actions", "get_avail_agent_actions"),
+)
 OWN, AGENT, JOINT = "own", "agent", "joint"  # entries of an observation with agent_ids or central_critic
 
 
@@ -82,6 +87,8 @@ class Team:
         self._numbers = np.array([possible.index(agent) for agent in self.names])  # places in `possible_agents`
         seen = [self.env.observation_space(agent) for agent in self.names]
         self._masked = [isinstance(one, spaces.Dict) and set(one.spaces) == MASKED for one in seen]
+        # any other Dict with a mask is an observation of all its entries
+        self._gives_mask = [isinstance(one, spaces.Dict) and "action_mask" in one.spaces for one in seen]
         self._own = [one["observation"] if masked else one for one, masked in zip(seen, self._masked, strict=True)]
         entries = self._entries() if agent_ids or central_critic else None
         self.actions = [self.env.action_space(agent) for agent in self.names]  # action space of each agent
@@ -125,6 +132,21 @@ class Team:
         info["agent_infos"] = [infos.get(name) or {} for name in self.names]
         return final, reward, terminated, truncated, info
 
+    def masks_of(self, info: dict[str, Any]) -> list[Any]:
+        """Return the mask in `info` of each agent; None: it has none."""
+        given = info.get("action_mask")
+        if given is None:
+            return [None] * self.num_agents
+        if not self.sizes:
+            return list(given)
+        return [mask for name, size in self.sizes for mask in (given[name] or [None] * size)]
+
+    def unread_masks(self) -> Iterator[str]:
+        """Yield the places where masks seem to be, and are not read."""
+        yield from (f"a method or attribute {name}" for name in UNREAD if hasattr(self.env, name))
+        seen = [set(one.spaces) for one in self._own if isinstance(one, spaces.Dict)]
+        yield from (f'obs["{name}"]' for name in UNREAD if any(name in one for one in seen))
+
     def render(self) -> Any:
         """Return the environment's own picture."""
         return self.env.render()
@@ -144,17 +166,16 @@ class Team:
             if not (observing[i] and name in obs):
                 continue
             masked = self._masked[i]
-            mask = obs[name]["action_mask"] if masked else (infos.get(name) or {}).get("action_mask")
+            mask = obs[name]["action_mask"] if self._gives_mask[i] else (infos.get(name) or {}).get("action_mask")
             self._last[i] = _mapped(np.array, obs[name]["observation"] if masked else obs[name])  # copies
-            self._masks[i] = None if mask is None else np.array(mask).reshape(-1)  # a copy
+            self._masks[i] = copy.deepcopy(mask)
 
     def _observe(self, first: np.ndarray, observing: np.ndarray) -> tuple[Any, dict[str, Any]]:
         """Stack observations [A, ...], with an info of `agent_first` and masks; "joint" is 0 except for `observing`."""
         info: dict[str, Any] = {"agent_first": first}
         if self.sizes or any(mask is not None for mask in self._masks):
-            pairs = zip(self._masks, self._active, strict=True)
-            masks = [mask if is_active else None for mask, is_active in pairs]
-            info["action_mask"] = self._together(list(zip(masks, self._masks, strict=True)), _free_where_absent)
+            pairs = list(zip(self._masks, self._active, strict=True))
+            info["action_mask"] = self._together(pairs, _of_present)
         return self._together(self._views(observing), _stacked), info
 
     def _views(self, observing: np.ndarray) -> list[Any]:
@@ -201,10 +222,10 @@ def difference(env: ParallelEnv, agents: Sequence[Any]) -> str | None:
     return None
 
 
-def _free_where_absent(masks: Sequence[tuple[Any, Any]]) -> Any:
-    """Stack masks [A, n] of (current, last seen) pairs: absent agents may do anything; None if there are no masks."""
-    known = [last for _, last in masks if last is not None]
-    return np.stack([np.ones_like(known[0]) if mask is None else mask for mask, _ in masks]) if known else None
+def _of_present(masks: Sequence[tuple[Any, bool]]) -> list[Any] | None:
+    """Return the masks of (last mask, present) pairs: None for an absent agent; None if there are no masks."""
+    known = any(mask is not None for mask, _ in masks)
+    return [mask if is_active else None for mask, is_active in masks] if known else None
 
 
 def _zeros(space: spaces.Space) -> Any:

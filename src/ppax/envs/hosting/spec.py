@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
 from gymnasium import Env, error, spaces
 
 from ppax.arrays import masks
+from ppax.envs.hosting.conventions import REMEDY, unread
 from ppax.envs.hosting.drawn import Drawn
 from ppax.envs.hosting.faults import RAISED, EnvError, close_all
 from ppax.envs.hosting.handle import HostSpec
+from ppax.envs.hosting.instances import SharedEnv, new
 from ppax.envs.hosting.parallel_env import HeterogeneousAgents, NotFlattenable, ParallelEnv, Team, difference
+from ppax.envs.hosting.sampling import sampled
 from ppax.envs.hosting.workers import Factory
 from ppax.envs.settings import EnvSettings, checked_num_envs
 from ppax.envs.wrappers.params import split_ranges
@@ -37,6 +43,14 @@ def env_errors(name: str, call: str) -> Iterator[None]:
         failed = EnvError(f"{name} failed in its {call}\n{traceback.format_exc()}")
         failed.cause = raised
         raise failed from None
+
+
+def new_env(factory: Callable[[], Any]) -> Any:
+    """Return a new environment, as instances.py makes it; ConfigError for one that was returned before."""
+    try:
+        return new(factory)
+    except SharedEnv as shared:
+        raise ConfigError(f"source: {shared}") from None
 
 
 def factories_of(source: Any, num_envs: int | None) -> list[Factory]:
@@ -98,7 +112,7 @@ def spec_of(factories: list[Factory], settings: EnvSettings, name: str) -> tuple
     _refuse_compiled(factories[0])
     agent_ids, central_critic = settings.agent_ids, settings.central_critic
     with env_errors(name, "constructor"):
-        env = factories[0]()
+        env = new_env(factories[0])
     if isinstance(env, ParallelEnv):
         players = settings.players or (() if agent_ids or central_critic else groups_by_name(env))
         close_all([env.close])
@@ -115,11 +129,13 @@ def spec_of(factories: list[Factory], settings: EnvSettings, name: str) -> tuple
         raise ConfigError(f"{factories[0]} gives {type(env).__name__}: must be a function that makes {kinds}")
     try:
         with env_errors(name, "first reset"):
-            info = info_of(env.reset(), env)
+            info = info_of(first_reset(env), env)
+        for sentence in _unread(env, info):
+            warnings.warn(sentence, stacklevel=5)
         team: Any = (env.num_agents, tuple(map(str, env.names)), env.sizes) if isinstance(env, Team) else (None, (), ())
         agents, players, sizes = team
         mask_size: Any = mask_sizes_of(env, info) if sizes else mask_size_of(env.action_space, info, type(env).__name__)
-        names = _first_metrics(env) if settings.info_metrics is None else settings.info_metrics
+        names = _first_metrics(env, info, name) if settings.info_metrics is None else settings.info_metrics
         stats = "episode_stats" in info
         spec = HostSpec(env.observation_space, env.action_space, mask_size, stats, agents, names, players, sizes)
         return factories, spec
@@ -145,7 +161,7 @@ def _team(factory: Callable[..., Any], settings: EnvSettings, name: str) -> Any:
     """Create a Team; ConfigError, with the remedy, where its agents do not fit the settings."""
     try:
         with env_errors(name, "constructor"):
-            return factory()
+            return new_env(factory)
     except HeterogeneousAgents as found:
         raise ConfigError(_remedy(settings).format(found)) from found
     except NotFlattenable as found:
@@ -172,17 +188,47 @@ def _refuse_compiled(factory: Factory) -> None:
         )
 
 
-def _first_metrics(env: Any) -> tuple[str, ...]:
-    """Return the entries of `info` that are logged by default: "is_success", if a step of a sampled action gives it."""
+def first_reset(env: Any) -> Any:
+    """Return the result of a reset with a seed, without one where `reset` does not take it, as in Gym before 0.26."""
     try:
-        single = [space.sample() for space in (env.actions if isinstance(env, Team) else [env.action_space])]
-        *_, info = env.step(single if isinstance(env, Team) else single[0])
-    except RAISED:  # training steps it with the policy's actions and reports what fails
+        return env.reset(seed=0)
+    except TypeError:
+        return env.reset()
+
+
+def _unread(env: Any, info: dict[str, Any]) -> Iterator[str]:
+    """Yield warnings of masks and statistics that other libraries read and ppax does not."""
+    if not isinstance(env, Team):
+        yield from unread(env, info)
+    elif all(mask is None for mask in env.masks_of(info)):
+        for place in env.unread_masks():
+            yield f"{type(env.env).__name__} has {place}, which is not read, and trains without action masks: {REMEDY}"
+
+
+def _first_metrics(env: Any, info: dict[str, Any], name: str) -> tuple[str, ...]:
+    """Return the entries of `info` that are logged by default: "is_success", if the first step gives it.
+
+    The step is made after a reset with a seed, with an action that the mask allows: the answer is always the same.
+    """
+    rng, team = np.random.default_rng(0), isinstance(env, Team)
+    own, given = (env.actions, env.masks_of(info)) if team else ([env.action_space], [info.get("action_mask")])
+    try:
+        actions = [sampled(_seeded(space), mask, rng) for space, mask in zip(own, given, strict=True)]
+    except (ValueError, NotImplementedError):  # neither mask nor space of actions: refused by the check before training
         return ()
-    if not isinstance(info, dict):  # refused by the check before training
+    with env_errors(name, "first step"):
+        out = env.step(actions if team else actions[0])
+    if not isinstance(out, tuple) or not out or not isinstance(out[-1], dict):  # refused by the check before training
         return ()
-    infos = info.get("agent_infos", [info])
-    return tuple(name for name in SUCCESS if all(name in one for one in infos))
+    infos = out[-1].get("agent_infos", [out[-1]])
+    return tuple(entry for entry in SUCCESS if all(entry in one for one in infos))
+
+
+def _seeded(space: spaces.Space) -> spaces.Space:
+    """Return a copy, whose random state is not the user's."""
+    own = copy.deepcopy(space)
+    own.seed(0)
+    return own
 
 
 def info_of(result: Any, env: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from ppax.envs.hosting.arrays import element_of, leaves_of
+from ppax.envs.hosting.conventions import METHOD, has_mask_entry
 from ppax.envs.hosting.faults import RAISED, EnvError
 from ppax.envs.hosting.stepper import TensorStep
 from ppax.types import ConfigError
@@ -81,7 +82,7 @@ class TensorBatch(VectorEnv):
         out = self._env.reset(seed=seed) if self._takes_seed else self._env.reset()
         obs, info = out if isinstance(out, tuple) and len(out) == 2 else (out, {})
         self._keep(obs)
-        return self._host(obs), self._info(info)
+        return self._host(obs), self._info(self._with_mask(obs, info))
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all environments with actions [E, ...]."""
@@ -104,9 +105,9 @@ class TensorBatch(VectorEnv):
         The next step may overwrite the arrays, but first waits for actions that depend on every program reading them.
         """
         space = self.single_action_space
-        # copied only for spaces of 64 bits: JAX's actions have 32
         dtypes = (self._torch.from_numpy(np.empty(0, leaf.space_dtype)).dtype for leaf in leaves_of(space))
-        given = (self._torch.from_dlpack(x).to(dtype) for x, dtype in zip(action, dtypes, strict=True))
+        # copied: a simulator may write into its actions, and this memory is JAX's
+        given = (self._torch.from_dlpack(x).to(dtype, copy=True) for x, dtype in zip(action, dtypes, strict=True))
         try:
             obs, reward, terminated, truncated, info = self._stepped(element_of(space, given))
         except RAISED:
@@ -133,9 +134,17 @@ class TensorBatch(VectorEnv):
         out = self._env.step(actions)
         if len(out) == 5:
             obs, reward, terminated, truncated, info = out
-            return obs, reward, terminated, truncated, info
+            return obs, reward, terminated, truncated, self._with_mask(obs, info)
         obs, reward, done, info = out
-        return obs, reward, *self._flags(done, info), info
+        return obs, reward, *self._flags(done, info), self._with_mask(obs, info)
+
+    def _with_mask(self, obs: Any, info: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Add the action mask to `info` if it stands elsewhere: a method action_masks(), an entry of observations."""
+        if "action_mask" not in info and callable(method := getattr(self._env, METHOD, None)):
+            return {**info, "action_mask": method()}
+        if "action_mask" not in info and has_mask_entry(self.single_observation_space, self.single_action_space):
+            return {**info, "action_mask": obs["action_mask"]}
+        return info
 
     def _tensor(self, x: Any) -> Any:
         return self._torch.as_tensor(x, device=self._device).detach()

@@ -7,6 +7,7 @@ acts for the other. The batches alternate in a fixed order, so that results do n
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import mmap
 import os
@@ -17,7 +18,9 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from multiprocessing.connection import Connection, Pipe
+from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -53,14 +56,58 @@ def shares(batches: Sequence[slice], worker: int, workers: int) -> list[slice]:
     return [slice(*edge) for edge in edges]
 
 
-def pickled(task: Any) -> bytes:
-    """Pickle a task for a worker that imports nothing of ppax; also lambdas and classes of a script."""
+def pickled(task: tuple[Any, int, Sequence[tuple[slice, list[Factory]]]], vectorization: str) -> bytes:
+    """Pickle a task (layout, worker, its environments) for a worker that imports nothing of ppax; also lambdas.
+
+    Raises ConfigError, with what cannot be pickled, for functions that hold such a thing.
+    """
     import cloudpickle
 
     for module in PICKLED_BY_VALUE:
         cloudpickle.register_pickle_by_value(module)
-    data: bytes = cloudpickle.dumps(task)
+    try:
+        data: bytes = cloudpickle.dumps(task)
+    except Exception as error:  # any exception of the user's objects
+        factory = next((one for _, owned in task[2] for one in owned if not _is_picklable(one)), None)
+        raise ConfigError(
+            f'vectorization = "{vectorization}": the function that makes environments is sent to other processes, and '
+            f"{_culprit(factory)} cannot be sent ({error}); create it inside of the function or of the environment's "
+            'constructor, or use "sync"'
+        ) from error
     return data
+
+
+def _is_picklable(x: Any) -> bool:
+    import cloudpickle
+
+    try:
+        cloudpickle.dumps(x)
+    except Exception:
+        return False
+    return True
+
+
+def _culprit(x: Any, name: str = "the function", outside: tuple[Any, ...] = ()) -> str:
+    """Return the name of the innermost thing that `x` holds and that cannot be pickled."""
+    for inner, held in _held_by(x):
+        if not any(held is one for one in (x, *outside)) and not _is_picklable(held):
+            return _culprit(held, f"{inner}, of type {type(held).__name__},", (x, *outside))
+    return name
+
+
+def _held_by(x: Any) -> Iterator[tuple[str, Any]]:
+    """Yield names and values of what a function, a partial function or another object holds."""
+    if isinstance(x, partial):
+        yield from (("the function", x.func), *((f"argument {i}", one) for i, one in enumerate(x.args)))
+        yield from x.keywords.items()
+    elif isinstance(x, FunctionType):
+        used = inspect.getclosurevars(x)
+        defaults = {name: one.default for name, one in inspect.signature(x).parameters.items()}
+        yield from {**used.nonlocals, **used.globals, **defaults}.items()
+    elif isinstance(x, MethodType):
+        yield "self", x.__self__
+    elif not isinstance(x, type):
+        yield from getattr(x, "__dict__", {}).items()
 
 
 class InProcess:
@@ -118,7 +165,7 @@ class Workers:
             self._views = [layout.rows(self.arrays, rows) for rows in self.batches]
             for worker in range(layout.workers):
                 owned = [(envs, list(factories[envs])) for envs in shares(self._envs, worker, layout.workers)]
-                self._start(memory, (tuple(layout), worker, owned))
+                self._start(memory, pickled((tuple(layout), worker, owned), "async"))
         for worker in range(layout.workers):
             self._answer(worker, max(timeout, START_SECONDS))
 
@@ -146,7 +193,7 @@ class Workers:
         """End all worker processes; kill those that still run after a second."""
         self._finalizer()
 
-    def _start(self, memory: int, task: tuple[Any, ...]) -> None:
+    def _start(self, memory: int, task: bytes) -> None:
         ours, theirs = Pipe()
         # A new interpreter instead of a fork: JAX has threads. -P: files beside worker.py must not shadow libraries
         command = [sys.executable, "-P", worker_file.__file__, str(theirs.fileno()), str(memory)]
@@ -157,7 +204,7 @@ class Workers:
         theirs.close()
         with contextlib.suppress(OSError):  # the worker has ended: `_answer` raises the error
             ours.send_bytes(json.dumps(sys.path).encode())
-            ours.send_bytes(pickled(task))
+            ours.send_bytes(task)
 
     def _request(self, worker: int, request: bytes) -> None:
         with contextlib.suppress(OSError):

@@ -56,7 +56,7 @@ class Actors:
         kind = self._ray.remote(num_cpus=0, max_restarts=0, scheduling_strategy="SPREAD")(body.EnvActor)
         opened = []
         for worker, own in enumerate(self._shares):
-            task = pickled((tuple(self._layout), worker, [(envs, list(factories[envs])) for envs in own]))
+            task = pickled((tuple(self._layout), worker, [(envs, list(factories[envs])) for envs in own]), "ray")
             self._actors.append(kind.remote())
             opened.append(self._actors[-1].open.remote(sys.path, task))
         for worker, answer in enumerate(opened):

@@ -1,0 +1,257 @@
+"""Conventions of other libraries for what stands in `info` here: action masks and statistics of recorded episodes.
+
+This file imports only arrays.py of ppax: worker processes load it too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, VectorWrapper
+from gymnasium.wrappers import NormalizeObservation, NormalizeReward, RecordEpisodeStatistics
+from gymnasium.wrappers import vector as of_vectors
+
+from ppax.envs.hosting.arrays import MaskForm, choices_of
+
+METHOD, ENTRY, STATS = "action_masks", "action_mask", "episode_stats"
+# methods and attributes whose masks are not read: some need arguments, some have 1 where an action is forbidden
+METHODS = (
+    *(METHOD, "action_mask", "get_action_mask", "get_action_masks", "valid_action_mask", "valid_action_masks"),
+    *("get_valid_action_mask", "get_valid_action_masks", "invalid_action_mask", "invalid_action_masks"),
+    *("valid_actions", "get_valid_actions", "legal_actions", "get_legal_actions", "avail_actions", "get_avail_actions"),
+)
+ENTRIES = ("action_masks", "valid_action_mask", "valid_actions", "legal_actions", "avail_actions")
+REMEDY = (
+    'give the mask as info["action_mask"] or by a method action_masks() without arguments, 1 where an action is allowed'
+)
+NORMALIZED = (
+    "NormalizeObservation has statistics of its own in every environment: evaluations and the exported policy see "
+    "other numbers than training did; leave it out and pass normalize_obs=True to ppax.PPO (agent.normalize_obs), "
+    "whose statistics are saved with the policy"
+)
+SCALED = (
+    "NormalizeReward changes episode_return: leave it out and pass normalize_reward=True to ppax.PPO "
+    "(agent.normalize_reward), or put RecordEpisodeStatistics inside of it, whose returns are then reported"
+)
+
+
+class Adapted(gymnasium.Wrapper):  # type: ignore[type-arg]
+    """Environment whose masks and recorded episodes are in `info`, where they are not already.
+
+    `mask` returns the mask from an observation; None: there is none but in `info`. `recorder` is the wrapper among
+    those of `env` that records episodes: `info["episode_stats"]` has the rewards that it sees, so that wrappers
+    around it, which change rewards or end episodes early, do not change the reported returns.
+    """
+
+    def __init__(self, env: Any, mask: Callable[[Any], Any] | None, recorder: Any):
+        super().__init__(env)
+        self._mask, self._recorder, self._known, self._open = mask, recorder, 0.0, False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset; a recorded episode that was cut by a wrapper around its recorder ends here."""
+        obs, info = self.env.reset(seed=seed, options=options)
+        more: dict[str, Any] = {}
+        if self._recorder is not None:
+            self._recorder = recorder_of(self.env)  # a new one, where each episode has a new environment
+            begun = _length(self._recorder) == 0  # else only a life was lost, and the recorded episode goes on
+            total = self._known if begun else _return(self._recorder)
+            more[STATS] = (total - self._known, begun and self._open and seed is None)
+            self._known, self._open = (0.0, False) if begun else (total, True)
+        return obs, self._with_mask(obs, info) | more
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        if self._recorder is not None:
+            recorded = info.get(_key(self._recorder))
+            total = _return(self._recorder) if recorded is None else float(recorded["r"])
+            info = info | {STATS: (total - self._known, recorded is not None)}
+            self._known, self._open = (total, True) if recorded is None else (0.0, False)
+        return obs, reward, terminated, truncated, self._with_mask(obs, info)
+
+    def _with_mask(self, obs: Any, info: dict[str, Any]) -> dict[str, Any]:
+        return info if self._mask is None or ENTRY in info else info | {ENTRY: self._mask(obs)}
+
+
+class AdaptedVector(VectorWrapper):
+    """The same for a vector of environments."""
+
+    def __init__(self, env: VectorEnv, mask: Callable[[Any], Any] | None, returns: Callable[[], Any] | None, key: str):
+        super().__init__(env)
+        self._mask, self._returns, self._key, self._known = mask, returns, key, np.zeros(env.num_envs)
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset."""
+        obs, info = self.env.reset(seed=seed, options=options)
+        if self._returns is not None:
+            self._known = np.array(self._returns(), float)
+            none = np.zeros(self.num_envs)
+            info = info | {STATS: (none.astype(np.float32), none.astype(bool))}
+        return obs, self._with_mask(obs, info)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step."""
+        obs, reward, terminated, truncated, info = self.env.step(actions)
+        if self._returns is not None:
+            total, over = np.array(self._returns(), float), np.zeros(self.num_envs, bool)
+            # SAME_STEP: the statistics of the environments themselves are in `final_info`
+            for ended in (info, info.get("final_info", {})):
+                if self._key in ended:
+                    over = np.asarray(ended[f"_{self._key}"], bool)
+                    total = np.where(over, np.asarray(ended[self._key]["r"], float), total)
+            info = info | {STATS: ((total - self._known).astype(np.float32), over)}
+            self._known = np.where(over, 0.0, total)
+        return obs, reward, terminated, truncated, self._with_mask(obs, info)
+
+    def _with_mask(self, obs: Any, info: dict[str, Any]) -> dict[str, Any]:
+        return info if self._mask is None or ENTRY in info else info | {ENTRY: self._mask(obs)}
+
+
+def adapted(env: Any) -> Any:
+    """Return `env`, or an `Adapted` around it where it has masks or recorded episodes by another convention."""
+    if not isinstance(env, gymnasium.Env):
+        return env
+    mask: Callable[[Any], Any] | None = None
+    # of sb3-contrib, also by its ActionMasker; through wrappers
+    if env.has_wrapper_attr(METHOD) and _without_arguments(env.get_wrapper_attr(METHOD)):
+
+        def mask(obs: Any) -> Any:
+            return env.get_wrapper_attr(METHOD)()
+
+    elif has_mask_entry(env.observation_space, env.action_space):
+        mask = _entry
+    recorder = recorder_of(env)
+    return env if mask is None and recorder is None else Adapted(env, mask, recorder)
+
+
+def adapted_vector(vector: VectorEnv) -> VectorEnv:
+    """Return `vector`, or an `AdaptedVector` around it where it has masks or episodes by another convention."""
+    mask: Callable[[Any], Any] | None = None
+    returns: Callable[[], Any] | None = None
+    key = "episode"
+    whole = next((one for one in wrappers_of(vector) if callable(getattr(one, METHOD, None))), None)
+    if whole is not None:
+
+        def mask(obs: Any) -> Any:
+            return getattr(whole, METHOD)()
+
+    elif _each_has(vector, METHOD):
+
+        def mask(obs: Any) -> Any:
+            return vector.unwrapped.call(METHOD)
+
+    elif has_mask_entry(vector.single_observation_space, vector.single_action_space):
+        mask = _entry
+    recorder = next((one for one in wrappers_of(vector) if isinstance(one, of_vectors.RecordEpisodeStatistics)), None)
+    if recorder is not None:
+        key = _key(recorder)
+
+        def returns() -> Any:
+            return recorder.episode_returns
+
+    elif _each_has(vector, "return_queue"):  # a RecordEpisodeStatistics in every environment
+        key = vector.unwrapped.get_attr("_stats_key")[0]
+
+        def returns() -> Any:
+            return vector.unwrapped.get_attr("episode_returns")
+
+    return vector if mask is None and returns is None else AdaptedVector(vector, mask, returns, key)
+
+
+def unread(env: Any, info: dict[str, Any]) -> Iterator[str]:
+    """Yield warnings, one sentence each, of masks that are not read, and of wrappers with statistics of their own.
+
+    `env` is an environment of Gymnasium or a vector, `info` that of its first reset.
+    """
+    vector, name = isinstance(env, VectorEnv), type(env.unwrapped).__name__
+    space = env.single_action_space if vector else env.action_space
+    seen = env.single_observation_space if vector else env.observation_space
+    if ENTRY not in info and choices_of(space):
+        has = (lambda one: _each_has(env, one)) if vector else env.has_wrapper_attr
+        places = [f"a method or attribute {one}" for one in METHODS if has(one)]
+        places += [f'info["{one}"]' for one in ENTRIES if one in info]
+        places += [f'obs["{one}"]' for one in (ENTRY, *ENTRIES) if isinstance(seen, spaces.Dict) and one in seen.spaces]
+        if places:
+            yield f"{name} has {places[0]}, which is not read, and so trains without action masks: {REMEDY}"
+    inside = env.unwrapped.envs[:1] if isinstance(env.unwrapped, SyncVectorEnv) else []
+    names = [_normalizes(wrapper) for one in (env, *inside) for wrapper in wrappers_of(one)]
+    if "observation" in names or (vector and _each_has(env, "obs_rms")):
+        yield f"{name}: {NORMALIZED}"
+    if "reward" in names and STATS not in info:
+        yield f"{name}: {SCALED}"
+
+
+def wrappers_of(env: Any) -> Iterator[Any]:
+    """Yield `env` and the environments inside of it, from the outside inwards, of Gymnasium or PettingZoo."""
+    seen: list[Any] = []
+    while env is not None and not any(env is one for one in seen):
+        seen.append(env)
+        yield env
+        inside = (vars(env).get(name) for name in ("env", "aec_env", "par_env")) if hasattr(env, "__dict__") else ()
+        env = next((one for one in inside if hasattr(one, "reset") and hasattr(one, "step")), None)
+
+
+def has_mask_entry(seen: Any, space: spaces.Space) -> bool:
+    """Return whether observations are a Dict whose entry "action_mask" has the form of a mask of `space`."""
+    if not isinstance(seen, spaces.Dict) or ENTRY not in seen.spaces or not choices_of(space):
+        return False
+    try:
+        MaskForm(space)(np.zeros(seen.spaces[ENTRY].shape or (), bool))
+    except ValueError:
+        return False
+    return True
+
+
+def _entry(obs: Any) -> Any:
+    return obs[ENTRY]
+
+
+def _each_has(vector: VectorEnv, name: str) -> bool:
+    """Return whether every environment of a vector has an attribute; False where that cannot be asked."""
+    # a worker of AsyncVectorEnv ends at a call of an attribute that its environment lacks
+    known = isinstance(vector.unwrapped, SyncVectorEnv | AsyncVectorEnv)
+    return known and all(vector.unwrapped.call("has_wrapper_attr", name))
+
+
+def _normalizes(wrapper: Any) -> str:
+    if isinstance(wrapper, NormalizeObservation | of_vectors.NormalizeObservation):
+        return "observation"
+    return "reward" if isinstance(wrapper, NormalizeReward | of_vectors.NormalizeReward) else ""
+
+
+def recorder_of(env: Any) -> Any:
+    """Return the wrapper among those of `env` that records episodes, Gymnasium's or sb3's; None: there is none."""
+    return next((one for one in wrappers_of(env) if _records(one)), None)
+
+
+def _without_arguments(method: Any) -> bool:
+    """Return whether something can be called without arguments."""
+    needed = inspect.signature(method).parameters.values() if callable(method) else ()
+    return callable(method) and all(
+        x.default is not x.empty or x.kind in (x.VAR_POSITIONAL, x.VAR_KEYWORD) for x in needed
+    )
+
+
+def _records(wrapper: Any) -> bool:
+    monitor = getattr(sys.modules.get("stable_baselines3.common.monitor"), "Monitor", RecordEpisodeStatistics)
+    return isinstance(wrapper, RecordEpisodeStatistics | monitor)
+
+
+def _key(recorder: Any) -> str:
+    """Return the entry of `info` with a recorded episode."""
+    return str(getattr(recorder, "_stats_key", "episode"))
+
+
+def _return(recorder: Any) -> float:
+    """Return the return of the running episode."""
+    return float(recorder.episode_returns if hasattr(recorder, "_stats_key") else sum(recorder.rewards))
+
+
+def _length(recorder: Any) -> int:
+    return int(recorder.episode_lengths if hasattr(recorder, "_stats_key") else len(recorder.rewards))

@@ -489,6 +489,13 @@ def test_flatten_and_unflatten_are_inverse():
     assert config.unflatten(dict(config.flatten(plan))) == plan
 
 
+def test_tables_of_the_caller_stay_as_they_are():
+    agent, params = {}, {}
+    ppax.recommended("CartPole-v1", agent=agent, env_params=params, total_steps=10_000)
+    config.resolve({"env": "CartPole-v1", "agent": agent, "env_params": params})
+    assert (agent, params) == ({}, {})
+
+
 # ---------------------------------------------------------------- presets
 
 

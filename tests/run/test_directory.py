@@ -25,7 +25,7 @@ from ppax.networks import mlp
 from ppax.networks.heads import CategoricalHead
 from ppax.run import checkpoint
 from ppax.run.directory import RunDirectory
-from ppax.run.origin import warn_of_other_objects
+from ppax.run.origin import git_commit, warn_of_other_objects
 from ppax.run.restore import load_run, load_state
 from ppax.run.saving import NotFinite, Saver
 from ppax.types import part
@@ -293,6 +293,10 @@ def test_every_start_records_versions_hardware_and_commit(tmp_path, monkeypatch)
     about = json.loads((path / "about.json").read_text())
     assert [start["verb"] for start in about["starts"]] == ["fit", "resume"]
     assert [start["git_commit"] for start in about["starts"]] == [commit, packed]
+    clone = Path(ppax.__file__).parents[2]
+    assert {start["ppax_commit"] for start in about["starts"]} == {
+        git_commit(clone) if (clone / ".git").exists() else None
+    }
     start = about["starts"][0]
     assert start["packages"]["jax"] == jax.__version__
     assert start["packages"]["ppax"] == ppax.__version__
@@ -307,8 +311,6 @@ def test_every_start_records_versions_hardware_and_commit(tmp_path, monkeypatch)
 def test_a_repository_without_a_commit_has_none(tmp_path, head):
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "HEAD").write_text(head)
-    from ppax.run.origin import git_commit
-
     assert git_commit(tmp_path) is None
 
 

@@ -170,7 +170,7 @@ def _remedy(path: str, known: Mapping[str, Option]) -> str:
 
 
 def _is_table(path: str, known: Iterable[str]) -> bool:
-    return any(option.startswith(f"{path}.") for option in known)
+    return path in FREE or any(option.startswith(f"{path}.") for option in known)
 
 
 def resolve_part(choices: Choices, table: Config, path: str) -> Config:

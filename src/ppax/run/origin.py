@@ -194,6 +194,7 @@ def versions_and_hardware() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
         "git_commit": git_commit(Path.cwd()),
+        "ppax_commit": _commit_of_ppax(),
         "system": platform.platform(),
         "cores": sharding.num_cores(),
         "platform": device.platform,
@@ -214,6 +215,12 @@ def git_commit(directory: Path) -> str | None:
             except (OSError, ValueError):
                 return None
     return None
+
+
+def _commit_of_ppax() -> str | None:
+    """Commit of the clone that ppax runs from; None for an installed package."""
+    clone = Path(__file__).parents[3]
+    return git_commit(clone) if (clone / "src" / "ppax").is_dir() and (clone / ".git").exists() else None
 
 
 def _commit(git: Path) -> str | None:

@@ -44,9 +44,12 @@ MUTATIONS = [
     Mutation(
         "a run directory is searched for packages",
         "(one / name).exists()",
-        "(folder / 'nothing').exists()",
-        (TRUST + "test_the_current_directory_is_searched_for_packages_of_the_command_line_alone",),
-        "imports/paths.py",
+        "(one / 'nothing').exists()",
+        (
+            TRUST + "test_the_current_directory_is_searched_for_packages_of_the_command_line_alone",
+            "tests/imports/test_outside.py::test_directories_that_may_be_a_strangers",
+        ),
+        "imports/trusted.py",
     ),
     Mutation(
         "a relative directory of settings is the current directory's",

@@ -129,6 +129,14 @@ def test_other_arguments_of_an_environment_are_not_asked_for():
     assert config.outside({"env": "gymnasium/CartPole-v1"} | plain) == {}
 
 
+def test_tables_that_are_not_needed_need_no_trust():
+    plan = {"agent": {"loss": {"part": "canary:Loss"}}, "log": {"to": [{"part": "wandb", "entity": "x"}]}}
+    config.require_asked(plan, "init_from")
+    with pytest.raises(Untrusted, match="entity") as raised:
+        config.require_asked(plan, "log")
+    assert raised.value.names == ("//x",)
+
+
 # ---------------------------------------------------------------- the user's own
 
 

@@ -44,3 +44,25 @@ def test_a_valid_record_names_its_run(tmp_path):
     assert recorded_id(tmp_path) == ""
     (tmp_path / RECORD).write_text(json.dumps({"run_id": "0123456789abcdef" * 2}))
     assert recorded_id(tmp_path) == "0123456789abcdef" * 2
+
+
+def test_a_working_directory_that_may_be_a_strangers_chooses_no_server(tmp_path, monkeypatch):
+    """MLflow would take the database in it, which says where artefacts are written; wandb its settings, a server."""
+    found = importlib.util.find_spec("json")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: found)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wandb").mkdir()
+    (tmp_path / "wandb" / "settings").write_text("[default]\nbase_url = http://stranger.example\n")
+    MLflow().require(None)
+    WandB().require(None)
+    (tmp_path / "about.json").write_text("{}")
+    with pytest.raises(ppax.ConfigError, match=r"MLflow would take mlflow\.db of the working directory"):
+        MLflow().require(None)
+    with pytest.raises(ppax.ConfigError, match="wandb would read wandb/settings of the working directory"):
+        WandB().require(None)
+    (tmp_path / "wandb" / "settings").unlink()
+    WandB().require(None)
+    MLflow(tracking_uri="http://localhost:5000").require(None)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://localhost:5000")
+    MLflow().require(None)

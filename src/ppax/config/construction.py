@@ -25,7 +25,6 @@ from ppax.protocols import Agent, Schedule
 from ppax.schedules import Constant
 from ppax.types import ConfigError
 
-OF_AGENT = ("agent.", "groups.")  # beginnings of the places of an agent's options
 NOT_OF_RUN = ("agent", "groups", OBJECTS)  # tables of a configuration that its settings do not contain
 
 
@@ -59,7 +58,7 @@ def build_agent(config: Config, env: Any, self_play: Pool = NO_POOL) -> Agent:
     With `self_play` it is trained against past selves, for which `env` must have `num_envs`.
     """
     config = resolve(config)
-    require_asked(config, *OF_AGENT)
+    require_asked(config, "agent", "groups")
     _require_no_objects(config)
     return _agents(config, env, self_play)
 

@@ -43,13 +43,10 @@ def _identified(place: str, values: Mapping[str, Any]) -> bool:
     return bool(values.get(checksum)) and not imports.REMOTE.match(str(values[place]))
 
 
-def require_asked(config: Config, *of: str) -> None:
-    """Raise Untrusted where a configuration names a path or address that the user does not trust.
-
-    `of` are beginnings of the places that are looked at; default: all.
-    """
-    found = outside(config)
-    imports.require_asked({place: one for place, one in found.items() if place.startswith(of or "")})
+def require_asked(config: Config, *tables: str) -> None:
+    """Raise Untrusted where a configuration, or one of some tables in it, names a path or address without trust."""
+    chosen = {name: x for name, x in config.items() if name in tables} if tables else config
+    imports.require_asked(outside(chosen))
 
 
 def require_asked_of_env(config: Config) -> None:

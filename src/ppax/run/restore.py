@@ -89,7 +89,7 @@ def load_run(run_dir: Path, agent: Agent | None = None, env: Env | None = None, 
     settings = config.settings(run_config)
     with imports.trusting(within=[run_dir]):
         if training:
-            config.require_asked(run_config, "log.")
+            config.require_asked(run_config, "log")
         env = config.build_env(run_config) if env is None else config.configured(env, run_config)
         processes.require_compiled(env.name, backend_of(env).repeatable)
         settings = config.in_iterations(settings, settings.num_steps * env.num_streams)
@@ -121,7 +121,7 @@ def load_state(run_dir: Path, agent: Agent, env: Env, run: Run, fresh: bool = Tr
         run_config = run_dirs.find(run_dir)
         record.require_no_source_in_memory(run_config, str(run_dir))
         with imports.trusting(within=[run_dir]):
-            config.require_asked(record.recorded(run_config), "init_from.")
+            config.require_asked(run_config, "init_from")
         return initial_state(agent, env, run, prepare(agent, shapes, run.init_from))
     return place(agent, env, state)
 

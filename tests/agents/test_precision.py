@@ -17,6 +17,7 @@ from ppax.networks import mlp, network
 from ppax.networks.memories import GRU, Stack
 from ppax.policy.programs import InNumpy
 from ppax.program import platforms
+from ppax.sweeps import directory, packing, runs
 
 WITH_UNIT, WITHOUT = "flags : fpu avx512_bf16 avx\n", "flags : fpu avx512f\n"
 
@@ -144,7 +145,80 @@ def test_a_run_goes_on_in_its_own_precision_on_another_machine(tmp_path, machine
     assert any((np.asarray(one) != np.asarray(other)).any() for one, other in zip(leaves[0], leaves[2], strict=True))
     starts = json.loads((tmp_path / "half" / "about.json").read_text())["starts"]
     assert [start["products"] for start in starts] == ["bfloat16", "bfloat16"]
-    assert ppax.config.read(tmp_path / "half" / "run.toml")["agent"]["compute_dtype"] == "bfloat16_where_safe"
+    # its evaluations are those of a run that was not interrupted: in float32
+    actor, learner = resumed.state.actor, resumed.state.learner
+    assert not rounds(lambda: resumed.agent.policy(learner, (), actor.obs, actor.first, None))
+    # its run file repeats it in the same precision; that of the other run, on a machine with the unit, in its own
+    machine(WITH_UNIT)
+    repeated = {
+        name: ppax.config.build(ppax.config.read(tmp_path / name / "run.toml")).agent for name in ("half", "exact")
+    }
+    machine(WITHOUT)
+    assert [precision.in_training(agent).compute_dtype for agent in repeated.values()] == ["bfloat16", "float32"]
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_groups_of_which_one_rounds_go_on_in_their_own_precision_on_another_machine(tmp_path, machine):
+    def of(name, flags, total):
+        machine(flags)
+        jax.clear_caches()
+        env = ppax.envs.grouped(ppax.make("Pursuit-2", 4), {"a": [0], "b": [1]})
+        dtypes = {"a": "auto", "b": "float32"}
+        agents = {
+            name: ppax.PPO(mlp(group, hidden=(16, 16)), compute_dtype=dtypes[name], learning_rate=1e-2, num_epochs=1)
+            for name, group in env.groups.items()
+        }
+        agent, log = ppax.Groups(agents, env.sizes), ppax.config.Log(console=False)
+        return ppax.fit(agent, env, total * 64, run_dir=tmp_path / name, num_steps=8, log=log)
+
+    whole = of("whole", WITH_UNIT, 4)
+    of("half", WITH_UNIT, 2)
+    machine(WITHOUT)
+    jax.clear_caches()
+    resumed = ppax.resume(tmp_path / "half", console=False, total_steps=4 * 64)
+    leaves = [jax.tree.leaves({name: x.params for name, x in run.state.learner.items()}) for run in (whole, resumed)]
+    for one, other in zip(*leaves, strict=True):
+        np.testing.assert_array_equal(one, other)
+    starts = json.loads((tmp_path / "half" / "about.json").read_text())["starts"]
+    assert [start["products"] for start in starts] == ["bfloat16, float32"] * 2
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "products", "expected"),
+    [
+        (("bfloat16_where_safe",), "bfloat16", "bfloat16_where_safe"),
+        (("float32",), "float32", "float32"),
+        (("float32", "bfloat16_where_safe"), None, "bfloat16_where_safe"),  # before the first checkpoint
+        (("auto",), "bfloat16", "bfloat16_where_safe"),  # run files of earlier versions
+        (("auto",), "float32", "float32"),
+        (("auto", "float32"), "", "bfloat16_where_safe"),  # of which one learner rounded
+        (("auto",), None, ""),  # nothing is known
+        (("bfloat16",), None, ""),  # nothing was decided
+    ],
+)
+def test_the_decision_that_a_run_has_recorded(dtypes, products, expected):
+    first, *others = [{"compute_dtype": dtype} for dtype in dtypes]
+    groups = {"groups": {str(i): {"agent": one} for i, one in enumerate([first, *others])}} if others else {}
+    assert precision.recorded_dtype({"agent": first} | groups, products) == expected
+
+
+def test_all_members_of_a_sweep_have_one_precision_on_whichever_machine_they_train(tmp_path, machine, monkeypatch):
+    """Those that begin later, on another machine or on a worker of Ray, too; `auto` is not swept."""
+    monkeypatch.setattr(runs, "_train", lambda path, recorded, *_: recorded)
+    values = {"agent.normalize_obs": [True, False]}
+    base = {"env": "Navigator-8", "num_envs": 2, "num_steps": 4, "total_steps": 64, "agent": {"num_epochs": 1}}
+    machine(WITH_UNIT)
+    ppax.sweep_runs(base, values, run_dir=tmp_path / "sweep")
+    machine(WITHOUT)
+    ppax.sweep_runs(base, values, run_dir=tmp_path / "other")
+    for flags in (WITH_UNIT, WITHOUT):
+        machine(flags)
+        for name, expected in (("sweep", ["bfloat16", "float32"]), ("other", ["float32", "float32"])):
+            packs = packing.packed(runs._as_begun(tmp_path / name, directory.read(tmp_path / name)).members)
+            agents = [task.agent for pack in packs for task in pack.tasks]
+            assert [precision.in_training(agent).compute_dtype for agent in agents] == expected  # raw: 16 numbers
+    with pytest.raises(ppax.ConfigError, match=r"agent\.compute_dtype = 'auto': it stands for another dtype"):
+        ppax.sweep_runs(base, {"agent.compute_dtype": ["auto", "bfloat16"]}, run_dir=tmp_path / "refused")
 
 
 def test_policies_and_hosts_compute_in_float32(machine, tmp_path):

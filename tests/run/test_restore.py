@@ -78,6 +78,26 @@ def test_schedules_take_their_progress_from_the_new_length(tmp_path):
     assert_same(train(ANNEALED, ENV, short.state, 4, 8).state, longer.state)
 
 
+@pytest.mark.parametrize("edited", [False, True])
+def test_a_curriculum_that_jumps_is_told(tmp_path, edited):
+    """By an option of the command, and by an edit of the run file."""
+    env = ppax.make("CartPole-v1", num_envs=ENV.num_envs, schedule=Linear(("env.gravity",), end=30.0))
+    ppax.fit(
+        AGENT,
+        env,
+        4 * ROLLOUT,
+        run_dir=tmp_path / "run",
+        num_steps=ROLLOUT // ENV.num_envs,
+        log=ppax.Log(console=False),
+    )
+    file = tmp_path / "run" / "run.toml"
+    if edited:
+        config_before = config.read(file)
+        file.write_text(config.to_toml(config_before | {"total_steps": 8 * ROLLOUT}))
+    with pytest.warns(UserWarning, match=r"progress goes from 100% to 50%, .*: env.gravity from 294 to 151.9"):
+        ppax.resume(tmp_path / "run", total_steps=None if edited else 8 * ROLLOUT, console=False)
+
+
 def test_an_unfinished_run_can_be_shortened(tmp_path):
     fit(AGENT, 10, tmp_path / "run", callbacks=[lambda state, row: row["iteration"] == 4])
     assert int(ppax.resume(tmp_path / "run", total_steps=6 * ROLLOUT, console=False).state.iteration) == 6

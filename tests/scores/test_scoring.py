@@ -107,6 +107,27 @@ def test_only_missing_seeds_are_trained(trainings, tmp_path):
     assert trainings[2:] == [[1000]]
 
 
+def test_seeds_that_are_added_have_the_precision_of_those_before(tmp_path, monkeypatch):
+    """Also on a machine for which `auto` means another one; a result of an earlier version has none."""
+    dtypes = []
+
+    def trained(backend, built, seeds, episodes, sampled):
+        dtypes.append(built.agent.compute_dtype)
+        yield tuple(map(member, seeds))
+
+    monkeypatch.setattr(scoring, "members_of", trained)
+    row = Row(name="A", preset="CartPole-v1")
+    for seeds, machine in ((1, "bfloat16_where_safe"), (2, "float32"), (3, "bfloat16_where_safe")):
+        monkeypatch.setattr(scoring, "here", lambda machine=machine: machine)
+        campaign.score_rows([row], tmp_path, seeds=seeds)
+    assert dtypes == ["bfloat16_where_safe"] * 3
+    path = results.path_of(row, tmp_path)
+    path.write_text(path.read_text().replace("bfloat16_where_safe", "float16"))
+    monkeypatch.setattr(scoring, "here", lambda: "float32")
+    campaign.score_rows([row], tmp_path, seeds=4)
+    assert dtypes[3:] == ["float32"]
+
+
 def test_seeds_that_were_done_before_an_interruption_are_kept(trainings, tmp_path, monkeypatch):
     row = Row(name="A", preset="CartPole-v1")
     save, files = results.save, []

@@ -1,7 +1,9 @@
 """Searches while members train: decisions from the rows on disk, copies inside a program, kills, the result."""
 
+import dataclasses
 import json
 import math
+import shutil
 from pathlib import Path
 
 import jax
@@ -208,7 +210,7 @@ def test_members_that_no_decision_touches_equal_those_of_a_grid(whole, name):
 
 def test_a_population_copies_and_perturbs(whole, tmp_path, monkeypatch):
     """The copies that are recorded are those of the program, and rows have the values that they bring."""
-    seen = []
+    expected, seen = whole("pbt").run_dir, []
 
     def watched(states, sources):
         seen.append([int(x) for x in sources[:MEMBERS]])
@@ -216,7 +218,7 @@ def test_a_population_copies_and_perturbs(whole, tmp_path, monkeypatch):
 
     monkeypatch.setattr(training, "with_learners", watched)
     result = swept("pbt", tmp_path)
-    assert_same_sweep(tmp_path, whole("pbt").run_dir)
+    assert_same_sweep(tmp_path, expected)
     found = decisions_of(tmp_path)
     for iteration, sources in zip((2, 4, 6), seen, strict=True):
         copies = {row["member"]: row for row in found if row["iteration"] == iteration and row["decision"] == "copy"}
@@ -269,6 +271,133 @@ def test_a_lineage_goes_on_with_the_schedule_of_the_run():
     assert found["agent"]["schedule"]["second"] == base["agent"]["schedule"]
     first = found["agent"]["schedule"]["first"]
     assert (first["at"], first["values"]) == ([0.0, 3.5 / 8], [1.0, 2.0])
+
+
+def newest_copy(path):
+    """The last copy of a population whose member no later copy replaces."""
+    return [row for row in decisions_of(path) if row["decision"] == "copy"][-1]
+
+
+@pytest.mark.usefixtures("shared_programs")
+def test_a_member_of_a_population_that_is_resumed_alone_goes_on_with_its_latest_values(whole, tmp_path):
+    """And not with those of its beginning, which its run file had: the file is as new as the checkpoint."""
+    copy = newest_copy(whole("pbt").run_dir)
+    run_dir = Path(shutil.copytree(members_of(whole("pbt").run_dir)[copy["member"]], tmp_path / "member"))
+    run_config = config.read(run_dir / "run.toml")
+    manifest = json.loads((run_dir / "checkpoints" / "0000000008" / "manifest.json").read_text())
+    for name, value in copy["values"].items():
+        assert dict(config.flatten(run_config))[name] == value
+        assert manifest["origin"]["config"][name] == value
+    ppax.resume(run_dir, total_steps=10 * 128, console=False)  # no warning: an error in these tests
+    last = rows_of(run_dir)[-1]
+    assert last["iteration"] == 10
+    assert last["learning_rate"] == pytest.approx(copy["values"]["agent.learning_rate"], rel=1e-6)
+
+
+def test_a_member_of_a_population_has_values_and_checkpoint_of_one_iteration(whole, tmp_path, monkeypatch):
+    """A kill before the checkpoint after a copy leaves the values before it, with which that state was trained."""
+    expected = whole("pbt").run_dir
+    save, count = member.MemberRun.save, []
+
+    def counted(self, state):
+        count.append(int(state.iteration))
+        if count[-1] == 7:
+            raise Killed
+        save(self, state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(member.MemberRun, "save", counted)
+        with pytest.raises(Killed):
+            swept("pbt", tmp_path)
+    decisions = Decisions(tmp_path)
+    assert decisions.at(6)
+    for number, run_dir in enumerate(members_of(tmp_path)):
+        first = {name: rows_of(members_of(expected)[number])[0][name] for name in VALUES}
+        values = dict(config.flatten(config.read(run_dir / "run.toml")))
+        assert {name: values[name] for name in VALUES} == decisions.values(number, first, before=6)
+    ppax.resume_sweep(tmp_path)
+    assert_same_sweep(tmp_path, expected)
+
+
+STOPPING = {"stop": "episode_return >= 24"}  # some members of a population end before others have copied them
+
+
+@pytest.mark.parametrize("checkpoints", [{"checkpoint_every": 1000}, {"checkpoint_every": 3, "keep": 1}])
+def test_a_population_goes_on_after_a_kill_that_comes_after_the_end_of_a_source(checkpoints, tmp_path, monkeypatch):
+    """The others are saved before an end is recorded: no resume copies from a member that trains no more."""
+    base = BASE | STOPPING | {"log": BASE["log"] | checkpoints}
+
+    def begin(name):
+        return ppax.sweep_runs(base, VALUES, draws=MEMBERS, search=SEARCHES["pbt"], run_dir=tmp_path / name)
+
+    begin("whole")
+    ends = {path.name: member.end_of(path) for path in members_of(tmp_path / "whole")}
+    rows = decisions_of(tmp_path / "whole")
+    copied = {row["source"]: row["iteration"] for row in rows if row["decision"] == "copy"}
+    sources = [n for n in copied if ends[f"{n:03d}"].kind == "stopped" and ends[f"{n:03d}"].iteration >= copied[n]]
+    assert sources, "no source has ended before the others: choose another stop condition"
+    finish = member.MemberRun.finish
+
+    def killed(self, *arguments):
+        finish(self, *arguments)
+        if self.task.member.number in sources:
+            raise Killed
+
+    for attempt in range(len(sources)):
+        with monkeypatch.context() as patch:
+            patch.setattr(member.MemberRun, "finish", killed)
+            with pytest.raises(Killed):
+                ppax.resume_sweep(tmp_path / "killed") if attempt else begin("killed")
+    ppax.resume_sweep(tmp_path / "killed")
+    assert_same_sweep(tmp_path / "killed", tmp_path / "whole")
+
+
+def test_members_that_have_ended_train_again_if_the_others_resume_from_before(tmp_path, monkeypatch):
+    """Where the newest checkpoints are damaged, for example."""
+    base = BASE | STOPPING | {"log": BASE["log"] | {"checkpoint_every": 1000}}
+
+    def begin(name):
+        return ppax.sweep_runs(base, VALUES, draws=MEMBERS, search=SEARCHES["pbt"], run_dir=tmp_path / name)
+
+    begin("whole")
+    finish, ended = member.MemberRun.finish, []
+
+    def killed(self, *arguments):
+        finish(self, *arguments)
+        ended.append(self.path)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(member.MemberRun, "finish", killed)
+        with pytest.raises(Killed):
+            begin("killed")
+    for run_dir in members_of(tmp_path / "killed"):
+        if run_dir not in ended:
+            shutil.rmtree(run_dir / "checkpoints")
+    ppax.resume_sweep(tmp_path / "killed")
+    assert_same_sweep(tmp_path / "killed", tmp_path / "whole")
+
+
+def test_a_population_of_self_play_keeps_the_running_games():
+    """Returns of running episodes are of a member's own environments; copied opponents did not play them."""
+    run_config = BASE | {
+        "env": "Pursuit-2",
+        "groups": {"prey": {"players": [0]}, "hunter": {"players": [1]}},
+        "self_play": {"every": 50, "size": 2, "opponents": 1},
+    }
+    agent, env, run = config.build(config.resolve(run_config))
+    states = [fresh_state(agent, env, dataclasses.replace(run, seed=seed)) for seed in range(2)]
+    shape = states[0].learner.returns.shape
+    games = [{"returns": np.full(shape, float(i), np.float32), "counts": np.ones(shape[0], bool)} for i in (3, 7)]
+    pairs = zip(states, games, strict=True)
+    states = [dataclasses.replace(one, learner=one.learner._replace(**own)) for one, own in pairs]
+    after = Apart(with_learners(stacked(states), np.array([0, 0])), 2)
+    for place in (0, 1):
+        np.testing.assert_array_equal(after[place].learner.returns, games[place]["returns"])
+        assert (after[place].learner.counts == (place == 0)).all()
+        pools = [jax.tree.leaves((x.pool, x.current, x.elo)) for x in (after[place].learner, states[0].learner)]
+        for x, y in zip(*pools, strict=True):
+            np.testing.assert_array_equal(x, y)
 
 
 class Killed(BaseException):

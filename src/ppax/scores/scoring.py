@@ -10,9 +10,11 @@ from collections.abc import Callable, Sequence
 
 import ppax
 from ppax import config
+from ppax.agents.precision import decided, here
 from ppax.names import refusing_unknown
 from ppax.options import Config, check_limits
 from ppax.program.backends import backend_of
+from ppax.program.layout import WHERE_SAFE
 from ppax.run.origin import versions_and_hardware
 from ppax.scores.machine import processor
 from ppax.scores.results import Score, fingerprint, with_members
@@ -23,6 +25,7 @@ from ppax.types import ConfigError
 TUNING_SEEDS, SCORE_SEEDS = range(100), range(1000, 2000)
 SEEDS = {"compiled": 5, "host": 3}  # number of seeds by backend
 EPISODES = 128
+DTYPE = "compute_dtype"  # entry of a result: what compute_dtype `auto` stood for
 
 
 @refusing_unknown
@@ -67,7 +70,12 @@ def measure(
     backend = backend_of(built.env).name
     wanted = seeds_of(seeds, backend)
     missing = _missing(wanted, known)
-    about = {"ppax": ppax.__version__, "processor": processor(), **versions_and_hardware()}
+    # all seeds of a row in one precision: that of the first, also where others are added on another machine
+    dtype = known.about.get(DTYPE) if known else None
+    if dtype not in ("float32", WHERE_SAFE):
+        dtype = here() if backend == "compiled" else "float32"
+    built = built._replace(agent=decided(built.agent, dtype))
+    about = {"ppax": ppax.__version__, "processor": processor(), DTYPE: dtype, **versions_and_hardware()}
     result = Score(row, built.run.env, backend, episodes, known.members if known else (), about, mark)
     how = "in one program" if backend == "compiled" else "one after the other"
     say(f"{row.name}: {row.preset}, {built.run.total_steps:,} steps, {len(missing)} seeds {how}")

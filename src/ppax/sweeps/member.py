@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ppax.arrays import counter
 from ppax.config import RUN_FILE
-from ppax.loggers.files import rows_until
+from ppax.loggers.files import last_row, rows_until
 from ppax.options import Config
 from ppax.policy.spec import spec_of
 from ppax.program.layout import with_devices
@@ -104,6 +104,7 @@ class MemberRun:
         self.seconds, self.started_at = 0.0, time.time()
         self.values: Row = {}  # further columns of the log rows: swept values, where they change
         self._written: Row = {}  # those in the run file
+        self._begun = False
 
     def _directory(self) -> RunDirectory:
         if (self.path / RUN_FILE).is_file():
@@ -134,7 +135,7 @@ class MemberRun:
         iteration = int(state.iteration)
         if iteration:
             self.monitor.restore(self.path, iteration, self.shapes)
-        self.saved_by = saved_origin(self.path)
+        self._begun, self.saved_by = True, saved_origin(self.path)
         self._write_values()
         (self.path / STOPPED).unlink(missing_ok=True)
         self.origin = record_start(self.directory, "sweep", self.agent, self.env, self.run, {})
@@ -201,6 +202,10 @@ class MemberRun:
         """Evaluate the last policy and write EVALUATION, unless the member was dropped or has it."""
         if complete(self.path):
             return
+        if not self._begun:  # its training has ended in an earlier process
+            self.monitor.restore(self.path, int(state.iteration), self.shapes)
+            self.env_steps = counter.to_int(state.env_steps)
+            self.seconds = float(last_row(self.path / ROWS).get("seconds") or 0.0)
         settings = self.run.eval
         trained = TrainedRun(
             self.agent,

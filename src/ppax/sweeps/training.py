@@ -129,6 +129,9 @@ class Together:
         for run in self.runs:
             iteration, steps = (self._total, end_of(run.path).env_steps) if run.end else (done, run.env_steps)
             progress.skip({run.task.member.number: iteration}, {run.task.member.number: steps})
+        for place in self.training:
+            if self.runs[place].monitor.stop_reason:  # a kill came between its last row and the record of its end
+                self._finish(place, states[place], "stopped")
         if done == 0 and self.runs[0].evaluations.blank:
             for place in self.training:
                 self.runs[place].log(untrained_row(program.metric_names), states, place)

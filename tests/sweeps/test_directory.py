@@ -1,0 +1,136 @@
+"""Record of a sweep: nothing of another sweep is adopted, and an edit of its files is no silent change."""
+
+import json
+
+import pytest
+
+from ppax import config
+from ppax.sweeps import directory, member, packing, plan
+from ppax.sweeps.alone import train_alone
+from ppax.sweeps.directory import Recorded
+from ppax.types import ConfigError
+
+RUN = config.resolve(
+    {
+        "env": "CartPole-v1",
+        "num_envs": 4,
+        "num_steps": 16,
+        "total_steps": 640,
+        "agent": {"num_epochs": 1, "compute_dtype": "float32", "network": {"hidden": [8]}},
+        "log": {"console": False},
+    }
+)
+VALUES = {"agent.learning_rate": [1e-2, 1e-3]}
+
+
+def recorded(search=None, values=VALUES):
+    made = plan.read(values | ({} if search is None else {"search": search}))
+    return Recorded(RUN, made, plan.members_of(RUN, made), ())
+
+
+@pytest.mark.parametrize(
+    "name", ["members/000/run.toml", "search.jsonl", "study.db", "sweep.jsonl", "result.json", "best.toml"]
+)
+def test_a_new_sweep_refuses_what_another_has_left(name, tmp_path):
+    """Results of another sweep's members, its decisions or trials would be taken for those of the new one."""
+    left = tmp_path / name
+    left.parent.mkdir(parents=True, exist_ok=True)
+    left.write_text("{}")
+    with pytest.raises(ConfigError, match=rf"it holds {name.partition('/')[0]} of another sweep.* remove"):
+        directory.create(tmp_path, recorded())
+    assert not (tmp_path / "sweep.toml").exists()
+
+
+def test_a_sweep_that_was_killed_before_its_file_was_written_begins_again(tmp_path):
+    directory.write_programs(tmp_path, recorded())
+    directory.create(tmp_path, recorded())
+    assert directory.read(tmp_path).members == recorded().members
+
+
+def edited(path, old, new):
+    text = (path / "sweep.toml").read_text()
+    assert text.count(old) == 1
+    (path / "sweep.toml").write_text(text.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("search", "old", "new", "words"),
+    [
+        (None, "gamma = 0.99", "gamma = 0.5", "agent.gamma was 0.99 and is 0.5"),
+        (None, "total_steps = 640", "total_steps = 6400", "total_steps was 640 and is 6400"),
+        (None, "episodes = 128", "episodes = 4", "eval.episodes was 128 and is 4"),
+        (None, "seeds = 1", "seeds = 2", "sweep.seeds was 1 and is 2"),
+        (None, "0.001,", "0.002,", r"sweep.agent.learning_rate was \[0.01, 0.001\] and is \[0.01, 0.002\]"),
+        (None, "[sweep]", '[search]\npart = "halving"\n[sweep]', "search.part was None and is 'halving'"),
+        ({"part": "pbt", "interval": 5}, "interval = 5", "interval = 4", "search.interval was 5 and is 4"),
+    ],
+)
+def test_an_edited_sweep_file_is_refused(search, old, new, words, tmp_path):
+    """Before this, members went on with other numbers than their own run files and manifests have."""
+    directory.create(tmp_path, recorded(search))
+    edited(tmp_path, old, new)
+    with pytest.raises(
+        ConfigError, match=rf"sweep.toml was changed since the sweep began: {words}; .* write the former"
+    ):
+        directory.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("search", "old", "new"),
+    [
+        (None, "keep = 3", "keep = 1"),
+        (None, "tensorboard = false", "tensorboard = true"),
+        ({"part": "optuna", "trials": 4}, "trials = 4", "trials = 8"),
+    ],
+)
+def test_options_that_change_no_result_may_be_edited(search, old, new, tmp_path):
+    directory.create(tmp_path, recorded(search))
+    edited(tmp_path, old, new)
+    directory.write_programs(tmp_path, directory.read(tmp_path))  # what the sweep began with stays recorded
+    edited(tmp_path, "gamma = 0.99", "gamma = 0.5")
+    with pytest.raises(ConfigError, match=r"agent\.gamma was 0\.99"):
+        directory.read(tmp_path)
+
+
+def test_the_record_of_an_earlier_version_is_read(tmp_path):
+    directory.create(tmp_path, recorded())
+    content = json.loads((tmp_path / "sweep.json").read_text())
+    del content["begun"]
+    (tmp_path / "sweep.json").write_text(json.dumps(content))
+    assert directory.read(tmp_path).members == recorded().members
+
+
+def test_a_member_with_another_run_file_is_refused(tmp_path):
+    """A run file that was edited, or one that was resumed alone with another length, is not the sweep's member."""
+    (pack,) = packing.packed(recorded().members)
+    task, run_dir = pack.tasks[0], tmp_path / "000"
+    run_dir.mkdir()
+    own = packing.config_of(task)
+    for table, words in (
+        (own, None),
+        (own | {"total_steps": 1280}, "total_steps was 1280 and is 640"),
+        (own | {"agent": own["agent"] | {"gamma": 0.5}}, "agent.gamma was 0.5 and is 0.99"),
+        (own | {"agent": own["agent"] | {"learning_rate": 0.5}}, "agent.learning_rate was 0.5 and is 0.01"),
+        (own | {"agent": own["agent"] | {"compute_dtype": "auto"}}, None),  # of an earlier version
+    ):
+        (run_dir / "run.toml").write_text(config.to_toml(table))
+        if words is None:
+            member.require_recorded(task, run_dir)
+        else:
+            with pytest.raises(ConfigError, match=rf"000/run.toml was changed since the sweep began: {words}"):
+                member.require_recorded(task, run_dir)
+        if words is None or "learning_rate" in words:  # a population changes it
+            member.require_recorded(task, run_dir, ["agent.learning_rate"])
+    (run_dir / "run.toml").write_text(config.to_toml(own | {"total_steps": 1280}))
+    (run_dir / "stopped.json").write_text(json.dumps({"kind": "done"}))
+    (run_dir / "evaluation.json").write_text(json.dumps({"mean_return": 1.0}))
+    member.require_recorded(task, run_dir)  # nothing is left to do for it
+
+
+def test_a_member_on_the_host_with_another_run_file_is_refused(tmp_path):
+    base = {"env": "gymnasium/CartPole-v1", "num_envs": 2, "num_steps": 4, "total_steps": 16}
+    (pack,) = packing.packed(plan.members_of(config.resolve(base), plan.read({"agent.gamma": [0.9]})))
+    own = packing.config_of(pack.tasks[0])
+    (tmp_path / "run.toml").write_text(config.to_toml(own | {"total_steps": 32}))
+    with pytest.raises(ConfigError, match="total_steps was 32 and is 16"):
+        train_alone(pack.tasks[0], tmp_path, None)

@@ -16,7 +16,7 @@ from trained import policy_of
 from worlds import QUICK, RANDOM_MASKS, Leaky, Spaced
 
 import ppax
-from ppax.advantages import CanonicalVTrace, VTrace
+from ppax.advantages import CanonicalVTrace
 from ppax.agents.logged import EPISODE_METRICS
 from ppax.critics import PopArt, Quantile, TwoHot
 from ppax.envs import AdaptiveRanges, TimeLimit, VectorEnv, builtin, with_schedule
@@ -93,8 +93,7 @@ AXES = {
         {},
         {"recompute": "epoch"},
         {"recompute": "minibatch"},
-        {"recompute": "epoch", "advantage": VTrace()},
-        {"recompute": "minibatch", "advantage": CanonicalVTrace()},
+        {"recompute": "epoch", "advantage": CanonicalVTrace()},
     ],
     "normalize": [
         {"normalize_advantage": "minibatch"},

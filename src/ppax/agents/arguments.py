@@ -90,6 +90,14 @@ def require_overlap(agent: Agent, env: Env, overlap: int, iterations_per_env_res
             f"overlap = {overlap}: {other} changes environments or players after an update, when the next rollout is "
             f"already collected; leave out overlap or {other}"
         )
+    for learner, _ in agent.learners(env.num_streams):
+        # between the policy that acted and the one that learns lies the whole update before: the controls would measure
+        # and limit that one, and an early stop would skip updates before their first gradient step
+        for name in learner.kl.targets:
+            raise ConfigError(
+                f"overlap = {overlap}: kl.{name} controls the KL to the policy that acted, which is one update old and "
+                f"so also of the update before; leave out overlap or kl.{name}"
+            )
 
 
 def warn_of_single_rows(agent: Agent, env: Env, num_steps: int) -> None:
